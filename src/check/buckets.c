@@ -33,10 +33,10 @@ typedef struct bucket_state {
     ech_bucket_way way; /* counted here, from layout and model */
     course now;         /* `written` false: of its gradients there are none yet */
     bool written;
-    /* Gradients that have left for the host, of even turns and of odd ones: the next turn's may be
-     * written while the update runs. */
-    course away[2];
-    bool is_away[2];
+    /* [pieces] Gradients that have left for the host, of even turns and of odd ones: those of the
+     * next turn may be written while the update runs. left: pieces whose update has not ended. */
+    course *away[2];
+    int left[2];
     int sum; /* the value with the sum so far of the turn's gradients; 0: nothing has written it */
     /* Of layer states: [turns] the last step that writes partials of that turn, + 1; otherwise NULL. */
     int *written_in;
@@ -49,6 +49,7 @@ typedef struct audit {
     const ech_plan *plan;
     const ech_list *list;
     bucket_state *bucket;
+    course *away; /* of all buckets */
     instance *instance; /* [buckets * micro-batches] */
     ech_known known;
     int read; /* the last step that has fetched a turn's scalars for updates on the host */
@@ -329,6 +330,7 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
                                               factored_over(plan, index)) > 1,
         .weights = plan->weights,
         .masters = ech_plan_has_masters(plan, &plan->bucket.at[index]),
+        .last = true,
         .states = plan->states};
     if (way.commits) way.states = way.weights = ECH_SPACE_DEVICE;
     way.central = plan->layout->central;
@@ -408,17 +410,44 @@ static void end_turn(const audit *a, bucket_state *b)
     b->now.step = b->written_in[b->now.turn] - 1;
 }
 
-/* The step brings its bucket to the next place, and knows that the place before is behind it. */
-static ech_status advance(audit *a, int s, bucket_state *b, course *on)
+static int pieces_of(const audit *a, const ech_step *step)
+{
+    return a->plan->bucket.at[step->index].pieces;
+}
+
+/* A stage that comes once follows the last piece, and knows that the updates of all have ended. */
+static ech_status join_pieces(audit *a, int s, const bucket_state *b, int *before)
+{
+    const ech_step *step = &a->list->step.at[s];
+    int place = step->turn % 2;
+    if (b->left[place] > 1)
+        return ech_list_reject(a->plan, a->list, s,
+                               "comes before the updates of %d other pieces of its bucket",
+                               b->left[place] - 1);
+    for (int k = 0; k < pieces_of(a, step); k++)
+        if (b->away[place][k].step > *before) *before = b->away[place][k].step;
+    return ECH_OK;
+}
+
+/* The step brings its bucket, or a piece, to the next place, and knows that the place before is
+ * behind it. last: it is all of the bucket, or its last piece. */
+static ech_status advance(audit *a, int s, bucket_state *b, course *on, bool last)
 {
     const ech_step *step = &a->list->step.at[s];
     bool again = on == &b->now && b->summed && b->summed < a->list->numbering.micro_batches;
-    ech_bucket_place next = again ? on->at : ech_bucket_next(&b->way, on->at);
+    ech_bucket_way way = b->way;
+    way.last = last;
+    ech_bucket_place next = again ? on->at : ech_bucket_next(&way, on->at);
+    if (next.stage == ECH_BUCKET_STAGES)
+        return ech_list_reject(a->plan, a->list, s, "is of a piece whose update has ended");
     const ech_bucket_row *row = ech_bucket_row_of(next.stage);
-    if (step->kind != row->kind || step->count != next.round || !is_over(a, step, row))
+    bool of_piece = row->repeats == ECH_REPEATS_PIECE;
+    int round = of_piece ? ech_step_piece(step) : next.round; /* pieces have their own courses */
+    if (step->kind != row->kind || step->count != round || !is_over(a, step, row))
         return ech_list_reject(a->plan, a->list, s, "comes where its bucket's %s is next, round %d",
                                row->text, next.round);
     int before = on->step;
+    if (on != &b->now && !of_piece) ECH_TRY(join_pieces(a, s, b, &before));
     ech_bucket_place behind = on->at;
     if (row->point == ECH_POINT_MICRO_BATCH) {
         behind = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
@@ -441,13 +470,14 @@ static ech_status advance(audit *a, int s, bucket_state *b, course *on)
     on->at = next;
     on->step = s;
     bool leaves = next.stage == ECH_BUCKET_GRADIENTS_OUT;
-    bool ends = ech_bucket_next(&b->way, next).stage == ECH_BUCKET_STAGES;
+    bool ends = ech_bucket_next(&way, next).stage == ECH_BUCKET_STAGES;
     int place = step->turn % 2;
-    if (leaves && b->is_away[place])
+    if (leaves && b->left[place])
         return ech_list_reject(a->plan, a->list, s, "comes before the update of turn %d has ended",
-                               b->away[place].turn);
-    if (leaves) b->away[place] = b->now;
-    if (leaves || ends) b->is_away[place] = leaves;
+                               b->away[place]->turn);
+    for (int k = 0; leaves && k < pieces_of(a, step); k++) b->away[place][k] = b->now;
+    if (leaves) b->left[place] = pieces_of(a, step);
+    if (ends && on != &b->now) b->left[place]--;
     if (on == &b->now && (leaves || ends)) end_turn(a, b);
     return ECH_OK;
 }
@@ -483,6 +513,19 @@ static bool is_meeting(const audit *a, const ech_step *step)
            a->bucket[step->index].now.turn == a->list->turns;
 }
 
+/* A step of an update whose gradients have left: of a piece, or of all behind the last one. */
+static ech_status update_piece(audit *a, int s, bucket_state *b)
+{
+    const ech_step *step = &a->list->step.at[s];
+    int pieces = pieces_of(a, step), piece = ech_step_piece(step);
+    bool once = pieces > 1 && !piece;
+    if (piece < 0 || piece > pieces || (piece && pieces == 1))
+        return ech_list_reject(a->plan, a->list, s, "is of piece %d; its bucket has %d", piece,
+                               pieces);
+    int at = once ? pieces - 1 : piece ? piece - 1 : 0;
+    return advance(a, s, b, &b->away[step->turn % 2][at], at == pieces - 1);
+}
+
 static ech_status use_bucket(audit *a, int s)
 {
     const ech_step *step = &a->list->step.at[s];
@@ -492,20 +535,20 @@ static ech_status use_bucket(audit *a, int s)
     if (step->index < 0 || step->index >= (int)a->plan->bucket.n)
         return ech_list_reject(a->plan, a->list, s, "is of a bucket that this rank does not have");
     bucket_state *b = &a->bucket[step->index];
-    course *away = &b->away[step->turn % 2];
-    if (b->is_away[step->turn % 2] && step->turn == away->turn) return advance(a, s, b, away);
+    if (b->left[step->turn % 2] && step->turn == b->away[step->turn % 2]->turn)
+        return update_piece(a, s, b);
     if (step->turn != b->now.turn)
         return ech_list_reject(a->plan, a->list, s, "is of turn %d; its bucket is in turn %d",
                                step->turn, b->now.turn);
     if (!b->written)
         return ech_list_reject(a->plan, a->list, s, "is of a bucket that nothing has written");
-    return advance(a, s, b, &b->now);
+    return advance(a, s, b, &b->now, true);
 }
 
 /* Of how many turns the bucket's gradients have left and have not updated it. */
 static int updates_left(const audit *a, size_t bucket)
 {
-    return a->bucket[bucket].is_away[0] + a->bucket[bucket].is_away[1];
+    return (a->bucket[bucket].left[0] > 0) + (a->bucket[bucket].left[1] > 0);
 }
 
 static ech_status check_steps(audit *a)
@@ -525,15 +568,52 @@ static ech_status check_steps(audit *a)
     return ECH_OK;
 }
 
+/* Pieces cover what the rank updates of a bucket, each element once: the last one ends where that
+ * ends. They cut no unit of the optimizer's, and no bucket whose optimizer must know all of it. */
+static ech_status check_pieces(const ech_plan *plan, int index)
+{
+    const ech_bucket *bucket = &plan->bucket.at[index];
+    ech_bucket_way way = way_of(plan, index);
+    int64_t first, all = ech_bucket_updated(bucket, &first), end = 0;
+    if (bucket->pieces == 1) return ECH_OK;
+    bool may = bucket->pieces > 1 && way.states != ECH_SPACE_DEVICE && way.rounds == 0 &&
+               bucket->piece % bucket->unit == 0;
+    for (int k = 1; k <= bucket->pieces && may; k++) {
+        int64_t n = ech_bucket_piece(bucket, k, &first);
+        may = n > 0 && first == end;
+        end += n;
+    }
+    if (may && end == all) return ECH_OK;
+    ECH_FAIL(ECH_EINTERNAL,
+             "schedule check, rank %d: bucket %d is cut into %d pieces of %lld elements, which do "
+             "not make up the %lld that the rank updates, or may not be cut",
+             plan->rank, index, bucket->pieces, (long long)bucket->piece, (long long)all);
+}
+
+/* Places for the courses of each bucket's pieces. */
+static void begin_away(audit *a)
+{
+    size_t pieces = 0;
+    for (size_t b = 0; b < a->plan->bucket.n; b++) pieces += (size_t)a->plan->bucket.at[b].pieces;
+    course *next = a->away = ech_calloc(2 * pieces + 1, sizeof *a->away);
+    for (size_t b = 0; b < a->plan->bucket.n; b++)
+        for (int turn = 0; turn < 2; turn++) {
+            a->bucket[b].away[turn] = next;
+            next += a->plan->bucket.at[b].pieces;
+        }
+}
+
 ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list)
 {
     ECH_TRY(check_params(plan));
+    for (int b = 0; b < (int)plan->bucket.n; b++) ECH_TRY(check_pieces(plan, b));
     size_t buckets = plan->bucket.n, micro_batches = (size_t)list->numbering.micro_batches;
     audit a = {.plan = plan,
                .list = list,
                .known = ech_known_begin(),
                .bucket = ech_calloc(buckets, sizeof *a.bucket),
                .instance = ech_calloc(buckets * micro_batches + 1, sizeof *a.instance)};
+    begin_away(&a);
     size_t turns = (size_t)list->turns;
     ECH_FREED int *written_in = ech_calloc(buckets * turns + 1, sizeof *written_in);
     for (size_t b = 0; b < buckets; b++) {
@@ -544,6 +624,7 @@ ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list)
     }
     ech_status status = check_steps(&a);
     free(a.bucket);
+    free(a.away);
     free(a.instance);
     return status;
 }

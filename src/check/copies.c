@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks copies between spaces, which steps of the lanes for that make in pairs: a value that is read, and one that is written.
- * What a value holds is followed from copy to copy. So an update on the host works on what it is said to work on, and
- * what comes back is what has left.
+ * What a value holds is followed from copy to copy, and of which piece of a bucket it is. So an
+ * update on the host works on what it is said to work on, and what comes back is what has left.
  */
 #include <stdlib.h>
 
@@ -15,13 +15,20 @@ typedef struct copy_check {
     int *
         left_as; /* [values] the value as which it comes back has left as this one; -1: it does not come back */
     bool *left; /* [values] it comes back, and there is a copy elsewhere: so it stays as it is */
-    int *
-        copied; /* [values] the value to which the host has it copied last, for an update; it itself: none yet */
-    int *
-        brought; /* [buckets] the value with the weights that the host has for the update; -1: none yet */
-    int *
-        updated; /* [buckets] the value with the weights that the last update on the host has made; -1: none yet */
+    int *turn;  /* [values] in which it was copied to the host for an update, + 1; 0: it was not */
+    int *piece; /* [values] of which piece of its bucket, as in ech_step.count */
+    int *first; /* [buckets] */
+    /* [first[bucket] + piece] the value with the weights that the last update of a piece has made
+     * on the host; -1: none yet */
+    int *updated;
 } copy_check;
+
+/* Of the step's piece. */
+static int *updated_of(const copy_check *c, const ech_step *step)
+{
+    int piece = ech_step_piece(step);
+    return &c->updated[c->first[step->index] + (piece ? piece - 1 : 0)];
+}
 
 static const ech_access *access_at(const copy_check *c, const ech_step *step, int i)
 {
@@ -34,12 +41,19 @@ static bool is_of_weights(ech_memory_kind kind)
            kind == ECH_MEMORY_PARAMETERS_ON_DISK;
 }
 
-/* Whether what goes to a value has come from there, or is what the update has made of the weights
- * that lie there. */
+/* Whether the value is a copy for the step's turn: of a piece, 0: of what is not cut. */
+static bool is_copy(const copy_check *c, const ech_step *step, int value, int piece)
+{
+    return c->turn[value] == step->turn + 1 && c->piece[value] == piece;
+}
+
+/* Whether what goes to a value has come from there, states for this turn, or is what the update has
+ * made of the weights that lie there. */
 static bool is_home(const copy_check *c, const ech_step *step, int from, int to)
 {
-    bool weights = to == c->plan->bucket.at[step->index].weights;
-    return weights ? from == c->updated[step->index] : c->holds[from] == to;
+    bool states = step->kind == ECH_STEP_OFFLOAD_STATES;
+    if (to == c->plan->bucket.at[step->index].weights) return from == *updated_of(c, step);
+    return c->holds[from] == to && (!states || is_copy(c, step, from, ech_step_piece(step)));
 }
 
 static ech_status check_pair(copy_check *c, int s, const ech_access *from, const ech_access *to)
@@ -54,9 +68,9 @@ static ech_status check_pair(copy_check *c, int s, const ech_access *from, const
     bool returns = step->kind == ECH_STEP_OFFLOAD_WEIGHTS && c->plan->weights != ECH_SPACE_DEVICE;
     if (from->write || !to->write)
         return ech_list_reject(c->plan, c->list, s, "does not read a value and write another");
-    if ((weights && ech_step_has_bucket(step) && from->value != c->updated[step->index]) ||
+    if ((weights && ech_step_has_bucket(step) && from->value != *updated_of(c, step)) ||
         (home && !is_home(c, step, from->value, to->value)) ||
-        (returns && to->value != c->updated[step->index]) ||
+        (returns && to->value != *updated_of(c, step)) ||
         (c->left_as[to->value] >= 0 && held != c->holds[c->left_as[to->value]]))
         return ech_list_reject(c->plan, c->list, s, "brings back another value than has left");
     if (is_of_weights(of->kind) && is_of_weights(kind) &&
@@ -66,23 +80,32 @@ static ech_status check_pair(copy_check *c, int s, const ech_access *from, const
     if (to->value >= persistent) c->holds[to->value] = held;
     bool for_update =
         ech_step_has_bucket(step) && !returns && ech_memory_space(kind) == ECH_SPACE_HOST;
-    if (for_update) c->copied[held] = to->value;
-    if (for_update && is_of_weights(of->kind)) c->brought[step->index] = to->value;
+    if (for_update) c->turn[to->value] = step->turn + 1;
+    if (for_update) c->piece[to->value] = ech_step_piece(step);
     if (from->value >= persistent && c->list->value.at[from->value - persistent].returned)
         c->left[from->value] = true;
     return ECH_OK;
 }
 
 /* Where they are kept; or what the update makes of masters; or a copy. */
-static bool are_weights(const copy_check *c, const ech_bucket *bucket, int index, int value)
+static bool are_weights(const copy_check *c, const ech_step *step, int value)
 {
+    const ech_bucket *bucket = &c->plan->bucket.at[step->index];
     int held = c->holds[value];
     const ech_value *of = ech_plan_value(c->plan, c->list, held);
     if (c->plan->weights == ECH_SPACE_HOST) return value == bucket->weights;
-    if (of->index != index) return false;
+    if (of->index != step->index) return false;
     return ech_plan_has_masters(c->plan, bucket)
                ? held == value && held >= (int)c->plan->persistent.n
-               : value == c->brought[index];
+               : is_of_weights(of->kind) && is_copy(c, step, value, ech_step_piece(step));
+}
+
+/* Where it is kept, if the host reaches it, or a copy. */
+static bool is_state(const copy_check *c, const ech_step *step, int value, int state)
+{
+    ech_memory_kind kind = ech_plan_value(c->plan, c->list, state)->kind;
+    if (ech_memory_space(kind) == ECH_SPACE_HOST) return value == state;
+    return c->holds[value] == state && is_copy(c, step, value, ech_step_piece(step));
 }
 
 /* What is updated on the host, or what statistics are of: gradients, weights and states of its
@@ -92,13 +115,13 @@ static ech_status check_update(copy_check *c, int s)
     const ech_step *step = &c->list->step.at[s];
     const ech_bucket *bucket = &c->plan->bucket.at[step->index];
     struct ech_on_host on_host = ech_list_update_values(c->plan, c->list, step);
-    bool right =
-        on_host.gradients == c->copied[ech_list_summed(c->plan, c->list, step->index, step->turn)];
-    if (on_host.weights >= 0) right &= are_weights(c, bucket, step->index, on_host.weights);
+    int summed = ech_list_summed(c->plan, c->list, step->index, step->turn);
+    bool right = c->holds[on_host.gradients] == summed && is_copy(c, step, on_host.gradients, 0);
+    if (on_host.weights >= 0) right &= are_weights(c, step, on_host.weights);
     for (int i = 0; i < bucket->state_values; i++)
-        right &= c->list->access.at[on_host.first_state + i].value ==
-                 c->copied[c->plan->state_value.at[bucket->first_state_value + i].value];
-    if (step->kind == ECH_STEP_UPDATE_ON_HOST) c->updated[step->index] = on_host.weights;
+        right &= is_state(c, step, c->list->access.at[on_host.first_state + i].value,
+                          c->plan->state_value.at[bucket->first_state_value + i]);
+    if (step->kind == ECH_STEP_UPDATE_ON_HOST) *updated_of(c, step) = on_host.weights;
     if (right) return ECH_OK;
     return ech_list_reject(c->plan, c->list, s,
                            "does not work on gradients, weights and states of bucket %d",
@@ -124,14 +147,26 @@ static void begin(copy_check *c)
 {
     int persistent = (int)c->plan->persistent.n, values = persistent + (int)c->list->value.n;
     for (int v = 0; v < values; v++) {
-        c->holds[v] = c->copied[v] = v;
+        c->holds[v] = v;
         c->left_as[v] = -1;
     }
     for (int v = persistent; v < values; v++) {
         int returned = c->list->value.at[v - persistent].returned;
         if (returned) c->left_as[returned] = v;
     }
-    for (size_t b = 0; b < c->plan->bucket.n; b++) c->updated[b] = c->brought[b] = -1;
+}
+
+/* Places for the pieces of all buckets. */
+static void begin_pieces(copy_check *c)
+{
+    int pieces = 0;
+    c->first = ech_calloc(c->plan->bucket.n + 1, sizeof *c->first);
+    for (size_t b = 0; b < c->plan->bucket.n; b++) {
+        c->first[b] = pieces;
+        pieces += c->plan->bucket.at[b].pieces;
+    }
+    c->updated = ech_calloc((size_t)pieces + 1, sizeof *c->updated);
+    for (int i = 0; i < pieces; i++) c->updated[i] = -1;
 }
 
 ech_status ech_check_copies(const ech_plan *plan, const ech_list *list)
@@ -142,18 +177,19 @@ ech_status ech_check_copies(const ech_plan *plan, const ech_list *list)
                     .holds = ech_calloc(values + 1, sizeof *c.holds),
                     .left_as = ech_calloc(values + 1, sizeof *c.left_as),
                     .left = ech_calloc(values + 1, sizeof *c.left),
-                    .copied = ech_calloc(values + 1, sizeof *c.copied),
-                    .brought = ech_calloc(plan->bucket.n + 1, sizeof *c.brought),
-                    .updated = ech_calloc(plan->bucket.n + 1, sizeof *c.updated)};
+                    .turn = ech_calloc(values + 1, sizeof *c.turn),
+                    .piece = ech_calloc(values + 1, sizeof *c.piece)};
     ech_status status = ECH_OK;
     begin(&c);
+    begin_pieces(&c);
     for (int s = 0; s < (int)list->step.n && status == ECH_OK && list->access.n; s++)
         status = check_step(&c, s);
     free(c.holds);
     free(c.left_as);
     free(c.left);
+    free(c.turn);
+    free(c.piece);
+    free(c.first);
     free(c.updated);
-    free(c.brought);
-    free(c.copied);
     return status;
 }

@@ -3,7 +3,8 @@
  * Checks what steps know of each other, for every value of every kind: a step that reads a value comes
  * after the step that wrote it and knows that it has ended; a step that writes knows this of all steps
  * that have touched the value. For slots of weights that are updated in shards, where a step may
- * touch the rank's own shard while others' arrive, check/versions.c does it.
+ * touch the rank's own shard while others' arrive, check/versions.c does it. A step that works on a
+ * piece of a bucket touches no other piece of the bucket's weights and states.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,13 +25,16 @@ typedef struct steps_of_lanes {
 typedef struct race_check {
     const ech_plan *plan;
     const ech_list *list;
-    touched *value; /* [persistent values, then the list's] */
+    /* [persistent values, then the list's] where a value's parts begin: its bucket's pieces */
+    int *first;
+    touched *part;
     int *heir_of;   /* [likewise] whose memory the value takes over (ech_value.successor); -1: none */
     steps_of_lanes *
         known; /* [steps] the latest of each lane that is complete when the step begins, and all before it */
     steps_of_lanes *
         waiter; /* [steps] of messages, which overtake each other: the first of each lane that has waited for it */
     steps_of_lanes last;
+    int scratch[ECH_LANES]; /* of the lane's last step, a sum over ranks; -1: it has none */
 } race_check;
 
 static bool is_message(const ech_step *step)
@@ -82,27 +86,55 @@ static ech_status expect(const race_check *c, int s, int other, int value, const
                            what, name.at);
 }
 
-/* That all have ended that a read, or a write, of the value must not meet. */
-static ech_status expect_all(const race_check *c, int s, int value, bool write)
+/* That all have ended that a read, or a write, of a part of the value must not meet. */
+static ech_status expect_all(const race_check *c, int s, int value, int part, bool write)
 {
-    const touched *of = &c->value[value];
+    const touched *of = &c->part[part];
     ECH_TRY(expect(c, s, of->writer, value, "writes"));
     for (int lane = 0; lane < ECH_LANES && write; lane++)
         ECH_TRY(expect(c, s, of->reader[lane], value, "reads"));
     return ECH_OK;
 }
 
-static ech_status touch(race_check *c, int s, const ech_access *access)
+static ech_status touch_part(race_check *c, int s, const ech_access *access, int part)
 {
-    touched *of = &c->value[access->value];
+    touched *of = &c->part[part];
     bool is_new = access->value >= (int)c->plan->persistent.n && of->writer < 0;
     if (is_new && !access->write)
         return ech_list_reject(c->plan, c->list, s, "reads a value that nothing has written");
-    ECH_TRY(expect_all(c, s, access->value, access->write));
-    if (is_new && c->heir_of[access->value] >= 0)
-        ECH_TRY(expect_all(c, s, c->heir_of[access->value], true));
+    ECH_TRY(expect_all(c, s, access->value, part, access->write));
+    int heir = is_new ? c->heir_of[access->value] : -1;
+    if (heir >= 0) ECH_TRY(expect_all(c, s, heir, c->first[heir], true));
     *(access->write ? &of->writer : &of->reader[c->list->step.at[s].lane]) = s;
     return ECH_OK;
+}
+
+static ech_status touch(race_check *c, int s, const ech_access *access)
+{
+    const int *first = &c->first[access->value];
+    int piece = ech_step_piece(&c->list->step.at[s]), parts = first[1] - first[0];
+    if (piece && parts > 1) return touch_part(c, s, access, first[0] + (piece - 1) % parts);
+    for (int part = first[0]; part < first[1]; part++) ECH_TRY(touch_part(c, s, access, part));
+    return ECH_OK;
+}
+
+/* How many parts each value has; then where they begin. Returns how many there are. */
+static size_t find_parts(const race_check *c, size_t values)
+{
+    int parts = 0;
+    for (size_t v = 0; v < values; v++) c->first[v] = 1;
+    for (size_t b = 0; b < c->plan->bucket.n && c->plan->persistent.n; b++) {
+        const ech_bucket *bucket = &c->plan->bucket.at[b];
+        for (int v = 0; v < c->plan->versions; v++) c->first[bucket->weights + v] = bucket->pieces;
+        for (int i = 0; i < bucket->state_values; i++)
+            c->first[c->plan->state_value.at[bucket->first_state_value + i]] = bucket->pieces;
+    }
+    for (size_t v = 0; v <= values; v++) {
+        int here = c->first[v];
+        c->first[v] = parts;
+        parts += here;
+    }
+    return (size_t)parts;
 }
 
 /* Whether the value is a slot of weights that are updated in shards. */
@@ -113,10 +145,21 @@ static bool is_of_shards(const race_check *c, int value)
     return ech_memory_is_weights(v->kind) && (v->index < 0 || c->plan->bucket.at[v->index].sharded);
 }
 
+/* A sum over ranks begins while the one before it on its lane ends. */
+static ech_status check_scratch(race_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    int before = c->scratch[step->lane], now = ech_step_is_sum(step) ? step->scratch : -1;
+    c->scratch[step->lane] = now;
+    if (now < 0 || now != before) return ECH_OK;
+    return ech_list_reject(c->plan, c->list, s, "has the scratch of the sum before it");
+}
+
 static ech_status check_step(race_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     learn(c, s);
+    ECH_TRY(check_scratch(c, s));
     for (int i = 0; i < step->accesses; i++) {
         const ech_access *access = &c->list->access.at[step->first_access + i];
         if (!is_of_shards(c, access->value)) ECH_TRY(touch(c, s, access));
@@ -129,11 +172,13 @@ ech_status ech_check_races(const ech_plan *plan, const ech_list *list)
     size_t values = plan->persistent.n + list->value.n, steps = list->step.n;
     race_check c = {.plan = plan,
                     .list = list,
-                    .value = ech_calloc(values + 1, sizeof *c.value),
+                    .first = ech_calloc(values + 1, sizeof *c.first),
                     .heir_of = ech_calloc(values + 1, sizeof *c.heir_of),
                     .known = ech_calloc(steps + 1, sizeof *c.known),
                     .waiter = ech_calloc(steps + 1, sizeof *c.waiter)};
-    memset(c.value, -1, values * sizeof *c.value);
+    size_t parts = find_parts(&c, values);
+    c.part = ech_calloc(parts + 1, sizeof *c.part);
+    memset(c.part, -1, parts * sizeof *c.part);
     memset(c.heir_of, -1, values * sizeof *c.heir_of);
     for (size_t v = 0; v < list->value.n; v++)
         if (list->value.at[v].successor >= 0)
@@ -142,9 +187,11 @@ ech_status ech_check_races(const ech_plan *plan, const ech_list *list)
     memset(c.known, -1, steps * sizeof *c.known);
     memset(c.waiter, -1, steps * sizeof *c.waiter);
     memset(&c.last, -1, sizeof c.last);
+    memset(c.scratch, -1, sizeof c.scratch);
     ech_status status = ECH_OK;
     for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_step(&c, s);
-    free(c.value);
+    free(c.first);
+    free(c.part);
     free(c.heir_of);
     free(c.known);
     free(c.waiter);

@@ -21,6 +21,7 @@ typedef struct shelf {
         int gather;  /* the step that made it whole; -1: none in this list */
     } * place;       /* [buckets * versions] */
     int *newest;     /* [buckets] */
+    int *made;       /* [buckets]: pieces of the next version so far */
     /* [versions]: the newest version that has been in a slot, how many buckets have it there now, and the last step that
      * gathered there: if all have it, and that is known to have ended, none needs to be looked at. */
     struct slot {
@@ -214,9 +215,11 @@ static ech_status update(shelf *v, int s)
                                step->version, wanted);
     ECH_TRY(check_gathered(v, s, step->index, step->version));
     const ech_bucket *bucket = &v->plan->bucket.at[step->index];
-    bool whole = !bucket->sharded || bucket->gathered;
+    bool made = ++v->made[step->index] == (ech_step_piece(step) ? bucket->pieces : 1);
+    bool whole = made && (!bucket->sharded || bucket->gathered);
     set_place(v, step->index, step->version, whole ? step->version : NOTHING);
-    v->newest[step->index] = step->version;
+    if (made) v->newest[step->index] = step->version;
+    if (made) v->made[step->index] = 0;
     return expect_access(v, s, step->index);
 }
 
@@ -268,6 +271,7 @@ ech_status ech_check_versions(const ech_plan *plan, const ech_list *list)
                .known = ech_known_begin(),
                .place = ech_calloc(buckets * versions, sizeof *v.place),
                .newest = ech_calloc(buckets, sizeof *v.newest),
+               .made = ech_calloc(buckets + 1, sizeof *v.made),
                .slot = ech_calloc(versions, sizeof *v.slot),
                .read = ech_calloc(reads, sizeof *v.read),
                .touched = ech_calloc(buckets + 1, sizeof *v.touched),
@@ -282,6 +286,7 @@ ech_status ech_check_versions(const ech_plan *plan, const ech_list *list)
     for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_step(&v, s);
     free(v.place);
     free(v.newest);
+    free(v.made);
     free(v.slot);
     free(v.read);
     free(v.touched);

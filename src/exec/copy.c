@@ -25,19 +25,25 @@ static int64_t pair_bytes(const ech_exec *exec, const ech_step *step, int pair)
     return from < to ? from : to;
 }
 
-/* Gradients and weights of a bucket may be more than this rank's shard of it, which is what moves. */
+/* Where the bytes that move begin in a value, which may have more of a bucket than they are. */
+static int64_t offset_at(const ech_exec *exec, const ech_step *step, int access)
+{
+    int64_t first, bytes = pair_bytes(exec, step, access / 2 * 2);
+    int64_t all = value_at(exec, step, access)->bytes;
+    if (all == bytes) return 0;
+    int64_t item = bytes / ech_step_part(exec->plan, step, &first);
+    return item * ech_step_part_in(exec->plan, step, all / item);
+}
+
 static char *address_at(ech_exec *exec, const ech_step *step, int access)
 {
     const ech_plan *plan = exec->plan;
     int value = exec->list->access.at[step->first_access + access].value;
-    int64_t bytes = pair_bytes(exec, step, access / 2 * 2);
     char *at = ech_exec_address(exec, step, value);
-    if (!ech_step_has_bucket(step)) return at;
-    const ech_bucket *bucket = &plan->bucket.at[step->index];
-    if (value == ech_plan_weights(plan, step->index, step->version))
-        at = ech_exec_look(exec, bucket->weights + ech_exec_weight_slot(exec, step->version));
-    bool whole = value_at(exec, step, access)->bytes > bytes;
-    return whole ? at + bucket->own * (bytes / bucket->shard) : at;
+    if (ech_step_has_bucket(step) && value == ech_plan_weights(plan, step->index, step->version))
+        at = ech_exec_look(exec, plan->bucket.at[step->index].weights +
+                                     ech_exec_weight_slot(exec, step->version));
+    return at + offset_at(exec, step, access);
 }
 
 static int64_t bytes_of(const ech_exec *exec, const ech_step *step)
@@ -58,11 +64,12 @@ static ech_status move_file(ech_exec *exec, const ech_step *step)
     for (int i = 0; i < step->accesses && !ech_exec_has_failed(exec); i += 2) {
         const ech_value *disk = value_at(exec, step, i + writes);
         char *host = address_at(exec, step, i + !writes);
-        size_t bytes = (size_t)ech_plan_align(exec->plan, disk->kind, disk->bytes);
+        int64_t offset = disk->offset + offset_at(exec, step, i + writes);
+        size_t bytes = (size_t)ech_plan_align(exec->plan, disk->kind, pair_bytes(exec, step, i));
         _Atomic unsigned *moves = &exec->watch[step->lane].moves;
         atomic_fetch_add(moves, 1);
-        ech_status status = writes ? ech_disk_write(exec->disk, disk->offset, host, bytes)
-                                   : ech_disk_read(exec->disk, disk->offset, host, bytes);
+        ech_status status = writes ? ech_disk_write(exec->disk, offset, host, bytes)
+                                   : ech_disk_read(exec->disk, offset, host, bytes);
         atomic_fetch_add(moves, 1);
         ECH_TRY(status);
     }

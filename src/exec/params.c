@@ -50,25 +50,22 @@ static ech_tensor own_part(const ech_exec *exec, int param, ech_dtype dtype, cha
     return ech_exec_part(&all, first, n, data);
 }
 
-/* What this rank updates of a parameter, in memory with that of its bucket. */
-static ech_tensor updated_part(const ech_exec *exec, int param, ech_dtype dtype, char *memory)
+ech_tensor ech_exec_part_in(const ech_exec *exec, const ech_step *step, int param, int value,
+                            ech_dtype dtype)
 {
-    const ech_plan_param *p = &exec->plan->param[param];
-    const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
+    const ech_plan *plan = exec->plan;
+    const ech_plan_param *p = &plan->param[param];
+    int64_t updated, part, first, n = ech_step_part_of(plan, step, param, &first);
+    int64_t item = (int64_t)ech_dtype_bytes(dtype);
+    int64_t elements = ech_plan_value(plan, exec->list, value)->bytes / item;
+    ech_bucket_updated(&plan->bucket.at[p->bucket], &updated);
+    ech_step_part(plan, step, &part);
+    int64_t at = n ? p->bucket_offset + first - updated - part : 0;
+    at += ech_step_part_in(plan, step, elements);
     ech_tensor all;
-    if (bucket->sharded) return own_part(exec, param, dtype, memory, bucket->own);
-    set_view(exec, param, dtype, memory + (size_t)p->bucket_offset * ech_dtype_bytes(dtype), &all);
-    return all;
-}
-
-ech_tensor ech_exec_updated_param(const ech_exec *exec, int param, char *weights)
-{
-    return updated_part(exec, param, ech_plan_param_dtype(exec->plan, param), weights);
-}
-
-ech_tensor ech_exec_updated_gradient(const ech_exec *exec, int param, char *gradients)
-{
-    return updated_part(exec, param, ech_plan_gradient_dtype(exec->plan, param), gradients);
+    set_view(exec, param, dtype, NULL, &all);
+    return ech_exec_part(&all, first, n,
+                         (char *)ech_exec_address(exec, step, value) + (size_t)(at * item));
 }
 
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
@@ -256,45 +253,87 @@ static void fill_normals(ech_exec *exec, int index, const ech_held *held, const 
     }
 }
 
-/* state -1: x is the weights. */
-static void init_tensor(ech_exec *exec, int index, int state, const ech_tensor *x)
+/* x: elements of this rank's shard of a parameter, from `first` on. */
+static void init_elements(ech_exec *exec, int index, int64_t first, const ech_tensor *x)
 {
     const ech_param *param = &exec->plan->model->param.at[index];
-    ech_held_kind kind = state < 0 ? ECH_HELD_WEIGHTS : ECH_HELD_STATE;
-    ech_held held = ech_plan_held(exec->plan, exec->plan->rank, index, kind, state);
-    if (ech_tensor_count(x) == 0) return;
+    ech_held held = ech_plan_elements(exec->plan, index, first, ech_tensor_count(x));
     if (param->initializer == ECH_INIT_NORMAL || param->initializer == ECH_INIT_TRUNCATED)
         fill_normals(exec, index, &held, x);
     else
         exec->plan->kernels->fill(exec->context, x, param->initializer == ECH_INIT_ONE ? 1 : 0);
 }
 
+/* What is worked on at a time, from element `at` on. */
+static ech_tensor part_from(const ech_exec *exec, const ech_tensor *x, int64_t at)
+{
+    int64_t rest = ech_tensor_count(x) - at, most = exec->plan->at_once;
+    return ech_exec_elements(x, at, rest < most ? rest : most);
+}
+
+/* A part of the weights, from element `at` on, becomes the rounding of `wide`. */
+static ech_status round_part(ech_exec *exec, const ech_step *step, const ech_tensor *wide,
+                             const ech_tensor *weights, int64_t at)
+{
+    char *buffer = step->scratch < 0 ? NULL : weights_buffer(exec, step);
+    ech_tensor part = ech_exec_elements(weights, at, ech_tensor_count(wide));
+    ech_tensor rounded = in_reach(exec, &part, buffer);
+    round_into(exec, wide, &rounded);
+    return move(exec, step, &part, buffer, true);
+}
+
+/* weights: what this rank has of them of the elements of the state; NULL: these are not the state's
+ * roundings. */
 static ech_status init_state(ech_exec *exec, const ech_step *step, int index, int s,
                              const ech_tensor *weights)
 {
-    const ech_plan_param *p = &exec->plan->param[index];
-    ech_tensor own = ech_exec_state(exec, index, s), state = own;
+    const ech_plan_state *of = &exec->plan->state.at[exec->plan->param[index].first_state + s];
+    bool is_master = s == exec->plan->param[index].master;
+    ech_tensor own = ech_exec_state(exec, index, s), part;
     char *buffer = step->scratch < 0 ? NULL : state_buffer(exec, step);
-    state = in_reach(exec, &own, buffer);
-    exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, state.data, 0, ech_tensor_bytes(&state));
-    ech_state_role role = exec->plan->state.at[p->first_state + s].is.role;
-    if (role == ECH_STATE_BASIS) ech_compression_init_basis(exec, index, s, &state);
-    if (role == ECH_STATE_ANCHOR) init_tensor(exec, index, s, &state);
-    if (s == p->master) {
-        init_tensor(exec, index, s, &state);
-        if (!ech_plan_draws_whole(exec->plan, index)) round_into(exec, &state, weights);
+    for (int64_t at = 0; at < ech_tensor_count(&own); at += ech_tensor_count(&part)) {
+        part = part_from(exec, &own, at);
+        ech_tensor state = in_reach(exec, &part, buffer);
+        exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, state.data, 0,
+                           ech_tensor_bytes(&state));
+        if (is_master || of->is.role == ECH_STATE_ANCHOR)
+            init_elements(exec, index, of->from + at, &state);
+        if (weights) ECH_TRY(round_part(exec, step, &state, weights, at));
+        ECH_TRY(move(exec, step, &part, buffer, true));
     }
-    return move(exec, step, &own, buffer, true);
+    if (of->is.role == ECH_STATE_BASIS) ech_compression_init_basis(exec, index, s, &own);
+    return ECH_OK;
 }
 
 /* Weights that have masters, whole. */
-static void draw_whole(ech_exec *exec, const ech_step *step, int index, const ech_tensor *weights)
+static ech_status draw_whole(ech_exec *exec, const ech_step *step, int index,
+                             const ech_tensor *weights)
 {
-    ech_tensor wide = *weights;
-    wide.dtype = exec->plan->types.wide;
-    wide.data = state_buffer(exec, step);
-    init_tensor(exec, index, -1, &wide);
-    round_into(exec, &wide, weights);
+    ech_tensor part;
+    for (int64_t at = 0; at < ech_tensor_count(weights); at += ech_tensor_count(&part)) {
+        part = part_from(exec, weights, at);
+        ech_tensor wide = part;
+        wide.dtype = exec->plan->types.wide;
+        wide.data = state_buffer(exec, step);
+        init_elements(exec, index, at, &wide);
+        ECH_TRY(round_part(exec, step, &wide, weights, at));
+    }
+    return ECH_OK;
+}
+
+/* Weights without masters; first: of their elements. */
+static ech_status init_weights(ech_exec *exec, const ech_step *step, int index, int64_t first,
+                               const ech_tensor *weights)
+{
+    ech_tensor part;
+    char *buffer = step->scratch < 0 ? NULL : weights_buffer(exec, step);
+    for (int64_t at = 0; at < ech_tensor_count(weights); at += ech_tensor_count(&part)) {
+        part = part_from(exec, weights, at);
+        ech_tensor drawn = in_reach(exec, &part, buffer);
+        init_elements(exec, index, first + at, &drawn);
+        ECH_TRY(move(exec, step, &part, buffer, true));
+    }
+    return ECH_OK;
 }
 
 /* As if whole, so that it is the same under every layout. */
@@ -302,15 +341,14 @@ static ech_status init_param(ech_exec *exec, const ech_step *step, int index)
 {
     const ech_plan *plan = exec->plan;
     const ech_plan_param *p = &plan->param[index];
-    char *buffer = step->scratch < 0 ? NULL : weights_buffer(exec, step);
+    bool draws_whole = ech_plan_draws_whole(plan, index);
     ech_tensor kept = ech_exec_param(exec, index), own = ech_exec_own_param(exec, index, 0);
-    ech_tensor weights = in_reach(exec, &kept, buffer), rounded = in_reach(exec, &own, buffer);
-    for (int s = 0; s < p->states; s++) ECH_TRY(init_state(exec, step, index, s, &rounded));
-    if (p->master < 0)
-        init_tensor(exec, index, -1, &weights);
-    else if (ech_plan_draws_whole(plan, index))
-        draw_whole(exec, step, index, &weights);
-    ECH_TRY(move(exec, step, &kept, buffer, true));
+    for (int s = 0; s < p->states; s++)
+        ECH_TRY(init_state(exec, step, index, s, s == p->master && !draws_whole ? &own : NULL));
+    int64_t first = 0;
+    if (ech_bucket_holds_shard(&plan->bucket.at[p->bucket])) ech_plan_own(plan, index, &first);
+    if (p->master < 0) ECH_TRY(init_weights(exec, step, index, first, &kept));
+    if (draws_whole) ECH_TRY(draw_whole(exec, step, index, &kept));
     for (int v = 1; v < plan->versions; v++) ech_exec_copy_weights(exec, index, 0, v);
     return ECH_OK;
 }
@@ -398,11 +436,19 @@ ech_status ech_handle_STASH(ech_exec *exec, const ech_step *step)
 }
 
 /* `index`: among all that is hashed; each tensor has places of its own. */
-static void add_hash(ech_exec *exec, const ech_tensor *x, int64_t index, const ech_tensor *sum)
+static ech_status add_hash(ech_exec *exec, const ech_step *step, const ech_tensor *x, char *buffer,
+                           int64_t index, const ech_tensor *sum)
 {
     enum { PLACES = 40 }; /* bits */
-    ech_tensor flat = ech_tensor_flat(x);
-    exec->plan->kernels->hash(exec->context, &flat, index << PLACES, sum);
+    ech_tensor part;
+    for (int64_t at = 0; at < ech_tensor_count(x); at += ech_tensor_count(&part)) {
+        part = part_from(exec, x, at);
+        ech_tensor here = in_reach(exec, &part, buffer);
+        ECH_TRY(move(exec, step, &part, buffer, false));
+        ech_tensor flat = ech_tensor_flat(&here);
+        exec->plan->kernels->hash(exec->context, &flat, (index << PLACES) + at, sum);
+    }
+    return ECH_OK;
 }
 
 /* Whether all members of the step's group hold a parameter's weights, or its master, alike. Of what
@@ -434,15 +480,13 @@ ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
         int master = plan->param[i].master;
         if (plan->param[i].bucket < 0) continue;
         if (is_alike(exec, step, i, -1)) {
-            ech_tensor kept = ech_exec_param(exec, i), param = in_reach(exec, &kept, weights);
+            ech_tensor kept = ech_exec_param(exec, i);
             ech_ledger_expect(exec, step, ech_plan_weights(plan, plan->param[i].bucket, 0));
-            ECH_TRY(move(exec, step, &kept, weights, false));
-            add_hash(exec, &param, 2 * i, &sum);
+            ECH_TRY(add_hash(exec, step, &kept, weights, 2 * i, &sum));
         }
         if (master >= 0 && is_alike(exec, step, i, master)) {
-            ech_tensor own = ech_exec_state(exec, i, master), state = in_reach(exec, &own, states);
-            ECH_TRY(move(exec, step, &own, states, false));
-            add_hash(exec, &state, 2 * i + 1, &sum);
+            ech_tensor own = ech_exec_state(exec, i, master);
+            ECH_TRY(add_hash(exec, step, &own, states, 2 * i + 1, &sum));
         }
     }
     plan->kernels->hash_parts(exec->context, &sum, &parts);

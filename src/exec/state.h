@@ -345,9 +345,10 @@ int ech_exec_weight_slot(const ech_exec *exec, int version);
  * written into *out. That is faster: a tensor that is returned and copied at once waits for its own stores. */
 void ech_exec_set_weights(const ech_exec *exec, int param, char *weights, ech_tensor *out);
 void ech_exec_set_gradient(const ech_exec *exec, int param, char *gradients, ech_tensor *out);
-/* What this rank updates of a parameter, and of its gradient, in memory with that of its bucket. */
-ech_tensor ech_exec_updated_param(const ech_exec *exec, int param, char *weights);
-ech_tensor ech_exec_updated_gradient(const ech_exec *exec, int param, char *gradients);
+/* The part of a parameter that a step of an update on the host works on, in a value that the step
+ * accesses: gradients, weights or an element-wise state of its bucket, in that type. */
+ech_tensor ech_exec_part_in(const ech_exec *exec, const ech_step *step, int param, int value,
+                            ech_dtype dtype);
 /* Makes zero what lies behind a parameter in its bucket; `of`: its gradient, weights or an element-wise state. */
 void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *of);
 /* Makes all weights and element-wise states zero. Behind a parameter they stay so: nothing writes there. */

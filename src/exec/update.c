@@ -18,8 +18,8 @@ ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, ech
 
 /* ---- STATISTICS, UPDATE ---- */
 
-/* What an optimizer is handed at a time: of a parameter, of a stack of number `one` of those that this rank has, what the rank
- * works on: n elements. */
+/* What an optimizer is handed at a time: n elements of a parameter, or of number `one` of the stack
+ * that this rank has of it: the step's part. */
 typedef struct piece {
     int param, one;
     int64_t at;    /* the first of them, in this rank's shard of the parameter */
@@ -27,11 +27,11 @@ typedef struct piece {
     int64_t n;
 } piece;
 
-static piece piece_of(const ech_exec *exec, int param, int one)
+static piece piece_of(const ech_exec *exec, const ech_step *step, int param, int one)
 {
     const ech_plan_param *p = &exec->plan->param[param];
     piece of = {.param = param, .one = one};
-    of.n = ech_plan_own_of_one(exec->plan, param, one, &of.first);
+    of.n = ech_step_part_of_one(exec->plan, step, param, one, &of.first);
     of.at = one * (p->elements / p->stacked) + of.first;
     return of;
 }
@@ -47,13 +47,11 @@ static ech_tensor one_of(const ech_exec *exec, const ech_state *state, ech_shard
     return view;
 }
 
-/* Of the weights or gradients that this rank works on. */
-static ech_tensor piece_of_param(const ech_exec *exec, const piece *of, const ech_tensor *all)
+/* Of the weights or gradients that the step works on, of which the first is element `first`. */
+static ech_tensor piece_of_param(const ech_exec *exec, const piece *of, int64_t first,
+                                 const ech_tensor *all)
 {
-    int64_t first = 0;
-    const ech_plan_param *p = &exec->plan->param[of->param];
     ech_state whole = {.shape = exec->plan->model->param.at[of->param].shape};
-    if (exec->plan->bucket.at[p->bucket].sharded) ech_plan_own(exec->plan, of->param, &first);
     ech_tensor one = one_of(exec, &whole, exec->plan->layout->sharding, NULL, 0);
     one.dtype = all->dtype;
     size_t before = of->n ? (size_t)(of->at - first) * ech_dtype_bytes(all->dtype) : 0;
@@ -93,6 +91,7 @@ static char *statistics_of(ech_exec *exec, const ech_step *step)
 
 /* What a step does to the parameters of its bucket. */
 typedef struct work {
+    const ech_step *step;
     const ech_kernels *kernels;
     ech_kernel_context *context;
     char *statistics;
@@ -108,12 +107,15 @@ static void work_on_piece(const ech_exec *exec, const work *w, const piece *of,
     const ech_plan_param *p = &plan->param[of->param];
     const ech_param *param = &plan->model->param.at[of->param];
     ech_tensor statistic[ECH_MAX_STATISTICS], kept[ECH_MAX_STATES];
-    ech_tensor own_weights, own_gradient = piece_of_param(exec, of, gradient);
-    if (weights) own_weights = piece_of_param(exec, of, weights);
+    int64_t first, n = ech_step_part_of(plan, w->step, of->param, &first);
+    ech_tensor own_weights, own_gradient = piece_of_param(exec, of, first, gradient);
+    if (weights) own_weights = piece_of_param(exec, of, first, weights);
     for (int i = 0; i < p->states; i++) {
+        int64_t begin;
         const ech_plan_state *s = &plan->state.at[p->first_state + i];
         if (s->is.role != ECH_STATE_OPTIMIZER) continue; /* no optimizer knows of it */
-        kept[i] = piece_of_state(exec, of, &s->is, s->from, state[i].data);
+        ech_plan_state_numbers(plan, of->param, &s->is, first, n, &begin);
+        kept[i] = piece_of_state(exec, of, &s->is, begin, state[i].data);
     }
     for (int i = 0; i < p->statistics; i++)
         statistic[i] = piece_of_statistic(exec, of, &plan->statistic.at[p->first_statistic + i],
@@ -151,17 +153,17 @@ static void work_on_tensors(const ech_exec *exec, const work *w, int index,
         return;
     }
     for (int one = 0; one < exec->plan->param[index].stacked; one++) {
-        if (!ech_plan_takes_part(exec->plan, index, one, w->round)) continue;
-        piece at = piece_of(exec, index, one);
+        if (!ech_step_takes_part(exec->plan, w->step, index, one, w->round)) continue;
+        piece at = piece_of(exec, w->step, index, one);
         work_on_piece(exec, w, &at, weights, gradient, state);
     }
 }
 
-/* Whether this rank works on any of it. */
-static bool takes_part(const ech_plan *plan, int param, int round)
+/* Whether the step works on any of it. */
+static bool takes_part(const ech_plan *plan, const work *w, int param)
 {
     for (int one = 0; one < plan->param[param].stacked; one++)
-        if (ech_plan_takes_part(plan, param, one, round)) return true;
+        if (ech_step_takes_part(plan, w->step, param, one, w->round)) return true;
     return false;
 }
 
@@ -171,7 +173,7 @@ static void work_on(ech_exec *exec, const ech_step *step, const work *w, int ind
     const ech_plan_param *p = &plan->param[index];
     ech_tensor weights = ech_exec_own_param(exec, index, step->version);
     ech_tensor gradient = ech_exec_own_gradient(exec, index, step->turn);
-    if (!takes_part(plan, index, w->round)) return;
+    if (!takes_part(plan, w, index)) return;
     ech_tensor state[ECH_MAX_STATES];
     for (int i = 0; i < p->states; i++) {
         ech_ledger_expect(exec, step, plan->state.at[p->first_state + i].value);
@@ -187,8 +189,8 @@ static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, char *sta
         exec->context->scratch_bytes =
             (size_t)ech_plan_value(exec->plan, exec->list, step->scratch)->bytes;
     }
-    work w = {exec->plan->kernels, exec->context, statistics, round,
-              ech_scalars_update(exec, step->turn)};
+    work w = {step,       exec->plan->kernels, exec->context,
+              statistics, round,               ech_scalars_update(exec, step->turn)};
     exec->plan->optimizer->configure(exec->config, &w.update);
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
@@ -234,32 +236,24 @@ static ech_tensor state_on_host(const ech_exec *exec, const ech_step *step, int 
         &exec->plan->state.at[exec->plan->param[param].first_state + index];
     ech_tensor view = ech_exec_state(exec, param, index);
     int value = exec->list->access.at[first + state->number].value;
+    if (ech_state_is_element_wise(&state->is))
+        return ech_exec_part_in(exec, step, param, value, view.dtype);
     view.data = (char *)ech_exec_address(exec, step, value) +
                 (size_t)state->first * ech_dtype_bytes(view.dtype);
     return view;
 }
 
-/* Where what the rank updates begins: weights that are offloaded may be more. */
-static char *updated_weights(const ech_exec *exec, const ech_step *step, int value)
-{
-    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    char *weights = ech_exec_address(exec, step, value);
-    if (!ech_bucket_meets(bucket)) return weights;
-    return weights + (size_t)bucket->own * ech_dtype_bytes(bucket->weight_dtype);
-}
-
-/* What the host has of a bucket is what this rank updates of it. */
 static void work_on_host(ech_exec *exec, const ech_step *step, const work *w, int index,
                          struct ech_on_host on_host)
 {
-    const ech_plan_param *p = &exec->plan->param[index];
-    ech_tensor weights, state[ECH_MAX_STATES];
-    ech_tensor gradient =
-        ech_exec_updated_gradient(exec, index, ech_exec_address(exec, step, on_host.gradients));
+    const ech_plan *plan = exec->plan;
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    ech_tensor weights, gradient, state[ECH_MAX_STATES];
+    if (!takes_part(plan, w, index)) return;
+    gradient = ech_exec_part_in(exec, step, index, on_host.gradients, bucket->dtype);
     if (on_host.weights >= 0)
-        weights = ech_exec_updated_param(exec, index, updated_weights(exec, step, on_host.weights));
-    if (!takes_part(exec->plan, index, w->round)) return;
-    for (int s = 0; s < p->states; s++)
+        weights = ech_exec_part_in(exec, step, index, on_host.weights, bucket->weight_dtype);
+    for (int s = 0; s < plan->param[index].states; s++)
         state[s] = state_on_host(exec, step, on_host.first_state, index, s);
     work_on_tensors(exec, w, index, on_host.weights < 0 ? NULL : &weights, &gradient, state);
 }
@@ -268,8 +262,12 @@ static void work_on_bucket_on_host(ech_exec *exec, const ech_step *step, int rou
 {
     const ech_plan *plan = exec->plan;
     struct ech_on_host on_host = ech_list_update_values(plan, exec->list, step);
-    work w = {ech_kernels_fast(plan->kernels->dtype), exec->lane_context[step->lane].inner, NULL,
-              round, ech_scalars_update_on_host(exec, step->turn)};
+    work w = {step,
+              ech_kernels_fast(plan->kernels->dtype),
+              exec->lane_context[step->lane].inner,
+              NULL,
+              round,
+              ech_scalars_update_on_host(exec, step->turn)};
     if (on_host.statistics >= 0) w.statistics = ech_exec_address(exec, step, on_host.statistics);
     if (step->scratch >= 0) {
         w.context->scratch = ech_exec_address(exec, step, step->scratch);

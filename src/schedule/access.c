@@ -27,6 +27,23 @@ void ech_access_pair(ech_accessor *a, int from, int to)
     ech_access_value(a, to, true);
 }
 
+int *ech_access_on_host(const ech_accessor *a)
+{
+    int piece = ech_step_piece(a->step), index = a->step->index;
+    return &a->on_host[index][(piece ? piece - 1 : 0) *
+                              (1 + a->plan->bucket.at[index].state_values)];
+}
+
+/* Before the first update. */
+static int *make_on_host(const ech_plan *plan, const ech_bucket *bucket)
+{
+    int each = 1 + bucket->state_values;
+    int *values = ech_calloc((size_t)bucket->pieces * (size_t)each, sizeof *values);
+    for (int i = 0; i < bucket->pieces * each; i++)
+        values[i] = i % each ? plan->state_value.at[bucket->first_state_value + i % each - 1] : -1;
+    return values;
+}
+
 int ech_access_twin(ech_accessor *a, int value, ech_memory_kind kind)
 {
     ech_value twin = *ech_plan_value(a->plan, a->list, value);
@@ -45,7 +62,7 @@ void ech_access_states(ech_accessor *a, int index, bool write)
     const ech_plan *plan = a->plan;
     const ech_bucket *bucket = &plan->bucket.at[index];
     for (int s = 0; s < bucket->state_values; s++)
-        ech_access_value(a, plan->state_value.at[bucket->first_state_value + s].value, write);
+        ech_access_value(a, plan->state_value.at[bucket->first_state_value + s], write);
 }
 
 int ech_access_weights_of(const ech_accessor *a, int bucket)
@@ -318,6 +335,21 @@ void ech_access_scratch(ech_accessor *a, size_t bytes)
     ech_access_value(a, a->step->scratch, true);
 }
 
+void ech_access_sum_scratch(ech_accessor *a, size_t bytes)
+{
+    int *last = a->sum_scratch[a->step->lane], value = last[1];
+    if (!bytes) return;
+    if (!value)
+        value = ech_access_new(
+            a, (ech_value){
+                   .kind = ECH_MEMORY_SCRATCH, .block = -1, .local = -1, .micro = -1, .index = -1});
+    last[1] = last[0];
+    last[0] = a->step->scratch = value;
+    ech_value *v = &a->list->value.at[value - (int)a->plan->persistent.n];
+    if (v->bytes < (int64_t)bytes) v->bytes = (int64_t)bytes;
+    ech_access_value(a, value, true);
+}
+
 /* Slots for the values of the rank's own blocks, of those only. */
 static void make_slots(const ech_plan *plan, ech_list *list)
 {
@@ -351,6 +383,9 @@ void ech_pass_access(ech_plan *plan, ech_list *list)
     make_slots(plan, list);
     ech_accessor a = {
         .plan = plan, .list = list, .brought = ech_calloc(plan->bucket.n + 1, sizeof *a.brought)};
+    a.on_host = ech_calloc(plan->bucket.n + 1, sizeof *a.on_host);
+    for (size_t b = 0; b < plan->bucket.n; b++)
+        a.on_host[b] = make_on_host(plan, &plan->bucket.at[b]);
     ech_weight_reads_begin(&a.reads, plan, list->purpose);
     size_t blocks = plan->model->block.n;
     for (int phase = 0; phase < ECH_PHASES; phase++)
@@ -370,8 +405,12 @@ void ech_pass_access(ech_plan *plan, ech_list *list)
         for (size_t b = 0; b < blocks; b++) free(a.scratch[phase][b]);
         free(a.scratch[phase]);
     }
-    for (size_t b = 0; b < plan->bucket.n; b++) free(a.brought[b].all.at);
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        free(a.brought[b].all.at);
+        free(a.on_host[b]);
+    }
     free(a.brought);
+    free(a.on_host);
     ech_weight_reads_end(&a.reads);
     list->ticks = tick;
 }

@@ -26,6 +26,11 @@ typedef struct ech_accessor {
     size_t **scratch[ECH_PHASES];
     ech_weight_reads reads;
     ech_instances *brought; /* [buckets] */
+    /* [buckets] What the host has for updates: of each piece the value with its weights (-1: none),
+     * and the values with the bucket's state_values. Ask ech_access_on_host. */
+    int **on_host;
+    /* By lane: the scratch of its last sum (at 0), and of the one before; 0: none yet. */
+    int sum_scratch[ECH_LANES][2];
 } ech_accessor;
 
 /* Adds a value to the list; returns its number (ech_value). */
@@ -69,6 +74,10 @@ void ech_access_local(ech_accessor *a, int local, bool write);
 /* Records that the step touches the operands of a call of its block's program. Returns the call's
  * scratch bytes. */
 size_t ech_access_call(ech_accessor *a, int call);
+/* The values that the host has of the piece of a bucket that the step works on: [0] its weights,
+ * [1 + i] state_values, where they are kept or as they have come from disk. The step may set
+ * them. */
+int *ech_access_on_host(const ech_accessor *a);
 /* FETCH and OFFLOAD: the step copies a value to another one, of as many bytes. */
 void ech_access_pair(ech_accessor *a, int from, int to);
 /* Adds a value of that kind to the list, for a copy of `value`. Returns its number. */
@@ -76,5 +85,9 @@ int ech_access_twin(ech_accessor *a, int value, ech_memory_kind kind);
 /* Gives the step `bytes` of scratch: one value for all its calls, live from its first tick to its
  * last. */
 void ech_access_scratch(ech_accessor *a, size_t bytes);
+/* Gives the step, a sum over ranks, at least `bytes` of scratch. All sums of a lane take turns with
+ * two values: a sum begins while the one before it ends, when all others have ended. So the scratch
+ * of the sums under way does not grow with their number, whoever waits for them, and when. */
+void ech_access_sum_scratch(ech_accessor *a, size_t bytes);
 
 #endif

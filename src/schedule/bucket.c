@@ -60,16 +60,21 @@ static int64_t round_up(int64_t n, int64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
+/* The least multiple of a unit that is one of a power of two as well. */
+static int64_t common_multiple(int64_t unit, int64_t power)
+{
+    for (int64_t rest = unit; rest % 2 == 0 && power > 1; rest /= 2) power /= 2;
+    return unit * power;
+}
+
 /* What begins at multiples of so many elements begins at those of plan.part in any type, and cuts no unit of the
  * optimizer's. */
 static int64_t unit_of(const ech_plan *plan, const ech_param *of, const ech_optimizer_needs *needs)
 {
     enum { NARROWEST = 2 }; /* bytes of an element */
-    int64_t size[ECH_MAX_DIMS], part = plan->part / NARROWEST, common = part;
+    int64_t size[ECH_MAX_DIMS];
     ech_shape_resolve(&of->shape, ech_extent_of_params(plan->layout->sharding), size);
-    int64_t unit = ech_optimizer_unit(needs, of, size);
-    for (int64_t rest = unit; rest % 2 == 0 && common > 1; rest /= 2) common /= 2; /* part: 2^k */
-    return unit * common;
+    return common_multiple(ech_optimizer_unit(needs, of, size), plan->part / NARROWEST);
 }
 
 /* Over whom factors are summed: of a matrix of which tensor ranks have shards, each has its own rows of one of the two, and a
@@ -326,6 +331,13 @@ static void add_boxes(const ech_plan *plan, int rank, const ech_shape *shape, in
     for (int b = 0; b < boxes; b++) held->box[held->boxes++] = box[b];
 }
 
+ech_held ech_plan_elements(const ech_plan *plan, int param, int64_t first, int64_t n)
+{
+    ech_held held = {.boxes = 0};
+    add_boxes(plan, plan->rank, &plan->model->param.at[param].shape, first, n, &held);
+    return held;
+}
+
 ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind kind, int state)
 {
     const ech_plan_param *p = &plan->param[param];
@@ -381,6 +393,72 @@ static void count_listed(const ech_plan *plan, ech_bucket *bucket, const ech_con
     if (!bucket->listed) return;
     bucket->listed_ids = samples * extent.sequence;
     bucket->listed_rows = rows < bucket->listed_ids ? rows : bucket->listed_ids;
+}
+
+/* ---- pieces ---- */
+
+/* Bytes of an element in the narrowest of the values that pass through the host. */
+static int64_t narrowest_item(const ech_bucket *bucket)
+{
+    size_t least = ech_dtype_bytes(bucket->weight_dtype);
+    for (int s = 0; s < bucket->states; s++)
+        if (ech_dtype_bytes(bucket->state[s].dtype) < least)
+            least = ech_dtype_bytes(bucket->state[s].dtype);
+    return (int64_t)least;
+}
+
+/* Statistics and states with fewer numbers than elements are of whole parameters; and weights of
+ * which members update shards are gathered as they are kept, whole. */
+static bool is_cut(const ech_bucket *bucket)
+{
+    return bucket->leaves && bucket->rounds == 0 && bucket->states == bucket->state_values &&
+           !ech_bucket_meets(bucket);
+}
+
+/* A piece begins where the host's values may, and a file's: in each type at a multiple of their
+ * alignment. */
+static void cut_update(const ech_plan *plan, ech_bucket *bucket, int64_t most_bytes)
+{
+    int64_t first, all = ech_bucket_updated(bucket, &first);
+    int64_t unit = common_multiple(bucket->unit,
+                                   plan->alignment[ECH_SPACE_HOST] / narrowest_item(bucket));
+    int64_t units = most_bytes / (int64_t)ech_dtype_bytes(bucket->dtype) / unit;
+    bucket->pieces = 1;
+    bucket->piece = (units ? units : 1) * unit;
+    if (is_cut(bucket) && all > bucket->piece)
+        bucket->pieces = (int)((all + bucket->piece - 1) / bucket->piece);
+}
+
+void ech_pass_pieces(ech_plan *plan, const ech_config *config)
+{
+    for (size_t b = 0; b < plan->bucket.n; b++)
+        cut_update(plan, &plan->bucket.at[b], config->parallel.bucket_bytes);
+}
+
+int64_t ech_step_part(const ech_plan *plan, const ech_step *step, int64_t *first)
+{
+    return ech_bucket_piece(&plan->bucket.at[step->index], ech_step_piece(step), first);
+}
+
+int64_t ech_step_part_of(const ech_plan *plan, const ech_step *step, int param, int64_t *first)
+{
+    const ech_plan_param *p = &plan->param[param];
+    int64_t updated, part, n = ech_step_part(plan, step, &part);
+    ech_bucket_updated(&plan->bucket.at[p->bucket], &updated);
+    int64_t begin = updated + part - p->bucket_offset, end = begin + n;
+    if (begin < 0) begin = 0;
+    if (end > p->elements) end = p->elements;
+    *first = end > begin ? begin : 0;
+    return end > begin ? end - begin : 0;
+}
+
+int64_t ech_step_part_in(const ech_plan *plan, const ech_step *step, int64_t elements)
+{
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    int64_t updated, part, n = ech_step_part(plan, step, &part);
+    int64_t all = ech_bucket_updated(bucket, &updated);
+    if (elements == n) return 0;
+    return elements == all ? part : updated + part;
 }
 
 void ech_pass_bucket(ech_plan *plan, const ech_config *config)

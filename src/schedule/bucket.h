@@ -92,12 +92,11 @@ typedef struct ech_bucket {
         ech_fold_of_shards flat;
     } folded[ECH_MAX_ROUNDS][ECH_FOLDS];
     int statistics; /* value of the turn whose steps the access pass is at, on the device */
-    /* Values of that turn's update on the host: of this rank's shard, or where it is not `sharded` of the whole bucket.
-     * Weights that are offloaded are as many as the rank keeps. */
-    struct ech_on_host {
-        int gradients, weights, statistics; /* -1: none */
-        int first_state; /* access of the step: its states, as the bucket's state_values */
-    } on_host;
+    int statistics_on_host; /* the same on the host */
+    /* The update on the host, and what it has copied, goes piece by piece: of what this rank
+     * updates so many, of `piece` elements each, the last of the rest. 1: it is not cut. */
+    int pieces;
+    int64_t piece;
     int sum_on_host; /* value with the sum so far of the gradients that the access pass is at */
     /* Values with complete gradients, of even turns and of odd ones: an update may run under the next
      * turn. */
@@ -166,6 +165,15 @@ static inline int64_t ech_bucket_updated(const ech_bucket *bucket, int64_t *firs
     *first = bucket->sharded ? bucket->own : 0;
     if (ech_bucket_is_served(bucket)) return 0;
     return bucket->sharded ? bucket->shard : bucket->elements;
+}
+
+/* Those of a piece, from 1 on, or of all of them: 0. *first: where it begins among them. */
+static inline int64_t ech_bucket_piece(const ech_bucket *bucket, int piece, int64_t *first)
+{
+    int64_t begin, all = ech_bucket_updated(bucket, &begin);
+    *first = piece ? (piece - 1) * bucket->piece : 0;
+    int64_t rest = all - *first;
+    return piece && rest > bucket->piece ? bucket->piece : rest;
 }
 
 #endif

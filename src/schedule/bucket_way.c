@@ -4,13 +4,12 @@
  */
 #include "schedule/bucket_way.h"
 
-enum { ONCE = false, ROUND = true };
 enum { ALONE = 0, TENSOR = ECH_GROUP_TENSOR, ADDENDS = ECH_BUCKET_ADDENDS, FACTORS = ECH_BUCKET_FACTORS };
 enum { NONE = -1, NEWEST, NEXT };
 
 static const ech_bucket_row rows[ECH_BUCKET_STAGES] = {
-#define X(name, kind, point, over, version, round, condition, text)                                \
-    {ECH_STEP_##kind, ECH_POINT_##point, over, version, round, text},
+#define X(name, kind, point, over, version, repeats, condition, text)                              \
+    {ECH_STEP_##kind, ECH_POINT_##point, over, version, ECH_REPEATS_##repeats, text},
 #include "schedule/bucket_stages.def"
 #undef X
 };
@@ -22,8 +21,10 @@ const ech_bucket_row *ech_bucket_row_of(ech_bucket_stage stage)
 
 static bool takes_part(const ech_bucket_way *way, ech_bucket_stage stage, int round)
 {
+    bool once = stage < ECH_BUCKET_STAGES && rows[stage].repeats != ECH_REPEATS_PIECE;
+    if (once && !way->last) return false;
     switch (stage) {
-#define X(name, kind, point, over, version, rounds, condition, text)                               \
+#define X(name, kind, point, over, version, repeats, condition, text)                              \
     case ECH_BUCKET_##name:                                                                        \
         return condition;
 #include "schedule/bucket_stages.def"
@@ -36,7 +37,7 @@ static bool takes_part(const ech_bucket_way *way, ech_bucket_stage stage, int ro
 
 static bool is_round(ech_bucket_stage stage)
 {
-    return stage < ECH_BUCKET_STAGES && rows[stage].repeats;
+    return stage < ECH_BUCKET_STAGES && rows[stage].repeats == ECH_REPEATS_ROUND;
 }
 
 /* Behind the last stage of a round comes the first one of the next. */
@@ -48,6 +49,14 @@ static ech_bucket_place after(const ech_bucket_way *way, ech_bucket_place at)
     next.round = again ? at.round + 1 : 0;
     while (again && is_round(next.stage - 1)) next.stage--;
     return next;
+}
+
+int ech_step_piece(const ech_step *step)
+{
+    for (int stage = 0; stage < ECH_BUCKET_STAGES; stage++)
+        if (rows[stage].kind == step->kind && rows[stage].repeats == ECH_REPEATS_PIECE)
+            return step->count;
+    return 0;
 }
 
 ech_bucket_place ech_bucket_next(const ech_bucket_way *way, ech_bucket_place at)

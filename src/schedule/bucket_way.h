@@ -27,6 +27,15 @@ typedef enum ech_bucket_point {
     ECH_POINT_ROOM     /* the compute lane waits for an update on the host */
 } ech_bucket_point;
 
+/* How often a stage comes in a turn: once for the bucket; once for each round of its optimizer's
+ * statistics, together with its neighbours; or once for each of its pieces, of which the last goes
+ * on through the stages that come once. */
+typedef enum ech_bucket_repeats {
+    ECH_REPEATS_ONCE,
+    ECH_REPEATS_ROUND,
+    ECH_REPEATS_PIECE
+} ech_bucket_repeats;
+
 /* Groups of a bucket's own, among those of groups.def. */
 enum { ECH_BUCKET_ADDENDS = ECH_GROUPS, ECH_BUCKET_FACTORS };
 
@@ -36,7 +45,7 @@ typedef struct ech_bucket_row {
     ech_bucket_point point;
     int group;    /* ech_layout_group, or one of those */
     int version;  /* of the weights, from the newest on; -1: none */
-    bool repeats; /* once a round, together with its neighbours */
+    ech_bucket_repeats repeats;
     const char *text;
 } ech_bucket_row;
 const ech_bucket_row *ech_bucket_row_of(ech_bucket_stage stage);
@@ -59,6 +68,7 @@ typedef struct ech_bucket_way {
     bool masters;      /* its weights are roundings of states */
     ech_space weights; /* where its weights are */
     ech_space states;  /* where its optimizer's states are; if not on the device the host updates */
+    bool last;         /* of several pieces it is the last, or the bucket is not cut */
     int rounds;        /* of its optimizer's statistics */
     /* [rounds] members, and tensor ranks, fold what that round makes */
     bool folds_shards[ECH_MAX_ROUNDS], folds[ECH_MAX_ROUNDS];
@@ -68,7 +78,7 @@ typedef struct ech_bucket_place {
     ech_bucket_stage stage; /* ECH_BUCKET_STAGES: the way has ended */
     int round;
 } ech_bucket_place;
-/* The place on the way after `at`. */
+/* The place on the way after `at`, of a bucket or of its piece. */
 ech_bucket_place ech_bucket_next(const ech_bucket_way *way, ech_bucket_place at);
 
 #endif

@@ -63,6 +63,7 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
                           .weights = bucket->fetched ? plan->weights : ECH_SPACE_DEVICE,
                           .states = bucket->leaves ? plan->states : ECH_SPACE_DEVICE,
                           .masters = ech_plan_has_masters(plan, bucket),
+                          .last = true,
                           .rounds = bucket->rounds};
     for (int i = 0; i < bucket->rounds; i++) {
         way.folds_shards[i] = bucket->folded[i][ECH_FOLD_SHARDS].bytes > 0;
@@ -77,25 +78,26 @@ static ech_layout_group group_of(const ech_bucket *bucket, const ech_bucket_row 
     return row->group == ECH_BUCKET_FACTORS ? bucket->factored : (ech_layout_group)row->group;
 }
 
-/* The bucket's step of that place. It waits for the one before it; a lane keeps its order. */
-static int add_stage(ech_framing *f, const ech_turn_buckets *of, int bucket, int before,
+/* The step of that place. It waits for the one before it; a lane keeps its order. */
+static int add_stage(ech_framing *f, const ech_turn_buckets *of, const ech_on_way *on,
                      ech_bucket_place at)
 {
     const ech_bucket_row *row = ech_bucket_row_of(at.stage);
+    int bucket = on->bucket, before = on->step;
     int here = ech_frame_add(f, row->kind, of->turn, bucket, -1);
     ech_step *step = &f->list->step.at[here];
-    step->count = at.round;
+    step->count = row->repeats == ECH_REPEATS_PIECE ? on->piece : at.round;
     step->version = row->version < 0 ? 0 : of->turn + row->version;
     step->group = group_of(&f->plan->bucket.at[bucket], row);
     if (step->lane != f->list->step.at[before].lane) ech_list_add_after(f->list, before);
     bool works_there = row->point == ECH_POINT_LEAVES || step->lane == ECH_LANE_HOST;
     bool needs_room = row->point == ECH_POINT_BRINGS || (works_there && !of->has_room);
-    if (needs_room && of->on[bucket].room >= 0) ech_list_add_after(f->list, of->on[bucket].room);
+    if (needs_room && on->room >= 0) ech_list_add_after(f->list, on->room);
     if (step->lane == ECH_LANE_HOST) ech_list_add_after(f->list, of->scalars);
     if (step->kind == ECH_STEP_SCATTER_GRADS && step->group == ECH_GROUP_PUSHED)
         f->away[bucket] = here;
     if (row->point < ECH_POINT_UPDATES) return here;
-    if (of->on[bucket].way.served) /* no update is between them and who has read the weights */
+    if (on->way.served) /* no update is between them and who has read the weights */
         ech_list_add_after(f->list, ech_frame_last_compute(f->list));
     int gather = *gathered(f, bucket, of->turn + 1);
     if (at.stage == ECH_BUCKET_ADD && of->turn == 0 && f->met >= 0)
@@ -109,22 +111,23 @@ static int add_stage(ech_framing *f, const ech_turn_buckets *of, int bucket, int
     return here;
 }
 
-/* Takes a bucket to the next stage, if that comes by a point of the turn. */
-static bool advance_once(ech_framing *f, ech_turn_buckets *of, int bucket, ech_bucket_point point)
+/* Takes a bucket, or a piece, to the next stage, if that comes by a point of the turn. */
+static bool advance_once(ech_framing *f, const ech_turn_buckets *of, ech_on_way *on,
+                         ech_bucket_point point)
 {
-    ech_on_way *on = &of->on[bucket];
     ech_bucket_place next = ech_bucket_next(&on->way, on->at);
     if (next.stage == ECH_BUCKET_STAGES || ech_bucket_row_of(next.stage)->point > point)
         return false;
-    on->step = add_stage(f, of, bucket, on->step, next);
+    on->step = add_stage(f, of, on, next);
     on->at = next;
     return true;
 }
 
 /* Takes it along its way up to there. */
-static void advance(ech_framing *f, ech_turn_buckets *of, int bucket, ech_bucket_point point)
+static void advance(ech_framing *f, const ech_turn_buckets *of, ech_on_way *on,
+                    ech_bucket_point point)
 {
-    while (advance_once(f, of, bucket, point)) continue;
+    while (advance_once(f, of, on, point)) continue;
 }
 
 /* How many instances of the bucket's gradients a turn has. */
@@ -140,7 +143,7 @@ void ech_frame_complete(ech_framing *f, int bucket, size_t writer)
     int here = f->now[writer], first = (int)f->list->step.n;
     on->at = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
     on->step = here;
-    advance(f, of, bucket, ECH_POINT_MICRO_BATCH);
+    advance(f, of, on, ECH_POINT_MICRO_BATCH);
     for (int s = first; s < (int)f->list->step.n; s++) {
         ech_step *step = &f->list->step.at[s];
         int micro = f->from[writer].micro;
@@ -151,20 +154,22 @@ void ech_frame_complete(ech_framing *f, int bucket, size_t writer)
     if (--on->left > 0) return;
     on->left = instances_of(f, bucket);
     of->order[of->ordered++] = bucket;
-    advance(f, of, bucket, ECH_POINT_COMPLETE);
+    advance(f, of, on, ECH_POINT_COMPLETE);
     ech_frame_leave(f, bucket);
 }
 
 int ech_frame_take_norm(ech_framing *f, int bucket)
 {
-    advance(f, &f->buckets, bucket, ECH_POINT_NORMS);
-    return f->buckets.on[bucket].step;
+    ech_on_way *on = &f->buckets.on[bucket];
+    advance(f, &f->buckets, on, ECH_POINT_NORMS);
+    return on->step;
 }
 
 void ech_frame_norms(ech_framing *f)
 {
     ech_turn_buckets *of = &f->buckets;
-    for (int i = 0; i < of->ordered; i++) advance(f, of, of->order[i], ECH_POINT_FACTORS);
+    for (int i = 0; i < of->ordered; i++)
+        advance(f, of, &of->on[of->order[i]], ECH_POINT_FACTORS);
     for (int i = 0; i < of->ordered; i++) ech_frame_take_norm(f, of->order[i]);
     ech_frame_forget_sums(f);
 }
@@ -180,13 +185,33 @@ static int owned_by(const ech_plan *plan, const ech_bucket *bucket)
     return n;
 }
 
-/* The end of the buckets of the turn, from number i on, that are updated side by side: where
- * members of their groups make something for each other, as many as have work for all of them. */
+/* Those of the turn's buckets. */
+static void cut(const ech_framing *f, ech_turn_buckets *of)
+{
+    of->piece.n = 0;
+    for (int i = 0; i < of->ordered; i++) {
+        ech_on_way on = of->on[of->order[i]];
+        int pieces = f->plan->bucket.at[on.bucket].pieces;
+        for (int k = 1; k <= pieces; k++) {
+            on.piece = pieces > 1 ? k : 0;
+            on.way.last = k == pieces;
+            ECH_PUSH(of->piece, on);
+        }
+    }
+}
+
+static const ech_bucket *bucket_of(const ech_framing *f, const ech_turn_buckets *of, int piece)
+{
+    return &f->plan->bucket.at[of->piece.at[piece].bucket];
+}
+
+/* The end of the turn's pieces, from number i on, that are updated side by side: where members of
+ * their groups make something for each other, as many as have work for all of them. */
 static int end_together(const ech_framing *f, const ech_turn_buckets *of, int i)
 {
     int members = 1;
-    for (int works = 0; i < of->ordered && works < members; i++) {
-        const ech_bucket *bucket = &f->plan->bucket.at[of->order[i]];
+    for (int works = 0; i < (int)of->piece.n && works < members; i++) {
+        const ech_bucket *bucket = bucket_of(f, of, i);
         if (bucket->owned) members = (int)(bucket->elements / bucket->shard);
         works += bucket->owned ? owned_by(f->plan, bucket) : works == 0;
     }
@@ -198,7 +223,7 @@ static void advance_together(ech_framing *f, ech_turn_buckets *of, int end, ech_
 {
     for (bool more = true; more;) {
         more = false;
-        for (int k = of->next; k < end; k++) more |= advance_once(f, of, of->order[k], point);
+        for (int k = of->next; k < end; k++) more |= advance_once(f, of, &of->piece.at[k], point);
     }
 }
 
@@ -206,11 +231,13 @@ static void advance_together(ech_framing *f, ech_turn_buckets *of, int end, ech_
  * has that of no more at once. */
 static void begin_updates(ech_framing *f, ech_turn_buckets *of)
 {
-    int end = of->end = end_together(f, of, of->next);
-    for (; of->brought < of->ordered && of->brought < end + f->plan->prefetch; of->brought++) {
-        of->on[of->order[of->brought]].room = of->room;
-        advance(f, of, of->order[of->brought], ECH_POINT_BRINGS);
-        of->elements += (double)f->plan->bucket.at[of->order[of->brought]].elements;
+    int end = of->end = end_together(f, of, of->next), pieces = (int)of->piece.n;
+    for (; of->brought < pieces && of->brought < end + f->plan->prefetch; of->brought++) {
+        ech_on_way *on = &of->piece.at[of->brought];
+        const ech_bucket *bucket = &f->plan->bucket.at[on->bucket];
+        on->room = of->room;
+        advance(f, of, on, ECH_POINT_BRINGS);
+        of->elements += (double)bucket->elements / bucket->pieces;
     }
     advance_together(f, of, end, ECH_POINT_UPDATES);
 }
@@ -227,12 +254,13 @@ static void end_updates(ech_framing *f, ech_turn_buckets *of)
 static void go_on(ech_framing *f, ech_turn_buckets *of)
 {
     end_updates(f, of);
-    if (of->next < of->ordered) begin_updates(f, of);
+    if (of->next < (int)of->piece.n) begin_updates(f, of);
 }
 
 static void finish(ech_framing *f, ech_turn_buckets *of)
 {
-    while (of->next < of->ordered) go_on(f, of);
+    while (of->next < (int)of->piece.n) go_on(f, of);
+    of->piece.n = 0;
     of->ordered = of->next = 0;
 }
 
@@ -252,19 +280,20 @@ static double work_of(const ech_framing *f, const ech_step *step)
  * */
 static void leave(ech_framing *f, ech_turn_buckets *of)
 {
-    for (int i = 0; i < of->ordered; i++) advance(f, of, of->order[i], ECH_POINT_LEAVES);
+    for (size_t i = 0; i < of->piece.n; i++) advance(f, of, &of->piece.at[i], ECH_POINT_LEAVES);
 }
 
 void ech_frame_updates(ech_framing *f)
 {
     ech_turn_buckets *of = &f->buckets;
     bool delayed = f->delays && of->turn + 1 < f->list->turns;
+    cut(f, of);
     of->next = of->brought = 0;
     of->elements = 0;
     of->room = -1;
     of->has_room = delayed;
     if (delayed) leave(f, of);
-    if (of->ordered) begin_updates(f, of);
+    if (of->piece.n) begin_updates(f, of);
     if (!delayed) {
         finish(f, of);
         return;
@@ -283,10 +312,10 @@ void ech_frame_updates(ech_framing *f)
 void ech_frame_follow(ech_framing *f, const ech_step *step)
 {
     ech_turn_buckets *of = &f->before;
-    if (!f->delays || of->next >= of->ordered) return;
+    if (!f->delays || of->next >= (int)of->piece.n) return;
     f->done += work_of(f, step);
-    while (of->brought < of->ordered && f->done * f->elements >= of->elements * f->work &&
-           !ech_frame_comes_last(&f->plan->bucket.at[of->order[of->end]]))
+    while (of->brought < (int)of->piece.n && f->done * f->elements >= of->elements * f->work &&
+           !ech_frame_comes_last(bucket_of(f, of, of->end)))
         go_on(f, of);
 }
 
@@ -303,6 +332,7 @@ static void begin_turn(const ech_framing *f, ech_turn_buckets *of)
     of->order = ech_calloc(buckets + 1, sizeof *of->order);
     of->on = ech_calloc(buckets + 1, sizeof *of->on);
     for (size_t b = 0; b < buckets; b++) {
+        of->on[b].bucket = (int)b;
         of->on[b].way = way_of(f->plan, &f->plan->bucket.at[b]);
         of->on[b].left = instances_of(f, (int)b);
     }
@@ -331,6 +361,7 @@ void ech_frame_end_buckets(ech_framing *f)
     for (int i = 0; i < 2; i++) {
         free(both[i]->order);
         free(both[i]->on);
+        free(both[i]->piece.at);
     }
     free(f->gathered);
     free(f->away);

@@ -9,8 +9,9 @@
 #include "schedule/bucket_way.h"
 #include "schedule/passes.h"
 
-/* How far a bucket has come in its turn. */
+/* How far a bucket, or a piece of it, has come in its turn. */
 typedef struct ech_on_way {
+    int bucket, piece; /* as in ech_step.count */
     ech_bucket_way way;
     ech_bucket_place at;
     int step; /* of that place */
@@ -23,9 +24,10 @@ typedef struct ech_turn_buckets {
     int turn;
     int *order; /* [ordered] the turn's buckets, as they become complete */
     int ordered;
-    ech_on_way *on; /* [buckets] */
-    /* In `order`: the first that is not updated, the end of those that are updated side by side now, the first of which
-     * nothing is brought. */
+    ech_on_way *on; /* [buckets] up to their norms */
+    ECH_LIST(ech_on_way) piece; /* from there on: their pieces, in that order */
+    /* In `piece`: the first that is not updated, the end of those that are updated side by side
+     * now, the first of which nothing is brought. */
     int next, end, brought;
     int scalars;     /* the step that brings the host the turn's scalars, where it updates */
     double elements; /* of those of which something is brought */

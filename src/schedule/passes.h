@@ -82,6 +82,9 @@ void ech_pass_statistics(ech_plan *plan);
 int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64_t bytes);
 /* Assigns the rank's parameters to buckets of `bucket_bytes` of gradients at most, or of one parameter. */
 void ech_pass_bucket(ech_plan *plan, const ech_config *config);
+/* Cuts what the host updates of a bucket into pieces of at most `bucket_bytes` of gradients. Call
+ * it after ech_pass_statistics. */
+void ech_pass_pieces(ech_plan *plan, const ech_config *config);
 /* memory.offload_activations: what blocks of a lowered list keep for the backward, or carry from
  * sequence chunk to sequence chunk, leaves the device after its use, and comes back for the next
  * one. */

@@ -181,6 +181,7 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
     ech_pass_bucket(plan, request->config);
     for (size_t b = 0; b < plan->bucket.n; b++) plan_bucket(plan, (int)b, forward_only);
     ech_pass_statistics(plan);
+    ech_pass_pieces(plan, request->config);
     plan->token = -1;
     if (!forward_only) plan_common(plan);
     int64_t rows = forward_only ? 1 : ech_plan_turns(plan);
@@ -348,6 +349,15 @@ static void line_up(ech_plan *plan)
     }
 }
 
+/* So many as a bucket has in the widest type, unless that is hardly any: a multiple of UNIT, so that
+ * what is worked on begins where kernels have it aligned. */
+static int64_t at_once(const ech_plan *plan, int64_t bucket_bytes)
+{
+    enum { UNIT = 1024 };
+    int64_t units = bucket_bytes / (int64_t)ech_dtype_bytes(plan->types.wide) / UNIT;
+    return (units ? units : 1) * UNIT;
+}
+
 static bool is_power_of_two(int64_t n)
 {
     return n > 0 && (n & (n - 1)) == 0;
@@ -377,6 +387,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     }
     plan->weights = space_of(request->config->memory.offload_parameters);
     plan->prefetch = (int)request->config->memory.prefetch;
+    plan->at_once = at_once(plan, request->config->parallel.bucket_bytes);
     /* what files are written from and read to is aligned as files are */
     bool files = plan->kept == ECH_SPACE_DISK || plan->states == ECH_SPACE_DISK ||
                  plan->weights == ECH_SPACE_DISK;

@@ -140,12 +140,6 @@ typedef struct ech_plan_state {
     int snapshot; /* persistent value: the copy that SAVE writes; -1: none */
 } ech_plan_state;
 
-/* A value with states. */
-typedef struct ech_plan_state_value {
-    int value; /* persistent value */
-    int on_host; /* in the turn whose steps the access pass is at: itself, or as what it has come from disk */
-} ech_plan_state_value;
-
 /* A statistic of a parameter that this rank holds. Bytes are those from the beginning of its
  * bucket's statistics. Of the tensor rank's shard of it a round computes the numbers of the
  * elements that this rank works on; others are zero until it is folded. */
@@ -184,12 +178,13 @@ typedef struct ech_plan {
     ech_space states;              /* where the optimizer's states are (memory.offload_optimizer) */
     ech_space weights;             /* where weights are (memory.offload_parameters) */
     int prefetch;                  /* memory.prefetch */
+    int64_t at_once; /* elements of a tensor on which INIT and HASH work at a time */
     int64_t alignment[ECH_SPACES]; /* bytes at whose multiples values begin; a power of two */
     int64_t part;                  /* the same of gradients in their bucket, and of its shards */
     ECH_LIST(ech_value) persistent; /* values that live in all lists, at their arenas' beginning */
     ech_plan_param *param;          /* [model.param.n] */
     ECH_LIST(ech_plan_state) state; /* parameter by parameter; none in plans of forwards alone */
-    ECH_LIST(ech_plan_state_value) state_value; /* bucket by bucket */
+    ECH_LIST(int) state_value;      /* persistent values with states, bucket by bucket */
     ECH_LIST(ech_plan_statistic) statistic;     /* likewise */
     ECH_LIST(int) owner;                        /* ech_plan_param.first_owner */
     ECH_LIST(ech_bucket) bucket;                /* of what this rank holds, in the model's order */
@@ -382,23 +377,36 @@ int ech_plan_state_of(const ech_plan *plan, int param, ech_state_role role);
  * none. */
 int ech_plan_bucket_state_of(const ech_plan *plan, int bucket, ech_state_role role);
 int ech_plan_masters(const ech_plan *plan, int bucket);
+/* The values of an update on the host, or of a piece of it. */
+struct ech_on_host {
+    int gradients, weights, statistics; /* -1: none */
+    int first_state; /* access of the step: its states, as the bucket's state_values */
+};
 /* Of an UPDATE_ON_HOST, or its STATISTICS_ON_HOST. */
 struct ech_on_host ech_list_update_values(const ech_plan *plan, const ech_list *list,
                                           const ech_step *step);
 /* Which fold the step, a FOLD, is; and whether that folds the statistic after that round. */
 ech_fold_over ech_step_fold(const ech_plan *plan, const ech_step *step);
 bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, ech_fold_over fold, int round);
-/* Whether this rank works on the parameter, of a stack on number `one` of those that it has, in
- * that round, or in the update (ECH_MAX_ROUNDS). */
-bool ech_plan_takes_part(const ech_plan *plan, int param, int one, int round);
-/* FLOPs of the products of a parameter's last round that this rank makes. */
-double ech_plan_round_flops(const ech_plan *plan, int param, int round);
-/* What of number `one` of a parameter's stack is this rank's to update: *first: its first element,
- * counted from that one's. Returns how many. */
-int64_t ech_plan_own_of_one(const ech_plan *plan, int param, int one, int64_t *first);
+/* Whether the step works on the parameter, of a stack on number `one` of those that the rank has,
+ * in that round, or in the update (ECH_MAX_ROUNDS). */
+bool ech_step_takes_part(const ech_plan *plan, const ech_step *step, int param, int one, int round);
+/* FLOPs of the products of a parameter that this rank makes in the step, its last round. */
+double ech_step_round_flops(const ech_plan *plan, const ech_step *step, int param);
 /* The shape of a state or statistic as tensor ranks put it together: whole, of a stack this rank's.
  * */
 ech_shape ech_plan_put_together(const ech_plan *plan, const ech_state *state);
+/* What the step works on of the elements that this rank updates of its bucket: *first: the first of
+ * them, counted from where they begin (ech_bucket_updated). Returns how many. */
+int64_t ech_step_part(const ech_plan *plan, const ech_step *step, int64_t *first);
+/* The same as elements of the parameter: *first: its first element. 0: none. */
+int64_t ech_step_part_of(const ech_plan *plan, const ech_step *step, int param, int64_t *first);
+/* And of number `one` of a parameter's stack: *first: counted from that one's first. */
+int64_t ech_step_part_of_one(const ech_plan *plan, const ech_step *step, int param, int one,
+                             int64_t *first);
+/* Where that part begins in a value of so many elements: of the part alone, of all that the rank
+ * updates, or of the bucket. */
+int64_t ech_step_part_in(const ech_plan *plan, const ech_step *step, int64_t elements);
 /* What lies of a parameter in this rank's shard of its bucket: *first: its first element. Returns
  * how many; 0: none. */
 int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first);
@@ -412,6 +420,8 @@ int64_t ech_plan_state_numbers(const ech_plan *plan, int param, const ech_state 
 /* ech_state_part of a parameter that this plan's rank and `rank` hold, in which the latter's states
  * of it lie. */
 int64_t ech_plan_state_part(const ech_plan *plan, int rank, int param, int state, int64_t *from);
+/* Where n elements of this rank's tensor shard of a parameter lie in the whole, from `first` on. */
+ech_held ech_plan_elements(const ech_plan *plan, int param, int64_t first, int64_t n);
 /* ech_layout_held with parallel.zero: of gradients and states of sharded buckets, and of weights
  * that are gathered, `rank` has what lies in its shard, and writes that of states and weights. A
  * parameter that this plan's rank holds, too. state: index; of others -1. */
@@ -439,8 +449,8 @@ bool ech_plan_has_masters(const ech_plan *plan, const ech_bucket *bucket);
 /* Whether this rank keeps the parameter's weights whole, not on the device, and of their masters a
  * shard: INIT draws them in full. */
 bool ech_plan_draws_whole(const ech_plan *plan, int param);
-/* Bytes of the scratch of INIT and HASH that are for one parameter's weights, where these are on
- * disk; behind them one state is, or weights in full. */
+/* Bytes of the scratch of INIT and HASH that are for a parameter's weights, where these are on
+ * disk; after them comes a state, or weights in full. Each has at most plan.at_once elements. */
 int64_t ech_plan_weights_room(const ech_plan *plan);
 /* Bytes of this rank's shard of a parameter, of a state, and of a bucket's gradients as they are
  * kept. */

@@ -63,7 +63,7 @@ static ech_memory_kind kind_of_states(const ech_plan *plan)
 /* Returns its number. */
 static int add_value(ech_plan *plan, int bucket, int value)
 {
-    ECH_PUSH(plan->state_value, (ech_plan_state_value){.value = value, .on_host = value});
+    ECH_PUSH(plan->state_value, value);
     return plan->bucket.at[bucket].state_values++;
 }
 
@@ -297,37 +297,38 @@ static void find_owners(ech_plan *plan)
     }
 }
 
-int64_t ech_plan_own_of_one(const ech_plan *plan, int param, int one, int64_t *first)
+int64_t ech_step_part_of_one(const ech_plan *plan, const ech_step *step, int param, int one,
+                             int64_t *first)
 {
     const ech_plan_param *p = &plan->param[param];
-    int64_t begin = 0, n = p->elements, each = n / p->stacked, before = one * each;
-    if (plan->bucket.at[p->bucket].sharded) n = ech_plan_own(plan, param, &begin);
+    int64_t begin, n = ech_step_part_of(plan, step, param, &begin);
+    int64_t each = p->elements / p->stacked, before = one * each;
     int64_t end = begin + n < before + each ? begin + n : before + each;
     if (begin < before) begin = before;
     *first = end > begin ? begin - before : 0;
     return end > begin ? end - begin : 0;
 }
 
-bool ech_plan_takes_part(const ech_plan *plan, int param, int one, int round)
+bool ech_step_takes_part(const ech_plan *plan, const ech_step *step, int param, int one, int round)
 {
     const ech_plan_param *p = &plan->param[param];
     const ech_bucket *bucket = &plan->bucket.at[p->bucket];
     int64_t first;
-    if (!bucket->sharded) return true;
-    for (int k = 0; k < p->statistics; k++) {
+    for (int k = 0; k < p->statistics && bucket->sharded; k++) {
         const ech_statistic *s = &plan->statistic.at[p->first_statistic + k].is;
         if (s->fold == ECH_SHARDS_OWNER && s->round == round)
             return plan->owner.at[p->first_owner + one] == (int)(bucket->own / bucket->shard);
     }
-    return ech_plan_own_of_one(plan, param, one, &first) > 0;
+    return ech_step_part_of_one(plan, step, param, one, &first) > 0;
 }
 
-double ech_plan_round_flops(const ech_plan *plan, int param, int round)
+double ech_step_round_flops(const ech_plan *plan, const ech_step *step, int param)
 {
     double flops = 0;
     ech_param of = ech_optimizer_one(&plan->model->param.at[param]);
     for (int one = 0; one < plan->param[param].stacked && plan->optimizer->flops; one++)
-        if (ech_plan_takes_part(plan, param, one, round)) flops += plan->optimizer->flops(&of);
+        if (ech_step_takes_part(plan, step, param, one, step->count))
+            flops += plan->optimizer->flops(&of);
     return flops;
 }
 

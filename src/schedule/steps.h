@@ -92,7 +92,9 @@ typedef struct ech_step {
     int64_t
         bytes; /* of a message or copy, all its tensors; of COLLECTIVE, what this rank sends, is expected to if tables say it */
     int index; /* bucket (ech_step_has_bucket); first scalar of REDUCE and HASH */
-    int count; /* scalars of REDUCE; round of STATISTICS and FOLD */
+    /* Scalars of REDUCE; round of STATISTICS and FOLD; of what is done piece by piece
+     * (ech_step_piece) the piece of its bucket, from 1 on, or 0: all of the bucket. */
+    int count;
     /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two
      * collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received message over the tensor ranks of
      * this stage, each of which received a shard. */
@@ -177,6 +179,8 @@ bool ech_step_kind_is_at_output(ech_step_kind kind);
 bool ech_step_gathers(const ech_step *step);
 /* Whether the step works on one bucket, step->index. */
 bool ech_step_has_bucket(const ech_step *step);
+/* The piece of its bucket that the step works on, from 1 on; 0: it works on all of it. */
+int ech_step_piece(const ech_step *step);
 /* Whether it fetches or gathers an instance of a bucket's weights for the steps of step->block. */
 bool ech_step_brings_weights(const ech_step *step);
 

@@ -45,7 +45,8 @@ typedef struct beside {
 static void take_gradients(void *context, ech_exec *exec, const ech_step *step)
 {
     beside *b = context;
-    if (step->kind != ECH_STEP_CLIP) return;
+    const ech_plan *plan = b->run->session.plan;
+    if (step->kind != ECH_STEP_NORM || step->index != plan->param[b->param].bucket) return;
     ech_tensor gradient = ech_exec_gradient(exec, b->param);
     ECH_FREED double *all = ech_calloc((size_t)ech_tensor_count(&gradient), sizeof *all);
     ech_exec_read(exec, &gradient, all);

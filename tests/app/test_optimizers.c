@@ -119,7 +119,9 @@ TEST(test_owners)
                                  first->owner.at[first->param[p].first_owner]);
                 if (plan->param[p].statistics == 0) continue;
                 if (one > most) most = one;
-                if (ech_plan_takes_part(plan, p, 0, 1))
+                ech_step round = {
+                    .kind = ECH_STEP_STATISTICS, .index = plan->param[p].bucket, .count = 1};
+                if (ech_step_takes_part(plan, &round, p, 0, round.count))
                     flops[group == ECH_GROUP_KEY_VALUE][rank] += one;
             }
         for (int kind = 0; kind < 2; kind++)

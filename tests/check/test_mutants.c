@@ -19,7 +19,8 @@ enum { PLANS = 700, SERVED_PLANS = 60, CARRIED_PLANS = 60, MUTANTS = 12, PARTS =
 
 /* ---- contents ---- */
 
-/* A value, or of a bucket's weights the rank's own shard and the others'. */
+/* A value; of a bucket's weights the rank's own shard and the others'; and where the bucket is
+ * updated piece by piece each piece. */
 typedef struct cell {
     uint64_t content;
     int turn; /* gradients: of what adds up here */
@@ -34,7 +35,8 @@ typedef ECH_LIST(touch) touches;
 typedef struct interpreter {
     const ech_plan *plan;
     const ech_list *list;
-    cell *cell;       /* [values * PARTS] */
+    size_t *first;    /* [values + 1] where a value's cells begin: PARTS times its pieces */
+    cell *cell;       /* [first[values]] */
     touches *touched; /* likewise */
     uint64_t sum;     /* of what the steps have met */
     uint64_t copied;  /* what the step has read last */
@@ -94,11 +96,29 @@ static bool is_scratch(const ech_value *value)
     return value->kind == ECH_MEMORY_SCRATCH || value->kind == ECH_MEMORY_SCRATCH_ON_HOST;
 }
 
-static void meet(interpreter *x, const ech_step *step, const ech_access *access, int part,
-                 uint64_t *met)
+static size_t find_cells(interpreter *x)
+{
+    size_t values = x->plan->persistent.n + x->list->value.n, cells = 0;
+    for (size_t v = 0; v < values; v++) x->first[v] = PARTS;
+    for (size_t b = 0; b < x->plan->bucket.n; b++) {
+        const ech_bucket *bucket = &x->plan->bucket.at[b];
+        size_t each = PARTS * (size_t)bucket->pieces;
+        for (int v = 0; v < x->plan->versions; v++) x->first[bucket->weights + v] = each;
+        for (int i = 0; i < bucket->state_values; i++)
+            x->first[x->plan->state_value.at[bucket->first_state_value + i]] = each;
+    }
+    for (size_t v = 0; v <= values; v++) {
+        size_t here = x->first[v];
+        x->first[v] = cells;
+        cells += here;
+    }
+    return cells;
+}
+
+static void meet_piece(interpreter *x, const ech_step *step, const ech_access *access, size_t at,
+                       uint64_t *met)
 {
     const ech_value *value = ech_plan_value(x->plan, x->list, access->value);
-    size_t at = (size_t)access->value * PARTS + (size_t)part;
     cell *c = &x->cell[at];
     if (is_scratch(value)) return; /* a step's own */
     ECH_PUSH(x->touched[at], (touch){(int)(step - x->list->step.at), access->write});
@@ -114,6 +134,17 @@ static void meet(interpreter *x, const ech_step *step, const ech_access *access,
     x->copied = c->content;
     *met = mix(*met, c->content);
     if (access->write) *c = (cell){mix(*met, 5), step->turn};
+}
+
+/* A step of a piece meets that, of what has more. */
+static void meet(interpreter *x, const ech_step *step, const ech_access *access, int part,
+                 uint64_t *met)
+{
+    size_t pieces = (x->first[access->value + 1] - x->first[access->value]) / PARTS;
+    size_t first = x->first[access->value] + (size_t)part * pieces;
+    size_t piece = pieces > 1 ? (size_t)ech_step_piece(step) : 0;
+    for (size_t k = 0; k < pieces; k++)
+        if (!piece || k == (piece - 1) % pieces) meet_piece(x, step, access, first + k, met);
 }
 
 static void interpret(interpreter *x)
@@ -134,7 +165,8 @@ static void interpret(interpreter *x)
         }
         x->sum += mix(met, 7);
     }
-    for (size_t i = 0; i < x->plan->persistent.n * PARTS; i++) x->sum += mix(x->cell[i].content, i);
+    for (size_t i = 0; i < x->first[x->plan->persistent.n]; i++)
+        x->sum += mix(x->cell[i].content, i);
 }
 
 /* Lanes end their steps in order, but for messages. */
@@ -164,18 +196,21 @@ static bool races(const interpreter *x, size_t cells)
 /* *sum: the same for lists that do the same. */
 static bool is_free_of_races(const ech_plan *plan, const ech_list *list, uint64_t *sum)
 {
-    size_t cells = (plan->persistent.n + list->value.n) * PARTS;
-    interpreter x = {.plan = plan,
-                     .list = list,
-                     .cell = ech_calloc(cells, sizeof *x.cell),
-                     .touched = ech_calloc(cells, sizeof *x.touched)};
-    for (size_t i = 0; i < cells; i++) x.cell[i] = (cell){mix(11, i / PARTS), -1};
+    size_t values = plan->persistent.n + list->value.n;
+    interpreter x = {
+        .plan = plan, .list = list, .first = ech_calloc(values + 1, sizeof *x.first)};
+    size_t cells = find_cells(&x);
+    x.cell = ech_calloc(cells, sizeof *x.cell);
+    x.touched = ech_calloc(cells, sizeof *x.touched);
+    for (size_t v = 0; v < values; v++)
+        for (size_t i = x.first[v]; i < x.first[v + 1]; i++) x.cell[i] = (cell){mix(11, v), -1};
     interpret(&x);
     bool is_free = !races(&x, cells);
     *sum = x.sum;
     for (size_t i = 0; i < cells; i++) free(x.touched[i].at);
     free(x.touched);
     free(x.cell);
+    free(x.first);
     return is_free;
 }
 
@@ -198,11 +233,14 @@ static const char *const shapes[] = {
     "memory.offload_activations=peer memory.recompute=full memory.prefetch=0",
     "parallel.zero=0 memory.offload_optimizer=host",
     "parallel.zero=1 memory.offload_optimizer=host",
-    "parallel.zero=2 memory.offload_optimizer=host parallel.bucket_bytes=1",
+    "parallel.zero=2 memory.offload_optimizer=host parallel.bucket_bytes=1024",
+    "parallel.zero=1 memory.offload_optimizer=host parallel.bucket_bytes=512 memory.prefetch=2",
+    "parallel.zero=3 memory.offload_parameters=disk memory.offload_optimizer=disk "
+    "parallel.bucket_bytes=1 model.vocab_size=600",
     "parallel.zero=1 memory.offload_optimizer=host memory.offload_delayed_from=3 "
     "training.steps=6 parallel.flush_every=3",
     "parallel.zero=0 memory.offload_optimizer=disk memory.offload_delayed_from=3 "
-    "training.steps=6 parallel.flush_every=3 parallel.bucket_bytes=1",
+    "training.steps=6 parallel.flush_every=3 parallel.bucket_bytes=2048",
     "parallel.zero=0 parallel.compression=powersgd",
     "parallel.zero=2 parallel.compression=powersgd parallel.tensor=2 parallel.bucket_bytes=1",
     "parallel.zero=1 parallel.compression=topk",
@@ -405,7 +443,7 @@ static void rename_step(uint64_t *state, const ech_plan *plan, ech_list *list, i
 {
     ech_step *step = &list->step.at[s];
     int micro_batches = list->micro_batches;
-    switch (draw(state, 5)) {
+    switch (draw(state, 6)) {
     case 0:
         if (ech_step_has_bucket(step)) step->index = draw(state, (int)plan->bucket.n);
         break;
@@ -420,6 +458,10 @@ static void rename_step(uint64_t *state, const ech_plan *plan, ech_list *list, i
         break;
     case 3:
         if (step->kind == ECH_STEP_SCATTER_GRADS && step->micro >= 0) step->adds = !step->adds;
+        break;
+    case 4:
+        if (ech_step_piece(step))
+            step->count = draw(state, plan->bucket.at[step->index].pieces + 1);
         break;
     default:
         if (ech_step_has_bucket(step) && list->turns > 1) step->turn = draw(state, list->turns);
@@ -479,6 +521,7 @@ static const char *mutate(uint64_t *state, ech_plan *plan, ech_list *list)
 typedef struct tally {
     int broken, sound, refused_sound;
     bool has[ECH_STEPS]; /* kinds of steps in the lists */
+    bool cut;            /* an update on the host is cut into pieces */
     bool moves[ECH_RESOURCES]; /* what FETCH and OFFLOAD copy there */
 } tally;
 
@@ -509,6 +552,7 @@ static void run_plan(uint64_t seed, group of, tally *t)
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         t->has[step->kind] = true;
+        t->cut |= ech_step_piece(step) > 1;
         if (step->kind == ECH_STEP_OFFLOAD) t->moves[step->resource] = true;
     }
     assert_true(is_free_of_races(plan, list, &sum));
@@ -541,7 +585,7 @@ TEST(test_mutants)
                                           ECH_STEP_GATHER_CHOSEN,
                                           ECH_STEP_OFFLOAD_WEIGHTS};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) assert_true(t.has[kinds[i]]);
-    assert_true(t.moves[ECH_RESOURCE_GRADIENTS] && t.moves[ECH_RESOURCE_KEPT]);
+    assert_true(t.cut && t.moves[ECH_RESOURCE_GRADIENTS] && t.moves[ECH_RESOURCE_KEPT]);
     assert_true(t.broken > PLANS * MUTANTS / 4 &&
                 t.sound > PLANS); /* else the cases are too dull */
 }

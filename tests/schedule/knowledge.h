@@ -45,8 +45,8 @@ static inline knowledge knowledge_find(const ech_list *list)
 {
     knowledge k = {.words = list->step.n / 64 + 1};
     k.known = ech_calloc(list->step.n * k.words, sizeof *k.known);
-    int last[ECH_LANES];
-    for (int lane = 0; lane < ECH_LANES; lane++) last[lane] = -1;
+    int last[ECH_LANES], before[ECH_LANES]; /* that one */
+    for (int lane = 0; lane < ECH_LANES; lane++) last[lane] = before[lane] = -1;
     for (int s = 0; s < (int)list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         uint64_t *own = knowledge_of(&k, (size_t)s);
@@ -56,6 +56,11 @@ static inline knowledge knowledge_find(const ech_list *list)
         if (last[step->lane] >= 0) knowledge_join(&k, own, (size_t)last[step->lane]);
         if (step->lane == ECH_LANE_COMPUTE && last[step->lane] >= 0)
             knowledge_complete(&k, list, own, last[step->lane]);
+        /* Other lanes may begin a step while the one before it ends, and end them in order. */
+        bool overtakes = step->lane == ECH_LANE_SEND || step->lane == ECH_LANE_RECEIVE;
+        if (!overtakes && before[step->lane] >= 0)
+            knowledge_complete(&k, list, own, before[step->lane]);
+        before[step->lane] = last[step->lane];
         last[step->lane] = s;
     }
     return k;

@@ -30,7 +30,8 @@ static inline void lists_buckets(const lists *all, ech_plan *plan)
                                                 .params = 1,
                                                 .elements = p->elements,
                                                 .shard = (p->elements + members - 1) / members,
-                                                .group = ECH_GROUP_DATA});
+                                                .group = ECH_GROUP_DATA,
+                                                .pieces = 1});
             ECH_PUSH(plan->bucket_param, b);
         }
     }

@@ -99,10 +99,12 @@ static json_t *buckets_json(const ech_plan *plan)
             json_array_append_new(names, json_string(plan->model->param.at[param].name));
         }
         json_array_append_new(
-            buckets, json_pack("{s:i, s:I, s:I, s:I, s:s, s:o}", "block", bucket->block, "elements",
-                               (json_int_t)bucket->elements, "padding", (json_int_t)bucket->padding,
-                               "bytes", (json_int_t)ech_plan_bucket_bytes(plan, (int)b), "group",
-                               ech_layout_group_name(bucket->group), "parameters", names));
+            buckets,
+            json_pack("{s:i, s:I, s:I, s:I, s:s, s:i, s:o}", "block", bucket->block, "elements",
+                      (json_int_t)bucket->elements, "padding", (json_int_t)bucket->padding, "bytes",
+                      (json_int_t)ech_plan_bucket_bytes(plan, (int)b), "group",
+                      ech_layout_group_name(bucket->group), "pieces", bucket->pieces, "parameters",
+                      names));
     }
     return buckets;
 }

@@ -8,15 +8,22 @@
 
 /* ---- INIT, HASH: all buckets ---- */
 
-/* Room on the host: of states on disk for any one of a parameter, and of whole weights of whose masters this rank has a shard for
- * any parameter in full; before it, of weights on disk, for any parameter's. */
+static int64_t at_once(const ech_plan *plan, int64_t elements)
+{
+    return elements < plan->at_once ? elements : plan->at_once;
+}
+
+/* Room on the host for what is worked on at a time: for a state, where states are on disk, and for
+ * weights in full of whose masters this rank has a shard; before it for weights, where they are on
+ * disk. */
 static int64_t most_of_states(const ech_plan *plan)
 {
     int64_t most = 0;
     for (size_t s = 0; s < plan->state.n && plan->states == ECH_SPACE_DISK; s++) {
         const ech_plan_state *state = &plan->state.at[s];
         int64_t item = (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, &state->is));
-        if (state->elements * item > most) most = state->elements * item;
+        int64_t bytes = at_once(plan, state->elements) * item;
+        if (bytes > most) most = bytes;
     }
     return most;
 }
@@ -25,8 +32,8 @@ static int64_t most_in_full(const ech_plan *plan)
 {
     int64_t most = 0, item = (int64_t)ech_dtype_bytes(plan->types.wide);
     for (int i = 0; i < (int)plan->model->param.n; i++)
-        if (ech_plan_draws_whole(plan, i) && plan->param[i].elements * item > most)
-            most = plan->param[i].elements * item;
+        if (ech_plan_draws_whole(plan, i) && at_once(plan, plan->param[i].elements) * item > most)
+            most = at_once(plan, plan->param[i].elements) * item;
     return most;
 }
 
@@ -44,7 +51,7 @@ int64_t ech_plan_weights_room(const ech_plan *plan)
         if (p->bucket < 0 || !plan->bucket.at[p->bucket].fetched) continue;
         const ech_bucket *bucket = &plan->bucket.at[p->bucket];
         int64_t n = ech_bucket_keeps_shard(bucket) ? ech_plan_own(plan, i, &first) : p->elements;
-        int64_t bytes = n * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+        int64_t bytes = at_once(plan, n) * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
         if (bytes > most) most = bytes;
     }
     return ech_align(most, plan->alignment[ECH_SPACE_HOST]);
@@ -182,9 +189,9 @@ static void touch_sum(ech_accessor *a)
     else
         touch_brought(a);
     if (ech_bucket_is_served(bucket)) return; /* it adds nothing up */
-    ech_access_scratch(a, ech_reduction_part_scratch(a->plan->reduction, sums[a->step->kind].part,
-                                                     bucket->wire, bucket->elements,
-                                                     a->plan->lineup[a->step->group]));
+    ech_access_sum_scratch(
+        a, ech_reduction_part_scratch(a->plan->reduction, sums[a->step->kind].part, bucket->wire,
+                                      bucket->elements, a->plan->lineup[a->step->group]));
 }
 
 static void print_sum(const ech_step *step, ech_text *out)
@@ -426,8 +433,8 @@ static ech_work round_work(const ech_step_query *q)
     ech_work work = {.bytes = updated_part(bucket) * bytes_of(q)};
     bool last = q->step->count == bucket->rounds - 1;
     for (int i = 0; i < bucket->params && last; i++)
-        work.flops += ech_plan_round_flops(plan, plan->bucket_param.at[bucket->first_param + i],
-                                           q->step->count);
+        work.flops +=
+            ech_step_round_flops(plan, q->step, plan->bucket_param.at[bucket->first_param + i]);
     return work;
 }
 

@@ -149,9 +149,10 @@ static void touch_reduce(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a);
     ech_access_value(a, bucket->factors, true);
-    ech_access_scratch(a, ech_reduction_part_scratch(a->plan->reduction, ECH_REDUCTION_WHOLE,
-                                                     bucket->wire, elements_of(a->plan, a->step),
-                                                     a->plan->lineup[a->step->group]));
+    ech_access_sum_scratch(
+        a, ech_reduction_part_scratch(a->plan->reduction, ECH_REDUCTION_WHOLE, bucket->wire,
+                                      elements_of(a->plan, a->step),
+                                      a->plan->lineup[a->step->group]));
 }
 
 static void touch_transform_back(ech_accessor *a)

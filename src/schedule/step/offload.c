@@ -12,7 +12,9 @@ static ech_bucket *bucket_of(const ech_accessor *a)
 
 static void print(const ech_step *step, ech_text *out)
 {
+    int piece = ech_step_piece(step);
     ech_text_append(out, " bucket %d", step->index);
+    if (piece) ech_text_append(out, ", piece %d", piece);
 }
 
 static void print_round(const ech_step *step, ech_text *out)
@@ -21,11 +23,8 @@ static void print_round(const ech_step *step, ech_text *out)
     ech_text_append(out, ", round %d", step->count);
 }
 
-/* A value of as many numbers as the rank updates of the bucket. */
-static int make(ech_accessor *a, ech_memory_kind kind, ech_dtype dtype)
+static int make_of(ech_accessor *a, ech_memory_kind kind, int64_t bytes)
 {
-    int64_t first,
-        bytes = ech_bucket_updated(bucket_of(a), &first) * (int64_t)ech_dtype_bytes(dtype);
     return ech_access_new(a, (ech_value){.kind = kind,
                                          .block = -1,
                                          .local = -1,
@@ -34,14 +33,38 @@ static int make(ech_accessor *a, ech_memory_kind kind, ech_dtype dtype)
                                          .bytes = bytes});
 }
 
+/* A value of as many numbers as the step works on. */
+static int make(ech_accessor *a, ech_memory_kind kind, ech_dtype dtype)
+{
+    int64_t first, n = ech_step_part(a->plan, a->step, &first);
+    return make_of(a, kind, n * (int64_t)ech_dtype_bytes(dtype));
+}
+
 static void touch_scalars(ech_accessor *a)
 {
     ech_access_pair(a, a->plan->scalars, a->plan->staged);
 }
 
-static ech_plan_state_value *states_of(const ech_accessor *a)
+/* Persistent values. */
+static const int *states_of(const ech_accessor *a)
 {
     return &a->plan->state_value.at[bucket_of(a)->first_state_value];
+}
+
+/* What the step works on of a persistent value of its bucket: all of it, or where the bucket is cut
+ * its piece of as many numbers as the rank updates. */
+static int64_t bytes_in(const ech_plan *plan, const ech_step *step, int value)
+{
+    int64_t first, bytes = plan->persistent.at[value].bytes;
+    int64_t all = ech_bucket_updated(&plan->bucket.at[step->index], &first);
+    int64_t n = ech_step_part(plan, step, &first);
+    return n < all ? bytes / all * n : bytes;
+}
+
+/* A value for that. */
+static int make_for(ech_accessor *a, int value, ech_memory_kind kind)
+{
+    return make_of(a, kind, bytes_in(a->plan, a->step, value));
 }
 
 /* Without masters the update works on the weights themselves. */
@@ -53,20 +76,18 @@ static bool fetches_weights(const ech_plan *plan, const ech_bucket *bucket)
 /* Of weights on disk. */
 static int twin_of_weights(ech_accessor *a)
 {
-    return ech_access_twin(a, bucket_of(a)->weights, ECH_MEMORY_PARAMETERS_ON_HOST);
+    return make_for(a, bucket_of(a)->weights, ECH_MEMORY_PARAMETERS_ON_HOST);
 }
 
 static void fetch_states(ech_accessor *a)
 {
-    ech_bucket *bucket = bucket_of(a);
-    ech_plan_state_value *state = states_of(a);
-    if (fetches_weights(a->plan, bucket)) {
-        bucket->on_host.weights = twin_of_weights(a);
-        ech_access_pair(a, bucket->weights, bucket->on_host.weights);
-    }
+    const ech_bucket *bucket = bucket_of(a);
+    int *weights = ech_access_on_host(a), *states = weights + 1;
+    if (fetches_weights(a->plan, bucket))
+        ech_access_pair(a, bucket->weights, *weights = twin_of_weights(a));
     for (int s = 0; s < bucket->state_values && a->plan->states == ECH_SPACE_DISK; s++) {
-        state[s].on_host = ech_access_twin(a, state[s].value, ECH_MEMORY_OPTIMIZER_ON_HOST);
-        ech_access_pair(a, state[s].value, state[s].on_host);
+        states[s] = make_for(a, states_of(a)[s], ECH_MEMORY_OPTIMIZER_ON_HOST);
+        ech_access_pair(a, states_of(a)[s], states[s]);
     }
 }
 
@@ -93,8 +114,8 @@ static bool reads_weights(const ech_plan *plan, const ech_step *step)
 static void find_weights(ech_accessor *a)
 {
     const ech_plan *plan = a->plan;
-    ech_bucket *bucket = bucket_of(a);
-    int *weights = &bucket->on_host.weights;
+    const ech_bucket *bucket = bucket_of(a);
+    int *weights = ech_access_on_host(a);
     if (plan->weights == ECH_SPACE_HOST) *weights = bucket->weights;
     if (a->step->kind != ECH_STEP_UPDATE_ON_HOST || !ech_plan_has_masters(plan, bucket)) return;
     if (plan->weights == ECH_SPACE_DEVICE)
@@ -107,25 +128,20 @@ static void update_on_host(ech_accessor *a)
 {
     const ech_plan *plan = a->plan;
     ech_bucket *bucket = bucket_of(a);
+    const int *on_host = ech_access_on_host(a);
     bool round = a->step->kind == ECH_STEP_STATISTICS_ON_HOST;
     find_weights(a);
     ech_access_value(a, *complete_of(a), false);
-    if (reads_weights(plan, a->step)) ech_access_value(a, bucket->on_host.weights, !round);
+    if (reads_weights(plan, a->step)) ech_access_value(a, on_host[0], !round);
     if (round && a->step->count == 0)
-        bucket->on_host.statistics = ech_access_new_statistics(a, ECH_MEMORY_STATISTICS_ON_HOST);
-    if (bucket->rounds) ech_access_value(a, bucket->on_host.statistics, true);
-    for (int s = 0; s < bucket->state_values; s++)
-        ech_access_value(a, states_of(a)[s].on_host, true);
+        bucket->statistics_on_host = ech_access_new_statistics(a, ECH_MEMORY_STATISTICS_ON_HOST);
+    if (bucket->rounds) ech_access_value(a, bucket->statistics_on_host, true);
+    for (int s = 0; s < bucket->state_values; s++) ech_access_value(a, on_host[1 + s], true);
     ech_access_value(a, plan->staged, false);
     size_t bytes = ech_update_scratch(plan, bucket, ech_kernels_fast(plan->kernels->dtype),
                                       plan->host_threads);
     if (!bytes) return;
-    a->step->scratch = ech_access_new(a, (ech_value){.kind = ECH_MEMORY_SCRATCH_ON_HOST,
-                                                     .block = -1,
-                                                     .local = -1,
-                                                     .micro = -1,
-                                                     .index = a->step->index,
-                                                     .bytes = (int64_t)bytes});
+    a->step->scratch = make_of(a, ECH_MEMORY_SCRATCH_ON_HOST, (int64_t)bytes);
     ech_access_value(a, a->step->scratch, true);
 }
 
@@ -146,12 +162,12 @@ static void fetch_statistics(ech_accessor *a)
 {
     ech_bucket *bucket = bucket_of(a);
     bucket->statistics = ech_access_new_statistics(a, ECH_MEMORY_STATISTICS);
-    ech_access_pair(a, bucket->on_host.statistics, bucket->statistics);
+    ech_access_pair(a, bucket->statistics_on_host, bucket->statistics);
 }
 
 static void offload_statistics(ech_accessor *a)
 {
-    ech_access_pair(a, bucket_of(a)->statistics, bucket_of(a)->on_host.statistics);
+    ech_access_pair(a, bucket_of(a)->statistics, bucket_of(a)->statistics_on_host);
 }
 
 static void fetch_weights(ech_accessor *a)
@@ -160,38 +176,45 @@ static void fetch_weights(ech_accessor *a)
     int to = ech_bucket_meets(bucket)
                  ? ech_access_new_weights(a, a->step->index, ECH_SPACE_DEVICE, bucket->shard)
                  : ech_plan_weights(a->plan, a->step->index, a->step->version);
-    ech_access_pair(a, bucket->on_host.weights, to);
+    ech_access_pair(a, *ech_access_on_host(a), to);
 }
 
 static void offload_weights(ech_accessor *a)
 {
-    ech_bucket *bucket = bucket_of(a);
+    const ech_bucket *bucket = bucket_of(a);
+    int *weights = ech_access_on_host(a);
     if (!bucket->fetched) { /* the update's old ones */
-        bucket->on_host.weights = make(a, ECH_MEMORY_OPTIMIZER_ON_HOST, bucket->weight_dtype);
-        ech_access_pair(a, ech_plan_weights(a->plan, a->step->index, a->step->version),
-                        bucket->on_host.weights);
+        *weights = make(a, ECH_MEMORY_OPTIMIZER_ON_HOST, bucket->weight_dtype);
+        ech_access_pair(a, ech_plan_weights(a->plan, a->step->index, a->step->version), *weights);
         return;
     }
-    ech_access_pair(a, ech_access_weights_of(a, a->step->index), bucket_of(a)->on_host.weights);
+    ech_access_pair(a, ech_access_weights_of(a, a->step->index), *weights);
 }
 
 static void offload_states(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a);
-    if (a->plan->weights == ECH_SPACE_DISK)
-        ech_access_pair(a, bucket->on_host.weights, bucket->weights);
+    const int *on_host = ech_access_on_host(a);
+    if (a->plan->weights == ECH_SPACE_DISK) ech_access_pair(a, on_host[0], bucket->weights);
     for (int s = 0; s < bucket->state_values && a->plan->states == ECH_SPACE_DISK; s++)
-        ech_access_pair(a, states_of(a)[s].on_host, states_of(a)[s].value);
+        ech_access_pair(a, on_host[1 + s], states_of(a)[s]);
+}
+
+/* What part the step works on of all that the rank updates. */
+static double share_of(const ech_step_query *q)
+{
+    int64_t first, all = ech_bucket_updated(&q->plan->bucket.at[q->step->index], &first);
+    return all ? (double)ech_step_part(q->plan, q->step, &first) / (double)all : 1;
 }
 
 static ech_work update_work(const ech_step_query *q)
 {
-    return ech_update_methods.work(q);
+    return (ech_work){.bytes = share_of(q) * ech_update_methods.work(q).bytes};
 }
 
 static double update_seconds(const ech_step_query *q)
 {
-    return ech_update_methods.seconds(q);
+    return share_of(q) * ech_update_methods.seconds(q);
 }
 
 static ech_work round_work(const ech_step_query *q)
@@ -206,63 +229,64 @@ static double round_seconds(const ech_step_query *q)
 
 /* ---- copies ---- */
 
-static int64_t bytes_of_states(const ech_plan *plan, const ech_bucket *bucket)
+static int64_t bytes_of_states(const ech_plan *plan, const ech_step *step)
 {
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
     int64_t bytes = 0;
     for (int s = 0; s < bucket->state_values && plan->states == ECH_SPACE_DISK; s++)
-        bytes +=
-            plan->persistent.at[plan->state_value.at[bucket->first_state_value + s].value].bytes;
+        bytes += bytes_in(plan, step, plan->state_value.at[bucket->first_state_value + s]);
     return bytes;
 }
 
-static int64_t bytes_kept(const ech_plan *plan, const ech_bucket *bucket)
+static int64_t bytes_kept(const ech_plan *plan, const ech_step *step)
 {
-    return plan->persistent.at[bucket->weights].bytes;
+    return bytes_in(plan, step, plan->bucket.at[step->index].weights);
 }
 
-static int64_t bytes_from_disk(const ech_plan *plan, const ech_bucket *bucket)
+static int64_t bytes_from_disk(const ech_plan *plan, const ech_step *step)
 {
-    return bytes_of_states(plan, bucket) +
-           (fetches_weights(plan, bucket) ? bytes_kept(plan, bucket) : 0);
+    bool weights = fetches_weights(plan, &plan->bucket.at[step->index]);
+    return bytes_of_states(plan, step) + (weights ? bytes_kept(plan, step) : 0);
 }
 
-static int64_t bytes_to_disk(const ech_plan *plan, const ech_bucket *bucket)
+static int64_t bytes_to_disk(const ech_plan *plan, const ech_step *step)
 {
-    return bytes_of_states(plan, bucket) +
-           (plan->weights == ECH_SPACE_DISK ? bytes_kept(plan, bucket) : 0);
+    bool weights = plan->weights == ECH_SPACE_DISK;
+    return bytes_of_states(plan, step) + (weights ? bytes_kept(plan, step) : 0);
 }
 
-static int64_t bytes_of_statistics(const ech_plan *plan, const ech_bucket *bucket)
+static int64_t bytes_of_statistics(const ech_plan *plan, const ech_step *step)
 {
-    (void)plan;
-    return bucket->statistics_bytes;
+    return plan->bucket.at[step->index].statistics_bytes;
 }
 
-/* Of what the rank updates. */
-static int64_t bytes_of_weights(const ech_plan *plan, const ech_bucket *bucket)
+static int64_t bytes_as(const ech_plan *plan, const ech_step *step, ech_dtype dtype)
 {
     int64_t first;
-    (void)plan;
-    return ech_bucket_updated(bucket, &first) * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+    return ech_step_part(plan, step, &first) * (int64_t)ech_dtype_bytes(dtype);
+}
+
+static int64_t bytes_of_weights(const ech_plan *plan, const ech_step *step)
+{
+    return bytes_as(plan, step, plan->bucket.at[step->index].weight_dtype);
 }
 
 /* The old ones; or those made whole on the device. */
-static int64_t bytes_of_weights_out(const ech_plan *plan, const ech_bucket *bucket)
+static int64_t bytes_of_weights_out(const ech_plan *plan, const ech_step *step)
 {
-    if (!bucket->fetched) return bytes_of_weights(plan, bucket);
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    if (!bucket->fetched) return bytes_of_weights(plan, step);
     return bucket->elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
 }
 
-static int64_t bytes_of_gradients(const ech_plan *plan, const ech_bucket *bucket)
+static int64_t bytes_of_gradients(const ech_plan *plan, const ech_step *step)
 {
-    int64_t first;
-    (void)plan;
-    return ech_bucket_updated(bucket, &first) * (int64_t)ech_dtype_bytes(bucket->dtype);
+    return bytes_as(plan, step, plan->bucket.at[step->index].dtype);
 }
 
 static const struct {
     ech_space from, to;
-    int64_t (*bytes)(const ech_plan *plan, const ech_bucket *bucket);
+    int64_t (*bytes)(const ech_plan *plan, const ech_step *step);
 } copies[ECH_STEPS] = {
     [ECH_STEP_FETCH_STATES] = {ECH_SPACE_DISK, ECH_SPACE_HOST, bytes_from_disk},
     [ECH_STEP_OFFLOAD_GRADS] = {ECH_SPACE_DEVICE, ECH_SPACE_HOST, bytes_of_gradients},
@@ -274,7 +298,7 @@ static const struct {
 
 static int64_t bytes_of(const ech_plan *plan, const ech_step *step)
 {
-    return copies[step->kind].bytes(plan, &plan->bucket.at[step->index]);
+    return copies[step->kind].bytes(plan, step);
 }
 
 static ech_work copy_work(const ech_step_query *q)
