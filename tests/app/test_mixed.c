@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mixed precision: what a run in bf16 or fp16 keeps in which type, that its weights are the rounding of their masters
- * after every step, and that resumes and what it learns are what they are in fp32.
+ * Mixed precision: what a run in bf16 or fp16 keeps in which type, that its weights are the rounding
+ * of their masters after every step, and that what it learns is what it learns in fp32. Resumes are
+ * probes/resumes.c and, in fp16, test_fp16.c.
  */
 
 #include "app/runs.h"
@@ -191,30 +192,7 @@ TEST(test_small_updates_are_lost_without)
     assert_int_equal(rounded, one + 4); /* 2^-8 is four of fp16's smallest steps from 1 */
 }
 
-/* ---- resumes, and what is learned ---- */
-
-static void check_resume(const char *layout, int ranks, const char *more)
-{
-    char words[600];
-    snprintf(words, sizeof words,
-             "training.steps=6 checkpoint.every=3 training.micro_batch_size=2 "
-             "training.validate_samples=12 %s %s",
-             layout, more);
-    runs_train("llama", "whole", ranks, words);
-    runs_train("llama", "resumed", ranks, words);
-    runs_remove_checkpoint("resumed", 6);
-    runs_train("llama", "resumed", ranks, words);
-    if (!runs_same("whole", "resumed", 6)) fail_msg("not the same run: %s", words);
-    runs_remove("whole");
-    runs_remove("resumed");
-}
-
-TEST(test_resumes_bit_for_bit)
-{
-    check_resume("parallel.data=2", 2, "precision.compute=fp16 checkpoint.background=false");
-    check_resume("parallel.pipeline=2 parallel.schedule=pipedream parallel.flush_every=3", 2,
-                 "precision.compute=fp16 precision.loss_scale=1024");
-}
+/* ---- what is learned ---- */
 
 /* Tensor `name` of a checkpoint, in fp32. */
 static float *read_wide(const char *run, int step, const char *file, const char *name, int64_t *n)
