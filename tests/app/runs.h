@@ -43,6 +43,23 @@ static inline void runs_train(const char *architecture, const char *name, int ra
         fail_msg("%s on %d ranks with %s: %s", architecture, ranks, more, ech_last_error());
 }
 
+/* Words that no run may have, and what the error says. */
+typedef struct runs_refusal {
+    const char *words, *said;
+} runs_refusal;
+
+/* Each of them with `base` on so many ranks. */
+static inline void runs_refuse(int ranks, const char *base, const runs_refusal *all, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char words[700];
+        snprintf(words, sizeof words, "%s %s", base, all[i].words);
+        assert_int_equal(runs_try("gpt2", "refused", ranks, words), ECH_EUSAGE);
+        if (!strstr(ech_last_error(), all[i].said)) fail_msg("%s: %s", words, ech_last_error());
+    }
+}
+#define RUNS_REFUSE(ranks, base, all) runs_refuse(ranks, base, all, sizeof(all) / sizeof *(all))
+
 static inline void runs_remove(const char *name)
 {
     char *path = ech_file_join(fixture_folder, name);

@@ -235,22 +235,14 @@ TEST(simulations_do_not_wait_for_the_last)
 
 TEST(impossible_backups_are_errors)
 {
-    static const struct {
-        const char *words, *said;
-    } refused[] = {
+    static const runs_refusal refused[] = {
         {BACKUPS "3", "3 of 3 workers leave no gradient to update by; use fewer, or start more"},
         {BACKUPS "1 parallel.zero=1", "use parallel.zero = 0"},
         {BACKUPS "1 parallel.server_sync=false", "set parallel.server_sync = true"},
         {"parallel.strategy=asp parallel.backup_workers=1", "parallel.strategy = parameter_server"},
         {"parallel.backup_workers=1", "parallel.strategy = parameter_server"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        char words[300];
-        snprintf(words, sizeof words, "training.global_batch_size=12 %s", refused[i].words);
-        assert_int_equal(runs_try("gpt2", "refused", 4, words), ECH_EUSAGE);
-        if (!strstr(ech_last_error(), refused[i].said))
-            fail_msg("%s: %s", refused[i].words, ech_last_error());
-    }
+    RUNS_REFUSE(4, "training.global_batch_size=12", refused);
 }
 
 ALL_TESTS(grid_setup, fixture_teardown)

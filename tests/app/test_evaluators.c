@@ -351,21 +351,13 @@ TEST(evaluators_end_with_training)
 
 TEST(impossible_ones_are_errors)
 {
-    static const struct {
-        const char *words, *said;
-    } refused[] = {
+    static const runs_refusal refused[] = {
         {"parallel.evaluators=3", "3 evaluators of 3 ranks leave none to train; start more ranks"},
         {"parallel.evaluators=1 parallel.data=3", "use --ranks 4"},
         {"parallel.evaluators=1 parallel.strategy=parameter_server parallel.data=3",
          "1 of them a server, 1 of them an evaluator"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        char words[300];
-        snprintf(words, sizeof words, CALENDAR "%s", refused[i].words);
-        assert_int_equal(runs_try("gpt2", "refused", 3, words), ECH_EUSAGE);
-        if (!strstr(ech_last_error(), refused[i].said))
-            fail_msg("%s: %s", refused[i].words, ech_last_error());
-    }
+    RUNS_REFUSE(3, CALENDAR, refused);
 }
 
 /* ---- memory ---- */

@@ -16,19 +16,6 @@ enum { MOST_PARAMS = 100 };
 
 /* ---- plans ---- */
 
-static grid_plans plans_of(const char *family, const char *more)
-{
-    grid_plans g = {.config = grid_config_of(family, "run", more)};
-    if (!g.config) fail_msg("%s: %s", more, ech_last_error());
-    g.ranks = grid_ranks(g.config);
-    g.plan = ech_calloc((size_t)g.ranks, sizeof(ech_plan *));
-    ech_status status = ech_design_create(g.config, fixture_tokenizer, g.ranks, g.ranks, &g.design);
-    for (int r = 0; r < g.ranks && status == ECH_OK; r++)
-        status = ech_design_plan(&g.design, r, false, &g.plan[r]);
-    if (status != ECH_OK) fail_msg("%s with %s: %s", family, more, ech_last_error());
-    return g;
-}
-
 static ech_list *train_list(const grid_plans *g)
 {
     return &g->plan[0]->list[ECH_LIST_TRAIN];
@@ -44,10 +31,10 @@ static int count_steps(const grid_plans *g, ech_step_kind kind)
 /* Rounds where the optimizer declares them; folds where an axis is sharded, and nowhere else. */
 TEST(test_rounds)
 {
-    grid_plans none = plans_of("llama", "parallel.tensor=2");
-    grid_plans whole = plans_of("llama", "optimizer.name=adafactor");
-    grid_plans data = plans_of("llama", "optimizer.name=adafactor parallel.data=2");
-    grid_plans cut = plans_of("llama", "optimizer.name=adafactor parallel.tensor=2");
+    grid_plans none = grid_plan("llama", "parallel.tensor=2");
+    grid_plans whole = grid_plan("llama", "optimizer.name=adafactor");
+    grid_plans data = grid_plan("llama", "optimizer.name=adafactor parallel.data=2");
+    grid_plans cut = grid_plan("llama", "optimizer.name=adafactor parallel.tensor=2");
     assert_int_equal(count_steps(&none, ECH_STEP_STATISTICS), 0);
     assert_int_equal(count_steps(&whole, ECH_STEP_STATISTICS), 2 * (int)whole.plan[0]->bucket.n);
     assert_int_equal(count_steps(&data, ECH_STEP_STATISTICS), 2 * (int)data.plan[0]->bucket.n);
@@ -70,7 +57,7 @@ TEST(test_rounds_of_some)
         char words[100];
         int matrices = 0;
         snprintf(words, sizeof words, MUON "parallel.bucket_bytes=1 parallel.tensor=%d", tensor);
-        grid_plans g = plans_of("gpt2", words);
+        grid_plans g = grid_plan("gpt2", words);
         for (size_t p = 0; p < g.design.model->param.n; p++) {
             const ech_shape *shape = &g.design.model->param.at[p].shape;
             matrices += shape->dims == 2 && !ech_shape_has(shape, ECH_AXIS_VOCAB) &&
@@ -94,7 +81,7 @@ TEST(test_owners)
                  MUON "parallel.data=2 parallel.zero=1 parallel.tensor=%d "
                       "model.num_key_value_heads=2 parallel.bucket_bytes=8KiB",
                  tensor);
-        grid_plans g = plans_of("llama", words);
+        grid_plans g = grid_plan("llama", words);
         const ech_model *model = g.design.model;
         double flops[2][8] = {{0}},
                most = 0; /* of matrices of the layers, and of keys and values */
@@ -125,7 +112,7 @@ TEST(test_memory)
     for (int tensor = 1; tensor <= 2; tensor++) {
         char words[100];
         snprintf(words, sizeof words, "optimizer.name=adafactor parallel.tensor=%d", tensor);
-        grid_plans g = plans_of("llama", words);
+        grid_plans g = grid_plan("llama", words);
         int64_t peak[ECH_MEMORY_KINDS], bytes = 0;
         for (size_t p = 0; p < g.design.model->param.n; p++) {
             const ech_shape *shape = &g.design.model->param.at[p].shape;

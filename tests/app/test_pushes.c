@@ -285,9 +285,7 @@ TEST(roles_keep_and_send_what_is_theirs)
 
 TEST(impossible_pushes_are_errors)
 {
-    static const struct {
-        const char *words, *said;
-    } refused[] = {
+    static const runs_refusal refused[] = {
         {ASP "parallel.pipeline=2", "a worker has the whole model"},
         {ASP "parallel.tensor=2", "a worker has the whole model"},
         {ASP "parallel.zero=1", "use parallel.zero = 0"},
@@ -297,11 +295,7 @@ TEST(impossible_pushes_are_errors)
         {ASP "training.steps=4 parallel.flush_every=3", "at whose end a span of pushes can"},
         {"parallel.server_sync=false", "set parallel.strategy = asp"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        assert_int_equal(runs_try("gpt2", "refused", 4, refused[i].words), ECH_EUSAGE);
-        if (!strstr(ech_last_error(), refused[i].said))
-            fail_msg("%s: %s", refused[i].words, ech_last_error());
-    }
+    RUNS_REFUSE(4, "", refused);
 }
 
 ALL_TESTS(grid_setup, fixture_teardown)

@@ -119,28 +119,20 @@ TEST(roles_keep_and_send_what_is_theirs)
 
 TEST(impossible_servers_are_errors)
 {
-    static const struct {
-        const char *words, *said;
-    } refused[] = {
+    static const runs_refusal refused[] = {
         {"parallel.servers=4", "leave no worker; start more ranks, or use fewer"},
-        {"parallel.servers=2 parallel.data=1",
-         "grids that work on 4 ranks, 2 of them servers: pipeline 1 x data 2 x context 1 x tensor "
-         "1"},
         {"training.global_batch_size=4",
          "no grid works on 4 ranks, but on 3, 1 of them a server: pipeline 1 x data 2 x context 1 "
          "x tensor 1"},
         {"parallel.servers=3 parallel.data=2", "use --ranks 5"},
         {"parallel.zero=1", "use parallel.zero = 0"},
         {"parallel.reduction=ring", "use parallel.reduction = direct"},
+        {"parallel.servers=2 parallel.data=1",
+         "grids that work on 4 ranks, 2 of them servers: pipeline 1 x data 2 x context 1 x tensor "
+         "1"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        char words[300];
-        snprintf(words, sizeof words, SERVED "training.global_batch_size=12 %s", refused[i].words);
-        assert_int_equal(runs_try("gpt2", "refused", 4, words), ECH_EUSAGE);
-        if (!strstr(ech_last_error(), refused[i].said))
-            fail_msg("%s: %s", refused[i].words, ech_last_error());
-        assert_null(strstr(ech_last_error(), " tensor 2")); /* a worker has the whole model */
-    }
+    RUNS_REFUSE(4, SERVED "training.global_batch_size=12", refused);
+    assert_null(strstr(ech_last_error(), " tensor 2")); /* a worker has the whole model */
     assert_int_equal(runs_try("gpt2", "refused", 1, SERVED "parallel.servers=1"), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "1 server of 1 rank leaves no worker; start more"));
     assert_int_equal(runs_try("gpt2", "refused", 2,

@@ -115,9 +115,7 @@ TEST(workers_that_push_do_not_wait)
 
 TEST(others_are_errors)
 {
-    static const struct {
-        const char *words, *said;
-    } refused[] = {
+    static const runs_refusal refused[] = {
         {"parallel.delay=x", "\"x\" is no RANK:SECONDS"},
         {"parallel.delay=1:", "is no RANK:SECONDS"},
         {"parallel.delay=1:-1", "is no RANK:SECONDS"},
@@ -126,13 +124,7 @@ TEST(others_are_errors)
         {"parallel.delay=-1:1", "there is no rank -1"},
         {"parallel.delay=1:700", "use fewer, or a longer deadline"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        char words[300];
-        snprintf(words, sizeof words, "parallel.data=2 %s", refused[i].words);
-        assert_int_equal(runs_try("gpt2", "refused", 2, words), ECH_EUSAGE);
-        if (!strstr(ech_last_error(), refused[i].said))
-            fail_msg("%s: %s", refused[i].words, ech_last_error());
-    }
+    RUNS_REFUSE(2, "parallel.data=2", refused);
 }
 
 ALL_TESTS(grid_setup, fixture_teardown)

@@ -272,22 +272,11 @@ static ech_status verify_within(ech_comm *comm, const ech_design *design, void *
     return status;
 }
 
-/* The largest arena of two ranks. */
-static long long bytes_of(const char *words)
+/* The largest arena. */
+static void take_most(const ech_plan *plan, void *context)
 {
-    ech_config *config = fixture_config("gpt2", words);
-    ech_design design;
-    long long most = 0;
-    assert_int_equal(ech_design_create(config, fixture_tokenizer, 2, 2, &design), ECH_OK);
-    for (int rank = 0; rank < 2; rank++) {
-        ech_plan *plan;
-        assert_int_equal(ech_design_plan(&design, rank, false, &plan), ECH_OK);
-        if (plan->arena_bytes[ECH_SPACE_DEVICE] > most) most = plan->arena_bytes[ECH_SPACE_DEVICE];
-        ech_plan_destroy(plan);
-    }
-    ech_design_destroy(&design);
-    ech_config_destroy(config);
-    return most;
+    long long *most = context;
+    if (plan->arena_bytes[ECH_SPACE_DEVICE] > *most) *most = plan->arena_bytes[ECH_SPACE_DEVICE];
 }
 
 static ech_status verify_with(const char *words, ech_verification *request)
@@ -309,7 +298,8 @@ TEST(test_limit)
         char words[500];
         ech_verification request = {.steps = 1, .tolerance = ECH_TOLERANCE};
         snprintf(words, sizeof words, "%s=%s", run, choices[i]);
-        long long limit = bytes_of(words);
+        long long limit = 0;
+        fixture_each_plan("gpt2", 2, words, take_most, &limit);
         snprintf(words, sizeof words, "%s=auto memory.device_limit=%lld", run, limit);
         assert_int_equal(verify_with(words, &request), ECH_EUSAGE);
         const char *named = strstr(limit_error, "verify with ");

@@ -15,28 +15,15 @@
 
 enum { MOST = 8 };
 
-/* The plan of every rank; what it is good for is done by `use`. */
-typedef void (*on_plan)(const ech_plan *plan, void *context);
-
-static void each_plan(const char *family, int ranks, const char *words, int zero, on_plan use,
-                      void *context)
+static void each_plan(const char *family, int ranks, const char *words, int zero,
+                      fixture_on_plan use, void *context)
 {
     char more[700];
-    ech_design design = {0};
     snprintf(more, sizeof more,
              "%s parallel.zero=%d training.micro_batch_size=1 data.sequence_length=8 "
              "training.check_every=0 checkpoint.background=false",
              words, zero);
-    ech_config *config = fixture_config(family, more);
-    assert_int_equal(ech_design_create(config, fixture_tokenizer, ranks, ranks, &design), ECH_OK);
-    for (int rank = 0; rank < ranks; rank++) {
-        ech_plan *plan;
-        assert_int_equal(ech_design_plan(&design, rank, false, &plan), ECH_OK);
-        use(plan, context);
-        ech_plan_destroy(plan);
-    }
-    ech_design_destroy(&design);
-    ech_config_destroy(config);
+    fixture_each_plan(family, ranks, more, use, context);
 }
 
 /* ---- gradients ---- */

@@ -60,8 +60,11 @@ static void count_bucket(const ech_plan *plan, const ech_bucket *bucket, trial *
     t->scatters += bucket->elements / N * (N - 1) * (int64_t)ech_dtype_bytes(bucket->wire);
 }
 
-static void count_plan(const ech_plan *plan, trial *t)
+/* trials: [ranks] */
+static void count_plan(const ech_plan *plan, void *trials)
 {
+    trial *t = &((trial *)trials)[plan->rank];
+    *t = (trial){0};
     int64_t largest[2] = {0};
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
     t->micro_batches = list->numbering.micro_batches;
@@ -78,26 +81,14 @@ static void count_plan(const ech_plan *plan, trial *t)
     t->weights += list->peak[ECH_MEMORY_PARAMETERS];
 }
 
-/* t: [ranks] */
 static void plan_all(const char *family, int ranks, const char *words, const char *zero, trial *t)
 {
     char more[700];
-    ech_design design = {0};
     snprintf(more, sizeof more,
              "%s %s training.steps=3 training.micro_batch_size=1 data.sequence_length=8 "
              "checkpoint.background=false",
              words, zero);
-    ech_config *config = fixture_config(family, more);
-    assert_int_equal(ech_design_create(config, fixture_tokenizer, ranks, ranks, &design), ECH_OK);
-    for (int rank = 0; rank < ranks; rank++) {
-        ech_plan *plan;
-        assert_int_equal(ech_design_plan(&design, rank, false, &plan), ECH_OK);
-        t[rank] = (trial){0};
-        count_plan(plan, &t[rank]);
-        ech_plan_destroy(plan);
-    }
-    ech_design_destroy(&design);
-    ech_config_destroy(config);
+    fixture_each_plan(family, ranks, more, count_plan, t);
 }
 
 /* ---- what is sent, and what is kept ---- */
@@ -215,19 +206,18 @@ TEST(test_names_weights_on_disk)
 
 /* Where no block may be gathered ahead the plan of one that is is refused; so are others that
  * gather what is not theirs, or too late (check/test_mutants.c). */
+static void allow_none_ahead(const ech_plan *plan, void *context)
+{
+    ech_plan less = *plan;
+    (void)context;
+    less.prefetch = 0;
+    assert_int_equal(ech_check_list(&less, &less.list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
+    assert_non_null(strstr(ech_last_error(), "weights of 2 blocks are there"));
+}
+
 TEST(test_blocks_at_once)
 {
-    ech_design design = {0};
-    ech_plan *plan;
-    ech_config *config = fixture_config("gpt2", "parallel.data=2 parallel.zero=3");
-    assert_int_equal(ech_design_create(config, fixture_tokenizer, 2, 2, &design), ECH_OK);
-    assert_int_equal(ech_design_plan(&design, 0, false, &plan), ECH_OK);
-    plan->prefetch = 0;
-    assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
-    assert_non_null(strstr(ech_last_error(), "weights of 2 blocks are there"));
-    ech_plan_destroy(plan);
-    ech_design_destroy(&design);
-    ech_config_destroy(config);
+    fixture_each_plan("gpt2", 2, "parallel.data=2 parallel.zero=3", allow_none_ahead, NULL);
 }
 
 ALL_TESTS(fixture_setup, fixture_teardown)

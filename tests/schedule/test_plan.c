@@ -400,34 +400,6 @@ TEST(test_text_of_parts)
     fixture_free(&f);
 }
 
-/* PipeDream-Flush: stage r of p has at most min(p - r, m) micro-batches in flight. */
-TEST(test_1f1b_in_flight)
-{
-    for (int p = 1; p <= 5; p++) {
-        for (int m = 1; m <= 7; m++) {
-            for (int r = 0; r < p; r++) {
-                ech_pipe pipe = {
-                    .stages = p, .stage = r, .chunks = 1, .micro_batches = m, .depth = p - r};
-                ech_order order = {0};
-                ech_generator_find("1f1b")->generate(&pipe, &order);
-                int live = 0, most = 0, f = 0, b = 0, w = 0;
-                for (size_t i = 0; i < order.n; i++) {
-                    if (order.at[i].action == ECH_F) assert_int_equal(order.at[i].micro, f++);
-                    if (order.at[i].action == ECH_B) assert_int_equal(order.at[i].micro, b++);
-                    if (order.at[i].action == ECH_W) assert_int_equal(order.at[i].micro, w++);
-                    assert_true(b <= f && w <= b);
-                    live += order.at[i].action == ECH_F;
-                    live -= order.at[i].action == ECH_B;
-                    if (live > most) most = live;
-                }
-                assert_true(f == m && b == m && w == m);
-                assert_int_equal(most, p - r < m ? p - r : m);
-                free(order.at);
-            }
-        }
-    }
-}
-
 TEST(test_calendar)
 {
     ech_calendar c = {
