@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mixed precision: what a run in bf16 or fp16 keeps in which type, that its weights are the rounding
- * of their masters after every step, and that what it learns is what it learns in fp32. Resumes are
- * probes/resumes.c and, in fp16, test_fp16.c.
+ * Mixed precision: what a run in bf16 or fp16 keeps in which type, that its weights are the
+ * rounding of their masters after every step, and that what it learns is what it learns in fp32.
+ * Resumes are probes/resumes.c and, in fp16, test_fp16.c.
  */
 
 #include "app/runs.h"

@@ -2,8 +2,8 @@
  *
  * Optimizer states on the host (ZeRO-Offload): of what an update has there besides states no more
  * lives at once than that of 1 + memory.prefetch buckets; and a model trains in a device limit in
- * which it does not without. Bits are probes/bits.c, withheld steps probes/withheld.c, and the bytes
- * that move probes/offloads.c.
+ * which it does not without. Bits are probes/bits.c, withheld steps probes/withheld.c, and the
+ * bytes that move probes/offloads.c.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy: each name trains and is resumed with the bits of the keys that it stands for; a key beside it
- * that says otherwise is an error that says what would do.
+ * parallel.strategy: each name trains and is resumed with the bits of the keys that it stands for;
+ * a key beside it that says otherwise is an error that says what would do.
  */
 
 #include "app/runs.h"

@@ -49,7 +49,8 @@ static void check_counts(const char *a, const char *b)
 }
 
 /* 20 steps = 10 steps, stop, 10 steps. The calendar saves at 10; what came after is removed. A run
- * that begins with another one's last checkpoint has nothing left to do, but saves one of its own. */
+ * that begins with the last checkpoint of another has nothing left to do, but saves one of its own.
+ */
 static void check_resume(const char *architecture, int ranks, const char *more)
 {
     char words[600];

@@ -2,8 +2,8 @@
  *
  * ZeRO, in plans: where each micro-batch's gradients are summed by themselves (stage 2) no more of
  * gradients is live than shards and what is under way; optimizers that look at rows and columns or
- * whole matrices share out their states, too; and one rank shares out nothing. That sharing changes no bit is probes/bits.c, bytes are
- * probes/shards.c.
+ * whole matrices share out their states, too; and one rank shares out nothing. That sharing changes
+ * no bit is probes/bits.c, bytes are probes/shards.c.
  */
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checker of one rank's chunks, versions and memory, on lists that the passes have not made: each
- * seeded fault is found and named. Faults of work and buckets are drawn by test_mutants.c.
+ * The checker of one rank's chunks, versions and memory, on lists that the passes have not made:
+ * each seeded fault is found and named. Faults of work and buckets are drawn by test_mutants.c.
  */
 
 #include "schedule/refused.h"
@@ -55,8 +55,8 @@ static lists stashed(bool vertical_sync)
                                     .vertical_sync = vertical_sync});
 }
 
-/* Two updates come between F and B of stage 0's micro-batches in the steady state: version x is made
- * over by x + 3 as long as 3 are kept, and by x + 2, too early, if only 2 are. */
+/* Two updates come between F and B of stage 0's micro-batches in the steady state: version x is
+ * made over by x + 3 as long as 3 are kept, and by x + 2, too early, if only 2 are. */
 TEST(test_versions_that_are_kept)
 {
     lists all = stashed(false);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checker of all ranks' lists together, on lists that the passes have not made: asynchronous ones
- * pass, and of ranks that wait for each other it is said who waits for whom. Faults of messages and
- * waits are drawn by test_random.c, of layers that are cut by test_cut_random.c.
+ * The checker of all ranks' lists together, on lists that the passes have not made: asynchronous
+ * ones pass, and of ranks that wait for each other it is said who waits for whom. Faults of
+ * messages and waits are drawn by test_random.c, of layers that are cut by test_cut_random.c.
  */
 
 #include "check/check.h"

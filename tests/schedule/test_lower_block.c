@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists of layers that are cut over ranks: collectives run beside what does not need them; what they
- * touch lives as long as they may run. That the checkers accept the lists of every grid, schedule and
- * number of pieces is the lattice's (app/test_lattice.c).
+ * Lists of layers that are cut over ranks: collectives run beside what does not need them; what
+ * they touch lives as long as they may run. That the checkers accept the lists of every grid,
+ * schedule and number of pieces is the lattice's (app/test_lattice.c).
  */
 
 #include "check/check.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Replicas of stages have as many micro-batches as others, or one more, and lists that fit together.
- * That they train what one rank does, with tables that two stages share, is the lattice's
+ * Replicas of stages have as many micro-batches as others, or one more, and lists that fit
+ * together. That they train what one rank does, with tables that two stages share, is the lattice's
  * (app/test_lattice.c).
  */
 
