@@ -125,18 +125,6 @@ TEST(epochs_that_cannot_be_are_errors)
     assert_non_null(strstr(ech_last_error(), "nowhere"));
 }
 
-/* A tensor of the run's states, in fp64. */
-static double *state_at(const char *name, int step, const char *tensor, int64_t *n)
-{
-    char path[512];
-    ech_safetensors *file;
-    runs_path(path, sizeof path, name, step, runs_state);
-    assert_int_equal(ech_safetensors_open(path, &file), ECH_OK);
-    double *values = runs_read(file, tensor, n);
-    ech_safetensors_close(file);
-    return values;
-}
-
 /* Checkpoints have what each replica's optimizer keeps; other numbers of replicas begin with the mean. A learning rate of 0
  * and no gradient's part of the next step leave that: beta1 is as good as 1. */
 TEST(others_go_on_with_the_mean)
@@ -148,13 +136,15 @@ TEST(others_go_on_with_the_mean)
              "parallel.strategy=diloco parallel.sync_every=2");
     runs_train("llama", "two", 2, words);
     int64_t n, m;
-    double *two = state_at("two", 2, tensor, &n);
+    ech_dtype dtype;
+    double *two = runs_tensor("two", 2, runs_state, tensor, &dtype, &n);
     snprintf(words, sizeof words,
              "precision.compute=fp64 training.steps=4 checkpoint.every=4 parallel.data=3 "
              "training.global_batch_size=12 optimizer.beta1=0.999999 parallel.strategy=diloco "
              "parallel.sync_every=2");
     runs_train("llama", "two", 3, words);
-    double *three = state_at("two", 4, tensor, &m);
+    double *three = runs_tensor("two", 4, runs_state, tensor, &dtype, &m);
+    assert_int_equal(dtype, ECH_F64);
     assert_true(n > 100 && 2 * m == 3 * n);
     double apart = 0, between = 0, size = 0;
     for (int64_t i = 0; i < n / 2; i++) {

@@ -189,31 +189,12 @@ TEST(test_small_updates_are_lost_without)
 
 /* ---- what is learned ---- */
 
-/* Tensor `name` of a checkpoint, in fp32. */
-static float *read_wide(const char *run, int step, const char *file, const char *name, int64_t *n)
-{
-    char path[512];
-    ech_safetensors *open;
-    runs_path(path, sizeof path, run, step, file);
-    assert_int_equal(ech_safetensors_open(path, &open), ECH_OK);
-    int at = ech_safetensors_find(open, name);
-    if (at < 0) fail_msg("%s has no %s", path, name);
-    ech_saved_tensor x = ech_safetensors_get(open, at);
-    assert_int_equal(x.dtype, ECH_F32);
-    *n = 1;
-    for (int d = 0; d < x.dims; d++) *n *= x.shape[d];
-    float *values = ech_calloc((size_t)*n, sizeof *values);
-    saved_whole(&x, values);
-    assert_int_equal(ech_safetensors_read(open, at, &x), ECH_OK);
-    ech_safetensors_close(open);
-    return values;
-}
-
 /* Weights that a run begins with become its masters as they are, not as they are rounded. */
 TEST(test_begins_with_weights_in_full)
 {
     const char *name = "model.layers.1.mlp.up_proj.weight";
     char words[400], master[100];
+    ech_dtype type;
     int64_t n, same;
     snprintf(words, sizeof words,
              "training.steps=1 training.validate_samples=12 precision.compute=bf16 "
@@ -222,8 +203,10 @@ TEST(test_begins_with_weights_in_full)
     snprintf(master, sizeof master, "%s.master", name);
     runs_train("llama", "source", 1, "training.steps=2");
     runs_train("llama", "started", 1, words);
-    float *source = read_wide("source", 2, runs_model, name, &n);
-    float *started = read_wide("started", 1, runs_state, master, &same);
+    float *source = runs_tensor("source", 2, runs_model, name, &type, &n);
+    assert_int_equal(type, ECH_F32);
+    float *started = runs_tensor("started", 1, runs_state, master, &type, &same);
+    assert_int_equal(type, ECH_F32);
     assert_true(n == same && n > 100);
     assert_memory_equal(source, started, (size_t)n * sizeof *source);
     free(source);
