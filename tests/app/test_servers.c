@@ -3,7 +3,7 @@
  * parallel.strategy = parameter_server: what workers and servers train together is what ranks train
  * that add up their gradients themselves, to the last bit of the weights; workers keep no optimizer
  * states; a worker sends its gradients once a step and a server its shard of the weights to each
- * worker, as planned; a run goes on with other servers, or without.
+ * worker, as planned. That a run goes on with other servers, or without, is probes/moves.c.
  */
 
 #include "app/grid_run.h"
@@ -35,26 +35,6 @@ TEST(weights_have_the_bits_of_a_sum)
         runs_remove("sum");
         runs_remove("served");
     }
-}
-
-/* On as many servers, on fewer, and on none; of a run of none. */
-TEST(checkpoints_know_no_servers)
-{
-#define RUN "training.steps=8 checkpoint.every=4 optimizer.clip_norm=0 parallel.data=2 "
-    static const struct {
-        int ranks;
-        const char *words;
-    } of[] = {{4, RUN SERVED "parallel.servers=2"}, {3, RUN SERVED}, {2, RUN}};
-    runs_train("gpt2", "whole", of[2].ranks, of[2].words);
-    for (int i = 0; i < 4; i++) {
-        runs_train("gpt2", "parts", of[i % 3].ranks, of[i % 3].words);
-        assert_true(runs_same("whole", "parts", 8));
-        runs_remove_checkpoint("parts", 8);
-        runs_train("gpt2", "parts", of[(i + (i > 0)) % 3].ranks, of[(i + (i > 0)) % 3].words);
-        assert_true(runs_same("whole", "parts", 8));
-        runs_remove("parts");
-    }
-    runs_remove("whole");
 }
 
 /* ---- what is kept, and sent ---- */
