@@ -46,7 +46,8 @@ static bool has(const ech_model *model, const char *name)
 #define SHARED (48 * 2 * EXPERT)
 
 /* GPT-2 small, Llama 3 8B, Qwen3 0.6B and Qwen3-30B-A3B, of which a token goes to 8 of 128 experts,
- * as their authors and indexes of weights say; and the last with shared experts, to which all go. */
+ * as their authors and indexes of weights say; and the last with shared experts, to which all
+ * tokens go. */
 static const struct {
     const char *architecture, *words;
     int64_t params, tensors;
