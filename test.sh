@@ -368,7 +368,7 @@ conclude() {
     stage ""
     echo
     echo "ten slowest, in seconds:"
-    sort -rn "$times" | head -n 10 | sed 's/^/   /'
+    sort -rn "$times" | sed -n '1,10s/^/   /p'
     if [ ${#left_out[@]} -gt 0 ]; then
         local all
         all=$(printf '; %s' "${left_out[@]}")
@@ -378,6 +378,8 @@ conclude() {
     [ "$is_idle" -eq 1 ] || state="not idle: times say nothing"
     echo "$((took / 60)) min $((took % 60)) s on $machine; load at the start $load ($state)"
     echo
+    echo "features that could go together and do not yet: $(grep -c '^RULE(.*, UNBUILT, ' \
+        src/config/rules.def) pairs (echelon help together)"
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
 }

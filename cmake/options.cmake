@@ -50,8 +50,17 @@ endif()
 # A second build of the same sources, also in another folder, takes a compiler cache's objects.
 find_program(ECH_CCACHE ccache)
 if(ECH_CCACHE AND NOT DEFINED CMAKE_C_COMPILER_LAUNCHER)
-  set(CMAKE_C_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
-                                ${ECH_CCACHE})
+  # ccache fails where it cannot write its cache: in a home folder that is read-only or missing.
+  file(WRITE ${PROJECT_BINARY_DIR}/ccache/trial.c "int ech_trial;\n")
+  execute_process(COMMAND ${ECH_CCACHE} ${CMAKE_C_COMPILER} -c trial.c -o trial.o
+                  WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/ccache
+                  RESULT_VARIABLE ech_ccache_failed OUTPUT_QUIET ERROR_QUIET)
+  if(ech_ccache_failed)
+    message(STATUS "ccache: not used, since it cannot write its cache (CCACHE_DIR names a folder for it)")
+  else()
+    set(CMAKE_C_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+                                  ${ECH_CCACHE})
+  endif()
 endif()
 if(ECH_POISON)
   add_compile_definitions(ECH_POISON=1)

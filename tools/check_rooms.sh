@@ -6,6 +6,7 @@
 #     (ECH_PUBLIC_HEADERS); so do tests, of any room and with all headers of the room that they are of;
 #   - a header that is listed as public is included by another room;
 #   - what public headers declare is named ech_NOUN...: no noun belongs to two rooms;
+#   - a type has one definition (in .c files each backend of a device defines the types that device.h leaves opaque);
 #   - mpi.h stands in src/comm/mpi*.[ch] alone, oneDNN's and BLAS's headers in src/kernel alone, CUDA's and its libraries' in
 #     src/device/cuda*, src/kernel/cuda/ and src/comm/nccl* alone;
 #   - pure rooms reach no header of device or comm, not even through others, except pure ones;
@@ -104,6 +105,21 @@ declared() {
     done | sort -u
 }
 
+# Types that two files of src define, of which one is a header.
+check_types() {
+    find src -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) -print0 | sort -z |
+        { xargs -0 -r grep -HnE '^(typedef )?(struct|enum|union) ech_[a-z0-9_]+ \{' || true; } |
+        awk -F: '
+        {
+            split($3, word, " ")
+            name = word[1] == "typedef" ? word[3] : word[2]
+            header = $1 ~ /h$/
+            if (name in first && (header || is_header[name]))
+                print $1 ":" $2 ": " name " is defined in " first[name] " as well"
+            if (!(name in first)) { first[name] = $1 ":" $2; is_header[name] = header }
+        }'
+}
+
 check_names() {
     declared | awk '
         {
@@ -162,6 +178,7 @@ check_headers() {
     check_includes
     check_tests
     check_names
+    check_types
     check_purity
     check_writing
     check_headers

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "app/setup/setup.h"
+#include "app/techniques.h"
 #include "config/rules.h"
 
 typedef struct command {
@@ -37,6 +38,7 @@ static void print_tour(FILE *out)
                  "  echelon COMMAND --help   what a command takes\n"
                  "  echelon help keys        every key of a run file\n"
                  "  echelon help together    what does not go together, and why\n"
+                 "  echelon help techniques  which techniques run together: a matrix\n"
                  "  echelon --version        what this program was built with\n\n"
                  "For example:\n\n"
                  "  echelon data book.txt book --valid 0.1\n"
@@ -114,9 +116,12 @@ static void print_reads(const char *key, const char *name, const char *reads)
 
 static ech_status print_together(void)
 {
-    ECH_FREED_TEXT text = {0};
-    ech_rules_help(&text);
-    printf("Every two features go together, but for these pairs:\n\n%s", text.at);
+    ECH_FREED_TEXT forbidden = {0}, unbuilt = {0};
+    ech_rules_help(ECH_RULE_FORBIDDEN, &forbidden);
+    ech_rules_help(ECH_RULE_UNBUILT, &unbuilt);
+    printf("Every two features go together, except where one rules the other out or has nothing "
+           "to act on:\n\n%s\nand except these pairs, which nobody has built yet:\n\n%s",
+           forbidden.at, unbuilt.at);
     printf("\nSome keys are not read by every choice; these read:\n\n");
 #define X(name, help) print_reads("model.architecture", #name, ech_family_find(#name)->reads);
 #include "model/models.def"
@@ -132,6 +137,14 @@ static ech_status print_together(void)
     if (strcmp(#name, "together") != 0) printf("  %s\n", meaning);
 #include "layout/grid_rules.def"
 #undef X
+    return ECH_OK;
+}
+
+static ech_status print_techniques(void)
+{
+    ECH_FREED_TEXT text = {0};
+    ech_techniques_print(&text);
+    fputs(text.at, stdout);
     return ECH_OK;
 }
 
@@ -161,12 +174,13 @@ static ech_status run_command(const command *chosen, int argc, char **argv, int 
     return chosen->run(argc, argv, code);
 }
 
-/* echelon help, echelon help keys, echelon help together, echelon help COMMAND. */
+/* echelon help, and of keys, together, techniques or a COMMAND. */
 static ech_status help(int argc, char **argv, int *code)
 {
-    if (argc > 2) ECH_FAIL(ECH_EUSAGE, "help takes one word: a command, keys or together");
+    if (argc > 2) ECH_FAIL(ECH_EUSAGE, "help takes one word: a command, keys, together or techniques");
     if (argc == 2 && strcmp(argv[1], "keys") == 0) return print_keys();
     if (argc == 2 && strcmp(argv[1], "together") == 0) return print_together();
+    if (argc == 2 && strcmp(argv[1], "techniques") == 0) return print_techniques();
     if (argc == 2) {
         const command *chosen = find_command(argv[1]);
         char option[] = "--help", *words[] = {NULL, option, NULL};

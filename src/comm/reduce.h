@@ -92,9 +92,9 @@ ech_status ech_gather_end(const ech_sum *sum, int64_t k);
 /* ---- rings of some of the members (ring.c) ---- */
 
 /* Contiguous elements of x. */
-typedef struct ech_span {
+typedef struct ech_range {
     int64_t first, n;
-} ech_span;
+} ech_range;
 
 /* A ring, each member of which gets the sum of its ring chunk: of some runs of elements, as many in each. */
 typedef struct ech_ring {
@@ -102,7 +102,7 @@ typedef struct ech_ring {
     int runs;
     int64_t longest;                                          /* elements of the longest run */
     int (*member)(const ech_sum *sum, int i);                 /* its member i in the group */
-    ech_span (*elements)(const ech_sum *sum, int i, int run); /* of member i's chunk */
+    ech_range (*elements)(const ech_sum *sum, int i, int run); /* of member i's chunk */
 } ech_ring;
 /* Elements of scratch that ech_ring_add needs. */
 int64_t ech_ring_scratch(size_t item, int64_t longest, int runs, int N);

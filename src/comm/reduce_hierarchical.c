@@ -54,13 +54,13 @@ static int most_others(const ech_lineup *of)
 }
 
 /* The shards of a machine's members, which follow each other. */
-static ech_span chunk_of(int64_t n, const ech_lineup *of, int number)
+static ech_range chunk_of(int64_t n, const ech_lineup *of, int number)
 {
     machine m = machine_at(of, number);
     int64_t first = ech_collective_shard_first(n, of->size, m.first);
     int last = m.end - 1;
-    return (ech_span){first, ech_collective_shard_first(n, of->size, last) +
-                                 ech_collective_shard_count(n, of->size, last) - first};
+    return (ech_range){first, ech_collective_shard_first(n, of->size, last) +
+                                  ech_collective_shard_count(n, of->size, last) - first};
 }
 
 static int64_t longest_chunk(int64_t n, const ech_lineup *of)
@@ -81,7 +81,7 @@ static int leader_of(const ech_sum *sum, int i)
     return machine_at(&of, i).first;
 }
 
-static ech_span run_of(const ech_sum *sum, int i, int run)
+static ech_range run_of(const ech_sum *sum, int i, int run)
 {
     ech_lineup of = ech_group_lineup(sum->group);
     (void)run; /* the only one */

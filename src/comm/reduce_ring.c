@@ -31,12 +31,12 @@ static int member_of(const ech_sum *sum, int i)
     return i;
 }
 
-static ech_span shard_of(const ech_sum *sum, int i, int run)
+static ech_range shard_of(const ech_sum *sum, int i, int run)
 {
     (void)run; /* the only one */
     int N = sum->group->size;
-    return (ech_span){ech_collective_shard_first(sum->n, N, i),
-                      ech_collective_shard_count(sum->n, N, i)};
+    return (ech_range){ech_collective_shard_first(sum->n, N, i),
+                       ech_collective_shard_count(sum->n, N, i)};
 }
 
 static ech_ring ring_of(const ech_sum *sum)

@@ -26,11 +26,11 @@ static torus of_group(const ech_sum *sum)
     return torus_of(sum->group->size, sum->group->index);
 }
 
-static ech_span shard_of(const ech_sum *sum, int member)
+static ech_range shard_of(const ech_sum *sum, int member)
 {
     int N = sum->group->size;
-    return (ech_span){ech_collective_shard_first(sum->n, N, member),
-                      ech_collective_shard_count(sum->n, N, member)};
+    return (ech_range){ech_collective_shard_first(sum->n, N, member),
+                       ech_collective_shard_count(sum->n, N, member)};
 }
 
 /* ---- rows: a chunk is the shards of a column, a run each ---- */
@@ -41,7 +41,7 @@ static int member_of_row(const ech_sum *sum, int i)
     return t.row * t.columns + i;
 }
 
-static ech_span run_of_row(const ech_sum *sum, int i, int run)
+static ech_range run_of_row(const ech_sum *sum, int i, int run)
 {
     return shard_of(sum, run * of_group(sum).columns + i);
 }
@@ -60,7 +60,7 @@ static int member_of_column(const ech_sum *sum, int i)
     return i * t.columns + t.column;
 }
 
-static ech_span run_of_column(const ech_sum *sum, int i, int run)
+static ech_range run_of_column(const ech_sum *sum, int i, int run)
 {
     (void)run; /* the only one */
     return shard_of(sum, member_of_column(sum, i));

@@ -26,7 +26,7 @@ int64_t ech_ring_scratch(size_t item, int64_t longest, int runs, int N)
 static ech_segment segment_of(const ech_sum *sum, const ech_ring *ring, int chunk, int64_t k)
 {
     int64_t each = count_segments(ring->longest, sum->segment), at = k % each * sum->segment;
-    ech_span span = ring->elements(sum, chunk, (int)(k / each));
+    ech_range span = ring->elements(sum, chunk, (int)(k / each));
     int64_t n = ech_segment_count(span.n, at, sum->segment);
     return (ech_segment){.x = sum->x + (size_t)(span.first + at) * sum->item,
                          .n = n,

@@ -13,16 +13,6 @@
     X(ECH_HIDDEN_ACT_RELU, "relu")                                                                 \
     X(ECH_HIDDEN_ACT_GELU, "gelu_new") X(ECH_HIDDEN_ACT_SWIGLU, "swiglu")
 
-/* Rows of kernel/gates.def. */
-#define ECH_MOE_GATES(X)                                                                           \
-    X(ECH_MOE_GATE_TOPK, "topk")                                                                   \
-    X(ECH_MOE_GATE_SWITCH, "switch")                                                               \
-    X(ECH_MOE_GATE_GSHARD, "gshard")                                                               \
-    X(ECH_MOE_GATE_NOISY_TOPK, "noisy_topk")                                                       \
-    X(ECH_MOE_GATE_HIERARCHICAL, "hierarchical")                                                   \
-    X(ECH_MOE_GATE_BIAS, "bias")                                                                   \
-    X(ECH_MOE_GATE_DENSE, "dense")
-
 /* After a NaN or infinity. */
 #define ECH_ON_NONFINITES(X) X(ECH_ON_NONFINITE_STOP, "stop") X(ECH_ON_NONFINITE_SKIP, "skip")
 
@@ -76,23 +66,6 @@
 /* Of the data: which samples a data rank may come upon. */
 #define ECH_SHARDS(X) X(ECH_SHARDS_NONE, "none") X(ECH_SHARDS_STATIC, "static")
 
-/* Rows of config/strategies.def. */
-#define ECH_STRATEGIES(X)                                                                          \
-    X(ECH_STRATEGY_SYNCHRONOUS, "synchronous")                                                     \
-    X(ECH_STRATEGY_ONE_DEVICE, "one_device")                                                       \
-    X(ECH_STRATEGY_MIRRORED, "mirrored")                                                           \
-    X(ECH_STRATEGY_MULTI_WORKER_MIRRORED, "multi_worker_mirrored")                                 \
-    X(ECH_STRATEGY_TPU, "tpu")                                                                     \
-    X(ECH_STRATEGY_LOCAL_SGD, "local_sgd")                                                         \
-    X(ECH_STRATEGY_DILOCO, "diloco")                                                               \
-    X(ECH_STRATEGY_GOSSIP, "gossip")                                                               \
-    X(ECH_STRATEGY_CENTRAL_STORAGE, "central_storage")                                             \
-    X(ECH_STRATEGY_PARAMETER_SERVER, "parameter_server")                                           \
-    X(ECH_STRATEGY_ASP, "asp")                                                                     \
-    X(ECH_STRATEGY_SSP, "ssp")                                                                     \
-    X(ECH_STRATEGY_HOGWILD, "hogwild")                                                             \
-    X(ECH_STRATEGY_HOGWILD_RING, "hogwild_ring")
-
 /* The words that an INT key may have instead of a number. */
 #define ECH_SYNC_EVERIES(X) X(ECH_SYNC_EVERY_EPOCH, "epoch")
 
@@ -103,7 +76,6 @@
 #define ECH_CHOICE(enumerator, name) enumerator,
 enum { ECH_ROPE_SCALINGS(ECH_CHOICE) };
 enum { ECH_HIDDEN_ACTS(ECH_CHOICE) };
-enum { ECH_MOE_GATES(ECH_CHOICE) };
 enum { ECH_ON_NONFINITES(ECH_CHOICE) };
 enum { ECH_COMPUTES(ECH_CHOICE) };
 enum { ECH_GRADIENT_TYPES(ECH_CHOICE) };
@@ -119,11 +91,16 @@ enum { ECH_PINS(ECH_CHOICE) };
 enum { ECH_SAVED_DTYPES(ECH_CHOICE) };
 enum { ECH_OFFLOADS_TO_PEER(ECH_CHOICE) };
 enum { ECH_SHARDS(ECH_CHOICE) };
-enum { ECH_STRATEGIES(ECH_CHOICE) };
 enum { ECH_SYNC_EVERIES(ECH_CHOICE) };
 enum { ECH_STAGE_REPLICAS(ECH_CHOICE) };
 enum { ECH_PARTITIONS(ECH_CHOICE) };
 #undef ECH_CHOICE
+
+/* Values of parallel.strategy. */
+enum {
+#define X(NAME, text, sets, apart) ECH_STRATEGY_##NAME,
+#include "config/strategies.def"
+};
 
 /* Their names, separated by blanks. */
 #define ECH_CHOICE_NAME(enumerator, name) " " name

@@ -48,8 +48,7 @@ static bool has_experts(const ech_config *c)
 /* Whether experts are chosen by logits with noise. */
 static bool is_noisy(const ech_config *c)
 {
-    return c->model.moe_gate == ECH_MOE_GATE_NOISY_TOPK ||
-           c->model.moe_gate == ECH_MOE_GATE_HIERARCHICAL;
+    return ech_text_has_word("noisy_topk hierarchical", ech_config_name(c, "model.moe_gate"));
 }
 
 /* The proportion of data.split for validation; -1: it is not given. */
@@ -110,8 +109,8 @@ bool ech_feature_is_on(const ech_config *c, ech_feature feature)
 
 const ech_rule ech_rules[ECH_RULES] = {
 #define FEATURE(...)
-#define RULE(feature, other, reason, hint)                                                         \
-    {ECH_FEATURE_##feature, ECH_FEATURE_##other, reason, hint},
+#define RULE(feature, other, kind, reason, hint)                                                   \
+    {ECH_FEATURE_##feature, ECH_FEATURE_##other, ECH_RULE_##kind, reason, hint},
 #include "config/rules.def"
 };
 
@@ -162,10 +161,11 @@ ech_status ech_rules_check(const ech_config *config)
     return status;
 }
 
-void ech_rules_help(ech_text *out)
+void ech_rules_help(ech_rule_kind kind, ech_text *out)
 {
     for (int r = 0; r < ECH_RULES; r++) {
         const ech_rule *rule = &ech_rules[r];
+        if (rule->kind != kind) continue;
         ech_text_append(out, "  %s %s, with %s %s:\n      %s; %s\n", features[rule->feature].key,
                         features[rule->feature].value, features[rule->other].key,
                         features[rule->other].value, rule->reason, rule->hint);

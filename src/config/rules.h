@@ -28,9 +28,15 @@ typedef enum ech_rule_scope {
     ECH_RULES_OF_GRID /* for each device mesh that is tried: it also depends on the parallel degrees */
 } ech_rule_scope;
 
+typedef enum ech_rule_kind {
+    ECH_RULE_FORBIDDEN, /* one rules the other out, or is an option that has nothing to act on */
+    ECH_RULE_UNBUILT    /* they could go together, but nobody has built it */
+} ech_rule_kind;
+
 typedef struct ech_rule {
     ech_feature feature; /* errors name its key */
     ech_feature other;   /* it cannot be combined with this one */
+    ech_rule_kind kind;
     const char *reason;  /* why not */
     const char *hint;    /* what to set instead */
 } ech_rule;
@@ -47,7 +53,7 @@ const char *ech_rule_explain(const ech_rule *rule, const ech_config *config, ech
 /* Checks all rules of scope RUN. Logs an error for each broken one, but only the first with the same `feature`;
  * ECH_EUSAGE. */
 ech_status ech_rules_check(const ech_config *config);
-/* Appends help: all pairs that cannot be combined, with reasons and hints. */
-void ech_rules_help(ech_text *out);
+/* Appends help: all pairs of that kind, with reasons and hints. */
+void ech_rules_help(ech_rule_kind kind, ech_text *out);
 
 #endif

@@ -16,6 +16,11 @@ static const struct {
 #include "config/strategies.def"
 };
 
+const char ech_strategy_names[] =
+#define X(NAME, text, sets, apart) text " "
+#include "config/strategies.def"
+    ;
+
 const char *ech_strategy_keys(const ech_config *config)
 {
     return strategies[config->parallel.strategy].sets;

@@ -7,6 +7,9 @@
 
 #include "config/config.h"
 
+/* All of them, blank-separated. */
+extern const char ech_strategy_names[];
+
 /* Sets the keys that the configuration's strategy stands for, as ech_config_fill does: what they are is then printed, ruled
  * and resolved as if the run file had set them. Call it once all assignments are made. Errors: a key is set to another value
  * than the strategy's, each with a line. */

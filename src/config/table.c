@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "config/strategy.h"
+
 #define FIXED true
 #define FREE  false
 #define SAME  NULL

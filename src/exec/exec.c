@@ -99,7 +99,7 @@ static void run_engine(ech_exec *exec, ech_lane lane)
 
 static void *engine_main(void *argument)
 {
-    ech_engine *engine = argument;
+    ech_lane_thread *engine = argument;
     ech_exec *exec = engine->exec;
     uint64_t seen = 0;
     ech_log_set_rank(exec->plan->rank);
@@ -125,7 +125,7 @@ static ech_status start_engines(ech_exec *exec)
         for (size_t s = 0; s < exec->plan->list[l].step.n; s++)
             exec->engine[engine_of(&exec->plan->list[l].step.at[s])].used[l] = true;
     for (ech_lane lane = ECH_LANE_COMPUTE + 1; lane < ECH_LANES; lane++) {
-        ech_engine *engine = &exec->engine[lane];
+        ech_lane_thread *engine = &exec->engine[lane];
         engine->exec = exec;
         engine->lane = lane;
         if (!memchr(engine->used, true, sizeof engine->used)) continue;

@@ -243,10 +243,23 @@ static void tally_step(const ech_pushed_step *of, ech_scalar_row *row)
     row->staleness = of->staleness;
 }
 
-void ech_scalars_tally(ech_exec *exec, const ech_step *step, const ech_pushed_step *steps)
+/* A worker's turns are training steps, whose layers have reported in its rows; a server's are
+ * pushes. */
+static ech_status keep_reports(ech_exec *exec, const ech_step *step)
+{
+    const ech_plan *plan = exec->plan;
+    size_t others = row_bytes(exec) - (size_t)plan->model->reports * sizeof(double);
+    bool works = plan->model->reports > 0 && !ech_layout_serves(plan->layout, plan->rank);
+    if (works) ECH_TRY(ech_scalars_await_all(exec, step));
+    for (int turn = 0; turn < plan->schedule->turns; turn++)
+        memset(staged_row(exec, turn), 0, works ? others : row_bytes(exec));
+    return ECH_OK;
+}
+
+ech_status ech_scalars_tally(ech_exec *exec, const ech_step *step, const ech_pushed_step *steps)
 {
     size_t n = (size_t)exec->plan->schedule->turns;
-    memset(exec->staged, 0, n * row_bytes(exec));
+    ECH_TRY(keep_reports(exec, step));
     for (int turn = 0; turn < (int)n; turn++) {
         ech_scalar_row *row = staged_row(exec, turn);
         number_update(exec, exec->updates + 1 + turn, row);
@@ -256,6 +269,7 @@ void ech_scalars_tally(ech_exec *exec, const ech_step *step, const ech_pushed_st
     }
     exec->device->copy(ech_exec_queue(exec, step), exec->scalars, exec->staged,
                        n * row_bytes(exec));
+    return ECH_OK;
 }
 
 /* ---- REDUCE: member 0 gathers the numbers, folds them in member order, and sends the result to all ---- */

@@ -492,8 +492,7 @@ ech_status ech_handle_TALLY(ech_exec *exec, const ech_step *step)
     bool first = exec->plan->rank == ech_layout_workers(layout_of(exec));
     if (exec->pushes.clock) ECH_TRY(tell_clocks(exec));
     ECH_TRY(take_sums(exec, step));
-    ech_scalars_tally(exec, step, first ? exec->server->step : NULL);
-    return ECH_OK;
+    return ech_scalars_tally(exec, step, first ? exec->server->step : NULL);
 }
 
 const ech_serve *ech_exec_serves(const ech_exec *exec, int *n)

@@ -17,7 +17,7 @@
 
 /* A thread of the rank that runs the steps of a lane; that of SEND those of RECEIVE, too. There is none for COMPUTE, which
  * is the thread that calls ech_exec_run, and for lanes that no list uses. */
-typedef struct ech_engine {
+typedef struct ech_lane_thread {
     ech_exec *exec;
     ech_lane lane;
     pthread_t thread;
@@ -27,7 +27,7 @@ typedef struct ech_engine {
     /* Only this lane's thread sleeps on it (COMPUTE: the rank's thread), between runs and during
      * them. */
     pthread_cond_t woken; /* with ech_exec.lock */
-} ech_engine;
+} ech_lane_thread;
 
 /* A birth or death of one of a list's own values. */
 typedef struct ech_dated {
@@ -194,7 +194,7 @@ struct ech_exec {
     bool quit;            /* the engines' threads are to end */
     int busy;             /* engines that have not finished this run */
     int64_t signals;      /* sent so far to threads that wait for steps, naps or failures */
-    ech_engine engine[ECH_LANES];
+    ech_lane_thread engine[ECH_LANES];
     /* By lane, but those of messages: by boundary and kind (ech_step_queue). */
     ech_comm_queue *on;
     ech_events events;
@@ -279,7 +279,7 @@ typedef struct ech_pushed_step {
     double loss, loss_weight, squares, idle, staleness; /* sums over them */
 } ech_pushed_step;
 /* Puts a span's scalars by training step: `steps` of them (NULL: zeros), and the rank's own flags. */
-void ech_scalars_tally(ech_exec *exec, const ech_step *step, const ech_pushed_step *steps);
+ech_status ech_scalars_tally(ech_exec *exec, const ech_step *step, const ech_pushed_step *steps);
 
 /* ---- serve.c ---- */
 

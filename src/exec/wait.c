@@ -2,8 +2,8 @@
  *
  * How lanes wait for each other's steps, and wake each other.
  *
- * Each lane's thread sleeps on a condition of its own (ech_engine.woken), and the end of a step
- * wakes only the threads that wait for it. The word done[step] says which they are: it holds the
+ * Each lane's thread sleeps on a condition of its own (ech_lane_thread.woken), and the end of a
+ * step wakes only the threads that wait for it. The word done[step] says which they are: it holds the
  * last run that completed the step and, in its lowest ECH_LANES bits, one bit for each lane whose
  * thread waits. A step that nobody waits for ends without a lock.
  *

@@ -9,15 +9,15 @@
 #include "kernel/kernel.h"
 
 /* A row's call; its arguments follow. */
-typedef struct ech_call {
+typedef struct ech_deferred_call {
     ech_op op;
     ech_dtype dtype; /* of the table */
     const ech_kernel_context *context;
     void *scratch;               /* the context's, when the row was called */
     size_t scratch_bytes, bytes; /* bytes: of the call, with its arguments */
-} ech_call;
+} ech_deferred_call;
 
-static void put(ech_call *call);
+static void put(ech_deferred_call *call);
 
 /* Where what has this address is for the one that computes. */
 typedef struct ech_call_memory {
@@ -86,7 +86,7 @@ static void reach_ech_update(const ech_call_memory *memory, ech_update *x)
 #define FIELD_KEPT(type, name) const type *name;
 #define X(op, arguments, ...)                                                                      \
     typedef struct op##_call {                                                                     \
-        ech_call call;                                                                             \
+        ech_deferred_call call;                                                                    \
         ECH_UNPACK arguments                                                                       \
     } op##_call;
 #include "kernel/kernel.def"
@@ -106,7 +106,7 @@ static void reach_ech_update(const ech_call_memory *memory, ech_update *x)
     }
 
 /* Replaces all addresses. */
-static void reach(ech_call *call, const ech_call_memory *memory)
+static void reach(ech_deferred_call *call, const ech_call_memory *memory)
 {
     switch (call->op) {
 #include "kernel/kernel.def"
@@ -128,7 +128,7 @@ static void reach(ech_call *call, const ech_call_memory *memory)
         break;                                                                                     \
     }
 
-static void pass(ech_call *call, const ech_kernels *kernels, ech_kernel_context *context)
+static void pass(ech_deferred_call *call, const ech_kernels *kernels, ech_kernel_context *context)
 {
     switch (call->op) {
 #include "kernel/kernel.def"
@@ -138,9 +138,10 @@ static void pass(ech_call *call, const ech_kernels *kernels, ech_kernel_context 
 }
 #undef X
 
-static ech_call call_of(ech_op op, ech_dtype dtype, const ech_kernel_context *context, size_t bytes)
+static ech_deferred_call call_of(ech_op op, ech_dtype dtype, const ech_kernel_context *context,
+                                 size_t bytes)
 {
-    return (ech_call){op, dtype, context, context->scratch, context->scratch_bytes, bytes};
+    return (ech_deferred_call){op, dtype, context, context->scratch, context->scratch_bytes, bytes};
 }
 
 /* ---- rows. A function has its arguments as parameters and takes them: so they are a sequence, (kind, type, name)(...),

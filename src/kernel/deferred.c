@@ -17,7 +17,7 @@ static void *find(const void *device, const void *address, size_t bytes)
 /* On the queue. */
 static void do_call(void *argument)
 {
-    ech_call *call = argument;
+    ech_deferred_call *call = argument;
     const ech_device *device = call->context->device;
     ech_kernel_context *inner = call->context->inner;
     inner->scratch = ech_device_reach(device, call->scratch);
@@ -26,7 +26,7 @@ static void do_call(void *argument)
     pass(call, ech_kernels_fast(call->dtype), inner);
 }
 
-static void put(ech_call *call)
+static void put(ech_deferred_call *call)
 {
     const ech_kernel_context *context = call->context;
     ECH_ASSERT(context->inner);

@@ -4,8 +4,6 @@
  */
 #include "kernel/gate.h"
 
-#include <string.h>
-
 #include "kernel/shape.h"
 
 static const char *const names[ECH_GATES] = {
@@ -18,14 +16,12 @@ const char *ech_gate_name(ech_gate_kind kind)
     return names[kind];
 }
 
-bool ech_gate_find(const char *name, ech_gate_kind *out)
+const char *ech_gate_names(void)
 {
-    for (int kind = 0; kind < ECH_GATES; kind++)
-        if (strcmp(names[kind], name) == 0) {
-            *out = (ech_gate_kind)kind;
-            return true;
-        }
-    return false;
+    return
+#define X(name, meaning) #name " "
+#include "kernel/gates.def"
+        ;
 }
 
 void ech_gate_check(const ech_gate *gate, const ech_tensor *logits, const ech_tensor *noise,

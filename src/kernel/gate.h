@@ -29,8 +29,7 @@ typedef enum ech_gate_kind {
 } ech_gate_kind;
 
 const char *ech_gate_name(ech_gate_kind kind);
-/* False, *out unchanged: no gate has that name. */
-bool ech_gate_find(const char *name, ech_gate_kind *out);
+const char *ech_gate_names(void); /* blank-separated, in the order of the kinds */
 
 typedef struct ech_gate {
     ech_gate_kind kind;

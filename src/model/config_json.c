@@ -200,8 +200,8 @@ static const char *skip_gate(const char **text)
 static const ech_family_row *gate_rows(const ech_config *config)
 {
     if (!ech_family_reads(config, "model.moe_gate")) return NULL;
-    if (config->model.moe_gate == ECH_MOE_GATE_BIAS) return group_rows;
-    return config->model.moe_gate == ECH_MOE_GATE_HIERARCHICAL ? group_rows + 1 : NULL;
+    if (config->model.moe_gate == ECH_GATE_bias) return group_rows;
+    return config->model.moe_gate == ECH_GATE_hierarchical ? group_rows + 1 : NULL;
 }
 
 static ech_status import_family(const ech_family_import *in)

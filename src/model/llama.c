@@ -30,7 +30,7 @@ static void resolve_switch(ech_config *config)
 {
     if (config->model.intermediate_size == ECH_AUTO)
         config->model.intermediate_size = 4 * config->model.hidden_size;
-    if (!ech_config_is_set(config, "model.moe_gate")) config->model.moe_gate = ECH_MOE_GATE_SWITCH;
+    if (!ech_config_is_set(config, "model.moe_gate")) config->model.moe_gate = ECH_GATE_switch;
     if (!ech_config_is_set(config, "model.num_experts_per_tok"))
         config->model.num_experts_per_tok = 1;
     if (!ech_config_is_set(config, "model.moe_every")) config->model.moe_every = 2;

@@ -20,7 +20,8 @@ static int stack(const ech_config *config, ech_model *model, ech_block *block, c
 
 static ech_gate gate_of(const ech_config *config, bool normalized)
 {
-    ech_gate gate = {.experts = config->model.num_local_experts,
+    ech_gate gate = {.kind = (ech_gate_kind)config->model.moe_gate,
+                     .experts = config->model.num_local_experts,
                      .chosen = config->model.num_experts_per_tok,
                      .groups = config->model.n_group,
                      .groups_chosen = config->model.topk_group,
@@ -32,7 +33,6 @@ static ech_gate gate_of(const ech_config *config, bool normalized)
                      .auxiliary = config->model.router_aux_loss_coef,
                      .importance = config->model.router_importance_coef,
                      .load = config->model.router_load_coef};
-    ECH_ASSERT(ech_gate_find(ech_config_name(config, "model.moe_gate"), &gate.kind));
     return gate;
 }
 
@@ -162,8 +162,8 @@ static ech_status check_groups(const ech_config *config)
 {
     int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;
     int64_t n = config->model.n_group, chosen = config->model.topk_group;
-    bool hierarchical = config->model.moe_gate == ECH_MOE_GATE_HIERARCHICAL;
-    if (!hierarchical && config->model.moe_gate != ECH_MOE_GATE_BIAS)
+    bool hierarchical = config->model.moe_gate == ECH_GATE_hierarchical;
+    if (!hierarchical && config->model.moe_gate != ECH_GATE_bias)
         return check_gate_reads(config, ECH_LLAMA_GROUP_KEYS);
     if (hierarchical && n < 2)
         return ech_config_complain(config, "model.n_group",
@@ -209,21 +209,21 @@ static ech_status check_shared(const ech_config *config)
 ech_status ech_llama_check_experts(const ech_config *config)
 {
     int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;
-    if (config->model.moe_gate == ECH_MOE_GATE_SWITCH && k != 1)
+    if (config->model.moe_gate == ECH_GATE_switch && k != 1)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "model.moe_gate = switch goes to one expert; use 1");
-    if (config->model.moe_gate == ECH_MOE_GATE_GSHARD && k != 2)
+    if (config->model.moe_gate == ECH_GATE_gshard && k != 2)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "model.moe_gate = gshard goes to two experts; use 2");
     if (k > E)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "above model.num_local_experts = %lld; use at most that",
                                    (long long)E);
-    if (config->model.moe_gate == ECH_MOE_GATE_DENSE && k != E)
+    if (config->model.moe_gate == ECH_GATE_dense && k != E)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "model.moe_gate = dense goes to all experts; use %lld",
                                    (long long)E);
-    if (config->model.moe_gate != ECH_MOE_GATE_BIAS)
+    if (config->model.moe_gate != ECH_GATE_bias)
         ECH_TRY(check_gate_reads(config, ECH_LLAMA_BIAS_KEYS));
     ECH_TRY(check_groups(config));
     ECH_TRY(check_capacity(config));

@@ -62,6 +62,7 @@ done
 expect 0 "training.global_batch_size" "$echelon" help keys
 expect 0 "optimizer.name = adamw" "$echelon" help keys
 expect 0 "memory.sequence_chunks above 1, with parallel.context above 1:" "$echelon" help together
+expect 0 "| 1 | all-reduce data parallelism |" "$echelon" help techniques
 expect 0 "echelon [0-9]+\.[0-9]+\.[0-9]+" "$echelon" --version
 expect 0 "MPI: +[A-Z]" "$echelon" --version
 expect 0 "kernels: " "$echelon" --version

@@ -55,7 +55,7 @@ fi
 
 # ---- where it should compute: one line that says what is missing and what to do ----
 
-if "$echelon" plan run.yaml parallel.device=auto 2>&1 | grep -q "on cuda"; then
+if "$echelon" plan run.yaml parallel.device=auto 2>&1 | grep "on cuda" > /dev/null; then
     echo "this machine has a GPU: what is said without one is not tried"
     conclude
     exit

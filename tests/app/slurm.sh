@@ -24,7 +24,7 @@ clean_up() {
     leave
 }
 trap clean_up EXIT
-if ! start_slurm "$folder/slurm" || ! srun --mpi=list 2>&1 | grep -qw pmix; then
+if ! start_slurm "$folder/slurm" || ! srun --mpi=list 2>&1 | grep -w pmix > /dev/null; then
     echo "SKIPPED: ${why:-Slurm has no plugin pmix}"
     exit 77
 fi

@@ -2,6 +2,7 @@
  *
  * What losses of importance and load do in training (Shazeer et al. 2017, arXiv:1701.06538, table 6): the squared coefficients of
  * variation, which a loss divided by its coefficient is, fall, and are far lower with coefficients than with hardly any.
+ * And what gates report does not depend on the strategy.
  */
 
 #include <math.h>
@@ -78,6 +79,60 @@ TEST(test_losses_balance)
             fail_msg("%s: importance %g, at first %g; load %g, at first %g", gates[i],
                      with.importance, first.importance, with.load, first.load);
     }
+}
+
+/* ---- reports of strategies ---- */
+
+/* The sums that rank 0 and the last rank read of the first training step. */
+typedef struct reports {
+    double *of[2]; /* [n] */
+    int64_t n;
+} reports;
+
+static ech_status read_reports(void *context, int rank, ech_compared_run *run)
+{
+    reports *r = context;
+    ECH_TRY(ech_exec_run(run->session.exec, ECH_LIST_TRAIN, 0));
+    bool last = rank == run->design->world - 1;
+    if (rank > 0 && !last) return ECH_OK;
+    size_t n = (size_t)run->design->model->reports;
+    r->of[last] = ech_calloc(n, sizeof(double));
+    memcpy(r->of[last], ech_exec_readings(run->session.exec)->reports, n * sizeof(double));
+    if (last) r->n = (int64_t)n;
+    return ECH_OK;
+}
+
+/* In the first step all replicas and workers read the weights that the run began with: whatever
+ * becomes of their gradients, the sums over all tokens are those of synchronous training. */
+TEST(test_strategies_report_alike)
+{
+    static const char *const strategies[] = {"synchronous",
+                                             "local_sgd parallel.sync_every=2",
+                                             "hogwild optimizer.name=sgd optimizer.weight_decay=0",
+                                             "asp parallel.servers=2",
+                                             "ssp parallel.staleness=1"};
+    reports want = {.n = 0};
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+        char words[300];
+        reports r = {.n = 0};
+        snprintf(words, sizeof words,
+                 "model.num_key_value_heads=4 model.num_local_experts=4 precision.compute=fp64 "
+                 "model.router_aux_loss_coef=0.1 parallel.data=2 parallel.strategy=%s",
+                 strategies[i]);
+        grid_run("mixtral", words, read_reports, &r);
+        if (i == 0) want = r;
+        assert_true(r.n > 0 && r.n == want.n);
+        for (int rank = 0; rank < 2; rank++)
+            for (int64_t k = 0; k < r.n; k++)
+                if (!(fabs(r.of[rank][k] - want.of[0][k]) <= 1e-12 * (1 + fabs(want.of[0][k]))))
+                    fail_msg("%s: number %lld is %g, not %g", strategies[i], (long long)k,
+                             r.of[rank][k], want.of[0][k]);
+        for (int rank = 0; rank < 2 && i > 0; rank++) free(r.of[rank]);
+    }
+    double rows = want.of[0][2 * 4 + ECH_GATE_ROWS];
+    assert_true(rows > 0);
+    free(want.of[0]);
+    free(want.of[1]);
 }
 
 ALL_TESTS(grid_setup, fixture_teardown)

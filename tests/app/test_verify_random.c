@@ -234,7 +234,10 @@ static void draw_strategy(dice *d, random_run *r)
                                              "ssp parallel.staleness=1",
                                              "hogwild",
                                              "hogwild_ring parallel.cluster_ranks=2"};
-    const char *strategy = ONE_OF(d, strategies);
+    const char *strategy;
+    do /* backup workers do not go with experts */
+        strategy = ONE_OF(d, strategies);
+    while (has_experts(r) && strstr(strategy, "backup_workers"));
     int64_t data = 2 * from_to(d, 1, 2);
     add(r, "parallel.strategy", strategy);
     add_number(r, "parallel.data", data);
@@ -286,7 +289,7 @@ static random_run draw(uint64_t seed, int64_t number, int64_t most_steps)
     dice d = {.key = {.seed = seed, .step = (uint32_t)number}};
     draw_model(&d, &r);
     draw_optimizer(&d, &r);
-    if (!has_experts(&r) && chance(&d, 25))
+    if (chance(&d, 25))
         draw_strategy(&d, &r);
     else
         draw_schedule(&d, &r);

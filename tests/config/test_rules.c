@@ -281,7 +281,10 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_apart_compressed] = {APART " " COMPRESSED, COMPRESSED, APART},
     [ECH_RULE_apart_updates_elsewhere] = {APART " memory.offload_optimizer=host",
                                           "memory.offload_optimizer=host", APART},
-    [ECH_RULE_apart_experts] = {APART " " EXPERTS, EXPERTS, APART},
+    [ECH_RULE_apart_expert_parallel] = {APART " " EXPERTS " parallel.expert=2",
+                                        EXPERTS " parallel.expert=2", APART " " EXPERTS},
+    [ECH_RULE_apart_bias_gate] = {APART " " EXPERTS " model.moe_gate=bias",
+                                  EXPERTS " model.moe_gate=bias", APART " " EXPERTS},
     [ECH_RULE_apart_dynamic_scale] = {APART " precision.loss_scale=auto",
                                       "precision.loss_scale=auto", APART},
     [ECH_RULE_apart_half_gradients] = {APART " precision.compute=bf16 precision.gradients=compute",
@@ -304,6 +307,8 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_lock_free_found_partition] = {HOGWILD " parallel.partition=auto",
                                             "parallel.partition=auto", HOGWILD},
     [ECH_RULE_lock_free_zero] = {HOGWILD " parallel.zero=1", "parallel.zero=1", HOGWILD},
+    [ECH_RULE_lock_free_not_direct] = {HOGWILD " parallel.reduction=ring",
+                                       "parallel.reduction=ring", HOGWILD},
     [ECH_RULE_lock_free_asynchronous] = {HOGWILD " " SCHEDULE "pipedream", SCHEDULE "pipedream",
                                          HOGWILD},
     [ECH_RULE_lock_free_updates_elsewhere] = {HOGWILD " memory.offload_optimizer=host",
@@ -314,7 +319,8 @@ static const trial trials[ECH_RULES] = {
                                    "optimizer.weight_decay=0.1", HOGWILD},
     [ECH_RULE_lock_free_half] = {HOGWILD " precision.compute=bf16", "precision.compute=bf16",
                                  HOGWILD},
-    [ECH_RULE_lock_free_experts] = {HOGWILD " " EXPERTS, EXPERTS, HOGWILD},
+    [ECH_RULE_lock_free_bias_gate] = {HOGWILD " " EXPERTS " model.moe_gate=bias",
+                                      EXPERTS " model.moe_gate=bias", HOGWILD " " EXPERTS},
     [ECH_RULE_lock_free_off_processor] = {HOGWILD " parallel.device=queued",
                                           "parallel.device=queued", HOGWILD},
 #define RING SGD " parallel.strategy=hogwild_ring"
@@ -355,7 +361,6 @@ static const trial trials[ECH_RULES] = {
                                     "parallel.strategy=ssp parallel.staleness=1"},
     [ECH_RULE_pushes_dynamic_scale] = {PUSHES " precision.loss_scale=auto",
                                        "precision.loss_scale=auto", PUSHES},
-    [ECH_RULE_pushes_experts] = {PUSHES " " EXPERTS, EXPERTS, PUSHES},
     [ECH_RULE_ordered_sums] = {"parallel.serve_log=x", "", "parallel.serve_log=x " PUSHES},
 #define BACKUPS SERVED " parallel.backup_workers=1"
     [ECH_RULE_ordered_backups] = {"parallel.serve_log=x " BACKUPS, BACKUPS,
@@ -427,7 +432,8 @@ static ech_config *make(const char *assignments)
         {"curves", "cosine"},
         {"comms", "local mpi ucx nccl"},
         {"devices", "cpu cuda queued"},
-        {"reductions", "direct ring naive torus hierarchical library"}};
+        {"reductions", "direct ring naive torus hierarchical library"},
+        {"gates", "topk switch gshard noisy_topk hierarchical bias dense"}};
     char *words = ech_strdup(assignments), *rest = NULL;
     assert_int_equal(ech_config_create(names, sizeof names / sizeof *names, &config), ECH_OK);
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
@@ -499,15 +505,17 @@ TEST(test_all_at_once)
 /* Help has a line for each rule, and its reason. */
 TEST(test_help)
 {
-    ech_text text = {0};
-    ech_rules_help(&text);
+    ech_text text[] = {[ECH_RULE_FORBIDDEN] = {0}, [ECH_RULE_UNBUILT] = {0}};
+    ech_rules_help(ECH_RULE_FORBIDDEN, &text[ECH_RULE_FORBIDDEN]);
+    ech_rules_help(ECH_RULE_UNBUILT, &text[ECH_RULE_UNBUILT]);
     for (int r = 0; r < ECH_RULES; r++) {
         ech_text line = {0};
         ech_text_append(&line, "      %s; %s\n", ech_rules[r].reason, ech_rules[r].hint);
-        assert_non_null(strstr(text.at, line.at));
+        assert_non_null(strstr(text[ech_rules[r].kind].at, line.at));
         ech_text_free(&line);
     }
-    assert_non_null(
-        strstr(text.at, "  memory.sequence_chunks above 1, with parallel.context above 1:\n"));
-    ech_text_free(&text);
+    assert_non_null(strstr(text[ECH_RULE_UNBUILT].at,
+                           "  memory.sequence_chunks above 1, with parallel.context above 1:\n"));
+    ech_text_free(&text[ECH_RULE_FORBIDDEN]);
+    ech_text_free(&text[ECH_RULE_UNBUILT]);
 }

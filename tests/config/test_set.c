@@ -209,9 +209,10 @@ TEST(test_defaults_that_a_build_lacks)
     ech_config_names names[] = {
         {"models", "gpt2"}, {"optimizers", "adamw"},   {"curves", "cosine"},
         {"comms", "local"}, {"devices", "cpu queued"}, {"reductions", "direct"},
+        {"gates", "topk"},
     };
     ech_config *config;
-    assert_int_equal(ech_config_create(names, 6, &config), ECH_OK);
+    assert_int_equal(ech_config_create(names, 7, &config), ECH_OK);
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
     assert_int_equal(ech_config_check(config), ECH_EUSAGE);
     assert_last_error("default: parallel.comm = mpi: not one of: local");

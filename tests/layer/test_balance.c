@@ -12,26 +12,34 @@ enum { C = 4, F = 3, E = 4, PARAMS = 5 };
 
 /* Coefficients so large that their gradients are as large as the others. */
 typedef struct trial {
-    const char *kind;
+    ech_gate_kind kind;
     int64_t chosen, samples;
     double capacity, auxiliary, importance, load;
     int64_t groups, groups_chosen; /* of experts; 0: none */
 } trial;
 
 static const trial trials[] = {
-    {"topk", 2, 1, 0, 2, 0, 0, 0, 0},           {"topk", 2, 2, 0, 2, 0, 0, 0, 0},
-    {"topk", 2, 1, 0.4, 0, 0, 0, 0, 0},         {"topk", 3, 2, 0.4, 3, 0, 0, 0, 0},
-    {"switch", 1, 1, 0, 3, 0, 0, 0, 0},         {"switch", 1, 2, 0.5, 3, 0, 0, 0, 0},
-    {"gshard", 2, 1, 0, 9, 0, 0, 0, 0},         {"gshard", 2, 2, 0.3, 9, 0, 0, 0, 0},
-    {"noisy_topk", 2, 1, 0, 0, 2, 0, 0, 0},     {"noisy_topk", 2, 2, 0.4, 0, 0, 3, 0, 0},
-    {"noisy_topk", 1, 1, 0.8, 0, 2, 2, 0, 0},   {"noisy_topk", 3, 2, 0, 0, 2, 3, 0, 0},
-    {"hierarchical", 2, 1, 0, 0, 2, 3, 2, 2},   {"hierarchical", 2, 2, 0.4, 0, 0, 3, 2, 1},
-    {"hierarchical", 1, 1, 0.8, 0, 2, 1, 2, 1}, {"hierarchical", 3, 2, 0, 0, 2, 0, 4, 3},
+    {ECH_GATE_topk, 2, 1, 0, 2, 0, 0, 0, 0},
+    {ECH_GATE_topk, 2, 2, 0, 2, 0, 0, 0, 0},
+    {ECH_GATE_topk, 2, 1, 0.4, 0, 0, 0, 0, 0},
+    {ECH_GATE_topk, 3, 2, 0.4, 3, 0, 0, 0, 0},
+    {ECH_GATE_switch, 1, 1, 0, 3, 0, 0, 0, 0},
+    {ECH_GATE_switch, 1, 2, 0.5, 3, 0, 0, 0, 0},
+    {ECH_GATE_gshard, 2, 1, 0, 9, 0, 0, 0, 0},
+    {ECH_GATE_gshard, 2, 2, 0.3, 9, 0, 0, 0, 0},
+    {ECH_GATE_noisy_topk, 2, 1, 0, 0, 2, 0, 0, 0},
+    {ECH_GATE_noisy_topk, 2, 2, 0.4, 0, 0, 3, 0, 0},
+    {ECH_GATE_noisy_topk, 1, 1, 0.8, 0, 2, 2, 0, 0},
+    {ECH_GATE_noisy_topk, 3, 2, 0, 0, 2, 3, 0, 0},
+    {ECH_GATE_hierarchical, 2, 1, 0, 0, 2, 3, 2, 2},
+    {ECH_GATE_hierarchical, 2, 2, 0.4, 0, 0, 3, 2, 1},
+    {ECH_GATE_hierarchical, 1, 1, 0.8, 0, 2, 1, 2, 1},
+    {ECH_GATE_hierarchical, 3, 2, 0, 0, 2, 0, 4, 3},
 };
 
 static bool is_noisy(const trial *t)
 {
-    return t->groups > 0 || strcmp(t->kind, "noisy_topk") == 0;
+    return t->groups > 0 || t->kind == ECH_GATE_noisy_topk;
 }
 
 static trial without_losses(const trial *t)
@@ -55,7 +63,8 @@ static void shapes_of(const trial *t, ech_shape shape[PARAMS])
 /* Of parameters 0 to 3, and 4 with noise. */
 static void build(ech_block *block, const trial *t)
 {
-    ech_experts is = {.gate = {.experts = E,
+    ech_experts is = {.gate = {.kind = t->kind,
+                               .experts = E,
                                .chosen = t->chosen,
                                .normalized = true,
                                .capacity_factor = t->capacity,
@@ -71,7 +80,6 @@ static void build(ech_block *block, const trial *t)
                       .up = 2,
                       .down = 3,
                       .noise = 4};
-    assert_true(ech_gate_find(t->kind, &is.gate.kind));
     int x = ech_block_input(block, "x", ech_block_stream(block, C));
     ech_block_output(block, ech_layer_residual(block, runner_experts(block, x, &is), x));
 }
@@ -96,7 +104,7 @@ static void check(runner *r, const trial *t, double *x, const double *dx, int64_
         if (!(fabs(dx[i] - wanted) < 1e-7 * (1 + fabs(wanted))))
             fail_msg(
                 "%s, k %lld, groups of %lld, capacity %g: [%lld] is %.12g, differences say %.12g",
-                t->kind, (long long)t->chosen, (long long)t->samples, t->capacity, (long long)i,
+                ech_gate_name(t->kind), (long long)t->chosen, (long long)t->samples, t->capacity, (long long)i,
                 dx[i], wanted);
     }
 }
@@ -165,8 +173,8 @@ static void run_for(runner *r, ech_purpose purpose)
 /* Without noise its k largest logits, by their softmax, are topk's: in validation and sampling, not in training. */
 TEST(test_noise_is_of_training)
 {
-    static const trial trial_noisy = {"noisy_topk", 2, 1, 0, 0, 0, 0, 0, 0},
-                       trial_topk = {"topk", 2, 1, 0, 0, 0, 0, 0, 0};
+    static const trial trial_noisy = {ECH_GATE_noisy_topk, 2, 1, 0, 0, 0, 0, 0, 0},
+                       trial_topk = {ECH_GATE_topk, 2, 1, 0, 0, 0, 0, 0, 0};
     runner noisy = run_trial(&trial_noisy), topk = run_trial(&trial_topk);
     int out = ech_block_base(noisy.block, noisy.block->output.at[0]);
     int other = ech_block_base(topk.block, topk.block->output.at[0]);

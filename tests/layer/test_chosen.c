@@ -10,7 +10,7 @@
 enum { B = 2, T = 6, C = 4, F = 3, E = 4, ROUTER = 0, STACKS = 3 };
 
 typedef struct layer {
-    const char *kind;
+    ech_gate_kind kind;
     int64_t chosen;
     double capacity, jitter, dropout;
 } layer;
@@ -21,7 +21,8 @@ static runner make(const layer *of, const ech_kernels *kernels)
     ech_axis M = ECH_AXIS_MODEL, W = ECH_AXIS_FFN;
     ech_shape up = {.dims = 3, .axis = {ECH_AXIS_EXPERTS, W, M}, .size = {E, F, C}};
     ech_shape down = {.dims = 3, .axis = {ECH_AXIS_EXPERTS, M, W}, .size = {E, C, F}};
-    ech_experts is = {.gate = {.experts = E,
+    ech_experts is = {.gate = {.kind = of->kind,
+                               .experts = E,
                                .chosen = of->chosen,
                                .normalized = of->chosen > 1,
                                .samples = 1,
@@ -33,7 +34,6 @@ static runner make(const layer *of, const ech_kernels *kernels)
                       .gate_proj = runner_param(&r, up),
                       .up = runner_param(&r, up),
                       .down = runner_param(&r, down)};
-    assert_true(ech_gate_find(of->kind, &is.gate.kind));
     int x = ech_block_input(r.block, "x", ech_block_stream(r.block, C));
     ech_block_output(r.block, runner_experts(r.block, x, &is));
     runner_finish(&r);
@@ -79,10 +79,10 @@ static bool all_finite(const runner *r)
 
 TEST(test_others_are_not_run)
 {
-    static const layer layers[] = {{"topk", 1, 0, 0, 0},
-                                   {"topk", 2, 0, 0, 0.3},
-                                   {"switch", 1, 1, 0, 0},
-                                   {"gshard", 2, 0.5, 0, 0}};
+    static const layer layers[] = {{ECH_GATE_topk, 1, 0, 0, 0},
+                                   {ECH_GATE_topk, 2, 0, 0, 0.3},
+                                   {ECH_GATE_switch, 1, 1, 0, 0},
+                                   {ECH_GATE_gshard, 2, 0.5, 0, 0}};
     const ech_kernels *tables[] = {ech_kernels_ref(ECH_F64), ech_kernels_fast(ECH_F64)};
     for (size_t i = 0; i < 2 * sizeof layers / sizeof *layers; i++) {
         const layer *of = &layers[i / 2];
@@ -107,10 +107,10 @@ TEST(test_others_are_not_run)
 
 TEST(test_training_alone_draws)
 {
-    static const layer drawing[] = {{"topk", 2, 0, 0.3, 0},
-                                    {"topk", 2, 0, 0, 0.3},
-                                    {"gshard", 2, 0, 0, 0}},
-                       plain[] = {{"topk", 2, 0, 0, 0}, {"topk", 2, 0, 0, 0}, {"topk", 2, 0, 0, 0}};
+    static const layer drawing[] = {{ECH_GATE_topk, 2, 0, 0.3, 0},
+                                    {ECH_GATE_topk, 2, 0, 0, 0.3},
+                                    {ECH_GATE_gshard, 2, 0, 0, 0}},
+                       plain[] = {{ECH_GATE_topk, 2, 0, 0, 0}, {ECH_GATE_topk, 2, 0, 0, 0}, {ECH_GATE_topk, 2, 0, 0, 0}};
     static const ech_purpose purposes[] = {ECH_TRAIN, ECH_EVALUATE, ECH_GENERATE};
     for (int i = 0; i < 9; i++) {
         runner r = make(&drawing[i / 3], ech_kernels_ref(ECH_F64)),
@@ -132,7 +132,7 @@ TEST(test_training_alone_draws)
 /* The batch's lengths say which rows are; those behind them get nothing, and the others the same whatever is there. */
 TEST(test_padding_is_of_no_expert)
 {
-    static const layer dropping = {"switch", 1, 1.5, 0, 0};
+    static const layer dropping = {ECH_GATE_switch, 1, 1.5, 0, 0};
     runner r = make(&dropping, ech_kernels_ref(ECH_F64)),
            other = make(&dropping, ech_kernels_ref(ECH_F64));
     int y = r.block->output.at[0], x = r.block->input.at[0], rows = 0;

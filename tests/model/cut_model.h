@@ -28,11 +28,13 @@ static inline void cut_model_set(ech_config *config, const char *assignments)
 /* One layer of width 16 with 8 heads, with experts if the family has them; dropout everywhere. */
 static inline ech_model *cut_model(const char *architecture, const char *assignments)
 {
-    const ech_config_names names[] = {{"models", ech_family_names()}, {"devices", ech_device_names()}};
+    const ech_config_names names[] = {{"models", ech_family_names()},
+                                      {"gates", ech_gate_names()},
+                                      {"devices", ech_device_names()}};
     ech_config *config;
     ech_model *model;
     char word[100];
-    assert_int_equal(ech_config_create(names, 2, &config), ECH_OK);
+    assert_int_equal(ech_config_create(names, 3, &config), ECH_OK);
     snprintf(word, sizeof word, "model.architecture=%s", architecture);
     cut_model_set(config, word);
     config->model.hidden_size = 16;

@@ -198,7 +198,7 @@ TEST(test_switch)
     ech_config *c = config("switch", "model.hidden_size=40 model.num_hidden_layers=4 "
                                      "model.num_attention_heads=2");
     ech_model *model = create(c);
-    assert_int_equal(c->model.moe_gate, ECH_MOE_GATE_SWITCH);
+    assert_int_equal(c->model.moe_gate, ECH_GATE_switch);
     assert_int_equal(c->model.num_experts_per_tok, 1);
     const int64_t attention = 4 * 40 * 40, F = 160, norms = 2 * 40, feed_forward = 2 * 40 * F;
     int64_t idle = 2 * 7 * feed_forward, ends = 2 * 257 * 40 + 40, router = 8 * 40;

@@ -25,7 +25,7 @@ ech_status ech_setup_defaults(ech_config **out)
         {"models", ech_family_names()},        {"optimizers", ech_optimizer_names()},
         {"curves", ech_curve_names()},         {"comms", ech_comm_names()},
         {"reductions", ech_reduction_names()}, {"schedules", ech_generator_names()},
-        {"devices", ech_device_names()}};
+        {"devices", ech_device_names()},        {"gates", ech_gate_names()}};
     return ech_config_create(names, sizeof names / sizeof *names, out);
 }
 

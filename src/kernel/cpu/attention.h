@@ -37,9 +37,9 @@ typedef struct ech_attention {
 } ech_attention;
 
 /* Tokens [first, first + count), at positions from `position` on. */
-typedef struct ech_span {
+typedef struct ech_attention_tile {
     int64_t first, count, position;
-} ech_span;
+} ech_attention_tile;
 
 static inline int64_t ech_attention_tiles(const ech_rows *rows)
 {
@@ -54,20 +54,20 @@ static inline int64_t ech_attention_most_tiles(int64_t T)
 }
 
 /* Tile number `tile` of a sample's tokens. Tiles ascend in tokens and positions. */
-ECH_INLINE ech_span ech_attention_span(const ech_rows *rows, int64_t tile)
+ECH_INLINE ech_attention_tile ech_attention_span(const ech_rows *rows, int64_t tile)
 {
     int64_t early = ech_clamp(rows->split, 0, rows->tokens), tiles = ech_tile_count(early);
     bool late = tile >= tiles;
     int64_t first = late ? early + (tile - tiles) * ECH_TILE : tile * ECH_TILE;
     int64_t left = (late ? rows->tokens : early) - first;
-    return (ech_span){first, left < ECH_TILE ? left : ECH_TILE,
-                      ech_rows_token_position(rows, first)};
+    return (ech_attention_tile){first, left < ECH_TILE ? left : ECH_TILE,
+                                ech_rows_token_position(rows, first)};
 }
 
 /* The keys, as indices in the tile, that the query of sample b at `position` attends to: from the start of its
  * document to its own position. */
-ECH_INLINE ech_interval ech_span_seen(const ech_attention *at, int64_t b, const ech_span *keys,
-                                      int64_t position)
+ECH_INLINE ech_interval ech_span_seen(const ech_attention *at, int64_t b,
+                                      const ech_attention_tile *keys, int64_t position)
 {
     int64_t start = ech_document_start(at->starts, b, position);
     int64_t end = ech_clamp(position - keys->position + 1, 0, keys->count);
@@ -75,16 +75,16 @@ ECH_INLINE ech_interval ech_span_seen(const ech_attention *at, int64_t b, const 
 }
 
 /* Whether any of the queries attends to any of the keys. */
-ECH_INLINE bool ech_span_meets(const ech_attention *at, int64_t b, const ech_span *queries,
-                               const ech_span *keys)
+ECH_INLINE bool ech_span_meets(const ech_attention *at, int64_t b,
+                               const ech_attention_tile *queries, const ech_attention_tile *keys)
 {
     return keys->position < queries->position + queries->count &&
            keys->position + keys->count > ech_document_start(at->starts, b, queries->position);
 }
 
 /* Whether all queries attend to all keys, and the tile of keys is full: padding must be masked. */
-ECH_INLINE bool ech_span_sees_all(const ech_attention *at, int64_t b, const ech_span *queries,
-                                  const ech_span *keys)
+ECH_INLINE bool ech_span_sees_all(const ech_attention *at, int64_t b,
+                                  const ech_attention_tile *queries, const ech_attention_tile *keys)
 {
     int64_t last = queries->position + queries->count - 1;
     return ech_span_seen(at, b, keys, queries->position).end == ECH_TILE &&
@@ -100,8 +100,9 @@ typedef struct ech_tile_mask {
     ech_interval queries[ECH_TILE_BLOCKS];  /* and the queries that attend to a block of keys */
 } ech_tile_mask;
 
-ECH_OUTLINE void ech_tile_mask_fill(const ech_attention *at, int64_t b, const ech_span *queries,
-                                    const ech_span *keys, ech_tile_mask *mask)
+ECH_OUTLINE void ech_tile_mask_fill(const ech_attention *at, int64_t b,
+                                    const ech_attention_tile *queries,
+                                    const ech_attention_tile *keys, ech_tile_mask *mask)
 {
     mask->masked = queries->count < ECH_TILE || !ech_span_sees_all(at, b, queries, keys);
     for (int64_t i = 0; i < ECH_TILE; i++) {

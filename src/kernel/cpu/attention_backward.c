@@ -114,7 +114,7 @@ ECH_OUTLINE void begin_head(const ech_attention *at, const gradients *from, cons
     const float *lse = (const float *)from->lse->data + (b * at->H + h) * at->Tq;
     bool wide = ech_is_wide(from->out);
     for (int64_t tile = 0; tile < at->query_tiles; tile++) {
-        const ech_span queries = ech_attention_span(at->queries, tile);
+        const ech_attention_tile queries = ech_attention_span(at->queries, tile);
         int64_t row = tile * ECH_TILE, packed = row * at->width / ECH_DEPTH;
         ech_tile_pack(at->q, b, h, queries.first, queries.count, at->query_scale, at->width,
                       w->query + packed);
@@ -170,8 +170,8 @@ ECH_INLINE void softmax_row(float *p, float *ds, const float *factor, const ech_
 
 /* All rows of a tile of queries, the first of which is row `row` of the head's. */
 ECH_OUTLINE void softmax_rows(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
-                              const ech_tile_mask *mask, const ech_span *queries,
-                              const ech_span *keys, int64_t row)
+                              const ech_tile_mask *mask, const ech_attention_tile *queries,
+                              const ech_attention_tile *keys, int64_t row)
 {
     for (int64_t i = 0; i < ECH_TILE; i++) {
         const ech_interval seen = {mask->first[i], mask->end[i]};
@@ -216,8 +216,8 @@ ECH_OUTLINE void pair_rows(const workspace *w)
 ECH_INLINE void meet_queries(const ech_attention *at, const workspace *w, float *dq, int64_t b,
                              int64_t h, int64_t query_tile, int64_t key_tile, int64_t slot)
 {
-    const ech_span queries = ech_attention_span(at->queries, query_tile);
-    const ech_span keys = ech_attention_span(at->keys, key_tile);
+    const ech_attention_tile queries = ech_attention_span(at->queries, query_tile);
+    const ech_attention_tile keys = ech_attention_span(at->keys, key_tile);
     if (!ech_span_meets(at, b, &queries, &keys)) return;
     int64_t width = at->width, row = query_tile * ECH_TILE, first = row * width / ECH_DEPTH;
     int64_t own = key_tile * ECH_TILE * width, packed = slot * ECH_TILE * width / ECH_DEPTH;
@@ -238,8 +238,9 @@ ECH_INLINE void meet_queries(const ech_attention *at, const workspace *w, float 
 }
 
 /* x [b, t, h] = (add ? itself : 0) + factor times a row of `from`, for the tokens of one tile. */
-ECH_OUTLINE void write_tile(const ech_tensor *x, int64_t b, int64_t h, const ech_span *tokens,
-                            float factor, int64_t width, const float *from, bool add)
+ECH_OUTLINE void write_tile(const ech_tensor *x, int64_t b, int64_t h,
+                            const ech_attention_tile *tokens, float factor, int64_t width,
+                            const float *from, bool add)
 {
     int64_t D = x->shape[3];
     bool wide = ech_is_wide(x);
@@ -260,7 +261,7 @@ ECH_OUTLINE void write_tile(const ech_tensor *x, int64_t b, int64_t h, const ech
 ECH_INLINE void write_queries(const ech_attention *at, const gradients *from, int64_t b, int64_t h,
                               int64_t tile, const float *dq)
 {
-    const ech_span queries = ech_attention_span(at->queries, tile);
+    const ech_attention_tile queries = ech_attention_span(at->queries, tile);
     write_tile(from->dq, b, h, &queries, at->scale, at->width, dq + tile * ECH_TILE * at->width,
                from->add_q);
 }
@@ -268,7 +269,7 @@ ECH_INLINE void write_queries(const ech_attention *at, const gradients *from, in
 ECH_INLINE void pack_keys(const ech_attention *at, const workspace *w, int64_t b, int64_t g,
                           int64_t key_tile, int64_t slot)
 {
-    const ech_span keys = ech_attention_span(at->keys, key_tile);
+    const ech_attention_tile keys = ech_attention_span(at->keys, key_tile);
     int64_t to = slot * ECH_TILE * at->width / ECH_DEPTH;
     ech_tile_pack_rows(at->k, b, g, keys.first, keys.count, at->width, w->key + to);
     ech_tile_pack_transposed(at->k, b, g, keys.first, keys.count, 1.0F, w->key_t + to);
@@ -302,7 +303,7 @@ static void backward_unit(const ech_attention *at, const gradients *from, const 
             write_queries(at, from, b, h, i, dq);
     }
     for (int64_t j = part; j < at->key_tiles; j += at->parts) {
-        const ech_span keys = ech_attention_span(at->keys, j);
+        const ech_attention_tile keys = ech_attention_span(at->keys, j);
         write_tile(from->dk, b, g, &keys, ECH_DEPTH > 1 ? at->scale : (float)ECH_LN_2, at->width,
                    w->dk + j * tile, from->add_kv);
         write_tile(from->dv, b, g, &keys, at->sums_scale, at->width, w->dv + j * tile,

@@ -84,9 +84,9 @@ ECH_OUTLINE void softmax_columns(const workspace *w, const ech_tile_mask *mask, 
 
 /* A tile of queries with tile `tile` of the keys. */
 ECH_INLINE void meet_keys(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
-                          const ech_span *queries, int64_t tile)
+                          const ech_attention_tile *queries, int64_t tile)
 {
-    const ech_span keys = ech_attention_span(at->keys, tile);
+    const ech_attention_tile keys = ech_attention_span(at->keys, tile);
     int64_t offset = tile * ECH_TILE * at->width / ECH_DEPTH;
     ech_tile_mask mask;
     ech_tile_mask_fill(at, b, queries, &keys, &mask);
@@ -154,12 +154,13 @@ ECH_OUTLINE void store_row(int64_t D, const float *from, float max, float sum, f
 
 /* The tiles of keys that a tile of queries meets: none if first > end. Those of a later
  * one begin and end no earlier. */
-ECH_INLINE ech_interval tiles_met(const ech_attention *at, int64_t b, const ech_span *queries)
+ECH_INLINE ech_interval tiles_met(const ech_attention *at, int64_t b,
+                                  const ech_attention_tile *queries)
 {
     int64_t start = ech_document_start(at->starts, b, queries->position);
     ech_interval met = {0, 0};
     for (int64_t n = 0; n < at->key_tiles; n++) {
-        const ech_span keys = ech_attention_span(at->keys, n);
+        const ech_attention_tile keys = ech_attention_span(at->keys, n);
         met.first += keys.position + keys.count <= start;
         met.end += keys.position < queries->position + queries->count;
     }
@@ -170,7 +171,7 @@ ECH_INLINE ech_interval tiles_met(const ech_attention *at, int64_t b, const ech_
 static bool sees_some(const ech_attention *at, int64_t b, int64_t position)
 {
     for (int64_t tile = 0; tile < at->key_tiles; tile++) {
-        const ech_span keys = ech_attention_span(at->keys, tile);
+        const ech_attention_tile keys = ech_attention_span(at->keys, tile);
         ech_interval seen = ech_span_seen(at, b, &keys, position);
         if (seen.first < seen.end) return true;
     }
@@ -178,7 +179,7 @@ static bool sees_some(const ech_attention *at, int64_t b, int64_t position)
 }
 
 ECH_OUTLINE void forward_tile(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
-                              const ech_span *queries, const results *to)
+                              const ech_attention_tile *queries, const results *to)
 {
     ech_tile_pack_transposed(at->q, b, h, queries->first, queries->count, at->query_scale,
                              w->query);
@@ -205,18 +206,18 @@ static void forward_unit(const ech_attention *at, const workspace *w, int64_t un
                          const results *to)
 {
     int64_t part = unit % at->parts, g = unit / at->parts % at->G, b = unit / at->parts / at->G;
-    const ech_span first = ech_attention_span(at->queries, 0);
-    const ech_span last = ech_attention_span(at->queries, at->query_tiles - 1);
+    const ech_attention_tile first = ech_attention_span(at->queries, 0);
+    const ech_attention_tile last = ech_attention_span(at->queries, at->query_tiles - 1);
     int64_t end = tiles_met(at, b, &last).end;
     for (int64_t tile = tiles_met(at, b, &first).first; tile < end; tile++) {
-        const ech_span keys = ech_attention_span(at->keys, tile);
+        const ech_attention_tile keys = ech_attention_span(at->keys, tile);
         int64_t offset = tile * ECH_TILE * at->width / ECH_DEPTH;
         ech_tile_pack(at->k, b, g, keys.first, keys.count, 1.0F, at->width, w->keys + offset);
         ech_tile_pack_rows(at->v, b, g, keys.first, keys.count, at->width, w->values + offset);
     }
     for (int64_t h = g * at->group; h < (g + 1) * at->group; h++)
         for (int64_t tile = part; tile < at->query_tiles; tile += at->parts) {
-            const ech_span queries = ech_attention_span(at->queries, tile);
+            const ech_attention_tile queries = ech_attention_span(at->queries, tile);
             forward_tile(at, w, b, h, &queries, to);
         }
 }

@@ -11,59 +11,60 @@
 
 /* Rows [first, first + rows) of the buffers are the expert's; of them the block has rows [row, row_end), and columns
  * [column, column_end) of c. */
-typedef struct ech_block {
+typedef struct ech_grouped_block {
     int64_t expert, first, rows, row, row_end, column, column_end;
-} ech_block;
+} ech_grouped_block;
 
 /* How c is cut: parts of at most so many rows, and columns, of N. */
-typedef struct ech_cut {
+typedef struct ech_grouped_cut {
     int64_t rows, columns, N;
-} ech_cut;
+} ech_grouped_cut;
 
-static inline int64_t ech_cut_parts(int64_t n, int64_t most)
+static inline int64_t ech_even_parts(int64_t n, int64_t most)
 {
     return (n + most - 1) / most;
 }
 
 /* Where the i-th of `parts` even parts of n begins, a multiple of 16; that behind the last is n. */
-static inline int64_t ech_cut_begin(int64_t n, int64_t i, int64_t parts)
+static inline int64_t ech_even_part(int64_t n, int64_t i, int64_t parts)
 {
     return i == parts ? n : n * i / parts / 16 * 16;
 }
 
-static inline int64_t ech_blocks_count(const ech_tensor *counts, ech_cut cut)
+static inline int64_t ech_grouped_blocks(const ech_tensor *counts, ech_grouped_cut cut)
 {
     int64_t blocks = 0;
     for (int64_t i = 0; i < counts->shape[0] * counts->shape[1]; i++)
-        blocks += ech_cut_parts(((const int32_t *)counts->data)[i], cut.rows);
-    return blocks * ech_cut_parts(cut.N, cut.columns);
+        blocks += ech_even_parts(((const int32_t *)counts->data)[i], cut.rows);
+    return blocks * ech_even_parts(cut.N, cut.columns);
 }
 
 /* Block number i of buffers of R rows. */
-static inline ech_block ech_block_at(const ech_tensor *counts, int64_t R, ech_cut cut, int64_t i)
+static inline ech_grouped_block ech_grouped_block_at(const ech_tensor *counts, int64_t R,
+                                                     ech_grouped_cut cut, int64_t i)
 {
     const int32_t *rows = counts->data;
     int64_t P = counts->shape[0], X = counts->shape[1], run = 0, down;
-    int64_t across = ech_cut_parts(cut.N, cut.columns);
+    int64_t across = ech_even_parts(cut.N, cut.columns);
     for (;; run++) {
         ECH_ASSERT(run < P * X);
-        down = ech_cut_parts(rows[run], cut.rows);
+        down = ech_even_parts(rows[run], cut.rows);
         if (i < down * across) break;
         i -= down * across;
     }
-    return (ech_block){
+    return (ech_grouped_block){
         .expert = run % X,
         .first = run / X * (R / P) + ech_rows_before(rows, X, run / X, run % X),
         .rows = rows[run],
-        .row = ech_cut_begin(rows[run], i / across, down),
-        .row_end = ech_cut_begin(rows[run], i / across + 1, down),
-        .column = ech_cut_begin(cut.N, i % across, across),
-        .column_end = ech_cut_begin(cut.N, i % across + 1, across),
+        .row = ech_even_part(rows[run], i / across, down),
+        .row_end = ech_even_part(rows[run], i / across + 1, down),
+        .column = ech_even_part(cut.N, i % across, across),
+        .column_end = ech_even_part(cut.N, i % across + 1, across),
     };
 }
 
 /* Checks that each piece of a buffer of R rows has room for what counts says. */
-static inline void ech_blocks_check(const ech_tensor *counts, int64_t R)
+static inline void ech_grouped_check(const ech_tensor *counts, int64_t R)
 {
     int64_t P = counts->shape[0], X = counts->shape[1];
     ECH_ASSERT(P > 0 && R % P == 0);

@@ -27,14 +27,14 @@ void ech_cpu_grouped_matmul(ech_kernel_context *context, const ech_tensor *a, co
                             const ech_tensor *c)
 {
     int64_t R = a->shape[0], N = c->shape[1], K = a->shape[1];
-    const ech_cut cut = {ROWS, COLUMNS, N};
+    const ech_grouped_cut cut = {ROWS, COLUMNS, N};
     const ech_tensor op_b = ech_shape_of_experts(b, b_transposed);
     ECH_SHAPES(grouped_matmul, ECH_F32, a, &op_b, counts, c);
-    ech_blocks_check(counts, R);
-    int64_t blocks = ech_blocks_count(counts, cut);
+    ech_grouped_check(counts, R);
+    int64_t blocks = ech_grouped_blocks(counts, cut);
 #pragma omp parallel for num_threads(context->threads) schedule(dynamic)
     for (int64_t i = 0; i < blocks; i++) {
-        const ech_block at = ech_block_at(counts, R, cut, i);
+        const ech_grouped_block at = ech_grouped_block_at(counts, R, cut, i);
         const float *own = (const float *)b->data + at.expert * K * N;
         int64_t row = at.first + at.row;
         multiply('N', b_transposed ? 'T' : 'N', at.row_end - at.row, at.column_end - at.column, K,
@@ -65,14 +65,14 @@ void ech_cpu_grouped_matmul_weight(ech_kernel_context *context, const ech_tensor
                                    const ech_tensor *b, const ech_tensor *counts, bool accumulate,
                                    const ech_tensor *c)
 {
-    int64_t M = c->shape[1], parts = ech_cut_parts(M, WEIGHT_ROWS);
+    int64_t M = c->shape[1], parts = ech_even_parts(M, WEIGHT_ROWS);
     ECH_SHAPES(grouped_matmul_weight, ECH_F32, a, b, counts, c);
-    ech_blocks_check(counts, a->shape[0]);
+    ech_grouped_check(counts, a->shape[0]);
     int64_t blocks = counts->shape[1] * parts;
 #pragma omp parallel for num_threads(context->threads) schedule(dynamic)
     for (int64_t i = 0; i < blocks; i++) {
-        int64_t m = ech_cut_begin(M, i % parts, parts);
-        multiply_weight(a, b, counts, i / parts, m, ech_cut_begin(M, i % parts + 1, parts) - m,
+        int64_t m = ech_even_part(M, i % parts, parts);
+        multiply_weight(a, b, counts, i / parts, m, ech_even_part(M, i % parts + 1, parts) - m,
                         accumulate, c);
     }
 }

@@ -257,15 +257,15 @@ void ECH_CPU(grouped_matmul)(ech_kernel_context *context, const ech_tensor *a, c
                              const ech_tensor *c)
 {
     int64_t R = a->shape[0], N = c->shape[1], K = a->shape[1];
-    const ech_cut cut = {ROWS, COLUMNS, N};
+    const ech_grouped_cut cut = {ROWS, COLUMNS, N};
     const ech_tensor op_b = ech_shape_of_experts(b, b_transposed);
     ECH_SHAPES(grouped_matmul, ECH_REAL, a, &op_b, counts, c);
-    ech_blocks_check(counts, R);
+    ech_grouped_check(counts, R);
     float *memory = ech_scratch(context, tile_bytes(context->threads, R, N, K));
-    int64_t blocks = ech_blocks_count(counts, cut), room = floats_of_thread(R, N, K);
+    int64_t blocks = ech_grouped_blocks(counts, cut), room = floats_of_thread(R, N, K);
 #pragma omp parallel for num_threads(context->threads) schedule(dynamic)
     for (int64_t i = 0; i < blocks; i++) {
-        const ech_block at = ech_block_at(counts, R, cut, i);
+        const ech_grouped_block at = ech_grouped_block_at(counts, R, cut, i);
         int64_t rows = at.row_end - at.row, row = at.first + at.row;
         const ech_tensor own_a = ech_tensor_rows(a, row, rows), own_b = matrix_of(b, at.expert);
         const ech_tensor own_c = ech_tensor_rows(c, row, rows);
@@ -313,7 +313,7 @@ void ECH_CPU(grouped_matmul_weight)(ech_kernel_context *context, const ech_tenso
 {
     int64_t R = a->shape[0], M = c->shape[1], N = c->shape[2];
     ECH_SHAPES(grouped_matmul_weight, ECH_REAL, a, b, counts, c);
-    ech_blocks_check(counts, R);
+    ech_grouped_check(counts, R);
     float *memory = ech_scratch(context, tile_bytes(context->threads, M, N, R));
     int64_t across = (N + COLUMNS - 1) / COLUMNS, tiles = (M + ROWS - 1) / ROWS * across;
     int64_t all = counts->shape[1] * tiles, room = floats_of_thread(M, N, R);

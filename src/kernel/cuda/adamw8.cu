@@ -44,7 +44,7 @@ struct moved {
 };
 } // namespace
 
-static __device__ moved move(const adamw8_call &at, const ech_step &step, const float *value,
+static __device__ moved move(const adamw8_call &at, const ech_update_now &step, const float *value,
                              const wide *most, int64_t i)
 {
     moved out;
@@ -62,7 +62,7 @@ static __global__ void update_blocks(const adamw8_call at, int64_t blocks)
     ECH_SHARED(float, value, 2 * ECH_MAP_CODES);
     ECH_SHARED(float, middle, 2 * ECH_MAP_CODES);
     ECH_SHARED(wide, room, 2 * UPDATE_THREADS / ECH_WARP);
-    ECH_SHARED(ech_step, step, 1);
+    ECH_SHARED(ech_update_now, step, 1);
     if (threadIdx.x == 0) ech_begin_adamw(at.update, step);
     for (int i = (int)threadIdx.x; i < 2 * ECH_MAP_CODES; i += UPDATE_THREADS) {
         const float *map = at.map.value[i / ECH_MAP_CODES];
@@ -86,7 +86,7 @@ static __global__ void update_blocks(const adamw8_call at, int64_t blocks)
             for (int s = 0; s < 2; s++) most[s] = fmax(most[s], fabs(m.average[s]));
         }
         for (int s = 0; s < 2; s++)
-            most[s] = ech_block(ech_larger(), most[s], room + s * UPDATE_THREADS / ECH_WARP);
+            most[s] = ech_block_fold(ech_larger(), most[s], room + s * UPDATE_THREADS / ECH_WARP);
         for (int64_t i = threadIdx.x; i < n; i += UPDATE_THREADS) {
             moved m = move(at, *step, value, before, first + i);
             for (int s = 0; s < 2; s++)

@@ -75,7 +75,7 @@ struct alignas(16) ech_query_facts {
 };
 static_assert(sizeof(ech_query_facts) == ECH_CUDA_FACTS_BYTES(sizeof(wide)), "scratch.c");
 
-struct ech_attention {
+struct ech_attention_call {
     int64_t B, Tq, Tk, H, G, D;
     ech_heads q, k, v, dout, out, dq, dk, dv;
     wide *lse;              /* (B,H,Tq) */
@@ -118,8 +118,8 @@ static __device__ inline int ech_tokens_before(const ech_rows &rows, int64_t pos
 }
 
 /* query: at.shard.query of known positions. */
-static __device__ inline ech_seen_keys ech_keys_seen(const ech_attention &at, const ech_rows &query,
-                                                     int64_t b, int64_t t)
+static __device__ inline ech_seen_keys ech_keys_seen(const ech_attention_call &at,
+                                                     const ech_rows &query, int64_t b, int64_t t)
 {
     if (t >= at.Tq) return {(int)at.Tk, 0};
     int64_t position = ech_rows_token_position(&query, t);
@@ -139,9 +139,9 @@ struct ech_seen_by_all {
                 return a < b ? a : b;
             }
         };
-        from = ech_warp(ech_larger(), ech_larger()(seen[0].first, seen[1].first));
-        to = ech_warp(smaller(), smaller()(seen[0].end, seen[1].end));
-        end = ech_warp(ech_larger(), ech_larger()(seen[0].end, seen[1].end));
+        from = ech_warp_fold(ech_larger(), ech_larger()(seen[0].first, seen[1].first));
+        to = ech_warp_fold(smaller(), smaller()(seen[0].end, seen[1].end));
+        end = ech_warp_fold(ech_larger(), ech_larger()(seen[0].end, seen[1].end));
     }
     __device__ bool see(int key, int count) const
     {
@@ -174,13 +174,14 @@ template <int W, int THREADS> struct ech_head_reader {
 
 /* What dropout multiplies the probability of (query, key) by. */
 struct ech_dropped {
-    const ech_attention &at;
+    const ech_attention_call &at;
     const ech_rows &rows;
     ech_random_key key;
     int64_t head; /* among the heads of all samples */
     ech_drawn drawn;
 
-    __device__ ech_dropped(const ech_attention &call, const ech_rows &query, int64_t b, int64_t h)
+    __device__ ech_dropped(const ech_attention_call &call, const ech_rows &query, int64_t b,
+                           int64_t h)
         : at(call), rows(query), key(ech_dropout_key(&call.dropout)),
           head((call.shard.query.first_sample + b) * call.shard.heads + call.shard.first_head + h)
     {
@@ -229,10 +230,11 @@ static __device__ inline void ech_store_gradient(const ech_sums<N> &c, const ech
 
 } // namespace
 
-static inline ech_attention ech_attention_of(const ech_tensor *q, const ech_tensor *k,
-                                             const ech_tensor *v, double scale,
-                                             const ech_attention_shard *at,
-                                             const ech_tensor *starts, const ech_dropout *dropout)
+static inline ech_attention_call ech_attention_of(const ech_tensor *q, const ech_tensor *k,
+                                                  const ech_tensor *v, double scale,
+                                                  const ech_attention_shard *at,
+                                                  const ech_tensor *starts,
+                                                  const ech_dropout *dropout)
 {
     const ech_tensor *none = NULL;
     int64_t B = q->shape[0], Tq = q->shape[1], Tk = k->shape[1], H = q->shape[2], G = k->shape[2];

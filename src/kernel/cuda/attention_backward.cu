@@ -12,7 +12,7 @@
 
 enum { FACT_LANES = 8 /* of a query */ };
 
-static __global__ void find_facts(const ech_attention at, int64_t n)
+static __global__ void find_facts(const ech_attention_call at, int64_t n)
 {
     int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / FACT_LANES;
     int64_t row = i < n ? i : n - 1, t = row % at.Tq, h = row / at.Tq % at.H,
@@ -36,7 +36,7 @@ static __global__ void find_facts(const ech_attention at, int64_t n)
 
 template <bool Drops, int R, int W, int N>
 static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
-    query_gradient(const ech_attention at)
+    query_gradient(const ech_attention_call at)
 {
     typedef ech_attention_shape<R, W, N> shape;
     enum { ROW = shape::ROW, TILE = shape::TILE, THREADS = shape::THREADS };
@@ -142,7 +142,7 @@ static __device__ inline void load_facts(ech_query_facts *to, const ech_query_fa
 
 /* Scores (keys, queries) become P m, and `gradient`, which has v dout, their gradients. */
 template <bool Drops, int N>
-static __device__ void move_scores(const ech_attention &at, ech_sums<N> &score,
+static __device__ void move_scores(const ech_attention_call &at, ech_sums<N> &score,
                                    ech_sums<N> &gradient, const ech_query_facts *facts,
                                    bool is_whole, int key, int query, ech_dropped &dropped)
 {
@@ -163,7 +163,7 @@ static __device__ void move_scores(const ech_attention &at, ech_sums<N> &score,
 
 template <bool Drops, int R, int W, int N>
 static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
-    key_gradient(const ech_attention at)
+    key_gradient(const ech_attention_call at)
 {
     typedef ech_attention_shape<R, W, N> shape;
     enum { ROW = shape::ROW, TILE = shape::TILE, THREADS = shape::THREADS };
@@ -187,7 +187,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
         int more = 0;
         for (int t = begin + (int)threadIdx.x; t < Tq; t += THREADS)
             more += known[t].seen.first < last;
-        end = begin + ech_block(ech_plus(), more, room);
+        end = begin + ech_block_fold(ech_plus(), more, room);
     }
     int start = begin / N * N;
     if (start >= end) heads = 0; /* there is nothing to read */
@@ -262,7 +262,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
 
 /* NQ: keys of a tile beside queries' rows; NK: queries beside keys'. */
 template <bool Drops, int R, int W, int NQ, int NK>
-static void put(const ech_kernel_context *context, const ech_attention &at)
+static void put(const ech_kernel_context *context, const ech_attention_call &at)
 {
     typedef ech_attention_shape<R, W, NQ> by_query;
     typedef ech_attention_shape<R, W, NK> by_key;
@@ -286,7 +286,7 @@ void ECH_CUDA(attention_backward)(ech_kernel_context *context, const ech_tensor 
 {
     ech_cuda_check(ECH_OP_attention_backward, ECH_REAL, dout, q, k, v, out, lse, dq, dk, dv);
     ECH_ASSERT(!shard->query.position);
-    ech_attention at = ech_attention_of(q, k, v, scale, shard, starts, dropout);
+    ech_attention_call at = ech_attention_of(q, k, v, scale, shard, starts, dropout);
     at.dout = dout;
     at.out = out;
     at.dq = dq;

@@ -52,9 +52,9 @@ static __device__ void move_softmax(ech_sums<N> &score, ech_sums<W> &sum, softma
 
 /* The result of these keys, and of those before if it merges. Lanes of a row compute the same. */
 template <int W>
-static __device__ void finish(const ech_attention &at, const ech_sums<W> &sum, const softmax *s,
-                              const ech_seen_keys *seen, int64_t b, int64_t h, int first,
-                              int column)
+static __device__ void finish(const ech_attention_call &at, const ech_sums<W> &sum,
+                              const softmax *s, const ech_seen_keys *seen, int64_t b, int64_t h,
+                              int first, int column)
 {
     wide weight[2], kept[2] = {0, 0};
 #pragma unroll
@@ -85,7 +85,7 @@ static __device__ void finish(const ech_attention &at, const ech_sums<W> &sum, c
 
 template <bool Drops, int R, int W, int N>
 static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(4))
-    forward(const ech_attention at)
+    forward(const ech_attention_call at)
 {
     typedef ech_attention_shape<R, W, N> shape;
     enum { ROW = shape::ROW, TILE = shape::TILE, THREADS = shape::THREADS };
@@ -156,7 +156,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(4))
 }
 
 template <int R, int W, int N>
-static void put(const ech_kernel_context *context, const ech_attention &at)
+static void put(const ech_kernel_context *context, const ech_attention_call &at)
 {
     typedef ech_attention_shape<R, W, N> shape;
     dim3 grid((unsigned)ech_ceil(at.Tq, R), (unsigned)at.H, (unsigned)at.B);
@@ -171,7 +171,7 @@ void ECH_CUDA(attention_forward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *lse)
 {
     ech_cuda_check(ECH_OP_attention_forward, ECH_REAL, q, k, v, out, lse);
-    ech_attention at = ech_attention_of(q, k, v, scale, shard, starts, dropout);
+    ech_attention_call at = ech_attention_of(q, k, v, scale, shard, starts, dropout);
     at.out = out;
     at.lse = static_cast<wide *>(lse->data);
     at.merge = merge;

@@ -51,7 +51,8 @@ static __global__ void choose_lines(lines x, int64_t K, wide *values, wide *plac
     magnitude least = 0;
     for (int bit = MAGNITUDE_BITS - 1; bit >= 0; bit--) {
         magnitude higher = least | (magnitude)1 << bit;
-        int found = ech_block(ech_plus(), x.count(l, threadIdx.x, n, blockDim.x, higher), room);
+        int found =
+            ech_block_fold(ech_plus(), x.count(l, threadIdx.x, n, blockDim.x, higher), room);
         if (found >= K) least = higher;
     }
     int64_t first = threadIdx.x * part, end = first + part < n ? first + part : n;

@@ -16,20 +16,20 @@ struct scaled_grad {
 
     __device__ wide operator()(int64_t r, int64_t c) const
     {
-        ech_step step;
+        ech_update_now step;
         ech_begin(update, &step);
         return grad.get(r * C + c) * (wide)step.now.grad_scale;
     }
     __device__ void load(int64_t r, int64_t c, int n, wide *to) const
     {
-        ech_step step;
+        ech_update_now step;
         ech_begin(update, &step);
         grad.load(r * C + c, n, to);
         for (int k = 0; k < ECH_PART; k++) to[k] *= (wide)step.now.grad_scale;
     }
     __device__ bool is_withheld() const
     {
-        ech_step step;
+        ech_update_now step;
         ech_begin(update, &step);
         return step.is_withheld;
     }
@@ -101,13 +101,13 @@ void ECH_CUDA(adafactor_factors)(ech_kernel_context *context, const ech_tensor *
     const scaled_grad g = {NULL, *update, 0};
     const ech_update told = *update;
     const int64_t n = sums->shape[0];
-    ech_each_prepared<ech_step>(
+    ech_each_prepared<ech_update_now>(
         context, n,
-        [=] __device__(ech_step * step) {
+        [=] __device__(ech_update_now * step) {
             ech_begin(told, step);
             step->number[0] = ech_adafactor_beta2(&step->now);
         },
-        [=] __device__(const ech_step &step, int64_t i, int count) {
+        [=] __device__(const ech_update_now &step, int64_t i, int count) {
             double beta = step.number[0];
             if (step.is_withheld) return;
             for (int64_t k = i; k < i + count; k++) {
@@ -163,14 +163,14 @@ void ECH_CUDA(adafactor)(ech_kernel_context *context, const ech_tensor *param,
     const ech_maybe all = total, unscaled = squares, size = weights;
     const ech_update told = *update;
     const int64_t C = grad->shape[1];
-    ech_each_prepared<ech_step>(
+    ech_each_prepared<ech_update_now>(
         context, ech_tensor_count(param),
-        [=] __device__(ech_step * step) {
+        [=] __device__(ech_update_now * step) {
             ech_begin(told, step);
             step->number[0] =
                 ech_adafactor_scale(&step->now, all.get(), unscaled.get(), size.get(), elements);
         },
-        [=] __device__(const ech_step &step, int64_t i, int n) {
+        [=] __device__(const ech_update_now &step, int64_t i, int n) {
             const ech_update &u = step.now;
             wide p[ECH_PART], g[ECH_PART], moved[ECH_PART] = {}, beta = (wide)u.momentum;
             ech_place at(i, C);
@@ -250,10 +250,10 @@ void ECH_CUDA(sm3)(ech_kernel_context *context, const ech_tensor *param, const e
     const ech_update told = *update;
     const int64_t C = grad->shape[1];
     const scaled_grad g_of = {grad, *update, C};
-    ech_each_prepared<ech_step>(
+    ech_each_prepared<ech_update_now>(
         context, ech_tensor_count(param),
-        [=] __device__(ech_step * step) { ech_begin(told, step); },
-        [=] __device__(const ech_step &step, int64_t i, int n) {
+        [=] __device__(ech_update_now * step) { ech_begin(told, step); },
+        [=] __device__(const ech_update_now &step, int64_t i, int n) {
             const ech_update &u = step.now;
             wide p[ECH_PART], g[ECH_PART], moved[ECH_PART] = {}, beta = (wide)u.momentum;
             ech_place at(i, C);

@@ -170,10 +170,10 @@ static __global__ void fill_experts(gating g, int64_t n, int32_t *chosen, double
             count += is;
         }
         if (j > 0) continue;
-        double of_first = ech_block(ech_plus(), count, room);
+        double of_first = ech_block_fold(ech_plus(), count, room);
         if (threadIdx.x == 0) first[e] = of_first;
     }
-    count = ech_block(ech_plus(), count, room);
+    count = ech_block_fold(ech_plus(), count, room);
     if (threadIdx.x == 0) all[e] = count;
 }
 
@@ -254,7 +254,7 @@ static __global__ void add_partial(gating g, bool all, const int32_t *chosen, co
             sum[1] += of[j] / g.E == ECH_GATE_DROPPED;
         }
     }
-    for (int i = 0; i < 3; i++) sum[i] = ech_block(ech_plus(), sum[i], room);
+    for (int i = 0; i < 3; i++) sum[i] = ech_block_fold(ech_plus(), sum[i], room);
     if (threadIdx.x != 0) return;
     if (!rows) {
         partial[e] += sum[0];

@@ -25,7 +25,7 @@ static __global__ void add_all(ech_numbers x, int64_t n, bool accumulate, ech_nu
     ECH_SHARED(double, room, ECH_BLOCK / ECH_WARP);
     double sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += (double)x.get(i);
-    sum = ech_block(ech_plus(), sum, room);
+    sum = ech_block_fold(ech_plus(), sum, room);
     if (threadIdx.x == 0) to.put(0, (wide)(accumulate ? sum + (double)to.get(0) : sum));
 }
 
@@ -64,8 +64,8 @@ static __global__ void add_logistic_losses(ech_numbers z, const int32_t *targets
         loss += w * softplus(targets[i] ? -logit : logit);
         weight += w;
     }
-    loss = ech_block(ech_plus(), loss, room);
-    weight = ech_block(ech_plus(), weight, room + ECH_BLOCK / ECH_WARP);
+    loss = ech_block_fold(ech_plus(), loss, room);
+    weight = ech_block_fold(ech_plus(), weight, room + ECH_BLOCK / ECH_WARP);
     if (threadIdx.x != 0) return;
     sums[ECH_LOSS_SUM] += loss;
     sums[ECH_LOSS_WEIGHT] += weight;

@@ -56,9 +56,9 @@ static __global__ void row_statistics(ech_numbers logits, int64_t stride, int64_
         logits.load(row + v, count, part);
         add_part(part, count, &own);
     }
-    wide max = ech_block(most(), own.max, max_room);
+    wide max = ech_block_fold(most(), own.max, max_room);
     double scaled = own.sum == 0 ? 0 : (double)(own.sum * exp(own.max - finite_shift(max)));
-    double sum = ech_block(ech_plus(), scaled, sum_room);
+    double sum = ech_block_fold(ech_plus(), scaled, sum_room);
     if (threadIdx.x != 0) return;
     double *out = stats + r * ECH_LOSS_STATS;
     out[ECH_STAT_MAX] = (double)max;
@@ -131,8 +131,8 @@ static __global__ void add_losses(const double *stats, const float *weights, int
         loss += w * (known[ECH_STAT_MAX] + log(known[ECH_STAT_SUM]) - known[ECH_STAT_TARGET]);
         weight += w;
     }
-    loss = ech_block(ech_plus(), loss, room);
-    weight = ech_block(ech_plus(), weight, room + ECH_BLOCK / ECH_WARP);
+    loss = ech_block_fold(ech_plus(), loss, room);
+    weight = ech_block_fold(ech_plus(), weight, room + ECH_BLOCK / ECH_WARP);
     if (threadIdx.x != 0) return;
     sums[ECH_LOSS_SUM] += loss;
     sums[ECH_LOSS_WEIGHT] += weight;

@@ -59,7 +59,7 @@ struct row_parts {
 /* A sum of numbers of a row over its warps, which are all of the block if it is not one. */
 static __device__ double row_sum(int warps, double sum, double *room)
 {
-    return warps > 1 ? ech_block(ech_plus(), sum, room) : ech_warp(ech_plus(), sum);
+    return warps > 1 ? ech_block_fold(ech_plus(), sum, room) : ech_warp_fold(ech_plus(), sum);
 }
 
 static __global__ void __launch_bounds__(MOST_WARPS *ECH_WARP) forward_rows(forward_call at)
@@ -197,7 +197,7 @@ static __device__ void scale_part(const backward_call &at, int64_t c, int count,
 
 static __device__ row_sums<wide> sums_of_warp(row_sums<wide> sums)
 {
-    return {ech_warp(ech_plus(), sums.e), ech_warp(ech_plus(), sums.en)};
+    return {ech_warp_fold(ech_plus(), sums.e), ech_warp_fold(ech_plus(), sums.en)};
 }
 
 /* Where a row is wider than a block's columns: its sums, by a block. */
@@ -214,8 +214,8 @@ static __global__ void sum_rows(backward_call at, row_sums<double> *of_rows)
         scale_part(at, c, count, e);
         own += sums_of_part(e, n);
     }
-    own.e = ech_block(ech_plus(), own.e, room);
-    own.en = ech_block(ech_plus(), own.en, room + ECH_BLOCK / ECH_WARP);
+    own.e = ech_block_fold(ech_plus(), own.e, room);
+    own.en = ech_block_fold(ech_plus(), own.en, room + ECH_BLOCK / ECH_WARP);
     if (threadIdx.x == 0) of_rows[blockIdx.x] = own;
 }
 

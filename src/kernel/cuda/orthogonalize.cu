@@ -28,7 +28,7 @@ struct columns {
         double sum = 0;
         for (int64_t r = threadIdx.x; r < R; r += blockDim.x)
             if (r >= first) sum += a[r] * b[r];
-        return ech_block(ech_plus(), sum, room);
+        return ech_block_fold(ech_plus(), sum, room);
     }
     /* By a reflection, whose column others do not change meanwhile. */
     __device__ void reflect(int64_t k, double factor, double *other) const
@@ -87,7 +87,7 @@ struct columns {
         double most = 0;
         for (int64_t k = 0; k < K; k++)
             for (int64_t r = threadIdx.x; r < R; r += blockDim.x) most = fmax(most, fabs(of(k)[r]));
-        return ech_block(ech_larger(), most, room);
+        return ech_block_fold(ech_larger(), most, room);
     }
     __device__ void by_projections() const
     {
@@ -159,7 +159,7 @@ static __device__ double length_of(const ech_numbers &x, int64_t R, int64_t K, i
     double sum = 0;
     for (int64_t r = threadIdx.x; r < R; r += blockDim.x)
         sum += (double)x.get(r * K + k) * (double)x.get(r * K + k);
-    return sqrt(ech_block(ech_plus(), sum, room));
+    return sqrt(ech_block_fold(ech_plus(), sum, room));
 }
 
 static __device__ double least_of(const ech_numbers &x, int64_t R, int64_t K, ech_dtype dtype,

@@ -26,7 +26,7 @@ struct ech_larger {
 };
 
 /* Over the warp's lanes; each gets the result. */
-template <typename Fold, typename T> static __device__ inline T ech_warp(Fold fold, T value)
+template <typename Fold, typename T> static __device__ inline T ech_warp_fold(Fold fold, T value)
 {
     for (unsigned distance = ECH_WARP / 2; distance > 0; distance /= 2)
         value = fold(value, __shfl_xor_sync(~0u, value, distance));
@@ -36,10 +36,10 @@ template <typename Fold, typename T> static __device__ inline T ech_warp(Fold fo
 /* Over the block's threads; each gets the result. room: as many numbers of shared memory as the block has warps, which
  * are free again after the next barrier. */
 template <typename Fold, typename T>
-static __device__ inline T ech_block(Fold fold, T value, T *room)
+static __device__ inline T ech_block_fold(Fold fold, T value, T *room)
 {
     unsigned warps = blockDim.x / ECH_WARP;
-    value = ech_warp(fold, value);
+    value = ech_warp_fold(fold, value);
     __syncthreads();
     if (threadIdx.x % ECH_WARP == 0) room[threadIdx.x / ECH_WARP] = value;
     __syncthreads();
@@ -48,7 +48,8 @@ static __device__ inline T ech_block(Fold fold, T value, T *room)
     return value;
 }
 
-/* How many of the block's threads before this one have it; *all: how many in all. room: as ech_block's. */
+/* How many of the block's threads before this one have it; *all: how many in all.
+ * room: as ech_block_fold's. */
 static __device__ inline int ech_before(bool has, int *room, int *all)
 {
     unsigned bits = __ballot_sync(~0u, has), warps = blockDim.x / ECH_WARP;
@@ -65,12 +66,13 @@ static __device__ inline int ech_before(bool has, int *room, int *all)
     return before;
 }
 
-/* How many of n numbers are e; each of the block's threads gets the result. room: as ech_block's. */
+/* How many of n numbers are e; each of the block's threads gets the result.
+ * room: as ech_block_fold's. */
 static __device__ inline int ech_block_count(const int32_t *x, int64_t n, int32_t e, int *room)
 {
     int count = 0;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) count += x[i] == e;
-    return ech_block(ech_plus(), count, room);
+    return ech_block_fold(ech_plus(), count, room);
 }
 
 /* Threads of a block that takes a row of C elements. */
@@ -300,7 +302,7 @@ static __global__ void ech_fold_row(int64_t C, Fold fold, F f, Put put)
     double sum = 0;
     for (int64_t c = threadIdx.x; c < C; c += blockDim.x)
         sum = fold(sum, (double)f((int64_t)blockIdx.x, c));
-    sum = ech_block(fold, sum, room);
+    sum = ech_block_fold(fold, sum, room);
     if (threadIdx.x == 0) put((int64_t)blockIdx.x, sum);
 }
 
@@ -316,7 +318,7 @@ static __global__ void ech_fold_row_parts(int64_t C, Fold fold, F f, Put put)
 #pragma unroll
         for (int k = 0; k < ECH_PART; k++) sum = fold(sum, (double)value[k]);
     }
-    sum = ech_block(fold, sum, room);
+    sum = ech_block_fold(fold, sum, room);
     if (threadIdx.x == 0) put((int64_t)blockIdx.x, sum);
 }
 

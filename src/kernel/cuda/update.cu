@@ -11,10 +11,10 @@ void ECH_CUDA(adamw)(ech_kernel_context *context, const ech_tensor *param, const
     ech_cuda_check(ECH_OP_adamw, ECH_REAL, param, grad, exp_avg, exp_avg_sq, rounded);
     const ech_numbers to = param, from = grad, mean = exp_avg, square = exp_avg_sq, copy = rounded;
     const ech_update told = *update;
-    ech_each_prepared<ech_step>(
+    ech_each_prepared<ech_update_now>(
         context, ech_tensor_count(param),
-        [=] __device__(ech_step * step) { ech_begin_adamw(told, step); },
-        [=] __device__(const ech_step &step, int64_t i, int n) {
+        [=] __device__(ech_update_now * step) { ech_begin_adamw(told, step); },
+        [=] __device__(const ech_update_now &step, int64_t i, int n) {
             wide p[ECH_PART], g[ECH_PART], m[ECH_PART], v[ECH_PART];
             if (step.is_withheld) return ech_store_rounded(to, copy, i, n);
             to.load(i, n, p);
@@ -36,10 +36,10 @@ void ECH_CUDA(sgd)(ech_kernel_context *context, const ech_tensor *param, const e
     ECH_ASSERT(momentum || update->momentum == 0);
     const ech_numbers to = param, from = grad, moving = momentum, copy = rounded;
     const ech_update told = *update;
-    ech_each_prepared<ech_step>(
+    ech_each_prepared<ech_update_now>(
         context, ech_tensor_count(param),
-        [=] __device__(ech_step * step) { ech_begin(told, step); },
-        [=] __device__(const ech_step &step, int64_t i, int n) {
+        [=] __device__(ech_update_now * step) { ech_begin(told, step); },
+        [=] __device__(const ech_update_now &step, int64_t i, int n) {
             const ech_update &u = step.now;
             wide p[ECH_PART], g[ECH_PART], moved[ECH_PART] = {};
             if (step.is_withheld) return ech_store_rounded(to, copy, i, n);
@@ -64,10 +64,10 @@ void ECH_CUDA(sgd_shared)(ech_kernel_context *context, const ech_tensor *shared,
     const ech_numbers from = grad;
     wide *const to = static_cast<wide *>(shared->data);
     const ech_update told = *update;
-    ech_each_prepared<ech_step>(
+    ech_each_prepared<ech_update_now>(
         context, ech_tensor_count(shared),
-        [=] __device__(ech_step * step) { ech_begin(told, step); },
-        [=] __device__(const ech_step &step, int64_t i, int n) {
+        [=] __device__(ech_update_now * step) { ech_begin(told, step); },
+        [=] __device__(const ech_update_now &step, int64_t i, int n) {
             wide g[ECH_PART];
             if (step.is_withheld) return;
             from.load(i, n, g);
@@ -132,10 +132,10 @@ void ECH_CUDA(sgd_shared_rows)(ech_kernel_context *context, const ech_tensor *sh
     wide *const to = static_cast<wide *>(shared->data);
     const ech_update told = *update;
     const int64_t C = shared->shape[1];
-    ech_each_prepared<ech_step>(
+    ech_each_prepared<ech_update_now>(
         context, rows->shape[0] * C,
-        [=] __device__(ech_step * step) { ech_begin(told, step); },
-        [=] __device__(const ech_step &step, int64_t i, int n) {
+        [=] __device__(ech_update_now * step) { ech_begin(told, step); },
+        [=] __device__(const ech_update_now &step, int64_t i, int n) {
             for (int k = 0; k < n; k++) {
                 int64_t at = place_listed(listed, i + k, C);
                 if (at < 0) return;
@@ -174,13 +174,13 @@ void ECH_CUDA(scaled_sum)(ech_kernel_context *context, const ech_tensor *x, doub
     const bool has_update = update != NULL;
     const ech_maybe norm = squares;
     const int64_t C = x->shape[1];
-    ech_each_prepared<ech_step>(
+    ech_each_prepared<ech_update_now>(
         context, ech_tensor_count(x),
-        [=] __device__(ech_step * step) {
+        [=] __device__(ech_update_now * step) {
             ech_begin(told, step);
             step->number[0] = ech_scaled_alpha(alpha, norm.get(), has_update ? &step->now : NULL);
         },
-        [=] __device__(const ech_step &step, int64_t i, int n) {
+        [=] __device__(const ech_update_now &step, int64_t i, int n) {
             wide v[ECH_PART], before[ECH_PART] = {};
             ech_place at(i, C);
             if (step.is_withheld) return;

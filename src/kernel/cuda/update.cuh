@@ -11,20 +11,20 @@ namespace
 {
 
 /* An update as it is now. */
-struct ech_step {
+struct ech_update_now {
     ech_update now;
     bool is_withheld;
     double number[2]; /* a row's own: corrections of biases, scales */
 };
 
-static __device__ inline void ech_begin(const ech_update &update, ech_step *step)
+static __device__ inline void ech_begin(const ech_update &update, ech_update_now *step)
 {
     const ech_update *at = &update;
     step->is_withheld = !ech_update_begins(&at, &step->now);
 }
 
 /* AdamW's corrections of the bias of both averages. */
-static __device__ inline void ech_begin_adamw(const ech_update &update, ech_step *step)
+static __device__ inline void ech_begin_adamw(const ech_update &update, ech_update_now *step)
 {
     ech_begin(update, step);
     step->number[0] = 1 - pow(step->now.beta1, (double)step->now.count);
@@ -32,7 +32,8 @@ static __device__ inline void ech_begin_adamw(const ech_update &update, ech_step
 }
 
 /* Of one number: the averages move, and the parameter by them. */
-static __device__ inline wide ech_adamw(const ech_step &step, wide g, wide p, wide *m, wide *v)
+static __device__ inline wide ech_adamw(const ech_update_now &step, wide g, wide p, wide *m,
+                                        wide *v)
 {
     const ech_update &u = step.now;
     *m = (wide)u.beta1 * *m + (wide)(1 - u.beta1) * g;
