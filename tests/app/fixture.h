@@ -122,6 +122,25 @@ static inline bool fixture_runs(const char *architecture, const char *words, int
     return status == ECH_OK;
 }
 
+/* Calls `use` for each rank's plan of such a run. */
+typedef void (*fixture_on_plan)(const ech_plan *plan, void *context);
+
+static inline void fixture_each_plan(const char *architecture, int ranks, const char *words,
+                                     fixture_on_plan use, void *context)
+{
+    ech_design design = {0};
+    ech_config *config = fixture_config(architecture, words);
+    ECH_ASSERT(ech_design_create(config, fixture_tokenizer, ranks, ranks, &design) == ECH_OK);
+    for (int rank = 0; rank < ranks; rank++) {
+        ech_plan *plan;
+        ECH_ASSERT(ech_design_plan(&design, rank, false, &plan) == ECH_OK);
+        use(plan, context);
+        ech_plan_destroy(plan);
+    }
+    ech_design_destroy(&design);
+    ech_config_destroy(config);
+}
+
 /* What has lived is what is planned, to the byte; what differs is said. lists: a bit each of those that were run. */
 static inline bool fixture_peaks_are_planned(const ech_session *s, unsigned lists)
 {

@@ -11,6 +11,7 @@
 #include "app/fixture.h"
 #include "app/verify/verify.h"
 #include "base/log.h"
+#include "check/check.h"
 #include "unit.h"
 
 enum { GRID_VOCABULARY = 257, GRID_TOKENS = 1200 };
@@ -116,6 +117,21 @@ static inline int grid_steps(const ech_list *list, ech_step_kind kind)
     int n = 0;
     for (size_t s = 0; s < list->step.n; s++) n += list->step.at[s].kind == kind;
     return n;
+}
+
+/* The first step of that kind behind so many others. */
+static inline ech_step *grid_step(const ech_list *list, ech_step_kind kind, int skip)
+{
+    size_t s = 0;
+    while (list->step.at[s].kind != kind || skip-- > 0) s++;
+    return &list->step.at[s];
+}
+
+/* The checker refuses the list that trains. */
+static inline void grid_refuse(const ech_plan *plan, const char *why)
+{
+    assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
+    if (!strstr(ech_last_error(), why)) fail_msg("%s: %s", why, ech_last_error());
 }
 
 /* ---- plans alone ---- */

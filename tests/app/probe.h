@@ -24,9 +24,10 @@ typedef enum probe_moment {
 /* Training lists that the driver adds when a run has been verified, with a barrier before and
  * after. */
 typedef enum probe_extra {
-    PROBE_OF_RUN, /* none: the list is the run's own */
-    PROBE_QUIET,  /* nothing but the list runs, and nobody observes it */
-    PROBE_TIMED,  /* the times of steps are recorded */
+    PROBE_OF_RUN,   /* none: the list is the run's own */
+    PROBE_QUIET,    /* nothing but the list runs, and nobody observes it */
+    PROBE_TIMED,    /* the times of steps are recorded */
+    PROBE_POISONED, /* the last of all: a probe has made weights infinite before it */
 } probe_extra;
 
 /* One rank's run. */

@@ -43,6 +43,23 @@ static inline void runs_train(const char *architecture, const char *name, int ra
         fail_msg("%s on %d ranks with %s: %s", architecture, ranks, more, ech_last_error());
 }
 
+/* Words that no run may have, and what the error says. */
+typedef struct runs_refusal {
+    const char *words, *said;
+} runs_refusal;
+
+/* Each of them with `base` on so many ranks. */
+static inline void runs_refuse(int ranks, const char *base, const runs_refusal *all, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char words[700];
+        snprintf(words, sizeof words, "%s %s", base, all[i].words);
+        assert_int_equal(runs_try("gpt2", "refused", ranks, words), ECH_EUSAGE);
+        if (!strstr(ech_last_error(), all[i].said)) fail_msg("%s: %s", words, ech_last_error());
+    }
+}
+#define RUNS_REFUSE(ranks, base, all) runs_refuse(ranks, base, all, sizeof(all) / sizeof *(all))
+
 static inline void runs_remove(const char *name)
 {
     char *path = ech_file_join(fixture_folder, name);
@@ -96,18 +113,59 @@ static inline bool runs_same(const char *a, const char *b, int step)
     return runs_same_file(a, b, step, runs_model) && runs_same_file(a, b, step, runs_state);
 }
 
-/* A tensor of fp64. */
-static inline double *runs_read(const ech_safetensors *file, const char *name, int64_t *n)
+static inline ech_safetensors *runs_open(const char *name, int step, const char *which)
+{
+    char path[512];
+    ech_safetensors *file;
+    runs_path(path, sizeof path, name, step, which);
+    assert_int_equal(ech_safetensors_open(path, &file), ECH_OK);
+    return file;
+}
+
+/* The numbers of a checkpoint that verifies; what its info points to is gone. */
+static inline ech_checkpoint_info runs_info(const char *name, int step)
+{
+    char path[512];
+    ech_checkpoint *checkpoint;
+    runs_path(path, sizeof path, name, step, "");
+    assert_int_equal(ech_checkpoint_open(path, true, &checkpoint), ECH_OK);
+    ech_checkpoint_info info = *ech_checkpoint_get_info(checkpoint);
+    ech_checkpoint_close(checkpoint);
+    return info;
+}
+
+/* A tensor in the type that it is stored in. */
+static inline void *runs_stored(const ech_safetensors *file, const char *name, ech_dtype *dtype,
+                                int64_t *n)
 {
     int t = ech_safetensors_find(file, name);
-    assert_true(t >= 0);
+    if (t < 0) fail_msg("no tensor %s", name);
     ech_saved_tensor x = ech_safetensors_get(file, t);
-    assert_int_equal(x.dtype, ECH_F64);
+    *dtype = x.dtype;
     *n = 1;
     for (int d = 0; d < x.dims; d++) *n *= x.shape[d];
-    double *values = ech_calloc((size_t)*n + 1, sizeof *values);
+    void *values = ech_calloc((size_t)*n + 1, ech_dtype_bytes(x.dtype));
     saved_whole(&x, values);
     assert_int_equal(ech_safetensors_read(file, t, &x), ECH_OK);
+    return values;
+}
+
+/* Of fp64. */
+static inline double *runs_read(const ech_safetensors *file, const char *name, int64_t *n)
+{
+    ech_dtype dtype;
+    double *values = runs_stored(file, name, &dtype, n);
+    assert_int_equal(dtype, ECH_F64);
+    return values;
+}
+
+/* Of a checkpoint's model/ or state/. */
+static inline void *runs_tensor(const char *run, int step, const char *which, const char *name,
+                                ech_dtype *dtype, int64_t *n)
+{
+    ech_safetensors *file = runs_open(run, step, which);
+    void *values = runs_stored(file, name, dtype, n);
+    ech_safetensors_close(file);
     return values;
 }
 
@@ -117,11 +175,7 @@ static inline double runs_apart(const char *x, const char *y, int step, const ch
     const char *const runs[] = {x, y};
     ech_safetensors *file[2];
     double worst = 0;
-    for (int i = 0; i < 2; i++) {
-        char path[512];
-        runs_path(path, sizeof path, runs[i], step, which);
-        assert_int_equal(ech_safetensors_open(path, &file[i]), ECH_OK);
-    }
+    for (int i = 0; i < 2; i++) file[i] = runs_open(runs[i], step, which);
     for (int t = 0; t < ech_safetensors_count(file[1]); t++) {
         int64_t n[2];
         const char *name = ech_safetensors_get(file[1], t).name;
@@ -141,14 +195,20 @@ static inline double runs_apart(const char *x, const char *y, int step, const ch
     return worst;
 }
 
+static inline char *runs_metrics(const char *name)
+{
+    char path[512], *text;
+    size_t n;
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", fixture_folder, name);
+    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
+    return text;
+}
+
 /* The number of the key in the first line of the run's metrics that has it; NaN: none has. */
 static inline double runs_first(const char *name, const char *key)
 {
-    char path[300], word[100], *text;
-    size_t n;
-    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", fixture_folder, name);
+    char word[100], *text = runs_metrics(name);
     snprintf(word, sizeof word, "\"%s\":", key);
-    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
     const char *at = strstr(text, word);
     double value = at ? strtod(at + strlen(word), NULL) : (double)NAN;
     free(text);
@@ -158,11 +218,8 @@ static inline double runs_first(const char *name, const char *key)
 /* The last validation loss in the run's metrics. */
 static inline double runs_validation_loss(const char *name)
 {
-    char path[512], *text;
-    size_t n;
+    char *text = runs_metrics(name);
     double loss = NAN;
-    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", fixture_folder, name);
-    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
     for (const char *at = text; (at = strstr(at, "\"valid_loss\":")); at++)
         loss = strtod(at + strlen("\"valid_loss\":"), NULL);
     free(text);

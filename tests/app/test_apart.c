@@ -1,50 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy = local_sgd, diloco and gossip: replicas that take steps of their own and meet. On any grid they are their serial replay;
- * with plain SGD and a meeting behind each step they are synchronous training; nothing is sent between replicas amid meetings, and
- * where they meet the planned bytes; a resume goes on as if nothing had been.
+ * parallel.strategy = local_sgd, diloco and gossip: replicas that take steps of their own and meet.
+ * With plain SGD and a meeting behind each step they are synchronous training; nothing is sent
+ * between replicas amid meetings, and where they meet the planned bytes. That on any grid they are
+ * their serial replay is the lattice's, and that a resume goes on as if nothing had been
+ * probes/resumes.c.
  */
 
 #include "app/grid_run.h"
 #include "app/runs.h"
 #include "app/train/trained.h"
 #include "schedule/traffic.h"
-#include "share.h"
 #include "unit.h"
-
-/* ---- verify ---- */
-
-static const struct {
-    const char *family, *words;
-} grids[] = {
-    {"gpt2", "optimizer.name=sgd parallel.data=3 parallel.strategy=local_sgd parallel.sync_every=2 "
-             "training.micro_batch_size=1 training.global_batch_size=6"},
-    {"llama", "parallel.data=2 parallel.pipeline=2 parallel.tensor=2 parallel.strategy=diloco "
-              "parallel.sync_every=2 model.resid_pdrop=0.1 training.global_batch_size=8 "
-              "training.micro_batch_size=1 parallel.schedule=zero-bubble"},
-    {"gpt2", "parallel.data=2 parallel.pipeline=2 model.tie_word_embeddings=true "
-             "parallel.strategy=diloco parallel.reduction=ring data.shards=static "
-             "optimizer.name=adafactor optimizer.momentum=0.9"},
-    {"qwen3", "parallel.data=2 parallel.context=2 parallel.strategy=diloco parallel.sync_every=2 "
-              "data.document_mask=true model.head_dim=4 optimizer.rates=*.1.*=0.5"},
-    {"llama", "parallel.data=2 parallel.strategy=local_sgd data.shards=static training.steps=26 "
-              "parallel.sync_every=epoch optimizer.name=sgd optimizer.momentum=0.9"},
-    {"llama", "parallel.data=4 parallel.pipeline=2 parallel.strategy=gossip parallel.sync_every=4 "
-              "training.steps=4"},
-    {"gpt2", "parallel.data=2 parallel.tensor=2 parallel.strategy=gossip parallel.sync_every=2 "
-             "parallel.device=walled optimizer.name=sgd optimizer.momentum=0.9"},
-    {"llama", "parallel.data=2 parallel.tensor=4 model.num_key_value_heads=2 "
-              "parallel.sequence=true parallel.strategy=local_sgd parallel.device=queued "
-              "optimizer.name=muon optimizer.momentum=0.9"},
-};
-
-TEST(grids_are_their_replay)
-{
-    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
-        if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
-        assert_false(grid_verify(grids[i].family, grids[i].words, 4).exact);
-    }
-}
 
 /* ---- runs ---- */
 
@@ -121,32 +88,6 @@ TEST(averaging_is_an_outer_step_of_one)
     runs_remove("outer");
 }
 
-/* Also in 16 bits, and on as many ranks as there happen to be then. */
-TEST(resumes_are_bitwise)
-{
-    static const char *const more[] = {"precision.compute=bf16 parallel.strategy=diloco",
-                                       "optimizer.name=sm3 optimizer.momentum=0.5 "
-                                       "parallel.strategy=gossip"};
-    for (int i = 0; i < 2; i++) {
-        char words[400];
-        snprintf(words, sizeof words,
-                 "%s training.steps=8 checkpoint.every=4 parallel.sync_every=2 parallel.data=2",
-                 more[i]);
-        runs_train("llama", "whole", 2, words);
-        runs_train("llama", "parts", 2, words);
-        runs_remove_checkpoint("parts", 8);
-        runs_train("llama", "parts", 2, words);
-        assert_true(runs_same("whole", "parts", 8));
-        runs_remove_checkpoint("parts", 8);
-        *strstr(words, "parallel.data=2") = '\0';
-        strcat(words, "parallel.data=3");
-        runs_train("llama", "parts", 3, words);
-        assert_true(runs_has_checkpoint("parts", 8) && !runs_same("whole", "parts", 8));
-        runs_remove("whole");
-        runs_remove("parts");
-    }
-}
-
 /* 999 targets in samples of 9: 111 of them, 12 a step, so the tenth step ends the epoch and begins the next one. */
 TEST(an_epoch_is_a_number_of_steps)
 {
@@ -168,33 +109,20 @@ TEST(an_epoch_is_a_number_of_steps)
 
 TEST(epochs_that_cannot_be_are_errors)
 {
-    static const struct {
-        const char *words, *said;
-    } all[] = {{"parallel.strategy=diloco training.steps=15",
-                "no multiple of parallel.sync_every = 10, behind which replicas have weights in "
-                "common; 20 would be"},
-               {"parallel.strategy=gossip training.global_batch_size=111 parallel.data=3",
-                "all replicas meet behind each step"},
-               {"parallel.strategy=diloco data.train=nowhere", "nowhere"},
-               {"", "replicas sum their gradients in every step"}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        char words[300];
-        snprintf(words, sizeof words, "parallel.data=3 parallel.sync_every=epoch %s", all[i].words);
-        assert_int_not_equal(runs_try("gpt2", "refused", 3, words), ECH_OK);
-        if (!strstr(ech_last_error(), all[i].said)) fail_msg("%s", ech_last_error());
-    }
-}
-
-/* A tensor of the run's states, in fp64. */
-static double *state_at(const char *name, int step, const char *tensor, int64_t *n)
-{
-    char path[512];
-    ech_safetensors *file;
-    runs_path(path, sizeof path, name, step, runs_state);
-    assert_int_equal(ech_safetensors_open(path, &file), ECH_OK);
-    double *values = runs_read(file, tensor, n);
-    ech_safetensors_close(file);
-    return values;
+    static const runs_refusal all[] = {
+        {"parallel.strategy=diloco training.steps=15",
+         "no multiple of parallel.sync_every = 10, behind which replicas have weights in "
+         "common; 20 would be"},
+        {"parallel.strategy=gossip training.global_batch_size=111 parallel.data=3",
+         "all replicas meet behind each step"},
+        {"", "replicas sum their gradients in every step"},
+    };
+    RUNS_REFUSE(3, "parallel.data=3 parallel.sync_every=epoch", all);
+    assert_int_not_equal(runs_try("gpt2", "refused", 3,
+                                  "parallel.data=3 parallel.sync_every=epoch "
+                                  "parallel.strategy=diloco data.train=nowhere"),
+                         ECH_OK);
+    assert_non_null(strstr(ech_last_error(), "nowhere"));
 }
 
 /* Checkpoints have what each replica's optimizer keeps; other numbers of replicas begin with the mean. A learning rate of 0
@@ -208,13 +136,15 @@ TEST(others_go_on_with_the_mean)
              "parallel.strategy=diloco parallel.sync_every=2");
     runs_train("llama", "two", 2, words);
     int64_t n, m;
-    double *two = state_at("two", 2, tensor, &n);
+    ech_dtype dtype;
+    double *two = runs_tensor("two", 2, runs_state, tensor, &dtype, &n);
     snprintf(words, sizeof words,
              "precision.compute=fp64 training.steps=4 checkpoint.every=4 parallel.data=3 "
              "training.global_batch_size=12 optimizer.beta1=0.999999 parallel.strategy=diloco "
              "parallel.sync_every=2");
     runs_train("llama", "two", 3, words);
-    double *three = state_at("two", 4, tensor, &m);
+    double *three = runs_tensor("two", 4, runs_state, tensor, &dtype, &m);
+    assert_int_equal(dtype, ECH_F64);
     assert_true(n > 100 && 2 * m == 3 * n);
     double apart = 0, between = 0, size = 0;
     for (int64_t i = 0; i < n / 2; i++) {

@@ -7,10 +7,9 @@
  */
 
 #include "app/grid_run.h"
-#include "app/made_up_profile.h"
 #include "app/runs.h"
+#include "app/simulated.h"
 #include "schedule/traffic.h"
-#include "simulate/simulate.h"
 #include "unit.h"
 
 #define BACKUPS "parallel.strategy=parameter_server parallel.backup_workers="
@@ -199,34 +198,14 @@ TEST(checkpoints_know_no_backups)
 
 /* ---- simulated ---- */
 
-static double simulated(const char *words)
-{
-    char path[300];
-    ech_profile *profile;
-    ech_simulation simulation;
-    snprintf(path, sizeof path, "%s/profile", fixture_folder);
-    grid_plans g = grid_plan("gpt2", words);
-    made_up_profile_write(&g.design, path);
-    assert_int_equal(ech_profile_read(path, &profile), ECH_OK);
-    ech_costs costs = ech_costs_of(g.config, profile);
-    assert_int_equal(
-        ech_simulate((const ech_plan *const *)g.plan, g.ranks, ECH_LIST_TRAIN, &costs, &simulation),
-        ECH_OK);
-    double end = simulation.end;
-    ech_simulation_free(&simulation);
-    ech_profile_destroy(profile);
-    grid_plans_free(&g);
-    return end;
-}
-
 /* All wait for a worker that takes 1 s longer in each step, in each step; with a backup worker, once or twice a span: what it lacks then it
  * does not compute. */
 TEST(simulations_do_not_wait_for_the_last)
 {
 #define FOUR "parallel.data=4 training.micro_batch_size=1 training.steps=8 "
-    double even = simulated(FOUR BACKUPS "1");
-    double slow = simulated(FOUR BACKUPS "1 parallel.delay=1:1");
-    double step = simulated(FOUR "parallel.strategy=parameter_server parallel.delay=1:1");
+    double even = simulated(FOUR BACKUPS "1", NULL);
+    double slow = simulated(FOUR BACKUPS "1 parallel.delay=1:1", NULL);
+    double step = simulated(FOUR "parallel.strategy=parameter_server parallel.delay=1:1", NULL);
     assert_true(even < 1 && slow >= 1 && slow < 2 + 2 * even && step >= 1);
 #undef FOUR
 }
@@ -235,22 +214,14 @@ TEST(simulations_do_not_wait_for_the_last)
 
 TEST(impossible_backups_are_errors)
 {
-    static const struct {
-        const char *words, *said;
-    } refused[] = {
+    static const runs_refusal refused[] = {
         {BACKUPS "3", "3 of 3 workers leave no gradient to update by; use fewer, or start more"},
         {BACKUPS "1 parallel.zero=1", "use parallel.zero = 0"},
         {BACKUPS "1 parallel.server_sync=false", "set parallel.server_sync = true"},
         {"parallel.strategy=asp parallel.backup_workers=1", "parallel.strategy = parameter_server"},
         {"parallel.backup_workers=1", "parallel.strategy = parameter_server"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        char words[300];
-        snprintf(words, sizeof words, "training.global_batch_size=12 %s", refused[i].words);
-        assert_int_equal(runs_try("gpt2", "refused", 4, words), ECH_EUSAGE);
-        if (!strstr(ech_last_error(), refused[i].said))
-            fail_msg("%s: %s", refused[i].words, ech_last_error());
-    }
+    RUNS_REFUSE(4, "training.global_batch_size=12", refused);
 }
 
 ALL_TESTS(grid_setup, fixture_teardown)

@@ -1,85 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy = central_storage: weights are in a window, once in the process, and optimizer states once over all ranks, as planned
- * and as allocated; what is trained has the bits of mirrored; a checkpoint of either goes on as the other; nobody updates what another
- * rank may still read.
+ * parallel.strategy = central_storage: weights are in a window, once in the process, and optimizer
+ * states once over all ranks, as planned and as allocated; nobody updates what another rank may
+ * still read. That what is trained has the bits of mirrored is probes/bits.c.
  */
 
 #include <stdatomic.h>
 
 #include "app/grid_run.h"
-#include "app/runs.h"
-#include "check/check.h"
 #include "schedule/peaks.h"
-#include "share.h"
 #include "unit.h"
 
-#define CENTRAL  "parallel.strategy=central_storage "
-#define MIRRORED "parallel.strategy=mirrored "
-
-/* ---- runs ---- */
-
-TEST(the_bits_are_those_of_mirrored)
-{
-    static const struct {
-        const char *family, *words, *like;
-    } runs[] = {
-        {"llama", "optimizer.clip_norm=0.1", MIRRORED},
-        {"gpt2", "optimizer.name=sgd optimizer.momentum=0.9 parallel.bucket_bytes=1", MIRRORED},
-        {"llama", "precision.compute=bf16 precision.reduce=bf16", MIRRORED},
-        {"qwen3", "precision.compute=fp16 precision.loss_scale=auto optimizer.name=adamw8",
-         MIRRORED},
-        {"gpt2", "optimizer.name=muon optimizer.momentum=0.9 model.tie_word_embeddings=true",
-         MIRRORED},
-        /* Sums of an optimizer's shards have other bits than sums of the whole. */
-        {"mixtral", "optimizer.name=adafactor", "parallel.comm=local parallel.zero=1"},
-        {"llama", "parallel.compression=topk parallel.compression_density=0.1", MIRRORED},
-    };
-    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        if (!share_takes_of(i, sizeof runs / sizeof *runs)) continue;
-        char words[400];
-        snprintf(words, sizeof words,
-                 "training.steps=4 parallel.data=3 training.global_batch_size=12 %s %s",
-                 runs[i].words, runs[i].like);
-        runs_train(runs[i].family, "mirrored", 3, words);
-        snprintf(words, sizeof words,
-                 CENTRAL "training.steps=4 parallel.data=3 training.global_batch_size=12 %s",
-                 runs[i].words);
-        runs_train(runs[i].family, "central", 3, words);
-        if (!runs_same("mirrored", "central", 4)) fail_msg("%s", words);
-        runs_remove("mirrored");
-        runs_remove("central");
-    }
-}
-
-/* On as many ranks, on others, and mirrored; with masters, and saved in the background or not. */
-TEST(checkpoints_go_on_either_way)
-{
-#define RUN                                                                                        \
-    "training.steps=8 checkpoint.every=4 training.global_batch_size=12 optimizer.clip_norm=0 "
-    static const struct {
-        int ranks;
-        const char *words;
-    } of[] = {{2, RUN CENTRAL "parallel.data=2"},
-              {2, RUN MIRRORED "parallel.data=2"},
-              {2, RUN CENTRAL "parallel.data=2 checkpoint.background=false"}};
-    static const char *const precisions[] = {"", " precision.compute=bf16"};
-    for (int p = 0; p < 2; p++) {
-        char words[3][300];
-        for (int i = 0; i < 3; i++)
-            snprintf(words[i], sizeof words[i], "%s%s", of[i].words, precisions[p]);
-        runs_train("gpt2", "whole", of[1].ranks, words[1]);
-        for (int i = 0; i < 3; i++) {
-            runs_train("gpt2", "parts", of[i].ranks, words[i]);
-            assert_true(runs_same("whole", "parts", 8));
-            runs_remove_checkpoint("parts", 8);
-            runs_train("gpt2", "parts", of[(i + 1) % 3].ranks, words[(i + 1) % 3]);
-            assert_true(runs_same("whole", "parts", 8));
-            runs_remove("parts");
-        }
-        runs_remove("whole");
-    }
-}
+#define CENTRAL "parallel.strategy=central_storage "
 
 /* ---- what there is of it ---- */
 
@@ -178,42 +110,27 @@ TEST(there_is_one_copy)
 
 /* ---- what the checker finds ---- */
 
-static int find(const ech_list *list, ech_step_kind kind)
-{
-    int s = 0;
-    while (list->step.at[s].kind != kind) s++;
-    return s;
-}
-
-static void expect_refused(const ech_plan *plan, const char *why)
-{
-    assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
-    if (!strstr(ech_last_error(), why)) fail_msg("%s: %s", why, ech_last_error());
-}
-
 TEST(faults_are_found)
 {
     grid_plans g = grid_plan("gpt2", CENTRAL "parallel.data=2");
-    ech_plan *plan;
-    assert_int_equal(ech_design_outline(&g.design, 1, false, &plan), ECH_OK);
+    ech_plan *plan = g.plan[1];
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
 
     /* The norm's sum does not wait for the others' squares: they may still compute. */
-    int *afters = &list->step.at[find(list, ECH_STEP_NORM_SUM)].afters;
+    int *afters = &grid_step(list, ECH_STEP_NORM_SUM, 0)->afters;
     assert_int_equal(*afters, 1);
     *afters = 0;
-    expect_refused(plan, "does not wait until all ranks have read the weights of bucket");
+    grid_refuse(plan, "does not wait until all ranks have read the weights of bucket");
     *afters = 1;
     assert_int_equal(ech_check_list(plan, list), ECH_OK);
 
     /* Nobody hears that a shard is there. */
-    ech_step *publish = &list->step.at[find(list, ECH_STEP_PUBLISH)];
+    ech_step *publish = grid_step(list, ECH_STEP_PUBLISH, 0);
     int index = publish->index;
     publish->index = index ? 0 : 1;
-    expect_refused(plan, "(publish bucket");
+    grid_refuse(plan, "(publish bucket");
     publish->index = index;
     assert_int_equal(ech_check_list(plan, list), ECH_OK);
-    ech_plan_destroy(plan);
     grid_plans_free(&g);
 }
 

@@ -35,35 +35,17 @@ static void train_in_halves(const char *name, const char *layout, int ranks, con
     train(name, layout, ranks, words);
 }
 
-/* Tensor `name` of a checkpoint's model/ or state/, in the type it is stored in. */
-static void *read_stored(const char *run, const char *file, const char *name, ech_saved_tensor *t)
-{
-    char path[512];
-    ech_safetensors *open;
-    runs_path(path, sizeof path, run, WHOLE, file);
-    assert_int_equal(ech_safetensors_open(path, &open), ECH_OK);
-    int i = ech_safetensors_find(open, name);
-    if (i < 0) fail_msg("%s has no %s", path, name);
-    *t = ech_safetensors_get(open, i);
-    int64_t n = 1;
-    for (int d = 0; d < t->dims; d++) n *= t->shape[d];
-    void *data = ech_calloc((size_t)n, ech_dtype_bytes(t->dtype));
-    saved_whole(t, data);
-    assert_int_equal(ech_safetensors_read(open, i, t), ECH_OK);
-    ech_safetensors_close(open);
-    t->shape[0] = n;
-    return data;
-}
-
 /* A router is kept in fp32 while the run trains: so model/ has it in fp32, too, and state/ needs no
  * master of it. */
 static bool assert_router_is_whole(const char *a, const char *b, const char *name)
 {
-    ech_saved_tensor whole, kept;
+    ech_dtype kept;
+    int64_t n;
     if (!strstr(name, ".gate.weight")) return false;
-    void *x = read_stored(a, runs_model, name, &whole), *y = read_stored(b, runs_model, name, &kept);
-    assert_int_equal(kept.dtype, ECH_F32);
-    assert_memory_equal(x, y, (size_t)whole.shape[0] * sizeof(float));
+    void *x = runs_tensor(a, WHOLE, runs_model, name, &kept, &n);
+    void *y = runs_tensor(b, WHOLE, runs_model, name, &kept, &n);
+    assert_int_equal(kept, ECH_F32);
+    assert_memory_equal(x, y, (size_t)n * sizeof(float));
     free(x);
     free(y);
     return true;
@@ -72,26 +54,23 @@ static bool assert_router_is_whole(const char *a, const char *b, const char *nam
 /* The weights of run b, saved in `narrow`, are those of a: rounded in model/, in full in state/. */
 static void assert_rounded(const char *a, const char *b, ech_dtype narrow)
 {
-    char path[512];
-    ech_safetensors *file;
-    runs_path(path, sizeof path, a, WHOLE, runs_model);
-    assert_int_equal(ech_safetensors_open(path, &file), ECH_OK);
+    ech_safetensors *file = runs_open(a, WHOLE, runs_model);
     for (int i = 0; i < ech_safetensors_count(file); i++) {
         const char *name = ech_safetensors_get(file, i).name;
         char master[300];
-        ech_saved_tensor whole, rounded, full;
+        ech_dtype whole, rounded, full;
+        int64_t n;
         if (assert_router_is_whole(a, b, name)) continue;
         snprintf(master, sizeof master, "%s.master", name);
-        void *x = read_stored(a, runs_model, name, &whole);
-        void *y = read_stored(b, runs_model, name, &rounded);
-        void *z = read_stored(b, runs_state, master, &full);
-        int64_t n = whole.shape[0];
+        void *x = runs_tensor(a, WHOLE, runs_model, name, &whole, &n);
+        void *y = runs_tensor(b, WHOLE, runs_model, name, &rounded, &n);
+        void *z = runs_tensor(b, WHOLE, runs_state, master, &full, &n);
         void *expected = ech_calloc((size_t)n, sizeof(double));
-        ech_convert(x, whole.dtype, expected, narrow, n);
-        assert_int_equal(rounded.dtype, narrow);
-        assert_int_equal(full.dtype, whole.dtype);
+        ech_convert(x, whole, expected, narrow, n);
+        assert_int_equal(rounded, narrow);
+        assert_int_equal(full, whole);
         assert_memory_equal(y, expected, (size_t)n * ech_dtype_bytes(narrow));
-        assert_memory_equal(z, x, (size_t)n * ech_dtype_bytes(whole.dtype));
+        assert_memory_equal(z, x, (size_t)n * ech_dtype_bytes(whole));
         free(x);
         free(y);
         free(z);

@@ -20,15 +20,6 @@
 
 /* ---- metrics ---- */
 
-static char *read_metrics(const char *name)
-{
-    char path[512], *text;
-    size_t n;
-    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", fixture_folder, name);
-    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
-    return text;
-}
-
 /* The number behind a key in the lines of that step, as it is written; how many lines have it. */
 static int find(const char *text, int step, const char *key, char out[40])
 {
@@ -95,7 +86,7 @@ TEST(each_checkpoint_is_evaluated)
         char words[400], loss[40], own[40], tokens[40], counted[40];
         snprintf(words, sizeof words, CALENDAR "%s", runs[i].words);
         runs_train(runs[i].family, "run", runs[i].ranks, words);
-        char *text = read_metrics("run");
+        char *text = runs_metrics("run");
         for (int step = 0; step <= 7; step++) {
             int n = find(text, step, "evaluation_loss", loss);
             assert_int_equal(n, step == 2 || step == 4 || step == 6);
@@ -125,7 +116,7 @@ TEST(training_has_the_same_bits)
         runs_train("gpt2", "without", 2, words);
         strcat(words, " parallel.evaluators=2");
         runs_train("gpt2", "with", 4, words);
-        char *without = read_metrics("without"), *with = read_metrics("with");
+        char *without = runs_metrics("without"), *with = runs_metrics("with");
         for (int step = 2; step <= 6; step += 2) assert_true(runs_same("without", "with", step));
         for (int step = 1; step <= 6; step++)
             for (int k = 0; k < 4; k++) {
@@ -267,7 +258,7 @@ TEST(removed_ones_are_said)
         given g = {.steps = {2, 4, 6}, .n = 3, .aloud = evaluators == 1};
         snprintf(words, sizeof words, CALENDAR "parallel.evaluators=%d", evaluators);
         assert_int_equal(give_steps(words, 1 + evaluators, &g), ECH_OK);
-        char *text = read_metrics("given"), *trained = read_metrics("run");
+        char *text = runs_metrics("given"), *trained = runs_metrics("run");
         for (int step = 2; step <= 4; step += 2) {
             assert_int_equal(find(text, step, "evaluation_loss", loss), 1);
             assert_string_equal(loss, "null");
@@ -306,7 +297,7 @@ TEST(a_silent_one_is_named)
 
 static int count_evaluations(const char *name)
 {
-    char *text = read_metrics(name);
+    char *text = runs_metrics(name);
     int n = 0;
     for (const char *at = text; (at = strstr(at, "\"evaluation\":")); at++) n++;
     free(text);
@@ -322,7 +313,7 @@ TEST(what_was_left_is_made_good)
         runs_train("gpt2", "run", 2, EVALUATED);
         assert_int_equal(count_evaluations("run"), 1);
     }
-    char *text = read_metrics("run");
+    char *text = runs_metrics("run");
     assert_int_equal(find(text, 6, "evaluation_loss", loss), 1);
     assert_int_equal(find(text, 6, "valid_loss", own), 1);
     assert_string_equal(loss, own);
@@ -333,7 +324,7 @@ TEST(what_was_left_is_made_good)
     assert_true(runs_has_checkpoint("run", 1));
     assert_int_equal(count_evaluations("run"), 0);
     runs_train("gpt2", "run", 2, EVALUATED);
-    text = read_metrics("run");
+    text = runs_metrics("run");
     for (int step = 1; step <= 6; step++)
         assert_int_equal(find(text, step, "evaluation_loss", loss), step == 1 || step % 2 == 0);
     free(text);
@@ -351,21 +342,13 @@ TEST(evaluators_end_with_training)
 
 TEST(impossible_ones_are_errors)
 {
-    static const struct {
-        const char *words, *said;
-    } refused[] = {
+    static const runs_refusal refused[] = {
         {"parallel.evaluators=3", "3 evaluators of 3 ranks leave none to train; start more ranks"},
         {"parallel.evaluators=1 parallel.data=3", "use --ranks 4"},
         {"parallel.evaluators=1 parallel.strategy=parameter_server parallel.data=3",
          "1 of them a server, 1 of them an evaluator"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        char words[300];
-        snprintf(words, sizeof words, CALENDAR "%s", refused[i].words);
-        assert_int_equal(runs_try("gpt2", "refused", 3, words), ECH_EUSAGE);
-        if (!strstr(ech_last_error(), refused[i].said))
-            fail_msg("%s: %s", refused[i].words, ech_last_error());
-    }
+    RUNS_REFUSE(3, CALENDAR, refused);
 }
 
 /* ---- memory ---- */

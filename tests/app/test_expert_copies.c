@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who has copies of an expert: the check of replicas compares these, and no expert with another; and what ranks make of
- * experts together is what one rank makes, gradients and weights, whatever is drawn.
+ * Who has copies of an expert: the check of replicas compares these, and no expert with another.
  */
 
 #include "app/grid_run.h"
-#include "share.h"
 #include "unit.h"
 
 enum { RANKS = 4 };
@@ -65,52 +63,6 @@ TEST(test_check)
         if (!k.clean || seen != wanted)
             fail_msg("%s: with another bit of %s the ranks %x saw it, not %x", words,
                      k.of_expert ? "an expert" : "what is no expert", seen, wanted);
-    }
-}
-
-/* ---- one rank, or the serial replay ---- */
-
-/* Gates that draw, with and without capacities, where other tests have an expert degree of 2. */
-TEST(test_verify)
-{
-    static const char *const runs[] = {
-        "model.moe_gate=gshard model.moe_capacity_factor=1.25 model.router_aux_loss_coef=3 "
-        "model.moe_dropout=0.1 parallel.data=4 parallel.expert=4 parallel.zero=2",
-        "model.moe_gate=noisy_topk model.router_jitter_noise=0.1 parallel.context=2 "
-        "parallel.data=2 parallel.tensor=2 parallel.sequence=true parallel.expert=4",
-        "model.moe_gate=switch model.num_experts_per_tok=1 model.moe_capacity_factor=1 "
-        "model.router_jitter_noise=0.1 model.router_aux_loss_coef=1 parallel.context=4 "
-        "parallel.pipeline=2 parallel.context_method=ulysses parallel.expert=4 "
-        "memory.recompute=full",
-        "model.moe_gate=noisy_topk model.moe_capacity_factor=1.25 model.router_load_coef=2 "
-        "model.moe_group_samples=2 parallel.data=4 parallel.tensor=2 parallel.sequence=keep "
-        "parallel.expert=4",
-        "model.moe_gate=gshard model.moe_gshard_ports=true parallel.data=4 parallel.expert=4 "
-        "parallel.pipeline=2 parallel.schedule=zero-bubble",
-        "model.moe_gate=gshard model.moe_capacity_factor=1.25 model.router_aux_loss_coef=3 "
-        "model.moe_dropout=0.1 parallel.data=4 parallel.expert=4 parallel.pipeline=2 "
-        "parallel.schedule=pipedream parallel.flush_every=2",
-        "model.architecture=switch model.hidden_act=gelu_new model.moe_every=1 "
-        "model.moe_gate=topk model.moe_bound=1 parallel.data=2 parallel.context=2 "
-        "parallel.tensor=2 parallel.sequence=true parallel.expert=4",
-        "model.architecture=switch model.hidden_act=gelu_new model.num_experts_per_tok=1 "
-        "model.moe_capacity_factor=1 model.router_aux_loss_coef=1 model.moe_dropout=0.1 "
-        "parallel.data=4 parallel.pipeline=2 parallel.expert=4 memory.recompute=full",
-        "model.moe_gate=noisy_topk model.router_importance_coef=2 parallel.data=2 "
-        "parallel.context=2 parallel.expert=4 parallel.pipeline=2 training.micro_batch_size=1 "
-        "parallel.schedule=pipedream-2bw parallel.flush_every=2",
-    };
-    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        if (!share_takes_of(i, sizeof runs / sizeof *runs)) continue;
-        char words[700];
-        snprintf(words, sizeof words, "%s %s", sizes, runs[i]);
-        ech_config *config = grid_config("mixtral", words);
-        ech_verification v = {.steps = 2, .tolerance = ECH_TOLERANCE};
-        ech_status status = fixture_run(config, grid_ranks(config), ech_verify_rank, &v);
-        if (status != ECH_OK) fail_msg("%s: %s", runs[i], ech_last_error());
-        if (!v.passed) fail_msg("%s: %g at %s", runs[i], v.worst, v.first_bad);
-        assert_true(v.compared > 1000 && v.replayed == (strstr(runs[i], "pipedream") != NULL));
-        ech_config_destroy(config);
     }
 }
 

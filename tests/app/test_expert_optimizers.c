@@ -7,9 +7,7 @@
 #include <math.h>
 
 #include "app/grid_run.h"
-#include "app/verdict.h"
 #include "optim/optimized.h"
-#include "share.h"
 #include "unit.h"
 
 enum { STEPS = 4, EXPERTS = 5 };
@@ -30,7 +28,7 @@ static const char *const optimizers[] = {
     "optimizer.name=muon optimizer.momentum=0.95 optimizer.nesterov=true",
     "optimizer.name=muon optimizer.momentum=0.8 optimizer.adjust_rate=match_rms_adamw",
 };
-enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers, ELEMENT_WISE = 2 };
+enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
 
 /* ---- a stack is as many matrices ---- */
 
@@ -132,28 +130,5 @@ TEST(test_a_stack_is_as_many_matrices)
             grid_run("mixtral", words, train_beside, &b);
         }
 }
-
-/* ---- on every layout ---- */
-
-static const char *const layouts[] = {
-    "parallel.data=2 parallel.zero=1",
-    "parallel.data=2 parallel.expert=2 model.num_local_experts=4",
-    "parallel.data=4 parallel.expert=2 parallel.zero=1 model.num_local_experts=6",
-    "parallel.data=4 parallel.expert=2 parallel.zero=2 model.num_local_experts=6 "
-    "parallel.bucket_bytes=1GiB",
-    "parallel.data=4 parallel.expert=2 parallel.zero=3 model.num_local_experts=6",
-    "parallel.data=2 parallel.zero=3 parallel.bucket_bytes=1GiB memory.offload_optimizer=host",
-    "parallel.context=2 parallel.data=2 parallel.expert=4 model.num_local_experts=4",
-    "parallel.context=2 parallel.data=2 parallel.expert=2 model.num_local_experts=6 "
-    "parallel.zero=2 memory.offload_optimizer=disk",
-    "parallel.pipeline=2 parallel.data=2 parallel.zero=1 parallel.device=walled",
-    "parallel.pipeline=2 parallel.data=2 parallel.expert=2 model.num_local_experts=4 "
-    "parallel.schedule=pipedream-2bw parallel.flush_every=4 memory.offload_optimizer=host",
-    "parallel.data=2 parallel.zero=2 precision.compute=bf16 checkpoint.dtype=bf16",
-    "parallel.tensor=2",
-    "parallel.tensor=2 parallel.sequence=true parallel.data=2 parallel.zero=3",
-    "parallel.tensor=2 parallel.data=2 parallel.zero=1 parallel.bucket_bytes=1GiB",
-};
-enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 ALL_TESTS(grid_setup, fixture_teardown)

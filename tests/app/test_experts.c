@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Experts over ranks: plans exchange rows and counts in as many calls a layer as there must be, and
- * as many bytes; what optimizers keep of experts, any other expert degree loads and saves again,
- * byte for byte; and what gates report of a step. That runs send what tables say is
+ * as many bytes; and what gates report of a step. That runs send what tables say is
  * probes/counters.c.
  */
 
@@ -11,10 +10,9 @@
 #include "app/experts.h"
 #include "app/grid_run.h"
 #include "schedule/traffic.h"
-#include "share.h"
 #include "unit.h"
 
-enum { RANKS = 8, STEP = 2, L = 2, E = 8, K = 2, C = 32, T = 24, B = 2, M = 2 };
+enum { L = 2, E = 8, K = 2, C = 32, T = 24, B = 2, M = 2 };
 
 static const char sizes[] =
     "model.num_key_value_heads=4 model.num_local_experts=8 model.num_experts_per_tok=2 "
@@ -164,123 +162,6 @@ TEST(test_reports_of_gates)
         assert_true((m->load > 0) == (strstr(gates[g], "router_load") != NULL));
         assert_true(fabs(alone.norm - norm) > 1e-6 * norm);
         norm = alone.norm;
-    }
-}
-
-/* ---- checkpoints ---- */
-
-typedef struct part {
-    const char *from, *folder; /* from: a checkpoint; NULL: the beginning */
-    double loss;               /* of the step behind the checkpoint */
-} part;
-
-static ech_status save(const part *p, ech_compared_run *c)
-{
-    char yaml[] = "none", json[] = "{}";
-    ech_checkpoint_info info = {.step = STEP,
-                                .optimizer_count = ech_exec_updates(c->session.exec),
-                                .ranks = c->design->world,
-                                .run_yaml = yaml,
-                                .text[ECH_FILE_CONFIG] = {json, strlen(json)}};
-    ech_exec_set_save(c->session.exec, p->folder, &info, 0, -1);
-    return ech_exec_run(c->session.exec, ECH_LIST_SAVE, STEP);
-}
-
-static ech_status restore(const part *p, int rank, ech_compared_run *c, ech_loader **loader)
-{
-    ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
-    ech_loader_options options = ech_design_reads(c->design, rank, true, INT64_MAX);
-    ECH_TRY(ech_checkpoint_open(p->from, true, &checkpoint));
-    ECH_TRY(ech_exec_restore(c->session.exec, checkpoint));
-    ECH_TRY(ech_loader_create(c->data, &options, STEP, loader));
-    ech_exec_set_loader(c->session.exec, ECH_TRAIN, *loader);
-    return ECH_OK;
-}
-
-static ech_status run_part(void *context, int rank, ech_compared_run *c)
-{
-    part *p = context;
-    ech_loader *loader = NULL;
-    ech_status status = p->from ? restore(p, rank, c, &loader) : ECH_OK;
-    for (int step = 0; step < STEP && !p->from && status == ECH_OK; step++)
-        status = ech_exec_run(c->session.exec, ECH_LIST_TRAIN, step);
-    if (status == ECH_OK) status = save(p, c);
-    if (status == ECH_OK) status = ech_exec_run(c->session.exec, ECH_LIST_TRAIN, STEP);
-    if (rank == 0) p->loss = ech_exec_readings(c->session.exec)->loss;
-    ech_loader_destroy(loader);
-    return status;
-}
-
-static double run(const char *more, const char *from, const char *to)
-{
-    char words[600], checkpoint[400], folder[400];
-    snprintf(words, sizeof words,
-             "%s training.global_batch_size=16 model.moe_dropout=0.1 model.moe_shared_experts=1 "
-             "model.moe_gate=bias model.router_bias_rate=0.01 %s",
-             sizes, more);
-    if (strstr(more, "optimizer.name="))
-        snprintf(words, sizeof words,
-                 "%s model.num_local_experts=6 training.global_batch_size=24 %s", sizes, more);
-    snprintf(checkpoint, sizeof checkpoint, "%s/%s/step-%08d", fixture_folder, from ? from : "",
-             STEP);
-    snprintf(folder, sizeof folder, "%s/%s", fixture_folder, to);
-    part p = {.from = from ? checkpoint : NULL, .folder = folder};
-    grid_run("mixtral", words, run_part, &p);
-    return p.loss;
-}
-
-static void assert_same_files(const char *what)
-{
-    static const char *const files[] = {"model/model.safetensors", "state/state.safetensors"};
-    static const char *const names[] = {"first", "moved"};
-    for (int file = 0; file < 2; file++) {
-        char path[500], *bytes[2];
-        size_t n[2];
-        for (int i = 0; i < 2; i++) {
-            snprintf(path, sizeof path, "%s/%s/step-%08d/%s", fixture_folder, names[i], STEP,
-                     files[file]);
-            assert_int_equal(ech_file_read(path, 1 << 26, &bytes[i], &n[i]), ECH_OK);
-        }
-        if (n[0] != n[1] || memcmp(bytes[0], bytes[1], n[0]) != 0)
-            fail_msg("%s: %s is not what was loaded", what, files[file]);
-        free(bytes[0]);
-        free(bytes[1]);
-    }
-}
-
-/* What optimizers keep of an expert's rows, columns and blocks is as much its own as its weights. Where members share out
- * experts that do not divide among them, one has the first rows of an expert, and another the others. */
-TEST(test_states_move)
-{
-    static const char *const optimizers[] = {
-        "optimizer.name=adamw8 optimizer.block=8",
-        "optimizer.name=sm3 optimizer.momentum=0.9",
-        "optimizer.name=adafactor optimizer.momentum=0.9",
-        "optimizer.name=muon optimizer.momentum=0.9",
-    };
-    static const char *const moves[] = {
-        "parallel.data=4 parallel.expert=2 parallel.zero=3 memory.offload_optimizer=host",
-        "",
-        "parallel.context=2 parallel.data=2 parallel.expert=2 parallel.zero=2",
-        "parallel.data=4 parallel.zero=1",
-        "parallel.tensor=2 parallel.data=4 parallel.zero=1",
-        "parallel.data=6 parallel.expert=6",
-        "parallel.pipeline=2 parallel.data=3 parallel.expert=3 memory.offload_optimizer=disk",
-    };
-    enum { MOVES = sizeof moves / sizeof *moves };
-    for (int o = 0; o < (int)(sizeof optimizers / sizeof *optimizers); o++) {
-        char words[300];
-        snprintf(words, sizeof words, "%s %s", optimizers[o], moves[o]);
-        if (!share_takes()) continue;
-        double wanted = run(words, NULL, "first");
-        for (int away = 1; away < 5; away++) {
-            const char *move = moves[(o + away) % MOVES];
-            snprintf(words, sizeof words, "%s %s", optimizers[o], move);
-            double loss = run(words, "first", "moved");
-            assert_same_files(words);
-            if (!(fabs(loss - wanted) <= 1e-10 * wanted))
-                fail_msg("to [%s]: the loss is %.17g, it was to be %.17g", words, loss, wanted);
-        }
     }
 }
 

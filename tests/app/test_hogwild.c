@@ -9,7 +9,6 @@
 
 #include "app/grid_run.h"
 #include "app/runs.h"
-#include "check/check.h"
 #include "optim/optim.h"
 #include "schedule/traffic.h"
 #include "share.h"
@@ -166,53 +165,40 @@ TEST(ranks_share_a_window_and_send_nothing)
 
 /* ---- what the checker finds ---- */
 
-static int find(const ech_list *list, ech_step_kind kind, int skip)
-{
-    int s = 0;
-    while (list->step.at[s].kind != kind || skip-- > 0) s++;
-    return s;
-}
-
-static void expect_refused(const ech_plan *plan, const char *why)
-{
-    assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
-    if (!strstr(ech_last_error(), why)) fail_msg("%s: %s", why, ech_last_error());
-}
-
 TEST(faults_are_found)
 {
     grid_plans g = grid_plan("gpt2", HOGWILD "parallel.data=2 parallel.flush_every=2");
-    ech_plan *plan;
+    ech_plan *plan; /* without accesses, which are checked first */
     assert_int_equal(ech_design_outline(&g.design, 1, false, &plan), ECH_OK);
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
     int buckets = (int)plan->bucket.n;
 
-    ech_step *add = &list->step.at[find(list, ECH_STEP_ADD, 0)];
+    ech_step *add = grid_step(list, ECH_STEP_ADD, 0);
     int afters = add->afters;
     add->afters = 0;
-    expect_refused(plan, "does not wait until all ranks have offered");
+    grid_refuse(plan, "does not wait until all ranks have offered");
     add->afters = afters;
 
-    ech_step *meet = &list->step.at[find(list, ECH_STEP_MEET, 1)];
+    ech_step *meet = grid_step(list, ECH_STEP_MEET, 1);
     int *after = &list->after.at[meet->first_after], was = *after;
-    *after = find(list, ECH_STEP_ADD, 0);
-    expect_refused(plan, "does not wait for step");
+    *after = (int)(grid_step(list, ECH_STEP_ADD, 0) - list->step.at);
+    grid_refuse(plan, "does not wait for step");
     *after = was;
 
-    ech_step *pull = &list->step.at[find(list, ECH_STEP_PULL, 2 * buckets)];
+    ech_step *pull = grid_step(list, ECH_STEP_PULL, 2 * buckets);
     pull->afters = 0;
-    expect_refused(plan, "does not wait until all ranks have added");
+    grid_refuse(plan, "does not wait until all ranks have added");
     pull->afters = 1;
 
-    ech_step *offer = &list->step.at[find(list, ECH_STEP_OFFER, buckets - 1)];
+    ech_step *offer = grid_step(list, ECH_STEP_OFFER, buckets - 1);
     offer->kind = ECH_STEP_READ;
-    expect_refused(plan, "comes before all ranks have pulled all weights");
+    grid_refuse(plan, "comes before all ranks have pulled all weights");
     offer->kind = ECH_STEP_OFFER;
 
-    add = &list->step.at[find(list, ECH_STEP_ADD, buckets)];
+    add = grid_step(list, ECH_STEP_ADD, buckets);
     int index = add->index;
     add->index = index ? 0 : 1;
-    expect_refused(plan, "comes where its bucket's addition is next");
+    grid_refuse(plan, "comes where its bucket's addition is next");
     add->index = index;
     assert_int_equal(ech_check_list(plan, list), ECH_OK);
     ech_plan_destroy(plan);
@@ -237,16 +223,16 @@ TEST(faults_of_lists_are_found)
     const ech_bucket *table = plan->bucket.at;
     assert_true(table->listed);
 
-    ech_step *made = &list->step.at[find(list, ECH_STEP_LIST_ROWS, 1)];
+    ech_step *made = grid_step(list, ECH_STEP_LIST_ROWS, 1);
     made->kind = ECH_STEP_COUNT;
-    expect_refused(plan, "does not know the rows of turn 1");
+    grid_refuse(plan, "does not know the rows of turn 1");
     made->kind = ECH_STEP_LIST_ROWS;
     made->turn = 2;
-    expect_refused(plan, "comes before the rows of turn 0 are added");
+    grid_refuse(plan, "comes before the rows of turn 0 are added");
     made->turn = 1;
     ech_access *access = access_of(list, made, table->rows + 1);
     access->value = table->rows;
-    expect_refused(plan, "does not access the turn's list of bucket 0");
+    grid_refuse(plan, "does not access the turn's list of bucket 0");
     access->value = table->rows + 1;
 
     static const ech_step_kind users[] = {ECH_STEP_NORM, ECH_STEP_ADD, ECH_STEP_PULL};
@@ -258,7 +244,7 @@ TEST(faults_of_lists_are_found)
             s++;
         access = access_of(list, &list->step.at[s], table->rows + 1);
         access->value = table->rows;
-        expect_refused(plan, "does not access the turn's list of bucket 0");
+        grid_refuse(plan, "does not access the turn's list of bucket 0");
         access->value = table->rows + 1;
     }
     static const ech_step_kind zeroing[] = {ECH_STEP_OFFER, ECH_STEP_ADD};
@@ -267,7 +253,7 @@ TEST(faults_of_lists_are_found)
         while (list->step.at[s].kind != zeroing[k] || list->step.at[s].index) s++;
         access = access_of(list, &list->step.at[s], list->summed[0]);
         access->write = false;
-        expect_refused(plan, "does not access the gradients of bucket 0");
+        grid_refuse(plan, "does not access the gradients of bucket 0");
         access->write = true;
     }
     assert_int_equal(ech_check_list(plan, list), ECH_OK);

@@ -138,11 +138,8 @@ static void assert_close(double found, double expected, const char *what, int at
 
 static void assert_fitted(const char *name, const fitted *f)
 {
-    char path[512];
-    ech_safetensors *file;
     int64_t n;
-    runs_path(path, sizeof path, name, STEPS, runs_model);
-    assert_int_equal(ech_safetensors_open(path, &file), ECH_OK);
+    ech_safetensors *file = runs_open(name, STEPS, runs_model);
     double *weight = runs_read(file, "features.weight", &n);
     assert_int_equal(n, FEATURES);
     for (int j = 0; j < FEATURES; j++) assert_close(weight[j], f->weight[j], "weight", j);

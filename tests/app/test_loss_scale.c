@@ -225,10 +225,7 @@ typedef struct logged {
 
 static void read_log(const char *name, logged out[LONG + 1])
 {
-    char path[512], *text, *rest = NULL;
-    size_t n;
-    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", fixture_folder, name);
-    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
+    char *text = runs_metrics(name), *rest = NULL;
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         json_t *object = json_loads(line, 0, NULL);
         int step = (int)json_integer_value(json_object_get(object, "step"));
@@ -257,17 +254,6 @@ static void train_long(const char *name, int steps, const char *more)
     snprintf(words, sizeof words, "%s training.steps=%d optimizer.schedule=constant %s",
              overflowing, steps, more);
     runs_train("llama", name, 2, words);
-}
-
-static ech_checkpoint_info saved_info(const char *name, int step)
-{
-    char path[512];
-    ech_checkpoint *checkpoint;
-    runs_path(path, sizeof path, name, step, "");
-    assert_int_equal(ech_checkpoint_open(path, false, &checkpoint), ECH_OK);
-    ech_checkpoint_info info = *ech_checkpoint_get_info(checkpoint);
-    ech_checkpoint_close(checkpoint);
-    return info;
 }
 
 /* Every start is asked to stop before its first step, as by SIGTERM, and stops after it: also where the scale has just
@@ -305,7 +291,7 @@ TEST(it_is_resumed)
     }
     assert_true(overflows >= 3 && whole[HALF].overflows >= 1 && !whole[LONG].overflow);
     assert_true(runs_same("whole", "parts", LONG) && runs_same("whole", "stopped", LONG));
-    ech_checkpoint_info info = saved_info("whole", LONG);
+    ech_checkpoint_info info = runs_info("whole", LONG);
     assert_int_equal(info.optimizer_count, LONG - overflows);
     assert_int_equal(info.skipped_steps, 0);
     assert_true(info.has_scaler && info.scaler.scale == whole[LONG].next);

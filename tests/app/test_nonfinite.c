@@ -15,11 +15,8 @@ enum { MOST_LINES = 64 };
 /* Of each step in metrics.jsonl whether its update was skipped; returns the last step. */
 static int read_skipped(const char *name, bool skipped[MOST_LINES])
 {
-    char path[512], *text, *rest = NULL;
-    size_t n;
+    char *text = runs_metrics(name), *rest = NULL;
     int last = 0;
-    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", fixture_folder, name);
-    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         json_t *object = json_loads(line, 0, NULL);
         if (json_object_get(object, "skipped")) {
@@ -152,20 +149,15 @@ TEST(skipped_steps_are_counted_on)
     const char *calendar = "precision.compute=fp16 precision.loss_scale=1099511627776 "
                            "training.on_nonfinite=skip training.nonfinite_limit=0 "
                            "checkpoint.every=2";
-    char more[300], path[512], *text;
-    size_t n;
-    ech_checkpoint *checkpoint;
+    char more[300];
     for (int steps = 2; steps <= 5; steps += 3) {
         snprintf(more, sizeof more, "%s training.steps=%d", calendar, steps);
         runs_train("gpt2", "counted", 1, more);
     }
-    runs_path(path, sizeof path, "counted", 5, "");
-    assert_int_equal(ech_checkpoint_open(path, true, &checkpoint), ECH_OK);
-    assert_int_equal(ech_checkpoint_get_info(checkpoint)->skipped_steps, 5);
-    assert_int_equal(ech_checkpoint_get_info(checkpoint)->optimizer_count, 0);
-    ech_checkpoint_close(checkpoint);
-    snprintf(path, sizeof path, "%s/counted/metrics.jsonl", fixture_folder);
-    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
+    ech_checkpoint_info info = runs_info("counted", 5);
+    assert_int_equal(info.skipped_steps, 5);
+    assert_int_equal(info.optimizer_count, 0);
+    char *text = runs_metrics("counted");
     assert_non_null(strstr(text, "{\"step\":5,\"skipped_steps\":5,"));
     free(text);
     runs_remove("counted");

@@ -17,27 +17,24 @@
 
 enum { STEPS = 2 };
 
-/* Bytes that a rank's plan moves to the host in a training step, and the most of activations that
- * its device has at once. */
+/* Bytes that the plan moves to the host in a training step, the most of activations that its device
+ * has at once, and the device's arena. */
 typedef struct planned {
-    int64_t out, device;
+    int64_t out, device, arena;
 } planned;
 
-static ech_status plan_of_rank(ech_comm *comm, const ech_design *design, void *context)
+static void take_plan(const ech_plan *plan, void *context)
 {
-    ech_plan *plan;
-    planned *p = context;
-    ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), false, &plan));
-    p->out = ech_plan_traffic_along(plan, ECH_TRAFFIC_TO_HOST).bytes;
-    p->device = plan->list[ECH_LIST_TRAIN].peak[ECH_MEMORY_ACTIVATIONS];
-    ech_plan_destroy(plan);
-    return ECH_OK;
+    *(planned *)context =
+        (planned){.out = ech_plan_traffic_along(plan, ECH_TRAFFIC_TO_HOST).bytes,
+                  .device = plan->list[ECH_LIST_TRAIN].peak[ECH_MEMORY_ACTIVATIONS],
+                  .arena = plan->arena_bytes[ECH_SPACE_DEVICE]};
 }
 
 static planned plan(const char *words)
 {
     planned p = {0};
-    assert_true(fixture_runs("gpt2", words, 1, plan_of_rank, &p));
+    fixture_each_plan("gpt2", 1, words, take_plan, &p);
     return p;
 }
 
@@ -86,16 +83,6 @@ TEST(no_more_for_more_micro_batches)
     assert_true(peak_of(12, "none") > 8 * peak_of(12, "host"));
 }
 
-static ech_status plan_rank(ech_comm *comm, const ech_design *design, void *context)
-{
-    ech_plan *plan;
-    int64_t *bytes = context;
-    ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), false, &plan));
-    *bytes = plan->arena_bytes[ECH_SPACE_DEVICE];
-    ech_plan_destroy(plan);
-    return ECH_OK;
-}
-
 TEST(above_the_limit)
 {
     static const char model[] =
@@ -106,7 +93,7 @@ TEST(above_the_limit)
     for (int offloads = 0; offloads < 2; offloads++) {
         snprintf(words, sizeof words, "%s memory.offload_activations=%s", model,
                  offloads ? "disk" : "none");
-        assert_true(fixture_runs("gpt2", words, 1, plan_rank, &needs[offloads]));
+        needs[offloads] = plan(words).arena;
     }
     assert_true(needs[1] < needs[0] * 3 / 4);
     snprintf(words, sizeof words, "%s memory.device_limit=%lld", model, (long long)needs[0] - 1);

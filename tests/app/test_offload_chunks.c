@@ -2,13 +2,11 @@
  *
  * Sequence chunks with memory.offload_activations: keys, values and their gradients leave the
  * device between the chunks. Of one block, and as many more as memory.prefetch says, they are there
- * at a time; bits are those without, and copies and peaks those of the plan.
+ * at a time. Bits are probes/bits.c, and what goes out and comes back is probes/offloads.c.
  */
 
-#include "app/runs.h"
 #include "app/grid_run.h"
 #include "schedule/peaks.h"
-#include "schedule/traffic.h"
 #include "unit.h"
 
 /* ---- plans ---- */
@@ -89,75 +87,6 @@ TEST(test_pipelines)
                      prefetch);
             assert_in_range(carried_by(more), layer / 2, (1 + prefetch) * layer);
         }
-}
-
-/* ---- runs ---- */
-
-static ech_status run_rank(void *context, int rank, ech_compared_run *run)
-{
-    (void)context;
-    (void)rank;
-    const ech_plan *plan = run->session.plan;
-    ech_exec *exec = run->session.exec;
-    for (int step = 0; step < 2; step++) ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, step));
-    assert_true(fixture_peaks_are_planned(&run->session, FIXTURE_TRAINED));
-    int64_t out = ech_plan_traffic_along(plan, ECH_TRAFFIC_TO_HOST).bytes;
-    int64_t in = ech_plan_traffic_along(plan, ECH_TRAFFIC_FROM_HOST).bytes;
-    assert_int_equal(ech_exec_copied(exec, ECH_SPACE_DEVICE, ECH_SPACE_HOST), 2 * out);
-    assert_int_equal(ech_exec_copied(exec, ECH_SPACE_HOST, ECH_SPACE_DEVICE), 2 * in);
-    assert_true(in > out && out > 0); /* what a backward has only read does not go out again */
-    return ECH_OK;
-}
-
-static const char *const homes[] = {"host memory.prefetch=0", "host", "disk memory.prefetch=0",
-                                    "disk memory.prefetch=2"};
-static const char *const recomputes[] = {"none", "selective", "full"};
-
-TEST(test_as_planned)
-{
-    for (int i = 0; i < 6; i++) {
-        char words[400];
-        snprintf(words, sizeof words,
-                 "model.num_hidden_layers=4 training.micro_batch_size=2 memory.sequence_chunks=%d "
-                 "memory.recompute=%s memory.offload_activations=%s parallel.device=%s",
-                 2 + i % 3, recomputes[i / 2], homes[i % 4], i % 2 ? "queued" : "walled");
-        grid_run(i % 2 ? "llama" : "gpt2", words, run_rank, NULL);
-    }
-}
-
-static void train(const char *architecture, const char *name, int ranks, const char *layout,
-                  const char *more)
-{
-    char words[700];
-    snprintf(words, sizeof words,
-             "model.num_hidden_layers=6 data.sequence_length=12 training.steps=2 "
-             "training.micro_batch_size=2 training.global_batch_size=4 training.validate_every=2 "
-             "training.validate_samples=4 memory.sequence_chunks=4 "
-             "%s %s",
-             layout, more);
-    runs_train(architecture, name, ranks, words);
-}
-
-/* Weights and states, and what is validated. */
-TEST(test_bits)
-{
-    static const struct {
-        int ranks;
-        const char *architecture, *layout;
-    } runs[] = {{1, "llama", "model.num_key_value_heads=2 memory.recompute=full"},
-                {1, "gpt2", "memory.recompute=selective data.document_mask=true"},
-                {2, "gpt2", "parallel.pipeline=2 parallel.schedule=zero-bubble"},
-                {2, "llama", "parallel.tensor=2 memory.recompute=full parallel.sequence=true"},
-                {2, "llama", "parallel.data=2 parallel.zero=3 precision.compute=bf16"}};
-    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        train(runs[i].architecture, "stays", runs[i].ranks, runs[i].layout, "");
-        char more[100];
-        snprintf(more, sizeof more, "memory.offload_activations=%s", homes[(i + 2) % 4]);
-        train(runs[i].architecture, "away", runs[i].ranks, runs[i].layout, more);
-        if (!runs_same("stays", "away", 2)) fail_msg("%s: %s", runs[i].layout, more);
-        runs_remove("away");
-        runs_remove("stays");
-    }
 }
 
 ALL_TESTS(grid_setup, fixture_teardown)

@@ -10,22 +10,11 @@
 #include "base/log.h"
 #include "unit.h"
 
-/* The fullest rank's planned working memory. */
-static int64_t most_working(const char *words, int ranks)
+/* Of working memory, as planned. */
+static void take_most(const ech_plan *plan, void *context)
 {
-    ech_design design = {0};
-    int64_t most = 0;
-    ech_config *config = fixture_config("gpt2", words);
-    assert_int_equal(ech_design_create(config, fixture_tokenizer, ranks, ranks, &design), ECH_OK);
-    for (int rank = 0; rank < ranks; rank++) {
-        ech_plan *plan;
-        assert_int_equal(ech_design_plan(&design, rank, false, &plan), ECH_OK);
-        if (plan->list[ECH_LIST_TRAIN].working > most) most = plan->list[ECH_LIST_TRAIN].working;
-        ech_plan_destroy(plan);
-    }
-    ech_design_destroy(&design);
-    ech_config_destroy(config);
-    return most;
+    int64_t *most = context, working = plan->list[ECH_LIST_TRAIN].working;
+    if (working > *most) *most = working;
 }
 
 /* Of four stages the first is the fullest where all have as many layers and the others no embedding. */
@@ -35,11 +24,11 @@ TEST(the_fullest_rank_has_less)
                                 "model.num_hidden_layers=10 parallel.partition=[4,2,2,2] "
                                 "data.sequence_length=48";
     char words[400];
-    int64_t most[2];
+    int64_t most[2] = {0};
     for (int peer = 0; peer < 2; peer++) {
         snprintf(words, sizeof words, "%s memory.offload_activations=%s", model,
                  peer ? "peer" : "none");
-        most[peer] = most_working(words, 4);
+        fixture_each_plan("gpt2", 4, words, take_most, &most[peer]);
     }
     if (most[1] > most[0] * 5 / 6)
         fail_msg("%lld bytes, without %lld", (long long)most[1], (long long)most[0]);

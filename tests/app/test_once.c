@@ -16,67 +16,30 @@ enum { RANKS = 4 };
 
 static atomic_int models, uncut_models, layouts, schedules, profiles, tokenizers, orders;
 
-ech_status __real_ech_model_create(const ech_config *config, ech_model **out);
-ech_status __wrap_ech_model_create(const ech_config *config, ech_model **out);
-ech_status __wrap_ech_model_create(const ech_config *config, ech_model **out)
-{
-    models++;
-    return __real_ech_model_create(config, out);
-}
-
-ech_status __real_ech_model_create_whole(const ech_config *config, ech_model **out);
-ech_status __wrap_ech_model_create_whole(const ech_config *config, ech_model **out);
-ech_status __wrap_ech_model_create_whole(const ech_config *config, ech_model **out)
-{
-    uncut_models++;
-    return __real_ech_model_create_whole(config, out);
-}
-
-ech_status __real_ech_layout_create(const ech_config *config, const ech_model *model,
-                                    ech_placement placement, int world, ech_layout **out);
-ech_status __wrap_ech_layout_create(const ech_config *config, const ech_model *model,
-                                    ech_placement placement, int world, ech_layout **out);
-ech_status __wrap_ech_layout_create(const ech_config *config, const ech_model *model,
-                                    ech_placement placement, int world, ech_layout **out)
-{
-    layouts++;
-    return __real_ech_layout_create(config, model, placement, world, out);
-}
-
-ech_status __real_ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
-                                      const ech_layout *layout, ech_schedule **out);
-ech_status __wrap_ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
-                                      const ech_layout *layout, ech_schedule **out);
-ech_status __wrap_ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
-                                      const ech_layout *layout, ech_schedule **out)
-{
-    schedules++;
-    return __real_ech_schedule_create(config, choice, layout, out);
-}
-
-ech_status __real_ech_profile_read(const char *path, ech_profile **out);
-ech_status __wrap_ech_profile_read(const char *path, ech_profile **out);
-ech_status __wrap_ech_profile_read(const char *path, ech_profile **out)
-{
-    profiles++;
-    return __real_ech_profile_read(path, out);
-}
-
-ech_status __real_ech_tokenizer_open(const char *name, ech_tokenizer **out);
-ech_status __wrap_ech_tokenizer_open(const char *name, ech_tokenizer **out);
-ech_status __wrap_ech_tokenizer_open(const char *name, ech_tokenizer **out)
-{
-    tokenizers++;
-    return __real_ech_tokenizer_open(name, out);
-}
-
-ech_status __real_ech_file_read(const char *path, size_t limit, char **out, size_t *n);
-ech_status __wrap_ech_file_read(const char *path, size_t limit, char **out, size_t *n);
-ech_status __wrap_ech_file_read(const char *path, size_t limit, char **out, size_t *n)
-{
-    orders += strstr(path, "order.txt") != NULL;
-    return __real_ech_file_read(path, limit, out, n);
-}
+/* Stands in front of a function, and counts. */
+#define COUNTED(counter, times, function, parameters, ...)                                         \
+    ech_status __real_##function parameters;                                                       \
+    ech_status __wrap_##function parameters;                                                       \
+    ech_status __wrap_##function parameters                                                        \
+    {                                                                                              \
+        counter += times;                                                                          \
+        return __real_##function(__VA_ARGS__);                                                     \
+    }
+COUNTED(models, 1, ech_model_create, (const ech_config *config, ech_model **out), config, out)
+COUNTED(uncut_models, 1, ech_model_create_whole, (const ech_config *config, ech_model **out),
+        config, out)
+COUNTED(layouts, 1, ech_layout_create,
+        (const ech_config *config, const ech_model *model, ech_placement placement, int world,
+         ech_layout **out),
+        config, model, placement, world, out)
+COUNTED(schedules, 1, ech_schedule_create,
+        (ech_config * config, ech_schedule_choice *choice, const ech_layout *layout,
+         ech_schedule **out),
+        config, choice, layout, out)
+COUNTED(profiles, 1, ech_profile_read, (const char *path, ech_profile **out), path, out)
+COUNTED(tokenizers, 1, ech_tokenizer_open, (const char *name, ech_tokenizer **out), name, out)
+COUNTED(orders, strstr(path, "order.txt") != NULL, ech_file_read,
+        (const char *path, size_t limit, char **out, size_t *n), path, limit, out, n)
 
 /* ---- commands ---- */
 

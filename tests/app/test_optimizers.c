@@ -1,34 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Optimizers with statistics on grids: which steps a plan has, what the checker refuses, what is kept and sent, and
- * that a step which is withheld changes no state; rates and decay of groups of parameters, and that the gradient is that of
- * the loss, which one rank and a layout have alike. Other results are the lattice's matter (app/lattice).
+ * Optimizers with statistics on grids: which steps a plan has, and what is kept; rates and decay of
+ * groups of parameters, and that the gradient is that of the loss, which one rank and a layout have
+ * alike. Other results are the lattice's matter (app/lattice).
  */
 
 #include <math.h>
 
 #include "app/experts.h"
 #include "app/grid_run.h"
-#include "check/check.h"
 #include "schedule/peaks.h"
 #include "unit.h"
 
-enum { RANKS = 4, STEPS = 2, MOST_PARAMS = 100 };
+enum { MOST_PARAMS = 100 };
 
 /* ---- plans ---- */
-
-static grid_plans plans_of(const char *family, const char *more)
-{
-    grid_plans g = {.config = grid_config_of(family, "run", more)};
-    if (!g.config) fail_msg("%s: %s", more, ech_last_error());
-    g.ranks = grid_ranks(g.config);
-    g.plan = ech_calloc((size_t)g.ranks, sizeof(ech_plan *));
-    ech_status status = ech_design_create(g.config, fixture_tokenizer, g.ranks, g.ranks, &g.design);
-    for (int r = 0; r < g.ranks && status == ECH_OK; r++)
-        status = ech_design_plan(&g.design, r, false, &g.plan[r]);
-    if (status != ECH_OK) fail_msg("%s with %s: %s", family, more, ech_last_error());
-    return g;
-}
 
 static ech_list *train_list(const grid_plans *g)
 {
@@ -42,24 +28,13 @@ static int count_steps(const grid_plans *g, ech_step_kind kind)
     return n;
 }
 
-/* The n-th step of that kind of the last bucket. */
-static ech_step *step_of(const grid_plans *g, ech_step_kind kind, int round)
-{
-    for (size_t s = train_list(g)->step.n; s-- > 0;) {
-        ech_step *step = &train_list(g)->step.at[s];
-        if (step->kind == kind && step->count == round) return step;
-    }
-    fail_msg("no such step");
-    return NULL;
-}
-
 /* Rounds where the optimizer declares them; folds where an axis is sharded, and nowhere else. */
 TEST(test_rounds)
 {
-    grid_plans none = plans_of("llama", "parallel.tensor=2");
-    grid_plans whole = plans_of("llama", "optimizer.name=adafactor");
-    grid_plans data = plans_of("llama", "optimizer.name=adafactor parallel.data=2");
-    grid_plans cut = plans_of("llama", "optimizer.name=adafactor parallel.tensor=2");
+    grid_plans none = grid_plan("llama", "parallel.tensor=2");
+    grid_plans whole = grid_plan("llama", "optimizer.name=adafactor");
+    grid_plans data = grid_plan("llama", "optimizer.name=adafactor parallel.data=2");
+    grid_plans cut = grid_plan("llama", "optimizer.name=adafactor parallel.tensor=2");
     assert_int_equal(count_steps(&none, ECH_STEP_STATISTICS), 0);
     assert_int_equal(count_steps(&whole, ECH_STEP_STATISTICS), 2 * (int)whole.plan[0]->bucket.n);
     assert_int_equal(count_steps(&data, ECH_STEP_STATISTICS), 2 * (int)data.plan[0]->bucket.n);
@@ -82,7 +57,7 @@ TEST(test_rounds_of_some)
         char words[100];
         int matrices = 0;
         snprintf(words, sizeof words, MUON "parallel.bucket_bytes=1 parallel.tensor=%d", tensor);
-        grid_plans g = plans_of("gpt2", words);
+        grid_plans g = grid_plan("gpt2", words);
         for (size_t p = 0; p < g.design.model->param.n; p++) {
             const ech_shape *shape = &g.design.model->param.at[p].shape;
             matrices += shape->dims == 2 && !ech_shape_has(shape, ECH_AXIS_VOCAB) &&
@@ -106,7 +81,7 @@ TEST(test_owners)
                  MUON "parallel.data=2 parallel.zero=1 parallel.tensor=%d "
                       "model.num_key_value_heads=2 parallel.bucket_bytes=8KiB",
                  tensor);
-        grid_plans g = plans_of("llama", words);
+        grid_plans g = grid_plan("llama", words);
         const ech_model *model = g.design.model;
         double flops[2][8] = {{0}},
                most = 0; /* of matrices of the layers, and of keys and values */
@@ -133,94 +108,13 @@ TEST(test_owners)
     }
 }
 
-static void expect_refused(const grid_plans *g, const char *why)
-{
-    ech_clear_error();
-    assert_int_equal(ech_check_list(g->plan[0], train_list(g)), ECH_EINTERNAL);
-    if (!strstr(ech_last_error(), why)) fail_msg("expected '%s' in: %s", why, ech_last_error());
-}
-
-TEST(test_checker)
-{
-    grid_plans g = plans_of("llama", "optimizer.name=adafactor parallel.tensor=2 "
-                                     "parallel.bucket_bytes=1GiB");
-    ech_step *first = step_of(&g, ECH_STEP_STATISTICS, 0), *fold = step_of(&g, ECH_STEP_FOLD, 0);
-    ech_step *second = step_of(&g, ECH_STEP_STATISTICS, 1), *last = step_of(&g, ECH_STEP_FOLD, 1);
-    ech_step *update = step_of(&g, ECH_STEP_UPDATE, 0);
-    assert_int_equal(ech_check_list(g.plan[0], train_list(&g)), ECH_OK);
-    ech_step *waits[] = {second, update};
-    for (int i = 0; i < 2; i++) {
-        int afters = waits[i]->afters;
-        waits[i]->afters = 0;
-        expect_refused(&g, "does not wait for the fold");
-        waits[i]->afters = afters;
-    }
-    fold->afters = 0;
-    expect_refused(&g, "does not wait for the statistics");
-    fold->afters = 1;
-    first->count = 1;
-    expect_refused(&g, "comes where its bucket's statistics is next, round 0");
-    first->count = 0;
-    last->count = 0;
-    expect_refused(&g, "comes where its bucket's fold is next, round 1");
-    last->count = 1;
-    ech_step was = *second;
-    second->kind = ECH_STEP_READ;
-    last->kind = ECH_STEP_REDUCE;
-    expect_refused(&g, "comes where its bucket's statistics is next, round 1");
-    *second = was;
-    last->kind = ECH_STEP_FOLD;
-    assert_int_equal(ech_check_list(g.plan[0], train_list(&g)), ECH_OK);
-    grid_plans_free(&g);
-}
-
-/* All but their places in the list, and what they wait for. */
-static void exchange(ech_step *a, ech_step *b)
-{
-    ech_step was = *a;
-    a->kind = b->kind, a->lane = b->lane, a->group = b->group;
-    a->count = b->count, a->version = b->version;
-    b->kind = was.kind, b->lane = was.lane, b->group = was.group;
-    b->count = was.count, b->version = was.version;
-}
-
-/* A bucket goes its way in one order only: any two of its steps that change places are refused. */
-static void check_any_other_order(const char *words)
-{
-    grid_plans g = plans_of("llama", words);
-    ech_list *list = train_list(&g);
-    int pairs = 0;
-    for (size_t i = 0; i < list->step.n; i++)
-        for (size_t k = i + 1; k < list->step.n; k++) {
-            ech_step *one = &list->step.at[i], *other = &list->step.at[k];
-            if (!ech_step_has_bucket(one) || !ech_step_has_bucket(other) ||
-                one->index != other->index)
-                continue;
-            exchange(one, other);
-            expect_refused(&g, "");
-            exchange(one, other);
-            pairs++;
-        }
-    assert_true(pairs >= 15 * 3); /* of some three buckets with six steps or more */
-    assert_int_equal(ech_check_list(g.plan[0], list), ECH_OK);
-    grid_plans_free(&g);
-}
-
-TEST(test_any_other_order)
-{
-    check_any_other_order("optimizer.name=adafactor parallel.tensor=2 parallel.data=2");
-    check_any_other_order("optimizer.name=adafactor parallel.tensor=2 parallel.data=2 "
-                          "parallel.zero=1");
-    check_any_other_order(MUON "parallel.tensor=2 parallel.data=2 parallel.zero=1");
-}
-
 /* Of a matrix n + m numbers over all shards, and those of an axis that is not cut on every rank. */
 TEST(test_memory)
 {
     for (int tensor = 1; tensor <= 2; tensor++) {
         char words[100];
         snprintf(words, sizeof words, "optimizer.name=adafactor parallel.tensor=%d", tensor);
-        grid_plans g = plans_of("llama", words);
+        grid_plans g = grid_plan("llama", words);
         int64_t peak[ECH_MEMORY_KINDS], bytes = 0;
         for (size_t p = 0; p < g.design.model->param.n; p++) {
             const ech_shape *shape = &g.design.model->param.at[p].shape;
@@ -233,90 +127,6 @@ TEST(test_memory)
         assert_int_equal(peak[ECH_MEMORY_OPTIMIZER], bytes);
         assert_true(peak[ECH_MEMORY_STATISTICS] > 0);
         grid_plans_free(&g);
-    }
-}
-
-/* ---- runs ---- */
-
-typedef struct looked {
-    bool poison;                 /* a weight of the last rank is NaN in step 1 */
-    double states[RANKS][STEPS]; /* sums of all states after each step */
-} looked;
-
-static double sum_states(const ech_compared_run *c)
-{
-    const ech_plan *plan = c->session.plan;
-    double sum = 0;
-    for (int p = 0; p < (int)plan->model->param.n; p++)
-        for (int s = 0; s < plan->param[p].states; s++) {
-            ech_tensor x = ech_exec_state(c->session.exec, p, s);
-            for (int64_t i = 0; i < ech_tensor_count(&x); i++) sum += ((double *)x.data)[i];
-        }
-    return sum;
-}
-
-static ech_status train_and_look(void *context, int rank, ech_compared_run *c)
-{
-    looked *l = context;
-    for (int step = 0; step < STEPS; step++) {
-        ech_tensor weight = ech_exec_param(c->session.exec, 1);
-        if (l->poison && step == 1 && rank == c->design->world - 1) *(double *)weight.data = NAN;
-        ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, step));
-        l->states[rank][step] = sum_states(c);
-    }
-    return ECH_OK;
-}
-
-static void run(const char *family, const char *more, looked *l)
-{
-    grid_job job = {train_and_look, l};
-    ech_config *config = grid_config_of(family, "run", more);
-    if (!config) fail_msg("%s: %s", more, ech_last_error());
-    ech_status status = fixture_run(config, grid_ranks(config), grid_rank, &job);
-    if (status != ECH_OK) fail_msg("%s: %s", more, ech_last_error());
-    ech_config_destroy(config);
-}
-
-/* What is put together of shards is the matrix: shards of either side, of queries, keys and values
- * side by side, and key/value heads that several ranks have. verify compares what the update makes
- * of the same gradients. */
-TEST(test_gathered)
-{
-    static const struct {
-        const char *family, *more;
-    } trials[] = {
-        {"gpt2", "parallel.tensor=4"},
-        {"gpt2", "parallel.tensor=3 model.hidden_size=36 model.num_attention_heads=9 "
-                 "model.intermediate_size=27"},
-        {"llama", "parallel.tensor=4 model.num_key_value_heads=2"},
-        {"llama", "parallel.tensor=4 model.num_key_value_heads=1 parallel.bucket_bytes=1GiB"},
-        {"llama", "parallel.tensor=2 parallel.pipeline=2 parallel.schedule=pipedream"}};
-    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
-        char words[300];
-        ech_verification v = {.steps = STEPS, .tolerance = ECH_TOLERANCE};
-        snprintf(words, sizeof words, MUON "optimizer.nesterov=true %s", trials[i].more);
-        ech_config *config = grid_config(trials[i].family, words);
-        assert_int_equal(fixture_run(config, grid_ranks(config), ech_verify_rank, &v), ECH_OK);
-        if (!v.passed) fail_msg("%s: %g at %s", trials[i].more, v.worst, v.first_bad);
-        assert_true(v.compared > 1000);
-        ech_config_destroy(config);
-    }
-}
-
-TEST(test_withheld)
-{
-    static const char *const optimizers[] = {"optimizer.name=adafactor optimizer.momentum=0.9 ",
-                                             MUON};
-    for (int i = 0; i < 2; i++) {
-        looked l = {.poison = true};
-        char words[200];
-        snprintf(words, sizeof words,
-                 "%sparallel.tensor=2 parallel.data=2 training.on_nonfinite=skip", optimizers[i]);
-        run("llama", words, &l);
-        for (int r = 0; r < 4; r++) {
-            assert_true(l.states[r][0] != 0 && isfinite(l.states[r][0]));
-            assert_true(l.states[r][1] == l.states[r][0]);
-        }
     }
 }
 
@@ -410,75 +220,6 @@ TEST(test_gradient_is_of_the_loss)
         if (!(fabs(ratio - 1) < 1e-3)) fail_msg("%s: %g", more[i], ratio);
     }
 #undef SWITCH
-}
-
-/* ---- checkpoints ---- */
-
-typedef struct moved {
-    const char *from, *to; /* folders; from NULL: two steps are trained first */
-} moved;
-
-static ech_status train_or_restore(const moved *m, ech_compared_run *c)
-{
-    ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
-    for (int step = 0; !m->from && step < STEPS; step++)
-        ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, step));
-    if (!m->from) return ECH_OK;
-    ECH_TRY(ech_checkpoint_find(m->from, true, &checkpoint));
-    ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_INIT, 0));
-    return ech_exec_restore(c->session.exec, checkpoint);
-}
-
-static ech_status move(void *context, int rank, ech_compared_run *c)
-{
-    const moved *m = context;
-    char yaml[] = "none", json[] = "{}";
-    (void)rank;
-    ECH_TRY(train_or_restore(m, c));
-    ech_checkpoint_info info = {.step = STEPS,
-                                .optimizer_count = ech_exec_updates(c->session.exec),
-                                .ranks = c->design->world,
-                                .run_yaml = yaml,
-                                .text[ECH_FILE_CONFIG] = {json, strlen(json)}};
-    ech_exec_set_save(c->session.exec, m->to, &info, 0, -1);
-    return ech_exec_run(c->session.exec, ECH_LIST_SAVE, STEPS);
-}
-
-static char *save(const char *optimizer, int tensor, const char *from, const char *to, size_t *n)
-{
-    char words[300], a[300], b[300], file[400], *bytes;
-    snprintf(words, sizeof words, "optimizer.name=%s parallel.tensor=%d training.steps=3",
-             optimizer, tensor);
-    snprintf(a, sizeof a, "%s/%s", fixture_folder, from ? from : "");
-    snprintf(b, sizeof b, "%s/%s", fixture_folder, to);
-    moved m = {from ? a : NULL, b};
-    grid_job job = {move, &m};
-    ech_config *config = grid_config_of("gpt2", "run", words);
-    if (!config) fail_msg("%s: %s", words, ech_last_error());
-    if (fixture_run(config, grid_ranks(config), grid_rank, &job) != ECH_OK)
-        fail_msg("%s: %s", words, ech_last_error());
-    ech_config_destroy(config);
-    snprintf(file, sizeof file, "%s/step-%08d/state/state.safetensors", b, STEPS);
-    assert_int_equal(ech_file_read(file, 1 << 26, &bytes, n), ECH_OK);
-    return bytes;
-}
-
-/* What one layout saves, any loads: states that are cut, states that all have alike, and codes. */
-TEST(test_moves)
-{
-    static const char *const optimizers[] = {
-        "adafactor optimizer.momentum=0.9", "sm3 optimizer.momentum=0.9",
-        "adamw8 optimizer.block=2", "muon optimizer.momentum=0.9"};
-    for (int i = 0; i < 4; i++) {
-        size_t n[3];
-        char *bytes[] = {save(optimizers[i], 4, NULL, "first", &n[0]),
-                         save(optimizers[i], 1, "first", "second", &n[1]),
-                         save(optimizers[i], 2, "second", "third", &n[2])};
-        for (int k = 1; k < 3; k++)
-            if (n[k] != n[0] || memcmp(bytes[k], bytes[0], n[0]) != 0)
-                fail_msg("%s: states are not those that were loaded", optimizers[i]);
-        for (int k = 0; k < 3; k++) free(bytes[k]);
-    }
 }
 
 ALL_TESTS(grid_setup, fixture_teardown)

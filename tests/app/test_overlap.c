@@ -8,7 +8,7 @@
 #include <pthread.h>
 
 #include "app/grid_run.h"
-#include "app/train/train.h"
+#include "app/runs.h"
 #include "checkpoint/faults.h"
 #include "unit.h"
 
@@ -266,8 +266,7 @@ static int count_lines(const char *text, const char *what)
  * lead to it; and in the end all is there. */
 TEST(test_metrics_stand_still)
 {
-    char words[400], path[400], *text;
-    size_t n;
+    char words[400], *text;
     snprintf(words, sizeof words,
              "training.steps=%d checkpoint.every=%d log.trace=true log.trace_steps=%d "
              "parallel.data=%d",
@@ -282,13 +281,11 @@ TEST(test_metrics_stand_still)
     ech_config_destroy(config);
     assert_true(told.let_go);
     assert_int_equal(told.saves, 0);
-    snprintf(path, sizeof path, "%s/still/metrics.jsonl", fixture_folder);
-    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
+    text = runs_metrics("still");
     assert_int_equal(count_lines(text, "\"loss\":"), STEPS);
     assert_int_equal(count_lines(text, "\"checkpoint\":"), SAVES);
     free(text);
-    snprintf(path, sizeof path, "%s/still/checkpoints/step-%08d", fixture_folder, STEPS);
-    assert_true(ech_file_exists(path));
+    assert_true(runs_has_checkpoint("still", STEPS));
 }
 
 ALL_TESTS(setup, fixture_teardown)

@@ -1,64 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy = asp and ssp: servers that update at each worker's gradient by itself. On any number of workers and servers they are
- * the serial replay of what servers have written down, to the last bit in the run's own types; one worker trains as one rank does, and
- * under no staleness all train as with a synchronous server; every push is served once, with a version that it can have read, and under
- * bounded staleness no worker gets further ahead; bytes are the plan's, and states are on servers alone.
+ * parallel.strategy = asp and ssp: servers that update at each worker's gradient by itself. One
+ * worker trains as one rank does, and under no staleness all train as with a synchronous server;
+ * every push is served once, with a version that it can have read, and under bounded staleness no
+ * worker gets further ahead; bytes are the plan's, and states are on servers alone. That on any
+ * number of workers and servers they are the serial replay of what servers have written down is the
+ * lattice's.
  */
 
 #include "app/grid_run.h"
 #include "app/runs.h"
 #include "app/saved_run.h"
 #include "schedule/traffic.h"
-#include "share.h"
 #include "unit.h"
 
 #define ASP "parallel.strategy=asp "
 #define SSP "parallel.strategy=ssp "
-
-/* ---- verify ---- */
-
-static const struct {
-    const char *family, *words;
-} grids[] = {
-    {"gpt2", ASP "parallel.data=2 optimizer.name=sgd"},
-    {"llama", ASP "parallel.data=3 parallel.servers=2 training.micro_batch_size=1 "
-                  "training.global_batch_size=6 parallel.bucket_bytes=1000 "
-                  "optimizer.clip_norm=0.01"},
-    {"qwen3", SSP "parallel.staleness=1 parallel.data=4 parallel.servers=3 memory.recompute=full "
-                  "data.shards=static model.head_dim=4 optimizer.rates=*.1.*=0.5 "
-                  "training.micro_batch_size=1 precision.compute=fp32"},
-    {"gpt2", SSP "parallel.data=3 parallel.servers=2 model.tie_word_embeddings=true "
-                 "optimizer.name=adamw8 optimizer.block=2 parallel.device=walled "
-                 "model.resid_pdrop=0.1 training.micro_batch_size=1 precision.compute=bf16 "
-                 "training.global_batch_size=6 parallel.flush_every=2"},
-    {"llama", ASP "parallel.data=2 parallel.servers=3 memory.sequence_chunks=2 "
-                  "optimizer.name=sgd optimizer.momentum=0.9 parallel.schedule=gpipe "
-                  "precision.compute=fp32 parallel.delay=0:0.01"},
-    {"llama", ASP "parallel.data=3 parallel.servers=2 parallel.device=queued "
-                  "training.micro_batch_size=1 training.global_batch_size=6"},
-};
-
-TEST(pushes_are_their_replay)
-{
-    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
-        if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
-        char words[700];
-        snprintf(words, sizeof words, "%s training.steps=8", grids[i].words);
-        ech_config *config = grid_config(grids[i].family, words);
-        ech_verifications v = {.main = {.steps = 8, .tolerance = ECH_TOLERANCE},
-                               .own = {.tolerance = ECH_TOLERANCE_FP32},
-                               .own_precision = true};
-        assert_int_equal(fixture_run(config, grid_ranks(config), ech_verify_twice_rank, &v),
-                         ECH_OK);
-        if (!v.main.passed) fail_msg("%s: %g at %s", words, v.main.worst, v.main.worst_at);
-        if (!v.own.passed) fail_msg("%s: %g at %s", words, v.own.worst, v.own.worst_at);
-        bool exact = !strstr(words, "sequence_chunks"); /* gradients are sums of theirs */
-        assert_true(v.main.compared > 10000 && v.main.validated && v.own.exact == exact);
-        assert_true(!exact || v.own.worst == 0);
-        ech_config_destroy(config);
-    }
-}
 
 /* ---- runs ---- */
 
@@ -328,9 +285,7 @@ TEST(roles_keep_and_send_what_is_theirs)
 
 TEST(impossible_pushes_are_errors)
 {
-    static const struct {
-        const char *words, *said;
-    } refused[] = {
+    static const runs_refusal refused[] = {
         {ASP "parallel.pipeline=2", "a worker has the whole model"},
         {ASP "parallel.tensor=2", "a worker has the whole model"},
         {ASP "parallel.zero=1", "use parallel.zero = 0"},
@@ -340,11 +295,7 @@ TEST(impossible_pushes_are_errors)
         {ASP "training.steps=4 parallel.flush_every=3", "at whose end a span of pushes can"},
         {"parallel.server_sync=false", "set parallel.strategy = asp"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        assert_int_equal(runs_try("gpt2", "refused", 4, refused[i].words), ECH_EUSAGE);
-        if (!strstr(ech_last_error(), refused[i].said))
-            fail_msg("%s: %s", refused[i].words, ech_last_error());
-    }
+    RUNS_REFUSE(4, "", refused);
 }
 
 ALL_TESTS(grid_setup, fixture_teardown)

@@ -8,7 +8,6 @@
 
 #include "app/grid_run.h"
 #include "app/runs.h"
-#include "check/check.h"
 #include "schedule/traffic.h"
 #include "share.h"
 #include "unit.h"
@@ -57,13 +56,6 @@ TEST(each_gradient_and_the_last_round_are_right)
 
 /* ---- plans ---- */
 
-static ech_plan *plan_of(const grid_plans *g, int rank)
-{
-    ech_plan *plan;
-    assert_int_equal(ech_design_outline(&g->design, rank, false, &plan), ECH_OK);
-    return plan;
-}
-
 /* Of one cluster the steps are those of hogwild. */
 TEST(one_cluster_is_hogwild)
 {
@@ -72,14 +64,12 @@ TEST(one_cluster_is_hogwild)
                                               "parallel.cluster_ranks=3 parallel.token_updates=1");
     grid_plans all = grid_plan("gpt2", ALIKE "parallel.strategy=hogwild");
     for (int r = 0; r < 3; r++) {
-        ech_plan *x = plan_of(&ring, r), *y = plan_of(&all, r);
+        ech_plan *x = ring.plan[r], *y = all.plan[r];
         ECH_FREED_TEXT of_ring = {0}, of_all = {0};
         ech_list_print(&x->list[ECH_LIST_TRAIN], &of_ring);
         ech_list_print(&y->list[ECH_LIST_TRAIN], &of_all);
         assert_string_equal(of_ring.at, of_all.at);
         assert_int_equal(x->arena_bytes[ECH_SPACE_WINDOW], y->arena_bytes[ECH_SPACE_WINDOW]);
-        ech_plan_destroy(x);
-        ech_plan_destroy(y);
     }
     grid_plans_free(&ring);
     grid_plans_free(&all);
@@ -191,65 +181,50 @@ TEST(runs_go_on_on_other_ranks)
 
 /* ---- what the checker finds ---- */
 
-static ech_step *find(ech_list *list, ech_step_kind kind, int skip)
-{
-    int s = 0;
-    while (list->step.at[s].kind != kind || skip-- > 0) s++;
-    return &list->step.at[s];
-}
-
-static void expect_refused(const ech_plan *plan, const char *why)
-{
-    assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
-    if (!strstr(ech_last_error(), why)) fail_msg("%s: %s", why, ech_last_error());
-}
-
 /* Of the first cluster, which has the token when the list begins, and of the second. */
 TEST(faults_are_found)
 {
     grid_plans g = grid_plan("gpt2", RING "parallel.data=3 training.global_batch_size=6 "
                                           "parallel.flush_every=6 training.steps=6 "
                                           "parallel.token_updates=1");
-    ech_plan *first = plan_of(&g, 0), *second = plan_of(&g, 1);
+    ech_plan *first = g.plan[0], *second = g.plan[1];
     ech_list *list = &first->list[ECH_LIST_TRAIN], *other = &second->list[ECH_LIST_TRAIN];
 
-    ech_step *sent = find(list, ECH_STEP_SEND_TOKEN, 0);
+    ech_step *sent = grid_step(list, ECH_STEP_SEND_TOKEN, 0);
     sent->kind = ECH_STEP_RECV_TOKEN;
     sent->peer = 2;
-    expect_refused(first, "makes two tokens");
+    grid_refuse(first, "makes two tokens");
     sent->kind = ECH_STEP_SEND_TOKEN;
-    expect_refused(first, "has peer 2, not the neighbour, 1");
+    grid_refuse(first, "has peer 2, not the neighbour, 1");
     sent->peer = 1;
     int afters = sent->afters;
     sent->afters = 0;
-    expect_refused(first, "does not wait for what is relayed");
+    grid_refuse(first, "does not wait for what is relayed");
     sent->afters = afters;
 
-    ech_step *came = find(other, ECH_STEP_RECV_TOKEN, 0);
+    ech_step *came = grid_step(other, ECH_STEP_RECV_TOKEN, 0);
     came->kind = ECH_STEP_MEET;
     came->lane = ECH_LANE_REDUCE;
     assert_int_equal(ech_check_list(second, other), ECH_EINTERNAL);
     came->kind = ECH_STEP_RECV_TOKEN;
     came->lane = ECH_LANE_RECEIVE;
 
-    ech_step *relay = find(other, ECH_STEP_RELAY, 0);
+    ech_step *relay = grid_step(other, ECH_STEP_RELAY, 0);
     afters = relay->afters;
     relay->afters = 0;
-    expect_refused(second, "does not have the token");
+    grid_refuse(second, "does not have the token");
     relay->afters = afters;
     relay->count++;
-    expect_refused(second, "is not of bucket 0 and visit 1");
+    grid_refuse(second, "is not of bucket 0 and visit 1");
     relay->count--;
 
-    ech_step *last = find(other, ECH_STEP_RELAY, 2 * (int)second->bucket.n);
+    ech_step *last = grid_step(other, ECH_STEP_RELAY, 2 * (int)second->bucket.n);
     afters = last->afters;
     last->kind = ECH_STEP_HASH;
-    expect_refused(second, "is not of bucket 0");
+    grid_refuse(second, "is not of bucket 0");
     last->kind = ECH_STEP_RELAY;
     assert_int_equal(ech_check_list(first, list), ECH_OK);
     assert_int_equal(ech_check_list(second, other), ECH_OK);
-    ech_plan_destroy(first);
-    ech_plan_destroy(second);
     grid_plans_free(&g);
 }
 

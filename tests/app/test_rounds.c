@@ -159,35 +159,4 @@ TEST(test_tensor_ranks)
     }
 }
 
-/* Bounds between, other axes, and forwards that are made again. */
-TEST(test_grids)
-{
-    static const struct {
-        const char *words;
-        int replicas;
-    } cases[] = {
-        {"parallel.data=4 parallel.expert=4 model.moe_bound=1.5", 4},
-        {"parallel.data=2 parallel.tensor=2 parallel.expert=2 model.moe_bound=1", 2},
-        {"parallel.data=4 parallel.tensor=2 parallel.sequence=true parallel.expert=4 "
-         "model.moe_bound=1.2 memory.recompute=full",
-         4},
-        {"parallel.data=4 parallel.expert=4 memory.recompute=full model.moe_bound=1 "
-         "parallel.zero=2",
-         4},
-        {"parallel.data=2 parallel.expert=2 memory.recompute=selective model.moe_bound=1 "
-         "memory.offload_activations=host",
-         2},
-        {"parallel.data=4 parallel.expert=4 model.moe_bound=4", 4},
-    };
-    trial alone = run("", 1, "");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (!share_takes_of(i, sizeof cases / sizeof *cases)) continue;
-        trial t = run(cases[i].words, cases[i].replicas, "");
-        if (!(fabs(t.loss - alone.loss) <= 1e-12 * alone.loss &&
-              fabs(t.norm - alone.norm) <= 1e-10 * alone.norm))
-            fail_msg("%s: loss %.17g, norm %.17g; of one rank %.17g, %.17g", cases[i].words, t.loss,
-                     t.norm, alone.loss, alone.norm);
-    }
-}
-
 ALL_TESTS(grid_setup, fixture_teardown)

@@ -2,14 +2,13 @@
  *
  * The bias that balances experts (kernel/gate/bias.h): after each step it follows how many rows
  * chose each expert in it, as reports tell, on any layout, however often forwards run again and
- * whatever is validated between steps; and a step that is withheld leaves it as it was.
+ * whatever is validated between steps. That a step that is withheld leaves it as it was is
+ * probes/withheld.c.
  */
 #include <math.h>
 #include <string.h>
 
 #include "app/grid_run.h"
-#include "app/verdict.h"
-#include "share.h"
 #include "unit.h"
 
 #define RATE 0x1p-6 /* exact in sums */
@@ -17,13 +16,12 @@
     "model.num_key_value_heads=4 model.num_local_experts=8 model.num_experts_per_tok=2 "           \
     "model.moe_gate=bias model.router_bias_rate=0.015625 training.steps=8 "
 
-enum { L = 2, E = 8, K = 2, CHECKED = 5, BAD = 2, TOLD = 2 * E + ECH_GATE_SUMS, TOKENS = 4 * 24 };
+enum { L = 2, E = 8, K = 2, CHECKED = 5, TOLD = 2 * E + ECH_GATE_SUMS, TOKENS = 4 * 24 };
 
 typedef struct history {
     double bias[CHECKED + 1][L][E]; /* before the first step, and after each */
     double chosen[CHECKED][L][E];   /* rows, as reports tell */
-    bool withheld[CHECKED];
-    int step, spoils; /* spoils: the step amid which a gradient becomes infinite; -1: none */
+    int step;
 } history;
 
 static int bias_of(const ech_model *model, int layer)
@@ -36,13 +34,6 @@ static int bias_of(const ech_model *model, int layer)
         if (strcmp(model->param.at[p].name, name) == 0) found = p;
     assert_true(found >= 0 && model->param.at[found].commit);
     return found;
-}
-
-static void spoil(void *context, ech_exec *exec, const ech_step *step)
-{
-    const history *h = context;
-    if (step->kind == ECH_STEP_BACKWARD_WEIGHT && h->step == h->spoils)
-        *(double *)ech_exec_gradient(exec, 0).data = INFINITY;
 }
 
 /* Of layers that this rank has. */
@@ -62,14 +53,12 @@ static ech_status train(void *context, int rank, ech_compared_run *run)
 {
     history *h = context, of_others = *h; /* what rank 0 keeps counts */
     if (rank != 0) h = &of_others;
-    ech_exec_observe(run->session.exec, spoil, h);
     keep_bias(h, run, 0);
     for (h->step = 0; h->step < CHECKED; h->step++) {
         bool validates;
         double loss;
         ECH_TRY(ech_exec_run(run->session.exec, ECH_LIST_TRAIN, h->step));
         const ech_readings *read = ech_exec_readings(run->session.exec);
-        h->withheld[h->step] = read->withheld;
         for (int l = 0; l < L; l++)
             memcpy(h->chosen[h->step][l], read->reports + l * TOLD, sizeof h->chosen[0][0]);
         ECH_TRY(ech_compared_run_validate(run, &validates, &loss));
@@ -78,11 +67,11 @@ static ech_status train(void *context, int rank, ech_compared_run *run)
     return ECH_OK;
 }
 
-static history train_with(const char *more, int spoils)
+static history train_with(const char *more)
 {
     char words[900];
     static history h;
-    h = (history){.spoils = spoils};
+    h = (history){.step = 0};
     snprintf(words, sizeof words, BIAS "%s", more);
     grid_run("mixtral", words, train, &h);
     return h;
@@ -98,7 +87,7 @@ static void check_history(const history *h, int layers, const char *words)
                 double before = h->bias[step][l][e], after = h->bias[step + 1][l][e];
                 double off = h->chosen[step][l][e] - (double)(K * TOKENS) / E;
                 double moved = off > 0 ? -RATE : off < 0 ? RATE : 0;
-                if (after != before + (h->withheld[step] ? 0 : moved))
+                if (after != before + moved)
                     fail_msg("[%s], step %d, layer %d: %g after %g, %g rows", words, step, l, after,
                              before, h->chosen[step][l][e]);
                 rises |= after > before;
@@ -126,20 +115,13 @@ TEST(test_follows_the_load)
     history alone = {.step = 0};
     for (int i = 0; i < (int)(sizeof ways / sizeof *ways); i++) {
         int layers = strstr(ways[i], "pipeline") ? 1 : L;
-        history h = train_with(ways[i], -1);
+        history h = train_with(ways[i]);
         check_history(&h, layers, ways[i]);
         if (i == 0) alone = h;
         for (int step = 0; step <= CHECKED; step++)
             for (int l = 0; l < layers; l++)
                 assert_memory_equal(h.bias[step][l], alone.bias[step][l], sizeof h.bias[0][0]);
     }
-}
-
-TEST(test_withheld_steps_leave_it)
-{
-    history h = train_with("training.micro_batch_size=2", BAD);
-    for (int step = 0; step < CHECKED; step++) assert_true(h.withheld[step] == (step == BAD));
-    check_history(&h, L, "withheld");
 }
 
 ALL_TESTS(grid_setup, fixture_teardown)

@@ -3,7 +3,7 @@
  * parallel.strategy = parameter_server: what workers and servers train together is what ranks train
  * that add up their gradients themselves, to the last bit of the weights; workers keep no optimizer
  * states; a worker sends its gradients once a step and a server its shard of the weights to each
- * worker, as planned; a run goes on with other servers, or without.
+ * worker, as planned. That a run goes on with other servers, or without, is probes/moves.c.
  */
 
 #include "app/grid_run.h"
@@ -35,26 +35,6 @@ TEST(weights_have_the_bits_of_a_sum)
         runs_remove("sum");
         runs_remove("served");
     }
-}
-
-/* On as many servers, on fewer, and on none; of a run of none. */
-TEST(checkpoints_know_no_servers)
-{
-#define RUN "training.steps=8 checkpoint.every=4 optimizer.clip_norm=0 parallel.data=2 "
-    static const struct {
-        int ranks;
-        const char *words;
-    } of[] = {{4, RUN SERVED "parallel.servers=2"}, {3, RUN SERVED}, {2, RUN}};
-    runs_train("gpt2", "whole", of[2].ranks, of[2].words);
-    for (int i = 0; i < 4; i++) {
-        runs_train("gpt2", "parts", of[i % 3].ranks, of[i % 3].words);
-        assert_true(runs_same("whole", "parts", 8));
-        runs_remove_checkpoint("parts", 8);
-        runs_train("gpt2", "parts", of[(i + (i > 0)) % 3].ranks, of[(i + (i > 0)) % 3].words);
-        assert_true(runs_same("whole", "parts", 8));
-        runs_remove("parts");
-    }
-    runs_remove("whole");
 }
 
 /* ---- what is kept, and sent ---- */
@@ -119,28 +99,20 @@ TEST(roles_keep_and_send_what_is_theirs)
 
 TEST(impossible_servers_are_errors)
 {
-    static const struct {
-        const char *words, *said;
-    } refused[] = {
+    static const runs_refusal refused[] = {
         {"parallel.servers=4", "leave no worker; start more ranks, or use fewer"},
-        {"parallel.servers=2 parallel.data=1",
-         "grids that work on 4 ranks, 2 of them servers: pipeline 1 x data 2 x context 1 x tensor "
-         "1"},
         {"training.global_batch_size=4",
          "no grid works on 4 ranks, but on 3, 1 of them a server: pipeline 1 x data 2 x context 1 "
          "x tensor 1"},
         {"parallel.servers=3 parallel.data=2", "use --ranks 5"},
         {"parallel.zero=1", "use parallel.zero = 0"},
         {"parallel.reduction=ring", "use parallel.reduction = direct"},
+        {"parallel.servers=2 parallel.data=1",
+         "grids that work on 4 ranks, 2 of them servers: pipeline 1 x data 2 x context 1 x tensor "
+         "1"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        char words[300];
-        snprintf(words, sizeof words, SERVED "training.global_batch_size=12 %s", refused[i].words);
-        assert_int_equal(runs_try("gpt2", "refused", 4, words), ECH_EUSAGE);
-        if (!strstr(ech_last_error(), refused[i].said))
-            fail_msg("%s: %s", refused[i].words, ech_last_error());
-        assert_null(strstr(ech_last_error(), " tensor 2")); /* a worker has the whole model */
-    }
+    RUNS_REFUSE(4, SERVED "training.global_batch_size=12", refused);
+    assert_null(strstr(ech_last_error(), " tensor 2")); /* a worker has the whole model */
     assert_int_equal(runs_try("gpt2", "refused", 1, SERVED "parallel.servers=1"), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "1 server of 1 rank leaves no worker; start more"));
     assert_int_equal(runs_try("gpt2", "refused", 2,

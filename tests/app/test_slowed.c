@@ -4,11 +4,9 @@
  * simulation says; what names no rank is an error.
  */
 
-#include "app/grid_run.h"
-#include "app/made_up_profile.h"
 #include "app/runs.h"
+#include "app/simulated.h"
 #include "base/clock.h"
-#include "simulate/simulate.h"
 #include "unit.h"
 
 enum { RANKS = 3, STEPS = 3 };
@@ -50,50 +48,22 @@ TEST(all_wait_for_the_slowest)
 /* When each rank has pushed for the last time, or done what comes last. */
 static double ends[RANKS];
 
-static void take_ends(const ech_simulation *simulation, ech_plan *plans[], int ranks)
+static void take_ends(const ech_simulation *simulation, const grid_plans *g)
 {
-    for (int r = 0; r < ranks; r++) {
-        const ech_list *list = &plans[r]->list[ECH_LIST_TRAIN];
+    for (int r = 0; r < g->ranks; r++) {
+        const ech_list *list = &g->plan[r]->list[ECH_LIST_TRAIN];
         ends[r] = 0;
         for (size_t s = 0; s < list->step.n; s++) {
-            bool counts = list->step.at[s].kind == ECH_STEP_ANNOUNCE || !plans[r]->layout->pushes;
+            bool counts = list->step.at[s].kind == ECH_STEP_ANNOUNCE || !g->design.layout->pushes;
             if (counts && simulation->finish[r][s] > ends[r]) ends[r] = simulation->finish[r][s];
         }
     }
 }
 
-static double simulated(int ranks, const char *words)
-{
-    char path[300];
-    ech_design design;
-    ech_profile *profile;
-    ech_plan *plans[RANKS];
-    ech_simulation simulation;
-    snprintf(path, sizeof path, "%s/profile", fixture_folder);
-    ech_config *config = grid_config("gpt2", words);
-    assert_int_equal(ech_design_create(config, fixture_tokenizer, ranks, ranks, &design), ECH_OK);
-    made_up_profile_write(&design, path);
-    assert_int_equal(ech_profile_read(path, &profile), ECH_OK);
-    for (int r = 0; r < ranks; r++)
-        assert_int_equal(ech_design_plan(&design, r, false, &plans[r]), ECH_OK);
-    ech_costs costs = ech_costs_of(config, profile);
-    assert_int_equal(
-        ech_simulate((const ech_plan *const *)plans, ranks, ECH_LIST_TRAIN, &costs, &simulation),
-        ECH_OK);
-    double end = simulation.end;
-    take_ends(&simulation, plans, ranks);
-    ech_simulation_free(&simulation);
-    for (int r = 0; r < ranks; r++) ech_plan_destroy(plans[r]);
-    ech_profile_destroy(profile);
-    ech_design_destroy(&design);
-    ech_config_destroy(config);
-    return end;
-}
-
 TEST(simulations_wait_too)
 {
-    double even = simulated(2, "parallel.data=2");
-    double slow = simulated(2, "parallel.data=2 parallel.delay=1:0.5");
+    double even = simulated("parallel.data=2", take_ends);
+    double slow = simulated("parallel.data=2 parallel.delay=1:0.5", take_ends);
     assert_true(even > 0 && fabs(slow - even - 0.5) < 1e-9);
 }
 
@@ -103,21 +73,19 @@ TEST(workers_that_push_do_not_wait)
 {
 #define SLOW "parallel.data=2 training.steps=8 parallel.delay=1:1 parallel.strategy="
     enum { STALENESS = 2, SPAN = 8 };
-    double shared = simulated(3, SLOW "asp");
+    double shared = simulated(SLOW "asp", take_ends);
     assert_true(ends[0] < 1 && shared >= 1 && shared < 2.5);
-    double bounded = simulated(3, SLOW "ssp parallel.staleness=2");
+    double bounded = simulated(SLOW "ssp parallel.staleness=2", take_ends);
     assert_true(fabs(ends[0] - (SPAN - STALENESS)) < 0.5);
     assert_true(ends[1] >= SPAN && bounded < SPAN + 1);
-    simulated(3, SLOW "parameter_server");
+    simulated(SLOW "parameter_server", take_ends);
     assert_true(fabs(ends[0] - ends[1]) < 0.1);
 #undef SLOW
 }
 
 TEST(others_are_errors)
 {
-    static const struct {
-        const char *words, *said;
-    } refused[] = {
+    static const runs_refusal refused[] = {
         {"parallel.delay=x", "\"x\" is no RANK:SECONDS"},
         {"parallel.delay=1:", "is no RANK:SECONDS"},
         {"parallel.delay=1:-1", "is no RANK:SECONDS"},
@@ -126,13 +94,7 @@ TEST(others_are_errors)
         {"parallel.delay=-1:1", "there is no rank -1"},
         {"parallel.delay=1:700", "use fewer, or a longer deadline"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        char words[300];
-        snprintf(words, sizeof words, "parallel.data=2 %s", refused[i].words);
-        assert_int_equal(runs_try("gpt2", "refused", 2, words), ECH_EUSAGE);
-        if (!strstr(ech_last_error(), refused[i].said))
-            fail_msg("%s: %s", refused[i].words, ech_last_error());
-    }
+    RUNS_REFUSE(2, "parallel.data=2", refused);
 }
 
 ALL_TESTS(grid_setup, fixture_teardown)

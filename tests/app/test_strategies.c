@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy: each name trains, is resumed and verified, with the bits of the keys that it stands for; a key beside it
- * that says otherwise is an error that says what would do.
+ * parallel.strategy: each name trains and is resumed with the bits of the keys that it stands for;
+ * a key beside it that says otherwise is an error that says what would do.
  */
 
 #include "app/runs.h"
-#include "app/verify/verify.h"
 #include "unit.h"
 
 static const struct strategy {
@@ -38,21 +37,6 @@ TEST(each_has_the_bits_of_its_keys)
         assert_true(runs_same("named", "keys", 4));
         runs_remove("named");
         runs_remove("keys");
-    }
-}
-
-TEST(each_is_verified)
-{
-    for (int i = 0; i < STRATEGIES; i++) {
-        const struct strategy *s = &strategies[i];
-        char words[400];
-        snprintf(words, sizeof words, "optimizer.eps=1e-6 parallel.strategy=%s %s", s->name,
-                 s->more);
-        ech_config *config = fixture_config("llama", words);
-        ech_verification v = {.steps = 2, .tolerance = 1e-11};
-        assert_int_equal(fixture_run(config, s->ranks, ech_verify_rank, &v), ECH_OK);
-        assert_true(v.passed && v.compared > 1000);
-        ech_config_destroy(config);
     }
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The comparison of layouts with one rank: what the lattice does not have of keys and of
- * reductions, what once failed falsely, and that the comparison can fail.
+ * The comparison of layouts with one rank: what once failed falsely, and that it can fail.
  */
 #include <stdatomic.h>
 
@@ -12,7 +11,6 @@
 #include "app/fixture.h"
 #include "app/verify/verifier.h"
 #include "app/verify/verify.h"
-#include "share.h"
 #include "unit.h"
 
 static ech_verification verify(const char *architecture, int ranks, const char *more)
@@ -22,57 +20,6 @@ static ech_verification verify(const char *architecture, int ranks, const char *
     assert_int_equal(fixture_run(config, ranks, ech_verify_rank, &v), ECH_OK);
     ech_config_destroy(config);
     return v;
-}
-
-static void assert_passes(const char *architecture, int ranks, const char *more)
-{
-    ech_verification v = verify(architecture, ranks, more);
-    if (!v.passed)
-        fail_msg("%s on %d ranks with %s: %g at %s", architecture, ranks, more, v.worst,
-                 v.first_bad);
-    assert_true(v.compared > 1000);
-}
-
-/* m micro-batches of 2 samples on each of 1 to 4 ranks. */
-static void lattice(const char *architecture, const char *reduction)
-{
-    for (int ranks = 1; ranks <= 4; ranks++) {
-        for (int m = 1; m <= 3; m++) {
-            char more[256];
-            if (!share_takes()) continue;
-            snprintf(
-                more, sizeof more,
-                "training.global_batch_size=%d training.micro_batch_size=2 parallel.reduction=%s",
-                2 * ranks * m, reduction);
-            assert_passes(architecture, ranks, more);
-        }
-    }
-}
-
-TEST(test_llama_naive)
-{
-    lattice("llama", "naive");
-}
-
-TEST(test_combinations)
-{
-    const char *const more[] = {
-        "model.attn_pdrop=0.1 model.resid_pdrop=0.2 training.micro_batch_size=1",
-        "model.embd_pdrop=0.1 training.global_batch_size=18 training.micro_batch_size=3",
-        "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true parallel.bucket_bytes=1",
-        "model.tie_word_embeddings=false optimizer.clip_norm=0 optimizer.schedule=wsd",
-        "model.tie_word_embeddings=true parallel.bucket_bytes=1GiB optimizer.schedule=linear",
-        "data.sequence_length=60 training.global_batch_size=6 training.micro_batch_size=1",
-    };
-    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
-        if (!share_takes_of(i, sizeof more / sizeof *more)) continue;
-        for (int ranks = 2; ranks <= 3; ranks++) {
-            assert_passes("gpt2", ranks, more[i]);
-            assert_passes("llama", ranks, more[i]);
-        }
-    }
-    assert_passes("llama", 2, "model.num_key_value_heads=2 model.rope_theta=500");
-    assert_passes("llama", 3, "model.num_key_value_heads=1 model.attn_pdrop=0.3");
 }
 
 /* With a tolerance of zero the different order of sums must show. */
@@ -325,22 +272,11 @@ static ech_status verify_within(ech_comm *comm, const ech_design *design, void *
     return status;
 }
 
-/* The largest arena of two ranks. */
-static long long bytes_of(const char *words)
+/* The largest arena. */
+static void take_most(const ech_plan *plan, void *context)
 {
-    ech_config *config = fixture_config("gpt2", words);
-    ech_design design;
-    long long most = 0;
-    assert_int_equal(ech_design_create(config, fixture_tokenizer, 2, 2, &design), ECH_OK);
-    for (int rank = 0; rank < 2; rank++) {
-        ech_plan *plan;
-        assert_int_equal(ech_design_plan(&design, rank, false, &plan), ECH_OK);
-        if (plan->arena_bytes[ECH_SPACE_DEVICE] > most) most = plan->arena_bytes[ECH_SPACE_DEVICE];
-        ech_plan_destroy(plan);
-    }
-    ech_design_destroy(&design);
-    ech_config_destroy(config);
-    return most;
+    long long *most = context;
+    if (plan->arena_bytes[ECH_SPACE_DEVICE] > *most) *most = plan->arena_bytes[ECH_SPACE_DEVICE];
 }
 
 static ech_status verify_with(const char *words, ech_verification *request)
@@ -362,7 +298,8 @@ TEST(test_limit)
         char words[500];
         ech_verification request = {.steps = 1, .tolerance = ECH_TOLERANCE};
         snprintf(words, sizeof words, "%s=%s", run, choices[i]);
-        long long limit = bytes_of(words);
+        long long limit = 0;
+        fixture_each_plan("gpt2", 2, words, take_most, &limit);
         snprintf(words, sizeof words, "%s=auto memory.device_limit=%lld", run, limit);
         assert_int_equal(verify_with(words, &request), ECH_EUSAGE);
         const char *named = strstr(limit_error, "verify with ");

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pipelines against one rank, in fp64, on the local backend, that the lattice does not have: orders
- * written by hand; stages with unequal replicas; batches that wrap over a padded sample.
+ * Pipelines against one rank whose orders are written by hand, which the lattice does not have.
  */
 
 #include "app/fixture.h"
@@ -35,10 +34,6 @@ static void assert_passes(const char *architecture, int ranks, const char *more,
         fail_msg("%s on %d ranks with %s: not the same bits: %g at %s", architecture, ranks, more,
                  v.worst, v.worst_at);
 }
-
-static const char *const reductions[] = {"direct", "ring", "naive"};
-
-/* ---- orders written by hand ---- */
 
 typedef struct by_hand {
     int stages, chunks, micro_batches;
@@ -91,64 +86,6 @@ TEST(test_orders_by_hand)
         assert_true(v.passed);
         assert_true(!v.exact || v.worst == 0);
     }
-}
-
-/* ---- stages with unequal replicas ---- */
-
-TEST(test_stage_replicas)
-{
-    static const char *const lists[] = {"[3,1]", "[1,3]", "[1,2,1]", "[2,1,2]"};
-    static const char *const tolerant[] = {"gpipe", "1f1b", "naive"};
-    static const int ranks[] = {4, 4, 4, 5};
-    for (int l = 0; l < 4; l++)
-        for (int s = 0; s < 3; s++)
-            for (int m = 3; m <= 7; m += 2) { /* odd: replicas have unequal work */
-                char more[400];
-                snprintf(more, sizeof more,
-                         "parallel.stage_replicas=%s parallel.schedule=%s "
-                         "training.micro_batch_size=2 training.global_batch_size=%d "
-                         "model.tie_word_embeddings=%s model.embd_pdrop=0.1 "
-                         "model.attn_pdrop=0.1 parallel.reduction=%s",
-                         lists[l], tolerant[s], 2 * m, (l + m) % 4 ? "true" : "false",
-                         reductions[s]);
-                assert_passes(s % 2 ? "gpt2" : "llama", ranks[l], more, false);
-            }
-}
-
-/* ---- the rest ---- */
-
-/* 17 samples of 60 tokens, the last padded; 3 steps of 8 go over the end of the epoch. */
-TEST(test_wraps_over_a_padded_sample)
-{
-    assert_int_equal(ech_data_samples(1000, 60), 17);
-    static const char *const layouts[] = {
-        "parallel.pipeline=2 parallel.schedule=1f1b",
-        "parallel.pipeline=4 parallel.schedule=gpipe",
-        "parallel.pipeline=2 parallel.virtual_stages=2 parallel.schedule=interleaved",
-        "parallel.pipeline=4 parallel.schedule=zero-bubble",
-        "parallel.stage_replicas=[2,1,1] parallel.schedule=1f1b",
-        "parallel.pipeline=2 parallel.data=2 parallel.schedule=zero-bubble-v",
-    };
-    for (int i = 0; i < 6; i++) {
-        char more[300];
-        snprintf(more, sizeof more,
-                 "%s data.sequence_length=60 training.global_batch_size=8 "
-                 "training.micro_batch_size=1 model.tie_word_embeddings=%s",
-                 layouts[i], i % 2 ? "true" : "false");
-        assert_passes(i % 2 ? "llama" : "gpt2", i == 0 ? 2 : 4, more, i == 0);
-    }
-}
-
-/* With a tolerance of zero the different order of sums must show; and it is said of whom. */
-TEST(test_fails_when_it_should)
-{
-    ech_config *config = fixture_config(
-        "gpt2", "parallel.pipeline=3 training.micro_batch_size=2 model.tie_word_embeddings=true");
-    ech_verification v = {.steps = 3, .tolerance = 0};
-    assert_int_equal(fixture_run(config, 3, ech_verify_rank, &v), ECH_OK);
-    assert_false(v.passed || v.exact);
-    assert_true(v.first_bad[0] && v.worst > 0 && v.worst < ECH_TOLERANCE);
-    ech_config_destroy(config);
 }
 
 ALL_TESTS(fixture_setup, fixture_teardown)

@@ -35,6 +35,7 @@ static void draw_experts(dice *d, random_run *r, const char *family)
     static const char *const coefficients[] = {"0.1", "3"};
     static const char *const chances[] = {"0.1", "0.5"};
     static const char *const activations[] = {"relu", "gelu_new", "swiglu"};
+    static const char *const bounds[] = {"1", "1.2", "1.5", "4"};
     bool chooses = !ours || chance(d, 50); /* Switch has a gate of its own */
     const char *gate = chooses ? ONE_OF(d, gates) : "switch";
     bool levels = gate[0] == 'h', noisy = levels || gate[0] == 'n';
@@ -67,7 +68,10 @@ static void draw_experts(dice *d, random_run *r, const char *family)
     if (chance(d, gate[0] == 'g' ? 50 : 5)) add(r, "model.moe_gshard_ports", "true");
     ADD_ONE_OF(d, r, "model.router_jitter_noise", chances);
     ADD_ONE_OF(d, r, "model.moe_dropout", chances);
-    if (chance(d, 60)) add_number(r, "parallel.expert", from_to(d, 1, 4));
+    if (chance(d, 60)) {
+        add_number(r, "parallel.expert", from_to(d, 1, 4));
+        ADD_ONE_OF(d, r, "model.moe_bound", bounds);
+    }
     if (qwen && chance(d, strchr("tb", gate[0]) ? 50 : 5)) add(r, "model.norm_topk_prob", "false");
     if (qwen && chance(d, 50)) add_number(r, "model.moe_intermediate_size", from_to(d, 1, 12));
     if (ours) ADD_ONE_OF(d, r, "model.hidden_act", activations);

@@ -2,43 +2,28 @@
  *
  * ZeRO, in plans: where each micro-batch's gradients are summed by themselves (stage 2) no more of
  * gradients is live than shards and what is under way; optimizers that look at rows and columns or
- * whole matrices share out their states, too; one rank shares out nothing; and each fault that is
- * put into a plan is found. That sharing changes no bit is probes/bits.c, bytes are
- * probes/shards.c.
+ * whole matrices share out their states, too; and one rank shares out nothing. That sharing changes
+ * no bit is probes/bits.c, bytes are probes/shards.c.
  */
 #include <math.h>
 #include <string.h>
 
 #include "app/fixture.h"
 #include "app/verify/verify.h"
-#include "check/check.h"
 #include "schedule/traffic.h"
 #include "unit.h"
 
 enum { MOST = 8 };
 
-/* The plan of every rank; what it is good for is done by `use`. */
-typedef void (*on_plan)(const ech_plan *plan, void *context);
-
-static void each_plan(const char *family, int ranks, const char *words, int zero, on_plan use,
-                      void *context)
+static void each_plan(const char *family, int ranks, const char *words, int zero,
+                      fixture_on_plan use, void *context)
 {
     char more[700];
-    ech_design design = {0};
     snprintf(more, sizeof more,
              "%s parallel.zero=%d training.micro_batch_size=1 data.sequence_length=8 "
              "training.check_every=0 checkpoint.background=false",
              words, zero);
-    ech_config *config = fixture_config(family, more);
-    assert_int_equal(ech_design_create(config, fixture_tokenizer, ranks, ranks, &design), ECH_OK);
-    for (int rank = 0; rank < ranks; rank++) {
-        ech_plan *plan;
-        assert_int_equal(ech_design_plan(&design, rank, false, &plan), ECH_OK);
-        use(plan, context);
-        ech_plan_destroy(plan);
-    }
-    ech_design_destroy(&design);
-    ech_config_destroy(config);
+    fixture_each_plan(family, ranks, more, use, context);
 }
 
 /* ---- gradients ---- */
@@ -174,104 +159,6 @@ TEST(test_alone)
     each_plan("gpt2", 1, "precision.compute=bf16", 0, take_states, &bytes);
     for (int zero = 1; zero < 4; zero++)
         each_plan("gpt2", 1, "precision.compute=bf16", zero, check_alone, &bytes);
-}
-
-/* ---- the checker ---- */
-
-static ech_step *scatter_of(ech_plan *plan, int micro)
-{
-    ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    for (size_t s = 0; s < list->step.n; s++)
-        if (list->step.at[s].kind == ECH_STEP_SCATTER_GRADS && list->step.at[s].micro == micro)
-            return &list->step.at[s];
-    fail_msg("no scatter of micro-batch %d", micro);
-    return NULL;
-}
-
-static void expect_refused(const ech_plan *plan, const char *why)
-{
-    ech_status status = ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]);
-    assert_int_equal(status, ECH_EINTERNAL);
-    assert_non_null(strstr(ech_last_error(), why));
-}
-
-/* Each fault that is put into a sound plan is found. */
-static ech_status seed_faults(ech_comm *comm, const ech_design *design, void *context)
-{
-    (void)context;
-    ech_compared_run run = {.design = design};
-    ECH_TRY(ech_compared_run_open(&run, comm));
-    ech_plan *plan = (ech_plan *)run.session.plan; /* each fault is taken back */
-    ech_step *scatter = scatter_of(plan, 1), was = *scatter;
-    if (ech_comm_rank(comm) == 0) {
-        assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_OK);
-        scatter->adds = false;
-        expect_refused(plan, "does not add to what 1 others have left");
-        *scatter = was;
-        scatter->afters = 0;
-        expect_refused(plan, "does not wait for the gradients");
-        *scatter = was;
-        scatter->micro = 0;
-        expect_refused(plan, "accesses gradients of another micro-batch");
-        scatter->micro = 2;
-        expect_refused(plan, "accesses gradients of another micro-batch");
-        *scatter = was;
-        scatter->kind = ECH_STEP_READ;
-        expect_refused(plan, "comes where its bucket's scatter of each micro-batch is next");
-        *scatter = was;
-    }
-    ech_compared_run_close(&run);
-    return ECH_OK;
-}
-
-static void run_rank_of(const char *words,
-                        ech_status (*main)(ech_comm *, const ech_design *, void *))
-{
-    char more[400];
-    snprintf(more, sizeof more, "%s training.micro_batch_size=1 data.sequence_length=8", words);
-    ech_config *config = fixture_config("gpt2", more);
-    ech_status status = fixture_run(config, 2, main, NULL);
-    ech_config_destroy(config);
-    assert_int_equal(status, ECH_OK);
-}
-
-TEST(test_seeded_faults)
-{
-    run_rank_of("parallel.data=2 parallel.zero=2 training.global_batch_size=6 training.steps=1",
-                seed_faults);
-}
-
-/* Steps that wait for weights that are gathered in the same list; each wait that is left out is missed. */
-static ech_status leave_out_waits(ech_comm *comm, const ech_design *design, void *context)
-{
-    (void)context;
-    ech_compared_run run = {.design = design};
-    ECH_TRY(ech_compared_run_open(&run, comm));
-    ech_list *list = &((ech_plan *)run.session.plan)->list[ECH_LIST_TRAIN];
-    int waits = 0;
-    for (size_t i = 0; i < list->after.n && ech_comm_rank(comm) == 0; i++) {
-        int was = list->after.at[i];
-        if (list->step.at[was].kind != ECH_STEP_GATHER_WEIGHTS) continue;
-        list->after.at[i] = 0;
-        expect_refused(run.session.plan, "which gathers bucket");
-        list->after.at[i] = was;
-        waits++;
-    }
-    assert_true(waits >= list->turns - 2 || ech_comm_rank(comm) > 0);
-    ech_compared_run_close(&run);
-    return ECH_OK;
-}
-
-TEST(test_waits_for_weights)
-{
-    const char *words = "parallel.data=2 parallel.zero=1 model.tie_word_embeddings=false "
-                        "training.steps=4 parallel.flush_every=4 parallel.schedule=";
-    char more[200];
-    static const char *const schedules[] = {"pipedream", "pipedream-2bw"};
-    for (int i = 0; i < 2; i++) {
-        snprintf(more, sizeof more, "%s%s", words, schedules[i]);
-        run_rank_of(more, leave_out_waits);
-    }
 }
 
 ALL_TESTS(fixture_setup, fixture_teardown)

@@ -210,7 +210,8 @@ static ech_status probe_run_extras(probe_watch *w)
 {
     __real_ech_exec_observe(w->run.session->exec, NULL, NULL);
     ECH_TRY(probe_run_extra(w, PROBE_TIMED));
-    return probe_run_extra(w, PROBE_QUIET);
+    ECH_TRY(probe_run_extra(w, PROBE_QUIET));
+    return probe_results[PROBE_withheld].applies ? probe_run_extra(w, PROBE_POISONED) : ECH_OK;
 }
 
 void __wrap_ech_compared_run_close(ech_compared_run *run)

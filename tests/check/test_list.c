@@ -1,45 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checker of one rank's work, buckets, versions and memory, on lists that the passes have not made:
- * each seeded fault is found and named.
+ * The checker of one rank's chunks, versions and memory, on lists that the passes have not made:
+ * each seeded fault is found and named. Faults of work and buckets are drawn by test_mutants.c.
  */
 
 #include "schedule/refused.h"
 #include "unit.h"
 
-/* ---- work ---- */
-
-TEST(test_work)
-{
-    lists all = three_stages("1f1b");
-    ech_step *f = step_of(&all, 2, ECH_STEP_FORWARD, 3), was = *f;
-    f->micro = 2;
-    expect_list_refused(&all, 2, "(F0.2/2)", "does again what step");
-    *f = was;
-    f->block = 1;
-    expect_list_refused(&all, 2, "(F0.3/1)", "a block that this chunk does not have");
-    *f = was;
-    f->micro = 4;
-    expect_list_refused(&all, 2, "(F0.4/2)", "a micro-batch that this rank does not have");
-    *f = was;
-    f->turn = 1;
-    expect_list_refused(&all, 2, "(F0.3/2)", "is counted to turn 1");
-    *f = was;
-    ech_step *b = step_of(&all, 2, ECH_STEP_BACKWARD_INPUT, 3), swapped = *b;
-    b->kind = ECH_STEP_FORWARD;
-    f->kind = ECH_STEP_BACKWARD_INPUT;
-    expect_list_refused(&all, 2, "(B0.3/2)", "is of phase 0");
-    b->phase = ECH_FORWARD;
-    f->phase = ECH_BACKWARD_INPUT;
-    expect_list_refused(&all, 2, "(B0.3/2)", "begins before its forward is there");
-    *b = swapped;
-    *f = was;
-    expect_sound(&all);
-    ech_list *list = lists_of(&all, 2);
-    lists_drop(list, lists_find(list, ECH_STEP_BACKWARD_WEIGHT, 1));
-    expect_list_refused(&all, 2, "(update bucket 0)", "ends a list without W0.1/2");
-    lists_free(&all);
-}
+/* ---- chunks ---- */
 
 /* The step of that kind, chunk and micro-batch 0. */
 static int find_of_chunk(const ech_list *list, ech_step_kind kind, int chunk)
@@ -75,68 +43,6 @@ TEST(test_neighbours_on_one_rank)
     }
 }
 
-/* ---- buckets ---- */
-
-TEST(test_reductions)
-{
-    static const int replicas[] = {2};
-    lists all = lists_build((lists_spec){
-        .schedule = "1f1b", .stages = 1, .blocks = 3, .micro_batches = 4, .replicas = replicas});
-    ech_list *list = lists_of(&all, 1);
-    ech_step *second = bucket_step(&all, 1, ECH_STEP_REDUCE_GRADS, 1, 0);
-    second->index = 0;
-    expect_list_refused(&all, 1, "(reduce_grads bucket 0 over data)",
-                        "comes where its bucket's norm is next");
-    second->index = 1;
-
-    int *after = &list->after.at[second->first_after], was = *after;
-    *after = lists_find(list, ECH_STEP_BACKWARD_WEIGHT, 0);
-    bucket_step(&all, 1, ECH_STEP_REDUCE_GRADS, 0, 0)->afters = 0;
-    expect_list_refused(&all, 1, "(reduce_grads bucket 0 over data)",
-                        "does not wait for the gradients");
-    bucket_step(&all, 1, ECH_STEP_REDUCE_GRADS, 0, 0)->afters = 1;
-    *after = was;
-
-    ech_step *norm = bucket_step(&all, 1, ECH_STEP_NORM, 0, 0);
-    int afters = norm->afters;
-    norm->afters = 0;
-    expect_list_refused(&all, 1, "(norm bucket 0)", "does not wait for the reduction");
-    norm->afters = afters;
-
-    ech_step *update = bucket_step(&all, 1, ECH_STEP_UPDATE, 2, 0);
-    update->index = 1;
-    expect_list_refused(&all, 1, "(update bucket 1)", "is of turn 0; its bucket is in turn 1");
-    update->index = 2;
-    bucket_step(&all, 1, ECH_STEP_NORM, 2, 0)->kind = ECH_STEP_READ;
-    expect_list_refused(&all, 1, "(update bucket 2)", "comes where its bucket's norm is next");
-    bucket_step(&all, 1, ECH_STEP_READ, 2, 0)->kind = ECH_STEP_NORM;
-    update->kind = ECH_STEP_READ;
-    expect_list_refused(&all, 1, "(read)", "ends a list without every update: bucket 2");
-    update->kind = ECH_STEP_UPDATE;
-    expect_sound(&all);
-    lists_free(&all);
-}
-
-/* The reduction stands in front of the last backward that adds to the bucket. */
-TEST(test_reduction_before_last_writer)
-{
-    static const int replicas[] = {2};
-    lists all = lists_build(
-        (lists_spec){.schedule = "gpipe", .stages = 1, .micro_batches = 4, .replicas = replicas});
-    ech_list *list = lists_of(&all, 0);
-    int reduce = lists_find(list, ECH_STEP_REDUCE_GRADS, -1);
-    int last = lists_find(list, ECH_STEP_BACKWARD_WEIGHT, 1);
-    int before = lists_find(list, ECH_STEP_BACKWARD_WEIGHT, 0);
-    assert_int_equal(reduce, last + 1);
-    ech_step writer = list->step.at[last];
-    list->step.at[last] = list->step.at[reduce];
-    list->step.at[reduce] = writer;
-    list->after.at[list->step.at[last].first_after] = before;
-    list->step.at[reduce + 1].afters = 0; /* the norm, now behind the writer */
-    expect_list_refused(&all, 0, "(W0.1/0)", "writes a gradient after its reduction");
-    lists_free(&all);
-}
-
 /* ---- versions ---- */
 
 static lists stashed(bool vertical_sync)
@@ -149,67 +55,15 @@ static lists stashed(bool vertical_sync)
                                     .vertical_sync = vertical_sync});
 }
 
-TEST(test_versions)
+/* Two updates come between F and B of stage 0's micro-batches in the steady state: version x is
+ * made over by x + 3 as long as 3 are kept, and by x + 2, too early, if only 2 are. */
+TEST(test_versions_that_are_kept)
 {
     lists all = stashed(false);
-    expect_sound(&all);
-    ech_step *b = step_of(&all, 0, ECH_STEP_BACKWARD_INPUT, 3);
-    b->version++;
-    expect_list_refused(&all, 0, "(B0.3/0)", "reads version 2 of the weights, and by its schedule");
-    b->version--;
-    ech_step *w = step_of(&all, 0, ECH_STEP_BACKWARD_WEIGHT, 3);
-    w->version--;
-    expect_list_refused(&all, 0, "(W0.3/0)", "reads version 0 of the weights, and by its schedule");
-    w->version++;
-    ech_step *f = step_of(&all, 2, ECH_STEP_FORWARD, 3);
-    f->version--;
-    expect_list_refused(&all, 2, "(F0.3/2)", "should read 3");
-    f->version++;
-
-    /* Two updates come between F and B of stage 0's micro-batches in the steady state: version x is
-     * made over by x + 3 as long as 3 are kept, and by x + 2, too early, if only 2 are. */
     all.plan[0]->versions = 3;
     expect_sound(&all);
     all.plan[0]->versions = 2;
     expect_list_refused(&all, 0, "rank 0: step", "which is overwritten (of 2 that are kept)");
-    all.plan[0]->versions = 3;
-
-    ech_step *stash = bucket_step(&all, 0, ECH_STEP_STASH, 0, 2);
-    stash->kind = ECH_STEP_READ;
-    expect_list_refused(&all, 0, "(update bucket 0)", "comes where its bucket's stash is next");
-    stash->kind = ECH_STEP_STASH;
-    stash->version--;
-    expect_list_refused(&all, 0, "(stash bucket 0)", "copies version 1; the newest is 2");
-    stash->version++;
-    bucket_step(&all, 0, ECH_STEP_UPDATE, 0, 2)->version = 2;
-    expect_list_refused(&all, 0, "(update bucket 0)", "makes version 2; the next is 3");
-    lists_free(&all);
-}
-
-TEST(test_version_promises)
-{
-    lists all = three_stages("1f1b");
-    step_of(&all, 1, ECH_STEP_BACKWARD_INPUT, 2)->version = 1;
-    expect_list_refused(&all, 1, "(B0.2/1)", "should read 0");
-    lists_free(&all);
-
-    all = lists_build((lists_spec){.schedule = "pipedream-2bw",
-                                   .weights = ECH_WEIGHTS_BUFFERED,
-                                   .stages = 3,
-                                   .micro_batches = 4,
-                                   .turns = 3});
-    step_of(&all, 1, ECH_STEP_FORWARD, 9)->version = 2;
-    expect_list_refused(&all, 1, "(F0.9/1)", "should read 1");
-    lists_free(&all);
-
-    all = lists_build((lists_spec){.schedule = "pipedream",
-                                   .weights = ECH_WEIGHTS_STASHED,
-                                   .no_stashing = true,
-                                   .stages = 3,
-                                   .micro_batches = 1,
-                                   .turns = 4});
-    step_of(&all, 0, ECH_STEP_BACKWARD_INPUT, 3)->version = 0;
-    expect_list_refused(&all, 0, "(B0.3/0)", "should read 3");
     lists_free(&all);
 }
 

@@ -56,7 +56,7 @@ static uint64_t identity(const ech_step *step)
                           step->adds,       step->chunk,     step->micro,      step->block,
                           step->turn,       step->version,   step->index,      step->count,
                           step->first_call, step->calls,     step->peer,       (int)step->resource,
-                          (int)step->from,  (int)step->to};
+                          (int)step->from,  (int)step->to,   (int)step->collective};
     uint64_t hash = 1;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         hash = mix(hash, (uint64_t)(int64_t)fields[i]);
@@ -241,6 +241,10 @@ static const char *const shapes[] = {
     "training.steps=6 parallel.flush_every=3",
     "parallel.zero=0 memory.offload_optimizer=disk memory.offload_delayed_from=3 "
     "training.steps=6 parallel.flush_every=3 parallel.bucket_bytes=2048",
+    "parallel.zero=0 optimizer.name=adafactor parallel.tensor=2",
+    "parallel.zero=1 optimizer.name=adafactor parallel.tensor=2",
+    "parallel.zero=1 optimizer.name=muon optimizer.momentum=0.95 parallel.tensor=2 "
+    "parallel.bucket_bytes=1",
     "parallel.zero=0 parallel.compression=powersgd",
     "parallel.zero=2 parallel.compression=powersgd parallel.tensor=2 parallel.bucket_bytes=1",
     "parallel.zero=1 parallel.compression=topk",
@@ -438,12 +442,36 @@ static void move(uint64_t *state, ech_list *list, int s)
     }
 }
 
+/* The block's step is of another micro-batch, block, phase or part of a program. */
+static void rename_work(uint64_t *state, const ech_plan *plan, const ech_list *list, ech_step *step)
+{
+    static const ech_step_kind kinds[] = {ECH_STEP_FORWARD, ECH_STEP_BACKWARD_INPUT,
+                                          ECH_STEP_BACKWARD_WEIGHT};
+    switch (draw(state, 5)) {
+    case 0:
+        step->micro = draw(state, list->micro_batches);
+        break;
+    case 1:
+        step->block = draw(state, (int)plan->model->block.n);
+        break;
+    case 2:
+        if (ech_step_kind_phase(step->kind) >= 0) step->kind = kinds[draw(state, 3)];
+        break;
+    case 3:
+        step->first_call += draw(state, 2) ? 1 : -1;
+        break;
+    default:
+        step->calls += draw(state, 2) ? 1 : -1;
+        break;
+    }
+}
+
 /* The step is of something else of the kind. */
 static void rename_step(uint64_t *state, const ech_plan *plan, ech_list *list, int s)
 {
     ech_step *step = &list->step.at[s];
     int micro_batches = list->micro_batches;
-    switch (draw(state, 6)) {
+    switch (draw(state, 8)) {
     case 0:
         if (ech_step_has_bucket(step)) step->index = draw(state, (int)plan->bucket.n);
         break;
@@ -460,6 +488,13 @@ static void rename_step(uint64_t *state, const ech_plan *plan, ech_list *list, i
         if (step->kind == ECH_STEP_SCATTER_GRADS && step->micro >= 0) step->adds = !step->adds;
         break;
     case 4:
+        if (step->calls > 0) rename_work(state, plan, list, step);
+        break;
+    case 5:
+        if (step->kind == ECH_STEP_COLLECTIVE)
+            step->collective = (ech_collective)draw(state, ECH_COLLECTIVES);
+        break;
+    case 6:
         if (ech_step_piece(step))
             step->count = draw(state, plan->bucket.at[step->index].pieces + 1);
         break;
@@ -481,7 +516,9 @@ static void point_elsewhere(uint64_t *state, const ech_plan *plan, ech_list *lis
     bool known = ech_step_has_bucket(step) || is_copy(step) ||
                  value->kind == ECH_MEMORY_PARAMETERS || value->kind == ECH_MEMORY_GRADIENTS ||
                  value->kind == ECH_MEMORY_KV_CACHE;
-    if (!known || is_scratch(value)) return;
+    /* Of which weights and states statistics are the checker does not ask. */
+    bool open = step->kind == ECH_STEP_STATISTICS && value->kind != ECH_MEMORY_STATISTICS;
+    if (!known || open || is_scratch(value)) return;
     for (int v = 0; v < values; v++) {
         const ech_value *other = ech_plan_value(plan, list, v);
         if (other->kind == value->kind && other->bytes == value->bytes && v != was &&
@@ -580,6 +617,8 @@ TEST(test_mutants)
                                           ECH_STEP_RECV_KEPT,
                                           ECH_STEP_SEND_BACK,
                                           ECH_STEP_RECV_BACK,
+                                          ECH_STEP_STATISTICS,
+                                          ECH_STEP_FOLD,
                                           ECH_STEP_FETCH_STATISTICS,
                                           ECH_STEP_REDUCE_RIGHT,
                                           ECH_STEP_GATHER_CHOSEN,

@@ -1,38 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checker of messages and of all ranks' lists together, on lists that the passes have not made: sound
- * ones of every kind pass, and each seeded fault is found and named.
+ * The checker of all ranks' lists together, on lists that the passes have not made: asynchronous
+ * ones pass, and of ranks that wait for each other it is said who waits for whom. Faults of
+ * messages and waits are drawn by test_random.c, of layers that are cut by test_cut_random.c.
  */
 
 #include "check/check.h"
 #include "schedule/refused.h"
 #include "unit.h"
-
-/* ---- sound lists ---- */
-
-TEST(test_sound)
-{
-    static const char *const schedules[] = {"naive", "gpipe", "1f1b", "zero-bubble"};
-    static const int replicas[][3] = {{1, 1, 1}, {2, 2, 2}, {1, 3, 2}, {3, 1, 1}};
-    for (int i = 0; i < 4; i++)
-        for (int r = 0; r < 4; r++)
-            for (int eager = 0; eager < 2; eager++) {
-                lists all = lists_build((lists_spec){.schedule = schedules[i],
-                                                     .stages = 3,
-                                                     .blocks = 4,
-                                                     .micro_batches = 6,
-                                                     .replicas = replicas[r],
-                                                     .eager = eager});
-                expect_sound(&all);
-                lists_free(&all);
-            }
-    for (int p = 1; p <= 3; p++) {
-        lists all = lists_build((lists_spec){
-            .schedule = "interleaved", .stages = p, .chunks = 3, .micro_batches = 2 * p});
-        expect_sound(&all);
-        lists_free(&all);
-    }
-}
 
 TEST(test_sound_asynchronous)
 {
@@ -55,98 +30,6 @@ TEST(test_sound_asynchronous)
 }
 
 /* ---- messages ---- */
-
-TEST(test_swapped_receives)
-{
-    lists all = three_stages("gpipe");
-    ech_step *one = step_of(&all, 1, ECH_STEP_RECV_ACT, 1);
-    ech_step *two = step_of(&all, 1, ECH_STEP_RECV_ACT, 2);
-    one->micro = 2;
-    two->micro = 1;
-    expect_list_refused(&all, 1, "(F0.1/1)", "does not wait for step");
-    expect_refused(&all, "rank 0: send_act 0.1/0 to rank 1",
-                   "meets that of 2 (turn 0), recv_act 0.2/1 from rank 0, on rank 1");
-    lists_free(&all);
-}
-
-TEST(test_missing_send)
-{
-    lists all = three_stages("1f1b");
-    ech_list *list = lists_of(&all, 2);
-    lists_drop(list, lists_find(list, ECH_STEP_SEND_GRAD, 3));
-    expect_list_refused(&all, 2, "(B0.3/2)", "has no send_grad");
-    expect_refused(&all, "rank 1: recv_grad 0.3/1 from rank 2", "meets no send on rank 2");
-    lists_free(&all);
-}
-
-TEST(test_missing_receive)
-{
-    lists all = three_stages("1f1b");
-    ech_list *list = lists_of(&all, 1);
-    lists_drop(list, lists_find(list, ECH_STEP_RECV_ACT, 3));
-    expect_list_refused(&all, 1, "(F0.3/1)", "has no recv_act");
-    expect_refused(&all, "rank 0: send_act 0.3/0 to rank 1", "meets no receive on rank 1");
-    lists_free(&all);
-}
-
-TEST(test_wrong_bytes)
-{
-    lists all = three_stages("1f1b");
-    step_of(&all, 1, ECH_STEP_SEND_GRAD, 2)->bytes -= 1;
-    expect_refused(&all, "rank 1: send_grad 0.2/1 to rank 0",
-                   "has 64 bytes and meets 65, recv_grad 0.2/0");
-    lists_free(&all);
-}
-
-TEST(test_wrong_peer)
-{
-    static const int replicas[] = {2, 2};
-    lists all = lists_build(
-        (lists_spec){.schedule = "gpipe", .stages = 2, .micro_batches = 4, .replicas = replicas});
-    step_of(&all, 0, ECH_STEP_SEND_ACT, 1)->peer = 3;
-    expect_list_refused(&all, 0, "(send_act 0.1/0 to rank 3)", "its micro-batch is rank 2's");
-    expect_refused(&all, "rank 0: send_act 0.1/0 to rank 3", "meets no receive on rank 3");
-    lists_free(&all);
-}
-
-TEST(test_other_turn)
-{
-    lists all = lists_build((lists_spec){.schedule = "pipedream",
-                                         .weights = ECH_WEIGHTS_STASHED,
-                                         .stages = 2,
-                                         .micro_batches = 2,
-                                         .turns = 3});
-    step_of(&all, 0, ECH_STEP_SEND_ACT, 4)->turn = 1;
-    expect_list_refused(&all, 0, "(send_act 0.4/0 to rank 1)", "is counted to turn 1");
-    expect_refused(&all, "rank 0: send_act 0.4/0 to rank 1", "(turn 2), recv_act 0.4/1");
-    lists_free(&all);
-}
-
-TEST(test_sent_too_early)
-{
-    lists all = three_stages("gpipe");
-    ech_list *list = lists_of(&all, 0);
-    ech_step *send = step_of(&all, 0, ECH_STEP_SEND_ACT, 2);
-    list->after.at[send->first_after]--; /* the message before */
-    expect_list_refused(&all, 0, "(send_act 0.2/0 to rank 1)", "does not wait for step");
-    lists_free(&all);
-}
-
-TEST(test_read_too_early)
-{
-    lists all = three_stages("gpipe");
-    step_of(&all, 1, ECH_STEP_FORWARD, 2)->afters = 0;
-    expect_list_refused(&all, 1, "(F0.2/1)", "does not wait for step");
-    lists_free(&all);
-}
-
-TEST(test_message_twice)
-{
-    lists all = three_stages("gpipe");
-    step_of(&all, 0, ECH_STEP_SEND_ACT, 2)->micro = 1;
-    expect_list_refused(&all, 0, "(send_act 0.1/0 to rank 1)", "is the same message as step");
-    lists_free(&all);
-}
 
 /* Messages across two boundaries may come in another order than they are received in: here a receive of
  * chunk 1 is posted before one of chunk 0 that is sent earlier. */

@@ -8,9 +8,8 @@
 #include <sys/mman.h>
 
 #include "comm/processes.h"
+#include "comm/ucx_or_skip.h"
 #include "unit.h"
-
-static const ech_comm_backend *ucx;
 
 /* Under the thread sanitizer those of two threads a rank are enough. */
 #ifdef __SANITIZE_THREAD__
@@ -265,14 +264,4 @@ TEST(test_refusals)
     expect_refusal(&j, "UCX_TPC_PORT_RANGE: UCX 1.");
     j.setting[0] = "UCX_TCP_PORT_RANGE"; /* one that it knows */
     expect_success_of(&j);
-}
-
-int main(void)
-{
-    ucx = ech_comm_find("ucx");
-    if (!ucx) {
-        puts("skipped: this build is without UCX");
-        return 77;
-    }
-    return unit_run(NULL);
 }

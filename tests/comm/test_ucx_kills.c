@@ -10,12 +10,11 @@
 
 #include "base/clock.h"
 #include "comm/processes.h"
+#include "comm/ucx_or_skip.h"
 #include "unit.h"
 
 enum { LARGEST = 1 << 19, ROUNDS_AFTER = 30, NEVER = 77 };
 static const double idle_seconds = 1e-3;
-
-static const ech_comm_backend *ucx;
 
 /* What the parent and the ranks share. */
 typedef struct shared {
@@ -233,28 +232,12 @@ static void lose_many(int sent, int n)
     printf("%d ranks lost, known after %d ms at most\n", n, longest_ms);
 }
 
-static int how_many(int usual, int part)
-{
-    const char *asked = getenv("ECHELON_UCX_KILLS");
-    return asked ? atoi(asked) / part : usual;
-}
-
 TEST(test_kills)
 {
-    lose_many(SIGKILL, how_many(10, 1));
+    lose_many(SIGKILL, ucx_kills(10, 1));
 }
 
 TEST(test_stops)
 {
-    lose_many(SIGSTOP, how_many(4, 4));
-}
-
-int main(void)
-{
-    ucx = ech_comm_find("ucx");
-    if (!ucx) {
-        puts("skipped: this build is without UCX");
-        return 77;
-    }
-    return unit_run(NULL);
+    lose_many(SIGSTOP, ucx_kills(4, 4));
 }

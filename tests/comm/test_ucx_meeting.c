@@ -8,9 +8,8 @@
 #include "comm/processes.h"
 #include "comm/tcp_state.h"
 #include "comm/ucx_address.h"
+#include "comm/ucx_or_skip.h"
 #include "unit.h"
-
-static const ech_comm_backend *ucx;
 
 static ech_status do_nothing(ech_comm *comm, void *context)
 {
@@ -255,14 +254,4 @@ TEST(test_second_start)
         if (codes[0] || codes[1] || codes[2]) fail_msg("%s", log);
         free(log);
     }
-}
-
-int main(void)
-{
-    ucx = ech_comm_find("ucx");
-    if (!ucx) {
-        puts("skipped: this build is without UCX");
-        return 77;
-    }
-    return unit_run(NULL);
 }

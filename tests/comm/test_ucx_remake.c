@@ -10,11 +10,10 @@
 
 #include "comm/processes.h"
 #include "comm/tcp_state.h"
+#include "comm/ucx_or_skip.h"
 #include "unit.h"
 
 enum { LARGEST = 1 << 18, OLD = 1, NEW = 2, ROUNDS = 12 };
-
-static const ech_comm_backend *ucx;
 
 /* What the parent and the ranks share. */
 typedef struct shared {
@@ -157,20 +156,14 @@ static void take_places(int sent, int n)
     expect_segments(before);
 }
 
-static int how_many(int usual, int part)
-{
-    const char *asked = getenv("ECHELON_UCX_KILLS");
-    return asked ? atoi(asked) / part : usual;
-}
-
 TEST(test_kills)
 {
-    take_places(SIGKILL, how_many(5, 1));
+    take_places(SIGKILL, ucx_kills(5, 1));
 }
 
 TEST(test_stops)
 {
-    take_places(SIGSTOP, how_many(3, 4));
+    take_places(SIGSTOP, ucx_kills(3, 4));
 }
 
 /* As often as a second has sixteenths: the clock alone would give the same number twice. */
@@ -190,14 +183,4 @@ TEST(test_generations)
 {
     expect_success_of(
         &(job){.backend = ucx, .ranks = 2, .deadline = 60, .body = remake_often, .outlives = true});
-}
-
-int main(void)
-{
-    ucx = ech_comm_find("ucx");
-    if (!ucx) {
-        puts("skipped: this build is without UCX");
-        return 77;
-    }
-    return unit_run(NULL);
 }

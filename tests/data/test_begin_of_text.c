@@ -5,33 +5,19 @@
  * */
 #include "data/imports.h"
 
-#include "data/bpe/bpe.h"
+#include "data/byte_ids.h"
 
 enum { END = 256, BEGIN = 257, MARK = 258 };
 
 /* Over bytes, with <e>, <b> and <m>; `front`: the tokenizer puts <b> before a text. */
 static ech_tokenizer *open_tokenizer(bool front)
 {
-    ech_text out = {0};
-    ech_text_append(&out,
-                    "{\"added_tokens\": [{\"id\": 256, \"content\": \"<e>\", \"special\": true}, "
-                    "{\"id\": 257, \"content\": \"<b>\", \"special\": true}, {\"id\": 258, "
-                    "\"content\": \"<m>\"}], \"pre_tokenizer\": {\"type\": \"ByteLevel\", "
-                    "\"add_prefix_space\": false}, ");
-    if (front)
-        ech_text_append(&out,
-                        "\"post_processor\": {\"type\": \"BertProcessing\", \"cls\": [\"<b>\", "
-                        "257], \"sep\": [\"<e>\", 256]}, ");
-    ech_text_append(&out, "\"model\": {\"type\": \"BPE\", \"vocab\": {");
-    for (int i = 0; i < 256; i++) {
-        unsigned char byte = (unsigned char)i;
-        ech_text_append(&out, "%s\"%s", i ? ", " : "", byte == '"' || byte == '\\' ? "\\" : "");
-        ech_bpe_show(&byte, 1, &out);
-        ech_text_append(&out, "\": %d", i);
-    }
-    ech_text_append(&out, "}, \"merges\": []}}\n");
-    write_file("tokenizer.json", out.at, out.n);
-    ech_text_free(&out);
+    static const char added[] = "{\"id\": 256, \"content\": \"<e>\", \"special\": true}, "
+                                "{\"id\": 257, \"content\": \"<b>\", \"special\": true}, "
+                                "{\"id\": 258, \"content\": \"<m>\"}";
+    static const char puts_it[] = "\"post_processor\": {\"type\": \"BertProcessing\", "
+                                  "\"cls\": [\"<b>\", 257], \"sep\": [\"<e>\", 256]}, ";
+    write_byte_tokenizer(added, false, front ? puts_it : "");
     write_text("tokenizer_config.json", "{\"eos_token\": \"<e>\", \"bos_token\": \"<b>\"}");
     ech_tokenizer *tokenizer;
     if (ech_tokenizer_open(scratch, &tokenizer) != ECH_OK) fail_msg("%s", ech_last_error());

@@ -5,20 +5,15 @@
  */
 #include "data/scratch.h"
 
-#include "data/bpe/bpe.h"
+#include "data/byte_ids.h"
 
 /* All bytes as id 0 to 255, then `more`. */
 static void write_encoder(const char *name, const char *more)
 {
     ech_text out = {0};
     ech_text_append(&out, "{");
-    for (int i = 0; i < 256; i++) {
-        unsigned char byte = (unsigned char)i;
-        ech_text_append(&out, byte == '"' || byte == '\\' ? "\"\\" : "\"");
-        ech_bpe_show(&byte, 1, &out);
-        ech_text_append(&out, "\": %d, ", i);
-    }
-    ech_text_append(&out, "%s}", more);
+    append_byte_ids(&out);
+    ech_text_append(&out, ", %s}", more);
     write_file(name, out.at, out.n);
     ech_text_free(&out);
 }

@@ -7,7 +7,7 @@
 
 #include <sys/resource.h>
 
-#include "data/bpe/bpe.h"
+#include "data/byte_ids.h"
 
 /* A whole tokenizer.json, of which each test replaces one part. */
 typedef struct parts {
@@ -30,16 +30,9 @@ static void write_tokenizer(const parts *p)
     ech_text out = {0};
     ech_text_append(&out,
                     "{\"added_tokens\": [%s], \"normalizer\": %s, \"pre_tokenizer\": %s,\n"
-                    "\"decoder\": %s, \"model\": {\"type\": \"BPE\"%s, \"vocab\": {\"<\": 60",
+                    "\"decoder\": %s, \"model\": {\"type\": \"BPE\"%s, \"vocab\": {",
                     p->added, p->normalizer, p->pre_tokenizer, p->decoder, p->more_model);
-    for (int i = 0; i < 256; i++) {
-        unsigned char byte = (unsigned char)i;
-        ech_text_append(&out, i == 60 ? "" : ", \"");
-        if (i == 60) continue;
-        if (byte == '"' || byte == '\\') ech_text_append(&out, "\\");
-        ech_bpe_show(&byte, 1, &out);
-        ech_text_append(&out, "\": %d", i);
-    }
+    append_byte_ids(&out);
     ech_text_append(&out, "%s}, \"merges\": [%s]}}\n", p->more_vocabulary, p->merges);
     write_file("tokenizer.json", out.at, out.n);
     ech_text_free(&out);

@@ -5,29 +5,10 @@
  * */
 #include "data/scratch.h"
 
-#include "data/bpe/bpe.h"
+#include "data/byte_ids.h"
 
 #define END "{\"id\": 256, \"content\": \"<|endoftext|>\", \"special\": true}"
 #define X   ", {\"id\": 257, \"content\": \"<x>\", \"special\": true}"
-
-/* tokenizer.json over bytes, which are their ids, with these added tokens. */
-static void write_json(const char *added, bool prefix)
-{
-    ech_text out = {0};
-    ech_text_append(&out,
-                    "{\"added_tokens\": [%s], \"pre_tokenizer\": {\"type\": \"ByteLevel\", "
-                    "\"add_prefix_space\": %s}, \"model\": {\"type\": \"BPE\", \"vocab\": {",
-                    added, prefix ? "true" : "false");
-    for (int i = 0; i < 256; i++) {
-        unsigned char byte = (unsigned char)i;
-        ech_text_append(&out, "%s\"%s", i ? ", " : "", byte == '"' || byte == '\\' ? "\\" : "");
-        ech_bpe_show(&byte, 1, &out);
-        ech_text_append(&out, "\": %d", i);
-    }
-    ech_text_append(&out, "}, \"merges\": []}}\n");
-    write_file("tokenizer.json", out.at, out.n);
-    ech_text_free(&out);
-}
 
 typedef struct sides {
     const char *config, *map, *added; /* NULL: there is no such file */
@@ -76,7 +57,7 @@ static void assert_refused(sides s, const char *first, const char *second)
 
 TEST(test_names)
 {
-    write_json(END X, false);
+    write_byte_tokenizer(END X, false, "");
     assert_opens((sides){0}, "<x>", "257 | 256 256");
     assert_opens((sides){.map = "{\"eos_token\": \"<x>\"}"}, "a", "97 | 257 257");
     assert_opens((sides){.map = "{\"eos_token\": {\"content\": \"<x>\"}, \"bos_token\": "
@@ -112,7 +93,7 @@ TEST(test_names)
 /* Flags of tokenizer_config.json count; tokens and ids must be those of tokenizer.json. */
 TEST(test_added_tokens_decoder)
 {
-    write_json(END X, false);
+    write_byte_tokenizer(END X, false, "");
     assert_opens((sides){.config = DECODER("\"257\": {\"content\": \"<x>\"}")}, "a <x> b",
                  "97 32 257 32 98 | 256 256");
     assert_opens((sides){.config = DECODER("\"257\": {\"content\": \"<x>\", \"lstrip\": true, "
@@ -135,7 +116,7 @@ TEST(test_added_tokens_decoder)
 
 TEST(test_added_tokens)
 {
-    write_json(END X, false);
+    write_byte_tokenizer(END X, false, "");
     assert_opens((sides){.added = "{\"<x>\": 257}"}, "<x>", "257 | 256 256");
     assert_refused((sides){.added = "{\"<y>\": 258}"}, "added_tokens.json: \"<y>\" (258) is no",
                    "tokenizer.json");
@@ -147,12 +128,13 @@ TEST(test_added_tokens)
 /* Ids that a file states with gaps are those that the library gives; both files may state them. */
 TEST(test_gaps)
 {
-    write_json(END ", {\"id\": 300, \"content\": \"<x>\"}, {\"id\": 310, \"content\": \"<y>\"}",
-               false);
+    write_byte_tokenizer(
+        END ", {\"id\": 300, \"content\": \"<x>\"}, {\"id\": 310, \"content\": \"<y>\"}", false,
+        "");
     assert_opens((sides){0}, "a<x><y>", "97 257 258 | 256 256");
     assert_opens((sides){.added = "{\"<x>\": 300, \"<y>\": 310}"}, "<y>", "258 | 256 256");
     /* the character as which byte 233 is written */
-    write_json(END ", {\"id\": 233, \"content\": \"\u00e9\"}", false);
+    write_byte_tokenizer(END ", {\"id\": 233, \"content\": \"\u00e9\"}", false, "");
     assert_opens((sides){0}, "caf\u00e9", "99 97 102 233 | 256 256");
 }
 
@@ -162,7 +144,7 @@ TEST(test_prefix)
         for (int wants = 0; wants < 2; wants++) {
             const char *config =
                 wants ? "{\"add_prefix_space\": true}" : "{\"add_prefix_space\": false}";
-            write_json(END, has);
+            write_byte_tokenizer(END, has, "");
             if (has == wants)
                 assert_opens((sides){.config = config}, "a",
                              has ? "32 97 | 256 256" : "97 | 256 256");
@@ -171,19 +153,14 @@ TEST(test_prefix)
                                "tokenizer.json puts");
         }
     /* GPT-2's pair does not say, so the key counts */
-    write_json(END, false);
+    write_byte_tokenizer(END, false, "");
     ech_tokenizer *tokenizer;
     assert_int_equal(open_with((sides){0}, &tokenizer), ECH_OK);
     ech_tokenizer_close(tokenizer);
     unlink(in_scratch("tokenizer.json"));
     ech_text vocabulary = {0};
-    ech_text_append(&vocabulary, "{\"<|endoftext|>\": 256");
-    for (int i = 0; i < 256; i++) {
-        unsigned char byte = (unsigned char)i;
-        ech_text_append(&vocabulary, ", \"%s", byte == '"' || byte == '\\' ? "\\" : "");
-        ech_bpe_show(&byte, 1, &vocabulary);
-        ech_text_append(&vocabulary, "\": %d", i);
-    }
+    ech_text_append(&vocabulary, "{\"<|endoftext|>\": 256, ");
+    append_byte_ids(&vocabulary);
     ech_text_append(&vocabulary, "}");
     write_file("vocab.json", vocabulary.at, vocabulary.n);
     write_file("merges.txt", "#version: 0.2\n", 14);

@@ -13,28 +13,17 @@ typedef struct attention_case {
     const ech_tensor *starts;
 } attention_case;
 
-static void call_forward(const ech_kernels *kernels, ech_kernel_context *context,
-                         const ech_tensor *const *t, const void *options)
-{
-    const attention_case *o = options;
-    kernels->attention_forward(context, t[0], t[1], t[2], 0.3, &o->at, o->starts, &o->dropout,
-                               false, t[3], t[4]);
-}
-
-static void call_backward(const ech_kernels *kernels, ech_kernel_context *context,
-                          const ech_tensor *const *t, const void *options)
-{
-    const attention_case *o = options;
-    kernels->attention_backward(context, t[5], t[0], t[1], t[2], t[3], t[4], 0.3, &o->at, o->starts,
-                                &o->dropout, false, false, t[6], t[7], t[8]);
-}
+TRIAL_CALL_WITH(attention_case, attention_forward, t[0], t[1], t[2], 0.3, &o->at, o->starts,
+                &o->dropout, false, t[3], t[4])
+TRIAL_CALL_WITH(attention_case, attention_backward, t[5], t[0], t[1], t[2], t[3], t[4], 0.3,
+                &o->at, o->starts, &o->dropout, false, false, t[6], t[7], t[8])
 
 /* Backward takes what forward left, in the same table. */
 static void call_both(const ech_kernels *kernels, ech_kernel_context *context,
                       const ech_tensor *const *t, const void *options)
 {
-    call_forward(kernels, context, t, options);
-    call_backward(kernels, context, t, options);
+    call_attention_forward(kernels, context, t, options);
+    call_attention_backward(kernels, context, t, options);
 }
 
 /* A trial of forward, then backward: q, k, v, out, lse, dout, dq, dk, dv. */
@@ -128,7 +117,7 @@ TEST(forward_alone)
         attention_case options = uncut(shapes[s], 11, &tenth);
         trial t = make_trial(shapes[s], 0, &options);
         t.op = ECH_OP_attention_forward;
-        t.call = call_forward;
+        t.call = call_attention_forward;
         for (int i = 5; i < 9; i++) t.tensor[i] = (trial_tensor){0};
         trial_check(&t);
     }
@@ -160,7 +149,7 @@ TEST(parts_of_keys_are_merged)
         trial t = make_trial(n, 0, &options);
         t.op = ECH_OP_attention_forward;
         for (int i = 5; i < 9; i++) t.tensor[i] = (trial_tensor){0};
-        t.call = call_forward;
+        t.call = call_attention_forward;
         trial_run whole = trial_execute(&t, ech_kernels_ref(ECH_F64), (trial_way){.threads = 1});
         t.call = call_merged;
         trial_run parts = trial_execute(&t, ech_kernels_ref(ECH_F64), (trial_way){.threads = 1});

@@ -4,34 +4,25 @@
  */
 #include "kernel/trial.h"
 
-typedef struct options {
+typedef struct factoring {
     ech_update update;
     bool vector; /* no factors or states of rows */
-} options;
+} factoring;
 
 static const ech_tensor *unless(bool missing, const ech_tensor *x)
 {
     return missing ? NULL : x;
 }
 
-static void call_sums(const ech_kernels *kernels, ech_kernel_context *context,
-                      const ech_tensor *const *t, const void *of)
-{
-    const options *o = of;
-    kernels->adafactor_sums(context, t[0], t[1], &o->update, unless(o->vector, t[2]), t[3], t[4]);
-}
-
-static void call_squares(const ech_kernels *kernels, ech_kernel_context *context,
-                         const ech_tensor *const *t, const void *of)
-{
-    const options *o = of;
-    kernels->adafactor_squares(context, t[0], unless(o->vector, t[1]), t[2], &o->update, t[3]);
-}
+TRIAL_CALL_WITH(factoring, adafactor_sums, t[0], t[1], &o->update, unless(o->vector, t[2]), t[3],
+                t[4])
+TRIAL_CALL_WITH(factoring, adafactor_squares, t[0], unless(o->vector, t[1]), t[2], &o->update,
+                t[3])
 
 static void call_adafactor(const ech_kernels *kernels, ech_kernel_context *context,
-                           const ech_tensor *const *t, const void *of)
+                           const ech_tensor *const *t, const void *options)
 {
-    const options *o = of;
+    const factoring *o = options;
     enum { ELEMENTS = 10 };
     double number[] = {0.7, 35, 0.1};
     ech_tensor n[3];
@@ -41,21 +32,10 @@ static void call_adafactor(const ech_kernels *kernels, ech_kernel_context *conte
                        &n[2], ELEMENTS, &o->update, t[5]);
 }
 
-static void call_maxima(const ech_kernels *kernels, ech_kernel_context *context,
-                        const ech_tensor *const *t, const void *of)
-{
-    const options *o = of;
-    kernels->sm3_maxima(context, t[0], unless(o->vector, t[1]), t[2], &o->update,
-                        unless(o->vector, t[3]), t[4]);
-}
-
-static void call_sm3(const ech_kernels *kernels, ech_kernel_context *context,
-                     const ech_tensor *const *t, const void *of)
-{
-    const options *o = of;
-    kernels->sm3(context, t[0], t[1], unless(o->vector, t[2]), t[3], unless(o->vector, t[4]), t[5],
-                 unless(o->update.momentum <= 0, t[6]), &o->update, t[7]);
-}
+TRIAL_CALL_WITH(factoring, sm3_maxima, t[0], unless(o->vector, t[1]), t[2], &o->update,
+                unless(o->vector, t[3]), t[4])
+TRIAL_CALL_WITH(factoring, sm3, t[0], t[1], unless(o->vector, t[2]), t[3], unless(o->vector, t[4]),
+                t[5], unless(o->update.momentum <= 0, t[6]), &o->update, t[7])
 
 #define WIDE(role_, low_, high_, ...)                                                              \
     {                                                                                              \
@@ -67,7 +47,7 @@ static void call_sm3(const ech_kernels *kernels, ech_kernel_context *context,
         __VA_ARGS__                                                                                \
     }
 
-static void check(int64_t R, int64_t C, const options *o)
+static void check(int64_t R, int64_t C, const factoring *o)
 {
     trial_tensor matrix = WIDE(TRIAL_IN_OUT, -1, 1, TRIAL_2D(R, C));
     trial_tensor grad = TRIAL_INPUT(TRIAL_2D(R, C), .type = TRIAL_EITHER);
@@ -82,7 +62,7 @@ static void check(int64_t R, int64_t C, const options *o)
      * 40,000. It comes near to that, since low bits of fp32 numbers' squares are not random. */
     trial sums = {.name = "adafactor_sums",
                   .op = ECH_OP_adafactor_sums,
-                  .call = call_sums,
+                  .call = call_adafactor_sums,
                   .options = o,
                   .dims = {R, C},
                   .tolerance = 2e-6,
@@ -91,7 +71,7 @@ static void check(int64_t R, int64_t C, const options *o)
     sums.tensor[0].role = TRIAL_IN;
     trial squares = {.name = "adafactor_squares",
                      .op = ECH_OP_adafactor_squares,
-                     .call = call_squares,
+                     .call = call_adafactor_squares,
                      .options = o,
                      .dims = {R, C},
                      .tolerance = 2e-6,
@@ -104,7 +84,7 @@ static void check(int64_t R, int64_t C, const options *o)
                        .tensor = {matrix, grad, rows, columns, matrix, rounded}};
     trial maxima = {.name = "sm3_maxima",
                     .op = ECH_OP_sm3_maxima,
-                    .call = call_maxima,
+                    .call = call_sm3_maxima,
                     .options = o,
                     .dims = {R, C},
                     .tolerance = 1e-6,
@@ -134,7 +114,7 @@ TEST(factored_updates_agree)
     static const int64_t sizes[][2] = {{1, 1}, {3, 17}, {11, 2500}, {700, 33}, {1, 40000}};
     for (size_t s = 0; s < TRIAL_COUNT(sizes); s++)
         for (int way = 0; way < 2; way++) {
-            options o = {.update = {.learning_rate = 0.01,
+            factoring o = {.update = {.learning_rate = 0.01,
                                     .weight_decay = way ? 0.1 : 0,
                                     .momentum = way ? 0.8 : 0,
                                     .eps = 1e-30,

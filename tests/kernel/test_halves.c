@@ -87,13 +87,8 @@ typedef struct flags {
     bool a_transposed, b_transposed, accumulate;
 } flags;
 
-static void call_matmul(const ech_kernels *kernels, ech_kernel_context *context,
-                        const ech_tensor *const *t, const void *options)
-{
-    const flags *f = options;
-    kernels->matmul(context, t[0], f->a_transposed, t[1], f->b_transposed, t[2],
-                    f->accumulate ? t[3] : NULL, t[3]);
-}
+TRIAL_CALL_WITH(flags, matmul, t[0], o->a_transposed, t[1], o->b_transposed, t[2],
+                o->accumulate ? t[3] : NULL, t[3])
 
 /* ---- comparison ---- */
 

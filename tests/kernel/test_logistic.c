@@ -22,38 +22,16 @@
         .role = TRIAL_IN, TRIAL_1D(R), .low = -4, .high = 4, .type = TRIAL_WIDE                    \
     }
 
-static void call_logits(const ech_kernels *kernels, ech_kernel_context *context,
-                        const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->sparse_logits(context, t[0], t[1], t[2], t[3]);
-}
-
-static void call_logits_backward(const ech_kernels *kernels, ech_kernel_context *context,
-                                 const ech_tensor *const *t, const void *options)
-{
-    kernels->sparse_logits_backward(context, t[0], t[1], *(const bool *)options, t[2], t[3]);
-}
-
-static void call_loss(const ech_kernels *kernels, ech_kernel_context *context,
-                      const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->logistic_loss(context, t[0], t[1], t[2], t[3]);
-}
-
-static void call_loss_backward(const ech_kernels *kernels, ech_kernel_context *context,
-                               const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->logistic_loss_backward(context, t[0], t[1], t[2], t[3], t[4]);
-}
+TRIAL_CALL(sparse_logits, t[0], t[1], t[2], t[3])
+TRIAL_CALL(sparse_logits_backward, t[0], t[1], *(const bool *)options, t[2], t[3])
+TRIAL_CALL(logistic_loss, t[0], t[1], t[2], t[3])
+TRIAL_CALL(logistic_loss_backward, t[0], t[1], t[2], t[3], t[4])
 
 static void check_logits(int64_t R, int64_t K)
 {
     trial t = {.name = "sparse logits",
                .op = ECH_OP_sparse_logits,
-               .call = call_logits,
+               .call = call_sparse_logits,
                .tolerance = 2e-6,
                .halves = true,
                .spreads = true,
@@ -67,7 +45,7 @@ static void check_logits_backward(int64_t R, int64_t K, bool accumulate)
 {
     trial t = {.name = "sparse logits, backward",
                .op = ECH_OP_sparse_logits_backward,
-               .call = call_logits_backward,
+               .call = call_sparse_logits_backward,
                .options = &accumulate,
                .tolerance = 1e-6,
                .halves = true,
@@ -82,7 +60,7 @@ static void check_loss(int64_t R, int64_t K)
 {
     trial t = {.name = "logistic loss",
                .op = ECH_OP_logistic_loss,
-               .call = call_loss,
+               .call = call_logistic_loss,
                .tolerance = 1e-6,
                .halves = true,
                .tensor = {LOGITS(R),
@@ -100,7 +78,7 @@ static void check_loss_backward(int64_t R, int64_t K, bool in_place)
 {
     trial t = {.name = "logistic loss, backward",
                .op = ECH_OP_logistic_loss_backward,
-               .call = call_loss_backward,
+               .call = call_logistic_loss_backward,
                .tolerance = 1e-6,
                .halves = true,
                .tensor = {LOGITS(R),

@@ -11,13 +11,8 @@ typedef struct flags {
     int add;
 } flags;
 
-static void call_matmul(const ech_kernels *kernels, ech_kernel_context *context,
-                        const ech_tensor *const *t, const void *options)
-{
-    const flags *f = options;
-    kernels->matmul(context, t[0], f->a_transposed, t[1], f->b_transposed, t[2],
-                    f->add == ADD_C ? t[3] : t[4], t[3]);
-}
+TRIAL_CALL_WITH(flags, matmul, t[0], o->a_transposed, t[1], o->b_transposed, t[2],
+                o->add == ADD_C ? t[3] : t[4], t[3])
 
 /* The trial of one product: gaps 0 or more between the rows of a, b, c and add. */
 static trial make_trial(int64_t M, int64_t N, int64_t K, const flags *f, bool bias, int64_t gap)
@@ -186,11 +181,7 @@ TEST(tf32_only_where_it_is_allowed)
     ech_kernel_context_destroy(context);
 }
 
-static void call_bias_backward(const ech_kernels *kernels, ech_kernel_context *context,
-                               const ech_tensor *const *t, const void *options)
-{
-    kernels->bias_backward(context, t[0], *(const bool *)options, t[1]);
-}
+TRIAL_CALL(bias_backward, t[0], *(const bool *)options, t[1])
 
 TEST(bias_gradients_agree)
 {

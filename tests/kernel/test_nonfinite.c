@@ -57,37 +57,15 @@ static void check_rows(const trial *t, int tensor, int out, bool row_wide)
         }
 }
 
-static void call_add(const ech_kernels *kernels, ech_kernel_context *context,
-                     const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->add(context, t[0], t[1], t[2]);
-}
-
-static void call_gelu(const ech_kernels *kernels, ech_kernel_context *context,
-                      const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->gelu_forward(context, t[0], t[2]);
-}
-
-static void call_gelu_backward(const ech_kernels *kernels, ech_kernel_context *context,
-                               const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->gelu_backward(context, t[0], t[1], t[2]);
-}
-
-static void call_swiglu(const ech_kernels *kernels, ech_kernel_context *context,
-                        const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->swiglu_forward(context, t[0], t[1], t[2]);
-}
+TRIAL_CALL(add, t[0], t[1], t[2])
+TRIAL_CALL(gelu_forward, t[0], t[2])
+TRIAL_CALL(gelu_backward, t[0], t[1], t[2])
+TRIAL_CALL(swiglu_forward, t[0], t[1], t[2])
 
 TEST(elements_keep_their_place)
 {
-    static const trial_call calls[] = {call_add, call_gelu, call_swiglu, call_gelu_backward};
+    static const trial_call calls[] = {call_add, call_gelu_forward, call_swiglu_forward,
+                                       call_gelu_backward};
     static const ech_op ops[] = {ECH_OP_add, ECH_OP_gelu_forward, ECH_OP_swiglu_forward,
                                  ECH_OP_gelu_backward};
     for (size_t c = 0; c < TRIAL_COUNT(calls); c++) {
@@ -102,12 +80,7 @@ TEST(elements_keep_their_place)
 }
 
 /* A NaN in either input of a backward reaches every gradient of that element. */
-static void call_swiglu_backward(const ech_kernels *kernels, ech_kernel_context *context,
-                                 const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->swiglu_backward(context, t[0], t[1], t[2], t[3], t[4]);
-}
+TRIAL_CALL(swiglu_backward, t[0], t[1], t[2], t[3], t[4])
 
 TEST(swiglu_backward_passes_nan)
 {
@@ -127,41 +100,25 @@ TEST(swiglu_backward_passes_nan)
             }
 }
 
-static void call_layernorm(const ech_kernels *kernels, ech_kernel_context *context,
-                           const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->layernorm_forward(context, t[0], t[1], t[1], 1e-5, t[2], t[3], t[4]);
-}
-
-static void call_rmsnorm(const ech_kernels *kernels, ech_kernel_context *context,
-                         const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->rmsnorm_forward(context, t[0], t[1], 1e-5, t[2], t[3]);
-}
+TRIAL_CALL(layernorm_forward, t[0], t[1], t[1], 1e-5, t[2], t[3], t[4])
+TRIAL_CALL(rmsnorm_forward, t[0], t[1], 1e-5, t[2], t[3])
 
 TEST(norms_keep_to_their_row)
 {
     trial t = {.name = "norm",
                .op = ECH_OP_layernorm_forward,
-               .call = call_layernorm,
+               .call = call_layernorm_forward,
                .tensor = {TRIAL_INPUT(TRIAL_2D(R, C)), TRIAL_INPUT(TRIAL_1D(C)),
                           TRIAL_RESULT(TRIAL_2D(R, C)), TRIAL_RESULT(TRIAL_1D(R)),
                           TRIAL_RESULT(TRIAL_1D(R))}};
     check_rows(&t, 0, 2, true);
     t.op = ECH_OP_rmsnorm_forward;
-    t.call = call_rmsnorm;
+    t.call = call_rmsnorm_forward;
     t.tensor[4] = (trial_tensor){0};
     check_rows(&t, 0, 2, true);
 }
 
-static void call_matmul(const ech_kernels *kernels, ech_kernel_context *context,
-                        const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->matmul(context, t[0], false, t[1], true, NULL, NULL, t[2]);
-}
+TRIAL_CALL(matmul, t[0], false, t[1], true, NULL, NULL, t[2])
 
 TEST(products_keep_to_their_row)
 {
@@ -222,7 +179,7 @@ TEST(attention_keeps_to_its_head)
 /* Nothing takes denormals for zero: sums, and half of each (gelu of a number near 0). */
 TEST(denormals_are_kept)
 {
-    static const trial_call calls[] = {call_add, call_gelu};
+    static const trial_call calls[] = {call_add, call_gelu_forward};
     static const ech_op ops[] = {ECH_OP_add, ECH_OP_gelu_forward};
     for (size_t c = 0; c < TRIAL_COUNT(calls); c++)
         for (ech_isa isa = 0; isa < ECH_ISAS; isa++) {
@@ -284,11 +241,7 @@ TEST(infinite_scores_are_as_defined)
     }
 }
 
-static void call_adamw(const ech_kernels *kernels, ech_kernel_context *context,
-                       const ech_tensor *const *t, const void *options)
-{
-    kernels->adamw(context, t[0], t[1], t[2], t[2], options, NULL);
-}
+TRIAL_CALL(adamw, t[0], t[1], t[2], t[2], options, NULL)
 
 TEST(updates_show_bad_gradients)
 {

@@ -10,33 +10,11 @@ static const bool yes = true, no = false;
 
 /* ---- norms ---- */
 
-static void call_layernorm_forward(const ech_kernels *kernels, ech_kernel_context *context,
-                                   const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->layernorm_forward(context, t[0], t[1], t[2], 1e-5, t[3], t[4], t[5]);
-}
-
-static void call_layernorm_backward(const ech_kernels *kernels, ech_kernel_context *context,
-                                    const ech_tensor *const *t, const void *options)
-{
-    kernels->layernorm_backward(context, t[0], t[1], t[2], t[3], t[4], t[5], t[6],
-                                *(const bool *)options, t[7], t[8]);
-}
-
-static void call_rmsnorm_forward(const ech_kernels *kernels, ech_kernel_context *context,
-                                 const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->rmsnorm_forward(context, t[0], t[1], 1e-5, t[2], t[3]);
-}
-
-static void call_rmsnorm_backward(const ech_kernels *kernels, ech_kernel_context *context,
-                                  const ech_tensor *const *t, const void *options)
-{
-    kernels->rmsnorm_backward(context, t[0], t[1], t[2], t[3], t[4], t[5], *(const bool *)options,
-                              t[6]);
-}
+TRIAL_CALL(layernorm_forward, t[0], t[1], t[2], 1e-5, t[3], t[4], t[5])
+TRIAL_CALL(layernorm_backward, t[0], t[1], t[2], t[3], t[4], t[5], t[6], *(const bool *)options,
+           t[7], t[8])
+TRIAL_CALL(rmsnorm_forward, t[0], t[1], 1e-5, t[2], t[3])
+TRIAL_CALL(rmsnorm_backward, t[0], t[1], t[2], t[3], t[4], t[5], *(const bool *)options, t[6])
 
 enum { NO_ADD, ADD, ADD_IN_PLACE };
 
@@ -112,47 +90,12 @@ TEST(norms_agree)
 
 /* ---- activations ---- */
 
-static void call_relu_forward(const ech_kernels *kernels, ech_kernel_context *context,
-                              const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->relu_forward(context, t[0], t[1]);
-}
-
-static void call_relu_backward(const ech_kernels *kernels, ech_kernel_context *context,
-                               const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->relu_backward(context, t[0], t[1], t[2]);
-}
-
-static void call_gelu_forward(const ech_kernels *kernels, ech_kernel_context *context,
-                              const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->gelu_forward(context, t[0], t[1]);
-}
-
-static void call_gelu_backward(const ech_kernels *kernels, ech_kernel_context *context,
-                               const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->gelu_backward(context, t[0], t[1], t[2]);
-}
-
-static void call_swiglu_forward(const ech_kernels *kernels, ech_kernel_context *context,
-                                const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->swiglu_forward(context, t[0], t[1], t[2]);
-}
-
-static void call_swiglu_backward(const ech_kernels *kernels, ech_kernel_context *context,
-                                 const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->swiglu_backward(context, t[0], t[1], t[2], t[3], t[4]);
-}
+TRIAL_CALL(relu_forward, t[0], t[1])
+TRIAL_CALL(relu_backward, t[0], t[1], t[2])
+TRIAL_CALL(gelu_forward, t[0], t[1])
+TRIAL_CALL(gelu_backward, t[0], t[1], t[2])
+TRIAL_CALL(swiglu_forward, t[0], t[1], t[2])
+TRIAL_CALL(swiglu_backward, t[0], t[1], t[2], t[3], t[4])
 
 static void check_activations(int64_t a, int64_t b, double range, bool alias)
 {
@@ -279,36 +222,16 @@ typedef struct share {
     bool accumulate;
 } share;
 
-static void call_embedding_forward(const ech_kernels *kernels, ech_kernel_context *context,
-                                   const ech_tensor *const *t, const void *options)
-{
-    kernels->embedding_forward(context, t[0], t[1], ((const share *)options)->first_id, t[2]);
-}
-
-static void call_embedding_backward(const ech_kernels *kernels, ech_kernel_context *context,
-                                    const ech_tensor *const *t, const void *options)
-{
-    const share *o = options;
-    kernels->embedding_backward(context, t[0], t[1], o->first_id, o->accumulate, t[2]);
-}
+TRIAL_CALL(embedding_forward, t[0], t[1], ((const share *)options)->first_id, t[2])
+TRIAL_CALL_WITH(share, embedding_backward, t[0], t[1], o->first_id, o->accumulate, t[2])
 
 typedef struct place {
     ech_rows rows;
     bool accumulate;
 } place;
 
-static void call_position_forward(const ech_kernels *kernels, ech_kernel_context *context,
-                                  const ech_tensor *const *t, const void *options)
-{
-    kernels->position_forward(context, t[0], t[1], &((const place *)options)->rows, NULL, t[2]);
-}
-
-static void call_position_backward(const ech_kernels *kernels, ech_kernel_context *context,
-                                   const ech_tensor *const *t, const void *options)
-{
-    const place *o = options;
-    kernels->position_backward(context, t[0], &o->rows, NULL, o->accumulate, t[1]);
-}
+TRIAL_CALL(position_forward, t[0], t[1], &((const place *)options)->rows, NULL, t[2])
+TRIAL_CALL_WITH(place, position_backward, t[0], &o->rows, NULL, o->accumulate, t[1])
 
 /* Ids of the whole vocabulary, V; the table holds n of them from first_id on. */
 static void check_tables(int64_t R, int64_t V, int64_t first_id, int64_t n, int64_t C)
@@ -414,26 +337,9 @@ TEST(tables_agree)
 
 /* ---- sums ---- */
 
-static void call_add(const ech_kernels *kernels, ech_kernel_context *context,
-                     const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->add(context, t[0], t[1], t[2]);
-}
-
-static void call_fill(const ech_kernels *kernels, ech_kernel_context *context,
-                      const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->fill(context, t[0], 0.3);
-}
-
-static void call_copy(const ech_kernels *kernels, ech_kernel_context *context,
-                      const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->copy(context, t[0], t[1]);
-}
+TRIAL_CALL(add, t[0], t[1], t[2])
+TRIAL_CALL(fill, t[0], 0.3)
+TRIAL_CALL(copy, t[0], t[1])
 
 TEST(copies_agree)
 {
@@ -454,11 +360,7 @@ TEST(copies_agree)
     trial_check_all(trials, TRIAL_COUNT(trials));
 }
 
-static void call_append(const ech_kernels *kernels, ech_kernel_context *context,
-                        const ech_tensor *const *t, const void *options)
-{
-    kernels->append(context, t[0], options, t[1]);
-}
+TRIAL_CALL(append, t[0], options, t[1])
 
 TEST(appends_agree)
 {
@@ -503,12 +405,7 @@ TEST(copies_of_heads)
 }
 
 /* alpha, beta and the number on the diagonal. */
-static void call_scaled_sum(const ech_kernels *kernels, ech_kernel_context *context,
-                            const ech_tensor *const *t, const void *options)
-{
-    const double *factor = options;
-    kernels->scaled_sum(context, t[0], factor[0], factor[1], factor[2], NULL, NULL, t[1]);
-}
+TRIAL_CALL_WITH(double, scaled_sum, t[0], o[0], o[1], o[2], NULL, NULL, t[1])
 
 TEST(scaled_sums_agree)
 {

@@ -6,42 +6,17 @@
 #include "kernel/dynamic_map.h"
 #include "kernel/trial.h"
 
-static void call_adamw(const ech_kernels *kernels, ech_kernel_context *context,
-                       const ech_tensor *const *t, const void *options)
-{
-    kernels->adamw(context, t[0], t[1], t[2], t[3], options, t[4]);
-}
-
-static void call_sgd(const ech_kernels *kernels, ech_kernel_context *context,
-                     const ech_tensor *const *t, const void *options)
-{
-    kernels->sgd(context, t[0], t[1], t[2], options, t[3]);
-}
-
-static void call_sgd_shared(const ech_kernels *kernels, ech_kernel_context *context,
-                            const ech_tensor *const *t, const void *options)
-{
-    kernels->sgd_shared(context, t[0], t[1], options);
-}
-
-static void call_copy_shared(const ech_kernels *kernels, ech_kernel_context *context,
-                             const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->copy_shared(context, t[0], t[1]);
-}
+TRIAL_CALL(adamw, t[0], t[1], t[2], t[3], options, t[4])
+TRIAL_CALL(sgd, t[0], t[1], t[2], options, t[3])
+TRIAL_CALL(sgd_shared, t[0], t[1], options)
+TRIAL_CALL(copy_shared, t[0], t[1])
 
 typedef struct relaying {
     double tolerance;
     int64_t alone;
 } relaying;
 
-static void call_relay_shared(const ech_kernels *kernels, ech_kernel_context *context,
-                              const ech_tensor *const *t, const void *options)
-{
-    const relaying *o = options;
-    kernels->relay_shared(context, t[0], t[1], t[2], 0.68, 0.53, 0.9, o->tolerance, o->alone);
-}
+TRIAL_CALL_WITH(relaying, relay_shared, t[0], t[1], t[2], 0.68, 0.53, 0.9, o->tolerance, o->alone)
 
 /* Of one thread alone; what several do at once is in test_shared.c. */
 TEST(rows_of_shared_memory_agree)
@@ -208,11 +183,7 @@ TEST(updates_agree)
         }
 }
 
-static void call_adamw8(const ech_kernels *kernels, ech_kernel_context *context,
-                        const ech_tensor *const *t, const void *options)
-{
-    kernels->adamw8(context, t[0], t[1], t[2], t[3], t[4], t[5], options, t[6]);
-}
+TRIAL_CALL(adamw8, t[0], t[1], t[2], t[3], t[4], t[5], options, t[6])
 
 /* A number between two codes may take either, once in a while; what else comes out is as close as ever. */
 static void check_states(const trial *t, ech_isa isa, ech_dtype dtype, unsigned wide)
@@ -331,12 +302,7 @@ TEST(momentum_by_hand)
     ech_kernel_context_destroy(context);
 }
 
-static void call_square_sums(const ech_kernels *kernels, ech_kernel_context *context,
-                             const ech_tensor *const *t, const void *options)
-{
-    (void)options;
-    kernels->square_sums(context, t[0], t[1]);
-}
+TRIAL_CALL(square_sums, t[0], t[1])
 
 /* The sums of fp32 squares are the same bits in every table: the order is part of the definition.
  * The range is one whose squares do not add up exactly, so another order would show. */

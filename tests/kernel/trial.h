@@ -63,6 +63,23 @@ typedef struct trial_tensor {
 typedef void (*trial_call)(const ech_kernels *kernels, ech_kernel_context *context,
                            const ech_tensor *const *t, const void *options);
 
+/* call_ROW: calls that row with these arguments, of t, the tensors, and options; or of o, which
+ * options are of that type. */
+#define TRIAL_CALL(row, ...)                                                                       \
+    static void call_##row(const ech_kernels *kernels, ech_kernel_context *context,                \
+                           const ech_tensor *const *t, const void *options)                        \
+    {                                                                                              \
+        (void)options;                                                                             \
+        kernels->row(context, __VA_ARGS__);                                                        \
+    }
+#define TRIAL_CALL_WITH(type, row, ...)                                                            \
+    static void call_##row(const ech_kernels *kernels, ech_kernel_context *context,                \
+                           const ech_tensor *const *t, const void *options)                        \
+    {                                                                                              \
+        const type *o = options;                                                                   \
+        kernels->row(context, __VA_ARGS__);                                                        \
+    }
+
 typedef struct trial {
     const char *name;
     ech_op op;

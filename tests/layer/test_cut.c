@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Small graphs of layers on grids of context x tensor ranks against the same graphs uncut: every layer
- * that shares work out, in every way in which it can. Whole blocks of models are in model/test_cut.c.
+ * that shares work out, in every way in which it can. Whole models are the lattice's
+ * (app/test_lattice.c).
  */
 #include <stdio.h>
 #include <sys/wait.h>

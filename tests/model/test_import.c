@@ -4,6 +4,7 @@
  * which name; and what we export imports again.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -64,119 +65,81 @@ static ech_config *imported(const char *json)
     return config;
 }
 
-TEST(gpt2_fills)
+/* Words of keys and values that a configuration has. */
+static void assert_has(const ech_config *config, const char *words)
 {
-    ech_config *config = imported("{" GPT2 ", \"n_inner\": null, \"embd_pdrop\": 0.25}");
-    assert_string_equal(ech_family_of(config)->name, "gpt2");
-    assert_int_equal(config->model.hidden_size, 32);
-    assert_int_equal(config->model.num_hidden_layers, 2);
-    assert_int_equal(config->model.num_attention_heads, 4);
-    assert_int_equal(config->model.intermediate_size, 128);
-    assert_int_equal(config->model.max_position_embeddings, 64);
-    assert_int_equal(config->model.vocab_size, 300);
-    assert_int_equal(config->model.tie_word_embeddings, 1);
-    assert_true(config->model.embd_pdrop == 0.25 && config->model.attn_pdrop == 0.1);
-    ech_config_destroy(config);
-}
-
-static void check_rope(const char *json, double theta, const char *scaling)
-{
-    ech_config *config = imported(json);
-    assert_true(config->model.rope_theta == theta);
-    assert_string_equal(ech_config_name(config, "model.rope_scaling"), scaling);
-    if (strcmp(scaling, "llama3") == 0) {
-        assert_true(config->model.rope_scaling_factor == 8);
-        assert_true(config->model.rope_scaling_high_freq_factor == 4);
-        assert_int_equal(config->model.rope_scaling_original_max_position_embeddings, 8192);
+    char *all = ech_strdup(words), *rest = all;
+    for (char *key; (key = strsep(&rest, " "));) {
+        char *value = strchr(key, '=');
+        ech_text is = {0};
+        *value++ = 0;
+        ech_config_format(config, key, &is);
+        if (strcmp(is.at, value) != 0) fail_msg("%s = %s, not %s", key, is.at, value);
+        ech_text_free(&is);
     }
-    ech_config_destroy(config);
+    free(all);
 }
 
-TEST(llama_fills)
-{
-    check_rope("{" LLAMA "}", 10000, "none");
-    check_rope("{" LLAMA ", \"rope_theta\": 7e5, \"rope_scaling\": null}", 7e5, "none");
-    check_rope("{" LLAMA ", \"rope_theta\": 5e5, \"rope_scaling\": {\"type\": \"llama3\", " SCALING
-               "}}",
-               5e5, "llama3");
-    check_rope("{" LLAMA ", \"rope_parameters\": {\"rope_type\": \"llama3\", \"rope_theta\": 5e5, "
-               "" SCALING "}}",
-               5e5, "llama3");
-    check_rope("{" LLAMA ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 9}}",
-               9, "none");
-    ech_config *config = imported("{" LLAMA ", \"attention_dropout\": 0.5}");
-    assert_true(config->model.rms_norm_eps == 1e-6 && config->model.attn_pdrop == 0.5);
-    assert_int_equal(config->model.num_key_value_heads, 4);
-    assert_int_equal(config->model.tie_word_embeddings, 0);
-    ech_config_destroy(config);
-}
+#define SPARSE(first, every) "model.moe_first_dense=" #first " model.moe_every=" #every
+#define SCALED                                                                                     \
+    "model.rope_theta=500000 model.rope_scaling=llama3 model.rope_scaling_factor=8 "               \
+    "model.rope_scaling_high_freq_factor=4 "                                                       \
+    "model.rope_scaling_original_max_position_embeddings=8192"
 
-/* A width of heads may be set, also to another than the model's over their number. */
-static void check_width(const char *json, int64_t width)
+/* What is not there has transformers' defaults. */
+TEST(keys_are_filled)
 {
-    ech_config *config = imported(json);
-    assert_int_equal(config->model.head_dim, width);
-    ech_config_destroy(config);
-}
-
-TEST(heads_have_a_width)
-{
-    check_width("{" LLAMA "}", 8);
-    check_width("{" LLAMA ", \"head_dim\": null}", 8);
-    check_width("{" LLAMA ", \"head_dim\": 16}", 16);
-    check_width("{" QWEN3 "}", 128);
-    check_width(
-        "{" QWEN3 ", \"head_dim\": 6, \"use_sliding_window\": false, \"sliding_window\": 4096, "
-        "\"max_window_layers\": 1, \"layer_types\": [\"full_attention\", \"full_attention\"]}",
-        6);
-    ech_config *config = imported("{" QWEN3 "}");
-    assert_string_equal(ech_family_of(config)->name, "qwen3");
-    assert_true(config->model.rms_norm_eps == 1e-6 && config->model.rope_theta == 10000);
-    assert_int_equal(config->model.max_position_embeddings, 32768);
-    assert_int_equal(config->model.tie_word_embeddings, 0);
-    ech_config_destroy(config);
-}
-
-/* Both names of the number of experts are read, and the defaults are transformers'. */
-TEST(experts_fill)
-{
-    ech_config *config = imported("{" QWEN3_MOE "}");
-    assert_string_equal(ech_family_of(config)->name, "qwen3_moe");
-    assert_int_equal(config->model.num_local_experts, 128);
-    assert_int_equal(config->model.num_experts_per_tok, 8);
-    assert_int_equal(config->model.moe_intermediate_size, 768);
-    assert_int_equal(config->model.norm_topk_prob, 0);
-    assert_int_equal(config->model.num_key_value_heads, 4);
-    assert_int_equal(config->model.head_dim, 5);
-    ech_config_destroy(config);
     static const struct {
-        const char *keys;
-        int64_t first, every;
-    } dense[] = {
-        {"", 0, 1},
-        {", \"mlp_only_layers\": null", 0, 1},
-        {", \"mlp_only_layers\": [1, 0, 0]", 2, 1},
-        {", \"mlp_only_layers\": [2, 4], \"decoder_sparse_step\": 2", 0, 2},
-        {", \"mlp_only_layers\": [0, 1, 2], \"decoder_sparse_step\": 4", 3, 4},
+        const char *json, *words;
+    } cases[] = {
+        {GPT2 ", \"n_inner\": null, \"embd_pdrop\": 0.25",
+         "model.architecture=gpt2 model.hidden_size=32 model.num_hidden_layers=2 "
+         "model.num_attention_heads=4 model.intermediate_size=128 "
+         "model.max_position_embeddings=64 model.vocab_size=300 model.tie_word_embeddings=true "
+         "model.embd_pdrop=0.25 model.attn_pdrop=0.1"},
+        {LLAMA ", \"attention_dropout\": 0.5",
+         "model.rms_norm_eps=1.0e-06 model.attn_pdrop=0.5 model.num_key_value_heads=4 "
+         "model.tie_word_embeddings=false"},
+        {LLAMA, "model.rope_theta=10000 model.rope_scaling=none"},
+        {LLAMA ", \"rope_theta\": 7e5, \"rope_scaling\": null",
+         "model.rope_theta=700000 model.rope_scaling=none"},
+        {LLAMA ", \"rope_theta\": 5e5, \"rope_scaling\": {\"type\": \"llama3\", " SCALING "}",
+         SCALED},
+        {LLAMA ", \"rope_parameters\": {\"rope_type\": \"llama3\", \"rope_theta\": 5e5, " SCALING
+               "}",
+         SCALED},
+        {LLAMA ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 9}",
+         "model.rope_theta=9 model.rope_scaling=none"},
+        /* Heads may have another width than the model's over their number. */
+        {LLAMA, "model.head_dim=8"},
+        {LLAMA ", \"head_dim\": null", "model.head_dim=8"},
+        {LLAMA ", \"head_dim\": 16", "model.head_dim=16"},
+        {QWEN3, "model.architecture=qwen3 model.head_dim=128 model.rms_norm_eps=1.0e-06 "
+                "model.rope_theta=10000 model.max_position_embeddings=32768 "
+                "model.tie_word_embeddings=false"},
+        {QWEN3 ", \"head_dim\": 6, \"use_sliding_window\": false, \"sliding_window\": 4096, "
+               "\"max_window_layers\": 1, \"layer_types\": [\"full_attention\", "
+               "\"full_attention\"]",
+         "model.head_dim=6"},
+        {QWEN3_MOE, "model.architecture=qwen3_moe model.num_local_experts=128 "
+                    "model.num_experts_per_tok=8 model.moe_intermediate_size=768 "
+                    "model.norm_topk_prob=false model.num_key_value_heads=4 model.head_dim=5"},
+        {QWEN3_MOE, SPARSE(0, 1)},
+        {QWEN3_MOE ", \"mlp_only_layers\": null", SPARSE(0, 1)},
+        {QWEN3_MOE ", \"mlp_only_layers\": [1, 0, 0]", SPARSE(2, 1)},
+        {QWEN3_MOE ", \"mlp_only_layers\": [2, 4], \"decoder_sparse_step\": 2", SPARSE(0, 2)},
+        {QWEN3_MOE ", \"mlp_only_layers\": [0, 1, 2], \"decoder_sparse_step\": 4", SPARSE(3, 4)},
+        {QWEN3_MOE ", \"num_experts\": 6, \"norm_topk_prob\": true",
+         "model.num_local_experts=6 model.norm_topk_prob=true"},
+        {QWEN3_MOE ", \"num_local_experts\": 6", "model.num_local_experts=6"},
     };
-    for (size_t i = 0; i < sizeof dense / sizeof *dense; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ech_text json = {0};
-        ech_text_append(&json, "{" QWEN3_MOE "%s}", dense[i].keys);
-        config = imported(json.at);
-        assert_int_equal(config->model.moe_first_dense, dense[i].first);
-        assert_int_equal(config->model.moe_every, dense[i].every);
-        ech_text_free(&json);
+        ech_text_append(&json, "{%s}", cases[i].json);
+        ech_config *config = imported(json.at);
+        assert_has(config, cases[i].words);
         ech_config_destroy(config);
-    }
-    static const char *const names[] = {"num_experts", "num_local_experts"};
-    for (int i = 0; i < 2; i++) {
-        ech_text json = {0};
-        ech_text_append(&json, "{" QWEN3_MOE ", \"%s\": 6, \"norm_topk_prob\": true}", names[i]);
-        config = imported(json.at);
-        assert_int_equal(config->model.num_local_experts, 6);
-        assert_int_equal(config->model.norm_topk_prob, 1);
         ech_text_free(&json);
-        ech_config_destroy(config);
     }
 }
 
@@ -234,12 +197,9 @@ TEST(says_both_values)
     assert_non_null(strstr(ech_last_error(), "DIR/config.json says 32"));
     ech_config_destroy(config);
     config = import_config();
-    assert_int_equal(ech_config_set(config, "model.hidden_size=32"), ECH_OK);
-    assert_int_equal(ech_config_set(config, "model.intermediate_size=auto"), ECH_OK);
-    assert_int_equal(ech_config_set(config, "model.attn_pdrop=0.3"), ECH_OK);
+    import_set(config, "model.hidden_size=32 model.intermediate_size=auto model.attn_pdrop=0.3");
     assert_int_equal(import(config, "{" GPT2 "}"), ECH_OK);
-    assert_int_equal(config->model.intermediate_size, 128);
-    assert_true(config->model.attn_pdrop == 0.3);
+    assert_has(config, "model.intermediate_size=128 model.attn_pdrop=0.3");
     ech_config_destroy(config);
 }
 
@@ -269,43 +229,37 @@ TEST(reversible_has_a_type)
 /* So has one whose experts are chosen by a gate that others do not know, or of which all tokens go to some. */
 TEST(gates_have_a_type)
 {
-    static const char *const gates[][4] = {
-#define TYPE(name) "\"model_type\": \"" name "\""
-        {"topk", "model.num_experts_per_tok=2", "model.moe_shared_experts=0", TYPE("mixtral")},
-        {"dense", "model.num_experts_per_tok=4", "model.moe_shared_experts=0", TYPE("mixtral")},
-        {"switch", "model.num_experts_per_tok=1", "model.moe_shared_experts=0",
-         TYPE("echelon-switch-mixtral")},
-        {"gshard", "model.num_experts_per_tok=2", "model.moe_shared_experts=0",
-         TYPE("echelon-gshard-mixtral")},
-        {"noisy_topk", "model.num_experts_per_tok=3", "model.moe_shared_experts=0",
-         TYPE("echelon-noisy_topk-mixtral")},
-        {"hierarchical", "model.num_experts_per_tok=2", "model.n_group=2",
-         TYPE("echelon-hierarchical-mixtral")},
-        {"bias", "model.num_experts_per_tok=2", "model.n_group=2", TYPE("echelon-bias-mixtral")},
-        {"topk", "model.num_experts_per_tok=2", "model.moe_shared_experts=3",
-         TYPE("echelon-shared-mixtral")},
-        {"switch", "model.num_experts_per_tok=1", "model.moe_shared_experts=1",
-         TYPE("echelon-switch-shared-mixtral")}};
-#undef TYPE
+    static const struct {
+        const char *gate, *words, *type;
+    } gates[] = {
+        {"topk", "model.num_experts_per_tok=2", "mixtral"},
+        {"dense", "model.num_experts_per_tok=4", "mixtral"},
+        {"switch", "model.num_experts_per_tok=1", "echelon-switch-mixtral"},
+        {"gshard", "model.num_experts_per_tok=2", "echelon-gshard-mixtral"},
+        {"noisy_topk", "model.num_experts_per_tok=3", "echelon-noisy_topk-mixtral"},
+        {"hierarchical", "model.num_experts_per_tok=2 model.n_group=2",
+         "echelon-hierarchical-mixtral"},
+        {"bias", "model.num_experts_per_tok=2 model.n_group=2", "echelon-bias-mixtral"},
+        {"topk", "model.num_experts_per_tok=2 model.moe_shared_experts=3",
+         "echelon-shared-mixtral"},
+        {"switch", "model.num_experts_per_tok=1 model.moe_shared_experts=1",
+         "echelon-switch-shared-mixtral"}};
     for (size_t i = 0; i < sizeof gates / sizeof *gates; i++) {
-        ech_text json = {0}, set = {0};
+        ech_text json = {0}, set = {0}, type = {0};
         ech_config *config = import_config();
-        ech_text_append(&set, "model.moe_gate=%s", gates[i][0]);
-        static const char *const sizes[] = {
-            "model.architecture=mixtral", "model.hidden_size=32",
-            "model.num_hidden_layers=2",  "model.num_attention_heads=4",
-            "model.num_local_experts=4",  "model.max_position_embeddings=16"};
-        for (int k = 0; k < 6; k++) assert_int_equal(ech_config_set(config, sizes[k]), ECH_OK);
-        assert_int_equal(ech_config_set(config, set.at), ECH_OK);
-        assert_int_equal(ech_config_set(config, gates[i][1]), ECH_OK);
-        assert_int_equal(ech_config_set(config, gates[i][2]), ECH_OK);
+        ech_text_append(&set, "model.moe_gate=%s %s", gates[i].gate, gates[i].words);
+        ech_text_append(&type, "\"model_type\": \"%s\"", gates[i].type);
+        import_set(config, "model.architecture=mixtral model.hidden_size=32 "
+                           "model.num_hidden_layers=2 model.num_attention_heads=4 "
+                           "model.num_local_experts=4 model.max_position_embeddings=16");
+        import_set(config, set.at);
         assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
         assert_int_equal(
             ech_model_export(config, &(ech_model_export_options){.dtype = ECH_F32}, &json), ECH_OK);
-        assert_non_null(strstr(json.at, gates[i][3]));
+        assert_non_null(strstr(json.at, type.at));
         ech_config *again = imported(json.at);
         const char *gate = ech_config_name(again, "model.moe_gate");
-        assert_string_equal(gate, strstr(gates[i][3], "echelon") ? gates[i][0] : "topk");
+        assert_string_equal(gate, strstr(gates[i].type, "echelon") ? gates[i].gate : "topk");
         assert_int_equal(again->model.moe_shared_experts, config->model.moe_shared_experts);
         assert_int_equal(strstr(json.at, "n_shared_experts") != NULL,
                          config->model.moe_shared_experts > 0);
@@ -316,6 +270,7 @@ TEST(gates_have_a_type)
         ech_config_destroy(config);
         ech_text_free(&json);
         ech_text_free(&set);
+        ech_text_free(&type);
     }
 }
 

@@ -9,18 +9,16 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "model/model.h"
+#include "model/import_names.h"
 #include "unit.h"
 
-static ech_config *config(const char *architecture)
+static ech_config *config(const char *architecture, const char *words)
 {
-    const ech_config_names names[] = {{"models", ech_family_names()},
-                                      {"gates", ech_gate_names()}};
-    ech_config *c;
+    ech_config *c = import_config();
     char word[100];
-    assert_int_equal(ech_config_create(names, 2, &c), ECH_OK);
     snprintf(word, sizeof word, "model.architecture=%s", architecture);
-    assert_int_equal(ech_config_set(c, word), ECH_OK);
+    import_set(c, word);
+    if (*words) import_set(c, words);
     c->data.sequence_length = 1024;
     return c;
 }
@@ -40,103 +38,66 @@ static bool has(const ech_model *model, const char *name)
     return false;
 }
 
-/* 124,439,808 parameters, as every account of GPT-2 small says. */
-TEST(test_gpt2_small)
-{
-    ech_config *c = config("gpt2");
-    c->model.hidden_size = 768;
-    c->model.num_hidden_layers = c->model.num_attention_heads = 12;
-    c->model.vocab_size = 50257;
-    ech_model *model = create(c);
-    assert_int_equal(ech_model_params(model), 124439808);
-    assert_int_equal(model->param.n, 148);
-    assert_true(has(model, "transformer.h.11.attn.c_attn.bias"));
-    assert_false(has(model, "lm_head.weight"));
-    /* 6 N + 6 L T C: N counts the tied table once (it is multiplied with), positions not. */
-    double N = 124439808 - 1024.0 * 768;
-    double flops = 6 * (N + 12.0 * 1024 * 768) * 1000;
-    assert_true(fabs(ech_model_flops(model, 1000, 1024) - flops) < 1);
-    ech_model_destroy(model);
-    ech_config_destroy(c);
-}
+#define QWEN3_30B                                                                                  \
+    "model.hidden_size=2048 model.num_hidden_layers=48 model.num_attention_heads=32 "              \
+    "model.num_key_value_heads=4 model.head_dim=128 model.intermediate_size=6144 "                 \
+    "model.num_local_experts=128 model.num_experts_per_tok=8 model.vocab_size=151936"
+#define EXPERT (3LL * 2048 * 768)
+#define SHARED (48 * 2 * EXPERT)
 
-/* Llama 3 8B: 8,030,261,248 parameters. */
-TEST(test_llama_8b)
-{
-    ech_config *c = config("llama");
-    c->model.hidden_size = 4096;
-    c->model.num_hidden_layers = 32;
-    c->model.num_attention_heads = 32;
-    c->model.num_key_value_heads = 8;
-    c->model.intermediate_size = 14336;
-    c->model.vocab_size = 128256;
-    ech_model *model = create(c);
-    assert_int_equal(ech_model_params(model), 8030261248);
-    assert_true(has(model, "model.layers.31.post_attention_layernorm.weight"));
-    assert_true(has(model, "lm_head.weight"));
-    for (size_t i = 0; i < model->param.n; i++)
-        assert_int_equal(model->param.at[i].decay, model->param.at[i].shape.dims == 2);
-    ech_model_destroy(model);
-    ech_config_destroy(c);
-}
+/* GPT-2 small, Llama 3 8B, Qwen3 0.6B and Qwen3-30B-A3B, of which a token goes to 8 of 128 experts,
+ * as their authors and indexes of weights say; and the last with shared experts, to which all
+ * tokens go. */
+static const struct {
+    const char *architecture, *words;
+    int64_t params, tensors;
+    int64_t idle;      /* of experts to which a token does not go */
+    int64_t looked_up; /* tables that nothing is multiplied with; tied ones are counted once */
+    double attention;  /* widths of all layers' */
+    const char *has[2];
+} known[] = {
+    {"gpt2",
+     "model.hidden_size=768 model.num_hidden_layers=12 model.num_attention_heads=12 "
+     "model.vocab_size=50257",
+     124439808, 148, 0, 1024 * 768, 12 * 768,
+     {"transformer.h.11.attn.c_attn.bias", "transformer.wpe.weight"}},
+    {"llama",
+     "model.hidden_size=4096 model.num_hidden_layers=32 model.num_attention_heads=32 "
+     "model.num_key_value_heads=8 model.intermediate_size=14336 model.vocab_size=128256",
+     8030261248, 291, 0, 128256 * 4096, 32 * 4096,
+     {"model.layers.31.post_attention_layernorm.weight", "lm_head.weight"}},
+    {"qwen3",
+     "model.hidden_size=1024 model.num_hidden_layers=28 model.num_attention_heads=16 "
+     "model.num_key_value_heads=8 model.head_dim=128 model.intermediate_size=3072 "
+     "model.vocab_size=151936 model.tie_word_embeddings=true",
+     596049920, 310, 0, 0, 28 * 16 * 128,
+     {"model.layers.27.self_attn.q_norm.weight", "model.layers.0.self_attn.k_norm.weight"}},
+    {"qwen3_moe", QWEN3_30B, 30532122624, 579, 48 * 120 * EXPERT, 151936 * 2048, 48 * 4096,
+     {"model.layers.47.mlp.experts.%d.gate_proj.weight", "model.layers.0.mlp.gate.weight"}},
+    {"qwen3_moe", QWEN3_30B " model.moe_shared_experts=2", 30532122624 + SHARED, 723,
+     48 * 120 * EXPERT, 151936 * 2048, 48 * 4096,
+     {"model.layers.47.mlp.shared_experts.down_proj.weight", "model.layers.0.mlp.gate.weight"}},
+};
 
-/* Qwen3 0.6B: 596,049,920 parameters; 16 heads of 128 on a width of 1,024. */
-TEST(test_qwen3_small)
+TEST(test_known_models)
 {
-    ech_config *c = config("qwen3");
-    c->model.hidden_size = 1024;
-    c->model.num_hidden_layers = 28;
-    c->model.num_attention_heads = 16;
-    c->model.num_key_value_heads = 8;
-    c->model.head_dim = 128;
-    c->model.intermediate_size = 3072;
-    c->model.vocab_size = 151936;
-    c->model.tie_word_embeddings = true;
-    ech_model *model = create(c);
-    assert_int_equal(ech_model_params(model), 596049920);
-    assert_true(has(model, "model.layers.27.self_attn.q_norm.weight"));
-    assert_true(has(model, "model.layers.0.self_attn.k_norm.weight"));
-    /* Attention is 16 x 128 wide. */
-    double flops = 6 * (596049920 + 28.0 * 1024 * 2048) * 1000;
-    assert_true(fabs(ech_model_flops(model, 1000, 1024) - flops) < 1);
-    ech_model_destroy(model);
-    ech_config_destroy(c);
-}
-
-/* Qwen3-30B-A3B: 30,532,122,624 parameters, as its index of weights says. A token goes to 8 of 128 experts. */
-TEST(test_qwen3_moe)
-{
-    ech_config *c = config("qwen3_moe");
-    c->model.hidden_size = 2048;
-    c->model.num_hidden_layers = 48;
-    c->model.num_attention_heads = 32;
-    c->model.num_key_value_heads = 4;
-    c->model.head_dim = 128;
-    c->model.intermediate_size = 6144;
-    c->model.num_local_experts = 128;
-    c->model.num_experts_per_tok = 8;
-    c->model.vocab_size = 151936;
-    ech_model *model = create(c);
-    assert_int_equal(c->model.moe_intermediate_size, 768);
-    assert_int_equal(ech_model_params(model), 30532122624);
-    assert_true(has(model, "model.layers.47.mlp.experts.%d.gate_proj.weight"));
-    assert_true(has(model, "model.layers.0.mlp.gate.weight"));
-    assert_int_equal(ech_model_active(model), 30532122624 - 48LL * 120 * 3 * 2048 * 768);
-    double idle = 48 * 120.0 * 3 * 2048 * 768, table = 151936.0 * 2048;
-    double flops = 6 * (30532122624 - idle - table + 48.0 * 1024 * 4096) * 1000;
-    assert_true(fabs(ech_model_flops(model, 1000, 1024) / flops - 1) < 1e-12);
-    ech_model_destroy(model);
-    /* Tokens go to all shared experts. */
-    c->model.moe_shared_experts = 2;
-    model = create(c);
-    double shared = 48 * 3.0 * 2048 * 2 * 768;
-    assert_int_equal(ech_model_params(model), 30532122624 + (int64_t)shared);
-    assert_int_equal(ech_model_active(model), 30532122624 - (int64_t)idle + (int64_t)shared);
-    flops += 6 * shared * 1000;
-    assert_true(fabs(ech_model_flops(model, 1000, 1024) / flops - 1) < 1e-12);
-    assert_true(has(model, "model.layers.47.mlp.shared_experts.down_proj.weight"));
-    ech_model_destroy(model);
-    ech_config_destroy(c);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        ech_config *c = config(known[i].architecture, known[i].words);
+        ech_model *model = create(c);
+        int64_t active = known[i].params - known[i].idle;
+        assert_int_equal(ech_model_params(model), known[i].params);
+        assert_int_equal(ech_model_active(model), active);
+        assert_int_equal(model->param.n, known[i].tensors);
+        assert_true(has(model, known[i].has[0]) && has(model, known[i].has[1]));
+        /* 6 N + 6 L T C, where N is what a token is multiplied with. */
+        double N = (double)(active - known[i].looked_up);
+        double flops = 6 * (N + known[i].attention * 1024) * 1000;
+        assert_true(fabs(ech_model_flops(model, 1000, 1024) / flops - 1) < 1e-12);
+        for (size_t p = 0; p < model->param.n; p++)
+            assert_int_equal(model->param.at[p].decay, model->param.at[p].shape.dims >= 2);
+        ech_model_destroy(model);
+        ech_config_destroy(c);
+    }
 }
 
 static void refuse(ech_config *c, const char *why)
@@ -167,13 +128,10 @@ TEST(test_head_widths)
         {"gpt2", "model.head_dim=6", "model.head_dim = 6: not read by gpt2"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ech_config *c = config(cases[i].architecture);
-        c->model.hidden_size = 12;
-        c->model.num_hidden_layers = 1;
-        c->model.num_attention_heads = 2;
-        char *words = ech_strdup(cases[i].set), *rest = words, *word;
-        while ((word = strsep(&rest, " "))) assert_int_equal(ech_config_set(c, word), ECH_OK);
-        free(words);
+        ech_config *c = config(cases[i].architecture, "model.hidden_size=12 "
+                                                      "model.num_hidden_layers=1 "
+                                                      "model.num_attention_heads=2");
+        import_set(c, cases[i].set);
         if (cases[i].why) {
             refuse(c, cases[i].why);
             continue;
@@ -211,13 +169,10 @@ TEST(test_sparse_layers)
         {"model.hidden_act=gelu_new", NULL, "model.hidden_act = gelu_new: not read by qwen3_moe"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ech_config *c = config("qwen3_moe");
-        c->model.hidden_size = 12;
-        c->model.num_hidden_layers = 6;
-        c->model.num_attention_heads = 2;
-        char *words = ech_strdup(cases[i].set), *rest = words, *word, name[80];
-        while ((word = strsep(&rest, " "))) assert_int_equal(ech_config_set(c, word), ECH_OK);
-        free(words);
+        ech_config *c = config("qwen3_moe", "model.hidden_size=12 model.num_hidden_layers=6 "
+                                            "model.num_attention_heads=2");
+        char name[80];
+        import_set(c, cases[i].set);
         if (cases[i].why) {
             refuse(c, cases[i].why);
             continue;
@@ -240,10 +195,8 @@ TEST(test_sparse_layers)
 /* Of Switch, what the run file does not say; and its weights begin as truncated normals by their inputs (Fedus et al. 2021). */
 TEST(test_switch)
 {
-    ech_config *c = config("switch");
-    c->model.hidden_size = 40;
-    c->model.num_hidden_layers = 4;
-    c->model.num_attention_heads = 2;
+    ech_config *c = config("switch", "model.hidden_size=40 model.num_hidden_layers=4 "
+                                     "model.num_attention_heads=2");
     ech_model *model = create(c);
     assert_int_equal(c->model.moe_gate, ECH_GATE_switch);
     assert_int_equal(c->model.num_experts_per_tok, 1);
@@ -274,7 +227,7 @@ TEST(test_switch)
 
 TEST(test_logistic)
 {
-    ech_config *c = config("logistic");
+    ech_config *c = config("logistic", "");
     ech_model *model = create(c);
     assert_int_equal(ech_model_params(model), 257 + 1);
     assert_int_equal(model->block.n, 2);
@@ -296,17 +249,17 @@ TEST(test_logistic)
 
 TEST(test_refusals)
 {
-    for (int i = 0; i < 5; i++) {
-        ech_config *c = config("llama");
-        c->model.hidden_size = 12;
-        c->model.num_hidden_layers = 1;
-        c->model.num_attention_heads = i == 0 ? 5 : 2;
-        if (i == 1) c->model.num_key_value_heads = 3;
-        if (i == 2) c->model.max_position_embeddings = 100;
-        if (i == 3) c->model.vocab_size = 256;
-        if (i == 4) c->model.num_attention_heads = 4;
-        const char *const why[] = {"4 would", "does not divide model.num_attention_heads", "longer",
-                                   "at least 257", "even head width"};
-        refuse(c, why[i]);
+    static const char *const cases[][2] = {
+        {"model.num_attention_heads=5", "4 would"},
+        {"model.num_key_value_heads=3", "does not divide model.num_attention_heads"},
+        {"model.max_position_embeddings=100", "longer"},
+        {"model.vocab_size=256", "at least 257"},
+        {"model.num_attention_heads=4", "even head width"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ech_config *c = config("llama", "model.hidden_size=12 model.num_hidden_layers=1 "
+                                        "model.num_attention_heads=2");
+        import_set(c, cases[i][0]);
+        refuse(c, cases[i][1]);
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists of layers that are cut over ranks: every grid, schedule and number of pieces makes lists that the
- * checkers accept; collectives run beside what does not need them; what they touch lives as long as they may
- * run.
+ * Lists of layers that are cut over ranks: collectives run beside what does not need them; what
+ * they touch lives as long as they may run. That the checkers accept the lists of every grid,
+ * schedule and number of pieces is the lattice's (app/test_lattice.c).
  */
 
 #include "check/check.h"
@@ -10,8 +10,6 @@
 #include "schedule/near.h"
 #include "simulate/simulate.h"
 #include "unit.h"
-
-/* ---- every grid and schedule ---- */
 
 typedef struct grid {
     int tensor, context;
@@ -34,62 +32,6 @@ static const grid grids[] = {
     {2, 1, "memory.sequence_chunks=4 parallel.sequence=true"},
 };
 enum { GRIDS = sizeof grids / sizeof *grids };
-
-/* Each plan is checked as it is made; then all of them together. */
-static void check_all(const fixture_shape *shape)
-{
-    fixture f = fixture_pipeline(*shape);
-    fixture_check(&f, ECH_LIST_TRAIN);
-    fixture_check(&f, ECH_LIST_VALIDATE);
-    fixture_free(&f);
-}
-
-TEST(test_all)
-{
-    static const char *const architectures[] = {"", "model.num_key_value_heads=4",
-                                                "model.num_key_value_heads=2"};
-    for (int g = 0; g < GRIDS; g++)
-        for (int s = 0; s < FIXTURE_SCHEDULES; s++)
-            for (int stages = 1; stages <= 2; stages++) {
-                const char *schedule = fixture_schedules[s];
-                bool grouped = (g + s) % 3 == 2 && !strstr(grids[g].more, "ulysses");
-                int gpt2 = (g + s) % 3 == 0;
-                ech_text more = {0};
-                ech_text_append(&more, "%s %s", grids[g].more,
-                                architectures[gpt2      ? 0
-                                              : grouped ? 2
-                                                        : 1]);
-                fixture_shape shape = {.schedule = schedule,
-                                       .architecture = gpt2 ? "gpt2" : "llama",
-                                       .stages = stages,
-                                       .chunks = fixture_chunks(schedule),
-                                       .data = (g + stages) % 2 + 1,
-                                       .context = grids[g].context,
-                                       .tensor = grids[g].tensor,
-                                       .micro_batches = 4,
-                                       .turns = fixture_is_asynchronous(schedule) ? 3 : 0,
-                                       .layers = 3,
-                                       .more = more.at};
-                check_all(&shape);
-                ech_text_free(&more);
-            }
-}
-
-/* Stages with other numbers of replicas. */
-TEST(test_replicas)
-{
-    for (int g = 0; g < GRIDS; g++) {
-        fixture_shape shape = {.schedule = "1f1b",
-                               .stages = 2,
-                               .replicas = "[2,1]",
-                               .context = grids[g].context,
-                               .tensor = grids[g].tensor,
-                               .micro_batches = 4,
-                               .layers = 2,
-                               .more = grids[g].more};
-        check_all(&shape);
-    }
-}
 
 /* ---- the order of steps ---- */
 

@@ -349,72 +349,6 @@ TEST(test_alignment)
     fixture_free(&f);
 }
 
-/* Each seeded fault is found; the list as it was passes again. */
-TEST(test_checker_finds_faults)
-{
-    fixture f = fixture_plan(sample_config("gpt2"), 2);
-    ech_plan *plan = f.plan[0];
-    ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    assert_int_equal(ech_check_list(plan, list), ECH_OK);
-
-    int reduce = find(list, ECH_STEP_REDUCE_GRADS, -1), bucket = list->step.at[reduce].index;
-    int norm = find(list, ECH_STEP_NORM, bucket);
-    list->step.at[norm].afters = 0;
-    expect_rejected(plan, "does not wait for the reduction");
-    list->step.at[norm].afters = 1;
-
-    list->step.at[reduce].afters = 0;
-    expect_rejected(plan, "does not wait for the gradients");
-    list->step.at[reduce].afters = 1;
-
-    int second = find(list, ECH_STEP_REDUCE_GRADS, bucket - 1);
-    ech_access *summed = &list->access.at[list->step.at[second].first_access];
-    list->step.at[second].index = bucket;
-    expect_rejected(plan, "accesses gradients of bucket");
-    summed->value = list->summed[bucket];
-    expect_rejected(plan, "comes where its bucket's norm is next");
-    summed->value = list->summed[bucket - 1];
-    list->step.at[second].index = bucket - 1;
-
-    ech_access *normed = &list->access.at[list->step.at[norm].first_access];
-    normed->value = plan->scalars;
-    expect_rejected(plan, "does not access the gradients of bucket");
-    normed->value = list->summed[bucket];
-
-    int *after = &list->after.at[list->step.at[norm].first_after], was = *after;
-    *after = norm + 3;
-    expect_rejected(plan, "not before it");
-    *after = was;
-
-    ech_value *value = &list->value.at[list->value.n - 1];
-    int64_t offset = value->offset;
-    value->offset = plan->arena_bytes[ECH_SPACE_DEVICE];
-    expect_rejected(plan, "outside of its arena");
-    value->offset = offset;
-
-    for (size_t i = 0; i < list->value.n; i++) { /* two values that live together, on one place */
-        ech_value *a = &list->value.at[i];
-        if (a->kind != ECH_MEMORY_ACTIVATIONS || i == 0) continue;
-        for (size_t j = 0; j < i; j++) {
-            ech_value *b = &list->value.at[j];
-            if (b->dies < a->born || a->dies < b->born || b->offset == a->offset) continue;
-            offset = a->offset;
-            a->offset = b->offset;
-            expect_rejected(plan, "overlap");
-            a->offset = offset;
-            i = list->value.n;
-            break;
-        }
-    }
-    assert_int_equal(ech_check_list(plan, list), ECH_OK);
-
-    const ech_plan *plans[] = {f.plan[0], f.plan[1]};
-    assert_int_equal(ech_check_plans(plans, 2, ECH_LIST_TRAIN), ECH_OK);
-    f.plan[1]->list[ECH_LIST_TRAIN].step.at[reduce].index = 7;
-    assert_int_equal(ech_check_plans(plans, 2, ECH_LIST_TRAIN), ECH_EINTERNAL);
-    fixture_free(&f);
-}
-
 TEST(test_text)
 {
     ech_text text = {0};
@@ -464,34 +398,6 @@ TEST(test_text_of_parts)
     assert_string_equal(text.at, "F0.0 B0.0");
     ech_text_free(&text);
     fixture_free(&f);
-}
-
-/* PipeDream-Flush: stage r of p has at most min(p - r, m) micro-batches in flight. */
-TEST(test_1f1b_in_flight)
-{
-    for (int p = 1; p <= 5; p++) {
-        for (int m = 1; m <= 7; m++) {
-            for (int r = 0; r < p; r++) {
-                ech_pipe pipe = {
-                    .stages = p, .stage = r, .chunks = 1, .micro_batches = m, .depth = p - r};
-                ech_order order = {0};
-                ech_generator_find("1f1b")->generate(&pipe, &order);
-                int live = 0, most = 0, f = 0, b = 0, w = 0;
-                for (size_t i = 0; i < order.n; i++) {
-                    if (order.at[i].action == ECH_F) assert_int_equal(order.at[i].micro, f++);
-                    if (order.at[i].action == ECH_B) assert_int_equal(order.at[i].micro, b++);
-                    if (order.at[i].action == ECH_W) assert_int_equal(order.at[i].micro, w++);
-                    assert_true(b <= f && w <= b);
-                    live += order.at[i].action == ECH_F;
-                    live -= order.at[i].action == ECH_B;
-                    if (live > most) most = live;
-                }
-                assert_true(f == m && b == m && w == m);
-                assert_int_equal(most, p - r < m ? p - r : m);
-                free(order.at);
-            }
-        }
-    }
 }
 
 TEST(test_calendar)

@@ -2,9 +2,11 @@
  *
  * The same BITS with and without what is to change none: losses, norms and weights of a run are
  * those of the same lists run again on the processor's own device, with everything on it, kept and
- * not recomputed, and with no shards where shards add up in the same order.
+ * not recomputed, with weights of its own on each rank, and with no shards where shards add up in
+ * the same order.
  */
 #include "app/probes/parts.h"
+#include "config/strategy.h"
 
 enum { TURNS = 64 };
 
@@ -24,7 +26,8 @@ static bool shards_alike(const ech_design *design)
     const ech_config *config = design->config;
     int64_t each = config->training.micro_batch_size * design->layout->replicas[0];
     bool means = strcmp(ech_config_name(config, "optimizer.name"), "adafactor") == 0;
-    return !means && (config->parallel.zero == 1 || config->training.global_batch_size == each);
+    bool at_once = config->parallel.zero == 1 || design->layout->central;
+    return !means && (at_once || config->training.global_batch_size == each);
 }
 
 /* Takes away what changes no bit. Returns whether there was any. */
@@ -37,6 +40,10 @@ static bool simplify(ech_config *config, const ech_design *design)
     config->memory.offload_activations = ECH_OFFLOAD_NONE;
     config->memory.offload_parameters = ECH_OFFLOAD_NONE;
     config->memory.offload_optimizer = delayed ? ECH_OFFLOAD_HOST : ECH_OFFLOAD_NONE;
+    if (ech_strategy_is_central(config)) {
+        config->parallel.strategy = ECH_STRATEGY_SYNCHRONOUS;
+        config->parallel.zero = 1;
+    }
     if (shards_alike(design)) config->parallel.zero = 0;
     if (config->parallel.zero == 3) config->parallel.zero_keep = 1;
     if (config->parallel.sequence == ECH_SEQUENCE_KEEP) config->parallel.sequence = 1;
@@ -45,6 +52,7 @@ static bool simplify(ech_config *config, const ech_design *design)
                before->memory.offload_activations != config->memory.offload_activations ||
                before->memory.offload_parameters != config->memory.offload_parameters ||
                before->memory.offload_optimizer != config->memory.offload_optimizer ||
+               before->parallel.strategy != config->parallel.strategy ||
                before->parallel.zero != config->parallel.zero ||
                before->parallel.zero_keep != config->parallel.zero_keep ||
                before->parallel.sequence != config->parallel.sequence;
