@@ -34,12 +34,13 @@ static bool is_of_weights(ech_memory_kind kind)
            kind == ECH_MEMORY_PARAMETERS_ON_DISK;
 }
 
-/* Whether what goes to a value has come from there, or is what the update has made of the weights
- * that lie there. */
+/* Whether what goes to a value is what the update has made of the weights or states that lie there,
+ * or statistics that have come from there. */
 static bool is_home(const copy_check *c, const ech_step *step, int from, int to)
 {
-    bool weights = to == c->plan->bucket.at[step->index].weights;
-    return weights ? from == c->updated[step->index] : c->holds[from] == to;
+    if (to == c->plan->bucket.at[step->index].weights) return from == c->updated[step->index];
+    if (step->kind == ECH_STEP_OFFLOAD_STATES) return from == c->copied[to];
+    return c->holds[from] == to;
 }
 
 static ech_status check_pair(copy_check *c, int s, const ech_access *from, const ech_access *to)

@@ -521,7 +521,9 @@ TEST(test_mutants)
 {
     static const int plans[] = {PLANS, SERVED_PLANS, CARRIED_PLANS};
     tally t = {0};
-    uint64_t seed = 0;
+    /* ECHELON_MUTANTS=N: other plans and mutants */
+    const char *asked = getenv("ECHELON_MUTANTS");
+    uint64_t seed = asked ? strtoull(asked, NULL, 10) * 1000 : 0;
     for (int of = ANY; of <= CARRIED; of++)
         for (int i = 0; i < plans[of]; i++) run_plan(seed++, (group)of, &t);
     printf("%d mutants are broken, and refused; of %d others %d are\n", t.broken, t.sound,
@@ -544,4 +546,68 @@ TEST(test_mutants)
     assert_true(t.moves[ECH_RESOURCE_GRADIENTS] && t.moves[ECH_RESOURCE_KEPT]);
     assert_true(t.broken > PLANS * MUTANTS / 4 &&
                 t.sound > PLANS); /* else the cases are too dull */
+}
+
+/* Each of these draws a mutant of a kind that the plans above do not show. */
+TEST(test_rare_mutants)
+{
+    static const struct {
+        uint64_t seed;
+        group of;
+    } rare[] = {
+        {3714, SERVED},  /* after a span a bucket is not distributed; */
+        {6738, SERVED},  /* a bucket is distributed as part of a later turn */
+        {12262, ANY},    /* weights come from a copy on the host that another block has used */
+    };
+    tally t = {0};
+    for (size_t i = 0; i < sizeof rare / sizeof *rare; i++) run_plan(rare[i].seed, rare[i].of, &t);
+    assert_true(t.broken > 0);
+}
+
+/* The copy on the host of the persistent value of states that this step brings there; -1: none. */
+static int brought_by(const ech_list *list, const ech_step *step, int states)
+{
+    for (int i = 0; i + 1 < step->accesses; i += 2)
+        if (list->access.at[step->first_access + i].value == states)
+            return list->access.at[step->first_access + i + 1].value;
+    return -1;
+}
+
+/* A bucket's states go back to the disk from what their own turn's update has changed, not from the
+ * copy of a turn before. */
+TEST(test_states_of_another_turn)
+{
+    fixture f;
+    fixture_shape shape = {.schedule = "pipedream",
+                           .architecture = "gpt2",
+                           .stages = 1,
+                           .chunks = 1,
+                           .data = 2,
+                           .micro_batches = 2,
+                           .turns = 3,
+                           .more = "memory.offload_optimizer=disk parallel.bucket_bytes=1"};
+    assert_true(fixture_try(fixture_shape_config(&shape), 2, &f) == ECH_OK);
+    ech_plan *plan = fixture_plan_rank(&f, 0);
+    ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    int refused = 0;
+    for (int s = 0; s < (int)list->step.n; s++) {
+        const ech_step *out = &list->step.at[s];
+        for (int before = 0; before < s && out->kind == ECH_STEP_OFFLOAD_STATES; before++) {
+            const ech_step *in = &list->step.at[before];
+            if (in->kind != ECH_STEP_FETCH_STATES || in->turn >= out->turn) continue;
+            ech_access *from = &list->access.at[out->first_access];
+            int other = brought_by(list, in, list->access.at[out->first_access + 1].value);
+            if (other < 0 || other == from->value) continue;
+            saved was = take(list);
+            from->value = other;
+            plan_memory(plan, list);
+            assert_int_equal(ech_check_list(plan, list), ECH_EINTERNAL);
+            restore(list, &was);
+            refused++;
+        }
+    }
+    assert_true(refused > 10);
+    assert_int_equal(ech_check_list(plan, list), ECH_OK);
+    ech_plan_destroy(plan);
+    fixture_free(&f);
 }
