@@ -2,8 +2,8 @@
  *
  * Checks what steps know of each other, for every value of every kind: a step that reads a value comes
  * after the step that wrote it and knows that it has ended; a step that writes knows this of all steps
- * that have touched the value. For slots of weights that are updated in shards, where a step may
- * touch the rank's own shard while others' arrive, check/versions.c does it.
+ * that have touched the value. Weights that are updated in shards have two parts, since a step may
+ * touch the rank's own shard while others' shards arrive.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +21,15 @@ typedef struct steps_of_lanes {
     int step[ECH_LANES];
 } steps_of_lanes;
 
+/* Of a slot of weights that are updated in shards: the rank's own shard, and the others'. All other
+ * values are OWN. */
+typedef enum part { OWN, OTHERS, PARTS } part;
+
 typedef struct race_check {
     const ech_plan *plan;
     const ech_list *list;
-    touched *value; /* [persistent values, then the list's] */
-    int *heir_of;   /* [likewise] whose memory the value takes over (ech_value.successor); -1: none */
+    touched *value; /* [persistent values, then the list's][PARTS] */
+    int *heir_of;   /* [persistent values, then the list's] whose memory the value takes over (ech_value.successor); -1: none */
     steps_of_lanes *
         known; /* [steps] the latest of each lane that is complete when the step begins, and all before it */
     steps_of_lanes *
@@ -83,25 +87,25 @@ static ech_status expect(const race_check *c, int s, int other, int value, const
 }
 
 /* That all have ended that a read, or a write, of the value must not meet. */
-static ech_status expect_all(const race_check *c, int s, int value, bool write)
+static ech_status expect_all(const race_check *c, int s, int value, part of_it, bool write)
 {
-    const touched *of = &c->value[value];
+    const touched *of = &c->value[value * PARTS + (int)of_it];
     ECH_TRY(expect(c, s, of->writer, value, "writes"));
     for (int lane = 0; lane < ECH_LANES && write; lane++)
         ECH_TRY(expect(c, s, of->reader[lane], value, "reads"));
     return ECH_OK;
 }
 
-static ech_status touch(race_check *c, int s, const ech_access *access)
+static ech_status touch(race_check *c, int s, int value, part of_it, bool write)
 {
-    touched *of = &c->value[access->value];
-    bool is_new = access->value >= (int)c->plan->persistent.n && of->writer < 0;
-    if (is_new && !access->write)
+    touched *of = &c->value[value * PARTS + (int)of_it];
+    bool is_new = value >= (int)c->plan->persistent.n && of->writer < 0;
+    if (is_new && !write)
         return ech_list_reject(c->plan, c->list, s, "reads a value that nothing has written");
-    ECH_TRY(expect_all(c, s, access->value, access->write));
-    if (is_new && c->heir_of[access->value] >= 0)
-        ECH_TRY(expect_all(c, s, c->heir_of[access->value], true));
-    *(access->write ? &of->writer : &of->reader[c->list->step.at[s].lane]) = s;
+    ECH_TRY(expect_all(c, s, value, of_it, write));
+    if (is_new && c->heir_of[value] >= 0)
+        ECH_TRY(expect_all(c, s, c->heir_of[value], of_it, true));
+    *(write ? &of->writer : &of->reader[c->list->step.at[s].lane]) = s;
     return ECH_OK;
 }
 
@@ -110,7 +114,19 @@ static bool is_of_shards(const race_check *c, int value)
 {
     if (value >= (int)c->plan->persistent.n) return false;
     const ech_value *v = &c->plan->persistent.at[value];
-    return ech_memory_is_weights(v->kind) && (v->index < 0 || c->plan->bucket.at[v->index].sharded);
+    return ech_memory_is_weights(v->kind) && v->index >= 0 && c->plan->bucket.at[v->index].sharded;
+}
+
+/* A gather reads the own shard and writes the others'. Of a bucket's other steps only a copy of
+ * weights that are kept elsewhere is of all shards. */
+static ech_status touch_shards(race_check *c, int s, const ech_access *access)
+{
+    const ech_step *step = &c->list->step.at[s];
+    bool gathers = step->kind == ECH_STEP_GATHER_WEIGHTS && access->write;
+    bool is_whole = step->kind == ECH_STEP_OFFLOAD_WEIGHTS && c->plan->weights != ECH_SPACE_DEVICE;
+    ECH_TRY(touch(c, s, access->value, OWN, access->write && !gathers));
+    if (ech_step_has_bucket(step) && !gathers && !is_whole) return ECH_OK;
+    return touch(c, s, access->value, OTHERS, access->write);
 }
 
 static ech_status check_step(race_check *c, int s)
@@ -119,7 +135,8 @@ static ech_status check_step(race_check *c, int s)
     learn(c, s);
     for (int i = 0; i < step->accesses; i++) {
         const ech_access *access = &c->list->access.at[step->first_access + i];
-        if (!is_of_shards(c, access->value)) ECH_TRY(touch(c, s, access));
+        ECH_TRY(is_of_shards(c, access->value) ? touch_shards(c, s, access)
+                                               : touch(c, s, access->value, OWN, access->write));
     }
     return ECH_OK;
 }
@@ -129,11 +146,11 @@ ech_status ech_check_races(const ech_plan *plan, const ech_list *list)
     size_t values = plan->persistent.n + list->value.n, steps = list->step.n;
     race_check c = {.plan = plan,
                     .list = list,
-                    .value = ech_calloc(values + 1, sizeof *c.value),
+                    .value = ech_calloc(values * PARTS + 1, sizeof *c.value),
                     .heir_of = ech_calloc(values + 1, sizeof *c.heir_of),
                     .known = ech_calloc(steps + 1, sizeof *c.known),
                     .waiter = ech_calloc(steps + 1, sizeof *c.waiter)};
-    memset(c.value, -1, values * sizeof *c.value);
+    memset(c.value, -1, values * PARTS * sizeof *c.value);
     memset(c.heir_of, -1, values * sizeof *c.heir_of);
     for (size_t v = 0; v < list->value.n; v++)
         if (list->value.at[v].successor >= 0)
