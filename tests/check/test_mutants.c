@@ -574,6 +574,22 @@ static int brought_by(const ech_list *list, const ech_step *step, int states)
     return -1;
 }
 
+/* The step brings back what one of a turn before has brought: that is refused. False: they do not
+ * match. */
+static bool brings_back(ech_plan *plan, ech_list *list, ech_step out, ech_step in)
+{
+    if (out.kind != ECH_STEP_OFFLOAD_STATES || in.kind != ECH_STEP_FETCH_STATES) return false;
+    ech_access *from = &list->access.at[out.first_access];
+    int other = brought_by(list, &in, list->access.at[out.first_access + 1].value);
+    if (in.turn >= out.turn || other < 0 || other == from->value) return false;
+    saved was = take(list);
+    from->value = other;
+    plan_memory(plan, list);
+    assert_int_equal(ech_check_list(plan, list), ECH_EINTERNAL);
+    restore(list, &was);
+    return true;
+}
+
 /* A bucket's states go back to the disk from what their own turn's update has changed, not from the
  * copy of a turn before. */
 TEST(test_states_of_another_turn)
@@ -591,22 +607,9 @@ TEST(test_states_of_another_turn)
     ech_plan *plan = fixture_plan_rank(&f, 0);
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
     int refused = 0;
-    for (int s = 0; s < (int)list->step.n; s++) {
-        const ech_step *out = &list->step.at[s];
-        for (int before = 0; before < s && out->kind == ECH_STEP_OFFLOAD_STATES; before++) {
-            const ech_step *in = &list->step.at[before];
-            if (in->kind != ECH_STEP_FETCH_STATES || in->turn >= out->turn) continue;
-            ech_access *from = &list->access.at[out->first_access];
-            int other = brought_by(list, in, list->access.at[out->first_access + 1].value);
-            if (other < 0 || other == from->value) continue;
-            saved was = take(list);
-            from->value = other;
-            plan_memory(plan, list);
-            assert_int_equal(ech_check_list(plan, list), ECH_EINTERNAL);
-            restore(list, &was);
-            refused++;
-        }
-    }
+    for (int s = 0; s < (int)list->step.n; s++)
+        for (int before = 0; before < s; before++)
+            refused += brings_back(plan, list, list->step.at[s], list->step.at[before]);
     assert_true(refused > 10);
     assert_int_equal(ech_check_list(plan, list), ECH_OK);
     ech_plan_destroy(plan);
