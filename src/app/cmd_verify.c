@@ -69,8 +69,7 @@ static void print_main(const ech_verification *v, const ech_comm *comm)
     printf("           states     %.1e\n", v->worst_state);
     if (v->reports) printf("           reports    %.1e\n", v->worst_report);
     if (v->validated) printf("           validation %.1e\n", v->worst_validation);
-    if (v->unit > 0)
-        printf("unit       %.1e  the change by a random last bit of each weight\n", v->unit);
+    printf("unit       %.1e  the change by a random last bit of each weight\n", v->unit);
     printf("compared   %s elements\n", ech_count_text(v->compared, compared));
     if (v->worst_at[0]) printf("worst      %.1e  at %s\n", v->worst, v->worst_at);
 }

@@ -43,6 +43,7 @@ typedef struct bucket_state {
     int accessed; /* the last step that accesses its gradients, but for those of one micro-batch, + 1 */
     instance *of; /* [micro-batches] of the turn */
     int summed;   /* of these */
+    bool met;     /* pushes: workers and servers have the same weights after the span */
 } bucket_state;
 
 typedef struct audit {
@@ -496,13 +497,18 @@ static ech_status serve(audit *a, int s)
     return ECH_OK;
 }
 
-/* Behind a span all have the newest weights. */
+/* Behind a span all have the newest weights, by one step for each bucket. */
 static ech_status meet(audit *a, int s)
 {
     int b = a->list->step.at[s].index;
-    if (b >= 0 && b < (int)a->plan->bucket.n && a->bucket[b].now.turn == a->list->turns)
-        return ECH_OK;
-    return ech_list_reject(a->plan, a->list, s, "comes before all pushes are served");
+    if (b < 0 || b >= (int)a->plan->bucket.n || a->bucket[b].now.turn != a->list->turns)
+        return ech_list_reject(a->plan, a->list, s, "comes before all pushes are served");
+    if (a->bucket[b].met)
+        return ech_list_reject(a->plan, a->list, s, "distributes a bucket's weights again");
+    if (a->list->step.at[s].turn != 0)
+        return ech_list_reject(a->plan, a->list, s, "is of a turn; the whole span's is turn 0");
+    a->bucket[b].met = a->plan->layout->pushes;
+    return ECH_OK;
 }
 
 static bool is_meeting(const audit *a, const ech_step *step)
@@ -565,6 +571,11 @@ static ech_status check_steps(audit *a)
             return ech_list_reject(a->plan, a->list, (int)a->list->step.n - 1,
                                    "ends a list without every update: bucket %zu had %d of %d", b,
                                    a->bucket[b].now.turn - updates_left(a, b), a->list->turns);
+    for (size_t b = 0; b < a->plan->bucket.n && a->plan->layout->pushes; b++)
+        if (!a->bucket[b].met)
+            return ech_list_reject(a->plan, a->list, (int)a->list->step.n - 1,
+                                   "ends a list in which bucket %zu's last weights stay at servers",
+                                   b);
     return ECH_OK;
 }
 

@@ -2,9 +2,9 @@
  *
  * Checks what steps know of each other, for every value of every kind: a step that reads a value comes
  * after the step that wrote it and knows that it has ended; a step that writes knows this of all steps
- * that have touched the value. For slots of weights that are updated in shards, where a step may
- * touch the rank's own shard while others' arrive, check/versions.c does it. A step that works on a
- * piece of a bucket touches no other piece of the bucket's weights and states.
+ * that have touched the value. A value may have parts: a step that works on a piece of a bucket
+ * touches no other piece of the bucket's weights and states; and of weights that are updated in
+ * shards a step may touch the rank's own shard while others' shards arrive.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,8 @@ typedef struct steps_of_lanes {
 typedef struct race_check {
     const ech_plan *plan;
     const ech_list *list;
-    /* [persistent values, then the list's] where a value's parts begin: its bucket's pieces */
+    /* [persistent values, then the list's] where a value's parts begin: its bucket's pieces, and
+     * of weights that are updated in shards the other ranks' shards after these */
     int *first;
     touched *part;
     int *heir_of;   /* [likewise] whose memory the value takes over (ech_value.successor); -1: none */
@@ -96,26 +97,42 @@ static ech_status expect_all(const race_check *c, int s, int value, int part, bo
     return ECH_OK;
 }
 
-static ech_status touch_part(race_check *c, int s, const ech_access *access, int part)
+static ech_status touch_part(race_check *c, int s, int value, int part, bool write)
 {
     touched *of = &c->part[part];
-    bool is_new = access->value >= (int)c->plan->persistent.n && of->writer < 0;
-    if (is_new && !access->write)
+    bool is_new = value >= (int)c->plan->persistent.n && of->writer < 0;
+    if (is_new && !write)
         return ech_list_reject(c->plan, c->list, s, "reads a value that nothing has written");
-    ECH_TRY(expect_all(c, s, access->value, part, access->write));
-    int heir = is_new ? c->heir_of[access->value] : -1;
+    ECH_TRY(expect_all(c, s, value, part, write));
+    int heir = is_new ? c->heir_of[value] : -1;
     if (heir >= 0) ECH_TRY(expect_all(c, s, heir, c->first[heir], true));
-    *(access->write ? &of->writer : &of->reader[c->list->step.at[s].lane]) = s;
+    *(write ? &of->writer : &of->reader[c->list->step.at[s].lane]) = s;
     return ECH_OK;
 }
 
+/* Whether the value is a slot of weights that are updated in shards. */
+static bool is_of_shards(const race_check *c, size_t value)
+{
+    if (value >= c->plan->persistent.n) return false;
+    const ech_value *v = &c->plan->persistent.at[value];
+    return ech_memory_is_weights(v->kind) && v->index >= 0 && c->plan->bucket.at[v->index].sharded;
+}
+
+/* A gather reads the own shard and writes the others'. Of a bucket's other steps only a copy of
+ * weights that are kept elsewhere is of all shards. */
 static ech_status touch(race_check *c, int s, const ech_access *access)
 {
-    const int *first = &c->first[access->value];
-    int piece = ech_step_piece(&c->list->step.at[s]), parts = first[1] - first[0];
-    if (piece && parts > 1) return touch_part(c, s, access, first[0] + (piece - 1) % parts);
-    for (int part = first[0]; part < first[1]; part++) ECH_TRY(touch_part(c, s, access, part));
-    return ECH_OK;
+    const ech_step *step = &c->list->step.at[s];
+    int value = access->value, first = c->first[value], end = c->first[value + 1];
+    bool of_shards = is_of_shards(c, (size_t)value);
+    bool gathers = of_shards && step->kind == ECH_STEP_GATHER_WEIGHTS && access->write;
+    bool is_whole = step->kind == ECH_STEP_OFFLOAD_WEIGHTS && c->plan->weights != ECH_SPACE_DEVICE;
+    int piece = ech_step_piece(step), pieces = end - first - (of_shards ? 1 : 0);
+    for (int i = 0; i < pieces; i++)
+        if (!piece || pieces == 1 || i == (piece - 1) % pieces)
+            ECH_TRY(touch_part(c, s, value, first + i, access->write && !gathers));
+    if (!of_shards || (ech_step_has_bucket(step) && !gathers && !is_whole)) return ECH_OK;
+    return touch_part(c, s, value, end - 1, access->write);
 }
 
 /* How many parts each value has; then where they begin. Returns how many there are. */
@@ -130,19 +147,11 @@ static size_t find_parts(const race_check *c, size_t values)
             c->first[c->plan->state_value.at[bucket->first_state_value + i]] = bucket->pieces;
     }
     for (size_t v = 0; v <= values; v++) {
-        int here = c->first[v];
+        int here = c->first[v] + (is_of_shards(c, v) ? 1 : 0);
         c->first[v] = parts;
         parts += here;
     }
     return (size_t)parts;
-}
-
-/* Whether the value is a slot of weights that are updated in shards. */
-static bool is_of_shards(const race_check *c, int value)
-{
-    if (value >= (int)c->plan->persistent.n) return false;
-    const ech_value *v = &c->plan->persistent.at[value];
-    return ech_memory_is_weights(v->kind) && (v->index < 0 || c->plan->bucket.at[v->index].sharded);
 }
 
 /* A sum over ranks begins while the one before it on its lane ends. */
@@ -162,7 +171,7 @@ static ech_status check_step(race_check *c, int s)
     ECH_TRY(check_scratch(c, s));
     for (int i = 0; i < step->accesses; i++) {
         const ech_access *access = &c->list->access.at[step->first_access + i];
-        if (!is_of_shards(c, access->value)) ECH_TRY(touch(c, s, access));
+        ECH_TRY(touch(c, s, access));
     }
     return ECH_OK;
 }

@@ -11,6 +11,7 @@ typedef struct gathers {
     const ech_plan *plan;
     const ech_list *list;
     bool *brought; /* [values of the list]: a step has */
+    bool *taken;   /* [values of the list]: a FETCH has read this copy on the host */
     int *found;    /* [buckets]: the last step that reads an instance of it, + 1 */
 } gathers;
 
@@ -27,11 +28,26 @@ static ech_status check_bring(gathers *g, int s, const ech_access *access, const
     return ECH_OK;
 }
 
+/* Each copy on the host is brought there for one FETCH to the device. */
+static ech_status check_on_host(gathers *g, int s, const ech_access *access)
+{
+    const ech_step *step = &g->list->step.at[s];
+    int own = access->value - (int)g->plan->persistent.n;
+    if (step->kind != ECH_STEP_FETCH || access->write) return ECH_OK;
+    if (g->taken[own])
+        return ech_list_reject(g->plan, g->list, s,
+                               "reads a copy of weights on the host that another step has read");
+    g->taken[own] = true;
+    return ECH_OK;
+}
+
 static ech_status check_access(gathers *g, int s, const ech_access *access)
 {
     const ech_step *step = &g->list->step.at[s];
     const ech_value *value = ech_plan_value(g->plan, g->list, access->value);
     int own = access->value - (int)g->plan->persistent.n;
+    if (own >= 0 && value->kind == ECH_MEMORY_PARAMETERS_ON_HOST)
+        return check_on_host(g, s, access);
     if (own < 0 || value->kind != ECH_MEMORY_PARAMETERS) return ECH_OK;
     const ech_bucket *bucket = &g->plan->bucket.at[value->index];
     int64_t whole = bucket->elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
@@ -122,10 +138,12 @@ ech_status ech_check_resident(const ech_plan *plan, const ech_list *list)
     gathers g = {.plan = plan,
                  .list = list,
                  .brought = ech_calloc(list->value.n + 1, sizeof *g.brought),
+                 .taken = ech_calloc(list->value.n + 1, sizeof *g.taken),
                  .found = ech_calloc(plan->bucket.n + 1, sizeof *g.found)};
     ech_status status = ECH_OK;
     for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_step(&g, s);
     free(g.brought);
+    free(g.taken);
     free(g.found);
     if (status != ECH_OK || plan->keeps) return status;
     return ech_check_together(plan, list, plan->model->block.n, block_of_weights, "weights");

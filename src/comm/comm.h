@@ -111,7 +111,8 @@ void ech_comm_raise(ech_comm *comm);
 /* Aborts the job, in which this rank has ended with `status`: raises the abort flag and cancels
  * this rank's transfers. Under local, and if this is the only rank, it then returns. Otherwise it
  * sleeps for 0.3 s, in which other ranks can print their errors, and ends the job and this process,
- * with the exit code of the status of the machine's first rank that failed. */
+ * with the exit code of the status of the machine's first rank that failed. Under mpi, if that is
+ * ECH_EUSAGE, it waits up to 2 s for all ranks to come here, which then end without MPI_Abort. */
 void ech_comm_abort(ech_comm *comm, ech_status status);
 
 /* Puts a mark on the board (comm/board.h): this rank waits for rank `peer` (-1: for none). Reports

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "comm/mpi_state.h"
 
@@ -211,13 +213,51 @@ static void allreduce_forget(ech_comm *comm, void *handle)
 
 /* ---- the end ---- */
 
+/* Ends the receives that are open. False: there is something else, which cannot be ended. */
+static bool drop_receives(const ech_mpi_state *state)
+{
+    ECH_FREED bool *is_free = ech_calloc(state->parts.n + 1, sizeof *is_free);
+    for (int i = state->free_part; i >= 0; i = state->parts.at[i].next) is_free[i] = true;
+    for (size_t i = 0; i < state->parts.n; i++) {
+        MPI_Request request = state->parts.at[i].request;
+        if (is_free[i] || request == MPI_REQUEST_NULL) continue;
+        if (state->parts.at[i].bytes < 0) return false;
+        if (MPI_Cancel(&request) != MPI_SUCCESS) return false;
+        if (MPI_Request_free(&request) != MPI_SUCCESS) return false;
+    }
+    return true;
+}
+
+/* Whether all ranks of the job come here, too, within two seconds. Nothing else that is collective
+ * runs in `points`. */
+static bool all_give_up(const ech_mpi_state *state)
+{
+    enum { TRIES = 2000 };
+    MPI_Request request;
+    int done = 0;
+    if (!drop_receives(state) || MPI_Ibarrier(state->points, &request) != MPI_SUCCESS) return false;
+    for (int i = 0; i < TRIES && !done; i++) {
+        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+        if (!done) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return done;
+}
+
+/* A run that all ranks refuse ends without MPI_Abort, about which launchers print a banner. */
 static void abort_job(ech_comm *comm, int code)
 {
-    (void)comm; /* MPI knows one job */
+    ech_mpi_state *state = comm->state;
     int finalized = 0;
     MPI_Finalized(&finalized);
     fflush(NULL);
-    if (!finalized) MPI_Abort(MPI_COMM_WORLD, code);
+    if (finalized) return;
+    bool refused = code == ech_status_exit_code(ECH_EUSAGE);
+    if (refused && state->finalizes && all_give_up(state)) {
+        ech_guard_enter(state->guard, "the end of MPI");
+        MPI_Finalize();
+        _exit(code);
+    }
+    MPI_Abort(MPI_COMM_WORLD, code);
 }
 
 static void close_own(ech_comm *comm)

@@ -111,6 +111,7 @@ void ech_ucx_remove_folder(void)
     unsetenv(folder_variable);
     ech_transient_remove(&folder);
     folder.hold = -1;
+    ech_transient_sweep(); /* a rank that was killed has left its own */
 }
 
 ech_status ech_ucx_check(const ech_ucx *ucx, ucs_status_t status, const char *what)

@@ -57,10 +57,11 @@ const char *ech_ucx_version(void);
 ech_status ech_ucx_check(const ech_ucx *ucx, ucs_status_t status, const char *what);
 /* Makes a folder (comm/transient.h) for the memory that UCX shares with ranks of this machine,
  * unless UCX_POSIX_DIR names one, as the job monitor does. Its files have names for a moment, while
- * they are made: a rank that is killed then leaves one, which the next start removes with the
- * folder. To be called before a context exists. Errors: ECH_EIO. */
+ * they are made. To be called before a context exists. Errors: ECH_EIO. */
 ech_status ech_ucx_make_folder(void);
-void ech_ucx_remove_folder(void); /* if this process has made one */
+/* If this process has made one: removes it, and those of ranks that were killed. Where all are
+ * killed, the next start does that. */
+void ech_ucx_remove_folder(void);
 /* Whether the user had set variables of UCX when it was opened. */
 bool ech_ucx_has_settings(void);
 /* Whether UCX knows each of its variables (UCX_...) in the environment: it takes others silently,

@@ -116,7 +116,8 @@ typedef struct ech_data_text_source {
     const char *in; /* the file or folder */
     bool binary;    /* accepts text that is no UTF-8 (not in JSON), and other formats, as bytes */
     bool as_text;   /* JSON, tables, HTML and README are plain texts like any other */
-    int64_t skip_bad; /* up to so many objects that are not as due are left out, with a warning */
+    int64_t skip_bad; /* up to so many objects that are not as due, or lines that are too long, are
+                         left out, with a warning */
     const char *text_key, *prompt_key, *completion_key; /* of objects; NULL: as above */
 } ech_data_text_source;
 

@@ -44,7 +44,7 @@ static ech_status read_round(importing *im, size_t *n)
     for (*n = 0; found && *n < most && bytes < limit; *n += found) {
         if (*n == im->chunk.n) ECH_PUSH(im->chunk, (ech_import_chunk){0});
         ECH_TRY(ech_text_chunk_read(&im->reader, &im->chunk.at[*n].read, &found));
-        if (found) bytes += (int64_t)im->chunk.at[*n].read.n;
+        if (found) bytes += ech_text_chunk_extent(&im->chunk.at[*n].read);
     }
     return ECH_OK;
 }
@@ -65,7 +65,7 @@ static ech_status write_chunk(importing *im, ech_import_chunk *chunk)
         *(held ? &im->journal.count.valid_tokens : &im->journal.count.tokens) += (int64_t)s.n;
         ids += s.n;
     }
-    im->journal.done += (int64_t)chunk->read.n;
+    im->journal.done += ech_text_chunk_extent(&chunk->read);
     if (im->options->progress)
         im->options->progress(im->before, im->journal.done, im->texts->bytes);
     return ECH_OK;
@@ -182,6 +182,7 @@ static ech_status begin(importing *im)
     im->before = im->saved = im->journal.done;
     im->reader = (ech_text_chunk_reader){.texts = im->texts,
                                          .valid = im->options->valid,
+                                         .leaves_out = im->options->texts.skip_bad > 0,
                                          .bpe = im->options->tokenizer->bpe,
                                          .position = im->journal.position};
     return ECH_OK;

@@ -28,7 +28,14 @@ typedef struct ech_text_chunk {
     bool ends; /* the file, or of plain text its part for training, ends here */
     unsigned char *bytes; /* owned, with room for `capacity` bytes */
     size_t n, capacity;
+    int64_t left_out; /* the chunk is a line of so many bytes, too long, and n is 0; else 0 */
 } ech_text_chunk;
+
+/* How many bytes of its file's text the chunk is. */
+static inline int64_t ech_text_chunk_extent(const ech_text_chunk *chunk)
+{
+    return chunk->left_out ? chunk->left_out : (int64_t)chunk->n;
+}
 
 /* ---- text_chunk_read.c ---- */
 
@@ -42,6 +49,7 @@ typedef struct ech_text_chunk_reader {
     const ech_texts *texts;     /* borrowed */
     double valid;               /* fraction of each file for validation */
     bool lines;                 /* every file is lines, whatever it holds */
+    bool leaves_out;            /* lines that are too long are left out; else they are an error */
     const struct ech_bpe *bpe;  /* says where a text can be split; borrowed */
     ech_text_position position; /* to begin: {.line = 1}, or where an earlier reader was */
     /* Internal, at first 0: */
@@ -77,7 +85,7 @@ typedef struct ech_text_bad {
 
 /* Calls `use` for each segment, in order. Errors: those of `use`; no UTF-8; a line that is too long
  * or no object as due; these name file and line or byte. With source->skip_bad objects that are not
- * as due are added to *bad instead. `source` must be complete. */
+ * as due, and lines that are too long, are added to *bad instead. `source` must be complete. */
 ech_status ech_text_chunk_each(const ech_data_text_source *source, const ech_text_chunk *chunk,
                                ech_text_segment_use use, void *context, ech_text_bad *bad);
 /* Warns about the objects of `bad`, empties it, and adds their number to *all. Error: more than

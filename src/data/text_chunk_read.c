@@ -3,6 +3,7 @@
  * Reading texts in chunks: lines are split after a line, an array after an element, a text where
  * the reader's user allows it.
  * */
+#include <stdlib.h>
 #include <string.h>
 
 #include "data/bpe/coder.h"
@@ -111,6 +112,28 @@ static ech_status check_length(const ech_text_chunk_reader *reader, const ech_te
     return ECH_OK;
 }
 
+/* The chunk is the line of which `have` bytes are read. Its end is searched for piece by piece. */
+static ech_status leave_out_line(ech_text_chunk_reader *reader, int64_t end, ech_text_chunk *chunk,
+                                 size_t have)
+{
+    int64_t at = chunk->at + (int64_t)have;
+    const unsigned char *newline = NULL;
+    while (at < end && !newline) {
+        size_t n = end - at < ECH_TEXT_CHUNK_BYTES ? (size_t)(end - at) : ECH_TEXT_CHUNK_BYTES;
+        ECH_TRY(ech_text_file_read(reader->file, at, n, chunk->bytes));
+        newline = memchr(chunk->bytes, '\n', n);
+        size_t used = newline ? (size_t)(newline - chunk->bytes) + 1 : n;
+        ech_text_append_bytes(&reader->rest, chunk->bytes + used, n - used);
+        at += (int64_t)used;
+    }
+    chunk->left_out = at - chunk->at;
+    chunk->ends = at == end;
+    free(chunk->bytes); /* more than other chunks take */
+    chunk->bytes = NULL;
+    chunk->capacity = 0;
+    return ECH_OK;
+}
+
 /* Reads on from the reader's position, at most to `end`. Where a chunk of the usual length cannot be split, it
  * becomes longer. */
 static ech_status read_chunk(ech_text_chunk_reader *reader, int64_t end, ech_text_chunk *chunk)
@@ -118,6 +141,7 @@ static ech_status read_chunk(ech_text_chunk_reader *reader, int64_t end, ech_tex
     ech_text *rest = &reader->rest;
     size_t have = rest->n, wanted = ECH_TEXT_CHUNK_BYTES, left = (size_t)(end - chunk->at);
     if (wanted < have) wanted = have;
+    chunk->left_out = 0;
     for (chunk->n = 0; chunk->n == 0; wanted *= 2) {
         if (wanted > left) wanted = left;
         chunk->bytes = ech_grow(chunk->bytes, &chunk->capacity, wanted, 1);
@@ -127,7 +151,11 @@ static ech_status read_chunk(ech_text_chunk_reader *reader, int64_t end, ech_tex
                                    chunk->bytes + have));
         have = wanted;
         chunk->n = have == left ? have : split_chunk(reader, chunk, have);
-        if (chunk->n == 0) ECH_TRY(check_length(reader, chunk, have));
+        if (chunk->n > 0) continue;
+        if (chunk->form == ECH_TEXT_LINES && reader->leaves_out &&
+            have > ECH_TEXT_CHUNK_LONGEST_LINE)
+            return leave_out_line(reader, end, chunk, have);
+        ECH_TRY(check_length(reader, chunk, have));
     }
     ech_text_append_bytes(rest, chunk->bytes + chunk->n, have - chunk->n);
     chunk->ends = chunk->n == left;
@@ -156,8 +184,8 @@ static ech_status read_file(ech_text_chunk_reader *reader, const ech_data_text_f
     bool plain = chunk->form == ECH_TEXT_PLAIN;
     int64_t end = plain && position->at < reader->valid_from ? reader->valid_from : file->bytes;
     ECH_TRY(read_chunk(reader, end, chunk));
-    position->at += (int64_t)chunk->n;
-    if (!plain) position->line += count_lines(chunk);
+    position->at += ech_text_chunk_extent(chunk);
+    if (!plain) position->line += chunk->left_out ? 1 : count_lines(chunk);
     return ECH_OK;
 }
 

@@ -139,11 +139,21 @@ static void keep_bad(ech_text_bad *bad)
     if (bad->n++ < MOST_SHOWN) ech_text_append_bytes(&bad->first, why, strlen(why) + 1);
 }
 
-static ech_status use_object(walk *w, const object *o)
+static ech_status check_length(const object *o, const char *what)
+{
+    if (o->n > ECH_TEXT_CHUNK_LONGEST_LINE)
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: %s of more than %d MiB", o->path, (long long)o->line, what,
+                 (int)(ECH_TEXT_CHUNK_LONGEST_LINE >> 20));
+    return ECH_OK;
+}
+
+/* what: "a line". */
+static ech_status use_object(walk *w, const object *o, const char *what)
 {
     strings s = {0};
     bool skips = w->source->skip_bad > 0, quiet = skips && ech_log_set_quiet(true);
-    ech_status status = read_object(w, o, &s);
+    ech_status status = check_length(o, what);
+    if (status == ECH_OK) status = read_object(w, o, &s);
     if (skips) ech_log_set_quiet(quiet);
     if (status != ECH_OK && !skips) return status;
     if (status != ECH_OK) {
@@ -172,18 +182,11 @@ ech_status ech_text_bad_report(const ech_data_text_source *source, ech_text_bad 
     return ECH_OK;
 }
 
-static ech_status check_length(const object *o, const char *what)
-{
-    if (o->n > ECH_TEXT_CHUNK_LONGEST_LINE)
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: %s of more than %d MiB", o->path, (long long)o->line, what,
-                 (int)(ECH_TEXT_CHUNK_LONGEST_LINE >> 20));
-    return ECH_OK;
-}
-
 static ech_status use_lines(walk *w)
 {
     const ech_text_chunk *chunk = w->chunk;
-    object o = {.path = chunk->path, .line = chunk->line};
+    object o = {.path = chunk->path, .line = chunk->line, .n = (size_t)chunk->left_out};
+    if (chunk->left_out) return use_object(w, &o, "a line");
     const char *begin = (const char *)chunk->bytes, *end = begin + chunk->n;
     const char *at = begin + (chunk->at == 0 ? ech_json_skip_mark(begin, chunk->n) : 0);
     o.line += count_lines(begin, at);
@@ -192,8 +195,7 @@ static ech_status use_lines(walk *w)
         o.text = at;
         o.n = (size_t)((newline ? newline + 1 : end) - at);
         o.valid = chunk->at + (at - begin) >= chunk->valid_from;
-        ECH_TRY(check_length(&o, "a line"));
-        if (ech_json_skip_blanks(o.text, o.n, 0) < o.n) ECH_TRY(use_object(w, &o));
+        if (ech_json_skip_blanks(o.text, o.n, 0) < o.n) ECH_TRY(use_object(w, &o, "a line"));
     }
     return ECH_OK;
 }
@@ -241,8 +243,7 @@ static ech_status use_array(walk *w)
         ECH_TRY(next_element(chunk, first, at, &o, &found));
         if (!found) return ECH_OK;
         o.valid = chunk->at + (o.text - text) >= chunk->valid_from;
-        ECH_TRY(check_length(&o, "an element"));
-        ECH_TRY(use_object(w, &o));
+        ECH_TRY(use_object(w, &o, "an element"));
         at = ech_json_skip_blanks(text, chunk->n, (size_t)(o.text - text) + o.n);
     }
     return chunk->ends ? complain(&o, 0, "the array does not end") : ECH_OK;

@@ -39,16 +39,22 @@ ECH_EVERYWHERE double ech_adafactor_beta2(const ech_update *update)
     return 1 - pow((double)update->count, -0.8);
 }
 
-/* Of adafactor, by which u is multiplied; arguments as in kernel.def. */
+/* Of adafactor: the learning rate of a parameter of n elements, whose sum of squares is `weights`. */
+ECH_EVERYWHERE double ech_adafactor_rate(const ech_update *update, const ech_tensor *weights,
+                                         int64_t n)
+{
+    if (!update->scale_parameter) return update->learning_rate;
+    return update->learning_rate * fmax(1e-3, sqrt(ech_update_number(weights) / (double)n));
+}
+
+/* Likewise, by which u is multiplied; arguments as in kernel.def. */
 ECH_EVERYWHERE double ech_adafactor_scale(const ech_update *update, const ech_tensor *total,
                                           const ech_tensor *squares, const ech_tensor *weights,
                                           int64_t n)
 {
     double all = total ? ech_update_number(total) : 1;
     double rms = sqrt(all * ech_update_number(squares) / (double)n);
-    double size = update->scale_parameter ? sqrt(ech_update_number(weights) / (double)n) : 1;
-    if (update->scale_parameter) size = fmax(1e-3, size);
-    return update->learning_rate * size * sqrt(all) / fmax(1.0, rms);
+    return ech_adafactor_rate(update, weights, n) * sqrt(all) / fmax(1.0, rms);
 }
 
 /* Of scaled_sum, alpha with what `squares` and `update` (NULL: neither) make of it. */

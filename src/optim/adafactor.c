@@ -3,7 +3,8 @@
  * Adafactor. Shazeer and Stern 2018, arXiv:1804.04235: algorithm 4 for matrices, 5 for vectors,
  * with its numbers (eps1 = 1e-30, eps2 = 1e-3, d = 1, beta2 = 1 - t^-0.8). Momentum averages the
  * clipped and scaled update, as in the authors' code (tensor2tensor). Keys are named as
- * transformers' options; weight decay is by the curve's rate, as PyTorch has it.
+ * transformers' options; weight decay is by the same rate as the update, as transformers has it, so
+ * with scale_parameter it is multiplied by the size of the weights, too.
  */
 #include "optim/optim.h"
 

@@ -16,8 +16,7 @@
 
 enum { GRID_VOCABULARY = 257, GRID_TOKENS = 1200 };
 
-/* A token file of that folder. changed: bit p: documents of that parity have other tokens, but
- * for their first ones. */
+/* A token file of that folder. changed: bit p: documents of that parity have other tokens. */
 static inline void grid_write_file(const char *name, uint64_t seed, unsigned changed)
 {
     static const uint64_t lengths[] = {5, 40, 1, 9, 16, 2};
@@ -30,9 +29,8 @@ static inline void grid_write_file(const char *name, uint64_t seed, unsigned cha
     for (uint64_t i = 0, end = 0, document = 0; i < GRID_TOKENS; i++) {
         int32_t id = (int32_t)(ech_random_word(key, i) % (GRID_VOCABULARY - 1));
         if (i % 3 == 2) id = (int32_t)(i / 3 % (GRID_VOCABULARY - 1)); /* something to learn */
-        bool first = i == end;
-        if (first) end += lengths[document++ % LENGTHS];
-        if (!first && changed >> document % 2 & 1) id = (id + 101) % (GRID_VOCABULARY - 1);
+        if (i == end) end += lengths[document++ % LENGTHS];
+        if (changed >> document % 2 & 1) id = (id + 101) % (GRID_VOCABULARY - 1);
         ECH_ASSERT(ech_token_writer_add(writer, &id, 1) == ECH_OK);
         if (i + 1 == end || i + 1 == GRID_TOKENS)
             ECH_ASSERT(ech_token_writer_end_document(writer) == ECH_OK);

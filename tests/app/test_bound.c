@@ -134,6 +134,23 @@ static const struct {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
+/* One that starts in the folder of a run with pushes, and one that resumes there. */
+TEST(a_run_without_pushes_leaves_the_log)
+{
+    first("kept", 3, "parallel.strategy=asp parallel.data=2");
+    ECH_FREED char *log = read_text("kept");
+    for (int step = 4; step <= STEPS; step += 4) runs_remove_checkpoint("kept", step);
+    first("kept", 2, "parallel.data=2");
+    ECH_FREED char *started = read_text("kept");
+    assert_string_equal(started, log);
+    runs_remove_checkpoint("kept", STEPS);
+    first("kept", 2, "parallel.data=2");
+    ECH_FREED char *resumed = read_text("kept");
+    assert_string_equal(resumed, log);
+    assert_true(strlen(log) > 500);
+    runs_remove("kept");
+}
+
 TEST(a_bound_run_has_the_same_bits)
 {
     for (int i = 0; i < CASES; i++) {

@@ -224,6 +224,19 @@ TEST(test_units)
         {"llama", "parallel.compression=powersgd training.steps=40", 3, 40},
         {"gpt2", "data.sequence_length=2 training.global_batch_size=2", 2, 4},
         {"llama", "optimizer.name=sm3 optimizer.learning_rate=0.3", 2, 10},
+        {"gpt2", "parallel.strategy=local_sgd parallel.sync_every=2 parallel.data=2", 2, 4},
+        {"gpt2",
+         "parallel.strategy=diloco parallel.sync_every=4 parallel.data=2 parallel.tensor=2 "
+         "optimizer.learning_rate=1",
+         4, 8},
+        {"gpt2",
+         "parallel.strategy=gossip parallel.sync_every=4 parallel.data=3 training.steps=8 "
+         "optimizer.learning_rate=1 training.micro_batch_size=1 training.global_batch_size=6",
+         3, 8},
+        {"gpt2",
+         "parallel.strategy=hogwild parallel.data=2 optimizer.name=sgd optimizer.weight_decay=0 "
+         "optimizer.learning_rate=3 training.steps=8 parallel.flush_every=4",
+         2, 8},
     };
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         ech_config *config = fixture_config(runs[i].family, runs[i].words);
@@ -235,6 +248,7 @@ TEST(test_units)
         assert_int_equal(fixture_run(config, runs[i].ranks, ech_verify_twice_rank, &v), ECH_OK);
         print_message("%s: error %.1e, unit %.1e%s\n", runs[i].words, v.main.worst, v.main.unit,
                       v.main.ill ? ", ill-conditioned" : "");
+        if (!(v.main.unit > 1e-17)) fail_msg("%s: no unit is measured", runs[i].words);
         if (!v.main.passed && !v.main.ill) fail_msg("%s: %s", runs[i].words, v.main.first_bad);
         if (v.own_compared && !v.own.passed) fail_msg("%s: %s", runs[i].words, v.own.first_bad);
         ech_config_destroy(config);

@@ -5,7 +5,7 @@
  * error of many is what ECH_TOLERANCE is ten times of. A few cases here; ECHELON_VERIFY_RANDOM=500
  * tries 500, and ECHELON_VERIFY_RANDOM=500,7 others. verify runs the same masks of documents on
  * both sides; so random run files with such masks are asked besides whether a document's tokens
- * change the loss of others.
+ * change the logits of others.
  */
 
 #include <math.h>
@@ -13,6 +13,7 @@
 #include "app/grid_run.h"
 #include "app/random_run.h"
 #include "app/verdict.h"
+#include "app/verify/verifier.h"
 #include "unit.h"
 
 enum { CASES = 24, MASKED_CASES = 12, STEPS = 6, LONG_STEPS = 30, RANKS = 8, HINTS = 10 };
@@ -432,61 +433,151 @@ TEST(test_random)
 
 /* ---- documents are apart ---- */
 
-static ech_status take_loss(void *context, int rank, ech_compared_run *c)
+/* The logits of a rank's rows in the first training step, call after call. */
+typedef struct rows_of_rank {
+    ECH_LIST(double) number;
+    ECH_LIST(int64_t) end; /* of each row: where it ends there */
+} rows_of_rank;
+
+enum { CHANGES = 4 }; /* of no documents, of those of one parity, of the others, of all */
+
+typedef struct recorded {
+    rows_of_rank rank[RANKS];
+} recorded;
+
+static const ech_kernels *kernels_in_use;
+/* What has been computed on this thread since the observer was called last. */
+static _Thread_local rows_of_rank computed;
+
+static void record_logits(ech_kernel_context *context, const ech_tensor *logits,
+                          const ech_tensor *targets, int64_t first_id, const ech_tensor *stats)
 {
-    ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0));
-    if (rank == 0) *(double *)context = ech_exec_readings(c->session.exec)->loss;
-    return ECH_OK;
+    for (int64_t row = 0; row < logits->shape[0]; row++) {
+        const double *at = (const double *)logits->data + row * logits->stride[0];
+        for (int64_t i = 0; i < logits->shape[1]; i++) ECH_PUSH(computed.number, at[i]);
+        ECH_PUSH(computed.end, (int64_t)computed.number.n);
+    }
+    kernels_in_use->loss_statistics(context, logits, targets, first_id, stats);
 }
 
-/* The first step's loss with token file apart-WHICH. */
-static double loss_of(const char *yaml, const random_run *r, int which, const char *mask)
+static void free_rows(rows_of_rank *rows)
+{
+    free(rows->number.at);
+    free(rows->end.at);
+    *rows = (rows_of_rank){0};
+}
+
+/* Later turns of a list have weights that all documents have changed. */
+static void keep_logits(void *context, ech_exec *exec, const ech_step *step)
+{
+    rows_of_rank *rows = context;
+    (void)exec;
+    int64_t before = (int64_t)rows->number.n;
+    for (size_t i = 0; i < computed.number.n && step->turn == 0; i++)
+        ECH_PUSH(rows->number, computed.number.at[i]);
+    for (size_t i = 0; i < computed.end.n && step->turn == 0; i++)
+        ECH_PUSH(rows->end, before + computed.end.at[i]);
+    free_rows(&computed);
+}
+
+static ech_status record_step(void *context, int rank, ech_compared_run *c)
+{
+    recorded *all = context;
+    ech_exec_observe(c->session.exec, keep_logits, &all->rank[rank]);
+    return ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0);
+}
+
+static ech_status record_rank(ech_comm *comm, const ech_design *design, void *context)
+{
+    ech_design with = *design;
+    ech_kernels recording = *kernels_in_use;
+    grid_job job = {record_step, context};
+    recording.loss_statistics = record_logits;
+    with.kernels = &recording;
+    return grid_rank(comm, &with, &job);
+}
+
+/* The first step with token file apart-WHICH. */
+static void record(const char *yaml, const random_run *r, int which, const char *mask,
+                   recorded *out)
 {
     ECH_FREED_TEXT words = {0};
-    double loss = (double)NAN;
-    grid_job job = {take_loss, &loss};
     ech_text_append(&words, "%s data.train=%s/apart-%d data.document_mask=%s", r->words.at,
                     fixture_folder, which, mask);
     ech_config *config = fixture_config_of(yaml, words.at);
     assert_non_null(config);
-    ech_status status = fixture_run(config, r->ranks, grid_rank, &job);
+    ech_status status = fixture_run(config, r->ranks, record_rank, out);
     if (status != ECH_OK) fail_msg("%s: %s", words.at, ech_last_error());
     ech_config_destroy(config);
-    return loss;
 }
 
-/* A loss that is a sum over documents is the sum of a part that odd ones make and of one that
- * even ones make. So what it changes by when both change is what it changes by when either does,
- * and this is 0 but for rounding. */
-static double mixed(const char *yaml, const random_run *r, const char *mask)
+/* Counts rows. */
+typedef struct rows_seen {
+    int64_t all, changed, mixed; /* mixed: by documents of both parities */
+} rows_seen;
+
+/* By how much n numbers differ, over the largest of them. */
+static double difference(const double *a, const double *b, int64_t n)
 {
-    double loss[4];
-    for (int which = 0; which < 4; which++) loss[which] = loss_of(yaml, r, which, mask);
-    assert_true(loss[1] != loss[0] || loss[2] != loss[0]);
-    return fabs(loss[3] - loss[2] - loss[1] + loss[0]);
+    return ech_verifier_error(a, b, n, 0);
 }
 
-/* Of servers and replicas that are apart a step has several losses; capacities are shared by all
- * tokens of a group. */
-static bool sums_over_documents(const random_run *r)
+/* One row with each token file. */
+static void see_row(const double *row[CHANGES], int64_t n, rows_seen *seen)
+{
+    const double odd = fmax(difference(row[1], row[0], n), difference(row[3], row[2], n));
+    const double even = fmax(difference(row[2], row[0], n), difference(row[3], row[1], n));
+    seen->all++;
+    seen->changed += odd > 1e-9 || even > 1e-9;
+    seen->mixed += !(odd <= 1e-12) && !(even <= 1e-12);
+}
+
+/* A row is of one document: tokens of documents of one parity change it, and of the other never. */
+static rows_seen see_rows(const char *yaml, const random_run *r, const char *mask)
+{
+    static recorded with[CHANGES];
+    rows_seen seen = {0};
+    for (int which = 0; which < CHANGES; which++) record(yaml, r, which, mask, &with[which]);
+    for (int rank = 0; rank < r->ranks; rank++) {
+        const rows_of_rank *rows = &with[0].rank[rank];
+        for (int which = 1; which < CHANGES; which++)
+            assert_int_equal(with[which].rank[rank].number.n, rows->number.n);
+        for (size_t i = 0; i < rows->end.n; i++) {
+            int64_t begin = i ? rows->end.at[i - 1] : 0, n = rows->end.at[i] - begin;
+            const double *row[CHANGES];
+            for (int which = 0; which < CHANGES; which++)
+                row[which] = with[which].rank[rank].number.at + begin;
+            if (n) see_row(row, n, &seen);
+        }
+    }
+    for (int which = 0; which < CHANGES; which++)
+        for (int rank = 0; rank < RANKS; rank++) free_rows(&with[which].rank[rank]);
+    assert_true(seen.changed > seen.all / 2);
+    return seen;
+}
+
+/* Servers and replicas that are apart have several versions of weights in a step; capacities are
+ * shared by all tokens of a group. */
+static bool keeps_rows_apart(const random_run *r)
 {
     return !says(r, "parallel.strategy") && !says(r, "moe_capacity") && !says(r, "gshard") &&
            !says(r, "offload_delayed");
 }
 
-/* Where all attend to all before them both sides of that differ: so the test sees what a mask
- * keeps apart. */
+/* Without a mask all attend to all before them, and documents change others: so the test sees what
+ * a mask keeps apart. */
 TEST(test_documents_are_apart)
 {
     static const char *const lengths[] = {"data.sequence_length=24", "data.sequence_length=36"};
     const char *asked = getenv("ECHELON_VERIFY_RANDOM"), *comma = asked ? strchr(asked, ',') : NULL;
     int64_t cases = asked ? atoll(asked) : MASKED_CASES, tried = 0, unmasked = 0, hints = 0;
     uint64_t seed = (comma ? strtoull(comma + 1, NULL, 10) : 1) + 1000;
+    int64_t rows = 0;
     int contexts = 0;
-    double worst = 0;
     ech_text yaml = {0};
     print_yaml(&yaml);
-    for (int which = 0; which < 4; which++) {
+    kernels_in_use = ech_kernels_on("cpu", ECH_F64);
+    for (int which = 0; which < CHANGES; which++) {
         char name[20];
         snprintf(name, sizeof name, "apart-%d", which);
         grid_write_file(name, 23, (unsigned)which);
@@ -495,28 +586,30 @@ TEST(test_documents_are_apart)
         random_run r = draw(seed, i, STEPS);
         set(&r, "data.document_mask=true");
         set(&r, "precision.compute=fp64");
+        set(&r, "parallel.device=cpu");
         set(&r, lengths[i % 2]);
         /* With weights of 0.005 a document hardly attends to anything. */
         set(&r, strstr(r.words.at, "architecture=switch") ? "model.initializer_scale=1"
                                                           : "model.initializer_range=0.2");
-        if (sums_over_documents(&r) && !mend(yaml.at, &r, &hints) &&
+        if (keeps_rows_apart(&r) && !mend(yaml.at, &r, &hints) &&
             says(&r, "data.document_mask=true")) {
-            double apart = mixed(yaml.at, &r, "true");
-            if (!(apart <= 1e-12))
-                fail_msg("documents change others' loss, by %g: echelon verify ... --ranks %d %s",
-                         apart, r.ranks, r.words.at);
-            worst = fmax(worst, apart);
+            rows_seen seen = see_rows(yaml.at, &r, "true");
+            if (seen.mixed)
+                fail_msg("documents change %lld of %lld rows of others: echelon verify ... "
+                         "--ranks %d %s",
+                         (long long)seen.mixed, (long long)seen.all, r.ranks, r.words.at);
+            rows += seen.all;
             tried++;
             contexts += says(&r, "parallel.context=2") || says(&r, "parallel.context=3");
-            unmasked += mixed(yaml.at, &r, "false") > 1e-9;
+            unmasked += see_rows(yaml.at, &r, "false").mixed > 0;
         }
         ech_text_free(&r.words);
     }
     ech_text_free(&yaml);
     print_message(
-        "%lld cases with masks of documents, %d of them over context ranks: %.1e at most; "
-        "without masks %lld are above 1e-9\n",
-        (long long)tried, contexts, worst, (long long)unmasked);
+        "%lld cases with masks of documents, %d of them over context ranks: %lld rows; without "
+        "masks documents change others in %lld cases\n",
+        (long long)tried, contexts, (long long)rows, (long long)unmasked);
     assert_true(tried > cases / 3 && contexts > 0 && unmasked == tried);
 }
 

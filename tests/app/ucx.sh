@@ -136,6 +136,19 @@ wait_until 10 find_ranks 4 $job || complain "nobody has taken the place of rank 
 kill -TERM "${ranks[0]}"
 ended 75 "stopped after step"
 
+# Of ranks that others start each has a folder of shared memory: that of a killed one goes with the others.
+rm -rf run
+by_hand &
+job=$!
+wait_until 60 has_saved || complain "ranks that others start do not save"
+wait_until 10 find_ranks 4 $job || complain "ranks that others start are not found"
+killed=${ranks[2]}
+folder_of_killed() { find /dev/shm -maxdepth 1 -name "echelon-$(id -u)-$killed-*" | grep .; }
+folder_of_killed >/dev/null || complain "a rank that another starts has no folder of shared memory"
+kill -9 "$killed"
+ended 1 "rank 2 .*died"
+folder_of_killed && complain "a rank that was killed leaves its folder"
+
 # ---- what is refused ----
 
 make_run training.steps=12 model.hidden_size=32 parallel.pipeline=2 parallel.data=2

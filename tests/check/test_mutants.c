@@ -443,6 +443,17 @@ static void move(uint64_t *state, ech_list *list, int s)
 }
 
 /* The block's step is of another micro-batch, block, phase or part of a program. */
+/* Passes over the list look at the calls, before the checker does: those of the block's program. */
+static void keep_calls(const ech_plan *plan, ech_step *step)
+{
+    int phase = ech_step_kind_phase(step->kind);
+    if (phase < 0 || step->block < 0) return;
+    int most = (int)plan->model->block.at[step->block]->program[phase].n;
+    if (step->first_call < 0) step->first_call = 0;
+    if (step->first_call > most) step->first_call = most;
+    if (step->calls > most - step->first_call) step->calls = most - step->first_call;
+}
+
 static void rename_work(uint64_t *state, const ech_plan *plan, const ech_list *list, ech_step *step)
 {
     static const ech_step_kind kinds[] = {ECH_STEP_FORWARD, ECH_STEP_BACKWARD_INPUT,
@@ -464,6 +475,7 @@ static void rename_work(uint64_t *state, const ech_plan *plan, const ech_list *l
         step->calls += draw(state, 2) ? 1 : -1;
         break;
     }
+    keep_calls(plan, step);
 }
 
 /* The step is of something else of the kind. */
@@ -602,7 +614,9 @@ TEST(test_mutants)
 {
     static const int plans[] = {PLANS, SERVED_PLANS, CARRIED_PLANS};
     tally t = {0};
-    uint64_t seed = 0;
+    /* ECHELON_MUTANTS=N: other plans and mutants */
+    const char *asked = getenv("ECHELON_MUTANTS");
+    uint64_t seed = asked ? strtoull(asked, NULL, 10) * 1000 : 0;
     for (int of = ANY; of <= CARRIED; of++)
         for (int i = 0; i < plans[of]; i++) run_plan(seed++, (group)of, &t);
     printf("%d mutants are broken, and refused; of %d others %d are\n", t.broken, t.sound,
@@ -627,4 +641,72 @@ TEST(test_mutants)
     assert_true(t.cut && t.moves[ECH_RESOURCE_GRADIENTS] && t.moves[ECH_RESOURCE_KEPT]);
     assert_true(t.broken > PLANS * MUTANTS / 4 &&
                 t.sound > PLANS); /* else the cases are too dull */
+}
+
+/* Each of these draws a mutant of a kind that the plans above do not show. */
+TEST(test_rare_mutants)
+{
+    static const struct {
+        uint64_t seed;
+        group of;
+    } rare[] = {
+        {3714, SERVED},  /* after a span a bucket is not distributed; */
+        {6738, SERVED},  /* a bucket is distributed as part of a later turn */
+        {12262, ANY},    /* weights come from a copy on the host that another block has used; */
+        {57008, ANY},    /* old weights leave the device while the turn before still writes them */
+    };
+    tally t = {0};
+    for (size_t i = 0; i < sizeof rare / sizeof *rare; i++) run_plan(rare[i].seed, rare[i].of, &t);
+    assert_true(t.broken > 0);
+}
+
+/* The copy on the host of the persistent value of states that this step brings there; -1: none. */
+static int brought_by(const ech_list *list, const ech_step *step, int states)
+{
+    for (int i = 0; i + 1 < step->accesses; i += 2)
+        if (list->access.at[step->first_access + i].value == states)
+            return list->access.at[step->first_access + i + 1].value;
+    return -1;
+}
+
+/* The step brings back what one of a turn before has brought: that is refused. False: they do not
+ * match. */
+static bool brings_back(ech_plan *plan, ech_list *list, ech_step out, ech_step in)
+{
+    if (out.kind != ECH_STEP_OFFLOAD_STATES || in.kind != ECH_STEP_FETCH_STATES) return false;
+    ech_access *from = &list->access.at[out.first_access];
+    int other = brought_by(list, &in, list->access.at[out.first_access + 1].value);
+    if (in.turn >= out.turn || other < 0 || other == from->value) return false;
+    saved was = take(list);
+    from->value = other;
+    plan_memory(plan, list);
+    assert_int_equal(ech_check_list(plan, list), ECH_EINTERNAL);
+    restore(list, &was);
+    return true;
+}
+
+/* A bucket's states go back to the disk from what their own turn's update has changed, not from the
+ * copy of a turn before. */
+TEST(test_states_of_another_turn)
+{
+    fixture f;
+    fixture_shape shape = {.schedule = "pipedream",
+                           .architecture = "gpt2",
+                           .stages = 1,
+                           .chunks = 1,
+                           .data = 2,
+                           .micro_batches = 2,
+                           .turns = 3,
+                           .more = "memory.offload_optimizer=disk parallel.bucket_bytes=1"};
+    assert_true(fixture_try(fixture_shape_config(&shape), 2, &f) == ECH_OK);
+    ech_plan *plan = fixture_plan_rank(&f, 0);
+    ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    int refused = 0;
+    for (int s = 0; s < (int)list->step.n; s++)
+        for (int before = 0; before < s; before++)
+            refused += brings_back(plan, list, list->step.at[s], list->step.at[before]);
+    assert_true(refused > 10);
+    assert_int_equal(ech_check_list(plan, list), ECH_OK);
+    ech_plan_destroy(plan);
+    fixture_free(&f);
 }

@@ -195,6 +195,50 @@ TEST(test_lines_are_counted_over_pieces)
     assert_error_has("long.jsonl:3: a line of more than 64 MiB");
 }
 
+/* A line of so many bytes more than the longest, between two others. */
+static void write_long_line(const char *name, long more)
+{
+    FILE *file = fopen(in_scratch(name), "w");
+    assert_non_null(file);
+    fputs("{\"text\": \"1\"}\n", file);
+    assert_int_equal(fseek(file, ECH_TEXT_CHUNK_LONGEST_LINE + more, SEEK_CUR), 0);
+    fputs("\n{\"text\": \"2\"}\n", file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Both where its end is read with it, and where that is far away. */
+TEST(test_lines_that_are_too_long_left_out)
+{
+    static const long more[] = {1, 70 << 20};
+    for (int i = 0; i < 2; i++) {
+        ech_import_count count;
+        ech_import_options options = {.workers = 2, .texts.skip_bad = 1};
+        write_long_line("in.jsonl", more[i]);
+        assert_int_equal(import_with(options, "in.jsonl", "t", &count), ECH_OK);
+        assert_int_equal(count.bad, 1);
+        assert_stream("t", "1|2|", 2);
+        assert_int_equal(import("in.jsonl", "t", 0, &count), ECH_EINPUT);
+        assert_error_has("in.jsonl:2: a line of more than 64 MiB");
+    }
+    ech_texts texts;
+    ech_text_chunk chunk = {0};
+    bool found;
+    assert_int_equal(ech_texts_find(&(ech_data_text_source){.in = in_scratch("in.jsonl")}, &texts),
+                     ECH_OK);
+    ech_text_chunk_reader reader = {.texts = &texts, .leaves_out = true, .position.line = 1};
+    int64_t extent = 0;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ech_text_chunk_read(&reader, &chunk, &found), ECH_OK);
+        assert_true(found && chunk.line == 1 + i && (chunk.left_out > 0) == (i == 1));
+        assert_int_equal(chunk.at, extent);
+        extent += ech_text_chunk_extent(&chunk);
+    }
+    assert_true(chunk.ends && extent == texts.bytes);
+    ech_text_chunk_reader_close(&reader);
+    ech_texts_free(&texts);
+    free(chunk.bytes);
+}
+
 /* What cannot be cut is not read for ever either. */
 TEST(test_text_without_a_place_to_cut)
 {

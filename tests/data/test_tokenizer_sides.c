@@ -90,7 +90,8 @@ TEST(test_names)
 
 #define DECODER(rows) "{\"added_tokens_decoder\": {" rows "}}"
 
-/* Flags of tokenizer_config.json count; tokens and ids must be those of tokenizer.json. */
+/* Flags of tokenizer_config.json count. Tokens that tokenizer.json has are there with the same ids;
+ * others are added, in the order of their ids. */
 TEST(test_added_tokens_decoder)
 {
     write_byte_tokenizer(END X, false, "");
@@ -102,13 +103,27 @@ TEST(test_added_tokens_decoder)
     assert_opens(
         (sides){.config = DECODER("\"257\": {\"content\": \"<x>\", \"single_word\": true}")},
         "a<x>.<x>.", "97 60 120 62 46 257 46 | 256 256");
-    assert_refused((sides){.config = DECODER("\"258\": {\"content\": \"<y>\"}")},
-                   "tokenizer_config.json: added_tokens_decoder: \"<y>\" (258) is no added token",
-                   "tokenizer.json");
+    assert_opens((sides){.config = DECODER("\"259\": {\"content\": \"<y>\"}, "
+                                           "\"258\": {\"content\": \"<z>\"}")},
+                 "<y><x><z>", "259 257 258 | 256 256");
+    /* a character as which byte 233 is written; and ids with a gap, as in tokenizer.json */
+    assert_opens((sides){.config = DECODER("\"233\": {\"content\": \"\u00e9\"}")}, "caf\u00e9",
+                 "99 97 102 233 | 256 256");
+    assert_opens((sides){.config = DECODER("\"300\": {\"content\": \"<y>\"}")}, "<y>",
+                 "258 | 256 256");
     assert_refused((sides){.config = DECODER("\"258\": {\"content\": \"<x>\"}")},
                    "added_tokens_decoder: \"<x>\" has id 258, and 257 in ", "tokenizer.json");
     assert_refused((sides){.config = DECODER("\"257\": {\"content\": \"<y>\"}")},
-                   "added_tokens_decoder: \"<y>\" (257) is no added token", "tokenizer.json");
+                   "added_tokens_decoder: \"<y>\" has id 257, which another token has", "");
+    assert_refused((sides){.config = DECODER("\"258\": {\"content\": \"b\"}")},
+                   "added_tokens_decoder: \"b\" has id 258 here and 98 in the vocabulary", "");
+    assert_refused((sides){.config = DECODER("\"258\": {\"content\": \"\"}")},
+                   "added_tokens_decoder: content: a string of 1 to 1024 bytes", "");
+    assert_refused((sides){.config = DECODER("\"258\": {\"content\": \"<y>\"}, "
+                                             "\"259\": {\"content\": \"<y>\"}")},
+                   "tokenizer_config.json: added_tokens_decoder: \"<y>\" comes twice", "");
+    assert_refused((sides){.config = DECODER("\"-1\": {\"content\": \"<y>\"}")},
+                   "added_tokens_decoder: -1: an id", "");
     assert_refused((sides){.config = DECODER("\"x\": {\"content\": \"<x>\"}")},
                    "added_tokens_decoder: x: an id", "");
     assert_refused((sides){.config = DECODER("\"257\": \"<x>\"")}, "added_tokens_decoder: 257", "");
@@ -118,8 +133,12 @@ TEST(test_added_tokens)
 {
     write_byte_tokenizer(END X, false, "");
     assert_opens((sides){.added = "{\"<x>\": 257}"}, "<x>", "257 | 256 256");
-    assert_refused((sides){.added = "{\"<y>\": 258}"}, "added_tokens.json: \"<y>\" (258) is no",
-                   "tokenizer.json");
+    assert_opens((sides){.added = "{\"<y>\": 258}"}, "<y>", "258 | 256 256");
+    assert_opens((sides){.config = "{\"pad_token\": \"<y>\"}", .added = "{\"<y>\": 258}"}, "<y>",
+                 "258 | 256 256");
+    /* not read where tokenizer_config.json has its own list */
+    assert_opens((sides){.config = DECODER(""), .added = "{\"<y>\": 258}"}, "<y>",
+                 "60 121 62 | 256 256");
     assert_refused((sides){.added = "{\"<x>\": 300}"}, "added_tokens.json: \"<x>\" has id 300",
                    "tokenizer.json");
     assert_refused((sides){.added = "{\"<x>\": \"257\"}"}, "added_tokens.json: \"<x>\"", "");

@@ -58,16 +58,16 @@ def check(what, got, wanted, tolerance=1e-11):
         sys.exit(f"{what}: {error} apart from PyTorch's")
 
 
-def adafactor(weights, gradients, rate, words, **more):
+def adafactor(weights, gradients, rate, words):
     # PyTorch's eps1 is added to nothing: it bounds, from below, what is divided by.
     return (ours("adafactor", rate, weights, gradients, *words),
-            theirs(lambda p: torch.optim.Adafactor(p, lr=rate, eps=(1e-30, 1e-3), **more),
+            theirs(lambda p: torch.optim.Adafactor(p, lr=rate, eps=(1e-30, 1e-3)),
                    weights, gradients))
 
 
 def check_transformers(shape, weights, gradients):
-    """All options of transformers' Adafactor that go together, by the same names. It multiplies
-    weight decay by the size of the weights, too: so decay is compared without that."""
+    """All options of transformers' Adafactor that go together, by the same names. Decay is of
+    matrices alone."""
     try:
         from transformers.optimization import Adafactor
     except ImportError as error:
@@ -76,7 +76,7 @@ def check_transformers(shape, weights, gradients):
     for scale in True, False:
         for relative, warmup, beta1 in ((True, False, None), (True, True, 0.9),
                                         (False, False, 0.9)):
-            decay = 0.0 if scale or len(shape) == 1 else 0.1
+            decay = 0.0 if len(shape) == 1 else 0.1
             words = [f"optimizer.{key}={str(value).lower()}" for key, value in
                      (("scale_parameter", scale), ("relative_step", relative),
                       ("warmup_init", warmup), ("momentum", beta1 or 0), ("weight_decay", decay),
@@ -130,12 +130,6 @@ for seed, shape in enumerate(SHAPES):
     for rate in 1e-2, 0.5:
         check(f"adafactor {shape} at most {rate}",
               *adafactor(weights, gradients, rate, ["optimizer.schedule=rsqrt"]))
-    # Decay is of matrices alone, by the rate of the curve: the same while that is the highest one.
-    if len(shape) == 2:
-        check(f"adafactor {shape} with decay",
-              *adafactor(weights, gradients, 1e-2,
-                         ["optimizer.schedule=rsqrt", "optimizer.weight_decay=0.1"],
-                         weight_decay=0.1))
     check_transformers(shape, weights, gradients)
     if len(shape) == 2 and hasattr(torch.optim, "Muon"):
         check_muon(shape, weights, gradients)

@@ -130,7 +130,7 @@ TEST(test_momentum_by_hand)
         double scale = 0.01 * size / fmax(1, rms(u, COLUMNS));
         for (int i = 0; i < COLUMNS; i++) {
             m[i] = 0.75 * m[i] + 0.25 * scale * u[i];
-            p[i] -= 0.01 * 0.1 * p[i] + m[i];
+            p[i] -= 0.01 * size * 0.1 * p[i] + m[i];
         }
         optimized_step(&o, 0.01, 0.5);
         for (int i = 0; i < COLUMNS; i++) assert_near(optimized_get(&o.param, i), p[i], 1e-13);

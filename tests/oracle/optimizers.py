@@ -32,9 +32,9 @@ class Optimizer:
 
 class Adafactor(Optimizer):
     """Of a matrix sums of squares by row and by column; updates of RMS 1 at most, times the RMS of
-    the weights."""
+    the weights. The same rate is that of weight decay, which is of matrices."""
     options = {"optimizer.name": "adafactor", "optimizer.learning_rate": 0.01}
-    momentum, scale_parameter = 0.0, True
+    momentum, scale_parameter, decay = 0.0, True, 0.0
 
     @staticmethod
     def rate_of(t, rate):
@@ -50,16 +50,16 @@ class Adafactor(Optimizer):
         else:
             v = s["variance"] = beta2 * s.get("variance", 0) + (1 - beta2) * squares
         u = g / np.sqrt(v)
-        size = max(1e-3, rms(w)) if cls.scale_parameter else 1.0
-        u = u / max(1.0, rms(u)) * size * cls.rate_of(t, rate)
+        rate = cls.rate_of(t, rate) * (max(1e-3, rms(w)) if cls.scale_parameter else 1.0)
+        u = u / max(1.0, rms(u)) * rate
         if cls.momentum:
             u = s["exp_avg"] = cls.momentum * s.get("exp_avg", 0) + (1 - cls.momentum) * u
-        return w - u
+        return w - u - (rate * cls.decay * w if w.ndim == 2 else 0)
 
 
 class AdafactorMomentum(Adafactor):
-    momentum = 0.9
-    options = Adafactor.options | {"optimizer.momentum": 0.9}
+    momentum, decay = 0.9, 3.0
+    options = Adafactor.options | {"optimizer.momentum": 0.9, "optimizer.weight_decay": 3}
 
 
 class AdafactorRelative(Adafactor):
@@ -74,8 +74,9 @@ class AdafactorRelative(Adafactor):
 
 class AdafactorWarmup(AdafactorRelative):
     """warmup_init, without the size of the weights."""
-    scale_parameter = False
+    scale_parameter, decay = False, 3.0
     options = AdafactorRelative.options | {"optimizer.warmup_init": True,
+                                           "optimizer.weight_decay": 3,
                                            "optimizer.scale_parameter": False}
 
     @staticmethod

@@ -414,12 +414,12 @@ static ech_status open_events(ech_progress *p, const ech_progress_setup *setup)
     return ECH_OK;
 }
 
-/* Of a run that has none any more the lines that stay are those of its checkpoint, too. */
+/* A run without pushes leaves another run's log as it is. */
 static ech_status open_serves(ech_progress *p, const ech_progress_setup *setup)
 {
     ECH_FREED char *path = ech_file_join(setup->directory, ECH_SERVE_LOG_NAME);
-    ECH_TRY(ech_serve_log_truncate(path, setup->first_step));
     if (!setup->serves) return ECH_OK;
+    ECH_TRY(ech_serve_log_truncate(path, setup->first_step));
     ECH_TRY(ech_journal_open(path, false, &p->serves));
     ech_journal_add(p->serves, setup->serves, strlen(setup->serves));
     return ECH_OK;

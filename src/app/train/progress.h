@@ -117,8 +117,8 @@ typedef struct ech_note {
     };
 } ech_note;
 
-/* Truncates DIRECTORY/metrics.jsonl after first_step (ech_metrics_truncate), and serves.jsonl, opens them for appending, and makes an
- * event file if setup->tensorboard. Both record that the run starts. Errors: ECH_EIO. */
+/* Truncates DIRECTORY/metrics.jsonl after first_step (ech_metrics_truncate), and if there are pushes
+ * serves.jsonl, opens them for appending, and makes an event file if setup->tensorboard. Both record that the run starts. Errors: ECH_EIO. */
 ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **out);
 /* Flushes, and ends the status line. Accepts NULL. */
 void ech_progress_destroy(ech_progress *progress);

@@ -8,15 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The single rank or its twin: it takes the steps of all ranks, one after the other. */
+typedef struct follower {
+    ech_compared_run *run;
+    ech_loader **loader; /* [ranks] of the same batches: what is another rank's is padding */
+    double *before;      /* [n] the weights with which a span began */
+    double *sum;         /* [clusters][n] of what their ranks have added so far */
+    ech_tokens_loss loss; /* of the training step, over all ranks */
+} follower;
+
+enum { SINGLE, TWIN, FOLLOWERS };
+
 struct ech_added {
     int ranks;
-    ech_loader **loader; /* [ranks] of the same batches: what is another rank's is padding */
-    int64_t n;           /* weights of the model */
-    int64_t updates;     /* of the single rank, before the span */
-    double *before;      /* [n] the weights with which a span began */
-    double *read;        /* [n] those that a rank had read */
-    double *sum;         /* [clusters][n] of what their ranks have added so far */
-    double loss, tokens; /* of the training step, over all ranks */
+    follower of[FOLLOWERS];
+    int64_t n;       /* weights of the model */
+    int64_t updates; /* of the single rank, before the span */
+    double *read;    /* [n] those that a rank had read */
 };
 
 static int clusters_of(const ech_verifier *v)
@@ -24,41 +32,52 @@ static int clusters_of(const ech_verifier *v)
     return v->layout.design->layout->clusters;
 }
 
-ech_status ech_added_create(const ech_verifier *v, ech_added **out)
+static ech_status open_follower(const ech_verifier *v, ech_compared_run *run, follower *f)
 {
-    ech_added *a = *out = ech_calloc(1, sizeof *a);
-    ech_loader_options options = ech_design_reads(v->single.design, 0, true, INT64_MAX);
-    a->ranks = v->layout.design->layout->world;
-    a->n = v->first[ech_verifier_params(v)];
-    a->before = ech_calloc((size_t)a->n + 1, sizeof *a->before);
-    a->read = ech_calloc((size_t)a->n + 1, sizeof *a->read);
-    a->sum = ech_calloc((size_t)(clusters_of(v) * a->n) + 1, sizeof *a->sum);
-    a->loader = ech_calloc((size_t)a->ranks, sizeof(ech_loader *));
+    ech_added *a = v->added;
+    ech_loader_options options = ech_design_reads(run->design, 0, true, INT64_MAX);
+    f->run = run;
+    f->before = ech_calloc((size_t)a->n + 1, sizeof *f->before);
+    f->sum = ech_calloc((size_t)(clusters_of(v) * a->n) + 1, sizeof *f->sum);
+    f->loader = ech_calloc((size_t)a->ranks, sizeof(ech_loader *));
     options.replicas = a->ranks;
     for (options.replica = 0; options.replica < a->ranks; options.replica++)
-        ECH_TRY(ech_loader_create(v->single.data, &options, 0, &a->loader[options.replica]));
+        ECH_TRY(ech_loader_create(run->data, &options, 0, &f->loader[options.replica]));
     return ECH_OK;
+}
+
+ech_status ech_added_create(ech_verifier *v)
+{
+    ech_added *a = v->added = ech_calloc(1, sizeof *a);
+    a->ranks = v->layout.design->layout->world;
+    a->n = v->first[ech_verifier_params(v)];
+    a->read = ech_calloc((size_t)a->n + 1, sizeof *a->read);
+    ECH_TRY(open_follower(v, &v->single, &a->of[SINGLE]));
+    return open_follower(v, &v->twin, &a->of[TWIN]);
 }
 
 void ech_added_destroy(ech_added *a)
 {
     if (!a) return;
-    for (int r = 0; r < a->ranks; r++) ech_loader_destroy(a->loader[r]);
-    free(a->loader);
-    free(a->before);
+    for (follower *f = a->of; f < a->of + FOLLOWERS; f++) {
+        for (int r = 0; r < a->ranks && f->loader; r++) ech_loader_destroy(f->loader[r]);
+        free(f->loader);
+        free(f->before);
+        free(f->sum);
+    }
     free(a->read);
-    free(a->sum);
     free(a);
 }
 
-static void read_weights(const ech_verifier *v, ech_exec *exec, double *out)
+static void read_weights(const ech_verifier *v, const ech_compared_run *run, double *out)
 {
     for (int p = 0; p < ech_verifier_params(v); p++) {
-        ech_tensor x = ech_exec_param(exec, p);
-        ech_exec_read(exec, &x, out + v->first[p]);
+        ech_tensor x = ech_exec_param(run->session.exec, p);
+        ech_exec_read(run->session.exec, &x, out + v->first[p]);
     }
 }
 
+/* To the single rank. */
 static void write_weights(const ech_verifier *v, const double *from)
 {
     ech_exec *exec = v->single.session.exec;
@@ -68,24 +87,35 @@ static void write_weights(const ech_verifier *v, const double *from)
     }
 }
 
-/* The single rank takes the step of one rank, with its weights; each moves weights by one of so many parts. */
+/* Takes the step of one rank, with the weights that are there; each moves weights by one of so many
+ * parts. */
+static ech_status take_step(ech_verifier *v, follower *f, int rank)
+{
+    ech_added *a = v->added;
+    ech_exec *exec = f->run->session.exec;
+    ECH_FREED double *from = ech_calloc((size_t)a->n + 1, sizeof *from);
+    ECH_FREED double *made = ech_calloc((size_t)a->n + 1, sizeof *made);
+    read_weights(v, f->run, from);
+    ech_exec_set_updates(exec, a->updates + v->turn);
+    ech_exec_set_loader(exec, ECH_TRAIN, f->loader[rank]);
+    ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, v->step));
+    ech_tokens_loss_add(&f->loss, f->run);
+    read_weights(v, f->run, made);
+    double *sum = f->sum + ech_layout_cluster(v->layout.design->layout, rank) * a->n;
+    for (int64_t i = 0; i < a->n; i++) sum[i] += (made[i] - from[i]) / a->ranks;
+    return ECH_OK;
+}
+
+/* The twin comes first: its gradients are compared when the single rank's are there. */
 static ech_status follow(ech_verifier *v, int rank)
 {
     ech_added *a = v->added;
-    ech_exec *exec = v->single.session.exec;
-    const double *from = v->turn ? a->read : a->before;
-    ECH_FREED double *made = ech_calloc((size_t)a->n + 1, sizeof *made);
-    write_weights(v, from);
-    ech_exec_set_updates(exec, a->updates + v->turn);
-    ech_exec_set_loader(exec, ECH_TRAIN, a->loader[rank]);
-    v->taken = false;
-    ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, v->step));
-    ECH_ASSERT(v->taken);
-    a->loss += ech_exec_readings(exec)->loss_sum;
-    a->tokens += ech_exec_readings(exec)->tokens;
-    read_weights(v, exec, made);
-    double *sum = a->sum + ech_layout_cluster(v->layout.design->layout, rank) * a->n;
-    for (int64_t i = 0; i < a->n; i++) sum[i] += (made[i] - from[i]) / a->ranks;
+    write_weights(v, v->turn ? a->read : a->of[SINGLE].before);
+    ech_unit_begin(v);
+    v->taken = v->twin_taken = false;
+    ECH_TRY(take_step(v, &a->of[TWIN], rank));
+    ECH_TRY(take_step(v, &a->of[SINGLE], rank));
+    ECH_ASSERT(v->taken && v->twin_taken);
     return ECH_OK;
 }
 
@@ -105,12 +135,11 @@ static ech_status compare_rank(ech_verifier *v, int rank)
 static ech_status compare_step(ech_verifier *v)
 {
     ech_added *a = v->added;
-    if (v->result) a->loss = a->tokens = 0;
+    for (int f = 0; v->result && f < FOLLOWERS; f++) a->of[f].loss = (ech_tokens_loss){0};
     for (int r = 0; r < v->layout.design->layout->world; r++) ECH_TRY(compare_rank(v, r));
     if (v->result)
-        ech_verifier_compare_losses(
-            v, "loss", ech_exec_readings(v->layout.session.exec)[v->turn].loss,
-            a->tokens > 0 ? a->loss / a->tokens : 0, &v->result->worst_loss);
+        ech_verifier_compare_mean(v, ech_exec_readings(v->layout.session.exec)[v->turn].loss,
+                                  &a->of[SINGLE].loss, &a->of[TWIN].loss);
     return ECH_OK;
 }
 
@@ -142,7 +171,7 @@ static double go_around(double *w, double *had, int n, double rate, double toler
 }
 
 /* The first cluster's sum becomes what ranks have in the end, if the token goes around but once. */
-static void end_span(const ech_verifier *v)
+static void end_span(const ech_verifier *v, follower *f)
 {
     ech_added *a = v->added;
     const ech_config *config = v->layout.design->config;
@@ -151,10 +180,10 @@ static void end_span(const ech_verifier *v)
     ECH_FREED double *had = ech_calloc((size_t)n, sizeof *had);
     for (int64_t i = 0; i < a->n; i++) {
         for (int c = 0; c < n; c++) {
-            had[c] = a->before[i];
-            w[c] = a->before[i] + a->sum[c * a->n + i];
+            had[c] = f->before[i];
+            w[c] = f->before[i] + f->sum[c * a->n + i];
         }
-        a->sum[i] =
+        f->sum[i] =
             go_around(w, had, n, config->parallel.token_rate, config->parallel.token_tolerance);
     }
 }
@@ -169,26 +198,34 @@ bool ech_added_is_carried(const ech_design *design)
 static void compare_sum(ech_verifier *v)
 {
     ech_added *a = v->added;
-    read_weights(v, v->layout.session.exec, a->read);
-    end_span(v);
+    const double *single = a->of[SINGLE].sum, *twin = a->of[TWIN].sum;
+    read_weights(v, &v->layout, a->read);
+    for (int f = 0; f < FOLLOWERS; f++) end_span(v, &a->of[f]);
     for (int p = 0; p < ech_verifier_params(v) && !v->result->carried; p++) {
         int64_t first = v->first[p], n = v->first[p + 1] - first;
-        double error = ech_verifier_error(a->read + first, a->sum + first, n, 0x1p-970);
+        double error = ech_verifier_error(a->read + first, single + first, n, 0x1p-970);
         ech_verifier_note(v, "weight", p, error, &v->result->worst_weight);
+        ech_unit_note(v, twin + first, single + first, n, 0x1p-970);
         v->result->compared += n;
     }
     write_weights(v, a->read);
 }
 
-ech_status ech_verifier_compare_added(ech_verifier *v, int64_t step)
+static void begin_span(ech_verifier *v, int64_t step)
 {
     ech_added *a = v->added;
-    int turns = v->layout.design->schedule->turns;
-    if (v->result) {
-        a->updates = step;
-        read_weights(v, v->single.session.exec, a->before);
-        memset(a->sum, 0, (size_t)(clusters_of(v) * a->n) * sizeof *a->sum);
+    a->updates = v->step = step;
+    ech_unit_begin(v);
+    for (follower *f = a->of; f < a->of + FOLLOWERS; f++) {
+        read_weights(v, f->run, f->before);
+        memset(f->sum, 0, (size_t)(clusters_of(v) * a->n) * sizeof *f->sum);
     }
+}
+
+ech_status ech_verifier_compare_added(ech_verifier *v, int64_t step)
+{
+    int turns = v->layout.design->schedule->turns;
+    if (v->result) begin_span(v, step);
     for (v->turn = 0; v->turn < turns; v->turn++) {
         v->step = step + v->turn;
         ECH_TRY(compare_step(v));

@@ -9,8 +9,9 @@
 
 #include "app/verify/verifier.h"
 
-/* On rank 0, when both runs are open. Destroy *out, also after an error. */
-ech_status ech_added_create(const ech_verifier *v, ech_added **out);
+/* On rank 0, when the layout, the single rank and its twin are open: makes v->added. Destroy it,
+ * also after an error. */
+ech_status ech_added_create(ech_verifier *v);
 void ech_added_destroy(ech_added *added); /* accepts NULL */
 
 /* Whether the token of a ring comes and goes amid a span: what it meets is open, and so is the span's end. Otherwise it goes around

@@ -199,11 +199,11 @@ void ech_verifier_prepare(ech_verifier *v)
 
 void ech_verifier_free(ech_verifier *v)
 {
+    ech_added_destroy(v->added); /* it reads the twin's data, too */
     ech_unit_close(v);
     ech_replay_destroy(v->replay);
     ech_apart_destroy(v->apart);
     ech_pushed_destroy(v->pushed);
-    ech_added_destroy(v->added);
     ech_compared_run_close(&v->single);
     ech_compared_run_close(&v->layout);
     ech_design_destroy(&v->reference);
@@ -305,11 +305,9 @@ void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec)
         if (chooses) ech_verifier_add_kept(v, copy, reference + v->first[p]);
         double error =
             ech_verifier_error(v->gradients + copy->at, reference + v->first[p], n, least);
-        if (ech_unit_is_measured(v)) {
-            double *twin = v->twin_gradients + v->first[p];
-            if (chooses) ech_verifier_add_kept(v, copy, twin);
-            ech_unit_note(v, twin, reference + v->first[p], n, least);
-        }
+        double *twin = v->twin_gradients + v->first[p];
+        if (chooses) ech_verifier_add_kept(v, copy, twin);
+        ech_unit_note(v, twin, reference + v->first[p], n, least);
         ech_verifier_note(v, is_state ? "partials of" : "gradient of", p, error,
                           &v->result->worst_gradient);
         ech_exec_write(exec, &gradient, chooses ? copy->sent : v->gradients + copy->at);
@@ -391,10 +389,8 @@ static void compare_tensor(ech_verifier *v, const ech_compared *x, const double 
     ech_verifier_note(v, what, x->copy->param, ech_verifier_error(a, b, n, least_of(v, x)),
                       x->name ? &v->result->worst_state : &v->result->worst_weight);
     ech_exec_write(v->single.session.exec, &single, a);
-    if (ech_unit_is_measured(v)) {
-        ech_tensor twin = tensor_of(&v->twin, x);
-        ech_unit_compare(v, &twin, b, a, least_of(v, x));
-    }
+    ech_tensor twin = tensor_of(&v->twin, x);
+    ech_unit_compare(v, &twin, b, a, least_of(v, x));
     v->result->compared += n;
 }
 
@@ -487,6 +483,26 @@ void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layou
                                  double *worst)
 {
     ech_verifier_note(v, what, -1, ech_verifier_error(&layout, &single, 1, 0), worst);
+}
+
+void ech_tokens_loss_add(ech_tokens_loss *loss, const ech_compared_run *run)
+{
+    const ech_readings *readings = ech_exec_readings(run->session.exec);
+    loss->sum += readings->loss_sum;
+    loss->tokens += readings->tokens;
+}
+
+static double mean_of(const ech_tokens_loss *loss)
+{
+    return loss->tokens > 0 ? loss->sum / loss->tokens : 0;
+}
+
+void ech_verifier_compare_mean(ech_verifier *v, double layout, const ech_tokens_loss *single,
+                               const ech_tokens_loss *twin)
+{
+    double mean = mean_of(single), changed = mean_of(twin);
+    ech_verifier_compare_losses(v, "loss", layout, mean, &v->result->worst_loss);
+    ech_unit_note(v, &changed, &mean, 1, 0);
 }
 
 /* Number by number in fp64. In the run's own precision a choice between two that are nearly equal

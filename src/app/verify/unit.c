@@ -100,6 +100,7 @@ ech_status ech_unit_open(ech_verifier *v, double clip_norm)
     v->twin_gradients =
         ech_calloc((size_t)v->first[ech_verifier_params(v)], sizeof *v->twin_gradients);
     if (v->pushed) return ech_pushed_create(&v->layout, &v->twin, &v->twin_pushed);
+    if (v->apart) ECH_TRY(ech_apart_create(&v->layout, &v->twin, &v->twin_apart));
     if (v->replay) v->twin_replay = ech_replay_create(&v->layout, &v->twin, clip_norm);
     ech_exec_observe(v->twin.session.exec, observe, v);
     return ECH_OK;
@@ -145,6 +146,7 @@ void ech_unit_close(ech_verifier *v)
 {
     ech_replay_destroy(v->twin_replay);
     ech_pushed_destroy(v->twin_pushed);
+    ech_apart_destroy(v->twin_apart);
     ech_compared_run_close(&v->twin);
     ech_comm_close(v->twin_alone);
     free(v->twin_gradients);

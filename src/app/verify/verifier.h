@@ -42,10 +42,11 @@ typedef struct ech_verifier {
     ech_design compared;   /* of the layout; borrows from the run's design */
     ech_design reference;  /* of the single rank */
     ech_design inverted;   /* of the twin, if not that */
-    ech_compared_run twin; /* of the single rank, for the unit (unit.c); no session: not measured */
+    ech_compared_run twin; /* of the single rank, for the unit (unit.c) */
     ech_comm *twin_alone;
     ech_replay *twin_replay;
     ech_pushed *twin_pushed;
+    ech_apart *twin_apart;
     double *twin_gradients; /* [first[params]] */
     bool twin_taken;        /* as `taken` */
     ech_replay *replay;    /* NULL: the schedule is synchronous, and nothing delayed */
@@ -121,10 +122,6 @@ ech_status ech_unit_train(ech_verifier *v);
 void ech_unit_begin(ech_verifier *v);
 /* Replays the span of pushes on the twin. loss: the single rank's, of each training step. */
 ech_status ech_unit_push(ech_verifier *v, const ech_serve *serves, const double *loss);
-static inline bool ech_unit_is_measured(const ech_verifier *v)
-{
-    return v->twin.session.exec != NULL;
-}
 /* Notes how far n numbers of the twin are from the single rank's. */
 void ech_unit_note(ech_verifier *v, const double *twin, const double *single, int64_t n,
                    double floor_);
@@ -132,6 +129,16 @@ void ech_unit_note(ech_verifier *v, const double *twin, const double *single, in
 void ech_unit_compare(ech_verifier *v, const ech_tensor *x, const double *single,
                       const double *layout, double floor_);
 
+/* A loss that is summed over the tokens of several runs. */
+typedef struct ech_tokens_loss {
+    double sum, tokens;
+} ech_tokens_loss;
+/* Adds the loss and the tokens of the run's last list. */
+void ech_tokens_loss_add(ech_tokens_loss *loss, const ech_compared_run *run);
+/* On rank 0: compares the layout's loss of a training step with the mean of the single rank's runs,
+ * and notes how far the twin's mean is from that. */
+void ech_verifier_compare_mean(ech_verifier *v, double layout, const ech_tokens_loss *single,
+                               const ech_tokens_loss *twin);
 /* On rank 0: compares two losses. `what` names them; if their error is above *worst, it is stored there. */
 void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layout, double single,
                                  double *worst);

@@ -5,7 +5,6 @@
  */
 #include "app/verify/verify.h"
 
-#include <math.h>
 #include <stdio.h>
 
 #include "app/plan/report.h"
@@ -72,7 +71,7 @@ static void observe_single(void *context, ech_exec *exec, const ech_step *step)
 static ech_status follow(ech_verifier *v)
 {
     v->taken = false;
-    if (ech_unit_is_measured(v)) ECH_TRY(ech_unit_train(v));
+    ECH_TRY(ech_unit_train(v));
     if (v->replay) ech_replay_begin(v->replay, v->list, v->turn);
     ECH_TRY(ech_exec_run(v->single.session.exec, ECH_LIST_TRAIN, v->step));
     ECH_ASSERT(v->taken);
@@ -80,9 +79,8 @@ static ech_status follow(ech_verifier *v)
     ech_verifier_compare_losses(v, "loss", ech_exec_readings(v->layout.session.exec)[v->turn].loss,
                                 ech_exec_readings(v->single.session.exec)->loss,
                                 &v->result->worst_loss);
-    if (ech_unit_is_measured(v))
-        ech_unit_note(v, &ech_exec_readings(v->twin.session.exec)->loss,
-                      &ech_exec_readings(v->single.session.exec)->loss, 1, 0);
+    ech_unit_note(v, &ech_exec_readings(v->twin.session.exec)->loss,
+                  &ech_exec_readings(v->single.session.exec)->loss, 1, 0);
     ech_verifier_compare_reports(v, ech_exec_readings(v->layout.session.exec)[v->turn].reports,
                                  ech_exec_readings(v->single.session.exec)->reports);
     return ECH_OK;
@@ -98,15 +96,17 @@ static ech_status check_ranks(ech_verifier *v, int64_t done)
 
 /* ---- replicas that are apart ---- */
 
-/* The single rank trains the replica for the step that the layout has trained. */
-static ech_status train_replica(ech_verifier *v, double *loss, double *tokens)
+/* The single rank and its twin train the replica for the step that the layout has trained. */
+static ech_status train_replica(ech_verifier *v, ech_tokens_loss *single, ech_tokens_loss *twin)
 {
-    v->taken = false;
     ech_apart_load(v->apart, v->replica);
+    ech_apart_load(v->twin_apart, v->replica);
+    ECH_TRY(ech_unit_train(v));
+    v->taken = false;
     ECH_TRY(ech_exec_run(v->single.session.exec, ECH_LIST_TRAIN, v->step));
     ECH_ASSERT(v->taken);
-    *loss += ech_exec_readings(v->single.session.exec)->loss_sum;
-    *tokens += ech_exec_readings(v->single.session.exec)->tokens;
+    ech_tokens_loss_add(single, &v->single);
+    ech_tokens_loss_add(twin, &v->twin);
     return ECH_OK;
 }
 
@@ -118,15 +118,30 @@ static ech_status exchange_replica(ech_verifier *v)
     return ECH_OK;
 }
 
+/* All replicas meet or mix, as the single rank has them, and as the twin does, with other last
+ * bits. */
+static void replay_meeting(ech_verifier *v, ech_list_kind list)
+{
+    void (*replay)(ech_apart *) = list == ECH_LIST_SYNC ? ech_apart_meet : ech_apart_mix;
+    for (int r = 0; r < v->layout.design->layout->replicas[0]; r++) {
+        ech_apart_load(v->apart, r);
+        ech_unit_begin(v);
+        ech_apart_store(v->twin_apart, r);
+    }
+    replay(v->apart);
+    replay(v->twin_apart);
+}
+
 /* list: by which all meet, or mix with their neighbours. */
 static ech_status verify_meeting(ech_verifier *v, ech_list_kind list)
 {
     int replicas = v->layout.design->layout->replicas[0];
     ECH_TRY(ech_exec_run(v->layout.session.exec, list, v->step));
     if (list == ECH_LIST_SYNC) ECH_TRY(check_ranks(v, v->step + 1));
-    if (v->result) (list == ECH_LIST_SYNC ? ech_apart_meet : ech_apart_mix)(v->apart);
+    if (v->result) replay_meeting(v, list);
     for (v->replica = 0; v->replica < replicas; v->replica++) {
         if (v->result) ech_apart_load(v->apart, v->replica);
+        if (v->result) ech_apart_load(v->twin_apart, v->replica);
         ECH_TRY(exchange_replica(v));
     }
     return ECH_OK;
@@ -135,18 +150,18 @@ static ech_status verify_meeting(ech_verifier *v, ech_list_kind list)
 /* Runs and compares training step *done, and the meeting behind it if there is one. */
 static ech_status verify_apart(ech_verifier *v, int64_t *done)
 {
-    double loss = 0, tokens = 0;
+    ech_tokens_loss single = {0}, twin = {0};
     ech_calendar calendar = ech_calendar_of(v->layout.design->config);
     v->step = *done;
     ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_TRAIN, *done));
     for (v->replica = 0; v->replica < v->layout.design->layout->replicas[0]; v->replica++) {
         ECH_TRY(ech_verifier_gather_gradients(v));
-        if (v->result) ECH_TRY(train_replica(v, &loss, &tokens));
+        if (v->result) ECH_TRY(train_replica(v, &single, &twin));
         ECH_TRY(exchange_replica(v));
     }
     if (v->result)
-        ech_verifier_compare_losses(v, "loss", ech_exec_readings(v->layout.session.exec)->loss,
-                                    tokens > 0 ? loss / tokens : 0, &v->result->worst_loss);
+        ech_verifier_compare_mean(v, ech_exec_readings(v->layout.session.exec)->loss, &single,
+                                  &twin);
     ++*done;
     if (ech_calendar_due(&calendar, ECH_LIST_GOSSIP, *done))
         ECH_TRY(verify_meeting(v, ECH_LIST_GOSSIP));
@@ -313,10 +328,9 @@ static ech_status open_single(ech_verifier *v)
         ECH_TRY(ech_pushed_create(&v->layout, &v->single, &v->pushed));
         return ech_unit_open(v, 0);
     }
-    if (lock_free) ECH_TRY(ech_added_create(v, &v->added));
     ech_exec_observe(v->single.session.exec, observe_single, v);
-    if (!v->apart && !lock_free) return ech_unit_open(v, asynchronous ? clip_norm : 0);
-    return ECH_OK;
+    ECH_TRY(ech_unit_open(v, asynchronous ? clip_norm : 0));
+    return lock_free ? ech_added_create(v) : ECH_OK;
 }
 
 static void describe_layout(ech_verifier *v)
@@ -414,26 +428,15 @@ static double coarseness(ech_dtype dtype)
     return dtype == ECH_BF16 ? 0x1p16 : dtype == ECH_F16 ? 0x1p13 : 1;
 }
 
-/* The tolerance in the run's own precision. Where no unit is measured, fp64's error stands in for
- * it: fp32's rounding is 2^29 times fp64's. In 16-bit types only what is stored is rounded so
- * coarsely; sums are in fp32. */
-static double own_tolerance(const ech_verifications *both, ech_dtype dtype)
-{
-    double margin = coarseness(dtype) > 1 ? 1 : 8; /* the two do not round alike */
-    double amplified = margin * 0x1p29 * coarseness(dtype) * both->main.worst;
-    double least = both->own.tolerance * coarseness(dtype);
-    bool stands_in = both->main.unit <= 0 && isfinite(amplified) && amplified > least;
-    return stands_in ? amplified : least;
-}
-
 ech_status ech_verify_twice_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     ech_verifications *both = context;
-    bool exact = is_exact(design), same = design->kernels->dtype == ECH_F64;
+    ech_dtype dtype = design->kernels->dtype;
+    bool exact = is_exact(design), same = dtype == ECH_F64;
     ECH_TRY(ech_verify_rank(comm, design, &both->main));
     if (!exact && (same || !both->own_precision)) return ECH_OK;
     ech_verification own = {.steps = both->main.steps,
-                            .tolerance = exact ? 0 : own_tolerance(both, design->kernels->dtype),
+                            .tolerance = exact ? 0 : both->own.tolerance * coarseness(dtype),
                             .widened = !exact,
                             .own_precision = true};
     ECH_TRY(ech_verify_rank(comm, design, &own));

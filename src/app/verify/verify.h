@@ -36,7 +36,7 @@ typedef struct ech_verification {
     bool passed;
     bool ill; /* not passed, though within the tolerance: the layout is not exact, and the unit is
                  above ECH_MOST_UNIT */
-    double unit; /* what a random last bit of each weight changes the results by; 0: not measured */
+    double unit; /* what a random last bit of each weight changes the results by */
     char layout[256];      /* "3 stages x 2 replicas x 2 tensor, 1f1b" */
     const char *precision; /* "fp64" */
     bool replayed; /* the schedule is asynchronous: compared with its serial replay (replay.h) */
@@ -74,10 +74,9 @@ ech_status ech_verify_rank(ech_comm *comm, const ech_design *design, void *verif
 /* Two comparisons: `main` in fp64, then `own` in the run's own precision. The second is made if the
  * layout is exact, with tolerance 0, or else if own_precision asks for it and the run's precision
  * is not fp64. Then the tolerance is own.tolerance, which is fp32's, as much coarser as the
- * precision is (2^13 times in fp16, 2^16 times in bf16), or ten of the units of that precision;
- * where none is measured, 8 x 2^29 (fp32's rounding over fp64's) times main.worst, in 16-bit types
- * an eighth of that, as much coarser. Codes of 8-bit states may then differ by one, and fp16 runs
- * have their loss scale (for auto 4096); all other comparisons are with a loss scale of 1. */
+ * precision is (2^13 times in fp16, 2^16 times in bf16), or ten of the units of that precision.
+ * Codes of 8-bit states may then differ by one, and fp16 runs have their loss scale (for auto
+ * 4096); all other comparisons are with a loss scale of 1. */
 typedef struct ech_verifications {
     ech_verification main, own; /* in: main's inputs, own.tolerance; out: results */
     bool own_precision;         /* in: make the second comparison for any layout */

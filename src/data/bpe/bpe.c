@@ -86,7 +86,7 @@ bool ech_bpe_put(ech_bpe *bpe, int32_t id, const void *bytes, size_t n, bool pla
 void ech_bpe_put_end(ech_bpe *bpe, int32_t id)
 {
     ech_bpe_put(bpe, id, ECH_BPE_END, strlen(ECH_BPE_END), true);
-    ECH_PUSH(bpe->added, (ech_bpe_added){.id = id, .special = true});
+    ECH_PUSH(bpe->added, (ech_bpe_added){.id = id, .stated = id, .special = true});
     bpe->begin_of_text = bpe->end_of_text = id;
 }
 

@@ -96,6 +96,7 @@ typedef struct ech_bpe {
     ECH_LIST(ech_bpe_merge) merge;      /* by ascending rank */
     ECH_LIST(ech_bpe_added) added;      /* in the file's order */
     ech_text bytes;                     /* of all tokens */
+    size_t vocabulary;                  /* tokens that the model's vocabulary lists */
     int32_t begin_of_text, end_of_text; /* ids, or ECH_BPE_NONE */
     int32_t named[ECH_BPE_NAMES];       /* likewise, by ech_bpe_names */
     bool

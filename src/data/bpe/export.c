@@ -63,9 +63,11 @@ static void append_decoder(ech_text *out, const ech_bpe *bpe)
     if (!bpe->relisted || bpe->sentencepiece) return;
     ech_text_append(out, "  \"added_tokens_decoder\": {");
     for (size_t i = 0; i < bpe->added.n; i++) {
-        if (bpe->added.at[i].unlisted) continue;
-        ech_text_append(out, "%s\n    \"%d\": {", comma, (int)bpe->added.at[i].stated);
-        append_flags(out, bpe, &bpe->added.at[i]);
+        const ech_bpe_added *added = &bpe->added.at[i];
+        if (added->unlisted) continue;
+        int32_t id = bpe->source.n ? added->stated : added->id; /* as the other file says it */
+        ech_text_append(out, "%s\n    \"%d\": {", comma, (int)id);
+        append_flags(out, bpe, added);
         comma = ",";
     }
     ech_text_append(out, "\n  },\n");

@@ -34,6 +34,12 @@ ech_status ech_bpe_take_merge(const char *left, size_t left_n, const char *right
 ech_status ech_bpe_take_pattern(const json_t *root, ech_bpe *bpe);
 /* "added_tokens". To be called after the model's tokens. */
 ech_status ech_bpe_take_added(const json_t *root, ech_bpe *bpe);
+/* An added token of n bytes of text. For errors: `file` lists it at `where`, "added_tokens[3]: ".
+ * Sets added->id and appends it; its stated id and flags are set already. A token that the model's
+ * vocabulary has, by this spelling, has its id there, which must be the stated one; another token
+ * gets the next id, as in Hugging Face's library, which is logged if another one is stated. */
+ech_status ech_bpe_put_added(const char *file, const char *where, const char *text, size_t n,
+                             ech_bpe *bpe, ech_bpe_added *added);
 /* The flags of an added token, here or in tokenizer_config.json. */
 void ech_bpe_take_flags(const json_t *token, ech_bpe_added *added);
 /* "post_processor", which sets front and back. To be called after all tokens. */

@@ -2,6 +2,7 @@
  *
  * Parts of Hugging Face's tokenizer files: vocabulary, merges, added tokens.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +71,7 @@ ech_status ech_bpe_take_vocabulary(const json_t *vocabulary, const json_t *added
     if (!json_is_object(vocabulary)) ECH_FAIL(ECH_EINPUT, "%s: %s: no object", bpe->file, key);
     json_auto_t *contents = index_contents(added);
     size_t entries = json_object_size(vocabulary) + json_array_size(added);
+    bpe->vocabulary = json_object_size(vocabulary);
     const char *name;
     json_t *id;
     json_object_foreach((json_t *)(uintptr_t)vocabulary, name, id)
@@ -104,21 +106,17 @@ ech_status ech_bpe_take_merge(const char *left, size_t left_n, const char *right
     return ECH_OK;
 }
 
-static ech_status check_content(const json_t *token, size_t i, const ech_bpe *bpe)
-{
-    const json_t *content = json_object_get(token, "content");
-    size_t n = json_string_length(content);
-    if (n == 0 || n > ECH_BPE_LONGEST_ADDED)
-        ECH_FAIL(ECH_EINPUT, "%s: added_tokens[%zu]: content: a string of 1 to %d bytes is due",
-                 bpe->file, i, ECH_BPE_LONGEST_ADDED);
-    return ECH_OK;
-}
+/* What lists an added token, for errors, and its text. */
+typedef struct listing {
+    const char *file, *where, *text;
+    size_t n;
+} listing;
 
 /* The id that Hugging Face's library gives to an added token that the model does not have: from the
  * size of the vocabulary on, whatever its file says. */
-static int32_t next_id(const ech_bpe *bpe, size_t vocabulary)
+static int32_t next_id(const ech_bpe *bpe)
 {
-    int32_t next = (int32_t)vocabulary;
+    int32_t next = (int32_t)bpe->vocabulary;
     for (size_t i = 0; i < bpe->added.n; i++)
         if (bpe->added.at[i].id >= next) next = bpe->added.at[i].id + 1;
     return next;
@@ -127,47 +125,69 @@ static int32_t next_id(const ech_bpe *bpe, size_t vocabulary)
 /* A token that the model has as well, by this name: then it has the same id. Its name may stand for
  * other bytes, as "\u00e9" does over bytes: then it is searched as it is written, and decodes to
  * these bytes. */
-static ech_status put_known(const char *text, size_t n, size_t i, int32_t known, ech_bpe *bpe,
-                            ech_bpe_added *added)
+static ech_status put_known(const listing *l, int32_t known, ech_bpe *bpe, ech_bpe_added *added)
 {
     if (known != added->stated)
-        ECH_FAIL(ECH_EINPUT,
-                 "%s: added_tokens[%zu]: \"%.*s\" has id %d here and %d in the vocabulary",
-                 bpe->file, i, LONGEST_SHOWN, text, (int)added->stated, (int)known);
+        ECH_FAIL(ECH_EINPUT, "%s: %s\"%.*s\" has id %d here and %d in the vocabulary", l->file,
+                 l->where, LONGEST_SHOWN, l->text, (int)added->stated, (int)known);
     added->id = known;
     const ech_bpe_token *token = (size_t)known < bpe->token.n ? &bpe->token.at[known] : NULL;
     if (!token || token->n == 0) {
-        ech_bpe_put(bpe, known, text, n, false);
+        ech_bpe_put(bpe, known, l->text, l->n, false);
         return ECH_OK;
     }
-    added->apart = token->n != n || memcmp(bpe->bytes.at + token->at, text, n) != 0;
+    added->apart = token->n != l->n || memcmp(bpe->bytes.at + token->at, l->text, l->n) != 0;
     if (!added->apart) return ECH_OK;
     added->at = bpe->bytes.n;
-    added->n = n;
-    ech_text_append_bytes(&bpe->bytes, text, n);
+    added->n = l->n;
+    ech_text_append_bytes(&bpe->bytes, l->text, l->n);
     return ECH_OK;
 }
 
-static ech_status put_new(const char *text, size_t n, size_t i, size_t vocabulary, ech_bpe *bpe,
-                          ech_bpe_added *added)
+static ech_status put_new(const listing *l, ech_bpe *bpe, ech_bpe_added *added)
 {
     size_t stated = (size_t)added->stated;
-    added->id = next_id(bpe, vocabulary);
+    added->id = next_id(bpe);
     if (stated < bpe->token.n && bpe->token.at[stated].n > 0)
-        ECH_FAIL(ECH_EINPUT, "%s: added_tokens[%zu]: \"%.*s\" has id %d, which another token has",
-                 bpe->file, i, LONGEST_SHOWN, text, (int)added->stated);
-    if (!ech_bpe_put(bpe, added->id, text, n, false))
+        ECH_FAIL(ECH_EINPUT, "%s: %s\"%.*s\" has id %d, which another token has", l->file,
+                 l->where, LONGEST_SHOWN, l->text, (int)added->stated);
+    if (!ech_bpe_put(bpe, added->id, l->text, l->n, false))
         ECH_FAIL(ECH_EINPUT,
-                 "%s: added_tokens[%zu]: \"%.*s\" would get id %d in Hugging Face's library, which "
+                 "%s: %s\"%.*s\" would get id %d in Hugging Face's library, which "
                  "numbers added tokens from the vocabulary's size on, and another token has that; "
                  "give it a place in model.vocab",
-                 bpe->file, i, LONGEST_SHOWN, text, (int)added->id);
+                 l->file, l->where, LONGEST_SHOWN, l->text, (int)added->id);
     if (added->id != added->stated)
-        ech_log_warn(
-            "%s: added_tokens[%zu]: \"%.*s\" gets id %d, as in Hugging Face's library, and "
-            "not %d, as it says there",
-            bpe->file, i, LONGEST_SHOWN, text, (int)added->id, (int)added->stated);
+        ech_log_warn("%s: %s\"%.*s\" gets id %d, as in Hugging Face's library, and "
+                     "not %d, as it says there",
+                     l->file, l->where, LONGEST_SHOWN, l->text, (int)added->id,
+                     (int)added->stated);
     return ECH_OK;
+}
+
+static ech_status put_added(const listing *l, int32_t known, ech_bpe *bpe, ech_bpe_added *added)
+{
+    ECH_TRY(known == ECH_BPE_NONE ? put_new(l, bpe, added) : put_known(l, known, bpe, added));
+    ECH_PUSH(bpe->added, *added);
+    return ECH_OK;
+}
+
+static ech_status check_content(const listing *l)
+{
+    if (l->n == 0 || l->n > ECH_BPE_LONGEST_ADDED)
+        ECH_FAIL(ECH_EINPUT, "%s: %scontent: a string of 1 to %d bytes is due", l->file,
+                 l->where, ECH_BPE_LONGEST_ADDED);
+    return ECH_OK;
+}
+
+ech_status ech_bpe_put_added(const char *file, const char *where, const char *text, size_t n,
+                             ech_bpe *bpe, ech_bpe_added *added)
+{
+    const listing l = {file, where, text, n};
+    ECH_FREED_TEXT bytes = {0};
+    ECH_TRY(check_content(&l));
+    bool named = append_named(bpe, text, n, &bytes) && bytes.n > 0;
+    return put_added(&l, named ? ech_bpe_find(bpe, bytes.at, bytes.n) : ECH_BPE_NONE, bpe, added);
 }
 
 void ech_bpe_take_flags(const json_t *token, ech_bpe_added *added)
@@ -180,18 +200,20 @@ void ech_bpe_take_flags(const json_t *token, ech_bpe_added *added)
     added->single_word = json_is_true(json_object_get(token, "single_word"));
 }
 
-static ech_status put_added(const json_t *token, size_t i, const json_t *vocabulary, ech_bpe *bpe)
+static ech_status take_added(const json_t *token, size_t i, const json_t *vocabulary,
+                             size_t entries, ech_bpe *bpe)
 {
-    const json_t *content = json_object_get(token, "content");
+    char where[60];
+    const json_t *content = json_object_get(token, "content"), *id = json_object_get(token, "id");
     const char *text = json_string_value(content);
-    size_t n = json_string_length(content);
-    const json_t *known = json_object_get(vocabulary, text);
-    ech_bpe_added added = {.stated = (int32_t)json_integer_value(json_object_get(token, "id"))};
+    const json_t *known = text ? json_object_get(vocabulary, text) : NULL;
+    const listing l = {bpe->file, where, text, json_string_length(content)};
+    snprintf(where, sizeof where, "added_tokens[%zu]: ", i);
+    ECH_TRY(check_content(&l));
+    ECH_TRY(check_id(id, entries, "added_tokens", text, bpe));
+    ech_bpe_added added = {.stated = (int32_t)json_integer_value(id)};
     ech_bpe_take_flags(token, &added);
-    ECH_TRY(known ? put_known(text, n, i, (int32_t)json_integer_value(known), bpe, &added)
-                  : put_new(text, n, i, json_object_size(vocabulary), bpe, &added));
-    ECH_PUSH(bpe->added, added);
-    return ECH_OK;
+    return put_added(&l, known ? (int32_t)json_integer_value(known) : ECH_BPE_NONE, bpe, &added);
 }
 
 ech_status ech_bpe_take_added(const json_t *root, ech_bpe *bpe)
@@ -201,13 +223,8 @@ ech_status ech_bpe_take_added(const json_t *root, ech_bpe *bpe)
     if (added && !json_is_null(added) && !json_is_array(added))
         ECH_FAIL(ECH_EINPUT, "%s: added_tokens: no array", bpe->file);
     size_t entries = bpe->token.n + json_array_size(added);
-    for (size_t i = 0; i < json_array_size(added); i++) {
-        const json_t *token = json_array_get(added, i);
-        ECH_TRY(check_content(token, i, bpe));
-        ECH_TRY(check_id(json_object_get(token, "id"), entries, "added_tokens",
-                         json_string_value(json_object_get(token, "content")), bpe));
-        ECH_TRY(put_added(token, i, vocabulary, bpe));
-    }
+    for (size_t i = 0; i < json_array_size(added); i++)
+        ECH_TRY(take_added(json_array_get(added, i), i, vocabulary, entries, bpe));
     return ECH_OK;
 }
 

@@ -3,10 +3,11 @@
  * What lies beside a tokenizer's own file and says more of it: tokenizer_config.json,
  * special_tokens_map.json, added_tokens.json. As in Hugging Face's transformers
  * (tokenization_utils_base.py, version 5.24) flags of added tokens in tokenizer_config.json replace
- * those of tokenizer.json, and names of tokens are in either of the first two. There, tokens that
- * only these files know are added under new ids, and of names that differ one wins. Here that is an
- * error.
- * */
+ * those of tokenizer.json, and tokens that only these list are added, in the order of their ids;
+ * without these, tokens of added_tokens.json are added. Names of tokens are in either of the first
+ * two files. There, names that no file lists become tokens, too, and of names that differ one wins.
+ * Here that is an error.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,11 @@ static const char *const usual_begins[] = {"<|begin_of_text|>", "<s>"};
 
 const char *const ech_bpe_names[ECH_BPE_NAMES] = {"unk_token", "sep_token", "pad_token",
                                                   "cls_token", "mask_token"};
+
+/* Lists of further tokens that are special. */
+enum { SPECIAL_LISTS = 2 };
+static const char *const special_lists[SPECIAL_LISTS] = {"additional_special_tokens",
+                                                         "extra_special_tokens"};
 
 typedef struct sides {
     ech_bpe *bpe;
@@ -70,58 +76,167 @@ static int32_t find_usual(const ech_bpe *bpe, const char *const *names, size_t n
 
 /* ---- added tokens ---- */
 
-/* One that `file` lists under `key`. The tokenizer's own file must have it with the same id. */
-static ech_status check_listed(const sides *s, const char *file, const char *key, const char *text,
-                               int64_t id, ech_bpe_added **out)
+/* A token that a file beside the tokenizer's own lists. */
+typedef struct listed {
+    const char *text;
+    size_t n;
+    ech_bpe_added flags; /* with its stated id */
+} listed;
+typedef ECH_LIST(listed) listing;
+
+static int compare_ids(const void *a, const void *b)
 {
-    const ech_bpe *bpe = s->bpe;
-    *out = find_added(bpe, text);
-    int64_t has = *out ? (*out)->stated : bpe->sentencepiece ? find_any(bpe, text) : ECH_BPE_NONE;
-    if (has == id) return ECH_OK;
-    if (has != ECH_BPE_NONE)
-        ECH_FAIL(ECH_EINPUT,
-                 "%s: %s\"%.80s\" has id %lld, and %lld in %s: the files are of two "
-                 "tokenizers; take both from one place",
-                 file, key, text, (long long)id, (long long)has, s->main);
-    ECH_FAIL(ECH_EINPUT,
-             "%s: %s\"%.80s\" (%lld) is no added token of %s, so that its text would become other "
-             "ids there; write both anew: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
-             file, key, text, (long long)id, s->main);
+    int32_t x = ((const listed *)a)->flags.stated, y = ((const listed *)b)->flags.stated;
+    return (x > y) - (x < y);
 }
 
-static ech_status take_decoder(const sides *s)
+/* Whether the tokenizer's own file has it. Then it has the same id. */
+static ech_status find_listed(const sides *s, const char *file, const char *key, const listed *l,
+                              ech_bpe_added **added, bool *has)
 {
-    static const char key[] = "added_tokens_decoder: ";
-    const json_t *decoder = json_object_get(s->config, "added_tokens_decoder");
+    const ech_bpe *bpe = s->bpe;
+    *added = find_added(bpe, l->text);
+    int32_t id = *added             ? (*added)->stated
+                 : bpe->sentencepiece ? find_any(bpe, l->text)
+                                      : ECH_BPE_NONE;
+    *has = id != ECH_BPE_NONE;
+    if (id == l->flags.stated) return ECH_OK;
+    if (*has)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: %s\"%.80s\" has id %d, and %d in %s: the files are of two "
+                 "tokenizers; take both from one place",
+                 file, key, l->text, (int)l->flags.stated, (int)id, s->main);
+    if (!bpe->sentencepiece) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT,
+             "%s: %s\"%.80s\" (%d) is no token of %s, so that its text would become other "
+             "ids there; write both anew: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+             file, key, l->text, (int)l->flags.stated, s->main);
+}
+
+static ech_status put_listed(const sides *s, const char *file, const char *key, listed *l)
+{
+    if (find_added(s->bpe, l->text))
+        ECH_FAIL(ECH_EINPUT, "%s: %s\"%.80s\" comes twice", file, key, l->text);
+    return ech_bpe_put_added(file, key, l->text, l->n, s->bpe, &l->flags);
+}
+
+/* Tokens that the tokenizer's own file does not have are added in the order of their ids.
+ * replaces: the flags of the others replace those of that file. */
+static ech_status take_listed(const sides *s, const char *file, const char *key, listing *all,
+                              bool replaces)
+{
+    listing more = {0};
+    ech_status status = ECH_OK;
+    for (size_t i = 0; i < all->n && status == ECH_OK; i++) {
+        listed *l = &all->at[i];
+        ech_bpe_added *added;
+        bool has;
+        status = find_listed(s, file, key, l, &added, &has);
+        if (status != ECH_OK) break;
+        if (!has) ECH_PUSH(more, *l);
+        if (!added || !replaces || s->bpe->sentencepiece) continue;
+        added->special = l->flags.special;
+        added->normalized = l->flags.normalized;
+        added->lstrip = l->flags.lstrip;
+        added->rstrip = l->flags.rstrip;
+        added->single_word = l->flags.single_word;
+    }
+    if (more.n) qsort(more.at, more.n, sizeof *more.at, compare_ids);
+    for (size_t i = 0; i < more.n && status == ECH_OK; i++)
+        status = put_listed(s, file, key, &more.at[i]);
+    s->bpe->relisted |= more.n > 0;
+    free(more.at);
+    return status;
+}
+
+static bool is_id(int64_t id)
+{
+    return id >= 0 && id <= INT32_MAX;
+}
+
+static ech_status read_decoder(const sides *s, const json_t *decoder, listing *out)
+{
     const char *number;
     json_t *token;
-    s->bpe->relisted = json_object_size(decoder) > 0;
     json_object_foreach((json_t *)(uintptr_t)decoder, number, token)
     {
         int64_t id;
-        ech_bpe_added *added;
-        const char *text = json_string_value(json_object_get(token, "content"));
-        if (!text || !ech_text_to_int(number, &id))
-            ECH_FAIL(ECH_EINPUT, "%s: %s%.40s: an id, and an object with a content are due",
-                     s->config_path, key, number);
-        ECH_TRY(check_listed(s, s->config_path, key, text, id, &added));
-        if (added && !s->bpe->sentencepiece) ech_bpe_take_flags(token, added);
+        const json_t *content = json_object_get(token, "content");
+        if (!json_is_string(content) || !ech_text_to_int(number, &id) || !is_id(id))
+            ECH_FAIL(ECH_EINPUT,
+                     "%s: added_tokens_decoder: %.40s: an id, and an object with a content are due",
+                     s->config_path, number);
+        listed l = {.text = json_string_value(content),
+                    .n = json_string_length(content),
+                    .flags.stated = (int32_t)id};
+        ech_bpe_take_flags(token, &l.flags);
+        if (!json_object_get(token, "normalized")) l.flags.normalized = !l.flags.special;
+        ECH_PUSH(*out, l);
     }
     return ECH_OK;
 }
 
+static ech_status take_decoder(const sides *s)
+{
+    listing all = {0};
+    const json_t *decoder = json_object_get(s->config, "added_tokens_decoder");
+    ech_status status = read_decoder(s, decoder, &all);
+    s->bpe->relisted = all.n > 0;
+    if (status == ECH_OK)
+        status = take_listed(s, s->config_path, "added_tokens_decoder: ", &all, true);
+    free(all.at);
+    return status;
+}
+
+static bool is_name(const json_t *value, const char *text)
+{
+    const json_t *content = json_object_get(value, "content");
+    const char *name = json_string_value(content ? content : value);
+    return name && strcmp(name, text) == 0;
+}
+
+static bool names(const json_t *root, const char *text)
+{
+    static const char *const keys[] = {"eos_token", "bos_token"};
+    bool found = false;
+    for (int i = 0; i < 2; i++) found |= is_name(json_object_get(root, keys[i]), text);
+    for (int i = 0; i < ECH_BPE_NAMES; i++)
+        found |= is_name(json_object_get(root, ech_bpe_names[i]), text);
+    for (int k = 0; k < SPECIAL_LISTS; k++) {
+        const json_t *list = json_object_get(root, special_lists[k]);
+        for (size_t i = 0; i < json_array_size(list); i++)
+            found |= is_name(json_array_get(list, i), text);
+    }
+    return found;
+}
+
 /* {"TEXT": ID} */
-static ech_status check_added(const sides *s)
+static ech_status read_added(const sides *s, listing *out)
 {
     const char *text;
     json_t *id;
     json_object_foreach(s->added, text, id)
     {
-        ech_bpe_added *added;
-        ECH_TRY(check_listed(s, s->added_path, "", text,
-                             json_is_integer(id) ? json_integer_value(id) : -2, &added));
+        int64_t number = json_is_integer(id) ? json_integer_value(id) : -1;
+        if (!is_id(number))
+            ECH_FAIL(ECH_EINPUT, "%s: \"%.80s\": an id is due", s->added_path, text);
+        bool special = names(s->config, text) || names(s->map, text);
+        ech_bpe_added flags = {
+            .stated = (int32_t)number, .special = special, .normalized = !special};
+        ECH_PUSH(*out, ((listed){text, strlen(text), flags}));
     }
     return ECH_OK;
+}
+
+/* Without added tokens in tokenizer_config.json. */
+static ech_status take_added(const sides *s)
+{
+    listing all = {0};
+    if (json_object_get(s->config, "added_tokens_decoder")) return ECH_OK;
+    ech_status status = read_added(s, &all);
+    if (status == ECH_OK) status = take_listed(s, s->added_path, "", &all, false);
+    free(all.at);
+    return status;
 }
 
 /* ---- named tokens ---- */
@@ -188,10 +303,9 @@ static ech_status take_names(const sides *s)
     ECH_TRY(take_named(s, "bos_token", &s->bpe->begin_of_text));
     for (int i = 0; i < ECH_BPE_NAMES; i++)
         ECH_TRY(take_named(s, ech_bpe_names[i], &s->bpe->named[i]));
-    static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
-    for (int i = 0; i < 2; i++) {
-        ECH_TRY(check_list(s, s->config, s->config_path, lists[i]));
-        ECH_TRY(check_list(s, s->map, s->map_path, lists[i]));
+    for (int i = 0; i < SPECIAL_LISTS; i++) {
+        ECH_TRY(check_list(s, s->config, s->config_path, special_lists[i]));
+        ECH_TRY(check_list(s, s->map, s->map_path, special_lists[i]));
     }
     return ECH_OK;
 }
@@ -294,7 +408,7 @@ ech_status ech_bpe_read_sides(const char *path, const char *folder, ech_bpe *bpe
     ECH_TRY(load(s.map_path, false, &s.map));
     ECH_TRY(load(s.added_path, false, &s.added));
     ECH_TRY(take_decoder(&s));
-    ECH_TRY(check_added(&s));
+    ECH_TRY(take_added(&s));
     ECH_TRY(take_names(&s));
     ECH_TRY(take_prefix(&s));
     ECH_TRY(ech_bpe_finish(bpe));

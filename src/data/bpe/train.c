@@ -138,7 +138,10 @@ static ech_status count_texts(const ech_bpe_training *training, ech_bpe_trainer 
     ECH_CLEANUP(free_bad) ech_text_bad bad = {0};
     int64_t all_bad = 0;
     ECH_CLEANUP(ech_text_chunk_reader_close)
-    ech_text_chunk_reader reader = {.texts = &texts, .bpe = trainer->bytes, .position.line = 1};
+    ech_text_chunk_reader reader = {.texts = &texts,
+                                    .leaves_out = source.skip_bad > 0,
+                                    .bpe = trainer->bytes,
+                                    .position.line = 1};
     ECH_TRY(ech_texts_find(&source, &texts));
     for (int64_t done = 0;;) {
         bool found;
@@ -146,7 +149,7 @@ static ech_status count_texts(const ech_bpe_training *training, ech_bpe_trainer 
         if (!found) return ECH_OK;
         ECH_TRY(ech_text_chunk_each(&source, &chunk, count, trainer, &bad));
         ECH_TRY(ech_text_bad_report(&source, &bad, &all_bad));
-        done += (int64_t)chunk.n;
+        done += ech_text_chunk_extent(&chunk);
         if (training->progress) training->progress(done, texts.bytes);
     }
 }

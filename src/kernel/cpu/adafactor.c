@@ -198,7 +198,8 @@ void ECH_CPU(adafactor)(ech_kernel_context *context, const ech_tensor *param,
     ECH_UPDATE_UNLESS_WITHHELD(update, ech_round_param(param, rounded));
     const double scale = ech_adafactor_scale(update, total, squares, weights, elements);
     int64_t R = grad->shape[0], C = grad->shape[1];
-    const float decay = (float)(update->learning_rate * update->weight_decay);
+    const float decay =
+        (float)(ech_adafactor_rate(update, weights, elements) * update->weight_decay);
     const float beta = (float)update->momentum;
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++)

@@ -169,6 +169,7 @@ void ECH_CUDA(adafactor)(ech_kernel_context *context, const ech_tensor *param,
             ech_begin(told, step);
             step->number[0] =
                 ech_adafactor_scale(&step->now, all.get(), unscaled.get(), size.get(), elements);
+            step->number[1] = ech_adafactor_rate(&step->now, size.get(), elements);
         },
         [=] __device__(const ech_update_now &step, int64_t i, int n) {
             const ech_update &u = step.now;
@@ -184,7 +185,7 @@ void ECH_CUDA(adafactor)(ech_kernel_context *context, const ech_tensor *param,
                        factored(g[k] * (wide)u.grad_scale, by_row, by_column, at.r, at.c);
                 moved[k] = beta * moved[k] + (1 - beta) * g[k];
                 if (moving.is_here()) g[k] = moved[k];
-                p[k] -= (wide)(u.learning_rate * u.weight_decay) * p[k] + g[k];
+                p[k] -= (wide)(step.number[1] * u.weight_decay) * p[k] + g[k];
             }
             if (moving.is_here()) moving.store(i, n, moved);
             ech_store_param(to, copy, i, n, p);

@@ -82,7 +82,8 @@ void ECH_REF(adafactor)(ech_kernel_context *context, const ech_tensor *param,
                rounded);
     ECH_UPDATE_UNLESS_WITHHELD(update, ech_store_rounded(param, rounded));
     const double scale = ech_adafactor_scale(update, total, squares, weights, elements);
-    double decay = update->learning_rate * update->weight_decay, beta = update->momentum;
+    const double decay = ech_adafactor_rate(update, weights, elements) * update->weight_decay;
+    const double beta = update->momentum;
     for (int64_t r = 0; r < grad->shape[0]; r++)
         for (int64_t c = 0; c < grad->shape[1]; c++) {
             int64_t i = r * grad->shape[1] + c;
