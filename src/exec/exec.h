@@ -182,6 +182,10 @@ ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version);
 /* A gradient, multiplied by the turn's loss scale, or a layer state's sum of partials, of turn 0;
  * only in ECH_LIST_TRAIN's observer. */
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
+/* A number of turn 0's row of scalars, `index` from its beginning (ech_scalar); only there. */
+double ech_exec_scalar(ech_exec *exec, int index);
+void ech_exec_set_scalar(ech_exec *exec, int index, double value);
+
 /* ---- pushes (ech_layout.pushes) ---- */
 
 /* What the rank has served in the list that ran last, turn by turn; NULL, *n 0: it serves none. */

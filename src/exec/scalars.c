@@ -272,6 +272,18 @@ ech_status ech_scalars_tally(ech_exec *exec, const ech_step *step, const ech_pus
     return ECH_OK;
 }
 
+double ech_exec_scalar(ech_exec *exec, int index)
+{
+    double value;
+    ech_exec_copy(exec, &value, (double *)ech_exec_row(exec, 0) + index, sizeof value);
+    return value;
+}
+
+void ech_exec_set_scalar(ech_exec *exec, int index, double value)
+{
+    ech_exec_copy(exec, (double *)ech_exec_row(exec, 0) + index, &value, sizeof value);
+}
+
 /* ---- REDUCE: member 0 gathers the numbers, folds them in member order, and sends the result to all ---- */
 
 static double *reduced(const ech_exec *exec, const ech_step *step)

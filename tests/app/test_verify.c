@@ -267,11 +267,12 @@ TEST(test_own_precision_of_lean_runs)
         "model.tie_word_embeddings=false optimizer.clip_norm=0.033 parallel.flush_every=24 "
         "training.steps=24",
     };
-    static const double most[] = {5e-3, ECH_TOLERANCE_FP32};
+    static const double least[] = {1e-8, 0}, most[] = {5e-3, ECH_TOLERANCE_FP32};
     for (int i = 0; i < 2; i++) {
         ech_verifications v = verify_twice(2, true, words[i]);
         if (!v.own.passed) fail_msg("%s: %g at %s", words[i], v.own.worst, v.own.first_bad);
-        assert_true(v.own_compared && v.own.worst > 1e-8 && v.own.worst < most[i]);
+        print_message("%s: %g\n", words[i], v.own.worst);
+        assert_true(v.own_compared && v.own.worst >= least[i] && v.own.worst < most[i]);
     }
 }
 

@@ -297,7 +297,7 @@ static random_run draw(uint64_t seed, int64_t number, int64_t most_steps)
     draw_data(&d, &r);
     /* Most of what rules refuse is not drawn; errors' hints mend the rest. */
     bool plain = !says(&r, "parallel.strategy"), flushed = !says(&r, "schedule=pipedream");
-    bool compresses = plain && flushed && chance(&d, 25);
+    bool compresses = plain && chance(&d, 25);
     if (compresses) draw_compression(&d, &r);
     r.steps = from_to(&d, 1, most_steps);
     add_number(&r, "training.steps", r.steps);

@@ -22,6 +22,10 @@ struct ech_replay {
     history past;        /* past.at[v]: all weights of version v of the run */
     int64_t base;        /* the run's version that is version 0 of the span */
     bool reads_newest;   /* the layout's list does */
+    bool updates;        /* the list has come to CLIP */
+    bool is_newest;      /* the newest version is loaded, for the update */
+    double *factor;      /* [stages] by which it clips */
+    double unclipped;    /* what gradients are multiplied by without clipping */
     int turn, loaded[2]; /* the micro-batch whose weights are loaded, and for what: F 0, B 1 */
 };
 
@@ -110,41 +114,56 @@ static void put_weights(ech_replay *r, int64_t q, bool backward)
 
 /* ---- between steps ---- */
 
+/* By which each stage clips its gradients, with the norm of what its update reads of them. */
+static void find_factors(ech_replay *r)
+{
+    const ech_model *model = r->alone->design->model;
+    ech_exec *exec = r->alone->session.exec;
+    int stages = r->layout->design->layout->stages;
+    for (int s = 0; s < stages; s++) r->factor[s] = 0;
+    for (int p = 0; p < (int)model->param.n; p++)
+        if (!model->param.at[p].commit)
+            r->factor[r->stage_of[p]] += ech_exec_scalar(exec, ECH_SCALARS + p);
+    for (int s = 0; s < stages; s++)
+        r->factor[s] = ech_clip_factor(sqrt(r->factor[s]), r->clip_norm);
+    r->unclipped = ech_exec_scalar(exec, ECH_SCALAR_CLIP);
+}
+
+/* All of a bucket is of one stage. */
+static void clip(ech_replay *r, int bucket)
+{
+    const ech_plan *plan = r->alone->session.plan;
+    int param = plan->bucket_param.at[plan->bucket.at[bucket].first_param];
+    ech_exec_set_scalar(r->alone->session.exec, ECH_SCALAR_CLIP,
+                        r->unclipped * r->factor[r->stage_of[param]]);
+}
+
+static void load_newest(ech_replay *r)
+{
+    for (int p = 0; p < (int)r->alone->design->model->param.n; p++)
+        copy_weights(r, weights_now(r, p), recall(r, (int64_t)r->past.n - 1, p), p);
+    r->is_newest = true;
+}
+
+/* Statistics read gradients as clipped, and the newest weights, like updates. */
+static void prepare_update(ech_replay *r, int bucket)
+{
+    if (!r->is_newest) {
+        load_newest(r);
+        if (r->clip_norm > 0) find_factors(r);
+    }
+    if (r->clip_norm > 0) clip(r, bucket);
+}
+
 void ech_replay_prepare(ech_replay *r, const ech_step *next)
 {
     int phase = ech_step_kind_phase(next->kind);
     bool backward = phase > ECH_FORWARD;
+    if (next->kind == ECH_STEP_CLIP) r->updates = true;
+    if (r->updates && ech_step_has_bucket(next)) prepare_update(r, next->index);
     if (phase < 0 || r->reads_newest) return;
     if (r->loaded[0] != next->micro || r->loaded[1] != (int)backward)
         put_weights(r, next->micro, backward);
-}
-
-/* Clips each stage's gradients by the stage's own norm. */
-static void clip_stages(ech_replay *r, ech_exec *exec)
-{
-    ECH_FREED double *squares =
-        ech_calloc((size_t)r->layout->design->layout->stages, sizeof *squares);
-    for (int pass = 0; pass < 2; pass++) /* the norms, then the gradients */
-        for (int p = 0; p < (int)r->alone->design->model->param.n; p++) {
-            if (r->alone->design->model->param.at[p].commit) continue;
-            ech_tensor g = ech_exec_gradient(exec, p);
-            int64_t n = ech_tensor_count(&g);
-            ECH_FREED double *x = ech_calloc((size_t)n, sizeof *x);
-            double *sum = &squares[r->stage_of[p]];
-            double norm = sqrt(*sum) / ech_exec_scaler(exec).scale;
-            double factor = pass ? ech_clip_factor(norm, r->clip_norm) : 1;
-            ech_exec_read(exec, &g, x);
-            for (int64_t i = 0; i < n && !pass; i++) *sum += x[i] * x[i];
-            for (int64_t i = 0; i < n && pass; i++) x[i] *= factor;
-            if (pass) ech_exec_write(exec, &g, x);
-        }
-}
-
-void ech_replay_finish(ech_replay *r, ech_exec *exec)
-{
-    if (r->clip_norm > 0) clip_stages(r, exec);
-    for (int p = 0; p < (int)r->alone->design->model->param.n; p++)
-        copy_weights(r, weights_now(r, p), recall(r, (int64_t)r->past.n - 1, p), p);
 }
 
 /* ---- the whole ---- */
@@ -161,6 +180,7 @@ ech_replay *ech_replay_create(const ech_compared_run *layout, ech_compared_run *
     for (size_t p = 0; p < model->param.n; p++)
         r->first[p + 1] = r->first[p] + (size_t)ech_plan_param_bytes(alone->session.plan, (int)p);
     find_stages(r);
+    r->factor = ech_calloc((size_t)layout->design->layout->stages, sizeof *r->factor);
     ech_replay_remember(r);
     return r;
 }
@@ -171,6 +191,7 @@ void ech_replay_destroy(ech_replay *r)
     for (size_t i = 0; i < r->past.n; i++) free(r->past.at[i]);
     free(r->past.at);
     free(r->stage_of);
+    free(r->factor);
     free(r->first);
     free(r);
 }
@@ -191,5 +212,6 @@ void ech_replay_begin(ech_replay *r, ech_list_kind list, int turn)
     if (turn == 0) begin_span(r);
     r->turn = turn;
     r->reads_newest = list == ECH_LIST_UNDELAYED;
+    r->updates = r->is_newest = false;
     r->loaded[0] = -1;
 }

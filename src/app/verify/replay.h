@@ -24,15 +24,14 @@ ech_replay *ech_replay_create(const ech_compared_run *layout, ech_compared_run *
                               double clip_norm);
 void ech_replay_destroy(ech_replay *replay); /* accepts NULL */
 
-/* The next four are called, in this order, for each training step of the replay, which is one train list of `alone`. */
+/* The next three are called, in this order, for each training step of the replay, which is one train list of `alone`. */
 
 /* Before the list: begins training step `turn` of such a list of `layout`; the weights in `alone` are taken as the newest
  * version. */
 void ech_replay_begin(ech_replay *replay, ech_list_kind list, int turn);
-/* Before each step of the list: loads the version that the step must read. */
+/* Before each step of the list: loads the version that the step must read; before an update also
+ * the factor by which the stage clips. */
 void ech_replay_prepare(ech_replay *replay, const ech_step *next);
-/* When the gradients are complete: clips them per stage and loads the newest version. */
-void ech_replay_finish(ech_replay *replay, ech_exec *exec);
 /* After the list: stores the updated weights as the next version. */
 void ech_replay_remember(ech_replay *replay);
 

@@ -82,7 +82,6 @@ static void observe(void *context, ech_exec *exec, const ech_step *step)
     ech_verifier *v = context;
     if (!ech_verifier_has_gradients(&v->twin, v->twin_replay, step) || v->twin_taken) return;
     exchange_gradients(v, exec);
-    if (v->twin_replay) ech_replay_finish(v->twin_replay, exec);
 }
 
 ech_status ech_unit_open(ech_verifier *v, double clip_norm)

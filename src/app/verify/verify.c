@@ -64,7 +64,6 @@ static void observe_single(void *context, ech_exec *exec, const ech_step *step)
     ech_verifier *v = context;
     if (!ech_verifier_has_gradients(&v->single, v->replay, step) || v->taken) return;
     ech_verifier_exchange_gradients(v, exec);
-    if (v->replay) ech_replay_finish(v->replay, exec);
 }
 
 /* Trains the single rank for one training step of the list that the layout has run. */

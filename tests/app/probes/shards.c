@@ -54,7 +54,7 @@ static int64_t sent_of(const ech_plan *plan, const ech_list *list, const ech_buc
     int N = members(plan, bucket);
     int64_t half = bucket->elements / N * (N - 1) * (int64_t)ech_dtype_bytes(bucket->wire);
     if (!bucket->each) return 2 * list->turns * half;
-    return (list->numbering.micro_batches + !bucket->gathered) * half;
+    return list->turns * (list->numbering.micro_batches + !bucket->gathered) * half;
 }
 
 /* Where weights are sent in the type of gradients, and an optimizer's statistics are not sent at
