@@ -154,7 +154,7 @@ static void *find(const void *none, const void *address, size_t bytes)
 /* ---- a call ---- */
 
 /* The context to do it with. */
-static ech_kernel_context begin(const ech_call *call, span *scratch)
+static ech_kernel_context begin(const ech_deferred_call *call, span *scratch)
 {
     join();
     for (int s = 0; s < count; s++) {
@@ -182,7 +182,7 @@ static void end(span *scratch)
     count = 0;
 }
 
-static void put(ech_call *call)
+static void put(ech_deferred_call *call)
 {
     span scratch;
     pthread_mutex_lock(&lock);
