@@ -177,7 +177,8 @@ static ech_status run_command(const command *chosen, int argc, char **argv, int 
 /* echelon help, and of keys, together, techniques or a COMMAND. */
 static ech_status help(int argc, char **argv, int *code)
 {
-    if (argc > 2) ECH_FAIL(ECH_EUSAGE, "help takes one word: a command, keys, together or techniques");
+    if (argc > 2)
+        ECH_FAIL(ECH_EUSAGE, "help takes one word: a command, keys, together or techniques");
     if (argc == 2 && strcmp(argv[1], "keys") == 0) return print_keys();
     if (argc == 2 && strcmp(argv[1], "together") == 0) return print_together();
     if (argc == 2 && strcmp(argv[1], "techniques") == 0) return print_techniques();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The matrix of techniques: for each pair a small run with the keys of both, and the first rule that it breaks.
+ * The matrix of techniques: for each pair a small run with the keys of both, and the first rule
+ * that it breaks.
  */
 #include "app/techniques.h"
 
@@ -14,7 +15,7 @@ const ech_technique ech_techniques[ECH_TECHNIQUES] = {
 #include "app/techniques.def"
 };
 
-/* Both degrees and sizes are set, so that no rule meets an "auto". */
+/* Degrees and sizes are set, so that no rule meets an "auto". */
 static const char base[] =
     "model.architecture=llama model.hidden_size=16 model.num_hidden_layers=8 "
     "model.num_attention_heads=4 model.num_key_value_heads=4 model.intermediate_size=32 "
@@ -23,7 +24,7 @@ static const char base[] =
     "optimizer.learning_rate=0.001 checkpoint.every=0 log.directory=run parallel.comm=local "
     "parallel.pipeline=1 parallel.data=1";
 
-/* Where "key=" is among the assignments, the value behind it; NULL: it is not. */
+/* The value that follows "key=" among the assignments; NULL: none sets the key. */
 static const char *value_of(const char *assignments, const char *key, size_t n)
 {
     for (const char *at = assignments; at; at = strchr(at, ' ')) {
@@ -93,8 +94,8 @@ void ech_techniques_print(ech_text *out)
         ech_text_append(&rows, "\n");
     }
     ech_text_append(out,
-                    "Of %d pairs of techniques %d run (·), %d are values of the same key, of which a "
-                    "run has one (=),\n%d exclude each other or have nothing to act on (x), and %d "
+                    "Of %d pairs of techniques %d run (·), %d are values of the same key, of which "
+                    "a run has one (=),\n%d exclude each other or have nothing to act on (x), and %d "
                     "could run together but have not\nbeen built (?). `echelon help together` has "
                     "the reasons and what would work instead.\n\n",
                     ECH_TECHNIQUES * (ECH_TECHNIQUES - 1) / 2, count[ECH_PAIR_RUNS],

@@ -430,8 +430,8 @@ static ech_status join_pieces(audit *a, int s, const bucket_state *b, int *befor
     return ECH_OK;
 }
 
-/* The step brings its bucket, or a piece, to the next place, and knows that the place before is
- * behind it. last: it is all of the bucket, or its last piece. */
+/* The step brings its bucket, or a piece, to the next place, and knows that the step of the
+ * place before has ended. last: it is all of the bucket, or its last piece. */
 static ech_status advance(audit *a, int s, bucket_state *b, course *on, bool last)
 {
     const ech_step *step = &a->list->step.at[s];
@@ -519,7 +519,7 @@ static bool is_meeting(const audit *a, const ech_step *step)
            a->bucket[step->index].now.turn == a->list->turns;
 }
 
-/* A step of an update whose gradients have left: of a piece, or of all behind the last one. */
+/* A step of an update whose gradients have left: of a piece, or of all after the last one. */
 static ech_status update_piece(audit *a, int s, bucket_state *b)
 {
     const ech_step *step = &a->list->step.at[s];

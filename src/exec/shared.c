@@ -185,7 +185,7 @@ static double part_passed_on(int clusters)
     return low;
 }
 
-/* The token counts relays: who has not had it from the cluster before, behind all others, has
+/* The token counts relays: who has not had it from the cluster before, after all others, has
  * another number. */
 ech_status ech_handle_RELAY(ech_exec *exec, const ech_step *step)
 {

@@ -117,7 +117,7 @@ static inline int grid_steps(const ech_list *list, ech_step_kind kind)
     return n;
 }
 
-/* The first step of that kind behind so many others. */
+/* The first step of that kind after so many others. */
 static inline ech_step *grid_step(const ech_list *list, ech_step_kind kind, int skip)
 {
     size_t s = 0;

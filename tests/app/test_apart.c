@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * parallel.strategy = local_sgd, diloco and gossip: replicas that take steps of their own and meet.
- * With plain SGD and a meeting behind each step they are synchronous training; nothing is sent
- * between replicas amid meetings, and where they meet the planned bytes. That on any grid they are
- * their serial replay is the lattice's, and that a resume goes on as if nothing had been
- * probes/resumes.c.
+ * With plain SGD and a meeting after each step they are synchronous training; nothing is sent
+ * between replicas from meeting to meeting, and where they meet the planned bytes. The lattice
+ * checks that on any grid they are their serial replay, probes/resumes.c that a resume goes on as
+ * if nothing had been.
  */
 
 #include "app/grid_run.h"
@@ -114,7 +114,7 @@ TEST(epochs_that_cannot_be_are_errors)
          "no multiple of parallel.sync_every = 10, behind which replicas have weights in "
          "common; 20 would be"},
         {"parallel.strategy=gossip training.global_batch_size=111 parallel.data=3",
-         "all replicas meet behind each step"},
+         "all replicas meet after each step"},
         {"", "replicas sum their gradients in every step"},
     };
     RUNS_REFUSE(3, "parallel.data=3 parallel.sync_every=epoch", all);

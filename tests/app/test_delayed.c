@@ -210,7 +210,7 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* ---- resuming ---- */
 
-/* From before the delay, from its first step (on other layouts: probes/resumes.c), and from amid
+/* From before the delay, from its first step (on other layouts: probes/resumes.c), and from within
  * it. */
 TEST(test_resumes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Layer states, what a layer keeps that no optimizer trains. A GPT-2 whose GELU has two layers
- * behind it that exist here alone: one adds a number to each column, another counts where columns
+ * after it that exist here alone: one adds a number to each column, another counts where columns
  * are positive, and the commit moves each number towards columns that are positive as often as not.
  * So it is what a router's bias is. That a step that is withheld commits nothing is
  * probes/withheld.c, and that all ranks read the same reports probes/alike.c.

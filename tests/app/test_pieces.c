@@ -172,7 +172,7 @@ TEST(pieces_cover_a_bucket_once)
     static const char cover[] = "which do not make up the";
     bucket->pieces--; /* the last one is dropped */
     expect_refused(plan, cover);
-    bucket->pieces += 2; /* one behind the end */
+    bucket->pieces += 2; /* one after the end */
     expect_refused(plan, cover);
     *bucket = was;
     bucket->piece /= 2; /* gaps at the end */
@@ -196,7 +196,7 @@ TEST(pieces_cover_a_bucket_once)
     fetch->kind = ECH_STEP_FETCH_WEIGHTS;
 
     ech_step *room = step_of(plan, ECH_STEP_ROOM, 2);
-    room->kind = ECH_STEP_READ; /* the gather comes amid the update */
+    room->kind = ECH_STEP_READ; /* the gather comes within the update */
     expect_refused(plan, "comes before the updates of 1 other pieces");
     room->kind = ECH_STEP_ROOM;
 

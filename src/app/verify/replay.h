@@ -24,7 +24,8 @@ ech_replay *ech_replay_create(const ech_compared_run *layout, ech_compared_run *
                               double clip_norm);
 void ech_replay_destroy(ech_replay *replay); /* accepts NULL */
 
-/* The next three are called, in this order, for each training step of the replay, which is one train list of `alone`. */
+/* The next three are called, in this order, for each training step of the replay, which is one
+ * train list of `alone`. */
 
 /* Before the list: begins training step `turn` of such a list of `layout`; the weights in `alone` are taken as the newest
  * version. */

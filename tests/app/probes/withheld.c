@@ -23,7 +23,7 @@ static bool applies(const ech_design *design)
            design->config->memory.offload_delayed_from == 0;
 }
 
-/* The last vector, of the head's norm: behind it the loss is not finite, nor is any gradient. */
+/* The last vector, of the head's norm: after it the loss is not finite, nor is any gradient. */
 static int find_vector(const ech_model *model)
 {
     int found = 0;
