@@ -98,7 +98,7 @@ enum { ECH_PARTITIONS(ECH_CHOICE) };
 
 /* Values of parallel.strategy. */
 enum {
-#define X(NAME, text, sets, apart) ECH_STRATEGY_##NAME,
+#define X(NAME, text, sets, protocol) ECH_STRATEGY_##NAME,
 #include "config/strategies.def"
 };
 

@@ -10,14 +10,14 @@
 
 static const struct {
     const char *name, *sets;
-    bool apart;
+    ech_protocol_kind protocol;
 } strategies[] = {
-#define X(NAME, text, sets, apart) [ECH_STRATEGY_##NAME] = {text, sets, apart},
+#define X(NAME, text, sets, protocol) [ECH_STRATEGY_##NAME] = {text, sets, ECH_PROTOCOL_##protocol},
 #include "config/strategies.def"
 };
 
 const char ech_strategy_names[] =
-#define X(NAME, text, sets, apart) text " "
+#define X(NAME, text, sets, protocol) text " "
 #include "config/strategies.def"
     ;
 
@@ -26,9 +26,18 @@ const char *ech_strategy_keys(const ech_config *config)
     return strategies[config->parallel.strategy].sets;
 }
 
+ech_protocol_kind ech_strategy_protocol(const ech_config *config)
+{
+    ech_protocol_kind protocol = strategies[config->parallel.strategy].protocol;
+    if (protocol != ECH_PROTOCOL_SERVERS) return protocol;
+    if (config->parallel.backup_workers) return ECH_PROTOCOL_BACKUPS;
+    bool each = config->parallel.server_sync == 0 && ech_strategy_staleness(config) > 0;
+    return each ? ECH_PROTOCOL_PUSHES : ECH_PROTOCOL_SERVERS;
+}
+
 bool ech_strategy_is_apart(const ech_config *config)
 {
-    return strategies[config->parallel.strategy].apart;
+    return strategies[config->parallel.strategy].protocol == ECH_PROTOCOL_APART;
 }
 
 bool ech_strategy_gossips(const ech_config *config)

@@ -7,6 +7,13 @@
 
 #include "config/config.h"
 
+/* How gradients reach the weights (protocols.def). */
+typedef enum ech_protocol_kind {
+#define X(NAME, name, text) ECH_PROTOCOL_##NAME,
+#include "config/protocols.def"
+    ECH_PROTOCOLS
+} ech_protocol_kind;
+
 /* All of them, blank-separated. */
 extern const char ech_strategy_names[];
 
@@ -14,6 +21,8 @@ extern const char ech_strategy_names[];
  * and resolved as if the run file had set them. Call it once all assignments are made. Errors: a key is set to another value
  * than the strategy's, each with a line. */
 ech_status ech_strategy_apply(ech_config *config);
+/* By which protocol the strategy, with the keys beside it, trains. */
+ech_protocol_kind ech_strategy_protocol(const ech_config *config);
 /* The assignments that it makes, divided by blanks; "": none. */
 const char *ech_strategy_keys(const ech_config *config);
 /* Whether replicas are apart: each takes training steps of its own, and all meet behind every parallel.sync_every of them. */

@@ -166,6 +166,7 @@ static void fill_strategy(const ech_config *config, ech_layout *layout)
     int64_t turns = (updates + ranks - 1) / ranks;
     layout->clusters = ech_strategy_is_ring(config) ? layout->world / (int)ranks : 1;
     layout->token_turns = turns < INT_MAX ? (int)turns : INT_MAX;
+    layout->protocol = ech_strategy_protocol(config);
     layout->apart = ech_strategy_is_apart(config);
     layout->pushes = ech_strategy_pushes(config);
     layout->backups = ech_strategy_backups(config);

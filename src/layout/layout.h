@@ -29,6 +29,7 @@
 
 #include "comm/collective.h"
 #include "config/config.h"
+#include "config/strategy.h"
 #include "model/model.h"
 
 /* The most block runs in a rank's plan. A block run is one block's F, B and W for one sequence chunk of a micro-batch.
@@ -82,7 +83,8 @@ typedef struct ech_layout {
     bool uniform; /* stages have equally many replicas, and replicas equally many micro-batches */
     double *
         delay; /* [world] seconds by which ranks are slowed in each training step (parallel.delay); NULL: none is */
-    /* How replicas' gradients reach the weights (config/strategy.h); none of these: in one sum. */
+    ech_protocol_kind protocol; /* how replicas' gradients reach the weights */
+    /* Of that: */
     bool apart;  /* each replica updates its own */
     bool pushes; /* servers take each worker's gradient by itself */
     int backups; /* and update at the sum of a training step's first ones, without so many; 0: at each */
