@@ -14,6 +14,7 @@
 
 #include "check/checker.h"
 #include "schedule/bucket_way.h"
+#include "schedule/protocol/protocol.h"
 
 /* Of one micro-batch's gradients of a bucket whose way has stages for each. */
 typedef struct instance {
@@ -334,12 +335,9 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
         .last = true,
         .states = plan->states};
     if (way.commits) way.states = way.weights = ECH_SPACE_DEVICE;
-    way.central = plan->layout->central;
-    bool shared_out = plan->zero > 0 || plan->layout->servers || way.central;
+    way.stages = ech_protocol_stages(plan);
+    bool shared_out = plan->zero > 0 || plan->layout->servers || plan->layout->central;
     way.sharded = way.shared && shared_out && !way.commits;
-    way.served = plan->layout->servers && !ech_layout_serves(plan->layout, plan->rank);
-    way.pushes = plan->layout->each_push;
-    way.lock_free = plan->layout->lock_free;
     way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED && !way.compressed;
     way.gathered = way.each && plan->zero > 2;
     find_rounds(plan, &plan->bucket.at[index], &way);

@@ -27,7 +27,7 @@
 #include "comm/comm.h"
 #include "data/data.h"
 #include "device/device.h"
-#include "schedule/serving.h"
+#include "schedule/protocol/serving.h"
 
 typedef struct ech_exec ech_exec;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Pushes: where servers update at each worker's gradient by itself. ANNOUNCE sends the first server what the update must know besides,
- * SERVE takes the next that may be served (schedule/serving.h): from then on the turn is that worker's, and its sums and gathers are
+ * SERVE takes the next that may be served (schedule/protocol/serving.h): from then on the turn is that worker's, and its sums and gathers are
  * over the group of that worker and all servers. The first server tells the others, so all have one order: with two, two workers could
  * wait for each other's server. It tells the worker whether that has another push in the span: a list has turns for the most that
  * can be, and those that it has no push for do nothing. TALLY tells all how far each worker has come.

@@ -83,7 +83,7 @@ typedef struct ech_layout {
     bool uniform; /* stages have equally many replicas, and replicas equally many micro-batches */
     double *
         delay; /* [world] seconds by which ranks are slowed in each training step (parallel.delay); NULL: none is */
-    ech_protocol_kind protocol; /* how replicas' gradients reach the weights */
+    ech_strategy_protocol_kind protocol; /* how replicas' gradients reach the weights */
     /* Of that: */
     bool apart;  /* each replica updates its own */
     bool pushes; /* servers take each worker's gradient by itself */

@@ -2,7 +2,7 @@
  *
  * Whom a server serves next, who has another push, and lists that are bound to that.
  */
-#include "schedule/serving.h"
+#include "schedule/protocol/serving.h"
 
 #include <string.h>
 
