@@ -91,5 +91,8 @@ const ech_protocol ech_protocol_apart = {
     .lists = lists,
     .meets_every = meets_every,
     .mixes_every = mixes_every,
+    .clocks = ech_protocol_no_ranks,
+    .adders = ech_protocol_one_rank,
+    .skipping = {"update skipped", "parallel.strategy=synchronous", ""},
     .alike = ECH_GROUP_REPLICAS,
 };

@@ -31,7 +31,11 @@ static void update(ech_framing *f, int turn)
 }
 
 const ech_protocol ech_protocol_backups = {
-    .worker = {ECH_STAGES(worker), ECH_PUSHING_WORKER, .update = announce},
+    .worker = {ECH_STAGES(worker), ECH_PUSHING_WORKER, .update = announce,
+               .sleeps = ECH_STEP_COUNT},
     .server = {ECH_STAGES(server), ECH_PUSHED_SERVER, .update = update},
+    .clocks = ech_protocol_no_ranks,
+    .adders = ech_protocol_one_rank,
+    .skipping = {"update skipped", "parallel.backup_workers=0", ECH_SKIPS},
     ECH_PUSHES,
 };

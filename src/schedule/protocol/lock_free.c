@@ -145,10 +145,15 @@ static void schedules(const ech_config *config, ech_schedule *schedule)
     schedule->staleness = ech_strategy_staleness(config);
 }
 
+static int all_ranks(const ech_layout *layout)
+{
+    return layout->world;
+}
+
 const ech_protocol ech_protocol_lock_free = {
     .worker = {ECH_STAGES(stages), .begin = begin, .expect = expect,
                .begin_turn = ech_frame_no_turn, .update = update, .end_turn = end_turn, .end = end,
-               .turns = ech_turns_of_span},
+               .turns = ech_turns_of_span, .sleeps = ECH_STEP_COUNT},
     .span = "a span of lock-free ranks",
     .schedule = schedules,
     .space = ECH_SPACE_DEVICE,
@@ -158,5 +163,8 @@ const ech_protocol ech_protocol_lock_free = {
     .lists = ech_protocol_no_lists,
     .meets_every = ech_protocol_never,
     .mixes_every = ech_protocol_never,
+    .clocks = ech_protocol_no_ranks,
+    .adders = all_ranks,
+    .skipping = {"ranks where it showed added nothing", "parallel.strategy=synchronous", ECH_SKIPS},
     .alike = ECH_GROUP_REPLICAS,
 };

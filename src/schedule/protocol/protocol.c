@@ -39,6 +39,17 @@ ech_layout_group ech_protocol_alike(const ech_layout *layout)
     return rows[layout->protocol]->alike;
 }
 
+ech_skipping ech_protocol_skipping(const ech_layout *layout)
+{
+    return rows[layout->protocol]->skipping;
+}
+
+double ech_protocol_delay(const ech_plan *plan, ech_step_kind kind)
+{
+    bool sleeps = ech_protocol_role(plan)->sleeps == kind;
+    return sleeps ? ech_layout_delay(plan->layout, plan->rank) : 0;
+}
+
 const ech_role *ech_protocol_role(const ech_plan *plan)
 {
     const ech_protocol *of = ech_protocol_of(plan->layout);

@@ -28,6 +28,7 @@ typedef struct ech_role {
     int (*end)(struct ech_framing *f);
     /* Turns of the list. */
     int (*turns)(const ech_schedule *schedule, const ech_layout *layout);
+    ech_step_kind sleeps; /* the step in which a rank is slowed (parallel.delay) */
 } ech_role;
 
 /* The step that makes weights whole which several ranks keep in shards, and the group that it is over. */
@@ -35,6 +36,13 @@ typedef struct ech_joining {
     ech_step_kind kind;
     ech_layout_group group;
 } ech_joining;
+
+/* What becomes of an update with NaN or infinity in a span, where updates go on. */
+typedef struct ech_skipping {
+    const char *skipped; /* what is said of it */
+    const char *instead; /* keys with which a run would find its place */
+    const char *remedy;  /* after a comma: a key with which training would go on; "": none */
+} ech_skipping;
 
 typedef struct ech_protocol {
     ech_role worker, server;
@@ -56,6 +64,12 @@ typedef struct ech_protocol {
      * 0: they never do. */
     int64_t (*meets_every)(const ech_config *config);
     int64_t (*mixes_every)(const ech_config *config);
+    /* Workers that count training steps by themselves. Each one's gradient is an update by a part
+     * of the learning rate. 0: all ranks take the same step. */
+    int (*clocks)(const ech_layout *layout);
+    /* Ranks that each add such a part in every step of their own. */
+    int (*adders)(const ech_layout *layout);
+    ech_skipping skipping;
     ech_layout_group
         alike; /* its members hold the same parameters then, besides those of data and tensor groups */
 } ech_protocol;
@@ -67,6 +81,9 @@ const char *ech_protocol_span(const ech_layout *layout);
 ech_space ech_protocol_space(const ech_layout *layout);
 bool ech_protocol_shares_out(const ech_layout *layout);
 ech_layout_group ech_protocol_alike(const ech_layout *layout);
+ech_skipping ech_protocol_skipping(const ech_layout *layout);
+/* Seconds by which the plan's rank is slowed in steps of that kind. */
+double ech_protocol_delay(const ech_plan *plan, ech_step_kind kind);
 /* The role of the plan's rank. */
 const ech_role *ech_protocol_role(const ech_plan *plan);
 /* Its stages, a bit for each. */

@@ -32,7 +32,12 @@ static void update(ech_framing *f, int turn)
 }
 
 const ech_protocol ech_protocol_pushes = {
-    .worker = {ECH_STAGES(worker), ECH_PUSHING_WORKER, .update = announce},
+    .worker = {ECH_STAGES(worker), ECH_PUSHING_WORKER, .update = announce,
+               .sleeps = ECH_STEP_ANNOUNCE},
     .server = {ECH_STAGES(server), ECH_PUSHED_SERVER, .update = update},
+    .clocks = ech_layout_workers,
+    .adders = ech_protocol_one_rank,
+    .skipping = {"pushes in which it showed updated nothing", "parallel.strategy=parameter_server",
+                 ECH_SKIPS},
     ECH_PUSHES,
 };

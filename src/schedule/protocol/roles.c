@@ -107,3 +107,15 @@ int64_t ech_protocol_never(const ech_config *config)
     (void)config;
     return 0;
 }
+
+int ech_protocol_no_ranks(const ech_layout *layout)
+{
+    (void)layout;
+    return 0;
+}
+
+int ech_protocol_one_rank(const ech_layout *layout)
+{
+    (void)layout;
+    return 1;
+}

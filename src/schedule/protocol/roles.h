@@ -21,7 +21,7 @@
 /* A list whose turns are training steps, each of which begins with its token count, and needs nothing else. */
 #define ECH_COUNTED_TURNS                                                                          \
     .begin = ech_frame_nothing, .expect = ech_frame_count, .begin_turn = ech_frame_no_turn,        \
-    .end_turn = ech_frame_no_turn, .turns = ech_turns_of_span
+    .end_turn = ech_frame_no_turn, .turns = ech_turns_of_span, .sleeps = ECH_STEP_COUNT
 
 void ech_frame_nothing(ech_framing *f);
 void ech_frame_no_turn(ech_framing *f, int turn);
@@ -46,7 +46,8 @@ int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
     .end_turn = ech_frame_no_turn, .end = ech_push_end_worker, .turns = ech_serving_most
 #define ECH_PUSHED_SERVER                                                                          \
     .begin = ech_frame_nothing, .expect = ech_frame_no_turn, .begin_turn = ech_push_serve,         \
-    .end_turn = ech_frame_no_turn, .end = ech_push_end_server, .turns = ech_push_turns_of_server
+    .end_turn = ech_frame_no_turn, .end = ech_push_end_server, .turns = ech_push_turns_of_server,  \
+    .sleeps = ECH_STEP_SERVE
 #define ECH_PUSHES                                                                                 \
     .span = "a span of pushes", .schedule = ech_push_schedules, .space = ECH_SPACE_DEVICE,         \
     .lists_rows = ech_protocol_lists_no_rows, .joining = ech_push_gathers,                         \
@@ -69,5 +70,8 @@ ech_joining ech_protocol_gathers(const ech_bucket *bucket);
 void ech_protocol_no_values(ech_plan *plan);
 void ech_protocol_no_lists(ech_plan *plan, const ech_config *config);
 int64_t ech_protocol_never(const ech_config *config);
+int ech_protocol_no_ranks(const ech_layout *layout);
+int ech_protocol_one_rank(const ech_layout *layout);
+#define ECH_SKIPS ", or set training.on_nonfinite=skip"
 
 #endif

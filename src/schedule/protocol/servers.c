@@ -37,5 +37,8 @@ const ech_protocol ech_protocol_servers = {
     .lists = ech_protocol_no_lists,
     .meets_every = ech_protocol_never,
     .mixes_every = ech_protocol_never,
+    .clocks = ech_protocol_no_ranks,
+    .adders = ech_protocol_one_rank,
+    .skipping = {"update skipped", "parallel.strategy=synchronous", ECH_SKIPS},
     .alike = ECH_GROUP_EXPERT_DATA,
 };

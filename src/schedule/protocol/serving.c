@@ -8,7 +8,8 @@
 
 void ech_plan_bind(ech_plan *plan, const ech_serve *pushes)
 {
-    bool serves = plan->layout->pushes && ech_layout_serves(plan->layout, plan->rank);
+    bool serves =
+        plan->layout->sums == ECH_SUMS_SERVERS && ech_layout_serves(plan->layout, plan->rank);
     if (serves) plan->list[ECH_LIST_TRAIN].bound = pushes;
 }
 

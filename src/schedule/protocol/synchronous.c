@@ -57,5 +57,9 @@ const ech_protocol ech_protocol_synchronous = {
     .lists = ech_protocol_no_lists,
     .meets_every = ech_protocol_never,
     .mixes_every = ech_protocol_never,
+    .clocks = ech_protocol_no_ranks,
+    .adders = ech_protocol_one_rank,
+    .skipping = {"stages where it showed skipped their update",
+                 "a synchronous schedule, such as parallel.schedule=1f1b", ECH_SKIPS},
     .alike = ECH_GROUP_EXPERT_DATA,
 };
