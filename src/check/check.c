@@ -115,6 +115,7 @@ ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
         ECH_TRY(ech_check_window(plan, list));
         ECH_TRY(ech_check_rows(plan, list));
         ECH_TRY(ech_check_states(plan, list));
+        ECH_TRY(ech_check_uses(plan, list));
     }
     bool meets = list->kind == ECH_LIST_SYNC || list->kind == ECH_LIST_GOSSIP;
     if (meets && list->step.n > 0) ECH_TRY(ech_check_sync(plan, list));

@@ -94,6 +94,8 @@ ech_status ech_check_sync(const ech_plan *plan, const ech_list *list);
 ech_status ech_check_races(const ech_plan *plan, const ech_list *list);
 /* An update accesses all optimizer states of its bucket, and no step those of another one. */
 ech_status ech_check_states(const ech_plan *plan, const ech_list *list);
+/* As what steps of buckets use values (ech_used_as) is what these are. */
+ech_status ech_check_uses(const ech_plan *plan, const ech_list *list);
 /* What is copied from space to space comes back as what has left, and updates on the host work on their bucket's. */
 ech_status ech_check_copies(const ech_plan *plan, const ech_list *list);
 /* What a rank keeps and its peer holds meanwhile: each block's of a sequence chunk goes at most once and comes back as often,

@@ -97,7 +97,8 @@ typedef enum __attribute__((packed)) ech_used_as {
     ECH_USE_INSTANCE,   /* weights that the step brings for a block */
     ECH_USE_STATE,      /* optimizer states, in the order of plan.state_value */
     ECH_USE_STATISTICS, /* of the turn */
-    ECH_USE_FACTORS     /* of the turn; or selections */
+    ECH_USE_FACTORS,    /* of the turn; or selections */
+    ECH_USES
 } ech_used_as;
 
 /* A call of a step touches a value. */

@@ -209,6 +209,13 @@ TEST(pieces_cover_a_bucket_once)
     list->access.at[at].value = ech_step_uses(list, first, ECH_USE_STATE, 0);
     expect_refused(plan, "does not work on gradients, weights and states");
     list->access.at[at].value = value;
+
+    /* the executor would take states for weights, or find none */
+    list->access.at[at].use = ECH_USE_WEIGHTS;
+    expect_refused(plan, "uses a value as what it is not");
+    list->access.at[at].use = ECH_USE_OTHER;
+    expect_refused(plan, "values as one that it works on");
+    list->access.at[at].use = ECH_USE_STATE;
     assert_int_equal(ech_check_list(plan, list), ECH_OK);
     ech_plan_destroy(plan);
     ech_design_destroy(&design);

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks as what steps of buckets use values (ech_used_as), by which the executor finds its operands: each use is of a
+ * value of that kind and of the step's bucket, and a step has what its kind works on.
+ */
+#include "check/checker.h"
+
+static bool is_kind(ech_used_as use, ech_memory_kind kind)
+{
+    switch (use) {
+    case ECH_USE_GRADIENTS:
+    case ECH_USE_SUM:
+        return kind == ECH_MEMORY_GRADIENTS || kind == ECH_MEMORY_GRADIENTS_ON_HOST;
+    case ECH_USE_WEIGHTS: /* on the host an update may make them of masters */
+    case ECH_USE_NEXT:
+    case ECH_USE_INSTANCE:
+        return ech_memory_is_weights(kind) || kind == ECH_MEMORY_PARAMETERS_ON_HOST ||
+               kind == ECH_MEMORY_OPTIMIZER_ON_HOST;
+    case ECH_USE_STATE:
+        return kind == ECH_MEMORY_OPTIMIZER || kind == ECH_MEMORY_OPTIMIZER_ON_HOST;
+    case ECH_USE_STATISTICS:
+        return kind == ECH_MEMORY_STATISTICS || kind == ECH_MEMORY_STATISTICS_ON_HOST;
+    case ECH_USE_FACTORS:
+        return kind == ECH_MEMORY_FACTORS;
+    case ECH_USE_OTHER:
+    case ECH_USES:
+        break;
+    }
+    return true;
+}
+
+/* Whether the value is one of the bucket's; those of a state that is not element-wise say its parameter. */
+static bool is_of_bucket(const ech_plan *plan, const ech_value *value, int bucket, ech_used_as use)
+{
+    if (value->index == bucket) return true;
+    bool names_param = use == ECH_USE_STATE && value->index >= 0;
+    return names_param && plan->param[value->index].bucket == bucket;
+}
+
+/* How often the step must use a value as that, at least. */
+static int needs(const ech_plan *plan, const ech_step *step, ech_used_as use)
+{
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    bool updates = step->kind == ECH_STEP_UPDATE || step->kind == ECH_STEP_UPDATE_ON_HOST;
+    bool norm = step->kind == ECH_STEP_NORM && !bucket->compressed;
+    if (use == ECH_USE_SUM) return updates || norm;
+    if (use == ECH_USE_WEIGHTS) return step->kind == ECH_STEP_UPDATE;
+    if (use == ECH_USE_STATE) return updates ? bucket->state_values : 0;
+    if (use == ECH_USE_STATISTICS) return updates && bucket->rounds > 0;
+    return 0;
+}
+
+static ech_status check_step(const ech_plan *plan, const ech_list *list, int s)
+{
+    const ech_step *step = &list->step.at[s];
+    int count[ECH_USES] = {0};
+    for (int i = 0; i < step->accesses; i++) {
+        const ech_access *access = &list->access.at[step->first_access + i];
+        const ech_value *value = ech_plan_value(plan, list, access->value);
+        if (access->use == ECH_USE_OTHER) continue;
+        if (!is_kind(access->use, value->kind) ||
+            !is_of_bucket(plan, value, step->index, access->use))
+            return ech_list_reject(plan, list, s, "uses a value as what it is not");
+        count[access->use]++;
+    }
+    for (ech_used_as use = 0; use < ECH_USES; use++)
+        if (count[use] < needs(plan, step, use) || (count[use] > 1 && use != ECH_USE_STATE))
+            return ech_list_reject(plan, list, s, "uses %d values as one that it works on",
+                                   count[use]);
+    return ECH_OK;
+}
+
+ech_status ech_check_uses(const ech_plan *plan, const ech_list *list)
+{
+    if (!plan->persistent.n || !list->access.n) return ECH_OK; /* an outline */
+    for (int s = 0; s < (int)list->step.n; s++)
+        if (ech_step_has_bucket(&list->step.at[s])) ECH_TRY(check_step(plan, list, s));
+    return ECH_OK;
+}
