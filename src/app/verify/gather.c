@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the layout's ranks have: each notes its own gradients, weights and states while it trains,
+ * and rank 0 gathers them in whole tensors.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/verify/verifier.h"
+#include "tensor/tensor.h"
+
+int ech_verifier_params(const ech_verifier *v)
+{
+    return (int)v->layout.design->model->param.n;
+}
+
+const ech_param *ech_verifier_param(const ech_verifier *v, int param)
+{
+    return &v->layout.design->model->param.at[param];
+}
+
+/* ---- from the ranks to rank 0 ---- */
+
+enum { TAG = (1 << 20) - 1 }; /* of tensors on their way to rank 0 */
+
+ech_status ech_verifier_send(ech_verifier *v, int rank, void *x, size_t bytes, void *to)
+{
+    int me = ech_comm_rank(v->comm);
+    ech_request request;
+    if (rank == 0) {
+        if (me == 0) memmove(to, x, bytes);
+        return ECH_OK;
+    }
+    if (me == rank)
+        ECH_TRY(ech_comm_send_start(v->comm, 0, TAG, x, bytes, &request));
+    else if (me == 0)
+        ECH_TRY(ech_comm_receive_start(v->comm, rank, TAG, to, bytes, &request));
+    else
+        return ECH_OK;
+    return ech_comm_wait(v->comm, &request, 1);
+}
+
+static void put_boxes(const ech_compared *x, const ech_held *held, const double *from,
+                      double *whole)
+{
+    for (int b = 0; b < held->boxes; b++) {
+        ech_box_runs runs = ech_box_split(x->shape->dims, x->shape->size, &held->box[b]);
+        for (int64_t i = 0; i < runs.count; i++) {
+            ech_box_offset at = ech_box_run_at(&runs, i);
+            for (int64_t k = 0; k < runs.length; k++) {
+                double *to = &whole[at.in_whole + k];
+                *to = (x->adds ? *to : 0) + from[at.in_memory + k];
+            }
+        }
+    }
+}
+
+/* Whether the whole tensor is made of what that rank, and others, have: the first copies of a
+ * stage, or of what is sharded over them all members of the parameter's addend group. */
+static bool is_part(const ech_verifier *v, const ech_compared *x, int rank)
+{
+    const ech_design *design = v->layout.design;
+    const ech_coordinates *at = &design->layout->coordinates[rank];
+    ech_held held =
+        ech_layout_held(design->layout, design->model, rank, x->copy->param, x->kind, x->shape);
+    int64_t zero = design->config->parallel.zero;
+    bool own = x->adds || ech_shape_replicas(x->shape) >= 0; /* each replica has another */
+    int copies = ech_shape_copies(x->shape, design->layout->sharding);
+    if (own) return at->stage == x->copy->stage && at->tensor % copies == 0;
+    bool tied = ech_layout_addends(design->layout, design->model, x->copy->param) == ECH_GROUP_TIED;
+    bool shared = (x->kind == ECH_HELD_WEIGHTS ? zero > 2 && !tied : zero > 0) ||
+                  v->serial->keeper == ECH_KEPT_BY_ALL;
+    if (v->serial->keeper == ECH_KEPT_BY_SERVERS) return ech_layout_serves(design->layout, rank);
+    if (shared) return held.counts;
+    return held.is_first && at->stage == x->copy->stage;
+}
+
+/* What this rank has, its memory beginning with it. */
+static ech_held own_held(const ech_verifier *v, const ech_compared *x)
+{
+    const ech_plan *plan = v->layout.session.plan;
+    int state = x->kind == ECH_HELD_STATE ? x->state : -1;
+    if (x->adds || v->serial->keeper == ECH_KEPT_BY_REPLICAS)
+        return ech_layout_held(plan->layout, plan->model, plan->rank, x->copy->param, x->kind,
+                               x->shape);
+    return ech_plan_held(plan, plan->rank, x->copy->param, x->kind, state);
+}
+
+/* The rank of the worker that is compared, of a rank of the first: each replica that is apart has
+ * all copies of its own. */
+static int in_replica(const ech_verifier *v, int rank)
+{
+    const ech_layout *layout = v->layout.design->layout;
+    const ech_coordinates *at = &layout->coordinates[rank];
+    if (v->serial->keeper != ECH_KEPT_BY_REPLICAS) return rank;
+    return ech_layout_rank_at(layout, at->stage, v->worker, at->context, at->tensor);
+}
+
+ech_status ech_verifier_gather(ech_verifier *v, const ech_compared *x, double *mine, double *whole)
+{
+    const ech_layout *layout = v->layout.design->layout;
+    int64_t n = ech_shape_count(x->shape, ech_extent_of_params(layout->sharding));
+    ECH_FREED double *part = v->result ? ech_calloc((size_t)n, sizeof *part) : NULL;
+    for (int rank = 0; rank < layout->world; rank++) {
+        ech_held held = {0};
+        if (!is_part(v, x, rank)) continue;
+        int from = in_replica(v, rank);
+        if (from == v->layout.session.plan->rank) held = own_held(v, x);
+        ECH_TRY(ech_verifier_send(v, from, &held, sizeof held, &held));
+        ECH_TRY(ech_verifier_send(v, from, mine, (size_t)n * sizeof *part, part));
+        if (v->result) put_boxes(x, &held, part, whole);
+    }
+    return ECH_OK;
+}
+
+/* ---- notes ---- */
+
+/* Elements that this rank has of a parameter's states below number `end`. */
+static int64_t states_before(const ech_verifier *v, int param, int end)
+{
+    int64_t n = 0;
+    for (int k = 0; k < end && v->layout.session.plan->param[param].bucket >= 0; k++) {
+        ech_tensor state = ech_exec_state(v->layout.session.exec, param, k);
+        n += ech_tensor_count(&state);
+    }
+    return n;
+}
+
+bool ech_verifier_observes(const ech_verifier *v)
+{
+    return ech_serial_does(v->serial, ECH_DO_GATHER) || ech_serial_does(v->serial, ECH_DO_FETCH);
+}
+
+static void find_stages(ech_verifier *v)
+{
+    const ech_layout *layout = v->layout.design->layout;
+    v->stage_of = ech_calloc((size_t)ech_verifier_params(v) + 1, sizeof *v->stage_of);
+    for (int rank = 0; rank < layout->world; rank++)
+        for (int p = 0; p < ech_verifier_params(v); p++)
+            if (ech_layout_holds(layout, rank, p)) v->stage_of[p] = layout->coordinates[rank].stage;
+}
+
+void ech_verifier_prepare(ech_verifier *v)
+{
+    const ech_model *model = v->layout.design->model;
+    const ech_layout *layout = v->layout.design->layout;
+    const ech_plan *plan = v->layout.session.plan;
+    size_t params = model->param.n, turns = (size_t)v->layout.design->schedule->turns;
+    int64_t elements = 0;
+    v->first = ech_calloc(params + 1, sizeof *v->first);
+    v->own = ech_calloc(params + 1, sizeof *v->own);
+    v->own_state = ech_calloc(params + 1, sizeof *v->own_state);
+    for (size_t p = 0; p < params; p++) {
+        v->own_state[p + 1] = v->own_state[p] + states_before(v, (int)p, plan->param[p].states);
+        v->first[p + 1] = v->first[p] + ech_shape_whole(&model->param.at[p].shape);
+        v->own[p + 1] = v->own[p] + plan->param[p].elements;
+    }
+    for (int s = 0; s < layout->stages; s++)
+        for (int p = 0; p < (int)params; p++)
+            if (ech_layout_holds(layout, layout->first_rank[s], p)) {
+                ech_copy copy = {.stage = s, .param = p, .at = elements};
+                ECH_PUSH(v->copy, copy);
+                elements += v->first[p + 1] - v->first[p];
+            }
+    if (!ech_verifier_observes(v)) turns = 1; /* no rank knows what was before its push */
+    size_t sets = turns > 1 ? 2 * turns : 1;
+    v->mine = ech_calloc(sets * (size_t)v->own[params], sizeof *v->mine);
+    v->states = ech_calloc((turns - 1) * (size_t)v->own_state[params] + 1, sizeof *v->states);
+    if (!v->result) return;
+    v->gradients = ech_calloc((size_t)elements, sizeof *v->gradients);
+    v->given = ech_calloc(params + 1, sizeof *v->given);
+    find_stages(v);
+    size_t workers = (size_t)v->workers;
+    v->serves = ech_calloc(workers * (size_t)v->layout.design->schedule->turns, sizeof *v->serves);
+    v->pushed = ech_calloc(workers, sizeof *v->pushed);
+}
+
+/* The weights of a span's training steps are stored after all of its gradients. */
+double *ech_verifier_own_weights(const ech_verifier *v, int turn)
+{
+    return v->mine + (v->layout.design->schedule->turns + turn) * v->own[ech_verifier_params(v)];
+}
+
+/* A parameter's state number `state` before the update of a span's training step `turn` > 0. */
+double *ech_verifier_own_state(const ech_verifier *v, int turn, int param, int state)
+{
+    return v->states + (turn - 1) * v->own_state[ech_verifier_params(v)] + v->own_state[param] +
+           states_before(v, param, state);
+}
+
+static void take_gradients(const ech_verifier *v, ech_exec *exec, const ech_bucket *bucket,
+                           int turn)
+{
+    const ech_plan *plan = v->layout.session.plan;
+    for (int i = 0; i < bucket->params; i++) {
+        int p = plan->bucket_param.at[bucket->first_param + i];
+        ech_tensor gradient =
+            bucket->compressed ? ech_exec_gradient(exec, p) : ech_exec_own_gradient(exec, p, turn);
+        double *to = v->mine + turn * v->own[ech_verifier_params(v)] + v->own[p];
+        if (ech_tensor_count(&gradient)) ech_exec_read(exec, &gradient, to);
+    }
+}
+
+/* A bucket's gradients are taken at its norm, since they may leave for the host then; partials of
+ * layer states, which have none, and weights at the turn's end. */
+void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *step)
+{
+    ech_verifier *v = context;
+    const ech_plan *plan = v->layout.session.plan;
+    if (step->kind == ECH_STEP_NORM)
+        take_gradients(v, exec, &plan->bucket.at[step->index], step->turn);
+    if (step->kind != ECH_STEP_CLIP) return;
+    for (size_t b = 0; b < plan->bucket.n; b++)
+        if (plan->bucket.at[b].commits) take_gradients(v, exec, &plan->bucket.at[b], step->turn);
+    int params = ech_verifier_params(v);
+    for (int i = 0; i < params && step->turn > 0; i++) {
+        if (plan->param[i].bucket < 0) continue;
+        ech_tensor weight = ech_exec_own_param(exec, i, step->turn); /* others' may be under way */
+        if (ech_tensor_count(&weight))
+            ech_exec_read(exec, &weight, ech_verifier_own_weights(v, step->turn) + v->own[i]);
+        for (int k = 0; k < v->layout.session.plan->param[i].states; k++) {
+            ech_tensor state = ech_exec_state(exec, i, k);
+            ech_exec_read(exec, &state, ech_verifier_own_state(v, step->turn, i, k));
+        }
+    }
+}
+
+/* ---- gradients that the single rank and its twin take ---- */
+
+static void give(ech_verifier *v, const ech_copy *copy)
+{
+    v->given[copy->param] = ech_verifier_chooses(v, copy) ? copy->sent : v->gradients + copy->at;
+}
+
+static ech_status gather_gradient(ech_verifier *v, ech_copy *copy)
+{
+    double *mine = v->mine + v->turn * v->own[ech_verifier_params(v)] + v->own[copy->param];
+    const ech_param *param = ech_verifier_param(v, copy->param);
+    double *to = v->result ? v->gradients + copy->at : NULL;
+    if (ech_verifier_chooses(v, copy)) return ech_verifier_choose(v, copy, mine, to);
+    bool adds = ech_compression_rank(v->layout.design->config, param) > 0;
+    ech_compared x = {
+        .copy = copy, .kind = ECH_HELD_GRADIENT, .shape = &param->shape, .adds = adds};
+    if (to && adds) memset(to, 0, (size_t)ech_shape_whole(&param->shape) * sizeof *to);
+    return ech_verifier_gather(v, &x, mine, to);
+}
+
+ech_status ech_verifier_gather_gradients(ech_verifier *v)
+{
+    for (size_t i = 0; i < v->copy.n; i++) {
+        ECH_TRY(gather_gradient(v, &v->copy.at[i]));
+        if (v->result) give(v, &v->copy.at[i]);
+    }
+    return ECH_OK;
+}
+
+/* Each rank has all parameters, as they lie in the model. With what it begins a span, all do. */
+ech_status ech_verifier_fetch_gradients(ech_verifier *v, double *read)
+{
+    int64_t n = v->own[ech_verifier_params(v)];
+    size_t bytes = (size_t)n * sizeof(double);
+    ECH_TRY(ech_verifier_send(v, v->worker, v->mine + v->turn * n, bytes, v->gradients));
+    for (size_t i = 0; v->result && i < v->copy.n; i++) give(v, &v->copy.at[i]);
+    if (v->turn == 0) return ECH_OK;
+    return ech_verifier_send(v, v->worker, ech_verifier_own_weights(v, v->turn), bytes, read);
+}
