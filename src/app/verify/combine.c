@@ -96,7 +96,6 @@ void ech_follower_token(ech_follower *f)
         sum[i] =
             go_around(w, had, n, config->parallel.token_rate, config->parallel.token_tolerance);
     }
-    ech_follower_load(f, sum, false);
 }
 
 /* ---- replicas that are apart ---- */
@@ -106,13 +105,6 @@ static double *own(ech_follower *f, int worker, int param, int k)
 {
     return ech_follower_copy(f, ECH_COPY_OWN, worker) +
            f->tensor[k * ech_verifier_params(f->of) + param];
-}
-
-/* The numbers of a tensor become those of the first worker in all others, too. */
-static void share(ech_follower *f, int param, int k, int64_t n)
-{
-    for (int r = 1; r < f->of->workers; r++)
-        memcpy(own(f, r, param, k), own(f, 0, param, k), (size_t)n * sizeof(double));
 }
 
 static int state_of(const ech_follower *f, int param, ech_state_role role)
@@ -131,25 +123,23 @@ static void meet(ech_follower *f, int param)
     const ech_config *config = f->of->layout.design->config;
     double rate = config->parallel.outer_learning_rate, beta = config->parallel.outer_momentum;
     int full = full_of(f, param), workers = f->of->workers;
-    int at_anchor = state_of(f, param, ECH_STATE_ANCHOR);
-    int at_momentum = state_of(f, param, ECH_STATE_OUTER_MOMENTUM);
+    int anchor = state_of(f, param, ECH_STATE_ANCHOR);
+    int momentum = state_of(f, param, ECH_STATE_OUTER_MOMENTUM);
     int64_t n = f->of->first[param + 1] - f->of->first[param];
-    double *anchor = own(f, 0, param, at_anchor), *m = own(f, 0, param, at_momentum);
     for (int64_t i = 0; i < n; i++) {
-        double d = 0;
-        for (int r = 0; r < workers; r++) d += anchor[i] - own(f, r, param, full)[i];
+        double a = own(f, 0, param, anchor)[i], d = 0, m = 0;
+        for (int r = 0; r < workers; r++) d += a - own(f, r, param, full)[i];
         d /= workers;
-        if (at_momentum) {
-            m[i] = beta * m[i] + d;
-            d += beta * m[i];
+        if (momentum) {
+            m = beta * own(f, 0, param, momentum)[i] + d;
+            d += beta * m;
         }
-        anchor[i] -= rate * d;
-        own(f, 0, param, 0)[i] = own(f, 0, param, full)[i] = anchor[i];
+        a -= rate * d;
+        for (int r = 0; r < workers; r++) {
+            own(f, r, param, 0)[i] = own(f, r, param, full)[i] = own(f, r, param, anchor)[i] = a;
+            if (momentum) own(f, r, param, momentum)[i] = m;
+        }
     }
-    share(f, param, 0, n);
-    share(f, param, full, n);
-    share(f, param, at_anchor, n);
-    if (at_momentum) share(f, param, at_momentum, n);
 }
 
 void ech_follower_meet(ech_follower *f)

@@ -135,19 +135,30 @@ static double least_of(const ech_verifier *v, const ech_compared *x)
     return most;
 }
 
+/* The follower's tensor in new memory: of weights the sum, if that is compared. */
+static double *read_tensor(ech_follower *f, const ech_compared *x)
+{
+    ech_tensor from = tensor_of(&f->run, x);
+    size_t n = (size_t)ech_tensor_count(&from);
+    double *to = ech_calloc(n + 1, sizeof *to);
+    if (x->name || f->of->operand == ECH_COPY_NEWEST)
+        ech_exec_read(f->run.session.exec, &from, to);
+    else
+        memcpy(to, ech_follower_copy(f, ECH_COPY_SUM, 0) + f->of->first[x->copy->param],
+               n * sizeof *to);
+    return to;
+}
+
 static void compare_tensor(ech_verifier *v, const ech_compared *x, const double *a)
 {
-    ech_tensor single = tensor_of(&v->single.run, x), changed = tensor_of(&v->twin.run, x);
+    ech_tensor single = tensor_of(&v->single.run, x);
     int64_t n = ech_tensor_count(&single);
-    ECH_FREED double *b = ech_calloc((size_t)n, sizeof *b);
-    ECH_FREED double *twin = ech_calloc((size_t)n, sizeof *twin);
+    ECH_FREED double *b = read_tensor(&v->single, x), *twin = read_tensor(&v->twin, x);
     char what[80] = "weight";
     if (x->name) snprintf(what, sizeof what, "state %s of", x->name);
-    ech_exec_read(v->single.run.session.exec, &single, b);
     if (single.dtype == ECH_U8) accept_neighbours(v, a, b, n);
     ech_verifier_note(v, what, x->copy->param, ech_verifier_error(a, b, n, least_of(v, x)),
                       x->name ? &v->result->worst_state : &v->result->worst_weight);
-    ech_exec_read(v->twin.run.session.exec, &changed, twin);
     note_unit(v, twin, b, n, least_of(v, x));
     v->result->compared += n;
 }

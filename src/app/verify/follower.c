@@ -57,22 +57,27 @@ double *ech_follower_copy(ech_follower *f, ech_serial_copy copy, int number)
     return *at;
 }
 
-void ech_follower_store(const ech_follower *f, double *to, bool whole)
+/* Between the rank and a copy, to it or from it. */
+static void move(const ech_follower *f, double *to, const double *from, bool whole)
 {
+    ech_exec *exec = f->run.session.exec;
     for (int p = 0; p < params_of(f); p++)
         for (int k = 0; k < (whole ? tensors_of(f, p) : 1); k++) {
             ech_tensor x = tensor_of(f, p, k);
-            ech_exec_read(f->run.session.exec, &x, to + f->tensor[k * params_of(f) + p]);
+            int64_t at = f->tensor[k * params_of(f) + p];
+            if (to) ech_exec_read(exec, &x, to + at);
+            if (from) ech_exec_write(exec, &x, from + at);
         }
+}
+
+void ech_follower_store(const ech_follower *f, double *to, bool whole)
+{
+    move(f, to, NULL, whole);
 }
 
 void ech_follower_load(const ech_follower *f, const double *from, bool whole)
 {
-    for (int p = 0; p < params_of(f); p++)
-        for (int k = 0; k < (whole ? tensors_of(f, p) : 1); k++) {
-            ech_tensor x = tensor_of(f, p, k);
-            ech_exec_write(f->run.session.exec, &x, from + f->tensor[k * params_of(f) + p]);
-        }
+    move(f, NULL, from, whole);
 }
 
 /* A span reads no version older than the one before its first. */
@@ -247,6 +252,9 @@ ech_status ech_follower_run(ech_follower *f, ech_serial_copy reads)
     ech_exec_set_updates(exec, v->updates);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, v->clock));
     ECH_ASSERT(f->taken);
+    const ech_readings *readings = ech_exec_readings(exec);
+    f->loss.sum += f->given == ECH_GIVEN_SUM ? 0 : readings->loss_sum;
+    f->loss.tokens += f->given == ECH_GIVEN_SUM ? 0 : readings->tokens;
     f->given = ECH_GIVEN_OWN;
     return ECH_OK;
 }

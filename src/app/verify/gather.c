@@ -126,11 +126,6 @@ static int64_t states_before(const ech_verifier *v, int param, int end)
     return n;
 }
 
-bool ech_verifier_observes(const ech_verifier *v)
-{
-    return ech_serial_does(v->serial, ECH_DO_GATHER) || ech_serial_does(v->serial, ECH_DO_FETCH);
-}
-
 static void find_stages(ech_verifier *v)
 {
     const ech_layout *layout = v->layout.design->layout;
@@ -162,7 +157,7 @@ void ech_verifier_prepare(ech_verifier *v)
                 ECH_PUSH(v->copy, copy);
                 elements += v->first[p + 1] - v->first[p];
             }
-    if (!ech_verifier_observes(v)) turns = 1; /* no rank knows what was before its push */
+    if (!ech_serial_does(v->serial, ECH_DO_GATHER)) turns = 1; /* no rank knows what was before its push */
     size_t sets = turns > 1 ? 2 * turns : 1;
     v->mine = ech_calloc(sets * (size_t)v->own[params], sizeof *v->mine);
     v->states = ech_calloc((turns - 1) * (size_t)v->own_state[params] + 1, sizeof *v->states);
@@ -227,11 +222,6 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
 
 /* ---- gradients that the single rank and its twin take ---- */
 
-static void give(ech_verifier *v, const ech_copy *copy)
-{
-    v->given[copy->param] = ech_verifier_chooses(v, copy) ? copy->sent : v->gradients + copy->at;
-}
-
 static ech_status gather_gradient(ech_verifier *v, ech_copy *copy)
 {
     double *mine = v->mine + v->turn * v->own[ech_verifier_params(v)] + v->own[copy->param];
@@ -248,19 +238,19 @@ static ech_status gather_gradient(ech_verifier *v, ech_copy *copy)
 ech_status ech_verifier_gather_gradients(ech_verifier *v)
 {
     for (size_t i = 0; i < v->copy.n; i++) {
-        ECH_TRY(gather_gradient(v, &v->copy.at[i]));
-        if (v->result) give(v, &v->copy.at[i]);
+        ech_copy *copy = &v->copy.at[i];
+        ECH_TRY(gather_gradient(v, copy));
+        if (!v->result) continue;
+        bool chooses = ech_verifier_chooses(v, copy);
+        v->given[copy->param] = chooses ? copy->sent : v->gradients + copy->at;
     }
     return ECH_OK;
 }
 
-/* Each rank has all parameters, as they lie in the model. With what it begins a span, all do. */
-ech_status ech_verifier_fetch_gradients(ech_verifier *v, double *read)
+/* Each rank has all parameters, as they lie in the model. */
+ech_status ech_verifier_gather_read(ech_verifier *v)
 {
-    int64_t n = v->own[ech_verifier_params(v)];
-    size_t bytes = (size_t)n * sizeof(double);
-    ECH_TRY(ech_verifier_send(v, v->worker, v->mine + v->turn * n, bytes, v->gradients));
-    for (size_t i = 0; v->result && i < v->copy.n; i++) give(v, &v->copy.at[i]);
-    if (v->turn == 0) return ECH_OK;
-    return ech_verifier_send(v, v->worker, ech_verifier_own_weights(v, v->turn), bytes, read);
+    double *to = v->result ? ech_follower_copy(&v->single, ECH_COPY_READ, 0) : NULL;
+    size_t bytes = (size_t)v->own[ech_verifier_params(v)] * sizeof *to;
+    return ech_verifier_send(v, v->worker, ech_verifier_own_weights(v, v->turn), bytes, to);
 }

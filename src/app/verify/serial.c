@@ -65,17 +65,14 @@ static ech_status check(ech_verifier *v)
     return ECH_OK;
 }
 
-static ech_status fetch(ech_verifier *v)
+/* What a span begins with all have read. */
+static ech_status read(ech_verifier *v)
 {
-    ech_follower *f[] = {&v->single, &v->twin};
-    v->single.given = v->twin.given = ECH_GIVEN_LAYOUT;
-    ECH_FREED double *read = ech_calloc((size_t)v->own[ech_verifier_params(v)] + 1, sizeof *read);
-    ECH_TRY(ech_verifier_fetch_gradients(v, read));
-    for (int i = 0; v->result && i < 2; i++) {
-        const double *from = v->turn ? read : ech_follower_copy(f[i], ECH_COPY_BEGUN, 0);
-        size_t n = (size_t)v->first[ech_verifier_params(v)];
-        memcpy(ech_follower_copy(f[i], ECH_COPY_READ, 0), from, n * sizeof *from);
-    }
+    ech_follower *f = &v->single;
+    if (v->turn > 0) return ech_verifier_gather_read(v);
+    if (!v->result) return ECH_OK;
+    memcpy(ech_follower_copy(f, ECH_COPY_READ, 0), ech_follower_copy(f, ECH_COPY_BEGUN, 0),
+           (size_t)v->first[ech_verifier_params(v)] * sizeof(double));
     return ECH_OK;
 }
 
@@ -114,13 +111,6 @@ static ech_status store(ech_follower *f, ech_serial_copy copy)
     return ECH_OK;
 }
 
-static void tally(ech_follower *f)
-{
-    const ech_readings *readings = ech_exec_readings(f->run.session.exec);
-    f->loss.sum += readings->loss_sum;
-    f->loss.tokens += readings->tokens;
-}
-
 /* ---- programs ---- */
 
 /* Each operation is one of these. */
@@ -139,7 +129,7 @@ static const struct operation {
     [ECH_DO_CHECK] = {.all = check},
     [ECH_DO_SERVES] = {.all = ech_verifier_gather_serves},
     [ECH_DO_GATHER] = {.all = gather},
-    [ECH_DO_FETCH] = {.all = fetch},
+    [ECH_DO_READ] = {.all = read},
     [ECH_DO_COMPARE] = {.all = compare},
     [ECH_DO_ORDER] = {.check = ech_verifier_check_order},
     [ECH_DO_SUM_ORDER] = {.check = ech_verifier_check_sum_order},
@@ -151,7 +141,6 @@ static const struct operation {
     [ECH_DO_STORE] = {.with = store},
     [ECH_DO_KEEP] = {.each = ech_follower_keep},
     [ECH_DO_RUN] = {.with = ech_follower_run},
-    [ECH_DO_TALLY] = {.each = tally},
     [ECH_DO_CLEAR] = {.each = ech_follower_clear},
     [ECH_DO_ADD] = {.each = ech_follower_add},
     [ECH_DO_MEAN] = {.each = ech_follower_mean},
@@ -165,6 +154,7 @@ static ech_status run_operation(ech_verifier *v, const ech_serial_step *at)
 {
     const struct operation *o = &operations[at->op];
     ech_follower *f[] = {&v->twin, &v->single};
+    v->operand = at->copy;
     if (o->all) return o->all(v);
     if (!v->result) return ECH_OK;
     if (o->check) return o->check(v);
@@ -200,5 +190,5 @@ static ech_status run_block(ech_verifier *v, const ech_serial_step *at)
 ech_status ech_verifier_interpret(ech_verifier *v, const ech_serial_step *program)
 {
     v->turn = v->worker = 0;
-    return run_block(v, program);
+    return program ? run_block(v, program) : ECH_OK;
 }

@@ -60,6 +60,7 @@ typedef struct ech_verifier {
     int64_t span;       /* the training step that it began with */
     int turns;          /* training steps of it */
     int turn, worker;
+    ech_serial_copy operand;
     int64_t step;         /* number of the training step in the run, from 0 */
     int64_t clock;        /* whose samples the worker has: pushes are not of the step that they end */
     int64_t updates;      /* before the next one */
@@ -77,8 +78,6 @@ ech_status ech_verifier_interpret(ech_verifier *v, const ech_serial_step *progra
 
 /* ---- what the layout's ranks have (gather.c) ---- */
 
-/* Whether the layout's ranks note gradients, since the program asks for them. */
-bool ech_verifier_observes(const ech_verifier *v);
 /* Lists the copies and allocates memory for gradients. */
 void ech_verifier_prepare(ech_verifier *v);
 /* The ech_exec_observe of the layout's ranks, whose context is the verifier. Before clipping it
@@ -94,9 +93,9 @@ ech_status ech_verifier_send(ech_verifier *v, int rank, void *x, size_t bytes, v
 ech_status ech_verifier_gather(ech_verifier *v, const ech_compared *x, double *mine, double *whole);
 /* Gathers the layout's gradients of the current training step on rank 0, as `given`. Collective. */
 ech_status ech_verifier_gather_gradients(ech_verifier *v);
-/* The same of the program's worker alone; read: [weights] becomes what it had read, but of the
- * span's first training step, which reads what the span begins with. Collective. */
-ech_status ech_verifier_fetch_gradients(ech_verifier *v, double *read);
+/* The single rank's READ becomes the weights that the program's worker has read for its gradient of
+ * a training step behind the span's first. Collective. */
+ech_status ech_verifier_gather_read(ech_verifier *v);
 
 /* ---- the order of pushes (order.c) ---- */
 
@@ -122,8 +121,9 @@ void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layou
 void ech_verifier_compare_loss(ech_verifier *v);
 void ech_verifier_compare_reports(ech_verifier *v);
 void ech_verifier_compare_gradients(ech_verifier *v);
-/* Compares the layout's weights and optimizer states with the single rank's and copies them to it
- * and its twin: turn 0: the newest; above 0: those before that training step's update. Collective. */
+/* Compares the layout's weights and optimizer states with the single rank's (SUM: weights with that
+ * copy) and copies them to it and its twin: turn 0: the newest; above 0: those before that training
+ * step's update. Collective. */
 ech_status ech_verifier_exchange_weights(ech_verifier *v, int turn);
 
 /* ---- gradients that are sent as selections (chosen.c) ---- */

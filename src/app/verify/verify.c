@@ -245,7 +245,7 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     if (v->schedule.delayed_from) v->schedule.delayed_from = 1; /* soon, to be seen */
     ECH_TRY(ech_compared_run_open(&v->layout, v->comm));
     ech_verifier_prepare(v);
-    if (ech_verifier_observes(v))
+    if (ech_serial_does(v->serial, ECH_DO_GATHER))
         ech_exec_observe(v->layout.session.exec, ech_verifier_observe_layout, v);
     if (v->result) {
         v->result->replayed = is_replayed(v);

@@ -35,9 +35,9 @@ typedef enum ech_serial_op {
     /* ---- what the layout has done; collective ---- */
     ECH_DO_CHECK,   /* fails if replicas differ in their bits */
     ECH_DO_SERVES,  /* gets what servers have served in the span */
-    ECH_DO_GATHER,  /* gets the gradients, the worker's where replicas are apart: RUN uses them */
-    ECH_DO_FETCH,   /* likewise the worker's gradient and the weights of it: READ */
-    ECH_DO_COMPARE, /* compares the newest weights and states with the layout's, and takes these */
+    ECH_DO_GATHER,  /* gets the gradients, the worker's where replicas have others: RUN uses them */
+    ECH_DO_READ,    /* READ = the weights that the worker had read for its gradient */
+    ECH_DO_COMPARE, /* compares the newest, or SUM, with the layout's, which become the newest */
 
     /* ---- comparisons ---- */
     ECH_DO_ORDER,     /* fails if a worker cannot have pushed when servers served it */
@@ -52,14 +52,13 @@ typedef enum ech_serial_op {
     ECH_DO_STORE,  /* the copy = the newest */
     ECH_DO_KEEP,   /* the newest weights are a version from now on */
     /* The newest = the update by the gradient that the samples give with the copy's weights, or by
-     * what GATHER, FETCH or MEAN gave instead. */
+     * what GATHER or MEAN gave instead. Its loss and tokens count, but not behind MEAN. */
     ECH_DO_RUN,
-    ECH_DO_TALLY, /* the loss of RUN counts */
     ECH_DO_CLEAR, /* sum = 0 */
     ECH_DO_ADD,   /* sum = sum + gradient of RUN times its tokens */
     ECH_DO_MEAN,  /* RUN uses sum / tokens that counted */
     ECH_DO_MOVE,  /* sum = sum + (newest - newest before RUN) / workers */
-    ECH_DO_TOKEN, /* newest = begun + sum; of several clusters, what the token makes of these */
+    ECH_DO_TOKEN, /* sum = begun + sum; of several clusters, what the token makes of these */
     ECH_DO_MEET,  /* each own = the outer update by the mean of all (config: outer_...) */
     ECH_DO_MIX,   /* each own = the mean of itself and its neighbours in a ring */
     ECH_DOES
@@ -91,7 +90,8 @@ typedef struct ech_serial {
     bool open;    /* the order in which workers add is open: the program takes what each had read */
     ech_serial_keeper keeper;
     ech_serial_equality equal;
-    /* Programs: at the beginning, and behind each list of this name that the layout runs. */
+    /* Programs: at the beginning, and behind each list of this name that the layout runs; NULL:
+     * none. */
     const ech_serial_step *begin, *train, *gossip, *sync;
 } ech_serial;
 
