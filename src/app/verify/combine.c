@@ -37,9 +37,10 @@ void ech_follower_add(ech_follower *f)
 
 void ech_follower_mean(ech_follower *f)
 {
-    double *sum = ech_follower_copy(f, ECH_COPY_SUM, 0), tokens = f->loss.tokens;
-    for (int64_t i = 0; i < weights_of(f); i++) sum[i] = tokens > 0 ? sum[i] / tokens : 0;
-    f->given = ECH_GIVEN_SUM;
+    const double *sum = ech_follower_copy(f, ECH_COPY_SUM, 0);
+    double *mean = ech_follower_copy(f, ECH_COPY_GIVEN, 0), tokens = f->loss.tokens;
+    for (int64_t i = 0; i < weights_of(f); i++) mean[i] = tokens > 0 ? sum[i] / tokens : 0;
+    f->given = true;
 }
 
 void ech_follower_move(ech_follower *f)

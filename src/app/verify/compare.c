@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Comparing: losses, gradients, weights and states of the layout with those of the single rank. Errors
- * as docs/design.md defines them: max|a - b| / max|b|, of gradients at least 1e-3 x RMS of the whole.
+ * Comparing: losses, gradients, weights and states of the layout with the single rank's. Errors as
+ * docs/design.md defines them: max|a - b| / max|b|, of gradients at least 1e-3 x RMS of the whole.
  */
 #include <math.h>
 #include <stdio.h>
@@ -215,6 +215,10 @@ static ech_status exchange_tensor(ech_verifier *v, const ech_compared *x, int tu
     ECH_FREED double *whole = v->result ? ech_calloc((size_t)n, sizeof *whole) : NULL;
     ECH_TRY(ech_verifier_gather(v, x, mine, whole));
     if (!v->result) return ECH_OK;
+    if (x->is_kept) {
+        ech_verifier_compare_kept(v, x, whole);
+        return ECH_OK;
+    }
     add_replicas(x, whole);
     if (!v->result->carried) compare_tensor(v, x, whole);
     take_tensor(&v->single.run, x, whole);
@@ -222,17 +226,9 @@ static ech_status exchange_tensor(ech_verifier *v, const ech_compared *x, int tu
     return ECH_OK;
 }
 
-static ech_status exchange_state(ech_verifier *v, ech_copy *copy, const ech_compared *x,
-                                 ech_state_role role, int turn)
+static ech_status exchange_copy(ech_verifier *v, const ech_copy *copy, int turn)
 {
-    if (role != ECH_STATE_RESIDUAL || !ech_verifier_chooses(v, copy))
-        return exchange_tensor(v, x, turn);
-    ECH_FREED double *mine = own_shard(v, x, turn);
-    return ech_verifier_compare_kept(v, copy, x, mine);
-}
-
-static ech_status exchange_copy(ech_verifier *v, ech_copy *copy, int turn)
-{
+    bool divided = v->serial->keeper == ECH_KEPT_BY_REPLICAS; /* one replica at a time */
     const ech_param *param = ech_verifier_param(v, copy->param);
     ech_compared x = {.copy = copy,
                       .kind = turn > 0 ? ECH_HELD_GRADIENT : ECH_HELD_WEIGHTS,
@@ -242,10 +238,11 @@ static ech_status exchange_copy(ech_verifier *v, ech_copy *copy, int turn)
     x.kind = ECH_HELD_STATE;
     for (x.state = 0; x.state < needs.states; x.state++) {
         x.name = needs.state[x.state].name;
-        /* Those of one replica at a time are compared. */
+        x.is_kept =
+            needs.state[x.state].role == ECH_STATE_RESIDUAL && ech_verifier_chooses(v, copy);
         ech_state own = ech_state_of_replica(&needs.state[x.state]);
-        x.shape = v->serial->keeper == ECH_KEPT_BY_REPLICAS ? &own.shape : &needs.state[x.state].shape;
-        ECH_TRY(exchange_state(v, copy, &x, needs.state[x.state].role, turn));
+        x.shape = divided ? &own.shape : &needs.state[x.state].shape;
+        ECH_TRY(exchange_tensor(v, &x, turn));
     }
     return ECH_OK;
 }

@@ -40,7 +40,7 @@ static int tensors_of(const ech_follower *f, int param)
 static void lay_out(ech_follower *f)
 {
     int params = params_of(f);
-    f->tensor = ech_calloc((size_t)(TENSORS * params), sizeof *f->tensor);
+    f->tensor = ech_verifier_alloc(f->of, (size_t)(TENSORS * params), sizeof *f->tensor);
     for (int k = 0; k < TENSORS; k++)
         for (int p = 0; p < params; p++) {
             f->tensor[k * params + p] = f->all;
@@ -53,7 +53,8 @@ static void lay_out(ech_follower *f)
 double *ech_follower_copy(ech_follower *f, ech_serial_copy copy, int number)
 {
     double **at = &f->copy[copy][number];
-    if (!*at) *at = ech_calloc((size_t)f->all + 1, sizeof **at);
+    int64_t n = copy < ECH_COPY_READ ? f->all : f->of->first[params_of(f)];
+    if (!*at) *at = ech_verifier_alloc(f->of, (size_t)n, sizeof **at);
     return *at;
 }
 
@@ -80,26 +81,27 @@ void ech_follower_load(const ech_follower *f, const double *from, bool whole)
     move(f, NULL, from, whole);
 }
 
+static double **past_at(const ech_follower *f, int64_t version)
+{
+    return &f->past[version % (f->of->schedule.turns + 1)];
+}
+
 /* A span reads no version older than the one before its first. */
 void ech_follower_keep(ech_follower *f)
 {
-    double *weights = ech_calloc((size_t)f->of->first[params_of(f)], sizeof *weights);
-    ech_follower_store(f, weights, false);
-    ECH_PUSH(f->past, weights);
-    if (f->of->turn > 0) return;
-    f->base = (int64_t)f->past.n - 1;
-    for (int64_t v = 0; v < f->base - 1; v++) {
-        free(f->past.at[v]);
-        f->past.at[v] = NULL;
-    }
+    double **at = past_at(f, f->versions);
+    if (!*at) *at = ech_verifier_alloc(f->of, (size_t)f->all, sizeof **at);
+    ech_follower_store(f, *at, false);
+    if (f->of->turn == 0) f->base = f->versions;
+    f->versions++;
 }
 
 /* Version -1 of a run is its version 0. */
 static const double *recall(const ech_follower *f, int64_t version)
 {
-    int64_t v = version < 0 ? 0 : version, newest = (int64_t)f->past.n - 1;
-    ECH_ASSERT(v <= newest && f->past.at[v]);
-    return v == newest ? f->newest : f->past.at[v];
+    int64_t v = version < 0 ? 0 : version, newest = f->versions - 1;
+    ECH_ASSERT(v <= newest && v >= newest - f->of->schedule.turns);
+    return v == newest ? f->newest : *past_at(f, v);
 }
 
 /* ---- weights that steps read ---- */
@@ -203,6 +205,13 @@ void ech_follower_change(ech_follower *twin, const ech_follower *single)
     ech_follower_load(twin, x, true);
 }
 
+void ech_follower_give(ech_follower *f, int param, const double *gradient)
+{
+    int64_t first = f->of->first[param], n = f->of->first[param + 1] - first;
+    memcpy(ech_follower_copy(f, ECH_COPY_GIVEN, 0) + first, gradient, (size_t)n * sizeof *gradient);
+    f->given = true;
+}
+
 /* Stores the gradient of a parameter; what is given takes its place. */
 static void exchange(ech_follower *f, int param)
 {
@@ -211,15 +220,11 @@ static void exchange(ech_follower *f, int param)
     ech_tensor gradient = ech_exec_gradient(exec, param);
     int64_t first = v->first[param], n = v->first[param + 1] - first;
     ech_exec_read(exec, &gradient, f->gradient + first);
-    if (f->given == ECH_GIVEN_OWN) return;
-    ECH_FREED double *x = ech_calloc((size_t)n, sizeof *x);
-    const double *given = f->given == ECH_GIVEN_LAYOUT
-                              ? v->given[param]
-                              : ech_follower_copy(f, ECH_COPY_SUM, 0) + first;
-    memcpy(x, given, (size_t)n * sizeof *x);
-    if (f->is_twin && f->given == ECH_GIVEN_LAYOUT)
-        change_last_bits(v, param, gradient.dtype, x, n);
-    ech_exec_write(exec, &gradient, x);
+    if (!f->given) return;
+    double *given = ech_follower_copy(f, ECH_COPY_GIVEN, 0) + first;
+    if (f->is_twin && ech_serial_does(v->serial, ECH_DO_GATHER))
+        change_last_bits(v, param, gradient.dtype, given, n);
+    ech_exec_write(exec, &gradient, given);
 }
 
 /* Gradients are complete before the first norm. Other lists are observed, too. */
@@ -253,19 +258,20 @@ ech_status ech_follower_run(ech_follower *f, ech_serial_copy reads)
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, v->clock));
     ECH_ASSERT(f->taken);
     const ech_readings *readings = ech_exec_readings(exec);
-    f->loss.sum += f->given == ECH_GIVEN_SUM ? 0 : readings->loss_sum;
-    f->loss.tokens += f->given == ECH_GIVEN_SUM ? 0 : readings->tokens;
-    f->given = ECH_GIVEN_OWN;
+    f->loss.sum += readings->loss_sum;
+    f->loss.tokens += readings->tokens;
+    f->given = false;
     return ECH_OK;
 }
 
 /* ---- the whole ---- */
 
-static ech_status open_loaders(ech_follower *f, int workers)
+static ech_status open_loaders(ech_follower *f)
 {
+    int workers = f->of->workers;
     ech_loader_options options = ech_design_reads(f->run.design, 0, true, INT64_MAX);
-    f->loader = ech_calloc((size_t)workers, sizeof *f->loader);
-    f->next = ech_calloc((size_t)workers, sizeof *f->next);
+    f->loader = ech_verifier_alloc(f->of, (size_t)workers, sizeof *f->loader);
+    f->next = ech_verifier_alloc(f->of, (size_t)workers, sizeof *f->next);
     if (f->of->serial->divided) options.replicas = workers;
     for (options.replica = 0; options.replica < workers; options.replica++)
         ECH_TRY(ech_loader_create(f->run.data, &options, 0, &f->loader[options.replica]));
@@ -274,41 +280,28 @@ static ech_status open_loaders(ech_follower *f, int workers)
 
 ech_status ech_follower_open(ech_follower *f, ech_verifier *of, const ech_design *design)
 {
+    size_t n = (size_t)of->first[ech_verifier_params(of)], workers = (size_t)of->workers;
+    size_t stages = (size_t)of->layout.design->layout->stages;
     f->of = of;
     f->run.design = design;
     ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, design->config->parallel.deadline, &f->comm));
     ECH_TRY(ech_compared_run_open(&f->run, f->comm));
-    size_t n = (size_t)of->first[params_of(f)] + 1;
     lay_out(f);
     for (int c = 0; c < ECH_COPIES; c++)
-        f->copy[c] = ech_calloc((size_t)of->workers, sizeof *f->copy[c]);
-    f->newest = ech_calloc(n, sizeof *f->newest);
-    f->gradient = ech_calloc(n, sizeof *f->gradient);
-    f->loaded = ech_calloc((size_t)params_of(f) + 1, sizeof *f->loaded);
-    f->factor = ech_calloc((size_t)of->layout.design->layout->stages, sizeof *f->factor);
+        f->copy[c] = ech_verifier_alloc(of, workers, sizeof *f->copy[c]);
+    f->past = ech_verifier_alloc(of, (size_t)of->schedule.turns + 1, sizeof *f->past);
+    f->newest = ech_verifier_alloc(of, n, sizeof *f->newest);
+    f->gradient = ech_verifier_alloc(of, n, sizeof *f->gradient);
+    f->loaded = ech_verifier_alloc(of, (size_t)params_of(f), sizeof *f->loaded);
+    f->factor = ech_verifier_alloc(of, stages, sizeof *f->factor);
     if (of->serial->each) ech_exec_set_workers(f->run.session.exec, of->workers);
     ech_exec_observe(f->run.session.exec, observe, f);
-    return open_loaders(f, of->workers);
+    return open_loaders(f);
 }
 
 void ech_follower_close(ech_follower *f)
 {
-    if (!f->of) return;
-    for (int w = 0; w < f->of->workers; w++) {
-        if (f->loader) ech_loader_destroy(f->loader[w]);
-        for (int c = 0; c < ECH_COPIES; c++)
-            if (f->copy[c]) free(f->copy[c][w]);
-    }
-    for (int c = 0; c < ECH_COPIES; c++) free(f->copy[c]);
-    for (size_t i = 0; i < f->past.n; i++) free(f->past.at[i]);
-    free(f->past.at);
-    free(f->loader);
-    free(f->next);
-    free(f->tensor);
-    free(f->newest);
-    free(f->gradient);
-    free(f->loaded);
-    free(f->factor);
+    for (int w = 0; f->loader && w < f->of->workers; w++) ech_loader_destroy(f->loader[w]);
     ech_compared_run_close(&f->run);
     ech_comm_close(f->comm);
 }

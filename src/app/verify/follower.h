@@ -17,9 +17,6 @@ typedef struct ech_tokens_loss {
     double sum, tokens;
 } ech_tokens_loss;
 
-/* Which gradient the next update is by. */
-typedef enum ech_given { ECH_GIVEN_OWN, ECH_GIVEN_LAYOUT, ECH_GIVEN_SUM } ech_given;
-
 typedef struct ech_follower {
     struct ech_verifier *of; /* borrowed: where the program is, and the layout */
     ech_compared_run run;
@@ -30,8 +27,9 @@ typedef struct ech_follower {
     int64_t *tensor;      /* [1 + ECH_MAX_STATES][params] where each begins in a copy */
     int64_t all;          /* elements of a copy: weights, then states */
     double **copy[ECH_COPIES]; /* [workers] each NULL, or [all] */
-    ECH_LIST(double *) past;   /* weights of each version of the run; NULL: not read any more */
-    int64_t base;              /* the run's version that is version 0 of the span */
+    double **past;    /* [turns + 1] weights of the last versions of the run, each at its number */
+    int64_t versions; /* of the run so far */
+    int64_t base;     /* the run's version that is version 0 of the span */
     /* Of RUN: */
     ech_serial_copy reads;
     double *newest;         /* [weights] that it updates */
@@ -42,7 +40,7 @@ typedef struct ech_follower {
     double *factor;         /* [stages] by which it clips */
     double unclipped;       /* what gradients are multiplied by without clipping */
     double *gradient;       /* [weights] that the samples have given */
-    ech_given given;
+    bool given;             /* the next update is by the copy GIVEN instead */
     ech_tokens_loss loss;   /* of a training step */
 } ech_follower;
 
@@ -50,13 +48,15 @@ typedef struct ech_follower {
 ech_status ech_follower_open(ech_follower *f, struct ech_verifier *of, const ech_design *design);
 void ech_follower_close(ech_follower *f);
 
-/* The copy of that worker or cluster, in new memory of zeros if there is none. */
+/* The copy of that worker or cluster; of zeros if there was none. */
 double *ech_follower_copy(ech_follower *f, ech_serial_copy copy, int number);
 /* Stores the newest weights, and of `whole` the states, or loads them. */
 void ech_follower_store(const ech_follower *f, double *to, bool whole);
 void ech_follower_load(const ech_follower *f, const double *from, bool whole);
 /* The newest weights are a version: the span's version 0 in its first training step. */
 void ech_follower_keep(ech_follower *f);
+/* Copies the layout's gradient of a parameter: the next update is by these. */
+void ech_follower_give(ech_follower *f, int param, const double *gradient);
 /* Runs a training step with the samples of the program's worker. */
 ech_status ech_follower_run(ech_follower *f, ech_serial_copy reads);
 /* `twin` becomes `single`, but for a random last bit of each weight. */

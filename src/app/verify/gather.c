@@ -14,6 +14,12 @@ int ech_verifier_params(const ech_verifier *v)
     return (int)v->layout.design->model->param.n;
 }
 
+void *ech_verifier_alloc(ech_verifier *v, size_t n, size_t bytes)
+{
+    if (!v->pool) v->pool = ech_pool_create();
+    return ech_pool_alloc(v->pool, n * bytes + 1);
+}
+
 const ech_param *ech_verifier_param(const ech_verifier *v, int param)
 {
     return &v->layout.design->model->param.at[param];
@@ -115,72 +121,61 @@ ech_status ech_verifier_gather(ech_verifier *v, const ech_compared *x, double *m
 
 /* ---- notes ---- */
 
-/* Elements that this rank has of a parameter's states below number `end`. */
-static int64_t states_before(const ech_verifier *v, int param, int end)
+/* Where tensors of parameters begin, whole and as this rank has them. */
+static void lay_out(ech_verifier *v)
 {
-    int64_t n = 0;
-    for (int k = 0; k < end && v->layout.session.plan->param[param].bucket >= 0; k++) {
-        ech_tensor state = ech_exec_state(v->layout.session.exec, param, k);
-        n += ech_tensor_count(&state);
+    const ech_plan *plan = v->layout.session.plan;
+    for (int p = 0; p < ech_verifier_params(v); p++) {
+        v->first[p + 1] = v->first[p] + ech_shape_whole(&ech_verifier_param(v, p)->shape);
+        v->own[p + 1] = v->own[p] + plan->param[p].elements;
+        for (int k = 0; k < ECH_MAX_STATES; k++) {
+            int64_t *at = &v->own_state[p * ECH_MAX_STATES + k];
+            at[1] = at[0];
+            if (plan->param[p].bucket < 0 || k >= plan->param[p].states) continue;
+            ech_tensor state = ech_exec_state(v->layout.session.exec, p, k);
+            at[1] += ech_tensor_count(&state);
+        }
     }
-    return n;
-}
-
-static void find_stages(ech_verifier *v)
-{
-    const ech_layout *layout = v->layout.design->layout;
-    v->stage_of = ech_calloc((size_t)ech_verifier_params(v) + 1, sizeof *v->stage_of);
-    for (int rank = 0; rank < layout->world; rank++)
-        for (int p = 0; p < ech_verifier_params(v); p++)
-            if (ech_layout_holds(layout, rank, p)) v->stage_of[p] = layout->coordinates[rank].stage;
 }
 
 void ech_verifier_prepare(ech_verifier *v)
 {
-    const ech_model *model = v->layout.design->model;
     const ech_layout *layout = v->layout.design->layout;
-    const ech_plan *plan = v->layout.session.plan;
-    size_t params = model->param.n, turns = (size_t)v->layout.design->schedule->turns;
+    size_t params = (size_t)ech_verifier_params(v), turns = (size_t)v->schedule.turns;
+    size_t pushes = (size_t)v->workers * turns;
     int64_t elements = 0;
-    v->first = ech_calloc(params + 1, sizeof *v->first);
-    v->own = ech_calloc(params + 1, sizeof *v->own);
-    v->own_state = ech_calloc(params + 1, sizeof *v->own_state);
-    for (size_t p = 0; p < params; p++) {
-        v->own_state[p + 1] = v->own_state[p] + states_before(v, (int)p, plan->param[p].states);
-        v->first[p + 1] = v->first[p] + ech_shape_whole(&model->param.at[p].shape);
-        v->own[p + 1] = v->own[p] + plan->param[p].elements;
-    }
+    v->first = ech_verifier_alloc(v, params + 1, sizeof *v->first);
+    v->own = ech_verifier_alloc(v, params + 1, sizeof *v->own);
+    v->own_state = ech_verifier_alloc(v, params * ECH_MAX_STATES + 1, sizeof *v->own_state);
+    v->stage_of = ech_verifier_alloc(v, params, sizeof *v->stage_of);
+    v->serves = ech_verifier_alloc(v, pushes, sizeof *v->serves);
+    v->pushed = ech_verifier_alloc(v, (size_t)v->workers, sizeof *v->pushed);
+    lay_out(v);
     for (int s = 0; s < layout->stages; s++)
         for (int p = 0; p < (int)params; p++)
             if (ech_layout_holds(layout, layout->first_rank[s], p)) {
                 ech_copy copy = {.stage = s, .param = p, .at = elements};
                 ECH_PUSH(v->copy, copy);
+                v->stage_of[p] = s;
                 elements += v->first[p + 1] - v->first[p];
             }
-    if (!ech_serial_does(v->serial, ECH_DO_GATHER)) turns = 1; /* no rank knows what was before its push */
-    size_t sets = turns > 1 ? 2 * turns : 1;
-    v->mine = ech_calloc(sets * (size_t)v->own[params], sizeof *v->mine);
-    v->states = ech_calloc((turns - 1) * (size_t)v->own_state[params] + 1, sizeof *v->states);
-    if (!v->result) return;
-    v->gradients = ech_calloc((size_t)elements, sizeof *v->gradients);
-    v->given = ech_calloc(params + 1, sizeof *v->given);
-    find_stages(v);
-    size_t workers = (size_t)v->workers;
-    v->serves = ech_calloc(workers * (size_t)v->layout.design->schedule->turns, sizeof *v->serves);
-    v->pushed = ech_calloc(workers, sizeof *v->pushed);
+    if (!ech_serial_does(v->serial, ECH_DO_GATHER)) turns = 1; /* nothing is noted */
+    size_t sets = turns > 1 ? 2 * turns : 1, states = (size_t)v->own_state[params * ECH_MAX_STATES];
+    v->mine = ech_verifier_alloc(v, sets * (size_t)v->own[params], sizeof *v->mine);
+    v->states = ech_verifier_alloc(v, (turns - 1) * states, sizeof *v->states);
+    if (v->result) v->gradients = ech_verifier_alloc(v, (size_t)elements, sizeof *v->gradients);
 }
 
 /* The weights of a span's training steps are stored after all of its gradients. */
 double *ech_verifier_own_weights(const ech_verifier *v, int turn)
 {
-    return v->mine + (v->layout.design->schedule->turns + turn) * v->own[ech_verifier_params(v)];
+    return v->mine + (v->schedule.turns + turn) * v->own[ech_verifier_params(v)];
 }
 
-/* A parameter's state number `state` before the update of a span's training step `turn` > 0. */
 double *ech_verifier_own_state(const ech_verifier *v, int turn, int param, int state)
 {
-    return v->states + (turn - 1) * v->own_state[ech_verifier_params(v)] + v->own_state[param] +
-           states_before(v, param, state);
+    int64_t all = v->own_state[ech_verifier_params(v) * ECH_MAX_STATES];
+    return v->states + (turn - 1) * all + v->own_state[param * ECH_MAX_STATES + state];
 }
 
 static void take_gradients(const ech_verifier *v, ech_exec *exec, const ech_bucket *bucket,
@@ -242,7 +237,9 @@ ech_status ech_verifier_gather_gradients(ech_verifier *v)
         ECH_TRY(gather_gradient(v, copy));
         if (!v->result) continue;
         bool chooses = ech_verifier_chooses(v, copy);
-        v->given[copy->param] = chooses ? copy->sent : v->gradients + copy->at;
+        const double *from = chooses ? copy->sent : v->gradients + copy->at;
+        ech_follower_give(&v->single, copy->param, from);
+        ech_follower_give(&v->twin, copy->param, from);
     }
     return ECH_OK;
 }
@@ -250,6 +247,7 @@ ech_status ech_verifier_gather_gradients(ech_verifier *v)
 /* Each rank has all parameters, as they lie in the model. */
 ech_status ech_verifier_gather_read(ech_verifier *v)
 {
+    if (v->turn == 0) return ECH_OK;
     double *to = v->result ? ech_follower_copy(&v->single, ECH_COPY_READ, 0) : NULL;
     size_t bytes = (size_t)v->own[ech_verifier_params(v)] * sizeof *to;
     return ech_verifier_send(v, v->worker, ech_verifier_own_weights(v, v->turn), bytes, to);

@@ -42,7 +42,7 @@ static const ech_serial_step backups[] = {
     OP(CHECK), OP(SERVES), OP(SUM_ORDER), OP(CHANGE),
     OP(EACH_STEP), WITH(STORE, BEGUN), OP(CLEAR),
     OP(EACH_SUMMAND), WITH(RUN, NEWEST), OP(ADD), WITH(LOAD, BEGUN), OP(END),
-    OP(MEAN), WITH(RUN, NEWEST), OP(LOSS), OP(END),
+    OP(LOSS), OP(MEAN), WITH(RUN, NEWEST), OP(END),
     OP(COMPARE), OP(END)};
 
 /* Each rank k adds -v g_k(w_k) / n to the weights of its cluster, w_k what it had read (Niu et al.

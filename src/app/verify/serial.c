@@ -3,8 +3,6 @@
  * Interprets serial programs (schedule/protocol/serial.h). All ranks run the operations that are
  * collective; rank 0 compares, and runs the others on the twin and the single rank.
  */
-#include <string.h>
-
 #include "app/verify/verifier.h"
 
 static ech_status run_block(ech_verifier *v, const ech_serial_step *at);
@@ -65,23 +63,6 @@ static ech_status check(ech_verifier *v)
     return ECH_OK;
 }
 
-/* What a span begins with all have read. */
-static ech_status read(ech_verifier *v)
-{
-    ech_follower *f = &v->single;
-    if (v->turn > 0) return ech_verifier_gather_read(v);
-    if (!v->result) return ECH_OK;
-    memcpy(ech_follower_copy(f, ECH_COPY_READ, 0), ech_follower_copy(f, ECH_COPY_BEGUN, 0),
-           (size_t)v->first[ech_verifier_params(v)] * sizeof(double));
-    return ECH_OK;
-}
-
-static ech_status gather(ech_verifier *v)
-{
-    v->single.given = v->twin.given = ECH_GIVEN_LAYOUT;
-    return ech_verifier_gather_gradients(v);
-}
-
 static ech_status compare(ech_verifier *v)
 {
     return ech_verifier_exchange_weights(v, (v->turn + 1) % v->turns);
@@ -99,9 +80,11 @@ static double *copy_of(ech_follower *f, ech_serial_copy copy)
     return ech_follower_copy(f, copy, copy == ECH_COPY_OWN ? f->of->worker : 0);
 }
 
+/* What a span begins with all have read. */
 static ech_status load(ech_follower *f, ech_serial_copy copy)
 {
-    ech_follower_load(f, copy_of(f, copy), copy != ECH_COPY_READ);
+    bool begun = copy == ECH_COPY_READ && f->of->turn == 0;
+    ech_follower_load(f, copy_of(f, begun ? ECH_COPY_BEGUN : copy), copy != ECH_COPY_READ);
     return ECH_OK;
 }
 
@@ -128,8 +111,8 @@ static const struct operation {
     [ECH_DO_EACH_SUMMAND] = {.loop = each_summand},
     [ECH_DO_CHECK] = {.all = check},
     [ECH_DO_SERVES] = {.all = ech_verifier_gather_serves},
-    [ECH_DO_GATHER] = {.all = gather},
-    [ECH_DO_READ] = {.all = read},
+    [ECH_DO_GATHER] = {.all = ech_verifier_gather_gradients},
+    [ECH_DO_READ] = {.all = ech_verifier_gather_read},
     [ECH_DO_COMPARE] = {.all = compare},
     [ECH_DO_ORDER] = {.check = ech_verifier_check_order},
     [ECH_DO_SUM_ORDER] = {.check = ech_verifier_check_sum_order},

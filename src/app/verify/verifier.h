@@ -27,11 +27,13 @@ typedef struct ech_compared {
     const ech_shape *shape;
     const char *name; /* of a state */
     int state;        /* its number in the layout */
-    bool adds; /* of compressed gradients ranks of a stage have addends, each with its boxes */
+    bool adds;    /* of compressed gradients ranks of a stage have addends, each with its boxes */
+    bool is_kept; /* the residual of a gradient that is sent as a selection */
 } ech_compared;
 
 typedef struct ech_verifier {
     ech_verification *result; /* on rank 0; else NULL */
+    ech_pool *pool;           /* arrays are its; NULL: there are none yet */
     ech_comm *comm;
     const ech_serial *serial; /* the protocol's row */
     ech_compared_run layout;
@@ -48,10 +50,9 @@ typedef struct ech_verifier {
     double *mine;
     /* [turns][own_state[params]] optimizer states of this rank before each update of a span */
     double *states;
-    int64_t *own_state; /* [params + 1] offset of each parameter's in a row of `states` */
+    int64_t *own_state; /* [params * ECH_MAX_STATES + 1] offset of each in a row of `states` */
     int64_t *own;       /* [params + 1] offset of each of this rank's parameters in a row of `mine` */
     double *gradients;  /* on rank 0: of all copies, unsharded, of one training step */
-    const double **given; /* [params] of these: what the single rank and its twin update by */
     int64_t *first;     /* [params + 1] offset of each parameter in the unsharded model */
     /* Which list comes when: a delay is verified from the second training step on. */
     ech_schedule schedule;
@@ -68,6 +69,8 @@ typedef struct ech_verifier {
     int64_t *pushed;      /* [workers] pushes of the run */
 } ech_verifier;
 
+/* An array of zeros, as long as the verification. */
+void *ech_verifier_alloc(ech_verifier *v, size_t n, size_t bytes);
 int ech_verifier_params(const ech_verifier *v); /* number of parameter tensors of the model */
 const ech_param *ech_verifier_param(const ech_verifier *v, int param);
 
@@ -91,10 +94,11 @@ double *ech_verifier_own_state(const ech_verifier *v, int turn, int param, int s
 ech_status ech_verifier_send(ech_verifier *v, int rank, void *x, size_t bytes, void *to);
 /* Gathers a tensor in `whole` on rank 0. `mine`: what this rank has (NULL: nothing). Collective. */
 ech_status ech_verifier_gather(ech_verifier *v, const ech_compared *x, double *mine, double *whole);
-/* Gathers the layout's gradients of the current training step on rank 0, as `given`. Collective. */
+/* Gathers the layout's gradients of the current training step on rank 0, where they are given to
+ * the single rank and its twin. Collective. */
 ech_status ech_verifier_gather_gradients(ech_verifier *v);
-/* The single rank's READ becomes the weights that the program's worker has read for its gradient of
- * a training step behind the span's first. Collective. */
+/* The single rank's READ becomes the weights that the program's worker has read for its gradient;
+ * in a span's first training step nothing is done, as all read what it begins with. Collective. */
 ech_status ech_verifier_gather_read(ech_verifier *v);
 
 /* ---- the order of pushes (order.c) ---- */
@@ -131,16 +135,13 @@ ech_status ech_verifier_exchange_weights(ech_verifier *v, int turn);
 /* Whether the copy's are. The single rank's gradients are not compressed then: rank 0 replays what
  * replicas choose. */
 bool ech_verifier_chooses(const ech_verifier *v, const ech_copy *copy);
-void ech_verifier_free_chosen(ech_copy *copy);
 /* Gathers what replicas choose from, of which `mine` is this rank's, and on rank 0 chooses: the
  * copy's `gradients` (NULL on others) become the sum of what they choose from. Collective. */
 ech_status ech_verifier_choose(ech_verifier *v, ech_copy *copy, double *mine, double *gradients);
 /* On rank 0: adds what replicas had not sent before to the single rank's gradient, as the layout's
  * ranks do to theirs. */
 void ech_verifier_add_kept(const ech_verifier *v, const ech_copy *copy, double *gradient);
-/* Compares the layout's residuals with copy->kept, and copies them there. x: the residual.
- * Collective. */
-ech_status ech_verifier_compare_kept(ech_verifier *v, ech_copy *copy, const ech_compared *x,
-                                     double *mine);
+/* On rank 0: compares the layout's residuals `all` with copy->kept, and copies them there. */
+void ech_verifier_compare_kept(ech_verifier *v, const ech_compared *x, const double *all);
 
 #endif

@@ -116,9 +116,8 @@ static bool is_carried(const ech_design *design)
     const ech_config *config = design->config;
     int64_t ranks = config->parallel.cluster_ranks;
     int64_t turns = (config->parallel.token_updates + ranks - 1) / ranks;
-    return ech_serial_find(design)->open &&
-           ech_layout_cluster(design->layout, design->world - 1) > 0 &&
-           design->schedule->turns >= turns;
+    bool several = ech_layout_cluster(design->layout, design->layout->world - 1) > 0;
+    return several && design->schedule->turns >= turns;
 }
 
 /* Whether steps read other weights than the newest. */
@@ -206,18 +205,8 @@ static void close_verifier(ech_verifier *v)
     ech_design_destroy(&v->reference);
     ech_design_destroy(&v->inverted);
     for (int i = 0; i < 3; i++) ech_config_destroy(v->config[i]);
-    for (size_t i = 0; i < v->copy.n; i++) ech_verifier_free_chosen(&v->copy.at[i]);
     free(v->copy.at);
-    free(v->stage_of);
-    free(v->mine);
-    free(v->own);
-    free(v->states);
-    free(v->own_state);
-    free(v->gradients);
-    free(v->given);
-    free(v->first);
-    free(v->serves);
-    free(v->pushed);
+    ech_pool_destroy(v->pool);
 }
 
 static ech_status run(ech_verifier *v, const ech_verification *request, const ech_design *design)

@@ -18,8 +18,9 @@ typedef enum ech_serial_copy {
     ECH_COPY_VERSIONS, /* past weights: of each micro-batch and stage what the schedule says */
     ECH_COPY_OWN,      /* each worker's weights and states */
     ECH_COPY_BEGUN,    /* weights and states with which a span or step began */
-    ECH_COPY_READ,     /* weights that the layout's worker had read */
-    ECH_COPY_SUM,      /* [weights] of each cluster, or the only one */
+    ECH_COPY_READ,     /* from here on weights alone: what the layout's worker had read */
+    ECH_COPY_SUM,      /* of each cluster, or the only one */
+    ECH_COPY_GIVEN,    /* a gradient: the layout's or a mean */
     ECH_COPIES
 } ech_serial_copy;
 
@@ -43,7 +44,7 @@ typedef enum ech_serial_op {
     ECH_DO_ORDER,     /* fails if a worker cannot have pushed when servers served it */
     ECH_DO_SUM_ORDER, /* likewise where servers update by the sum of a step's first pushes */
     ECH_DO_GRADIENTS, /* of RUN with the layout's */
-    ECH_DO_LOSS,      /* of the training step */
+    ECH_DO_LOSS,      /* of what RUN computed in the training step so far */
     ECH_DO_REPORTS,   /* of its layers */
 
     /* ---- the rank and its twin ---- */
@@ -52,11 +53,11 @@ typedef enum ech_serial_op {
     ECH_DO_STORE,  /* the copy = the newest */
     ECH_DO_KEEP,   /* the newest weights are a version from now on */
     /* The newest = the update by the gradient that the samples give with the copy's weights, or by
-     * what GATHER or MEAN gave instead. Its loss and tokens count, but not behind MEAN. */
+     * what GATHER or MEAN gave instead. Its loss and tokens count. */
     ECH_DO_RUN,
     ECH_DO_CLEAR, /* sum = 0 */
     ECH_DO_ADD,   /* sum = sum + gradient of RUN times its tokens */
-    ECH_DO_MEAN,  /* RUN uses sum / tokens that counted */
+    ECH_DO_MEAN,  /* RUN uses sum / tokens of the training step so far */
     ECH_DO_MOVE,  /* sum = sum + (newest - newest before RUN) / workers */
     ECH_DO_TOKEN, /* sum = begun + sum; of several clusters, what the token makes of these */
     ECH_DO_MEET,  /* each own = the outer update by the mean of all (config: outer_...) */
