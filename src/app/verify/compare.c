@@ -169,10 +169,16 @@ static void take_tensor(const ech_compared_run *run, const ech_compared *x, cons
     ech_exec_write(run->session.exec, &to, from);
 }
 
-/* This rank's shard in new memory; NULL: it has none. */
-static double *own_shard(const ech_verifier *v, const ech_compared *x, int turn)
+/* 0: the newest are compared; above 0: what this training step of the span updates. */
+static int turn_of(const ech_verifier *v)
 {
-    int param = x->copy->param;
+    return (v->turn + 1) % v->turns;
+}
+
+/* This rank's shard in new memory; NULL: it has none. */
+static double *own_shard(const ech_verifier *v, const ech_compared *x)
+{
+    int param = x->copy->param, turn = turn_of(v);
     if (v->layout.session.plan->param[param].bucket < 0) return NULL;
     ech_tensor newest = tensor_of(&v->layout, x);
     int64_t all =
@@ -208,10 +214,10 @@ static void add_replicas(const ech_compared *x, double *whole)
 }
 
 /* Compares the layout's tensor with the single rank's, and copies it there. */
-static ech_status exchange_tensor(ech_verifier *v, const ech_compared *x, int turn)
+static ech_status exchange_tensor(ech_verifier *v, const ech_compared *x)
 {
     int64_t n = ech_shape_whole(x->shape);
-    ECH_FREED double *mine = own_shard(v, x, turn);
+    ECH_FREED double *mine = own_shard(v, x);
     ECH_FREED double *whole = v->result ? ech_calloc((size_t)n, sizeof *whole) : NULL;
     ECH_TRY(ech_verifier_gather(v, x, mine, whole));
     if (!v->result) return ECH_OK;
@@ -226,15 +232,15 @@ static ech_status exchange_tensor(ech_verifier *v, const ech_compared *x, int tu
     return ECH_OK;
 }
 
-static ech_status exchange_copy(ech_verifier *v, const ech_copy *copy, int turn)
+static ech_status exchange_copy(ech_verifier *v, const ech_copy *copy)
 {
     bool divided = v->serial->keeper == ECH_KEPT_BY_REPLICAS; /* one replica at a time */
     const ech_param *param = ech_verifier_param(v, copy->param);
     ech_compared x = {.copy = copy,
-                      .kind = turn > 0 ? ECH_HELD_GRADIENT : ECH_HELD_WEIGHTS,
+                      .kind = turn_of(v) > 0 ? ECH_HELD_GRADIENT : ECH_HELD_WEIGHTS,
                       .shape = &param->shape};
     ech_optimizer_needs needs = ech_optimizer_needs_of(v->layout.design->config, param);
-    ECH_TRY(exchange_tensor(v, &x, turn));
+    ECH_TRY(exchange_tensor(v, &x));
     x.kind = ECH_HELD_STATE;
     for (x.state = 0; x.state < needs.states; x.state++) {
         x.name = needs.state[x.state].name;
@@ -242,14 +248,14 @@ static ech_status exchange_copy(ech_verifier *v, const ech_copy *copy, int turn)
             needs.state[x.state].role == ECH_STATE_RESIDUAL && ech_verifier_chooses(v, copy);
         ech_state own = ech_state_of_replica(&needs.state[x.state]);
         x.shape = divided ? &own.shape : &needs.state[x.state].shape;
-        ECH_TRY(exchange_tensor(v, &x, turn));
+        ECH_TRY(exchange_tensor(v, &x));
     }
     return ECH_OK;
 }
 
-ech_status ech_verifier_exchange_weights(ech_verifier *v, int turn)
+ech_status ech_verifier_exchange_weights(ech_verifier *v)
 {
-    for (size_t i = 0; i < v->copy.n; i++) ECH_TRY(exchange_copy(v, &v->copy.at[i], turn));
+    for (size_t i = 0; i < v->copy.n; i++) ECH_TRY(exchange_copy(v, &v->copy.at[i]));
     return ECH_OK;
 }
 

@@ -130,38 +130,29 @@ static void load_for(ech_follower *f, int64_t q, bool backward)
     for (int p = 0; p < params_of(f); p++) load_param(f, p, weights_for(f, p, q, backward));
 }
 
-/* By which each stage clips its gradients, with the norm of what its update reads of them. */
-static void find_factors(ech_follower *f)
-{
-    const ech_model *model = f->run.design->model;
-    ech_exec *exec = f->run.session.exec;
-    int stages = f->of->layout.design->layout->stages;
-    for (int s = 0; s < stages; s++) f->factor[s] = 0;
-    for (int p = 0; p < params_of(f); p++)
-        if (!model->param.at[p].commit)
-            f->factor[f->of->stage_of[p]] += ech_exec_scalar(exec, ECH_SCALARS + p);
-    for (int s = 0; s < stages; s++)
-        f->factor[s] = ech_clip_factor(sqrt(f->factor[s]), f->of->clip_norm);
-    f->unclipped = ech_exec_scalar(exec, ECH_SCALAR_CLIP);
-}
-
-/* All of a bucket is of one stage. */
+/* A stage clips its gradients with the norm of what its update reads of them; all of a bucket is of
+ * one stage. */
 static void clip(ech_follower *f, int bucket)
 {
     const ech_plan *plan = f->run.session.plan;
-    int param = plan->bucket_param.at[plan->bucket.at[bucket].first_param];
-    ech_exec_set_scalar(f->run.session.exec, ECH_SCALAR_CLIP,
-                        f->unclipped * f->factor[f->of->stage_of[param]]);
+    const int *stage_of = f->of->stage_of;
+    int stage = stage_of[plan->bucket_param.at[plan->bucket.at[bucket].first_param]];
+    ech_exec *exec = f->run.session.exec;
+    double squares = 0;
+    for (int p = 0; p < params_of(f); p++)
+        if (stage_of[p] == stage && !ech_verifier_param(f->of, p)->commit)
+            squares += ech_exec_scalar(exec, ECH_SCALARS + p);
+    double factor = ech_clip_factor(sqrt(squares), f->of->clip_norm);
+    ech_exec_set_scalar(exec, ECH_SCALAR_CLIP, f->unclipped * factor);
 }
 
 /* Statistics read gradients as clipped, and the newest weights, like updates. */
 static void prepare_update(ech_follower *f, int bucket)
 {
-    bool clips = f->of->clip_norm > 0;
-    if (!f->updates && clips) find_factors(f);
+    if (!f->updates) f->unclipped = ech_exec_scalar(f->run.session.exec, ECH_SCALAR_CLIP);
     f->updates = true;
     for (int p = 0; p < params_of(f); p++) load_param(f, p, f->newest);
-    if (clips) clip(f, bucket);
+    if (f->of->clip_norm > 0) clip(f, bucket);
 }
 
 static void prepare(ech_follower *f, const ech_step *next)
@@ -194,15 +185,15 @@ static void change_last_bits(const ech_verifier *v, int param, ech_dtype dtype, 
         x[i] *= 1 + by * (double)((int)(ech_random_word(key, (uint64_t)i) % 3) - 1);
 }
 
-void ech_follower_change(ech_follower *twin, const ech_follower *single)
+void ech_follower_change(ech_verifier *v)
 {
-    const ech_verifier *v = twin->of;
+    const ech_follower *single = &v->single;
     ECH_FREED double *x = ech_calloc((size_t)single->all + 1, sizeof *x);
     ech_follower_store(single, x, true);
     for (int p = 0; p < params_of(single); p++)
         change_last_bits(v, p, tensor_of(single, p, 0).dtype, x + v->first[p],
                          v->first[p + 1] - v->first[p]);
-    ech_follower_load(twin, x, true);
+    ech_follower_load(&v->twin, x, true);
 }
 
 void ech_follower_give(ech_follower *f, int param, const double *gradient)
@@ -281,7 +272,6 @@ static ech_status open_loaders(ech_follower *f)
 ech_status ech_follower_open(ech_follower *f, ech_verifier *of, const ech_design *design)
 {
     size_t n = (size_t)of->first[ech_verifier_params(of)], workers = (size_t)of->workers;
-    size_t stages = (size_t)of->layout.design->layout->stages;
     f->of = of;
     f->run.design = design;
     ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, design->config->parallel.deadline, &f->comm));
@@ -293,7 +283,6 @@ ech_status ech_follower_open(ech_follower *f, ech_verifier *of, const ech_design
     f->newest = ech_verifier_alloc(of, n, sizeof *f->newest);
     f->gradient = ech_verifier_alloc(of, n, sizeof *f->gradient);
     f->loaded = ech_verifier_alloc(of, (size_t)params_of(f), sizeof *f->loaded);
-    f->factor = ech_verifier_alloc(of, stages, sizeof *f->factor);
     if (of->serial->each) ech_exec_set_workers(f->run.session.exec, of->workers);
     ech_exec_observe(f->run.session.exec, observe, f);
     return open_loaders(f);

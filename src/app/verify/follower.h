@@ -37,14 +37,13 @@ typedef struct ech_follower {
     bool clipped;           /* the list has come to CLIP */
     bool updates;           /* and to a bucket behind it */
     bool taken;             /* its gradient is complete */
-    double *factor;         /* [stages] by which it clips */
     double unclipped;       /* what gradients are multiplied by without clipping */
     double *gradient;       /* [weights] that the samples have given */
     bool given;             /* the next update is by the copy GIVEN instead */
     ech_tokens_loss loss;   /* of a training step */
 } ech_follower;
 
-/* Opens the run of one rank and its loaders; `design` is borrowed. Close it, also after an error. */
+/* Opens the run of one rank; `design` is borrowed. Close it, also after an error. */
 ech_status ech_follower_open(ech_follower *f, struct ech_verifier *of, const ech_design *design);
 void ech_follower_close(ech_follower *f);
 
@@ -59,8 +58,8 @@ void ech_follower_keep(ech_follower *f);
 void ech_follower_give(ech_follower *f, int param, const double *gradient);
 /* Runs a training step with the samples of the program's worker. */
 ech_status ech_follower_run(ech_follower *f, ech_serial_copy reads);
-/* `twin` becomes `single`, but for a random last bit of each weight. */
-void ech_follower_change(ech_follower *twin, const ech_follower *single);
+/* The twin becomes the single rank, but for a random last bit of each weight. */
+void ech_follower_change(struct ech_verifier *v);
 
 /* ---- arithmetic on copies (combine.c), of the operations of these names ---- */
 

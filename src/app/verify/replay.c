@@ -8,9 +8,9 @@
 
 #include "schedule/numbering.h"
 
-/* Micro-batches in flight on a rank of the stage, begun before its first backward ends: the workers of this and
- * the later stages over the stage's replicas (Narayanan et al. 2019, section 3.2: NOAM of the input stage; d - i
- * of stage i of d). */
+/* Micro-batches in flight on a rank of the stage, begun before its first backward ends: the workers
+ * of this and the later stages over the stage's replicas (Narayanan et al. 2019, section 3.2: NOAM
+ * of the input stage; d - i of stage i of d). */
 static int64_t in_flight(const ech_layout *layout, int stage)
 {
     double workers = 0;
@@ -18,8 +18,8 @@ static int64_t in_flight(const ech_layout *layout, int stage)
     return (int64_t)ceil(workers / layout->replicas[stage]);
 }
 
-/* The newest version when the stage begins the micro-batch, its replica's k-th: w_i(t - n + i). An update is
- * made when all micro-batches of a training step have ended. */
+/* The newest version when the stage begins the micro-batch, its replica's k-th: w_i(t - n + i). An
+ * update is made when all micro-batches of a training step have ended. */
 static int newest_at_forward(const ech_layout *layout, int turn, int64_t q, int stage)
 {
     int rank = layout->first_rank[stage]; /* of the stage's replicas any does as many */

@@ -63,17 +63,7 @@ static ech_status check(ech_verifier *v)
     return ECH_OK;
 }
 
-static ech_status compare(ech_verifier *v)
-{
-    return ech_verifier_exchange_weights(v, (v->turn + 1) % v->turns);
-}
-
 /* ---- the single rank and its twin ---- */
-
-static void change(ech_verifier *v)
-{
-    ech_follower_change(&v->twin, &v->single);
-}
 
 static double *copy_of(ech_follower *f, ech_serial_copy copy)
 {
@@ -113,13 +103,13 @@ static const struct operation {
     [ECH_DO_SERVES] = {.all = ech_verifier_gather_serves},
     [ECH_DO_GATHER] = {.all = ech_verifier_gather_gradients},
     [ECH_DO_READ] = {.all = ech_verifier_gather_read},
-    [ECH_DO_COMPARE] = {.all = compare},
+    [ECH_DO_COMPARE] = {.all = ech_verifier_exchange_weights},
     [ECH_DO_ORDER] = {.check = ech_verifier_check_order},
     [ECH_DO_SUM_ORDER] = {.check = ech_verifier_check_sum_order},
     [ECH_DO_GRADIENTS] = {.once = ech_verifier_compare_gradients},
     [ECH_DO_LOSS] = {.once = ech_verifier_compare_loss},
     [ECH_DO_REPORTS] = {.once = ech_verifier_compare_reports},
-    [ECH_DO_CHANGE] = {.once = change},
+    [ECH_DO_CHANGE] = {.once = ech_follower_change},
     [ECH_DO_LOAD] = {.with = load},
     [ECH_DO_STORE] = {.with = store},
     [ECH_DO_KEEP] = {.each = ech_follower_keep},

@@ -9,7 +9,7 @@
 #include "app/verify/follower.h"
 #include "app/verify/replay.h"
 
-/* A parameter on the first replica of a stage; a tied parameter has a copy on each stage that uses it. */
+/* A parameter on the first replica of a stage; a tied one has a copy on each stage that uses it. */
 typedef struct ech_copy {
     int stage, param;
     int64_t at; /* in ech_verifier.gradients */
@@ -44,14 +44,14 @@ typedef struct ech_verifier {
     ech_follower single, twin; /* on rank 0 */
     int workers;               /* that compute by themselves; 1: all samples are one worker's */
     int *stage_of;             /* [params] in the layout */
-    double clip_norm;          /* by which each stage clips with its own norm; 0: as the plan does */
+    double clip_norm; /* to which stages clip, each its own norm; 0: the plan does */
     ECH_LIST(ech_copy) copy;
     /* [turns][own[params]] gradients of this rank; then weights if turns > 1 */
     double *mine;
     /* [turns][own_state[params]] optimizer states of this rank before each update of a span */
     double *states;
     int64_t *own_state; /* [params * ECH_MAX_STATES + 1] offset of each in a row of `states` */
-    int64_t *own;       /* [params + 1] offset of each of this rank's parameters in a row of `mine` */
+    int64_t *own;       /* [params + 1] offset of each parameter in a row of `mine` */
     double *gradients;  /* on rank 0: of all copies, unsharded, of one training step */
     int64_t *first;     /* [params + 1] offset of each parameter in the unsharded model */
     /* Which list comes when: a delay is verified from the second training step on. */
@@ -63,7 +63,7 @@ typedef struct ech_verifier {
     int turn, worker;
     ech_serial_copy operand;
     int64_t step;         /* number of the training step in the run, from 0 */
-    int64_t clock;        /* whose samples the worker has: pushes are not of the step that they end */
+    int64_t clock;        /* the step whose samples the worker has: of pushes it is their own */
     int64_t updates;      /* before the next one */
     ech_serve *serves;    /* [pushes of a span] */
     int64_t *pushed;      /* [workers] pushes of the run */
@@ -87,7 +87,7 @@ void ech_verifier_prepare(ech_verifier *v);
  * stores the gradients of each training step in `mine`, and from the second one of a span on the
  * weights and states before the update. */
 void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *step);
-/* There: this rank's weights before the update of a span's training step `turn` > 0, and a state. */
+/* What it stored before the update of a span's training step `turn` > 0: all weights; a state. */
 double *ech_verifier_own_weights(const ech_verifier *v, int turn);
 double *ech_verifier_own_state(const ech_verifier *v, int turn, int param, int state);
 /* Sends x of `rank` to `to` on rank 0. Collective. */
@@ -125,10 +125,9 @@ void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layou
 void ech_verifier_compare_loss(ech_verifier *v);
 void ech_verifier_compare_reports(ech_verifier *v);
 void ech_verifier_compare_gradients(ech_verifier *v);
-/* Compares the layout's weights and optimizer states with the single rank's (SUM: weights with that
- * copy) and copies them to it and its twin: turn 0: the newest; above 0: those before that training
- * step's update. Collective. */
-ech_status ech_verifier_exchange_weights(ech_verifier *v, int turn);
+/* Compares the layout's weights and optimizer states behind the training step with the single
+ * rank's (SUM: weights with that copy) and copies them to it and its twin. Collective. */
+ech_status ech_verifier_exchange_weights(ech_verifier *v);
 
 /* ---- gradients that are sent as selections (chosen.c) ---- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Verification: the layout's ranks train; after each list rank 0 trains the same training steps alone, on the
- * same global micro-batches in order, and compares.
+ * Verification: the layout's ranks train; after each list rank 0 trains the same training steps
+ * alone by the protocol's serial program, and compares.
  */
 #include "app/verify/verify.h"
 
@@ -105,8 +105,9 @@ static bool is_exact(const ech_design *design)
     bool whole = layout->stages * layout->chunks == 1 && !schedule->written;
     for (size_t p = 0; p < design->model->param.n && !whole; p++)
         if (layout->first_user[p + 1] - layout->first_user[p] > 1) return false;
-    return equal == ECH_EQUAL_ALONE && schedule->weights == ECH_WEIGHTS_FLUSHED && layout->uniform &&
-           layout->replicas[0] == 1 && layout->tensor == 1 && layout->context == 1 && alike;
+    return equal == ECH_EQUAL_ALONE && schedule->weights == ECH_WEIGHTS_FLUSHED &&
+           layout->uniform && layout->replicas[0] == 1 && layout->tensor == 1 &&
+           layout->context == 1 && alike;
 }
 
 /* A ring's token that comes and goes amid a span meets what nobody knows: the span's end is open,

@@ -96,14 +96,19 @@ typedef struct ech_serial {
     const ech_serial_step *begin, *train, *gossip, *sync;
 } ech_serial;
 
-/* Whether a training step of the program has that operation. */
+/* Whether it is a loop over the operations that follow, up to their END. */
+static inline bool ech_serial_loops(ech_serial_op op)
+{
+    return op >= ECH_DO_EACH_STEP && op <= ECH_DO_EACH_SUMMAND;
+}
+
+/* Whether the program of training steps has that operation. */
 static inline bool ech_serial_does(const ech_serial *serial, ech_serial_op op)
 {
     int loops = 0;
     for (const ech_serial_step *at = serial->train; at->op != ECH_DO_END || loops > 0; at++) {
         if (at->op == op) return true;
-        if (at->op == ECH_DO_END) loops--;
-        if (at->op >= ECH_DO_EACH_STEP && at->op <= ECH_DO_EACH_SUMMAND) loops++;
+        loops += ech_serial_loops(at->op) - (at->op == ECH_DO_END);
     }
     return false;
 }
