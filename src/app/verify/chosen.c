@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradients that are sent as selections: which numbers a replica sends depends on its own gradients,
- * so no single rank can follow by itself. Rank 0 replays it: with what each replica has it chooses by
- * sorting, line by line of whole matrices, adds what all have chosen, and keeps the rest. The single
- * rank, whose gradients are not compressed, goes on with that sum.
+ * Gradients that are sent as selections: which numbers a replica sends depends on its own
+ * gradients, so no single rank can follow by itself. Rank 0 replays it: with what each replica has
+ * it chooses by sorting, line by line of whole matrices, adds what all have chosen, and keeps the
+ * rest. The single rank, whose gradients are not compressed, goes on with that sum.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -42,8 +42,8 @@ static int compare_numbers(const void *a, const void *b)
     return x->place < y->place ? -1 : 1;
 }
 
-/* The line from x on, whose numbers are `step` apart: the k that are chosen go to `sent`, and x loses
- * them. */
+/* The line from x on, whose numbers are `step` apart: the k that are chosen go to `sent`, and x
+ * loses them. */
 static void choose_line(double *x, int64_t n, int64_t step, int64_t k, number *room, double *sent)
 {
     for (int64_t i = 0; i < n; i++) room[i] = (number){x[i * step], i};

@@ -81,30 +81,19 @@ void ech_follower_load(const ech_follower *f, const double *from, bool whole)
     move(f, NULL, from, whole);
 }
 
-static double **past_at(const ech_follower *f, int64_t version)
-{
-    return &f->past[version % (f->of->schedule.turns + 1)];
-}
-
-/* A span reads no version older than the one before its first. */
-void ech_follower_keep(ech_follower *f)
-{
-    double **at = past_at(f, f->versions);
-    if (!*at) *at = ech_verifier_alloc(f->of, (size_t)f->all, sizeof **at);
-    ech_follower_store(f, *at, false);
-    if (f->of->turn == 0) f->base = f->versions;
-    f->versions++;
-}
-
-/* Version -1 of a run is its version 0. */
-static const double *recall(const ech_follower *f, int64_t version)
-{
-    int64_t v = version < 0 ? 0 : version, newest = f->versions - 1;
-    ECH_ASSERT(v <= newest && v >= newest - f->of->schedule.turns);
-    return v == newest ? f->newest : *past_at(f, v);
-}
-
 /* ---- weights that steps read ---- */
+
+/* The weights of a version of the run; -1 is its version 0. A span reads none older than the one
+ * before its first, and that one only under some schedules. */
+static double *version_at(ech_follower *f, int64_t version)
+{
+    const ech_schedule *schedule = &f->of->schedule;
+    int kept = schedule->turns + ech_weights_keep_previous(schedule->weights);
+    double **at = &f->past[version < 0 ? 0 : version % kept];
+    ECH_ASSERT(version <= f->versions && version >= f->versions - kept);
+    if (!*at) *at = ech_verifier_alloc(f->of, (size_t)f->of->first[params_of(f)], sizeof **at);
+    return *at;
+}
 
 /* Of the stage that the layout has the parameter on. */
 static const double *weights_for(ech_follower *f, int param, int64_t q, bool backward)
@@ -113,8 +102,8 @@ static const double *weights_for(ech_follower *f, int param, int64_t q, bool bac
     const ech_design *design = v->layout.design;
     if (f->reads == ECH_COPY_NEWEST || v->list == ECH_LIST_UNDELAYED) return f->newest;
     if (f->reads != ECH_COPY_VERSIONS) return ech_follower_copy(f, f->reads, v->worker);
-    return recall(f, f->base + ech_replay_version(design->layout, design->schedule, v->turn, q,
-                                                  v->stage_of[param], backward));
+    return version_at(f, f->base + ech_replay_version(design->layout, design->schedule, v->turn, q,
+                                                      v->stage_of[param], backward));
 }
 
 static void load_param(ech_follower *f, int param, const double *from)
@@ -239,6 +228,9 @@ ech_status ech_follower_run(ech_follower *f, ech_serial_copy reads)
     ech_loader *loader = f->loader[v->worker];
     f->reads = reads;
     f->taken = f->clipped = f->updates = false;
+    if (v->turn == 0) f->base = f->versions;
+    f->newest = version_at(f, f->versions);
+    f->versions += reads == ECH_COPY_VERSIONS;
     ech_follower_store(f, f->newest, false);
     for (int p = 0; p < params_of(f); p++) f->loaded[p] = f->newest;
     load_for(f, 0, false);
@@ -280,7 +272,6 @@ ech_status ech_follower_open(ech_follower *f, ech_verifier *of, const ech_design
     for (int c = 0; c < ECH_COPIES; c++)
         f->copy[c] = ech_verifier_alloc(of, workers, sizeof *f->copy[c]);
     f->past = ech_verifier_alloc(of, (size_t)of->schedule.turns + 1, sizeof *f->past);
-    f->newest = ech_verifier_alloc(of, n, sizeof *f->newest);
     f->gradient = ech_verifier_alloc(of, n, sizeof *f->gradient);
     f->loaded = ech_verifier_alloc(of, (size_t)params_of(f), sizeof *f->loaded);
     if (of->serial->each) ech_exec_set_workers(f->run.session.exec, of->workers);

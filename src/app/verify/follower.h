@@ -27,12 +27,12 @@ typedef struct ech_follower {
     int64_t *tensor;      /* [1 + ECH_MAX_STATES][params] where each begins in a copy */
     int64_t all;          /* elements of a copy: weights, then states */
     double **copy[ECH_COPIES]; /* [workers] each NULL, or [all] */
-    double **past;    /* [turns + 1] weights of the last versions of the run, each at its number */
+    double **past;    /* [turns + 1] weights of the last versions that RUN has updated */
     int64_t versions; /* of the run so far */
     int64_t base;     /* the run's version that is version 0 of the span */
     /* Of RUN: */
     ech_serial_copy reads;
-    double *newest;         /* [weights] that it updates */
+    double *newest;         /* [weights] that it updates: the last version */
     const double **loaded;  /* [params] where each parameter that is there now comes from */
     bool clipped;           /* the list has come to CLIP */
     bool updates;           /* and to a bucket behind it */
@@ -52,8 +52,6 @@ double *ech_follower_copy(ech_follower *f, ech_serial_copy copy, int number);
 /* Stores the newest weights, and of `whole` the states, or loads them. */
 void ech_follower_store(const ech_follower *f, double *to, bool whole);
 void ech_follower_load(const ech_follower *f, const double *from, bool whole);
-/* The newest weights are a version: the span's version 0 in its first training step. */
-void ech_follower_keep(ech_follower *f);
 /* Copies the layout's gradient of a parameter: the next update is by these. */
 void ech_follower_give(ech_follower *f, int param, const double *gradient);
 /* Runs a training step with the samples of the program's worker. */

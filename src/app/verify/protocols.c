@@ -11,8 +11,8 @@
 /* w(t + 1) = U(w(t), g(w(t))). Asynchronous pipelines and delayed updates compute g with past
  * versions of w (replay.h). */
 static const ech_serial_step synchronous[] = {
-    OP(CHECK), OP(EACH_STEP), OP(GATHER), OP(CHANGE), OP(KEEP), WITH(RUN, VERSIONS),
-    OP(GRADIENTS), OP(LOSS), OP(REPORTS), OP(COMPARE), OP(END), OP(END)};
+    OP(CHECK), OP(EACH_STEP), OP(GATHER), OP(CHANGE), WITH(RUN, VERSIONS), OP(GRADIENTS),
+    OP(LOSS), OP(REPORTS), OP(COMPARE), OP(END), OP(END)};
 
 /* Each replica r: w_r = U(w_r, g_r(w_r)), with the states that it has (Stich 2019). */
 static const ech_serial_step apart[] = {

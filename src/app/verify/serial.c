@@ -112,7 +112,6 @@ static const struct operation {
     [ECH_DO_CHANGE] = {.once = ech_follower_change},
     [ECH_DO_LOAD] = {.with = load},
     [ECH_DO_STORE] = {.with = store},
-    [ECH_DO_KEEP] = {.each = ech_follower_keep},
     [ECH_DO_RUN] = {.with = ech_follower_run},
     [ECH_DO_CLEAR] = {.each = ech_follower_clear},
     [ECH_DO_ADD] = {.each = ech_follower_add},

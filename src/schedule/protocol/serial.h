@@ -51,9 +51,8 @@ typedef enum ech_serial_op {
     ECH_DO_CHANGE, /* the twin becomes the rank, but for last bits of its weights */
     ECH_DO_LOAD,   /* the newest = the copy */
     ECH_DO_STORE,  /* the copy = the newest */
-    ECH_DO_KEEP,   /* the newest weights are a version from now on */
     /* The newest = the update by the gradient that the samples give with the copy's weights, or by
-     * what GATHER or MEAN gave instead. Its loss and tokens count. */
+     * what GATHER or MEAN gave. Its loss and tokens count. With VERSIONS the newest are one first. */
     ECH_DO_RUN,
     ECH_DO_CLEAR, /* sum = 0 */
     ECH_DO_ADD,   /* sum = sum + gradient of RUN times its tokens */
