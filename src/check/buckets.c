@@ -14,6 +14,7 @@
 
 #include "check/checker.h"
 #include "schedule/bucket_way.h"
+#include "schedule/protocol/protocol.h"
 
 /* Of one micro-batch's gradients of a bucket whose way has stages for each. */
 typedef struct instance {
@@ -334,12 +335,10 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
         .last = true,
         .states = plan->states};
     if (way.commits) way.states = way.weights = ECH_SPACE_DEVICE;
-    way.central = plan->layout->central;
-    bool shared_out = plan->zero > 0 || plan->layout->servers || way.central;
+    way.stages = ech_protocol_stages(plan);
+    bool shared_out =
+        plan->zero > 0 || plan->layout->servers || (plan->layout->protocol == ECH_PROTOCOL_CENTRAL);
     way.sharded = way.shared && shared_out && !way.commits;
-    way.served = plan->layout->servers && !ech_layout_serves(plan->layout, plan->rank);
-    way.pushes = plan->layout->each_push;
-    way.lock_free = plan->layout->lock_free;
     way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED && !way.compressed;
     way.gathered = way.each && plan->zero > 2;
     find_rounds(plan, &plan->bucket.at[index], &way);
@@ -507,13 +506,13 @@ static ech_status meet(audit *a, int s)
         return ech_list_reject(a->plan, a->list, s, "distributes a bucket's weights again");
     if (a->list->step.at[s].turn != 0)
         return ech_list_reject(a->plan, a->list, s, "is of a turn; the whole span's is turn 0");
-    a->bucket[b].met = a->plan->layout->pushes;
+    a->bucket[b].met = (a->plan->layout->sums == ECH_SUMS_SERVERS);
     return ECH_OK;
 }
 
 static bool is_meeting(const audit *a, const ech_step *step)
 {
-    if (a->plan->layout->pushes) return step->group == ECH_GROUP_SERVED;
+    if ((a->plan->layout->sums == ECH_SUMS_SERVERS)) return step->group == ECH_GROUP_SERVED;
     return step->kind == ECH_STEP_PULL && step->index >= 0 &&
            step->index < (int)a->plan->bucket.n &&
            a->bucket[step->index].now.turn == a->list->turns;
@@ -571,7 +570,7 @@ static ech_status check_steps(audit *a)
             return ech_list_reject(a->plan, a->list, (int)a->list->step.n - 1,
                                    "ends a list without every update: bucket %zu had %d of %d", b,
                                    a->bucket[b].now.turn - updates_left(a, b), a->list->turns);
-    for (size_t b = 0; b < a->plan->bucket.n && a->plan->layout->pushes; b++)
+    for (size_t b = 0; b < a->plan->bucket.n && (a->plan->layout->sums == ECH_SUMS_SERVERS); b++)
         if (!a->bucket[b].met)
             return ech_list_reject(a->plan, a->list, (int)a->list->step.n - 1,
                                    "ends a list in which bucket %zu's last weights stay at servers",

@@ -93,7 +93,8 @@ ech_status ech_check_rows(const ech_plan *plan, const ech_list *list)
                          list->step.at[s].kind == ECH_STEP_OFFER ||
                          list->step.at[s].kind == ECH_STEP_LIST_ROWS;
         bool is_one = of_bucket && index >= 0 && index < (int)plan->bucket.n;
-        if (plan->layout->lock_free && is_one && is_listed(plan, index)) status = check_step(&c, s);
+        if ((plan->layout->protocol == ECH_PROTOCOL_LOCK_FREE) && is_one && is_listed(plan, index))
+            status = check_step(&c, s);
     }
     free(c.there);
     free(c.added);

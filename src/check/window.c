@@ -228,11 +228,11 @@ ech_status ech_check_window(const ech_plan *plan, const ech_list *list)
                       .last_relay = -1,
                       .came = -1,
                       .last_pull = -1};
-    bool shares = plan->layout->lock_free && plan->layout->world > 1;
+    bool shares = (plan->layout->protocol == ECH_PROTOCOL_LOCK_FREE) && plan->layout->world > 1;
     if (shares) begin_token(&c);
     for (int s = 0; s < (int)list->step.n; s++) {
         ech_known_learn(&c.known, list, &list->step.at[s]);
-        if (plan->layout->central) ECH_TRY(check_central(&c, s));
+        if ((plan->layout->protocol == ECH_PROTOCOL_CENTRAL)) ECH_TRY(check_central(&c, s));
         if (shares) ECH_TRY(check_lock_free(&c, s));
     }
     return ECH_OK;

@@ -19,7 +19,7 @@ static ech_design design_of(int ranks, const char *more, ech_config **config)
 
 static const struct {
     const char *words;
-    ech_protocol_kind protocol;
+    ech_strategy_protocol_kind protocol;
     int ranks;
     int compared; /* in models: gradients, weights, states of two training steps */
 } runs[] = {

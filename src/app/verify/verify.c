@@ -114,11 +114,8 @@ static bool is_exact(const ech_design *design)
  * too. Otherwise it goes around once behind all training steps. */
 static bool is_carried(const ech_design *design)
 {
-    const ech_config *config = design->config;
-    int64_t ranks = config->parallel.cluster_ranks;
-    int64_t turns = (config->parallel.token_updates + ranks - 1) / ranks;
-    bool several = ech_layout_cluster(design->layout, design->layout->world - 1) > 0;
-    return several && design->schedule->turns >= turns;
+    const ech_layout *layout = design->layout;
+    return layout->clusters > 1 && design->schedule->turns >= layout->token_turns;
 }
 
 /* Whether steps read other weights than the newest. */
