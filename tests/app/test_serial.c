@@ -58,7 +58,7 @@ TEST(all_is_compared)
         snprintf(words, sizeof words, "model.num_hidden_layers=1 training.steps=2 %s",
                  runs[i].words);
         ech_design design = design_of(runs[i].ranks, words, &config);
-        const ech_serial *serial = ech_serial_find(&design);
+        const ech_serial *serial = &ech_protocol_of(design.layout)->serial;
         const ech_serial_step *programs[] = {serial->begin, serial->train, serial->gossip,
                                              serial->sync};
         for (int k = 0; k < 4; k++) note_operations(programs[k], does);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What programs make of copies, element by element. The equations stand beside the programs
- * (protocols.c) and in the papers.
+ * (schedule/protocol) and in the papers.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -255,7 +255,7 @@ static ech_status open_loaders(ech_follower *f)
     ech_loader_options options = ech_design_reads(f->run.design, 0, true, INT64_MAX);
     f->loader = ech_verifier_alloc(f->of, (size_t)workers, sizeof *f->loader);
     f->next = ech_verifier_alloc(f->of, (size_t)workers, sizeof *f->next);
-    if (f->of->serial->divided) options.replicas = workers;
+    if (f->of->layout.design->layout->sums != ECH_SUMS_ALL) options.replicas = workers;
     for (options.replica = 0; options.replica < workers; options.replica++)
         ECH_TRY(ech_loader_create(f->run.data, &options, 0, &f->loader[options.replica]));
     return ECH_OK;
@@ -274,7 +274,7 @@ ech_status ech_follower_open(ech_follower *f, ech_verifier *of, const ech_design
     f->past = ech_verifier_alloc(of, (size_t)of->schedule.turns + 1, sizeof *f->past);
     f->gradient = ech_verifier_alloc(of, n, sizeof *f->gradient);
     f->loaded = ech_verifier_alloc(of, (size_t)params_of(f), sizeof *f->loaded);
-    if (of->serial->each) ech_exec_set_workers(f->run.session.exec, of->workers);
+    if (ech_verifier_clocks(of)) ech_exec_set_workers(f->run.session.exec, of->workers);
     ech_exec_observe(f->run.session.exec, observe, f);
     return open_loaders(f);
 }

@@ -8,6 +8,7 @@
 #define ECH_APP_VERIFY_FOLLOWER_H
 
 #include "app/verify/verify.h"
+#include "schedule/protocol/protocol.h"
 #include "schedule/protocol/serial.h"
 
 struct ech_verifier;

@@ -20,6 +20,11 @@ void *ech_verifier_alloc(ech_verifier *v, size_t n, size_t bytes)
     return ech_pool_alloc(v->pool, n * bytes + 1);
 }
 
+bool ech_verifier_clocks(const ech_verifier *v)
+{
+    return ech_protocol_of(v->layout.design->layout)->clocks(v->layout.design->layout) > 0;
+}
+
 const ech_param *ech_verifier_param(const ech_verifier *v, int param)
 {
     return &v->layout.design->model->param.at[param];

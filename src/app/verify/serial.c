@@ -32,7 +32,7 @@ static ech_status run_push(ech_verifier *v, int i, const ech_serial_step *body)
 {
     v->worker = v->serves[i].worker;
     v->clock = v->serves[i].clock;
-    if (v->serial->each) v->updates = v->span * v->workers + i;
+    if (ech_verifier_clocks(v)) v->updates = v->span * v->workers + i;
     return run_block(v, body);
 }
 

@@ -35,14 +35,14 @@ typedef struct ech_verifier {
     ech_verification *result; /* on rank 0; else NULL */
     ech_pool *pool;           /* arrays are its; NULL: there are none yet */
     ech_comm *comm;
-    const ech_serial *serial; /* the protocol's row */
+    const ech_serial *serial; /* the protocol's */
     ech_compared_run layout;
     ech_config *config[3]; /* of the layout, the single rank, and the twin if its own; or NULL */
     ech_design compared;   /* of the layout; borrows from the run's design */
     ech_design reference;  /* of the single rank */
     ech_design inverted;   /* of the twin, if not that */
     ech_follower single, twin; /* on rank 0 */
-    int workers;               /* that compute by themselves; 1: all samples are one worker's */
+    int workers; /* whose gradients are not summed with others'; 1: all samples are one worker's */
     int *stage_of;             /* [params] in the layout */
     double clip_norm; /* to which stages clip, each its own norm; 0: the plan does */
     ECH_LIST(ech_copy) copy;
@@ -74,8 +74,8 @@ void *ech_verifier_alloc(ech_verifier *v, size_t n, size_t bytes);
 int ech_verifier_params(const ech_verifier *v); /* number of parameter tensors of the model */
 const ech_param *ech_verifier_param(const ech_verifier *v, int param);
 
-/* The row of the protocol that the design trains by (protocols.c). */
-const ech_serial *ech_serial_find(const ech_design *design);
+/* Whether each worker's gradient is an update by itself, of a part of the learning rate. */
+bool ech_verifier_clocks(const ech_verifier *v);
 /* Runs the program for the list that the layout has run. Collective. */
 ech_status ech_verifier_interpret(ech_verifier *v, const ech_serial_step *program);
 

@@ -99,7 +99,7 @@ static bool is_exact(const ech_design *design)
 {
     const ech_layout *layout = design->layout;
     const ech_schedule *schedule = design->schedule;
-    ech_serial_equality equal = ech_serial_find(design)->equal;
+    ech_serial_equality equal = ech_protocol_of(layout)->serial.equal;
     bool alike = design->model->options.sequence_chunks < 2 && !design->model->options.invert;
     if (equal == ECH_EQUAL_ALWAYS) return alike && !schedule->written;
     bool whole = layout->stages * layout->chunks == 1 && !schedule->written;
@@ -224,8 +224,8 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
         v->compared.in_fp64 = design->config->precision.compute != ECH_COMPUTE_FP64;
     }
     v->layout.design = &v->compared;
-    v->serial = ech_serial_find(design);
-    v->workers = v->serial->divided ? design->layout->replicas[0] : 1;
+    v->serial = &ech_protocol_of(design->layout)->serial;
+    v->workers = design->layout->sums == ECH_SUMS_ALL ? 1 : design->layout->replicas[0];
     v->schedule = *design->schedule;
     int64_t turns = v->schedule.turns, spans = (request->steps + turns - 1) / turns;
     if (v->result) ECH_TRY(ech_design_check_serves(design, 0, spans * turns));

@@ -12,7 +12,8 @@
 
 #include <stdbool.h>
 
-/* What an operation reads or writes. A worker is a rank or replica whose samples are its own. */
+/* What an operation reads or writes. A worker is a rank or replica whose gradients the layout does
+ * not sum with others'; where it sums all, one worker has all samples. */
 typedef enum ech_serial_copy {
     ECH_COPY_NEWEST,   /* the rank's weights and states */
     ECH_COPY_VERSIONS, /* past weights: of each micro-batch and stage what the schedule says */
@@ -52,7 +53,7 @@ typedef enum ech_serial_op {
     ECH_DO_LOAD,   /* the newest = the copy */
     ECH_DO_STORE,  /* the copy = the newest */
     /* The newest = the update by the gradient that the samples give with the copy's weights, or by
-     * what GATHER or MEAN gave. Its loss and tokens count. With VERSIONS the newest are one first. */
+     * what GATHER or MEAN gave. Its loss and tokens count. With VERSIONS the newest are one. */
     ECH_DO_RUN,
     ECH_DO_CLEAR, /* sum = 0 */
     ECH_DO_ADD,   /* sum = sum + gradient of RUN times its tokens */
@@ -68,6 +69,13 @@ typedef struct ech_serial_step {
     ech_serial_op op;
     ech_serial_copy copy;
 } ech_serial_step;
+
+/* Rows of programs. */
+#define ECH_OP(op)         {ECH_DO_##op, ECH_COPY_NEWEST}
+#define ECH_WITH(op, copy) {ECH_DO_##op, ECH_COPY_##copy}
+
+/* The program of protocols that sum all gradients before an update. */
+extern const ech_serial_step ech_serial_synchronous[];
 
 /* Who has the weights and states that are compared. */
 typedef enum ech_serial_keeper {
@@ -85,9 +93,7 @@ typedef enum ech_serial_equality {
 } ech_serial_equality;
 
 typedef struct ech_serial {
-    bool divided; /* workers compute by themselves; otherwise one worker has all samples */
-    bool each;    /* each worker's gradient is an update by itself, of a part of the rate */
-    bool open;    /* the order in which workers add is open: the program takes what each had read */
+    bool open; /* the order in which workers add is open: the program takes what each had read */
     ech_serial_keeper keeper;
     ech_serial_equality equal;
     /* Programs: at the beginning, and behind each list of this name that the layout runs; NULL:
