@@ -216,7 +216,7 @@ static ech_status update(shelf *v, int s)
     ECH_TRY(check_gathered(v, s, step->index, step->version));
     const ech_bucket *bucket = &v->plan->bucket.at[step->index];
     bool made = ++v->made[step->index] == (ech_step_piece(step) ? bucket->pieces : 1);
-    bool whole = made && (!bucket->sharded || bucket->gathered);
+    bool whole = made && (!ech_bucket_is_sharded(bucket) || ech_bucket_is_gathered(bucket));
     set_place(v, step->index, step->version, whole ? step->version : NOTHING);
     if (made) v->newest[step->index] = step->version;
     if (made) v->made[step->index] = 0;

@@ -51,7 +51,7 @@ static bool knows(const window_check *c, const ech_step *step, ech_lane lane, in
 static ech_status update(const window_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
-    if (!c->plan->bucket.at[step->index].sharded) return ECH_OK;
+    if (!ech_bucket_is_sharded(&c->plan->bucket.at[step->index])) return ECH_OK;
     if (c->met >= 0 && knows(c, step, ECH_LANE_REDUCE, c->met)) return ECH_OK;
     return ech_list_reject(c->plan, c->list, s,
                            "does not wait until all ranks have read the weights of bucket %d",
