@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "config/sample.h"
+#include "config/strategy.h"
 #include "config/table.h"
 #include "unit.h"
 
@@ -35,6 +36,8 @@ TEST(test_every_key)
     }
     assert_true(changed >= 4);
     assert_int_equal(config->parallel.servers, 0); /* which nobody may ask for */
+    config->parallel.strategy = ECH_STRATEGY_ASP;
+    assert_int_equal(ech_strategy_protocol(config), ECH_PROTOCOL_SYNCHRONOUS);
     assert_int_equal(ech_config_set(config, "parallel.servers=0"), ECH_EUSAGE);
     assert_int_equal(config->parallel.stage_replicas.n, 0);
     assert_false(ech_config_is_set(config, "parallel.servers"));

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradients that are sent as selections: which numbers a replica sends depends on its own gradients, so no single rank can follow by
- * itself. Rank 0 replays it: with what each replica has it chooses by sorting, line by line of whole matrices, adds what all have
- * chosen, and keeps the rest. The single rank, whose gradients are not compressed, goes on with that sum.
+ * Gradients that are sent as selections: which numbers a replica sends depends on its own
+ * gradients, so no single rank can follow by itself. Rank 0 replays it: with what each replica has
+ * it chooses by sorting, line by line of whole matrices, adds what all have chosen, and keeps the
+ * rest. The single rank, whose gradients are not compressed, goes on with that sum.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,14 +17,7 @@ bool ech_verifier_chooses(const ech_verifier *v, const ech_copy *copy)
     return ech_compression_chosen(v->layout.design->config, ech_verifier_param(v, copy->param)) > 0;
 }
 
-void ech_verifier_free_chosen(ech_copy *copy)
-{
-    free(copy->kept);
-    free(copy->before);
-    free(copy->sent);
-}
-
-/* Matrices of all replicas, of one of a stack after the other: (stacked, replicas, rows, columns). */
+/* Matrices of all replicas, one of a stack after the other: (stacked, replicas, rows, columns). */
 typedef struct matrices {
     int64_t stacked, replicas, rows, columns;
 } matrices;
@@ -48,7 +42,8 @@ static int compare_numbers(const void *a, const void *b)
     return x->place < y->place ? -1 : 1;
 }
 
-/* The line from x on, whose numbers are `step` apart: the k that are chosen go to `sent`, and x loses them. */
+/* The line from x on, whose numbers are `step` apart: the k that are chosen go to `sent`, and x
+ * loses them. */
 static void choose_line(double *x, int64_t n, int64_t step, int64_t k, number *room, double *sent)
 {
     for (int64_t i = 0; i < n; i++) room[i] = (number){x[i * step], i};
@@ -101,9 +96,9 @@ ech_status ech_verifier_choose(ech_verifier *v, ech_copy *copy, double *mine, do
     matrices m = matrices_of(x.shape);
     size_t n = (size_t)ech_shape_whole(x.shape), one = n / (size_t)m.replicas;
     if (v->result && !copy->kept) {
-        copy->kept = ech_calloc(n, sizeof *copy->kept);
-        copy->before = ech_calloc(one, sizeof *copy->before);
-        copy->sent = ech_calloc(one, sizeof *copy->sent);
+        copy->kept = ech_verifier_alloc(v, n, sizeof *copy->kept);
+        copy->before = ech_verifier_alloc(v, one, sizeof *copy->before);
+        copy->sent = ech_verifier_alloc(v, one, sizeof *copy->sent);
     }
     ECH_FREED double *all = v->result ? ech_calloc(n, sizeof *all) : NULL;
     ECH_TRY(ech_verifier_gather(v, &x, mine, all));
@@ -127,13 +122,10 @@ void ech_verifier_add_kept(const ech_verifier *v, const ech_copy *copy, double *
     }
 }
 
-ech_status ech_verifier_compare_kept(ech_verifier *v, ech_copy *copy, const ech_compared *x,
-                                     double *mine)
+void ech_verifier_compare_kept(ech_verifier *v, const ech_compared *x, const double *all)
 {
+    const ech_copy *copy = x->copy;
     size_t n = (size_t)ech_shape_whole(x->shape), one = n / (size_t)matrices_of(x->shape).replicas;
-    ECH_FREED double *all = v->result ? ech_calloc(n, sizeof *all) : NULL;
-    ECH_TRY(ech_verifier_gather(v, x, mine, all));
-    if (!v->result) return ECH_OK;
     double most = 0; /* what is left is a difference from gradients */
     for (size_t i = 0; i < one; i++) most = fmax(most, fabs(v->gradients[copy->at + (int64_t)i]));
     ech_verifier_note(v, "residual of", copy->param,
@@ -141,5 +133,4 @@ ech_status ech_verifier_compare_kept(ech_verifier *v, ech_copy *copy, const ech_
                       &v->result->worst_state);
     memcpy(copy->kept, all, n * sizeof *all);
     v->result->compared += (int64_t)n;
-    return ECH_OK;
 }

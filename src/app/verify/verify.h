@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `echelon verify`: compares training under a layout with training on one rank. The error of a tensor a against the
- * reference b is max|a - b| / max|b| (docs/design.md).
+ * `echelon verify`: compares training under a layout with training on one rank. The error of a
+ * tensor a against the reference b is max|a - b| / max|b| (docs/design.md).
  */
 #ifndef ECH_APP_VERIFY_VERIFY_H
 #define ECH_APP_VERIFY_VERIFY_H
@@ -27,8 +27,8 @@ void ech_compared_run_close(ech_compared_run *run);
 /* A comparison and its result. */
 typedef struct ech_verification {
     /* in */
-    int64_t
-        steps; /* training steps to compare; rounded up to full spans, or to where replicas that are apart meet */
+    /* Training steps to compare; rounded up to full spans, or to where replicas meet. */
+    int64_t steps;
     double tolerance;   /* the largest error that passes; 0: numbers must be equal */
     bool widened;       /* tolerance becomes ten units, if that is more */
     bool own_precision; /* in the run's own precision instead of fp64 */
@@ -40,9 +40,8 @@ typedef struct ech_verification {
     char layout[256];      /* "3 stages x 2 replicas x 2 tensor, 1f1b" */
     const char *precision; /* "fp64" */
     bool replayed; /* the schedule is asynchronous: compared with its serial replay (replay.h) */
-    bool
-        open; /* in which order ranks have added is open: what each had read is taken from it (added.h) */
-    bool carried; /* and so are the weights behind a span, amid which a token has gone from cluster to cluster */
+    bool open;    /* the order in which ranks add is open: what each had read is taken from it */
+    bool carried; /* and so are weights behind a span in which a token has gone around clusters */
     bool exact;          /* the layout must give the same bits as one rank (docs/design.md) */
     bool validated;      /* validation losses were compared, too */
     double worst;        /* the largest error */

@@ -31,6 +31,13 @@ static void update(ech_framing *f, int turn)
     ech_frame_updates(f);
 }
 
+static const ech_serial_step serial[] = {
+    ECH_OP(CHECK), ECH_OP(SERVES), ECH_OP(SUM_ORDER), ECH_OP(CHANGE),
+    ECH_OP(EACH_STEP), ECH_WITH(STORE, BEGUN), ECH_OP(CLEAR),
+    ECH_OP(EACH_SUMMAND), ECH_WITH(RUN, NEWEST), ECH_OP(ADD), ECH_WITH(LOAD, BEGUN), ECH_OP(END),
+    ECH_OP(LOSS), ECH_OP(MEAN), ECH_WITH(RUN, NEWEST), ECH_OP(END),
+    ECH_OP(COMPARE), ECH_OP(END)};
+
 const ech_protocol ech_protocol_backups = {
     .worker = {ECH_STAGES(worker), ECH_PUSHING_WORKER, .update = announce,
                .sleeps = ECH_STEP_COUNT},
@@ -39,4 +46,5 @@ const ech_protocol ech_protocol_backups = {
     .adders = ech_protocol_one_rank,
     .skipping = {"update skipped", "parallel.backup_workers=0", ECH_SKIPS},
     ECH_PUSHES,
+    .serial = {.keeper = ECH_KEPT_BY_SERVERS, .train = serial},
 };

@@ -42,4 +42,7 @@ const ech_protocol ech_protocol_central = {
     .adders = ech_protocol_one_rank,
     .skipping = {"update skipped", "parallel.strategy=synchronous", ECH_SKIPS},
     .alike = ECH_GROUP_EXPERT_DATA,
+    .serial = {.keeper = ECH_KEPT_BY_ALL,
+               .equal = ECH_EQUAL_ALONE,
+               .train = ech_serial_synchronous},
 };

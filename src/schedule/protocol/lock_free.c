@@ -158,6 +158,14 @@ static int all_ranks(const ech_layout *layout)
     return layout->world;
 }
 
+/* The order in which ranks add is open, so what each had read is the layout's. That nothing is lost is
+ * not: at a span's end w is what it was and all differences, or what the ring's token makes of them. */
+static const ech_serial_step serial[] = {
+    ECH_OP(CHECK), ECH_OP(CHANGE), ECH_WITH(STORE, BEGUN), ECH_OP(CLEAR),
+    ECH_OP(EACH_STEP), ECH_OP(EACH_WORKER), ECH_OP(GATHER), ECH_OP(READ), ECH_WITH(LOAD, READ),
+    ECH_OP(CHANGE), ECH_WITH(RUN, NEWEST), ECH_OP(GRADIENTS), ECH_OP(MOVE), ECH_OP(END),
+    ECH_OP(LOSS), ECH_OP(END), ECH_OP(TOKEN), ECH_WITH(COMPARE, SUM), ECH_OP(END)};
+
 const ech_protocol ech_protocol_lock_free = {
     .worker = {ECH_STAGES(stages), .begin = begin, .expect = expect,
                .begin_turn = ech_frame_no_turn, .update = update, .end_turn = end_turn, .end = end,
@@ -175,4 +183,5 @@ const ech_protocol ech_protocol_lock_free = {
     .adders = all_ranks,
     .skipping = {"ranks where it showed added nothing", "parallel.strategy=synchronous", ECH_SKIPS},
     .alike = ECH_GROUP_REPLICAS,
+    .serial = {.open = true, .keeper = ECH_KEPT_BY_REPLICAS, .train = serial},
 };

@@ -8,6 +8,7 @@
 #define ECH_SCHEDULE_PROTOCOL_PROTOCOL_H
 
 #include "schedule/bucket_way.h"
+#include "schedule/protocol/serial.h"
 #include "schedule/schedule.h"
 
 struct ech_framing;
@@ -71,6 +72,7 @@ typedef struct ech_protocol {
     /* Ranks that each add such a part in every step of their own. */
     int (*adders)(const ech_layout *layout);
     ech_skipping skipping;
+    ech_serial serial; /* what one rank does to train likewise */
     /* Its members hold the same parameters where replicas have met, as those of data and tensor
      * groups do. */
     ech_layout_group alike;

@@ -47,6 +47,12 @@ static int end(ech_framing *f)
     return met ? -1 : ech_frame_reduce_span(f);
 }
 
+/* Asynchronous pipelines and delayed updates read past weights (app/verify/replay.h). */
+const ech_serial_step ech_serial_synchronous[] = {
+    ECH_OP(CHECK),     ECH_OP(EACH_STEP), ECH_OP(GATHER),  ECH_OP(CHANGE),  ECH_WITH(RUN, VERSIONS),
+    ECH_OP(GRADIENTS), ECH_OP(LOSS),      ECH_OP(REPORTS), ECH_OP(COMPARE), ECH_OP(END),
+    ECH_OP(END)};
+
 const ech_protocol ech_protocol_synchronous = {
     .worker = {ECH_STAGES(stages), ECH_COUNTED_TURNS, .update = update, .end = end},
     .span = "an asynchronous schedule",
@@ -63,4 +69,5 @@ const ech_protocol ech_protocol_synchronous = {
     .skipping = {"stages where it showed skipped their update",
                  "a synchronous schedule, such as parallel.schedule=1f1b", ECH_SKIPS},
     .alike = ECH_GROUP_EXPERT_DATA,
+    .serial = {.equal = ECH_EQUAL_ALONE, .train = ech_serial_synchronous},
 };

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A run of one rank that follows the layout by the operations of its protocol's serial program
+ * (schedule/protocol/serial.h): the single rank, which is compared, or its twin. Private to
+ * app/verify. Nothing is collective.
+ */
+#ifndef ECH_APP_VERIFY_FOLLOWER_H
+#define ECH_APP_VERIFY_FOLLOWER_H
+
+#include "app/verify/verify.h"
+#include "schedule/protocol/protocol.h"
+#include "schedule/protocol/serial.h"
+
+struct ech_verifier;
+
+/* A loss that is summed over the tokens of several runs. */
+typedef struct ech_tokens_loss {
+    double sum, tokens;
+} ech_tokens_loss;
+
+typedef struct ech_follower {
+    struct ech_verifier *of; /* borrowed: where the program is, and the layout */
+    ech_compared_run run;
+    ech_comm *comm;
+    bool is_twin;         /* last bits of the layout's gradients are changed, too */
+    ech_loader **loader;  /* [workers] of the same batches: samples of other workers are padding */
+    int64_t *next;        /* [workers] the training step that a loader comes to */
+    int64_t *tensor;      /* [1 + ECH_MAX_STATES][params] where each begins in a copy */
+    int64_t all;          /* elements of a copy: weights, then states */
+    double **copy[ECH_COPIES]; /* [workers] each NULL, or [all] */
+    double **past;    /* [turns + 1] weights of the last versions that RUN has updated */
+    int64_t versions; /* of the run so far */
+    int64_t base;     /* the run's version that is version 0 of the span */
+    /* Of RUN: */
+    ech_serial_copy reads;
+    double *newest;         /* [weights] that it updates: the last version */
+    const double **loaded;  /* [params] where each parameter that is there now comes from */
+    bool clipped;           /* the list has come to CLIP */
+    bool updates;           /* and to a bucket behind it */
+    bool taken;             /* its gradient is complete */
+    double unclipped;       /* what gradients are multiplied by without clipping */
+    double *gradient;       /* [weights] that the samples have given */
+    bool given;             /* the next update is by the copy GIVEN instead */
+    ech_tokens_loss loss;   /* of a training step */
+} ech_follower;
+
+/* Opens the run of one rank; `design` is borrowed. Close it, also after an error. */
+ech_status ech_follower_open(ech_follower *f, struct ech_verifier *of, const ech_design *design);
+void ech_follower_close(ech_follower *f);
+
+/* The copy of that worker or cluster; of zeros if there was none. */
+double *ech_follower_copy(ech_follower *f, ech_serial_copy copy, int number);
+/* Stores the newest weights, and of `whole` the states, or loads them. */
+void ech_follower_store(const ech_follower *f, double *to, bool whole);
+void ech_follower_load(const ech_follower *f, const double *from, bool whole);
+/* Copies the layout's gradient of a parameter: the next update is by these. */
+void ech_follower_give(ech_follower *f, int param, const double *gradient);
+/* Runs a training step with the samples of the program's worker. */
+ech_status ech_follower_run(ech_follower *f, ech_serial_copy reads);
+/* The twin becomes the single rank, but for a random last bit of each weight. */
+void ech_follower_change(struct ech_verifier *v);
+
+/* ---- arithmetic on copies (combine.c), of the operations of these names ---- */
+
+void ech_follower_clear(ech_follower *f);
+void ech_follower_add(ech_follower *f);
+void ech_follower_mean(ech_follower *f);
+void ech_follower_move(ech_follower *f);
+void ech_follower_token(ech_follower *f);
+void ech_follower_meet(ech_follower *f);
+void ech_follower_mix(ech_follower *f);
+
+#endif
