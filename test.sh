@@ -27,6 +27,7 @@ threaded=(app/lattice app/record_writer app/nccl comm/ucx)
 
 # Groups of tests that run only when a file they depend on has changed since they last passed:
 # name, the files (of the rooms that the tested one includes, and of the tests), what the group is.
+# ucx is without kernel, which computes sums: its tests kill ranks amid messages.
 group_names=(cuda isas ucx)
 declare -A group_files=(
     [cuda]="cmake/cuda*.cmake src/base src/device src/tensor src/kernel/*.* src/kernel/cuda

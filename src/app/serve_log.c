@@ -31,7 +31,8 @@ typedef struct identity {
 static identity identify(const ech_config *config, const ech_layout *layout,
                          const ech_schedule *schedule)
 {
-    return (identity){{ech_layout_workers(layout), layout->servers, schedule->turns,
+    const ech_roles roles = ech_layout_roles(layout);
+    return (identity){{roles.train.n, roles.serve.n, schedule->turns,
                        config->training.global_batch_size, config->training.seed}};
 }
 

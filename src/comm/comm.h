@@ -145,11 +145,7 @@ typedef struct ech_comm_queue {
     ech_queue *queue;
     ech_event *mark; /* the comm's, of that device */
     void *joined;    /* by ech_comm_join; of a channel its own */
-    /* Put ech_tensor_add_parts and ech_tensor_convert on the queue. */
-    void *context;
-    void (*add_parts)(void *context, const ech_tensor *own, const ech_tensor *parts, int64_t index,
-                      const ech_tensor *sum);
-    void (*convert)(void *context, const ech_tensor *x, const ech_tensor *y);
+    struct ech_kernel_context *context; /* by which a channel's sums are put on the queue */
 } ech_comm_queue;
 
 /* ---- windows ----

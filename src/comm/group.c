@@ -43,20 +43,7 @@ static ech_status find_index(const ech_comm *comm, const char *name, const int *
     return ECH_OK;
 }
 
-/* ---- data in host memory ---- */
-
-static void add_parts(void *context, const ech_tensor *own, const ech_tensor *parts, int64_t index,
-                      const ech_tensor *sum)
-{
-    (void)context;
-    ech_tensor_add_parts(own, parts, index, sum);
-}
-
-static void convert(void *context, const ech_tensor *x, const ech_tensor *y)
-{
-    (void)context;
-    ech_tensor_convert(x, y);
-}
+/* ---- where the data are ---- */
 
 ech_status ech_group_set_queue(ech_group *group, const ech_comm_queue *on)
 {
@@ -81,9 +68,13 @@ static ech_group *add_channel(ech_comm *comm, ech_members *of, int size, int ind
     of->lanes |= 1u << lane;
     of->channels++;
     ech_group *group = ech_calloc(1, sizeof *group);
-    *group = (ech_group){.comm = comm, .of = of, .lane = lane, .size = size, .index = index};
-    group->on = (ech_comm_queue){
-        .device = ech_device_find("cpu"), .add_parts = add_parts, .convert = convert};
+    *group = (ech_group){.comm = comm,
+                         .of = of,
+                         .lane = lane,
+                         .size = size,
+                         .index = index,
+                         .host = {.threads = 1},
+                         .on = {.device = ech_device_find("cpu"), .context = &group->host}};
     if (index == 0) group->folds = ech_calloc((size_t)size * ECH_FOLD_VALUES, sizeof(double));
     for (int b = 0; b < ECH_BATCHES; b++)
         group->batch[b].at = ech_calloc(2 * (size_t)size, sizeof(ech_request));

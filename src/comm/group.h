@@ -7,6 +7,7 @@
 #define ECH_COMM_GROUP_H
 
 #include "comm/backend.h"
+#include "kernel/kernel.h"
 
 /* Every collective has a tag of its own: members that wrongly call different ones do not mix data. */
 typedef enum ech_comm_call {
@@ -57,6 +58,7 @@ struct ech_group {
     ech_members *of;
     int lane;
     ech_comm_queue on;       /* where the data of collectives are; the host's: no queue */
+    ech_kernel_context host; /* of sums in host memory */
     double *folds;           /* member 0: [size][ECH_FOLD_VALUES] received values; others: NULL */
     void *library;           /* allreduce_start's handle, for LIBRARY */
     ech_board_thread thread; /* which of the rank's threads uses the channel */

@@ -6,12 +6,19 @@
 
 /* ---- the arithmetic of reductions, put where the data are ---- */
 
+/* fp32's kernels sum and convert types in which numbers only travel. */
+static const ech_kernels *kernels_of(const ech_comm_queue *on, ech_dtype dtype)
+{
+    return ech_kernels_on(on->device->name, ech_dtype_is_real(dtype) ? dtype : ECH_F32);
+}
+
 /* In place. */
 static void convert(const ech_sum *sum, char *x, ech_dtype from, ech_dtype to, int64_t n)
 {
     if (from == to || n == 0) return;
     ech_tensor before = ech_tensor_1d(x, from, n), after = ech_tensor_1d(x, to, n);
-    sum->group->on.convert(sum->group->on.context, &before, &after);
+    const ech_comm_queue *on = &sum->group->on;
+    kernels_of(on, from)->convert(on->context, &before, &after);
 }
 
 void ech_narrow(const ech_sum *sum, char *x, int64_t n)
@@ -30,7 +37,8 @@ static void add_as(const ech_sum *sum, ech_dtype dtype, char *to, char *own, cha
     if (n == 0) return;
     ech_tensor mine = ech_tensor_1d(own, dtype, n), all = ech_tensor_1d(to, dtype, n);
     ech_tensor theirs = ech_tensor_2d(parts, dtype, others, n);
-    sum->group->on.add_parts(sum->group->on.context, &mine, &theirs, index, &all);
+    const ech_comm_queue *on = &sum->group->on;
+    kernels_of(on, dtype)->add_parts(on->context, &mine, &theirs, index, &all);
 }
 
 void ech_add_parts(const ech_sum *sum, char *to, char *own, char *parts, int others, int index,

@@ -121,7 +121,8 @@ void ech_add(const ech_sum *sum, char *to, char *from, int64_t n);
 void ech_add_parts(const ech_sum *sum, char *to, char *own, char *parts, int others, int index,
                    int64_t n);
 /* to[n] = ((p0 + p1) + p2) + ..., the members' addends in member order, all in the type that travels
- * (ech_tensor_add_parts). This member's addend is own[n], the others' are in parts[N-1][n]; `to` may be own or the first part. */
+ * (the row add_parts of kernel.def). This member's addend is own[n], the others' are in
+ * parts[N-1][n]; `to` may be own or the first part. */
 void ech_add_in_order(const ech_sum *sum, char *to, char *own, char *parts, int64_t n);
 
 #endif

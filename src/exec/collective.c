@@ -7,23 +7,6 @@
 
 /* ---- channels work on the device's data ---- */
 
-static const ech_kernels *table_of(const ech_kernel_context *context, ech_dtype dtype)
-{
-    /* What only travels is converted, and summed, by fp32's. */
-    return ech_kernels_on(context->device->name, ech_dtype_is_real(dtype) ? dtype : ECH_F32);
-}
-
-static void add_parts(void *context, const ech_tensor *own, const ech_tensor *parts, int64_t index,
-                      const ech_tensor *sum)
-{
-    table_of(context, own->dtype)->add_parts(context, own, parts, index, sum);
-}
-
-static void convert(void *context, const ech_tensor *x, const ech_tensor *y)
-{
-    table_of(context, x->dtype)->convert(context, x, y);
-}
-
 /* Those of steps; the rank's own thread and its saver talk of host memory. */
 ech_status ech_collectives_create(ech_exec *exec)
 {
@@ -37,8 +20,6 @@ ech_status ech_collectives_create(ech_exec *exec)
         ech_comm_queue *on = &exec->on[lane];
         if (!ech_lane_gathers(lane)) continue;
         on->context = &exec->lane_context[lane];
-        on->add_parts = add_parts;
-        on->convert = convert;
         for (ech_layout_group g = 0; g < ECH_GROUPS; g++)
             if (exec->channel[g][lane]) ECH_TRY(ech_group_set_queue(exec->channel[g][lane], on));
     }

@@ -49,6 +49,11 @@ ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, i
     return p;
 }
 
+int64_t ech_grid_ranks(const ech_grid_problem *p, int64_t world)
+{
+    return world + p->servers + p->evaluators;
+}
+
 ech_grid ech_grid_asked(const ech_grid_problem *p)
 {
     int64_t stages = p->config->parallel.pipeline;
@@ -205,8 +210,7 @@ static bool refuse_ranks(const ech_grid_problem *p, const char *otherwise,
     if (!refusal) return false;
     int64_t world = fitting_world(p);
     if (world)
-        ech_text_append(refusal->why, "; use --ranks %lld",
-                        (number)(world + p->servers + p->evaluators));
+        ech_text_append(refusal->why, "; use --ranks %lld", (number)ech_grid_ranks(p, world));
     if (otherwise) ech_text_append(refusal->why, "%s%s", world ? ", or " : "; ", otherwise);
     return false;
 }

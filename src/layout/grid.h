@@ -32,6 +32,8 @@ typedef struct ech_grid_problem {
 /* world: all ranks but evaluators; there are more of them than servers. */
 ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, int64_t world,
                                      const ech_layout_filter *filter);
+/* All ranks that start, servers and evaluators among them, where `world` others do. */
+int64_t ech_grid_ranks(const ech_grid_problem *problem, int64_t world);
 /* The grid that the configuration asks for; one stage where parallel.pipeline is "auto". */
 ech_grid ech_grid_asked(const ech_grid_problem *problem);
 /* The grid with a data degree of ECH_AUTO replaced by world / (pipeline x context x tensor). If that is no integer, the

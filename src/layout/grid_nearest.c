@@ -133,16 +133,19 @@ static void print_grids(const search *s, ech_text *out)
     }
 }
 
+static void print_role(int64_t n, const char *one, const char *many, ech_text *out)
+{
+    if (n == 1) ech_text_append(out, ", 1 of them %s", one);
+    if (n > 1) ech_text_append(out, ", %lld of them %s", (long long)n, many);
+}
+
 /* "13, 1 of them a server": all ranks, as --ranks has them. */
 static void print_world(const ech_grid_problem *p, ech_text *out, const char *unit)
 {
-    int64_t ranks = p->world + p->servers + p->evaluators;
+    int64_t ranks = ech_grid_ranks(p, p->world);
     ech_text_append(out, "%lld%s%s", (long long)ranks, unit, unit[0] && ranks > 1 ? "s" : "");
-    if (p->servers == 1) ech_text_append(out, ", 1 of them a server");
-    if (p->servers > 1) ech_text_append(out, ", %lld of them servers", (long long)p->servers);
-    if (p->evaluators == 1) ech_text_append(out, ", 1 of them an evaluator");
-    if (p->evaluators > 1)
-        ech_text_append(out, ", %lld of them evaluators", (long long)p->evaluators);
+    print_role(p->servers, "a server", "servers", out);
+    print_role(p->evaluators, "an evaluator", "evaluators", out);
 }
 
 /* Other numbers of ranks, the nearest first; fewer before more. */
@@ -166,7 +169,7 @@ void ech_grid_print_nearest(const ech_grid_problem *problem, ech_grid wanted, ec
     bool elsewhere = !s.found.n && find_elsewhere(&s, &tried, problem->world);
     if (elsewhere)
         ech_text_append(out, "; no grid works on %s, but on ",
-                        ECH_COUNT(problem->world + problem->servers + problem->evaluators, "rank"));
+                        ECH_COUNT(ech_grid_ranks(problem, problem->world), "rank"));
     else if (s.found.n)
         ech_text_append(out, "; grids that work on ");
     if (s.found.n) {

@@ -239,6 +239,19 @@ void ech_layout_destroy(ech_layout *layout)
 
 /* ---- roles ---- */
 
+ech_roles ech_layout_roles(const ech_layout *layout)
+{
+    int workers = ech_layout_workers(layout);
+    return (ech_roles){.train = {0, workers},
+                       .serve = {workers, layout->servers},
+                       .evaluate = {layout->world, layout->evaluators}};
+}
+
+int ech_layout_ranks(const ech_layout *layout)
+{
+    return layout->world + layout->evaluators;
+}
+
 bool ech_layout_serves(const ech_layout *layout, int rank)
 {
     return rank >= layout->world - layout->servers;

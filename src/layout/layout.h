@@ -151,6 +151,17 @@ int ech_layout_neighbour(const ech_layout *layout, int rank, int chunk, bool aft
 
 /* ---- roles ---- */
 
+/* Consecutive ranks. */
+typedef struct ech_ranks {
+    int first, n;
+} ech_ranks;
+/* The ranks of workers, servers and evaluators, in this order. n is 0 for a role that no rank
+ * has. */
+typedef struct ech_roles {
+    ech_ranks train, serve, evaluate;
+} ech_roles;
+ech_roles ech_layout_roles(const ech_layout *layout);
+int ech_layout_ranks(const ech_layout *layout); /* all that start: the ranks of all roles */
 /* Whether the rank is a server. */
 bool ech_layout_serves(const ech_layout *layout, int rank);
 /* Whether it is an evaluator. No other function here takes such a rank. */

@@ -45,11 +45,11 @@ typedef struct rank_state {
     pushing push[ECH_LANES];
     int tally;       /* the TALLY of the list, behind all turns; 0: it has none */
     int last;        /* of a worker: the last turn that it has */
-    int counts_from; /* with backup workers: its pushes of turns before that will be dropped */
+    int counts_from; /* its pushes of turns before that are served, or will be dropped */
     int announces;   /* its ANNOUNCE that waits for an answer */
     /* Of a server: */
     int *bound;          /* ech_rehearsal.served */
-    ech_served *served;  /* [turns] what becomes of these */
+    ech_served *served;  /* [turns] what becomes of these; NULL: it serves no pushes */
     ech_serving serving; /* who is served next */
     int serves;          /* the SERVE that waits for a push; -1: none does */
     int taken;           /* pushes that the first server has taken */

@@ -39,7 +39,7 @@ static void try_to_meet(ech_engine *e, int worker, int server, ech_lane lane)
     /* A worker may be a bucket ahead of others that the server's step is for. */
     if (at->kind != step->kind || at->index != step->index) return;
     if (!is_for(e, server, step, worker)) return;
-    ech_participants among = {1 + layout->servers, worker, layout->world - 1};
+    ech_participants among = {1 + ech_layout_roles(layout).serve.n, worker, layout->world - 1};
     double cost = ech_costs_of_step(e->costs, e->out->plans[server], step, among);
     own->met[number] = true;
     theirs->until = fmax(e->now, theirs->until) + cost;
@@ -66,10 +66,10 @@ void ech_engine_begin_pushed(ech_engine *e, int rank, int step)
         begin_server(e, rank, step);
         return;
     }
-    own->left = layout->servers;
-    memset(own->met, 0, (size_t)layout->servers * sizeof *own->met);
-    for (int server = ech_layout_workers(layout); server < layout->world; server++)
-        try_to_meet(e, rank, server, s->lane);
+    const ech_ranks servers = ech_layout_roles(layout).serve;
+    own->left = servers.n;
+    memset(own->met, 0, (size_t)servers.n * sizeof *own->met);
+    for (int i = 0; i < servers.n; i++) try_to_meet(e, rank, servers.first + i, s->lane);
 }
 
 /* One of its parts fewer is left of the rank's step: whether it was the last. */
@@ -168,11 +168,10 @@ void ech_engine_begin_serving(ech_engine *e, int rank)
     rank_state *state = &e->rank[rank];
     size_t turns = (size_t)ech_rehearsal_list(e->out, rank)->turns;
     state->serves = -1;
-    for (int lane = 0; lane < ECH_LANES; lane++) {
-        size_t servers = (size_t)plan->layout->servers;
+    size_t servers = (size_t)ech_layout_roles(plan->layout).serve.n;
+    for (int lane = 0; lane < ECH_LANES; lane++)
         state->push[lane] =
             (pushing){.step = -1, .met = ech_pool_alloc(e->out->pool, servers * sizeof(bool) + 1)};
-    }
     const ech_list *list = ech_rehearsal_list(e->out, rank);
     state->last = INT_MAX;
     for (int s = 0; s < (int)list->step.n; s++)

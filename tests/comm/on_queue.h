@@ -7,56 +7,16 @@
 #define ECH_TESTS_COMM_ON_QUEUE_H
 
 #include "comm/checks.h"
+#include "kernel/kernel.h"
 
-/* ---- arithmetic on the queue ---- */
-
-typedef struct on_queue_arithmetic {
-    ech_tensor own, parts, sum;
-    int64_t index;
-} on_queue_arithmetic;
-
-static inline void on_queue_reach(ech_tensor *x)
-{
-    x->data = ech_device_reach(ech_device_find("queued"), x->data);
-}
-
-static inline void on_queue_do_add_parts(void *argument)
-{
-    on_queue_arithmetic *a = argument;
-    on_queue_reach(&a->own), on_queue_reach(&a->parts), on_queue_reach(&a->sum);
-    ech_tensor_add_parts(&a->own, &a->parts, a->index, &a->sum);
-}
-
-static inline void on_queue_do_convert(void *argument)
-{
-    on_queue_arithmetic *a = argument;
-    on_queue_reach(&a->own), on_queue_reach(&a->sum);
-    ech_tensor_convert(&a->own, &a->sum);
-}
-
-static inline void on_queue_put_add_parts(void *context, const ech_tensor *own,
-                                          const ech_tensor *parts, int64_t index,
-                                          const ech_tensor *sum)
-{
-    const ech_comm_queue *on = context;
-    on_queue_arithmetic a = {*own, *parts, *sum, index};
-    on->device->call(on->queue, on_queue_do_add_parts, &a, sizeof a);
-}
-
-static inline void on_queue_put_convert(void *context, const ech_tensor *x, const ech_tensor *y)
-{
-    const ech_comm_queue *on = context;
-    on_queue_arithmetic a = {.own = *x, .sum = *y};
-    on->device->call(on->queue, on_queue_do_convert, &a, sizeof a);
-}
+/* ---- a queue, and the context of its sums ---- */
 
 static inline ech_status on_queue_open(const ech_device *device, ech_comm_queue *on)
 {
-    *on = (ech_comm_queue){.device = device,
-                           .context = on,
-                           .add_parts = on_queue_put_add_parts,
-                           .convert = on_queue_put_convert};
+    *on = (ech_comm_queue){.device = device};
     ECH_TRY(device->queue_create(&on->queue));
+    ECH_TRY(ech_kernel_context_create(1, &on->context));
+    ech_kernel_context_defer(on->context, device, on->queue);
     return device->event_create(&on->mark);
 }
 
@@ -64,6 +24,7 @@ static inline void on_queue_close(ech_comm_queue *on)
 {
     on->device->queue_destroy(on->queue);
     on->device->event_destroy(on->mark);
+    ech_kernel_context_destroy(on->context);
 }
 
 /* ---- reductions ---- */

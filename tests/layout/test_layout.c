@@ -210,6 +210,36 @@ TEST(test_places)
     }
 }
 
+/* ---- roles ---- */
+
+static void expect_roles(const char *keys, int world, int servers, int evaluators)
+{
+    sample s = make("gpt2", world, keys);
+    const ech_roles roles = ech_layout_roles(s.layout);
+    int evaluating = 0, serving = 0, all = ech_layout_ranks(s.layout);
+    assert_int_equal(all, world + evaluators);
+    assert_int_equal(roles.train.first, 0);
+    assert_int_equal(roles.train.n, world - servers);
+    assert_int_equal(roles.serve.first, world - servers);
+    assert_int_equal(roles.serve.n, servers);
+    assert_int_equal(roles.evaluate.first, world);
+    assert_int_equal(roles.evaluate.n, evaluators);
+    for (int rank = 0; rank < world; rank++) serving += ech_layout_serves(s.layout, rank);
+    for (int rank = 0; rank < all; rank++) evaluating += ech_layout_evaluates(s.layout, rank);
+    assert_int_equal(serving, servers);
+    assert_int_equal(evaluating, evaluators);
+    sample_free(&s);
+}
+
+TEST(test_roles_follow_each_other)
+{
+#define SERVED "parallel.strategy=parameter_server parallel.data=3 "
+    expect_roles("parallel.data=2", 2, 0, 0);
+    expect_roles("parallel.data=2 parallel.evaluators=3", 2, 0, 3);
+    expect_roles(SERVED "parallel.servers=2", 5, 2, 0);
+    expect_roles(SERVED "parallel.servers=1 parallel.evaluators=2", 4, 1, 2);
+}
+
 /* Micro-batch q is replica q mod r's, its q / r-th; loads differ by one at most. */
 TEST(test_micro_batches)
 {

@@ -90,7 +90,7 @@ static ech_status run_once(const ech_job *job, ech_job_end *end)
                        .stop_signal = job->stop_signal};
     *end = (ech_job_end){.code = ECH_EXIT_USAGE}; /* what cannot be started is not restarted */
     ECH_TRY(ech_monitor_create(job->ranks, job->deadline, &monitor));
-    ech_monitor_set_evaluators(monitor, job->ranks - job->evaluators);
+    ech_monitor_set_evaluators(monitor, job->first_evaluator);
     ech_status status = ech_supervise(&child, monitor, end);
     if (status == ECH_OK) status = ech_monitor_report(monitor, end);
     ech_monitor_destroy(monitor);

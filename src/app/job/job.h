@@ -31,7 +31,7 @@
 typedef struct ech_job {
     const ech_launch_line *line; /* complete */
     int ranks;
-    int evaluators;          /* the last of them */
+    int first_evaluator;     /* ranks from here on are evaluators */
     bool by_launcher;        /* the line starts a launcher; else one process with all ranks */
     int stop_signal;         /* tells a rank to save and stop; 0: ranks have no such signal */
     double deadline;         /* seconds after which a stalled job is ended (app/job/stall.h) */

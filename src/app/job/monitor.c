@@ -91,7 +91,7 @@ ech_status ech_monitor_create(int ranks, double deadline, ech_monitor **out)
     *monitor = (ech_monitor){.board = board,
                              .file = file,
                              .stall = {.deadline = deadline},
-                             .evaluators = ranks,
+                             .first_evaluator = ranks,
                              .first_dead = -1};
     ech_watch_begin(&monitor->watch, board, ranks);
     atomic_store(&board->is_watched, 1);
@@ -106,7 +106,7 @@ ech_status ech_monitor_create(int ranks, double deadline, ech_monitor **out)
 
 void ech_monitor_set_evaluators(ech_monitor *monitor, int first)
 {
-    monitor->evaluators = first;
+    monitor->first_evaluator = first;
 }
 
 void ech_monitor_follow(ech_monitor *monitor, pid_t child, bool is_launcher)

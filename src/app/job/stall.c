@@ -62,7 +62,7 @@ static bool list_ranks(const ech_monitor *monitor, bool all_roles, ech_process_i
 {
     bool all = true;
     for (int i = 0; i < monitor->watch.slots; i++) {
-        bool evaluates = atomic_load(&monitor->board->slot[i].rank) >= monitor->evaluators;
+        bool evaluates = atomic_load(&monitor->board->slot[i].rank) >= monitor->first_evaluator;
         if (evaluates && !all_roles) continue;
         pid_t process = ech_monitor_process(monitor, i);
         if (process)

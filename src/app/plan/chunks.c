@@ -13,7 +13,7 @@ static int64_t plan_with(const ech_design *design, int64_t chunks, int offload)
     ech_config *config = ech_config_copy(design->config);
     config->memory.sequence_chunks = chunks;
     config->memory.offload_activations = offload;
-    int ranks = design->world + design->layout->evaluators;
+    int ranks = ech_layout_ranks(design->layout);
     bool quiet = ech_log_set_quiet(true);
     ech_status status = ech_design_create(config, design->tokenizer, ranks, 1, &other);
     ech_log_set_quiet(quiet);

@@ -164,8 +164,9 @@ static json_t *evaluators_json(const ech_plan_report *report)
 {
     json_t *memory = memory_json(report->evaluator.plan);
     json_object_del(memory, "model_states_bytes"); /* it has no gradients and optimizer states */
-    return json_pack("{s:i, s:i, s:o}", "first_rank", report->design->world, "ranks",
-                     report->design->layout->evaluators, "memory", memory);
+    ech_ranks evaluators = ech_layout_roles(report->design->layout).evaluate;
+    return json_pack("{s:i, s:i, s:o}", "first_rank", evaluators.first, "ranks", evaluators.n,
+                     "memory", memory);
 }
 
 static json_t *steps_json(const ech_list *list)

@@ -139,9 +139,10 @@ static ech_status add_evaluator(ech_plan_report *report)
 {
     ech_plan_evaluator *e = &report->evaluator;
     const ech_design *design = report->design;
-    if (design->layout->evaluators == 0) return ECH_OK;
+    ech_ranks evaluators = ech_layout_roles(design->layout).evaluate;
+    if (evaluators.n == 0) return ECH_OK;
     e->config = ech_config_copy(design->config);
-    ECH_TRY(ech_design_create_evaluator(design, design->world, e->config, &e->design));
+    ECH_TRY(ech_design_create_evaluator(design, evaluators.first, e->config, &e->design));
     ECH_TRY(ech_design_plan(&e->design, 0, true, &e->plan));
     ech_plan_forget_values(e->plan);
     return ECH_OK;

@@ -201,7 +201,9 @@ static void print_evaluator(const ech_plan_report *report, ech_text *out)
     if (!e->plan) return;
     ech_text_append(out, "evaluator   memory of rank %d%s: the whole model, to validate\n",
                     e->design.first_rank,
-                    report->design->layout->evaluators > 1 ? " and of each behind it" : "");
+                    ech_layout_roles(report->design->layout).evaluate.n > 1
+                        ? " and of each behind it"
+                        : "");
     ech_print_memory(e->plan, out);
 }
 

@@ -39,9 +39,16 @@ static void print_stages(const ech_layout *layout, ech_text *out)
     ech_text_append(out, " replicas");
 }
 
+/* Nothing of none. */
+static void print_count(int64_t n, const char *noun, ech_text *out)
+{
+    if (n > 0) ech_text_append(out, ", %s", ECH_COUNT(n, noun));
+}
+
 void ech_print_axes(const ech_design *design, ech_text *out)
 {
     const ech_layout *layout = design->layout;
+    const ech_roles roles = ech_layout_roles(layout);
     int sequence_chunks = design->model->options.sequence_chunks;
     ECH_FREED_TEXT axes = {0};
     print_stages(layout, &axes);
@@ -55,11 +62,9 @@ void ech_print_axes(const ech_design *design, ech_text *out)
     if (design->config->parallel.strategy != ECH_STRATEGY_SYNCHRONOUS)
         ech_text_append(&axes, ", %s%s", ech_config_name(design->config, "parallel.strategy"),
                         design->config->parallel.strategy == ECH_STRATEGY_TPU ? " (emulated)" : "");
-    if (layout->servers) ech_text_append(&axes, ", %s", ECH_COUNT(layout->servers, "server"));
-    if (layout->evaluators)
-        ech_text_append(&axes, ", %s", ECH_COUNT(layout->evaluators, "evaluator"));
-    if (layout->backups)
-        ech_text_append(&axes, ", %s", ECH_COUNT(layout->backups, "backup worker"));
+    print_count(roles.serve.n, "server", &axes);
+    print_count(roles.evaluate.n, "evaluator", &axes);
+    print_count(ech_strategy_backups(design->config), "backup worker", &axes);
     if (layout->sharding.expert > 1)
         ech_text_append(&axes, ", experts over %d", layout->sharding.expert);
     if (sequence_chunks > 1) ech_text_append(&axes, ", %d sequence chunks", sequence_chunks);
@@ -283,18 +288,19 @@ static void print_delays(const ech_layout *layout, ech_text *out)
 /* Those behind the table, and who begins what all do. */
 static void print_roles(const ech_layout *layout, ech_text *out)
 {
-    int evaluators = layout->evaluators;
-    if (evaluators) {
+    const ech_roles roles = ech_layout_roles(layout);
+    const ech_ranks evaluators = roles.evaluate;
+    if (evaluators.n) {
         ech_text_append(out, ECH_PLAN_INDENT);
-        print_range(layout->world, evaluators, rank_width(layout), out);
-        ech_text_append(out, evaluators > 1 ? "  evaluators, each of checkpoints of its own\n"
-                                            : "  an evaluator of checkpoints\n");
+        print_range(evaluators.first, evaluators.n, rank_width(layout), out);
+        ech_text_append(out, evaluators.n > 1 ? "  evaluators, each of checkpoints of its own\n"
+                                              : "  an evaluator of checkpoints\n");
     }
-    if (evaluators || layout->servers)
+    if (evaluators.n || roles.serve.n)
         ech_text_append(out,
                         ECH_PLAN_INDENT "rank 0 is the chief: it initializes, begins and commits "
                                         "checkpoints%s\n",
-                        evaluators ? ", hands them out and writes what evaluators find" : "");
+                        evaluators.n ? ", hands them out and writes what evaluators find" : "");
 }
 
 static void print_layout(const ech_plan_report *report, ech_text *out)
@@ -311,7 +317,7 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
         ech_text_append(out, ", each in %d sequence chunks",
                         report->design->model->options.sequence_chunks);
     ech_text_append(
-        out, "\nlayout      %s of %s, on %s", ECH_COUNT(layout->world + layout->evaluators, "rank"),
+        out, "\nlayout      %s of %s, on %s", ECH_COUNT(ech_layout_ranks(layout), "rank"),
         ECH_COUNT(config->parallel.threads, "thread"), ech_config_name(config, "parallel.comm"));
     ech_print_axes(report->design, &axes);
     if (axes.n) ech_text_append(out, ": %s", axes.at);

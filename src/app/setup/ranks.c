@@ -89,7 +89,6 @@ ech_status ech_design_run(const ech_design *design, ech_design_main main, void *
     const ech_config *config = design->config;
     ech_comm_kind comm = (ech_comm_kind)config->parallel.comm;
     designed of = {design, main, context};
-    return ech_run_ranks(
-        comm, ech_comm_has_threads(comm) ? design->world + design->layout->evaluators : 0,
-        config->parallel.deadline, designed_main, &of);
+    return ech_run_ranks(comm, ech_comm_has_threads(comm) ? ech_layout_ranks(design->layout) : 0,
+                         config->parallel.deadline, designed_main, &of);
 }

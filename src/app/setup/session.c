@@ -79,7 +79,7 @@ static ech_plan_request request_of(const ech_design *design, int rank)
 /* Stages, and behind them servers: each part's first rank stands for it (ech_layout.first_rank). */
 static int parts_of(const ech_layout *layout)
 {
-    return layout->stages + (layout->servers > 0);
+    return layout->stages + (ech_layout_roles(layout).serve.n > 0);
 }
 
 int64_t ech_design_device_bytes(const ech_design *design)
@@ -279,7 +279,7 @@ static int64_t most_host_bytes(const ech_design *design, const ech_plan *plan)
     const ech_layout *layout = design->layout;
     int stage = layout->coordinates[plan->rank].stage;
     bool serves = ech_layout_serves(layout, plan->rank);
-    int first = serves ? layout->world - layout->servers : layout->first_rank[stage];
+    int first = layout->first_rank[serves ? layout->stages : stage];
     int end = serves ? layout->world : layout->first_rank[stage + 1];
     int64_t own = ech_plan_snapshot_bytes(plan, plan->rank), most = 0;
     for (int rank = first; rank < end; rank++) {

@@ -65,12 +65,15 @@ static bool has_threads(const ech_config *config)
     return ech_comm_has_threads((ech_comm_kind)config->parallel.comm);
 }
 
-static ech_status check_evaluator(const ech_design *design)
+/* All evaluators need as much memory. */
+static ech_status check_evaluators(const ech_design *design)
 {
+    ech_ranks evaluators = ech_layout_roles(design->layout).evaluate;
+    if (evaluators.n == 0) return ECH_OK;
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_config_copy(design->config);
     ECH_CLEANUP(ech_design_destroy) ech_design evaluator = {0};
     ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
-    ECH_TRY(ech_design_create_evaluator(design, design->world, config, &evaluator));
+    ECH_TRY(ech_design_create_evaluator(design, evaluators.first, config, &evaluator));
     return ech_design_plan(&evaluator, 0, true, &plan);
 }
 
@@ -81,7 +84,7 @@ static ech_status check_memory(const ech_config *config, const ech_design *desig
     bool is_known = config->memory.device_limit != ECH_AUTO || has_threads(config);
     if (!is_known) return ECH_OK;
     ECH_TRY(ech_design_plan(design, 0, false, &plan));
-    return design->layout->evaluators ? check_evaluator(design) : ECH_OK;
+    return check_evaluators(design);
 }
 
 static ech_status check_tokens(const ech_design *design, ech_split split)
@@ -120,8 +123,8 @@ static ech_status check_device(const ech_config *config, int ranks, int local_ra
 static ech_status check_start(const ech_start *start, const ech_design *design, int local_ranks)
 {
     const ech_config *given = start->run->config;
-    int evaluators = design->layout->evaluators, ranks = design->world + evaluators;
-    if (evaluators && !start->evaluates)
+    int ranks = ech_layout_ranks(design->layout);
+    if (ech_layout_roles(design->layout).evaluate.n && !start->evaluates)
         return ech_config_complain(given, "parallel.evaluators",
                                    "`echelon %s` has nothing for them to do; with "
                                    "parallel.evaluators=0 it takes %s",
@@ -173,8 +176,8 @@ static ech_status start_job(const prepared *p, ech_launch_by by, int *code)
     const ech_start *start = p->start;
     ECH_CLEANUP(ech_launch_line_free) ech_launch_line line = {0};
     ech_job job = {.line = &line,
-                   .ranks = p->design.world + p->design.layout->evaluators,
-                   .evaluators = p->design.layout->evaluators,
+                   .ranks = ech_layout_ranks(p->design.layout),
+                   .first_evaluator = ech_layout_roles(p->design.layout).evaluate.first,
                    .by_launcher = by != ECH_LAUNCH_NOBODY,
                    .stop_signal = start->stop_signal,
                    .deadline = start->run->config->parallel.deadline,

@@ -270,7 +270,7 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
                                 .first_step = t->step,
                                 .every = t->config->log.every,
                                 .peak_flops = peak_of(t),
-                                .ranks = t->design->world + t->design->layout->evaluators,
+                                .ranks = ech_layout_ranks(t->design->layout),
                                 .layout = axes,
                                 .run_yaml = yaml.at,
                                 .serves = serves.at,
@@ -284,7 +284,7 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
 {
     char device[32], host[32], disk[32], window[32];
     char active[48] = "";
-    int ranks = t->design->world + t->design->layout->evaluators;
+    int ranks = ech_layout_ranks(t->design->layout);
     int64_t all = ech_model_params(t->design->model), used = ech_model_active(t->design->model);
     if (used < all) snprintf(active, sizeof active, " (%lld active in a token)", (long long)used);
     bool on_disk = arena_bytes[ECH_SPACE_DISK] > 0, in_window = arena_bytes[ECH_SPACE_WINDOW] > 0;
@@ -406,7 +406,8 @@ ech_status ech_trainer_begin(ech_trainer *t)
     if (ech_trainer_is_first(t)) ECH_TRY(ech_trainer_check_clocks(t));
     ECH_TRY(begin_progress(t));
     ECH_TRY(ech_trainer_begin_saves(t));
-    if (t->design->layout->evaluators && ech_trainer_is_first(t)) ECH_TRY(begin_evaluations(t));
+    if (ech_trainer_is_first(t) && ech_layout_roles(t->design->layout).evaluate.n)
+        ECH_TRY(begin_evaluations(t));
     if (t->config->log.trace == 1)
         ECH_TRY(ech_trace_open(t->config, t->session.plan, t->comm, first_traced(t), &t->trace));
     ECH_TRY(ech_session_read(&t->session, t->design, t->train, ECH_TRAIN, t->step, INT64_MAX,

@@ -58,14 +58,15 @@ static ech_status give(ech_evaluations *all, evaluator *e, int64_t step)
 ech_status ech_evaluations_create(ech_comm *comm, const ech_layout *layout, double deadline,
                                   ech_progress *progress, ech_evaluations **out)
 {
-    int n = layout->evaluators;
-    ech_evaluations *all = *out = ech_calloc(1, sizeof *all + (size_t)n * sizeof *all->of);
+    ech_ranks evaluators = ech_layout_roles(layout).evaluate;
+    size_t n = (size_t)evaluators.n;
+    ech_evaluations *all = *out = ech_calloc(1, sizeof *all + n * sizeof *all->of);
     all->comm = comm;
     all->progress = progress;
     all->most_silent = deadline_share * deadline;
     all->wait = fmin(most_wait, all->most_silent);
-    for (int i = 0; i < n; i++) {
-        all->of[i] = (evaluator){.rank = layout->world + i, .sends = {.done = true}};
+    for (int i = 0; i < evaluators.n; i++) {
+        all->of[i] = (evaluator){.rank = evaluators.first + i, .sends = {.done = true}};
         all->n++;
         ECH_TRY(listen(all, &all->of[i]));
     }

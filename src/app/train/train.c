@@ -336,8 +336,8 @@ static ech_status run_due(ech_trainer *t)
 static ech_status finish_evaluations(ech_trainer *t)
 {
     enum { LEFT, ASKED, NUMBERS };
-    double numbers[NUMBERS] = {[LEFT] = !t->stopped};
-    if (t->design->layout->evaluators == 0) return ECH_OK;
+    int evaluators = ech_layout_roles(t->design->layout).evaluate.n;
+    double numbers[NUMBERS] = {[LEFT] = t->stopped ? 0 : evaluators};
     while (numbers[LEFT] > 0 && numbers[ASKED] <= 0) {
         int left = 0;
         if (t->evaluations) ECH_TRY(ech_evaluations_await(t->evaluations, &left));
