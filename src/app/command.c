@@ -76,7 +76,7 @@ static const struct {
 #include "optim/optimizers.def"
 #undef X
 #define X(name, help) {"optimizer.schedule", #name, help},
-#include "optim/curves.def"
+#include "optim/learning_rates.def"
 #undef X
 #define X(identifier, name, help) {"parallel.schedule", name, help},
 #include "schedule/order/schedules.def"
@@ -130,7 +130,7 @@ static ech_status print_together(void)
 #include "optim/optimizers.def"
 #undef X
 #define X(name, help) print_reads("optimizer.schedule", #name, ech_curve_find(#name)->reads);
-#include "optim/curves.def"
+#include "optim/learning_rates.def"
 #undef X
     printf("\nAnd numbers must fit:\n\n");
 #define X(name, scope, meaning)                                                                    \

@@ -74,7 +74,7 @@ typedef struct ech_ucx_state {
     bool leaves;
     double looked_at; /* seconds on the clock */
     double
-        patience; /* a rank is lost once no message with it has been done for so long; 0: waits have a deadline (comm/wait.c) */
+        patience; /* a rank is lost once no message with it has been done for so long; 0: waits have a deadline (comm/deadline.c) */
     ech_guard *guard;
 } ech_ucx_state;
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "schedule/calendar.h"
-#include "schedule/resident.h"
+#include "schedule/weight_gathers.h"
 #include "schedule/protocol/protocol.h"
 
 enum {

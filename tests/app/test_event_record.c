@@ -7,7 +7,7 @@
 #include <dirent.h>
 #include <math.h>
 
-#include "app/train/event_file.h"
+#include "app/train/tensorboard.h"
 
 static void assert_hex(const ech_text *text, const char *wanted)
 {

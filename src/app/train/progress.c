@@ -17,7 +17,7 @@
 #include "app/metrics.h"
 #include "app/record_writer.h"
 #include "app/status_line.h"
-#include "app/train/event_file.h"
+#include "app/train/tensorboard.h"
 #include "base/clock.h"
 #include "base/file.h"
 

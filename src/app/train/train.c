@@ -6,7 +6,6 @@
 #include "schedule/calendar.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -91,61 +90,6 @@ static ech_status validate(ech_trainer *t)
             .step = t->step, .loss = found.loss, .tokens = found.tokens, .seconds = found.seconds}};
     if (ech_trainer_is_first(t)) ech_progress_submit(t->progress, &note);
     return ECH_OK;
-}
-
-/* Lock-free, so that handlers may set them, and ranks that are threads may read them. */
-static atomic_bool asked_to_stop, asked_to_save, asked_by_hand;
-
-/* Schedulers repeat signals, so only a second Ctrl-C ends the process at once. */
-static void on_signal(int signal)
-{
-    if (signal == SIGUSR1)
-        asked_to_save = true;
-    else if (signal == SIGINT && atomic_exchange(&asked_by_hand, true)) {
-        sigaction(SIGINT, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
-        raise(SIGINT);
-    } else
-        asked_to_stop = true;
-}
-
-int ech_train_take_asked(void)
-{
-    int stop = atomic_exchange(&asked_to_stop, false) ? ECH_ASKED_TO_STOP : 0;
-    return atomic_exchange(&asked_to_save, false) ? stop | ECH_ASKED_TO_SAVE : stop;
-}
-
-void ech_train_ask(int asked)
-{
-    if (asked & ECH_ASKED_TO_STOP) asked_to_stop = true;
-    if (asked & ECH_ASKED_TO_SAVE) asked_to_save = true;
-}
-
-/* Those that are caught; the first ones are held before. */
-static const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP};
-enum { HELD = 3 };
-
-void ech_train_hold_signals(void)
-{
-    sigset_t held;
-    sigemptyset(&held);
-    for (int i = 0; i < HELD; i++) sigaddset(&held, signals[i]);
-    sigprocmask(SIG_BLOCK, &held, NULL);
-}
-
-void ech_train_catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigset_t caught;
-    sigemptyset(&action.sa_mask);
-    signal(SIGPIPE, SIG_IGN); /* the log's reader may end */
-    sigemptyset(&caught);
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
-        struct sigaction now; /* an ignored signal (nohup, a shell's &) stays ignored */
-        sigaction(signals[i], NULL, &now);
-        if (now.sa_handler != SIG_IGN) sigaction(signals[i], &action, NULL);
-        sigaddset(&caught, signals[i]);
-    }
-    sigprocmask(SIG_UNBLOCK, &caught, NULL);
 }
 
 /* Logs a training step; time and bytes of a span are divided equally over its training steps. */
@@ -274,8 +218,8 @@ static ech_status train_list(ech_trainer *t)
     double start = ech_clock_now();
     int64_t sent = ech_exec_sent_bytes(exec);
     bool may = may_stop_behind(t, turns);
-    ech_exec_ask(exec, may && (asked_to_stop || is_overdue(t)),
-                 may && atomic_exchange(&asked_to_save, false));
+    ech_exec_ask(exec, may && (*ech_train_asked_to_stop() || is_overdue(t)),
+                 may && ech_train_take_save());
     ech_exec_record(exec, shown && (t->step_profile || ech_trace_wants(t->trace, t->step)));
     if (shown) switch_to(t, ECH_ACTIVITY_STEPS);
     ECH_TRY(ech_exec_run(exec, list, t->step));
@@ -342,7 +286,7 @@ static ech_status finish_evaluations(ech_trainer *t)
         int left = 0;
         if (t->evaluations) ECH_TRY(ech_evaluations_await(t->evaluations, &left));
         numbers[LEFT] = left;
-        numbers[ASKED] = asked_to_stop || is_overdue(t);
+        numbers[ASKED] = *ech_train_asked_to_stop() || is_overdue(t);
         ECH_TRY(ech_group_fold(ech_exec_world(t->session.exec), ECH_FOLD_MAX, numbers, NUMBERS));
     }
     return t->evaluations ? ech_evaluations_end(t->evaluations) : ECH_OK;
@@ -386,7 +330,7 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
                      .lock = {-1, -1},
                      .began_at = ech_clock_now() - training->elapsed};
     ech_status status = ech_trainer_begin(&t);
-    if (status == ECH_OK) ech_exec_hurry_on(t.session.exec, &asked_to_stop);
+    if (status == ECH_OK) ech_exec_hurry_on(t.session.exec, ech_train_asked_to_stop());
     if (status == ECH_OK && training->profile) status = begin_step_profile(&t);
     if (status == ECH_OK) status = loop(&t);
     if (ech_trainer_is_first(&t)) training->stopped = t.stopped;

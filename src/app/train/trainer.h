@@ -5,6 +5,8 @@
 #ifndef ECH_APP_TRAIN_TRAINER_H
 #define ECH_APP_TRAIN_TRAINER_H
 
+#include <stdatomic.h>
+
 #include "app/step_profile/step_profile.h"
 #include "app/trace/trace.h"
 #include "app/train/evaluations.h"
@@ -96,5 +98,10 @@ static inline int ech_trainer_clocks(const ech_trainer *t)
 {
     return ech_protocol_of(t->design->layout)->clocks(t->design->layout);
 }
+
+/* Whether this process has been asked to stop, and, once, whether it has been asked for a
+ * checkpoint (signals.c). */
+const atomic_bool *ech_train_asked_to_stop(void);
+bool ech_train_take_save(void);
 
 #endif

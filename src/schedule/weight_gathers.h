@@ -11,8 +11,8 @@
  * before the last `plan.prefetch` ones has ended. With plan.keeps all are gathered once in a list, in the order of their
  * first uses, and stay to the last.
  */
-#ifndef ECH_SCHEDULE_RESIDENT_H
-#define ECH_SCHEDULE_RESIDENT_H
+#ifndef ECH_SCHEDULE_WEIGHT_GATHERS_H
+#define ECH_SCHEDULE_WEIGHT_GATHERS_H
 
 #include "schedule/passes.h"
 

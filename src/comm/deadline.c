@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waits: polling loops that spin, then yield, then sleep. They watch the abort flag and end at the deadline
- * with an error that names the rank that holds up the job.
+ * Waits and their deadline: polling loops that spin, then yield, then sleep. They watch the abort
+ * flag and end at the deadline with an error that names the rank that holds up the job.
  */
 #include <sched.h>
 #include <time.h>

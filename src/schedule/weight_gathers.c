@@ -2,7 +2,7 @@
  *
  * Uses of weights that are brought, and from their stays the steps that fetch and gather.
  */
-#include "schedule/resident.h"
+#include "schedule/weight_gathers.h"
 
 #include <stdlib.h>
 

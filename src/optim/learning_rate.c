@@ -65,7 +65,7 @@ static const ech_curve row_wsd = {"wsd", "optimizer.min_learning_rate optimizer.
 
 static const ech_curve *const rows[] = {
 #define X(name, help) &row_##name,
-#include "optim/curves.def"
+#include "optim/learning_rates.def"
 #undef X
 };
 
@@ -85,7 +85,7 @@ const char *ech_curve_names(void)
 {
     return
 #define X(name, help) #name " "
-#include "optim/curves.def"
+#include "optim/learning_rates.def"
 #undef X
         ;
 }

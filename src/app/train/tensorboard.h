@@ -3,8 +3,8 @@
  * TensorBoard's event files: one per start of a run, in the run directory, so that `tensorboard --logdir runs` shows
  * each folder as a run. Rank 0 only.
  */
-#ifndef ECH_APP_TRAIN_EVENT_FILE_H
-#define ECH_APP_TRAIN_EVENT_FILE_H
+#ifndef ECH_APP_TRAIN_TENSORBOARD_H
+#define ECH_APP_TRAIN_TENSORBOARD_H
 
 #include <stdint.h>
 

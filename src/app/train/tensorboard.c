@@ -2,7 +2,7 @@
  *
  * Event files of a run: events through protobuf-c, checksums through ISA-L.
  */
-#include "app/train/event_file.h"
+#include "app/train/tensorboard.h"
 
 #include <inttypes.h>
 #include <isa-l/crc.h>
