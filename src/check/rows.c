@@ -10,7 +10,7 @@
  */
 #include <stdlib.h>
 
-#include "check/checker.h"
+#include "check/promise.h"
 
 typedef struct rows_check {
     const ech_plan *plan;
@@ -87,13 +87,14 @@ ech_status ech_check_rows(const ech_plan *plan, const ech_list *list)
                     .there = ech_calloc(2 * plan->bucket.n + 1, sizeof *c.there),
                     .added = ech_calloc(plan->bucket.n + 1, sizeof *c.added)};
     ech_status status = ECH_OK;
-    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) {
+    bool adds = ech_protocol_promise_of(plan)->update == ECH_STEP_ADD;
+    for (int s = 0; s < (int)list->step.n && adds && status == ECH_OK; s++) {
         int index = list->step.at[s].index;
         bool of_bucket = ech_step_has_bucket(&list->step.at[s]) ||
                          list->step.at[s].kind == ECH_STEP_OFFER ||
                          list->step.at[s].kind == ECH_STEP_LIST_ROWS;
         bool is_one = of_bucket && index >= 0 && index < (int)plan->bucket.n;
-        if (plan->layout->lock_free && is_one && is_listed(plan, index)) status = check_step(&c, s);
+        if (is_one && is_listed(plan, index)) status = check_step(&c, s);
     }
     free(c.there);
     free(c.added);

@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 
-#include "check/checker.h"
+#include "check/promise.h"
 
 enum { NOTHING = -1000000000 }; /* a place whose version is being made, or not read any more */
 
@@ -216,7 +216,8 @@ static ech_status update(shelf *v, int s)
     ECH_TRY(check_gathered(v, s, step->index, step->version));
     const ech_bucket *bucket = &v->plan->bucket.at[step->index];
     bool made = ++v->made[step->index] == (ech_step_piece(step) ? bucket->pieces : 1);
-    bool whole = made && (!bucket->sharded || bucket->gathered);
+    int64_t first;
+    bool whole = made && ech_bucket_updated(bucket, &first) == ech_bucket_kept(bucket);
     set_place(v, step->index, step->version, whole ? step->version : NOTHING);
     if (made) v->newest[step->index] = step->version;
     if (made) v->made[step->index] = 0;
@@ -226,9 +227,8 @@ static ech_status update(shelf *v, int s)
 static ech_status gather(shelf *v, int s)
 {
     const ech_step *step = &v->list->step.at[s];
-    bool served = v->plan->layout->servers && !ech_layout_serves(v->plan->layout, v->plan->rank);
-    v->newest[step->index] +=
-        served; /* others make it; behind a span of pushes others' have, too */
+    /* Others make it; behind a span of pushes others' have, too. */
+    v->newest[step->index] += ech_promise_is_served(v->plan);
     if (step->version != v->newest[step->index])
         return ech_list_reject(v->plan, v->list, s, "makes version %d whole; the newest is %d",
                                step->version, v->newest[step->index]);
