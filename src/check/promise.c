@@ -188,13 +188,16 @@ static ech_status check_extent(const ech_plan *plan, int index, bool shared, con
     int64_t first, n = ech_bucket_updated(bucket, &first), kept = ech_bucket_kept(bucket);
     bool serves = ech_layout_serves(plan->layout, plan->rank);
     bool may_share = serves || (shared && plan->zero > 2);
+    int64_t bytes = kept * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
     const char *wrong = NULL;
-    if (bucket->own != p->part.first || bucket->shard != p->part.n) wrong = "has another shard";
-    if (n != p->updates.n || (n && first != p->updates.first)) wrong = "updates other elements";
-    if (kept < bucket->elements && !may_share) wrong = "keeps a shard of the weights alone";
-    if (plan->persistent.n && plan->persistent.at[bucket->weights].bytes !=
-                                  kept * (int64_t)ech_dtype_bytes(bucket->weight_dtype))
-        wrong = "has no place for the weights that it keeps";
+    if (bucket->own != p->part.first || bucket->shard != p->part.n)
+        wrong = "has another shard";
+    else if (n != p->updates.n || (n && first != p->updates.first))
+        wrong = "updates other elements";
+    else if (kept < bucket->elements && !may_share)
+        wrong = "keeps fewer weights";
+    else if (plan->persistent.n && plan->persistent.at[bucket->weights].bytes != bytes)
+        wrong = "has another place for weights";
     if (!wrong) return ECH_OK;
     ECH_FAIL(ECH_EINTERNAL,
              "schedule check, rank %d: of bucket %d the rank %s than the protocol and "
