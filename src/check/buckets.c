@@ -11,44 +11,26 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "check/turns.h"
+#include "check/promise.h"
 
 /* ---- parameters ---- */
 
-/* used[param]: a block of this rank has it. */
-static void find_used(const ech_plan *plan, bool *used)
-{
-    for (int chunk = 0; chunk < plan->layout->chunks; chunk++) {
-        int first, end;
-        ech_layout_blocks(plan->layout, plan->rank, chunk, &first, &end);
-        for (int b = first; b < end; b++) {
-            const ech_block *block = plan->model->block.at[b];
-            for (size_t n = 0; n < block->node.n; n++)
-                for (int i = 0; i < block->node.at[n].params; i++)
-                    used[block->node.at[n].param[i]] = true;
-        }
-    }
-}
-
+/* Each parameter that one of the rank's blocks uses is in one bucket, and no other is. */
 static ech_status check_params(const ech_plan *plan)
 {
     size_t params = plan->model->param.n;
-    bool *used = ech_calloc(params, sizeof *used);
-    int *found = ech_calloc(params, sizeof *found), wrong = -1;
-    find_used(plan, used);
+    ECH_FREED int *found = ech_calloc(params + 1, sizeof *found);
     for (size_t i = 0; i < plan->bucket_param.n; i++) found[plan->bucket_param.at[i]]++;
-    for (size_t p = 0; p < params && wrong < 0; p++)
-        if (found[p] != used[p] || used[p] != (plan->param[p].elements > 0)) wrong = (int)p;
-    int count = wrong < 0 ? 0 : found[wrong];
-    bool mine = wrong >= 0 && used[wrong];
-    free(used);
-    free(found);
-    if (wrong < 0) return ECH_OK;
-    ECH_FAIL(ECH_EINTERNAL,
-             "schedule check, rank %d: %s is in %d buckets, with %lld elements, and %s of this "
-             "rank's blocks uses it",
-             plan->rank, plan->model->param.at[wrong].name, count,
-             (long long)plan->param[wrong].elements, mine ? "one" : "none");
+    for (size_t p = 0; p < params; p++) {
+        bool used = ech_layout_holds(plan->layout, plan->rank, (int)p);
+        if (found[p] == used && used == (plan->param[p].elements > 0)) continue;
+        ECH_FAIL(ECH_EINTERNAL,
+                 "schedule check, rank %d: %s is in %d buckets, with %lld elements, and %s of this "
+                 "rank's blocks uses it",
+                 plan->rank, plan->model->param.at[p].name, found[p],
+                 (long long)plan->param[p].elements, used ? "one" : "none");
+    }
+    return ECH_OK;
 }
 
 /* ---- steps ---- */
@@ -59,7 +41,7 @@ static int number_of(const ech_turns *t, int micro)
     return ech_micro_at(t->list->numbering, micro).micro_batch;
 }
 
-ech_instance_state *ech_turns_instance(const ech_turns *t, int s, int bucket)
+struct ech_micro_gradients *ech_turns_micro(const ech_turns *t, int s, int bucket)
 {
     int micro = t->list->step.at[s].micro;
     return micro >= 0 ? &t->bucket[bucket].of[number_of(t, micro)] : NULL;
@@ -68,7 +50,7 @@ ech_instance_state *ech_turns_instance(const ech_turns *t, int s, int bucket)
 static ech_status write_bucket(ech_turns *t, int s, int bucket)
 {
     ech_bucket_state *b = &t->bucket[bucket];
-    ech_instance_state *of = ech_turns_instance(t, s, bucket);
+    struct ech_micro_gradients *of = ech_turns_micro(t, s, bucket);
     int turn = t->list->step.at[s].turn;
     ech_facts more = b->now.has & ~(ech_facts)ECH_FACT_WRITTEN;
     if (b->promise.commits && turn > b->now.turn) {
@@ -80,7 +62,7 @@ static ech_status write_bucket(ech_turns *t, int s, int bucket)
             t->plan, t->list, s,
             "writes a gradient of bucket %d in turn %d; the bucket is in turn %d", bucket, turn,
             b->now.turn);
-    if (more || of->summed)
+    if (!of || more || of->summed)
         return ech_list_reject(t->plan, t->list, s, "writes a gradient after its %s",
                                ech_fact_text(more ? more : ECH_FACT_SUM));
     of->step = s + 1;
@@ -103,7 +85,7 @@ static ech_status note_access(ech_turns *t, int s, int bucket, int micro)
     else if (step->micro < 0 || number_of(t, step->micro) != number_of(t, micro))
         return ech_list_reject(t->plan, t->list, s, "accesses gradients of another micro-batch");
     else
-        ech_turns_instance(t, s, bucket)->accessed = s + 1;
+        ech_turns_micro(t, s, bucket)->accessed = s + 1;
     return ECH_OK;
 }
 
@@ -226,49 +208,34 @@ static ech_status check_pieces(const ech_plan *plan, int index, const ech_promis
              plan->rank, index, bucket->pieces, (long long)bucket->piece, (long long)all);
 }
 
-/* Places for the courses of each bucket's pieces. */
-static void begin_away(ech_turns *t, ech_course *next)
-{
-    for (size_t b = 0; b < t->plan->bucket.n; b++)
-        for (int turn = 0; turn < 2; turn++) {
-            t->bucket[b].away[turn] = next;
-            next += t->plan->bucket.at[b].pieces;
-        }
-}
-
-static ech_status check_steps(ech_turns *t)
-{
-    for (int s = 0; s < (int)t->list->step.n; s++) {
-        ech_known_learn(&t->known, t->list, &t->list->step.at[s]);
-        ECH_TRY(check_accesses(t, s));
-        ECH_TRY(write_by_model(t, s));
-        ECH_TRY(ech_turns_take(t, s));
-    }
-    return ech_turns_end(t);
-}
-
 ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list)
 {
     size_t buckets = plan->bucket.n, pieces = 0, turns = (size_t)list->turns;
     size_t micro_batches = (size_t)list->numbering.micro_batches;
     ECH_TRY(check_params(plan));
-    ECH_FREED ech_promise *promise = ech_calloc(buckets + 1, sizeof *promise);
-    ECH_TRY(ech_promises_find(plan, promise));
+    ECH_FREED ech_bucket_state *bucket = ech_calloc(buckets + 1, sizeof *bucket);
     for (size_t b = 0; b < buckets; b++) {
-        ECH_TRY(check_pieces(plan, (int)b, &promise[b]));
+        ECH_TRY(ech_promise_find(plan, (int)b, &bucket[b].promise));
+        ECH_TRY(check_pieces(plan, (int)b, &bucket[b].promise));
         pieces += (size_t)plan->bucket.at[b].pieces;
     }
-    ECH_FREED ech_bucket_state *bucket = ech_calloc(buckets + 1, sizeof *bucket);
-    ECH_FREED ech_instance_state *of = ech_calloc(buckets * micro_batches + 1, sizeof *of);
+    ECH_FREED struct ech_micro_gradients *of = ech_calloc(buckets * micro_batches + 1, sizeof *of);
     ECH_FREED int *written_in = ech_calloc(buckets * turns + 1, sizeof *written_in);
     ECH_FREED ech_course *away = ech_calloc(2 * pieces + 1, sizeof *away);
+    ech_course *next = away;
     ech_turns t = {.plan = plan, .list = list, .bucket = bucket, .known = ech_known_begin()};
-    begin_away(&t, away);
     for (size_t b = 0; b < buckets; b++) {
-        bucket[b].promise = promise[b];
         bucket[b].written_in = &written_in[b * turns];
         bucket[b].of = &of[b * micro_batches];
+        for (int turn = 0; turn < 2; turn++, next += plan->bucket.at[b].pieces)
+            bucket[b].away[turn] = next;
         ech_turns_begin(&t, &bucket[b]);
     }
-    return check_steps(&t);
+    for (int s = 0; s < (int)list->step.n; s++) {
+        ech_known_learn(&t.known, list, &list->step.at[s]);
+        ECH_TRY(check_accesses(&t, s));
+        ECH_TRY(write_by_model(&t, s));
+        ECH_TRY(ech_turns_take(&t, s));
+    }
+    return ech_turns_end(&t);
 }
