@@ -71,11 +71,6 @@ static ech_status write_bucket(ech_turns *t, int s, int bucket)
     return ECH_OK;
 }
 
-bool ech_turns_have_accesses(const ech_turns *t)
-{
-    return t->plan->persistent.n && t->list->access.n;
-}
-
 /* micro: of the value with gradients of one micro-batch; -1: of others. */
 static ech_status note_access(ech_turns *t, int s, int bucket, int micro)
 {
@@ -118,7 +113,7 @@ static ech_status move_sum(ech_turns *t, int s)
         return ech_list_reject(t->plan, t->list, s,
                                "copies gradients of bucket %d, which are not being written",
                                step->index);
-    if (!ech_turns_have_accesses(t)) return ECH_OK;
+    if (!ech_list_has_accesses(t->plan, t->list)) return ECH_OK;
     if (step->accesses != 2 || pair[0].value != b->sum)
         return ech_list_reject(t->plan, t->list, s,
                                "copies gradients of bucket %d that are not their sum so far",
@@ -177,7 +172,7 @@ static ech_status write_by_model(ech_turns *t, int s)
         for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));) {
             if (o->port != ECH_PORT_DPARAM) continue;
             int bucket = t->plan->param[o->value].bucket;
-            if (ech_turns_have_accesses(t) && next_gradients(t, step, &at) != bucket)
+            if (ech_list_has_accesses(t->plan, t->list) && next_gradients(t, step, &at) != bucket)
                 return fail_access(t, s, bucket);
             ECH_TRY(write_bucket(t, s, bucket));
         }
@@ -215,8 +210,8 @@ ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list)
     ECH_TRY(check_params(plan));
     ECH_FREED ech_bucket_state *bucket = ech_calloc(buckets + 1, sizeof *bucket);
     for (size_t b = 0; b < buckets; b++) {
-        ECH_TRY(ech_promise_find(plan, (int)b, &bucket[b].promise));
-        ECH_TRY(check_pieces(plan, (int)b, &bucket[b].promise));
+        ECH_TRY(ech_promise_find(plan, list, (int)b, &bucket[b].promise));
+        if (ech_list_trains(list)) ECH_TRY(check_pieces(plan, (int)b, &bucket[b].promise));
         pieces += (size_t)plan->bucket.at[b].pieces;
     }
     ECH_FREED struct ech_micro_gradients *of = ech_calloc(buckets * micro_batches + 1, sizeof *of);

@@ -40,9 +40,10 @@ const char *ech_fact_text(ech_facts facts)
 static effect effect_of(const ech_turns *t, const ech_step *step, const ech_promise *p)
 {
     effect e = effects[step->kind];
+    if (e.gives != F(WRITTEN)) e.needs |= F(WRITTEN);
     bool before = ech_protocol_promise_of(t->plan)->norms == ECH_NORMS_SENDER;
     if (step->kind == ECH_STEP_OFFLOAD_WEIGHTS && p->due & F(HOME))
-        e = (effect){.needs = F(WHOLE), .gives = F(HOME)};
+        e = (effect){.needs = F(WRITTEN) | F(WHOLE), .gives = F(HOME)};
     if (step->kind == ECH_STEP_FOLD && step->group == p->group)
         e.gives = F(FOLD_SHARDS);
     else if (step->kind == ECH_STEP_FOLD)
@@ -143,7 +144,7 @@ static ech_status sum_micro(const ech_turns *t, int s, ech_bucket_state *b, int 
     *before = of->step - 1;
     of->summed = true;
     b->summed++;
-    if (!ech_turns_have_accesses(t)) return ECH_OK;
+    if (!ech_list_has_accesses(t->plan, t->list)) return ECH_OK;
     return ech_turns_write_sum(t, s, step->index, ech_list_shard_sum(t->plan, t->list, step));
 }
 
@@ -168,7 +169,7 @@ static ech_status check_access(const ech_turns *t, int s, const ech_bucket_state
 {
     const ech_step *step = &t->list->step.at[s];
     bool sent = step->kind == ECH_STEP_NORM && b->promise.due & F(RESIDUAL), in_parts = step->micro >= 0;
-    if (!e->works || sent || !ech_turns_have_accesses(t)) return ECH_OK;
+    if (!e->works || sent || !ech_list_has_accesses(t->plan, t->list)) return ECH_OK;
     if (b->accessed != s + 1 ||
         (in_parts && ech_turns_micro(t, s, step->index)->accessed != s + 1))
         return ech_list_reject(t->plan, t->list, s, "does not access the gradients of bucket %d",
@@ -327,8 +328,6 @@ ech_status ech_turns_take(ech_turns *t, int s)
     if (step->turn != b->now.turn)
         return ech_list_reject(t->plan, t->list, s, "is of turn %d; its bucket is in turn %d",
                                step->turn, b->now.turn);
-    if (!(b->now.has & F(WRITTEN)))
-        return ech_list_reject(t->plan, t->list, s, "is of a bucket that nothing has written");
     return advance(t, s, b, &b->now, true);
 }
 

@@ -201,10 +201,24 @@ static ech_facts of_weights(const ech_plan *plan, const ech_bucket *bucket, bool
     return elsewhere && whole ? due | F(HOME) : due;
 }
 
-ech_status ech_promise_find(const ech_plan *plan, int index, ech_promise *out)
+/* Where replicas that are apart meet. SYNC: w = w_0 - u(sum_k (w_0 - w_k)): Douillard et al. 2023.
+ * GOSSIP: the mean of w_k and those of two neighbours: Lian et al. 2017. */
+static ech_promise of_meeting(const ech_plan *plan, ech_list_kind kind)
+{
+    bool gossips = kind == ECH_LIST_GOSSIP, others = has_others(plan, ECH_GROUP_REPLICAS);
+    return (ech_promise){.due = F(UPDATE) | (gossips ? 0 : F(WRITTEN)) | (others ? F(SUM) : 0),
+                         .group = ECH_GROUP_REPLICAS,
+                         .update = gossips ? ECH_STEP_MIX : ECH_STEP_OUTER_UPDATE};
+}
+
+ech_status ech_promise_find(const ech_plan *plan, const ech_list *list, int index, ech_promise *out)
 {
     const ech_bucket *bucket = &plan->bucket.at[index];
     int first = plan->bucket_param.at[bucket->first_param];
+    if (!ech_list_trains(list)) {
+        *out = of_meeting(plan, list->kind);
+        return ECH_OK;
+    }
     *out = (ech_promise){.group = bucket->group,
                          .factors = factors_over(plan, bucket),
                          .update = ech_protocol_promise_of(plan)->update,

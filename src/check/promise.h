@@ -45,7 +45,8 @@ typedef struct ech_promise {
 } ech_promise;
 /* Errors: the bucket's group is not who adds to its parameters; its shard, what the rank updates, or
  * keeps of its weights, is not what is promised. */
-ech_status ech_promise_find(const ech_plan *plan, int bucket, ech_promise *out);
+ech_status ech_promise_find(const ech_plan *plan, const ech_list *list, int bucket,
+                            ech_promise *out);
 /* Of all ranks' plans: the members of each bucket's group count each element once in the norm, and
  * update it once, or each of them updates all. */
 ech_status ech_check_shares(const ech_plan *const *plans, int n);
@@ -93,8 +94,6 @@ ech_status ech_turns_take(ech_turns *t, int s);
 ech_status ech_turns_end(const ech_turns *t);
 /* The text of the first of these facts. */
 const char *ech_fact_text(ech_facts facts);
-/* False of outlines, and of lists that the passes have not made. */
-bool ech_turns_have_accesses(const ech_turns *t);
 /* Of a micro-batch's step. */
 struct ech_micro_gradients *ech_turns_micro(const ech_turns *t, int s, int bucket);
 /* A step writes the value with the sum so far, and begins one if the turn has none. */

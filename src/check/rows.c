@@ -26,15 +26,11 @@ static bool is_listed(const ech_plan *plan, int index)
            ech_model_looks_up(plan->model, plan->bucket_param.at[bucket->first_param]);
 }
 
-/* Outlines have no accesses, nor have lists that the passes have not made. */
 static ech_status expect_access(const rows_check *c, int s, int value, bool write, const char *what)
 {
     const ech_step *step = &c->list->step.at[s];
-    if (!c->plan->persistent.n || !c->list->access.n) return ECH_OK;
-    for (int i = 0; i < step->accesses; i++) {
-        const ech_access *access = &c->list->access.at[step->first_access + i];
-        if (access->value == value && access->write == write) return ECH_OK;
-    }
+    if (!ech_list_has_accesses(c->plan, c->list)) return ECH_OK;
+    if (ech_step_accesses(c->list, step, value, write)) return ECH_OK;
     return ech_list_reject(c->plan, c->list, s, "does not access %s of bucket %d", what,
                            step->index);
 }

@@ -103,12 +103,6 @@ static ech_status check_place(const shelf *v, int s, int bucket)
 
 /* ---- accesses ---- */
 
-/* Outlines have none, nor have lists that the passes have not made. */
-static bool has_accesses(const shelf *v)
-{
-    return v->plan->persistent.n && v->list->access.n;
-}
-
 /* An instance of weights has the version that was gathered. */
 static ech_status check_instance(shelf *v, int s, const ech_access *access)
 {
@@ -158,7 +152,7 @@ static ech_status check_accesses(shelf *v, int s)
 
 static ech_status expect_access(const shelf *v, int s, int bucket)
 {
-    if (!has_accesses(v) || v->touched[bucket] == s + 1) return ECH_OK;
+    if (!ech_list_has_accesses(v->plan, v->list) || v->touched[bucket] == s + 1) return ECH_OK;
     return ech_list_reject(v->plan, v->list, s,
                            "does not access the weights of bucket %d, as it must", bucket);
 }
@@ -186,9 +180,10 @@ static ech_status check_there(const shelf *v, int s)
     int buckets = (int)v->plan->bucket.n;
     const struct slot *slot = &v->slot[slot_of(v, step->version)];
     bool all = slot->version == step->version && slot->buckets == buckets;
-    if (all && v->known.step[step->lane][ECH_LANE_GATHER] >= slot->gather && !has_accesses(v))
+    bool has_accesses = ech_list_has_accesses(v->plan, v->list);
+    if (all && v->known.step[step->lane][ECH_LANE_GATHER] >= slot->gather && !has_accesses)
         return ECH_OK;
-    if (all || has_accesses(v)) return read_by_model(v, s);
+    if (all || has_accesses) return read_by_model(v, s);
     for (int b = 0; b < buckets; b++) ECH_TRY(check_place(v, s, b));
     return ECH_OK;
 }
