@@ -123,17 +123,15 @@ ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
         ECH_TRY(ech_check_resident(plan, list));
         ECH_TRY(ech_check_carried(plan, list));
     }
-    if (ech_list_trains(list)) {
+    bool meets = list->kind == ECH_LIST_SYNC || list->kind == ECH_LIST_GOSSIP;
+    if (ech_list_trains(list) || (meets && list->step.n > 0)) {
         ECH_TRY(ech_check_buckets(plan, list));
+        ECH_TRY(ech_check_states(plan, list));
+    }
+    if (ech_list_trains(list)) {
         ECH_TRY(ech_check_versions(plan, list));
         ECH_TRY(ech_check_window(plan, list));
         ECH_TRY(ech_check_rows(plan, list));
-        ECH_TRY(ech_check_states(plan, list));
-    }
-    bool meets = list->kind == ECH_LIST_SYNC || list->kind == ECH_LIST_GOSSIP;
-    if (meets && list->step.n > 0) {
-        ECH_TRY(ech_check_buckets(plan, list));
-        ECH_TRY(ech_check_sync(plan, list));
     }
     ECH_TRY(ech_check_races(plan, list));
     ECH_TRY(ech_check_copies(plan, list));

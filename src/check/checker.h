@@ -92,11 +92,9 @@ ech_status ech_check_together(const ech_plan *plan, const ech_list *list, size_t
                               int (*resource)(const ech_plan *plan, const ech_list *list,
                                               const ech_value *value),
                               const char *what);
-/* Where replicas that are apart meet, steps work on the weights and states of their bucket. */
-ech_status ech_check_sync(const ech_plan *plan, const ech_list *list);
 /* Of two steps that touch a value, one of which writes it, the later waits for the earlier; what is read has been written. */
 ech_status ech_check_races(const ech_plan *plan, const ech_list *list);
-/* An update accesses all optimizer states of its bucket, and no step those of another one. */
+/* An update accesses all optimizer states of its bucket, and no step those of another one; where replicas meet, weights and anchors. */
 ech_status ech_check_states(const ech_plan *plan, const ech_list *list);
 /* What is copied from space to space comes back as what has left, and updates on the host work on their bucket's. */
 ech_status ech_check_copies(const ech_plan *plan, const ech_list *list);

@@ -152,7 +152,7 @@ static ech_status sum_micro(const ech_turns *t, int s, ech_bucket_state *b, int 
 static ech_status join_pieces(const ech_turns *t, int s, const ech_bucket_state *b, int *before)
 {
     const ech_step *step = &t->list->step.at[s];
-    int place = step->turn % 2;
+    int place = step->turn & 1;
     if (b->left[place] > 1)
         return ech_list_reject(t->plan, t->list, s,
                                "comes before the updates of %d other pieces of its bucket",
@@ -196,20 +196,6 @@ static ech_status check_waits(const ech_turns *t, int s, int before)
     return ECH_OK;
 }
 
-/* Gradients leave: what is done with them on the host goes on piece by piece. */
-static ech_status leave(const ech_turns *t, int s, ech_bucket_state *b)
-{
-    const ech_step *step = &t->list->step.at[s];
-    int place = step->turn % 2, pieces = t->plan->bucket.at[step->index].pieces;
-    if (b->left[place])
-        return ech_list_reject(t->plan, t->list, s, "comes before the update of turn %d has ended",
-                               b->away[place]->turn);
-    for (int k = 0; k < pieces; k++) b->away[place][k] = b->now;
-    b->left[place] = pieces;
-    end_turn(t, b);
-    return ECH_OK;
-}
-
 /* last: `on` is of all of the bucket, or of its last piece. */
 static ech_status advance(ech_turns *t, int s, ech_bucket_state *b, ech_course *on, bool last)
 {
@@ -234,12 +220,14 @@ static ech_status advance(ech_turns *t, int s, ech_bucket_state *b, ech_course *
     on->rounds += (e.gives & F(STATISTICS)) != 0;
     if (!in_parts || b->summed == micro_batches) on->has |= e.gives;
     on->step = s;
-    if (e.gives & F(AWAY)) return leave(t, s, b);
-    if (!has_ended(p, on, last)) return ECH_OK;
-    if (on == &b->now)
-        end_turn(t, b);
-    else
-        b->left[step->turn % 2]--;
+    int place = step->turn & 1, pieces = t->plan->bucket.at[step->index].pieces;
+    bool ended = has_ended(p, on, last), leaves = e.gives & F(AWAY); /* each piece goes on there */
+    if (leaves && b->left[place])
+        return ech_list_reject(t->plan, t->list, s, "comes before the update of turn %d has ended",
+                               b->away[place]->turn);
+    for (int k = 0; leaves && k < pieces; k++) b->away[place][k] = *on;
+    b->left[place] += leaves ? pieces : ended && on != &b->now ? -1 : 0;
+    if (on == &b->now && (ended || leaves)) end_turn(t, b);
     return ECH_OK;
 }
 
@@ -255,55 +243,37 @@ static ech_status update_piece(ech_turns *t, int s, ech_bucket_state *b)
         return ech_list_reject(t->plan, t->list, s,
                                "comes where its bucket's update goes piece by piece");
     int at = piece ? piece - 1 : pieces - 1;
-    return advance(t, s, b, &b->away[step->turn % 2][at], at == pieces - 1);
+    return advance(t, s, b, &b->away[step->turn & 1][at], at == pieces - 1);
 }
 
 /* ---- steps of all buckets, and of a list's end ---- */
 
 /* A push has come: its gradients are those of the turn. */
-static ech_status serve(ech_turns *t, int s)
+static ech_status serve(const ech_turns *t, int s, int b, ech_course *now)
 {
-    for (size_t b = 0; b < t->plan->bucket.n; b++) {
-        ech_course *now = &t->bucket[b].now;
-        if (t->list->step.at[s].turn != now->turn || now->has)
-            return ech_list_reject(t->plan, t->list, s,
-                                   "comes before the push of turn %d is served", now->turn);
-        now->has = F(WRITTEN);
-        now->step = s;
-    }
+    if (t->list->step.at[s].turn != now->turn || now->has)
+        return ech_list_reject(t->plan, t->list, s, "comes before bucket %d of turn %d is served",
+                               b, now->turn);
+    now->has = F(WRITTEN);
+    now->step = s;
     return ECH_OK;
 }
 
-/* The norm is that of all buckets. */
-static ech_status clip(ech_turns *t, int s)
+/* The norm is that of all buckets, whose gradients may have left. */
+static ech_status clip(const ech_turns *t, int s, int b, ech_bucket_state *of)
 {
-    int turn = t->list->step.at[s].turn;
-    for (int b = 0; b < (int)t->plan->bucket.n; b++) {
-        ech_bucket_state *of = &t->bucket[b];
-        bool away = of->left[turn % 2] && of->away[turn % 2]->turn == turn;
-        ech_course *on = away ? of->away[turn % 2] : &of->now;
-        ech_facts norm = of->promise.due & F(NORM);
-        if (!(of->promise.due & F(CLIP)) || on->turn > turn) continue;
-        if (on->turn < turn || (on->has & norm) != norm)
-            return ech_list_reject(t->plan, t->list, s, "comes before the norm of bucket %d", b);
-        for (int k = 0; k < (away ? t->plan->bucket.at[b].pieces : 1); k++) on[k].has |= F(CLIP);
-    }
+    int turn = t->list->step.at[s].turn, pieces = t->plan->bucket.at[b].pieces;
+    bool away = of->left[turn & 1] && of->away[turn & 1]->turn == turn;
+    ech_course *on = away ? of->away[turn & 1] : &of->now;
+    ech_facts norm = of->promise.due & F(NORM);
+    if (!(of->promise.due & F(CLIP)) || on->turn > turn) return ECH_OK;
+    if (on->turn < turn || (on->has & norm) != norm)
+        return ech_list_reject(t->plan, t->list, s, "comes before the norm of bucket %d", b);
+    for (int k = 0; k < (away ? pieces : 1); k++) on[k].has |= F(CLIP);
     return ECH_OK;
 }
 
-/* Behind a list all have the newest weights, by one step for each bucket. */
-static ech_status meet(ech_turns *t, int s)
-{
-    const ech_step *step = &t->list->step.at[s];
-    ech_bucket_state *b = &t->bucket[step->index];
-    if (b->now.turn != t->list->turns)
-        return ech_list_reject(t->plan, t->list, s, "comes before all pushes are served");
-    if (b->met || step->turn != 0)
-        return ech_list_reject(t->plan, t->list, s, "distributes a bucket's weights again");
-    b->met = true;
-    return ECH_OK;
-}
-
+/* Behind a list all get what others have updated, by one step for each bucket. */
 static bool is_meeting(const ech_turns *t, const ech_step *step)
 {
     const ech_protocol_promise *of = ech_protocol_promise_of(t->plan);
@@ -312,18 +282,28 @@ static bool is_meeting(const ech_turns *t, const ech_step *step)
                                   : t->bucket[step->index].now.turn == t->list->turns;
 }
 
+static ech_status meet(const ech_turns *t, int s, ech_bucket_state *b)
+{
+    if (b->met || b->now.turn != t->list->turns || t->list->step.at[s].turn != 0)
+        return ech_list_reject(t->plan, t->list, s, "is not once behind the last turn");
+    b->met = true;
+    return ECH_OK;
+}
+
 ech_status ech_turns_take(ech_turns *t, int s)
 {
     const ech_step *step = &t->list->step.at[s];
     if (step->kind == ECH_STEP_READ_UPDATE) t->read = s;
-    if (step->kind == ECH_STEP_SERVE) return serve(t, s);
-    if (step->kind == ECH_STEP_CLIP) return clip(t, s);
+    for (int b = 0; b < (int)t->plan->bucket.n; b++) {
+        if (step->kind == ECH_STEP_SERVE) ECH_TRY(serve(t, s, b, &t->bucket[b].now));
+        if (step->kind == ECH_STEP_CLIP) ECH_TRY(clip(t, s, b, &t->bucket[b]));
+    }
     if (!ech_step_has_bucket(step) || ech_step_brings_weights(step)) return ECH_OK;
     if (step->index < 0 || step->index >= (int)t->plan->bucket.n)
         return ech_list_reject(t->plan, t->list, s, "is of a bucket that this rank does not have");
-    if (is_meeting(t, step)) return meet(t, s);
     ech_bucket_state *b = &t->bucket[step->index];
     int place = step->turn & 1;
+    if (is_meeting(t, step)) return meet(t, s, b);
     if (b->left[place] && step->turn == b->away[place]->turn) return update_piece(t, s, b);
     if (step->turn != b->now.turn)
         return ech_list_reject(t->plan, t->list, s, "is of turn %d; its bucket is in turn %d",
