@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks gradients: each parameter of the rank's blocks is in one bucket, and in every turn each bucket is written by all
- * its writers, and then all is done to it that its protocol promises (effects.c). Who writes is asked of the model, and of the
- * accesses where the list has them: a step accesses the gradients that it writes, and one that works on a bucket's gradients
- * these and no others.
- *
- * If gradients leave the device between the steps that write them, one value holds their sum so far.
- * Steps write that value and no other, copies move it, and the bucket's next step reads the latest.
+ * Checks gradients: each parameter of the rank's blocks is in one bucket, and in every turn each
+ * bucket is written by all its writers, and then all is done to it that its protocol promises
+ * (effects.c). Who writes is asked of the model, and of the accesses where the list has them: a
+ * step accesses the gradients that it writes, and one that works on a bucket's gradients these and
+ * no others.
+ * If gradients leave the device between the steps that write them, one value holds their sum so
+ * far. Steps write that value and no other, copies move it, and the bucket's next step reads the
+ * latest.
  */
 #include <stdlib.h>
 
@@ -71,19 +72,6 @@ static ech_status write_bucket(ech_turns *t, int s, int bucket)
     return ECH_OK;
 }
 
-/* micro: of the value with gradients of one micro-batch; -1: of others. */
-static ech_status note_access(ech_turns *t, int s, int bucket, int micro)
-{
-    const ech_step *step = &t->list->step.at[s];
-    if (micro < 0)
-        t->bucket[bucket].accessed = s + 1;
-    else if (step->micro < 0 || number_of(t, step->micro) != number_of(t, micro))
-        return ech_list_reject(t->plan, t->list, s, "accesses gradients of another micro-batch");
-    else
-        ech_turns_micro(t, s, bucket)->accessed = s + 1;
-    return ECH_OK;
-}
-
 ech_status ech_turns_write_sum(const ech_turns *t, int s, int bucket, int value)
 {
     ech_bucket_state *b = &t->bucket[bucket];
@@ -133,18 +121,16 @@ static ech_status check_accesses(ech_turns *t, int s)
         int bucket = t->list->value.at[value].index, micro = t->list->value.at[value].micro;
         if (has_bucket && bucket != step->index)
             return ech_list_reject(t->plan, t->list, s, "accesses gradients of bucket %d", bucket);
-        ECH_TRY(note_access(t, s, bucket, micro));
+        if (micro >= 0 && (step->micro < 0 || number_of(t, step->micro) != number_of(t, micro)))
+            return ech_list_reject(t->plan, t->list, s,
+                                   "accesses gradients of another micro-batch");
+        *(micro < 0 ? &t->bucket[bucket].accessed
+                    : &ech_turns_micro(t, s, bucket)->accessed) = s + 1;
         if (!access->write || step->block < 0) continue;
         ECH_TRY(write_bucket(t, s, bucket));
         if (micro < 0) ECH_TRY(ech_turns_write_sum(t, s, bucket, access->value));
     }
     return move_sum(t, s);
-}
-
-static ech_status fail_access(const ech_turns *t, int s, int bucket)
-{
-    return ech_list_reject(t->plan, t->list, s, "does not access the gradients of bucket %d",
-                           bucket);
 }
 
 /* Whose gradients the step's next access to some, from *i on, is to; -1: there is none. */
@@ -159,8 +145,7 @@ static int next_gradients(const ech_turns *t, const ech_step *step, int *i)
     return -1;
 }
 
-/* A step of a block accesses gradients in the order in which its calls write them, and no others.
- * */
+/* A step of a block accesses gradients in the order in which its calls write them, no others. */
 static ech_status write_by_model(ech_turns *t, int s)
 {
     const ech_step *step = &t->list->step.at[s];
@@ -172,8 +157,10 @@ static ech_status write_by_model(ech_turns *t, int s)
         for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));) {
             if (o->port != ECH_PORT_DPARAM) continue;
             int bucket = t->plan->param[o->value].bucket;
-            if (ech_list_has_accesses(t->plan, t->list) && next_gradients(t, step, &at) != bucket)
-                return fail_access(t, s, bucket);
+            int found = next_gradients(t, step, &at);
+            if (found != bucket && ech_list_has_accesses(t->plan, t->list))
+                return ech_list_reject(t->plan, t->list, s,
+                                       "does not access the gradients of bucket %d", bucket);
             ECH_TRY(write_bucket(t, s, bucket));
         }
     }

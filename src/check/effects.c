@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What steps do to a bucket (effects.def), turn by turn, and whether what they need has been done: so
- * when a turn has ended all facts hold that the promise names. Each step knows that the one before it
- * on its bucket has ended.
+ * What steps do to a bucket (effects.def), turn by turn, and whether what they need has been done:
+ * so when a turn has ended all facts hold that the promise names. Each step knows that the one
+ * before it on its bucket has ended.
  */
 #include <string.h>
 
@@ -162,13 +162,14 @@ static ech_status join_pieces(const ech_turns *t, int s, const ech_bucket_state 
     return ECH_OK;
 }
 
-/* Who accesses gradients on the device accesses their sum so far. Of compressed ones the norm is that
- * of what is sent. */
+/* Who accesses gradients on the device accesses their sum so far. Of compressed ones the norm is
+ * that of what is sent. */
 static ech_status check_access(const ech_turns *t, int s, const ech_bucket_state *b,
                                const effect *e)
 {
     const ech_step *step = &t->list->step.at[s];
-    bool sent = step->kind == ECH_STEP_NORM && b->promise.due & F(RESIDUAL), in_parts = step->micro >= 0;
+    bool sent = step->kind == ECH_STEP_NORM && b->promise.due & F(RESIDUAL);
+    bool in_parts = step->micro >= 0;
     if (!e->works || sent || !ech_list_has_accesses(t->plan, t->list)) return ECH_OK;
     if (b->accessed != s + 1 ||
         (in_parts && ech_turns_micro(t, s, step->index)->accessed != s + 1))

@@ -14,6 +14,12 @@ static const ech_protocol_promise promises[ECH_PROTOCOLS] = {
                                  ECH_STEP_##update,  ECH_STEP_##spread,     ECH_MEETS_##meets},
 #include "check/promises.def"
 };
+enum {
+#define X(...) +1
+    ROWS = 0
+#include "check/promises.def"
+};
+_Static_assert(ROWS == (int)ECH_PROTOCOLS, "each protocol has a promise");
 
 const ech_protocol_promise *ech_protocol_promise_of(const ech_plan *plan)
 {
@@ -84,8 +90,8 @@ static bool keeps(const ech_plan *plan, const ech_bucket *bucket, ech_state_role
 }
 
 /* The rounds that the parameters declare, and after which ranks must fold: those that have cut the
- * dimensions over which something is taken. Shards of buckets cut the first; each of a stack has its
- * own. */
+ * dimensions over which something is taken. Shards of buckets cut the first; each of a stack has
+ * its own. */
 static void find_rounds(const ech_plan *plan, const ech_bucket *bucket, bool host,
                         ech_promise *out)
 {
@@ -109,8 +115,8 @@ static void find_rounds(const ech_plan *plan, const ech_bucket *bucket, bool hos
         if (out->of_round[r]) out->of_round[r] |= F(STATISTICS_IN) | F(STATISTICS_OUT);
 }
 
-/* Factors are summed over who adds to the gradients, and over the tensor ranks that have other shards
- * of any of the bucket's matrices: Vogels et al. 2019, algorithm 1, of whole matrices. */
+/* Factors are summed over who adds to the gradients, and over the tensor ranks that have other
+ * shards of any of the bucket's matrices: Vogels et al. 2019, algorithm 1, of whole matrices. */
 static ech_layout_group factors_over(const ech_plan *plan, const ech_bucket *bucket)
 {
     for (int i = 0; i < bucket->params && keeps(plan, bucket, ECH_STATE_BASIS); i++) {

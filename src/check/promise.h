@@ -43,8 +43,8 @@ typedef struct ech_promise {
     bool commits;                       /* its parameters are layer states */
     bool shares;                        /* each member of its group updates a part */
 } ech_promise;
-/* Errors: the bucket's group is not who adds to its parameters; its shard, what the rank updates, or
- * keeps of its weights, is not what is promised. */
+/* Errors: the bucket's group is not who adds to its parameters; its shard, what the rank updates,
+ * or keeps of its weights, is not what is promised. */
 ech_status ech_promise_find(const ech_plan *plan, const ech_list *list, int bucket,
                             ech_promise *out);
 /* Of all ranks' plans: the members of each bucket's group count each element once in the norm, and
@@ -85,7 +85,8 @@ typedef struct ech_turns {
     ech_known known;
     int read; /* the last step that has fetched a turn's scalars for updates on the host */
 } ech_turns;
-/* Servers have no gradients of their own: the sum's are there when a turn begins, or a push has come. */
+/* Servers have no gradients of their own: the sum's are there when a turn begins, or a push has
+ * come. */
 void ech_turns_begin(const ech_turns *t, ech_bucket_state *b);
 /* What the step does to its bucket, or to all. Errors: what it needs has not been done, or is not
  * known to have ended; nobody has promised it; it is done again. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the checker proves of updates by what protocols promise, not by the planner's formulas: plans
- * of every protocol keep it, and each of these faults is refused though all of the plan agrees on it.
+ * What the checker proves of updates by what protocols promise, not by the planner's formulas:
+ * plans of every protocol keep it, and each of these faults is refused though all of the plan
+ * agrees on it.
  */
 #include <string.h>
 
@@ -36,11 +37,12 @@ static const struct {
     {"gpt2", 4, "parallel.data=2 parallel.tensor=2 parallel.strategy=local_sgd "
                 "parallel.sync_every=2 checkpoint.every=2"},
     {"gpt2", 4, "parallel.data=2 parallel.strategy=parameter_server parallel.servers=2"},
-    {"gpt2", 4, "parallel.data=2 parallel.strategy=asp parallel.server_sync=false parallel.servers=2 "
-                "parallel.flush_every=2"},
+    {"gpt2", 4, "parallel.data=2 parallel.strategy=asp parallel.servers=2 "
+                "parallel.server_sync=false parallel.flush_every=2"},
     {"gpt2", 4, "parallel.data=2 parallel.strategy=parameter_server parallel.servers=2 "
                 "parallel.backup_workers=1 parallel.flush_every=2"},
-    {"gpt2", 2, "parallel.data=2 parallel.strategy=hogwild optimizer.name=sgd parallel.flush_every=2"},
+    {"gpt2", 2, "parallel.data=2 parallel.strategy=hogwild parallel.flush_every=2 "
+                "optimizer.name=sgd"},
 };
 enum { SOUND = sizeof sound / sizeof *sound };
 
@@ -99,7 +101,6 @@ static void refuse(const fixture *f, const char *why)
     expect_message(check_all(f), "schedule check", why);
 }
 
-/* Of all ranks' buckets the first whose group has other members, and does not only commit. */
 static ech_bucket *bucket_of(const fixture *f, int rank)
 {
     return &f->plan[rank]->bucket.at[0];
@@ -112,7 +113,8 @@ TEST(shares_that_do_not_make_up_a_bucket)
     assert_int_equal(ech_check_shares(fixture_plans(&f), 2), ECH_OK);
     bucket_of(&f, 1)->own = bucket_of(&f, 0)->own;
     ech_clear_error();
-    expect_message(ech_check_shares(fixture_plans(&f), 2), "rank 1", "of bucket 0 of rank 0 is updated once");
+    expect_message(ech_check_shares(fixture_plans(&f), 2), "rank 1",
+                   "of bucket 0 of rank 0 is updated once");
     refuse(&f, "of bucket 0 the rank has another shard");
     fixture_free(&f);
 }
@@ -168,14 +170,16 @@ TEST(steps_that_are_left_out)
     fixture_free(&f);
 }
 
-/* The whole sum is not that of a shard; a shard's sum is not all that a rank without shares updates. */
+/* The whole sum is not that of a shard; a shard's sum is not all that a rank without shares
+ * updates. */
 TEST(sums_of_a_part)
 {
     fixture f = open_fixture("gpt2", 2, "parallel.data=2 parallel.zero=0");
     ech_step *reduce = step_at(&f, 0, ECH_STEP_REDUCE_GRADS);
     reduce->kind = ECH_STEP_SCATTER_GRADS;
     ech_clear_error();
-    expect_message(ech_check_buckets(f.plan[0], list_of(&f, 0)), "(update bucket", "works on more than the shard that is summed");
+    expect_message(ech_check_buckets(f.plan[0], list_of(&f, 0)), "(update bucket",
+                   "works on more than the shard that is summed");
     reduce->kind = ECH_STEP_REDUCE_GRADS;
     reduce->group = ECH_GROUP_WORLD;
     ech_clear_error();
@@ -191,7 +195,7 @@ TEST(gradients_apart_from_their_sum)
     ech_plan *plan = f.plan[0];
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
     assert_int_equal(ech_check_buckets(plan, list), ECH_OK);
-    int written = -1; /* the last access that a backward has to gradients of its turn's second micro-batch */
+    int written = -1; /* the last access to gradients of the second micro-batch of a turn */
     for (size_t s = 0; s < list->step.n && list->step.at[s].turn == 0; s++)
         for (int i = 0; i < list->step.at[s].accesses && list->step.at[s].micro == 1; i++) {
             int at = list->step.at[s].first_access + i;
@@ -209,7 +213,8 @@ TEST(gradients_apart_from_their_sum)
 
 /* ---- versions ---- */
 
-/* With two versions that are kept a turn reads that before the newest (Narayanan et al. 2021), which lies beside it. */
+/* With two versions that are kept a turn reads that before the newest (Narayanan et al. 2021),
+ * which lies beside it. */
 TEST(the_newest_of_two_versions)
 {
     lists all = lists_build((lists_spec){.schedule = "pipedream-2bw",
@@ -220,15 +225,17 @@ TEST(the_newest_of_two_versions)
     expect_sound(&all);
     ech_step_kind kinds[] = {ECH_STEP_FORWARD, ECH_STEP_BACKWARD_INPUT, ECH_STEP_BACKWARD_WEIGHT};
     for (int i = 0; i < 3; i++) step_of(&all, 0, kinds[i], 2)->version++;
-    expect_list_refused(&all, 0, "(F0.2/0)", "reads version 2 of the weights, and by its schedule should read 1");
+    expect_list_refused(&all, 0, "(F0.2/0)",
+                        "reads version 2 of the weights, and by its schedule should read 1");
     lists_free(&all);
 }
 
 /* In an outline no value tells that a forward reads what is gathered: its waits must. */
 TEST(a_gather_that_is_not_waited_for)
 {
-    fixture f = open_fixture("gpt2", 2, "parallel.data=2 parallel.zero=1 parallel.schedule=pipedream "
-                                        "parallel.flush_every=2");
+    fixture f = open_fixture("gpt2", 2,
+                             "parallel.data=2 parallel.zero=1 parallel.schedule=pipedream "
+                             "parallel.flush_every=2");
     ech_plan_request request = fixture_request(&f, 0);
     request.outline = true;
     ech_plan *plan = ech_plan_create(&request);
@@ -236,8 +243,9 @@ TEST(a_gather_that_is_not_waited_for)
     assert_int_equal(ech_check_plan(plan), ECH_OK);
     int forgotten = 0;
     for (size_t s = 0; s < list->step.n; s++)
-        for (int i = 0; list->step.at[s].kind == ECH_STEP_FORWARD && i < list->step.at[s].afters; i++) {
+        for (int i = 0; i < list->step.at[s].afters; i++) {
             int *after = &list->after.at[list->step.at[s].first_after + i], was = *after;
+            if (list->step.at[s].kind != ECH_STEP_FORWARD) continue;
             if (list->step.at[was].lane != ECH_LANE_GATHER) continue;
             *after = (int)s - 1;
             ech_clear_error();
