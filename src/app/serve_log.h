@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * serves.jsonl: the order in which the pushes of a run (schedule/serving.h) were served, a line a push (docs/formats.md). By it another
+ * serves.jsonl: the order in which the pushes of a run (schedule/protocol/serving.h) were served, a line a push (docs/formats.md). By it another
  * run is bound to the same order (parallel.serve_log). A checkpoint's step is the end of a span, and lines of later ones are
  * dropped before a run goes on from there: so what the log says is what the weights have been updated by.
  *
@@ -10,7 +10,7 @@
 #define ECH_APP_SERVE_LOG_H
 
 #include "config/config.h"
-#include "schedule/serving.h"
+#include "schedule/protocol/serving.h"
 
 #define ECH_SERVE_LOG_NAME "serves.jsonl"
 

@@ -164,7 +164,7 @@ static ech_status check_collectives(const plans *p)
 
 /* ---- messages ---- */
 
-/* The token is of none. */
+/* -1: the message is of none, as the token, which is sent in one turn and received in a later one (check/window.c). */
 static int64_t micro_of(const plans *p, int rank, const ech_step *step)
 {
     if (step->micro < 0) return -1;
@@ -186,7 +186,7 @@ static ech_status check_message(const plans *p, const ech_pairing *pairing, int 
     if (step->bytes != other->bytes)
         ech_text_append(&why, "has %lld bytes and meets %lld, ", (long long)step->bytes,
                         (long long)other->bytes);
-    else if (step->turn != other->turn || q != met)
+    else if (q != met || (q >= 0 && step->turn != other->turn))
         ech_text_append(&why,
                         "is of the step's micro-batch %lld (turn %d) and meets that of %lld "
                         "(turn %d), ",

@@ -7,7 +7,7 @@
  */
 #include "check/checker.h"
 
-#include "schedule/serving.h"
+#include "schedule/protocol/serving.h"
 
 typedef struct served {
     const ech_plan *const *plans;

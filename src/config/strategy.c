@@ -10,7 +10,7 @@
 
 static const struct {
     const char *name, *sets;
-    ech_protocol_kind protocol;
+    ech_strategy_protocol_kind protocol;
 } strategies[] = {
 #define X(NAME, text, sets, protocol) [ECH_STRATEGY_##NAME] = {text, sets, ECH_PROTOCOL_##protocol},
 #include "config/strategies.def"
@@ -26,9 +26,9 @@ const char *ech_strategy_keys(const ech_config *config)
     return strategies[config->parallel.strategy].sets;
 }
 
-ech_protocol_kind ech_strategy_protocol(const ech_config *config)
+ech_strategy_protocol_kind ech_strategy_protocol(const ech_config *config)
 {
-    ech_protocol_kind protocol = strategies[config->parallel.strategy].protocol;
+    ech_strategy_protocol_kind protocol = strategies[config->parallel.strategy].protocol;
     if (protocol != ECH_PROTOCOL_SERVERS) return protocol;
     if (config->parallel.backup_workers) return ECH_PROTOCOL_BACKUPS;
     bool each = config->parallel.server_sync == 0 && ech_strategy_staleness(config) > 0;

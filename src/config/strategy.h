@@ -8,11 +8,18 @@
 #include "config/config.h"
 
 /* How gradients reach the weights (protocols.def). */
-typedef enum ech_protocol_kind {
-#define X(NAME, name, text) ECH_PROTOCOL_##NAME,
+typedef enum ech_strategy_protocol_kind {
+#define X(NAME, name, sums, one, text) ECH_PROTOCOL_##NAME,
 #include "config/protocols.def"
     ECH_PROTOCOLS
-} ech_protocol_kind;
+} ech_strategy_protocol_kind;
+
+/* Over which ranks gradients are summed. */
+typedef enum ech_strategy_sums {
+    ECH_SUMS_ALL,     /* those that hold the same parameters, and servers */
+    ECH_SUMS_REPLICA, /* those of one replica */
+    ECH_SUMS_SERVERS  /* a worker's own reach servers by themselves */
+} ech_strategy_sums;
 
 /* All of them, blank-separated. */
 extern const char ech_strategy_names[];
@@ -22,7 +29,7 @@ extern const char ech_strategy_names[];
  * than the strategy's, each with a line. */
 ech_status ech_strategy_apply(ech_config *config);
 /* By which protocol the strategy, with the keys beside it, trains. */
-ech_protocol_kind ech_strategy_protocol(const ech_config *config);
+ech_strategy_protocol_kind ech_strategy_protocol(const ech_config *config);
 /* The assignments that it makes, divided by blanks; "": none. */
 const char *ech_strategy_keys(const ech_config *config);
 /* Whether replicas are apart: each takes training steps of its own, and all meet behind every parallel.sync_every of them. */

@@ -27,7 +27,8 @@
 #include "comm/comm.h"
 #include "data/data.h"
 #include "device/device.h"
-#include "schedule/serving.h"
+#include "schedule/protocol/protocol.h"
+#include "schedule/protocol/serving.h"
 
 typedef struct ech_exec ech_exec;
 
@@ -186,7 +187,7 @@ ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
 double ech_exec_scalar(ech_exec *exec, int index);
 void ech_exec_set_scalar(ech_exec *exec, int index, double value);
 
-/* ---- pushes (ech_layout.pushes) ---- */
+/* ---- pushes ---- */
 
 /* What the rank has served in the list that ran last, turn by turn; NULL, *n 0: it serves none. */
 const ech_serve *ech_exec_serves(const ech_exec *exec, int *n);

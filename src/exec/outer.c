@@ -113,7 +113,7 @@ ech_status ech_handle_OUTER_UPDATE(ech_exec *exec, const ech_step *step)
 
 void ech_exec_begin_apart(ech_exec *exec)
 {
-    bool apart = exec->plan->layout->apart && exec->plan->list[ECH_LIST_SYNC].step.n;
+    bool apart = exec->plan->list[ECH_LIST_SYNC].step.n > 0;
     for (int b = 0; b < (int)exec->plan->bucket.n && apart; b++) {
         ech_tensor w = in_full(exec, b), anchor = state_of(exec, b, ECH_STATE_ANCHOR);
         copy(exec, &w, &anchor);

@@ -399,8 +399,8 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
     for (int i = 0; i < n; i++) {
         const ech_plan_param *p = &plan->param[params[i]];
         int64_t first, own = ech_plan_own(plan, params[i], &first);
-        bool pushes =
-            plan->layout->each_push; /* its gradients, which servers have no part of yet */
+        /* its gradients, which servers have no part of yet */
+        bool pushes = ech_bucket_is_served(&plan->bucket.at[step->index]);
         bool sharded = plan->bucket.at[step->index].sharded && !pushes;
         ech_tensor gradient = pushes ? ech_exec_gradient(exec, params[i])
                                      : ech_exec_own_gradient(exec, params[i], step->turn);

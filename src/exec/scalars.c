@@ -50,14 +50,19 @@ static bool is_asynchronous(const ech_exec *exec)
     return !ech_weights_are_synchronous(exec->plan->schedule->weights);
 }
 
+/* Ranks that each add a part of the step's learning rate. */
+static int adders(const ech_exec *exec)
+{
+    return ech_protocol_of(exec->plan->layout)->adders(exec->plan->layout);
+}
+
 /* W pushes are of one step, and move weights as far as that. */
 static void number_update(const ech_exec *exec, int64_t number, ech_scalar_row *row)
 {
-    const ech_layout *layout = exec->plan->layout;
     int64_t step = (number - 1) / exec->workers + 1;
-    int64_t adders = layout->lock_free ? layout->world : exec->workers;
+    int64_t parts = (int64_t)exec->workers * adders(exec);
     row->updates = number;
-    row->learning_rate = ech_learning_rate(exec->config, exec->curve, step) / (double)adders;
+    row->learning_rate = ech_learning_rate(exec->config, exec->curve, step) / (double)parts;
 }
 
 void ech_exec_set_workers(ech_exec *exec, int workers)
@@ -108,9 +113,8 @@ static ech_status stage_row(ech_exec *exec, const ech_step *step)
     if (!ech_list_kind_trains(exec->list->kind)) return ECH_OK;
     row->idle = take_idle(exec);
     stage_update(exec, step->turn, row);
-    double delay = ech_layout_delay(exec->plan->layout, exec->plan->rank);
-    /* Before a push that comes by itself the rank sleeps in ANNOUNCE: COUNT is a turn ahead, which there may not be. */
-    if (delay > 0 && !exec->plan->layout->each_push && !ech_exec_is_void(exec, step->turn))
+    double delay = ech_protocol_delay(exec->plan, ECH_STEP_COUNT);
+    if (delay > 0 && !ech_exec_is_void(exec, step->turn))
         ech_clock_sleep_until(ech_clock_now() + delay);
     return ECH_OK;
 }
@@ -382,9 +386,8 @@ static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r
     bool withheld = s->withheld > 0;
     if (!withheld || is_span(exec)) exec->updates = s->updates;
     r->grad_norm = ech_unsigned_nan(whole_norm(exec, s));
-    double rate = s->learning_rate; /* lock-free ranks each add a share of the step's */
-    if (exec->plan->layout->lock_free)
-        rate = ech_learning_rate(exec->config, exec->curve, exec->updates);
+    double rate = s->learning_rate; /* of which each of several ranks may add a part */
+    if (adders(exec) > 1) rate = ech_learning_rate(exec->config, exec->curve, exec->updates);
     r->learning_rate = withheld ? 0 : rate;
     r->loss_scale = s->loss_scale;
     r->idle = s->idle / ech_layout_workers(exec->plan->layout);

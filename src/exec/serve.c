@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Pushes: where servers update at each worker's gradient by itself. ANNOUNCE sends the first server what the update must know besides,
- * SERVE takes the next that may be served (schedule/serving.h): from then on the turn is that worker's, and its sums and gathers are
+ * SERVE takes the next that may be served (schedule/protocol/serving.h): from then on the turn is that worker's, and its sums and gathers are
  * over the group of that worker and all servers. The first server tells the others, so all have one order: with two, two workers could
  * wait for each other's server. It tells the worker whether that has another push in the span: a list has turns for the most that
  * can be, and those that it has no push for do nothing. TALLY tells all how far each worker has come.
@@ -61,9 +61,18 @@ static const ech_layout *layout_of(const ech_exec *exec)
     return exec->plan->layout;
 }
 
+/* The list's first step of that kind; after its last one: there is none. */
+static int find_kind(const ech_list *list, ech_step_kind kind)
+{
+    int s = 0;
+    while (s < (int)list->step.n && list->step.at[s].kind != kind) s++;
+    return s;
+}
+
 static bool serves(const ech_exec *exec)
 {
-    return layout_of(exec)->pushes && ech_layout_serves(layout_of(exec), exec->plan->rank);
+    const ech_list *train = &exec->plan->list[ECH_LIST_TRAIN];
+    return find_kind(train, ECH_STEP_SERVE) < (int)train->step.n;
 }
 
 /* ---- the groups ---- */
@@ -97,7 +106,7 @@ static ech_status make_group(ech_exec *exec, int worker, ech_group **channel)
 ech_status ech_exec_make_pushed(ech_exec *exec)
 {
     int workers = ech_layout_workers(layout_of(exec));
-    if (!layout_of(exec)->pushes || !exec->plan->list[ECH_LIST_TRAIN].step.n) return ECH_OK;
+    if (!find_lanes(exec->plan)) return ECH_OK;
     if (!serves(exec)) return make_group(exec, exec->plan->rank, exec->channel[ECH_GROUP_PUSHED]);
     for (int w = 0; w < workers; w++)
         ECH_TRY(make_group(exec, w, &exec->server->channel[w * ECH_LANES]));
@@ -141,7 +150,7 @@ int ech_exec_pushed_channels(const ech_exec *exec)
 static void create_server(ech_exec *exec, size_t workers, size_t turns)
 {
     ech_server *server = exec->server = ech_pool_alloc(exec->pool, sizeof *server);
-    if (!layout_of(exec)->backups) exec->workers = (int)workers;
+    if (exec->pushes.clock) exec->workers = (int)workers;
     server->serving = ech_serving_begin(exec->plan->schedule, layout_of(exec), exec->pool);
     server->request = ech_pool_alloc(exec->pool, workers * sizeof *server->request);
     server->announced = ech_pool_alloc(exec->pool, workers * sizeof *server->announced);
@@ -163,10 +172,11 @@ void ech_exec_create_pushes(ech_exec *exec)
     const ech_list *train = &exec->plan->list[ECH_LIST_TRAIN];
     size_t workers = (size_t)ech_layout_workers(layout_of(exec));
     exec->pushes.last = INT_MAX;
-    if (!layout_of(exec)->pushes || !train->step.n) return;
-    if (!layout_of(exec)->backups) /* theirs is the training step's */
-        exec->pushes.clock = ech_pool_alloc(exec->pool, workers * sizeof *exec->pushes.clock);
-    while (train->step.at[exec->pushes.tally].kind != ECH_STEP_TALLY) exec->pushes.tally++;
+    size_t clocks = (size_t)ech_protocol_of(layout_of(exec))->clocks(layout_of(exec));
+    if (!find_lanes(exec->plan)) return;
+    if (clocks)
+        exec->pushes.clock = ech_pool_alloc(exec->pool, clocks * sizeof *exec->pushes.clock);
+    exec->pushes.tally = find_kind(train, ECH_STEP_TALLY);
     if (serves(exec)) create_server(exec, workers, (size_t)train->turns);
 }
 
@@ -210,8 +220,7 @@ ech_status ech_handle_ANNOUNCE(ech_exec *exec, const ech_step *step)
     const ech_scalar_row *row;
     ech_request request[2];
     answered heard;
-    double delay =
-        layout_of(exec)->backups ? 0 : ech_layout_delay(layout_of(exec), exec->plan->rank);
+    double delay = ech_protocol_delay(exec->plan, ECH_STEP_ANNOUNCE);
     if (delay > 0) ech_clock_sleep_until(ech_clock_now() + delay);
     ECH_TRY(ech_scalars_await(exec, step, &row));
     announced what = {.worker = exec->plan->rank,
@@ -405,7 +414,7 @@ ech_status ech_handle_SERVE(ech_exec *exec, const ech_step *step)
 {
     ech_server *server = exec->server;
     announced what;
-    double delay = ech_layout_delay(layout_of(exec), exec->plan->rank) / per_step(exec);
+    double delay = ech_protocol_delay(exec->plan, ECH_STEP_SERVE) / per_step(exec);
     if (step->turn == 0) begin_span(exec);
     if (delay > 0) ech_clock_sleep_until(ech_clock_now() + delay);
     ECH_TRY(agree(exec, step, &what, &server->served[step->turn]));

@@ -40,7 +40,7 @@ static ech_mesh axes_in(const ech_layout *layout, ech_layout_group kind)
     ech_mesh axes = ech_layout_group_axes(kind);
     bool sums = kind != ECH_GROUP_REPLICAS && ech_layout_sums_over(kind);
     ech_mesh summed = axes & ECH_MESH_DATA;
-    return layout->own_sums && sums ? axes ^ summed : axes;
+    return layout->sums == ECH_SUMS_REPLICA && sums ? axes ^ summed : axes;
 }
 
 /* ---- coordinates ---- */
@@ -145,7 +145,7 @@ static bool has_stage(const ech_layout *layout, const ech_model *model, int rank
 /* A server is in one such group with each worker: this is the one with the first. */
 static int pushed_members(const ech_layout *layout, int rank, int *ranks)
 {
-    if (!layout->pushes) return 0;
+    if (layout->sums != ECH_SUMS_SERVERS) return 0;
     if (ranks) ranks[0] = ech_layout_pattern(layout, rank);
     for (int i = 0; ranks && i < layout->servers; i++)
         ranks[1 + i] = ech_layout_workers(layout) + i;
@@ -155,7 +155,8 @@ static int pushed_members(const ech_layout *layout, int rank, int *ranks)
 /* Servers alone are the same without it. */
 static int server_members(const ech_layout *layout, int rank, int *ranks)
 {
-    if (!layout->backups || !ech_layout_serves(layout, rank)) return 0;
+    bool sums = layout->sums == ECH_SUMS_SERVERS && !layout->alone;
+    if (!sums || !ech_layout_serves(layout, rank)) return 0;
     for (int i = 0; ranks && i < layout->servers; i++) ranks[i] = ech_layout_workers(layout) + i;
     return layout->servers;
 }
@@ -166,7 +167,8 @@ int ech_layout_members(const ech_layout *layout, const ech_model *model, int ran
     ech_mesh axes = axes_in(layout, kind);
     int n = 0;
     bool of_replicas = kind == ECH_GROUP_REPLICA || kind == ECH_GROUP_REPLICAS;
-    if (of_replicas && !layout->own_sums) return 0; /* stages may have unequal numbers of them */
+    if (of_replicas && layout->sums != ECH_SUMS_REPLICA)
+        return 0; /* stages may have unequal numbers of them */
     int servers = axes & ECH_MESH_SERVER ? layout->servers : 0;
     if (kind == ECH_GROUP_SERVED && !servers) return 0;
     if (kind == ECH_GROUP_PUSHED) return pushed_members(layout, rank, ranks);
@@ -238,7 +240,8 @@ ech_layout_group ech_layout_addends(const ech_layout *layout, const ech_model *m
     if (alone) axes &= ~tensor;
     if (layout->sharding.expert < 2 && axes & ECH_MESH_EXPERT_DATA) axes |= ECH_MESH_EXPERT;
     if (layout->servers) axes |= ECH_MESH_SERVER;
-    if (layout->pushes) axes = ECH_MESH_SERVER; /* a worker's gradient is its own */
+    if (layout->sums == ECH_SUMS_SERVERS)
+        axes = ECH_MESH_SERVER; /* a worker's gradient is its own */
     return ech_layout_group_over(is_tied(layout, param, &first, &last) ? axes | ECH_MESH_TIED
                                                                        : axes);
 }

@@ -159,6 +159,14 @@ static ech_status check_runs(const ech_config *config, const ech_layout *layout)
         (long long)runs, ECH_MOST_BLOCK_RUNS);
 }
 
+static const struct {
+    ech_strategy_sums sums;
+    bool alone;
+} protocols[ECH_PROTOCOLS] = {
+#define X(NAME, name, sums, one, text) [ECH_PROTOCOL_##NAME] = {ECH_SUMS_##sums, one},
+#include "config/protocols.def"
+};
+
 /* How gradients reach the weights. Ranks of a cluster take their turns side by side. */
 static void fill_strategy(const ech_config *config, ech_layout *layout)
 {
@@ -167,14 +175,9 @@ static void fill_strategy(const ech_config *config, ech_layout *layout)
     layout->clusters = ech_strategy_is_ring(config) ? layout->world / (int)ranks : 1;
     layout->token_turns = turns < INT_MAX ? (int)turns : INT_MAX;
     layout->protocol = ech_strategy_protocol(config);
-    layout->apart = ech_strategy_is_apart(config);
-    layout->pushes = ech_strategy_pushes(config);
+    layout->sums = protocols[layout->protocol].sums;
+    layout->alone = protocols[layout->protocol].alone;
     layout->backups = ech_strategy_backups(config);
-    layout->lock_free = ech_strategy_is_lock_free(config);
-    layout->central = ech_strategy_is_central(config);
-    layout->each_push = layout->pushes && !layout->backups;
-    layout->own_sums = layout->apart || layout->lock_free;
-    layout->alone = layout->own_sums || layout->each_push;
 }
 
 ech_status ech_layout_create(const ech_config *config, const ech_model *model,

@@ -83,20 +83,13 @@ typedef struct ech_layout {
     bool uniform; /* stages have equally many replicas, and replicas equally many micro-batches */
     double *
         delay; /* [world] seconds by which ranks are slowed in each training step (parallel.delay); NULL: none is */
-    ech_protocol_kind protocol; /* how replicas' gradients reach the weights */
-    /* Of that: */
-    bool apart;  /* each replica updates its own */
-    bool pushes; /* servers take each worker's gradient by itself */
-    int backups; /* and update at the sum of a training step's first ones, without so many; 0: at each */
-    bool lock_free; /* each rank adds to common weights when it has a gradient */
-    int clusters; /* of successive such ranks, as many each, that add to weights of their own in the window; otherwise 1 */
-    int token_turns; /* that such a rank takes between two visits of the token (parallel.token_updates) */
-    bool central; /* in one sum, and one copy of the weights is all ranks' */
-    /* What follows from these. */
-    bool each_push; /* servers update at each worker's gradient */
+    ech_strategy_protocol_kind protocol; /* how replicas' gradients reach the weights */
+    ech_strategy_sums sums; /* of that (protocols.def): over whom gradients are summed */
     bool
-        alone; /* weights change by one replica's gradient, of its own tokens, norm and clip factor */
-    bool own_sums; /* and groups in which gradients are summed are within the replica */
+        alone; /* likewise: weights change by one replica's gradient, of its own tokens, norm and clip factor */
+    int backups; /* workers of which servers do not wait in a training step */
+    int clusters; /* of successive ranks, as many each, that share weights in a window; 1: all ranks may */
+    int token_turns; /* between two visits of the token to a cluster (parallel.token_updates) */
     int servers;   /* the last ranks, which keep variables and have no blocks; 0: there are none */
     int64_t micro_batch;   /* samples of a micro-batch */
     int64_t micro_batches; /* M: of a training step, over all replicas */

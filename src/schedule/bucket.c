@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "schedule/passes.h"
+#include "schedule/protocol/protocol.h"
 
 int ech_list_gradient_instance(const ech_plan *plan, const ech_list *list, int bucket, int turn,
                                int micro)
@@ -100,7 +101,7 @@ static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *con
                        .wire = of->commit ? dtype : ech_layout_wire(config, dtype),
                        .commits = of->commit != NULL,
                        .group = ech_layout_addends(plan->layout, plan->model, param),
-                       .listed = plan->layout->lock_free && ech_model_looks_up(plan->model, param)};
+                       .listed = ech_protocol_of(plan->layout)->lists_rows(plan->model, param)};
     ech_optimizer_needs needs = ech_optimizer_needs_of(config, of);
     kind.unit = unit_of(plan, of, &needs);
     kind.compressed = ech_is_compressed(config, of);

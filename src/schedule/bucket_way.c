@@ -23,6 +23,7 @@ static bool takes_part(const ech_bucket_way *way, ech_bucket_stage stage, int ro
 {
     bool once = stage < ECH_BUCKET_STAGES && rows[stage].repeats != ECH_REPEATS_PIECE;
     if (once && !way->last) return false;
+    if (stage < ECH_BUCKET_STAGES && !(way->stages >> stage & 1)) return false;
     switch (stage) {
 #define X(name, kind, point, over, version, repeats, condition)                                    \
     case ECH_BUCKET_##name:                                                                        \

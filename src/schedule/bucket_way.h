@@ -52,14 +52,11 @@ const ech_bucket_row *ech_bucket_row_of(ech_bucket_stage stage);
 
 /* What decides in which stages a bucket takes part. */
 typedef struct ech_bucket_way {
+    uint64_t stages;   /* those of the rank's role: a bit for each (ech_protocol_stages) */
     bool shared;       /* its addend group has other members */
     bool sharded;      /* and each member updates its own shard */
-    bool served;       /* or servers do, for this rank */
-    bool pushes;       /* servers update at each worker's gradients, whoever comes next */
-    bool lock_free;    /* or each rank adds to weights in the window */
     bool each;         /* to which each micro-batch's gradients are added by themselves */
     bool gathered;     /* and of whose weights it keeps no more */
-    bool central;      /* its weights are in the window */
     bool stashes;      /* several versions of its weights are kept */
     bool compressed;   /* its gradients are sent as factors, or as selections of numbers */
     bool chosen;       /* as selections */

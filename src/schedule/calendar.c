@@ -4,7 +4,7 @@
  */
 #include "schedule/calendar.h"
 
-#include "config/strategy.h"
+#include "schedule/protocol/protocol.h"
 
 /* Something is left to validate on: a set of its own, or a share of the training documents. */
 static bool validates(const ech_config *config)
@@ -20,9 +20,8 @@ ech_calendar ech_calendar_of(const ech_config *config)
                           .validate_every = config->training.validate_every,
                           .check_every = config->training.check_every,
                           .save_every = config->checkpoint.every,
-                          .sync_every =
-                              ech_strategy_is_apart(config) ? config->parallel.sync_every : 0,
-                          .gossips = ech_strategy_gossips(config),
+                          .sync_every = ech_protocol_for(config)->meets_every(config),
+                          .gossips = ech_protocol_for(config)->mixes_every(config) > 0,
                           .validates = validates(config)};
 }
 

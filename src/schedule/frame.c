@@ -13,7 +13,7 @@
  */
 #include <stdlib.h>
 
-#include "schedule/framing.h"
+#include "schedule/protocol/roles.h"
 
 bool ech_frame_is_shared(const ech_plan *plan, ech_layout_group group)
 {
@@ -34,40 +34,11 @@ int ech_frame_add(ech_framing *f, ech_step_kind kind, int turn, int index, int a
     return step;
 }
 
-/* REDUCE of `count` scalars of a turn over a group, after `after`. Returns its index, or -1. */
-static int add_reduce_over(ech_framing *f, ech_layout_group group, int turn, ech_scalar first,
-                           int count, int after)
-{
-    if (!ech_frame_is_shared(f->plan, group)) return -1;
-    int reduce = ech_frame_add(f, ECH_STEP_REDUCE, turn, (int)first, after);
-    f->list->step.at[reduce].count = count;
-    f->list->step.at[reduce].group = group;
-    return reduce;
-}
-
-/* Everything from STOP on: flags, losses, squares. */
-static int add_reduce_turn(ech_framing *f, ech_layout_group group, int turn, int after)
-{
-    return add_reduce_over(f, group, turn, ECH_SCALAR_STOP,
-                           ech_plan_row(f->plan) - (int)ECH_SCALAR_STOP, after);
-}
-
-/* The ranks that train one model. */
-static ech_layout_group whole_of(const ech_framing *f)
-{
-    return f->plan->layout->apart ? ECH_GROUP_REPLICA : ECH_GROUP_WORLD;
-}
-
 int ech_frame_last_compute(const ech_list *list)
 {
     int step = (int)list->step.n - 1;
     while (step >= 0 && list->step.at[step].lane != ECH_LANE_COMPUTE) step--;
     return step;
-}
-
-static bool is_synchronous(const ech_framing *f)
-{
-    return ech_weights_are_synchronous(f->plan->schedule->weights);
 }
 
 static bool loads_for(const ech_block *block, ech_purpose purpose)
@@ -95,6 +66,7 @@ static void begin(ech_framing *f, ech_plan *plan, ech_list *list)
                        .from = list->step.at,
                        .from_after = list->after.at,
                        .n = list->step.n,
+                       .role = ech_protocol_role(plan),
                        .scatter = -1,
                        .settled = -1,
                        .met = -1,
@@ -141,29 +113,6 @@ static void copy_step(ech_framing *f, size_t s)
 
 /* ---- a turn's beginning and end ---- */
 
-/* Whether it is a server's list of pushes. */
-static bool is_pushed(const ech_framing *f)
-{
-    return f->plan->layout->pushes && f->list->kind == ECH_LIST_TRAIN &&
-           ech_layout_serves(f->plan->layout, f->plan->rank);
-}
-
-static void begin_turn(ech_framing *f, int turn)
-{
-    if (is_pushed(f) || f->list->purpose == ECH_GENERATE) return;
-    f->begun = ech_frame_add(f, ECH_STEP_COUNT, turn, -1, -1);
-    for (int b = 0; b < (int)f->plan->bucket.n && ech_list_kind_trains(f->list->kind); b++)
-        if (f->plan->bucket.at[b].listed) ech_frame_add(f, ECH_STEP_LIST_ROWS, turn, b, -1);
-}
-
-/* A server's turns are pushes: each begins when one has come. */
-static void serve(ech_framing *f, size_t s)
-{
-    bool begins = s == 0 || f->from[s].turn != f->from[s - 1].turn;
-    if (is_pushed(f) && begins)
-        f->begun = ech_frame_add(f, ECH_STEP_SERVE, f->from[s].turn, -1, -1);
-}
-
 /* Before a micro-batch's first forward the next one is loaded, of the next turn, too. */
 static void load_ahead(ech_framing *f, const ech_step *step)
 {
@@ -174,7 +123,7 @@ static void load_ahead(ech_framing *f, const ech_step *step)
     for (; f->loaded <= ahead && f->loaded < all; f->loaded++) {
         int first = f->loaded * numbering.sequence_chunks;
         ech_micro at = ech_micro_at(numbering, first);
-        if (at.micro_batch == 0) begin_turn(f, at.turn);
+        if (at.micro_batch == 0) f->expect(f, at.turn);
         if (!f->loads) continue;
         int load = ech_frame_add(f, ECH_STEP_LOAD, at.turn, -1, -1);
         f->list->step.at[load].micro = first;
@@ -182,85 +131,6 @@ static void load_ahead(ech_framing *f, const ech_step *step)
 }
 
 /* ---- buckets ---- */
-
-/* A rank clips by its own norm; servers update by what a worker says of that. With backup workers servers clip what they have summed,
- * each of which has the squares of a shard. */
-static void update_alone(ech_framing *f)
-{
-    int turn = f->buckets.turn, folded = -1;
-    bool backups = f->plan->layout->backups, serves = is_pushed(f);
-    if (serves == backups) {
-        int summed = ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, -1);
-        if (serves)
-            folded = add_reduce_over(f, ECH_GROUP_SERVERS, turn, ECH_SCALAR_SQUARES_SUM, 1, summed);
-        ech_frame_add(f, ECH_STEP_CLIP, turn, -1, folded);
-    }
-    if (f->plan->layout->pushes && !serves) ech_frame_add(f, ECH_STEP_ANNOUNCE, turn, -1, -1);
-    ech_frame_updates(f);
-}
-
-/* All ranks come to here; `after`: a step that this one has ended then. Returns its index; -1: there are no others. */
-static int add_meet(ech_framing *f, int after)
-{
-    if (!ech_frame_is_shared(f->plan, ECH_GROUP_WORLD)) return -1;
-    int meet = ech_frame_add(f, ECH_STEP_MEET, 0, -1, after);
-    f->list->step.at[meet].group = ECH_GROUP_WORLD;
-    return meet;
-}
-
-/* A span of lock-free ranks begins with the weights that all have in common in the window. */
-static void offer(ech_framing *f)
-{
-    for (int b = 0; b < (int)f->plan->bucket.n; b++) ech_frame_add(f, ECH_STEP_OFFER, 0, b, -1);
-    f->met = add_meet(f, ech_frame_last_compute(f->list));
-}
-
-/* And ends with what all have made. */
-static void pull_last(ech_framing *f)
-{
-    int met = add_meet(f, ech_frame_last_compute(f->list));
-    if (f->plan->layout->clusters > 1) {
-        ech_frame_last_round(f, met);
-        met = add_meet(f, ech_frame_last_compute(f->list));
-    }
-    for (int b = 0; b < (int)f->plan->bucket.n; b++) {
-        int pull = ech_frame_add(f, ECH_STEP_PULL, 0, b, b ? -1 : met);
-        f->list->step.at[pull].version = f->list->updates + 1;
-    }
-}
-
-/* Behind a span all have what all pushes have made. A rank's version is the next to what it has seen. */
-static void add_meeting(ech_framing *f)
-{
-    ech_list *list = f->list;
-    int last = ech_frame_add(f, ECH_STEP_TALLY, 0, -1, -1);
-    bool serves = ech_layout_serves(f->plan->layout, f->plan->rank);
-    for (int b = 0; b < (int)f->plan->bucket.n; b++) {
-        int gather = ech_frame_add(f, ECH_STEP_GATHER_WEIGHTS, 0, b, last);
-        list->step.at[gather].group = ECH_GROUP_SERVED;
-        list->step.at[gather].version = list->updates + !serves;
-    }
-}
-
-static void add_update(ech_framing *f)
-{
-    int turn = f->buckets.turn, folded = -1;
-    ech_frame_norms(f);
-    if (f->plan->schedule->weights == ECH_WEIGHTS_PULLED) {
-        update_alone(f);
-        return;
-    }
-    if (is_synchronous(f))
-        folded = add_reduce_turn(f, whole_of(f), turn, ech_frame_last_compute(f->list));
-    int summed = ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, folded);
-    /* Of a stage alone: its ranks have counted shards. */
-    if (!is_synchronous(f))
-        folded = add_reduce_over(f, ECH_GROUP_PARTIAL, turn, ECH_SCALAR_SQUARES_SUM, 1, summed);
-    int clip = ech_frame_add(f, ECH_STEP_CLIP, turn, -1, is_synchronous(f) ? -1 : folded);
-    if (f->plan->states != ECH_SPACE_DEVICE)
-        f->buckets.scalars = ech_frame_add(f, ECH_STEP_READ_UPDATE, turn, -1, clip);
-    ech_frame_updates(f);
-}
 
 bool ech_frame_comes_last(const ech_bucket *bucket)
 {
@@ -282,9 +152,10 @@ static void reduce_ready(ech_framing *f, int turn, size_t s)
     ech_frame_catch_up(f);
     for (int b = 0; b < buckets; b++)
         if (ech_frame_comes_last(&f->plan->bucket.at[b])) ech_frame_complete(f, b, s);
-    add_update(f);
+    ech_frame_norms(f);
+    f->role->update(f, turn);
     f->list->updates++;
-    ech_frame_token(f, turn);
+    f->role->end_turn(f, turn);
 }
 
 static void find_ready(ech_framing *f, const int *first, const int *last)
@@ -320,23 +191,16 @@ void ech_pass_frame_training(ech_plan *plan, ech_list *list)
     ech_list_writers(plan, list, first, last);
     begin(&f, plan, list);
     find_ready(&f, first, last);
-    if (plan->layout->lock_free) offer(&f);
+    f.expect = f.role->expect;
+    f.role->begin(&f);
     for (size_t s = 0; s < f.n; s++) {
         load_ahead(&f, &f.from[s]);
-        serve(&f, s);
+        if (s == 0 || f.from[s].turn != f.from[s - 1].turn) f.role->begin_turn(&f, f.from[s].turn);
         copy_step(&f, s);
         ech_frame_follow(&f, &f.from[s]);
         reduce_ready(&f, f.from[s].turn, s);
     }
-    int folded = -1;
-    bool span = !is_synchronous(&f) || plan->schedule->weights == ECH_WEIGHTS_PULLED;
-    if (plan->layout->pushes) add_meeting(&f);
-    if (plan->layout->lock_free) pull_last(&f);
-    for (int turn = 0; turn < plan->schedule->turns && span; turn++)
-        folded = add_reduce_turn(&f, ECH_GROUP_WORLD, turn, ech_frame_last_compute(list));
-    if (plan->layout->apart)
-        folded = add_reduce_turn(&f, ECH_GROUP_REPLICAS, 0, ech_frame_last_compute(list));
-    ech_frame_add(&f, ECH_STEP_READ, 0, -1, folded);
+    ech_frame_add(&f, ECH_STEP_READ, 0, -1, f.role->end(&f));
     end(&f);
 }
 
@@ -344,6 +208,7 @@ void ech_pass_frame_validation(const ech_plan *plan, ech_list *list)
 {
     ech_framing f;
     begin(&f, (ech_plan *)plan, list);
+    f.expect = list->purpose == ECH_GENERATE ? ech_frame_no_turn : ech_frame_count;
     for (size_t s = 0; s < f.n; s++) {
         load_ahead(&f, &f.from[s]);
         copy_step(&f, s);
@@ -352,8 +217,8 @@ void ech_pass_frame_validation(const ech_plan *plan, ech_list *list)
         ech_frame_add(&f, ECH_STEP_LOGITS, 0, -1, -1);
     } else {
         int count = ECH_SCALAR_LOSS_WEIGHT - ECH_SCALAR_LOSS + 1;
-        int folded = add_reduce_over(&f, ECH_GROUP_WORLD, 0, ECH_SCALAR_LOSS, count,
-                                     ech_frame_last_compute(list));
+        int folded = ech_frame_reduce(&f, ECH_GROUP_WORLD, 0, ECH_SCALAR_LOSS, count,
+                                      ech_frame_last_compute(list));
         ech_frame_add(&f, ECH_STEP_READ, 0, -1, folded);
     }
     end(&f);

@@ -47,14 +47,11 @@ void ech_frame_await_leave(ech_framing *f, size_t s)
 
 static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
 {
-    ech_bucket_way way = {.shared = ech_frame_is_shared(plan, bucket->group),
+    ech_bucket_way way = {.stages = ech_protocol_stages(plan),
+                          .shared = ech_frame_is_shared(plan, bucket->group),
                           .sharded = bucket->sharded,
-                          .served = ech_bucket_is_served(bucket),
-                          .pushes = plan->layout->each_push,
-                          .lock_free = plan->layout->lock_free,
                           .each = bucket->each,
                           .gathered = bucket->gathered,
-                          .central = bucket->central,
                           .compressed = bucket->compressed,
                           .chosen = bucket->chosen > 0,
                           .factors_meet = ech_frame_is_shared(plan, bucket->factored),
@@ -97,7 +94,9 @@ static int add_stage(ech_framing *f, const ech_turn_buckets *of, const ech_on_wa
     if (step->kind == ECH_STEP_SCATTER_GRADS && step->group == ECH_GROUP_PUSHED)
         f->away[bucket] = here;
     if (row->point < ECH_POINT_UPDATES) return here;
-    if (on->way.served) /* no update is between them and who has read the weights */
+    if (ech_bucket_is_served(
+            &f->plan->bucket
+                 .at[bucket])) /* no update is between them and who has read the weights */
         ech_list_add_after(f->list, ech_frame_last_compute(f->list));
     int gather = *gathered(f, bucket, of->turn + 1);
     if (at.stage == ECH_BUCKET_ADD && of->turn == 0 && f->met >= 0)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The frame pass at work. Private to frame.c, which makes the list, frame_buckets.c, which takes buckets along their
- * way (schedule/bucket_way.h), and frame_ring.c, which sends a token around.
+ * way (schedule/bucket_way.h), and schedule/protocol/, which makes the parts that differ.
  */
 #ifndef ECH_SCHEDULE_FRAMING_H
 #define ECH_SCHEDULE_FRAMING_H
 
 #include "schedule/bucket_way.h"
 #include "schedule/passes.h"
+#include "schedule/protocol/protocol.h"
 
 /* How far a bucket, or a piece of it, has come in its turn. */
 typedef struct ech_on_way {
@@ -39,6 +40,9 @@ typedef struct ech_turn_buckets {
 typedef struct ech_framing {
     ech_plan *plan;
     ech_list *list;
+    const ech_role *role; /* of the plan's rank */
+    void (*expect)(struct ech_framing *f,
+                   int turn); /* as in the role; in lists without updates COUNT, or nothing */
     ech_step *from; /* the lowered steps, their waits, and where they are now */
     int *from_after, *now;
     size_t n;
@@ -111,10 +115,6 @@ void ech_frame_end_use(ech_framing *f, size_t s);
 void ech_frame_forget_sums(ech_framing *f);
 /* Delayed updates end: those of the turn come next. */
 void ech_frame_catch_up(ech_framing *f);
-/* Of several clusters of lock-free ranks: the turn has ended, after which the token may go on; and
- * after all turns, when all have `met`, it goes around. */
-void ech_frame_token(ech_framing *f, int turn);
-void ech_frame_last_round(ech_framing *f, int met);
 /* A lowered step is being added: it waits for the gathers of the weights that it reads, and until
  * gradients that it is the first to write have left. */
 void ech_frame_await_weights(ech_framing *f, const ech_step *step);

@@ -30,10 +30,6 @@ void ech_list_insert(ech_list *list, const ech_insertion_list *in);
 
 /* Makes the steps of the lists that run no blocks. */
 void ech_pass_other_lists(ech_plan *plan);
-/* Makes the steps of ECH_LIST_SYNC, where replicas are apart. */
-void ech_pass_sync(ech_plan *plan);
-/* Makes those of ECH_LIST_GOSSIP, where they mix with neighbours. */
-void ech_pass_gossip(ech_plan *plan);
 /* Sets plan->segment. `order`: of training, with sequence chunks; may be empty. */
 void ech_pass_segments(ech_plan *plan, const ech_config *config, const ech_order *order);
 /* Lowers an order to steps of blocks, with sends and receives where the neighbours are on other ranks. version[i]: the

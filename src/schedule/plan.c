@@ -4,10 +4,9 @@
  */
 #include <stdlib.h>
 
-#include "config/strategy.h"
 #include "schedule/calendar.h"
 #include "schedule/resident.h"
-#include "schedule/serving.h"
+#include "schedule/protocol/protocol.h"
 
 enum {
     HOST_ALIGNMENT = 64,  /* bytes: a cache line */
@@ -41,10 +40,7 @@ static int64_t normed(const ech_plan *plan, int param)
 
 int ech_plan_turns(const ech_plan *plan)
 {
-    if (!plan->layout->pushes) return plan->schedule->turns;
-    return ech_layout_serves(plan->layout, plan->rank)
-               ? plan->schedule->turns * ech_layout_workers(plan->layout)
-               : ech_serving_most(plan->schedule, plan->layout);
+    return ech_protocol_role(plan)->turns(plan->schedule, plan->layout);
 }
 
 /* What this rank holds of a parameter. */
@@ -83,29 +79,6 @@ static void plan_bucket(ech_plan *plan, int index, bool forward_only)
         if (turn == 0) bucket->rows = value;
     }
     if (!forward_only) ech_plan_state_values(plan, index);
-}
-
-static int add_copy(ech_plan *plan, ech_memory_kind kind, int index)
-{
-    return ech_plan_add_persistent(plan, kind, index,
-                                   plan->persistent.at[plan->bucket.at[index].weights].bytes);
-}
-
-/* Each cluster's weights lie together, so that its ranks, which write there first, have them near. */
-static void plan_common(ech_plan *plan)
-{
-    const ech_layout *layout = plan->layout;
-    int clusters = layout->lock_free ? layout->clusters : 0;
-    int leader = clusters ? ech_layout_leader(layout, ech_layout_cluster(layout, plan->rank)) : -1;
-    for (int c = 0; c < clusters; c++)
-        for (int b = 0; b < (int)plan->bucket.n; b++) {
-            int value = add_copy(plan, ECH_MEMORY_COMMON, b);
-            if (c == 0) plan->bucket.at[b].common = value;
-        }
-    if (clusters < 2 || plan->rank != leader) return;
-    for (int b = 0; b < (int)plan->bucket.n; b++)
-        plan->bucket.at[b].relayed = add_copy(plan, ECH_MEMORY_RELAYED, b);
-    plan->token = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 5, sizeof(int64_t));
 }
 
 static bool takes_snapshots(const ech_plan_request *request)
@@ -183,7 +156,7 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
     ech_pass_statistics(plan);
     ech_pass_pieces(plan, request->config);
     plan->token = -1;
-    if (!forward_only) plan_common(plan);
+    if (!forward_only) ech_protocol_of(plan->layout)->values(plan);
     int64_t rows = forward_only ? 1 : ech_plan_turns(plan);
     int64_t row_bytes = ech_plan_row(plan) * (int64_t)sizeof(double);
     plan->scalars = ech_plan_add_persistent(plan, ECH_MEMORY_SCALARS, 0, rows * row_bytes);
@@ -286,8 +259,7 @@ static void plan_lists(ech_plan *plan, const ech_plan_request *request, const or
     if (request->outline && !request->forward_only) return;
     if (!request->forward_only && plan->schedule->weights == ECH_WEIGHTS_DELAYED)
         plan_undelayed(plan);
-    if (!request->forward_only && plan->layout->apart) ech_pass_sync(plan);
-    if (!request->forward_only && ech_strategy_gossips(request->config)) ech_pass_gossip(plan);
+    if (!request->forward_only) ech_protocol_of(plan->layout)->lists(plan, request->config);
     ech_pass_other_lists(plan);
     plan_forwards(plan, &plan->list[ECH_LIST_VALIDATE]);
     if (samples(request)) plan_forwards(plan, &plan->list[ECH_LIST_GENERATE]);
@@ -400,7 +372,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     line_up(plan);
     plan->zero = (int)request->config->parallel.zero;
     if (request->forward_only && plan->zero < 3) plan->zero = 0; /* there is nothing to share out */
-    plan->central = plan->layout->central && !request->forward_only;
+    plan->central = ech_protocol_space(plan->layout) == ECH_SPACE_WINDOW && !request->forward_only;
     plan->keeps = request->config->parallel.zero_keep == 1;
     ordered train = {0};
     bool holds = request->config->memory.offload_activations == ECH_OFFLOAD_PEER;

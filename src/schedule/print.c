@@ -3,7 +3,7 @@
  * Plans as text.
  */
 
-#include "schedule/serving.h"
+#include "schedule/protocol/serving.h"
 
 void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_text *out)
 {

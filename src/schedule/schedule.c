@@ -2,8 +2,6 @@
  *
  * Finds a run's schedule, and checks that it fits the run.
  */
-#include "schedule/schedule.h"
-
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "config/rules.h"
-#include "config/strategy.h"
+#include "schedule/protocol/protocol.h"
 
 enum { MOST_TURNS = 64, CHECK_EVERY = 100 };
 
@@ -72,28 +70,20 @@ static ech_status take_orders(const ech_config *config, ech_schedule_choice *cho
 
 /* ---- spans ---- */
 
-/* What ends where parallel.flush_every steps do. */
-static const char *name_span(const ech_config *config)
-{
-    if (config->memory.offload_delayed_from > 0) return "a span of delayed updates";
-    if (ech_strategy_pushes(config)) return "a span of pushes";
-    return ech_strategy_is_lock_free(config) ? "a span of lock-free ranks"
-                                             : "an asynchronous schedule";
-}
-
-static ech_status check_cadence(const ech_config *config, const char *key, int64_t every)
+/* span: what ends where parallel.flush_every steps do. */
+static ech_status check_cadence(const ech_config *config, const char *span, const char *key,
+                                int64_t every)
 {
     int64_t flush = config->parallel.flush_every;
     if (every % flush == 0) return ECH_OK;
     return ech_config_complain(config, key,
                                "no multiple of parallel.flush_every = %lld, at whose end %s can do "
                                "that; %lld would be",
-                               (long long)flush, name_span(config),
-                               (long long)((every / flush + 1) * flush));
+                               (long long)flush, span, (long long)((every / flush + 1) * flush));
 }
 
-/* Replicas have weights in common only where they have just met. */
-static ech_status check_meetings(const ech_config *config)
+/* Replicas that meet every `sync` steps have weights in common only where they have just met. */
+static ech_status check_meetings(const ech_config *config, int64_t sync)
 {
     const struct {
         const char *key;
@@ -102,8 +92,7 @@ static ech_status check_meetings(const ech_config *config)
                {"training.validate_every", config->training.validate_every},
                {"training.check_every", config->training.check_every},
                {"checkpoint.every", config->checkpoint.every}};
-    int64_t sync = config->parallel.sync_every;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (size_t i = 0; i < sizeof all / sizeof *all && sync > 0; i++)
         if (all[i].every % sync)
             return ech_config_complain(config, all[i].key,
                                        "no multiple of parallel.sync_every = %lld, behind which "
@@ -162,12 +151,15 @@ static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
             ECH_COUNT(config->parallel.flush_every, "step"), (long long)most);
     ECH_TRY(check_delays(config, all));
     resolve_check(config, config->parallel.flush_every);
-    ECH_TRY(check_cadence(config, "training.steps", steps));
-    ECH_TRY(check_cadence(config, "training.validate_every", config->training.validate_every));
-    ECH_TRY(check_cadence(config, "training.check_every", config->training.check_every));
-    ECH_TRY(check_cadence(config, "checkpoint.every", config->checkpoint.every));
+    const char *span =
+        schedule->delayed_from ? "a span of delayed updates" : ech_protocol_span(layout);
+    ECH_TRY(check_cadence(config, span, "training.steps", steps));
     ECH_TRY(
-        check_cadence(config, "memory.offload_delayed_from", config->memory.offload_delayed_from));
+        check_cadence(config, span, "training.validate_every", config->training.validate_every));
+    ECH_TRY(check_cadence(config, span, "training.check_every", config->training.check_every));
+    ECH_TRY(check_cadence(config, span, "checkpoint.every", config->checkpoint.every));
+    ECH_TRY(check_cadence(config, span, "memory.offload_delayed_from",
+                          config->memory.offload_delayed_from));
     schedule->turns = (int)config->parallel.flush_every;
     return ECH_OK;
 }
@@ -224,14 +216,13 @@ ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
         schedule->weights = ECH_WEIGHTS_DELAYED;
         schedule->delayed_from = config->memory.offload_delayed_from;
     }
-    if (layout->pushes || layout->lock_free) schedule->weights = ECH_WEIGHTS_PULLED;
-    schedule->staleness = ech_strategy_staleness(config);
+    ech_protocol_of(layout)->schedule(config, schedule);
     if (asynchronous && status == ECH_OK) status = check_shares(config, layout);
     if (schedule->weights != ECH_WEIGHTS_FLUSHED && status == ECH_OK)
         status = resolve_flush(config, layout, schedule);
-    bool apart = ech_strategy_is_apart(config);
-    if (status == ECH_OK) resolve_check(config, apart ? config->parallel.sync_every : 1);
-    if (status == ECH_OK && apart) status = check_meetings(config);
+    int64_t sync = ech_protocol_of(layout)->meets_every(config);
+    if (status == ECH_OK) resolve_check(config, sync ? sync : 1);
+    if (status == ECH_OK) status = check_meetings(config, sync);
     if (status == ECH_OK)
         *out = schedule;
     else

@@ -246,7 +246,7 @@ static inline bool ech_list_is_delayed(const ech_plan *plan, const ech_list *lis
 }
 
 /* Turns of the rank's train list: training steps; where servers update at each push, pushes of a
- * span: of a worker the most that it can have, of a server all (schedule/serving.h). */
+ * span: of a worker the most that it can have, of a server all (schedule/protocol/serving.h). */
 int ech_plan_turns(const ech_plan *plan);
 
 /* Makes a rank's plan, unchecked (check/check.h); the caller destroys it. Cannot fail. Borrows

@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "schedule/serving.h"
+#include "schedule/protocol/serving.h"
 #include "simulate/rehearsal.h"
 
 enum { MOST_SHOWN = 12 }; /* steps of a circle in the message */

@@ -5,7 +5,7 @@
 #ifndef ECH_SIMULATE_ENGINE_H
 #define ECH_SIMULATE_ENGINE_H
 
-#include "schedule/serving.h"
+#include "schedule/protocol/serving.h"
 #include "simulate/rehearsal.h"
 
 typedef struct event {

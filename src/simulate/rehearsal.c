@@ -138,8 +138,8 @@ static double cost_in_turn(ech_engine *e, int rank, const ech_step *step)
     const ech_layout *layout = e->out->plans[rank]->layout;
     const rank_state *state = &e->rank[rank];
     double cost = ech_engine_cost_alone(e, rank, step);
-    if (!layout->backups || e->out->kind != ECH_LIST_TRAIN) return cost;
-    if (ech_layout_serves(layout, rank)) {
+    if (e->out->kind != ECH_LIST_TRAIN) return cost;
+    if (state->served) {
         bool updates = step->kind == ECH_STEP_NORM || step->kind == ECH_STEP_UPDATE;
         return updates && !state->served[step->turn].updates ? 0 : cost;
     }

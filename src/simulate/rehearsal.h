@@ -9,7 +9,7 @@
  * its sender sends and its receiver receives no other; when it arrives, both steps end. A reduction or collective runs
  * from when all members have begun it.
  *
- * Pushes (schedule/serving.h) meet servers as they come, in virtual time, or where servers' lists are bound as these say.
+ * Pushes (schedule/protocol/serving.h) meet servers as they come, in virtual time, or where servers' lists are bound as these say.
  *
  * In queues (ech_step_queue) a message, too, begins when the one before it in its queue has ended. That is how a library
  * whose messages have no tags (NCCL) works: one communicator for each boundary and kind of message and one for each

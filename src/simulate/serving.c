@@ -174,10 +174,10 @@ void ech_engine_begin_serving(ech_engine *e, int rank)
             (pushing){.step = -1, .met = ech_pool_alloc(e->out->pool, servers * sizeof(bool) + 1)};
     }
     const ech_list *list = ech_rehearsal_list(e->out, rank);
-    bool pushes = plan->layout->pushes && list->kind == ECH_LIST_TRAIN;
     state->last = INT_MAX;
-    while (pushes && list->step.at[state->tally].kind != ECH_STEP_TALLY) state->tally++;
-    if (!pushes || !ech_layout_serves(plan->layout, rank)) return;
+    for (int s = 0; s < (int)list->step.n; s++)
+        if (list->step.at[s].kind == ECH_STEP_TALLY) state->tally = s;
+    if (!state->tally || !ech_layout_serves(plan->layout, rank)) return;
     state->bound = e->out->served[rank] =
         ech_pool_alloc(e->out->pool, turns * sizeof *state->bound);
     for (size_t turn = 0; turn < turns; turn++) state->bound[turn] = -1;

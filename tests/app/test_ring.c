@@ -75,6 +75,16 @@ TEST(one_cluster_is_hogwild)
     grid_plans_free(&all);
 }
 
+/* The token is sent in one turn and received in a later one. */
+TEST(a_token_crosses_turns)
+{
+    grid_plans ring = grid_plan("gpt2", RING "parallel.data=4 parallel.flush_every=4 "
+                                             "parallel.token_updates=2 training.steps=4");
+    assert_int_equal(ech_check_plans((const ech_plan *const *)ring.plan, 4, ECH_LIST_TRAIN),
+                     ECH_OK);
+    grid_plans_free(&ring);
+}
+
 /* ---- what is sent ---- */
 
 enum { CLUSTERS = 3, EACH = 2, RANKS = CLUSTERS * EACH, TURNS = 7, HELD = 2 };

@@ -54,7 +54,8 @@ static void take_ends(const ech_simulation *simulation, const grid_plans *g)
         const ech_list *list = &g->plan[r]->list[ECH_LIST_TRAIN];
         ends[r] = 0;
         for (size_t s = 0; s < list->step.n; s++) {
-            bool counts = list->step.at[s].kind == ECH_STEP_ANNOUNCE || !g->design.layout->pushes;
+            bool counts = list->step.at[s].kind == ECH_STEP_ANNOUNCE ||
+                          g->design.layout->sums != ECH_SUMS_SERVERS;
             if (counts && simulation->finish[r][s] > ends[r]) ends[r] = simulation->finish[r][s];
         }
     }

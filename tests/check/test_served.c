@@ -9,7 +9,7 @@
 #include "check/check.h"
 #include "schedule/fixture.h"
 #include "schedule/refused.h"
-#include "schedule/serving.h"
+#include "schedule/protocol/serving.h"
 #include "simulate/rehearsal.h"
 #include "unit.h"
 

@@ -7,7 +7,7 @@
 #include <limits.h>
 
 #include "base/random.h"
-#include "schedule/serving.h"
+#include "schedule/protocol/serving.h"
 #include "unit.h"
 
 enum { WORKERS = 5, TURNS = 9, TRIALS = 200 };

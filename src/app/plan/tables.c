@@ -319,7 +319,7 @@ static void print_reduction(const ech_plan *plan, ech_text *out)
 static void print_meeting(const ech_plan *plan, ech_text *out)
 {
     ech_traffic traffic[ECH_TRAFFIC_AXES];
-    if (!plan->layout->apart) return;
+    if (plan->list[ECH_LIST_SYNC].step.n == 0) return;
     ech_plan_list_traffic(plan, ECH_LIST_SYNC, traffic);
     ech_text_append(out, ECH_PLAN_INDENT "where replicas meet rank %d sends %s more\n", plan->rank,
                     ECH_BYTES(ech_traffic_all(&traffic[ECH_TRAFFIC_DATA]).bytes));
@@ -354,9 +354,10 @@ void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out)
 
 void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES])
 {
-    /* A worker's pushes are as many as it can have in a span; on the average one a training step. */
-    bool pushes = plan->layout->pushes && !ech_layout_serves(plan->layout, plan->rank);
-    int turns = pushes ? ech_plan_turns(plan) : plan->schedule->turns;
+    /* A worker's turns are the pushes that it can have in a span: on the average one a training step. A server's are all
+     * workers'. */
+    bool serves = ech_layout_serves(plan->layout, plan->rank);
+    int turns = serves ? plan->schedule->turns : ech_plan_turns(plan);
     ech_plan_traffic(plan, traffic);
     for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++)
         for (int group = 0; group < ECH_GROUPS; group++)

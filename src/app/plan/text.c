@@ -52,7 +52,7 @@ void ech_print_axes(const ech_design *design, ech_text *out)
                         ech_config_name(design->config, "parallel.context_method"));
     if (layout->tensor > 1) ech_text_append(&axes, " x %d tensor", layout->tensor);
     if (layout->sharding.sequence) ech_text_append(&axes, ", sequence parallel");
-    if (ech_strategy_keys(design->config)[0] || layout->apart || layout->servers)
+    if (design->config->parallel.strategy != ECH_STRATEGY_SYNCHRONOUS)
         ech_text_append(&axes, ", %s%s", ech_config_name(design->config, "parallel.strategy"),
                         design->config->parallel.strategy == ECH_STRATEGY_TPU ? " (emulated)" : "");
     if (layout->servers) ech_text_append(&axes, ", %s", ECH_COUNT(layout->servers, "server"));
@@ -258,17 +258,18 @@ static void print_imbalance(const ech_design *design, ech_text *out)
 
 static void print_strategy(const ech_config *config, ech_text *out)
 {
+    int64_t meets_every = ech_protocol_for(config)->meets_every(config);
     const char *keys = ech_strategy_keys(config);
     if (keys[0])
         ech_text_append(out, ECH_PLAN_INDENT "%s%s: %s\n",
                         config->parallel.strategy == ECH_STRATEGY_TPU ? "emulates " : "",
                         ech_config_name(config, "parallel.strategy"), keys);
-    if (!ech_strategy_is_apart(config)) return;
+    if (!meets_every) return;
     ech_text_append(out,
                     ECH_PLAN_INDENT "replicas meet behind every %s, outer learning rate %g, outer "
                                     "momentum %g\n",
-                    ECH_COUNT(config->parallel.sync_every, "step"),
-                    config->parallel.outer_learning_rate, config->parallel.outer_momentum);
+                    ECH_COUNT(meets_every, "step"), config->parallel.outer_learning_rate,
+                    config->parallel.outer_momentum);
 }
 
 static void print_delays(const ech_layout *layout, ech_text *out)

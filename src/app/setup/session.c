@@ -186,7 +186,7 @@ static bool may_offload(const ech_design *design, const ech_plan *plan)
 static bool may_shard(const ech_design *design, const ech_plan *plan)
 {
     return plan->list[ECH_LIST_TRAIN].step.n && design->config->parallel.zero < 3 &&
-           !design->layout->central &&
+           ech_protocol_space(design->layout) == ECH_SPACE_DEVICE &&
            design->config->parallel.data * design->config->parallel.context > 1;
 }
 

@@ -263,7 +263,7 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
     ECH_FREED_TEXT yaml = {0}, serves = {0};
     ECH_FREED char *path = ech_file_join(t->config->log.directory, "run.yaml");
     ech_config_print(t->config, &yaml);
-    if (t->design->layout->pushes)
+    if (ech_trainer_pushes(t))
         ech_serve_log_begin(t->config, t->design->layout, t->design->schedule, t->step, &serves);
     ech_progress_setup setup = {.directory = t->config->log.directory,
                                 .steps = t->config->training.steps,

@@ -40,14 +40,8 @@ static span_words words_of(const ech_design *design)
     ech_weights weights = design->schedule->weights;
     if (weights == ECH_WEIGHTS_DELAYED)
         return (span_words){"update skipped", "memory.offload_delayed_from=0"};
-    if (design->layout->lock_free)
-        return (span_words){"ranks where it showed added nothing", "parallel.strategy=synchronous"};
-    if (design->layout->backups) return (span_words){"update skipped", "parallel.backup_workers=0"};
-    if (weights == ECH_WEIGHTS_PULLED)
-        return (span_words){"pushes in which it showed updated nothing",
-                            "parallel.strategy=parameter_server"};
-    return (span_words){"stages where it showed skipped their update",
-                        "a synchronous schedule, such as parallel.schedule=1f1b"};
+    ech_skipping of = ech_protocol_skipping(design->layout);
+    return (span_words){of.skipped, of.instead};
 }
 
 static ech_status refuse_asynchronous(const ech_trainer *t, span_words words)
@@ -128,7 +122,7 @@ static ech_status refuse(const ech_trainer *t, const ech_finding *finding, const
              "step %lld: NaN or infinity, %s; the update was withheld. Lower "
              "optimizer.learning_rate%s%s",
              (long long)t->step + 1, what, other_remedy(t, finite_loss),
-             t->design->layout->apart ? "" : ", or set training.on_nonfinite=skip");
+             ech_protocol_skipping(t->design->layout).remedy);
 }
 
 ech_status ech_trainer_explain_nonfinite(ech_trainer *t)

@@ -33,7 +33,7 @@ ech_status ech_trainer_log_serves(ech_trainer *t)
     int rank = ech_comm_rank(t->comm), server = ech_layout_workers(layout), n;
     const ech_serve *served = ech_exec_serves(t->session.exec, &n);
     ech_request request;
-    if (!layout->pushes || (rank > 0 && rank != server)) return ECH_OK;
+    if (!ech_trainer_pushes(t) || (rank > 0 && rank != server)) return ECH_OK;
     if (rank == server) {
         ECH_TRY(ech_comm_send_start(t->comm, 0, TAG, served, (size_t)n * sizeof *served, &request));
         return ech_comm_wait(t->comm, &request, 1);

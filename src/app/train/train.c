@@ -172,7 +172,7 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
                               .overflows = (int64_t)scaler.overflows,
                               .next_scale = scaler.scale,
                               .idle = r->idle,
-                              .pushes = t->design->layout->each_push,
+                              .pushes = ech_trainer_clocks(t) > 0,
                               .staleness = r->staleness,
                               .factored = r->factored,
                               .rank = r->rank,
@@ -245,7 +245,7 @@ static void spare_workers(ech_trainer *t)
 {
     const ech_layout *layout = t->design->layout;
     const ech_device *device = ech_device_find(ech_config_name(t->config, "parallel.device"));
-    bool spares = layout->each_push && !t->design->serves && device->is_immediate;
+    bool spares = ech_trainer_clocks(t) > 0 && !t->design->serves && device->is_immediate;
     if (spares) ech_comm_spare(t->comm, 1, ech_layout_workers(layout));
 }
 

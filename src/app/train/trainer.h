@@ -11,6 +11,7 @@
 #include "app/train/progress.h"
 #include "app/train/train.h"
 #include "schedule/calendar.h"
+#include "schedule/protocol/protocol.h"
 
 /* ech_train_rank (train.c) sets comm, design, config, lock and began_at, and releases what ech_trainer_begin made. */
 typedef struct ech_trainer {
@@ -83,5 +84,17 @@ ech_status ech_trainer_finish_save(ech_trainer *t);
  * which a synchronous schedule repeats the step. Continues or fails as training.on_nonfinite and nonfinite_limit say.
  * Collective. */
 ech_status ech_trainer_explain_nonfinite(ech_trainer *t);
+
+/* Whether servers take workers' gradients one by one. */
+static inline bool ech_trainer_pushes(const ech_trainer *t)
+{
+    return ech_layout_group_size(t->design->layout, t->design->model, 0, ECH_GROUP_PUSHED) > 0;
+}
+
+/* Workers that count training steps by themselves. */
+static inline int ech_trainer_clocks(const ech_trainer *t)
+{
+    return ech_protocol_of(t->design->layout)->clocks(t->design->layout);
+}
 
 #endif

@@ -56,7 +56,7 @@ static bool is_part(const ech_verifier *v, const ech_compared *x, int rank)
     ech_held held =
         ech_layout_held(design->layout, design->model, rank, x->copy->param, x->kind, x->shape);
     int64_t zero = design->config->parallel.zero;
-    bool central = design->layout->central;
+    bool central = (design->layout->protocol == ECH_PROTOCOL_CENTRAL);
     bool own = x->adds || ech_shape_replicas(x->shape) >= 0; /* each replica has another */
     int copies = ech_shape_copies(x->shape, design->layout->sharding);
     if (own) return at->stage == x->copy->stage && at->tensor % copies == 0;
@@ -72,7 +72,7 @@ static ech_held own_held(const ech_verifier *v, const ech_compared *x)
 {
     const ech_plan *plan = v->layout.session.plan;
     int state = x->kind == ECH_HELD_STATE ? x->state : -1;
-    if (x->adds || plan->layout->apart)
+    if (x->adds || (plan->layout->protocol == ECH_PROTOCOL_APART))
         return ech_layout_held(plan->layout, plan->model, plan->rank, x->copy->param, x->kind,
                                x->shape);
     return ech_plan_held(plan, plan->rank, x->copy->param, x->kind, state);
@@ -84,7 +84,7 @@ static int in_replica(const ech_verifier *v, int rank)
 {
     const ech_layout *layout = v->layout.design->layout;
     const ech_coordinates *at = &layout->coordinates[rank];
-    if (!layout->apart) return rank;
+    if (layout->protocol != ECH_PROTOCOL_APART) return rank;
     return ech_layout_rank_at(layout, at->stage, v->replica, at->context, at->tensor);
 }
 
@@ -190,7 +190,7 @@ void ech_verifier_prepare(ech_verifier *v)
                 ECH_PUSH(v->copy, copy);
                 elements += v->first[p + 1] - v->first[p];
             }
-    if (layout->pushes) turns = 1; /* no rank knows what was before its push */
+    if ((layout->sums == ECH_SUMS_SERVERS)) turns = 1; /* no rank knows what was before its push */
     size_t sets = turns > 1 ? 2 * turns : 1;
     v->mine = ech_calloc(sets * (size_t)v->own[params], sizeof *v->mine);
     v->states = ech_calloc((turns - 1) * (size_t)v->own_state[params] + 1, sizeof *v->states);
@@ -465,7 +465,9 @@ static ech_status exchange_copy(ech_verifier *v, ech_copy *copy, int turn)
         x.name = needs.state[x.state].name;
         /* Those of one replica at a time are compared. */
         ech_state own = ech_state_of_replica(&needs.state[x.state]);
-        x.shape = v->layout.design->layout->apart ? &own.shape : &needs.state[x.state].shape;
+        x.shape = (v->layout.design->layout->protocol == ECH_PROTOCOL_APART)
+                      ? &own.shape
+                      : &needs.state[x.state].shape;
         ECH_TRY(exchange_state(v, copy, &x, needs.state[x.state].role, turn));
     }
     return ECH_OK;

@@ -241,9 +241,10 @@ static ech_status verify_added(ech_verifier *v, int64_t *done)
 static ech_status verify_list(ech_verifier *v, int64_t *done)
 {
     int turns;
-    if (v->layout.design->layout->apart) return verify_apart(v, done);
-    if (v->layout.design->layout->pushes) return verify_pushed(v, done);
-    if (v->layout.design->layout->lock_free) return verify_added(v, done);
+    if ((v->layout.design->layout->protocol == ECH_PROTOCOL_APART)) return verify_apart(v, done);
+    if ((v->layout.design->layout->sums == ECH_SUMS_SERVERS)) return verify_pushed(v, done);
+    if ((v->layout.design->layout->protocol == ECH_PROTOCOL_LOCK_FREE))
+        return verify_added(v, done);
     v->list = ech_schedule_list(&v->schedule, *done, &turns);
     ECH_TRY(ech_exec_run(v->layout.session.exec, v->list, *done));
     ECH_TRY(check_ranks(v, *done + turns));
@@ -283,12 +284,14 @@ static bool is_exact(const ech_design *design)
     const ech_layout *layout = design->layout;
     const ech_schedule *schedule = design->schedule;
     bool alike = design->model->options.sequence_chunks < 2 && !design->model->options.invert;
-    if (layout->pushes) return alike && !schedule->written && layout->each_push;
+    if ((layout->sums == ECH_SUMS_SERVERS))
+        return alike && !schedule->written && (layout->protocol == ECH_PROTOCOL_PUSHES);
     bool whole = layout->stages * layout->chunks == 1 && !schedule->written;
     for (size_t p = 0; p < design->model->param.n && !whole; p++)
         if (layout->first_user[p + 1] - layout->first_user[p] > 1) return false;
-    return !layout->apart && schedule->weights == ECH_WEIGHTS_FLUSHED && layout->uniform &&
-           layout->replicas[0] == 1 && layout->tensor == 1 && layout->context == 1 && alike;
+    return layout->protocol != ECH_PROTOCOL_APART && schedule->weights == ECH_WEIGHTS_FLUSHED &&
+           layout->uniform && layout->replicas[0] == 1 && layout->tensor == 1 &&
+           layout->context == 1 && alike;
 }
 
 static ech_status open_single(ech_verifier *v)
@@ -306,7 +309,7 @@ static ech_status open_single(ech_verifier *v)
         config->parallel.compression = ECH_COMPRESSION_NONE;
         config->parallel.compression_density = 0.01; /* the default, which goes with it */
     }
-    bool lock_free = v->layout.design->layout->lock_free;
+    bool lock_free = (v->layout.design->layout->protocol == ECH_PROTOCOL_LOCK_FREE);
     if (lock_free) config->parallel.strategy = ECH_STRATEGY_SYNCHRONOUS;
     bool asynchronous = !ech_weights_are_synchronous(v->schedule.weights);
     if (asynchronous) config->optimizer.clip_norm = 0;
@@ -321,9 +324,9 @@ static ech_status open_single(ech_verifier *v)
     ECH_TRY(ech_compared_run_open(&v->single, v->alone));
     if (ech_verifier_is_replayed(v))
         v->replay = ech_replay_create(&v->layout, &v->single, asynchronous ? clip_norm : 0);
-    if (v->layout.design->layout->apart)
+    if ((v->layout.design->layout->protocol == ECH_PROTOCOL_APART))
         ECH_TRY(ech_apart_create(&v->layout, &v->single, &v->apart));
-    if (v->layout.design->layout->pushes) {
+    if ((v->layout.design->layout->sums == ECH_SUMS_SERVERS)) {
         ECH_TRY(ech_pushed_create(&v->layout, &v->single, &v->pushed));
         return ech_unit_open(v, 0);
     }
@@ -383,12 +386,12 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     if (v->schedule.delayed_from) v->schedule.delayed_from = 1; /* soon, to be seen */
     ECH_TRY(ech_compared_run_open(&v->layout, v->comm));
     ech_verifier_prepare(v);
-    if (!design->layout->pushes)
+    if (design->layout->sums != ECH_SUMS_SERVERS)
         ech_exec_observe(v->layout.session.exec, ech_verifier_observe_layout, v);
     if (v->result) {
         v->result->replayed = ech_verifier_is_replayed(v);
         v->result->exact = is_exact(design);
-        v->result->open = design->layout->lock_free && design->world > 1;
+        v->result->open = (design->layout->protocol == ECH_PROTOCOL_LOCK_FREE) && design->world > 1;
         v->result->carried = ech_added_is_carried(design);
         v->result->precision = ech_dtype_name(v->layout.session.plan->types.compute);
         describe_layout(v);

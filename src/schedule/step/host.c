@@ -2,19 +2,18 @@
  *
  * What comes in from the host and goes out to it: COUNT, LOAD, LOGITS, SNAPSHOT, SAVE; and scalars by messages: ANNOUNCE, SERVE.
  */
+#include "schedule/protocol/protocol.h"
 #include "schedule/step/step.h"
 
-/* A rank that is slowed sleeps in COUNT, before a push that comes by itself in ANNOUNCE. */
-static double delay_at(const ech_step_query *q, bool pushes)
+static double delay_in(const ech_step_query *q)
 {
-    return q->plan->layout->each_push == pushes ? ech_layout_delay(q->plan->layout, q->plan->rank)
-                                                : 0;
+    return ech_protocol_delay(q->plan, q->step->kind);
 }
 
 /* Waiting for the batch is its part of what a training step does once. */
 static double count_seconds(const ech_step_query *q)
 {
-    return q->costs->rates.other_seconds + delay_at(q, false);
+    return q->costs->rates.other_seconds + delay_in(q);
 }
 
 const ech_step_methods ech_count_methods = {.seconds = count_seconds};
@@ -29,7 +28,7 @@ const ech_step_methods ech_tally_methods = {.seconds = tally_seconds};
 
 static double announce_seconds(const ech_step_query *q)
 {
-    return tally_seconds(q) + delay_at(q, true);
+    return tally_seconds(q) + delay_in(q);
 }
 
 const ech_step_methods ech_announce_methods = {.seconds = announce_seconds};
@@ -37,8 +36,7 @@ const ech_step_methods ech_announce_methods = {.seconds = announce_seconds};
 /* A training step is so many of them as there are workers: a server that is slowed sleeps here. */
 static double serve_seconds(const ech_step_query *q)
 {
-    return tally_seconds(q) +
-           ech_layout_delay(q->plan->layout, q->plan->rank) / ech_layout_workers(q->plan->layout);
+    return tally_seconds(q) + delay_in(q) / ech_layout_workers(q->plan->layout);
 }
 
 const ech_step_methods ech_serve_methods = {.seconds = serve_seconds};

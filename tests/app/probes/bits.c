@@ -26,7 +26,7 @@ static bool shards_alike(const ech_design *design)
     const ech_config *config = design->config;
     int64_t each = config->training.micro_batch_size * design->layout->replicas[0];
     bool means = strcmp(ech_config_name(config, "optimizer.name"), "adafactor") == 0;
-    bool at_once = config->parallel.zero == 1 || design->layout->central;
+    bool at_once = config->parallel.zero == 1 || design->layout->protocol == ECH_PROTOCOL_CENTRAL;
     return !means && (at_once || config->training.global_batch_size == each);
 }
 
@@ -79,7 +79,8 @@ static bool applies(const ech_design *design)
     bool any = simplify(copy, design);
     ech_config_destroy(copy);
     const char *device = ech_config_name(design->config, "parallel.device");
-    return any && !design->layout->pushes && ech_device_is_processor(ech_device_find(device));
+    return any && design->layout->sums != ECH_SUMS_SERVERS &&
+           ech_device_is_processor(ech_device_find(device));
 }
 
 /* ---- what a run leaves ---- */
@@ -210,7 +211,8 @@ static void judge(void *const *states, const probe_case *c)
         probe_fail("without: %s", ech_last_error());
     } else {
         compare_readings(first, &a->of[0]);
-        int replicas = design.layout->apart ? design.layout->replicas[0] : 1;
+        int replicas =
+            design.layout->protocol == ECH_PROTOCOL_APART ? design.layout->replicas[0] : 1;
         for (int r = 0; r < replicas; r++)
             for (int p = 0; p < first->params; p++)
                 compare_weights(design.model, p, r, states, a->of, c->ranks);

@@ -10,7 +10,7 @@
 static bool applies(const ech_design *design)
 {
     const char *device = ech_config_name(design->config, "parallel.device");
-    return !design->layout->pushes && ech_device_find(device)->is_immediate;
+    return design->layout->sums != ECH_SUMS_SERVERS && ech_device_find(device)->is_immediate;
 }
 
 static bool is_message(const ech_step *step)

@@ -11,7 +11,7 @@
 static bool applies(const ech_design *design)
 {
     const ech_config *config = design->config;
-    return config->parallel.zero == 0 && !design->layout->central &&
+    return config->parallel.zero == 0 && design->layout->protocol != ECH_PROTOCOL_CENTRAL &&
            config->memory.offload_optimizer == ECH_OFFLOAD_NONE &&
            config->memory.offload_parameters == ECH_OFFLOAD_NONE;
 }

@@ -25,9 +25,10 @@ static inline part part_take(const ech_session *session, int param, int state)
     ech_held_kind kind = is ? ECH_HELD_STATE : ECH_HELD_WEIGHTS;
     ech_tensor x =
         is ? ech_exec_state(session->exec, param, state) : ech_exec_param(session->exec, param);
-    part p = {.held = plan->layout->apart ? ech_layout_held(plan->layout, plan->model, plan->rank,
-                                                            param, kind, is ? &is->shape : NULL)
-                                          : ech_plan_held(plan, plan->rank, param, kind, state)};
+    part p = {.held = plan->layout->protocol == ECH_PROTOCOL_APART
+                          ? ech_layout_held(plan->layout, plan->model, plan->rank, param, kind,
+                                            is ? &is->shape : NULL)
+                          : ech_plan_held(plan, plan->rank, param, kind, state)};
     p.at = ech_calloc((size_t)ech_tensor_count(&x) + 1, sizeof *p.at);
     if (ech_tensor_count(&x)) ech_exec_read(session->exec, &x, p.at);
     return p;
@@ -57,7 +58,8 @@ static inline bool part_put(const part *p, const ech_shape *shape, double *whole
 /* The replica that a rank is of where these are apart, else 0. */
 static inline int part_replica(const ech_plan *plan)
 {
-    return plan->layout->apart ? plan->layout->coordinates[plan->rank].data : 0;
+    return plan->layout->protocol == ECH_PROTOCOL_APART ? plan->layout->coordinates[plan->rank].data
+                                                        : 0;
 }
 
 #endif

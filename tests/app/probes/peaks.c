@@ -10,7 +10,7 @@
  */
 static bool applies(const ech_design *design)
 {
-    return !design->layout->pushes ||
+    return design->layout->sums != ECH_SUMS_SERVERS ||
            design->config->memory.offload_activations == ECH_OFFLOAD_NONE;
 }
 

@@ -2,13 +2,14 @@
  *
  * Whom a server serves next, who has another push, and lists that are bound to that.
  */
-#include "schedule/serving.h"
+#include "schedule/protocol/serving.h"
 
 #include <string.h>
 
 void ech_plan_bind(ech_plan *plan, const ech_serve *pushes)
 {
-    bool serves = plan->layout->pushes && ech_layout_serves(plan->layout, plan->rank);
+    bool serves =
+        plan->layout->sums == ECH_SUMS_SERVERS && ech_layout_serves(plan->layout, plan->rank);
     if (serves) plan->list[ECH_LIST_TRAIN].bound = pushes;
 }
 

@@ -22,8 +22,9 @@
 /* A push that servers have served. */
 typedef struct ech_serve {
     int worker;
-    int64_t clock; /* the training step whose samples its gradient is of: its worker counts its own */
-    int read;      /* pushes of the span that servers had served in the weights that it has read */
+    int64_t
+        clock; /* the training step whose samples its gradient is of: its worker counts its own */
+    int read;  /* pushes of the span that servers had served in the weights that it has read */
     bool withheld; /* it has updated nothing */
     /* Likewise, since it came behind those that were waited for, of which one clock's make one update; or its worker has died. Then what
      * had come of it before, of some buckets, may have updated these. */

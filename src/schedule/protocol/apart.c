@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Separate replicas: replica i makes w_i(t+1) = w_i(t) - v g_i(w_i(t)), with its own norm and clip factor. After each
+ * parallel.sync_every training steps an outer optimizer updates the common weights x by the mean of x - w_i, and each
+ * w_i becomes x (local SGD: Stich 2019; DiLoCo: Douillard et al. 2023). Under gossip w_i becomes the mean of itself and
+ * two neighbours' weights after each of the other steps.
+ */
+#include "schedule/protocol/roles.h"
+
+static const ech_bucket_stage stages[] = {
+    ECH_BUCKET_WRITE, ECH_BUCKET_REDUCE,     ECH_BUCKET_NORM,
+    ECH_BUCKET_STASH, ECH_STAGES_STATISTICS, ECH_BUCKET_UPDATE,
+};
+
+static void update(ech_framing *f, int turn)
+{
+    ech_frame_update_summed(f, ECH_GROUP_REPLICA, turn);
+}
+
+/* What is shown of all replicas. */
+static int end(ech_framing *f)
+{
+    return ech_frame_reduce_turn(f, ECH_GROUP_REPLICAS, 0, ech_frame_last_compute(f->list));
+}
+
+/* All differences leave first, so that sums run while weights are updated. */
+static void plan_sync(ech_plan *plan)
+{
+    ech_list *list = &plan->list[ECH_LIST_SYNC];
+    int members = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_REPLICAS);
+    ECH_FREED int *ready = ech_calloc(plan->bucket.n + 1, sizeof *ready);
+    for (int b = 0; b < (int)plan->bucket.n; b++) {
+        ready[b] = ech_list_add(list, ECH_STEP_DIFFERENCE);
+        list->step.at[ready[b]].index = b;
+        if (members < 2) continue;
+        int sum = ech_list_add(list, ECH_STEP_REDUCE_GRADS);
+        list->step.at[sum].index = b;
+        list->step.at[sum].group = ECH_GROUP_REPLICAS;
+        ech_list_add_after(list, ready[b]);
+        ready[b] = sum;
+    }
+    for (int b = 0; b < (int)plan->bucket.n; b++) {
+        int outer = ech_list_add(list, ECH_STEP_OUTER_UPDATE);
+        list->step.at[outer].index = b;
+        if (list->step.at[ready[b]].lane != ECH_LANE_COMPUTE) ech_list_add_after(list, ready[b]);
+    }
+}
+
+/* Messages go while weights are mixed. */
+static void plan_gossip(ech_plan *plan)
+{
+    ech_list *list = &plan->list[ECH_LIST_GOSSIP];
+    int buckets = (int)plan->bucket.n;
+    if (ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_REPLICAS) < 2)
+        return;
+    for (int b = 0; b < buckets; b++) {
+        int sent = ech_list_add(list, ECH_STEP_NEIGHBOURS);
+        list->step.at[sent].index = b;
+        list->step.at[sent].group = ECH_GROUP_REPLICAS;
+    }
+    for (int b = 0; b < buckets; b++) {
+        int mix = ech_list_add(list, ECH_STEP_MIX);
+        list->step.at[mix].index = b;
+        ech_list_add_after(list, b);
+    }
+}
+
+static int64_t mixes_every(const ech_config *config)
+{
+    return config->parallel.strategy == ECH_STRATEGY_GOSSIP;
+}
+
+static void lists(ech_plan *plan, const ech_config *config)
+{
+    plan_sync(plan);
+    if (mixes_every(config)) plan_gossip(plan);
+}
+
+static int64_t meets_every(const ech_config *config)
+{
+    return config->parallel.sync_every;
+}
+
+const ech_protocol ech_protocol_apart = {
+    .worker = {ECH_STAGES(stages), ECH_COUNTED_TURNS, .update = update, .end = end},
+    .schedule = ech_protocol_schedules_all,
+    .space = ECH_SPACE_DEVICE,
+    .lists_rows = ech_protocol_lists_no_rows,
+    .joining = ech_protocol_gathers,
+    .values = ech_protocol_no_values,
+    .lists = lists,
+    .meets_every = meets_every,
+    .mixes_every = mixes_every,
+    .clocks = ech_protocol_no_ranks,
+    .adders = ech_protocol_one_rank,
+    .skipping = {"update skipped", "parallel.strategy=synchronous", ""},
+    .alike = ECH_GROUP_REPLICAS,
+};

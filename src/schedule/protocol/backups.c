@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Backup workers: w(t+1) = w(t) - v (1/T) sum of the first N pushes of training step t, where there are N + b workers and
+ * T is the number of the N pushes' tokens. Later pushes of the step are dropped (Chen et al. 2016).
+ */
+#include "schedule/protocol/roles.h"
+
+static const ech_bucket_stage worker[] = {
+    ECH_BUCKET_WRITE,
+    ECH_BUCKET_SCATTER,
+    ECH_BUCKET_GATHER,
+};
+static const ech_bucket_stage server[] = {
+    ECH_BUCKET_WRITE,      ECH_BUCKET_SCATTER, ECH_BUCKET_NORM,
+    ECH_STAGES_STATISTICS, ECH_BUCKET_UPDATE,  ECH_BUCKET_GATHER,
+};
+
+static void announce(ech_framing *f, int turn)
+{
+    ech_frame_add(f, ECH_STEP_ANNOUNCE, turn, -1, -1);
+    ech_frame_updates(f);
+}
+
+/* Servers clip what they have summed, of which each has the squares of a shard. */
+static void update(ech_framing *f, int turn)
+{
+    int summed = ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, -1);
+    int folded = ech_frame_reduce(f, ECH_GROUP_SERVERS, turn, ECH_SCALAR_SQUARES_SUM, 1, summed);
+    ech_frame_add(f, ECH_STEP_CLIP, turn, -1, folded);
+    ech_frame_updates(f);
+}
+
+const ech_protocol ech_protocol_backups = {
+    .worker = {ECH_STAGES(worker), ECH_PUSHING_WORKER, .update = announce,
+               .sleeps = ECH_STEP_COUNT},
+    .server = {ECH_STAGES(server), ECH_PUSHED_SERVER, .update = update},
+    .clocks = ech_protocol_no_ranks,
+    .adders = ech_protocol_one_rank,
+    .skipping = {"update skipped", "parallel.backup_workers=0", ECH_SKIPS},
+    ECH_PUSHES,
+};

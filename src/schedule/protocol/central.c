@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Central storage: w(t+1) = w(t) - v (1/T) sum_r g_r(w(t)), with one copy of w in a window, which all ranks read. Each
+ * rank has the sum of its shard of the gradients and updates that shard (tf.distribute's CentralStorageStrategy).
+ */
+#include "schedule/protocol/roles.h"
+
+static const ech_bucket_stage stages[] = {
+    ECH_BUCKET_WRITE,  ECH_STAGES_COMPRESS,   ECH_BUCKET_REDUCE, ECH_BUCKET_SCATTER,
+    ECH_BUCKET_NORM,   ECH_BUCKET_DECOMPRESS, ECH_BUCKET_STASH,  ECH_STAGES_STATISTICS,
+    ECH_BUCKET_UPDATE, ECH_BUCKET_PUBLISH,
+};
+
+static void update(ech_framing *f, int turn)
+{
+    ech_frame_update_summed(f, ECH_GROUP_WORLD, turn);
+}
+
+static int end(ech_framing *f)
+{
+    (void)f;
+    return -1;
+}
+
+static ech_joining publishes(const ech_bucket *bucket)
+{
+    return (ech_joining){ECH_STEP_PUBLISH, bucket->group};
+}
+
+const ech_protocol ech_protocol_central = {
+    .worker = {ECH_STAGES(stages), ECH_COUNTED_TURNS, .update = update, .end = end},
+    .schedule = ech_protocol_schedules_all,
+    .space = ECH_SPACE_WINDOW,
+    .shares_out = true,
+    .lists_rows = ech_protocol_lists_no_rows,
+    .joining = publishes,
+    .values = ech_protocol_no_values,
+    .lists = ech_protocol_no_lists,
+    .meets_every = ech_protocol_never,
+    .mixes_every = ech_protocol_never,
+    .clocks = ech_protocol_no_ranks,
+    .adders = ech_protocol_one_rank,
+    .skipping = {"update skipped", "parallel.strategy=synchronous", ECH_SKIPS},
+    .alike = ECH_GROUP_EXPERT_DATA,
+};

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lock-free training: rank r adds its update u_r = -v g_r(w) to weights in a window, which all ranks share, without a
+ * lock; w is what it last pulled from there, while others may have been adding (Hogwild!: Recht et al. 2011).
+ *
+ * HogWild++ (Zhang, Hsieh, Akella 2016): clusters of ranks have weights of their own, and a token goes around the ring of
+ * clusters. Its visit v is at cluster v mod n, whose first rank relays what all its ranks have added, and sends the token
+ * on. The next visit begins after as many turns more as parallel.token_updates makes. So visits begin after the same
+ * turns on all ranks, and a list says which are its rank's; the token waits for ranks, they do not wait for it or for each
+ * other, unless they are so many turns apart. What has been added after a cluster's last visit no other cluster has: so
+ * after the last turn, when all ranks have met, the token goes around once more.
+ */
+#include "schedule/protocol/roles.h"
+
+static const ech_bucket_stage stages[] = {
+    ECH_BUCKET_WRITE,
+    ECH_BUCKET_NORM,
+    ECH_BUCKET_ADD,
+    ECH_BUCKET_PULL,
+};
+
+/* ---- the token ---- */
+
+static int clusters_of(const ech_framing *f)
+{
+    return f->plan->layout->clusters;
+}
+
+/* Whether the list's rank has the token then. */
+static bool leads(const ech_framing *f, int visit)
+{
+    return ech_layout_leader(f->plan->layout, visit) == f->plan->rank;
+}
+
+static int add_message(ech_framing *f, ech_step_kind kind, int turn, int peer, int after)
+{
+    int here = ech_frame_add(f, kind, turn, -1, after);
+    ech_step *step = &f->list->step.at[here];
+    step->peer = ech_layout_leader(f->plan->layout, peer);
+    step->bytes = f->plan->persistent.at[f->plan->token].bytes;
+    return here;
+}
+
+/* The token comes from the visit before, and what the cluster has added goes on. */
+static void take(ech_framing *f, int visit, int turn, int after)
+{
+    int before = clusters_of(f) + visit - 1, received = -1;
+    if (visit > 0) received = add_message(f, ECH_STEP_RECV_TOKEN, turn, before, f->passed);
+    for (int b = 0; b < (int)f->plan->bucket.n; b++) {
+        int relay = ech_frame_add(f, ECH_STEP_RELAY, turn, b, b ? -1 : after);
+        if (b == 0 && received >= 0) ech_list_add_after(f->list, received);
+        if (b == 0 && f->passed >= 0) ech_list_add_after(f->list, f->passed);
+        f->list->step.at[relay].count = visit;
+    }
+}
+
+/* After the last visit it stays. */
+static void visit_next(ech_framing *f, int turn, int after)
+{
+    int visit = f->visits++, turns = f->plan->layout->token_turns;
+    if (!leads(f, visit)) return;
+    take(f, visit, turn, after);
+    if (f->visits < f->list->turns / turns + clusters_of(f))
+        f->passed =
+            add_message(f, ECH_STEP_SEND_TOKEN, turn, visit + 1, ech_frame_last_compute(f->list));
+}
+
+static void end_turn(ech_framing *f, int turn)
+{
+    bool goes_on = (turn + 1) % f->plan->layout->token_turns == 0;
+    if (clusters_of(f) > 1 && goes_on) visit_next(f, turn, -1);
+}
+
+/* ---- the list ---- */
+
+/* All ranks come to here; `after`: a step that this one has ended then. Returns the MEET; -1: there are no others. */
+static int add_meet(ech_framing *f, int after)
+{
+    if (!ech_frame_is_shared(f->plan, ECH_GROUP_WORLD)) return -1;
+    int meet = ech_frame_add(f, ECH_STEP_MEET, 0, -1, after);
+    f->list->step.at[meet].group = ECH_GROUP_WORLD;
+    return meet;
+}
+
+/* A span begins with the weights that all have in common in the window. */
+static void begin(ech_framing *f)
+{
+    for (int b = 0; b < (int)f->plan->bucket.n; b++) ech_frame_add(f, ECH_STEP_OFFER, 0, b, -1);
+    f->met = add_meet(f, ech_frame_last_compute(f->list));
+}
+
+static void expect(ech_framing *f, int turn)
+{
+    ech_frame_count(f, turn);
+    for (int b = 0; b < (int)f->plan->bucket.n; b++)
+        if (f->plan->bucket.at[b].listed) ech_frame_add(f, ECH_STEP_LIST_ROWS, turn, b, -1);
+}
+
+static void update(ech_framing *f, int turn)
+{
+    ech_frame_clip(f, turn);
+    ech_frame_updates(f);
+}
+
+/* And ends with what all have made. */
+static int end(ech_framing *f)
+{
+    int met = add_meet(f, ech_frame_last_compute(f->list)), clusters = clusters_of(f);
+    for (int i = 0; clusters > 1 && i < clusters; i++) visit_next(f, f->list->turns - 1, met);
+    if (clusters > 1) met = add_meet(f, ech_frame_last_compute(f->list));
+    for (int b = 0; b < (int)f->plan->bucket.n; b++) {
+        int pull = ech_frame_add(f, ECH_STEP_PULL, 0, b, b ? -1 : met);
+        f->list->step.at[pull].version = f->list->updates + 1;
+    }
+    return ech_frame_reduce_span(f);
+}
+
+/* ---- values ---- */
+
+static int add_copy(ech_plan *plan, ech_memory_kind kind, int index)
+{
+    return ech_plan_add_persistent(plan, kind, index,
+                                   plan->persistent.at[plan->bucket.at[index].weights].bytes);
+}
+
+/* Each cluster's weights lie together, so that its ranks, which write there first, have them near. */
+static void values(ech_plan *plan)
+{
+    const ech_layout *layout = plan->layout;
+    int leader = ech_layout_leader(layout, ech_layout_cluster(layout, plan->rank));
+    for (int c = 0; c < layout->clusters; c++)
+        for (int b = 0; b < (int)plan->bucket.n; b++) {
+            int value = add_copy(plan, ECH_MEMORY_COMMON, b);
+            if (c == 0) plan->bucket.at[b].common = value;
+        }
+    if (layout->clusters < 2 || plan->rank != leader) return;
+    for (int b = 0; b < (int)plan->bucket.n; b++)
+        plan->bucket.at[b].relayed = add_copy(plan, ECH_MEMORY_RELAYED, b);
+    plan->token = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 5, sizeof(int64_t));
+}
+
+static void schedules(const ech_config *config, ech_schedule *schedule)
+{
+    schedule->weights = ECH_WEIGHTS_PULLED;
+    schedule->staleness = ech_strategy_staleness(config);
+}
+
+static int all_ranks(const ech_layout *layout)
+{
+    return layout->world;
+}
+
+const ech_protocol ech_protocol_lock_free = {
+    .worker = {ECH_STAGES(stages), .begin = begin, .expect = expect,
+               .begin_turn = ech_frame_no_turn, .update = update, .end_turn = end_turn, .end = end,
+               .turns = ech_turns_of_span, .sleeps = ECH_STEP_COUNT},
+    .span = "a span of lock-free ranks",
+    .schedule = schedules,
+    .space = ECH_SPACE_DEVICE,
+    .lists_rows = ech_model_looks_up,
+    .joining = ech_protocol_gathers,
+    .values = values,
+    .lists = ech_protocol_no_lists,
+    .meets_every = ech_protocol_never,
+    .mixes_every = ech_protocol_never,
+    .clocks = ech_protocol_no_ranks,
+    .adders = all_ranks,
+    .skipping = {"ranks where it showed added nothing", "parallel.strategy=synchronous", ECH_SKIPS},
+    .alike = ECH_GROUP_REPLICAS,
+};

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of protocols.
+ */
+#include "schedule/protocol/protocol.h"
+
+static const ech_protocol *const rows[ECH_PROTOCOLS] = {
+#define X(NAME, name, sums, one, text) [ECH_PROTOCOL_##NAME] = &ech_protocol_##name,
+#include "config/protocols.def"
+};
+
+const ech_protocol *ech_protocol_of(const ech_layout *layout)
+{
+    return rows[layout->protocol];
+}
+
+const ech_protocol *ech_protocol_for(const ech_config *config)
+{
+    return rows[ech_strategy_protocol(config)];
+}
+
+const char *ech_protocol_span(const ech_layout *layout)
+{
+    return rows[layout->protocol]->span;
+}
+
+ech_space ech_protocol_space(const ech_layout *layout)
+{
+    return rows[layout->protocol]->space;
+}
+
+bool ech_protocol_shares_out(const ech_layout *layout)
+{
+    return rows[layout->protocol]->shares_out;
+}
+
+ech_layout_group ech_protocol_alike(const ech_layout *layout)
+{
+    return rows[layout->protocol]->alike;
+}
+
+ech_skipping ech_protocol_skipping(const ech_layout *layout)
+{
+    return rows[layout->protocol]->skipping;
+}
+
+double ech_protocol_delay(const ech_plan *plan, ech_step_kind kind)
+{
+    bool sleeps = ech_protocol_role(plan)->sleeps == kind;
+    return sleeps ? ech_layout_delay(plan->layout, plan->rank) : 0;
+}
+
+const ech_role *ech_protocol_role(const ech_plan *plan)
+{
+    const ech_protocol *of = ech_protocol_of(plan->layout);
+    return ech_layout_serves(plan->layout, plan->rank) ? &of->server : &of->worker;
+}
+
+uint64_t ech_protocol_stages(const ech_plan *plan)
+{
+    const ech_role *role = ech_protocol_role(plan);
+    uint64_t stages = 0;
+    for (int i = 0; i < role->stages; i++) stages |= UINT64_C(1) << role->stage[i];
+    return stages;
+}

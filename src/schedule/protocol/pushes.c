@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parameter servers that update at each push: w(k+1) = w(k) - v g_r(w(k')), where k' is the update after which worker r
+ * last got the weights, and g_r is clipped by its own norm (ASP: Dean et al. 2012, Downpour). Under bounded staleness no
+ * worker is more than parallel.staleness training steps ahead of the slowest one (SSP: Ho et al. 2013). Whom servers
+ * serve next is decided by who comes (schedule/protocol/serving.h).
+ */
+#include "schedule/protocol/roles.h"
+
+static const ech_bucket_stage worker[] = {
+    ECH_BUCKET_WRITE,
+    ECH_BUCKET_NORM,
+    ECH_BUCKET_PUSH,
+    ECH_BUCKET_GATHER,
+};
+static const ech_bucket_stage server[] = {
+    ECH_BUCKET_WRITE, ECH_BUCKET_PUSH, ECH_STAGES_STATISTICS, ECH_BUCKET_UPDATE, ECH_BUCKET_GATHER,
+};
+
+/* A worker says what its push is clipped by before it sends it. */
+static void announce(ech_framing *f, int turn)
+{
+    ech_frame_clip(f, turn);
+    ech_frame_add(f, ECH_STEP_ANNOUNCE, turn, -1, -1);
+    ech_frame_updates(f);
+}
+
+static void update(ech_framing *f, int turn)
+{
+    (void)turn;
+    ech_frame_updates(f);
+}
+
+const ech_protocol ech_protocol_pushes = {
+    .worker = {ECH_STAGES(worker), ECH_PUSHING_WORKER, .update = announce,
+               .sleeps = ECH_STEP_ANNOUNCE},
+    .server = {ECH_STAGES(server), ECH_PUSHED_SERVER, .update = update},
+    .clocks = ech_layout_workers,
+    .adders = ech_protocol_one_rank,
+    .skipping = {"pushes in which it showed updated nothing", "parallel.strategy=parameter_server",
+                 ECH_SKIPS},
+    ECH_PUSHES,
+};

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parts of step lists that several protocols make.
+ */
+#include "schedule/protocol/roles.h"
+
+void ech_frame_nothing(ech_framing *f)
+{
+    (void)f;
+}
+
+void ech_frame_no_turn(ech_framing *f, int turn)
+{
+    (void)f;
+    (void)turn;
+}
+
+void ech_frame_count(ech_framing *f, int turn)
+{
+    f->begun = ech_frame_add(f, ECH_STEP_COUNT, turn, -1, -1);
+}
+
+int ech_frame_reduce(ech_framing *f, ech_layout_group group, int turn, ech_scalar first, int count,
+                     int after)
+{
+    if (!ech_frame_is_shared(f->plan, group)) return -1;
+    int reduce = ech_frame_add(f, ECH_STEP_REDUCE, turn, (int)first, after);
+    f->list->step.at[reduce].count = count;
+    f->list->step.at[reduce].group = group;
+    return reduce;
+}
+
+/* Everything from STOP on. */
+int ech_frame_reduce_turn(ech_framing *f, ech_layout_group group, int turn, int after)
+{
+    return ech_frame_reduce(f, group, turn, ECH_SCALAR_STOP,
+                            ech_plan_row(f->plan) - (int)ECH_SCALAR_STOP, after);
+}
+
+int ech_frame_reduce_span(ech_framing *f)
+{
+    int folded = -1;
+    for (int turn = 0; turn < f->plan->schedule->turns; turn++)
+        folded = ech_frame_reduce_turn(f, ECH_GROUP_WORLD, turn, ech_frame_last_compute(f->list));
+    return folded;
+}
+
+void ech_frame_clip(ech_framing *f, int turn)
+{
+    ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, -1);
+    ech_frame_add(f, ECH_STEP_CLIP, turn, -1, -1);
+}
+
+void ech_frame_update_summed(ech_framing *f, ech_layout_group whole, int turn)
+{
+    bool synchronous = ech_weights_are_synchronous(f->plan->schedule->weights);
+    int folded = -1;
+    if (synchronous)
+        folded = ech_frame_reduce_turn(f, whole, turn, ech_frame_last_compute(f->list));
+    int summed = ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, folded);
+    /* Of a stage alone: its ranks have counted shards. */
+    if (!synchronous)
+        folded = ech_frame_reduce(f, ECH_GROUP_PARTIAL, turn, ECH_SCALAR_SQUARES_SUM, 1, summed);
+    int clip = ech_frame_add(f, ECH_STEP_CLIP, turn, -1, synchronous ? -1 : folded);
+    if (f->plan->states != ECH_SPACE_DEVICE)
+        f->buckets.scalars = ech_frame_add(f, ECH_STEP_READ_UPDATE, turn, -1, clip);
+    ech_frame_updates(f);
+}
+
+int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout)
+{
+    (void)layout;
+    return schedule->turns;
+}
+
+void ech_protocol_schedules_all(const ech_config *config, ech_schedule *schedule)
+{
+    (void)config;
+    (void)schedule;
+}
+
+bool ech_protocol_lists_no_rows(const ech_model *model, int param)
+{
+    (void)model;
+    (void)param;
+    return false;
+}
+
+ech_joining ech_protocol_gathers(const ech_bucket *bucket)
+{
+    return (ech_joining){ECH_STEP_GATHER_WEIGHTS, bucket->group};
+}
+
+void ech_protocol_no_values(ech_plan *plan)
+{
+    (void)plan;
+}
+
+void ech_protocol_no_lists(ech_plan *plan, const ech_config *config)
+{
+    (void)plan;
+    (void)config;
+}
+
+int64_t ech_protocol_never(const ech_config *config)
+{
+    (void)config;
+    return 0;
+}
+
+int ech_protocol_no_ranks(const ech_layout *layout)
+{
+    (void)layout;
+    return 0;
+}
+
+int ech_protocol_one_rank(const ech_layout *layout)
+{
+    (void)layout;
+    return 1;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What several protocols' roles have in common. Private to src/schedule/protocol.
+ */
+#ifndef ECH_SCHEDULE_PROTOCOL_ROLES_H
+#define ECH_SCHEDULE_PROTOCOL_ROLES_H
+
+#include "schedule/framing.h"
+#include "schedule/protocol/protocol.h"
+#include "schedule/protocol/serving.h"
+
+/* Stages that send gradients as factors or selections. */
+#define ECH_STAGES_COMPRESS                                                                        \
+    ECH_BUCKET_RESIDUAL, ECH_BUCKET_TRANSFORM, ECH_BUCKET_REDUCE_LEFT, ECH_BUCKET_TRANSFORM_BACK,  \
+        ECH_BUCKET_REDUCE_RIGHT, ECH_BUCKET_CHOOSE, ECH_BUCKET_GATHER_CHOSEN
+/* Stages that update the shard or the bucket on the device, with the statistics that the optimizer asks for. */
+#define ECH_STAGES_STATISTICS ECH_BUCKET_STATISTICS, ECH_BUCKET_FOLD_SHARDS, ECH_BUCKET_FOLD
+
+#define ECH_STAGES(array) .stage = array, .stages = sizeof array / sizeof *array
+
+/* A list whose turns are training steps, each of which begins with its token count, and needs nothing else. */
+#define ECH_COUNTED_TURNS                                                                          \
+    .begin = ech_frame_nothing, .expect = ech_frame_count, .begin_turn = ech_frame_no_turn,        \
+    .end_turn = ech_frame_no_turn, .turns = ech_turns_of_span, .sleeps = ECH_STEP_COUNT
+
+void ech_frame_nothing(ech_framing *f);
+void ech_frame_no_turn(ech_framing *f, int turn);
+/* COUNT of the turn's tokens. */
+void ech_frame_count(ech_framing *f, int turn);
+/* Updates by what ranks of `whole` sum, all by one norm; stages of an asynchronous pipeline each by their own. */
+void ech_frame_update_summed(ech_framing *f, ech_layout_group whole, int turn);
+/* The rank's clip factor, by its own norm. */
+void ech_frame_clip(ech_framing *f, int turn);
+/* Sums `count` scalars of a turn over a group, after `after`. Returns the step; -1: the group has one member. */
+int ech_frame_reduce(ech_framing *f, ech_layout_group group, int turn, ech_scalar first, int count,
+                     int after);
+/* Flags, losses and squares of a turn; and of all turns of a span, whose ranks have not met before. */
+int ech_frame_reduce_turn(ech_framing *f, ech_layout_group group, int turn, int after);
+int ech_frame_reduce_span(ech_framing *f);
+/* The training steps of a span. */
+int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
+
+/* Servers that take pushes (served.c): what a worker's list, a server's, and both have. */
+#define ECH_PUSHING_WORKER                                                                         \
+    .begin = ech_frame_nothing, .expect = ech_frame_count, .begin_turn = ech_frame_no_turn,        \
+    .end_turn = ech_frame_no_turn, .end = ech_push_end_worker, .turns = ech_serving_most
+#define ECH_PUSHED_SERVER                                                                          \
+    .begin = ech_frame_nothing, .expect = ech_frame_no_turn, .begin_turn = ech_push_serve,         \
+    .end_turn = ech_frame_no_turn, .end = ech_push_end_server, .turns = ech_push_turns_of_server,  \
+    .sleeps = ECH_STEP_SERVE
+#define ECH_PUSHES                                                                                 \
+    .span = "a span of pushes", .schedule = ech_push_schedules, .space = ECH_SPACE_DEVICE,         \
+    .lists_rows = ech_protocol_lists_no_rows, .joining = ech_push_gathers,                         \
+    .values = ech_protocol_no_values, .lists = ech_protocol_no_lists,                              \
+    .meets_every = ech_protocol_never, .mixes_every = ech_protocol_never,                          \
+    .alike = ECH_GROUP_EXPERT_DATA
+
+/* SERVE: a turn begins when a push has come. */
+void ech_push_serve(ech_framing *f, int turn);
+int ech_push_end_worker(ech_framing *f);
+int ech_push_end_server(ech_framing *f);
+int ech_push_turns_of_server(const ech_schedule *schedule, const ech_layout *layout);
+void ech_push_schedules(const ech_config *config, ech_schedule *schedule);
+ech_joining ech_push_gathers(const ech_bucket *bucket);
+
+/* Of protocols that add nothing of their own. */
+void ech_protocol_schedules_all(const ech_config *config, ech_schedule *schedule);
+bool ech_protocol_lists_no_rows(const ech_model *model, int param);
+ech_joining ech_protocol_gathers(const ech_bucket *bucket);
+void ech_protocol_no_values(ech_plan *plan);
+void ech_protocol_no_lists(ech_plan *plan, const ech_config *config);
+int64_t ech_protocol_never(const ech_config *config);
+int ech_protocol_no_ranks(const ech_layout *layout);
+int ech_protocol_one_rank(const ech_layout *layout);
+#define ECH_SKIPS ", or set training.on_nonfinite=skip"
+
+#endif
