@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * serves.jsonl: the order in which the pushes of a run (schedule/protocol/serving.h) were served, a line a push (docs/formats.md). By it another
- * run is bound to the same order (parallel.serve_log). A checkpoint's step is the end of a span, and lines of later ones are
- * dropped before a run goes on from there: so what the log says is what the weights have been updated by.
+ * serves.jsonl: the order in which the pushes of a run (schedule/protocol/serving.h) were served, a
+ * line a push (docs/formats.md). By it another run is bound to the same order (parallel.serve_log).
+ * A checkpoint's step is the end of a span, and lines of later ones are dropped before a run goes
+ * on from there: so what the log says is what the weights have been updated by.
  *
  * Nothing is collective.
  */

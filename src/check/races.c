@@ -115,7 +115,8 @@ static bool is_of_shards(const race_check *c, size_t value)
 {
     if (value >= c->plan->persistent.n) return false;
     const ech_value *v = &c->plan->persistent.at[value];
-    return ech_memory_is_weights(v->kind) && v->index >= 0 && c->plan->bucket.at[v->index].sharded;
+    return ech_memory_is_weights(v->kind) && v->index >= 0 &&
+           ech_bucket_is_sharded(&c->plan->bucket.at[v->index]);
 }
 
 /* A gather reads the own shard and writes the others'. Of a bucket's other steps only a copy of

@@ -323,7 +323,7 @@ static void *summed(const ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
     bool gathers = ech_step_reduction_part(step) == ECH_REDUCTION_GATHER;
-    if (!gathers && plan->bucket.at[step->index].serves)
+    if (!gathers && ech_bucket_serves(&plan->bucket.at[step->index]))
         return ech_exec_address(exec, step, ech_list_shard_sum(exec->plan, exec->list, step));
     if (!gathers)
         return ech_exec_address(exec, step,
@@ -353,12 +353,13 @@ static ech_status begin_sum_over(ech_exec *exec, const ech_step *step, ech_group
     }
     char *here = summed(exec, step);
     ech_tensor all =
-        ech_tensor_1d(bucket->serves ? NULL : here, gathers ? bucket->weight_dtype : bucket->dtype,
-                      bucket->elements);
-    char *own = bucket->serves ? here : here + (size_t)bucket->own * ech_dtype_bytes(all.dtype);
+        ech_tensor_1d(ech_bucket_serves(bucket) ? NULL : here,
+                      gathers ? bucket->weight_dtype : bucket->dtype, bucket->elements);
+    char *own =
+        ech_bucket_serves(bucket) ? here : here + (size_t)bucket->own * ech_dtype_bytes(all.dtype);
     if (brings(exec, step)) own = brought(exec, step, 0);
     if (gathers) return ech_sum_begin_gather(group, reduction, &all, own, out);
-    if (part == ECH_REDUCTION_SCATTER && bucket->each)
+    if (part == ECH_REDUCTION_SCATTER && ech_bucket_scatters_each(bucket))
         own = ech_exec_address(exec, step, ech_list_shard_sum(exec->plan, exec->list, step));
     if (part == ECH_REDUCTION_SCATTER)
         return ech_sum_begin_scatter(group, reduction, &all, bucket->wire, own,

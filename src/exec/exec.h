@@ -174,7 +174,7 @@ ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights);
  * Tensors are this rank's shards, in the arena. `param`: index in model->param; this rank must have it. */
 
 /* The newest version of a parameter when the list that runs began; between lists: the newest. Where
- * weights are gathered (ech_bucket.gathered) what this rank keeps of it (ech_plan_own): as rows
+ * weights are gathered (ech_bucket_is_gathered) what this rank keeps of it (ech_plan_own): as rows
  * where these are whole, otherwise of one dimension. */
 ech_tensor ech_exec_param(const ech_exec *exec, int param);
 /* The version after `version` updates since the list began; 0: ech_exec_param; -1: that before, if

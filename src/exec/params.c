@@ -76,7 +76,7 @@ ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
     char *weights = ech_exec_look(exec, bucket->weights + ech_exec_weight_slot(exec, version));
     if (ech_bucket_holds_shard(bucket))
         return own_part(exec, param, bucket->weight_dtype, weights,
-                        bucket->central ? 0 : bucket->own);
+                        ech_bucket_is_in_window(bucket) ? 0 : bucket->own);
     ech_exec_set_weights(exec, param, weights, &view);
     return view;
 }
@@ -103,7 +103,8 @@ static ech_tensor whole_gradient(const ech_exec *exec, int param, int turn)
 {
     ech_tensor view;
     int bucket = exec->plan->param[param].bucket;
-    ECH_ASSERT(ech_list_kind_trains(exec->list->kind) && !exec->plan->bucket.at[bucket].each);
+    ECH_ASSERT(ech_list_kind_trains(exec->list->kind) &&
+               !ech_bucket_scatters_each(&exec->plan->bucket.at[bucket]));
     int value = ech_list_summed(exec->plan, exec->list, bucket, turn);
     ech_exec_set_gradient(exec, param, ech_exec_look(exec, value), &view);
     return view;
@@ -119,7 +120,7 @@ ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param, int turn)
     int index = exec->plan->param[param].bucket;
     const ech_bucket *bucket = &exec->plan->bucket.at[index];
     ECH_ASSERT(ech_list_kind_trains(exec->list->kind));
-    if (!bucket->sharded) return whole_gradient(exec, param, turn);
+    if (!ech_bucket_is_sharded(bucket)) return whole_gradient(exec, param, turn);
     return own_part(exec, param, bucket->dtype,
                     ech_exec_look(exec, ech_list_summed(exec->plan, exec->list, index, turn)),
                     ech_bucket_sums_shard(bucket) ? bucket->own : 0);
@@ -130,7 +131,7 @@ ech_tensor ech_exec_own_param(const ech_exec *exec, int param, int version)
     ech_tensor weights = ech_exec_param_at(exec, param, version);
     int64_t first, n = ech_plan_own(exec->plan, param, &first);
     const ech_bucket *bucket = &exec->plan->bucket.at[exec->plan->param[param].bucket];
-    bool cut = bucket->sharded && !ech_bucket_holds_shard(bucket);
+    bool cut = ech_bucket_is_sharded(bucket) && !ech_bucket_holds_shard(bucket);
     return cut ? ech_exec_elements(&weights, first, n) : weights;
 }
 
@@ -377,7 +378,7 @@ static void square_sums(ech_exec *exec, const ech_step *step, const ech_tensor *
                         const ech_tensor *sums)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    if (!bucket->listed) {
+    if (!ech_bucket_is_listed(bucket)) {
         exec->plan->kernels->square_sums(exec->context, gradient, sums);
         return;
     }
@@ -401,7 +402,7 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
         int64_t first, own = ech_plan_own(plan, params[i], &first);
         /* its gradients, which servers have no part of yet */
         bool pushes = ech_bucket_is_served(&plan->bucket.at[step->index]);
-        bool sharded = plan->bucket.at[step->index].sharded && !pushes;
+        bool sharded = ech_bucket_is_sharded(&plan->bucket.at[step->index]) && !pushes;
         ech_tensor gradient = pushes ? ech_exec_gradient(exec, params[i])
                                      : ech_exec_own_gradient(exec, params[i], step->turn);
         if (pushes) first = 0, own = p->elements;
@@ -460,8 +461,8 @@ static bool is_alike(const ech_exec *exec, const ech_step *step, int param, int 
     const ech_bucket *bucket = &plan->bucket.at[p->bucket];
     const ech_shape *shape = master < 0 ? NULL : &plan->state.at[p->first_state + master].is.shape;
     ech_mesh both = ech_layout_group_axes(step->group) & ech_layout_group_axes(bucket->group);
-    bool shard = bucket->gathered || bucket->central;
-    if (both && (master < 0 ? shard : bucket->sharded)) return false;
+    bool shard = ech_bucket_is_gathered(bucket) || ech_bucket_is_in_window(bucket);
+    if (both && (master < 0 ? shard : ech_bucket_is_sharded(bucket))) return false;
     return ech_layout_is_alike(plan->layout, plan->model, plan->rank, step->group, param,
                                master < 0 ? ECH_HELD_WEIGHTS : ECH_HELD_STATE, shape);
 }

@@ -52,7 +52,7 @@ static saved weights_at(const ech_exec *exec, int param, const char *name, int v
         const ech_bucket *bucket = &plan->bucket.at[p->bucket];
         if (ech_bucket_holds_shard(bucket)) {
             n = ech_plan_own(plan, param, &first);
-            before = n ? before + first - (bucket->central ? 0 : bucket->own) : 0;
+            before = n ? before + first - (ech_bucket_is_in_window(bucket) ? 0 : bucket->own) : 0;
         }
         of.value = bucket->weights + ech_exec_weight_slot(exec, version);
         of.at = (size_t)before * ech_dtype_bytes(of.dtype);
@@ -253,7 +253,8 @@ static void add_rounded(const ech_exec *exec, ech_saved_list *list, int param, c
     const ech_plan_param *p = &exec->plan->param[param];
     const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
     bool in_memory = exec->plan->states != ECH_SPACE_DISK && exec->plan->weights != ECH_SPACE_DISK;
-    if (p->master < 0 || (in_memory && (!bucket->sharded || ech_bucket_holds_shard(bucket))))
+    if (p->master < 0 ||
+        (in_memory && (!ech_bucket_is_sharded(bucket) || ech_bucket_holds_shard(bucket))))
         return;
     saved weights = weights_at(exec, param, name, 0);
     add_tensor(exec, list, param, &weights, training_data(exec, NULL, &weights));

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pushes: where servers update at each worker's gradient by itself. ANNOUNCE sends the first server what the update must know besides,
- * SERVE takes the next that may be served (schedule/protocol/serving.h): from then on the turn is that worker's, and its sums and gathers are
- * over the group of that worker and all servers. The first server tells the others, so all have one order: with two, two workers could
- * wait for each other's server. It tells the worker whether that has another push in the span: a list has turns for the most that
- * can be, and those that it has no push for do nothing. TALLY tells all how far each worker has come.
+ * Pushes: where servers update at each worker's gradient by itself. ANNOUNCE sends the first server
+ * what the update must know besides, SERVE takes the next that may be served
+ * (schedule/protocol/serving.h): from then on the turn is that worker's, and its sums and gathers
+ * are over the group of that worker and all servers. The first server tells the others, so all have
+ * one order: with two, two workers could wait for each other's server. It tells the worker whether
+ * that has another push in the span: a list has turns for the most that can be, and those that it
+ * has no push for do nothing. TALLY tells all how far each worker has come.
  *
- * With backup workers a turn adds its push to the sum of its clock, or throws it away, and the last one that the sum waits for updates:
- * then all of its workers get weights, and until then none. A worker hears which of its turns can count next, and does not compute
- * those before: what it pushes then is whatever its memory has.
+ * With backup workers a turn adds its push to the sum of its clock, or throws it away, and the last
+ * one that the sum waits for updates: then all of its workers get weights, and until then none. A
+ * worker hears which of its turns can count next, and does not compute those before: what it pushes
+ * then is whatever its memory has.
  */
 #include <limits.h>
 #include <string.h>

@@ -57,13 +57,13 @@ ech_status ech_handle_OFFER(ech_exec *exec, const ech_step *step)
     const char *weights = weights_of(exec, step);
     exec->device->copy(queue, common_of(exec, step, own_cluster(exec)) + at, weights + at,
                        (size_t)n * item);
-    if (bucket->listed)
+    if (ech_bucket_is_listed(bucket))
         exec->device->fill(
             queue,
             ech_exec_touch(exec, ech_list_summed(exec->plan, exec->list, step->index, step->turn)),
             0, (size_t)bucket->elements * ech_dtype_bytes(bucket->dtype));
-    if (bucket->relayed < 0) return ECH_OK;
-    exec->device->copy(queue, ech_exec_touch(exec, bucket->relayed), weights,
+    if (exec->plan->relayed < 0) return ECH_OK;
+    exec->device->copy(queue, ech_exec_touch(exec, exec->plan->relayed + step->index), weights,
                        (size_t)bucket->elements * item);
     if (exec->plan->rank == 0) *(int64_t *)ech_exec_touch(exec, exec->plan->token) = 0;
     return ECH_OK;
@@ -72,7 +72,7 @@ ech_status ech_handle_OFFER(ech_exec *exec, const ech_step *step)
 ech_tensor ech_exec_rows_listed(ech_exec *exec, const ech_bucket *bucket, int turn)
 {
     return ech_tensor_1d(ech_exec_touch(exec, ech_bucket_rows(bucket, turn)), ECH_I32,
-                         bucket->listed_rows);
+                         bucket->rows.most);
 }
 
 /* Rows of a table that the turn's batch names, in staging: ascending, and -1 behind the last
@@ -85,12 +85,12 @@ static ech_status list_rows(ech_exec *exec, const ech_step *step)
     const ech_batch *batch;
     size_t n = 0;
     ECH_TRY(ech_exec_find_batch(exec, step, &batch));
-    for (int64_t i = 0; i < bucket->listed_ids; i++) {
+    for (int64_t i = 0; i < bucket->rows.ids; i++) {
         rows[n] = batch->tokens[i];
         n += rows[n] >= 0 && rows[n] < all;
     }
-    n = ech_sort_distinct(n, rows, rows + bucket->listed_ids, all);
-    while (n < (size_t)bucket->listed_rows) rows[n++] = -1;
+    n = ech_sort_distinct(n, rows, rows + bucket->rows.ids, all);
+    while (n < (size_t)bucket->rows.most) rows[n++] = -1;
     return ECH_OK;
 }
 
@@ -114,7 +114,7 @@ ech_status ech_handle_ADD(ech_exec *exec, const ech_step *step)
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     ech_update update = ech_scalars_update(exec, step->turn);
     ech_tensor rows;
-    if (bucket->listed) rows = ech_exec_rows_listed(exec, bucket, step->turn);
+    if (ech_bucket_is_listed(bucket)) rows = ech_exec_rows_listed(exec, bucket, step->turn);
     char *common = common_of(exec, step, own_cluster(exec));
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
@@ -124,7 +124,7 @@ ech_status ech_handle_ADD(ech_exec *exec, const ech_step *step)
         ech_update own = update;
         own.learning_rate = exec->plan->model->param.at[params[i]].rate;
         ech_exec_set_weights(exec, params[i], common, &shared);
-        if (bucket->listed)
+        if (ech_bucket_is_listed(bucket))
             exec->plan->kernels->sgd_shared_rows(exec->context, &shared, &gradient, &rows, &own);
         else
             exec->plan->kernels->sgd_shared(exec->context, &shared, &gradient, &own);
@@ -196,7 +196,7 @@ ech_status ech_handle_RELAY(ech_exec *exec, const ech_step *step)
     double beta = part_passed_on(clusters), lambda = 1 - pow(beta, clusters - 1);
     ech_tensor own = flat(bucket, common_of(exec, step, own_cluster(exec)));
     ech_tensor next = flat(bucket, common_of(exec, step, (own_cluster(exec) + 1) % clusters));
-    ech_tensor relayed = flat(bucket, ech_exec_touch(exec, bucket->relayed));
+    ech_tensor relayed = flat(bucket, ech_exec_touch(exec, exec->plan->relayed + step->index));
     if (*token != before)
         ECH_FAIL(ECH_EINTERNAL,
                  "rank %d: the token has seen %lld relays, and should have seen %lld",

@@ -83,12 +83,15 @@ typedef struct ech_layout {
     bool uniform; /* stages have equally many replicas, and replicas equally many micro-batches */
     double *
         delay; /* [world] seconds by which ranks are slowed in each training step (parallel.delay); NULL: none is */
-    ech_strategy_protocol_kind protocol; /* how replicas' gradients reach the weights */
-    ech_strategy_sums sums; /* of that (protocols.def): over whom gradients are summed */
-    bool
-        alone; /* likewise: weights change by one replica's gradient, of its own tokens, norm and clip factor */
+    ech_strategy_protocol_kind protocol; /* how gradients reach the weights (protocols.def) */
+    ech_strategy_sums sums;              /* the protocol's: over whom gradients are summed */
+    /* The protocol's: an update is by one replica's gradient, of its own tokens, with its own norm
+     * and clip factor. */
+    bool alone;
     int backups; /* workers of which servers do not wait in a training step */
-    int clusters; /* of successive ranks, as many each, that share weights in a window; 1: all ranks may */
+    /* Of successive ranks, equally many in each, which share weights in a window. 1: all ranks
+     * share them, or nobody does. */
+    int clusters;
     int token_turns; /* between two visits of the token to a cluster (parallel.token_updates) */
     int servers;   /* the last ranks, which keep variables and have no blocks; 0: there are none */
     int64_t micro_batch;   /* samples of a micro-batch */

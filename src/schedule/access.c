@@ -268,9 +268,10 @@ int ech_access_gradients(ech_accessor *a, int index)
     const ech_bucket *bucket = &a->plan->bucket.at[index];
     int *value = instance_of(a, index), first = a->list->summed[index];
     if (*value >= 0) return *value;
-    if (bucket->each)
+    if (ech_bucket_scatters_each(bucket))
         return *value = ech_access_new_gradients(a, index, a->step->micro, bucket->elements);
-    if (bucket->commits || bucket->leaves || first < 0) return ech_access_renew_sum(a, index);
+    if (bucket->commits || ech_bucket_leaves(bucket) || first < 0)
+        return ech_access_renew_sum(a, index);
     return *ech_access_summed(a, index) = *value = first;
 }
 
@@ -280,7 +281,7 @@ static void touch_gradient(ech_accessor *a, int param, int call)
     size_t instance =
         (size_t)ech_list_gradient_instance(a->plan, a->list, bucket, a->step->turn, a->step->micro);
     ech_writer *first = &a->list->first_writer[instance * a->plan->model->param.n + (size_t)param];
-    if (first->step < 0 && !a->plan->bucket.at[bucket].listed)
+    if (first->step < 0 && !ech_bucket_is_listed(&a->plan->bucket.at[bucket]))
         *first = (ech_writer){(int)(a->step - a->list->step.at), call};
     ech_access_value(a, ech_access_gradients(a, bucket), true);
 }

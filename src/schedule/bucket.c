@@ -13,7 +13,7 @@
 int ech_list_gradient_instance(const ech_plan *plan, const ech_list *list, int bucket, int turn,
                                int micro)
 {
-    if (!plan->bucket.at[bucket].each) return turn;
+    if (!ech_bucket_scatters_each(&plan->bucket.at[bucket])) return turn;
     return ech_micro_whole(list->numbering, ech_micro_at(list->numbering, micro));
 }
 
@@ -90,6 +90,17 @@ static ech_layout_group factored_over(const ech_plan *plan, const ech_param *of,
     return addends;
 }
 
+/* A turn's batch has an id for each of its tokens. */
+static ech_listed listed_of(const ech_plan *plan, int param, const ech_config *config)
+{
+    if (!ech_protocol_of(plan->layout)->lists_rows(plan->model, param)) return (ech_listed){0};
+    ech_extent extent = ech_layout_extent(plan->layout, config, plan->model);
+    int pattern = ech_layout_pattern(plan->layout, plan->rank);
+    int64_t samples = ech_layout_micro_batches(plan->layout, pattern) * extent.batch;
+    int64_t ids = samples * extent.sequence, rows = plan->model->param.at[param].shape.size[0];
+    return (ech_listed){.ids = ids, .most = rows < ids ? rows : ids};
+}
+
 /* A bucket that is empty, of the kind that the parameter goes to. */
 static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *config)
 {
@@ -100,8 +111,8 @@ static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *con
                        .dtype = dtype,
                        .wire = of->commit ? dtype : ech_layout_wire(config, dtype),
                        .commits = of->commit != NULL,
-                       .group = ech_layout_addends(plan->layout, plan->model, param),
-                       .listed = ech_protocol_of(plan->layout)->lists_rows(plan->model, param)};
+                       .rows = listed_of(plan, param, config),
+                       .group = ech_layout_addends(plan->layout, plan->model, param)};
     ech_optimizer_needs needs = ech_optimizer_needs_of(config, of);
     kind.unit = unit_of(plan, of, &needs);
     kind.compressed = ech_is_compressed(config, of);
@@ -119,7 +130,7 @@ static bool is_of_kind(const ech_bucket *bucket, const ech_bucket *kind)
     bool same = bucket->weight_dtype == kind->weight_dtype && bucket->dtype == kind->dtype &&
                 bucket->group == kind->group && bucket->unit == kind->unit &&
                 bucket->states == kind->states && bucket->commits == kind->commits &&
-                bucket->listed == kind->listed && bucket->compressed == kind->compressed &&
+                bucket->rows.most == kind->rows.most && bucket->compressed == kind->compressed &&
                 bucket->factored == kind->factored;
     for (int i = 0; same && i < kind->states; i++)
         same = bucket->state[i].dtype == kind->state[i].dtype &&
@@ -130,7 +141,7 @@ static bool is_of_kind(const ech_bucket *bucket, const ech_bucket *kind)
 /* The block's last bucket of the kind, if `elements` more are not too many; otherwise a new one. */
 static int find_open(ech_plan *plan, const ech_bucket *kind, int64_t elements, int64_t most_bytes)
 {
-    int b = kind->listed ? -1 : (int)plan->bucket.n - 1;
+    int b = ech_bucket_is_listed(kind) ? -1 : (int)plan->bucket.n - 1;
     while (b >= 0 && plan->bucket.at[b].block == kind->block &&
            !is_of_kind(&plan->bucket.at[b], kind))
         b--;
@@ -159,8 +170,32 @@ static void put(ech_plan *plan, int param, const ech_config *config)
 static int64_t begin_of_shard(const ech_plan *plan, const ech_bucket *bucket, int rank)
 {
     ech_membership m = ech_layout_membership(plan->layout, plan->model, rank, bucket->group);
-    int owner = bucket->stores ? m.index - (m.size - bucket->stores) : m.index;
-    return (owner < 0 ? bucket->stores : owner) * bucket->shard;
+    int servers = plan->layout->servers, owner = servers ? m.index - (m.size - servers) : m.index;
+    return (owner < 0 ? servers : owner) * bucket->shard;
+}
+
+/* Where weights, gradients and states lie, and whose they are, of a bucket whose group has
+ * `members`. */
+static void place(const ech_plan *plan, ech_bucket *bucket, int members)
+{
+    bool shares_out = plan->zero > 0 || plan->weights_in == ECH_SPACE_WINDOW;
+    bool sharded = shares_out && members > 1 && !bucket->commits;
+    /* Stages complete a micro-batch at different times: their sums come once, after all others. */
+    bool each = sharded && plan->zero > 1 && bucket->group != ECH_GROUP_TIED && !bucket->compressed;
+    if (plan->layout->servers) {
+        bool serves = ech_layout_serves(plan->layout, plan->rank);
+        bucket->of_states.whose = ECH_WHOSE_SERVERS;
+        if (serves) bucket->of_weights.whose = bucket->of_gradients.whose = ECH_WHOSE_SERVERS;
+    } else {
+        if (sharded) bucket->of_states.whose = ECH_WHOSE_SHARD;
+        if (each) bucket->of_gradients.whose = ECH_WHOSE_SHARD;
+        if (each && plan->zero > 2) bucket->of_weights.whose = ECH_WHOSE_SHARD;
+    }
+    if (!bucket->commits) bucket->of_states.where = plan->states;
+    if (bucket->of_states.where != ECH_SPACE_DEVICE) bucket->of_gradients.where = ECH_SPACE_HOST;
+    bucket->of_weights.where = plan->weights_in;
+    if (plan->weights != ECH_SPACE_DEVICE && !bucket->commits)
+        bucket->of_weights.where = plan->weights;
 }
 
 /* Cuts a bucket into equal shards, for which the padding of its last parameter is longer. */
@@ -168,20 +203,10 @@ static void cut(ech_plan *plan, ech_bucket *bucket)
 {
     ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, bucket->group);
     int last = plan->bucket_param.at[bucket->first_param + bucket->params - 1];
-    bucket->stores = plan->layout->servers;
-    int owners = bucket->stores ? bucket->stores : m.size;
+    int owners = plan->layout->servers ? plan->layout->servers : m.size;
     bucket->shard = round_up((bucket->elements + owners - 1) / owners, bucket->unit);
     bucket->own = begin_of_shard(plan, bucket, plan->rank);
-    bucket->serves = ech_layout_serves(plan->layout, plan->rank);
-    bucket->central = plan->central;
-    bool shared_out = plan->zero > 0 || plan->central;
-    bucket->sharded = bucket->stores || (shared_out && m.size > 1 && !bucket->commits);
-    /* Stages complete a micro-batch at different times: their sums come once, after all others. */
-    bucket->each =
-        bucket->sharded && plan->zero > 1 && bucket->group != ECH_GROUP_TIED && !bucket->compressed;
-    bucket->gathered = bucket->each && plan->zero > 2;
-    bucket->leaves = plan->states != ECH_SPACE_DEVICE && !bucket->commits;
-    bucket->fetched = plan->weights != ECH_SPACE_DEVICE && !bucket->commits;
+    place(plan, bucket, m.size);
     int64_t more = owners * bucket->shard - bucket->elements;
     plan->param[last].padding += more;
     bucket->padding += more;
@@ -302,7 +327,8 @@ int64_t ech_plan_state_part(const ech_plan *plan, int rank, int param, int state
 {
     const ech_plan_param *p = &plan->param[param];
     int64_t first = 0, n = p->elements;
-    if (plan->bucket.at[p->bucket].sharded) n = ech_plan_part(plan, rank, param, &first);
+    if (ech_bucket_is_sharded(&plan->bucket.at[p->bucket]))
+        n = ech_plan_part(plan, rank, param, &first);
     return ech_plan_state_numbers(plan, param, &plan->state.at[p->first_state + state].is, first, n,
                                   from);
 }
@@ -349,9 +375,10 @@ ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind 
     bool weights = kind == ECH_HELD_WEIGHTS;
     if (!bucket) return held;
     bool serves = ech_layout_serves(plan->layout, rank);
-    if (bucket->stores && weights && !serves) held.writes = false;
-    bool central = bucket->central && bucket->sharded;
-    if (!(weights ? bucket->gathered || central || serves : bucket->sharded)) return held;
+    if (plan->layout->servers && weights && !serves) held.writes = false;
+    bool sharded = ech_bucket_is_sharded(bucket);
+    bool shards = ech_bucket_is_gathered(bucket) || (ech_bucket_is_in_window(bucket) && sharded);
+    if (!(weights ? shards || serves : sharded)) return held;
     if (is && is->role != ECH_STATE_OPTIMIZER) return held;
     int64_t first, from, n = ech_plan_part(plan, rank, param, &first);
     int64_t others = others_write(plan, param, is, first, n);
@@ -383,19 +410,6 @@ static void list_params(ech_plan *plan)
     }
 }
 
-/* A turn's batch has an id for each of its tokens. */
-static void count_listed(const ech_plan *plan, ech_bucket *bucket, const ech_config *config)
-{
-    ech_extent extent = ech_layout_extent(plan->layout, config, plan->model);
-    int pattern = ech_layout_pattern(plan->layout, plan->rank);
-    int64_t samples = ech_layout_micro_batches(plan->layout, pattern) * extent.batch;
-    int table = plan->bucket_param.at[bucket->first_param];
-    int64_t rows = plan->model->param.at[table].shape.size[0];
-    if (!bucket->listed) return;
-    bucket->listed_ids = samples * extent.sequence;
-    bucket->listed_rows = rows < bucket->listed_ids ? rows : bucket->listed_ids;
-}
-
 /* ---- pieces ---- */
 
 /* Bytes of an element in the narrowest of the values that pass through the host. */
@@ -412,8 +426,8 @@ static int64_t narrowest_item(const ech_bucket *bucket)
  * which members update shards are gathered as they are kept, whole. */
 static bool is_cut(const ech_bucket *bucket)
 {
-    return bucket->leaves && bucket->rounds == 0 && bucket->states == bucket->state_values &&
-           !ech_bucket_meets(bucket);
+    return ech_bucket_leaves(bucket) && bucket->rounds == 0 &&
+           bucket->states == bucket->state_values && !ech_bucket_meets(bucket);
 }
 
 /* A piece begins where the host's values may, and a file's: in each type at a multiple of their
@@ -470,6 +484,5 @@ void ech_pass_bucket(ech_plan *plan, const ech_config *config)
     for (size_t b = 0; b < plan->bucket.n; b++) {
         cut(plan, &plan->bucket.at[b]);
         plan_factors(plan, &plan->bucket.at[b]);
-        count_listed(plan, &plan->bucket.at[b], config);
     }
 }

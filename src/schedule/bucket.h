@@ -7,10 +7,29 @@
 
 #include "layout/layout.h"
 #include "optim/optim.h"
+#include "schedule/values.h"
 
 /* Over whom statistics of a bucket are folded: first over its group, whose members have computed
  * them of their shards of it, then over tensor ranks. */
 typedef enum ech_fold_over { ECH_FOLD_SHARDS, ECH_FOLD_TENSOR, ECH_FOLDS } ech_fold_over;
+
+/* Whose a tensor of a bucket is: every member of its group has all of it; each has its own shard;
+ * or each server has its shard, and workers have none of it, or copies. */
+typedef enum ech_whose { ECH_WHOSE_ALL, ECH_WHOSE_SHARD, ECH_WHOSE_SERVERS } ech_whose;
+
+/* Where a tensor of a bucket lies between the steps that work on it, and whose it is. */
+typedef struct ech_keeping {
+    ech_space where;
+    ech_whose whose;
+} ech_keeping;
+
+/* The rows of a table that a turn reads and changes. */
+typedef struct ech_listed {
+    int64_t ids;  /* of a turn's batch, each of which names one */
+    int64_t most; /* that a list has room for; 0: steps work on all rows */
+    int value; /* persistent value: the list of even turns, and after it that of odd ones, since a batch is there a
+                   * turn ahead; -1: none */
+} ech_listed;
 
 /* Parameters of one block whose gradients are reduced together, in the model's order; what is kept
  * of them element by element is contiguous. */
@@ -27,12 +46,10 @@ typedef struct ech_bucket {
     /* Its parameters are layer states (ech_param.commit), alike on all members: its gradients are their partials, one value for
      * each turn, since forwards of the next turn may write before this one's update. */
     bool commits;
-    bool sharded; /* this rank keeps the states of its own shard, sums and updates that alone */
-    /* Shards are kept by the last members of `group`, servers, so many; 0: by all. What others keep is all weights, and no shard:
-     * theirs begins at the end. */
-    int stores;
-    /* This rank is one of them: of weights it keeps the shard, too; gradients of its own it has none, their sum is of the shard. */
-    bool serves;
+    /* Of this rank: its weights, the sum of its gradients, and its optimizer's states, which are
+     * updated where they lie, and by those whose they are. A worker's shard begins at the end: it
+     * is empty. */
+    ech_keeping of_weights, of_gradients, of_states;
     /* What is sent of its gradients (ech_is_compressed) lies in one value, in the wide type, which its gradients have: once a
      * turn, and of all of them. Factors: first the left ones of all its matrices, then the right ones, which are summed. Or numbers
      * that are chosen: the selection of each member of `group`, with those of one parameter after the other, values and then places. */
@@ -44,30 +61,10 @@ typedef struct ech_bucket {
     int factors; /* value of the turn whose steps the access pass is at: factors, or selections */
     bool
         owned; /* and what its optimizer makes of a parameter one member makes for all (ECH_SHARDS_OWNER) */
-    /* Each micro-batch's gradients are an instance, a value that dies when it is scattered; the sums add up in a value of
-     * this rank's shard. Otherwise an instance is of a turn, and is what is summed. */
-    bool each;
-    /* This rank keeps the weights of its own shard, too: steps of blocks read instances that are gathered for them. */
-    bool gathered;
-    /* Its weights are in the window: all ranks read them there, and each of several writes its own shard, and holds that alone. */
-    bool central;
-    /* Its gradients leave the device: while no step writes them their sum is on the host, and complete
-     * ones stay there for the update (schedule/frame_gradients.c). */
-    bool leaves;
-    /* Its weights lie on the host or on disk: steps of blocks read instances that are fetched, or then gathered. */
-    bool fetched;
-    int common; /* persistent value: all its weights in the window, where ranks are lock-free, as the first cluster has them
-                 * (ech_plan_common); else -1 */
-    int relayed; /* persistent value: those of this rank's cluster when it had the token last; -1: the rank never has it */
-    /* Lock-free, and its one parameter is a table of which a turn reads, and changes, those rows
-     * alone that its batch names (ech_model_looks_up). Its gradients are zero where a turn begins,
-     * and what is done with them and the weights goes by a list. */
-    bool listed;
-    int64_t listed_ids;  /* of a turn's batch */
-    int64_t listed_rows; /* that its list has room for */
-    /* Persistent value: the list of even turns, and behind it that of odd ones, since a batch is
-     * there a turn ahead; -1: none. */
-    int rows;
+    /* Where steps go by a list of rows, its one parameter is a table of which a turn reads, and
+     * changes, those rows alone that its batch names. Its gradients are zero where a turn
+     * begins. */
+    ech_listed rows;
     ech_dtype weight_dtype; /* of all its weights */
     ech_dtype dtype;        /* of all its gradients */
     ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
@@ -106,32 +103,86 @@ typedef struct ech_bucket {
 /* The list of rows of a turn. */
 static inline int ech_bucket_rows(const ech_bucket *bucket, int turn)
 {
-    return bucket->rows + turn % 2;
+    return bucket->rows.value + turn % 2;
+}
+
+/* Whether what is done with its gradients and weights goes by a list of rows. */
+static inline bool ech_bucket_is_listed(const ech_bucket *bucket)
+{
+    return bucket->rows.most > 0;
+}
+
+/* Whether this rank updates a part of it alone, and keeps the states of that part; or none. */
+static inline bool ech_bucket_is_sharded(const ech_bucket *bucket)
+{
+    return bucket->of_states.whose != ECH_WHOSE_ALL;
+}
+
+/* Whether each micro-batch's gradients are an instance, a value that dies when it is scattered; the
+ * sums add up in a value of this rank's shard. Otherwise an instance is of a turn, and is what is
+ * summed. */
+static inline bool ech_bucket_scatters_each(const ech_bucket *bucket)
+{
+    return bucket->of_gradients.whose == ECH_WHOSE_SHARD;
+}
+
+/* Whether steps of blocks read instances of its weights that are gathered for them. */
+static inline bool ech_bucket_is_gathered(const ech_bucket *bucket)
+{
+    return bucket->of_weights.whose == ECH_WHOSE_SHARD;
+}
+
+/* Whether this rank is a server. */
+static inline bool ech_bucket_serves(const ech_bucket *bucket)
+{
+    return bucket->of_weights.whose == ECH_WHOSE_SERVERS;
+}
+
+/* Whether its weights are in a window, where all ranks read them, and each of several writes its
+ * own shard. */
+static inline bool ech_bucket_is_in_window(const ech_bucket *bucket)
+{
+    return bucket->of_weights.where == ECH_SPACE_WINDOW;
+}
+
+/* Whether its weights lie on the host or on disk: steps of blocks read instances that are fetched,
+ * or then gathered. */
+static inline bool ech_bucket_is_fetched(const ech_bucket *bucket)
+{
+    return bucket->of_weights.where == ECH_SPACE_HOST || bucket->of_weights.where == ECH_SPACE_DISK;
+}
+
+/* Whether its gradients leave the device: while no step writes them their sum is on the host, and
+ * complete ones stay there for the update (schedule/frame_gradients.c). */
+static inline bool ech_bucket_leaves(const ech_bucket *bucket)
+{
+    return bucket->of_gradients.where != ECH_SPACE_DEVICE;
 }
 
 /* Whether steps of blocks read instances of its weights, not what the rank keeps. */
 static inline bool ech_bucket_is_brought(const ech_bucket *bucket)
 {
-    return bucket->gathered || bucket->fetched;
+    return ech_bucket_is_gathered(bucket) || ech_bucket_is_fetched(bucket);
 }
 
 /* Whether this rank keeps of its weights its own shard alone. */
 static inline bool ech_bucket_keeps_shard(const ech_bucket *bucket)
 {
-    return bucket->gathered || bucket->serves;
+    return bucket->of_weights.whose != ECH_WHOSE_ALL;
 }
 
 /* Whether of its weights its own shard alone is what this rank holds (ech_plan_held), as one that
  * keeps all of them may. */
 static inline bool ech_bucket_holds_shard(const ech_bucket *bucket)
 {
-    return ech_bucket_keeps_shard(bucket) || (bucket->central && bucket->sharded);
+    return ech_bucket_keeps_shard(bucket) ||
+           (ech_bucket_is_in_window(bucket) && ech_bucket_is_sharded(bucket));
 }
 
 /* Whether this rank keeps of its gradients' sum its own shard alone. */
 static inline bool ech_bucket_sums_shard(const ech_bucket *bucket)
 {
-    return bucket->each || bucket->serves;
+    return bucket->of_gradients.whose != ECH_WHOSE_ALL;
 }
 
 /* Elements of that sum. */
@@ -149,22 +200,23 @@ static inline int64_t ech_bucket_kept(const ech_bucket *bucket)
 /* Whether servers update it, and this rank is none of them. */
 static inline bool ech_bucket_is_served(const ech_bucket *bucket)
 {
-    return bucket->stores && !bucket->serves;
+    return bucket->of_states.whose == ECH_WHOSE_SERVERS && !ech_bucket_serves(bucket);
 }
 
 /* Whether of weights that are kept whole, elsewhere, members update shards: these meet on the
  * device. */
 static inline bool ech_bucket_meets(const ech_bucket *bucket)
 {
-    return bucket->fetched && bucket->sharded && !bucket->gathered;
+    return ech_bucket_is_fetched(bucket) && ech_bucket_is_sharded(bucket) &&
+           !ech_bucket_is_gathered(bucket);
 }
 
 /* Elements of the bucket that this rank updates, and keeps states of. *first: where they begin. */
 static inline int64_t ech_bucket_updated(const ech_bucket *bucket, int64_t *first)
 {
-    *first = bucket->sharded ? bucket->own : 0;
+    *first = ech_bucket_is_sharded(bucket) ? bucket->own : 0;
     if (ech_bucket_is_served(bucket)) return 0;
-    return bucket->sharded ? bucket->shard : bucket->elements;
+    return ech_bucket_is_sharded(bucket) ? bucket->shard : bucket->elements;
 }
 
 /* Those of a piece, from 1 on, or of all of them: 0. *first: where it begins among them. */

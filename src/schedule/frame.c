@@ -173,7 +173,7 @@ static void find_ready(ech_framing *f, const int *first, const int *last)
         if (last[i] < 0) continue; /* an instance of a turn, where others are of micro-batches */
         int *last_ready = &f->last_ready[f->from[last[i]].turn];
         if (last[i] > *last_ready) *last_ready = last[i];
-        if (f->plan->bucket.at[i % buckets].each) f->begins[first[i]] = true;
+        if (ech_bucket_scatters_each(&f->plan->bucket.at[i % buckets])) f->begins[first[i]] = true;
         f->next_ready[i] = f->first_ready[last[i]];
         f->first_ready[last[i]] = (int)i;
         f->next_begun[i] = f->first_begun[first[i]];

@@ -49,16 +49,17 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
 {
     ech_bucket_way way = {.stages = ech_protocol_stages(plan),
                           .shared = ech_frame_is_shared(plan, bucket->group),
-                          .sharded = bucket->sharded,
-                          .each = bucket->each,
-                          .gathered = bucket->gathered,
+                          .sharded = ech_bucket_is_sharded(bucket),
+                          .each = ech_bucket_scatters_each(bucket),
+                          .gathered = ech_bucket_is_gathered(bucket),
                           .compressed = bucket->compressed,
                           .chosen = bucket->chosen > 0,
                           .factors_meet = ech_frame_is_shared(plan, bucket->factored),
                           .stashes = plan->versions > 1,
                           .commits = bucket->commits,
-                          .weights = bucket->fetched ? plan->weights : ECH_SPACE_DEVICE,
-                          .states = bucket->leaves ? plan->states : ECH_SPACE_DEVICE,
+                          .weights = ech_bucket_is_fetched(bucket) ? bucket->of_weights.where
+                                                                   : ECH_SPACE_DEVICE,
+                          .states = bucket->of_states.where,
                           .masters = ech_plan_has_masters(plan, bucket),
                           .last = true,
                           .rounds = bucket->rounds};
@@ -132,7 +133,8 @@ static void advance(ech_framing *f, const ech_turn_buckets *of, ech_on_way *on,
 /* How many instances of the bucket's gradients a turn has. */
 static int instances_of(const ech_framing *f, int bucket)
 {
-    return f->plan->bucket.at[bucket].each ? f->list->numbering.micro_batches : 1;
+    return ech_bucket_scatters_each(&f->plan->bucket.at[bucket]) ? f->list->numbering.micro_batches
+                                                                 : 1;
 }
 
 void ech_frame_complete(ech_framing *f, int bucket, size_t writer)

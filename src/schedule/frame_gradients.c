@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the frame pass for gradients that leave the device (ech_bucket.leaves): it decides
+ * The part of the frame pass for gradients that leave the device (ech_bucket_leaves): it decides
  * when a bucket's sum so far goes to the host and comes back, and when complete gradients leave
  * for good.
  *
@@ -63,7 +63,7 @@ static void note_writer(void *context, size_t s, int bucket)
     ech_framing *f = context;
     struct ech_frame_gradients *g = f->gradients;
     const ech_bucket *of = &f->plan->bucket.at[bucket];
-    if (!of->leaves) return;
+    if (!ech_bucket_leaves(of)) return;
     if (g->use_of[s] < 0) begin_use(f, (int)s);
     gradient_use *u = &g->use.at[g->use_of[s]];
     for (int i = u->visit; i >= 0; i = g->visit.at[i].next)
@@ -82,7 +82,7 @@ static int turn_of(const ech_framing *f, int at)
 static bool adds(const ech_framing *f, int u, int bucket)
 {
     const gradient_use *of = &f->gradients->use.at[u];
-    bool each = f->plan->bucket.at[bucket].each, completes = false;
+    bool each = ech_bucket_scatters_each(&f->plan->bucket.at[bucket]), completes = false;
     for (int s = of->first; s <= of->last && each; s++)
         for (int i = f->first_ready[s]; i >= 0; i = f->next_ready[i])
             completes |= i % (int)f->plan->bucket.n == bucket;
@@ -165,7 +165,7 @@ void ech_frame_leave(ech_framing *f, int bucket)
 {
     struct ech_frame_gradients *g = f->gradients;
     const ech_bucket *of = &f->plan->bucket.at[bucket];
-    if (!of->leaves) return;
+    if (!ech_bucket_leaves(of)) return;
     if (!ech_frame_is_shared(f->plan, of->group)) {
         g->gone = ech_frame_take_norm(f, bucket);
         return;
@@ -208,7 +208,7 @@ void ech_frame_end_use(ech_framing *f, size_t s)
     end_sums(f);
     for (int i = u->visit; i >= 0; i = g->visit.at[i].next) {
         int bucket = g->visit.at[i].bucket;
-        bool scattered = f->plan->bucket.at[bucket].each;
+        bool scattered = ech_bucket_scatters_each(&f->plan->bucket.at[bucket]);
         if (g->visit.at[i].leaves)
             g->gone = add_copy(f, ECH_STEP_OFFLOAD, f->from[s].turn, bucket,
                                scattered ? f->buckets.on[bucket].step : f->now[s]);

@@ -30,10 +30,10 @@ typedef struct ech_list {
      * micro-batch share is at its first chunk. Ask ech_list_value_of. */
     int *value_of;
     int *first_local; /* [blocks]: see value_of; -1: the rank does not have the block */
-    int instances; /* of the gradients of a bucket, at most: turns, or (ech_bucket.each) micro-batches over all turns */
+    int instances; /* of the gradients of a bucket, at most: turns, or (ech_bucket_scatters_each) micro-batches over all turns */
     int *gradients; /* [instances * buckets]: the value of each instance; -1: none */
     /* [turns * buckets] the value that a turn's steps of a bucket work on: the turn's gradients, or
-     * (ech_bucket.each) the sum of this rank's shard; -1: none. Ask ech_list_summed. */
+     * (ech_bucket_scatters_each) the sum of this rank's shard; -1: none. Ask ech_list_summed. */
     int *summed;
     /* [instances * params]: the call that writes the gradient; calls after it add to it. Ask ech_list_writes_first. */
     ech_writer *first_writer;

@@ -110,15 +110,15 @@ void ech_plan_paddings(const ech_plan *plan, int64_t padding[ECH_MEMORY_KINDS])
             of_weights = (bucket->shard - ech_plan_own_all(plan, bucket)) *
                          (int64_t)ech_dtype_bytes(bucket->weight_dtype);
         padding[plan->persistent.at[bucket->weights].kind] += plan->versions * of_weights;
-        if (bucket->common >= 0) padding[ECH_MEMORY_COMMON] += plan->layout->clusters * of_weights;
-        if (bucket->relayed >= 0) padding[ECH_MEMORY_RELAYED] += of_weights;
+        if (plan->common >= 0) padding[ECH_MEMORY_COMMON] += plan->layout->clusters * of_weights;
+        if (plan->relayed >= 0) padding[ECH_MEMORY_RELAYED] += of_weights;
         if (!trains) continue;
         int64_t of_states = bucket->padding;
         int64_t first, updated = ech_bucket_updated(bucket, &first);
-        if (bucket->sharded) of_states = updated - ech_plan_own_all(plan, bucket);
+        if (ech_bucket_is_sharded(bucket)) of_states = updated - ech_plan_own_all(plan, bucket);
         /* Those that leave the device are together on the host. */
-        bool shard = ech_bucket_sums_shard(bucket) || bucket->leaves;
-        padding[bucket->leaves ? ECH_MEMORY_GRADIENTS_ON_HOST : ECH_MEMORY_GRADIENTS] +=
+        bool shard = ech_bucket_sums_shard(bucket) || ech_bucket_leaves(bucket);
+        padding[ech_bucket_leaves(bucket) ? ECH_MEMORY_GRADIENTS_ON_HOST : ECH_MEMORY_GRADIENTS] +=
             (shard ? of_states : bucket->padding) * (int64_t)ech_dtype_bytes(bucket->dtype);
         for (int s = 0; s < bucket->states; s++)
             padding[plan->persistent.at[bucket->state[s].value].kind] +=

@@ -66,17 +66,14 @@ static void plan_bucket(ech_plan *plan, int index, bool forward_only)
         [ECH_SPACE_DISK] = ECH_MEMORY_PARAMETERS_ON_DISK,
         [ECH_SPACE_WINDOW] = ECH_MEMORY_PARAMETERS_IN_WINDOW};
     int64_t bytes = ech_bucket_kept(bucket) * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
-    ech_space space = bucket->fetched ? plan->weights : ECH_SPACE_DEVICE;
-    if (bucket->central) space = ECH_SPACE_WINDOW;
     bucket->weights = (int)plan->persistent.n;
     for (int v = 0; v < plan->versions; v++)
-        ech_plan_add_persistent(plan, kinds[space], index, bytes);
-    bucket->common = bucket->relayed = -1;
-    bucket->rows = -1;
-    int64_t list = bucket->listed_rows * (int64_t)sizeof(int32_t);
-    for (int turn = 0; turn < 2 && bucket->listed && !forward_only; turn++) {
+        ech_plan_add_persistent(plan, kinds[bucket->of_weights.where], index, bytes);
+    bucket->rows.value = -1;
+    int64_t list = bucket->rows.most * (int64_t)sizeof(int32_t);
+    for (int turn = 0; turn < 2 && ech_bucket_is_listed(bucket) && !forward_only; turn++) {
         int value = ech_plan_add_persistent(plan, ECH_MEMORY_BATCH, index, list);
-        if (turn == 0) bucket->rows = value;
+        if (turn == 0) bucket->rows.value = value;
     }
     if (!forward_only) ech_plan_state_values(plan, index);
 }
@@ -155,7 +152,7 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
     for (size_t b = 0; b < plan->bucket.n; b++) plan_bucket(plan, (int)b, forward_only);
     ech_pass_statistics(plan);
     ech_pass_pieces(plan, request->config);
-    plan->token = -1;
+    plan->token = plan->common = plan->relayed = -1;
     if (!forward_only) ech_protocol_of(plan->layout)->values(plan);
     int64_t rows = forward_only ? 1 : ech_plan_turns(plan);
     int64_t row_bytes = ech_plan_row(plan) * (int64_t)sizeof(double);
@@ -193,7 +190,8 @@ static void plan_training(ech_plan *plan, ech_list *list, const ordered *train)
 {
     list->instances = list->turns;
     for (size_t b = 0; b < plan->bucket.n; b++)
-        if (plan->bucket.at[b].each) list->instances = list->turns * list->numbering.micro_batches;
+        if (ech_bucket_scatters_each(&plan->bucket.at[b]))
+            list->instances = list->turns * list->numbering.micro_batches;
     ech_pass_lower(plan, list, &train->order, train->version);
     ech_pass_offload(plan, list);
     ech_pass_hold(plan, list, &train->balance);
@@ -372,7 +370,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     line_up(plan);
     plan->zero = (int)request->config->parallel.zero;
     if (request->forward_only && plan->zero < 3) plan->zero = 0; /* there is nothing to share out */
-    plan->central = ech_protocol_space(plan->layout) == ECH_SPACE_WINDOW && !request->forward_only;
+    if (!request->forward_only) plan->weights_in = ech_protocol_space(plan->layout);
     plan->keeps = request->config->parallel.zero_keep == 1;
     ordered train = {0};
     bool holds = request->config->memory.offload_activations == ECH_OFFLOAD_PEER;

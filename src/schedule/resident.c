@@ -113,7 +113,7 @@ static void add_fetch(const visits *v, const need *of, ech_insertion *hop, ech_s
     hop->step.from = from;
     hop->step.to = to;
     hop->step.bytes = v->plan->persistent.at[bucket->weights].bytes;
-    add_hop(v, of, hop, to == ECH_SPACE_DEVICE && !bucket->gathered, brings);
+    add_hop(v, of, hop, to == ECH_SPACE_DEVICE && !ech_bucket_is_gathered(bucket), brings);
 }
 
 /* A FETCH of what lies elsewhere, from disk by way of the host; a GATHER_WEIGHTS of what is kept in shards; or one after
@@ -124,10 +124,11 @@ static void add_steps(const visits *v, const ech_stay *stay, const need *of,
     const ech_bucket *bucket = &v->plan->bucket.at[of->bucket];
     ech_insertion hop = {.before = {-1, -1}, .behind = {-1, -1}};
     hop.after = stay->room_after < 0 ? -1 : v->last.at[stay->room_after];
-    if (bucket->fetched && v->plan->weights == ECH_SPACE_DISK)
+    if (ech_bucket_is_fetched(bucket) && v->plan->weights == ECH_SPACE_DISK)
         add_fetch(v, of, &hop, ECH_SPACE_DISK, ECH_SPACE_HOST, brings);
-    if (bucket->fetched) add_fetch(v, of, &hop, ECH_SPACE_HOST, ECH_SPACE_DEVICE, brings);
-    if (!bucket->gathered) return;
+    if (ech_bucket_is_fetched(bucket))
+        add_fetch(v, of, &hop, ECH_SPACE_HOST, ECH_SPACE_DEVICE, brings);
+    if (!ech_bucket_is_gathered(bucket)) return;
     hop.step = ech_step_make(ECH_STEP_GATHER_WEIGHTS);
     hop.step.group = bucket->group;
     add_hop(v, of, &hop, true, brings);

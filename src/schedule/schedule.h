@@ -168,8 +168,8 @@ typedef struct ech_plan {
     ech_lineup lineup
         [ECH_GROUPS]; /* this rank's groups over which gradients are summed; of others not set */
     int zero;         /* parallel.zero; in plans of forwards alone 0, or 3 */
-    bool
-        central; /* weights are in the window (ech_layout.central); not in plans of forwards alone */
+    ech_space
+        weights_in; /* where weights are that are not offloaded; in plans of forwards alone the device */
     bool keeps;  /* parallel.zero_keep: what is gathered stays to its last use */
     ech_space kept; /* where what forwards keep is meanwhile (memory.offload_activations) */
     /* memory.offload_activations = peer: the rank that holds some of what this one's forwards keep, or for which this one
@@ -205,6 +205,10 @@ typedef struct ech_plan {
     int logits;
     int counts; /* persistent value of the host: tables of counts that the lane COLLECTIVE reads there; -1: it reads none */
     int window; /* persistent value of the host, of ECH_WINDOW_BYTES, by way of which it sees the device's */
+    /* Persistent values, one for each bucket: all its weights in the window, as the first cluster
+     * of lock-free ranks has them (ech_plan_common); and as this rank's cluster had them when it
+     * had the token last. -1: none. */
+    int common, relayed;
     int token; /* persistent value of the host: how many relays of buckets all clusters have made in a span; -1: the rank never has the token */
     int partials; /* persistent value: norm_partials in fp64; -1: none */
     ech_list list[ECH_LIST_KINDS];
@@ -335,7 +339,7 @@ static inline int ech_list_summed(const ech_plan *plan, const ech_list *list, in
  * has no such turn. */
 bool ech_step_pulls_rows(const ech_plan *plan, const ech_step *step);
 /* Whether that call is the first to write the parameter's gradient in its instance; later ones add
- * to it, and all do where it is zero when a turn begins (ech_bucket.listed). */
+ * to it, and all do where it is zero when a turn begins (ech_bucket.rows). */
 bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech_step *step,
                            int call, int param);
 
@@ -432,7 +436,7 @@ int ech_plan_weights(const ech_plan *plan, int bucket, int version);
 /* Of lock-free ranks: a cluster's weights in the window. */
 static inline int ech_plan_common(const ech_plan *plan, int bucket, int cluster)
 {
-    return plan->bucket.at[bucket].common + cluster * (int)plan->bucket.n;
+    return plan->common + bucket + cluster * (int)plan->bucket.n;
 }
 /* The value of a bucket's weights that a step of a block reads: that one, or an instance; -1: the
  * step reads none. */

@@ -132,8 +132,8 @@ static int64_t written_bytes(const ech_plan *plan, int rank, int param, int stat
     if (state >= 0)
         return ech_plan_state_part(plan, rank, param, state, &from) *
                item_of(plan, &plan->state.at[p->first_state + state].is);
-    bool central = bucket->central && bucket->sharded;
-    if (!bucket->gathered && !central && !bucket->stores) return ech_plan_param_bytes(plan, param);
+    if (!ech_bucket_holds_shard(bucket) && !ech_bucket_is_served(bucket))
+        return ech_plan_param_bytes(plan, param);
     return ech_plan_part(plan, rank, param, &from) * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
 }
 
@@ -228,7 +228,7 @@ static void place(ech_plan *plan, ech_bucket *bucket, int round, bool shards, bo
                                    ? flat + p->bucket_offset * item
                                    : take(plan, bucket, ech_plan_state_bytes(plan, &s->is.is));
             if (is_flat(s)) bucket->folded[round][ECH_FOLD_SHARDS].flat = s->is.fold;
-            bucket->owned |= bucket->sharded && s->is.fold == ECH_SHARDS_OWNER;
+            bucket->owned |= ech_bucket_is_sharded(bucket) && s->is.fold == ECH_SHARDS_OWNER;
             if (round >= bucket->rounds) bucket->rounds = round + 1;
         }
     }
@@ -267,7 +267,8 @@ static void cut_statistics(ech_plan *plan, const ech_bucket *bucket, int param)
     const ech_plan_param *p = &plan->param[param];
     for (int k = 0; k < p->statistics; k++) {
         ech_plan_statistic *s = &plan->statistic.at[p->first_statistic + k];
-        if (bucket->sharded && ech_optimizer_first_is_in(&plan->model->param.at[param], s->is.over))
+        if (ech_bucket_is_sharded(bucket) &&
+            ech_optimizer_first_is_in(&plan->model->param.at[param], s->is.over))
             s->shards[ECH_FOLD_SHARDS] = (int)(bucket->elements / bucket->shard);
     }
 }
@@ -314,7 +315,7 @@ bool ech_step_takes_part(const ech_plan *plan, const ech_step *step, int param, 
     const ech_plan_param *p = &plan->param[param];
     const ech_bucket *bucket = &plan->bucket.at[p->bucket];
     int64_t first;
-    for (int k = 0; k < p->statistics && bucket->sharded; k++) {
+    for (int k = 0; k < p->statistics && ech_bucket_is_sharded(bucket); k++) {
         const ech_statistic *s = &plan->statistic.at[p->first_statistic + k].is;
         if (s->fold == ECH_SHARDS_OWNER && s->round == round)
             return plan->owner.at[p->first_owner + one] == (int)(bucket->own / bucket->shard);

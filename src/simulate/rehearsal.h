@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rehearsal runs all ranks' lists of one kind together in virtual time, with costs instead of work, in this process.
- * The simulator makes timelines of rehearsals; the checker finds deadlocks with them.
+ * A rehearsal runs all ranks' lists of one kind together in virtual time, with costs instead of
+ * work, in this process. The simulator makes timelines of rehearsals; the checker finds deadlocks
+ * with them.
  *
- * On all lanes but send and receive, a step begins when the step before it in its lane and the steps that it comes
- * after have ended. On send and receive, a step begins when the step before it in its lane has begun and
- * the steps that it comes after have ended. A message is on its way from when its send and its receive have begun and
- * its sender sends and its receiver receives no other; when it arrives, both steps end. A reduction or collective runs
- * from when all members have begun it.
+ * On all lanes but send and receive, a step begins when the step before it in its lane and the
+ * steps that it comes after have ended. On send and receive, a step begins when the step before it
+ * in its lane has begun and the steps that it comes after have ended. A message is on its way from
+ * when its send and its receive have begun and its sender sends and its receiver receives no other;
+ * when it arrives, both steps end. A reduction or collective runs from when all members have begun
+ * it.
  *
- * Pushes (schedule/protocol/serving.h) meet servers as they come, in virtual time, or where servers' lists are bound as these say.
+ * Pushes (schedule/protocol/serving.h) meet servers as they come, in virtual time, or where
+ * servers' lists are bound as these say.
  *
- * In queues (ech_step_queue) a message, too, begins when the one before it in its queue has ended. That is how a library
- * whose messages have no tags (NCCL) works: one communicator for each boundary and kind of message and one for each
- * channel, each of which ends its calls in the order in which its rank has put them, every call with all its ranks.
+ * In queues (ech_step_queue) a message, too, begins when the one before it in its queue has ended.
+ * That is how a library whose messages have no tags (NCCL) works: one communicator for each
+ * boundary and kind of message and one for each channel, each of which ends its calls in the order
+ * in which its rank has put them, every call with all its ranks.
  */
 #ifndef ECH_SIMULATE_REHEARSAL_H
 #define ECH_SIMULATE_REHEARSAL_H

@@ -40,8 +40,9 @@ static int64_t most_under_way(const ech_plan *plan)
             const ech_bucket *bucket = &plan->bucket.at[b];
             int64_t item = (int64_t)ech_dtype_bytes(bucket->dtype);
             if (bucket->block != block) continue;
-            if (bucket->each) each += ech_align(bucket->elements * item, 64);
-            kept += ech_align((bucket->each ? bucket->shard : bucket->elements) * item, 64);
+            if (ech_bucket_scatters_each(bucket)) each += ech_align(bucket->elements * item, 64);
+            kept += ech_align(
+                (ech_bucket_scatters_each(bucket) ? bucket->shard : bucket->elements) * item, 64);
         }
         for (int i = 0; i < 3; i++) {
             int64_t was = largest[i];

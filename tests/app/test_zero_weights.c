@@ -37,7 +37,7 @@ static void count_block(const ech_plan *plan, int block, trial *t, int64_t large
     int64_t gathered = 0;
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
-        if (!bucket->gathered || bucket->block != block) continue;
+        if (!ech_bucket_is_gathered(bucket) || bucket->block != block) continue;
         int64_t bytes = bucket->elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
         int N = ech_layout_group_size(plan->layout, plan->model, plan->rank, bucket->group);
         gathered += align(bytes);
@@ -56,7 +56,8 @@ static void count_bucket(const ech_plan *plan, const ech_bucket *bucket, trial *
 {
     int N = ech_layout_group_size(plan->layout, plan->model, plan->rank, bucket->group);
     int64_t item = (int64_t)ech_dtype_bytes(bucket->weight_dtype);
-    t->all += align((bucket->gathered ? bucket->elements / N : bucket->elements) * item);
+    t->all +=
+        align((ech_bucket_is_gathered(bucket) ? bucket->elements / N : bucket->elements) * item);
     t->scatters += bucket->elements / N * (N - 1) * (int64_t)ech_dtype_bytes(bucket->wire);
 }
 

@@ -68,7 +68,7 @@ static bool has_part(const interpreter *x, const ech_step *step, const ech_value
                      int part)
 {
     bool sharded = value->kind == ECH_MEMORY_PARAMETERS && value->index >= 0 &&
-                   x->plan->bucket.at[value->index].sharded;
+                   ech_bucket_is_sharded(&x->plan->bucket.at[value->index]);
     if (!sharded) return part == 0;
     if (step->kind == ECH_STEP_GATHER_WEIGHTS) return part == write;
     if (step->kind == ECH_STEP_OFFLOAD_WEIGHTS && x->plan->weights != ECH_SPACE_DEVICE) return true;

@@ -354,8 +354,8 @@ void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out)
 
 void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES])
 {
-    /* A worker's turns are the pushes that it can have in a span: on the average one a training step. A server's are all
-     * workers'. */
+    /* A worker's turns are the pushes that it can have in a span: on the average one a training
+     * step. A server's are all workers'. */
     bool serves = ech_layout_serves(plan->layout, plan->rank);
     int turns = serves ? plan->schedule->turns : ech_plan_turns(plan);
     ech_plan_traffic(plan, traffic);

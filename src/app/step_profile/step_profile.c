@@ -128,7 +128,8 @@ ech_step_profile_table ech_step_profile_end(ech_step_profile *profile, double no
                                     .steps = profile->lists * plan->schedule->turns,
                                     .seconds = profile->begun ? now - profile->began : 0,
                                     .rates = profile->rates};
-    /* A worker's list has turns for all pushes that it may have; on the average it has one a training step. A server has all. */
+    /* A worker's list has turns for all pushes that it may have; on the average it has one a
+     * training step. A server has all. */
     bool serves = ech_layout_serves(plan->layout, plan->rank);
     double share = serves ? 1 : (double)plan->schedule->turns / ech_plan_turns(plan);
     for (size_t i = 0; i < profile->rows.row.n; i++) {

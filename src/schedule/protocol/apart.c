@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Separate replicas: replica i makes w_i(t+1) = w_i(t) - v g_i(w_i(t)), with its own norm and clip factor. After each
- * parallel.sync_every training steps an outer optimizer updates the common weights x by the mean of x - w_i, and each
- * w_i becomes x (local SGD: Stich 2019; DiLoCo: Douillard et al. 2023). Under gossip w_i becomes the mean of itself and
- * two neighbours' weights after each of the other steps.
+ * Separate replicas: replica i makes w_i(t+1) = w_i(t) - v g_i(w_i(t)), with its own norm and clip
+ * factor. After each parallel.sync_every training steps an outer optimizer updates the common
+ * weights x by the mean of x - w_i, and each w_i becomes x (local SGD: Stich 2019; DiLoCo:
+ * Douillard et al. 2023). Under gossip w_i becomes the mean of itself and two neighbours' weights
+ * after each of the other steps.
  */
 #include "schedule/protocol/roles.h"
 

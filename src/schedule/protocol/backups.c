@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Backup workers: w(t+1) = w(t) - v (1/T) sum of the first N pushes of training step t, where there are N + b workers and
- * T is the number of the N pushes' tokens. Later pushes of the step are dropped (Chen et al. 2016).
+ * Backup workers: w(t+1) = w(t) - v (1/T) sum of the first N pushes of training step t, where there
+ * are N + b workers and T is the number of the N pushes' tokens. Later pushes of the step are
+ * dropped (Chen et al. 2016).
  */
 #include "schedule/protocol/roles.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Central storage: w(t+1) = w(t) - v (1/T) sum_r g_r(w(t)), with one copy of w in a window, which all ranks read. Each
- * rank has the sum of its shard of the gradients and updates that shard (tf.distribute's CentralStorageStrategy).
+ * Central storage: w(t+1) = w(t) - v (1/T) sum_r g_r(w(t)), with one copy of w in a window, which
+ * all ranks read. Each rank has the sum of its shard of the gradients and updates that shard
+ * (tf.distribute's CentralStorageStrategy).
  */
 #include "schedule/protocol/roles.h"
 
@@ -31,7 +32,6 @@ const ech_protocol ech_protocol_central = {
     .worker = {ECH_STAGES(stages), ECH_COUNTED_TURNS, .update = update, .end = end},
     .schedule = ech_protocol_schedules_all,
     .space = ECH_SPACE_WINDOW,
-    .shares_out = true,
     .lists_rows = ech_protocol_lists_no_rows,
     .joining = publishes,
     .values = ech_protocol_no_values,

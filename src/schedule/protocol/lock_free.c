@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lock-free training: rank r adds its update u_r = -v g_r(w) to weights in a window, which all ranks share, without a
- * lock; w is what it last pulled from there, while others may have been adding (Hogwild!: Recht et al. 2011).
+ * Lock-free training: rank r adds its update u_r = -v g_r(w) to weights in a window, which all
+ * ranks share, without a lock; w is what it last pulled from there, while others may have been
+ * adding (Hogwild!: Recht et al. 2011).
  *
- * HogWild++ (Zhang, Hsieh, Akella 2016): clusters of ranks have weights of their own, and a token goes around the ring of
- * clusters. Its visit v is at cluster v mod n, whose first rank relays what all its ranks have added, and sends the token
- * on. The next visit begins after as many turns more as parallel.token_updates makes. So visits begin after the same
- * turns on all ranks, and a list says which are its rank's; the token waits for ranks, they do not wait for it or for each
- * other, unless they are so many turns apart. What has been added after a cluster's last visit no other cluster has: so
- * after the last turn, when all ranks have met, the token goes around once more.
+ * HogWild++ (Zhang, Hsieh, Akella 2016): clusters of ranks have weights of their own, and a token
+ * goes around the ring of clusters. Its visit v is at cluster v mod n, whose first rank relays what
+ * all its ranks have added, and sends the token on. The next visit begins after as many turns more
+ * as parallel.token_updates makes. So visits begin after the same turns on all ranks, and a list
+ * says which are its rank's; the token waits for ranks, they do not wait for it or for each other,
+ * unless they are so many turns apart. What has been added after a cluster's last visit no other
+ * cluster has: so after the last turn, when all ranks have met, the token goes around once more.
  */
 #include "schedule/protocol/roles.h"
 
@@ -73,7 +75,8 @@ static void end_turn(ech_framing *f, int turn)
 
 /* ---- the list ---- */
 
-/* All ranks come to here; `after`: a step that this one has ended then. Returns the MEET; -1: there are no others. */
+/* All ranks come to here; `after`: a step that this one has ended then. Returns the MEET; -1: there
+ * are no others. */
 static int add_meet(ech_framing *f, int after)
 {
     if (!ech_frame_is_shared(f->plan, ECH_GROUP_WORLD)) return -1;
@@ -93,7 +96,8 @@ static void expect(ech_framing *f, int turn)
 {
     ech_frame_count(f, turn);
     for (int b = 0; b < (int)f->plan->bucket.n; b++)
-        if (f->plan->bucket.at[b].listed) ech_frame_add(f, ECH_STEP_LIST_ROWS, turn, b, -1);
+        if (ech_bucket_is_listed(&f->plan->bucket.at[b]))
+            ech_frame_add(f, ECH_STEP_LIST_ROWS, turn, b, -1);
 }
 
 static void update(ech_framing *f, int turn)
@@ -123,7 +127,8 @@ static int add_copy(ech_plan *plan, ech_memory_kind kind, int index)
                                    plan->persistent.at[plan->bucket.at[index].weights].bytes);
 }
 
-/* Each cluster's weights lie together, so that its ranks, which write there first, have them near. */
+/* Each cluster's weights lie together, so that its ranks, which write there first, have them
+ * near. */
 static void values(ech_plan *plan)
 {
     const ech_layout *layout = plan->layout;
@@ -131,11 +136,13 @@ static void values(ech_plan *plan)
     for (int c = 0; c < layout->clusters; c++)
         for (int b = 0; b < (int)plan->bucket.n; b++) {
             int value = add_copy(plan, ECH_MEMORY_COMMON, b);
-            if (c == 0) plan->bucket.at[b].common = value;
+            if (c == 0 && b == 0) plan->common = value;
         }
     if (layout->clusters < 2 || plan->rank != leader) return;
-    for (int b = 0; b < (int)plan->bucket.n; b++)
-        plan->bucket.at[b].relayed = add_copy(plan, ECH_MEMORY_RELAYED, b);
+    for (int b = 0; b < (int)plan->bucket.n; b++) {
+        int value = add_copy(plan, ECH_MEMORY_RELAYED, b);
+        if (b == 0) plan->relayed = value;
+    }
     plan->token = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 5, sizeof(int64_t));
 }
 

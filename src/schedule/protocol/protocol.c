@@ -29,11 +29,6 @@ ech_space ech_protocol_space(const ech_layout *layout)
     return rows[layout->protocol]->space;
 }
 
-bool ech_protocol_shares_out(const ech_layout *layout)
-{
-    return rows[layout->protocol]->shares_out;
-}
-
 ech_layout_group ech_protocol_alike(const ech_layout *layout)
 {
     return rows[layout->protocol]->alike;

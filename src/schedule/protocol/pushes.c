@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parameter servers that update at each push: w(k+1) = w(k) - v g_r(w(k')), where k' is the update after which worker r
- * last got the weights, and g_r is clipped by its own norm (ASP: Dean et al. 2012, Downpour). Under bounded staleness no
- * worker is more than parallel.staleness training steps ahead of the slowest one (SSP: Ho et al. 2013). Whom servers
- * serve next is decided by who comes (schedule/protocol/serving.h).
+ * Parameter servers that update at each push: w(k+1) = w(k) - v g_r(w(k')), where k' is the update
+ * after which worker r last got the weights, and g_r is clipped by its own norm (ASP: Dean et al.
+ * 2012, Downpour). Under bounded staleness no worker is more than parallel.staleness training steps
+ * ahead of the slowest one (SSP: Ho et al. 2013). Whom servers serve next is decided by who comes
+ * (schedule/protocol/serving.h).
  */
 #include "schedule/protocol/roles.h"
 

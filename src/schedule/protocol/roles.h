@@ -13,12 +13,14 @@
 #define ECH_STAGES_COMPRESS                                                                        \
     ECH_BUCKET_RESIDUAL, ECH_BUCKET_TRANSFORM, ECH_BUCKET_REDUCE_LEFT, ECH_BUCKET_TRANSFORM_BACK,  \
         ECH_BUCKET_REDUCE_RIGHT, ECH_BUCKET_CHOOSE, ECH_BUCKET_GATHER_CHOSEN
-/* Stages that update the shard or the bucket on the device, with the statistics that the optimizer asks for. */
+/* Stages that update the shard or the bucket on the device, with the statistics that the optimizer
+ * asks for. */
 #define ECH_STAGES_STATISTICS ECH_BUCKET_STATISTICS, ECH_BUCKET_FOLD_SHARDS, ECH_BUCKET_FOLD
 
 #define ECH_STAGES(array) .stage = array, .stages = sizeof array / sizeof *array
 
-/* A list whose turns are training steps, each of which begins with its token count, and needs nothing else. */
+/* A list whose turns are training steps, each of which begins with its token count, and needs
+ * nothing else. */
 #define ECH_COUNTED_TURNS                                                                          \
     .begin = ech_frame_nothing, .expect = ech_frame_count, .begin_turn = ech_frame_no_turn,        \
     .end_turn = ech_frame_no_turn, .turns = ech_turns_of_span, .sleeps = ECH_STEP_COUNT
@@ -27,14 +29,17 @@ void ech_frame_nothing(ech_framing *f);
 void ech_frame_no_turn(ech_framing *f, int turn);
 /* COUNT of the turn's tokens. */
 void ech_frame_count(ech_framing *f, int turn);
-/* Updates by what ranks of `whole` sum, all by one norm; stages of an asynchronous pipeline each by their own. */
+/* Updates by what ranks of `whole` sum, all by one norm; stages of an asynchronous pipeline each by
+ * their own. */
 void ech_frame_update_summed(ech_framing *f, ech_layout_group whole, int turn);
 /* The rank's clip factor, by its own norm. */
 void ech_frame_clip(ech_framing *f, int turn);
-/* Sums `count` scalars of a turn over a group, after `after`. Returns the step; -1: the group has one member. */
+/* Sums `count` scalars of a turn over a group, after `after`. Returns the step; -1: the group has
+ * one member. */
 int ech_frame_reduce(ech_framing *f, ech_layout_group group, int turn, ech_scalar first, int count,
                      int after);
-/* Flags, losses and squares of a turn; and of all turns of a span, whose ranks have not met before. */
+/* Flags, losses and squares of a turn; and of all turns of a span, whose ranks have not met
+ * before. */
 int ech_frame_reduce_turn(ech_framing *f, ech_layout_group group, int turn, int after);
 int ech_frame_reduce_span(ech_framing *f);
 /* The training steps of a span. */

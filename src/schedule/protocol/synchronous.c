@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Synchronous training: w(t+1) = w(t) - v (1/T) sum_r g_r(w(t)), where v is the learning rate, g_r the sum of the
- * gradients of rank r's tokens, and T the number of all tokens. Under asynchronous schedules each stage does that with
- * the versions of the weights that the schedule gives. With parallel.zero each rank updates its own shard of w.
+ * Synchronous training: w(t+1) = w(t) - v (1/T) sum_r g_r(w(t)), where v is the learning rate, g_r
+ * the sum of the gradients of rank r's tokens, and T the number of all tokens. Under asynchronous
+ * schedules each stage does that with the versions of the weights that the schedule gives. With
+ * parallel.zero each rank updates its own shard of w.
  */
 #include "schedule/protocol/roles.h"
 

@@ -48,7 +48,7 @@ int64_t ech_plan_weights_room(const ech_plan *plan)
     int64_t most = 0, first;
     for (int i = 0; i < (int)plan->model->param.n && plan->weights == ECH_SPACE_DISK; i++) {
         const ech_plan_param *p = &plan->param[i];
-        if (p->bucket < 0 || !plan->bucket.at[p->bucket].fetched) continue;
+        if (p->bucket < 0 || !ech_bucket_is_fetched(&plan->bucket.at[p->bucket])) continue;
         const ech_bucket *bucket = &plan->bucket.at[p->bucket];
         int64_t n = ech_bucket_keeps_shard(bucket) ? ech_plan_own(plan, i, &first) : p->elements;
         int64_t bytes = at_once(plan, n) * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
@@ -161,9 +161,10 @@ static void touch_gradients(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     int *summed = ech_access_summed(a, a->step->index);
-    if (!bucket->serves) ech_access_value(a, ech_access_gradients(a, a->step->index), true);
+    if (!ech_bucket_serves(bucket))
+        ech_access_value(a, ech_access_gradients(a, a->step->index), true);
     if (!ech_bucket_sums_shard(bucket)) return;
-    if (*summed < 0 && !bucket->leaves)
+    if (*summed < 0 && !ech_bucket_leaves(bucket))
         *summed = a->list->summed[a->step->index]; /* of all turns */
     if (*summed < 0) *summed = ech_access_renew_sum(a, a->step->index);
     ech_access_value(a, *summed, true);
@@ -174,7 +175,8 @@ static void touch_brought(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     int kept = ech_plan_weights(a->plan, a->step->index, a->step->version);
-    ech_access_value(a, bucket->fetched ? ech_access_weights_of(a, a->step->index) : kept, false);
+    ech_access_value(
+        a, ech_bucket_is_fetched(bucket) ? ech_access_weights_of(a, a->step->index) : kept, false);
     ech_access_value(
         a, ech_access_new_weights(a, a->step->index, ECH_SPACE_DEVICE, bucket->elements), true);
 }
@@ -278,7 +280,8 @@ static ech_work norm_work(const ech_step_query *q)
     const ech_bucket *bucket = bucket_of(q->plan, q->step);
     bool factored = bucket->compressed && !bucket->chosen;
     int64_t numbers = factored ? bucket->right : bucket->chosen ? bucket->elements : bucket->shard;
-    double n = bucket->listed ? ech_bucket_listed_numbers(q->plan, bucket) : (double)numbers;
+    double n =
+        ech_bucket_is_listed(bucket) ? ech_bucket_listed_numbers(q->plan, bucket) : (double)numbers;
     return (ech_work){.bytes = n * (double)ech_dtype_bytes(bucket->dtype)};
 }
 

@@ -183,7 +183,7 @@ static void offload_weights(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a);
     int *weights = ech_access_on_host(a);
-    if (!bucket->fetched) { /* the update's old ones */
+    if (!ech_bucket_is_fetched(bucket)) { /* the update's old ones */
         *weights = make(a, ECH_MEMORY_OPTIMIZER_ON_HOST, bucket->weight_dtype);
         ech_access_pair(a, ech_plan_weights(a->plan, a->step->index, a->step->version), *weights);
         return;
@@ -275,7 +275,7 @@ static int64_t bytes_of_weights(const ech_plan *plan, const ech_step *step)
 static int64_t bytes_of_weights_out(const ech_plan *plan, const ech_step *step)
 {
     const ech_bucket *bucket = &plan->bucket.at[step->index];
-    if (!bucket->fetched) return bytes_of_weights(plan, step);
+    if (!ech_bucket_is_fetched(bucket)) return bytes_of_weights(plan, step);
     return bucket->elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
 }
 

@@ -74,7 +74,7 @@ const ech_step_row *ech_step_row_of(ech_step_kind kind);
 
 /* A value for the statistics of the step's bucket. */
 int ech_access_new_statistics(ech_accessor *a, ech_memory_kind kind);
-/* Reads the list of rows of a turn, if the step's bucket has lists (ech_bucket.listed). */
+/* Reads the list of rows of a turn, if the step's bucket has lists (ech_bucket.rows). */
 void ech_access_rows(ech_accessor *a, int turn);
 /* Numbers in these rows, at most. */
 double ech_bucket_listed_numbers(const ech_plan *plan, const ech_bucket *bucket);

@@ -53,10 +53,11 @@ static void touch_common(ech_accessor *a, int behind, bool write)
 static void touch_offer(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
-    int relayed = bucket->relayed;
+    int relayed = a->plan->relayed < 0 ? -1 : a->plan->relayed + a->step->index;
     ech_access_weights(a, a->step->index, 0, false);
     touch_common(a, 0, true);
-    if (bucket->listed) ech_access_value(a, ech_access_gradients(a, a->step->index), true);
+    if (ech_bucket_is_listed(bucket))
+        ech_access_value(a, ech_access_gradients(a, a->step->index), true);
     if (relayed >= 0) ech_access_value(a, relayed, true);
     if (relayed >= 0 && a->plan->rank == 0) ech_access_value(a, a->plan->token, true);
 }
@@ -71,7 +72,7 @@ static void touch_list(ech_accessor *a)
                                       .local = -1,
                                       .micro = -1,
                                       .index = a->step->index,
-                                      .bytes = 2 * bucket->listed_ids * (int64_t)sizeof(int32_t)});
+                                      .bytes = 2 * bucket->rows.ids * (int64_t)sizeof(int32_t)});
     ech_access_value(a, a->step->scratch, true);
     ech_access_value(a, ech_bucket_rows(bucket, a->step->turn), true);
 }
@@ -79,7 +80,7 @@ static void touch_list(ech_accessor *a)
 void ech_access_rows(ech_accessor *a, int turn)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
-    if (bucket->listed) ech_access_value(a, ech_bucket_rows(bucket, turn), false);
+    if (ech_bucket_is_listed(bucket)) ech_access_value(a, ech_bucket_rows(bucket, turn), false);
 }
 
 /* Gradients of rows that are listed become zero again. */
@@ -87,14 +88,14 @@ static void touch_add(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     ech_access_rows(a, a->step->turn);
-    ech_access_value(a, *ech_access_summed(a, a->step->index), bucket->listed);
+    ech_access_value(a, *ech_access_summed(a, a->step->index), ech_bucket_is_listed(bucket));
     touch_common(a, 0, true);
 }
 
 /* A version is pulled for the turn of its number, and one more for who comes behind the list. */
 bool ech_step_pulls_rows(const ech_plan *plan, const ech_step *step)
 {
-    return bucket_of(plan, step)->listed && step->version <= plan->schedule->turns;
+    return ech_bucket_is_listed(bucket_of(plan, step)) && step->version <= plan->schedule->turns;
 }
 
 /* Behind the last turn those of all clusters. */
@@ -128,7 +129,7 @@ int ech_step_relays_alone(const ech_plan *plan, const ech_list *list, const ech_
 static void touch_relay(ech_accessor *a)
 {
     ech_access_value(a, a->plan->token, true);
-    ech_access_value(a, bucket_of(a->plan, a->step)->relayed, true);
+    ech_access_value(a, a->plan->relayed + a->step->index, true);
     touch_common(a, 0, true);
     touch_common(a, 1, true);
 }
@@ -155,7 +156,7 @@ static double relay_seconds(const ech_step_query *q)
 double ech_bucket_listed_numbers(const ech_plan *plan, const ech_bucket *bucket)
 {
     int table = plan->bucket_param.at[bucket->first_param];
-    return (double)bucket->listed_rows * (double)plan->param[table].elements /
+    return (double)bucket->rows.most * (double)plan->param[table].elements /
            (double)plan->model->param.at[table].shape.size[0];
 }
 
@@ -163,7 +164,7 @@ double ech_bucket_listed_numbers(const ech_plan *plan, const ech_bucket *bucket)
 static ech_work offer_work(const ech_step_query *q)
 {
     const ech_bucket *bucket = bucket_of(q->plan, q->step);
-    double zeros = bucket->listed ? (double)bucket->elements : 0;
+    double zeros = ech_bucket_is_listed(bucket) ? (double)bucket->elements : 0;
     return (ech_work){.bytes = 2 * (double)bucket->shard *
                                    (double)ech_dtype_bytes(bucket->weight_dtype) +
                                zeros * (double)ech_dtype_bytes(bucket->dtype)};
@@ -173,7 +174,7 @@ static ech_work offer_work(const ech_step_query *q)
 static ech_work list_work(const ech_step_query *q)
 {
     enum { TIMES = 3 };
-    return (ech_work){.bytes = 2.0 * TIMES * (double)bucket_of(q->plan, q->step)->listed_ids *
+    return (ech_work){.bytes = 2.0 * TIMES * (double)bucket_of(q->plan, q->step)->rows.ids *
                                (double)sizeof(int32_t)};
 }
 
@@ -190,7 +191,7 @@ static ech_work add_work(const ech_step_query *q)
     double item = (double)ech_dtype_bytes(bucket->weight_dtype);
     bool adds = q->step->kind == ECH_STEP_ADD;
     double gradient = adds ? (double)ech_dtype_bytes(bucket->dtype) : 0;
-    bool rows = adds ? bucket->listed : ech_step_pulls_rows(q->plan, q->step);
+    bool rows = adds ? ech_bucket_is_listed(bucket) : ech_step_pulls_rows(q->plan, q->step);
     double n = rows ? ech_bucket_listed_numbers(q->plan, bucket) : (double)bucket->elements;
     return (ech_work){.bytes = n * (2 * item + (rows ? 2 : 1) * gradient)};
 }

@@ -132,7 +132,7 @@ typedef struct uses {
 static void note_sum(uses *u, const ech_step *step, int index, int use)
 {
     const ech_bucket *bucket = &u->plan->bucket.at[index];
-    int64_t numbers = bucket->each ? bucket->shard : bucket->elements;
+    int64_t numbers = ech_bucket_scatters_each(bucket) ? bucket->shard : bucket->elements;
     bool adds = u->by[index] && u->by[index]->turn == step->turn;
     if (adds && use - (u->last[index] - 1) > u->plan->prefetch)
         u->bytes += numbers * (int64_t)ech_dtype_bytes(bucket->dtype);
@@ -151,7 +151,7 @@ static void note_use(void *context, size_t s, int index)
     u->n += !same;
     u->at[s] = u->n;
     u->of = step;
-    if (!bucket->each) note_sum(u, step, index, u->n);
+    if (!ech_bucket_scatters_each(bucket)) note_sum(u, step, index, u->n);
 }
 
 /* Of what is scattered by micro-batch sums change by scatters, which come right after a use. */

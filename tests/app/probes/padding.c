@@ -45,7 +45,8 @@ static void look_at_gradients(const probe_run *run)
 {
     const ech_plan *plan = run->session->plan;
     const ech_bucket *bucket = &plan->bucket.at[run->step->index];
-    if (run->step->turn > 0 || bucket->each || bucket->serves) return;
+    if (run->step->turn > 0 || ech_bucket_scatters_each(bucket) || ech_bucket_serves(bucket))
+        return;
     for (int i = 0; i < bucket->params; i++) {
         int param = plan->bucket_param.at[bucket->first_param + i];
         ech_tensor x = ech_exec_gradient(run->session->exec, param);
@@ -58,7 +59,7 @@ static void look_at_kept(const probe_run *run)
     const ech_plan *plan = run->session->plan;
     for (int i = 0; i < (int)plan->model->param.n; i++) {
         const ech_plan_param *p = &plan->param[i];
-        if (p->bucket < 0 || plan->bucket.at[p->bucket].serves) continue;
+        if (p->bucket < 0 || ech_bucket_serves(&plan->bucket.at[p->bucket])) continue;
         for (int v = 0; v < plan->versions; v++) {
             ech_tensor x = ech_exec_param_at(run->session->exec, i, v);
             look_behind(run, &x, i, "weights");

@@ -32,7 +32,7 @@ static void check_kept(const ech_plan *plan, const ech_bucket *bucket)
     for (int s = 0; s < bucket->states; s++)
         expect("states", plan->persistent.at[bucket->state[s].value].bytes,
                n * (int64_t)ech_dtype_bytes(bucket->state[s].dtype));
-    if (bucket->gathered)
+    if (ech_bucket_is_gathered(bucket))
         expect("weights", plan->persistent.at[bucket->weights].bytes,
                n * (int64_t)ech_dtype_bytes(bucket->weight_dtype));
 }
@@ -40,7 +40,7 @@ static void check_kept(const ech_plan *plan, const ech_bucket *bucket)
 /* What several ranks have alike they share out, but layer states. */
 static void check_bucket(const ech_plan *plan, const ech_bucket *bucket)
 {
-    if (bucket->sharded)
+    if (ech_bucket_is_sharded(bucket))
         check_kept(plan, bucket);
     else if (members(plan, bucket) > 1 && !bucket->commits)
         probe_fail("a bucket of block %d is not shared out over %d ranks", bucket->block,
@@ -53,8 +53,8 @@ static int64_t sent_of(const ech_plan *plan, const ech_list *list, const ech_buc
 {
     int N = members(plan, bucket);
     int64_t half = bucket->elements / N * (N - 1) * (int64_t)ech_dtype_bytes(bucket->wire);
-    if (!bucket->each) return 2 * list->turns * half;
-    return list->turns * (list->numbering.micro_batches + !bucket->gathered) * half;
+    if (!ech_bucket_scatters_each(bucket)) return 2 * list->turns * half;
+    return list->turns * (list->numbering.micro_batches + !ech_bucket_is_gathered(bucket)) * half;
 }
 
 /* Where weights are sent in the type of gradients, and an optimizer's statistics are not sent at
@@ -70,7 +70,9 @@ static void check_sent(const ech_plan *plan)
     int64_t sent = ech_traffic_all(data).bytes;
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
-        if (bucket->rounds || bucket->wire != bucket->weight_dtype || bucket->gathered) return;
+        if (bucket->rounds || bucket->wire != bucket->weight_dtype ||
+            ech_bucket_is_gathered(bucket))
+            return;
         wanted += sent_of(plan, list, bucket);
     }
     expect("sums and gathers", sent, wanted);
