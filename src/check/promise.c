@@ -137,9 +137,10 @@ static bool has_others(const ech_plan *plan, ech_layout_group group)
 
 static bool shares(const ech_plan *plan, const ech_promise *p)
 {
-    int updates = ech_protocol_promise_of(plan)->updates;
-    if (updates == ECH_UPDATES_SERVER) return true;
-    bool parts = updates == ECH_UPDATES_SHARE || (updates == ECH_UPDATES_ZERO && plan->zero > 0);
+    const ech_protocol_promise *of = ech_protocol_promise_of(plan);
+    if (of->updates == ECH_UPDATES_SERVER) return true;
+    bool parts = of->updates == ECH_UPDATES_SHARE ||
+                 (of->updates == ECH_UPDATES_ZERO && plan->zero > 0);
     return parts && has_others(plan, p->group) && !p->commits;
 }
 
