@@ -114,14 +114,15 @@ static ech_status check_update(copy_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     const ech_bucket *bucket = &c->plan->bucket.at[step->index];
-    struct ech_on_host on_host = ech_list_update_values(c->plan, c->list, step);
+    int gradients = ech_step_uses(c->list, step, ECH_USE_SUM, 0);
+    int weights = ech_step_uses(c->list, step, ECH_USE_WEIGHTS, 0);
     int summed = ech_list_summed(c->plan, c->list, step->index, step->turn);
-    bool right = c->holds[on_host.gradients] == summed && is_copy(c, step, on_host.gradients, 0);
-    if (on_host.weights >= 0) right &= are_weights(c, step, on_host.weights);
+    bool right = c->holds[gradients] == summed && is_copy(c, step, gradients, 0);
+    if (weights >= 0) right &= are_weights(c, step, weights);
     for (int i = 0; i < bucket->state_values; i++)
-        right &= is_state(c, step, c->list->access.at[on_host.first_state + i].value,
+        right &= is_state(c, step, ech_step_uses(c->list, step, ECH_USE_STATE, i),
                           c->plan->state_value.at[bucket->first_state_value + i]);
-    if (step->kind == ECH_STEP_UPDATE_ON_HOST) *updated_of(c, step) = on_host.weights;
+    if (step->kind == ECH_STEP_UPDATE_ON_HOST) *updated_of(c, step) = weights;
     if (right) return ECH_OK;
     return ech_list_reject(c->plan, c->list, s,
                            "does not work on gradients, weights and states of bucket %d",

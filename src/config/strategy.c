@@ -42,16 +42,6 @@ bool ech_strategy_is_apart(const ech_config *config)
     return strategies[config->parallel.strategy].protocol == ECH_PROTOCOL_APART;
 }
 
-bool ech_strategy_gossips(const ech_config *config)
-{
-    return config->parallel.strategy == ECH_STRATEGY_GOSSIP;
-}
-
-bool ech_strategy_is_central(const ech_config *config)
-{
-    return config->parallel.strategy == ECH_STRATEGY_CENTRAL_STORAGE;
-}
-
 bool ech_strategy_is_lock_free(const ech_config *config)
 {
     return config->parallel.strategy == ECH_STRATEGY_HOGWILD || ech_strategy_is_ring(config);
@@ -68,13 +58,6 @@ int ech_strategy_servers(const ech_config *config)
     bool serves = strategy == ECH_STRATEGY_PARAMETER_SERVER || strategy == ECH_STRATEGY_ASP ||
                   strategy == ECH_STRATEGY_SSP;
     return serves ? (int)config->parallel.servers : 0;
-}
-
-bool ech_strategy_pushes(const ech_config *config)
-{
-    bool bound = config->parallel.strategy == ECH_STRATEGY_SSP && config->parallel.staleness == 0;
-    if (ech_strategy_backups(config)) return true;
-    return ech_strategy_servers(config) > 0 && config->parallel.server_sync == 0 && !bound;
 }
 
 int ech_strategy_backups(const ech_config *config)

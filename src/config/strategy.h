@@ -34,19 +34,13 @@ ech_strategy_protocol_kind ech_strategy_protocol(const ech_config *config);
 const char *ech_strategy_keys(const ech_config *config);
 /* Whether replicas are apart: each takes training steps of its own, and all meet behind every parallel.sync_every of them. */
 bool ech_strategy_is_apart(const ech_config *config);
-/* Whether these mix their weights with those of two others behind each of the other steps. */
-bool ech_strategy_gossips(const ech_config *config);
 
-/* Whether all ranks share one copy of the weights, in a window, and keep a shard of optimizer states each. */
-bool ech_strategy_is_central(const ech_config *config);
 /* Whether each rank adds its gradients to weights in the window when it has them, and waits for no other within a span. */
 bool ech_strategy_is_lock_free(const ech_config *config);
 /* Whether clusters of these ranks have weights of their own there, and form a ring, around which a token goes. */
 bool ech_strategy_is_ring(const ech_config *config);
 /* How many ranks keep variables for the others, which are workers; 0: each rank computes. */
 int ech_strategy_servers(const ech_config *config);
-/* Whether these take each worker's gradient by itself, a push, when it comes; otherwise those of all workers in one sum. */
-bool ech_strategy_pushes(const ech_config *config);
 /* Workers that they do not wait for when they sum the pushes of a training step; 0: they update at each push, or wait for all. */
 int ech_strategy_backups(const ech_config *config);
 /* Steps by which a worker may then be ahead of the slowest one. */

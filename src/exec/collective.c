@@ -283,53 +283,58 @@ ECH_HANDLE_BY(COLLECTIVE, collect)
 
 /* ---- gradients and weights ---- */
 
-/* The weights that this rank keeps of the step's bucket and version. Slots go round from list to list. */
-static void *kept_weights(const ech_exec *exec, const ech_step *step)
-{
-    const ech_plan *plan = exec->plan;
-    ech_ledger_expect(exec, step, ech_plan_weights(plan, step->index, step->version));
-    int slot = ech_exec_weight_slot(exec, step->version);
-    return ech_exec_look(exec, plan->bucket.at[step->index].weights + slot);
-}
-
-/* Whether the step, a GATHER_WEIGHTS, writes an instance. */
-static bool brings(const ech_exec *exec, const ech_step *step)
-{
-    return step->kind == ECH_STEP_GATHER_WEIGHTS &&
-           ech_bucket_is_brought(&exec->plan->bucket.at[step->index]);
-}
-
-/* What it then reads (access 0), and writes (1). */
-static void *brought(const ech_exec *exec, const ech_step *step, int access)
-{
-    return ech_exec_address(exec, step, exec->list->access.at[step->first_access + access].value);
-}
-
-/* What the step sums of factors, of which first the left ones lie there, or gathers: all selections. */
-static ech_tensor factors_of(const ech_exec *exec, const ech_step *step)
+/* Left factors lie before right ones. */
+static ech_status begin_factors(ech_exec *exec, const ech_step *step, ech_group *group,
+                                void *scratch, ech_sum *out)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    char *data = ech_exec_address(exec, step, ech_list_factors(exec->list, step));
-    if (step->kind == ECH_STEP_REDUCE_LEFT) return ech_tensor_1d(data, bucket->dtype, bucket->left);
-    if (step->kind == ECH_STEP_GATHER_CHOSEN)
-        return ech_tensor_1d(data, bucket->dtype,
-                             ech_plan_selections(exec->plan, bucket) * bucket->chosen);
-    data += (size_t)bucket->left * ech_dtype_bytes(bucket->dtype);
-    return ech_tensor_1d(data, bucket->dtype, bucket->right);
+    bool right = step->kind == ECH_STEP_REDUCE_RIGHT;
+    char *data = ech_exec_used(exec, step, ECH_USE_FACTORS, 0);
+    if (right) data += (size_t)bucket->left * ech_dtype_bytes(bucket->dtype);
+    ech_tensor factors = ech_tensor_1d(data, bucket->dtype, right ? bucket->right : bucket->left);
+    return ech_sum_begin(group, exec->plan->reduction, &factors, bucket->wire, scratch, out);
 }
 
-/* What the step sums, or gathers; of a server, its shard. */
-static void *summed(const ech_exec *exec, const ech_step *step)
+static ech_status begin_chosen(ech_exec *exec, const ech_step *step, ech_group *group, ech_sum *out)
 {
-    const ech_plan *plan = exec->plan;
-    bool gathers = ech_step_reduction_part(step) == ECH_REDUCTION_GATHER;
-    if (!gathers && ech_bucket_serves(&plan->bucket.at[step->index]))
-        return ech_exec_address(exec, step, ech_list_shard_sum(exec->plan, exec->list, step));
-    if (!gathers)
-        return ech_exec_address(exec, step,
-                                ech_list_gradients(plan, exec->list, step, step->index));
-    if (brings(exec, step)) return brought(exec, step, 1);
-    return kept_weights(exec, step);
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    char *data = ech_exec_used(exec, step, ECH_USE_FACTORS, 0);
+    ech_tensor all = ech_tensor_1d(data, bucket->dtype,
+                                   ech_plan_selections(exec->plan, bucket) * bucket->chosen);
+    data += (size_t)(ech_group_index(group) * bucket->chosen) * ech_dtype_bytes(bucket->dtype);
+    return ech_sum_begin_gather(group, exec->plan->reduction, &all, data, out);
+}
+
+/* What lies there of a bucket, all of it; of a server its shard alone. *own: this rank's shard. */
+static ech_tensor all_of(const ech_bucket *bucket, char *data, ech_dtype dtype, char **own)
+{
+    bool serves = ech_bucket_serves(bucket);
+    *own = serves ? data : data + (size_t)bucket->own * ech_dtype_bytes(dtype);
+    return ech_tensor_1d(serves ? NULL : data, dtype, bucket->elements);
+}
+
+/* Each member's shard, from where it is kept: of an instance that is brought, elsewhere. */
+static ech_status begin_gather(ech_exec *exec, const ech_step *step, ech_group *group, ech_sum *out)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    char *kept = ech_exec_used(exec, step, ECH_USE_WEIGHTS, 0), *own;
+    char *instance = ech_exec_used(exec, step, ECH_USE_INSTANCE, 0);
+    ech_tensor all = all_of(bucket, instance ? instance : kept, bucket->weight_dtype, &own);
+    return ech_sum_begin_gather(group, exec->plan->reduction, &all, instance ? kept : own, out);
+}
+
+/* Into this rank's shard of what is summed, or where micro-batches are scattered one by one into a
+ * value of that alone. */
+static ech_status begin_scatter(ech_exec *exec, const ech_step *step, ech_group *group,
+                                void *scratch, ech_sum *out)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    char *sum = ech_exec_used(exec, step, ECH_USE_SUM, 0), *own;
+    char *gradients = ech_exec_used(exec, step, ECH_USE_GRADIENTS, 0);
+    ech_tensor all = all_of(bucket, gradients ? gradients : sum, bucket->dtype, &own);
+    return ech_sum_begin_scatter(group, exec->plan->reduction, &all, bucket->wire,
+                                 gradients ? sum : own, ech_exec_delivery(exec, step), scratch,
+                                 out);
 }
 
 static ech_status begin_sum_over(ech_exec *exec, const ech_step *step, ech_group *group,
@@ -337,34 +342,15 @@ static ech_status begin_sum_over(ech_exec *exec, const ech_step *step, ech_group
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     ech_reduction_part part = ech_step_reduction_part(step);
-    bool gathers = part == ECH_REDUCTION_GATHER;
-    ech_reduction reduction = exec->plan->reduction;
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
-    if (step->kind == ECH_STEP_REDUCE_LEFT || step->kind == ECH_STEP_REDUCE_RIGHT) {
-        ech_tensor factors = factors_of(exec, step);
-        return ech_sum_begin(group, reduction, &factors, bucket->wire, scratch, out);
-    }
-    if (step->kind == ECH_STEP_GATHER_CHOSEN) {
-        ech_tensor selections = factors_of(exec, step);
-        char *selection =
-            (char *)selections.data +
-            (size_t)(ech_group_index(group) * bucket->chosen) * ech_dtype_bytes(selections.dtype);
-        return ech_sum_begin_gather(group, reduction, &selections, selection, out);
-    }
-    char *here = summed(exec, step);
-    ech_tensor all =
-        ech_tensor_1d(ech_bucket_serves(bucket) ? NULL : here,
-                      gathers ? bucket->weight_dtype : bucket->dtype, bucket->elements);
-    char *own =
-        ech_bucket_serves(bucket) ? here : here + (size_t)bucket->own * ech_dtype_bytes(all.dtype);
-    if (brings(exec, step)) own = brought(exec, step, 0);
-    if (gathers) return ech_sum_begin_gather(group, reduction, &all, own, out);
-    if (part == ECH_REDUCTION_SCATTER && ech_bucket_scatters_each(bucket))
-        own = ech_exec_address(exec, step, ech_list_shard_sum(exec->plan, exec->list, step));
-    if (part == ECH_REDUCTION_SCATTER)
-        return ech_sum_begin_scatter(group, reduction, &all, bucket->wire, own,
-                                     ech_exec_delivery(exec, step), scratch, out);
-    return ech_sum_begin(group, reduction, &all, bucket->wire, scratch, out);
+    if (step->kind == ECH_STEP_REDUCE_LEFT || step->kind == ECH_STEP_REDUCE_RIGHT)
+        return begin_factors(exec, step, group, scratch, out);
+    if (step->kind == ECH_STEP_GATHER_CHOSEN) return begin_chosen(exec, step, group, out);
+    if (part == ECH_REDUCTION_GATHER) return begin_gather(exec, step, group, out);
+    if (part == ECH_REDUCTION_SCATTER) return begin_scatter(exec, step, group, scratch, out);
+    char *own;
+    ech_tensor all = all_of(bucket, ech_exec_used(exec, step, ECH_USE_SUM, 0), bucket->dtype, &own);
+    return ech_sum_begin(group, exec->plan->reduction, &all, bucket->wire, scratch, out);
 }
 
 static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)

@@ -54,8 +54,7 @@ static ech_tensor gradient_in(const matrix *m, const ech_box *box, ech_dtype dty
 ech_tensor ech_compression_gradient(ech_exec *exec, const ech_step *step, int param)
 {
     ech_tensor view;
-    int value = ech_list_summed(exec->plan, exec->list, step->index, step->turn);
-    ech_exec_set_gradient(exec, param, ech_exec_touch(exec, value), &view);
+    ech_exec_set_gradient(exec, param, ech_exec_used(exec, step, ECH_USE_SUM, 0), &view);
     return view;
 }
 
@@ -70,14 +69,15 @@ static ech_tensor state_of(ech_exec *exec, const ech_step *step, int param, ech_
 ech_tensor ech_exec_factors(const ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    return ech_tensor_1d(ech_exec_look(exec, ech_list_factors(exec->list, step)), dtype_of(exec),
+    return ech_tensor_1d(ech_exec_look(exec, ech_step_uses(exec->list, step, ECH_USE_FACTORS, 0)),
+                         dtype_of(exec),
                          bucket->chosen ? ech_plan_selections(exec->plan, bucket) * bucket->chosen
                                         : bucket->left + bucket->right);
 }
 
 char *ech_compression_sent(ech_exec *exec, const ech_step *step)
 {
-    return ech_exec_touch(exec, ech_list_factors(exec->list, step));
+    return ech_exec_used(exec, step, ECH_USE_FACTORS, 0);
 }
 
 /* Number `one` of a parameter's stack. */

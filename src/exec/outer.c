@@ -51,8 +51,8 @@ static void copy(ech_exec *exec, const ech_tensor *from, const ech_tensor *to)
 /* What replicas exchange: differences, or the weights of the first neighbour. */
 static ech_tensor differences(ech_exec *exec, const ech_step *step)
 {
-    int value = ech_list_gradients(exec->plan, exec->list, step, step->index);
-    return flat(exec, step->index, exec->plan->types.wide, ech_exec_touch(exec, value));
+    char *data = ech_exec_used(exec, step, ECH_USE_SUM, 0);
+    return flat(exec, step->index, exec->plan->types.wide, data);
 }
 
 /* The step must have declared what it works on; -1: nothing. */
@@ -125,8 +125,7 @@ void ech_exec_begin_apart(ech_exec *exec)
 static ech_status shift(ech_exec *exec, const ech_step *step)
 {
     ech_group *group = exec->channel[step->group][step->lane];
-    int value = ech_list_gradients(exec->plan, exec->list, step, step->index);
-    char *to = ech_exec_address(exec, step, value);
+    char *to = ech_exec_used(exec, step, ECH_USE_SUM, 0);
     expect_weights(exec, step);
     ech_tensor w = in_full(exec, step->index);
     size_t bytes = ech_tensor_bytes(&w);

@@ -50,11 +50,26 @@ static ech_tensor own_part(const ech_exec *exec, int param, ech_dtype dtype, cha
     return ech_exec_part(&all, first, n, data);
 }
 
-ech_tensor ech_exec_part_in(const ech_exec *exec, const ech_step *step, int param, int value,
-                            ech_dtype dtype)
+void *ech_exec_used(ech_exec *exec, const ech_step *step, ech_used_as use, int number)
+{
+    int value = ech_step_uses(exec->list, step, use, number);
+    bool slot = value >= 0 && value < (int)exec->plan->persistent.n;
+    if (value < 0) return NULL;
+    if (slot && (use == ECH_USE_WEIGHTS || use == ECH_USE_NEXT)) {
+        int version = step->version + (use == ECH_USE_NEXT);
+        return ech_exec_look(exec, exec->plan->bucket.at[step->index].weights +
+                                       ech_exec_weight_slot(exec, version));
+    }
+    return step->lane == ECH_LANE_COMPUTE ? ech_exec_touch(exec, value)
+                                          : ech_exec_address(exec, step, value);
+}
+
+ech_tensor ech_exec_part_used(ech_exec *exec, const ech_step *step, int param, ech_used_as use,
+                              int number, ech_dtype dtype)
 {
     const ech_plan *plan = exec->plan;
     const ech_plan_param *p = &plan->param[param];
+    int value = ech_step_uses(exec->list, step, use, number);
     int64_t updated, part, first, n = ech_step_part_of(plan, step, param, &first);
     int64_t item = (int64_t)ech_dtype_bytes(dtype);
     int64_t elements = ech_plan_value(plan, exec->list, value)->bytes / item;
@@ -65,7 +80,7 @@ ech_tensor ech_exec_part_in(const ech_exec *exec, const ech_step *step, int para
     ech_tensor all;
     set_view(exec, param, dtype, NULL, &all);
     return ech_exec_part(&all, first, n,
-                         (char *)ech_exec_address(exec, step, value) + (size_t)(at * item));
+                         (char *)ech_exec_used(exec, step, use, number) + (size_t)(at * item));
 }
 
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
@@ -424,15 +439,12 @@ ech_status ech_handle_STASH(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
     const ech_bucket *bucket = &plan->bucket.at[step->index];
-    int from = bucket->weights + ech_exec_weight_slot(exec, step->version);
-    int to = bucket->weights + ech_exec_weight_slot(exec, step->version + 1);
     if (ech_plan_has_masters(plan, bucket)) return ECH_OK;
-    for (int k = 0; k < 2; k++)
-        ech_ledger_expect(exec, step, ech_plan_weights(plan, step->index, step->version + k));
     int64_t first, n = ech_bucket_updated(bucket, &first);
     size_t item = ech_dtype_bytes(bucket->weight_dtype), at = (size_t)first * item;
-    exec->device->copy(ech_exec_queue(exec, step), (char *)ech_exec_touch(exec, to) + at,
-                       (char *)ech_exec_touch(exec, from) + at, (size_t)n * item);
+    char *from = ech_exec_used(exec, step, ECH_USE_WEIGHTS, 0);
+    char *to = ech_exec_used(exec, step, ECH_USE_NEXT, 0);
+    exec->device->copy(ech_exec_queue(exec, step), to + at, from + at, (size_t)n * item);
     return ECH_OK;
 }
 

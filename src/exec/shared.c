@@ -36,13 +36,6 @@ static int own_cluster(const ech_exec *exec)
     return ech_layout_cluster(exec->plan->layout, exec->plan->rank);
 }
 
-static char *weights_of(ech_exec *exec, const ech_step *step)
-{
-    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    ech_ledger_expect(exec, step, ech_plan_weights(exec->plan, step->index, step->version));
-    return ech_exec_touch(exec, bucket->weights + ech_exec_weight_slot(exec, step->version));
-}
-
 /* Which of the equal shards of a cluster's ranks is this one's. Padding is in one, too. Who will
  * have the token, and the first rank has it, has relayed these weights, and nothing else so far. */
 ech_status ech_handle_OFFER(ech_exec *exec, const ech_step *step)
@@ -54,14 +47,12 @@ ech_status ech_handle_OFFER(ech_exec *exec, const ech_step *step)
     int64_t n = ech_collective_shard_count(bucket->elements, ranks, rank);
     size_t item = ech_dtype_bytes(bucket->weight_dtype), at = (size_t)first * item;
     ech_queue *queue = ech_exec_queue(exec, step);
-    const char *weights = weights_of(exec, step);
+    const char *weights = ech_exec_used(exec, step, ECH_USE_WEIGHTS, 0);
     exec->device->copy(queue, common_of(exec, step, own_cluster(exec)) + at, weights + at,
                        (size_t)n * item);
     if (ech_bucket_is_listed(bucket))
-        exec->device->fill(
-            queue,
-            ech_exec_touch(exec, ech_list_summed(exec->plan, exec->list, step->index, step->turn)),
-            0, (size_t)bucket->elements * ech_dtype_bytes(bucket->dtype));
+        exec->device->fill(queue, ech_exec_used(exec, step, ECH_USE_SUM, 0), 0,
+                           (size_t)bucket->elements * ech_dtype_bytes(bucket->dtype));
     if (exec->plan->relayed < 0) return ECH_OK;
     exec->device->copy(queue, ech_exec_touch(exec, exec->plan->relayed + step->index), weights,
                        (size_t)bucket->elements * item);
@@ -118,9 +109,10 @@ ech_status ech_handle_ADD(ech_exec *exec, const ech_step *step)
     char *common = common_of(exec, step, own_cluster(exec));
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
-    ech_exec_touch(exec, ech_list_summed(exec->plan, exec->list, step->index, step->turn));
     for (int i = 0; i < n; i++) {
-        ech_tensor gradient = ech_exec_own_gradient(exec, params[i], step->turn), shared;
+        ech_tensor gradient =
+            ech_exec_part_used(exec, step, params[i], ECH_USE_SUM, 0, bucket->dtype);
+        ech_tensor shared;
         ech_update own = update;
         own.learning_rate = exec->plan->model->param.at[params[i]].rate;
         ech_exec_set_weights(exec, params[i], common, &shared);
@@ -140,7 +132,7 @@ static ech_status pull_rows(ech_exec *exec, const ech_step *step)
     if (step->version >= exec->list->turns) return ECH_OK;
     ech_tensor rows = ech_exec_rows_listed(exec, bucket, step->version);
     ech_exec_set_weights(exec, table, common_of(exec, step, own_cluster(exec)), &shared);
-    ech_exec_set_weights(exec, table, weights_of(exec, step), &own);
+    ech_exec_set_weights(exec, table, ech_exec_used(exec, step, ECH_USE_WEIGHTS, 0), &own);
     exec->plan->kernels->copy_shared_rows(exec->context, &shared, &rows, &own);
     return ECH_OK;
 }
@@ -159,7 +151,7 @@ ech_status ech_handle_PULL(ech_exec *exec, const ech_step *step)
     if (ech_step_pulls_rows(exec->plan, step)) return pull_rows(exec, step);
     bool all = ech_step_pulls_all(exec->list, step);
     int clusters = all ? exec->plan->layout->clusters : 1;
-    ech_tensor own = flat(bucket, weights_of(exec, step));
+    ech_tensor own = flat(bucket, ech_exec_used(exec, step, ECH_USE_WEIGHTS, 0));
     ech_tensor shared = flat(bucket, common_of(exec, step, all ? 0 : own_cluster(exec)));
     kernels->copy_shared(exec->context, &shared, &own);
     for (int c = 1; c < clusters; c++) {

@@ -345,10 +345,10 @@ int ech_exec_weight_slot(const ech_exec *exec, int version);
  * written into *out. That is faster: a tensor that is returned and copied at once waits for its own stores. */
 void ech_exec_set_weights(const ech_exec *exec, int param, char *weights, ech_tensor *out);
 void ech_exec_set_gradient(const ech_exec *exec, int param, char *gradients, ech_tensor *out);
-/* The part of a parameter that a step of an update on the host works on, in a value that the step
- * accesses: gradients, weights or an element-wise state of its bucket, in that type. */
-ech_tensor ech_exec_part_in(const ech_exec *exec, const ech_step *step, int param, int value,
-                            ech_dtype dtype);
+/* The part of a parameter that a step of an update works on, in what the step uses as that:
+ * gradients, weights or an element-wise state of its bucket, in that type. */
+ech_tensor ech_exec_part_used(ech_exec *exec, const ech_step *step, int param, ech_used_as use,
+                              int number, ech_dtype dtype);
 /* Makes zero what lies behind a parameter in its bucket; `of`: its gradient, weights or an element-wise state. */
 void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *of);
 /* Makes all weights and element-wise states zero. Behind a parameter they stay so: nothing writes there. */
@@ -475,6 +475,9 @@ void *ech_exec_touch(ech_exec *exec, int value);
 /* The address of a value, for a step of any lane. Aborts the process if the step does not declare the value
  * (ech_access) or does not lie in its planned life. */
 void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value);
+/* The address of what a step of a bucket uses as that (ech_step_uses); NULL: nothing. Weights go
+ * round from list to list. */
+void *ech_exec_used(ech_exec *exec, const ech_step *step, ech_used_as use, int number);
 /* Aborts the process if the step does not declare the value. Of weights a step declares the value of
  * ech_plan_weights. */
 void ech_ledger_expect(const ech_exec *exec, const ech_step *step, int value);

@@ -82,13 +82,6 @@ static ech_tensor piece_of_statistic(const ech_exec *exec, const piece *of,
     return piece_of_state(exec, of, &s->is.is, 0, data);
 }
 
-/* Those of the step's bucket; NULL: it has none. */
-static char *statistics_of(ech_exec *exec, const ech_step *step)
-{
-    int value = ech_list_statistics(exec->plan, exec->list, step);
-    return value < 0 ? NULL : ech_exec_touch(exec, value);
-}
-
 /* What a step does to the parameters of its bucket. */
 typedef struct work {
     const ech_step *step;
@@ -97,6 +90,7 @@ typedef struct work {
     char *statistics;
     int round; /* of STATISTICS; ECH_MAX_ROUNDS: the update */
     ech_update update;
+    void (*fill)(ech_exec *exec, const ech_step *step, char *at, size_t bytes); /* with zeros */
 } work;
 
 static void work_on_piece(const ech_exec *exec, const work *w, const piece *of,
@@ -167,43 +161,31 @@ static bool takes_part(const ech_plan *plan, const work *w, int param)
     return false;
 }
 
+/* A state of a parameter, in what the step uses of it. */
+static ech_tensor state_used(ech_exec *exec, const ech_step *step, int param, int index)
+{
+    const ech_plan_state *state =
+        &exec->plan->state.at[exec->plan->param[param].first_state + index];
+    ech_tensor view = ech_exec_state(exec, param, index);
+    if (ech_state_is_element_wise(&state->is))
+        return ech_exec_part_used(exec, step, param, ECH_USE_STATE, state->number, view.dtype);
+    view.data = (char *)ech_exec_used(exec, step, ECH_USE_STATE, state->number) +
+                (size_t)state->first * ech_dtype_bytes(view.dtype);
+    return view;
+}
+
 static void work_on(ech_exec *exec, const ech_step *step, const work *w, int index)
 {
-    const ech_plan *plan = exec->plan;
-    const ech_plan_param *p = &plan->param[index];
-    ech_tensor weights = ech_exec_own_param(exec, index, step->version);
-    ech_tensor gradient = ech_exec_own_gradient(exec, index, step->turn);
-    if (!takes_part(plan, w, index)) return;
-    ech_tensor state[ECH_MAX_STATES];
-    for (int i = 0; i < p->states; i++) {
-        ech_ledger_expect(exec, step, plan->state.at[p->first_state + i].value);
-        state[i] = ech_exec_state(exec, index, i);
-    }
-    work_on_tensors(exec, w, index, &weights, &gradient, state);
-}
-
-static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, char *statistics, int round)
-{
-    if (step->scratch >= 0) {
-        exec->context->scratch = ech_exec_touch(exec, step->scratch);
-        exec->context->scratch_bytes =
-            (size_t)ech_plan_value(exec->plan, exec->list, step->scratch)->bytes;
-    }
-    work w = {step,       exec->plan->kernels, exec->context,
-              statistics, round,               ech_scalars_update(exec, step->turn)};
-    exec->plan->optimizer->configure(exec->config, &w.update);
-    int n;
-    const int *params = ech_exec_bucket_params(exec, step, &n);
-    ech_ledger_expect(exec, step, ech_plan_weights(exec->plan, step->index, step->version));
-    for (int i = 0; i < n; i++) work_on(exec, step, &w, params[i]);
-    return ECH_OK;
-}
-
-ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
-{
-    ech_exec_touch(exec, ech_list_summed(exec->plan, exec->list, step->index, step->turn));
-    char *statistics = statistics_of(exec, step);
-    return work_on_bucket(exec, step, statistics, ECH_MAX_ROUNDS);
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    ech_tensor weights, gradient, state[ECH_MAX_STATES];
+    bool has_weights = ech_step_uses(exec->list, step, ECH_USE_WEIGHTS, 0) >= 0;
+    if (!takes_part(exec->plan, w, index)) return;
+    gradient = ech_exec_part_used(exec, step, index, ECH_USE_SUM, 0, bucket->dtype);
+    if (has_weights)
+        weights = ech_exec_part_used(exec, step, index, ECH_USE_WEIGHTS, 0, bucket->weight_dtype);
+    for (int s = 0; s < exec->plan->param[index].states; s++)
+        state[s] = state_used(exec, step, index, s);
+    work_on_tensors(exec, w, index, has_weights ? &weights : NULL, &gradient, state);
 }
 
 /* What ranks fold after the step's round. */
@@ -215,85 +197,85 @@ static char *folded_of(const ech_exec *exec, const ech_step *step, char *statist
     return statistics + first->at;
 }
 
-/* Of a withheld step zeros are folded: ranks meet all the same. */
+/* w: kernels, their context, the round, and the turn's update. Of a withheld step zeros are folded:
+ * ranks meet all the same. */
+static void work_on_bucket(ech_exec *exec, const ech_step *step, work *w)
+{
+    const ech_plan *plan = exec->plan;
+    size_t bytes;
+    int n;
+    const int *params = ech_exec_bucket_params(exec, step, &n);
+    w->step = step;
+    w->statistics = ech_exec_used(exec, step, ECH_USE_STATISTICS, 0);
+    if (step->scratch >= 0) {
+        bool host = step->lane == ECH_LANE_HOST;
+        w->context->scratch = host ? ech_exec_address(exec, step, step->scratch)
+                                   : ech_exec_touch(exec, step->scratch);
+        w->context->scratch_bytes = (size_t)ech_plan_value(plan, exec->list, step->scratch)->bytes;
+    }
+    plan->optimizer->configure(exec->config, &w->update);
+    if (w->round < ECH_MAX_ROUNDS) {
+        char *folded = folded_of(exec, step, w->statistics, &bytes);
+        w->fill(exec, step, folded, bytes);
+    }
+    for (int i = 0; i < n; i++) work_on(exec, step, w, params[i]);
+}
+
+static void fill_on_device(ech_exec *exec, const ech_step *step, char *at, size_t bytes)
+{
+    exec->device->fill(ech_exec_queue(exec, step), at, 0, bytes);
+}
+
+static ech_status work_on_device(ech_exec *exec, const ech_step *step, int round)
+{
+    work w = {.kernels = exec->plan->kernels,
+              .context = exec->context,
+              .round = round,
+              .update = ech_scalars_update(exec, step->turn),
+              .fill = fill_on_device};
+    work_on_bucket(exec, step, &w);
+    return ECH_OK;
+}
+
+ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
+{
+    return work_on_device(exec, step, ECH_MAX_ROUNDS);
+}
+
 ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
 {
-    ech_exec_touch(exec, ech_list_summed(exec->plan, exec->list, step->index, step->turn));
-    size_t bytes;
-    char *statistics = statistics_of(exec, step);
-    char *folded = folded_of(exec, step, statistics, &bytes);
-    exec->device->fill(ech_exec_queue(exec, step), folded, 0, bytes);
-    return work_on_bucket(exec, step, statistics, step->count);
+    return work_on_device(exec, step, step->count);
 }
 
 /* ---- on the host: STATISTICS_ON_HOST, UPDATE_ON_HOST ---- */
 
-/* A state of a parameter, in what the host has of it. */
-static ech_tensor state_on_host(const ech_exec *exec, const ech_step *step, int first, int param,
-                                int index)
+static void fill_on_host(ech_exec *exec, const ech_step *step, char *at, size_t bytes)
 {
-    const ech_plan_state *state =
-        &exec->plan->state.at[exec->plan->param[param].first_state + index];
-    ech_tensor view = ech_exec_state(exec, param, index);
-    int value = exec->list->access.at[first + state->number].value;
-    if (ech_state_is_element_wise(&state->is))
-        return ech_exec_part_in(exec, step, param, value, view.dtype);
-    view.data = (char *)ech_exec_address(exec, step, value) +
-                (size_t)state->first * ech_dtype_bytes(view.dtype);
-    return view;
+    (void)exec;
+    (void)step;
+    memset(at, 0, bytes);
 }
 
-static void work_on_host(ech_exec *exec, const ech_step *step, const work *w, int index,
-                         struct ech_on_host on_host)
+static void work_on_host(ech_exec *exec, const ech_step *step, int round)
 {
-    const ech_plan *plan = exec->plan;
-    const ech_bucket *bucket = &plan->bucket.at[step->index];
-    ech_tensor weights, gradient, state[ECH_MAX_STATES];
-    if (!takes_part(plan, w, index)) return;
-    gradient = ech_exec_part_in(exec, step, index, on_host.gradients, bucket->dtype);
-    if (on_host.weights >= 0)
-        weights = ech_exec_part_in(exec, step, index, on_host.weights, bucket->weight_dtype);
-    for (int s = 0; s < plan->param[index].states; s++)
-        state[s] = state_on_host(exec, step, on_host.first_state, index, s);
-    work_on_tensors(exec, w, index, on_host.weights < 0 ? NULL : &weights, &gradient, state);
-}
-
-static void work_on_bucket_on_host(ech_exec *exec, const ech_step *step, int round)
-{
-    const ech_plan *plan = exec->plan;
-    struct ech_on_host on_host = ech_list_update_values(plan, exec->list, step);
-    work w = {step,
-              ech_kernels_fast(plan->kernels->dtype),
-              exec->lane_context[step->lane].inner,
-              NULL,
-              round,
-              ech_scalars_update_on_host(exec, step->turn)};
-    if (on_host.statistics >= 0) w.statistics = ech_exec_address(exec, step, on_host.statistics);
-    if (step->scratch >= 0) {
-        w.context->scratch = ech_exec_address(exec, step, step->scratch);
-        w.context->scratch_bytes = (size_t)ech_plan_value(plan, exec->list, step->scratch)->bytes;
-    }
-    plan->optimizer->configure(exec->config, &w.update);
+    work w = {.kernels = ech_kernels_fast(exec->plan->kernels->dtype),
+              .context = exec->lane_context[step->lane].inner,
+              .round = round,
+              .update = ech_scalars_update_on_host(exec, step->turn),
+              .fill = fill_on_host};
     ech_kernel_context_enter(w.context);
-    int n;
-    const int *params = ech_exec_bucket_params(exec, step, &n);
-    if (round < ECH_MAX_ROUNDS) {
-        size_t bytes;
-        char *folded = folded_of(exec, step, w.statistics, &bytes);
-        memset(folded, 0, bytes);
-    }
-    for (int i = 0; i < n; i++) work_on_host(exec, step, &w, params[i], on_host);
+    work_on_bucket(exec, step, &w);
 }
 
 static ech_status update_on_host(ech_exec *exec, const ech_step *step)
 {
-    work_on_bucket_on_host(exec, step, ECH_MAX_ROUNDS);
+    work_on_host(exec, step, ECH_MAX_ROUNDS);
     return ECH_OK;
 }
 
 static ech_status statistics_on_host(ech_exec *exec, const ech_step *step)
 {
-    work_on_bucket_on_host(exec, step, step->count);
+    work_on_host(exec, step, step->count);
     return ECH_OK;
 }
 
@@ -371,7 +353,7 @@ static ech_status fold_flat(ech_exec *exec, const ech_step *step, const struct e
     ech_group *group = exec->channel[step->group][step->lane];
     ech_dtype wide = exec->plan->types.wide;
     size_t item = ech_dtype_bytes(wide);
-    char *data = ech_exec_address(exec, step, ech_list_statistics(exec->plan, exec->list, step));
+    char *data = ech_exec_used(exec, step, ECH_USE_STATISTICS, 0);
     data += folded->at;
     char *own = data + (size_t)bucket->own * item;
     if (folded->flat == ECH_SHARDS_GATHER)
@@ -395,8 +377,7 @@ static ech_status fold(ech_exec *exec, const ech_step *step)
                  .at = folded->at,
                  .bytes = folded->bytes,
                  .gathered = gathered,
-                 .statistics =
-                     ech_exec_address(exec, step, ech_list_statistics(plan, exec->list, step))};
+                 .statistics = ech_exec_used(exec, step, ECH_USE_STATISTICS, 0)};
     ECH_TRY(ech_group_all_gather(group, gathered, f.statistics + f.at, 1, f.members * f.bytes));
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);

@@ -21,6 +21,17 @@ void ech_access_value(ech_accessor *a, int value, bool write)
     a->step->accesses++;
 }
 
+void ech_access_as(ech_accessor *a, ech_used_as use, int value, bool write)
+{
+    ech_access_value(a, value, write);
+    a->list->access.at[a->list->access.n - 1].use = use;
+}
+
+void ech_access_sum(ech_accessor *a, bool write)
+{
+    ech_access_as(a, ECH_USE_SUM, *ech_access_summed(a, a->step->index), write);
+}
+
 void ech_access_pair(ech_accessor *a, int from, int to)
 {
     ech_access_value(a, from, false);
@@ -54,7 +65,8 @@ int ech_access_twin(ech_accessor *a, int value, ech_memory_kind kind)
 
 void ech_access_weights(ech_accessor *a, int bucket, int version, bool write)
 {
-    ech_access_value(a, ech_plan_weights(a->plan, bucket, version), write);
+    ech_used_as use = version == a->step->version ? ECH_USE_WEIGHTS : ECH_USE_NEXT;
+    ech_access_as(a, use, ech_plan_weights(a->plan, bucket, version), write);
 }
 
 void ech_access_states(ech_accessor *a, int index, bool write)
@@ -62,7 +74,7 @@ void ech_access_states(ech_accessor *a, int index, bool write)
     const ech_plan *plan = a->plan;
     const ech_bucket *bucket = &plan->bucket.at[index];
     for (int s = 0; s < bucket->state_values; s++)
-        ech_access_value(a, plan->state_value.at[bucket->first_state_value + s], write);
+        ech_access_as(a, ECH_USE_STATE, plan->state_value.at[bucket->first_state_value + s], write);
 }
 
 int ech_access_weights_of(const ech_accessor *a, int bucket)

@@ -46,6 +46,9 @@ void ech_access_bring(ech_accessor *a, int local, int value);
 /* Adds a value of so many of a bucket's gradients to the list. micro: of an instance; -1: of none
  * alone. */
 int ech_access_new_gradients(ech_accessor *a, int bucket, int micro, int64_t elements);
+/* The same of a step of a bucket, which uses it as that; and of the sum of its gradients. */
+void ech_access_as(ech_accessor *a, ech_used_as use, int value, bool write);
+void ech_access_sum(ech_accessor *a, bool write);
 /* The value of the step's instance of a bucket's gradients, which is made if it is new: those of a
  * turn are one for all turns of the list, but for partials of layer states and those that leave the
  * device. */

@@ -132,14 +132,18 @@ static void plan_staging(ech_plan *plan, const ech_plan_request *request)
 {
     int64_t rows = plan->persistent.at[plan->scalars].bytes;
     int64_t logits = plan->model->vocabulary * (int64_t)sizeof(double);
-    plan->staged = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 0, rows);
-    plan->window = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 1, ECH_WINDOW_BYTES);
+    plan->staged = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, ECH_STAGING_ROWS, rows);
+    plan->window =
+        ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, ECH_STAGING_WINDOW, ECH_WINDOW_BYTES);
     plan->logits = plan->counts = -1;
     int64_t counts = largest_counts(plan);
-    if (counts) plan->counts = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 4, counts);
+    if (counts)
+        plan->counts =
+            ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, ECH_STAGING_COUNTS, counts);
     if (!samples(request)) return;
-    plan->logits = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 2, logits);
-    ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 3, logits); /* no type is wider */
+    plan->logits = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, ECH_STAGING_LOGITS, logits);
+    ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, ECH_STAGING_DEVICE_LOGITS,
+                            logits); /* no type is wider */
 }
 
 static void plan_persistent(ech_plan *plan, const ech_plan_request *request)

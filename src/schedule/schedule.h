@@ -356,15 +356,11 @@ int ech_plan_row(const ech_plan *plan);
 ech_dtype ech_plan_param_dtype(const ech_plan *plan, int param);
 ech_dtype ech_plan_gradient_dtype(const ech_plan *plan, int param);
 ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state);
-/* The value with the statistics of the bucket of a STATISTICS, FOLD or UPDATE on the device; -1:
- * its optimizer has none. */
-int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_step *step);
+/* The value that a step of a bucket uses as that; -1: none. number: of several, as states. */
+int ech_step_uses(const ech_list *list, const ech_step *step, ech_used_as use, int number);
 /* Bytes of room for TRANSFORM_BACK to make a left factor of the parameter orthonormal, at the
  * beginning of its scratch. */
 int64_t ech_plan_orthogonal_room(const ech_plan *plan, int param);
-/* The value with the factors, or selections, of the bucket of a step of compressed gradients, but
- * for RESIDUAL. */
-int ech_list_factors(const ech_list *list, const ech_step *step);
 /* Rows, columns of one of a parameter's matrices, not sharded. */
 void ech_plan_matrix(const ech_plan *plan, int param, int64_t size[2]);
 /* This rank's rows, columns of one of a parameter's matrices. */
@@ -381,14 +377,6 @@ int ech_plan_state_of(const ech_plan *plan, int param, ech_state_role role);
  * none. */
 int ech_plan_bucket_state_of(const ech_plan *plan, int bucket, ech_state_role role);
 int ech_plan_masters(const ech_plan *plan, int bucket);
-/* The values of an update on the host, or of a piece of it. */
-struct ech_on_host {
-    int gradients, weights, statistics; /* -1: none */
-    int first_state; /* access of the step: its states, as the bucket's state_values */
-};
-/* Of an UPDATE_ON_HOST, or its STATISTICS_ON_HOST. */
-struct ech_on_host ech_list_update_values(const ech_plan *plan, const ech_list *list,
-                                          const ech_step *step);
 /* Which fold the step, a FOLD, is; and whether that folds the statistic after that round. */
 ech_fold_over ech_step_fold(const ech_plan *plan, const ech_step *step);
 bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, ech_fold_over fold, int round);

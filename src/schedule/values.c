@@ -69,6 +69,15 @@ static int accessed(const ech_plan *plan, const ech_list *list, const ech_step *
     return -1;
 }
 
+int ech_step_uses(const ech_list *list, const ech_step *step, ech_used_as use, int number)
+{
+    for (int i = 0; i < step->accesses; i++) {
+        const ech_access *access = &list->access.at[step->first_access + i];
+        if (access->use == use && number-- == 0) return access->value;
+    }
+    return -1;
+}
+
 int ech_list_gradients(const ech_plan *plan, const ech_list *list, const ech_step *step, int bucket)
 {
     int value = accessed(plan, list, step, ECH_MEMORY_GRADIENTS, bucket);

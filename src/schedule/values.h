@@ -77,10 +77,34 @@ static inline bool ech_list_kind_trains(ech_list_kind kind)
 /* Of the scalar, or of the array, that has this place in a row; "squares" from ECH_SCALARS on. */
 const char *ech_scalar_name(int scalar);
 
+/* Which a persistent value of the kind STAGING is (ech_value.index). */
+typedef enum ech_staging {
+    ECH_STAGING_ROWS,   /* rows of scalars */
+    ECH_STAGING_WINDOW, /* the host's view of device memory */
+    ECH_STAGING_LOGITS,
+    ECH_STAGING_DEVICE_LOGITS, /* as the device has them */
+    ECH_STAGING_COUNTS,        /* tables of an exchange of rows */
+    ECH_STAGING_TOKEN
+} ech_staging;
+
+/* As what a step of a bucket uses a value. */
+typedef enum __attribute__((packed)) ech_used_as {
+    ECH_USE_OTHER,
+    ECH_USE_GRADIENTS,  /* one micro-batch's gradients, which the step adds to the sum */
+    ECH_USE_SUM,        /* the turn's gradients, or those of the shard, as far as they are summed */
+    ECH_USE_WEIGHTS,    /* of the step's version, as the rank keeps them or has fetched them */
+    ECH_USE_NEXT,       /* of the version after that */
+    ECH_USE_INSTANCE,   /* weights that the step brings for a block */
+    ECH_USE_STATE,      /* optimizer states, in the order of plan.state_value */
+    ECH_USE_STATISTICS, /* of the turn */
+    ECH_USE_FACTORS     /* of the turn; or selections */
+} ech_used_as;
+
 /* A call of a step touches a value. */
 typedef struct ech_access {
     int value, tick;
     bool write; /* overwrites it or adds to it; false: reads only */
+    ech_used_as use;
 } ech_access;
 
 /* Bytes of its space's arena (ech_memory_space) with an offset and a life. A value's number, wherever a field or argument is a value: below

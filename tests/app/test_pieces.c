@@ -204,10 +204,9 @@ TEST(pieces_cover_a_bucket_once)
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
     ech_step *first = step_of(plan, ECH_STEP_UPDATE_ON_HOST, 1);
     ech_step *later = step_of(plan, ECH_STEP_UPDATE_ON_HOST, 4);
-    int at = ech_list_update_values(plan, list, later).first_state;
-    int other = ech_list_update_values(plan, list, first).first_state;
-    int value = list->access.at[at].value;
-    list->access.at[at].value = list->access.at[other].value;
+    int at = later->first_access, value = ech_step_uses(list, later, ECH_USE_STATE, 0);
+    while (list->access.at[at].value != value) at++;
+    list->access.at[at].value = ech_step_uses(list, first, ECH_USE_STATE, 0);
     expect_refused(plan, "does not work on gradients, weights and states");
     list->access.at[at].value = value;
     assert_int_equal(ech_check_list(plan, list), ECH_OK);

@@ -157,7 +157,7 @@ static void interpret(interpreter *x)
             const ech_value *value = ech_plan_value(x->plan, x->list, access->value);
             /* A gather reads the rank's shard, and writes the others'. */
             bool gathers = step->kind == ECH_STEP_GATHER_WEIGHTS && access->write;
-            ech_access read = {access->value, access->tick, false};
+            ech_access read = {.value = access->value, .tick = access->tick};
             if (gathers && has_part(x, step, value, false, 0)) meet(x, step, &read, 0, &met);
             for (int part = 0; part < PARTS; part++)
                 if (has_part(x, step, value, access->write, part))

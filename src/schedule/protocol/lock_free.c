@@ -143,7 +143,8 @@ static void values(ech_plan *plan)
         int value = add_copy(plan, ECH_MEMORY_RELAYED, b);
         if (b == 0) plan->relayed = value;
     }
-    plan->token = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 5, sizeof(int64_t));
+    plan->token =
+        ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, ECH_STAGING_TOKEN, sizeof(int64_t));
 }
 
 static void schedules(const ech_config *config, ech_schedule *schedule)

@@ -117,7 +117,7 @@ static void print(const ech_step *step, ech_text *out)
 
 static void read_gradients(ech_accessor *a)
 {
-    ech_access_value(a, *ech_access_summed(a, a->step->index), false);
+    ech_access_sum(a, false);
 }
 
 /* ---- REDUCE_GRADS, and its halves: SCATTER_GRADS, and GATHER_WEIGHTS, which is of weights ---- */
@@ -161,24 +161,28 @@ static void touch_gradients(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     int *summed = ech_access_summed(a, a->step->index);
+    bool shard = ech_bucket_sums_shard(bucket);
     if (!ech_bucket_serves(bucket))
-        ech_access_value(a, ech_access_gradients(a, a->step->index), true);
-    if (!ech_bucket_sums_shard(bucket)) return;
+        ech_access_as(a, shard ? ECH_USE_GRADIENTS : ECH_USE_SUM,
+                      ech_access_gradients(a, a->step->index), true);
+    if (!shard) return;
     if (*summed < 0 && !ech_bucket_leaves(bucket))
         *summed = a->list->summed[a->step->index]; /* of all turns */
     if (*summed < 0) *summed = ech_access_renew_sum(a, a->step->index);
-    ech_access_value(a, *summed, true);
+    ech_access_sum(a, true);
 }
 
 /* Reads what this rank keeps, or has fetched of it, and writes an instance, in this order. */
 static void touch_brought(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
-    int kept = ech_plan_weights(a->plan, a->step->index, a->step->version);
-    ech_access_value(
-        a, ech_bucket_is_fetched(bucket) ? ech_access_weights_of(a, a->step->index) : kept, false);
-    ech_access_value(
-        a, ech_access_new_weights(a, a->step->index, ECH_SPACE_DEVICE, bucket->elements), true);
+    int kept = ech_bucket_is_fetched(bucket)
+                   ? ech_access_weights_of(a, a->step->index)
+                   : ech_plan_weights(a->plan, a->step->index, a->step->version);
+    ech_access_as(a, ECH_USE_WEIGHTS, kept, false);
+    ech_access_as(a, ECH_USE_INSTANCE,
+                  ech_access_new_weights(a, a->step->index, ECH_SPACE_DEVICE, bucket->elements),
+                  true);
 }
 
 static void touch_sum(ech_accessor *a)
@@ -260,7 +264,7 @@ static void touch_norm(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     if (bucket->compressed)
-        ech_access_value(a, bucket->factors, false);
+        ech_access_as(a, ECH_USE_FACTORS, bucket->factors, false);
     else
         read_gradients(a);
     ech_access_rows(a, a->step->turn);
@@ -351,18 +355,13 @@ int ech_access_new_statistics(ech_accessor *a, ech_memory_kind kind)
                        .bytes = a->plan->bucket.at[a->step->index].statistics_bytes});
 }
 
-/* A turn's statistics are born in its first round. They are what a step touches first (ech_list_statistics). */
+/* A turn's statistics are born in its first round. */
 static void touch_statistics(ech_accessor *a)
 {
     ech_bucket *bucket = &a->plan->bucket.at[a->step->index];
     bool first = a->step->kind == ECH_STEP_STATISTICS && a->step->count == 0;
     if (first) bucket->statistics = ech_access_new_statistics(a, ECH_MEMORY_STATISTICS);
-    if (bucket->rounds) ech_access_value(a, bucket->statistics, true);
-}
-
-int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_step *step)
-{
-    return bucket_of(plan, step)->rounds ? list->access.at[step->first_access].value : -1;
+    if (bucket->rounds) ech_access_as(a, ECH_USE_STATISTICS, bucket->statistics, true);
 }
 
 size_t ech_update_scratch(const ech_plan *plan, const ech_bucket *bucket,

@@ -6,11 +6,6 @@
  */
 #include "schedule/step/step.h"
 
-int ech_list_factors(const ech_list *list, const ech_step *step)
-{
-    return list->access.at[step->first_access].value;
-}
-
 static ech_bucket *bucket_of(const ech_accessor *a)
 {
     return &a->plan->bucket.at[a->step->index];
@@ -28,7 +23,7 @@ static int param_of(const ech_plan *plan, const ech_bucket *bucket, int i)
 
 static void touch_gradients(ech_accessor *a, bool write)
 {
-    ech_access_value(a, *ech_access_summed(a, a->step->index), write);
+    ech_access_sum(a, write);
 }
 
 static void touch_states(ech_accessor *a, ech_state_role role, bool write)
@@ -36,7 +31,7 @@ static void touch_states(ech_accessor *a, ech_state_role role, bool write)
     for (int i = 0; i < bucket_of(a)->params; i++) {
         int param = param_of(a->plan, bucket_of(a), i);
         int state = a->plan->param[param].first_state + ech_plan_state_of(a->plan, param, role);
-        ech_access_value(a, a->plan->state.at[state].value, write);
+        ech_access_as(a, ECH_USE_STATE, a->plan->state.at[state].value, write);
     }
 }
 
@@ -115,7 +110,7 @@ static void touch_new(ech_accessor *a, int64_t elements)
                                                     .micro = -1,
                                                     .index = a->step->index,
                                                     .bytes = bytes});
-    ech_access_value(a, bucket->factors, true);
+    ech_access_as(a, ECH_USE_FACTORS, bucket->factors, true);
     touch_gradients(a, false);
 }
 
@@ -134,7 +129,7 @@ static void touch_choose(ech_accessor *a)
 
 static void touch_gather(ech_accessor *a)
 {
-    ech_access_value(a, bucket_of(a)->factors, true);
+    ech_access_as(a, ECH_USE_FACTORS, bucket_of(a)->factors, true);
 }
 
 static int64_t elements_of(const ech_plan *plan, const ech_step *step)
@@ -148,7 +143,7 @@ static int64_t elements_of(const ech_plan *plan, const ech_step *step)
 static void touch_reduce(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a);
-    ech_access_value(a, bucket->factors, true);
+    ech_access_as(a, ECH_USE_FACTORS, bucket->factors, true);
     ech_access_sum_scratch(
         a, ech_reduction_part_scratch(a->plan->reduction, ECH_REDUCTION_WHOLE, bucket->wire,
                                       elements_of(a->plan, a->step),
@@ -157,7 +152,7 @@ static void touch_reduce(ech_accessor *a)
 
 static void touch_transform_back(ech_accessor *a)
 {
-    ech_access_value(a, bucket_of(a)->factors, true);
+    ech_access_as(a, ECH_USE_FACTORS, bucket_of(a)->factors, true);
     touch_gradients(a, false);
     ech_access_scratch(a, (size_t)room_of(a->plan, bucket_of(a)) +
                               scratch_of_products(a->plan, bucket_of(a), TO_RIGHT));
@@ -165,7 +160,7 @@ static void touch_transform_back(ech_accessor *a)
 
 static void touch_decompress(ech_accessor *a)
 {
-    ech_access_value(a, bucket_of(a)->factors, false);
+    ech_access_as(a, ECH_USE_FACTORS, bucket_of(a)->factors, false);
     touch_gradients(a, true);
     touch_states(a, ECH_STATE_RESIDUAL, true);
     if (bucket_of(a)->chosen) return;

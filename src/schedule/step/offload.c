@@ -123,7 +123,7 @@ static void find_weights(ech_accessor *a)
     if (plan->weights == ECH_SPACE_DISK) *weights = twin_of_weights(a);
 }
 
-/* In this order, which ech_list_update_values knows. Rounds change states, too. */
+/* Rounds change states, too. */
 static void update_on_host(ech_accessor *a)
 {
     const ech_plan *plan = a->plan;
@@ -131,30 +131,19 @@ static void update_on_host(ech_accessor *a)
     const int *on_host = ech_access_on_host(a);
     bool round = a->step->kind == ECH_STEP_STATISTICS_ON_HOST;
     find_weights(a);
-    ech_access_value(a, *complete_of(a), false);
-    if (reads_weights(plan, a->step)) ech_access_value(a, on_host[0], !round);
+    ech_access_as(a, ECH_USE_SUM, *complete_of(a), false);
+    if (reads_weights(plan, a->step)) ech_access_as(a, ECH_USE_WEIGHTS, on_host[0], !round);
     if (round && a->step->count == 0)
         bucket->statistics_on_host = ech_access_new_statistics(a, ECH_MEMORY_STATISTICS_ON_HOST);
-    if (bucket->rounds) ech_access_value(a, bucket->statistics_on_host, true);
-    for (int s = 0; s < bucket->state_values; s++) ech_access_value(a, on_host[1 + s], true);
+    if (bucket->rounds) ech_access_as(a, ECH_USE_STATISTICS, bucket->statistics_on_host, true);
+    for (int s = 0; s < bucket->state_values; s++)
+        ech_access_as(a, ECH_USE_STATE, on_host[1 + s], true);
     ech_access_value(a, plan->staged, false);
     size_t bytes = ech_update_scratch(plan, bucket, ech_kernels_fast(plan->kernels->dtype),
                                       plan->host_threads);
     if (!bytes) return;
     a->step->scratch = make_of(a, ECH_MEMORY_SCRATCH_ON_HOST, (int64_t)bytes);
     ech_access_value(a, a->step->scratch, true);
-}
-
-struct ech_on_host ech_list_update_values(const ech_plan *plan, const ech_list *list,
-                                          const ech_step *step)
-{
-    int next = step->first_access;
-    struct ech_on_host of = {.weights = -1, .statistics = -1};
-    of.gradients = list->access.at[next++].value;
-    if (reads_weights(plan, step)) of.weights = list->access.at[next++].value;
-    if (plan->bucket.at[step->index].rounds) of.statistics = list->access.at[next++].value;
-    of.first_state = next;
-    return of;
 }
 
 /* What ranks fold they fold on the device. */

@@ -35,7 +35,7 @@ static void touch_new(ech_accessor *a, int times)
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     int *summed = ech_access_summed(a, a->step->index);
     *summed = ech_access_new_gradients(a, a->step->index, -1, times * bucket->elements);
-    ech_access_value(a, *summed, true);
+    ech_access_sum(a, true);
 }
 
 static void touch_difference(ech_accessor *a)
@@ -47,7 +47,7 @@ static void touch_difference(ech_accessor *a)
 
 static void touch_outer_update(ech_accessor *a)
 {
-    ech_access_value(a, *ech_access_summed(a, a->step->index), false);
+    ech_access_sum(a, false);
     touch_state(a, ECH_STATE_ANCHOR, true);
     touch_state(a, ECH_STATE_OUTER_MOMENTUM, true);
     touch_weights(a, true);
@@ -62,7 +62,7 @@ static void touch_neighbours(ech_accessor *a)
 
 static void touch_mix(ech_accessor *a)
 {
-    ech_access_value(a, *ech_access_summed(a, a->step->index), false);
+    ech_access_sum(a, false);
     touch_weights(a, true);
 }
 

@@ -57,7 +57,7 @@ static void touch_offer(ech_accessor *a)
     ech_access_weights(a, a->step->index, 0, false);
     touch_common(a, 0, true);
     if (ech_bucket_is_listed(bucket))
-        ech_access_value(a, ech_access_gradients(a, a->step->index), true);
+        ech_access_as(a, ECH_USE_SUM, ech_access_gradients(a, a->step->index), true);
     if (relayed >= 0) ech_access_value(a, relayed, true);
     if (relayed >= 0 && a->plan->rank == 0) ech_access_value(a, a->plan->token, true);
 }
@@ -88,7 +88,7 @@ static void touch_add(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     ech_access_rows(a, a->step->turn);
-    ech_access_value(a, *ech_access_summed(a, a->step->index), ech_bucket_is_listed(bucket));
+    ech_access_sum(a, ech_bucket_is_listed(bucket));
     touch_common(a, 0, true);
 }
 

@@ -40,7 +40,7 @@ static bool simplify(ech_config *config, const ech_design *design)
     config->memory.offload_activations = ECH_OFFLOAD_NONE;
     config->memory.offload_parameters = ECH_OFFLOAD_NONE;
     config->memory.offload_optimizer = delayed ? ECH_OFFLOAD_HOST : ECH_OFFLOAD_NONE;
-    if (ech_strategy_is_central(config)) {
+    if (config->parallel.strategy == ECH_STRATEGY_CENTRAL_STORAGE) {
         config->parallel.strategy = ECH_STRATEGY_SYNCHRONOUS;
         config->parallel.zero = 1;
     }
