@@ -49,6 +49,20 @@ ech_status ech_list_reject(const ech_plan *plan, const ech_list *list, int marke
     return status;
 }
 
+bool ech_list_has_accesses(const ech_plan *plan, const ech_list *list)
+{
+    return plan->persistent.n && list->access.n;
+}
+
+bool ech_step_accesses(const ech_list *list, const ech_step *step, int value, bool write)
+{
+    for (int i = 0; i < step->accesses; i++) {
+        const ech_access *a = &list->access.at[step->first_access + i];
+        if (a->value == value && a->write == write) return true;
+    }
+    return false;
+}
+
 bool ech_list_trains(const ech_list *list)
 {
     return ech_list_kind_trains(list->kind) && list->step.n > 0;
@@ -109,16 +123,17 @@ ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
         ECH_TRY(ech_check_resident(plan, list));
         ECH_TRY(ech_check_carried(plan, list));
     }
-    if (ech_list_trains(list)) {
+    bool meets = list->kind == ECH_LIST_SYNC || list->kind == ECH_LIST_GOSSIP;
+    if (ech_list_trains(list) || (meets && list->step.n > 0)) {
         ECH_TRY(ech_check_buckets(plan, list));
+        ECH_TRY(ech_check_states(plan, list));
+    }
+    if (ech_list_trains(list)) {
         ECH_TRY(ech_check_versions(plan, list));
         ECH_TRY(ech_check_window(plan, list));
         ECH_TRY(ech_check_rows(plan, list));
-        ECH_TRY(ech_check_states(plan, list));
         ECH_TRY(ech_check_uses(plan, list));
     }
-    bool meets = list->kind == ECH_LIST_SYNC || list->kind == ECH_LIST_GOSSIP;
-    if (meets && list->step.n > 0) ECH_TRY(ech_check_sync(plan, list));
     ECH_TRY(ech_check_races(plan, list));
     ECH_TRY(ech_check_copies(plan, list));
     ECH_TRY(ech_check_held(plan, list));

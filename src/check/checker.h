@@ -13,6 +13,11 @@
 ech_status ech_list_reject(const ech_plan *plan, const ech_list *list, int marked,
                            const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* False of outlines, and of lists that the passes have not made. */
+bool ech_list_has_accesses(const ech_plan *plan, const ech_list *list);
+/* Whether the step accesses the value, to write it, or not to. */
+bool ech_step_accesses(const ech_list *list, const ech_step *step, int value, bool write);
+
 /* step[a][b]: the latest step of lane b that is complete when one of lane a begins now; -1: none is known. For lanes that end
  * their steps in order: who knows of one step knows of those before it. */
 typedef struct ech_known {
@@ -62,8 +67,8 @@ ech_status ech_check_messages(const ech_plan *plan, const ech_list *list,
 /* Where layers are sharded: steps touch values in the order of the blocks' programs, and wait for the steps of other
  * lanes that write or read these values; messages that come as shards are gathered. Call it after ech_check_blocks. */
 ech_status ech_check_collectives(const ech_plan *plan, const ech_list *list);
-/* In every turn the gradients of each bucket are written, reduced once if its group has other members, and enter the
- * norm; then the weights are updated once. */
+/* In every turn all is done to each bucket that its protocol promises (promise.h), once. Where replicas that are apart
+ * meet: its difference is summed over all of them, and moves its weights; or they mix with neighbours'. */
 ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list);
 /* Each step reads the weight version that the schedule promises, and no later update has overwritten it. */
 ech_status ech_check_versions(const ech_plan *plan, const ech_list *list);
@@ -87,12 +92,9 @@ ech_status ech_check_together(const ech_plan *plan, const ech_list *list, size_t
                               int (*resource)(const ech_plan *plan, const ech_list *list,
                                               const ech_value *value),
                               const char *what);
-/* Where replicas that are apart meet, each bucket does: its difference is summed over all of them, and moves its weights; and where they mix
- * with neighbours. */
-ech_status ech_check_sync(const ech_plan *plan, const ech_list *list);
 /* Of two steps that touch a value, one of which writes it, the later waits for the earlier; what is read has been written. */
 ech_status ech_check_races(const ech_plan *plan, const ech_list *list);
-/* An update accesses all optimizer states of its bucket, and no step those of another one. */
+/* An update accesses all optimizer states of its bucket, and no step those of another one; where replicas meet, weights and anchors. */
 ech_status ech_check_states(const ech_plan *plan, const ech_list *list);
 /* As what steps of buckets use values (ech_used_as) is what these are. */
 ech_status ech_check_uses(const ech_plan *plan, const ech_list *list);

@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "check/checker.h"
+#include "check/promise.h"
 #include "simulate/rehearsal.h"
 
 typedef struct plans {
@@ -104,7 +104,8 @@ static int count_pushes(const ech_plan *plan)
 {
     int workers = ech_layout_workers(plan->layout), span = plan->schedule->turns;
     if (ech_layout_serves(plan->layout, plan->rank)) return workers * span;
-    bool even = plan->schedule->staleness < INT64_MAX || plan->layout->backups;
+    bool even = plan->schedule->staleness < INT64_MAX ||
+                ech_protocol_promise_of(plan)->norms == ECH_NORMS_SUM;
     return even ? span : workers * span - (workers - 1);
 }
 
@@ -266,6 +267,7 @@ ech_status ech_check_plans(const ech_plan *const *plans_of_all, int n, ech_list_
 {
     plans p = {.at = plans_of_all, .n = n, .kind = list};
     ECH_TRY(ech_check_served(plans_of_all, n, list));
+    if (ech_list_trains(list_of(&p, 0))) ECH_TRY(ech_check_shares(plans_of_all, n));
     ech_costs unit = {.seconds = false};
     ech_rehearsal rehearsal;
     ech_rehearse(p.at, n, list, &unit, false, &rehearsal);

@@ -10,7 +10,7 @@
  */
 #include <stdlib.h>
 
-#include "check/checker.h"
+#include "check/promise.h"
 
 typedef struct rows_check {
     const ech_plan *plan;
@@ -26,15 +26,11 @@ static bool is_listed(const ech_plan *plan, int index)
            ech_model_looks_up(plan->model, plan->bucket_param.at[bucket->first_param]);
 }
 
-/* Outlines have no accesses, nor have lists that the passes have not made. */
 static ech_status expect_access(const rows_check *c, int s, int value, bool write, const char *what)
 {
     const ech_step *step = &c->list->step.at[s];
-    if (!c->plan->persistent.n || !c->list->access.n) return ECH_OK;
-    for (int i = 0; i < step->accesses; i++) {
-        const ech_access *access = &c->list->access.at[step->first_access + i];
-        if (access->value == value && access->write == write) return ECH_OK;
-    }
+    if (!ech_list_has_accesses(c->plan, c->list)) return ECH_OK;
+    if (ech_step_accesses(c->list, step, value, write)) return ECH_OK;
     return ech_list_reject(c->plan, c->list, s, "does not access %s of bucket %d", what,
                            step->index);
 }
@@ -87,14 +83,14 @@ ech_status ech_check_rows(const ech_plan *plan, const ech_list *list)
                     .there = ech_calloc(2 * plan->bucket.n + 1, sizeof *c.there),
                     .added = ech_calloc(plan->bucket.n + 1, sizeof *c.added)};
     ech_status status = ECH_OK;
-    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) {
+    bool adds = ech_protocol_promise_of(plan)->update == ECH_STEP_ADD;
+    for (int s = 0; s < (int)list->step.n && adds && status == ECH_OK; s++) {
         int index = list->step.at[s].index;
         bool of_bucket = ech_step_has_bucket(&list->step.at[s]) ||
                          list->step.at[s].kind == ECH_STEP_OFFER ||
                          list->step.at[s].kind == ECH_STEP_LIST_ROWS;
         bool is_one = of_bucket && index >= 0 && index < (int)plan->bucket.n;
-        if ((plan->layout->protocol == ECH_PROTOCOL_LOCK_FREE) && is_one && is_listed(plan, index))
-            status = check_step(&c, s);
+        if (is_one && is_listed(plan, index)) status = check_step(&c, s);
     }
     free(c.there);
     free(c.added);

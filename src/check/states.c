@@ -3,6 +3,7 @@
  * Checks who works on optimizer states and statistics: a bucket's steps access its own states alone, and its update all of them;
  * and its turn's statistics, which the first round, or a fetch, begins. Whose states are is asked of the parameters. What steps of
  * compressed gradients work on: all residuals or bases of the bucket, as the step's kind says, and its turn's factors, or selections.
+ * Where replicas meet, steps work on anchors and weights of their bucket.
  */
 #include <stdlib.h>
 
@@ -151,6 +152,43 @@ static ech_status check_states(state_check *c, int s)
     return ECH_OK;
 }
 
+/* ---- where replicas meet ---- */
+
+/* Of each parameter of the bucket: the anchor, what else is kept of a meeting, and the weights, or
+ * their masters, too. */
+static bool has_anchors(const ech_plan *plan, const ech_list *list, const ech_step *step,
+                       bool writes)
+{
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    bool meets = list->kind == ECH_LIST_SYNC;
+    if (!ech_step_accesses(list, step, bucket->weights, writes)) return false;
+    for (int i = 0; i < bucket->params; i++) {
+        const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
+        bool anchored = false;
+        for (int k = 0; k < p->states; k++) {
+            const ech_plan_state *state = &plan->state.at[p->first_state + k];
+            bool anchor = meets && state->is.role == ECH_STATE_ANCHOR;
+            bool momentum = meets && state->is.role == ECH_STATE_OUTER_MOMENTUM && writes;
+            if ((anchor || momentum || k == p->master) &&
+                !ech_step_accesses(list, step, state->value, writes))
+                return false;
+            anchored |= anchor;
+        }
+        if (meets && !anchored) return false;
+    }
+    return true;
+}
+
+static ech_status check_meeting(const ech_plan *plan, const ech_list *list, int s)
+{
+    const ech_step *step = &list->step.at[s];
+    bool moves = step->kind == ECH_STEP_OUTER_UPDATE || step->kind == ECH_STEP_MIX;
+    if (!ech_step_has_bucket(step))
+        return ech_list_reject(plan, list, s, "is none by which replicas meet");
+    if (step->kind == ECH_STEP_REDUCE_GRADS || has_anchors(plan, list, step, moves)) return ECH_OK;
+    return ech_list_reject(plan, list, s, "does not access what it works on");
+}
+
 ech_status ech_check_states(const ech_plan *plan, const ech_list *list)
 {
     size_t values = plan->persistent.n;
@@ -164,7 +202,7 @@ ech_status ech_check_states(const ech_plan *plan, const ech_list *list)
     ech_status status = ECH_OK;
     find_states(&c);
     for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) {
-        status = check_states(&c, s);
+        status = ech_list_trains(list) ? check_states(&c, s) : check_meeting(plan, list, s);
         if (status == ECH_OK && list->access.n) status = check_statistics(&c, s);
         bool of_bucket = ech_step_has_bucket(&list->step.at[s]);
         if (status == ECH_OK && list->access.n && of_bucket) status = check_factors(&c, s);

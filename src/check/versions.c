@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 
-#include "check/checker.h"
+#include "check/promise.h"
 
 enum { NOTHING = -1000000000 }; /* a place whose version is being made, or not read any more */
 
@@ -103,12 +103,6 @@ static ech_status check_place(const shelf *v, int s, int bucket)
 
 /* ---- accesses ---- */
 
-/* Outlines have none, nor have lists that the passes have not made. */
-static bool has_accesses(const shelf *v)
-{
-    return v->plan->persistent.n && v->list->access.n;
-}
-
 /* An instance of weights has the version that was gathered. */
 static ech_status check_instance(shelf *v, int s, const ech_access *access)
 {
@@ -158,7 +152,7 @@ static ech_status check_accesses(shelf *v, int s)
 
 static ech_status expect_access(const shelf *v, int s, int bucket)
 {
-    if (!has_accesses(v) || v->touched[bucket] == s + 1) return ECH_OK;
+    if (!ech_list_has_accesses(v->plan, v->list) || v->touched[bucket] == s + 1) return ECH_OK;
     return ech_list_reject(v->plan, v->list, s,
                            "does not access the weights of bucket %d, as it must", bucket);
 }
@@ -186,9 +180,10 @@ static ech_status check_there(const shelf *v, int s)
     int buckets = (int)v->plan->bucket.n;
     const struct slot *slot = &v->slot[slot_of(v, step->version)];
     bool all = slot->version == step->version && slot->buckets == buckets;
-    if (all && v->known.step[step->lane][ECH_LANE_GATHER] >= slot->gather && !has_accesses(v))
+    bool has_accesses = ech_list_has_accesses(v->plan, v->list);
+    if (all && v->known.step[step->lane][ECH_LANE_GATHER] >= slot->gather && !has_accesses)
         return ECH_OK;
-    if (all || has_accesses(v)) return read_by_model(v, s);
+    if (all || has_accesses) return read_by_model(v, s);
     for (int b = 0; b < buckets; b++) ECH_TRY(check_place(v, s, b));
     return ECH_OK;
 }
@@ -216,7 +211,8 @@ static ech_status update(shelf *v, int s)
     ECH_TRY(check_gathered(v, s, step->index, step->version));
     const ech_bucket *bucket = &v->plan->bucket.at[step->index];
     bool made = ++v->made[step->index] == (ech_step_piece(step) ? bucket->pieces : 1);
-    bool whole = made && (!ech_bucket_is_sharded(bucket) || ech_bucket_is_gathered(bucket));
+    int64_t first;
+    bool whole = made && ech_bucket_updated(bucket, &first) == ech_bucket_kept(bucket);
     set_place(v, step->index, step->version, whole ? step->version : NOTHING);
     if (made) v->newest[step->index] = step->version;
     if (made) v->made[step->index] = 0;
@@ -226,9 +222,8 @@ static ech_status update(shelf *v, int s)
 static ech_status gather(shelf *v, int s)
 {
     const ech_step *step = &v->list->step.at[s];
-    bool served = v->plan->layout->servers && !ech_layout_serves(v->plan->layout, v->plan->rank);
-    v->newest[step->index] +=
-        served; /* others make it; behind a span of pushes others' have, too */
+    /* Others make it; behind a span of pushes others' have, too. */
+    v->newest[step->index] += ech_promise_is_served(v->plan);
     if (step->version != v->newest[step->index])
         return ech_list_reject(v->plan, v->list, s, "makes version %d whole; the newest is %d",
                                step->version, v->newest[step->index]);

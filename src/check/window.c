@@ -16,7 +16,7 @@
  *
  * That all take part in folds and meetings check/plans.c proves.
  */
-#include "check/checker.h"
+#include "check/promise.h"
 
 typedef struct window_check {
     const ech_plan *plan;
@@ -51,7 +51,9 @@ static bool knows(const window_check *c, const ech_step *step, ech_lane lane, in
 static ech_status update(const window_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
-    if (!ech_bucket_is_sharded(&c->plan->bucket.at[step->index])) return ECH_OK;
+    const ech_bucket *bucket = &c->plan->bucket.at[step->index];
+    int64_t first;
+    if (ech_bucket_updated(bucket, &first) == bucket->elements) return ECH_OK; /* its own */
     if (c->met >= 0 && knows(c, step, ECH_LANE_REDUCE, c->met)) return ECH_OK;
     return ech_list_reject(c->plan, c->list, s,
                            "does not wait until all ranks have read the weights of bucket %d",
@@ -228,11 +230,12 @@ ech_status ech_check_window(const ech_plan *plan, const ech_list *list)
                       .last_relay = -1,
                       .came = -1,
                       .last_pull = -1};
-    bool shares = (plan->layout->protocol == ECH_PROTOCOL_LOCK_FREE) && plan->layout->world > 1;
+    const ech_protocol_promise *of = ech_protocol_promise_of(plan);
+    bool shares = of->update == ECH_STEP_ADD && plan->layout->world > 1;
     if (shares) begin_token(&c);
     for (int s = 0; s < (int)list->step.n; s++) {
         ech_known_learn(&c.known, list, &list->step.at[s]);
-        if ((plan->layout->protocol == ECH_PROTOCOL_CENTRAL)) ECH_TRY(check_central(&c, s));
+        if (of->spread == ECH_STEP_PUBLISH) ECH_TRY(check_central(&c, s));
         if (shares) ECH_TRY(check_lock_free(&c, s));
     }
     return ECH_OK;

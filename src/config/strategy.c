@@ -30,7 +30,8 @@ ech_strategy_protocol_kind ech_strategy_protocol(const ech_config *config)
 {
     ech_strategy_protocol_kind protocol = strategies[config->parallel.strategy].protocol;
     if (protocol != ECH_PROTOCOL_SERVERS) return protocol;
-    if (config->parallel.servers == 0) return ECH_PROTOCOL_SYNCHRONOUS; /* ech_config_set_alone */
+    /* As the one rank of verify, which has no servers. */
+    if (ech_strategy_servers(config) == 0) return ECH_PROTOCOL_SYNCHRONOUS;
     if (config->parallel.backup_workers) return ECH_PROTOCOL_BACKUPS;
     bool each = config->parallel.server_sync == 0 && ech_strategy_staleness(config) > 0;
     return each ? ECH_PROTOCOL_PUSHES : ECH_PROTOCOL_SERVERS;

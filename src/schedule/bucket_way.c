@@ -8,8 +8,8 @@ enum { ALONE = 0, TENSOR = ECH_GROUP_TENSOR, ADDENDS = ECH_BUCKET_ADDENDS, FACTO
 enum { NONE = -1, NEWEST, NEXT };
 
 static const ech_bucket_row rows[ECH_BUCKET_STAGES] = {
-#define X(name, kind, point, over, version, repeats, condition, text)                              \
-    {ECH_STEP_##kind, ECH_POINT_##point, over, version, ECH_REPEATS_##repeats, text},
+#define X(name, kind, point, over, version, repeats, condition)                                    \
+    {ECH_STEP_##kind, ECH_POINT_##point, over, version, ECH_REPEATS_##repeats},
 #include "schedule/bucket_stages.def"
 #undef X
 };
@@ -25,7 +25,7 @@ static bool takes_part(const ech_bucket_way *way, ech_bucket_stage stage, int ro
     if (once && !way->last) return false;
     if (stage < ECH_BUCKET_STAGES && !(way->stages >> stage & 1)) return false;
     switch (stage) {
-#define X(name, kind, point, over, version, repeats, condition, text)                              \
+#define X(name, kind, point, over, version, repeats, condition)                                    \
     case ECH_BUCKET_##name:                                                                        \
         return condition;
 #include "schedule/bucket_stages.def"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A bucket's way through a turn: which of the stages of bucket_stages.def it takes part in, and what comes next.
+ * Private to src/schedule.
  */
 #ifndef ECH_SCHEDULE_BUCKET_WAY_H
 #define ECH_SCHEDULE_BUCKET_WAY_H
@@ -46,7 +47,6 @@ typedef struct ech_bucket_row {
     int group;    /* ech_layout_group, or one of those */
     int version;  /* of the weights, from the newest on; -1: none */
     ech_bucket_repeats repeats;
-    const char *text;
 } ech_bucket_row;
 const ech_bucket_row *ech_bucket_row_of(ech_bucket_stage stage);
 

@@ -199,7 +199,7 @@ TEST(faults_are_found)
     add = grid_step(list, ECH_STEP_ADD, buckets);
     int index = add->index;
     add->index = index ? 0 : 1;
-    grid_refuse(plan, "comes where its bucket's addition is next");
+    grid_refuse(plan, "comes where its bucket's update is next");
     add->index = index;
     assert_int_equal(ech_check_list(plan, list), ECH_OK);
     ech_plan_destroy(plan);

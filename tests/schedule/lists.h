@@ -15,7 +15,8 @@
 
 static inline void lists_buckets(const lists *all, ech_plan *plan)
 {
-    int members = all->layout->replicas[all->layout->coordinates[plan->rank].stage];
+    ech_coordinates here = all->layout->coordinates[plan->rank];
+    int members = all->layout->replicas[here.stage];
     plan->lineup[ECH_GROUP_DATA].size = members;
     plan->param = ech_calloc(all->model->param.n, sizeof *plan->param);
     for (size_t p = 0; p < all->model->param.n; p++) plan->param[p].bucket = -1;
@@ -26,10 +27,12 @@ static inline void lists_buckets(const lists *all, ech_plan *plan)
             ech_plan_param *p = &plan->param[b];
             p->elements = 10 + b;
             p->bucket = (int)plan->bucket.n;
+            int64_t shard = (p->elements + members - 1) / members;
             ECH_PUSH(plan->bucket, (ech_bucket){.first_param = (int)plan->bucket_param.n,
                                                 .params = 1,
                                                 .elements = p->elements,
-                                                .shard = (p->elements + members - 1) / members,
+                                                .shard = shard,
+                                                .own = here.data * shard,
                                                 .group = ECH_GROUP_DATA,
                                                 .pieces = 1});
             ECH_PUSH(plan->bucket_param, b);

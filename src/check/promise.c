@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rows of promises.def, and what they say of a bucket.
+ */
+#include "check/promise.h"
+
+#include "base/log.h"
+
+#define F(name) (ech_facts) ECH_FACT_##name
+
+static const ech_protocol_promise promises[ECH_PROTOCOLS] = {
+#define X(protocol, adds, updates, norms, update, spread, meets)                                   \
+    [ECH_PROTOCOL_##protocol] = {ECH_ADDS_##adds,    ECH_UPDATES_##updates, ECH_NORMS_##norms,     \
+                                 ECH_STEP_##update,  ECH_STEP_##spread,     ECH_MEETS_##meets},
+#include "check/promises.def"
+};
+enum {
+#define X(...) +1
+    ROWS = 0
+#include "check/promises.def"
+};
+_Static_assert(ROWS == (int)ECH_PROTOCOLS, "each protocol has a promise");
+
+const ech_protocol_promise *ech_protocol_promise_of(const ech_plan *plan)
+{
+    return &promises[plan->layout->protocol];
+}
+
+bool ech_promise_is_served(const ech_plan *plan)
+{
+    return ech_protocol_promise_of(plan)->updates == ECH_UPDATES_SERVER &&
+           !ech_layout_serves(plan->layout, plan->rank);
+}
+
+/* ---- who adds ---- */
+
+/* Whether there are several ranks along any of these axes of the mesh. */
+static bool has_ranks_along(const ech_plan *plan, ech_mesh axes)
+{
+    const ech_layout *layout = plan->layout;
+    ech_expert_span in = ech_layout_expert_span(layout);
+    int stage = layout->coordinates[ech_layout_pattern(layout, plan->rank)].stage;
+    int alike = layout->tensor / ech_axis_shards(ECH_AXIS_KV_HEADS, layout->sharding);
+    return axes & (ECH_MESH_STAGE | ECH_MESH_TIED | ECH_MESH_SERVER) ||
+           (axes & ECH_MESH_DATA_OUTER && layout->replicas[stage] > in.data) ||
+           (axes & ECH_MESH_DATA_INNER && in.data > 1) ||
+           (axes & ECH_MESH_CONTEXT_OUTER && layout->context > in.context) ||
+           (axes & ECH_MESH_CONTEXT_INNER && in.context > 1) ||
+           (axes & ECH_MESH_KEY_VALUE && layout->tensor > alike) ||
+           (axes & ECH_MESH_QUERY && alike > 1);
+}
+
+/* Along which axes ranks add to the parameter's gradient: those that its layers declare, all stages
+ * that hold it, and servers, which have the sum. */
+static ech_mesh adds_along(const ech_plan *plan, int param)
+{
+    const ech_protocol_promise *of = ech_protocol_promise_of(plan);
+    int first, last;
+    ech_mesh axes = plan->model->param.at[param].addends;
+    ech_layout_stages_of_param(plan->layout, param, 0, &first, &last);
+    if (first < last) axes |= ECH_MESH_TIED;
+    if (of->adds == ECH_ADDS_PUSH) axes = ECH_MESH_NONE;
+    return of->updates == ECH_UPDATES_SERVER ? axes | ECH_MESH_SERVER : axes;
+}
+
+static ech_status check_group(const ech_plan *plan, int index)
+{
+    const ech_bucket *bucket = &plan->bucket.at[index];
+    /* Replicas add each its own: their groups lack that axis (groups.def). */
+    bool own = ech_protocol_promise_of(plan)->adds == ECH_ADDS_OWN;
+    for (int i = 0; i < bucket->params; i++) {
+        int param = plan->bucket_param.at[bucket->first_param + i];
+        ech_mesh other = adds_along(plan, param) ^ ech_layout_group_axes(bucket->group);
+        if (!has_ranks_along(plan, own ? other & ~(ech_mesh)ECH_MESH_DATA : other)) continue;
+        ECH_FAIL(ECH_EINTERNAL,
+                 "schedule check, rank %d: bucket %d is summed over %s, and other ranks add to %s",
+                 plan->rank, index, ech_layout_group_name(bucket->group),
+                 plan->model->param.at[param].name);
+    }
+    return ECH_OK;
+}
+
+/* ---- what the optimizer declares ---- */
+
+/* Whether its parameters have a state of that role. */
+static bool keeps(const ech_plan *plan, const ech_bucket *bucket, ech_state_role role)
+{
+    int first = plan->bucket_param.at[bucket->first_param];
+    return ech_plan_state_of(plan, first, role) >= 0;
+}
+
+/* The rounds that the parameters declare, and after which ranks must fold: those that have cut the
+ * dimensions over which something is taken. Shards of buckets cut the first; each of a stack has
+ * its own. */
+static void find_rounds(const ech_plan *plan, const ech_bucket *bucket, bool host,
+                        ech_promise *out)
+{
+    for (int i = 0; i < bucket->params; i++) {
+        int param = plan->bucket_param.at[bucket->first_param + i];
+        const ech_plan_param *p = &plan->param[param];
+        const ech_shape *shape = &plan->model->param.at[param].shape;
+        unsigned first = ech_shape_has(shape, ECH_AXIS_EXPERTS) ? 2 : 1; /* of one of a stack */
+        for (int k = 0; k < p->statistics; k++) {
+            const ech_statistic *s = &plan->statistic.at[p->first_statistic + k].is;
+            ech_facts *due = &out->of_round[s->round];
+            if (s->round >= out->rounds) out->rounds = s->round + 1;
+            if (out->shares && s->over & first) *due |= F(FOLD_SHARDS);
+            for (int d = 0; d < shape->dims; d++)
+                if (s->fold != ECH_SHARDS_OWNER && s->over >> d & 1u &&
+                    ech_axis_shards(shape->axis[d], plan->layout->sharding) > 1)
+                    *due |= F(FOLD);
+        }
+    }
+    for (int r = 0; r < out->rounds && host; r++)
+        if (out->of_round[r]) out->of_round[r] |= F(STATISTICS_IN) | F(STATISTICS_OUT);
+}
+
+/* Factors are summed over who adds to the gradients, and over the tensor ranks that have other
+ * shards of any of the bucket's matrices: Vogels et al. 2019, algorithm 1, of whole matrices. */
+static ech_layout_group factors_over(const ech_plan *plan, const ech_bucket *bucket)
+{
+    for (int i = 0; i < bucket->params && keeps(plan, bucket, ECH_STATE_BASIS); i++) {
+        int param = plan->bucket_param.at[bucket->first_param + i];
+        const ech_shape *shape = &plan->model->param.at[param].shape;
+        if (ech_shape_copies(shape, plan->layout->sharding) < plan->layout->tensor)
+            return ech_layout_group_over(ech_layout_group_axes(bucket->group) | ECH_MESH_TENSOR);
+    }
+    return bucket->group;
+}
+
+static bool has_others(const ech_plan *plan, ech_layout_group group)
+{
+    return ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1;
+}
+
+/* ---- who updates what ---- */
+
+static bool shares(const ech_plan *plan, const ech_promise *p)
+{
+    const ech_protocol_promise *of = ech_protocol_promise_of(plan);
+    if (of->updates == ECH_UPDATES_SERVER) return true;
+    bool parts = of->updates == ECH_UPDATES_SHARE ||
+                 (of->updates == ECH_UPDATES_ZERO && plan->zero > 0);
+    return parts && has_others(plan, p->group) && !p->commits;
+}
+
+/* What the plan has of the bucket is what steps work on. Of equal parts, one for each member of the
+ * group, or for each server, a scatter leaves this rank its own; a worker's is behind the last. */
+static ech_status check_extent(const ech_plan *plan, int index, const ech_promise *p)
+{
+    const ech_bucket *bucket = &plan->bucket.at[index];
+    ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, bucket->group);
+    int workers = ech_layout_workers(plan->layout), owner = m.index, owners = m.size;
+    bool serves = plan->rank >= workers, served = ech_promise_is_served(plan);
+    if (serves || served) owners = plan->layout->world - workers;
+    if (serves || served) owner = serves ? plan->rank - workers : owners;
+    int64_t first, part = (bucket->elements + owners - 1) / owners, kept = ech_bucket_kept(bucket);
+    int64_t n = ech_bucket_updated(bucket, &first), wanted = p->shares ? part : bucket->elements;
+    int64_t item = (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+    const char *wrong = NULL;
+    if (bucket->shard != part || bucket->own != owner * part)
+        wrong = "has another shard";
+    else if (n != (served ? 0 : wanted) || (n && first != (p->shares ? bucket->own : 0)))
+        wrong = "updates other elements";
+    else if (kept < bucket->elements && !serves && !(p->shares && plan->zero > 2))
+        wrong = "keeps fewer weights";
+    else if (plan->persistent.n && plan->persistent.at[bucket->weights].bytes != kept * item)
+        wrong = "has another place for weights";
+    if (!wrong) return ECH_OK;
+    ECH_FAIL(ECH_EINTERNAL,
+             "schedule check, rank %d: of bucket %d the rank %s than the protocol and "
+             "parallel.zero=%d promise",
+             plan->rank, index, wrong, plan->zero);
+}
+
+/* ---- the whole ---- */
+
+/* What is done with gradients. */
+static ech_facts of_gradients(const ech_plan *plan, const ech_bucket *bucket, const ech_promise *p)
+{
+    bool served = ech_promise_is_served(plan), residual = keeps(plan, bucket, ECH_STATE_RESIDUAL);
+    bool factored = residual && keeps(plan, bucket, ECH_STATE_BASIS);
+    ech_facts due = F(WRITTEN);
+    if (residual) due |= F(RESIDUAL) | F(PLAIN) | (factored ? F(LEFT) | F(RIGHT) : F(CHOSEN));
+    if (factored && has_others(plan, p->factors)) due |= F(LEFT_SUM);
+    if (has_others(plan, factored ? p->factors : p->group)) due |= F(SUM);
+    if ((ech_protocol_promise_of(plan)->norms == ECH_NORMS_SENDER) == served)
+        due |= p->commits ? F(CLIP) : F(NORM) | F(CLIP);
+    return p->rounds ? due | F(STATISTICS) : due;
+}
+
+/* What is done with weights. host: they are updated there. Layer states are on the device. */
+static ech_facts of_weights(const ech_plan *plan, const ech_bucket *bucket, bool host,
+                            const ech_promise *p)
+{
+    bool elsewhere = plan->weights != ECH_SPACE_DEVICE && !p->commits;
+    bool disk = plan->states == ECH_SPACE_DISK || plan->weights == ECH_SPACE_DISK;
+    bool served = ech_promise_is_served(plan), serves = ech_layout_serves(plan->layout, plan->rank);
+    /* Blocks read what is gathered for them (check/resident.c) where it keeps its shard alone. */
+    bool whole = p->shares && (serves || ech_bucket_kept(bucket) == bucket->elements);
+    bool meets = ech_protocol_promise_of(plan)->meets == ECH_MEETS_LIST;
+    ech_facts due = (served ? 0 : F(UPDATE)) | (whole || meets ? F(WHOLE) : 0);
+    if (!host) return due | (plan->versions > 1 && !served ? F(STASH) : 0);
+    due |= F(AWAY) | F(ROOM);
+    if (!elsewhere && !ech_plan_has_masters(plan, bucket)) due |= F(OLD);
+    if (disk) due |= F(STATES) | F(STATES_OUT);
+    if (!elsewhere || whole) due |= F(BROUGHT);
+    return elsewhere && whole ? due | F(HOME) : due;
+}
+
+/* Where replicas that are apart meet. SYNC: w = w_0 - u(sum_k (w_0 - w_k)): Douillard et al. 2023.
+ * GOSSIP: the mean of w_k and those of two neighbours: Lian et al. 2017. */
+static ech_promise of_meeting(const ech_plan *plan, ech_list_kind kind)
+{
+    bool gossips = kind == ECH_LIST_GOSSIP, others = has_others(plan, ECH_GROUP_REPLICAS);
+    return (ech_promise){.due = F(UPDATE) | (gossips ? 0 : F(WRITTEN)) | (others ? F(SUM) : 0),
+                         .group = ECH_GROUP_REPLICAS,
+                         .update = gossips ? ECH_STEP_MIX : ECH_STEP_OUTER_UPDATE};
+}
+
+ech_status ech_promise_find(const ech_plan *plan, const ech_list *list, int index, ech_promise *out)
+{
+    const ech_bucket *bucket = &plan->bucket.at[index];
+    int first = plan->bucket_param.at[bucket->first_param];
+    if (!ech_list_trains(list)) {
+        *out = of_meeting(plan, list->kind);
+        return ECH_OK;
+    }
+    *out = (ech_promise){.group = bucket->group,
+                         .factors = factors_over(plan, bucket),
+                         .update = ech_protocol_promise_of(plan)->update,
+                         .spread = ech_protocol_promise_of(plan)->spread,
+                         .commits = plan->model->param.at[first].commit != NULL};
+    bool host = plan->states != ECH_SPACE_DEVICE && !out->commits;
+    if (host) out->update = ECH_STEP_UPDATE_ON_HOST;
+    out->shares = shares(plan, out);
+    find_rounds(plan, bucket, host, out);
+    out->due = of_gradients(plan, bucket, out) | of_weights(plan, bucket, host, out);
+    ECH_TRY(check_group(plan, index));
+    return check_extent(plan, index, out);
+}
+
+/* ---- all ranks' shares ---- */
+
+/* The members' parts of a bucket follow each other, and end with it. */
+static ech_status check_shares(const ech_plan *const *plans, const int *members, int n, int index,
+                               bool counts)
+{
+    const ech_plan *plan = plans[members[0]];
+    const ech_bucket *bucket = &plan->bucket.at[index];
+    int param = plan->bucket_param.at[bucket->first_param], wrong = -1;
+    bool each = !counts; /* updates all of it for itself */
+    int64_t end = 0;
+    for (int i = 0; i < n && wrong < 0; i++) {
+        const ech_plan *of = plans[members[i]]; /* where the bucket may have another number */
+        const ech_bucket *other = &of->bucket.at[of->param[param].bucket];
+        int64_t first = other->own;
+        int64_t part = counts ? other->shard : ech_bucket_updated(other, &first);
+        if (first >= bucket->elements) part = 0;
+        if (part > bucket->elements - first) part = bucket->elements - first;
+        each &= part == bucket->elements;
+        if (part && !each && first != end) wrong = members[i];
+        end += part;
+    }
+    if (wrong < 0 && (each || end == bucket->elements)) return ECH_OK;
+    ECH_FAIL(ECH_EINTERNAL,
+             "schedule check, rank %d: not each element of bucket %d of rank %d is %s once by its "
+             "group",
+             wrong < 0 ? plan->rank : wrong, index, plan->rank, counts ? "counted" : "updated");
+}
+
+ech_status ech_check_shares(const ech_plan *const *plans, int n)
+{
+    ECH_FREED int *members = ech_calloc((size_t)n + 1, sizeof *members);
+    for (int rank = 0; rank < n; rank++)
+        for (int b = 0; b < (int)plans[rank]->bucket.n; b++) {
+            const ech_plan *plan = plans[rank];
+            ech_layout_group group = plan->bucket.at[b].group;
+            ech_membership m = ech_layout_membership(plan->layout, plan->model, rank, group);
+            if (m.size == 0 || m.index > 0) continue; /* the first speaks for its group */
+            ech_layout_members(plan->layout, plan->model, rank, group, members);
+            ECH_TRY(check_shares(plans, members, m.size, b, false));
+            ECH_TRY(check_shares(plans, members, m.size, b, true));
+        }
+    return ECH_OK;
+}
