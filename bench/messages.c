@@ -117,7 +117,7 @@ int main(int argc, char **argv)
                .to = ech_calloc(1, LARGEST),
                .from = ech_calloc(1, LARGEST)};
     ech_status status = run(&b);
-    if (status != ECH_OK) ech_comm_abort(comm);
+    if (status != ECH_OK) ech_comm_abort(comm, status);
     ech_comm_close(comm);
     free(b.to);
     free(b.from);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "config/strategy.h"
 #include "schedule/costs.h"
+#include "schedule/states.h"
 
 enum { MICRO_BATCHES = 2, MESSAGE_TAG = 1, MESSAGES = 32, MESSAGE_BYTES = 4 << 20 };
 

@@ -9,7 +9,7 @@
 #include "app/count.h"
 #include "app/setup/setup.h"
 #include "layout/profile.h"
-#include "schedule/schedule.h"
+#include "schedule/plan.h"
 
 /* One phase of one block. */
 typedef struct ech_block_phase {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "check/checker.h"
+#include "schedule/segments.h"
 
 static bool is_work(const ech_step *step)
 {

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "schedule/print.h"
 
 enum { LINES_AROUND = 8 };
 

@@ -7,7 +7,7 @@
 #ifndef ECH_CHECK_CHECK_H
 #define ECH_CHECK_CHECK_H
 
-#include "schedule/schedule.h"
+#include "schedule/plan.h"
 
 /* ech_plan_create, then ech_check_plan. The caller destroys *out; on failure there is none. */
 ech_status ech_checked_plan_create(const ech_plan_request *request, ech_plan **out);

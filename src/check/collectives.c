@@ -14,6 +14,8 @@
 #include <string.h>
 
 #include "check/checker.h"
+#include "schedule/operands.h"
+#include "schedule/segments.h"
 
 /* ---- what a call does to a value, and what must have been done before ---- */
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 
 #include "check/checker.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 
 typedef struct copy_check {
     const ech_plan *plan;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "check/promise.h"
+#include "schedule/operands.h"
 
 #define F(name) (ech_facts) ECH_FACT_##name
 

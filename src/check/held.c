@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "check/checker.h"
+#include "schedule/operands.h"
 
 typedef struct held_check {
     const ech_plan *plan;

@@ -7,6 +7,8 @@
 
 #include "base/sort.h"
 #include "check/checker.h"
+#include "schedule/operands.h"
+#include "schedule/print.h"
 
 enum { KNOWN = 1 << 12 }; /* offsets remembered while they are collected */
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "check/promise.h"
+#include "schedule/print.h"
+#include "schedule/reject.h"
 #include "simulate/rehearsal.h"
 
 typedef struct plans {

@@ -5,6 +5,7 @@
 #include "check/promise.h"
 
 #include "base/log.h"
+#include "schedule/states.h"
 
 #define F(name) (ech_facts) ECH_FACT_##name
 

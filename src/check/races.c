@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "check/checker.h"
+#include "schedule/print.h"
 
 /* The last steps that touch a value; -1: none. */
 typedef struct touched {

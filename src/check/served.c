@@ -7,6 +7,8 @@
  */
 #include "check/checker.h"
 
+#include "schedule/print.h"
+#include "schedule/reject.h"
 #include "schedule/protocol/serving.h"
 
 typedef struct served {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "check/checker.h"
+#include "schedule/operands.h"
 
 typedef struct state_check {
     const ech_plan *plan;

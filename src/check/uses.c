@@ -4,30 +4,7 @@
  * value of that kind and of the step's bucket, and a step has what its kind works on.
  */
 #include "check/checker.h"
-
-static bool is_kind(ech_used_as use, ech_memory_kind kind)
-{
-    switch (use) {
-    case ECH_USE_GRADIENTS:
-    case ECH_USE_SUM:
-        return kind == ECH_MEMORY_GRADIENTS || kind == ECH_MEMORY_GRADIENTS_ON_HOST;
-    case ECH_USE_WEIGHTS: /* on the host an update may make them of masters */
-    case ECH_USE_NEXT:
-    case ECH_USE_INSTANCE:
-        return ech_memory_is_weights(kind) || kind == ECH_MEMORY_PARAMETERS_ON_HOST ||
-               kind == ECH_MEMORY_OPTIMIZER_ON_HOST;
-    case ECH_USE_STATE:
-        return kind == ECH_MEMORY_OPTIMIZER || kind == ECH_MEMORY_OPTIMIZER_ON_HOST;
-    case ECH_USE_STATISTICS:
-        return kind == ECH_MEMORY_STATISTICS || kind == ECH_MEMORY_STATISTICS_ON_HOST;
-    case ECH_USE_FACTORS:
-        return kind == ECH_MEMORY_FACTORS;
-    case ECH_USE_OTHER:
-    case ECH_USES:
-        break;
-    }
-    return true;
-}
+#include "schedule/operands.h"
 
 /* Whether the value is one of the bucket's; those of a state that is not element-wise say its parameter. */
 static bool is_of_bucket(const ech_plan *plan, const ech_value *value, int bucket, ech_used_as use)
@@ -58,7 +35,7 @@ static ech_status check_step(const ech_plan *plan, const ech_list *list, int s)
         const ech_access *access = &list->access.at[step->first_access + i];
         const ech_value *value = ech_plan_value(plan, list, access->value);
         if (access->use == ECH_USE_OTHER) continue;
-        if (!is_kind(access->use, value->kind) ||
+        if (!ech_use_fits(access->use, value->kind) ||
             !is_of_bucket(plan, value, step->index, access->use))
             return ech_list_reject(plan, list, s, "uses a value as what it is not");
         count[access->use]++;

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 
 #include "check/promise.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 
 enum { NOTHING = -1000000000 }; /* a place whose version is being made, or not read any more */
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "check/checker.h"
+#include "schedule/operands.h"
 
 typedef struct gathers {
     const ech_plan *plan;

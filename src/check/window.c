@@ -17,6 +17,7 @@
  * That all take part in folds and meetings check/plans.c proves.
  */
 #include "check/promise.h"
+#include "schedule/operands.h"
 
 typedef struct window_check {
     const ech_plan *plan;

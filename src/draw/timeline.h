@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "schedule/schedule.h"
+#include "schedule/plan.h"
 
 typedef struct ech_timeline_bar {
     int rank;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "exec/state.h"
+#include "schedule/operands.h"
 
 /* A value that a LOAD fills, and where it is staged. */
 typedef struct part {

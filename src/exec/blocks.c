@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "exec/state.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 
 /* ---- views: shapes are computed once per list, since only addresses depend on the micro-batch ---- */
 

@@ -13,6 +13,7 @@
  * what a rank with the whole matrix would.
  */
 #include "exec/compression.h"
+#include "schedule/states.h"
 
 /* A parameter's part of a selection: (lines, chosen). */
 typedef struct selected {

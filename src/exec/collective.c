@@ -4,6 +4,8 @@
  * between blocks, REDUCE_GRADS (REDUCE: scalars.c). And counts of what a rank has sent so far.
  */
 #include "exec/state.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 
 /* ---- channels work on the device's data ---- */
 

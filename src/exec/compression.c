@@ -19,6 +19,8 @@
  * adds zeros elsewhere; so the sums over tensor ranks complete what has other rows, and add what is a partial sum.
  */
 #include "exec/compression.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 
 /* One matrix of a parameter. */
 typedef struct matrix {

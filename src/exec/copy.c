@@ -8,6 +8,8 @@
 
 #include "base/clock.h"
 #include "exec/state.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 
 /* How long a throttled copy sleeps before it looks whether the run has failed. */
 static const double nap_seconds = 10e-3;

@@ -27,6 +27,7 @@
 #include "comm/comm.h"
 #include "data/data.h"
 #include "device/device.h"
+#include "schedule/plan.h"
 #include "schedule/protocol/protocol.h"
 #include "schedule/protocol/serving.h"
 

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "exec/state.h"
+#include "schedule/operands.h"
+#include "schedule/print.h"
 
 #ifdef ECH_POISON
 enum { POISON = true };
@@ -184,6 +186,23 @@ void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value)
 void ech_ledger_expect(const ech_exec *exec, const ech_step *step, int value)
 {
     if (!declares(exec, step, value)) refuse(exec, step, value, "that it does not declare");
+}
+
+void *ech_exec_used(ech_exec *exec, const ech_step *step, ech_used_as use, int number)
+{
+    const ech_plan *plan = exec->plan;
+    int value = ech_step_uses(exec->list, step, use, number);
+    if (value < 0) return NULL;
+    if (!ech_use_fits(use, ech_plan_value(plan, exec->list, value)->kind))
+        refuse(exec, step, value, "that it does not declare as what it uses");
+    if (value < (int)plan->persistent.n && (use == ECH_USE_WEIGHTS || use == ECH_USE_NEXT)) {
+        int version = step->version + (use == ECH_USE_NEXT);
+        ech_ledger_expect(exec, step, ech_plan_weights(plan, step->index, version));
+        return ech_exec_look(exec, plan->bucket.at[step->index].weights +
+                                       ech_exec_weight_slot(exec, version));
+    }
+    return step->lane == ECH_LANE_COMPUTE ? ech_exec_touch(exec, value)
+                                          : ech_exec_address(exec, step, value);
 }
 
 /* The compute lane is at this tick or at a later one when a step begins that comes after that lane's; at this one or at

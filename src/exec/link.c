@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "exec/state.h"
+#include "schedule/operands.h"
 
 /* While the compute lane waits for a message: seconds without progress until the thread yields, and until
  * it naps. While it computes, this thread must not take its core away: it looks seldom, and is woken

@@ -13,6 +13,8 @@
  *     MIX           w = (w + both) / 3; of two replicas both are the other one's
  */
 #include "exec/state.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 
 /* All elements of a bucket, as they lie there. */
 static ech_tensor flat(const ech_exec *exec, int bucket, ech_dtype dtype, void *data)

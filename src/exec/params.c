@@ -4,6 +4,8 @@
  */
 
 #include "exec/state.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 
 /* The shape of this rank's shard, with that data. */
 static void set_view(const ech_exec *exec, int param, ech_dtype dtype, void *data, ech_tensor *out)
@@ -48,20 +50,6 @@ static ech_tensor own_part(const ech_exec *exec, int param, ech_dtype dtype, cha
     ech_tensor all;
     set_view(exec, param, dtype, NULL, &all);
     return ech_exec_part(&all, first, n, data);
-}
-
-void *ech_exec_used(ech_exec *exec, const ech_step *step, ech_used_as use, int number)
-{
-    int value = ech_step_uses(exec->list, step, use, number);
-    bool slot = value >= 0 && value < (int)exec->plan->persistent.n;
-    if (value < 0) return NULL;
-    if (slot && (use == ECH_USE_WEIGHTS || use == ECH_USE_NEXT)) {
-        int version = step->version + (use == ECH_USE_NEXT);
-        return ech_exec_look(exec, exec->plan->bucket.at[step->index].weights +
-                                       ech_exec_weight_slot(exec, version));
-    }
-    return step->lane == ECH_LANE_COMPUTE ? ech_exec_touch(exec, value)
-                                          : ech_exec_address(exec, step, value);
 }
 
 ech_tensor ech_exec_part_used(ech_exec *exec, const ech_step *step, int param, ech_used_as use,

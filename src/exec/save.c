@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "exec/state.h"
+#include "schedule/states.h"
 
 /* The weights before the newest, without which a run with buffered weights could not go on. */
 static const char previous_name[] = "previous";

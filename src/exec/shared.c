@@ -7,6 +7,7 @@
 
 #include "base/sort.h"
 #include "exec/state.h"
+#include "schedule/operands.h"
 
 ech_status ech_exec_take_window(ech_exec *exec)
 {

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "exec/state.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 
 ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, ech_sharding sharding,
                                void *data)

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 
 #include "schedule/step/step.h"
+#include "schedule/operands.h"
+#include "schedule/segments.h"
 
 int ech_access_new(ech_accessor *a, ech_value value)
 {

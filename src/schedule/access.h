@@ -5,6 +5,7 @@
 #ifndef ECH_SCHEDULE_ACCESS_H
 #define ECH_SCHEDULE_ACCESS_H
 
+#include "schedule/plan.h"
 #include "schedule/weight_reads.h"
 
 /* What is brought of a bucket's weights: of each block that uses it the instance of now. */

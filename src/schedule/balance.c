@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "schedule/passes.h"
+#include "schedule/segments.h"
 
 /* The pipeline that the rank is in, stage by stage. */
 typedef struct timing {

@@ -7,6 +7,8 @@
  */
 #include <string.h>
 
+#include "schedule/operands.h"
+#include "schedule/states.h"
 #include "schedule/passes.h"
 #include "schedule/protocol/protocol.h"
 

@@ -6,7 +6,7 @@
 #define ECH_SCHEDULE_COSTS_H
 
 #include "layout/cost.h"
-#include "schedule/schedule.h"
+#include "schedule/plan.h"
 
 typedef struct ech_costs {
     /* False: costs are in units. The forward of one block costs one unit, its R as well, its backward two: one each for B and W where

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "schedule/protocol/roles.h"
+#include "schedule/operands.h"
 
 bool ech_frame_is_shared(const ech_plan *plan, ech_layout_group group)
 {

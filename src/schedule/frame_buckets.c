@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "schedule/framing.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 
 static int *gathered(const ech_framing *f, int bucket, int version)
 {

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "schedule/framing.h"
+#include "schedule/operands.h"
 
 /* A bucket's part in a use. */
 typedef struct visit {

@@ -8,6 +8,7 @@
 
 #include "schedule/bucket_way.h"
 #include "schedule/passes.h"
+#include "schedule/plan.h"
 #include "schedule/protocol/protocol.h"
 
 /* How far a bucket, or a piece of it, has come in its turn. */

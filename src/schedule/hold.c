@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "schedule/passes.h"
+#include "schedule/segments.h"
 
 /* Steps of an item. */
 typedef struct visit {

@@ -10,6 +10,7 @@
  * lane: there the one that goes is counted to the end.
  */
 #include "schedule/passes.h"
+#include "schedule/operands.h"
 
 /* NULL: it is none of the list's own. */
 static ech_value *find_own(const ech_plan *plan, ech_list *list, const ech_step *step, int local)

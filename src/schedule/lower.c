@@ -21,6 +21,8 @@
 #include <stdlib.h>
 
 #include "schedule/passes.h"
+#include "schedule/operands.h"
+#include "schedule/segments.h"
 
 /* A neighbour's order, seen from here. */
 typedef struct neighbour {

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 
 #include "schedule/passes.h"
+#include "schedule/operands.h"
+#include "schedule/segments.h"
 
 static const ech_step_kind kind_of[ECH_PHASES] = {[ECH_FORWARD] = ECH_STEP_FORWARD,
                                                   [ECH_BACKWARD_INPUT] = ECH_STEP_BACKWARD_INPUT,

@@ -20,6 +20,8 @@
  */
 #include <stdlib.h>
 
+#include "schedule/operands.h"
+#include "schedule/segments.h"
 #include "schedule/passes.h"
 #include "schedule/residency.h"
 

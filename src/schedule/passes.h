@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The passes that turn an order into a finished list (see schedule.h). Private to src/schedule.
+ * The passes that turn an order into a finished list (see plan.h). Private to src/schedule.
  */
 #ifndef ECH_SCHEDULE_PASSES_H
 #define ECH_SCHEDULE_PASSES_H
 
 #include "schedule/balance.h"
+#include "schedule/plan.h"
 
 /* A step of that kind, in the kind's lane; and the same appended to a list: returns its index. */
 ech_step ech_step_make(ech_step_kind kind);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/operands.h"
+#include "schedule/states.h"
 #include "schedule/passes.h"
 #include "schedule/peaks.h"
 

@@ -5,7 +5,7 @@
 #ifndef ECH_SCHEDULE_PEAKS_H
 #define ECH_SCHEDULE_PEAKS_H
 
-#include "schedule/schedule.h"
+#include "schedule/plan.h"
 
 /* Bytes: the largest peak of each kind over all lists, plus the persistent values of that kind. */
 void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS]);

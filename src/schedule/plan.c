@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "schedule/calendar.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 #include "schedule/weight_gathers.h"
 #include "schedule/protocol/protocol.h"
 

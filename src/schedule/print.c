@@ -4,6 +4,8 @@
  */
 
 #include "schedule/protocol/serving.h"
+#include "schedule/operands.h"
+#include "schedule/print.h"
 
 void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_text *out)
 {

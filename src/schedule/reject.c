@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "schedule/print.h"
+#include "schedule/reject.h"
 #include "schedule/step/step.h"
 
 enum { MOST_ROWS = 8, COLUMNS = 100 };

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "schedule/passes.h"
+#include "schedule/segments.h"
 
 bool ech_plan_continues_segment(const ech_plan *plan, int block)
 {

@@ -4,6 +4,8 @@
  * copies of both for checkpoints those of a parameter; the statistics of a bucket are one value that lives from the first round to the update.
  */
 #include "schedule/passes.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 
 ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state)
 {

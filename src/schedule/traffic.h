@@ -6,7 +6,7 @@
 #ifndef ECH_SCHEDULE_TRAFFIC_H
 #define ECH_SCHEDULE_TRAFFIC_H
 
-#include "schedule/schedule.h"
+#include "schedule/plan.h"
 
 typedef enum ech_traffic_axis {
 #define X(name, ...) ECH_TRAFFIC_##name,

@@ -2,7 +2,7 @@
  *
  * Values of a list, by what they are.
  */
-#include "schedule/schedule.h"
+#include "schedule/operands.h"
 
 const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int value)
 {
@@ -67,6 +67,30 @@ static int accessed(const ech_plan *plan, const ech_list *list, const ech_step *
         if (value >= (int)plan->persistent.n && v->kind == kind && v->index == bucket) return value;
     }
     return -1;
+}
+
+bool ech_use_fits(ech_used_as use, ech_memory_kind kind)
+{
+    switch (use) {
+    case ECH_USE_GRADIENTS:
+    case ECH_USE_SUM:
+        return kind == ECH_MEMORY_GRADIENTS || kind == ECH_MEMORY_GRADIENTS_ON_HOST;
+    case ECH_USE_WEIGHTS: /* on the host an update may make them of masters */
+    case ECH_USE_NEXT:
+    case ECH_USE_INSTANCE:
+        return ech_memory_is_weights(kind) || kind == ECH_MEMORY_PARAMETERS_ON_HOST ||
+               kind == ECH_MEMORY_OPTIMIZER_ON_HOST;
+    case ECH_USE_STATE:
+        return kind == ECH_MEMORY_OPTIMIZER || kind == ECH_MEMORY_OPTIMIZER_ON_HOST;
+    case ECH_USE_STATISTICS:
+        return kind == ECH_MEMORY_STATISTICS || kind == ECH_MEMORY_STATISTICS_ON_HOST;
+    case ECH_USE_FACTORS:
+        return kind == ECH_MEMORY_FACTORS;
+    case ECH_USE_OTHER:
+    case ECH_USES:
+        break;
+    }
+    return true;
 }
 
 int ech_step_uses(const ech_list *list, const ech_step *step, ech_used_as use, int number)

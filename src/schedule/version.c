@@ -12,7 +12,7 @@
  */
 #include <stdlib.h>
 
-#include "schedule/schedule.h"
+#include "schedule/plan.h"
 
 /* Orders are of whole micro-batches. */
 static ech_numbering numbering_of(const ech_layout *layout, int rank)

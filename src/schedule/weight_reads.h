@@ -5,7 +5,7 @@
 #ifndef ECH_SCHEDULE_WEIGHT_READS_H
 #define ECH_SCHEDULE_WEIGHT_READS_H
 
-#include "schedule/schedule.h"
+#include "schedule/plan.h"
 
 /* A step, or one call, reads weights of a bucket: from call `first` of the block's program to call `last`. */
 typedef struct ech_read {

@@ -3,6 +3,8 @@
  * FLOPs and bytes of calls.
  */
 #include "schedule/work.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 #ifndef ECH_SCHEDULE_WORK_H
 #define ECH_SCHEDULE_WORK_H
 
-#include "schedule/schedule.h"
+#include "schedule/plan.h"
 
 typedef struct ech_work {
     double flops; /* of products and attention; a multiply-add is two */

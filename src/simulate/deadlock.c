@@ -5,6 +5,8 @@
  */
 #include <stdlib.h>
 
+#include "schedule/print.h"
+#include "schedule/reject.h"
 #include "schedule/protocol/serving.h"
 #include "simulate/rehearsal.h"
 

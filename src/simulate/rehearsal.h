@@ -22,7 +22,7 @@
 #ifndef ECH_SIMULATE_REHEARSAL_H
 #define ECH_SIMULATE_REHEARSAL_H
 
-#include "schedule/schedule.h"
+#include "schedule/plan.h"
 #include "simulate/simulate.h"
 
 /* Sends and their receives, over all ranks' lists of a kind. Among messages of one kind (ech_message_kind) from

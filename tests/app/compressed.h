@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "app/grid_run.h"
+#include "schedule/states.h"
 
 enum { RANKS = 4, MOST_STEPS = 40, ELEMENTS = 40000 };
 

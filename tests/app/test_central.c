@@ -9,6 +9,7 @@
 
 #include "app/grid_run.h"
 #include "schedule/peaks.h"
+#include "schedule/states.h"
 #include "unit.h"
 
 #define CENTRAL "parallel.strategy=central_storage "

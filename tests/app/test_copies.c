@@ -8,6 +8,7 @@
 #include "app/fixture.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "schedule/operands.h"
 #include "unit.h"
 
 enum { PAGE = 4096, HOPS = 4, SLICES = 20 };

@@ -31,6 +31,7 @@
  */
 
 #include "app/grid_run.h"
+#include "schedule/operands.h"
 #include "unit.h"
 
 enum { B = 2, T = 24, C = 32, H = 8, D = C / H, F = 48, L = 3, M = 2 };

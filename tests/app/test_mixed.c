@@ -7,6 +7,7 @@
 
 #include "app/runs.h"
 #include "app/verify/verify.h"
+#include "schedule/states.h"
 #include "unit.h"
 
 enum { RANKS = 4, TURNS = 3 };

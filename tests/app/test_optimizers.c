@@ -10,6 +10,7 @@
 #include "app/experts.h"
 #include "app/grid_run.h"
 #include "schedule/peaks.h"
+#include "schedule/states.h"
 #include "unit.h"
 
 enum { MOST_PARAMS = 100 };

@@ -12,6 +12,7 @@
 #include "app/verify/verify.h"
 #include "base/log.h"
 #include "check/check.h"
+#include "schedule/operands.h"
 #include "unit.h"
 
 enum { MOST = 4, STEPS = 4 };
@@ -211,7 +212,7 @@ TEST(pieces_cover_a_bucket_once)
     list->access.at[at].value = value;
 
     /* the executor would take states for weights, or find none */
-    list->access.at[at].use = ECH_USE_WEIGHTS;
+    list->access.at[at].use = ECH_USE_SUM;
     expect_refused(plan, "uses a value as what it is not");
     list->access.at[at].use = ECH_USE_OTHER;
     expect_refused(plan, "values as one that it works on");

@@ -12,6 +12,8 @@
 #include "app/plan/report.h"
 #include "base/log.h"
 #include "schedule/peaks.h"
+#include "schedule/print.h"
+#include "schedule/states.h"
 #include "schedule/traffic.h"
 #include "unit.h"
 

@@ -11,6 +11,7 @@
 #include "app/grid_run.h"
 #include "app/runs.h"
 #include "app/saved_run.h"
+#include "schedule/states.h"
 #include "schedule/traffic.h"
 #include "unit.h"
 

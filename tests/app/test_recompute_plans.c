@@ -7,6 +7,7 @@
 
 #include "app/grid_run.h"
 #include "schedule/peaks.h"
+#include "schedule/segments.h"
 #include "simulate/simulate.h"
 #include "unit.h"
 

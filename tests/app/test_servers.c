@@ -8,6 +8,7 @@
 
 #include "app/grid_run.h"
 #include "app/runs.h"
+#include "schedule/states.h"
 #include "schedule/traffic.h"
 #include "share.h"
 #include "unit.h"

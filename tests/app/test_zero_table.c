@@ -9,6 +9,7 @@
 
 #include "app/fixture.h"
 #include "app/setup/setup.h"
+#include "schedule/states.h"
 #include "share.h"
 #include "unit.h"
 

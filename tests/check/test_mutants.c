@@ -13,6 +13,7 @@
 #include "schedule/knowledge.h"
 #include "schedule/lists.h"
 #include "draw/draw.h"
+#include "schedule/operands.h"
 #include "unit.h"
 
 enum { PLANS = 700, SERVED_PLANS = 60, CARRIED_PLANS = 60, MUTANTS = 12, PARTS = 2 };

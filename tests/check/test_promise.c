@@ -8,6 +8,7 @@
 
 #include "check/promise.h"
 #include "schedule/fixture.h"
+#include "schedule/operands.h"
 #include "schedule/refused.h"
 #include "unit.h"
 

@@ -7,6 +7,7 @@
 #include "unit.h"
 
 #include "base/log.h"
+#include "schedule/operands.h"
 
 static fixture make(void)
 {

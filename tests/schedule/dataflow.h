@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/operands.h"
 #include "schedule/passes.h"
 
 typedef struct dataflow_touch {

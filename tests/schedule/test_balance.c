@@ -5,6 +5,7 @@
  */
 
 #include "schedule/fixture.h"
+#include "schedule/segments.h"
 #include "simulate/simulate.h"
 #include "unit.h"
 

@@ -5,6 +5,7 @@
  */
 
 #include "schedule/fixture.h"
+#include "schedule/operands.h"
 #include "unit.h"
 
 enum { BLOCK = 2, MICRO = 1 };

@@ -7,6 +7,8 @@
 #include "schedule/calendar.h"
 #include "schedule/fixture.h"
 #include "schedule/peaks.h"
+#include "schedule/print.h"
+#include "schedule/states.h"
 #include "schedule/traffic.h"
 #include "unit.h"
 

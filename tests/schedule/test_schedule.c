@@ -4,6 +4,7 @@
  */
 
 #include "schedule/fixture.h"
+#include "schedule/print.h"
 #include "unit.h"
 
 /* `words`: of the message, divided by "|". */

@@ -7,6 +7,7 @@
 #include "check/check.h"
 #include "layout/drawn.h"
 #include "schedule/fixture.h"
+#include "schedule/states.h"
 #include "unit.h"
 
 enum { NARROWEST = 2 }; /* bytes of the narrowest type */

@@ -6,6 +6,7 @@
 
 #include "check/check.h"
 #include "schedule/fixture.h"
+#include "schedule/operands.h"
 #include "schedule/peaks.h"
 #include "unit.h"
 

@@ -7,6 +7,8 @@
 #include "app/plan/report.h"
 #include "schedule/calendar.h"
 #include "schedule/peaks.h"
+#include "schedule/print.h"
+#include "schedule/states.h"
 #include "schedule/traffic.h"
 
 enum { VERSION = 1 };

@@ -7,6 +7,7 @@
 #define ECH_APP_PLAN_REPORT_H
 
 #include "app/setup/setup.h"
+#include "schedule/plan.h"
 #include "schedule/traffic.h"
 #include "simulate/simulate.h"
 

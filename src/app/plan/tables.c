@@ -10,6 +10,7 @@
 #include "app/count.h"
 #include "app/plan/report.h"
 #include "schedule/peaks.h"
+#include "schedule/states.h"
 #include "schedule/traffic.h"
 
 enum { MOST_ROWS = 8, MOST_KINDS = 4 };

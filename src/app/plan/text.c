@@ -12,6 +12,8 @@
 #include "config/strategy.h"
 #include "schedule/balance.h"
 #include "schedule/calendar.h"
+#include "schedule/print.h"
+#include "schedule/segments.h"
 
 enum {
     MOST_ROWS = 8,

@@ -17,6 +17,7 @@
 #include "config/about.h"
 #include "config/rules.h"
 #include "config/strategy.h"
+#include "schedule/segments.h"
 #include "simulate/choose.h"
 
 ech_status ech_setup_defaults(ech_config **out)

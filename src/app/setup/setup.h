@@ -10,6 +10,7 @@
 #include "app/serve_log.h"
 #include "exec/exec.h"
 #include "layout/profile.h"
+#include "schedule/plan.h"
 
 /* Reads a configuration: defaults, then the run file, then the n assignments "section.key=value" of
  * the command line. Fills the model section from model.init_from (ech_setup_fill_model) and checks

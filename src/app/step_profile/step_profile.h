@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "comm/comm.h"
 #include "exec/exec.h"
+#include "schedule/plan.h"
 
 /* Measured rates of this machine, per second; 0: unknown. */
 typedef struct ech_machine_rates {

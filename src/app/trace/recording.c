@@ -13,6 +13,7 @@
 #include "app/trace/trace.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "schedule/print.h"
 #include "simulate/simulate.h"
 
 enum { LARGEST_FILE = 1 << 30, LONGEST_LINE = 4096 };

@@ -8,7 +8,7 @@
 
 #include "app/count.h"
 #include "layout/profile.h"
-#include "schedule/schedule.h"
+#include "schedule/plan.h"
 #include "draw/timeline.h"
 
 /* One rank's file. Each start of a run writes it anew. */

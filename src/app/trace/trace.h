@@ -9,7 +9,7 @@
 
 #include "comm/clock.h"
 #include "exec/exec.h"
-#include "schedule/schedule.h"
+#include "schedule/plan.h"
 
 /* ---- events ----
  *

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "app/verify/verifier.h"
+#include "schedule/states.h"
 
 static int64_t weights_of(const ech_follower *f)
 {

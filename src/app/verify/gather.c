@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "app/verify/verifier.h"
+#include "schedule/states.h"
 #include "tensor/tensor.h"
 
 int ech_verifier_params(const ech_verifier *v)

@@ -9,7 +9,7 @@
 
 #include "schedule/bucket_way.h"
 #include "schedule/protocol/serial.h"
-#include "schedule/schedule.h"
+#include "schedule/plan.h"
 
 struct ech_framing;
 

@@ -17,7 +17,7 @@
 #ifndef ECH_SCHEDULE_SERVING_H
 #define ECH_SCHEDULE_SERVING_H
 
-#include "schedule/schedule.h"
+#include "schedule/plan.h"
 
 /* A push that servers have served. */
 typedef struct ech_serve {

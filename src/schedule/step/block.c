@@ -3,6 +3,7 @@
  * Calls of a block's program: FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, RECOMPUTE.
  */
 #include "schedule/step/step.h"
+#include "schedule/segments.h"
 
 static void touch(ech_accessor *a)
 {

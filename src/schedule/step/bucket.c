@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "schedule/step/step.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 
 /* ---- INIT, HASH: all buckets ---- */
 

@@ -4,6 +4,8 @@
  * and one written, of as many bytes.
  */
 #include "schedule/step/step.h"
+#include "schedule/operands.h"
+#include "schedule/segments.h"
 
 static void touch(ech_accessor *a)
 {

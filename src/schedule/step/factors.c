@@ -5,6 +5,7 @@
  * their value; it is what each of them touches first.
  */
 #include "schedule/step/step.h"
+#include "schedule/states.h"
 
 static ech_bucket *bucket_of(const ech_accessor *a)
 {

@@ -2,6 +2,7 @@
  *
  * What comes in from the host and goes out to it: COUNT, LOAD, LOGITS, SNAPSHOT, SAVE; and scalars by messages: ANNOUNCE, SERVE.
  */
+#include "schedule/operands.h"
 #include "schedule/protocol/protocol.h"
 #include "schedule/step/step.h"
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "schedule/step/step.h"
+#include "schedule/operands.h"
+#include "schedule/segments.h"
 
 /* Calls `visit` for each value; what all sequence chunks share (a KV cache) stays. Returns how many there are. */
 static int each_kept(const ech_plan *plan, int index, void (*visit)(ech_accessor *a, int local),

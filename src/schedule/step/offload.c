@@ -4,6 +4,8 @@
  * UPDATE_ON_HOST, FETCH_WEIGHTS, OFFLOAD_WEIGHTS, OFFLOAD_STATES, ROOM; and READ_UPDATE before them. A step that copies accesses pairs of values: what it reads, and where that goes.
  */
 #include "schedule/step/step.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 
 static ech_bucket *bucket_of(const ech_accessor *a)
 {

@@ -4,6 +4,7 @@
  * MIX. What replicas exchange of a bucket lies where its gradients would, in a value of the list's own.
  */
 #include "schedule/step/step.h"
+#include "schedule/states.h"
 
 static const ech_bucket *bucket_of(const ech_plan *plan, const ech_step *step)
 {

@@ -4,6 +4,7 @@
  * lock-free ranks add.
  */
 #include "schedule/step/step.h"
+#include "schedule/operands.h"
 
 static const ech_bucket *bucket_of(const ech_plan *plan, const ech_step *step)
 {

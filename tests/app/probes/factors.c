@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "app/probe.h"
+#include "schedule/states.h"
 
 typedef struct one {
     ech_box box;   /* of the rank's gradient: who adds to it has the same */

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 
 #include "app/probe.h"
+#include "schedule/operands.h"
+#include "schedule/states.h"
 #include "schedule/traffic.h"
 
 typedef struct seen {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "app/probe.h"
+#include "schedule/states.h"
 
 /* What a rank has of a tensor. */
 typedef struct part {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "app/probe.h"
+#include "schedule/states.h"
 
 /* What a rank has seen of a compressed parameter, summed over steps. */
 typedef struct one {
