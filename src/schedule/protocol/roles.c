@@ -15,6 +15,12 @@ void ech_frame_no_turn(ech_framing *f, int turn)
     (void)turn;
 }
 
+int ech_frame_no_end(ech_framing *f)
+{
+    (void)f;
+    return -1;
+}
+
 void ech_frame_count(ech_framing *f, int turn)
 {
     f->begun = ech_frame_add(f, ECH_STEP_COUNT, turn, -1, -1);
@@ -65,6 +71,11 @@ void ech_frame_update_summed(ech_framing *f, ech_layout_group whole, int turn)
     if (f->plan->states != ECH_SPACE_DEVICE)
         f->buckets.scalars = ech_frame_add(f, ECH_STEP_READ_UPDATE, turn, -1, clip);
     ech_frame_updates(f);
+}
+
+void ech_frame_update_all(ech_framing *f, int turn)
+{
+    ech_frame_update_summed(f, ECH_GROUP_WORLD, turn);
 }
 
 int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout)

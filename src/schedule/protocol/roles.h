@@ -27,11 +27,13 @@
 
 void ech_frame_nothing(ech_framing *f);
 void ech_frame_no_turn(ech_framing *f, int turn);
+int ech_frame_no_end(ech_framing *f);
 /* COUNT of the turn's tokens. */
 void ech_frame_count(ech_framing *f, int turn);
 /* Updates by what ranks of `whole` sum, all by one norm; stages of an asynchronous pipeline each by
  * their own. */
 void ech_frame_update_summed(ech_framing *f, ech_layout_group whole, int turn);
+void ech_frame_update_all(ech_framing *f, int turn); /* all ranks */
 /* The rank's clip factor, by its own norm. */
 void ech_frame_clip(ech_framing *f, int turn);
 /* Sums `count` scalars of a turn over a group, after `after`. Returns the step; -1: the group has
@@ -45,6 +47,14 @@ int ech_frame_reduce_span(ech_framing *f);
 /* The training steps of a span. */
 int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
 
+/* A protocol whose plans have no values and lists but those of all; whose replicas have the same
+ * weights in each step; and whose ranks take each training step together. */
+#define ECH_NO_LISTS_OF_ITS_OWN                                                                    \
+    .lists_rows = ech_protocol_lists_no_rows, .values = ech_protocol_no_values,                    \
+    .lists = ech_protocol_no_lists
+#define ECH_NEVER_APART .meets_every = ech_protocol_never, .mixes_every = ech_protocol_never
+#define ECH_SAME_STEP   .clocks = ech_protocol_no_ranks, .adders = ech_protocol_one_rank
+
 /* Servers that take pushes (served.c): what a worker's list, a server's, and both have. */
 #define ECH_PUSHING_WORKER                                                                         \
     .begin = ech_frame_nothing, .expect = ech_frame_count, .begin_turn = ech_frame_no_turn,        \
@@ -55,10 +65,8 @@ int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
     .sleeps = ECH_STEP_SERVE
 #define ECH_PUSHES                                                                                 \
     .span = "a span of pushes", .schedule = ech_push_schedules, .space = ECH_SPACE_DEVICE,         \
-    .lists_rows = ech_protocol_lists_no_rows, .joining = ech_push_gathers,                         \
-    .values = ech_protocol_no_values, .lists = ech_protocol_no_lists,                              \
-    .meets_every = ech_protocol_never, .mixes_every = ech_protocol_never,                          \
-    .alike = ECH_GROUP_EXPERT_DATA
+    .joining = ech_push_gathers, .alike = ECH_GROUP_EXPERT_DATA, ECH_NO_LISTS_OF_ITS_OWN,          \
+    ECH_NEVER_APART
 
 /* SERVE: a turn begins when a push has come. */
 void ech_push_serve(ech_framing *f, int turn);

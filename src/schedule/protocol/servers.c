@@ -16,30 +16,17 @@ static const ech_bucket_stage server[] = {
     ECH_STAGES_STATISTICS, ECH_BUCKET_UPDATE,  ECH_BUCKET_GATHER,
 };
 
-static void update(ech_framing *f, int turn)
-{
-    ech_frame_update_summed(f, ECH_GROUP_WORLD, turn);
-}
-
-static int end(ech_framing *f)
-{
-    (void)f;
-    return -1;
-}
-
 const ech_protocol ech_protocol_servers = {
-    .worker = {ECH_STAGES(worker), ECH_COUNTED_TURNS, .update = update, .end = end},
-    .server = {ECH_STAGES(server), ECH_COUNTED_TURNS, .update = update, .end = end},
+    .worker = {ECH_STAGES(worker), ECH_COUNTED_TURNS, .update = ech_frame_update_all,
+               .end = ech_frame_no_end},
+    .server = {ECH_STAGES(server), ECH_COUNTED_TURNS, .update = ech_frame_update_all,
+               .end = ech_frame_no_end},
     .schedule = ech_protocol_schedules_all,
     .space = ECH_SPACE_DEVICE,
-    .lists_rows = ech_protocol_lists_no_rows,
+    ECH_NO_LISTS_OF_ITS_OWN,
     .joining = ech_protocol_gathers,
-    .values = ech_protocol_no_values,
-    .lists = ech_protocol_no_lists,
-    .meets_every = ech_protocol_never,
-    .mixes_every = ech_protocol_never,
-    .clocks = ech_protocol_no_ranks,
-    .adders = ech_protocol_one_rank,
+    ECH_NEVER_APART,
+    ECH_SAME_STEP,
     .skipping = {"update skipped", "parallel.strategy=synchronous", ECH_SKIPS},
     .alike = ECH_GROUP_EXPERT_DATA,
     .serial = {.keeper = ECH_KEPT_BY_SERVERS,

@@ -35,11 +35,6 @@ static const ech_bucket_stage stages[] = {
     ECH_BUCKET_GATHER,
 };
 
-static void update(ech_framing *f, int turn)
-{
-    ech_frame_update_summed(f, ECH_GROUP_WORLD, turn);
-}
-
 /* Stages of an asynchronous pipeline have not met in the span. */
 static int end(ech_framing *f)
 {
@@ -54,18 +49,14 @@ const ech_serial_step ech_serial_synchronous[] = {
     ECH_OP(END)};
 
 const ech_protocol ech_protocol_synchronous = {
-    .worker = {ECH_STAGES(stages), ECH_COUNTED_TURNS, .update = update, .end = end},
+    .worker = {ECH_STAGES(stages), ECH_COUNTED_TURNS, .update = ech_frame_update_all, .end = end},
     .span = "an asynchronous schedule",
     .schedule = ech_protocol_schedules_all,
     .space = ECH_SPACE_DEVICE,
-    .lists_rows = ech_protocol_lists_no_rows,
+    ECH_NO_LISTS_OF_ITS_OWN,
     .joining = ech_protocol_gathers,
-    .values = ech_protocol_no_values,
-    .lists = ech_protocol_no_lists,
-    .meets_every = ech_protocol_never,
-    .mixes_every = ech_protocol_never,
-    .clocks = ech_protocol_no_ranks,
-    .adders = ech_protocol_one_rank,
+    ECH_NEVER_APART,
+    ECH_SAME_STEP,
     .skipping = {"stages where it showed skipped their update",
                  "a synchronous schedule, such as parallel.schedule=1f1b", ECH_SKIPS},
     .alike = ECH_GROUP_EXPERT_DATA,
