@@ -14,17 +14,42 @@ static bool is_of_bucket(const ech_plan *plan, const ech_value *value, int bucke
     return names_param && plan->param[value->index].bucket == bucket;
 }
 
+/* Whether the step hands an optimizer all of a bucket, or of a piece of it. */
+static bool optimizes(const ech_step *step)
+{
+    return step->kind == ECH_STEP_UPDATE || step->kind == ECH_STEP_UPDATE_ON_HOST ||
+           step->kind == ECH_STEP_STATISTICS || step->kind == ECH_STEP_STATISTICS_ON_HOST;
+}
+
 /* How often the step must use a value as that, at least. */
 static int needs(const ech_plan *plan, const ech_step *step, ech_used_as use)
 {
     const ech_bucket *bucket = &plan->bucket.at[step->index];
-    bool updates = step->kind == ECH_STEP_UPDATE || step->kind == ECH_STEP_UPDATE_ON_HOST;
     bool norm = step->kind == ECH_STEP_NORM && !bucket->compressed;
-    if (use == ECH_USE_SUM) return updates || norm;
+    if (use == ECH_USE_SUM) return optimizes(step) || norm;
     if (use == ECH_USE_WEIGHTS) return step->kind == ECH_STEP_UPDATE;
-    if (use == ECH_USE_STATE) return updates ? bucket->state_values : 0;
-    if (use == ECH_USE_STATISTICS) return updates && bucket->rounds > 0;
+    if (use == ECH_USE_STATE) return optimizes(step) ? bucket->state_values : 0;
+    if (use == ECH_USE_STATISTICS) return optimizes(step) && bucket->rounds > 0;
     return 0;
+}
+
+/* What always lives is of the step's version, and number k of the bucket's states; the sum is the turn's. Copies are
+ * ech_check_copies's. */
+static bool is_right(const ech_plan *plan, const ech_list *list, const ech_step *step,
+                     const ech_access *access, int k)
+{
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    bool lives = access->value < (int)plan->persistent.n;
+    if (access->use == ECH_USE_WEIGHTS && lives)
+        return access->value == ech_plan_weights(plan, step->index, step->version);
+    if (access->use == ECH_USE_NEXT)
+        return access->value == ech_plan_weights(plan, step->index, step->version + 1);
+    if (access->use == ECH_USE_STATE && lives && optimizes(step))
+        return k < bucket->state_values &&
+               access->value == plan->state_value.at[bucket->first_state_value + k];
+    if (access->use == ECH_USE_SUM && optimizes(step) && step->lane == ECH_LANE_COMPUTE)
+        return access->value == ech_list_summed(plan, list, step->index, step->turn);
+    return true;
 }
 
 static ech_status check_step(const ech_plan *plan, const ech_list *list, int s)
@@ -36,7 +61,8 @@ static ech_status check_step(const ech_plan *plan, const ech_list *list, int s)
         const ech_value *value = ech_plan_value(plan, list, access->value);
         if (access->use == ECH_USE_OTHER) continue;
         if (!ech_use_fits(access->use, value->kind) ||
-            !is_of_bucket(plan, value, step->index, access->use))
+            !is_of_bucket(plan, value, step->index, access->use) ||
+            !is_right(plan, list, step, access, count[access->use]))
             return ech_list_reject(plan, list, s, "uses a value as what it is not");
         count[access->use]++;
     }

@@ -222,6 +222,46 @@ TEST(pieces_cover_a_bucket_once)
     ech_design_destroy(&design);
 }
 
+/* The first access of a step by which it uses a value as that. */
+static ech_access *use_of(ech_list *list, const ech_step *step, ech_used_as use)
+{
+    ech_access *access = &list->access.at[step->first_access];
+    while (access->use != use) access++;
+    return access;
+}
+
+/* An optimizer's steps on the device use the states of their bucket, in their order, and the
+ * sum of its gradients. */
+TEST(steps_use_what_is_theirs)
+{
+    static const char wrong[] = "uses a value as what it is not";
+    ech_design design = {0};
+    ech_plan *plan =
+        plan_of("gpt2", "optimizer.name=adamw training.micro_batch_size=1", 1, &design);
+    ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    ech_step *update = step_of(plan, ECH_STEP_UPDATE, 0);
+    ech_access *moment = use_of(list, update, ECH_USE_STATE), first = moment[0];
+    moment[0].value = moment[1].value; /* the second moment as the first, and this as that */
+    moment[1].value = first.value;
+    expect_refused(plan, wrong);
+    moment[1].value = moment[0].value;
+    moment[0] = first;
+    assert_int_equal(ech_check_list(plan, list), ECH_OK);
+    ech_plan_destroy(plan);
+    ech_design_destroy(&design);
+
+    ech_design rounds = {0};
+    plan = plan_of("gpt2", "optimizer.name=adafactor", 1, &rounds);
+    list = &plan->list[ECH_LIST_TRAIN];
+    ech_access *sum = use_of(list, step_of(plan, ECH_STEP_STATISTICS, 0), ECH_USE_SUM);
+    sum->use = ECH_USE_OTHER;
+    expect_refused(plan, "values as one that it works on");
+    sum->use = ECH_USE_SUM;
+    assert_int_equal(ech_check_list(plan, list), ECH_OK);
+    ech_plan_destroy(plan);
+    ech_design_destroy(&rounds);
+}
+
 TEST(steps_say_their_piece)
 {
     ech_design design = {0};
