@@ -146,7 +146,7 @@ static bool shares(const ech_plan *plan, const ech_promise *p)
 }
 
 /* What the plan has of the bucket is what steps work on. Of equal parts, one for each member of the
- * group, or for each server, a scatter leaves this rank its own; a worker's is behind the last. */
+ * group, or for each server, a scatter leaves this rank its own; a worker's is after the last. */
 static ech_status check_extent(const ech_plan *plan, int index, const ech_promise *p)
 {
     const ech_bucket *bucket = &plan->bucket.at[index];

@@ -224,7 +224,7 @@ static ech_status update(shelf *v, int s)
 static ech_status gather(shelf *v, int s)
 {
     const ech_step *step = &v->list->step.at[s];
-    /* Others make it; behind a span of pushes others' have, too. */
+    /* Others make it; after a span of pushes others' have, too. */
     v->newest[step->index] += ech_promise_is_served(v->plan);
     if (step->version != v->newest[step->index])
         return ech_list_reject(v->plan, v->list, s, "makes version %d whole; the newest is %d",

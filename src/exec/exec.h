@@ -195,7 +195,7 @@ const ech_serve *ech_exec_serves(const ech_exec *exec, int *n);
 /* Pushes are served in that order, and the run waits for them; another one than that in which they
  * come. */
 void ech_exec_order_serves(ech_exec *exec, ech_serve_order *order, void *context);
-/* [workers] the training step of each worker's next push, alike on all ranks behind a span. NULL:
+/* [workers] the training step of each worker's next push, alike on all ranks after a span. NULL:
  * there are no pushes. Borrowed. */
 const int64_t *ech_exec_clocks(const ech_exec *exec);
 /* The rank's updates count as pushes of so many workers: the learning rate is that of the step they

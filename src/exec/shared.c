@@ -67,7 +67,7 @@ ech_tensor ech_exec_rows_listed(ech_exec *exec, const ech_bucket *bucket, int tu
                          bucket->rows.most);
 }
 
-/* Rows of a table that the turn's batch names, in staging: ascending, and -1 behind the last
+/* Rows of a table that the turn's batch names, in staging: ascending, and -1 after the last
  * (kernel.def). */
 static ech_status list_rows(ech_exec *exec, const ech_step *step)
 {

@@ -32,9 +32,9 @@ int ech_list_instance(const ech_plan *plan, const ech_list *list, int value, ech
  * */
 int ech_list_gradient_instance(const ech_plan *plan, const ech_list *list, int bucket, int turn,
                                int micro);
-/* Whether a PULL comes behind the last turn, when all have met. */
+/* Whether a PULL comes after the last turn, when all have met. */
 bool ech_step_pulls_all(const ech_list *list, const ech_step *step);
-/* Whether a RELAY is of the last round, behind the meeting after which no rank adds. */
+/* Whether a RELAY is of the last round, after the meeting after which no rank adds. */
 bool ech_step_relays_last(const ech_plan *plan, const ech_list *list, const ech_step *step);
 /* Of its cluster's weights and the next one's, in this order, how many no other rank uses
  * meanwhile. */

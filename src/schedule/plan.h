@@ -44,7 +44,7 @@ typedef struct ech_plan_param {
     int previous;          /* the same of the version before the newest */
     int bucket;            /* -1: this rank does not hold it */
     int64_t bucket_offset; /* elements from the bucket's beginning */
-    /* Elements behind it in its bucket, which are zero: the next parameter begins where plan.part
+    /* Elements after it in its bucket, which are zero: the next parameter begins where plan.part
      * says, in any type. So what is laid out in the bucket's order (gradients, weights, states) has
      * the same places in each type. */
     int64_t padding;

@@ -36,7 +36,7 @@ typedef struct ech_follower {
     double *newest;         /* [weights] that it updates: the last version */
     const double **loaded;  /* [params] where each parameter that is there now comes from */
     bool clipped;           /* the list has come to CLIP */
-    bool updates;           /* and to a bucket behind it */
+    bool updates;           /* and to a bucket after it */
     bool taken;             /* its gradient is complete */
     double unclipped;       /* what gradients are multiplied by without clipping */
     double *gradient;       /* [weights] that the samples have given */

@@ -64,7 +64,7 @@ static bool is_in_order(const ech_verifier *v, const ech_serve *push, int64_t no
 }
 
 /* Likewise; the first ones of a clock, with the weights of the update before, are in its update,
- * and the others, behind it, dropped. */
+ * and the others, after it, dropped. */
 ech_status ech_verifier_check_sum_order(ech_verifier *v)
 {
     int summed = 0, sent = 0, summands = ech_layout_summands(v->layout.design->layout);

@@ -21,7 +21,7 @@ typedef struct ech_copy {
 /* What is compared of a parameter: its gradient, the weights, or a state. */
 typedef struct ech_compared {
     const ech_copy *copy;
-    /* As what it is held: of weights amid a span members of a group have their shards, like
+    /* As what it is held: of weights within a span members of a group have their shards, like
      * gradients. */
     ech_held_kind kind;
     const ech_shape *shape;
@@ -125,7 +125,7 @@ void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layou
 void ech_verifier_compare_loss(ech_verifier *v);
 void ech_verifier_compare_reports(ech_verifier *v);
 void ech_verifier_compare_gradients(ech_verifier *v);
-/* Compares the layout's weights and optimizer states behind the training step with the single
+/* Compares the layout's weights and optimizer states after the training step with the single
  * rank's (SUM: weights with that copy) and copies them to it and its twin. Collective. */
 ech_status ech_verifier_exchange_weights(ech_verifier *v);
 

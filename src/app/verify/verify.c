@@ -58,7 +58,7 @@ static ech_status verify_list(ech_verifier *v, ech_list_kind list, const ech_ser
     return ech_verifier_interpret(v, program);
 }
 
-/* Runs and compares the list that begins at training step *done, and the meeting behind it, if
+/* Runs and compares the list that begins at training step *done, and the meeting after it, if
  * there is one. */
 static ech_status verify_span(ech_verifier *v, int64_t *done)
 {
@@ -110,8 +110,8 @@ static bool is_exact(const ech_design *design)
            layout->context == 1 && alike;
 }
 
-/* A ring's token that comes and goes amid a span meets what nobody knows: the span's end is open,
- * too. Otherwise it goes around once behind all training steps. */
+/* A ring's token that comes and goes within a span meets what nobody knows: the span's end is open,
+ * too. Otherwise it goes around once after all training steps. */
 static bool is_carried(const ech_design *design)
 {
     const ech_layout *layout = design->layout;

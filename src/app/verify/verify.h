@@ -41,7 +41,7 @@ typedef struct ech_verification {
     const char *precision; /* "fp64" */
     bool replayed; /* the schedule is asynchronous: compared with its serial replay (replay.h) */
     bool open;    /* the order in which ranks add is open: what each had read is taken from it */
-    bool carried; /* and so are weights behind a span in which a token has gone around clusters */
+    bool carried; /* and so are weights after a span in which a token has gone around clusters */
     bool exact;          /* the layout must give the same bits as one rank (docs/design.md) */
     bool validated;      /* validation losses were compared, too */
     double worst;        /* the largest error */

@@ -96,7 +96,7 @@ typedef struct ech_serial {
     bool open; /* the order in which workers add is open: the program takes what each had read */
     ech_serial_keeper keeper;
     ech_serial_equality equal;
-    /* Programs: at the beginning, and behind each list of this name that the layout runs; NULL:
+    /* Programs: at the beginning, and after each list of this name that the layout runs; NULL:
      * none. */
     const ech_serial_step *begin, *train, *gossip, *sync;
 } ech_serial;
