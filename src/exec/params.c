@@ -398,17 +398,21 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
     bool compressed = plan->bucket.at[step->index].compressed;
     for (int i = 0; i < n && compressed; i++) ech_compression_norm(exec, step, params[i]);
     if (compressed) return ECH_OK;
-    ech_exec_touch(exec, ech_list_summed(exec->plan, exec->list, step->index, step->turn));
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    /* a worker's own gradients, of which servers have no part yet */
+    bool whole = ech_bucket_is_served(bucket), sharded = ech_bucket_is_sharded(bucket) && !whole;
+    char *sum = ech_exec_used(exec, step, ECH_USE_SUM, 0);
     if (!ech_exec_updates_in(exec, step->turn)) return ECH_OK;
     for (int i = 0; i < n; i++) {
         const ech_plan_param *p = &plan->param[params[i]];
         int64_t first, own = ech_plan_own(plan, params[i], &first);
-        /* its gradients, which servers have no part of yet */
-        bool pushes = ech_bucket_is_served(&plan->bucket.at[step->index]);
-        bool sharded = ech_bucket_is_sharded(&plan->bucket.at[step->index]) && !pushes;
-        ech_tensor gradient = pushes ? ech_exec_gradient(exec, params[i])
-                                     : ech_exec_own_gradient(exec, params[i], step->turn);
-        if (pushes) first = 0, own = p->elements;
+        ech_tensor gradient;
+        if (whole) {
+            ech_exec_set_gradient(exec, params[i], sum, &gradient);
+            first = 0, own = p->elements;
+        } else {
+            gradient = ech_exec_part_used(exec, step, params[i], ECH_USE_SUM, 0, bucket->dtype);
+        }
         ech_tensor part = ech_exec_elements(&gradient, sharded ? 0 : first, own);
         ech_tensor sums = ech_tensor_1d(&partials[p->norm_first], ECH_F64,
                                         (own + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK);
