@@ -69,6 +69,7 @@ typedef struct probe_watch {
     void *state[PROBES];
     bool is_judged; /* of the verified run, the first on its thread */
     bool failed;    /* a list has returned an error */
+    bool extras;    /* the lists after it have begun */
     int64_t next;   /* the training step after those that have run */
     ech_observer inner;
     void *inner_context;
@@ -152,6 +153,10 @@ void __wrap_ech_session_destroy(ech_session *session)
 {
     probe_watch *w = probe_watching;
     if (session->exec && probe_watches(session->exec)) {
+        bool extras = w->is_judged && probe_has_run(&w->run, ECH_LIST_VALIDATE);
+        if (!w->failed && extras && !w->extras)
+            probe_current = PROBE_quiet,
+            probe_fail("rank %d: no list has run after the verified ones", w->run.rank);
         if (!w->failed) probe_tell(w, PROBE_CLOSED);
         for (int p = 0; p < PROBES && !w->is_judged; p++) probe_free(p, w->state[p]);
         probe_watching = NULL;
@@ -208,6 +213,7 @@ static ech_status probe_run_extra(probe_watch *w, probe_extra extra)
 /* All ranks come here when all of them have verified. */
 static ech_status probe_run_extras(probe_watch *w)
 {
+    w->extras = true;
     __real_ech_exec_observe(w->run.session->exec, NULL, NULL);
     ECH_TRY(probe_run_extra(w, PROBE_TIMED));
     ECH_TRY(probe_run_extra(w, PROBE_QUIET));
