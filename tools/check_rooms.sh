@@ -7,7 +7,7 @@
 #   - a header that is listed as public is included by another room;
 #   - what public headers declare is named ech_NOUN...: no noun belongs to two rooms;
 #   - a type has one definition (in .c files each backend of a device defines the types that device.h leaves opaque);
-#   - no source tests for a protocol (config/protocols.def), or names one, outside of src/schedule/protocol;
+#   - no source names a protocol (config/protocols.def), or tests for one, but those of its folder;
 #   - mpi.h stands in src/comm/mpi*.[ch] alone, oneDNN's and BLAS's headers in src/kernel alone, CUDA's and its libraries' in
 #     src/device/cuda*, src/kernel/cuda/ and src/comm/nccl* alone;
 #   - pure rooms reach no header of device or comm, not even through others, except pure ones;
@@ -121,12 +121,12 @@ check_types() {
         }'
 }
 
-# Protocols, which are told apart in their own folder, where a strategy chooses one, and in the checker's promises.
+# Tests for a protocol. A strategy chooses one in config, and the checker has a promise of each.
 check_protocols() {
-    find src -type f -name '*.[ch]' ! -path 'src/config/*' ! -path 'src/schedule/protocol/*' ! -path 'src/check/promise*' \
-        ! -path src/layout/layout.c -print0 | sort -z |
+    find src -type f -name '*.[ch]' ! -path 'src/config/*' ! -path 'src/schedule/protocol/*' \
+        ! -path 'src/check/promise*' -print0 | sort -z |
         { xargs -0 -r grep -HnE 'ECH_PROTOCOL_[A-Z]|protocol(_is_| [!=]=)' || true; } |
-        sed -E 's,^([^:]*:[0-9]+):.*,\1: tests for a protocol; call a function of its row (schedule/protocol/),'
+        sed -E 's,^([^:]*:[0-9]+):.*,\1: tests for a protocol; call its row (schedule/protocol/),'
 }
 
 check_names() {

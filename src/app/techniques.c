@@ -93,13 +93,14 @@ void ech_techniques_print(ech_text *out)
         }
         ech_text_append(&rows, "\n");
     }
-    ech_text_append(out,
-                    "Of %d pairs of techniques %d run (·), %d are values of the same key, of which "
-                    "a run has one (=),\n%d exclude each other or have nothing to act on (x), and %d "
-                    "could run together but have not\nbeen built (?). `echelon help together` has "
-                    "the reasons and what would work instead.\n\n",
-                    ECH_TECHNIQUES * (ECH_TECHNIQUES - 1) / 2, count[ECH_PAIR_RUNS],
-                    count[ECH_PAIR_CHOICE], count[ECH_PAIR_FORBIDDEN], count[ECH_PAIR_UNBUILT]);
+    ech_text_append(
+        out,
+        "Of %d pairs of techniques %d run (·), %d are values of the same key, of which "
+        "a run has one (=),\n%d exclude each other or have nothing to act on (x), and %d "
+        "could run together but have not\nbeen built (?). `echelon help together` has "
+        "the reasons and what would work instead.\n\n",
+        ECH_TECHNIQUES * (ECH_TECHNIQUES - 1) / 2, count[ECH_PAIR_RUNS], count[ECH_PAIR_CHOICE],
+        count[ECH_PAIR_FORBIDDEN], count[ECH_PAIR_UNBUILT]);
     ech_text_append(out, "| | technique |");
     for (int b = 1; b < ECH_TECHNIQUES; b++) ech_text_append(out, " %d |", b);
     ech_text_append(out, "\n|---|---|");

@@ -124,8 +124,8 @@ static ech_status check_accesses(ech_turns *t, int s)
         if (micro >= 0 && (step->micro < 0 || number_of(t, step->micro) != number_of(t, micro)))
             return ech_list_reject(t->plan, t->list, s,
                                    "accesses gradients of another micro-batch");
-        *(micro < 0 ? &t->bucket[bucket].accessed
-                    : &ech_turns_micro(t, s, bucket)->accessed) = s + 1;
+        *(micro < 0 ? &t->bucket[bucket].accessed : &ech_turns_micro(t, s, bucket)->accessed) =
+            s + 1;
         if (!access->write || step->block < 0) continue;
         ECH_TRY(write_bucket(t, s, bucket));
         if (micro < 0) ECH_TRY(ech_turns_write_sum(t, s, bucket, access->value));

@@ -67,8 +67,9 @@ ech_status ech_check_messages(const ech_plan *plan, const ech_list *list,
 /* Where layers are sharded: steps touch values in the order of the blocks' programs, and wait for the steps of other
  * lanes that write or read these values; messages that come as shards are gathered. Call it after ech_check_blocks. */
 ech_status ech_check_collectives(const ech_plan *plan, const ech_list *list);
-/* In every turn all is done to each bucket that its protocol promises (promise.h), once. Where replicas that are apart
- * meet: its difference is summed over all of them, and moves its weights; or they mix with neighbours'. */
+/* In every turn all is done to each bucket that its protocol promises (promise.h), once. Where
+ * replicas that are apart meet: its difference is summed over all of them, and moves its weights;
+ * or they mix with neighbours'. */
 ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list);
 /* Each step reads the weight version that the schedule promises, and no later update has overwritten it. */
 ech_status ech_check_versions(const ech_plan *plan, const ech_list *list);
@@ -94,7 +95,8 @@ ech_status ech_check_together(const ech_plan *plan, const ech_list *list, size_t
                               const char *what);
 /* Of two steps that touch a value, one of which writes it, the later waits for the earlier; what is read has been written. */
 ech_status ech_check_races(const ech_plan *plan, const ech_list *list);
-/* An update accesses all optimizer states of its bucket, and no step those of another one; where replicas meet, weights and anchors. */
+/* An update accesses all optimizer states of its bucket, and no step those of another one; where
+ * replicas meet, weights and anchors. */
 ech_status ech_check_states(const ech_plan *plan, const ech_list *list);
 /* As what steps of buckets use values (ech_used_as) is what these are. */
 ech_status ech_check_uses(const ech_plan *plan, const ech_list *list);

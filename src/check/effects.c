@@ -124,7 +124,7 @@ static ech_status check_extent(const ech_turns *t, int s, const ech_promise *p,
     ech_layout_group group = of_factors ? p->factors : p->group;
     if (e->gives & F(FOLD)) group = ECH_GROUP_TENSOR;
     if (ech_step_gathers(step) && step->group != group)
-        return ech_list_reject(t->plan, t->list, s, "meets other ranks than those of %s",
+        return ech_list_reject(t->plan, t->list, s, "does not meet the ranks of %s",
                                ech_layout_group_name(group));
     if (on->scattered && !p->shares && e->gives & (F(UPDATE) | F(STATISTICS) | F(AWAY)))
         return ech_list_reject(t->plan, t->list, s, "works on more than the shard that is summed");
@@ -163,8 +163,8 @@ static ech_status join_pieces(const ech_turns *t, int s, const ech_bucket_state 
     return ECH_OK;
 }
 
-/* Who accesses gradients on the device accesses their sum so far. Of compressed ones the norm is
- * that of what is sent. */
+/* A step that accesses gradients on the device accesses their sum so far. The norm of compressed
+ * gradients is the norm of the factors or selections that are sent. */
 static ech_status check_access(const ech_turns *t, int s, const ech_bucket_state *b,
                                const effect *e)
 {
@@ -172,8 +172,7 @@ static ech_status check_access(const ech_turns *t, int s, const ech_bucket_state
     bool sent = step->kind == ECH_STEP_NORM && b->promise.due & F(RESIDUAL);
     bool in_parts = step->micro >= 0;
     if (!e->works || sent || !ech_list_has_accesses(t->plan, t->list)) return ECH_OK;
-    if (b->accessed != s + 1 ||
-        (in_parts && ech_turns_micro(t, s, step->index)->accessed != s + 1))
+    if (b->accessed != s + 1 || (in_parts && ech_turns_micro(t, s, step->index)->accessed != s + 1))
         return ech_list_reject(t->plan, t->list, s, "does not access the gradients of bucket %d",
                                step->index);
     if (!in_parts && b->sum && ech_list_gradients(t->plan, t->list, step, step->index) != b->sum)
@@ -250,7 +249,7 @@ static ech_status update_piece(ech_turns *t, int s, ech_bucket_state *b)
 
 /* ---- steps of all buckets, and of a list's end ---- */
 
-/* A push has come: its gradients are those of the turn. */
+/* A push has come: its gradients are the turn's. */
 static ech_status serve(const ech_turns *t, int s, int b, ech_course *now)
 {
     if (t->list->step.at[s].turn != now->turn || now->has)
@@ -261,7 +260,7 @@ static ech_status serve(const ech_turns *t, int s, int b, ech_course *now)
     return ECH_OK;
 }
 
-/* The norm is that of all buckets, whose gradients may have left. */
+/* CLIP needs the norms of all buckets, even if their gradients have left. */
 static ech_status clip(const ech_turns *t, int s, int b, ech_bucket_state *of)
 {
     int turn = t->list->step.at[s].turn, pieces = t->plan->bucket.at[b].pieces;
@@ -275,7 +274,7 @@ static ech_status clip(const ech_turns *t, int s, int b, ech_bucket_state *of)
     return ECH_OK;
 }
 
-/* Behind a list all get what others have updated, by one step for each bucket. */
+/* After a list all get what others have updated, by one step for each bucket. */
 static bool is_meeting(const ech_turns *t, const ech_step *step)
 {
     const ech_protocol_promise *of = ech_protocol_promise_of(t->plan);
@@ -287,7 +286,7 @@ static bool is_meeting(const ech_turns *t, const ech_step *step)
 static ech_status meet(const ech_turns *t, int s, ech_bucket_state *b)
 {
     if (b->met || b->now.turn != t->list->turns || t->list->step.at[s].turn != 0)
-        return ech_list_reject(t->plan, t->list, s, "is not once behind the last turn");
+        return ech_list_reject(t->plan, t->list, s, "is not once after the last turn");
     b->met = true;
     return ECH_OK;
 }
@@ -295,13 +294,14 @@ static ech_status meet(const ech_turns *t, int s, ech_bucket_state *b)
 ech_status ech_turns_take(ech_turns *t, int s)
 {
     const ech_step *step = &t->list->step.at[s];
+    int buckets = (int)t->plan->bucket.n;
     if (step->kind == ECH_STEP_READ_UPDATE) t->read = s;
-    for (int b = 0; b < (int)t->plan->bucket.n; b++) {
-        if (step->kind == ECH_STEP_SERVE) ECH_TRY(serve(t, s, b, &t->bucket[b].now));
-        if (step->kind == ECH_STEP_CLIP) ECH_TRY(clip(t, s, b, &t->bucket[b]));
-    }
+    if (step->kind == ECH_STEP_SERVE)
+        for (int b = 0; b < buckets; b++) ECH_TRY(serve(t, s, b, &t->bucket[b].now));
+    if (step->kind == ECH_STEP_CLIP)
+        for (int b = 0; b < buckets; b++) ECH_TRY(clip(t, s, b, &t->bucket[b]));
     if (!ech_step_has_bucket(step) || ech_step_brings_weights(step)) return ECH_OK;
-    if (step->index < 0 || step->index >= (int)t->plan->bucket.n)
+    if (step->index < 0 || step->index >= buckets)
         return ech_list_reject(t->plan, t->list, s, "is of a bucket that this rank does not have");
     ech_bucket_state *b = &t->bucket[step->index];
     int place = step->turn & 1;
@@ -323,7 +323,7 @@ ech_status ech_turns_end(const ech_turns *t)
         return ech_list_reject(t->plan, t->list, (int)t->list->step.n - 1,
                                "ends a list without every update: bucket %zu had %d of %d%s", i,
                                b->now.turn - left, t->list->turns,
-                               meets && !b->met ? ", and not those of others" : "");
+                               meets && !b->met ? ", and not the updates of others" : "");
     }
     return ECH_OK;
 }

@@ -11,8 +11,8 @@
 
 static const ech_protocol_promise promises[ECH_PROTOCOLS] = {
 #define X(protocol, adds, updates, norms, update, spread, meets)                                   \
-    [ECH_PROTOCOL_##protocol] = {ECH_ADDS_##adds,    ECH_UPDATES_##updates, ECH_NORMS_##norms,     \
-                                 ECH_STEP_##update,  ECH_STEP_##spread,     ECH_MEETS_##meets},
+    [ECH_PROTOCOL_##protocol] = {ECH_ADDS_##adds,   ECH_UPDATES_##updates, ECH_NORMS_##norms,      \
+                                 ECH_STEP_##update, ECH_STEP_##spread,     ECH_MEETS_##meets},
 #include "check/promises.def"
 };
 enum {
@@ -93,8 +93,7 @@ static bool keeps(const ech_plan *plan, const ech_bucket *bucket, ech_state_role
 /* The rounds that the parameters declare, and after which ranks must fold: those that have cut the
  * dimensions over which something is taken. Shards of buckets cut the first; each of a stack has
  * its own. */
-static void find_rounds(const ech_plan *plan, const ech_bucket *bucket, bool host,
-                        ech_promise *out)
+static void find_rounds(const ech_plan *plan, const ech_bucket *bucket, bool host, ech_promise *out)
 {
     for (int i = 0; i < bucket->params; i++) {
         int param = plan->bucket_param.at[bucket->first_param + i];
@@ -140,8 +139,8 @@ static bool shares(const ech_plan *plan, const ech_promise *p)
 {
     const ech_protocol_promise *of = ech_protocol_promise_of(plan);
     if (of->updates == ECH_UPDATES_SERVER) return true;
-    bool parts = of->updates == ECH_UPDATES_SHARE ||
-                 (of->updates == ECH_UPDATES_ZERO && plan->zero > 0);
+    bool parts =
+        of->updates == ECH_UPDATES_SHARE || (of->updates == ECH_UPDATES_ZERO && plan->zero > 0);
     return parts && has_others(plan, p->group) && !p->commits;
 }
 
@@ -197,7 +196,8 @@ static ech_facts of_weights(const ech_plan *plan, const ech_bucket *bucket, bool
     bool elsewhere = plan->weights != ECH_SPACE_DEVICE && !p->commits;
     bool disk = plan->states == ECH_SPACE_DISK || plan->weights == ECH_SPACE_DISK;
     bool served = ech_promise_is_served(plan), serves = ech_layout_serves(plan->layout, plan->rank);
-    /* Blocks read what is gathered for them (check/resident.c) where it keeps its shard alone. */
+    /* Blocks read what is gathered for them (check/weight_gathers.c) where it keeps its shard
+     * alone. */
     bool whole = p->shares && (serves || ech_bucket_kept(bucket) == bucket->elements);
     bool meets = ech_protocol_promise_of(plan)->meets == ECH_MEETS_LIST;
     ech_facts due = (served ? 0 : F(UPDATE)) | (whole || meets ? F(WHOLE) : 0);
@@ -210,7 +210,7 @@ static ech_facts of_weights(const ech_plan *plan, const ech_bucket *bucket, bool
 }
 
 /* Where replicas that are apart meet. SYNC: w = w_0 - u(sum_k (w_0 - w_k)): Douillard et al. 2023.
- * GOSSIP: the mean of w_k and those of two neighbours: Lian et al. 2017. */
+ * GOSSIP: the mean of w_k and the weights of two neighbours: Lian et al. 2017. */
 static ech_promise of_meeting(const ech_plan *plan, ech_list_kind kind)
 {
     bool gossips = kind == ECH_LIST_GOSSIP, others = has_others(plan, ECH_GROUP_REPLICAS);

@@ -158,7 +158,7 @@ static ech_status check_states(state_check *c, int s)
 /* Of each parameter of the bucket: the anchor, what else is kept of a meeting, and the weights, or
  * their masters, too. */
 static bool has_anchors(const ech_plan *plan, const ech_list *list, const ech_step *step,
-                       bool writes)
+                        bool writes)
 {
     const ech_bucket *bucket = &plan->bucket.at[step->index];
     bool meets = list->kind == ECH_LIST_SYNC;

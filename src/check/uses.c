@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks as what steps of buckets use values (ech_used_as), by which the executor finds its operands: each use is of a
- * value of that kind and of the step's bucket, and a step has what its kind works on.
+ * Checks as what steps of buckets use values (ech_used_as), by which the executor finds its
+ * operands: each use is of a value of that kind and of the step's bucket, and a step has what its
+ * kind works on.
  */
 #include "check/checker.h"
 #include "schedule/operands.h"
 
-/* Whether the value is one of the bucket's; those of a state that is not element-wise say its parameter. */
+/* Whether the value is the bucket's. The value of a state that is not element-wise names its
+ * parameter. */
 static bool is_of_bucket(const ech_plan *plan, const ech_value *value, int bucket, ech_used_as use)
 {
     if (value->index == bucket) return true;
@@ -33,8 +35,8 @@ static int needs(const ech_plan *plan, const ech_step *step, ech_used_as use)
     return 0;
 }
 
-/* What always lives is of the step's version, and number k of the bucket's states; the sum is the turn's. Copies are
- * ech_check_copies's. */
+/* What always lives is of the step's version, and number k of the bucket's states; the sum is the
+ * turn's. Copies are ech_check_copies's. */
 static bool is_right(const ech_plan *plan, const ech_list *list, const ech_step *step,
                      const ech_access *access, int k)
 {

@@ -73,8 +73,9 @@ typedef struct ech_ucx_state {
     uint32_t offers;         /* so far */
     bool leaves;
     double looked_at; /* seconds on the clock */
-    double
-        patience; /* a rank is lost once no message with it has been done for so long; 0: waits have a deadline (comm/deadline.c) */
+    /* A rank is lost once no message with it has been done for so long. 0: waits have a deadline
+     * (comm/deadline.c). */
+    double patience;
     ech_guard *guard;
 } ech_ucx_state;
 

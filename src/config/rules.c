@@ -16,13 +16,6 @@ static bool is_named(const ech_config *config, const char *key, const char *name
     return strcmp(ech_config_name(config, key), name) == 0;
 }
 
-/* Servers take each worker's gradients by themselves. */
-static bool takes_pushes(const ech_config *c)
-{
-    ech_strategy_protocol_kind protocol = ech_strategy_protocol(c);
-    return protocol == ECH_PROTOCOL_PUSHES || protocol == ECH_PROTOCOL_BACKUPS;
-}
-
 static bool recomputes_all(const ech_config *c)
 {
     return c->memory.recompute == ECH_RECOMPUTE_FULL || c->memory.recompute == ECH_RECOMPUTE_AUTO;

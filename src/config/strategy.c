@@ -30,11 +30,29 @@ ech_strategy_protocol_kind ech_strategy_protocol(const ech_config *config)
 {
     ech_strategy_protocol_kind protocol = strategies[config->parallel.strategy].protocol;
     if (protocol != ECH_PROTOCOL_SERVERS) return protocol;
-    /* As the one rank of verify, which has no servers. */
+    /* The one rank of verify has no servers. */
     if (ech_strategy_servers(config) == 0) return ECH_PROTOCOL_SYNCHRONOUS;
     if (config->parallel.backup_workers) return ECH_PROTOCOL_BACKUPS;
     bool each = config->parallel.server_sync == 0 && ech_strategy_staleness(config) > 0;
     return each ? ECH_PROTOCOL_PUSHES : ECH_PROTOCOL_SERVERS;
+}
+
+static const struct {
+    ech_strategy_sums sums;
+    bool alone;
+} protocols[ECH_PROTOCOLS] = {
+#define X(NAME, name, sums, one) [ECH_PROTOCOL_##NAME] = {ECH_SUMS_##sums, one},
+#include "config/protocols.def"
+};
+
+ech_strategy_sums ech_strategy_sums_over(const ech_config *config)
+{
+    return protocols[ech_strategy_protocol(config)].sums;
+}
+
+bool ech_strategy_updates_alone(const ech_config *config)
+{
+    return protocols[ech_strategy_protocol(config)].alone;
 }
 
 bool ech_strategy_is_apart(const ech_config *config)
@@ -44,7 +62,7 @@ bool ech_strategy_is_apart(const ech_config *config)
 
 bool ech_strategy_is_lock_free(const ech_config *config)
 {
-    return config->parallel.strategy == ECH_STRATEGY_HOGWILD || ech_strategy_is_ring(config);
+    return strategies[config->parallel.strategy].protocol == ECH_PROTOCOL_LOCK_FREE;
 }
 
 bool ech_strategy_is_ring(const ech_config *config)
@@ -54,9 +72,7 @@ bool ech_strategy_is_ring(const ech_config *config)
 
 int ech_strategy_servers(const ech_config *config)
 {
-    int64_t strategy = config->parallel.strategy;
-    bool serves = strategy == ECH_STRATEGY_PARAMETER_SERVER || strategy == ECH_STRATEGY_ASP ||
-                  strategy == ECH_STRATEGY_SSP;
+    bool serves = strategies[config->parallel.strategy].protocol == ECH_PROTOCOL_SERVERS;
     return serves ? (int)config->parallel.servers : 0;
 }
 

@@ -9,15 +9,15 @@
 
 /* How gradients reach the weights (protocols.def). */
 typedef enum ech_strategy_protocol_kind {
-#define X(NAME, name, sums, one, text) ECH_PROTOCOL_##NAME,
+#define X(NAME, name, sums, one) ECH_PROTOCOL_##NAME,
 #include "config/protocols.def"
     ECH_PROTOCOLS
 } ech_strategy_protocol_kind;
 
 /* Over which ranks gradients are summed. */
 typedef enum ech_strategy_sums {
-    ECH_SUMS_ALL,     /* those that hold the same parameters, and servers */
-    ECH_SUMS_REPLICA, /* those of one replica */
+    ECH_SUMS_ALL,     /* all that hold the same parameters, and servers */
+    ECH_SUMS_REPLICA, /* the ranks of one replica */
     ECH_SUMS_SERVERS  /* a worker's own reach servers by themselves */
 } ech_strategy_sums;
 
@@ -30,6 +30,9 @@ extern const char ech_strategy_names[];
 ech_status ech_strategy_apply(ech_config *config);
 /* By which protocol the strategy, with the keys beside it, trains. */
 ech_strategy_protocol_kind ech_strategy_protocol(const ech_config *config);
+/* What protocols.def says of that: `sums`, and `one`. */
+ech_strategy_sums ech_strategy_sums_over(const ech_config *config);
+bool ech_strategy_updates_alone(const ech_config *config);
 /* The assignments that it makes, divided by blanks; "": none. */
 const char *ech_strategy_keys(const ech_config *config);
 /* Whether replicas are apart: each takes training steps of its own, and all meet behind every parallel.sync_every of them. */

@@ -399,7 +399,7 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
     for (int i = 0; i < n && compressed; i++) ech_compression_norm(exec, step, params[i]);
     if (compressed) return ECH_OK;
     const ech_bucket *bucket = &plan->bucket.at[step->index];
-    /* a worker's own gradients, of which servers have no part yet */
+    /* A worker that pushes has its own gradients; servers have none of them yet. */
     bool whole = ech_bucket_is_served(bucket), sharded = ech_bucket_is_sharded(bucket) && !whole;
     char *sum = ech_exec_used(exec, step, ECH_USE_SUM, 0);
     if (!ech_exec_updates_in(exec, step->turn)) return ECH_OK;

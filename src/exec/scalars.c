@@ -342,7 +342,7 @@ static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r
     bool withheld = s->withheld > 0;
     if (!withheld || is_span(exec)) exec->updates = s->updates;
     r->grad_norm = ech_unsigned_nan(whole_norm(exec, s));
-    double rate = s->learning_rate; /* of which each of several ranks may add a part */
+    double rate = s->learning_rate; /* the row has a part of it if several ranks add */
     if (adders(exec) > 1) rate = ech_learning_rate(exec->config, exec->curve, exec->updates);
     r->learning_rate = withheld ? 0 : rate;
     r->loss_scale = s->loss_scale;

@@ -159,14 +159,6 @@ static ech_status check_runs(const ech_config *config, const ech_layout *layout)
         (long long)runs, ECH_MOST_BLOCK_RUNS);
 }
 
-static const struct {
-    ech_strategy_sums sums;
-    bool alone;
-} protocols[ECH_PROTOCOLS] = {
-#define X(NAME, name, sums, one, text) [ECH_PROTOCOL_##NAME] = {ECH_SUMS_##sums, one},
-#include "config/protocols.def"
-};
-
 /* How gradients reach the weights. Ranks of a cluster take their turns side by side. */
 static void fill_strategy(const ech_config *config, ech_layout *layout)
 {
@@ -175,8 +167,8 @@ static void fill_strategy(const ech_config *config, ech_layout *layout)
     layout->clusters = ech_strategy_is_ring(config) ? layout->world / (int)ranks : 1;
     layout->token_turns = turns < INT_MAX ? (int)turns : INT_MAX;
     layout->protocol = ech_strategy_protocol(config);
-    layout->sums = protocols[layout->protocol].sums;
-    layout->alone = protocols[layout->protocol].alone;
+    layout->sums = ech_strategy_sums_over(config);
+    layout->alone = ech_strategy_updates_alone(config);
     layout->backups = ech_strategy_backups(config);
 }
 

@@ -88,7 +88,7 @@ typedef struct ech_layout {
     /* The protocol's: an update is by one replica's gradient, of its own tokens, with its own norm
      * and clip factor. */
     bool alone;
-    int backups; /* workers of which servers do not wait in a training step */
+    int backups; /* workers that servers do not wait for in a training step */
     /* Of successive ranks, equally many in each, which share weights in a window. 1: all ranks
      * share them, or nobody does. */
     int clusters;

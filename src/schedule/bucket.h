@@ -25,10 +25,11 @@ typedef struct ech_keeping {
 
 /* The rows of a table that a turn reads and changes. */
 typedef struct ech_listed {
-    int64_t ids;  /* of a turn's batch, each of which names one */
+    int64_t ids;  /* of a turn's batch: each names a row */
     int64_t most; /* that a list has room for; 0: steps work on all rows */
-    int value; /* persistent value: the list of even turns, and after it that of odd ones, since a batch is there a
-                   * turn ahead; -1: none */
+    /* persistent value: the list of even turns, and after it that of odd ones, since a batch is
+     * there a turn ahead; -1: none */
+    int value;
 } ech_listed;
 
 /* Parameters of one block whose gradients are reduced together, in the model's order; what is kept
@@ -55,12 +56,14 @@ typedef struct ech_bucket {
      * that are chosen: the selection of each member of `group`, with those of one parameter after the other, values and then places. */
     bool compressed;
     ech_layout_group
-        factored; /* over which factors are summed: where tensor ranks have shards of its matrices these, too */
+        /* over which factors are summed: where tensor ranks have shards of its matrices these,
+         * too */
+        factored;
     int64_t left, right; /* elements of factors */
     int64_t chosen;      /* elements of a selection; 0: its gradients are not sent as selections */
     int factors; /* value of the turn whose steps the access pass is at: factors, or selections */
-    bool
-        owned; /* and what its optimizer makes of a parameter one member makes for all (ECH_SHARDS_OWNER) */
+    /* and what its optimizer makes of a parameter one member makes for all (ECH_SHARDS_OWNER) */
+    bool owned;
     /* Where steps go by a list of rows, its one parameter is a table of which a turn reads, and
      * changes, those rows alone that its batch names. Its gradients are zero where a turn
      * begins. */
@@ -69,7 +72,8 @@ typedef struct ech_bucket {
     ech_dtype dtype;        /* of all its gradients */
     ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
     ech_layout_group group; /* over which it is reduced */
-    int weights; /* persistent value of slot 0; slot i is weights + i (plan.versions). `gathered`: a shard */
+    /* persistent value of slot 0; slot i is weights + i (plan.versions). `gathered`: a shard */
+    int weights;
     int states; /* that are element-wise; each of its parameters has them */
     struct ech_flat_state {
         const char *name; /* ech_state.name */

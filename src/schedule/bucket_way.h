@@ -52,7 +52,7 @@ const ech_bucket_row *ech_bucket_row_of(ech_bucket_stage stage);
 
 /* What decides in which stages a bucket takes part. */
 typedef struct ech_bucket_way {
-    uint64_t stages;   /* those of the rank's role: a bit for each (ech_protocol_stages) */
+    uint64_t stages;   /* of the rank's role: a bit for each stage (ech_protocol_stages) */
     bool shared;       /* its addend group has other members */
     bool sharded;      /* and each member updates its own shard */
     bool each;         /* to which each micro-batch's gradients are added by themselves */

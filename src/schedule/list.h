@@ -19,8 +19,8 @@ typedef struct ech_list {
     int updates;       /* how many weight versions one execution of the list makes */
     ECH_LIST(ech_step) step;
     ECH_LIST(int) after; /* steps that others come after: ech_step.first_after */
-    bool
-        borrows; /* `step` and `after` are another list's; only in outlines (ech_plan_make_outline) */
+    /* `step` and `after` are another list's; only in outlines (ech_plan_make_outline) */
+    bool borrows;
     int peer_shift; /* what ech_list_peer adds; 0 unless it borrows */
     const struct ech_serve
         *bound; /* [turns] of a server: the push of each turn (ech_plan_bind); NULL: as they come */
@@ -30,7 +30,9 @@ typedef struct ech_list {
      * micro-batch share is at its first chunk. Ask ech_list_value_of. */
     int *value_of;
     int *first_local; /* [blocks]: see value_of; -1: the rank does not have the block */
-    int instances; /* of the gradients of a bucket, at most: turns, or (ech_bucket_scatters_each) micro-batches over all turns */
+    /* of the gradients of a bucket, at most: turns, or (ech_bucket_scatters_each) micro-batches
+     * over all turns */
+    int instances;
     int *gradients; /* [instances * buckets]: the value of each instance; -1: none */
     /* [turns * buckets] the value that a turn's steps of a bucket work on: the turn's gradients, or
      * (ech_bucket_scatters_each) the sum of this rank's shard; -1: none. Ask ech_list_summed. */

@@ -5,16 +5,18 @@
  * running anything.
  *
  *     generator (order of F, B, W)  ->  version (of the weights that each reads)
- *         ->  lower (to steps per block, with sends and receives)  ->  offload (of what blocks keep)  ->  hold (by a peer)
- *         ->  resident (weights that are gathered)
- *         ->  frame (adds load, reduce, update)  ->  access (which values each step touches)  ->  lifetime
- *         ->  inherit (successors: values at the offset of one that they replace)  ->  place (offsets)
- *         ->  peaks (of memory)  ->  check (check/check.h)
+ *         ->  lower (to steps per block, with sends and receives)
+ *         ->  offload (of what blocks keep)  ->  hold (by a peer)
+ *         ->  weight gathers (ZeRO 3, and offloaded weights)
+ *         ->  frame (adds load, reduce, update)
+ *         ->  access (which values each step touches)  ->  lifetime
+ *         ->  inherit (successors: values at the offset of one that they replace)
+ *         ->  place (offsets)  ->  peaks (of memory)  ->  check (check/check.h)
  *
  * A step (schedule/steps.h) names what it works on, the values it touches, and the steps it comes
  * after: it waits until these have ended. A lane begins its steps in order. All lanes but send and
  * receive also end them in order; send and receive may have many messages under way. A rank's plan
- * is made without making those of other ranks.
+ * is made without the plans of other ranks.
  *
  * The train list is one training step or a SPAN of several: of an asynchronous schedule (fill,
  * steady state, drain), of pushes (asp, ssp, backup workers), of lock-free ranks. With delayed
@@ -40,7 +42,8 @@ typedef struct ech_plan_param {
     int first_state, states;         /* in plan.state */
     int first_statistic, statistics; /* in plan.statistic */
     int master;                      /* ech_optimizer_needs.master */
-    int snapshot; /* persistent value: the copy of the weights that SAVE writes; -1: none, or the master's */
+    /* persistent value: the copy of the weights that SAVE writes; -1: none, or the master's */
+    int snapshot;
     int previous;          /* the same of the version before the newest */
     int bucket;            /* -1: this rank does not hold it */
     int64_t bucket_offset; /* elements from the bucket's beginning */
@@ -55,7 +58,8 @@ typedef struct ech_plan_param {
      * a selection. */
     int64_t chosen, lines, in_selection;
     int stacked; /* how many this rank has stacked in it (ech_shape_is_stack); 1: it is no stack */
-    int first_owner; /* in plan.owner, of each of them: the member of its bucket's group that makes what one makes */
+    /* in plan.owner, of each of them: the member of its bucket's group that makes what one makes */
+    int first_owner;
     int64_t norm_first; /* index of its first partial sum of squares in plan.partials */
 } ech_plan_param;
 
@@ -65,8 +69,8 @@ typedef struct ech_plan_state {
     int value;     /* persistent value: its own, or if it is element-wise its bucket's */
     int number;    /* of that value among its bucket's state_values */
     int64_t first; /* elements from the value's beginning */
-    int64_t from,
-        elements; /* which of this rank's shard of the state are there: all, or of a sharded bucket some */
+    /* Which of this rank's shard of the state are there: all, or some if the bucket is sharded. */
+    int64_t from, elements;
     int snapshot; /* persistent value: the copy that SAVE writes; -1: none */
 } ech_plan_state;
 
@@ -75,8 +79,8 @@ typedef struct ech_plan_state {
  * elements that this rank works on; others are zero until it is folded. */
 typedef struct ech_plan_statistic {
     ech_statistic is;
-    int shards
-        [ECH_FOLDS]; /* into which that fold's ranks cut what it is taken of; 1: they do not fold it */
+    /* Into how many shards that fold's ranks cut what it is taken of; 1: they do not fold it. */
+    int shards[ECH_FOLDS];
     int64_t
         at; /* where a round computes it, of this rank's shards; where it is sum or maximum later */
     int64_t whole; /* where it is later: `at`, or where it is gathered */
@@ -98,8 +102,8 @@ typedef struct ech_plan {
     ech_lineup lineup
         [ECH_GROUPS]; /* this rank's groups over which gradients are summed; of others not set */
     int zero;         /* parallel.zero; in plans of forwards alone 0, or 3 */
-    ech_space
-        weights_in; /* where weights are that are not offloaded; in plans of forwards alone the device */
+    /* Where weights are that are not offloaded; in plans of forwards alone the device. */
+    ech_space weights_in;
     bool keeps;     /* parallel.zero_keep: what is gathered stays to its last use */
     ech_space kept; /* where what forwards keep is meanwhile (memory.offload_activations) */
     /* memory.offload_activations = peer: the rank that holds some of what this one's forwards keep,
@@ -132,17 +136,23 @@ typedef struct ech_plan {
      * peer's. */
     int *segment;
     int scalars; /* persistent value: an ech_scalar_row for each turn */
-    int staged; /* persistent value of the host: the same rows, as COUNT puts and READ fetches them */
+    /* persistent value of the host: the same rows, as COUNT puts and READ fetches them */
+    int staged;
     /* Two persistent values of the host, of ECH_LIST_GENERATE: a row of logits in fp64, and as the
      * device has it. -1: none. */
     int logits;
-    int counts; /* persistent value of the host: tables of counts that the lane COLLECTIVE reads there; -1: it reads none */
-    int window; /* persistent value of the host, of ECH_WINDOW_BYTES, by way of which it sees the device's */
+    /* persistent value of the host: tables of counts that the lane COLLECTIVE reads there; -1:
+     * it reads none */
+    int counts;
+    /* persistent value of the host, of ECH_WINDOW_BYTES, by way of which it sees the device's */
+    int window;
     /* Persistent values, one for each bucket: all its weights in the window, as the first cluster
      * of lock-free ranks has them (ech_plan_common); and as this rank's cluster had them when it
      * had the token last. -1: none. */
     int common, relayed;
-    int token; /* persistent value of the host: how many relays of buckets all clusters have made in a span; -1: the rank never has the token */
+    /* persistent value of the host: how many relays of buckets all clusters have made in a span;
+     * -1: the rank never has the token */
+    int token;
     int partials; /* persistent value: norm_partials in fp64; -1: none */
     ech_list list[ECH_LIST_KINDS];
     int64_t persistent_bytes
@@ -171,9 +181,9 @@ typedef struct ech_plan_request {
     int rank, threads;
     bool forward_only; /* evaluation and sampling: no gradients, no optimizer, no train list */
     bool validates;    /* of these the first alone: no KV cache either. With forward_only */
-    bool
-        outline; /* only steps, without values and memory, of the train list, or with forward_only of
-                          all others: to check, simulate and draw thousands of ranks. Cannot be run */
+    /* Only steps, without values and memory, of the train list, or with forward_only of all other
+     * lists: to check, simulate and draw thousands of ranks. It cannot be run. */
+    bool outline;
 } ech_plan_request;
 
 /* Whether the list's updates run under the compute of the next turn. */

@@ -97,10 +97,8 @@ static void check_orders(const char *words, ech_status (*check)(ech_verifier *v)
         v.layout.design = &design;
         for (int k = 0; k < 4; k++) {
             const char *at = order[i].is + 4 * k;
-            serves[k] = (ech_serve){.worker = at[0] - '0',
-                                    .clock = at[1] - '0',
-                                    .dropped = at[2] == 'd',
-                                    .read = k};
+            serves[k] = (ech_serve){
+                .worker = at[0] - '0', .clock = at[1] - '0', .dropped = at[2] == 'd', .read = k};
         }
         ech_status status = check(&v);
         if ((status == ECH_OK) != order[i].right) fail_msg("order %s", order[i].is);

@@ -67,12 +67,6 @@ static inline bool verdict_has_device(const char *device)
     return status == 0;
 }
 
-static inline bool verdict_takes_pushes(const ech_config *config)
-{
-    ech_strategy_protocol_kind protocol = ech_strategy_protocol(config);
-    return protocol == ECH_PROTOCOL_PUSHES || protocol == ECH_PROTOCOL_BACKUPS;
-}
-
 /* Whether the same bits are promised and some differ. In other types than fp64 they are promised
  * for these, in which the tolerance is zero. Workers that push sum their validation losses in an
  * order of their own. */
@@ -80,7 +74,7 @@ static inline bool verdict_breaks_a_promise(const ech_verification *v, const ech
 {
     bool promised = v->exact && config->precision.compute == ECH_COMPUTE_FP64;
     double worst = v->worst_loss + v->worst_gradient + v->worst_weight + v->worst_state;
-    if (!verdict_takes_pushes(config)) worst += v->worst_validation;
+    if (ech_strategy_sums_over(config) != ECH_SUMS_SERVERS) worst += v->worst_validation;
     return promised && worst > 0;
 }
 
@@ -122,7 +116,7 @@ static inline verdict verdict_here(const verdict_request *request)
                  v.main.worst, v.main.worst_at);
     }
     /* In which order pushes come nothing says. */
-    if (found.passed && request->resumes && !verdict_takes_pushes(config))
+    if (found.passed && request->resumes && ech_strategy_sums_over(config) != ECH_SUMS_SERVERS)
         found.passed = resumed_is_same(config, request->ranks, found.why, sizeof found.why);
     if (request->judge)
         found.passed = request->judge(request->context, found.passed, found.why, sizeof found.why);

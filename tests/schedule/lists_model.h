@@ -32,10 +32,9 @@ static inline ech_model *lists_model(int blocks, bool folded)
                                           .operands = phase == (folded ? ECH_BACKWARD_INPUT
                                                                        : ECH_BACKWARD_WEIGHT)});
         ECH_PUSH(model->block, block);
-        ECH_PUSH(model->param,
-                 (ech_param){.name = ech_pool_format(model->pool, "weight %d", b),
-                             .block = b,
-                             .addends = ECH_MESH_REPLICAS});
+        ECH_PUSH(model->param, (ech_param){.name = ech_pool_format(model->pool, "weight %d", b),
+                                           .block = b,
+                                           .addends = ECH_MESH_REPLICAS});
     }
     return model;
 }

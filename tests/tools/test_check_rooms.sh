@@ -54,9 +54,10 @@ clean_tree
 put base/base.c '' '  #  include "device/device.h"'
 offends 'src/base/base.c:2: base comes before device: "device/device.h"
 src/base/base.c:1: the room base is pure but reaches device/device.h'
-put comm/link.c '' 'bool f(int protocol) { return protocol == 1; }' 'int g(void) { return ECH_PROTOCOL_APART; }'
-offends 'src/comm/link.c:2: tests for a protocol; call a function of its row (schedule/protocol/)
-src/comm/link.c:3: tests for a protocol; call a function of its row (schedule/protocol/)'
+put comm/link.c '' 'bool f(int protocol) { return protocol == 1; }' \
+    'int g(void) { return ECH_PROTOCOL_APART; }'
+offends 'src/comm/link.c:2: tests for a protocol; call its row (schedule/protocol/)
+src/comm/link.c:3: tests for a protocol; call its row (schedule/protocol/)'
 put device/cpu.c '#include "device.h"'
 offends 'src/device/cpu.c:1: "device.h" does not begin with a room'
 put comm/link.h '#ifndef L' '#define L' 'typedef struct ech_part {' '    int n;' '} ech_part;' '#endif'

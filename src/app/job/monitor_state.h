@@ -27,8 +27,8 @@ struct ech_monitor {
     ech_rank_processes processes; /* until all ranks have joined the board */
     bool any;                     /* a rank process below a launcher was seen */
     ech_monitor_phase phase;
-    pid_t child; /* the launcher, or the process of all ranks; 0: unknown */
-    bool asked;  /* the job was told to stop */
+    pid_t child;         /* the launcher, or the process of all ranks; 0: unknown */
+    bool asked;          /* the job was told to stop */
     int first_evaluator; /* ranks from here on are evaluators */
     ech_stall stall;
     double observed_at; /* time of the stall's last observation, seconds on the clock; 0: never */

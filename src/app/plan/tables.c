@@ -200,11 +200,10 @@ static void print_evaluator(const ech_plan_report *report, ech_text *out)
 {
     const ech_plan_evaluator *e = &report->evaluator;
     if (!e->plan) return;
-    ech_text_append(out, "evaluator   memory of rank %d%s: the whole model, to validate\n",
-                    e->design.first_rank,
-                    ech_layout_roles(report->design->layout).evaluate.n > 1
-                        ? " and of each behind it"
-                        : "");
+    ech_text_append(
+        out, "evaluator   memory of rank %d%s: the whole model, to validate\n",
+        e->design.first_rank,
+        ech_layout_roles(report->design->layout).evaluate.n > 1 ? " and of each after it" : "");
     ech_print_memory(e->plan, out);
 }
 

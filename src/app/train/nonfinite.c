@@ -30,21 +30,17 @@ static ech_status refuse_more(const ech_trainer *t, const char *what)
              (long long)t->config->training.nonfinite_limit, (long long)t->skipped);
 }
 
-/* Of lists of several steps: what is skipped, and where its place is found. */
-typedef struct span_words {
-    const char *skipped, *instead;
-} span_words;
-
-static span_words words_of(const ech_design *design)
+/* What is said where a list is a span. */
+static ech_skipping words_of(const ech_design *design)
 {
-    ech_weights weights = design->schedule->weights;
-    if (weights == ECH_WEIGHTS_DELAYED)
-        return (span_words){"update skipped", "memory.offload_delayed_from=0"};
-    ech_skipping of = ech_protocol_skipping(design->layout);
-    return (span_words){of.skipped, of.instead};
+    ech_skipping words = ech_protocol_skipping(design->layout);
+    if (design->schedule->weights != ECH_WEIGHTS_DELAYED) return words;
+    words.skipped = "update skipped";
+    words.instead = "memory.offload_delayed_from=0";
+    return words;
 }
 
-static ech_status refuse_asynchronous(const ech_trainer *t, span_words words)
+static ech_status refuse_asynchronous(const ech_trainer *t, ech_skipping words)
 {
     if (skips(t)) return refuse_more(t, "in the loss or in gradients");
     ECH_FAIL(ECH_ENUMERIC,
@@ -65,7 +61,7 @@ static ech_status end_run(const ech_trainer *t, ech_status status)
 static ech_status explain_asynchronous(ech_trainer *t)
 {
     bool first = ech_trainer_is_first(t);
-    span_words words = words_of(t->design);
+    ech_skipping words = words_of(t->design);
     if (!skips(t) || is_beyond(t))
         return end_run(t, first ? refuse_asynchronous(t, words) : ECH_EABORTED);
     if (first)

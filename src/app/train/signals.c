@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Signal handling of a rank that trains: SIGUSR2, SIGTERM, SIGINT and SIGHUP ask it to stop after a checkpoint, SIGUSR1
- * asks for one. What has been asked is flags, which the training loop reads after each list.
+ * Signal handling of a rank that trains: SIGUSR2, SIGTERM, SIGINT and SIGHUP ask it to stop after a
+ * checkpoint, SIGUSR1 asks for one. What has been asked is flags, which the training loop reads
+ * after each list.
  */
 #include <signal.h>
 #include <stdatomic.h>

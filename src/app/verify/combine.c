@@ -159,8 +159,7 @@ static void mix(ech_follower *f, int param)
         const double *mine = before + r * n, *next = before + (r + 1) % N * n;
         const double *last = before + (r + N - 1) % N * n;
         for (int64_t i = 0; i < n; i++)
-            own(f, r, param, full)[i] = own(f, r, param, 0)[i] =
-                (mine[i] + next[i] + last[i]) / 3;
+            own(f, r, param, full)[i] = own(f, r, param, 0)[i] = (mine[i] + next[i] + last[i]) / 3;
     }
 }
 

@@ -116,6 +116,9 @@ static void load_param(ech_follower *f, int param, const double *from)
 
 static void load_for(ech_follower *f, int64_t q, bool backward)
 {
+    if (f->micro == q && f->backward == backward) return;
+    f->micro = q;
+    f->backward = backward;
     for (int p = 0; p < params_of(f); p++) load_param(f, p, weights_for(f, p, q, backward));
 }
 
@@ -139,8 +142,10 @@ static void clip(ech_follower *f, int bucket)
 static void prepare_update(ech_follower *f, int bucket)
 {
     if (!f->updates) f->unclipped = ech_exec_scalar(f->run.session.exec, ECH_SCALAR_CLIP);
+    if (!f->updates)
+        for (int p = 0; p < params_of(f); p++) load_param(f, p, f->newest);
     f->updates = true;
-    for (int p = 0; p < params_of(f); p++) load_param(f, p, f->newest);
+    f->micro = -1;
     if (f->of->clip_norm > 0) clip(f, bucket);
 }
 
@@ -233,6 +238,7 @@ ech_status ech_follower_run(ech_follower *f, ech_serial_copy reads)
     f->versions += reads == ECH_COPY_VERSIONS;
     ech_follower_store(f, f->newest, false);
     for (int p = 0; p < params_of(f); p++) f->loaded[p] = f->newest;
+    f->micro = -1;
     load_for(f, 0, false);
     if (v->clock > f->next[v->worker]) ech_loader_rewind(loader, v->clock);
     f->next[v->worker] = v->clock + 1;

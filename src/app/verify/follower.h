@@ -22,26 +22,28 @@ typedef struct ech_follower {
     struct ech_verifier *of; /* borrowed: where the program is, and the layout */
     ech_compared_run run;
     ech_comm *comm;
-    bool is_twin;         /* last bits of the layout's gradients are changed, too */
-    ech_loader **loader;  /* [workers] of the same batches: samples of other workers are padding */
-    int64_t *next;        /* [workers] the training step that a loader comes to */
-    int64_t *tensor;      /* [1 + ECH_MAX_STATES][params] where each begins in a copy */
-    int64_t all;          /* elements of a copy: weights, then states */
+    bool is_twin;        /* last bits of the layout's gradients are changed, too */
+    ech_loader **loader; /* [workers] of the same batches: samples of other workers are padding */
+    int64_t *next;       /* [workers] the training step that a loader comes to */
+    int64_t *tensor;     /* [1 + ECH_MAX_STATES][params] where each begins in a copy */
+    int64_t all;         /* elements of a copy: weights, then states */
     double **copy[ECH_COPIES]; /* [workers] each NULL, or [all] */
-    double **past;    /* [turns + 1] weights of the last versions that RUN has updated */
-    int64_t versions; /* of the run so far */
-    int64_t base;     /* the run's version that is version 0 of the span */
+    double **past;             /* [turns + 1] weights of the last versions that RUN has updated */
+    int64_t versions;          /* of the run so far */
+    int64_t base;              /* the run's version that is version 0 of the span */
     /* Of RUN: */
     ech_serial_copy reads;
-    double *newest;         /* [weights] that it updates: the last version */
-    const double **loaded;  /* [params] where each parameter that is there now comes from */
-    bool clipped;           /* the list has come to CLIP */
-    bool updates;           /* and to a bucket after it */
-    bool taken;             /* its gradient is complete */
-    double unclipped;       /* what gradients are multiplied by without clipping */
-    double *gradient;       /* [weights] that the samples have given */
-    bool given;             /* the next update is by the copy GIVEN instead */
-    ech_tokens_loss loss;   /* of a training step */
+    double *newest;        /* [weights] that it updates: the last version */
+    const double **loaded; /* [params] where each parameter that is there now comes from */
+    int64_t micro;         /* for whose forward or backward that is; -1: for none */
+    bool backward;
+    bool clipped;         /* the list has come to CLIP */
+    bool updates;         /* and to a bucket after it */
+    bool taken;           /* its gradient is complete */
+    double unclipped;     /* what gradients are multiplied by without clipping */
+    double *gradient;     /* [weights] that the samples have given */
+    bool given;           /* the next update is by the copy GIVEN instead */
+    ech_tokens_loss loss; /* of a training step */
 } ech_follower;
 
 /* Opens the run of one rank; `design` is borrowed. Close it, also after an error. */

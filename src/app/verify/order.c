@@ -36,8 +36,7 @@ ech_status ech_verifier_gather_serves(ech_verifier *v)
 /* Whether the worker's next push is of that training step. */
 static bool is_next(const ech_verifier *v, const ech_serve *push)
 {
-    return push->worker >= 0 && push->worker < v->workers &&
-           push->clock == v->pushed[push->worker];
+    return push->worker >= 0 && push->worker < v->workers && push->clock == v->pushed[push->worker];
 }
 
 /* Each worker's pushes come in order. */
@@ -47,7 +46,7 @@ ech_status ech_verifier_check_order(ech_verifier *v)
         const ech_serve *push = &v->serves[i];
         if (!is_next(v, push))
             ECH_FAIL(ECH_EINTERNAL,
-                     "servers have written down that push %d behind step %lld is of worker %d and "
+                     "servers have written down that push %d after step %lld is of worker %d and "
                      "its step %lld, which has no such push then",
                      i, (long long)v->span, push->worker, (long long)push->clock);
         v->pushed[push->worker]++;
@@ -73,7 +72,7 @@ ech_status ech_verifier_check_sum_order(ech_verifier *v)
         const ech_serve *push = &v->serves[i];
         if (!is_in_order(v, push, now, sent))
             ECH_FAIL(ECH_EINTERNAL,
-                     "servers have written down that push %d behind step %lld, of worker %d and "
+                     "servers have written down that push %d after step %lld, of worker %d and "
                      "step %lld, is %s while step %lld is summed",
                      i, (long long)v->span, push->worker, (long long)push->clock,
                      push->dropped ? "dropped" : "served", (long long)now);

@@ -39,16 +39,14 @@ static ech_status run_push(ech_verifier *v, int i, const ech_serial_step *body)
 static ech_status each_push(ech_verifier *v, const ech_serial_step *body)
 {
     int first = v->turn * v->workers;
-    for (int i = first; v->result && i < first + v->workers; i++)
-        ECH_TRY(run_push(v, i, body));
+    for (int i = first; v->result && i < first + v->workers; i++) ECH_TRY(run_push(v, i, body));
     return ECH_OK;
 }
 
 static ech_status each_summand(ech_verifier *v, const ech_serial_step *body)
 {
     for (int i = 0; v->result && i < v->workers * v->turns; i++)
-        if (v->serves[i].clock == v->step && !v->serves[i].dropped)
-            ECH_TRY(run_push(v, i, body));
+        if (v->serves[i].clock == v->step && !v->serves[i].dropped) ECH_TRY(run_push(v, i, body));
     return ECH_OK;
 }
 
@@ -89,7 +87,7 @@ static ech_status store(ech_follower *f, ech_serial_copy copy)
 /* Each operation is one of these. */
 static const struct operation {
     ech_status (*loop)(ech_verifier *v, const ech_serial_step *body);
-    ech_status (*all)(ech_verifier *v);  /* collective */
+    ech_status (*all)(ech_verifier *v);   /* collective */
     ech_status (*check)(ech_verifier *v); /* on rank 0, like those that follow */
     void (*once)(ech_verifier *v);
     void (*each)(ech_follower *f); /* for the twin, then for the single rank */

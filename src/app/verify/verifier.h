@@ -43,7 +43,7 @@ typedef struct ech_verifier {
     ech_design inverted;   /* of the twin, if not that */
     ech_follower single, twin; /* on rank 0 */
     int workers; /* whose gradients are not summed with others'; 1: all samples are one worker's */
-    int *stage_of;             /* [params] in the layout */
+    int *stage_of;    /* [params] in the layout */
     double clip_norm; /* to which stages clip, each its own norm; 0: the plan does */
     ECH_LIST(ech_copy) copy;
     /* [turns][own[params]] gradients of this rank; then weights if turns > 1 */
@@ -62,11 +62,11 @@ typedef struct ech_verifier {
     int turns;          /* training steps of it */
     int turn, worker;
     ech_serial_copy operand;
-    int64_t step;         /* number of the training step in the run, from 0 */
-    int64_t clock;        /* the step whose samples the worker has: of pushes it is their own */
-    int64_t updates;      /* before the next one */
-    ech_serve *serves;    /* [pushes of a span] */
-    int64_t *pushed;      /* [workers] pushes of the run */
+    int64_t step;      /* number of the training step in the run, from 0 */
+    int64_t clock;     /* the step whose samples the worker has: of pushes it is their own */
+    int64_t updates;   /* before the next one */
+    ech_serve *serves; /* [pushes of a span] */
+    int64_t *pushed;   /* [workers] pushes of the run */
 } ech_verifier;
 
 /* An array of zeros, as long as the verification. */

@@ -40,8 +40,8 @@ typedef struct ech_verification {
     char layout[256];      /* "3 stages x 2 replicas x 2 tensor, 1f1b" */
     const char *precision; /* "fp64" */
     bool replayed; /* the schedule is asynchronous: compared with its serial replay (replay.h) */
-    bool open;    /* the order in which ranks add is open: what each had read is taken from it */
-    bool carried; /* and so are weights after a span in which a token has gone around clusters */
+    bool open;     /* the order in which ranks add is open: what each had read is taken from it */
+    bool carried;  /* and so are weights after a span in which a token has gone around clusters */
     bool exact;          /* the layout must give the same bits as one rank (docs/design.md) */
     bool validated;      /* validation losses were compared, too */
     double worst;        /* the largest error */

@@ -87,17 +87,18 @@ static int64_t meets_every(const ech_config *config)
 
 static const ech_serial_step serial_begin[] = {ECH_OP(EACH_WORKER), STORE_EACH, ECH_OP(END)};
 static const ech_serial_step serial_train[] = {
-    ECH_OP(EACH_STEP), LOAD_EACH, ECH_OP(GATHER), ECH_OP(CHANGE), ECH_WITH(RUN, NEWEST),
-    ECH_OP(GRADIENTS), ECH_OP(COMPARE), STORE_EACH, ECH_OP(LOSS), ECH_OP(END), ECH_OP(END)};
+    ECH_OP(EACH_STEP),     LOAD_EACH,         ECH_OP(GATHER),  ECH_OP(CHANGE),
+    ECH_WITH(RUN, NEWEST), ECH_OP(GRADIENTS), ECH_OP(COMPARE), STORE_EACH,
+    ECH_OP(LOSS),          ECH_OP(END),       ECH_OP(END)};
 /* d = mean of x - w_i; m = b m + d; x = x - o (d + b m), o the outer learning rate, b its momentum;
  * w_i = x. */
-static const ech_serial_step serial_sync[] = {
-    ECH_OP(CHECK), LOAD_EACH, ECH_OP(CHANGE), STORE_EACH,
-    ECH_OP(MEET), LOAD_EACH, ECH_OP(COMPARE), STORE_EACH, ECH_OP(END)};
+static const ech_serial_step serial_sync[] = {ECH_OP(CHECK),   LOAD_EACH,    ECH_OP(CHANGE),
+                                              STORE_EACH,      ECH_OP(MEET), LOAD_EACH,
+                                              ECH_OP(COMPARE), STORE_EACH,   ECH_OP(END)};
 /* w_i = (w_(i-1) + w_i + w_(i+1)) / 3, around a ring (Lian et al. 2017). */
-static const ech_serial_step serial_gossip[] = {
-    LOAD_EACH, ECH_OP(CHANGE), STORE_EACH,
-    ECH_OP(MIX), LOAD_EACH, ECH_OP(COMPARE), STORE_EACH, ECH_OP(END)};
+static const ech_serial_step serial_gossip[] = {LOAD_EACH,   ECH_OP(CHANGE), STORE_EACH,
+                                                ECH_OP(MIX), LOAD_EACH,      ECH_OP(COMPARE),
+                                                STORE_EACH,  ECH_OP(END)};
 
 const ech_protocol ech_protocol_apart = {
     .worker = {ECH_STAGES(stages), ECH_COUNTED_TURNS, .update = update, .end = end},
@@ -110,7 +111,7 @@ const ech_protocol ech_protocol_apart = {
     .meets_every = meets_every,
     .mixes_every = mixes_every,
     ECH_SAME_STEP,
-    .skipping = {"update skipped", "parallel.strategy=synchronous", ""},
+    .skipping = {.remedy = ""},
     .alike = ECH_GROUP_REPLICAS,
     .serial = {.keeper = ECH_KEPT_BY_REPLICAS,
                .begin = serial_begin,

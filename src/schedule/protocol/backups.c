@@ -22,7 +22,7 @@ static void announce(ech_framing *f, int turn)
     ech_frame_updates(f);
 }
 
-/* Servers clip what they have summed, of which each has the squares of a shard. */
+/* Servers clip their sum. Each has the squares of a shard of it. */
 static void update(ech_framing *f, int turn)
 {
     int summed = ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, -1);
@@ -32,11 +32,12 @@ static void update(ech_framing *f, int turn)
 }
 
 static const ech_serial_step serial[] = {
-    ECH_OP(CHECK), ECH_OP(SERVES), ECH_OP(SUM_ORDER), ECH_OP(CHANGE),
-    ECH_OP(EACH_STEP), ECH_WITH(STORE, BEGUN), ECH_OP(CLEAR),
-    ECH_OP(EACH_SUMMAND), ECH_WITH(RUN, NEWEST), ECH_OP(ADD), ECH_WITH(LOAD, BEGUN), ECH_OP(END),
-    ECH_OP(LOSS), ECH_OP(MEAN), ECH_WITH(RUN, NEWEST), ECH_OP(END),
-    ECH_OP(COMPARE), ECH_OP(END)};
+    ECH_OP(CHECK),  ECH_OP(SERVES),        ECH_OP(SUM_ORDER),
+    ECH_OP(CHANGE), ECH_OP(EACH_STEP),     ECH_WITH(STORE, BEGUN),
+    ECH_OP(CLEAR),  ECH_OP(EACH_SUMMAND),  ECH_WITH(RUN, NEWEST),
+    ECH_OP(ADD),    ECH_WITH(LOAD, BEGUN), ECH_OP(END),
+    ECH_OP(LOSS),   ECH_OP(MEAN),          ECH_WITH(RUN, NEWEST),
+    ECH_OP(END),    ECH_OP(COMPARE),       ECH_OP(END)};
 
 const ech_protocol ech_protocol_backups = {
     .worker = {ECH_STAGES(worker), ECH_PUSHING_WORKER, .update = announce,

@@ -26,7 +26,7 @@ const ech_protocol ech_protocol_central = {
     .joining = publishes,
     ECH_NEVER_APART,
     ECH_SAME_STEP,
-    .skipping = {"update skipped", "parallel.strategy=synchronous", ECH_SKIPS},
+    .skipping = {.remedy = ECH_SKIPS},
     .alike = ECH_GROUP_EXPERT_DATA,
     .serial = {.keeper = ECH_KEPT_BY_ALL,
                .equal = ECH_EQUAL_ALONE,

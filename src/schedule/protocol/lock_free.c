@@ -147,31 +147,29 @@ static void values(ech_plan *plan)
         ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, ECH_STAGING_TOKEN, sizeof(int64_t));
 }
 
-static void schedules(const ech_config *config, ech_schedule *schedule)
-{
-    schedule->weights = ECH_WEIGHTS_PULLED;
-    schedule->staleness = ech_strategy_staleness(config);
-}
-
 static int all_ranks(const ech_layout *layout)
 {
     return layout->world;
 }
 
-/* The order in which ranks add is open, so what each had read is the layout's. That nothing is lost is
- * not: at a span's end w is what it was and all differences, or what the ring's token makes of them. */
+/* The order in which ranks add is open, so what each had read is the layout's. That nothing is lost
+ * is not: at a span's end w is what it was and all differences, or what the ring's token makes of
+ * them. */
 static const ech_serial_step serial[] = {
-    ECH_OP(CHECK), ECH_OP(CHANGE), ECH_WITH(STORE, BEGUN), ECH_OP(CLEAR),
-    ECH_OP(EACH_STEP), ECH_OP(EACH_WORKER), ECH_OP(GATHER), ECH_OP(READ), ECH_WITH(LOAD, READ),
-    ECH_OP(CHANGE), ECH_WITH(RUN, NEWEST), ECH_OP(GRADIENTS), ECH_OP(MOVE), ECH_OP(END),
-    ECH_OP(LOSS), ECH_OP(END), ECH_OP(TOKEN), ECH_WITH(COMPARE, SUM), ECH_OP(END)};
+    ECH_OP(CHECK),  ECH_OP(CHANGE),        ECH_WITH(STORE, BEGUN),
+    ECH_OP(CLEAR),  ECH_OP(EACH_STEP),     ECH_OP(EACH_WORKER),
+    ECH_OP(GATHER), ECH_OP(READ),          ECH_WITH(LOAD, READ),
+    ECH_OP(CHANGE), ECH_WITH(RUN, NEWEST), ECH_OP(GRADIENTS),
+    ECH_OP(MOVE),   ECH_OP(END),           ECH_OP(LOSS),
+    ECH_OP(END),    ECH_OP(TOKEN),         ECH_WITH(COMPARE, SUM),
+    ECH_OP(END)};
 
 const ech_protocol ech_protocol_lock_free = {
     .worker = {ECH_STAGES(stages), .begin = begin, .expect = expect,
                .begin_turn = ech_frame_no_turn, .update = update, .end_turn = end_turn, .end = end,
                .turns = ech_turns_of_span, .sleeps = ECH_STEP_COUNT},
     .span = "a span of lock-free ranks",
-    .schedule = schedules,
+    .schedule = ech_protocol_pulls,
     .space = ECH_SPACE_DEVICE,
     .lists_rows = ech_model_looks_up,
     .joining = ech_protocol_gathers,

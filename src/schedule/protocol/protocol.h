@@ -40,9 +40,10 @@ typedef struct ech_joining {
     ech_layout_group group;
 } ech_joining;
 
-/* What becomes of an update with NaN or infinity in a span, where updates go on. */
+/* What is said of an update with NaN or infinity. `skipped`, `instead`: where lists are spans, in
+ * which updates go on. */
 typedef struct ech_skipping {
-    const char *skipped; /* what is said of it */
+    const char *skipped; /* what it has done */
     const char *instead; /* keys with which a run would find its place */
     const char *remedy;  /* after a comma: a key with which training would go on; "": none */
 } ech_skipping;
@@ -92,7 +93,7 @@ const ech_role *ech_protocol_role(const ech_plan *plan);
 /* Its stages, a bit for each. */
 uint64_t ech_protocol_stages(const ech_plan *plan);
 
-#define X(NAME, name, sums, one, text) extern const ech_protocol ech_protocol_##name;
+#define X(NAME, name, sums, one) extern const ech_protocol ech_protocol_##name;
 #include "config/protocols.def"
 
 #endif

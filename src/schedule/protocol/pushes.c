@@ -34,10 +34,10 @@ static void update(ech_framing *f, int turn)
 
 /* Workers go on from what their pushes leave: w_k = w. */
 static const ech_serial_step serial[] = {
-    ECH_OP(CHECK), ECH_OP(SERVES), ECH_OP(ORDER), ECH_OP(CHANGE),
-    ECH_OP(EACH_WORKER), ECH_WITH(STORE, OWN), ECH_OP(END),
-    ECH_OP(EACH_STEP), ECH_OP(EACH_PUSH), ECH_WITH(RUN, OWN), ECH_WITH(STORE, OWN), ECH_OP(END),
-    ECH_OP(LOSS), ECH_OP(END), ECH_OP(COMPARE), ECH_OP(END)};
+    ECH_OP(CHECK),       ECH_OP(SERVES),       ECH_OP(ORDER),        ECH_OP(CHANGE),
+    ECH_OP(EACH_WORKER), ECH_WITH(STORE, OWN), ECH_OP(END),          ECH_OP(EACH_STEP),
+    ECH_OP(EACH_PUSH),   ECH_WITH(RUN, OWN),   ECH_WITH(STORE, OWN), ECH_OP(END),
+    ECH_OP(LOSS),        ECH_OP(END),          ECH_OP(COMPARE),      ECH_OP(END)};
 
 const ech_protocol ech_protocol_pushes = {
     .worker = {ECH_STAGES(worker), ECH_PUSHING_WORKER, .update = announce,

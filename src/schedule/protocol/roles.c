@@ -90,6 +90,12 @@ void ech_protocol_schedules_all(const ech_config *config, ech_schedule *schedule
     (void)schedule;
 }
 
+void ech_protocol_pulls(const ech_config *config, ech_schedule *schedule)
+{
+    schedule->weights = ECH_WEIGHTS_PULLED;
+    schedule->staleness = ech_strategy_staleness(config);
+}
+
 bool ech_protocol_lists_no_rows(const ech_model *model, int param)
 {
     (void)model;

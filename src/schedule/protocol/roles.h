@@ -64,7 +64,7 @@ int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
     .end_turn = ech_frame_no_turn, .end = ech_push_end_server, .turns = ech_push_turns_of_server,  \
     .sleeps = ECH_STEP_SERVE
 #define ECH_PUSHES                                                                                 \
-    .span = "a span of pushes", .schedule = ech_push_schedules, .space = ECH_SPACE_DEVICE,         \
+    .span = "a span of pushes", .schedule = ech_protocol_pulls, .space = ECH_SPACE_DEVICE,         \
     .joining = ech_push_gathers, .alike = ECH_GROUP_EXPERT_DATA, ECH_NO_LISTS_OF_ITS_OWN,          \
     ECH_NEVER_APART
 
@@ -73,9 +73,10 @@ void ech_push_serve(ech_framing *f, int turn);
 int ech_push_end_worker(ech_framing *f);
 int ech_push_end_server(ech_framing *f);
 int ech_push_turns_of_server(const ech_schedule *schedule, const ech_layout *layout);
-void ech_push_schedules(const ech_config *config, ech_schedule *schedule);
 ech_joining ech_push_gathers(const ech_bucket *bucket);
 
+/* Ranks pull weights within a span. */
+void ech_protocol_pulls(const ech_config *config, ech_schedule *schedule);
 /* Of protocols that add nothing of their own. */
 void ech_protocol_schedules_all(const ech_config *config, ech_schedule *schedule);
 bool ech_protocol_lists_no_rows(const ech_model *model, int param);

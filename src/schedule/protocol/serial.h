@@ -71,8 +71,14 @@ typedef struct ech_serial_step {
 } ech_serial_step;
 
 /* Rows of programs. */
-#define ECH_OP(op)         {ECH_DO_##op, ECH_COPY_NEWEST}
-#define ECH_WITH(op, copy) {ECH_DO_##op, ECH_COPY_##copy}
+#define ECH_OP(op)                                                                                 \
+    {                                                                                              \
+        ECH_DO_##op, ECH_COPY_NEWEST                                                               \
+    }
+#define ECH_WITH(op, copy)                                                                         \
+    {                                                                                              \
+        ECH_DO_##op, ECH_COPY_##copy                                                               \
+    }
 
 /* The program of protocols that sum all gradients before an update. */
 extern const ech_serial_step ech_serial_synchronous[];

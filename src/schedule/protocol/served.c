@@ -37,12 +37,6 @@ int ech_push_turns_of_server(const ech_schedule *schedule, const ech_layout *lay
     return schedule->turns * ech_layout_workers(layout);
 }
 
-void ech_push_schedules(const ech_config *config, ech_schedule *schedule)
-{
-    schedule->weights = ECH_WEIGHTS_PULLED;
-    schedule->staleness = ech_strategy_staleness(config);
-}
-
 ech_joining ech_push_gathers(const ech_bucket *bucket)
 {
     (void)bucket;

@@ -44,9 +44,9 @@ static int end(ech_framing *f)
 
 /* Asynchronous pipelines and delayed updates read past weights (app/verify/replay.h). */
 const ech_serial_step ech_serial_synchronous[] = {
-    ECH_OP(CHECK),     ECH_OP(EACH_STEP), ECH_OP(GATHER),  ECH_OP(CHANGE),  ECH_WITH(RUN, VERSIONS),
-    ECH_OP(GRADIENTS), ECH_OP(LOSS),      ECH_OP(REPORTS), ECH_OP(COMPARE), ECH_OP(END),
-    ECH_OP(END)};
+    ECH_OP(CHECK),           ECH_OP(EACH_STEP), ECH_OP(GATHER), ECH_OP(CHANGE),
+    ECH_WITH(RUN, VERSIONS), ECH_OP(GRADIENTS), ECH_OP(LOSS),   ECH_OP(REPORTS),
+    ECH_OP(COMPARE),         ECH_OP(END),       ECH_OP(END)};
 
 const ech_protocol ech_protocol_synchronous = {
     .worker = {ECH_STAGES(stages), ECH_COUNTED_TURNS, .update = ech_frame_update_all, .end = end},
