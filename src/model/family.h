@@ -13,7 +13,8 @@
 #define ECH_DECODER_KEYS                                                                           \
     " model.hidden_size model.num_hidden_layers model.num_attention_heads "                        \
     "model.intermediate_size model.tie_word_embeddings "                                           \
-    "model.initializer_range data.tokenizer data.document_mask"
+    "model.initializer_range model.sliding_window model.window_layers "                            \
+    "model.attn_logit_softcapping model.attention_scale data.tokenizer data.document_mask"
 
 #define X(name, help) extern const ech_family ech_family_row_##name;
 #include "model/models.def"
@@ -37,6 +38,10 @@ typedef struct ech_decoder {
     ech_decoder_part experts; /* in place of mlp in some layers (ech_model_has_experts); NULL: in none */
 } ech_decoder;
 
+/* Keys a query of layer i sees, itself included; 0: all of its document up to it. */
+int64_t ech_model_window(const ech_config *config, int64_t i);
+/* The attention of a layer's block, as the run file's keys have it: q (B,T,H,D), k, v (B,T,G,D). */
+int ech_model_attention(const ech_config *config, ech_block *block, int q, int k, int v);
 /* Whether layer i has experts, where the family has any. */
 bool ech_model_has_experts(const ech_config *config, int64_t i);
 

@@ -62,8 +62,7 @@ static int attention(const ech_config *config, ech_model *model, ech_block *bloc
     int q = ech_block_view(block, qkv, 0, heads);
     int k = ech_block_view(block, qkv, C, heads);
     int v = ech_block_view(block, qkv, 2 * C, heads);
-    int starts = ech_block_starts(block);
-    int y = ech_layer_attention(block, q, k, v, starts, config->model.attn_pdrop);
+    int y = ech_model_attention(config, block, q, k, v);
     y = ech_block_view(block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
     y = conv1d(model, block, out, y, ECH_AXIS_HEADS, C, ECH_AXIS_MODEL, C, std);
     return ech_layer_dropout(block, y, config->model.resid_pdrop);

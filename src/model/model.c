@@ -115,6 +115,22 @@ ech_sharding ech_model_sharding(const ech_config *config)
                               tensor > 1 && config->parallel.sequence != ECH_SEQUENCE_FALSE};
 }
 
+static ech_status check_windows(const ech_config *config)
+{
+    const char *layers = config->model.window_layers;
+    size_t n = strlen(layers), known = strspn(layers, "LG");
+    int64_t L = config->model.num_hidden_layers;
+    if (n == 0 || known < n)
+        return ech_config_complain(config, "model.window_layers",
+                                   "must be letters L (with the window) and G (without it), as in "
+                                   "LLLLLG");
+    if ((int64_t)n > L)
+        return ech_config_complain(config, "model.window_layers",
+                                   "names %s, of which there are only %lld",
+                                   ECH_COUNT((int64_t)n, "layer"), (long long)L);
+    return ECH_OK;
+}
+
 static ech_status check(const ech_config *config)
 {
     enum { WIDEST = 10000000 }; /* as model.intermediate_size */
@@ -134,6 +150,7 @@ static ech_status check(const ech_config *config)
         ECH_ALSO(&status, ech_config_complain(config, "data.sequence_length",
                                               "longer than model.max_position_embeddings = %lld",
                                               (long long)config->model.max_position_embeddings));
+    ECH_ALSO(&status, check_windows(config));
     return status;
 }
 
@@ -177,6 +194,26 @@ static ech_block_options ways_of(const ech_config *config)
 }
 
 /* ---- building ---- */
+
+int64_t ech_model_window(const ech_config *config, int64_t i)
+{
+    const char *layers = config->model.window_layers;
+    return layers[i % (int64_t)strlen(layers)] == 'L' ? config->model.sliding_window : 0;
+}
+
+int ech_model_attention(const ech_config *config, ech_block *block, int q, int k, int v)
+{
+    /* Block 0 is the embedding. */
+    return ech_layer_attention(
+        block, &(ech_attention_layer){.q = q,
+                                      .k = k,
+                                      .v = v,
+                                      .starts = ech_block_starts(block),
+                                      .dropout = config->model.attn_pdrop,
+                                      .scale = config->model.attention_scale,
+                                      .softcap = config->model.attn_logit_softcapping,
+                                      .window = ech_model_window(config, block->index - 1)});
+}
 
 bool ech_model_has_experts(const ech_config *config, int64_t i)
 {
