@@ -42,8 +42,8 @@ BANNED = re.compile(
     r"|who (?:has|have|holds|owns) (?:it|them)|apart(?! from\b))\b|(?<=[a-z,)] )meanwhile\b", re.I)
 STAND_IN = re.compile(r"\b(?:that of|those of|of which)\b", re.I)
 # A sentence with one of these openings has a main clause only if a word of VERBS follows.
-OPENING = re.compile(r"(?:Of|Whether|What|Which|Where|How)\b(?!.*\?$)")
-NEVER = re.compile(r"(?:Who|Whom|Whose|What of|Of what|Of whom|Of which|Nothing but|None but|Nor)\b"
+OPENING = re.compile(r"(?:Of|Nor|Whether|What|Which|Where|How)\b(?!.*\?$)")
+NEVER = re.compile(r"(?:Who|Whom|Whose|What of|Of what|Of whom|Of which|Nothing but|None but)\b"
                    r"(?!.*\?$)|Of .*\b(?:how|what|who|which|whether)\b")
 VERBS = re.compile(r"\b(?:is|are|was|were|has|have|had|does|do|did|can|cannot|could|may|might|must|"
                    r"shall|should|will|would|depends?|follows?|gets?|needs?|holds?|keeps?|takes?|"
