@@ -95,8 +95,8 @@ void ech_techniques_print(ech_text *out)
     }
     ech_text_append(
         out,
-        "There are %d pairs of techniques. `echelon help together` lists the reasons, and what would\n"
-        "work instead.\n\n"
+        "There are %d pairs of techniques. `echelon help together` lists the reasons, and what\n"
+        "would work instead.\n\n"
         "| mark | pairs | meaning |\n"
         "|---|---|---|\n"
         "| · | %d | the two run together |\n"
