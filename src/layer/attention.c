@@ -29,7 +29,7 @@ typedef struct attention_options {
 /* What is saved; of a part of the ring only LSE. */
 enum { LSE, KEYS, VALUES, KEYS_BACK, VALUES_BACK };
 
-static attention_options options_of(const ech_block *block, const ech_attention_layer *a)
+static attention_options options_of(const ech_block *block, const ech_layer_attention_args *a)
 {
     const ech_shape *query = &block->value.at[a->q].shape, *key = &block->value.at[a->k].shape;
     double scale = a->scale > 0 ? a->scale : 1 / sqrt((double)query->size[3]);
@@ -64,7 +64,7 @@ static void add_cache(ech_block *block, ech_node *node, const char *name, int li
     value->cached = true;
 }
 
-static int add_attention(ech_block *block, const ech_attention_layer *a)
+static int add_attention(ech_block *block, const ech_layer_attention_args *a)
 {
     attention_options options = options_of(block, a);
     bool chunks = block->options.sequence_chunks > 1;
@@ -102,7 +102,7 @@ static int exchange_heads(ech_block *block, int x, bool to_heads)
     return ech_block_add(block, layer, x, -1, 0, shape);
 }
 
-static int add_ulysses(ech_block *block, ech_attention_layer a)
+static int add_ulysses(ech_block *block, ech_layer_attention_args a)
 {
     a.q = exchange_heads(block, a.q, true);
     a.k = exchange_heads(block, a.k, true);
@@ -180,7 +180,7 @@ static void refetch(ech_block *block, int k, int v, const int *kv, int parts)
     }
 }
 
-static int add_ring(ech_block *block, const ech_attention_layer *a)
+static int add_ring(ech_block *block, const ech_layer_attention_args *a)
 {
     int parts = block->options.sharding.context, out = -1, lse = -1;
     attention_options options = options_of(block, a);
@@ -194,9 +194,9 @@ static int add_ring(ech_block *block, const ech_attention_layer *a)
     return out;
 }
 
-int ech_layer_attention(ech_block *block, const ech_attention_layer *attention)
+int ech_layer_attention(ech_block *block, const ech_layer_attention_args *attention)
 {
-    ech_attention_layer a = *attention;
+    ech_layer_attention_args a = *attention;
     /* Keys and values of a chunk are in the cache: only its queries are left to save. */
     if (block->options.sequence_chunks > 1 && block->value.at[a.q].base >= 0)
         a.q = ech_layer_copy(block, a.q);

@@ -35,16 +35,16 @@ int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_firs
 /* (B,T,H,D) rotated by position. */
 int ech_layer_rotary(ech_block *block, int x, const ech_rope *rope, int starts);
 /* Attention of q (B,T,H,D) to k and v (B,T,G,D); the output has the shape of q. */
-typedef struct ech_attention_layer {
+typedef struct ech_layer_attention_args {
     int q, k, v;
     int starts;
     double dropout; /* of probabilities */
     double scale;   /* of q·k; 0: 1 / sqrt(D) */
     double softcap; /* scores s become softcap tanh(s / softcap); 0: they stay */
     int64_t window; /* keys that a query sees, itself included; 0: all up to it */
-} ech_attention_layer;
+} ech_layer_attention_args;
 
-int ech_layer_attention(ech_block *block, const ech_attention_layer *attention);
+int ech_layer_attention(ech_block *block, const ech_layer_attention_args *attention);
 int ech_layer_copy(ech_block *block, int x);
 int ech_layer_relu(ech_block *block, int x);
 int ech_layer_gelu(ech_block *block, int x);

@@ -205,7 +205,7 @@ int ech_model_attention(const ech_config *config, ech_block *block, int q, int k
 {
     /* Block 0 is the embedding. */
     return ech_layer_attention(
-        block, &(ech_attention_layer){.q = q,
+        block, &(ech_layer_attention_args){.q = q,
                                       .k = k,
                                       .v = v,
                                       .starts = ech_block_starts(block),

@@ -245,7 +245,7 @@ static int attend(graph *g, int q, int k, int v)
     int starts = ech_block_starts(g->block);
     return ech_layer_attention(
         g->block,
-        &(ech_attention_layer){.q = q, .k = k, .v = v, .starts = starts, .dropout = g->p});
+        &(ech_layer_attention_args){.q = q, .k = k, .v = v, .starts = starts, .dropout = g->p});
 }
 
 /* GPT-2's: queries, keys and values are columns of one product, each shared out by heads. */

@@ -185,7 +185,7 @@ TEST(test_attention)
             r.block,
             ech_layer_attention(
                 r.block,
-                &(ech_attention_layer){
+                &(ech_layer_attention_args){
                     .q = q, .k = k, .v = v, .starts = starts, .dropout = form & 2 ? 0.3 : 0}));
         check_block(&r);
     }
@@ -202,7 +202,7 @@ static void check_views(bool copied)
     if (copied) q = ech_layer_copy(r.block, q);
     int v = ech_block_view(r.block, qkv, 2 * C, heads);
     int y =
-        ech_layer_attention(r.block, &(ech_attention_layer){.q = q, .k = k, .v = v, .starts = -1});
+        ech_layer_attention(r.block, &(ech_layer_attention_args){.q = q, .k = k, .v = v, .starts = -1});
     y = ech_block_view(r.block, y, 0, rows(C));
     ech_block_output(r.block,
                      ech_layer_linear(r.block, y, matrix(&r, C, C), -1, false, ECH_AXIS_MODEL, C));
