@@ -150,7 +150,7 @@ static ech_status check(const ech_config *config)
         ECH_ALSO(&status, ech_config_complain(config, "data.sequence_length",
                                               "longer than model.max_position_embeddings = %lld",
                                               (long long)config->model.max_position_embeddings));
-    ECH_ALSO(&status, check_windows(config));
+    if (ech_family_of(config)->decoder) ECH_ALSO(&status, check_windows(config));
     return status;
 }
 
@@ -177,20 +177,21 @@ static ech_block_options ways_of(const ech_config *config)
     ech_types types = ech_model_types(config);
     bool wide_stream =
         types.compute != types.wide && config->precision.residual == ECH_RESIDUAL_FP32;
-    return (ech_block_options){.sharding = ech_model_sharding(config),
-                               .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
-                               .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
-                               .sequence_chunks = (int)config->memory.sequence_chunks,
-                               .documents = config->data.document_mask == 1,
-                               .rows = rows_of(config),
-                               .wide = types.wide,
-                               .loss_rows = ech_kernels_loss_rows(ech_config_name(config, "parallel.device")),
-                               .fused = ech_fused_rows(ech_kernels_fused(ech_config_name(config, "parallel.device"))),
-                               .stream = wide_stream ? ECH_TYPE_WIDE : ECH_TYPE_COMPUTE,
-                               .drifts = config->parallel.weight_stashing == 0,
-                               .recompute = (int)config->memory.recompute,
-                               .reversible = config->model.reversible == 1,
-                               .invert = config->memory.invert == 1};
+    return (ech_block_options){
+        .sharding = ech_model_sharding(config),
+        .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
+        .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
+        .sequence_chunks = (int)config->memory.sequence_chunks,
+        .documents = config->data.document_mask == 1,
+        .rows = rows_of(config),
+        .wide = types.wide,
+        .loss_rows = ech_kernels_loss_rows(ech_config_name(config, "parallel.device")),
+        .fused = ech_fused_rows(ech_kernels_fused(ech_config_name(config, "parallel.device"))),
+        .stream = wide_stream ? ECH_TYPE_WIDE : ECH_TYPE_COMPUTE,
+        .drifts = config->parallel.weight_stashing == 0,
+        .recompute = (int)config->memory.recompute,
+        .reversible = config->model.reversible == 1,
+        .invert = config->memory.invert == 1};
 }
 
 /* ---- building ---- */
@@ -206,13 +207,13 @@ int ech_model_attention(const ech_config *config, ech_block *block, int q, int k
     /* Block 0 is the embedding. */
     return ech_layer_attention(
         block, &(ech_layer_attention_args){.q = q,
-                                      .k = k,
-                                      .v = v,
-                                      .starts = ech_block_starts(block),
-                                      .dropout = config->model.attn_pdrop,
-                                      .scale = config->model.attention_scale,
-                                      .softcap = config->model.attn_logit_softcapping,
-                                      .window = ech_model_window(config, block->index - 1)});
+                                           .k = k,
+                                           .v = v,
+                                           .starts = ech_block_starts(block),
+                                           .dropout = config->model.attn_pdrop,
+                                           .scale = config->model.attention_scale,
+                                           .softcap = config->model.attn_logit_softcapping,
+                                           .window = ech_model_window(config, block->index - 1)});
 }
 
 bool ech_model_has_experts(const ech_config *config, int64_t i)

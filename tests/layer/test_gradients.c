@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Every layer against finite differences in fp64: the gradient of each input (B) and of each
- * parameter (B or W), alone and in blocks where gradients meet. Also that B and W may run apart, and
- * that accumulation adds.
+ * parameter (B or W), alone and in blocks where gradients meet. Also that B and W may run apart,
+ * and that accumulation adds.
  */
 
 #include "base/text.h"
@@ -201,8 +201,8 @@ static void check_views(bool copied)
     int q = ech_block_view(r.block, qkv, 0, heads), k = ech_block_view(r.block, qkv, C, heads);
     if (copied) q = ech_layer_copy(r.block, q);
     int v = ech_block_view(r.block, qkv, 2 * C, heads);
-    int y =
-        ech_layer_attention(r.block, &(ech_layer_attention_args){.q = q, .k = k, .v = v, .starts = -1});
+    int y = ech_layer_attention(r.block,
+                                &(ech_layer_attention_args){.q = q, .k = k, .v = v, .starts = -1});
     y = ech_block_view(r.block, y, 0, rows(C));
     ech_block_output(r.block,
                      ech_layer_linear(r.block, y, matrix(&r, C, C), -1, false, ECH_AXIS_MODEL, C));
@@ -215,7 +215,8 @@ TEST(test_views)
     check_views(true);
 }
 
-/* Gradients meet: at residuals, at a value that three products read, and where a layer cannot add. */
+/* Gradients meet: at residuals, at a value that three products read, and where a layer cannot
+ * add. */
 TEST(test_meeting)
 {
     runner r = runner_open(B, T);
@@ -238,8 +239,8 @@ static int stack(runner *r, int64_t experts, int64_t a, int64_t b)
                                        .size = {experts, a, b}});
 }
 
-/* Rows of one sample are padding in part (runner_finish), and go to no expert. Choices are the same on both sides of a
- * difference: no two logits are as near as that. */
+/* Rows of one sample are padding in part (runner_finish), and go to no expert. Choices are the same
+ * on both sides of a difference: no two logits are as near as that. */
 TEST(test_experts)
 {
     enum { E = 5, F = 3 };
@@ -425,8 +426,8 @@ TEST(test_round_trip)
     runner_close(&r);
 }
 
-/* Every row of the table has occurred above; or it does nothing where nothing is cut, and test_cut.c has
- * it on several ranks, test_exchange.c, or model/test_recompute.c. */
+/* Every row of the table has occurred above; or it does nothing where nothing is cut, and
+ * test_cut.c has it on several ranks, test_exchange.c, or model/test_recompute.c. */
 TEST(test_every_layer_is_here)
 {
     const char *tested =

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention backward, without atomics: a kernel for the queries' gradient, and one for that of keys and values, which
- * computes the probabilities again. Dao 2023, "FlashAttention-2".
+ * Attention backward, without atomics: a kernel for the queries' gradient, and one for that of keys
+ * and values, which computes the probabilities again. Dao 2023, "FlashAttention-2".
  *
- * With P the probabilities, m what dropout multiplies them by, dP = m (dout v) and delta = dout out, the gradient of a
- * score is P (dP - delta).
+ * With P the probabilities, m what dropout multiplies them by, dP = m (dout v) and delta = dout
+ * out, the gradient of a score is P (dP - delta).
  */
 #include "kernel/cuda/attention.cuh"
 
@@ -32,7 +32,8 @@ static __global__ void find_facts(const ech_attention_call at, int64_t n)
     at.facts[row] = {ech_keys_seen(at, at.shard.query, b, t), at.lse[row] * ECH_EXPONENT, delta};
 }
 
-/* The probability of the product q·k, given the row's lse times ECH_EXPONENT. *slope: the score's derivative. */
+/* The probability of the product q·k, given the row's lse times ECH_EXPONENT. *slope: the score's
+ * derivative. */
 static __device__ inline wide ech_weight(const ech_attention_call &at, wide product, wide lse,
                                          wide *slope)
 {
@@ -190,8 +191,8 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
     int g = (int)blockIdx.y, b = (int)blockIdx.z, heads = (int)(at.H / at.G);
     const ech_query_facts *known =
         at.facts + (b * at.H + g * heads) * Tq; /* of the group's heads */
-    /* Queries before the first key do not see any. Documents begin later and later: from the first query on that begins behind these
-     * keys, none sees them. */
+    /* Queries before the first key do not see any. Documents begin later and later: from the first
+     * query on that begins behind these keys, none sees them. */
     int begin = ech_tokens_before(at.shard.query, ech_rows_token_position(&at.shard.key, first)),
         end = Tq;
     int last = first + R < Tk ? first + R : Tk, key = first + warp;

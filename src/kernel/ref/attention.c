@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Causal attention, one query row at a time, of any queries over any keys. A query attends to keys by their
- * positions in the whole sample and by the start of its document.
+ * Causal attention, one query row at a time, of any queries over any keys. A query attends to keys
+ * by their positions in the whole sample and by the start of its document.
  */
 #include <math.h>
 
