@@ -8,7 +8,8 @@
  * nothing of ranks, layouts or schedules. The caller provides scratch: as many bytes as the row's scratch
  * function returns. Kernels cannot fail: wrong arguments abort the process (kernel/shape.h).
  *
- * Shapes use the letters of docs/design.md: B batch, T tokens, C model width, H heads, G key/value
+ * Shapes use the letters of docs/design/README.md: B batch, T tokens, C model width, H heads,
+ * G key/value
  * heads, D head width, F ffn width, V vocabulary, R = B·T rows. "real" is the table's dtype, "wide" ech_dtype_wide of it. Any tensor may be a
  * rank's shard: it has the sizes of its view, and ech_rows, first_head and first_id say which part of the whole
  * (unsharded) tensor it is.

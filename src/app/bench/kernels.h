@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The rows of the bench's tables of matrix products and of kernels, and the notation of their sizes (with the letters
- * of docs/design.md), operands and counts.
+ * of docs/design/README.md), operands and counts.
  *
  *     sizes    "B=16 T=1024 C=768"   R is B x T unless given; S: in how many parts norms sum N
  *                                    numbers

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `echelon verify`: compares training under a layout with training on one rank. The error of a
- * tensor a against the reference b is max|a - b| / max|b| (docs/design.md).
+ * tensor a against the reference b is max|a - b| / max|b| (docs/design/correctness.md).
  */
 #ifndef ECH_APP_VERIFY_VERIFY_H
 #define ECH_APP_VERIFY_VERIFY_H
@@ -42,7 +42,8 @@ typedef struct ech_verification {
     bool replayed; /* the schedule is asynchronous: compared with its serial replay (replay.h) */
     bool open;     /* the order in which ranks add is open: what each had read is taken from it */
     bool carried;  /* and so are weights after a span in which a token has gone around clusters */
-    bool exact;          /* the layout must give the same bits as one rank (docs/design.md) */
+    /* the layout must give the same bits as one rank (docs/design/correctness.md) */
+    bool exact;
     bool validated;      /* validation losses were compared, too */
     double worst;        /* the largest error */
     char worst_at[256];  /* where the largest error was: "step 2, gradient of model.layers.1...." */
