@@ -13,7 +13,8 @@ trap 'rm -rf "$scratch"' EXIT
 
 # All identifiers, keys and tests ("test:NAME") that a document may name, one a line.
 {
-    grep -rhoE '\b(ech|ECH)_\w+' src cmake tests/*.h tests/CMakeLists.txt tools CMakeLists.txt CMakePresets.json
+    grep -rhoE '\b(ech|ECH)_\w+' src cmake tools tests/*.h tests/CMakeLists.txt CMakeLists.txt \
+        CMakePresets.json
     sed -n 's/^ *KEY(\([a-z]*\), *\([a-z0-9_]*\),.*/\1.\2/p' src/config/keys.def
     grep -rhoE '^TEST\(\w+\)' tests | sed 's/^TEST(\(.*\))/test:\1/'
 } | sort -u > "$scratch/known"
@@ -22,8 +23,9 @@ unknown() { sort -u | comm -23 - "$scratch/known"; }
 
 # Files named from the root, from src, docs or tests; NAME, ROOM, NOUN and DEVICE stand for any.
 check_files() {
-    { grep -oE '`[A-Za-z0-9_./]+/[A-Za-z0-9_.]+\.(c|h|def|cu|cuh|md|sh|py|yaml|svg|txt)`' "$1" || true; } |
-        tr -d '`' | { grep -vE 'NAME|ROOM|NOUN|DEVICE|^build/' || true; } | sort -u |
+    suffix='(c|h|def|cu|cuh|md|sh|py|yaml|svg|txt)'
+    { grep -oE "\`[A-Za-z0-9_./]+/[A-Za-z0-9_.]+\.$suffix\`" "$1" || true; } | tr -d '`' |
+        { grep -vE 'NAME|ROOM|NOUN|DEVICE|^build/' || true; } | sort -u |
         while read -r name; do
             [ -e "$name" ] || [ -e "src/$name" ] || [ -e "docs/$name" ] || [ -e "tests/$name" ] ||
                 echo "$1: there is no file $name"
@@ -47,7 +49,8 @@ check_links() {
         done
 }
 
-# Keys and identifiers (docs/formats.md has keys of others' files), and `tests/A/test_B.c` (`a_test`).
+# Keys and identifiers, and tests of a file: `tests/A/test_B.c` (`a_test`). The keys in
+# docs/formats.md are also those of other programs.
 check_names() {
     {
         grep -oE '\b(ech|ECH)_[A-Za-z0-9_]+' "$1" || true
