@@ -32,13 +32,13 @@ typedef struct ech_bench_operands {
     int n;
     ech_tensor tensor[ECH_BENCH_TENSORS];
     bool reads[ECH_BENCH_TENSORS]; /* the call reads the tensor, so it must be filled */
-    char table[ECH_BENCH_TENSORS]; /* 'n' or 'c': with what; '\0': with numbers or ids */
+    char table[ECH_BENCH_TENSORS]; /* 'n' or 'c': the content; '\0': numbers or ids */
     double bytes;                  /* that one call reads and writes; "=" counts twice */
 } ech_bench_operands;
 
 /* Parses sizes, each reduced to at most `most` (0: as given), for tests. */
 ech_bench_sizes ech_bench_parse_sizes(const char *text, int64_t most);
-/* The size of a letter; the program ends if it is not given. */
+/* The size of a letter; the program ends if it is missing. */
 int64_t ech_bench_size(const ech_bench_sizes *sizes, char letter);
 /* Parses operands, for a table of the type `real`. */
 ech_bench_operands ech_bench_parse_operands(const char *text, const ech_bench_sizes *sizes,
@@ -80,8 +80,8 @@ typedef struct ech_bench_kernel {
 extern const ech_bench_kernel ech_bench_kernel_rows[];
 extern const int ech_bench_kernel_count;
 
-/* Whether a device's row is measured in a type: in fp32, and in others where it is not the
- * reference's. */
+/* True if a device's row is measured in a type: in fp32, and in others if it is not the reference's
+ * row. */
 bool ech_bench_kernel_has(const char *device, const ech_bench_kernel *row, ech_dtype dtype);
 /* Fills a result's name, type, shape, FLOPs and bytes. `most`: see ech_bench_options. */
 void ech_bench_kernel_describe(const ech_bench_kernel *row, ech_dtype dtype, int64_t most,

@@ -23,7 +23,7 @@ typedef struct ech_trained_options {
      * most 1,024. */
     const char *path;
     int64_t samples;       /* batch size */
-    bool evaluates;        /* losses are asked for, and not only what comes next in a text */
+    bool evaluates;        /* losses are needed, not only the next token of a text */
     const char *tokenizer; /* as data.tokenizer; NULL: the model's own */
     const char *device;    /* as parallel.device; NULL: the run's */
     bool ids_do; /* ids are enough: a model's own tokenizer that cannot be used is only a warning */

@@ -11,14 +11,14 @@
 #include "kernel/cpu/vector.h"
 #include "kernel/shape.h"
 
-/* Parts are split between columns and rows of whole vectors, and are worth it from this side on:
- * smaller ones would pack more than they multiply. */
+/* Parts are split between columns and rows of whole vectors; shorter sides would pack more than
+ * they multiply. */
 enum { VECTOR = 16, LEAST_SIDE = 64 };
 
-/* A part of a 16-bit c has a sum of fp32 in scratch, so it is no larger than this. */
+/* A part of a 16-bit c has an fp32 sum in scratch, so its size is limited. */
 enum { MOST_ROWS = 256, MOST_COLUMNS = 1024 };
 
-/* The grid of parts of c: one a thread or, of a 16-bit c, several. */
+/* The grid of parts of c: one per thread or, for a 16-bit c, several. */
 typedef struct grid {
     int rows, columns;
 } grid;
@@ -115,10 +115,10 @@ static void multiply_part(ech_kernel_context *context, const ech_product *p,
     dnnl_status_t status = dnnl_sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N',
                                       own.M, own.N, p->K, 1.0F, a, p->a_stride, b, p->b_stride,
                                       p->add == ECH_ADD_C ? 1.0F : 0.0F, c, p->c_stride);
-    ECH_ASSERT(status == dnnl_success); /* fails on wrong arguments or without memory alone */
+    ECH_ASSERT(status == dnnl_success); /* fails only on wrong arguments or without memory */
 }
 
-/* Inside of a parallel region the library takes the calling thread alone. */
+/* Inside a parallel region the library uses only the calling thread. */
 static void multiply_parts(ech_kernel_context *context, const ech_product *p,
                            void *const at[ECH_OPERANDS])
 {
@@ -127,11 +127,11 @@ static void multiply_parts(ech_kernel_context *context, const ech_product *p,
     for (int part = 0; part < g.rows * g.columns; part++) multiply_part(context, p, at, g, part);
 }
 
-/* The scratch of the product or, if it is made in parts, of their largest. */
+/* The scratch of the product or, if it is computed in parts, of their largest. */
 static size_t product_scratch(const ech_product *p, int threads, bool dense)
 {
     if (!in_parts(p, threads, dense)) return dense ? ech_cpu_primitive_scratch(threads, p) : 0;
-    if (!is_half(p, ECH_OUT_C)) return 0; /* a GEMM that sums where c lies needs none */
+    if (!is_half(p, ECH_OUT_C)) return 0; /* a GEMM that sums in c itself needs none */
     grid g = split(p, threads);
     ech_product part = *p;
     part.part = true;
@@ -140,7 +140,7 @@ static size_t product_scratch(const ech_product *p, int threads, bool dense)
     return ech_cpu_primitive_scratch(threads, &part);
 }
 
-/* A matrix of one row may have any stride; its width is the one that oneDNN knows best. */
+/* A matrix of one row may have any stride; oneDNN is fastest if it equals the width. */
 static int64_t row_stride(const ech_tensor *x)
 {
     return x->shape[0] > 1 ? x->stride[0] : x->shape[1];
@@ -190,7 +190,7 @@ static ech_product describe(const ech_tensor *a, bool a_transposed, const ech_te
     return p;
 }
 
-/* Whether rows have no gaps. */
+/* True if rows have no gaps. */
 static bool is_dense(const ech_product *p, const ech_tensor *a, const ech_tensor *b,
                      const ech_tensor *add)
 {
@@ -208,7 +208,7 @@ void ech_cpu_library_matmul(ech_kernel_context *context, const ech_tensor *a, bo
     ECH_SHAPES(matmul, ECH_F32, &op_a, &op_b, bias, add, c);
     if (M == 0 || N == 0) return;
     ech_product p = describe(a, a_transposed, b, b_transposed, add, c);
-    /* oneDNN's version for strided rows makes a copy of c if it adds anything but c itself. */
+    /* oneDNN's version for strided rows copies c if it adds anything but c itself. */
     bool dense = is_dense(&p, a, b, add);
     p.has_bias = bias && dense && K > 0;
     bool parts = in_parts(&p, context->threads, dense);
@@ -226,7 +226,7 @@ void ech_cpu_library_matmul(ech_kernel_context *context, const ech_tensor *a, bo
 }
 
 /* dims: M, N, K, a_transposed, b_transposed, has_bias, has_add. Dense matrices need most: for
- * spaced rows oneDNN takes an implementation without a scratchpad. */
+ * spaced rows oneDNN chooses an implementation without a scratchpad. */
 size_t ech_cpu_library_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
 {
     int64_t M = dims[0], N = dims[1], K = dims[2];
