@@ -431,10 +431,11 @@ expect 0 "validation loss" mixed two d/lines data.split=90,10,0
 expect 0 "step +2/2 " mixed all d/lines data.split=100,0,0
 grep -q "validation loss" out err && complain "validates on a share of 0"
 expect 0 "validation loss" mixed other d/lines data.split=9,0,1 data.valid=d/text-valid
-expect_once 2 "data.split = 99,1,0: .*make that share 0" mixed no d/lines data.split=99,1,0 \
-    data.valid=d/text-valid
+expect_once 2 "data.split = 99,1,0: .*second share of data.split to 0" mixed no d/lines \
+    data.split=99,1,0 data.valid=d/text-valid
 expect_once 2 "leaves none of the 40 documents of d/lines for validation" mixed no d/lines data.split=99,1,0
-expect_once 2 "validate_every = 1: .* it would be on nothing" mixed no d/lines data.split=1,0,0 training.validate_every=1
+expect_once 2 "validate_every = 1: .*no validation data" mixed no d/lines \
+    data.split=1,0,0 training.validate_every=1
 expect_once 2 "command line: data.split = 1,2,3,4: must be up to three" mixed no d/lines \
     data.split=1,2,3,4
 expect 0 "^calendar +6 steps; validate after the last;" "$echelon" plan run.yaml data.valid= data.split=9,1,0

@@ -115,8 +115,8 @@ TEST(epochs_that_cannot_be_are_errors)
          "no multiple of parallel.sync_every = 10, behind which replicas have weights in "
          "common; 20 would be"},
         {"parallel.strategy=gossip training.global_batch_size=111 parallel.data=3",
-         "all replicas meet after each step"},
-        {"", "replicas sum their gradients in every step"},
+         "all replicas are averaged after each step"},
+        {"", "this strategy reduces gradients in every step"},
     };
     RUNS_REFUSE(3, "parallel.data=3 parallel.sync_every=epoch", all);
     assert_int_not_equal(runs_try("gpt2", "refused", 3,

@@ -333,15 +333,17 @@ static void assert_refused(const char *words, const char *says)
 
 TEST(refusals)
 {
-    assert_refused("parallel.tensor=2", "a feature has one weight, so there is no width to shard");
-    assert_refused("parallel.context=2", "the features of a sample are added up on one rank");
+    assert_refused("parallel.tensor=2",
+                   "a feature has a single weight, so there is no width to shard");
+    assert_refused("parallel.context=2", "the features of a sample are summed on one rank");
     assert_refused("memory.sequence_chunks=7 parallel.data=2",
-                   "the features of a sample are added up at once");
+                   "the features of a sample are summed in one pass");
     assert_refused("model.hidden_size=8", "model.hidden_size = 8: not read by logistic; remove it");
     assert_refused("model.tie_word_embeddings=true", "not read by logistic");
     assert_refused("data.tokenizer=bytes", "data.tokenizer = bytes: not read by logistic");
     assert_refused("data.document_mask=true", "not read by logistic");
-    assert_refused("model.reversible=true", "it has no layers whose inputs would be made again");
+    assert_refused("model.reversible=true",
+                   "the model has no layers whose inputs could be recomputed");
     assert_refused("model.vocab_size=1", "a table of features has at least 2");
     assert_refused("model.vocab_size=auto", "`echelon data` says how many features there are");
 }

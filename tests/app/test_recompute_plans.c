@@ -380,8 +380,8 @@ TEST(test_refused)
            "use at most 1, or leave it out");
     refuse(
         "memory.recompute=selective memory.recompute_blocks=2",
-        "command line: memory.recompute_blocks = 2: not with memory.recompute = selective: it is "
-        "an option of memory.recompute = full or auto, and of memory.invert; leave it out");
+        "command line: memory.recompute_blocks = 2: not with memory.recompute = selective: only "
+        "memory.recompute = full or auto and memory.invert use this key; remove this key");
 }
 
 ALL_TESTS(grid_setup, fixture_teardown)

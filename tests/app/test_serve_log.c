@@ -289,8 +289,8 @@ TEST(what_is_no_log_is_an_error)
     write_lines(0, NULL, LINES, false);
     assert_int_equal(read_with("parallel.strategy=parameter_server", NULL), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(),
-                           "there are no pushes whose order it could give; leave it "
-                           "out, or set parallel.strategy = asp"));
+                           "only asp and ssp have pushes whose order it can set; "
+                           "remove this key, or set parallel.strategy = asp"));
 }
 
 /* What is said when the run is refused; once, whatever its ranks. */

@@ -117,7 +117,7 @@ TEST(test_sequences)
            "would");
     refuse("gpt2", "memory.sequence_chunks=2 parallel.context=2 parallel.data=1", 2,
            "command line: memory.sequence_chunks = 2: not with parallel.context = 2: a sequence is "
-           "processed in chunks or sharded over context ranks, not both; use one of the two; grids "
+           "either processed in chunks or sharded over context ranks; use one of the two; grids "
            "that work on 2 ranks: pipeline 1 x data 2 x context 1 x tensor 1, pipeline "
            "1 x data 1 x context 1 x "
            "tensor 2, pipeline 2 x data 1 x context 1 x tensor 1");

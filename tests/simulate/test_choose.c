@@ -426,9 +426,9 @@ TEST(test_refusals)
     of.profile.block = of.block;
     refuse("", NULL, 2, "echelon profile|parallel.profile");
     refuse("parallel.stage_replicas=[1,1]", NULL, 2,
-           "parallel.partition = auto|leave one of the two out");
+           "parallel.partition = auto|remove one of the two keys");
     refuse("model.num_hidden_layers=4", &of, 2, "parallel.profile|has 5 blocks and the model 6");
-    refuse("parallel.virtual_stages=2", &of, 2, "also needs parallel.pipeline");
+    refuse("parallel.virtual_stages=2", &of, 2, "set parallel.pipeline");
     refuse("training.micro_batch_size=5", &of, 2, "global_batch_size = 24|25 would");
     refuse("training.micro_batch_size=auto", &of, 2, "micro_batch_size|needs to be given");
     refuse("parallel.node_ranks=3", &of, 4, "parallel.node_ranks = 3|does not divide 4 ranks");
