@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parsing a command line with tables of options and of positional words, each of which sets a field
- * of the command's struct of arguments.
+ * Parsing a command line with tables of options and of positional words; each option or word sets a
+ * field of the command's struct of arguments.
  */
 #ifndef ECH_APP_OPTIONS_H
 #define ECH_APP_OPTIONS_H

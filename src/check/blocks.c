@@ -62,8 +62,8 @@ static bool only_recomputes(const ech_plan *plan, const ech_step *step)
     return only;
 }
 
-/* Number of calls of B that a W of the node at that place needs: those of the nodes after it, which
- * make its gradient. */
+/* Number of calls of B that a W of the node at that place needs: the calls of the nodes after it,
+ * which make its gradient. */
 static int calls_behind(const ech_block *block, int place)
 {
     int call = 0, n = (int)block->program[ECH_BACKWARD_INPUT].n, needed = 0;

@@ -91,9 +91,9 @@ ech_status ech_check_rows(const ech_plan *plan, const ech_list *list);
  * need. Unless the plan keeps them, the instances of at most 1 + memory.prefetch blocks are live at
  * the same time. */
 ech_status ech_check_resident(const ech_plan *plan, const ech_list *list);
-/* Values that are carried between sequence chunks (KV cache): a chunk's forward appends to the keys
- * and values of the chunks before it, backwards read all of them, and each adds to the gradients of
- * the chunks after it; copies match their declarations. If they are offloaded, at most 1 +
+/* Values that are carried between sequence chunks (KV cache). A chunk's forward appends to the keys
+ * and values of the chunks before it. Backwards read all of them, and each adds to the gradients of
+ * the chunks after it. Copies match their declarations. If they are offloaded, at most 1 +
  * memory.prefetch blocks have theirs on the device at the same time. */
 ech_status ech_check_carried(const ech_plan *plan, const ech_list *list);
 /* Values of at most 1 + memory.prefetch resources are live at the same time. resource: the resource
@@ -105,7 +105,7 @@ ech_status ech_check_together(const ech_plan *plan, const ech_list *list, size_t
 /* If two steps touch a value and one of them writes it, the later waits for the earlier; every
  * value read has been written. */
 ech_status ech_check_races(const ech_plan *plan, const ech_list *list);
-/* An update accesses all optimizer states of its bucket, and no step accesses those of another
+/* An update accesses all optimizer states of its bucket, and no step accesses the states of another
  * bucket; a synchronization accesses weights and anchors. */
 ech_status ech_check_states(const ech_plan *plan, const ech_list *list);
 /* Each value is of the kind that the use by a bucket's step (ech_used_as) requires. */
@@ -113,7 +113,7 @@ ech_status ech_check_uses(const ech_plan *plan, const ech_list *list);
 /* Data copied from space to space returns unchanged, and updates on the host work on their own
  * bucket's data. */
 ech_status ech_check_copies(const ech_plan *plan, const ech_list *list);
-/* Kept activations held by a peer: those of each block and sequence chunk go at most once and
+/* Kept activations held by a peer: for each block and sequence chunk they go at most once and
  * return as often, value by value, to and from the rank of the mirrored stage; nothing writes them
  * after they were sent. */
 ech_status ech_check_held(const ech_plan *plan, const ech_list *list);

@@ -6,8 +6,8 @@
  * - Calls that touch the same value come in the order of their programs: F, then R, then B, then
  *   W. So each reads the results of all earlier calls, and of no later ones.
  * - If two steps touch the same value and one of them writes it, the later one begins after the
- *   end of the other, on whatever lanes: no step reads what a collective or a message is still
- *   writing, or overwrites what one is still reading.
+ *   end of the other, on whatever lanes. So no step reads a value that a collective or a message
+ *   is still writing, or overwrites one that is still being read.
  * - Messages that arrive from another stage as shards are gathered before they are read.
  */
 #include <stdlib.h>

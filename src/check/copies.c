@@ -14,7 +14,7 @@
 typedef struct copy_check {
     const ech_plan *plan;
     const ech_list *list;
-    int *holds; /* [values] the value of which it is a copy, or itself */
+    int *holds; /* [values] the value that it is a copy of, or itself */
     /* [values] the value that returns as this one has left as another; -1: it does not return */
     int *left_as;
     bool *left; /* [values] it returns, and there is a copy elsewhere: so it must not change */

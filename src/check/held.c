@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks one rank's messages of kept activations (memory.offload_activations = peer). For each
- * block and sequence chunk a rank has none of them, or two: SEND_KEPT and RECV_BACK if the block is
- * its own, else RECV_KEPT and SEND_BACK. check/races.c proves that steps wait for each other, and
- * check/plans.c that both ranks' messages match.
+ * block and sequence chunk a rank has none of them, or two. These are SEND_KEPT and RECV_BACK if
+ * the block is its own, else RECV_KEPT and SEND_BACK. check/races.c proves that steps wait for each
+ * other, and check/plans.c that both ranks' messages match.
  */
 #include <stdlib.h>
 

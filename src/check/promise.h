@@ -71,7 +71,7 @@ typedef struct ech_bucket_state {
     int sum; /* value with the turn's gradient sum so far; 0: nothing has written it */
     /* [turns] for layer states: the last step that writes that turn's gradients, + 1 */
     int *written_in;
-    int accessed; /* the last step that accesses gradients, except those of one micro-batch, + 1 */
+    int accessed; /* the last step that accesses gradients, except one micro-batch's, + 1 */
     struct ech_micro_gradients {
         int step, accessed; /* the last step that writes them, and that accesses them, + 1 */
         bool summed;

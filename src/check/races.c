@@ -2,9 +2,9 @@
  *
  * Checks for races on every value of every kind: a step that reads a value waits for the step that
  * wrote it; a step that writes a value waits for all steps that have touched it. A value may have
- * parts: a step that works on a piece of a bucket touches no other piece of the bucket's weights
- * and states; and of weights that are updated in shards a step may touch the rank's own shard while
- * others' shards arrive.
+ * parts. A step that works on a piece of a bucket touches no other piece of the bucket's weights
+ * and states. If weights are updated in shards, a step may touch the rank's own shard while others'
+ * shards arrive.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -124,7 +124,7 @@ static bool is_of_shards(const race_check *c, size_t value)
            ech_bucket_is_sharded(&c->plan->bucket.at[v->index]);
 }
 
-/* A gather reads its own shard and writes the others'. Of a bucket's other steps, only a copy of
+/* A gather reads its own shard and writes the others'. Among a bucket's other steps, only a copy of
  * weights stored elsewhere touches all shards. */
 static ech_status touch(race_check *c, int s, const ech_access *access)
 {

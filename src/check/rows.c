@@ -3,7 +3,7 @@
  * Checks the row lists of tables, which lock-free ranks use; layout and model decide which tables
  * have lists. A turn's list is complete before its rows are pulled, before their squares are summed
  * and before their updates are added, and stays until then. Gradients of all rows are zero when a
- * span begins, and those of a turn's list after its update was added.
+ * span begins, and gradients of a turn's list are zero after its update was added.
  *
  * check/buckets.c checks the order of a bucket's steps, and check/versions.c that a turn's rows are
  * pulled before it reads them.

@@ -106,7 +106,7 @@ static bool has_states(const state_check *c, int s)
     return true;
 }
 
-/* TRANSFORM, or CHOOSE, begins those of a turn. */
+/* TRANSFORM, or CHOOSE, begins a turn's. */
 static ech_status check_factors(state_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];

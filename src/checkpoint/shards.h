@@ -23,11 +23,11 @@ bool ech_shards_is_cache(const char *path);
 bool ech_shards_are_there(const char *folder);
 
 typedef struct ech_shards ech_shards;
-/* Opens all files of the folder and checks their headers. `family` (borrowed): how names in files
- * may differ from the names of our parameters; the names below are ours. `tied`: the head is the
- * token table, which a file may repeat under the head's name. `verify`: compare the weights with
- * the hashes in the manifest, if the folder is a checkpoint's model/; callers that will read
- * weights must set it, since reading does not compare. */
+/* Opens all files of the folder and checks their headers. How names in files may differ from the
+ * names of our parameters depends on `family` (borrowed); the names below are ours. `tied`: the
+ * head is the token table, which a file may repeat under the head's name. `verify`: compare the
+ * weights with the hashes in the manifest, if the folder is a checkpoint's model/. Callers that
+ * will read weights must set it, since reading does not compare. */
 ech_status ech_shards_open(const char *folder, const ech_family *family, bool tied, bool verify,
                            ech_shards **out);
 void ech_shards_close(ech_shards *weights); /* accepts NULL */

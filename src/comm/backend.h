@@ -82,7 +82,7 @@ struct ech_comm_backend {
     void (*withdraw)(ech_comm *comm);
     /* messages with other ranks continue after a rank has died: ech_comm_spare */
     bool spares;
-    /* Optional: like `close`, but without notifying other ranks, some of which may be lost
+    /* Optional: like `close`, but without notifying other ranks, since some may be lost
      * (ech_comm_remake). */
     void (*drop)(ech_comm *comm);
     /* Optional: ends the job and this process with an exit code. Called after the other ranks had

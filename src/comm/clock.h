@@ -24,7 +24,7 @@ typedef struct ech_comm_clock_offset {
  * 1989). The clock is ech_clock_now() + ahead. The offset holds at the time of the call; clocks
  * drift by some microseconds per second. machine: ech_machine_of(comm). ahead: 0. Tests on one
  * machine pass other values, the same on all ranks of a pretended machine, to have several machines
- * whose clocks differ. Errors: those of ech_comm_wait. Collective over the first `ranks` ranks. */
+ * whose clocks differ. Errors: as for ech_comm_wait. Collective over the first `ranks` ranks. */
 ech_status ech_comm_clock_agree(ech_comm *comm, int ranks, ech_machine machine, double ahead,
                                 ech_comm_clock_offset *out);
 

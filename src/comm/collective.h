@@ -42,9 +42,9 @@ int64_t ech_collective_shard_count(int64_t n, int N, int member);
 
 /* Bytes of scratch that the collective needs; 0 for collectives without sums. */
 size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size);
-/* What member `index` sends in one call, counted like ech_group_count. A SHIFT by a multiple of
- * `size` sends nothing; here SHIFT is by another distance. EXCHANGE_ROWS: the expected amount, with
- * equally many rows for each member. */
+/* The amount that member `index` sends in one call, counted like ech_group_count. A SHIFT by a
+ * multiple of `size` sends nothing; here SHIFT is by another distance. EXCHANGE_ROWS: the expected
+ * amount, with equally many rows for each member. */
 typedef struct ech_collective_sends {
     int64_t messages;
     int64_t bytes; /* of payload */
@@ -86,8 +86,8 @@ typedef struct ech_lineup {
     /* [machines + 1]: machine m has members first[m] .. first[m + 1] - 1; NULL if machines is 0 */
     const int *first;
 } ech_lineup;
-/* Number of members with shards, and the first of them; shards are those of
- * ech_collective_shard_first over these. */
+/* Number of members with shards, and the first of them. ech_collective_shard_first over these
+ * members gives the shards. */
 int ech_lineup_owners(const ech_lineup *of);
 int ech_lineup_first_owner(const ech_lineup *of);
 /* First element, and number of elements, of a member's shard of n elements; none: 0. */

@@ -210,13 +210,13 @@ ech_status ech_comm_put(ech_comm *comm, ech_request *requests, int n);
  * more. */
 ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done);
 /* Checks the deadline for callers that poll with ech_comm_test; `seconds`: time since one of the
- * polled requests last completed. Errors: those of ech_comm_wait, once `seconds` exceeds the
- * deadline and the request is not done. */
+ * polled requests last completed. Errors: as for ech_comm_wait, once `seconds` exceeds the deadline
+ * and the request is not done. */
 ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double seconds);
 /* Watchdog for callers that poll a device: checks the deadline; `seconds`: time since any work last
- * ended there. peers[n]: ranks, at least one of which has not sent what the device waits for; n 0:
- * it waits for no rank. Sets the mark of ech_comm_set_wait. Errors: ECH_ECOMM past the deadline,
- * with a report; ECH_EABORTED once the job is over and the device has waited for peers for 4 s. All
+ * ended there. peers[n]: ranks, at least one has not sent what the device waits for; n 0: it waits
+ * for no rank. Sets the mark of ech_comm_set_wait. Errors: ECH_ECOMM past the deadline, with a
+ * report; ECH_EABORTED once the job is over and the device has waited for peers for 4 s. All
  * transfers of this endpoint are then cancelled. */
 ech_status ech_comm_stalled(ech_comm *comm, const int *peers, int n, double seconds);
 /* For callers that have waited for a device. Errors: ECH_EABORTED once the job is over: transfers
@@ -272,8 +272,8 @@ bool ech_group_take_loss(ech_group *group);
  * lost. */
 bool ech_group_has_missed(const ech_group *group, int member);
 /* Declares that this rank's saver uses the channel: the thread that writes the rank's part of a
- * checkpoint while training continues. The board shows its waits separately from those of the
- * rank's other threads (ech_board_thread). */
+ * checkpoint while training continues. The board shows its waits separately from the rank's other
+ * threads' (ech_board_thread). */
 void ech_group_set_saves(ech_group *group);
 /* Sets the saver's heartbeat between two collectives. Does nothing for other channels. */
 void ech_group_show_life(ech_group *group);
@@ -378,7 +378,7 @@ ech_status ech_group_barrier(ech_group *group);
 ech_status ech_group_broadcast(ech_group *group, int root, void *data, size_t bytes);
 
 /* ---- collectives of tensor, sequence, context and expert parallelism (comm/collective.h) ----
- * Shards are those of ech_collective_shard_first; they may be uneven or empty. Buffers must not
+ * ech_collective_shard_first gives the shards; they may be uneven or empty. Buffers must not
  * overlap unless stated. `scratch`: ech_collective_scratch bytes. */
 
 /* x (n, contiguous) of every member becomes the sum over the members, added in member order. All

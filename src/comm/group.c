@@ -3,10 +3,10 @@
  * Groups: their members, channels, tags and counters, and batches of messages.
  *
  * Tags: two ranks number the groups that contain both of them in order of creation, which is the
- * same on both; the n-th such group has the n-th block of tags between these two, and each lane a
- * part of that block. So members agree on tags without a message, and no two channels use the same
- * tags, nor do point-to-point messages. All groups use one communicator of MPI (mpi.c); LIBRARY
- * reductions have one more each.
+ * same on both. The n-th such group has the n-th block of tags between these two, and each lane has
+ * a part of that block. So members agree on tags without a message, and no two channels use the
+ * same tags, nor do point-to-point messages. All groups use one communicator of MPI (mpi.c);
+ * LIBRARY reductions have one more each.
  */
 #include "comm/group.h"
 

@@ -3,7 +3,7 @@
  * The backend `local`: ranks are threads of one process, messages are copies between their buffers.
  * Each rank has a box of posts: the sends to it and its receives that have no counterpart yet. The
  * side that comes first leaves a post; the second removes it from the box and copies from the
- * sender's buffer directly to the receiver's, in chunks, some of which the first copies while it
+ * sender's buffer directly to the receiver's, in chunks; the first copies some of them while it
  * waits. Nothing is buffered, so a send never completes before its receive is started.
  *
  * Between queues of devices the second side puts the copy on the first one's queue, after an event

@@ -78,7 +78,7 @@ static ech_status find_machine(MPI_Comm *machine)
 
 /* All processes, machine by machine in the order of their first ones: even if the launcher assigns
  * processes to machines in turn, the ranks of a machine are consecutive. If they are already, ranks
- * are those of MPI_COMM_WORLD; rank 0 always is. */
+ * are the same as in MPI_COMM_WORLD; rank 0 always is. */
 static ech_status order_ranks(MPI_Comm machine, MPI_Comm *out)
 {
     int first; /* of the machine; processes with equal keys keep their order */
@@ -126,7 +126,7 @@ static ech_status share_board(MPI_Comm machine, int local_rank, int local_size, 
     return st;
 }
 
-/* Makes the endpoint of this process among those of its machine. */
+/* Makes the endpoint of this process among the processes of its machine. */
 static ech_status join_machine(ech_mpi_state *state, MPI_Comm machine, double deadline_seconds,
                                ech_comm **out)
 {

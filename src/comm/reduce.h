@@ -68,9 +68,9 @@ ech_comm_batch *ech_sum_batch(const ech_sum *sum, int set, int64_t k);
 /* Enters n elements of the sum, to be sent to a member. */
 void ech_sum_send(const ech_sum *sum, ech_comm_batch *batch, int member, const void *data,
                   int64_t n);
-/* The address to which ech_scatter_end writes the sum of segment k of this member's shard:
- * sum->shard; scratch if the sum is added to that or discarded (scratch stays in caches, while x
- * would be written back to memory); x if the sum is to be widened. */
+/* The address to which ech_scatter_end writes the sum of segment k of this member's shard. It is in
+ * sum->shard; or in scratch if the sum is added to that or discarded (scratch stays in caches,
+ * while x would be written back to memory); or in x if the sum is to be widened. */
 char *ech_sum_place(const ech_sum *sum, int64_t k);
 /* Copies that sum from there to sum->shard, from the type in which it was sent;
  * ech_sum_deliver_all: all segments, summed in x. */
@@ -85,8 +85,8 @@ char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts);
 /* Elements of scratch that ech_scatter_begin and ech_scatter_end need. */
 int64_t ech_scatter_scratch(size_t item, int64_t n, const ech_lineup *of);
 /* Reduce-scatter of segment k of every shard, N > 1. begin narrows the segments if they are sent
- * narrowed, and starts their messages. end waits for them and writes the sum of this member's
- * segment, narrowed, to `mine`, which may be that segment in sum->x or its slot. Segments end in
+ * narrowed, and starts their messages. end waits for them and writes the narrowed sum of this
+ * member's segment to `mine`. That may be the segment in sum->x, or its slot. Segments end in
  * order; at most ECH_UNDER_WAY may have begun and not ended. */
 ech_status ech_scatter_begin(const ech_sum *sum, int64_t k);
 ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k);

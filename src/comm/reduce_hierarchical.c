@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hierarchical reduction: the members of a machine send their data to its first member, the
- * leader, which adds in member order; the leaders sum around a ring, in which each machine's chunk
- * is its members' shards; each leader sends the sum to its members. Of S bytes, with M machines, a
- * leader of L members sends 2 (M - 1) / M S to the next machine and (L - 1) S within its own, each
- * other member S. So M machines send each other as much as a ring of M members does, however many
- * members they have.
+ * The hierarchical reduction. The members of a machine send their data to its first member, the
+ * leader, which adds in member order. The leaders sum around a ring, in which each machine's chunk
+ * is its members' shards. Each leader sends the sum to its members. With S bytes and M machines, a
+ * leader of L members sends 2 (M - 1) / M S to the next machine and (L - 1) S within its own; each
+ * other member sends S. So M machines send each other as much as a ring of M members does, however
+ * many members they have.
  */
 #include "comm/reduce.h"
 

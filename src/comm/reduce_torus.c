@@ -82,7 +82,7 @@ static int64_t scratch(size_t item, int64_t n, const ech_lineup *of)
                             torus_of(of->size, 0).rows, of->size);
 }
 
-/* The shards of a column, of which the first n mod N have one element more. */
+/* The shards of a column; the first n mod N have one element more. */
 static int64_t count_column(int64_t n, const ech_lineup *of, int column)
 {
     torus t = torus_of(of->size, 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the processes of `tcp` and `ucx` meet: all connect with rank 0, which tells them where the
- * others listen; then each connects with those below it. A guard ends the process if that takes
- * longer than the deadline.
+ * The way in which the processes of `tcp` and `ucx` meet. All connect with rank 0, which tells them
+ * where the others listen. Then each connects with the ranks below it. A guard ends the process if
+ * that takes longer than the deadline.
  */
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -114,8 +114,8 @@ static void name_machine(ech_tcp_card *own, int size)
     if (pretended_machines) snprintf(own->machine, 61, "%d", own->rank * pretended_machines / size);
 }
 
-/* Sixteenths of a second: two jobs at one place are further apart, and values do not repeat for
- * weeks. */
+/* Sixteenths of a second: two jobs at one place start with a larger distance, and values do not
+ * repeat for weeks. */
 static uint32_t count_time(void)
 {
     struct timespec now;

@@ -5,7 +5,7 @@
  * memory, otherwise through what UCX finds (RDMA, TCP).
  *
  * A rank's death ends the messages with it by an error that names it, and does not affect messages
- * with others. Two ranks of a machine have a UCX worker each for this pair alone: a rank that is
+ * with others. Two ranks of a machine have a UCX worker each for this pair alone. A rank that is
  * killed in the middle of a message leaves the receiver's queue half written, which would block all
  * that send into the same queue.
  *

@@ -61,7 +61,7 @@ ech_status ech_ucx_check(const ech_ucx *ucx, ucs_status_t status, const char *wh
  * unless UCX_POSIX_DIR names one, as the job monitor does. Its files have names only while they are
  * being made. Call it before a context exists. Errors: ECH_EIO. */
 ech_status ech_ucx_make_folder(void);
-/* If this process has made one: removes it, and those of killed ranks. If all were killed, the next
+/* If this process has made one: removes it, and killed ranks' too. If all were killed, the next
  * start does that. */
 void ech_ucx_remove_folder(void);
 /* True if the user had set variables of UCX when it was opened. */

@@ -9,7 +9,7 @@
 #include "base/about.h"
 #include "config/config.h"
 
-/* Evaluates `call`, which uses the key's value. Its errors begin with the key, like those of
+/* Evaluates `call`, which uses the key's value. Its errors begin with the key, as with
  * ech_config_complain. An error in a file (ECH_EINPUT, ECH_EUNSUPPORTED) becomes ECH_EUSAGE, since
  * a restart would meet it again. */
 #define ECH_CONFIG_TRY_ABOUT(config, key, call)                                                    \

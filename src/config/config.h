@@ -109,7 +109,7 @@ ech_status ech_config_complain(const ech_config *config, const char *key, const 
 /* Checks keys that not every run reads. Each row of a table (a model family, an optimizer) has keys
  * of its own; the run reads the keys of its chosen row. owned: the keys of all rows; read: the keys
  * of the chosen row, both blank-separated "section.key" words; reader: the row's name, for errors.
- * A key in `owned` and not in `read` is an error if it is set, and is otherwise marked as unread:
+ * A key in `owned` and not in `read` is an error if it is set. Otherwise it is marked as unread:
  * ech_config_print then omits it, so that a resolved run file passes this check. */
 ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,
                                  const char *reader);

@@ -5,8 +5,8 @@
  * 0. None of these calls is collective.
  *
  * The stream of a token file is its documents in index order, each ending in end-of-text (which is
- * in the file). Sample s is tokens s T .. s T + T of the stream: T + 1 tokens, the last of which is
- * also the next sample's first. Samples cross documents; the last sample is padded with weight 0. A
+ * in the file). Sample s is tokens s T .. s T + T of the stream: T + 1 tokens; the last one is also
+ * the next sample's first. Samples cross documents; the last sample is padded with weight 0. A
  * stream of N tokens has S = ceil((N - 1) / T) samples. An epoch is S samples, each once.
  *
  * A corpus is one stream or a blend of several. Sample i of step `step` has position g = step x
@@ -22,8 +22,8 @@
  *
  * With N SHARES, which divide M, micro-batch q belongs to share q mod N; with as many shares as
  * data ranks each has its own. Share d of a source is S / N consecutive samples or one more,
- * shuffled separately. A blend is formed from each share's positions, of which a step has
- * global_batch_size / N. Without shuffling there is one share.
+ * shuffled separately. A blend is formed from each share's positions; a step has global_batch_size
+ * / N of them. Without shuffling there is one share.
  *
  * A target has weight 1, or weight 0 if it is in a sequence that the index marks as a prompt, or if
  * document_mask is set and it is the first token of a document, which nothing before it could
@@ -90,9 +90,9 @@ void ech_data_hash(const ech_text *text, char hash[ECH_TOKENIZER_HASH]); /* XXH3
  * of text; -1: `front`, the tokenizer's default. */
 void ech_tokenizer_begin(const ech_tokenizer *tokenizer, int wanted, ech_ids *out);
 
-/* Where a long text can be split for encoding: a k in (0, n], as large as the search finds, such
- * that the text's ids are those of the first k bytes followed by those of the rest, for any
- * continuation of the n bytes. 0: none was found. */
+/* Returns a place where a long text can be split for encoding: a k in (0, n], as large as the
+ * search finds. For any continuation of the n bytes, the ids of the text are the ids of the first k
+ * bytes followed by the ids of the rest. 0: none was found. */
 size_t ech_tokenizer_split(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
 
 /* An encoder, for one thread; caches words. Borrows the tokenizer. */
@@ -111,13 +111,13 @@ ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, bool 
 /* ---- texts ---- */
 
 /* The texts of an import or of training a tokenizer: a file, or the regular files below a folder in
- * the byte order of their paths. The first bytes of a file determine its format, whatever its name:
- * packed by gzip, zstd, xz or bzip2; lines of JSON or an array of objects, each with a string
- * `text`, or with strings `prompt` and `completion` (null counts as absent); any other file is one
- * text. In a folder, files that are usually not training text are skipped with a warning: README
- * and LICENSE, tables, HTML and XML, other JSON, documents, images. Errors name file and line, or
- * file and byte: no file or folder, invalid UTF-8, a line without such an object or with more than
- * 64 MiB, an unsupported format. */
+ * the byte order of their paths. The first bytes of a file determine its format, whatever its name.
+ * It may be packed by gzip, zstd, xz or bzip2. It may be lines of JSON or an array of objects, each
+ * with a string `text`, or with strings `prompt` and `completion` (null counts as absent). Any
+ * other file is one text. In a folder, files that are usually not training text are skipped with a
+ * warning: README and LICENSE, tables, HTML and XML, other JSON, documents, images. Errors name
+ * file and line, or file and byte: no file or folder, invalid UTF-8, a line without such an object
+ * or with more than 64 MiB, an unsupported format. */
 typedef struct ech_data_text_source {
     const char *in; /* the file or folder */
     bool binary;    /* accepts text that is not UTF-8 (not in JSON), and other formats, as bytes */
@@ -202,9 +202,9 @@ typedef struct ech_libsvm_count {
  * .xz, .bz2). */
 bool ech_data_is_libsvm(const char *path);
 /* Writes a file of samples of features. A line without features becomes feature 0 with value 0.
- * Errors name file and line: an invalid label, or both -1 and 0 among labels; an index that is out
- * of range, or not above the previous one; a value that is not a number or not finite in fp32; any
- * other invalid pair; no sample, or an empty part. */
+ * Errors name file and line. They are: an invalid label, or both -1 and 0 among labels; an index
+ * that is out of range, or not above the previous one; a value that is not a number or not finite
+ * in fp32; any other invalid pair; no sample; an empty part. */
 ech_status ech_data_import_libsvm(const ech_libsvm_options *options, ech_libsvm_count *count);
 
 /* An import: texts to token files. */
@@ -244,7 +244,7 @@ typedef struct ech_import_count {
  * The same call continues an interrupted import, with the same bytes as a result: until it ends,
  * its files are in `out`.tmp, with a journal of inputs (paths, sizes, times), tokenizer and
  * options. If any of these has changed, it starts again. The final names appear when everything is
- * done. Errors: those of the texts, no text or an empty part, an `out` inside the folder `in`,
+ * done. Errors: as for the texts, no text or an empty part, an `out` inside the folder `in`,
  * another import into `out` that is running. */
 ech_status ech_data_import(const ech_import_options *options, ech_import_count *count);
 
@@ -307,7 +307,7 @@ typedef struct ech_corpus_options {
  * `split` is up to three numbers, "969,30,1": the proportions of each source's documents for
  * training, validation and test. With D documents, the bounds are D (sum of the numbers before) /
  * (sum of all), rounded to even. */
-/* Errors: those of files, texts and splits; a source without a sample or without a target of weight
+/* Errors: as for files, texts and splits; a source without a sample or without a target of weight
  * 1. */
 ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out);
 void ech_corpus_close(ech_corpus *corpus); /* accepts NULL */

@@ -18,7 +18,7 @@ typedef struct ech_libsvm {
 
 /* Parses line `number` of the file `path`, n bytes with or without its newline; neither need end in
  * a NUL. *found: it has a sample; false for a blank line or only a comment. features: the largest
- * index, at least 1. Errors: those of ech_data_import_libsvm. */
+ * index, at least 1. Errors: as for ech_data_import_libsvm. */
 ech_status ech_libsvm_parse(const char *path, int64_t number, const char *line, size_t n,
                             int64_t features, ech_libsvm *sample, bool *found);
 void ech_libsvm_free(ech_libsvm *sample);

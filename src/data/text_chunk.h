@@ -85,7 +85,7 @@ typedef struct ech_text_bad {
     ech_text first; /* the errors of the first ones, each with a NUL; owned */
 } ech_text_bad;
 
-/* Calls `use` for each segment, in order. Errors: those of `use`; invalid UTF-8; a line that is too
+/* Calls `use` for each segment, in order. Errors: as for `use`; invalid UTF-8; a line that is too
  * long or has no valid object; these name file and line or byte. With source->skip_bad invalid
  * objects and lines that are too long are added to *bad instead. `source` must be complete. */
 ech_status ech_text_chunk_each(const ech_data_text_source *source, const ech_text_chunk *chunk,

@@ -16,7 +16,7 @@
 
 /* A writer's progress. */
 typedef struct ech_token_state {
-    int64_t tokens;               /* written, including those of an unfinished sequence */
+    int64_t tokens;               /* written, including an unfinished sequence's */
     int64_t sequences, documents; /* finished */
     int32_t open_length;          /* tokens of the unfinished sequence */
     bool open;                    /* there is an unfinished sequence or document */

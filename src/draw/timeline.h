@@ -37,9 +37,9 @@ typedef struct ech_timeline {
 void ech_timeline_free(ech_timeline *timeline);
 /* Adds a rank's bars; begin[s] and end[s] are when step s of the list began and ended. On the
  * compute lane successive steps of one kind, model chunk and micro-batch are one bar (a W next to
- * its own B is part of B's bar), and each wait for a collective is a bar, within or before these.
- * Each sum of gradients on the reduce lane is a bar, and each update on the host. Ranks may come in
- * any order; call ech_timeline_finish after the last. */
+ * its own B is part of B's bar). Each wait for a collective is a bar, within or before these. Each
+ * sum of gradients on the reduce lane is a bar, and each update on the host. Ranks may come in any
+ * order; call ech_timeline_finish after the last. */
 void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *list,
                            const double *begin, const double *end);
 /* Sorts the bars and sets `end` (unless it is set), `bubble`, `waits` and `forward` from them.

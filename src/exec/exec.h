@@ -106,7 +106,7 @@ bool ech_exec_take_saved(ech_exec *exec, ech_exec_saved *out);
 ech_status ech_exec_finish_save(ech_exec *exec);
 
 /* A turn's results, as the last READ fetched them. Under asynchronous schedules learning_rate, clip
- * and updates are those of this stage. */
+ * and updates belong to this stage. */
 typedef struct ech_readings {
     double loss;      /* loss_sum / tokens; 0 if there are no tokens */
     double tokens;    /* sum of the targets' weights */
@@ -202,8 +202,8 @@ void ech_exec_order_serves(ech_exec *exec, ech_serve_order *order, void *context
 /* [workers] the training step of each worker's next push; the same on all ranks after a span. NULL:
  * there are no pushes. Borrowed. */
 const int64_t *ech_exec_clocks(const ech_exec *exec);
-/* Counts the rank's updates as pushes of `workers` workers: the learning rate is that of their
- * training step divided by the number of workers. */
+/* Counts the rank's updates as pushes of `workers` workers: the learning rate is their training
+ * step's, divided by the number of workers. */
 void ech_exec_set_workers(ech_exec *exec, int workers);
 
 /* All factors of a step's bucket in the running list, for steps of compressed gradients except

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The queues of a rank. On a device that is not immediate a step is complete, for the threads of
- * the lanes, when all of its work has been queued: its queue waits for the events of the step's
+ * the lanes, when all of its work has been queued. Its queue waits for the events of the step's
  * dependencies, its handler queues its work, and its own event is recorded after that. At the
  * list's end the host waits once, for all of it.
  */

@@ -406,8 +406,8 @@ void ech_exec_put(ech_exec *exec, const ech_step *step, ech_work *body);
 ech_status ech_queues_create(ech_exec *exec, size_t steps, size_t ticks);
 /* For the step's own lane: true if the step, a sum, has begun early. */
 bool ech_exec_has_begun(const ech_exec *exec, const ech_step *step);
-/* Lets the channels of steps access the device's data, and connects queues of messages with those
- * of their peers (ech_comm_join). Collective. */
+/* Lets the channels of steps access the device's data, and connects queues of messages with the
+ * peers' queues (ech_comm_join). Collective. */
 ech_status ech_collectives_create(ech_exec *exec);
 ech_status ech_queues_join(ech_exec *exec);
 void ech_queues_destroy(ech_exec *exec);
@@ -422,7 +422,7 @@ bool ech_queue_is_free(const ech_exec *exec, const ech_step *step);
 /* Waits, on the thread of the step's lane, until its queue has finished the step's work so far.
  * Errors: as at the list's end; failure of another thread. */
 ech_status ech_queue_wait(ech_exec *exec, const ech_step *step);
-/* Makes the step's queue wait for the step's dependencies on other queues, all of which have been
+/* Makes the step's queue wait for the step's dependencies on other queues; they all have been
  * queued. Does nothing on an immediate device. */
 void ech_queue_await(ech_exec *exec, const ech_step *step);
 /* On a device that is not immediate: records the step's begin or end; records the end of the
@@ -463,8 +463,8 @@ ech_status ech_exec_check_pace(ech_exec *exec);
 /* Watchdog for file I/O: the waiting rank's thread calls it every 0.1 s. Errors: a read or write of
  * a file is past the deadline; the error names the file. */
 ech_status ech_exec_watch_files(ech_exec *exec);
-/* Lets the rank's thread, which holds `lock`, sleep until it is woken; it watches file I/O
- * meanwhile. */
+/* Lets the rank's thread, which holds `lock`, sleep until it is woken; while asleep it watches file
+ * I/O. */
 void ech_exec_rest(ech_exec *exec);
 /* Wakes all threads; each then checks its condition. */
 void ech_exec_wake(ech_exec *exec);

@@ -2,7 +2,7 @@
  *
  * Binds a rank's compute threads to cores; these threads touch its memory first, so that it is in
  * near memory. Ranks of a machine that may run on the same cores divide them in order of rank, so
- * that each thread of a kernel has a core of its own: a thread that moves loses its caches, and two
+ * that each thread of a kernel has a core of its own. A thread that moves loses its caches, and two
  * on one core delay all others at the end of each loop. A job that needs at most half of the cores
  * is not bound; threads for messages and files never are.
  */
@@ -129,8 +129,8 @@ static void touch_values(const ech_exec *exec, const ech_value *values, size_t n
             ech_kernel_context_touch(exec->context, ech_exec_at(exec, v), (size_t)v->bytes);
 }
 
-/* Kernels divide a tensor among threads. Where values share memory, the first touch decides:
- * persistent values, then those of training. */
+/* Kernels divide a tensor among threads. Some values share memory, and the first touch decides
+ * where it is: persistent values come first, then training's. */
 void ech_threads_touch(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;

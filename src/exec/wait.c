@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How lanes wait for each other's steps, and wake each other.
+ * Lanes wait for each other's steps and wake each other here.
  *
  * Each lane's thread sleeps on a condition of its own (ech_lane_thread.woken), and the end of a
  * step wakes only the threads that wait for it. The word done[step] records them: it holds the last

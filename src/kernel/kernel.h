@@ -68,8 +68,8 @@ void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, s
 /* The rows (tokens) of the whole tensor that a view has. A rank may have part of each sample's
  * tokens: one contiguous range, or under context parallelism two (an early and a late one), or one
  * token next to a KV cache. Under sequence parallelism its rows are also sharded over tensor ranks.
- * Kernels that use positions or random numbers take them from here, so results equal those of the
- * whole tensor. Positions ascend within a sample and are below `whole`. */
+ * Kernels that use positions or random numbers take them from here, so results equal the whole
+ * tensor's. Positions ascend within a sample and are below `whole`. */
 typedef struct ech_rows {
     int64_t first_sample; /* index in the global batch of this rank's first sample */
     int64_t whole;        /* T: tokens of a whole sample */
@@ -102,9 +102,9 @@ ECH_EVERYWHERE int64_t ech_row_position(const ech_rows *rows, int64_t row)
     return ech_rows_token_position(rows, (rows->first + row) % rows->tokens);
 }
 
-/* The rows that context rank `index` of `context` has of samples from first_sample on, each with
- * `tokens` of `whole` tokens. zigzag: a sample's rows are two runs, one from its front and one from
- * its back, to balance causal work; else one run. */
+/* The rows of context rank `index` of `context`, in samples from first_sample on. The rank has
+ * `tokens` of each sample's `whole` tokens. zigzag: a sample's rows are two runs, one from its
+ * front and one from its back, to balance causal work; else one run. */
 ECH_EVERYWHERE ech_rows ech_rows_context(int64_t first_sample, int64_t whole, int64_t tokens,
                                          int64_t context, int64_t index, bool zigzag)
 {
@@ -159,7 +159,7 @@ typedef struct ech_attention_shard {
     int64_t heads;      /* query heads of the whole tensor */
 } ech_attention_shard;
 
-/* Which elements a dropout drops. Element i of the whole tensor is dropped if
+/* The rule for the elements that a dropout drops. Element i of the whole tensor is dropped if
  * ech_random_unit(ech_random_word(ech_dropout_key, i)) < p; the others are scaled by 1/(1-p). */
 typedef struct ech_dropout {
     double p; /* 0: nothing is dropped or drawn */
@@ -228,12 +228,12 @@ struct ech_kernels {
 #undef X
     ech_kernel_scratch_fn scratch[ECH_OPS]; /* NULL: the row needs none */
     /* Reference speeds for benchmarks. multiply_adds runs `rounds` rounds of independent
-     * multiply-adds in the registers of each of the context's threads and returns the
-     * floating-point operations of all threads: of fp32, or in the bf16 table of a set that
-     * supports it, of pairs of bf16 with fp32 sums. triad does a[i] = b[i] + 3 c[i] for n numbers,
-     * divided among the threads; b may be a. library_product is a product of contiguous fp32
-     * matrices by one plain call of oneDNN; NULL: this build lacks it, or the table is not the
-     * processor's. */
+     * multiply-adds in the registers of each of the context's threads, and returns the
+     * floating-point operations of all threads. They are fp32 operations. In the bf16 table of a
+     * set that supports it they are on pairs of bf16 with fp32 sums. triad does a[i] = b[i] + 3
+     * c[i] for n numbers, divided among the threads; b may be a. library_product is a product of
+     * contiguous fp32 matrices by one plain call of oneDNN; NULL: this build lacks it, or the table
+     * is not the processor's. */
     double (*multiply_adds)(const ech_kernel_context *context, int64_t rounds);
     void (*triad)(const ech_kernel_context *context, double *a, const double *b, const double *c,
                   int64_t n);
@@ -256,8 +256,8 @@ const ech_kernels *ech_kernels_fast(ech_dtype dtype);
  * row copies its arguments and puts the fast row on its context's queue (ech_kernel_context_defer).
  * NULL as for ech_kernels_fast. */
 const ech_kernels *ech_kernels_deferred(ech_dtype dtype);
-/* The kernels of NVIDIA GPUs. A build without them, or without those of fp16 (ECH_CUDA_F16), has
- * only their scratch functions, which plans need. NULL: no such type. */
+/* The kernels of NVIDIA GPUs. A build without them, or without fp16 ones (ECH_CUDA_F16), has only
+ * their scratch functions, which plans need. NULL: no such type. */
 const ech_kernels *ech_kernels_cuda(ech_dtype dtype);
 /* The table with which a device computes (device.def). NULL as for ech_kernels_fast. */
 const ech_kernels *ech_kernels_on(const char *device, ech_dtype dtype);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Experts: rows are copied to a buffer in which the rows of one expert follow each other, experts
- * process these by grouped products, and each row gets the sum of its experts' results, weighted by
- * its gates (Shazeer et al. 2017, arXiv:1701.06538; products over sorted rows: Gale et al. 2022,
- * arXiv:2211.15841). The tables of gate.c define the destinations of rows. Kernels process only the
- * rows in use, whatever the size of the buffer; the rest is undefined.
+ * Experts. Rows are copied to a buffer in which the rows of one expert follow each other, and
+ * experts process these by grouped products. Each row gets the sum of its experts' results,
+ * weighted by its gates (Shazeer et al. 2017, arXiv:1701.06538; products over sorted rows: Gale et
+ * al. 2022, arXiv:2211.15841). The tables of gate.c define the destinations of rows. Kernels
+ * process only the rows in use, whatever the size of the buffer; the rest is undefined.
  *
  * Tensor ranks have a share of each expert's width, as of a feed-forward layer's. Without an expert
  * group all dispatch the same rows, and each row's sum over its experts is a partial sum, which is

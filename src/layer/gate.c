@@ -112,8 +112,8 @@ typedef struct gate_options {
     int noise, all, all_noise; /* ports, -1: none; a list of another purpose has no value there */
 } gate_options;
 
-/* Lists in which it uses balance groups: sampling predicts next tokens of whole texts, of which
- * none is dropped. And lists in which it draws noise. */
+/* Lists in which it uses balance groups: sampling predicts next tokens of whole texts, so it drops
+ * no row. And lists in which it draws noise. */
 static const unsigned grouped = 1u << ECH_TRAIN | 1u << ECH_EVALUATE, noisy = 1u << ECH_TRAIN;
 
 /* Ranks that have rows of the same samples; tensor ranks only if rows are sharded over them. */

@@ -242,8 +242,7 @@ typedef struct ech_operand {
     uint8_t purposes;    /* bit 1 << purpose */
     bool overwrites; /* DIN: may reuse the memory of the IN of that index, whose life ends here */
     int value; /* of the block, never a view; PARAM, DPARAM: the model's parameter; SCRATCH: -1 */
-    /* the block's value whose shape it has here: a view, or the value of which it is the
-     * gradient */
+    /* the block's value whose shape it has here: what it is a view of, or the gradient of */
     int like;
 } ech_operand;
 
@@ -369,11 +368,11 @@ int ech_block_sum(ech_block *block, int y);
  * unchanged if there is no group. `counts` has a piece for each member, whose sum is the number of
  * rows that the member gets. Returns the table of what the others sent. */
 int ech_block_exchange_counts(ech_block *block, int counts);
-/* Nodes between these two calls form a *round*, of which the forward keeps nothing. B recomputes
- * what it reads of a round right before its calls of that round's nodes, the last round first;
- * these calls also write their parameters' gradients (ech_layer.finishes_in_b). So only one round
- * at a time needs memory. also: a value from before the rounds that they read and that B recomputes
- * with this one, the last round; -1: none. */
+/* Nodes between these two calls form a *round*; the forward keeps nothing of it. B recomputes what
+ * it reads of a round right before its calls of that round's nodes, the last round first; these
+ * calls also write their parameters' gradients (ech_layer.finishes_in_b). So only one round at a
+ * time needs memory. also: a value from before the rounds that they read and that B recomputes with
+ * this one, the last round; -1: none. */
 void ech_block_begin_round(ech_block *block);
 void ech_block_end_round(ech_block *block, int also);
 /* Index of a window among the `of` windows of pieces; {0, 1}: a single window with everything. */

@@ -40,7 +40,7 @@ static int new_gradient(ech_block *block, int like, ech_block_value_source sourc
     return (int)block->value.n - 1;
 }
 
-/* The slot of a value's gradient, or of the node's contribution to that of its input i. */
+/* The slot of a value's gradient, or of the node's contribution to the gradient of its input i. */
 static int slot_of(const gradients *g, const ech_block *block, const ech_node *node, int i)
 {
     int base = ech_block_base(block, node->in[i]);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes with named axes. Sizes are those of the unsharded tensor; a rank's shard follows from the
- * axes' names and the extent (axes.def is the one table of rules). BATCH, TOKENS, SEQUENCE and ROWS
- * have no size of their own: a list of steps decides how many samples and tokens its micro-batches
- * hold.
+ * Shapes with named axes. Sizes are the unsharded tensor's; a rank's shard follows from the axes'
+ * names and the extent (axes.def is the one table of rules). BATCH, TOKENS, SEQUENCE and ROWS have
+ * no size of their own: a list of steps decides how many samples and tokens its micro-batches hold.
  */
 #ifndef ECH_LAYER_SHAPE_H
 #define ECH_LAYER_SHAPE_H

@@ -302,8 +302,8 @@ static bool rule_stages(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
 
 /* ---- experts ---- */
 
-/* True if an expert group of e ranks is e of a replica's context ranks, or all those of several
- * replicas. */
+/* True if an expert group of e ranks is e of a replica's context ranks, or all context ranks of
+ * several replicas. */
 static bool has_groups(const ech_grid *g, int64_t e)
 {
     if (e <= g->context) return g->context % e == 0;

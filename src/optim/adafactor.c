@@ -12,7 +12,7 @@
 enum {
     ROWS,        /* sums of squares of the gradient, by row */
     ROW_FACTORS, /* 1 / sqrt of the row state */
-    TOTAL,       /* sum of the row state, which equals that of the column state */
+    TOTAL,       /* sum of the row state, equal to the column state's */
     COLUMNS,     /* like ROWS; for a vector the squares */
     COLUMN_FACTORS,
     WEIGHT_SQUARE, /* sums of squares over all elements */
@@ -59,7 +59,7 @@ static size_t scratch(const ech_kernels *kernels, int threads, const ech_param *
     return ech_kernel_scratch(kernels, ECH_OP_adafactor_sums, threads, dims);
 }
 
-/* The kernels' operands: a matrix, and the tensors of statistics and states; those of rows are NULL
+/* The kernels' operands: a matrix, and the tensors of statistics and states; row tensors are NULL
  * for a vector. */
 typedef struct factored {
     ech_tensor param, grad, rounded, exp_avg;

@@ -75,8 +75,7 @@ typedef struct ech_statistic {
 typedef struct ech_optimizer_needs {
     int states, statistics;
     ech_state state[ECH_MAX_STATES]; /* [states] */
-    /* the state with the full-precision parameter, of which the weights are a rounded copy; -1:
-     * none */
+    /* the state with the full-precision parameter (the weights are its rounded copy); -1: none */
     int master;
     ech_statistic statistic[ECH_MAX_STATISTICS]; /* [statistics] */
 } ech_optimizer_needs;
@@ -90,7 +89,7 @@ typedef struct ech_optimizer_work {
     const ech_tensor *param, *gradient; /* param: the master if there is one */
     const ech_tensor *rounded; /* the weights, to be set to the rounded master; NULL: no master */
     const ech_tensor *state;   /* [states] in declaration order */
-    /* [statistics] in declaration order; those of earlier rounds are folded, those of later rounds
+    /* [statistics] in declaration order; statistics of earlier rounds are folded, of later rounds
      * not yet valid. The update is their last reader and may overwrite them. */
     const ech_tensor *statistic;
     const ech_box *box; /* [boxes] where this rank's shard is in the unsharded parameter */
@@ -171,7 +170,7 @@ int ech_statistic_shards(const ech_statistic *statistic, const ech_param *param,
  * (ech_state.block); */
 ech_status ech_optimizer_check_shards(const ech_config *config, const ech_param *param,
                                       ech_sharding sharding);
-/* states that differ from those of the resumed run. */
+/* states that differ from the resumed run's. */
 ech_status ech_optimizer_check_resume(const ech_config *saved, const ech_config *now,
                                       const ech_param *param);
 
@@ -199,11 +198,11 @@ ech_status ech_curve_check_keys(const ech_config *config);
  * (ech_config_check). */
 void ech_curve_mark_keys(const ech_config *config);
 
-/* Parameter groups with their own learning rate and weight decay: sets `decay` and `rate` of a
+/* Parameter groups with their own learning rate and weight decay. Sets `decay` and `rate` of a
  * model's n parameters by patterns on their names, and by the optimizer's rules. optimizer.no_decay
- * is blank-separated patterns, optimizer.rates blank-separated PATTERN=FACTOR; * stands for any
- * characters and ? for one (fnmatch). Errors, ECH_EUSAGE: a pattern that matches nothing, a missing
- * or negative FACTOR, two factors for one parameter. */
+ * has blank-separated patterns, optimizer.rates blank-separated words PATTERN=FACTOR. In patterns *
+ * stands for any characters and ? for one (fnmatch). Errors, ECH_EUSAGE: a pattern that matches
+ * nothing, a missing or negative FACTOR, two factors for one parameter. */
 ech_status ech_optimizer_group_params(const ech_config *config, ech_param *params, size_t n);
 /* True if the configuration names any group, or its optimizer has several rules. */
 bool ech_optimizer_has_groups(const ech_config *config);

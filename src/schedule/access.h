@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the methods of step kinds report to the access pass (access.c) which values a step touches.
- * Private to src/schedule.
+ * Calls by which the methods of step kinds report to the access pass (access.c) which values a step
+ * touches. Private to src/schedule.
  */
 #ifndef ECH_SCHEDULE_ACCESS_H
 #define ECH_SCHEDULE_ACCESS_H

@@ -29,9 +29,9 @@ typedef enum ech_bucket_point {
     ECH_POINT_ROOM     /* the compute lane waits for an update on the host */
 } ech_bucket_point;
 
-/* How often a stage occurs in a turn: once per bucket; once per round of the optimizer's
- * statistics, together with neighbouring ROUND stages; or once per piece (the last piece then
- * continues through the stages that occur once). */
+/* The number of times that a stage occurs in a turn: once per bucket; once per round of the
+ * optimizer's statistics, together with neighbouring ROUND stages; or once per piece. The last
+ * piece then continues through the stages that occur once. */
 typedef enum ech_bucket_repeats {
     ECH_REPEATS_ONCE,
     ECH_REPEATS_ROUND,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The pass that completes a list of block steps to a whole training step, or to several. It adds
- * the token count before a turn, LOAD of each micro-batch one ahead of its first forward, and the
- * stages of buckets (bucket_stages.def): from the completion of a bucket to norms, gradient
- * clipping and updates after the turn's last backward. A group with one member gets no
+ * the token count before a turn, and LOAD of each micro-batch one ahead of its first forward. It
+ * adds the stages of buckets (bucket_stages.def), from the completion of a bucket to norms,
+ * gradient clipping and updates after the turn's last backward. A group with one member gets no
  * communication.
  *
  * Synchronous: losses, flags and squares of all ranks are folded before the update, so the norm is

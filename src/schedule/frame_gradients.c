@@ -5,12 +5,12 @@
  * and when complete gradients leave for good.
  *
  * A use is a block's work on gradients for one sequence chunk: successive steps that write some. If
- * two uses of a bucket in the same turn are more than memory.prefetch uses apart, its sum is on the
- * host between them (where each micro-batch's gradients are scattered, the shard's sum). Backwards
- * and scatters add to it on the device, so the order of additions and the bits are those of a run
- * without offloading. Before use v begins, everything that left after use v - 1 - prefetch has
- * gone. So the device holds the gradients of at most 2 (1 + prefetch) uses, half of which are
- * leaving, and those that are being summed over ranks.
+ * more than memory.prefetch uses lie between two uses of a bucket in the same turn, its sum is on
+ * the host during that time (where each micro-batch's gradients are scattered, the shard's sum).
+ * Backwards and scatters add to it on the device, so the order of additions and the bits are the
+ * same as without offloading. Before use v begins, everything that left after use v - 1 - prefetch
+ * has gone. So the device holds the gradients of at most 2 (1 + prefetch) uses, half of them
+ * leaving, and the gradients that are being summed over ranks.
  */
 #include <stdlib.h>
 #include <string.h>

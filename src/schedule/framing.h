@@ -86,10 +86,10 @@ int ech_frame_add(ech_framing *f, ech_step_kind kind, int turn, int index, int a
 int ech_frame_last_compute(const ech_list *list);
 /* True if the group has other members. */
 bool ech_frame_is_shared(const ech_plan *plan, ech_layout_group group);
-/* True for buckets that are reduced last in each turn: gradients shared by several stages, which
- * complete at different times while a lane keeps its order; and layer states, whose partials come
- * from forwards (in an asynchronous list perhaps from the next turn's, before this turn's
- * update). */
+/* True for buckets that are reduced last in each turn. These are gradients shared by several
+ * stages, since they complete at different times while a lane keeps its order. They are also layer
+ * states, since their partials come from forwards (in an asynchronous list perhaps from the next
+ * turn's, before this turn's update). */
 bool ech_frame_comes_last(const ech_bucket *bucket);
 
 /* Begins the paths of all buckets. */
@@ -114,8 +114,8 @@ void ech_frame_end_gradients(ech_framing *f);
 void ech_frame_await_gradients(ech_framing *f, size_t s);
 /* Offloads a complete bucket of the turn, now or once it is summed over ranks. */
 void ech_frame_leave(ech_framing *f, int bucket);
-/* If the lowered step just added ends a use of gradients, offloads their sums and fetches those of
- * the next use. */
+/* If the lowered step just added ends a use of gradients, offloads their sums and fetches the next
+ * use's sums. */
 void ech_frame_end_use(ech_framing *f, size_t s);
 /* Ends the turn's gradient sums: all its buckets have reached their norms. */
 void ech_frame_forget_sums(ech_framing *f);

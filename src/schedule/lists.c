@@ -46,7 +46,7 @@ static void plan_check(ech_plan *plan, ech_list *list)
     int data = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_DATA);
     bool experts = plan->layout->sharding.expert > 1;
     for (int i = 0; i < ECH_HASHES; i++) {
-        /* the same as those of DATA */
+        /* the same as DATA's */
         if (groups[i] == ECH_GROUP_EXPERT_DATA && !experts) continue;
         int size = ech_layout_group_size(plan->layout, plan->model, plan->rank, groups[i]);
         int least = groups[i] == ECH_GROUP_DATA        ? 1

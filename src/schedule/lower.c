@@ -76,8 +76,8 @@ static ech_numbering numbering_of(const lowering *l, int rank)
                            .sequence_chunks = l->list->numbering.sequence_chunks};
 }
 
-/* Translates a rank's number of a micro-batch to that of the rank that computes another virtual
- * stage of it. */
+/* Translates a rank's number of a micro-batch to the number used by the rank that computes another
+ * virtual stage of it. */
 static int translate(const lowering *l, int from, int number, int stage, int *rank)
 {
     ech_micro at = ech_micro_at(numbering_of(l, from), number);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a rank's list numbers its sequence chunks: by turn (training step of the list), then by the
- * rank's micro-batch, then by sequence chunk. Steps and values store this one number, an int called
+ * A rank's list numbers its sequence chunks by turn (training step of the list), then by the rank's
+ * micro-batch, then by sequence chunk. Steps and values store this one number, an int called
  * `micro`; only functions of this file split it. (An order counts whole micro-batches until
  * ech_order_expand_sequence_chunks.)
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which values the steps of a list work on, and what messages carry of them. Values are numbers as
- * in ech_value.
+ * Operands: the values that the steps of a list work on, and the parts of them that messages carry.
+ * Values are numbers as in ech_value.
  */
 #ifndef ECH_SCHEDULE_OPERANDS_H
 #define ECH_SCHEDULE_OPERANDS_H

@@ -248,7 +248,8 @@ static int64_t find_offset(const placer *p, int64_t bytes, life of)
     return offset;
 }
 
-/* Finds the tracks that share bytes with t; t becomes a new neighbour of those of its size. */
+/* Finds the tracks that share bytes with t; t becomes a new neighbour of the tracks that have its
+ * size. */
 static void find_neighbours(placer *p, track *t)
 {
     for (size_t s = 0; s < p->shelves.n; s++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the checker of all ranks' lists refuses: one line with rank, step and reason, and above it
- * the rows of nearby ranks, truncated to the part near the step.
+ * Refusals by the checker of all ranks' lists. A refusal is one line with rank, step and reason;
+ * above it are the rows of nearby ranks, truncated to the part near the step.
  */
 #include <stdio.h>
 #include <string.h>

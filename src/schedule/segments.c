@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Activation recomputation: which blocks are recomputed together. A segment of N blocks keeps its
- * first block's input. R recomputes its blocks first to last, before the B of the last one; their
- * values are then live at the same time. If R inverts blocks, a segment keeps its last block's
- * output, and each R comes right before its block's B: long segments are then best.
+ * Activation recomputation: decides which blocks are recomputed together. A segment of N blocks
+ * keeps its first block's input. R recomputes its blocks first to last, before the B of the last
+ * one; their values are then live at the same time. If R inverts blocks, a segment keeps its last
+ * block's output, and each R comes right before its block's B: long segments are then best.
  *
- * Of n blocks, with m inputs in flight, the memory is about ceil(n / N) m a + N b bytes, where a is
+ * With n blocks and m inputs in flight, the memory is about ceil(n / N) m a + N b bytes, where a is
  * an input and b what R makes of a block for its B and W. It is least at N = sqrt(n m a / b) (Chen
  * et al. 2016, arXiv:1604.06174, section 3.2; Narayanan et al. 2021, arXiv:2104.04473, section
  * 3.5).

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank stores of each parameter, in bytes and elements: its tensor shard, its shard of the
+ * A rank's memory for each parameter, in bytes and elements: its tensor shard, its shard of the
  * bucket (ZeRO), optimizer states, statistics and compression factors.
  */
 #ifndef ECH_SCHEDULE_STATES_H
@@ -50,8 +50,8 @@ int64_t ech_step_part_of(const ech_plan *plan, const ech_step *step, int param, 
  * element. */
 int64_t ech_step_part_of_one(const ech_plan *plan, const ech_step *step, int param, int one,
                              int64_t *first);
-/* Where that part begins in a value of `elements` elements: a value of the part alone, of all that
- * the rank updates, or of the bucket. */
+/* The index at which that part begins in a value of `elements` elements: a value of the part alone,
+ * of all that the rank updates, or of the bucket. */
 int64_t ech_step_part_in(const ech_plan *plan, const ech_step *step, int64_t elements);
 /* The elements of a parameter in this rank's shard of its bucket. *first: its first element.
  * Returns their number; 0: none. */

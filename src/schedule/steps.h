@@ -103,7 +103,7 @@ typedef struct ech_step {
     int count;
     /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R the
      * calls between two collectives, COLLECTIVE one call. A COLLECTIVE with calls 0 all-gathers a
-     * received message over the tensor ranks of this stage, each of which received a shard. */
+     * received message over the tensor ranks of this stage; each received a shard. */
     int first_call, calls;
     int first_after, afters;    /* in list.after: earlier steps that must have ended */
     int first_access, accesses; /* in list.access */

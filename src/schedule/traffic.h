@@ -20,9 +20,9 @@ const char *ech_traffic_axis_name(ech_traffic_axis axis);
  * ranks. */
 bool ech_traffic_copies(ech_traffic_axis axis, ech_space *from, ech_space *to);
 
-/* What this rank sends by one kind of collective over one kind of group. REDUCE_GRADS counts as
- * ALL_REDUCE, SCATTER_GRADS as REDUCE_SCATTER, GATHER_WEIGHTS as ALL_GATHER; a message between
- * stages or a copy counts as NONE, over the world. */
+/* The amount that this rank sends by one kind of collective over one kind of group. REDUCE_GRADS
+ * counts as ALL_REDUCE, SCATTER_GRADS as REDUCE_SCATTER, GATHER_WEIGHTS as ALL_GATHER; a message
+ * between stages or a copy counts as NONE, over the world. */
 typedef struct ech_flow {
     int64_t calls;
     /* -1: unknown, if gradients are reduced by an algorithm other than `direct`, and for copies */
@@ -45,7 +45,7 @@ static inline ech_flow ech_traffic_all(const ech_traffic *traffic)
     return ech_traffic_of(traffic, ECH_FLOW_ANY, ECH_FLOW_ANY);
 }
 
-/* What this rank sends and copies in one execution of the train list (all its turns), counted from
+/* Counts what this rank sends and copies in one execution of the train list (all its turns), from
  * its steps; works for outlines, too. REDUCE steps, which fold scalars, are excluded. */
 void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
 /* The same for one execution of another list; the plan must not be an outline. */

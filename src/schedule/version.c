@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Versions of weights: which one each forward and backward of an order reads, and how many must be
- * stored. The k-th update since the list began makes version k.
+ * Versions of weights: decides which one each forward and backward of an order reads, and how many
+ * must be stored. The k-th update since the list began makes version k.
  *
  *     STASHED    a forward reads the newest version, and its backward the same (Narayanan et al.
  *                2019, §3.3); with vertical sync, on every stage the version that the first

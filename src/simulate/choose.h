@@ -14,7 +14,7 @@
  * that exceed memory.device_limit, if set. If there are too many ranks and micro-batches to
  * simulate within seconds, the partitioner's estimate decides. `model` is unsharded; `profile`:
  * NULL: none, an error with "auto"; `kernels`: of the run's type; `choice`: of parallel.schedule.
- * Errors: those of ech_layout_propose; no candidate can be run. */
+ * Errors: as for ech_layout_propose; no candidate can be run. */
 ech_status ech_simulate_choice(ech_config *config, const ech_model *model,
                                const ech_profile *profile, const ech_kernels *kernels, int world,
                                ech_schedule_choice *choice);

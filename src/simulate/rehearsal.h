@@ -14,8 +14,8 @@
  * or in the order to which servers' lists are bound.
  *
  * In queues (ech_step_queue) a message, too, begins only after the previous one in its queue has
- * ended. This models a library whose messages have no tags (NCCL): one communicator per boundary
- * and kind of message and one per channel, each of which completes its calls in the order in which
+ * ended. This models a library whose messages have no tags (NCCL). It has one communicator per
+ * boundary and kind of message, and one per channel. Each completes its calls in the order in which
  * the ranks queued them, with all ranks in every call.
  */
 #ifndef ECH_SIMULATE_REHEARSAL_H
@@ -74,7 +74,7 @@ static inline int ech_rehearsal_queue(const ech_rehearsal *rehearsal, const ech_
     return rehearsal->in_queues ? ech_step_queue(step) : (int)step->lane;
 }
 
-/* A step of a rank, in a chain of steps each of which waits for the next. */
+/* A step of a rank, in a chain of steps; each waits for the next. */
 typedef struct ech_wait {
     int rank, step;
 } ech_wait;

@@ -9,8 +9,8 @@
  * (ECH_BENCH_SIZES), a disk row one per block size (ECH_BENCH_BLOCKS). Products and kernels have a
  * bound, a roofline: max(FLOPs / peak FLOP/s, bytes / memory bandwidth). Each is measured in fp32,
  * and in bf16 if the device has a row of its own for it; bf16 products are bound by bf16 FLOPs.
- * Kernels are measured on any device, between events of its queue. Collectives are those of threads
- * and processes, in the processor's memory.
+ * Kernels are measured on any device, between events of its queue. Collectives are measured between
+ * threads and between processes, in the processor's memory.
  */
 #ifndef ECH_APP_BENCH_BENCH_H
 #define ECH_APP_BENCH_BENCH_H
@@ -57,8 +57,7 @@ typedef struct ech_bench_result {
     double seconds; /* of one call, the median; for disk rows, of the whole file, block by block */
     double flops;   /* number of FLOPs of one call; 0 for collectives */
     double bytes; /* read and written by one call; for collectives, bytes of the unsharded tensor */
-    /* its FLOPs are those of matrix products: of bf16 numbers, not of fp32 numbers converted from
-     * them */
+    /* its FLOPs are matrix products of bf16 numbers, not of fp32 numbers converted from them */
     bool of_products;
     double library;  /* seconds of the library's or MPI's own call; 0: not measured */
 } ech_bench_result;
@@ -126,7 +125,7 @@ ech_status ech_bench_measure_collectives_rank(ech_bench *bench, ech_comm *comm);
 const char *ech_bench_collective_name(int row); /* NULL past the last */
 
 /* Measures reads and writes of a file in options->directory, which is removed afterwards; appends
- * to bench->result. Errors: those of ech_disk_create. */
+ * to bench->result. Errors: as for ech_disk_create. */
 ech_status ech_bench_measure_disk(ech_bench *bench);
 const char *ech_bench_disk_name(int row); /* NULL past the last */
 

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The rows of the bench's tables of matrix products and of kernels, and the notation of their sizes
- * (with the letters of docs/design.md), operands and counts.
+ * (with the letters of kernel/kernel.h), operands and counts.
  *
- *     sizes    "B=16 T=1024 C=768"   R is B x T unless given; S: in how many parts norms sum N
- *                                    numbers
- *     tensors  "<RC <C >RC =RC"      "<" read, ">" written, "=" both, "~" read but not counted as
- *     bytes;
- *                                    then the extents, letters or numbers. "i", "l", "d", "w" or
- *                                    "b" before
- *                                    them: int32, int64, fp64, fp32 or bytes instead of the type
- *                                    that is
- *                                    measured; "n" or "c": int32 tables of experts, rows 0, 1, ...
- *                                    below N and
- *                                    then -1, or counts, of R rows an equal share
- *     counts   "7RC 2C"              sums of products
+ *     sizes    "B=16 T=1024 C=768"  R is B x T unless given; S: number of parts in which norms sum N
+ *     tensors  "<RC <C >RC =RC"     how a tensor is used, then its extents, as letters or numbers
+ *     counts   "7RC 2C"             sums of products
+ *
+ * How a tensor is used: "<" it is read; ">" written; "=" both; "~" read, but not counted as bytes.
+ * A small letter before the extents replaces the type that is measured: "i" int32, "l" int64, "d"
+ * fp64, "w" fp32, "b" bytes. "n" and "c" are int32 tables of experts: "n" has rows 0, 1, ... below
+ * N and then -1; "c" has counts, an equal share of R rows each.
  */
 #ifndef ECH_APP_BENCH_KERNELS_H
 #define ECH_APP_BENCH_KERNELS_H

@@ -42,7 +42,7 @@ typedef struct ech_job {
 } ech_job;
 
 /* Logs the command line and executes it, with restarts, until the job ends. *code: the exit code of
- * the last start. Errors: those of ech_monitor_report for the last start; ECH_EIO. */
+ * the last start. Errors: as for ech_monitor_report of the last start; ECH_EIO. */
 ech_status ech_job_run(const ech_job *job, int *code);
 
 /* State of the rule above. Begins as {.most = K, .saved = newest checkpoint's training step, or

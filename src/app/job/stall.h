@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The watchdog rule of the job monitor: whether a job has stalled. A rank that waits too long for
- * another fails by itself; but when no rank makes progress (all are suspended by SIGSTOP, frozen by
- * their control group, or in a system call that does not return), only the monitor can tell. The
- * rule is a state machine without input or output. Its `deadline` is a number of seconds
+ * another fails by itself. But if no rank makes progress, only the monitor can tell: all may be
+ * suspended by SIGSTOP, frozen by their control group, or in a system call that does not return.
+ * The rule is a state machine without input or output. Its `deadline` is a number of seconds
  * (parallel.deadline). Time in which the monitor itself was suspended does not count.
  */
 #ifndef ECH_APP_JOB_STALL_H

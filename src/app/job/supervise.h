@@ -5,9 +5,9 @@
  *
  * Launchers treat signals differently: Open MPI's mpirun forwards SIGUSR1 and SIGUSR2, MPICH's
  * mpiexec dies of SIGUSR2. At SIGTERM both kill the ranks after a grace time. They wait equally
- * long before they end a job of which a rank has died, so this time must stay short. Hence signals
- * for the ranks are sent directly to one rank, which tells the others, and the launcher's grace
- * time is not changed.
+ * long before they end a job after a rank has died, so this time must stay short. Hence signals for
+ * the ranks are sent directly to one rank, which tells the others, and the launcher's grace time is
+ * not changed.
  */
 #ifndef ECH_APP_JOB_SUPERVISE_H
 #define ECH_APP_JOB_SUPERVISE_H

@@ -11,11 +11,12 @@
 #include "schedule/traffic.h"
 #include "simulate/simulate.h"
 
-/* How much is planned. One rank of each class always has a full plan: all lists, and memory. The
+/* Limits of planning. One rank of each class always has a full plan: all lists, and memory. The
  * other ranks have plans only in runs of at most CHECKED_RANKS ranks and CHECKED_WORK forwards of a
- * block (blocks x micro-batches of all replicas x training steps of a train list): full ones for up
- * to FULL_RANKS ranks, otherwise outlines (ech_plan_request.outline). Then the train lists of all
- * ranks are checked against each other and simulated. */
+ * block (blocks x micro-batches of all replicas x training steps of a train list). Up to FULL_RANKS
+ * ranks these plans are full ones; with more ranks they are outlines (ech_plan_request.outline).
+ * With plans for all ranks, the train lists of all ranks are checked against each other and
+ * simulated. */
 enum { ECH_PLAN_FULL_RANKS = 64, ECH_PLAN_CHECKED_RANKS = 1024, ECH_PLAN_CHECKED_WORK = 1 << 23 };
 
 /* A class of ranks with the same blocks and number of micro-batches. Their lists, buckets and
@@ -62,8 +63,8 @@ typedef struct ech_plan_report {
 } ech_plan_report;
 
 /* Makes, checks and simulates the plans. Simulated times are seconds if the design has a profile,
- * else in forwards of a block (all cost the same). Errors: a plan exceeds memory.device_limit;
- * those of the checker. */
+ * else in forwards of a block (all cost the same). Errors: a plan exceeds memory.device_limit; as
+ * for the checker. */
 ech_status ech_plan_report_create(const ech_design *design, const ech_plan_options *options,
                                   ech_plan_report *out);
 void ech_plan_report_destroy(ech_plan_report *report);
@@ -95,8 +96,8 @@ void ech_print_axes(const ech_design *design, ech_text *out);
 /* Appends step time, bubble, waits, micro-batches in flight and links of the simulated train
  * lists. */
 void ech_plan_print_simulation(const ech_plan_report *report, ech_text *out);
-/* What the plan's rank sends in one training step, by axis: ech_plan_traffic divided by the list's
- * training steps. */
+/* The amount that the plan's rank sends in one training step, by axis: ech_plan_traffic divided by
+ * the list's training steps. */
 void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
 /* Appends this traffic as a table, by classes of ranks (of many classes the first ones and the
  * last); nothing for a single rank. */

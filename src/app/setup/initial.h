@@ -36,9 +36,9 @@ ech_status ech_initial_resolve_begin(ech_config *config);
 ech_status ech_initial_read_ends(const char *folder, ech_model_text_ends *out);
 
 /* Appends a config.json for weights of `dtype`. `folder`: location of the model's original
- * config.json; NULL: the model is new. `ends`: the tokenizer's; NULL: no tokenizer is known.
- * `came_together`: the tokenizer is from the same folder, so that its ids match config.json's
- * (ech_model_export_options). */
+ * config.json; NULL: the model is new. `ends`: the ids with which a text begins and ends, according
+ * to the tokenizer; NULL: no tokenizer is known. If `came_together`, the tokenizer is from the same
+ * folder, so its ids match config.json's (ech_model_export_options). */
 ech_status ech_initial_export(const ech_config *config, const char *folder, ech_dtype dtype,
                               const ech_model_text_ends *ends, bool came_together, ech_text *out);
 

@@ -9,7 +9,7 @@
 
 /* Reads the log of serves (parallel.serve_log), if there is one. If an order comes from a file,
  * checks all ranks' train lists against each other; with a log, bound to each of its spans. Errors:
- * those of ech_serve_log_read; ECH_EUSAGE: no such file; the checker's. */
+ * as for ech_serve_log_read; ECH_EUSAGE: no such file; as for the checker. */
 ech_status ech_design_read_orders(ech_design *design);
 
 #endif

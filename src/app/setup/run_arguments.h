@@ -69,9 +69,9 @@ typedef struct ech_start {
 
 /* Makes the design and executes start->main on every rank: as a rank if a launcher started this
  * process, otherwise with all ranks. Errors of the run file are reported before any rank starts. If
- * no launcher started this process, and if several ranks are to be processes (parallel.comm mpi) or
- * start->restarts is not 0, this process starts the ranks as a job (app/job/job.h) and sets *code
- * to the job's exit code, or to ECH_EXIT_FAILED if that is not one of app/command.h. */
+ * no launcher started this process, it may have to start the ranks as a job (app/job/job.h): if
+ * several ranks are to be processes (parallel.comm mpi), or if start->restarts is not 0. Then it
+ * sets *code to the job's exit code, or to ECH_EXIT_FAILED if that is not one of app/command.h. */
 ech_status ech_start_ranks(const ech_start *start, int *code);
 
 #endif

@@ -86,8 +86,7 @@ int64_t ech_design_device_bytes(const ech_design *design);
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last);
 /* Makes a rank's plan. forward_only: without gradients, optimizer and train list, for evaluation
  * and sampling. Errors: it exceeds memory.device_limit or host_limit (then a table of its memory is
- * logged); those of the checker. With a log of serves, the train list is bound to its first
- * span. */
+ * logged); as for the checker. With a log of serves, the train list is bound to its first span. */
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out);
 /* True if every rank's arenas fit into memory.device_limit and host_limit. *longest (optional):
  * blocks of the longest segment of recomputation. */

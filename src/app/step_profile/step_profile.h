@@ -95,7 +95,7 @@ void ech_step_profile_print_json(const ech_step_profile_table *all, int ranks, e
 /* ---- the rows of a plan, private ---- */
 
 typedef struct ech_step_profile_rows {
-    /* calls, flops, bytes and bound are those of one execution of the list */
+    /* calls, flops, bytes and bound count one execution of the list */
     ECH_LIST(ech_step_profile_row) row;
     int *of_tick;                /* [ticks of the train list] row of a call or step */
     int waits_for[ECH_STEPS];    /* row in which the lane waits for a kind of step; -1: none */

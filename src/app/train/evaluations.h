@@ -29,7 +29,7 @@ void ech_evaluations_destroy(ech_evaluations *all);
 /* Adds the committed checkpoint of a step to those to evaluate. */
 void ech_evaluations_add(ech_evaluations *all, int64_t step);
 /* Processes messages that have arrived and assigns waiting checkpoints; does not wait. Errors: an
- * evaluator is silent; those of ech_comm_test. */
+ * evaluator is silent; as for ech_comm_test. */
 ech_status ech_evaluations_follow(ech_evaluations *all);
 /* The same repeatedly for a limited time, until no work is left. *left: checkpoints not yet
  * evaluated. */

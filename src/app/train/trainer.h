@@ -80,8 +80,9 @@ ech_status ech_trainer_log_serves(ech_trainer *t);
 ech_status ech_trainer_save(ech_trainer *t);
 
 /* After a train list: logs the checkpoint that was completed since the last call, if there is one.
- * `failed`: a checkpoint could not be written (ech_readings.save_failed, the same on all ranks);
- * then returns its error, on ranks that have none ECH_EABORTED. To be called on all ranks. */
+ * `failed`: a checkpoint could not be written (ech_readings.save_failed, the same on all ranks).
+ * Then it returns that error, on ranks that have none ECH_EABORTED. Collective: all ranks must call
+ * it. */
 ech_status ech_trainer_follow_save(ech_trainer *t, bool failed);
 /* Waits until the checkpoint that is being written is complete, and logs it. Errors: it could not
  * be written. To be called on all ranks. */

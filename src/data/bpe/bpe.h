@@ -66,10 +66,10 @@ typedef struct ech_bpe_added {
 
 typedef enum ech_bpe_form { ECH_BPE_AS_IS, ECH_BPE_NFC, ECH_BPE_NFKC } ech_bpe_form;
 
-/* Where encoding inserts a blank: FIRST before a text, unless it begins with a blank or an added
- * token; PARTS before each part of a text between added tokens, unless the part begins with a
- * blank; ALWAYS before each part between added tokens that are not `normalized`, even if the part
- * begins with a blank, and before `normalized` ones are searched. */
+/* The places where encoding inserts a blank. FIRST: before a text, unless it begins with a blank or
+ * an added token. PARTS: before each part of a text between added tokens, unless the part begins
+ * with a blank. ALWAYS: before each part between added tokens that are not `normalized`, even if
+ * the part begins with a blank; `normalized` tokens are searched after that. */
 typedef enum ech_bpe_prefix {
     ECH_BPE_NO_PREFIX,
     ECH_BPE_PREFIX_FIRST,
@@ -103,7 +103,7 @@ typedef struct ech_bpe {
     size_t vocabulary;                  /* tokens that the model's vocabulary lists */
     int32_t begin_of_text, end_of_text; /* ids, or ECH_BPE_NONE */
     int32_t named[ECH_BPE_NAMES];       /* likewise, by ech_bpe_names */
-    /* tokenizer_config.json has added tokens, whose flags replace those of the file */
+    /* tokenizer_config.json has added tokens, whose flags replace the file's */
     bool relisted;
     ech_text source;     /* content of tokenizer.json or tokenizer.model; empty: other files */
     bool sentencepiece;  /* `source` is a tokenizer.model */

@@ -11,8 +11,7 @@
 
 enum { COLUMNS = 128 };
 
-/* n sums from sums' element `to` on, over R rows of dy, the first of which begins at element
- * `from`. */
+/* n sums from sums' element `to` on, over R rows of dy; the first row begins at element `from`. */
 static void sum_columns(int64_t R, int64_t stride, int64_t n, const ech_tensor *dy, int64_t from,
                         bool accumulate, const ech_tensor *sums, int64_t to)
 {
@@ -37,8 +36,8 @@ void ECH_CPU(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, b
                     first);
 }
 
-/* One document per sample: rows at one position lie T' apart; the first T' rows have one position
- * each. */
+/* One document per sample: rows at one position have a distance of T'; the first T' rows have one
+ * position each. */
 static void sum_positions(const ech_kernel_context *context, const ech_tensor *dy,
                           const ech_rows *rows, bool accumulate, const ech_tensor *dtable)
 {

@@ -12,7 +12,7 @@
 #include "kernel/cpu/vector.h"
 #include "kernel/kernel.h"
 
-enum { ECH_DRAWS = 16 }; /* counters at a time, each of which gives the four words of a quad */
+enum { ECH_DRAWS = 16 }; /* counters at a time; each gives the four words of a quad */
 
 /* words[4 l + w] = word w of quad first + l. */
 ECH_INLINE void ech_lane_words(ech_random_key key, uint64_t first, uint32_t words[4 * ECH_DRAWS])

@@ -16,9 +16,9 @@ enum { ECH_IN_A, ECH_IN_B, ECH_IN_BIAS, ECH_IN_ADD, ECH_OUT_C, ECH_OPERANDS };
 
 /* The cache's key: shapes, types and options of a product. Strides are between rows, in elements;
  * `add` is an ech_product_add, `dtype` the operands' ech_dtype: fp32, or bf16 where the machine has
- * products of its pairs; of bf16 ones bias, add and c may be fp32. Sums are in fp32. `part`: of a
- * larger product, of which each thread multiplies some. Keys are compared as bytes: all fields have
- * one type, so that there is no padding. */
+ * products of its pairs; of bf16 ones bias, add and c may be fp32. Sums are in fp32. `part`: it is
+ * part of a larger product; each thread multiplies some parts. Keys are compared as bytes: all
+ * fields have one type, so that there is no padding. */
 typedef struct ech_product {
     int64_t M, N, K, a_stride, b_stride, c_stride;
     int64_t a_transposed, b_transposed, has_bias, add, part;

@@ -17,7 +17,7 @@ ECH_INLINE int64_t part_size(bool wide, int64_t C, int64_t part)
     return wide || C < part ? C : part;
 }
 
-/* mean and bias are NULL for RMSNorm. With a and b, x is their sum, each row of which is computed
+/* mean and bias are NULL for RMSNorm. With a and b, x is their sum; each of its rows is computed
  * right before it is read. */
 typedef struct forward_rows {
     const ech_tensor *a, *b, *x, *gain, *bias, *y, *mean, *rstd;

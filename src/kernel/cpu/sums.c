@@ -10,7 +10,7 @@
 /* The definition's order: element i goes to lane i mod LANES. Squares of fp32 are exact in fp64. */
 enum { LANES = 16 };
 
-/* For x's n elements, the first of which goes to lane `at` mod LANES. */
+/* For x's n elements; the first goes to lane `at` mod LANES. */
 static void add_squares(double lane[LANES], int64_t at, int64_t n, const float *x)
 {
     int64_t i = 0;

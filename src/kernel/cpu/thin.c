@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Row matmul of fp32: thin products, and all others by the library. In a thin product one factor
- * and the result have few columns, as factors of compressed gradients have, and the other factor,
- * the long one, is read once. Processor time of one thread of a Zen 5 core that shares its memory
- * with busy ones, of six layers' matrices of 384 x 1,152, 384 x 384, 384 x 1,536 and 1,536 x 384
- * (42 MB, for which a loop that only reads takes 2.2 ms), ms by the library and here:
+ * and the result have few columns, as factors of compressed gradients do. The other factor, the
+ * long one, is read once. Measured: ms of processor time, by the library and here, of one thread on
+ * a Zen 5 core that shares its memory with busy cores. The matrices are six layers' of 384 x 1,152,
+ * 384 x 384, 384 x 1,536 and 1,536 x 384 (42 MB; a loop that only reads them takes 2.2 ms).
  *     columns       4            8            16
  *     c += a b      4.7, 3.4     4.7, 4.7     4.7, 6.7
  *     c += aT b     7.5, 3.2     7.5, 4.6     7.4, 6.2

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Orthonormal columns, as in ref/orthogonalize.c, by one block of the largest size: matrices are
- * tall and have few columns, each of which depends on those before it. Each thread has rows of its
- * own, so only sums, and shared reads of a row, wait for other threads.
+ * tall and have few columns, and each column depends on the ones before it. Each thread has rows of
+ * its own, so only sums, and shared reads of a row, wait for other threads.
  */
 #include "kernel/cuda/reduce.cuh"
 

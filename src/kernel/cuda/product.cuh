@@ -283,7 +283,7 @@ static __device__ inline void ech_begin_copy(void *to, const void *from, bool is
 #endif
 }
 
-/* Waits for the thread's own copies; a barrier must follow for those of others. */
+/* Waits for the thread's own copies; a barrier must follow for other threads' copies. */
 static __device__ inline void ech_end_copies()
 {
 #ifdef ECH_EMULATED

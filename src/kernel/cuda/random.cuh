@@ -30,7 +30,7 @@ static __device__ inline void ech_philox(const ech_random_key &key, uint64_t qua
     }
 }
 
-/* The words of ascending elements: those of four are drawn together. */
+/* The words of ascending elements: four elements' words are drawn together. */
 struct ech_drawn {
     uint64_t quad = UINT64_MAX;
     uint32_t words[4] = {};

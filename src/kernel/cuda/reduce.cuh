@@ -249,7 +249,7 @@ static __global__ void ech_column_ends(int64_t groups, int64_t C, Fold fold, F f
     f((int)s, c, sum);
 }
 
-/* Parts of a row for a team: all, or those of a slice. */
+/* Parts of a row for a team: all, or a slice's. */
 static inline int ech_column_lanes(int64_t C)
 {
     int64_t parts = ech_ceil(C, ECH_PART), most = ECH_CUDA_COLUMNS / ECH_PART;

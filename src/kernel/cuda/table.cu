@@ -156,7 +156,7 @@ static __device__ int32_t sum_before(int32_t n, int32_t *room)
     return sum - n;
 }
 
-/* A row goes after those of smaller digits, and those of the same digit in earlier warps. */
+/* A row goes after rows of smaller digits, and after rows of the same digit in earlier warps. */
 static __global__ void move_rows(sort_pass pass, const int32_t *counts)
 {
     ECH_SHARED(int32_t, count, SORT_WARPS * DIGITS);

@@ -32,9 +32,9 @@ typedef struct ech_pipe {
     int stages, stage; /* p, r */
     int chunks;        /* v */
     int micro_batches; /* m: this rank's own; for an asynchronous schedule, of a whole span */
-    /* Micro-batches that this rank must have begun so that it and all later stages have work: p - r
-     * if every stage has the same number of replicas; otherwise the replicas of stages r .. p - 1
-     * divided by those of stage r, rounded up (PipeDream's NOAM). */
+    /* Micro-batches that this rank must have begun so that it and all later stages have work. If
+     * every stage has the same number of replicas it is p - r. Otherwise it is the replicas of
+     * stages r .. p - 1 divided by stage r's replicas, rounded up (PipeDream's NOAM). */
     int depth;
 } ech_pipe;
 

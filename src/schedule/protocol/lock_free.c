@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lock-free training: rank r adds its update u_r = -v g_r(w) to weights in a window, which all
- * ranks share, without a lock; w is what it last pulled from there, possibly while others were
+ * Lock-free training. Rank r adds its update u_r = -v g_r(w) to weights in a window, which all
+ * ranks share, without a lock. w is what it last pulled from there, possibly while others were
  * adding (Hogwild!: Recht et al. 2011).
  *
  * HogWild++ (Zhang, Hsieh, Akella 2016): clusters of ranks have weights of their own, and a token
@@ -9,9 +9,9 @@
  * the additions of all its ranks, and sends the token on. The next visit begins
  * parallel.token_updates turns later. So visits begin after the same turns on all ranks, and a list
  * knows which visits are its rank's. The token waits for ranks; ranks wait neither for it nor for
- * each other, unless they are that many turns apart. Additions after a cluster's last visit are
- * missing on other clusters; so after the last turn, once all ranks have met, the token circulates
- * once more.
+ * each other, unless one is that many turns ahead of another. Additions after a cluster's last
+ * visit are missing on other clusters; so after the last turn, once all ranks have met, the token
+ * circulates once more.
  */
 #include "schedule/protocol/roles.h"
 
