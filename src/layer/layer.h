@@ -65,6 +65,10 @@ typedef struct ech_param {
     /* As on disk in Hugging Face checkpoints. In the name of a stack of experts' parameters, "%d"
      * stands for the expert's number, the first axis: on disk each expert has its own tensor. */
     const char *name;
+    /* The tensor that it is a part of in a folder of weights, and its place there; NULL: it is a
+     * tensor of its own. Without "%d" that tensor has all experts of a stack. */
+    const char *file_name;
+    ech_box_place place;
     ech_shape shape; /* unsharded, with named axes */
     ech_type type;   /* matrices are compute, gains and biases wide */
     ech_initializer initializer;

@@ -3,7 +3,7 @@
  * The rows of the bench's tables of matrix products and of kernels, and the notation of their sizes
  * (with the letters of kernel/kernel.h), operands and counts.
  *
- *     sizes    "B=16 T=1024 C=768"  R is B x T unless given; S: number of parts in which norms sum N
+ *     sizes    "B=16 T=1024 C=768"  R is B x T unless given; S: in how many parts norms sum N
  *     tensors  "<RC <C >RC =RC"     how a tensor is used, then its extents, as letters or numbers
  *     counts   "7RC 2C"             sums of products
  *
