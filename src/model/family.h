@@ -14,7 +14,8 @@
     " model.hidden_size model.num_hidden_layers model.num_attention_heads "                        \
     "model.intermediate_size model.tie_word_embeddings "                                           \
     "model.initializer_range model.sliding_window model.window_layers "                            \
-    "model.attn_logit_softcapping model.attention_scale data.tokenizer data.document_mask"
+    "model.attn_logit_softcapping model.attention_scale model.attention_sinks "                    \
+    "data.tokenizer data.document_mask"
 
 #define X(name, help) extern const ech_family ech_family_row_##name;
 #include "model/models.def"
@@ -40,10 +41,13 @@ typedef struct ech_decoder {
     ech_decoder_part experts;
 } ech_decoder;
 
-/* Keys a query of layer i sees, itself included; 0: all of its document up to it. */
+/* Returns the number of keys that a query of layer i sees, itself included; 0: all of its document
+ * up to it. */
 int64_t ech_model_window(const ech_config *config, int64_t i);
-/* The attention of a layer's block, as the run file's keys have it: q (B,T,H,D), k, v (B,T,G,D). */
-int ech_model_attention(const ech_config *config, ech_block *block, int q, int k, int v);
+/* Adds the attention of a layer's block by the run file's keys: q (B,T,H,D), k, v (B,T,G,D). Its
+ * sinks are the parameter NAME.sinks. */
+int ech_model_attention(const ech_config *config, ech_model *model, ech_block *block,
+                        const char *name, int q, int k, int v);
 /* Where the family's files have several parameters in one tensor. A part's parameter has a name
  * with one of `parts` in it, as whole components, and the tensor's name has `file` there instead.
  * A family's parameters are named as if its files had them separately. */

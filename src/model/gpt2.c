@@ -63,7 +63,8 @@ static int attention(const ech_config *config, ech_model *model, ech_block *bloc
     int q = ech_block_view(block, qkv, 0, heads);
     int k = ech_block_view(block, qkv, C, heads);
     int v = ech_block_view(block, qkv, 2 * C, heads);
-    int y = ech_model_attention(config, block, q, k, v);
+    int y = ech_model_attention(config, model, block, ech_pool_format(model->pool, "%s.attn", name),
+                                q, k, v);
     y = ech_block_view(block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
     y = conv1d(model, block, out, y, ECH_AXIS_HEADS, C, ECH_AXIS_MODEL, C, std);
     return ech_layer_dropout(block, y, config->model.resid_pdrop);

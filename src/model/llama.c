@@ -129,7 +129,7 @@ static int attention(const ech_config *config, ech_model *model, ech_block *bloc
     q = rotate_heads(config, model, block, at, norms_heads ? "q_norm" : NULL, q, query, starts);
     k = rotate_heads(config, model, block, at, norms_heads ? "k_norm" : NULL, k, key, starts);
     v = ech_block_view(block, v, 0, key);
-    int y = ech_model_attention(config, block, q, k, v);
+    int y = ech_model_attention(config, model, block, at, q, k, v);
     y = ech_block_view(block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, H * D));
     y = linear(model, block, at, "o_proj", y, ECH_AXIS_HEADS, H * D, ECH_AXIS_MODEL, C, std);
     return ech_layer_dropout(block, y, config->model.resid_pdrop);

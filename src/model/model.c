@@ -126,7 +126,7 @@ static ech_status check_windows(const ech_config *config)
                                    "LLLLLG");
     if ((int64_t)n > L)
         return ech_config_complain(config, "model.window_layers",
-                                   "names %s, of which there are only %lld",
+                                   "names %s, but model.num_hidden_layers is %lld",
                                    ECH_COUNT((int64_t)n, "layer"), (long long)L);
     return ECH_OK;
 }
@@ -184,6 +184,7 @@ static ech_block_options ways_of(const ech_config *config)
         .sequence_chunks = (int)config->memory.sequence_chunks,
         .documents = config->data.document_mask == 1,
         .rows = rows_of(config),
+        .sequence = config->data.sequence_length,
         .wide = types.wide,
         .loss_rows = ech_kernels_loss_rows(ech_config_name(config, "parallel.device")),
         .fused = ech_fused_rows(ech_kernels_fused(ech_config_name(config, "parallel.device"))),
@@ -202,8 +203,13 @@ int64_t ech_model_window(const ech_config *config, int64_t i)
     return layers[i % (int64_t)strlen(layers)] == 'L' ? config->model.sliding_window : 0;
 }
 
-int ech_model_attention(const ech_config *config, ech_block *block, int q, int k, int v)
+int ech_model_attention(const ech_config *config, ech_model *model, ech_block *block,
+                        const char *name, int q, int k, int v)
 {
+    int sinks = -1;
+    if (config->model.attention_sinks)
+        sinks = ech_model_vector(model, block, ech_pool_format(model->pool, "%s.sinks", name),
+                                 ECH_AXIS_HEADS, config->model.num_attention_heads, ECH_INIT_ZERO);
     /* Block 0 is the embedding. */
     return ech_layer_attention(
         block, &(ech_layer_attention_args){.q = q,
@@ -213,7 +219,8 @@ int ech_model_attention(const ech_config *config, ech_block *block, int q, int k
                                            .dropout = config->model.attn_pdrop,
                                            .scale = config->model.attention_scale,
                                            .softcap = config->model.attn_logit_softcapping,
-                                           .window = ech_model_window(config, block->index - 1)});
+                                           .window = ech_model_window(config, block->index - 1),
+                                           .sinks = sinks});
 }
 
 bool ech_model_has_experts(const ech_config *config, int64_t i)
@@ -275,6 +282,14 @@ static void build(const ech_config *config, ech_model *model)
     build_head(config, model, decoder, table);
 }
 
+static void find_windows(const ech_config *config, ech_model *model)
+{
+    size_t bytes = (size_t)model->layers * sizeof *model->window;
+    int64_t *window = ech_pool_alloc(model->pool, bytes);
+    for (int64_t i = 0; i < model->layers; i++) window[i] = ech_model_window(config, i);
+    model->window = window;
+}
+
 static ech_status create(const ech_config *config, ech_block_options options, ech_model **out)
 {
     const ech_family *family = ech_family_of(config);
@@ -288,6 +303,7 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     model->width = config->model.num_attention_heads * config->model.head_dim;
     model->std = config->model.initializer_range;
     model->options = options;
+    if (family->decoder) find_windows(config, model);
     build(config, model);
     if (family->initialize) family->initialize(config, model);
     ech_status status = ech_family_place_params(config, model);
@@ -396,7 +412,15 @@ double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
         if (multiplied[i] && !model->param.at[i].commit)
             N += used * (double)ech_shape_whole(shape);
     }
-    double attention = (double)model->layers * (double)T * (double)model->width;
+    double layers = 0;
+    ech_rows all = ech_rows_context(0, T, T, 1, 0, false);
+    for (int64_t i = 0; i < model->layers; i++) {
+        int64_t window = model->window ? model->window[i] : 0;
+        layers += window == 0 ? 1
+                              : ech_layer_attention_pairs(&all, &all, window) /
+                                    ech_layer_attention_pairs(&all, &all, 0);
+    }
+    double attention = layers * (double)T * (double)model->width;
     return 6 * (N + attention) * (double)tokens;
 }
 

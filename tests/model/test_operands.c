@@ -45,6 +45,9 @@ static const char *const grids[] = {
     "parallel.tensor=2 parallel.sequence=true",
     "parallel.tensor=4 parallel.sequence=keep",
     "parallel.context=2 data.document_mask=true",
+    "parallel.context=3 model.sliding_window=2 model.attention_sinks=true",
+    "parallel.context=2 parallel.context_method=ulysses model.attention_sinks=true "
+    "model.sliding_window=5 model.attn_logit_softcapping=3 model.attention_scale=0.5",
     "parallel.context=3 parallel.tensor=2",
     "parallel.context=2 parallel.context_method=ulysses data.document_mask=true",
     "memory.sequence_chunks=2 data.document_mask=true",

@@ -7,6 +7,7 @@
 #include <float.h>
 #include <math.h>
 #include <omp.h>
+#include <string.h>
 
 #include "kernel/cpu/attention.h"
 #include "kernel/cpu/rows.h"
@@ -249,6 +250,18 @@ void ECH_CPU(attention_forward)(ech_kernel_context *context, const ech_tensor *q
         workspace w = cut_workspace(&at, memory + omp_get_thread_num() * room);
         forward_unit(&at, &w, unit, &to);
     }
+}
+
+void ECH_CPU(sinks_forward)(ech_kernel_context *context, const ech_tensor *sinks,
+                            const ech_tensor *out, const ech_tensor *lse)
+{
+    ECH_SHAPES(sinks_forward, ECH_REAL, sinks, out, lse);
+    int64_t T = out->shape[1], H = out->shape[2], heads = out->shape[0] * H;
+    const float *sink = sinks->data;
+    memset(out->data, 0, ech_tensor_bytes(out));
+#pragma omp parallel for num_threads(context->threads) if (heads * T > ECH_CHUNK)
+    for (int64_t head = 0; head < heads; head++)
+        for (int64_t t = 0; t < T; t++) ((float *)lse->data)[head * T + t] = sink[head % H];
 }
 
 /* dims: B, Tq, Tk, H, G, D. */
