@@ -308,11 +308,17 @@ static void take_all(const bench *b, const ech_node *node, ech_call *call)
     }
 }
 
+/* Returns a rank with neighbours on both sides, if there are three or more. */
+static int context_index(const bench *b)
+{
+    return b->model->options.sharding.context > 2 ? 1 : 0;
+}
+
 /* The piece in whose F what is carried has rows of others before, in whose B rows behind. */
 static ech_rows rows_of(const bench *b)
 {
     const ech_block_options *options = &b->model->options;
-    ech_rows rows = ech_context_rows(options, b->extent, 4, 0);
+    ech_rows rows = ech_context_rows(options, b->extent, 4, context_index(b));
     if (options->sequence_chunks > 1 && b->phase == ECH_FORWARD) rows.start[0] = b->extent.tokens;
     if (b->purpose == ECH_GENERATE) rows.position = &position;
     return rows;
@@ -332,6 +338,7 @@ static ech_call make_call(bench *b)
                       .rows = rows_of(b),
                       .shard = rows_of(b),
                       .tensor_size = sharding->tensor > 1 ? sharding->tensor : 1,
+                      .context_index = context_index(b),
                       .context_size = sharding->context > 1 ? sharding->context : 1,
                       .loss_sums = b->sums,
                       .loss_factor = &b->scale,
