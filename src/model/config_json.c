@@ -109,6 +109,14 @@ static ech_status check_constant(const ech_family_import *in, const ech_family_r
     return fits ? ECH_OK : refuse(in, row);
 }
 
+/* The run file may have a larger vocabulary than the file, whose tables then get rows. */
+static bool grows(const ech_family_import *in, const ech_family_row *row, const char *text)
+{
+    int64_t rows;
+    return strcmp(row->key, "model.vocab_size") == 0 && ech_text_to_int(text, &rows) &&
+           in->config->model.vocab_size > rows;
+}
+
 ech_status ech_family_import_row(const ech_family_import *in, const ech_family_row *row)
 {
     if (!row->key) return check_constant(in, row);
@@ -126,8 +134,9 @@ ech_status ech_family_import_row(const ech_family_import *in, const ech_family_r
         ECH_FAIL(ECH_EINPUT, "%s: %s: must be a number, or true or false", in->path, row->name);
     if (!value && row->derived)
         snprintf(text, sizeof text, "%lld", (long long)row->derived(in->config));
-    return ech_config_fill(in->config, row->key, value || row->derived ? text : row->initial,
-                           in->path, row->use & ECH_ROW_MAY_DIFFER);
+    const char *found = value || row->derived ? text : row->initial;
+    return ech_config_fill(in->config, row->key, found, in->path,
+                           row->use & ECH_ROW_MAY_DIFFER || grows(in, row, found));
 }
 
 /* Whether the configuration's family has the row. */
