@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "checkpoint/saved.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/foreign.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shards.h"
 #include "checkpoint/shards_index.h"
@@ -55,9 +56,11 @@ bool ech_shards_is_cache(const char *path)
 
 ech_status ech_shards_find(const char *path, char **folder)
 {
-    if (!ech_file_is_folder(path))
+    if (!ech_file_is_folder(path)) {
+        ECH_TRY(ech_foreign_check(path));
         ECH_FAIL(ECH_EUSAGE, "%s: no such folder; name a Hugging Face model's, or a run directory",
                  path);
+    }
     if (ech_shards_is_cache(path))
         ECH_FAIL(
             ECH_EUSAGE,
@@ -70,6 +73,7 @@ ech_status ech_shards_find(const char *path, char **folder)
     else if (ech_file_has(model, CONFIG))
         found = ech_strdup(model);
     ECH_TRY(found ? ech_manifest_verify_model(found, false) : find_run(path, &found));
+    if (!found) ECH_TRY(ech_foreign_check(path));
     if (!found)
         ECH_FAIL(
             ECH_EUSAGE,
@@ -145,7 +149,7 @@ bool ech_shards_are_there(const char *folder)
     return ech_file_has(folder, SINGLE) || ech_file_has(folder, INDEX);
 }
 
-/* As transformers looks: one file before shards. Pickles run code when they are read. */
+/* As transformers looks: one file before shards. */
 static ech_status open_all(ech_shards *weights)
 {
     if (ech_file_has(weights->folder, SINGLE)) return open_file(weights, SINGLE);
@@ -153,13 +157,7 @@ static ech_status open_all(ech_shards *weights)
         ECH_FREED char *path = ech_file_join(weights->folder, INDEX);
         return open_shards(weights, path);
     }
-    if (ech_file_has(weights->folder, "pytorch_model.bin") ||
-        ech_file_has(weights->folder, "pytorch_model.bin.index.json"))
-        ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: has its weights as pytorch_model.bin, a pickle, which may run any code when "
-                 "it is read; convert it where you trust it, in Python: AutoModelForCausalLM"
-                 ".from_pretrained(DIR).save_pretrained(NEW, safe_serialization=True)",
-                 weights->folder);
+    ECH_TRY(ech_foreign_check(weights->folder));
     ECH_FAIL(ECH_EINPUT, "%s: has neither " SINGLE " nor " INDEX, weights->folder);
 }
 
@@ -247,6 +245,12 @@ static ech_status check_one(const ech_shards *weights, const ech_saved_tensor *s
 static ech_status demand(const ech_shards *weights, const ech_saved_tensor *want, location *out)
 {
     location at = find_tensor(weights, want->name);
+    if (!at.file && strcmp(want->name, ECH_MODEL_HEAD) == 0)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: " CONFIG
+                 " says tie_word_embeddings = false, but there is no tensor '%s'; set "
+                 "it to true to use '%s' as the head",
+                 weights->folder, want->name, weights->family->table);
     if (!at.file)
         return ech_safetensors_fail_missing(weights->folder, weights->file.at, weights->file.n,
                                             want->name);
@@ -323,8 +327,8 @@ static ech_status compare_rows(const ech_shards *weights, location head, locatio
     for (int64_t i = 0; i < rows * width; i++)
         if (memcmp(&room[i], &room[rows * width + i], sizeof *room) != 0)
             ECH_FAIL(ECH_EINPUT,
-                     "%s: tensor '%s' differs from '%s' at row %" PRId64
-                     ", but tie_word_embeddings says they are one; one of them is wrong",
+                     "%s: " CONFIG " says tie_word_embeddings = true, but tensor '%s' differs from "
+                     "'%s' at row %" PRId64 "; set it to false to use both tables",
                      weights->folder, ECH_MODEL_HEAD, weights->family->table, first + i / width);
     return ECH_OK;
 }
