@@ -47,7 +47,7 @@ expect 2 "/dev/null: is a device" "$echelon" plan /dev/null
 expect 2 "/dev/zero: is a device" "$echelon" plan /dev/zero
 ln -s /dev/tty terminal.yaml
 expect 2 "terminal.yaml: " "$echelon" train terminal.yaml
-expect 2 "is a pipe, not a regular file; what comes out of it goes into a file" "$echelon" plan <(cat run.yaml)
+expect 2 "is a pipe, not a regular file; write its output to a file" "$echelon" plan <(cat run.yaml)
 head -c 2000000 /dev/zero | tr '\0' '#' >large.yaml
 expect 2 "large.yaml: larger than" "$echelon" plan large.yaml
 
@@ -124,7 +124,7 @@ if mkfifo gate; then
         done; } <gate >err
         wait $run
         [ $? = 1 ] || complain "a run directory that was $what: not exit code 1"
-        grep -q "error: runs/here/checkpoints: not the folder any more" err ||
+        grep -q "error: runs/here/checkpoints: the folder was moved, removed or replaced" err ||
             complain "a run directory that was $what: not said"
         grep -q "not started again: another start would not go on" err ||
             complain "a run directory that was $what: started again"

@@ -111,8 +111,8 @@ TEST(epochs_that_cannot_be_are_errors)
 {
     static const runs_refusal all[] = {
         {"parallel.strategy=diloco training.steps=15",
-         "no multiple of parallel.sync_every = 10, behind which replicas have weights in "
-         "common; 20 would be"},
+         "not a multiple of parallel.sync_every = 10, after which all replicas have the same "
+         "weights; use 20"},
         {"parallel.strategy=gossip training.global_batch_size=111 parallel.data=3",
          "all replicas are averaged after each step"},
         {"", "this strategy reduces gradients in every step"},

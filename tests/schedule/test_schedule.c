@@ -120,7 +120,7 @@ TEST(test_delayed_cadence)
     shape.more = DELAYED "8 parallel.flush_every=1";
     refuse(shape, "parallel.flush_every = 1|spans of two steps or more|4 would do");
     shape.more = DELAYED "7";
-    refuse(shape, "memory.offload_delayed_from = 7|no divisor in common|even numbers have");
+    refuse(shape, "memory.offload_delayed_from = 7|no common divisor|even numbers");
     expect_turns("gpipe", DELAYED "8", 4);
     expect_turns("1f1b", DELAYED "24 checkpoint.every=6", 6);
     expect_turns("zero-bubble", DELAYED "4 training.check_every=2", 2);
