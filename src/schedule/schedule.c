@@ -58,9 +58,10 @@ static ech_status take_orders(const ech_config *config, ech_schedule_choice *cho
                               const ech_layout *layout, ech_schedule *schedule)
 {
     if (!choice->text && !ech_file_exists(choice->name))
-        return ech_config_complain(config, "parallel.schedule",
-                                   "no such schedule file; the schedules are: %s",
-                                   ech_generator_names());
+        return ech_config_complain(
+            config, "parallel.schedule",
+            "no such file, and no schedule has this name; the schedules are: %s",
+            ech_generator_names());
     int m = ech_layout_micro_batches(layout, 0);
     ECH_TRY(read_text(choice));
     schedule->written = ech_calloc((size_t)layout->stages, sizeof *schedule->written);

@@ -380,7 +380,7 @@ TEST(other_calendars_are_errors)
                  keys[i]);
         assert_int_equal(runs_try("gpt2", "refused", 2, words), i == 0 ? ECH_OK : ECH_EUSAGE);
         if (i > 0)
-            assert_non_null(strstr(ech_last_error(), "no multiple of parallel.sync_every = 3"));
+            assert_non_null(strstr(ech_last_error(), "not a multiple of parallel.sync_every = 3"));
     }
     runs_remove("refused");
 }

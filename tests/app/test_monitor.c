@@ -185,10 +185,9 @@ TEST(knows_a_job_without_ranks)
     job j = {.monitor = monitor};
     expect(&j, (ech_job_end){.is_launcher = true, .code = 127}, NULL);
     expect(&j, (ech_job_end){.code = 1}, NULL); /* it was the rank itself, and has said why */
-    expect(
-        &j, (ech_job_end){.is_launcher = true, .code = 1},
-        "the launcher ended before it started a rank; run the command above in a shell, without "
-        "--quiet, to see why (the launcher's exit code is 1)");
+    expect(&j, (ech_job_end){.is_launcher = true, .code = 1},
+           "the launcher ended before it started a rank; run the command above in a shell, without "
+           "--quiet, to see why (the launcher's exit code is 1)");
     ech_monitor_destroy(monitor);
 }
 

@@ -223,18 +223,18 @@ TEST(lines_that_cannot_be_are_errors)
         {2, PUSH(2, 0, -1, 1, 0), "not a push: it needs \"step\", "},
         {2, PUSH(2, 0, 0, 0, 0), "not a push: it needs \"step\", "},
         {2, PUSH(2, 0, 0, 1, 1e300), "not a push: it needs \"step\", "},
-        {2, PUSH(2, 0, 3, 1, 0), "there is no worker 3, but 0 to 2"},
+        {2, PUSH(2, 0, 3, 1, 0), "there is no worker 3; workers are 0 to 2"},
         {2, PUSH(2, 0, 9000000000000000, 1, 0), "there is no worker 9000000000000000"},
-        {2, PUSH(2, 0, 0, 1, 1), "has read version 1, and only 0 are made"},
+        {2, PUSH(2, 0, 0, 1, 1), "read version 1, but only 0 versions exist"},
         {2,
          "{\"step\":2,\"push\":0,\"worker\":1,\"clock\":1,\"read\":0,\"withheld\":false,"
          "\"dropped\":true}",
          "a dropped push of worker 1"},
-        {2, PUSH(2, 1, 0, 1, 0), "push 1 of the span that ends with step 2, where push 0"},
+        {2, PUSH(2, 1, 0, 1, 0), "push 1 of the span that ends with step 2, but push 0"},
         {3, PUSH(4, 1, 1, 1, 0),
          "push 1 of the span that ends with step 4, but push 1 of the span that ends with step 2 "
          "is due"},
-        {3, NULL, "push 2 of the span that ends with step 2, where push 1"},
+        {3, NULL, "push 2 of the span that ends with step 2, but push 1"},
         {4, PUSH(2, 2, 1, 1, 0),
          "repeats the push of worker 1 in step 1; its next push is in step 2"},
         {2, PUSH(2, 0, 0, 2, 0), "the push of worker 0 in step 2 precedes its push in step 1"},
@@ -242,7 +242,7 @@ TEST(lines_that_cannot_be_are_errors)
         {5, PUSH(2, 3, 2, 2, 2), "read version 2, but its previous push returned version 3"},
         {3, PUSH(2, 1, 0, 2, 1), "takes worker 0 more than parallel.staleness = 1 steps ahead"},
         {7, PUSH(2, 5, 2, 3, 4),
-         "another push of worker 2, which has had its last of the span that ends with step 2"},
+         "worker 2 has already made its last push of the span that ends with step 2"},
         {8, PUSH(4, 0, 1, 4, 0), "the push of worker 1 in step 4 precedes its push in step 3"},
         {3, START(3, 2, 2, 6, 1),
          "continues after step 0, but the lines before it have pushes of 0 steps and a part"},
@@ -257,7 +257,7 @@ TEST(files_that_end_early_are_errors)
 {
     expect_refused(0, NULL, 0, false, ":1: does not begin with a start line");
     expect_refused(0, NULL, 4, false,
-                   ":5: ends with 3 of the 6 pushes of the span that ends with step 2");
+                   ":5: ends after 3 of the 6 pushes of the span that ends with step 2");
     expect_refused(0, NULL, 4, true,
                    ":4: the line is incomplete; use the file as its run wrote it");
     expect_refused(0, NULL, LINES, true, ":19: the line is incomplete");
