@@ -209,7 +209,7 @@ TEST(bad_lines)
         {"1 1:1\n1 -3:1\n", "a.libsvm:2: index -3: the first is 1"},
         {"1 51:1\n", "a.libsvm:1: index 51 exceeds the 50 features; --features sets"},
         {"\n\n1 3:1 3:2\n", "a.libsvm:3: index 3 after 3: indices must ascend"},
-        {"1 3:1 2:2\n", "a.libsvm:1: index 2 after 3: indices ascend"},
+        {"1 3:1 2:2\n", "a.libsvm:1: index 2 after 3: indices must ascend"},
         {"1 x:1\n", "a.libsvm:1: x is no index of a feature"},
         {"1 1.5:1\n", "a.libsvm:1: 1.5 is no index of a feature"},
         {"1 99999999999999999999:1\n", "is no index of a feature"},
