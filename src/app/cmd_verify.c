@@ -60,8 +60,7 @@ static void print_main(const ech_verification *v, const ech_comm *comm)
                        : "the same micro-batches in order",
            v->precision);
     if (v->open)
-        printf("skipped    the order in which ranks add their updates: it is not "
-               "recorded\n");
+        printf("skipped    the order in which ranks add their updates, which is not recorded\n");
     if (v->carried)
         printf("skipped    final weights: they depend on the timing of the ring exchange\n");
     printf("steps      %lld\n", (long long)v->steps);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The door of a meeting: a listener, and the callers, which have connected and not yet said which rank they are. All callers are
- * read at the same time, so a silent one delays nobody. Their number is bounded: the oldest makes room for a new one.
+ * The door of a meeting: a listener, and the callers, which have connected and not yet said which
+ * rank they are. All callers are read at the same time, so a silent one delays nobody. Their number
+ * is bounded: the oldest makes room for a new one.
  */
 #include <errno.h>
 #include <poll.h>

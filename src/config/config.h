@@ -10,9 +10,10 @@
  *     ECH_TRY(ech_config_check(config));                         // required keys are there
  *     config->training.steps ...
  *
- * src/config knows types, bounds and names, not meanings. Other parts resolve keys that are "auto": they write the
- * values into the struct, which then prints as a resolved run file. No call is collective. Errors are ECH_EUSAGE
- * unless said, and logged. Texts passed in are copied, texts returned are the configuration's.
+ * src/config knows types, bounds and names, not meanings. Other parts resolve keys that are "auto":
+ * they write the values into the struct, which then prints as a resolved run file. No call is
+ * collective. Errors are ECH_EUSAGE unless said, and logged. Texts passed in are copied, texts
+ * returned are the configuration's.
  */
 #ifndef ECH_CONFIG_CONFIG_H
 #define ECH_CONFIG_CONFIG_H

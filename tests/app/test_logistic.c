@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sparse logistic regression from lines of text to a checkpoint: as a program of loops over these lines does it; all layouts as one
- * rank; resumed as if it had not stopped; and what the family does not have.
+ * Sparse logistic regression from lines of text to a checkpoint: as a program of loops over these
+ * lines does it; all layouts as one rank; resumed as if it had not stopped; and what the family
+ * does not have.
  */
 
 #include "app/runs.h"
@@ -25,7 +26,8 @@ static uint32_t word_of(uint64_t i)
     return ech_random_word((ech_random_key){.seed = 12}, i);
 }
 
-/* Feature 1 is in every third sample, the last one in none but the last; sample 5 has no feature. */
+/* Feature 1 is in every third sample, the last one in none but the last; sample 5 has no
+ * feature. */
 static void draw_line(int s, line *l)
 {
     uint64_t at = (uint64_t)s * 100;
@@ -182,7 +184,8 @@ TEST(begins_with_zeros)
     runs_remove("zeros");
 }
 
-/* A run that names no family begins with the weights of another: at a rate of 0 its loss is that one's. */
+/* A run that names no family begins with the weights of another: at a rate of 0 its loss is that
+ * one's. */
 TEST(from_weights)
 {
     char path[300];

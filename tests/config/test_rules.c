@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Features that do not go together: each rule is broken by a run file with its two features, by none with
- * one of them, and the error names key, value, what it does not go with, why, and what would.
+ * Features that do not go together: each rule is broken by a run file with its two features, by
+ * none with one of them, and the error names key, value, what it does not go with, why, and what
+ * would.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@
 #include "config/table.h"
 #include "unit.h"
 
-/* Assignments that turn both on; the other feature alone; the first alone (NULL: there is no such run file). */
+/* Assignments that turn both on; the other feature alone; the first alone (NULL: there is no such
+ * run file). */
 typedef struct trial {
     const char *both, *other, *feature;
 } trial;

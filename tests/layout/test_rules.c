@@ -231,7 +231,8 @@ TEST(test_torus)
     }
 }
 
-/* An expert group is some of a replica's context ranks, or all of several replicas; an error says which number would do. */
+/* An expert group is some of a replica's context ranks, or all of several replicas; an error says
+ * which number would do. */
 TEST(test_experts)
 {
     static const struct {
@@ -360,8 +361,8 @@ static int count_working(const char *more, int ranks)
     return n;
 }
 
-/* Where grids are said to work, they do, as many as there are up to four; where none is said to, none
- * does. */
+/* Where grids are said to work, they do, as many as there are up to four; where none is said to,
+ * none does. */
 TEST(test_offers)
 {
     const char *const more[] = {
