@@ -55,7 +55,7 @@ typedef struct ech_device {
      * without a queue. */
     void *(*reach)(const void *address);
 
-    /* Errors: ECH_EIO, the system starts no further thread. A queue that is destroyed has no work
+    /* Errors: ECH_EIO, no thread can be started. A queue that is destroyed has no work
      * left; an event may still be waited for. NULL is accepted. */
     ech_status (*queue_create)(ech_queue **out);
     void (*queue_destroy)(ech_queue *queue);
