@@ -44,6 +44,7 @@ typedef struct ech_saved_tensor {
     ech_dtype narrow; /* another floating-point type; ignored unless `narrowed` */
     int dims;
     int64_t shape[ECH_MAX_DIMS]; /* of the whole tensor */
+    ech_box_place place;         /* in the file's tensor of that name, which others may share */
     int boxes;                   /* this rank's; may be 0 */
     ech_box box[ECH_MOST_BOXES];
     void *data;                     /* their memory; borrowed */
@@ -55,6 +56,8 @@ typedef struct ech_saved_tensor {
 ech_dtype ech_saved_weight_dtype(const ech_param *param, ech_dtype dtype);
 /* The dtype in the file: `narrow` if `narrowed`, else dtype. */
 ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor);
+/* The shape of the file's tensor of that name. */
+void ech_saved_shape(const ech_saved_tensor *tensor, int64_t out[ECH_MAX_DIMS]);
 /* Adds a box whose memory is `part` (borrowed, of the tensor's dtype and dims), and whose first
  * index is `begin`. The parts of a tensor are in one array, which begins with the first of them.
  * Example: of a local (C, 3·n) matrix with n columns each of queries, keys and values, the keys are
@@ -70,7 +73,9 @@ typedef struct ech_saved_list {
 } ech_saved_list;
 /* Appends a parameter, or with `suffix` ("exp_avg") a state of it. `whole`: all but its name and
  * copier. A parameter that is stacked of experts (ech_param.name), and its states, are one tensor
- * each, without the experts' dimension; of each this rank has the part of its boxes. */
+ * each, without the experts' dimension; of each this rank has the part of its boxes. If files have
+ * the parameter in another tensor (ech_param.file_name), it is a part of that one; its states are
+ * tensors of their own. */
 void ech_saved_list_add(ech_saved_list *list, const ech_param *param, const char *suffix,
                         const ech_saved_tensor *whole);
 /* The name of the first of these tensors; it lives as long as the pool. */
@@ -202,8 +207,8 @@ typedef struct ech_safetensors_element {
  * at its ends are ignored. */
 ech_safetensors_element ech_safetensors_nonfinite(const ech_safetensors *file, const char *bytes,
                                                   size_t n, int64_t offset);
-/* Reads boxes of the file's tensor i; `tensor` must have its dims and shape. Floating-point types
- * are converted to tensor->dtype, any other difference is an error. */
+/* Reads boxes of the file's tensor i, whose shape must equal ech_saved_shape.
+ * Floating-point types are converted to tensor->dtype, any other difference is an error. */
 ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_saved_tensor *tensor);
 
 /* Writes the tensor's boxes, converted to ech_saved_dtype, and no other byte, into a file in which

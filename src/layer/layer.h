@@ -63,6 +63,10 @@ typedef struct ech_param {
     /* As on disk in Hugging Face checkpoints. Of a parameter that is stacked of experts, its first
      * axis, "%d" stands for the number of one: each is a tensor of its own there. */
     const char *name;
+    /* The tensor of a folder of weights that it is a part of, and where it lies there; NULL: it is
+     * a tensor of its own. Without "%d" that tensor has all experts of a stack. */
+    const char *file_name;
+    ech_box_place place;
     ech_shape shape; /* whole, with named axes */
     ech_type type;   /* matrices are compute, gains and biases wide */
     ech_initializer initializer;

@@ -12,6 +12,7 @@
 
 typedef struct ech_family ech_family;
 typedef struct ech_family_import ech_family_import; /* a config.json being read; private */
+typedef struct ech_family_fused ech_family_fused;   /* a fused tensor of files; private */
 typedef struct ech_family_row ech_family_row;       /* a value of config.json; private */
 struct json_t;
 
@@ -55,6 +56,7 @@ struct ech_family {
     const char *prefix;  /* "transformer.", which a file may omit */
     const char *table;   /* the token embedding, which a tied head uses */
     const char *buffers; /* blank-separated suffixes of names of tensors that are no parameters */
+    const ech_family_fused *fused; /* tensors with several parameters; NULL: none */
 };
 
 const ech_family *ech_family_find(const char *name); /* NULL: none of that name */

@@ -49,6 +49,39 @@ ech_tensor ech_box_in_memory(int dims, const ech_box *box, void *data, ech_dtype
 ech_tensor ech_box_in_whole(int dims, const int64_t *shape, const ech_box *box, void *data,
                             ech_dtype dtype);
 
+/* ---- in larger tensors ---- */
+
+/* The place of a tensor in a larger one that it shares with others, as the queries in a fused
+ * matrix of queries, keys and values. The larger one repeats groups of `period` indices along
+ * dimension `dim`. The tensor has `width` indices of each group, from `offset` on: its index i is
+ * index i / width * period + offset + i % width there. `transposed`: the last two dimensions are
+ * then swapped. period 0: the tensor is in no larger one. */
+typedef struct ech_box_place {
+    int dim; /* of the tensor */
+    bool transposed;
+    int64_t width, period, offset;
+} ech_box_place;
+
+/* The larger tensor's shape, which has as many dimensions. */
+void ech_box_place_shape(const ech_box_place *place, int dims, const int64_t *shape,
+                         int64_t out[ECH_MAX_DIMS]);
+
+enum { ECH_MOST_PLACED = 3 }; /* part of a group, whole groups, part of a group */
+
+/* A box's elements in the larger tensor. Where it has several groups, they are a dimension of
+ * their own here, in front of the one that is in groups. */
+typedef struct ech_box_placed {
+    int dims;
+    int64_t shape[ECH_MAX_DIMS]; /* of the larger tensor */
+    int boxes;
+    ech_box box[ECH_MOST_PLACED];
+} ech_box_placed;
+
+/* Places a box of a tensor of that shape. A tensor in several groups has at most three
+ * dimensions. The last stride of a result is not 1 where `transposed`. */
+ech_box_placed ech_box_place_in(const ech_box_place *place, int dims, const int64_t *shape,
+                                const ech_box *box);
+
 /* ---- runs ---- */
 
 typedef struct ech_box_runs {
