@@ -165,7 +165,7 @@ if [ "$(id -u)" = 0 ] && "${as_nobody[@]}" "$echelon" --version >/dev/null 2>&1 
             log.directory=runs/nobody log.trace=false) >out 2>err </dev/null
         code=$?
         if [ $code != 0 ]; then
-            [ $code = 1 ] && grep -q "^echelon: .*error: .*cannot start another thread.*ulimit -u" err ||
+            [ $code = 1 ] && grep -q "cannot start another thread.*ulimit -u" err ||
                 complain "at most $most processes: exit code $code, or no word of it"
         elif [ $most -lt 4 ]; then
             complain "at most $most processes are enough"
