@@ -376,7 +376,7 @@ expect 0 "$loss" "$echelon" eval bare --data d/text-valid
 sed 's/bits per byte [0-9.]*  //' whole | cmp -s - out || complain "eval without a tokenizer is another"
 expect 0 "$loss" "$echelon" eval bare --data d/text-valid --tokenizer bytes --logits logits
 cmp -s out whole || complain "eval with --tokenizer is another"
-expect 2 "logits: is there already" "$echelon" eval bare --data d/text-valid --logits logits
+expect 2 "logits: already exists" "$echelon" eval bare --data d/text-valid --logits logits
 # Experts that drop rows by groups of two samples; the model's folder says so, and no text is
 # sampled by groups.
 expect 0 "step +6/6 " "$echelon" train run.yaml log.directory=runs/experts model.architecture=mixtral \
@@ -386,7 +386,7 @@ expect 0 "$loss" "$echelon" eval runs/experts --data d/text-valid
 cp out dropped
 expect 0 "$loss" "$echelon" eval "$experts" --data d/text-valid --batch 4
 cmp -s out dropped || complain "eval of the folder is another"
-expect 2 "groups of 2 samples, .* use --batch 4" "$echelon" eval "$experts" --data d/text-valid --batch 3
+expect 2 "group of 2 samples, .* use --batch 4" "$echelon" eval "$experts" --data d/text-valid --batch 3
 expect 0 "^line" "$echelon" sample runs/experts line --tokens 3
 expect 0 "^line" "$echelon" sample "$experts" line --tokens 3
 # a byte a token, but for the end of text, which is no text
@@ -477,7 +477,7 @@ expect 0 "^step-00000008 +whole: all checksums" "$echelon" checkpoint verify run
 expect 2 "look: list or verify" "$echelon" checkpoint look runs/one
 expect 2 "nowhere: neither a checkpoint" "$echelon" checkpoint list nowhere
 expect 0 "d/hf: gpt2, [0-9,]+ parameters in bf16" "$echelon" convert runs/one d/hf --dtype bf16
-expect 2 "d/hf: is there already" "$echelon" convert runs/one d/hf
+expect 2 "d/hf: already exists" "$echelon" convert runs/one d/hf
 expect 2 "fp8: fp32, bf16, fp16 or fp64" "$echelon" convert runs/one d/hf8 --dtype fp8
 expect 1 "text.txt: neither a Hugging Face folder nor a model file" "$echelon" convert text.txt d/x
 expect 0 "step +1/1 " "$echelon" train run.yaml model.reversible=true training.steps=1 \
