@@ -245,7 +245,6 @@ static ech_status open_checked(const ech_session *session, const ech_config *con
     return ech_exec_check_weights(session->exec, *out);
 }
 
-/* Rank 0 finds and logs what is wrong for all ranks while the others wait. */
 static void report_new_rows(const ech_config *config, const ech_shards *weights)
 {
     int64_t had = ech_shards_grown_from(weights), V = config->model.vocab_size;
@@ -257,6 +256,7 @@ static void report_new_rows(const ech_config *config, const ech_shards *weights)
                      ECH_COUNT(named ? named : had, "row"), config->model.init_from);
 }
 
+/* Rank 0 finds and logs what is wrong for all ranks while the others wait. */
 static ech_status take_weights(ech_session *session, const ech_config *config)
 {
     bool first = session->plan->rank == 0;
