@@ -202,9 +202,9 @@ typedef struct ech_libsvm_count {
  * .xz, .bz2). */
 bool ech_data_is_libsvm(const char *path);
 /* Writes a file of samples of features. A line without features becomes feature 0 with value 0.
- * Errors name file and line. They are: an invalid label, or both -1 and 0 among labels; an index
- * that is out of range, or not above the previous one; a value that is not a number or not finite
- * in fp32; any other invalid pair; no sample; an empty part. */
+ * Errors name file and line. Labels: an invalid one, or both -1 and 0. Pairs: an index that is out
+ * of range, or not above the previous one; a value that is not a number or not finite in fp32; any
+ * other invalid pair. Files: no sample; an empty part. */
 ech_status ech_data_import_libsvm(const ech_libsvm_options *options, ech_libsvm_count *count);
 
 /* An import: texts to token files. */

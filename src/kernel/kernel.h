@@ -230,10 +230,10 @@ struct ech_kernels {
     /* Reference speeds for benchmarks. multiply_adds runs `rounds` rounds of independent
      * multiply-adds in the registers of each of the context's threads, and returns the
      * floating-point operations of all threads. They are fp32 operations. In the bf16 table of a
-     * set that supports it they are on pairs of bf16 with fp32 sums. triad does a[i] = b[i] + 3
-     * c[i] for n numbers, divided among the threads; b may be a. library_product is a product of
-     * contiguous fp32 matrices by one plain call of oneDNN; NULL: this build lacks it, or the table
-     * is not the processor's. */
+     * set that supports it they are on pairs of bf16 with fp32 sums. The triad computes a[i] = b[i]
+     * + 3 c[i] for n numbers, divided among the threads; b may be a. The library_product is a
+     * product of contiguous fp32 matrices by one plain call of oneDNN; NULL: this build lacks it,
+     * or the table is not the processor's. */
     double (*multiply_adds)(const ech_kernel_context *context, int64_t rounds);
     void (*triad)(const ech_kernel_context *context, double *a, const double *b, const double *c,
                   int64_t n);
