@@ -295,7 +295,7 @@ ECH_EVERYWHERE double ech_clip_factor(double norm, double limit)
     return factor < 1 ? factor : 1;
 }
 
-/* Gradient norms are sums over blocks of so many contiguous elements of a rank's shard of a
+/* Gradient norms are sums over blocks of this many contiguous elements of a rank's shard of a
  * tensor. */
 enum { ECH_NORM_BLOCK = 4096 };
 
@@ -303,7 +303,7 @@ enum { ECH_NORM_BLOCK = 4096 };
  * matrices. */
 enum { ECH_RANK_COLUMNS, ECH_RANK_SHORT, ECH_RANK_MATRICES, ECH_RANK_SUMS };
 
-/* orthogonalize: each column of work has room for so many numbers beyond the column's own. */
+/* orthogonalize: each column of work has room for this many numbers beyond the column's own. */
 enum { ECH_ORTHOGONAL_ROOM = 3 };
 #define ECH_ORTHOGONAL_EPSILON 1e-6 /* Ramesh et al. 2021, arXiv:2102.12092, appendix E */
 /* The longest vector that is a rounding error next to one of length `longest`, if each number, of
