@@ -165,9 +165,9 @@ static ech_status hash_range(const save *s, int f, int fd, int64_t i)
         ech_hash_file_range(fd, s->path[f], bytes, i, &visitor, &s->manifest.files[f].hashes[i]));
     if (sum == s->sums[f][i]) return ECH_OK;
     ECH_FAIL(ECH_EIO,
-             "%s: of bytes %" PRId64 "..%" PRId64
-             " others are read back than were written; suspect "
-             "this machine's memory or disk, or whoever else writes into the folder",
+             "%s: bytes %" PRId64 "..%" PRId64
+             " read back differ from those written; suspect this machine's memory or disk, or "
+             "another program that writes into the folder",
              s->path[f], begin, bytes - begin < ECH_HASH_RANGE ? bytes : begin + ECH_HASH_RANGE);
 }
 
@@ -242,7 +242,7 @@ static ech_status write_manifest(save *s)
     ECH_TRY(ech_file_read(path, ECH_MANIFEST_LIMIT, &back, &n));
     s->manifest_bytes = (int64_t)text.n;
     if (n == text.n && memcmp(back, text.at, n) == 0) return ECH_OK;
-    ECH_FAIL(ECH_EIO, "%s: is read back otherwise than it was written; suspect memory or disk",
+    ECH_FAIL(ECH_EIO, "%s: reads back differently from what was written; suspect memory or disk",
              path);
 }
 

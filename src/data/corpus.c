@@ -75,8 +75,8 @@ static ech_status add_weight(const char *key, const char *text, const char *numb
                  key, text, number);
     if (weight == 0)
         ECH_FAIL(ECH_EUSAGE,
-                 "%s \"%s\": a weight of 0: leave that source out; a path that is a number stands "
-                 "in quotes: '%s'",
+                 "%s \"%s\": a weight of 0: remove that source; a path that is a number stands in "
+                 "quotes: '%s'",
                  key, text, number);
     ECH_PUSH(words->weight, weight);
     return ECH_OK;
@@ -122,7 +122,7 @@ ech_status ech_corpus_read_words(const char *key, const char *text, ech_corpus_w
         word w = next_word(&at);
         if (!w.text) break;
         ECH_PUSH(list, w);
-        if (w.open) ECH_FAIL(ECH_EUSAGE, "%s \"%s\": a quote that does not end", key, text);
+        if (w.open) ECH_FAIL(ECH_EUSAGE, "%s \"%s\": a quote is not closed", key, text);
     }
     ECH_TRY(find_weights(key, text, &list, &weighted));
     for (size_t i = 0; i < list.n; i++) {

@@ -190,8 +190,7 @@ static ech_status start_thread(ech_loader *loader)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int why = pthread_create(&loader->thread, NULL, run, loader);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (why)
-        ECH_FAIL(ECH_EIO, "the system starts no further thread to read batches: " ECH_NO_THREAD);
+    if (why) ECH_FAIL(ECH_EIO, "cannot start another thread to read batches: " ECH_NO_THREAD);
     return ECH_OK;
 }
 

@@ -39,7 +39,7 @@ static ech_status add_entry(ech_texts *texts, FTS *tree, FTSENT *entry)
     } else if (entry->fts_level > DEEPEST_FOLDER && S_ISDIR(info.st_mode)) {
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: more than %d folders deep", path, (int)DEEPEST_FOLDER);
     } else if (S_ISLNK(info.st_mode) && stat(path, &info) != 0) {
-        ech_log_warn("%s: a link to what is not there; left out", path);
+        ech_log_warn("%s: left out: the target of the link does not exist", path);
     } else if (S_ISREG(info.st_mode)) {
         ECH_PUSH(texts->file, (ech_data_text_file){.path = ech_strdup(path),
                                                    .seconds = info.st_mtim.tv_sec,

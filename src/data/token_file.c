@@ -35,8 +35,8 @@ static ech_status open_values(const char *prefix, ech_token_file *file)
     ECH_FREED char *path = ech_token_path(prefix, ECH_TOKEN_VALUES);
     if (file->part.n > 1 || !ech_file_exists(path))
         ECH_FAIL(ECH_EUSAGE,
-                 "%s: no such file, so the tokens of %s are no features; make features of lines as "
-                 "LIBSVM has them with `echelon data FILE.libsvm %s`",
+                 "%s: no such file, so %s is not a feature data set; create one with `echelon data "
+                 "FILE.libsvm %s`",
                  path, prefix, prefix);
     ech_token_array values = {.width = sizeof(float)};
     ECH_TRY(ech_file_open(path, &values.fd, &bytes));
@@ -46,8 +46,8 @@ static ech_status open_values(const char *prefix, ech_token_file *file)
     if (bytes / values.width == part->bytes / part->tokens.width && bytes % values.width == 0)
         return ECH_OK;
     ECH_FAIL(ECH_EINPUT,
-             "%s: has %lld bytes, and %s %lld tokens, each of which has a value of 4: "
-             "they are not of one import, or truncated",
+             "%s: has %lld bytes, but %s has %lld tokens with a value of 4 bytes each: they are "
+             "from different imports, or truncated",
              values.path, (long long)bytes, part->path,
              (long long)(part->bytes / part->tokens.width));
 }

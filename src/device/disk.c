@@ -91,7 +91,7 @@ static ech_status lock_file(ech_disk *disk)
         if (!locked) nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
     ECH_FAIL(ECH_EIO,
-             "%s: another run keeps what it offloads there: let it end, or name another "
+             "%s: another run uses this folder: wait for its end, or name another "
              "memory.offload_directory",
              disk->path);
 }
@@ -118,8 +118,8 @@ static ech_status reserve(const ech_disk *disk)
     }
     if (!why) return ECH_OK;
     ECH_FAIL(ECH_EIO,
-             "%s: cannot reserve %s for what the rank offloads (%s free): %s: free some space, or "
-             "name another memory.offload_directory",
+             "%s: cannot reserve %s for the rank's offloaded tensors (%s free): %s: free some "
+             "space, or name another memory.offload_directory",
              disk->path, ech_text_from_bytes(disk->bytes, needs, sizeof needs),
              known ? ech_text_from_bytes(is_free, left, sizeof left) : "unknown", strerror(why));
 }

@@ -121,7 +121,7 @@ static ech_status queue_create(ech_queue **out)
         pthread_mutex_destroy(&queue->lock);
         pthread_cond_destroy(&queue->changed);
         free(queue);
-        ECH_FAIL(ECH_EIO, "the system starts no further thread for a queue: " ECH_NO_THREAD);
+        ECH_FAIL(ECH_EIO, "cannot start another thread for a queue: " ECH_NO_THREAD);
     }
     *out = queue;
     return ECH_OK;

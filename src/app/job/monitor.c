@@ -227,8 +227,8 @@ static bool end_patience(ech_monitor *monitor)
 {
     if (monitor->phase == ECH_WATCHING) {
         if (!monitor->halted)
-            ech_log_warn("a rank has ended, or the job is to end, and the launcher has not ended "
-                         "it: killing the ranks");
+            ech_log_warn("a rank has ended or the job must end, and the launcher still runs; "
+                         "killing the ranks");
         kill_ranks(monitor);
         monitor->phase = ECH_RANKS_KILLED;
     } else if (monitor->phase == ECH_RANKS_KILLED) {
@@ -236,8 +236,8 @@ static bool end_patience(ech_monitor *monitor)
         monitor->phase = ECH_CHILD_HANGS;
     } else {
         ech_log_warn(
-            "process %d does not end, though it was killed: its control group is frozen, or "
-            "a call of the system does not come back",
+            "process %d was killed but does not end: its control group is frozen, or it hangs in a "
+            "system call",
             (int)monitor->child);
         monitor->phase = ECH_CHILD_UNKILLABLE;
     }

@@ -108,7 +108,7 @@ static ech_status read_config(ech_report *report)
     size_t n;
     if (!ech_file_exists(path))
         ECH_FAIL(ECH_EUSAGE,
-                 "%s: not there; a run directory is what a run file names as log.directory", path);
+                 "%s: does not exist; name a run directory (log.directory of a run file)", path);
     ECH_TRY(ech_file_read(path, MOST_CONFIG, &report->run_file, &n));
     report->page.run_file = report->run_file;
     ECH_TRY(ech_setup_config_text(report->run_file, path, NULL, 0, &report->config));

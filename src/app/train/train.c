@@ -204,10 +204,12 @@ static void note_losses(ech_trainer *t)
         if (ech_comm_is_lost(t->comm, r)) ech_text_append(&who, "%s%d", lost++ ? ", " : "", r);
     if (lost == t->lost || !ech_trainer_is_first(t)) return;
     t->lost = lost;
-    ech_progress_say(
-        t->progress, "step %lld: lost %s %s: what was to come of %s is dropped, and %s go%s on",
-        (long long)t->step, lost == 1 ? "rank" : "ranks", who.at, lost == 1 ? "it" : "them",
-        ECH_COUNT(workers - lost, "worker"), workers - lost == 1 ? "es" : "");
+    ech_progress_say(t->progress,
+                     "step %lld: %s %s died; %s pending gradients are discarded, and %s "
+                     "continue%s",
+                     (long long)t->step, lost == 1 ? "rank" : "ranks", who.at,
+                     lost == 1 ? "its" : "their", ECH_COUNT(workers - lost, "worker"),
+                     workers - lost == 1 ? "s" : "");
 }
 
 /* One step, or a span of them. Recorded, and profiled, is the train list. */

@@ -164,7 +164,8 @@ static ech_status read_decoder(const sides *s, const json_t *decoder, listing *o
         const json_t *content = json_object_get(token, "content");
         if (!json_is_string(content) || !ech_text_to_int(number, &id) || !is_id(id))
             ECH_FAIL(ECH_EINPUT,
-                     "%s: added_tokens_decoder: %.40s: an id, and an object with a content are due",
+                     "%s: added_tokens_decoder: %.40s: must be an id with an object that has a "
+                     "content",
                      s->config_path, number);
         listed l = {.text = json_string_value(content),
                     .n = json_string_length(content),
@@ -219,7 +220,7 @@ static ech_status read_added(const sides *s, listing *out)
     {
         int64_t number = json_is_integer(id) ? json_integer_value(id) : -1;
         if (!is_id(number))
-            ECH_FAIL(ECH_EINPUT, "%s: \"%.80s\": an id is due", s->added_path, text);
+            ECH_FAIL(ECH_EINPUT, "%s: \"%.80s\": must be an id", s->added_path, text);
         bool special = names(s->config, text) || names(s->map, text);
         ech_bpe_added flags = {
             .stated = (int32_t)number, .special = special, .normalized = !special};
