@@ -63,7 +63,8 @@ static void check(void *arguments, const struct argp_state *state)
                           "the two");
 }
 
-/* The text so far. The model sees ids [base, ids.n), of which it has been given the first `fed`. */
+/* The text so far. The model sees ids [base, ids.n); the first `fed` of these have been given to
+ * it. */
 typedef struct generation {
     const ech_trained *trained;
     const sample_arguments *in;

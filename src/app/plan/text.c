@@ -287,7 +287,7 @@ static void print_delays(const ech_layout *layout, ech_text *out)
                             ech_layout_delay(layout, rank));
 }
 
-/* Those behind the table, and who begins what all do. */
+/* Prints the ranks that follow the table, and the rank that begins collective steps. */
 static void print_roles(const ech_layout *layout, ech_text *out)
 {
     const ech_roles roles = ech_layout_roles(layout);

@@ -166,7 +166,7 @@ ech_status ech_trainer_save(ech_trainer *t)
 }
 
 /* A folder that was moved must not be created anew: the run would save to a new folder without its
- * own checkpoints, or into that of another run, and a restart would not find its checkpoints. */
+ * own checkpoints, or into another run's folder, and a restart would not find its checkpoints. */
 static ech_status check_folders(ech_trainer *t)
 {
     const ech_config *c = t->config;
