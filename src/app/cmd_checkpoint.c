@@ -112,7 +112,7 @@ ech_status ech_command_checkpoint(int argc, char **argv, int *code)
         whole += show(&folders.at[i], verify);
     }
     if (!verify) return ECH_OK;
-    if (all == 0) printf("no finished checkpoint: what is being written or was left is not one\n");
+    if (all == 0) printf("no finished checkpoint; unfinished ones do not count\n");
     if (all == 0 || whole < all) *code = ECH_EXIT_FAILED;
     return ECH_OK;
 }

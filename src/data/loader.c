@@ -2,15 +2,14 @@
  *
  * Reading ahead: one thread fills a ring of batches, one reader takes them in order.
  *
- *   slots      prefetch + 1; the batch of step k lies in slot k mod slots
- *   held       the step whose batch the reader may still look at, or the first before any
- *   filled     the steps before this one are complete
- *   invariant  held <= filled <= held + slots; the thread writes only slot `filled` mod slots, and
- *              only while filled < held + slots, so never what the reader holds
- *   rewind     sets both back. The thread may then be amid another step's slot; it comes to the
- *   steps from
- *              `filled` on when it has left that, and the reader looks only at steps before
- *              `filled`
+ *     slots      prefetch + 1; the batch of step k is in slot k mod slots
+ *     held       the step whose batch the reader may still look at, or the first before any
+ *     filled     the steps before this one are complete
+ *     invariant  held <= filled <= held + slots; the thread writes only slot `filled` mod slots,
+ *                and only while filled < held + slots, so it never writes what the reader holds
+ *     rewind     sets both back. The thread may then be filling another step's slot; it continues
+ *                with the steps from `filled` on when it is done, and the reader looks only at
+ *                steps before `filled`
  *
  * The thread logs nothing: its error is stored, and ech_loader_next logs it when it comes to that
  * step, with the reader's rank.
@@ -46,7 +45,7 @@ struct ech_loader {
     char *message;
 };
 
-/* Whether sample i of a step is of another replica, where they are apart. */
+/* True if replicas train separately and sample i of a step belongs to another replica. */
 static bool is_anothers(const ech_loader_options *options, int64_t i)
 {
     int64_t q = i / options->micro_batch_size;
@@ -67,8 +66,8 @@ static ech_status fill_row(ech_loader *loader, const ech_batch *batch, int64_t r
     return ech_sample_read(file, options, s, loader->ids, batch, row);
 }
 
-/* The targets of all ranks' samples of the step, or of all of a replica's that is apart. Every one
- * of these ranks computes the same sum, without reading tokens. */
+/* The targets of all ranks' samples of the step, or of all of a replica that trains separately.
+ * Every one of these ranks computes the same sum, without reading tokens. */
 static ech_status count_tokens(const ech_loader *loader, int64_t step, double *out)
 {
     const ech_loader_options *options = &loader->options;
@@ -190,8 +189,7 @@ static ech_status start_thread(ech_loader *loader)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int why = pthread_create(&loader->thread, NULL, run, loader);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (why)
-        ECH_FAIL(ECH_EIO, "the system starts no further thread to read batches: " ECH_NO_THREAD);
+    if (why) ECH_FAIL(ECH_EIO, "cannot start another thread to read batches: " ECH_NO_THREAD);
     return ECH_OK;
 }
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device to test with: its memory is that of `walled` and its kernels are the CPU's, but each
- * queue is a thread that rests for a random while before some of its work. So who relies on an
- * order that no event makes is found out. How long a queue rests depends on its rank, on its number
- * and its work's there, and on the seed ECHELON_QUEUED_SEED (0 without) alone. A thread that puts
- * work on a queue rests behind some of it: so it is found out, too, who relies on what several
- * threads put there not coming in between.
+ * A device for tests. Its memory is `walled` memory and its kernels are the CPU's, but each queue
+ * is a thread that rests for a random time before some of its work. So tests find code that relies
+ * on an order that no event enforces. The time depends only on the queue's rank and number, the
+ * work's number in it, and the seed ECHELON_QUEUED_SEED (default 0).
+ *
+ * A thread that puts work on a queue also rests after some of it. So tests find code that relies on
+ * several threads' work on one queue not being interleaved.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,8 +22,8 @@
 #include "device/cores.h"
 #include "device/walled.h"
 
-/* One piece of work in so many is rested before by its queue, and behind by who puts it; for at
- * most so long. */
+/* A queue rests before one piece of work in so many, and the thread that puts work rests after one
+ * in so many; for at most so long. */
 enum { RESTS = 4, RESTS_BEHIND = 16, LONGEST_NS = 100000 };
 
 /* A call. */
@@ -53,7 +54,7 @@ static void rest(const ech_queue *queue, uint64_t draw, uint32_t one_in)
     nanosleep(&(struct timespec){.tv_nsec = (long)(ech_random_unit(word) * LONGEST_NS)}, NULL);
 }
 
-/* For threads that put work. Their draws are those of work that no queue reaches. */
+/* For threads that put work. They use the draws of a number of work that no queue reaches. */
 static void rest_behind(ech_queue *queue)
 {
     rest(queue, UINT64_MAX - atomic_fetch_add(&queue->behind, 1), RESTS_BEHIND);
@@ -121,7 +122,7 @@ static ech_status queue_create(ech_queue **out)
         pthread_mutex_destroy(&queue->lock);
         pthread_cond_destroy(&queue->changed);
         free(queue);
-        ECH_FAIL(ECH_EIO, "the system starts no further thread for a queue: " ECH_NO_THREAD);
+        ECH_FAIL(ECH_EIO, "cannot start another thread for a queue: " ECH_NO_THREAD);
     }
     *out = queue;
     return ECH_OK;

@@ -13,8 +13,8 @@
 #include "base/text.h"
 #include "device/walled.h"
 
-/* Addresses from `first` on, of all memory of this device, and as many behind them, at which it
- * is. */
+/* The range of addresses from `first` on for all memory of this device, followed by a range of
+ * equal size in which the memory is. */
 enum { PAGE = 4096 };
 static const size_t room = (size_t)1 << 36;
 static char *first;

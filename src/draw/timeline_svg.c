@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Timelines as pictures: panels of title, rows and axis one above the other, and one legend. A
- * timeline that is too wide is several panels, of which the first has the title. How rows are drawn
- * is in rows.c.
+ * timeline that is too wide has several panels; the first has the title. Rows are drawn in rows.c.
  */
 #include "draw/timeline.h"
 

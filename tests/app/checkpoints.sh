@@ -89,7 +89,7 @@ done
 # given again, the same command goes on with its own; an older one of its own is refused
 train 0 "all 6 steps were done" checkpoint.resume=whole/checkpoints/step-00000004
 also "this run has checkpoints of its own"
-train 2 "goes on from its newest whole checkpoint, which is whole/checkpoints/step-00000006" \
+train 2 "resumes from its newest valid checkpoint, which is whole/checkpoints/step-00000006" \
     checkpoint.resume=whole/checkpoints/../checkpoints/step-00000004 log.directory=whole
 train 0 "all 6 steps were done" checkpoint.resume=whole log.directory=whole checkpoint.dtype=bf16
 train 0 "resuming from whole/checkpoints/step-00000006" checkpoint.resume=whole log.directory=other
@@ -114,7 +114,7 @@ train 0 "resuming from run/checkpoints" data.train="$folder/far/text" checkpoint
 grep -Eq "identity: \"?[0-9]+[*][0-9]+:[0-9a-f]{16}" branch/run.yaml || complain "no identity in run.yaml"
 sed 's/the lazy/a lazy/' text.txt >other.txt
 expect 0 "" "$echelon" data other.txt other
-train 2 "data.train = other: other data than the checkpoint's .text.: [0-9]+ tokens, where there were [0-9]+; .*data.identity=any" \
+train 2 "data.train = other: differs from the data of the checkpoint .text.: [0-9]+ tokens, where there were [0-9]+; .*data.identity=any" \
     data.train=other
 rm -f other.* && sed 's/jumps/leaps/' text.txt >other.txt
 expect 0 "" "$echelon" data other.txt other
@@ -131,7 +131,7 @@ cp -r run/checkpoints/step-00000006/model broken
 printf '\000\000\300\177' |
     dd of=broken/model.safetensors conv=notrunc bs=1 status=none \
         seek=$(($(stat -c %s broken/model.safetensors) - 4)) # a NaN
-train 1 "before the first micro-batch: parameter .* is nan, .*; the weights have it already" \
+train 1 "before the first micro-batch: parameter .* is nan, .*; put it into the weights" \
     model.init_from=broken log.directory=none
 rm -rf broken none
 

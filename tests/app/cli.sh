@@ -89,8 +89,8 @@ expect 0 "^  bench " "$echelon" --help
 expect 0 "Usage: echelon bench " "$echelon" bench --help
 expect 0 "Usage: echelon bench " "$echelon" help bench
 expect 2 "unrecognized option '--bogus'" "$echelon" bench --bogus
-expect_once 2 "bench knows no gelu_forwad; did you mean gelu_forward" "$echelon" bench gelu_forwad
-expect_once 2 "bench knows no xyzzy; a name is that of a row" "$echelon" bench xyzzy
+expect_once 2 "no benchmark gelu_forwad; did you mean gelu_forward" "$echelon" bench gelu_forwad
+expect_once 2 "no benchmark xyzzy; name a row" "$echelon" bench xyzzy
 expect 2 "--threads 0: must be a whole number, 1 to 1024" "$echelon" bench --threads 0
 expect 2 "--ranks 65: must be" "$echelon" bench --ranks 65
 expect 2 "--seconds 0: must be above 0" "$echelon" bench --seconds 0
@@ -134,7 +134,7 @@ expect 1 "have [0-9]+ tokens to learn, not 9999" "$echelon" data text.txt d/bpe3
 expect 2 "pattern gpt3: not one of: gpt2 llama3 cl100k qwen2" "$echelon" data text.txt d/bpe3 \
     --train-bpe 300 --pattern gpt3
 expect 2 "whole number, 257 to" "$echelon" data text.txt d/bpe3 --train-bpe 256
-expect 2 "goes with --train-bpe" "$echelon" data text.txt d/x --pattern gpt2
+expect 2 "needs --train-bpe" "$echelon" data text.txt d/x --pattern gpt2
 expect 2 "learns a tokenizer" "$echelon" data text.txt d/x --train-bpe 300 --valid 0.1
 expect 0 "d/sub-train.bin, .* tokens" "$echelon" data text.txt d/sub --valid 0.1 --tokenizer d/bpe
 
@@ -331,7 +331,7 @@ expect 0 "layout +4 ranks .local.: 2 stages x 2 tensor, sequence parallel, 1f1b$
     run.yaml --ranks 4 parallel.pipeline=2 parallel.tensor=2 parallel.sequence=true
 expect 0 "layout +2 ranks .local.: 2 replicas$" "$echelon" verify run.yaml --ranks 2
 # A learning rate at which a last bit of the weights decides: no proof, and no failure.
-expect 3 "ILL-CONDITIONED  a unit above 1e-09" "$echelon" verify run.yaml --ranks 2 --steps 10 \
+expect 3 "ILL-CONDITIONED  with a unit above 1e-09" "$echelon" verify run.yaml --ranks 2 --steps 10 \
     optimizer.learning_rate=10
 expect 1 "FAILED.*first at step 1, " "$echelon" verify run.yaml --ranks 2 --tolerance 1e-300
 expect 2 "must be above 0" "$echelon" verify run.yaml --tolerance 0
@@ -370,13 +370,13 @@ cut -d' ' "-f1-$n" out >start
 echo "{\"eos_token_id\": [1, $stop]}" >bare/generation_config.json
 expect 0 "" "$echelon" sample bare --ids "108 105 110 101" --tokens 20
 cmp -s out start || complain "did not stop at $stop, the second of generation_config.json"
-expect 2 "ids: 257 is no id of this model, 0 to 256" "$echelon" sample bare --ids "1 257"
-expect 2 "in place of a prompt" "$echelon" sample bare line --ids 1
+expect 2 "ids: 257 is not a token id of this model; ids are 0 to 256" "$echelon" sample bare --ids "1 257"
+expect 2 "replaces the prompt" "$echelon" sample bare line --ids 1
 expect 0 "$loss" "$echelon" eval bare --data d/text-valid
 sed 's/bits per byte [0-9.]*  //' whole | cmp -s - out || complain "eval without a tokenizer is another"
 expect 0 "$loss" "$echelon" eval bare --data d/text-valid --tokenizer bytes --logits logits
 cmp -s out whole || complain "eval with --tokenizer is another"
-expect 2 "logits: is there already" "$echelon" eval bare --data d/text-valid --logits logits
+expect 2 "logits: already exists" "$echelon" eval bare --data d/text-valid --logits logits
 # Experts that drop rows by groups of two samples; the model's folder says so, and no text is
 # sampled by groups.
 expect 0 "step +6/6 " "$echelon" train run.yaml log.directory=runs/experts model.architecture=mixtral \
@@ -386,7 +386,7 @@ expect 0 "$loss" "$echelon" eval runs/experts --data d/text-valid
 cp out dropped
 expect 0 "$loss" "$echelon" eval "$experts" --data d/text-valid --batch 4
 cmp -s out dropped || complain "eval of the folder is another"
-expect 2 "groups of 2 samples, .* use --batch 4" "$echelon" eval "$experts" --data d/text-valid --batch 3
+expect 2 "group of 2 samples, .* use --batch 4" "$echelon" eval "$experts" --data d/text-valid --batch 3
 expect 0 "^line" "$echelon" sample runs/experts line --tokens 3
 expect 0 "^line" "$echelon" sample "$experts" line --tokens 3
 # a byte a token, but for the end of text, which is no text
@@ -415,7 +415,7 @@ expect 0 "" "$echelon" data text.txt d/begun --begin-of-text true
 expect 2 "data.begin_of_text = false: data.train was made with begin of text" "$echelon" train run.yaml \
     data.train=d/begun data.valid= data.begin_of_text=false
 expect 2 "begin-of-text maybe: must be true or false" "$echelon" sample runs/one --begin-of-text maybe
-expect 2 "lines of features are no texts" "$echelon" data x.libsvm d/x --special-tokens
+expect 2 "libsvm reads features" "$echelon" data x.libsvm d/x --special-tokens
 
 # Blends, and shares of documents.
 mixed() {
@@ -454,7 +454,7 @@ expect_once 2 "data.train: d/sub-train was made with the tokenizer d/bpe, of 264
     bpe data.tokenizer=bytes training.steps=9
 rm d/sub-*.origin.json # as if another program had made them
 for other in bytes d/bpe2; do
-    expect_once 2 "data.tokenizer = $other: another tokenizer than the checkpoint's; use .*/model" \
+    expect_once 2 "data.tokenizer = $other: differs from the tokenizer of the checkpoint; use .*/model" \
         bpe data.tokenizer=$other training.steps=9
 done
 expect_once 2 "d/bpe: no such tokenizer" bpe data.tokenizer=d/bpe training.steps=9
@@ -477,14 +477,14 @@ expect 0 "^step-00000008 +whole: all checksums" "$echelon" checkpoint verify run
 expect 2 "look: list or verify" "$echelon" checkpoint look runs/one
 expect 2 "nowhere: neither a checkpoint" "$echelon" checkpoint list nowhere
 expect 0 "d/hf: gpt2, [0-9,]+ parameters in bf16" "$echelon" convert runs/one d/hf --dtype bf16
-expect 2 "d/hf: is there already" "$echelon" convert runs/one d/hf
+expect 2 "d/hf: already exists" "$echelon" convert runs/one d/hf
 expect 2 "fp8: fp32, bf16, fp16 or fp64" "$echelon" convert runs/one d/hf8 --dtype fp8
 expect 1 "text.txt: neither a Hugging Face folder nor a model file" "$echelon" convert text.txt d/x
 expect 0 "step +1/1 " "$echelon" train run.yaml model.reversible=true training.steps=1 \
     log.directory=runs/reversible
 expect 0 "recompute   inverted, segments of [0-9]+ layers?; rank 0.* sharded, .* recomputed" \
     "$echelon" plan run.yaml model.reversible=true
-expect 1 "a reversible model: no other program" "$echelon" convert runs/reversible d/reversible
+expect 1 "no other program supports reversible" "$echelon" convert runs/reversible d/reversible
 expect 0 "$loss" "$echelon" eval d/hf --data d/text-valid
 expect 0 "step +1/1 " "$echelon" train run.yaml model.init_from=d/hf training.steps=1 \
     log.directory=runs/from

@@ -63,7 +63,7 @@ if "$echelon" plan run.yaml parallel.device=auto 2>&1 | grep "on cuda" > /dev/nu
 fi
 plan cuda sm_80 "unknown, as this machine has none"
 expect 0 '"device_limit_bytes": null' "$echelon" plan run.yaml parallel.device=cuda --json
-expect_once 2 "memory.recompute = auto: goes by the device's memory, and here is no cuda; set memory.device_limit" \
+expect_once 2 "memory.recompute = auto: needs the memory size of the device, and this machine has no cuda; set memory.device_limit" \
     "$echelon" plan run.yaml parallel.device=cuda memory.recompute=auto
 expect 0 "recompute" "$echelon" plan run.yaml parallel.device=cuda memory.recompute=auto memory.device_limit=1GiB --json
 for command in train verify profile "train --ranks 2" "verify --ranks 2"; do
@@ -73,9 +73,9 @@ for command in train verify profile "train --ranks 2" "verify --ranks 2"; do
 done
 [ ! -e run ] || complain "a refused run left its folder"
 
-# ---- auto takes the CPU, and says why ----
+# ---- auto uses the CPU, and says why ----
 
-expect 0 "parallel.device = auto takes the CPU: $lacking" "$echelon" train run.yaml parallel.device=auto
+expect 0 "parallel.device = auto uses the CPU: $lacking" "$echelon" train run.yaml parallel.device=auto
 [ "$(grep -c "auto takes" err out | cut -d: -f2 | paste -sd+ | bc)" = 1 ] || complain "auto is told of more than once"
 expect 0 "device: cpu" cat run/run.yaml
 for command in "sample run" "eval run --data text"; do
@@ -84,6 +84,6 @@ for command in "sample run" "eval run --data text"; do
     # shellcheck disable=SC2086
     expect 0 "." "$echelon" $command --device cpu
     # shellcheck disable=SC2086
-    expect 0 "auto takes the CPU" "$echelon" $command --device auto
+    expect 0 "auto uses the CPU" "$echelon" $command --device auto
 done
 conclude

@@ -87,7 +87,7 @@ done
 # ---- who has nothing for them to do ----
 
 for command in verify profile; do
-    expect_once 2 "parallel.evaluators = 1: .echelon $command. has nothing for them to do; with parallel.evaluators=0 it takes 2 ranks" \
+    expect_once 2 "parallel.evaluators = 1: .echelon $command. uses no evaluators; set parallel.evaluators=0, and start 2 ranks" \
         "$echelon" $command run.yaml --ranks 3
 done
 expect 0 "^PASSED" "$echelon" verify run.yaml --ranks 2 parallel.evaluators=0

@@ -47,7 +47,7 @@ expect 2 "/dev/null: is a device" "$echelon" plan /dev/null
 expect 2 "/dev/zero: is a device" "$echelon" plan /dev/zero
 ln -s /dev/tty terminal.yaml
 expect 2 "terminal.yaml: " "$echelon" train terminal.yaml
-expect 2 "is a pipe, not a regular file; what comes out of it goes into a file" "$echelon" plan <(cat run.yaml)
+expect 2 "is a pipe, not a regular file; write its output to a file" "$echelon" plan <(cat run.yaml)
 head -c 2000000 /dev/zero | tr '\0' '#' >large.yaml
 expect 2 "large.yaml: larger than" "$echelon" plan large.yaml
 
@@ -125,7 +125,7 @@ if mkfifo gate; then
         done; } <gate >err
         wait $run
         [ $? = 1 ] || complain "a run directory that was $what: not exit code 1"
-        grep -q "error: runs/here/checkpoints: not the folder any more" err ||
+        grep -q "error: runs/here/checkpoints: the folder was moved, removed or replaced" err ||
             complain "a run directory that was $what: not said"
         grep -q "not started again: another start would not go on" err ||
             complain "a run directory that was $what: started again"
@@ -165,7 +165,7 @@ if [ "$(id -u)" = 0 ] && "${as_nobody[@]}" "$echelon" --version >/dev/null 2>&1 
             log.directory=runs/nobody log.trace=false) >out 2>err </dev/null
         code=$?
         if [ $code != 0 ]; then
-            [ $code = 1 ] && grep -q "^echelon: .*error: .*no further thread.*ulimit -u" err ||
+            [ $code = 1 ] && grep -q "cannot start another thread.*ulimit -u" err ||
                 complain "at most $most processes: exit code $code, or no word of it"
         elif [ $most -lt 4 ]; then
             complain "at most $most processes are enough"

@@ -27,7 +27,7 @@ train() {
     echo "$echelon train run.yaml log.directory=$*"
 }
 
-# ---- where it cannot compute: one line, and auto takes the CPU ----
+# ---- where it cannot compute: one line, and auto uses the CPU ----
 
 lacking() { # WORDS TEXT
     local command
@@ -37,11 +37,11 @@ lacking() { # WORDS TEXT
         expect_once 2 "parallel.device = cuda: $2, or say parallel.device=cpu$" "$echelon" $command run.yaml
     done
     # shellcheck disable=SC2046
-    expect 0 "parallel.device = auto takes the CPU: $2$" $(train auto parallel.device=auto)
+    expect 0 "parallel.device = auto uses the CPU: $2$" $(train auto parallel.device=auto)
     [ "$(grep -c "^echelon:" err)" = 1 ] || complain "more is said than that"
     rm -r auto
 }
-lacking driver=0 "this machine has no NVIDIA driver \(libcuda.so.1\); install one, or go where there is a GPU"
+lacking driver=0 "this machine has no NVIDIA driver \(libcuda.so.1\); install one, or use a machine with a GPU"
 lacking gpus=0 "there is a driver, but no GPU that this process may use; look at nvidia-smi and CUDA_VISIBLE_DEVICES"
 lacking driver=11080 "the driver is for CUDA 11.8, older than this build's [0-9.]+; update it, or build with an older CUDA"
 lacking "gpus=2 sm=75" "GPU 0 is of architecture sm_75, and kernels are for sm_80 and newer; leave it out with CUDA_VISIBLE_DEVICES"
@@ -53,7 +53,7 @@ expect_once 2 "precision.compute = fp16: this build has no fp16 kernels .*cmake 
 # ---- ranks and GPUs ----
 
 machine gpus=1
-expect_once 2 "parallel.share_device = false .*: this machine has 1 of the device cuda for 2 ranks; start 1, or say parallel.share_device=true" \
+expect_once 2 "parallel.share_device = false .*: this machine has 1 of the device cuda for 2 ranks; start at most 1, or set parallel.share_device=true" \
     "$echelon" train run.yaml --ranks 2
 machine gpus=2
 expect_once 2 "this machine has 2 of the device cuda for 3 ranks" "$echelon" verify run.yaml parallel.pipeline=3 model.num_hidden_layers=3
@@ -70,9 +70,9 @@ no_memory() { # WORDS TEXT KEY=VALUE ...
     [ ! -e short/metrics.jsonl ] || ! grep -q loss short/metrics.jsonl || complain "a step ran without its memory"
     rm -rf short
 }
-no_memory memory=1100 "GPU 0 has no [0-9.]+ GiB left, only 1.1 GiB; set memory.device_limit lower, or end what else uses the GPU" \
+no_memory memory=1100 "GPU 0 has no [0-9.]+ GiB left, only 1.1 GiB; lower memory.device_limit, or end other programs that use the GPU" \
     model.hidden_size=2048 model.num_hidden_layers=8 memory.device_limit=100GiB
-no_memory pinned=0 "the system gives no [0-9.]+ MiB of pinned memory; end what else takes memory, or raise the container's limit"
+no_memory pinned=0 "cannot get [0-9.]+ MiB of pinned memory; end other programs that use memory, or raise the container's limit"
 machine memory=1100
 expect_once 2 "memory.device_limit = 1GiB .*: rank 0 needs [0-9.]+ GiB and may use 1.0 GiB" "$echelon" train run.yaml \
     model.hidden_size=2048 model.num_hidden_layers=8
@@ -97,7 +97,7 @@ for grid in data pipeline; do
     # shellcheck disable=SC2046
     expect 1 "rank [01]: error: the device cuda fails in the list \"train\" of step [0-9]+; the last step known to have begun is " \
         $(train fault-$grid parallel.$grid=2 training.steps=50)
-    also "the GPU fails at cuda[A-Za-z]+: an illegal memory access was encountered \(cudaErrorIllegalAddress\); a kernel touched"
+    also "the GPU fails at cuda[A-Za-z]+: an illegal memory access was encountered \(cudaErrorIllegalAddress\); a kernel accessed"
 done
 
 # ---- mfu: of cards that are known ----

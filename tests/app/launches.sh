@@ -79,7 +79,7 @@ expect 0 "saved step-0*4" "$echelon" train run.yaml "${asp[@]}" training.steps=4
 for command in plan train; do
     expect_once 2 "parallel.serve_log = first/serves.jsonl: .*step" "$echelon" $command run.yaml "${asp[@]}" \
         training.steps=8 parallel.serve_log=first/serves.jsonl log.directory=second
-    expect_once 2 "parallel.serve_log = first/serves.jsonl: is the file that this run itself writes" \
+    expect_once 2 "parallel.serve_log = first/serves.jsonl: this run would overwrite the file" \
         "$echelon" $command run.yaml "${asp[@]}" training.steps=4 parallel.serve_log=first/serves.jsonl log.directory=first
 done
 expect 0 "checked" "$echelon" plan run.yaml "${asp[@]}" training.steps=4 parallel.serve_log=first/serves.jsonl log.directory=second

@@ -156,7 +156,7 @@ folder_of_killed && complain "a rank that was killed leaves its folder"
 make_run training.steps=12 model.hidden_size=32 parallel.pipeline=2 parallel.data=2
 rm -rf run
 # shellcheck disable=SC2016
-expect 2 "rank 0 refuses this process as rank 1: its secret is another one; set ECHELON_SECRET alike" "$echelon" launch 4 \
+expect 2 "rank 0 refuses this process as rank 1: its secret differs; set ECHELON_SECRET to the same value" "$echelon" launch 4 \
     sh -c '[ "$RANK" != 1 ] || export ECHELON_SECRET=another; exec "$0" train run.yaml parallel.comm=ucx' "$echelon"
 expect_once 2 "parallel.reduction = library: not with parallel.comm = ucx" \
     "$echelon" train run.yaml --ranks 4 parallel.comm=ucx parallel.reduction=library

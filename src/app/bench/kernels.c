@@ -139,7 +139,7 @@ static void call_adamw8(ech_bench_call *c)
         ECH_BENCH_KERNELS, ECH_OP_##op, #op, __VA_ARGS__, call_##op, NULL, ""                      \
     }
 
-/* Those of X experts with R rows in all, each as many. */
+/* Counts of X experts with R rows in all, an equal number each. */
 #define GROUPED(R, X, in, out)                                                                     \
     {ECH_BENCH_KERNELS,                                                                            \
      ECH_OP_grouped_matmul,                                                                        \
@@ -407,8 +407,8 @@ static void call_library(ech_bench_call *c)
 }
 
 /* Seconds of one call: the median of as many as fit into `seconds`, but at least a batch, after a
- * warm-up. Calls of a batch are put on the queue behind each other: so a GPU does not wait for the
- * host between them. */
+ * warm-up. Calls of a batch are put on the queue one after the other, so that a GPU does not wait
+ * for the host between them. */
 static ech_status time_call(ech_bench_call *c, void (*call)(ech_bench_call *c), double seconds,
                             double *median)
 {

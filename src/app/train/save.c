@@ -166,7 +166,7 @@ ech_status ech_trainer_save(ech_trainer *t)
 }
 
 /* A folder that was moved must not be created anew: the run would save to a new folder without its
- * own checkpoints, or into that of another run, and a restart would not find its checkpoints. */
+ * own checkpoints, or into another run's folder, and a restart would not find its checkpoints. */
 static ech_status check_folders(ech_trainer *t)
 {
     const ech_config *c = t->config;
@@ -174,15 +174,14 @@ static ech_status check_folders(ech_trainer *t)
     if (!ech_file_is_same(c->checkpoint.directory, t->lock[one ? 0 : 1])) {
         ech_comm_forbid_restart(t->comm);
         ECH_FAIL(ECH_EIO,
-                 "%s: not the folder any more that this run began with: it was moved, removed or "
-                 "replaced, and nothing is saved elsewhere; move it back, and the same command "
-                 "goes on from its newest checkpoint",
+                 "%s: the folder was moved, removed or replaced during the run, so nothing can be "
+                 "saved; move it back, and the same command resumes from its newest checkpoint",
                  c->checkpoint.directory);
     }
     if (!one && !t->told_moved && !ech_file_is_same(c->log.directory, t->lock[0])) {
         t->told_moved = true;
-        ech_log_warn("%s: not the folder any more that this run began with: it was moved, removed "
-                     "or replaced; what is logged goes where it is now, or is lost",
+        ech_log_warn("%s: the folder was moved, removed or replaced during the run; log records go "
+                     "to its new place, or are lost",
                      c->log.directory);
     }
     return ECH_OK;
