@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Saving. Invariants:
+ * Saving of checkpoints: plan, create (rank 0), write (all ranks), hash (divided among all), commit
+ * (rank 0). Invariants:
  *
  *   1. A folder with a final name is complete: it is renamed after all fsyncs.
  *   2. While step N is replaced, either step-N or step-N.old is complete (the latter while step-N

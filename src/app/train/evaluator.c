@@ -15,7 +15,8 @@
 #include "checkpoint/folder.h"
 
 enum { NAP_NS = 20000000 };
-/* A busy evaluator is heard of at least that often in a deadline, if a batch takes less. */
+/* The number of heartbeats that a busy evaluator sends in a deadline, at least, if a batch takes
+ * less time. */
 enum { SIGNS = 8 };
 
 typedef struct evaluator {
