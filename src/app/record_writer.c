@@ -4,10 +4,9 @@
  *
  *   submitted  records submitted since the beginning; record k is in slot k mod records
  *   written    how many of them are written
- *   invariant  written <= submitted <= written + records; the writing thread reads only the slots
- *   of
- *              records [written, submitted), the submitting thread fills only that of record
- *              `submitted`
+ *   invariant  written <= submitted <= written + records. The writing thread reads only the slots
+ *              of records [written, submitted); the submitting thread fills only the slot of
+ *              record `submitted`
  */
 #include "app/record_writer.h"
 

@@ -66,14 +66,14 @@ void ech_serve_log_add(int64_t step, const ech_serve *serve, int pushes, ech_tex
 typedef struct reading {
     ech_serve_log *log;
     identity own;
-    int64_t last; /* training steps of the run: what is behind them is not read */
+    int64_t last; /* training steps of the run: later lines are not read */
     int64_t line; /* its number, from 1 */
     int64_t at;   /* training steps done before the span that is read; -1: no line so far */
     int push;     /* its number in the span */
     ech_serving serving;
     int *left; /* [workers] the version that its last push of the span has left */
     int64_t
-        *next; /* [workers] the clock of its next push; -1: not known, behind another beginning */
+        *next; /* [workers] the clock of its next push; -1: not known, after another start */
     int64_t whole; /* bytes of whole lines */
 } reading;
 
@@ -300,7 +300,7 @@ typedef struct truncation {
     bool ended;
 } truncation;
 
-/* Steps ascend: behind a line that goes, all go. */
+/* Steps ascend, so all lines after a removed one are removed, too. */
 static ech_status find_end(void *context, const char *line, size_t n, int64_t end)
 {
     static const char head[] = "{\"step\":", format[] = "\"format\":";

@@ -114,7 +114,7 @@ static ech_status check_length(const ech_text_chunk_reader *reader, const ech_te
     return ECH_OK;
 }
 
-/* The chunk is the line of which `have` bytes are read. Its end is searched for piece by piece. */
+/* The chunk is a line; `have` bytes of it are read. Its end is searched for piece by piece. */
 static ech_status leave_out_line(ech_text_chunk_reader *reader, int64_t end, ech_text_chunk *chunk,
                                  size_t have)
 {

@@ -324,7 +324,7 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
                          "that divides a machine's ranks would be faster");
 }
 
-/* Of which matrices the rank that is asked for is more than there is. */
+/* Warns of matrices whose shorter side is below parallel.compression_rank. */
 static void say_whose_rank_is_lower(const ech_trainer *t)
 {
     const ech_model *model = t->design->model;
@@ -347,7 +347,7 @@ static void say_whose_rank_is_lower(const ech_trainer *t)
         (long long)asked, n, first->name, (long long)one.size[0], (long long)one.size[1]);
 }
 
-/* Of which matrices the density that is asked for is below a number a line. */
+/* Warns of matrices with less than one number per line at parallel.compression_density. */
 static void say_whose_density_is_higher(const ech_trainer *t)
 {
     const ech_model *model = t->design->model;
