@@ -25,6 +25,17 @@
 
 enum { BLOCK = 64 << 20 }; /* bytes at most between two ticks */
 
+ech_status ech_file_check_pointer(const char *path, const char *bytes, size_t n)
+{
+    static const char begin[] = "version https://git-lfs.github.com/spec/";
+    ECH_FREED char *folder = ech_file_parent(path);
+    if (n < sizeof begin - 1 || memcmp(bytes, begin, sizeof begin - 1) != 0) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT,
+             "%s: a Git LFS pointer: the file itself was not downloaded; run: git lfs install && "
+             "git -C '%s' lfs pull",
+             path, folder);
+}
+
 static ech_status read_open_file(int fd, const char *path, int64_t bytes_now, size_t limit,
                                  char **out, size_t *n)
 {
@@ -45,6 +56,7 @@ static ech_status read_open_file(int fd, const char *path, int64_t bytes_now, si
         bytes = ech_grow(bytes, &capacity, used + 2, 1);
     }
     bytes[used] = '\0';
+    ECH_TRY(ech_file_check_pointer(path, bytes, used));
     *out = bytes;
     bytes = NULL;
     *n = used;
@@ -74,7 +86,7 @@ ech_status ech_file_open(const char *path, int *out, int64_t *bytes)
     if (!known) ECH_FAIL(ECH_EIO, "%s: cannot look at it: %s", path, strerror(why));
     if (!S_ISREG(info.st_mode))
         ECH_FAIL(ECH_EINPUT, "%s: is %s, not a regular file%s", path, kind_of(info.st_mode),
-                 S_ISDIR(info.st_mode) ? "" : "; what comes out of it goes into a file first");
+                 S_ISDIR(info.st_mode) ? "" : "; write its output to a file first");
     *out = fd;
     *bytes = info.st_size;
     return ECH_OK;

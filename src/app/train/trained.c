@@ -10,6 +10,7 @@
 #include "app/setup/initial.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "checkpoint/foreign.h"
 
 enum { MOST_TOKENS = 1024 }; /* of a sample, where no run says how many */
 
@@ -70,8 +71,8 @@ static ech_status fit_groups(const ech_trained_options *options, ech_config *c)
     if (!options->evaluates) c->model.moe_group_samples = 1;
     if (!options->evaluates || options->samples % samples == 0) return ECH_OK;
     ECH_FAIL(ECH_EUSAGE,
-             "--batch %lld: experts drop rows by groups of %lld samples, which a batch has whole; "
-             "use --batch %lld",
+             "--batch %lld: experts drop rows per group of %lld samples, so a batch needs whole "
+             "groups; use --batch %lld",
              (long long)options->samples, (long long)samples,
              (long long)((options->samples / samples + 1) * samples));
 }
@@ -97,9 +98,9 @@ static void try_tokenizer(ech_trained *trained)
     bool quiet = ech_log_set_quiet(true);
     ech_status status = ech_initial_open_folder(trained->folder, &trained->tokenizer);
     ech_log_set_quiet(quiet);
-    if (status != ECH_OK) ech_log_warn("%s; going on with ids alone", ech_last_error());
+    if (status != ECH_OK) ech_log_warn("%s; continuing with token ids only", ech_last_error());
     if (!trained->tokenizer || trained->tokenizer->vocabulary <= V) return;
-    ech_log_warn("the tokenizer of %s has %lld ids, the model %lld; going on with ids alone",
+    ech_log_warn("the tokenizer of %s has %lld ids, the model %lld; continuing with token ids only",
                  trained->folder, (long long)trained->tokenizer->vocabulary, (long long)V);
     ech_tokenizer_close(trained->tokenizer);
     trained->tokenizer = NULL;
@@ -180,11 +181,13 @@ ech_status ech_trained_run(const ech_trained_options *options, ech_trained_use u
     const char *path = options->path;
     const double deadline = 600; /* seconds; one rank waits for nobody */
     ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
-    if (!ech_file_is_folder(path))
+    if (!ech_file_is_folder(path)) {
+        ECH_TRY(ech_foreign_check(path));
         ECH_FAIL(ECH_EUSAGE,
                  "%s: no such folder; name a run directory, a checkpoint or a Hugging Face model's "
                  "folder",
                  path);
+    }
     if (!ech_initial_is_folder(path)) ECH_TRY(ech_checkpoint_find(path, true, &checkpoint));
     trained_run run = {options, checkpoint, use, context};
     return ech_run_ranks(ECH_COMM_local, 1, deadline, run_rank, &run);
