@@ -146,7 +146,7 @@ TEST(test_ring)
     fixture_free(&f);
 }
 
-/* Where a window reaches only the neighbours, each rank sends them keys and values twice, and
+/* A window that reaches only the neighbours: each rank sends them keys and values twice, and
  * gradients back once. */
 TEST(test_window)
 {

@@ -79,6 +79,7 @@ struct alignas(16) ech_query_facts {
 };
 static_assert(sizeof(ech_query_facts) == ECH_CUDA_FACTS_BYTES(sizeof(wide)), "scratch.c");
 
+/* Kernels with Drops, which have registers to spare, also cap scores. */
 struct ech_attention_call {
     int64_t B, Tq, Tk, H, G, D;
     ech_heads q, k, v, dout, out, dq, dk, dv;
@@ -197,6 +198,7 @@ struct ech_dropped {
     __device__ wide factor(int query, int k)
     {
         double p = at.dropout.p;
+        if (p == 0) return 1;
         int64_t row = head * rows.whole + ech_rows_token_position(&rows, query);
         int64_t i = row * rows.whole + ech_rows_token_position(&at.shard.key, k);
         return ech_drops(p, key, (uint64_t)i, &drawn) ? 0 : (wide)(1 / (1 - p));
