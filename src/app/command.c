@@ -114,6 +114,18 @@ static void print_reads(const char *key, const char *name, const char *reads)
     if (*reads) printf("  %s = %s:\n      %s\n", key, name, reads);
 }
 
+static void print_families(void)
+{
+#define X(name, help)                                                                              \
+    {                                                                                              \
+        ECH_FREED_TEXT reads = {0};                                                                \
+        ech_family_append_reads(ech_family_find(#name), &reads);                                   \
+        print_reads("model.architecture", #name, reads.at);                                        \
+    }
+#include "model/models.def"
+#undef X
+}
+
 static ech_status print_together(void)
 {
     ECH_FREED_TEXT forbidden = {0}, unbuilt = {0};
@@ -123,9 +135,7 @@ static ech_status print_together(void)
            "to act on:\n\n%s\nand except these pairs, which nobody has built yet:\n\n%s",
            forbidden.at, unbuilt.at);
     printf("\nSome keys are not read by every choice; these read:\n\n");
-#define X(name, help) print_reads("model.architecture", #name, ech_family_find(#name)->reads);
-#include "model/models.def"
-#undef X
+    print_families();
 #define X(name, help) print_reads("optimizer.name", #name, ech_optimizer_find(#name)->reads);
 #include "optim/optimizers.def"
 #undef X

@@ -348,8 +348,6 @@ TEST(refuses)
          "\"n_positions\": 64, \"vocab_size\": 300}",
          "model.num_hidden_layers = 4097: out of bounds"},
         {"{" LLAMA ", \"hidden_act\": \"relu\"}", "hidden_act"},
-        {"{" LLAMA ", \"attention_bias\": true}", "attention_bias"},
-        {"{" LLAMA ", \"mlp_bias\": true}", "mlp_bias"},
         {"{" LLAMA ", \"sliding_window\": 4096}", "sliding_window"},
         {"{" LLAMA ", \"head_dim\": 0}", "model.head_dim = 0: out of bounds"},
         {"{" LLAMA ", \"head_dim\": \"8\"}", "head_dim"},
@@ -363,7 +361,6 @@ TEST(refuses)
          "quantized weights (gptq) are not read"},
         {"{" LLAMA ", \"num_key_value_heads\": 0}", "num_key_value_heads"},
         {"{" LLAMA ", \"num_key_value_heads\": 1e99}", "num_key_value_heads"},
-        {"{" QWEN3 ", \"attention_bias\": true}", "attention_bias"},
         {"{" QWEN3 ", \"use_sliding_window\": true}", "use_sliding_window = true"},
         {"{" QWEN3 ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
          "layer_types = [\"full_attention\",\"sliding_attention\"]: not supported; only: "
