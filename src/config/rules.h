@@ -55,5 +55,7 @@ const char *ech_rule_explain(const ech_rule *rule, const ech_config *config, ech
 ech_status ech_rules_check(const ech_config *config);
 /* Appends help: all pairs of that kind, with reasons and hints. */
 void ech_rules_help(ech_rule_kind kind, ech_text *out);
+/* Appends all pairs that involve the key ("parallel.zero"), as ech_rules_help does. */
+void ech_rules_help_key(const char *key, ech_text *out);
 
 #endif

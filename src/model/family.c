@@ -92,12 +92,20 @@ bool ech_family_reads(const ech_config *config, const char *key)
     return ech_text_has_word(family->reads, key) || (has_row_of(family, key) && !is_of_all(key));
 }
 
-/* Keys that some family reads, and what all families together have as constants. */
+/* Keys of "key=value key=value". */
+static void append_keys(const char *words, ech_text *out)
+{
+    for (const char *at = words; at && *at; at += strcspn(at, " "), at += *at == ' ')
+        ech_text_append(out, "%.*s ", (int)strcspn(at, "="), at);
+}
+
+/* Keys that some families read, and properties that are constants of families. */
 static void append_owned(ech_text *out)
 {
     for (size_t i = 0; i < FAMILIES; i++) {
         ech_family_append_reads(families[i], out);
         ech_text_append(out, " ");
+        append_keys(families[i]->constants, out);
     }
 }
 

@@ -61,6 +61,14 @@ for command in train plan verify; do
 done
 expect 0 "training.global_batch_size" "$echelon" help keys
 expect 0 "optimizer.name = adamw" "$echelon" help keys
+expect 0 "Read with model.architecture = .*mixtral.* only" "$echelon" help key moe_gate
+also "hierarchical experts: model.moe_gate=hierarchical"
+also "parallel.strategy = local_sgd, diloco or gossip, with model.moe_gate = bias:"
+also "; default topk"
+expect 0 "parallel.strategy = tpu: parallel.reduction=torus" "$echelon" help key parallel.reduction
+also "parallel.reduction = ring"
+expect 2 "no key parallel.zeor; did you mean parallel.zero" "$echelon" help key parallel.zeor
+expect 2 "takes one key" "$echelon" help key
 expect 0 "memory.sequence_chunks above 1, with parallel.context above 1:" "$echelon" help together
 expect 0 "| 1 | all-reduce data parallelism |" "$echelon" help techniques
 expect 0 "echelon [0-9]+\.[0-9]+\.[0-9]+" "$echelon" --version

@@ -22,7 +22,7 @@ typedef struct key_row {
 static const key_row keys[] = {
 #define SECTION(...)
 #define END(...)
-#define KEY(section, key, type, initial, low, high, choices, resume, alone, help)                  \
+#define KEY(section, key, type, initial, low, high, choices, resume, alone, ...)                   \
     {#section, #key, #type, low, high},
 #include "config/keys.def"
 };

@@ -11,6 +11,7 @@
 #include "config/capture.h"
 #include "config/rules.h"
 #include "config/sample.h"
+#include "config/table.h"
 #include "unit.h"
 
 /* Assignments that turn both on; the other feature alone; the first alone (NULL: there is no such run file). */
@@ -503,13 +504,38 @@ TEST(test_help)
     ech_rules_help(ECH_RULE_FORBIDDEN, &text[ECH_RULE_FORBIDDEN]);
     ech_rules_help(ECH_RULE_UNBUILT, &text[ECH_RULE_UNBUILT]);
     for (int r = 0; r < ECH_RULES; r++) {
-        ech_text line = {0};
-        ech_text_append(&line, "      %s; %s\n", ech_rules[r].reason, ech_rules[r].hint);
-        assert_non_null(strstr(text[ech_rules[r].kind].at, line.at));
-        ech_text_free(&line);
+        ech_text words = {0}, lines = {0};
+        ech_text_append(&words, "%s; %s", ech_rules[r].reason, ech_rules[r].hint);
+        ech_config_append_wrapped(words.at, 6, &lines);
+        assert_non_null(strstr(text[ech_rules[r].kind].at, lines.at));
+        ech_text_free(&words);
+        ech_text_free(&lines);
     }
     assert_non_null(strstr(text[ECH_RULE_UNBUILT].at,
                            "  memory.sequence_chunks above 1, with parallel.context above 1:\n"));
     ech_text_free(&text[ECH_RULE_FORBIDDEN]);
     ech_text_free(&text[ECH_RULE_UNBUILT]);
+}
+
+/* Help of one key has the rules that name it on either side, and no others. */
+TEST(test_help_of_a_key)
+{
+    ech_text text = {0};
+    ech_rules_help_key("parallel.context", &text);
+    assert_non_null(
+        strstr(text.at, "  memory.sequence_chunks above 1, with parallel.context above 1:\n"));
+    assert_non_null(strstr(text.at, "  parallel.context above 1, with model.architecture"));
+    assert_non_null(strstr(text.at, "ulysses and parallel.context above 1, with"));
+    for (const char *at = text.at; at; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        if (strncmp(at, "  ", 2) != 0 || at[2] == ' ') continue;
+        size_t n = strcspn(at, "\n");
+        const char *named = strstr(at, "parallel.context ");
+        assert_true(named && named < at + n);
+    }
+    ech_text none = {0};
+    ech_rules_help_key("log.every", &none);
+    assert_int_equal(none.n, 0);
+    ech_text_free(&text);
+    ech_text_free(&none);
 }
