@@ -10,9 +10,10 @@
  *     ECH_TRY(ech_config_check(config));                         // required keys are there
  *     config->training.steps ...
  *
- * src/config knows types, bounds and names, not meanings. Other parts resolve keys that are "auto": they write the
- * values into the struct, which then prints as a resolved run file. No call is collective. Errors are ECH_EUSAGE
- * unless said, and logged. Texts passed in are copied, texts returned are the configuration's.
+ * src/config knows types, bounds and names, not meanings. Other parts resolve keys that are "auto":
+ * they write the values into the struct, which then prints as a resolved run file. No call is
+ * collective. Errors are ECH_EUSAGE unless said, and logged. Texts passed in are copied, texts
+ * returned are the configuration's.
  */
 #ifndef ECH_CONFIG_CONFIG_H
 #define ECH_CONFIG_CONFIG_H
@@ -138,7 +139,8 @@ bool ech_config_is_auto(const char *value);
 /* Sets all keys to the values that they have on one rank without parallelism (keys.def), whether
  * the configuration is resolved or not. They do not count as set. */
 void ech_config_set_alone(ech_config *config);
-/* Sets a key that is auto, or whose default is another value and that is not set, to a text of the program's own. The key does not count as set. */
+/* Sets a key that is auto, or whose default is another value and that is not set, to a text of the
+ * program's own. The key does not count as set. */
 void ech_config_choose(ech_config *config, const char *key, const char *text);
 /* Replaces a TEXT key's value, for one that resolves "auto". The key does not count as set. */
 void ech_config_replace_text(char **field, const char *value);

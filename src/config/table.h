@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to src/config: keys.def as data, where each key was set, and the value of one key from and to text.
+ * Private to src/config: keys.def as data, where each key was set, and the value of one key from
+ * and to text.
  */
 #ifndef ECH_CONFIG_TABLE_H
 #define ECH_CONFIG_TABLE_H
@@ -83,8 +84,8 @@ const ech_config_key *ech_config_find_key(const ech_config_section *section, con
 /* "section.key"; NULL if there is none. */
 const ech_config_key *ech_config_find_path(const char *path);
 
-/* Append the hint for an unknown name, to stand after a semicolon: never empty. The keys that may have been meant are
- * marked as tried. */
+/* Append the hint for an unknown name, to stand after a semicolon: never empty. The keys that may
+ * have been meant are marked as tried. */
 void ech_config_hint_section(ech_config *config, const char *name, ech_text *out);
 void ech_config_hint_key(ech_config *config, const ech_config_section *section, const char *name,
                          ech_text *out);
@@ -109,7 +110,8 @@ static inline bool ech_config_is_text(const ech_config_key *key)
            key->type == ECH_CONFIG_PATHS;
 }
 
-/* The choices of a NAME or LIST key, blank-separated; NULL if the application passed none for its table. */
+/* The choices of a NAME or LIST key, blank-separated; NULL if the application passed none for its
+ * table. */
 const char *ech_config_choices(const ech_config *config, const ech_config_key *key);
 
 /* Sets the key to its default, which is not checked. */

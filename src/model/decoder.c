@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decoder-only transformers, built from the properties of the model section: layers x + attention(norm(x)),
- * x + mlp(norm(x)), a final norm and the head. Radford et al. 2019 (GPT-2); Touvron et al. 2023, arXiv:2302.13971
- * (RMSNorm, rotary positions and SwiGLU). Tensors have the names of the family's files.
+ * Decoder-only transformers, built from the properties of the model section: layers x +
+ * attention(norm(x)), x + mlp(norm(x)), a final norm and the head. Radford et al. 2019 (GPT-2);
+ * Touvron et al. 2023, arXiv:2302.13971 (RMSNorm, rotary positions and SwiGLU). Tensors have the
+ * names of the family's files.
  */
 #include <math.h>
 
@@ -271,8 +272,9 @@ static void build_head(ech_builder *b, int table)
     b->model->logits = ech_layer_head_loss(b->block, x, targets, weights, table, V);
 }
 
-/* Truncated normals of sqrt(s / inputs), whatever a matrix' place: its last axis is its inputs (Fedus et al. 2021,
- * arXiv:2101.03961, section 2.4, "reduced initialization", by which training is stable). */
+/* Truncated normals of sqrt(s / inputs), whatever a matrix' place: its last axis is its inputs
+ * (Fedus et al. 2021, arXiv:2101.03961, section 2.4, "reduced initialization", by which training is
+ * stable). */
 static void initialize_by_inputs(const ech_config *config, ech_model *model)
 {
     for (size_t p = 0; p < model->param.n; p++) {

@@ -34,8 +34,8 @@ static ech_gate gate_of(const ech_config *config)
     return gate;
 }
 
-/* One of the router's products, (logits,C). With noise both begin at 0, so that all experts get as much at first (Shazeer et
- * al. 2017, arXiv:1701.06538, appendix A). */
+/* One of the router's products, (logits,C). With noise both begin at 0, so that all experts get as
+ * much at first (Shazeer et al. 2017, arXiv:1701.06538, appendix A). */
 static int router(const ech_builder *b, const char *role, const ech_gate *gate)
 {
     ech_shape shape = ech_shape_2d(ECH_AXIS_CHOICES, ech_gate_logits(gate), ECH_AXIS_MODEL,
@@ -47,7 +47,8 @@ static int router(const ech_builder *b, const char *role, const ech_gate *gate)
     return at;
 }
 
-/* The bias that balances experts: no parameter, but committed once a step. Named as in DeepSeek's models. */
+/* The bias that balances experts: no parameter, but committed once a step. Named as in DeepSeek's
+ * models. */
 static int bias(const ech_builder *b)
 {
     char *name = ech_builder_name(b, b->names.router, "e_score_correction_bias");
@@ -56,8 +57,8 @@ static int bias(const ech_builder *b)
                            b->config->model.router_bias_rate);
 }
 
-/* Shared experts, which all tokens go to, are one feed-forward layer as wide as they are together (Dai et al. 2024,
- * arXiv:2401.06066); they work while rows are on their way. */
+/* Shared experts, which all tokens go to, are one feed-forward layer as wide as they are together
+ * (Dai et al. 2024, arXiv:2401.06066); they work while rows are on their way. */
 int ech_builder_experts(const ech_builder *b, int x)
 {
     const ech_config *config = b->config;
@@ -131,7 +132,8 @@ static ech_status check_gate_reads(const ech_config *config, const char *keys)
     return ech_config_check_read(config, keys, "", gate.at);
 }
 
-/* Groups of experts, of which a hierarchical gate chooses as many experts each, and the gate `bias` the best ones. */
+/* Groups of experts, of which a hierarchical gate chooses as many experts each, and the gate `bias`
+ * the best ones. */
 static ech_status check_groups(const ech_config *config)
 {
     int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;

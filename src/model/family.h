@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to src/model. What a family is made of: the table between the run file's model section and a Hugging Face
- * config.json, constant properties, and the names of its tensors.
+ * Private to src/model. What a family is made of: the table between the run file's model section
+ * and a Hugging Face config.json, constant properties, and the names of its tensors.
  */
 #ifndef ECH_MODEL_FAMILY_H
 #define ECH_MODEL_FAMILY_H
@@ -28,7 +28,8 @@ typedef enum ech_family_row_use {
     ECH_ROW_UNREAD = 2,     /* only written */
     ECH_ROW_UNWRITTEN = 4,  /* only read */
     ECH_ROW_LIST = 8,       /* the file has a list of such values */
-    ECH_ROW_OURS = 16, /* no other program knows it: written where it is not `initial`, and not missed */
+    /* no other program knows it: written where it is not `initial`, and not missed */
+    ECH_ROW_OURS = 16,
     ECH_ROW_NAME = 32  /* the value is one of the key's names */
 } ech_family_row_use;
 
@@ -36,13 +37,16 @@ typedef enum ech_family_row_use {
 struct ech_family_row {
     const char *name; /* "n_embd"; NULL ends the table */
     const char *key;  /* of the run file: "model.hidden_size"; NULL: a constant */
-    /* The value if the file does not have it; NULL: an error then, unless `derived` gives it. Of a constant: the
-     * values that we support, one of true, false, 0, 1 and null, or blank-separated words. The first one is written. */
+    /* The value if the file does not have it; NULL: an error then, unless `derived` gives it. Of a
+     * constant: the values that we support, one of true, false, 0, 1 and null, or blank-separated
+     * words. The first one is written. */
     const char *initial;
-    int64_t (*derived)(const ech_config *config); /* from rows before: the value for null, or without `initial` */
+    /* from rows before: the value for null, or without `initial` */
+    int64_t (*derived)(const ech_config *config);
     unsigned use;                                 /* bits of ech_family_row_use */
     const char *null;   /* the key's value for the file's null; NULL: as if the file had none */
-    const char *values; /* of a key with names: "silu=swiglu swish=swiglu", the file's name and ours */
+    /* of a key with names: "silu=swiglu swish=swiglu", the file's name and ours */
+    const char *values;
     const char *property; /* what a model with another constant would need: "attention sinks" */
 };
 
@@ -192,13 +196,14 @@ int ech_builder_linear(const ech_builder *b, const char *role, int x, ech_axis i
                        ech_axis axis, int64_t out, bool bias, double std);
 /* The activation of feed-forward layers, dense ones and experts. */
 ech_activation ech_builder_activation(const ech_config *config);
-/* A feed-forward layer in two parts: silu(gate x) up x, or relu(up x) and so on, F wide, and down of that.
- * x (B,T,C) -> (B,T,F) -> (B,T,C). */
+/* A feed-forward layer in two parts: silu(gate x) up x, or relu(up x) and so on, F wide, and down
+ * of that. x (B,T,C) -> (B,T,F) -> (B,T,C). */
 int ech_builder_widen(const ech_builder *b, const char *gate, const char *up, int64_t F, int x);
 int ech_builder_narrow(const ech_builder *b, const char *down, int64_t F, int y);
 /* A layer of experts. x (B,T,C) -> (B,T,C). */
 int ech_builder_experts(const ech_builder *b, int x);
-/* Errors: numbers of the resolved section that do not go together in a layer of experts, and what would. */
+/* Errors: numbers of the resolved section that do not go together in a layer of experts, and what
+ * would. */
 ech_status ech_experts_check(const ech_config *config);
 
 #endif

@@ -22,8 +22,8 @@ void ech_rope_export(const ech_config *config, json_t *json)
         json_object_set_new(json, "rope_scaling", ech_family_export_rows(config, scaling_rows));
 }
 
-/* transformers 4 has rope_theta and rope_scaling, 5 has both as rope_parameters. The older versions of 4
- * call the type "type". */
+/* transformers 4 has rope_theta and rope_scaling, 5 has both as rope_parameters. The older versions
+ * of 4 call the type "type". */
 static ech_status import_rope_from(const ech_family_import *in, const ech_family_import *inner,
                                    const char *otherwise)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Run files with faults that are drawn from the table of keys: each is refused, and what is said names a line of
- * the file, the file or a key, in printable characters. ECHELON_RUN_FILES=10000 tries so many.
+ * Run files with faults that are drawn from the table of keys: each is refused, and what is said
+ * names a line of the file, the file or a key, in printable characters. ECHELON_RUN_FILES=10000
+ * tries so many.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Features that do not go together: each rule is broken by a run file with its two features, by none with
- * one of them, and the error names key, value, what it does not go with, why, and what would.
+ * Features that do not go together: each rule is broken by a run file with its two features, by
+ * none with one of them, and the error names key, value, what it does not go with, why, and what
+ * would.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@
 #include "config/table.h"
 #include "unit.h"
 
-/* Assignments that turn both on; the other feature alone; the first alone (NULL: there is no such run file). */
+/* Assignments that turn both on; the other feature alone; the first alone (NULL: there is no such
+ * run file). */
 typedef struct trial {
     const char *both, *other, *feature;
 } trial;
@@ -470,7 +472,7 @@ TEST(test_error)
     assert_int_equal(ech_rules_check(config), ECH_EUSAGE);
     assert_string_equal(ech_last_error(),
                         "command line: parallel.virtual_stages = 3: not with parallel.schedule = "
-                        "1f1b: the schedule has one virtual stage a rank; use 1, or "
+                        "1f1b: the schedule has one virtual stage per rank; use 1, or "
                         "parallel.schedule = interleaved");
     ech_config_destroy(config);
 }
@@ -487,12 +489,12 @@ TEST(test_all_at_once)
     assert_string_equal(
         lines,
         "echelon: error: command line: parallel.vertical_sync = true: not with parallel.schedule = "
-        "1f1b: it is an option of parallel.schedule = pipedream alone; leave it out\n"
+        "1f1b: only parallel.schedule = pipedream uses this key; remove this key\n"
         "echelon: error: command line: parallel.weight_stashing = false: not with "
-        "parallel.schedule = 1f1b: it is an option of parallel.schedule = pipedream alone; leave "
-        "it out\n"
+        "parallel.schedule = 1f1b: only parallel.schedule = pipedream uses this key; remove "
+        "this key\n"
         "echelon: error: command line: optimizer.nesterov = true: not with optimizer.momentum = "
-        "0: it looks ahead along the momentum; set optimizer.momentum above 0, for example 0.9\n");
+        "0: Nesterov's method needs momentum; set optimizer.momentum above 0, for example 0.9\n");
     free(lines);
     ech_config_destroy(config);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ReLU, GELU and SwiGLU of parts of tensors (part.h). With z = 2 sqrt(2/pi) (x + 0.044715 x^3) and s = sigmoid(z),
- * (1 + tanh(z/2)) / 2 = s, so gelu(x) = x s and gelu'(x) = s + x s (1 - s) z'.
+ * ReLU, GELU and SwiGLU of parts of tensors (part.h). With z = 2 sqrt(2/pi) (x + 0.044715 x^3) and
+ * s = sigmoid(z), (1 + tanh(z/2)) / 2 = s, so gelu(x) = x s and gelu'(x) = s + x s (1 - s) z'.
  */
 #ifndef ECH_KERNEL_CPU_ACTIVATION_H
 #define ECH_KERNEL_CPU_ACTIVATION_H

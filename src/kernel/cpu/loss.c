@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loss of rows of logits, and its gradient in place. The statistics read a row twice, for the maximum and for
- * the exponentials; the second time it is in the cache.
+ * The loss of rows of logits, and its gradient in place. The statistics read a row twice, for the
+ * maximum and for the exponentials; the second time it is in the cache.
  */
 #include <math.h>
 #include <string.h>
@@ -72,8 +72,8 @@ void ECH_CPU(loss_statistics)(ech_kernel_context *context, const ech_tensor *log
     }
 }
 
-/* (softmax - onehot) factor of n logits from element `row` on. The target's is found in fp64: near 1 - 1 nothing is
- * lost. */
+/* (softmax - onehot) factor of n logits from element `row` on. The target's is found in fp64: near
+ * 1 - 1 nothing is lost. */
 static void row_gradient(int64_t n, const ech_tensor *logits, int64_t row, int64_t target,
                          const double *known, double factor, const ech_tensor *gradient,
                          int64_t out)

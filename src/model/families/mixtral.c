@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mixtral. Jiang et al. 2024, arXiv:2401.04088: Llama with experts in place of each feed-forward layer.
+ * Mixtral. Jiang et al. 2024, arXiv:2401.04088: Llama with experts in place of each feed-forward
+ * layer.
  */
 #include "model/family.h"
 
