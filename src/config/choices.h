@@ -15,7 +15,8 @@
     X(ECH_HIDDEN_ACT_RELU, "relu")                                                                 \
     X(ECH_HIDDEN_ACT_GELU, "gelu_new") X(ECH_HIDDEN_ACT_SWIGLU, "swiglu")
 
-/* Of a model: its norms, where they are in a layer, which norm queries and keys have, positions, initial weights. */
+/* Norms of a model, where they are in a layer, the norm of queries and keys, positions, and initial
+ * weights. */
 #define ECH_NORMS(X) X(ECH_NORM_RMS, "rmsnorm") X(ECH_NORM_LAYER, "layernorm")
 #define ECH_NORM_PLACEMENTS(X)                                                                     \
     X(ECH_NORM_BEFORE, "before") X(ECH_NORM_AFTER, "after") X(ECH_NORM_BOTH, "both")

@@ -22,8 +22,7 @@ int ech_builder_linear(const ech_builder *b, const char *role, int x, ech_axis i
     bool in_first = b->names.in_first;
     ech_shape shape =
         in_first ? ech_shape_2d(in_axis, in, axis, out) : ech_shape_2d(axis, out, in_axis, in);
-    int w =
-        ech_model_matrix(b->model, b->block, ech_builder_name(b, role, "weight"), shape, std);
+    int w = ech_model_matrix(b->model, b->block, ech_builder_name(b, role, "weight"), shape, std);
     int shift = -1;
     if (bias)
         shift = ech_model_vector(b->model, b->block, ech_builder_name(b, role, "bias"), axis, out,
@@ -240,8 +239,9 @@ static int build_embedding(ech_builder *b)
     b->block = ech_model_block(
         b->model, ech_pool_format(b->model->pool, "%sembeddings", b->model->family->prefix));
     b->at = NULL;
-    int tokens = ech_model_matrix(b->model, b->block, ech_builder_name(b, b->names.tokens, "weight"),
-                                  ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), b->model->std);
+    int tokens =
+        ech_model_matrix(b->model, b->block, ech_builder_name(b, b->names.tokens, "weight"),
+                         ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), b->model->std);
     int positions = -1;
     if (!is_rotary(config))
         positions =
@@ -288,8 +288,7 @@ static void initialize_by_inputs(const ech_config *config, ech_model *model)
 
 void ech_decoder_build(const ech_config *config, ech_model *model)
 {
-    ech_builder b = {
-        .config = config, .model = model, .names = ech_names_of(model->family)};
+    ech_builder b = {.config = config, .model = model, .names = ech_names_of(model->family)};
     int table = build_embedding(&b);
     ech_block *first = model->block.at[0];
     if (model->options.reversible) ech_block_output(first, first->output.at[0]);

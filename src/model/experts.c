@@ -198,8 +198,7 @@ ech_status ech_experts_check(const ech_config *config)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "model.moe_gate = dense goes to all experts; use %lld",
                                    (long long)E);
-    if (config->model.moe_gate != ECH_GATE_bias)
-        ECH_TRY(check_gate_reads(config, ECH_BIAS_KEYS));
+    if (config->model.moe_gate != ECH_GATE_bias) ECH_TRY(check_gate_reads(config, ECH_BIAS_KEYS));
     ECH_TRY(check_groups(config));
     ECH_TRY(check_capacity(config));
     ECH_TRY(check_shared(config));

@@ -30,7 +30,7 @@ typedef enum ech_family_row_use {
     ECH_ROW_LIST = 8,       /* the file has a list of such values */
     /* no other program knows it: written where it is not `initial`, and not missed */
     ECH_ROW_OURS = 16,
-    ECH_ROW_NAME = 32  /* the value is one of the key's names */
+    ECH_ROW_NAME = 32 /* the value is one of the key's names */
 } ech_family_row_use;
 
 /* A value of config.json, in the order in which they are written and read. */
@@ -43,8 +43,8 @@ struct ech_family_row {
     const char *initial;
     /* from rows before: the value for null, or without `initial` */
     int64_t (*derived)(const ech_config *config);
-    unsigned use;                                 /* bits of ech_family_row_use */
-    const char *null;   /* the key's value for the file's null; NULL: as if the file had none */
+    unsigned use;     /* bits of ech_family_row_use */
+    const char *null; /* the key's value for the file's null; NULL: as if the file had none */
     /* of a key with names: "silu=swiglu swish=swiglu", the file's name and ours */
     const char *values;
     const char *property; /* what a model with another constant would need: "attention sinks" */
@@ -101,47 +101,73 @@ void ech_rope_export(const ech_config *config, json_t *json);
 
 /* Rows of Hugging Face's decoders since Llama. */
 #define ECH_ROWS_SIZES                                                                             \
-    {"vocab_size", "model.vocab_size", .initial = NULL}, {"hidden_size", "model.hidden_size", .initial = NULL},                      \
-        {"intermediate_size", "model.intermediate_size", .initial = NULL},                                          \
-        {"num_hidden_layers", "model.num_hidden_layers", .initial = NULL},                                          \
-        {"num_attention_heads", "model.num_attention_heads", .initial = NULL}
+    {"vocab_size", "model.vocab_size", .initial = NULL},                                           \
+        {"hidden_size", "model.hidden_size", .initial = NULL},                                     \
+        {"intermediate_size", "model.intermediate_size", .initial = NULL},                         \
+        {"num_hidden_layers", "model.num_hidden_layers", .initial = NULL},                         \
+    {                                                                                              \
+        "num_attention_heads", "model.num_attention_heads", .initial = NULL                        \
+    }
 #define ECH_ROW_KV_HEADS(otherwise)                                                                \
-    {"num_key_value_heads", "model.num_key_value_heads", .initial = otherwise}
+    {                                                                                              \
+        "num_key_value_heads", "model.num_key_value_heads", .initial = otherwise                   \
+    }
 #define ECH_ROW_KV_HEADS_AS_HEADS                                                                  \
-    {"num_key_value_heads", "model.num_key_value_heads", .derived = ech_rows_heads}
-#define ECH_ROW_HEAD_DIM {"head_dim", "model.head_dim", .derived = ech_rows_head_dim}
+    {                                                                                              \
+        "num_key_value_heads", "model.num_key_value_heads", .derived = ech_rows_heads              \
+    }
+#define ECH_ROW_HEAD_DIM                                                                           \
+    {                                                                                              \
+        "head_dim", "model.head_dim", .derived = ech_rows_head_dim                                 \
+    }
 #define ECH_ROW_POSITIONS(otherwise)                                                               \
-    {"max_position_embeddings", "model.max_position_embeddings", .initial = otherwise}
+    {                                                                                              \
+        "max_position_embeddings", "model.max_position_embeddings", .initial = otherwise           \
+    }
 /* hidden_act of a gated feed-forward layer, act(gate x) up x, and of one without gate. */
 #define ECH_ROW_GATED_ACT                                                                          \
-    {"hidden_act", "model.hidden_act", "silu", .values = "silu=swiglu swish=swiglu"}
+    {                                                                                              \
+        "hidden_act", "model.hidden_act", "silu", .values = "silu=swiglu swish=swiglu"             \
+    }
 #define ECH_PLAIN_ACTS "gelu_new=gelu_new gelu_pytorch_tanh=gelu_new relu=relu"
 #define ECH_ROWS_ROPE                                                                              \
     {"rope_theta", "model.rope_theta", .use = ECH_ROW_UNREAD},                                     \
     {                                                                                              \
         "rope_scaling", .initial = "null", .use = ECH_ROW_UNREAD                                   \
     }
-#define ECH_ROW_RMS_EPS(otherwise) {"rms_norm_eps", "model.rms_norm_eps", .initial = otherwise}
+#define ECH_ROW_RMS_EPS(otherwise)                                                                 \
+    {                                                                                              \
+        "rms_norm_eps", "model.rms_norm_eps", .initial = otherwise                                 \
+    }
 /* One value of the file for several of our keys. */
 #define ECH_ROWS_ATTENTION_BIAS(otherwise)                                                         \
-    {"attention_bias", "model.qkv_bias", .initial = otherwise},                                               \
+    {"attention_bias", "model.qkv_bias", .initial = otherwise},                                    \
     {                                                                                              \
         "attention_bias", "model.o_bias", otherwise, .use = ECH_ROW_UNWRITTEN                      \
     }
-#define ECH_ROW_MLP_BIAS(otherwise) {"mlp_bias", "model.mlp_bias", .initial = otherwise}
+#define ECH_ROW_MLP_BIAS(otherwise)                                                                \
+    {                                                                                              \
+        "mlp_bias", "model.mlp_bias", .initial = otherwise                                         \
+    }
 #define ECH_ROWS_TRAINING(range)                                                                   \
     {"attention_dropout", "model.attn_pdrop", "0", .use = ECH_ROW_MAY_DIFFER},                     \
     {                                                                                              \
         "initializer_range", "model.initializer_range", range, .use = ECH_ROW_MAY_DIFFER           \
     }
 #define ECH_ROW_TIED(otherwise)                                                                    \
-    {"tie_word_embeddings", "model.tie_word_embeddings", .initial = otherwise}
+    {                                                                                              \
+        "tie_word_embeddings", "model.tie_word_embeddings", .initial = otherwise                   \
+    }
 #define ECH_ROW_WHOLE_ROTARY                                                                       \
-    {"partial_rotary_factor", .initial = "1", .use = ECH_ROW_UNWRITTEN,                            \
-     .property = "rotary positions of a part of each head"}
+    {                                                                                              \
+        "partial_rotary_factor", .initial = "1", .use = ECH_ROW_UNWRITTEN,                         \
+                                 .property = "rotary positions of a part of each head"             \
+    }
 #define ECH_ROW_NO_WINDOW                                                                          \
-    {"sliding_window", .initial = "null", .use = ECH_ROW_UNWRITTEN,                                \
-     .property = "attention windows"}
+    {                                                                                              \
+        "sliding_window", .initial = "null", .use = ECH_ROW_UNWRITTEN,                             \
+                          .property = "attention windows"                                          \
+    }
 /* Numbers of experts that only Echelon knows. */
 #define ECH_ROWS_CAPACITY                                                                          \
     {"moe_capacity_factor", "model.moe_capacity_factor", "0",                                      \
@@ -153,7 +179,10 @@ void ech_rope_export(const ech_config *config, json_t *json);
             .use = ECH_ROW_OURS | ECH_ROW_MAY_DIFFER                                               \
     }
 #define ECH_CAPACITY_NAMES " moe_capacity_factor moe_group_samples moe_gshard_ports"
-#define ECH_ROWS_END {.name = NULL}
+#define ECH_ROWS_END                                                                               \
+    {                                                                                              \
+        .name = NULL                                                                               \
+    }
 
 int64_t ech_rows_heads(const ech_config *config);
 int64_t ech_rows_head_dim(const ech_config *config);

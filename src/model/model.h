@@ -62,7 +62,7 @@ struct ech_family {
     const char *replaces;
     /* Names of weights in other programs' files: */
     const ech_names *names; /* by role; NULL: all as in roles.def */
-    const char *prefix;            /* "transformer.", which a file may omit */
+    const char *prefix;     /* "transformer.", which a file may omit */
     const char *buffers; /* blank-separated suffixes of names of tensors that are no parameters */
 };
 

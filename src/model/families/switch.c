@@ -28,14 +28,14 @@ static const ech_family_row rows[] = {
     ECH_ROWS_END};
 
 static const ech_names names = {.gate = "mlp.wi_0",
-                                       .up = "mlp.wi",
-                                       .down = "mlp.wo",
-                                       .expert_gate = "mlp.experts.%d.wi_0",
-                                       .expert_up = "mlp.experts.%d.wi",
-                                       .expert_down = "mlp.experts.%d.wo",
-                                       .shared_gate = "mlp.shared_experts.wi_0",
-                                       .shared_up = "mlp.shared_experts.wi",
-                                       .shared_down = "mlp.shared_experts.wo"};
+                                .up = "mlp.wi",
+                                .down = "mlp.wo",
+                                .expert_gate = "mlp.experts.%d.wi_0",
+                                .expert_up = "mlp.experts.%d.wi",
+                                .expert_down = "mlp.experts.%d.wo",
+                                .shared_gate = "mlp.shared_experts.wi_0",
+                                .shared_up = "mlp.shared_experts.wi",
+                                .shared_down = "mlp.shared_experts.wo"};
 
 const ech_family ech_family_row_switch = {
     .name = "switch",
