@@ -21,6 +21,28 @@ ech_status ech_family_check_keys(const ech_config *config);
 /* Errors: values that the family's config.json cannot say. */
 ech_status ech_family_check_rows(const ech_config *config);
 
+/* ---- fused tensors of files ---- */
+
+/* Where the family's files have several parameters in one tensor. A part's parameter has a name
+ * with one of `parts` in it, as whole components, and the tensor's name has `file` there instead.
+ * A family's parameters are named as if its files had them separately. */
+typedef enum ech_fused_order {
+    ECH_FUSED_PARTS, /* one part after the other, by rows (outputs of a product) */
+    ECH_FUSED_HEADS, /* for each key/value head the rows of all parts that belong to it */
+    ECH_FUSED_ROWS   /* row i of each part, then row i + 1 of each */
+} ech_fused_order;
+
+struct ech_family_fused {
+    const char *file; /* ".self_attn.qkv_proj"; NULL ends the table */
+    const char
+        *parts; /* blank-separated: ".self_attn.q_proj .self_attn.k_proj .self_attn.v_proj" */
+    ech_fused_order order;
+    bool transposed; /* the file has rows and columns swapped */
+};
+/* Sets file_name and place of the model's parameters. ECH_EINTERNAL: a part lacks others, or their
+ * shapes do not fit. */
+ech_status ech_family_place_params(const ech_config *config, ech_model *model);
+
 /* ---- config.json ---- */
 
 typedef enum ech_family_row_use {

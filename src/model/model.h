@@ -12,6 +12,7 @@
 
 typedef struct ech_family ech_family;
 typedef struct ech_family_import ech_family_import; /* a config.json being read; private */
+typedef struct ech_family_fused ech_family_fused;   /* a fused tensor of files; private */
 typedef struct ech_family_row ech_family_row;       /* a value of config.json; private */
 struct json_t;
 
@@ -64,6 +65,7 @@ struct ech_family {
     const ech_names *names; /* by role; NULL: all as in roles.def */
     const char *prefix;     /* "transformer.", which a file may omit */
     const char *buffers; /* blank-separated suffixes of names of tensors that are no parameters */
+    const ech_family_fused *fused; /* tensors with several parameters; NULL: none */
 };
 
 const ech_family *ech_family_find(const char *name); /* NULL: none of that name */

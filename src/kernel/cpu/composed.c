@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that are two others: the library's product and a GELU that it would compute otherwise.
+ * Rows that are a sequence of two others: the library's product and a GELU that it would compute
+ * differently.
  */
 #include "kernel/cpu/rows.h"
 

@@ -23,7 +23,7 @@ static float row_max(int64_t V, const ech_tensor *logits, int64_t row)
     return max;
 }
 
-/* The sum of a part is fp32, that of the parts fp64. */
+/* The sum of a part is fp32, the sum over parts fp64. */
 static double exp_sum(int64_t V, const ech_tensor *logits, int64_t row, float max)
 {
     double total = 0;
@@ -72,8 +72,8 @@ void ECH_CPU(loss_statistics)(ech_kernel_context *context, const ech_tensor *log
     }
 }
 
-/* (softmax - onehot) factor of n logits from element `row` on. The target's is found in fp64: near
- * 1 - 1 nothing is lost. */
+/* (softmax - onehot) factor of n logits from element `row` on. The target's is computed in fp64, so
+ * that no digits cancel near 1 - 1. */
 static void row_gradient(int64_t n, const ech_tensor *logits, int64_t row, int64_t target,
                          const double *known, double factor, const ech_tensor *gradient,
                          int64_t out)
