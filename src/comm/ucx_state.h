@@ -51,8 +51,8 @@ typedef enum ech_ucx_loss {
 } ech_ucx_loss;
 
 struct ech_ucx_peer {
-    ucp_worker_h
-        worker;  /* for a rank on this machine: of this pair alone; for others: the common one */
+    /* for a rank on this machine: of this pair alone; for others: the common one */
+    ucp_worker_h worker;
     ucp_ep_h ep; /* NULL: this rank itself, or closed */
     bool near, failed; /* UCX has reported that it is lost */
     int life;          /* a pidfd; -1: none */

@@ -77,8 +77,8 @@ typedef struct ech_rows {
     int64_t first;        /* the view's first row among the rank's B x T' rows; 0 unless sharded */
     int64_t split;        /* tokens in the early range; T' if there is only one range */
     int64_t start[2];     /* token t < split has position start[0] + t, else start[1] + t - split */
-    const int64_t
-        *position; /* on the device, read when a row runs: added to start[0]; NULL: none */
+    /* on the device, read when a row runs: added to start[0]; NULL: none */
+    const int64_t *position;
 } ech_rows;
 
 /* The same rows with known positions. Only for rows, which may read device memory. */
