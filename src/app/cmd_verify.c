@@ -60,9 +60,11 @@ static void print_main(const ech_verification *v, const ech_comm *comm)
                ? "each micro-batch with the weights that its rank had read, and the sum of all"
                : "the same micro-batches in order",
            v->precision);
-    if (v->open) printf("exempt     the order in which ranks have added, which lies between numbers\n");
+    if (v->open)
+        printf("exempt     the order in which ranks have added, which lies between numbers\n");
     if (v->carried)
-        printf("exempt     weights behind a span, which follow from what the token has met amid it\n");
+        printf(
+            "exempt     weights behind a span, which follow from what the token has met amid it\n");
     printf("steps      %lld\n", (long long)v->steps);
     printf("errors     loss       %.1e\n", v->worst_loss);
     printf("           gradients  %.1e\n", v->worst_gradient);
