@@ -339,7 +339,7 @@ void ech_block_output(ech_block *block, int value);
 /* Adds a view: columns of `value` from `first` on, as many as `shape` has, read as `shape`. A value
  * with views is read only through them, each view by one layer. */
 int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape);
-/* Makes the node report so many numbers. Call it after its inputs, or `rows_of`, are set. */
+/* Makes the node report `numbers` numbers. Call it after its inputs, or `rows_of`, are set. */
 void ech_block_report(ech_block *block, ech_node *node, const char *kind, const char *name,
                       int64_t numbers);
 /* Derives the programs, the operands of their calls, and the addends of the parameters that its
