@@ -10,7 +10,7 @@ OpenAI's old GPT-2 names. Then
     logits of `print_logits` on their folder equal theirs,
     a run under several layouts that starts from it has their loss, and saves the same weights,
     transformers' logits of what the run saved equal those of `print_logits` on it,
-    what a chat model's folder says besides weights is what transformers reads in the run's checkpoints,
+    what a chat model's folder says besides weights is what transformers reads in checkpoints,
     what is wrong with a folder is said.
 
 Exits 77 where a package is missing.
@@ -140,7 +140,8 @@ def save(folder, options, how):
     torch.manual_seed(7)
     options = dict(options)
     named = options.pop("class", None)
-    kind = named and getattr(transformers, named) or "n_embd" in options and transformers.GPT2Config or (
+    kind = getattr(transformers, named) if named else (
+        "n_embd" in options and transformers.GPT2Config or
         "num_experts" in options and transformers.Qwen3MoeConfig or
         "use_sliding_window" in options and transformers.Qwen3Config or
         "num_local_experts" in options and transformers.MixtralConfig or transformers.LlamaConfig)
@@ -341,7 +342,8 @@ def check_refusals(folder):
     refused("hidden_act", config=config | {"hidden_act": "relu"})
     refused("self_attn.q_proj.bias", config=config | {"attention_bias": True})
     refused("it is [64, 32]", config=config | {"head_dim": 16})
-    refused("mistral", config=config | {"model_type": "mistral"})
+    refused("sliding_window", config=config | {"model_type": "mistral"})
+    refused("DeltaNet", config=config | {"model_type": "qwen3_next"})
     refused("yarn", config=config | {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}})
     refused("[270, 32]", config=config | {"vocab_size": 280})
     refused("model.layers.2", config=config | {"num_hidden_layers": 2})
