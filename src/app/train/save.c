@@ -84,10 +84,10 @@ static ech_status read_tokenizer(const ech_tokenizer *tokenizer, const char *fol
 }
 
 /* Fills the texts of checkpoints. `folder` is the one with config.json that the model came from,
- * NULL: it is new. Keys of config.json that Echelon does not write stay. generation_config.json and
- * the tokenizer's files are the same bytes, the latter from where the tokenizer was opened; a
- * tokenizer that has no such files is exported, and without one (NULL) there is none. On failure
- * some texts may be set. */
+ * NULL: it is new. Keys of config.json that Echelon does not write stay. The bytes of
+ * generation_config.json and of the tokenizer's files are copied, the latter from the place where
+ * the tokenizer was opened. A tokenizer without such files is exported; without a tokenizer (NULL)
+ * there are none. On failure some texts may be set. */
 static ech_status read_texts(const ech_config *config, const ech_tokenizer *tokenizer,
                              const char *folder, ech_dtype dtype, ech_checkpoint_info *out)
 {
