@@ -18,8 +18,8 @@
 #include "checkpoint/folder.h"
 
 static const char about[] =
-    "Says which checkpoints there are in DIR (a run directory, a folder of checkpoints, or one of "
-    "them), and whether they are whole."
+    "Lists or verifies the checkpoints in DIR: a run directory, a folder of checkpoints, or one of "
+    "them."
     "\v'list' prints a line for each, newest first, and what is wrong with it if it is broken, as "
     "far as its manifest, headers and sizes tell. It exits with 0 whatever it finds.\n\n"
     "'verify' also reads every byte and compares all checksums. It exits with 0 if all are whole, "

@@ -17,8 +17,8 @@
 
 /* ---- logits ----
  *
- * Logits of whole samples. Training and evaluation never have them all; sampling has one position's
- * logits. */
+ * Logits of whole samples. Training and evaluation never store them all; sampling computes them for
+ * one position. */
 
 static const int64_t LARGEST = INT64_C(16) << 30; /* bytes */
 
@@ -194,8 +194,8 @@ static ech_status run_batches(ech_exec *exec, const eval_arguments *in, int64_t 
     return status;
 }
 
-/* The bytes of the predicted text, which consists of the targets that count. The end of text has
- * none. */
+/* The bytes of the predicted text, which are the bytes of the targets that count. The end-of-text
+ * token has none. */
 static ech_status count_bytes(const ech_trained *trained, const ech_corpus *corpus, int64_t samples,
                               double *bytes)
 {

@@ -33,7 +33,7 @@ static const ech_option options[] = {
              "where it is written (profile.json in log.directory)"),
     {0}};
 
-/* spread: how far the quartiles are apart, over the time. */
+/* spread: the difference of the quartiles, divided by the time. */
 static void print_times(const char *name, const double seconds[ECH_PROFILE_PHASES], double spread)
 {
     printf("%-28s", name);

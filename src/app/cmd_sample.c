@@ -63,8 +63,7 @@ static void check(void *arguments, const struct argp_state *state)
                           "the two");
 }
 
-/* The text so far. The model sees ids [base, ids.n); the first `fed` of these have been given to
- * it. */
+/* The text so far. The model sees ids [base, ids.n); it has already processed the first `fed`. */
 typedef struct generation {
     const ech_trained *trained;
     const sample_arguments *in;

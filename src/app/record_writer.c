@@ -2,11 +2,11 @@
  *
  * A ring between the submitting thread and the writing thread.
  *
- *     submitted  number of records submitted since the beginning; record k is in slot k mod records
- *     written    number of records written
- *     invariant  written <= submitted <= written + records; the writing thread reads only the slots
- *                of records [written, submitted), the submitting thread fills only the slot of
- *                record `submitted`
+ *   submitted  records submitted since the beginning; record k is in slot k mod records
+ *   written    how many of them are written
+ *   invariant  written <= submitted <= written + records. The writing thread reads only the slots
+ *              of records [written, submitted); the submitting thread fills only the slot of
+ *              record `submitted`
  */
 #include "app/record_writer.h"
 

@@ -73,7 +73,7 @@ typedef struct reading {
     ech_serving serving;
     int *left; /* [workers] the version that its last push of the span has left */
     int64_t
-        *next; /* [workers] the clock of its next push; -1: not known, after another beginning */
+        *next; /* [workers] the clock of its next push; -1: not known, after another start */
     int64_t whole; /* bytes of whole lines */
 } reading;
 

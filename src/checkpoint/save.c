@@ -3,13 +3,15 @@
  * Saving of checkpoints: plan, create (rank 0), write (all ranks), hash (divided among all), commit
  * (rank 0). Invariants:
  *
- * - A folder with a final name is complete: it is renamed after all fsyncs.
- * - While step N is replaced, either step-N or step-N.old is complete (the latter while step-N
- *   does not exist).
- * - Each phase ends on all ranks together (agree.h): one rank's failure is a failure of all
- *   before any of them continues, so no rank waits for one that has left.
- * - The manifest's hashes belong to the bytes in memory: ranks add up checksums of these by
- *   range as they write them, and the bytes that are read back and hashed must have the same sums.
+ *   1. A folder with a final name is complete: it is renamed after all fsyncs.
+ *   2. While step N is replaced, either step-N or step-N.old is complete (the latter while step-N
+ *      does not exist).
+ *   3. Each phase ends on all ranks together (agree.h). One rank's failure is a failure of all
+ *      before any of them continues, so no rank waits for one that has left.
+ *   4. The manifest has the hashes of the bytes in memory. Ranks sum these bytes by range as they
+ *      write them, and the bytes that are read back and hashed must have the same sums.
+ *
+ *   plan -> create (rank 0) -> write (all) -> hash (all, divided) -> commit (rank 0)
  */
 #include <errno.h>
 #include <fcntl.h>

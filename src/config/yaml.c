@@ -41,8 +41,8 @@ static bool has_leading_tab(const reader *r, size_t line)
     return at < end && *at == '\t';
 }
 
-/* What libyaml says. It counts lines only once characters are decoded; before that it knows a byte
- * offset. */
+/* Logs libyaml's error. libyaml counts lines only after characters are decoded; before that it has
+ * only a byte offset. */
 static ech_status fail_yaml(reader *r)
 {
     const yaml_parser_t *p = &r->parser;
@@ -168,9 +168,9 @@ static ech_status read_value(reader *r, const ech_config_key *key)
     return ech_config_set_value(r->config, key, value.at, place.at);
 }
 
-/* After an error, which is logged, in an entry of a mapping at this depth: goes on after the entry,
- * so that other errors are logged, too; returns an error where that cannot be. in_key: the entry's
- * value has not been read. */
+/* Continues after a logged error in an entry of a mapping at this depth, so that other errors are
+ * logged, too. Skips the rest of the entry; returns an error if that is impossible. in_key: the
+ * entry's value has not been read. */
 static ech_status pass_over(reader *r, int depth, bool in_key, ech_status st)
 {
     r->errors++;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON (RFC 8259) without a tree: time is linear, and memory holds only the strings that are read.
+ * JSON (RFC 8259) without a tree. It takes linear time, and memory only for the strings that are
+ * read.
  */
 #include "data/json_scan.h"
 

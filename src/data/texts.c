@@ -77,7 +77,7 @@ static int compare_paths(const void *a, const void *b)
 
 /* ---- what of the list is read ---- */
 
-/* Returns the kind of a file; n bytes of its text are known. */
+/* The kind of a file, from its first n bytes of text. */
 static ech_text_kind find_kind(const ech_data_text_source *source, const char *path,
                                const char *first, size_t n)
 {
@@ -134,8 +134,8 @@ static ech_status choose(const ech_data_text_source *source, ech_texts *texts)
     for (size_t i = n - left_out; i < n; i++) free(texts->file.at[i].path);
     texts->file.n = n - left_out;
     if (left_out > MOST_SHOWN)
-        ech_log_warn("%s: %zu files are left out; %d of them are named above", source->in, left_out,
-                     MOST_SHOWN);
+        ech_log_warn("%s: %zu files are left out; %d are named above", source->in,
+                     left_out, MOST_SHOWN);
     return ECH_OK;
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Streams of tokens: checked when they are opened, ids as they are read. Files are read, not
- * mapped: a file that is truncated during the run is an error, while with a mapping it would end
- * the process.
+ * mapped: truncating one during a run is an error, whereas a mapping would end the process.
  */
 #include "data/token_file.h"
 
@@ -117,8 +116,8 @@ void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, boo
     file->documents = end - first;
 }
 
-/* n consecutive tokens in a part, from its token `at` on. The first is the stream's token
- * `position`; the first token that the reader has asked for is `done` tokens before it. */
+/* n consecutive tokens of a part, beginning with its token `at`, which is the stream's token
+ * `position`. The reader's first requested token is `done` tokens before it. */
 typedef struct piece {
     const ech_token_part *part;
     int64_t at, position, n, done;
@@ -136,7 +135,7 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 /* Calls `use` for each piece of tokens [first, first + n); the first token is in run i. Runs that
- * are contiguous in the file are one piece, since even short reads are expensive. */
+ * are adjacent in the file are read together, because every read is expensive. */
 static ech_status each_piece(const ech_token_file *file, size_t i, int64_t first, int64_t n,
                              ech_status (*use)(const piece *p, void *context), void *context)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which tokenizer made a token file. Ids alone do not tell: a model trains on wrong ones without
- * an error.
+ * Records which tokenizer made a token file. Ids alone do not show it: a model would train on wrong
+ * ids without an error.
  */
 #include "data/token_origin.h"
 

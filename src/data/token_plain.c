@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Opening token files without an index: llm.c's, which begin with a header of 256 i32, and
- * nanoGPT's, which contain only u16. Shards that match a pattern are one stream. Documents are
+ * nanoGPT's, which are plain u16. Shards that match a pattern are one stream. Documents are
  * searched only on request.
  */
 #include <glob.h>

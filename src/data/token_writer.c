@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing token files: tokens stream into .bin, their sequences into a list; the index is made from
- * it at the end.
+ * Writing token files. Tokens stream into .bin, their sequences into a list; the index is made from
+ * the list at the end.
  */
 #include "data/token_writer.h"
 

@@ -148,8 +148,8 @@ static void say_no_gpu(cudaError_t error, int driver)
 static void look(void)
 {
     int driver = 0, n = 0;
-    /* A rank has more queues than the 8 that a GPU keeps apart unless told: one that waits would
-     * hold up others. */
+    /* A rank has more than the 8 queues that a GPU separates by default. If they shared one, a
+     * queue that waits would delay others. */
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     (void)cudaDriverGetVersion(&driver);
     cudaError_t error = cudaGetDeviceCount(&n);

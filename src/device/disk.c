@@ -198,7 +198,7 @@ static void check(const ech_disk *disk, int64_t offset, const void *data, size_t
     ECH_ASSERT(offset >= 0 && offset + (int64_t)bytes <= disk->bytes);
 }
 
-/* A write past the file's end would leave a hole that reads as zeros. */
+/* A write beyond the file's end would leave a hole that reads as zeros. */
 static ech_status check_size(const ech_disk *disk)
 {
     struct stat info;
@@ -224,8 +224,9 @@ ech_status ech_disk_read(const ech_disk *disk, int64_t offset, void *data, size_
 /* Direct I/O of small blocks is slow: a block costs a round trip. */
 enum { MOST_AT_ONCE = 4 << 20 };
 
-/* The number of bytes moved in one call, for a range that begins `skip` bytes into a block. In
- * writes, a block that also has other bytes is moved alone: only such blocks are read first. */
+/* Bytes to move in one request, of a range that begins `skip` bytes into a block. In a write, a
+ * block that also has bytes outside of the range is moved alone, because only such blocks are read
+ * first. */
 static size_t at_once(bool writes, size_t skip, size_t bytes, size_t room)
 {
     size_t most = room - skip;

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device for tests. Its memory is `walled` memory and its kernels are the CPU's, but each queue
- * is a thread that rests for a random time before some of its work. So tests find code that relies
- * on an order that no event enforces. The time depends only on the queue's rank and number, the
- * work's number in it, and the seed ECHELON_QUEUED_SEED (default 0).
- *
- * A thread that puts work on a queue also rests after some of it. So tests find code that relies on
- * several threads' work on one queue not being interleaved.
+ * A device for tests. It has the memory of `walled` and the CPU's kernels, but each queue is a
+ * thread that pauses at random before some of its work. This reveals code that relies on an order
+ * without an event. The pauses depend only on the rank, the numbers of the queue and of the work,
+ * and the seed ECHELON_QUEUED_SEED (default 0). A thread that submits work pauses after some of it,
+ * too. This reveals code that assumes that no other thread submits work in between.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,8 +20,8 @@
 #include "device/cores.h"
 #include "device/walled.h"
 
-/* A queue rests before one piece of work in so many, and the thread that puts work rests after one
- * in so many; for at most so long. */
+/* A queue pauses before one piece of work in RESTS; a submitting thread pauses after one in
+ * RESTS_BEHIND. No pause is longer than LONGEST_NS. */
 enum { RESTS = 4, RESTS_BEHIND = 16, LONGEST_NS = 100000 };
 
 /* A call. */
@@ -54,7 +52,7 @@ static void rest(const ech_queue *queue, uint64_t draw, uint32_t one_in)
     nanosleep(&(struct timespec){.tv_nsec = (long)(ech_random_unit(word) * LONGEST_NS)}, NULL);
 }
 
-/* For threads that put work. They use the draws of a number of work that no queue reaches. */
+/* For submitting threads: they draw with numbers of work that no queue reaches. */
 static void rest_behind(ech_queue *queue)
 {
     rest(queue, UINT64_MAX - atomic_fetch_add(&queue->behind, 1), RESTS_BEHIND);

@@ -13,8 +13,8 @@
 #include "base/text.h"
 #include "device/walled.h"
 
-/* The range of addresses from `first` on for all memory of this device, followed by a range of
- * equal size in which the memory is. */
+/* The addresses of this device's memory begin at `first`. The same number of addresses follows, at
+ * which the memory is mapped. */
 enum { PAGE = 4096 };
 static const size_t room = (size_t)1 << 36;
 static char *first;

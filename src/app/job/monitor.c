@@ -18,9 +18,8 @@
  * between two is not seen. */
 enum { COMING_MS = 25 };
 
-/* Seconds that a launcher has to end a job after a rank has died; seconds for its own end; and
- * seconds that ranks have to end after their launcher. Open MPI takes two; in all it must stay
- * below ten. */
+/* Seconds for a launcher to end a job with a dead rank, then to end itself, and for ranks to end
+ * after their launcher. Open MPI needs two. The sum must stay below ten. */
 static const double patience = 5, abort_patience = 5, last_patience = 1.5, stragglers_patience = 2;
 /* Then, until it is left alone: SIGKILL does not end a frozen process. */
 static const double kill_patience = 5;
@@ -28,9 +27,9 @@ static const double kill_patience = 5;
 /* ---- the job folder ----
  *
  * A temporary folder for the files that MPI and UCX make for a job (Open MPI: the launcher's
- * session folder and the memory that ranks of a machine share), which a killed launcher or rank
- * would not remove. The monitor removes it; if that is killed too, the next start of any job does
- * (comm/transient.h). */
+ * session folder and the memory that ranks of a machine share). A killed launcher or rank would
+ * not remove them. The monitor removes the folder; if the monitor is killed, too, the next start of
+ * any job does (comm/transient.h). */
 
 /* Environment variables that tell Open MPI 4 and 5, and UCX, where to put its files; shared memory
  * only where the folder is memory. */
@@ -295,8 +294,8 @@ static bool await_ends(ech_monitor *monitor, double seconds)
     }
 }
 
-/* Ranks end with their launcher, or a moment after a killed one. Processes that died with the
- * launcher need no further note. */
+/* Ranks end with their launcher, or a moment later if it was killed. Deaths that follow the
+ * launcher's are not noted. */
 void ech_monitor_end_ranks(ech_monitor *monitor)
 {
     ech_watch_update(&monitor->watch, ech_rank_process_is_ours);

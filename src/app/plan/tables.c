@@ -322,7 +322,7 @@ static void print_reduction(const ech_plan *plan, ech_text *out)
         ech_text_append(out, ", as %s", ech_dtype_name(plan->bucket.at[b].wire));
 }
 
-/* Where replicas that are apart meet. */
+/* Bytes of the averages of local replicas (local_sgd, diloco, gossip). */
 static void print_meeting(const ech_plan *plan, ech_text *out)
 {
     ech_traffic traffic[ECH_TRAFFIC_AXES];

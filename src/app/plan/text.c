@@ -287,7 +287,7 @@ static void print_delays(const ech_layout *layout, ech_text *out)
                             ech_layout_delay(layout, rank));
 }
 
-/* Prints the ranks that follow the table, and the rank that begins collective steps. */
+/* Ranks that follow the table's (evaluators), and the chief. */
 static void print_roles(const ech_layout *layout, ech_text *out)
 {
     const ech_roles roles = ech_layout_roles(layout);

@@ -46,8 +46,7 @@ static bool take_start(const json_t *object, int64_t step, ech_metrics_series *o
     return true;
 }
 
-/* The number of experts is the same in all lines of a run: it is taken from the first line that has
- * some. */
+/* All lines of a run have the same number of experts; the first line with experts sets it. */
 static void take_loads(const json_t *object, int64_t step, ech_report_loads *loads)
 {
     const json_t *values = json_object_get(object, "expert_load");

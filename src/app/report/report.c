@@ -187,7 +187,7 @@ static void add_memory(ech_report *report)
     int world = report->design.world, kinds = 0;
     int64_t most = 0, limit = report->config->memory.device_limit;
     int64_t *bytes = ech_pool_alloc(report->pool, (size_t)world * ALL * sizeof *bytes);
-    int64_t *to = bytes; /* numbers move forward over the numbers of unused kinds */
+    int64_t *to = bytes; /* numbers move ahead over numbers of unused kinds */
     const char **name = ech_pool_alloc(report->pool, ALL * sizeof *name);
     for (int rank = 0; rank < world; rank++) {
         int64_t *row = bytes + (size_t)rank * ALL, sum = count_memory(report, rank, row);

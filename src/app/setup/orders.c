@@ -34,7 +34,7 @@ static ech_status check_spans(const ech_design *design, ech_plan **plans)
     return ECH_OK;
 }
 
-/* Orders of a generator fit together; orders from a file are checked, for all ranks together. */
+/* The orders of a generator fit together. Orders from a file are checked, all ranks together. */
 static ech_status check_read(const ech_design *design)
 {
     ECH_FREED ech_plan **plans = ech_calloc((size_t)design->world, sizeof *plans);

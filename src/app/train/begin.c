@@ -310,7 +310,7 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
                          "that divides a machine's ranks would be faster");
 }
 
-/* Finds the matrices whose rank is smaller than the configured rank of compression. */
+/* Warns of matrices whose shorter side is below parallel.compression_rank. */
 static void say_whose_rank_is_lower(const ech_trainer *t)
 {
     const ech_model *model = t->design->model;
@@ -333,7 +333,7 @@ static void say_whose_rank_is_lower(const ech_trainer *t)
         (long long)asked, n, first->name, (long long)one.size[0], (long long)one.size[1]);
 }
 
-/* Finds the matrices for which the configured density is below one number per line. */
+/* Warns of matrices with less than one number per line at parallel.compression_density. */
 static void say_whose_density_is_higher(const ech_trainer *t)
 {
     const ech_model *model = t->design->model;

@@ -111,7 +111,7 @@ static ech_status try_to_load(evaluator *e, int64_t step, bool *removed)
     ECH_FAIL(status, "%s", ech_last_error());
 }
 
-/* *ends: rank 0 has told it to end. */
+/* *ends: rank 0 has told this rank to end. */
 static ech_status evaluate(evaluator *e, int64_t step, bool *ends)
 {
     ech_validation found = {0};

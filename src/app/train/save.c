@@ -83,11 +83,10 @@ static ech_status read_tokenizer(const ech_tokenizer *tokenizer, const char *fol
     return ECH_OK;
 }
 
-/* Fills the texts of checkpoints. `folder` is the one with config.json that the model came from,
- * NULL: it is new. Keys of config.json that Echelon does not write stay. The bytes of
- * generation_config.json and of the tokenizer's files are copied, the latter from the place where
- * the tokenizer was opened. A tokenizer without such files is exported; without a tokenizer (NULL)
- * there are none. On failure some texts may be set. */
+/* Fills the texts of checkpoints. `folder` has the config.json that the model came from; NULL: the
+ * model is new. Keys of config.json that Echelon does not write are kept. generation_config.json is
+ * copied. The tokenizer's files are copied from where it was opened; a tokenizer without such files
+ * is exported, and NULL writes none. On failure some texts may be set. */
 static ech_status read_texts(const ech_config *config, const ech_tokenizer *tokenizer,
                              const char *folder, ech_dtype dtype, ech_checkpoint_info *out)
 {

@@ -26,8 +26,8 @@ static void switch_to(ech_trainer *t, ech_activity activity)
     if (t->step_profile) ech_step_profile_switch_to(t->step_profile, activity, ech_clock_now());
 }
 
-/* Measures this machine with all ranks at the same time, since ranks of one machine share its
- * memory and its clock rates. */
+/* Measures this machine on all ranks at the same time, since the ranks of a machine share its
+ * memory bandwidth and clock rates. */
 static ech_status begin_step_profile(ech_trainer *t)
 {
     int threads = (int)t->config->parallel.threads;
@@ -47,8 +47,8 @@ static ech_status begin_step_profile(ech_trainer *t)
     return ECH_OK;
 }
 
-/* The run goes on without the file if it cannot be written. A start that has nothing to show leaves
- * the previous start's file. */
+/* Writes the step profile. The run continues if the file cannot be written. A start without
+ * profiled steps keeps the file of the previous start. */
 static void write_table(const ech_trainer *t, const ech_step_profile_table *all)
 {
     ECH_FREED char *path = ech_file_join(t->config->log.directory, "step_profile.jsonl");
@@ -169,8 +169,8 @@ static void take_times(ech_trainer *t)
     ech_step_profile_take(t->step_profile, ech_exec_get_times(t->session.exec), ech_clock_now());
 }
 
-/* True if separate replicas meet after the list that begins now: only then do all have the same
- * weights, and may stop or save. */
+/* Whether local replicas are averaged after the list that begins now. Then all have the same
+ * weights, and the run may stop or save. */
 static bool may_stop_behind(const ech_trainer *t, int turns)
 {
     return t->calendar.sync_every == 0 ||
@@ -279,9 +279,9 @@ static ech_status run_due(ech_trainer *t)
     return ECH_OK;
 }
 
-/* Waits until all checkpoints are evaluated, unless the run is stopped; ranks without a part in it
- * synchronize with each other in the meantime, so that no wait is longer than parallel.deadline.
- * Evaluators end then. */
+/* Waits until all checkpoints are evaluated, unless the run is stopped; then evaluators end. The
+ * other ranks exchange messages during the wait, so that none waits longer than parallel.deadline.
+ * */
 static ech_status finish_evaluations(ech_trainer *t)
 {
     enum { LEFT, ASKED, NUMBERS };

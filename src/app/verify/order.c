@@ -24,7 +24,7 @@ static ech_status check_log(const ech_verifier *v)
     return ECH_OK;
 }
 
-/* On rank 0: the first server's; all servers have one order. */
+/* On rank 0 the pushes of the first server; all servers have the same order. */
 ech_status ech_verifier_gather_serves(ech_verifier *v)
 {
     int n, first = ech_layout_workers(v->layout.design->layout);

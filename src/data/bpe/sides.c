@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The files beside a tokenizer's own file that say more about it: tokenizer_config.json,
- * special_tokens_map.json, added_tokens.json. As in Hugging Face's transformers
- * (tokenization_utils_base.py, version 5.24) flags of added tokens in tokenizer_config.json replace
- * tokenizer.json's, and tokens that only the former lists are added, in the order of their ids;
- * without such tokens, tokens of added_tokens.json are added. Names of tokens are in either of the
- * first two files. There, names that no file lists become tokens, too, and of names that differ one
- * wins. Here that is an error.
+ * The files beside a tokenizer's own: tokenizer_config.json, special_tokens_map.json and
+ * added_tokens.json. Hugging Face's transformers (tokenization_utils_base.py, version 5.24) is
+ * followed. Flags of added tokens in tokenizer_config.json replace the flags in tokenizer.json.
+ * Tokens that only tokenizer_config.json lists are added in the order of their ids; if it lists
+ * none, the tokens of added_tokens.json are added. The first two files may name special tokens. In
+ * transformers a name that no file lists becomes a token, and one of two different names wins; here
+ * both are errors.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,8 +120,8 @@ static ech_status put_listed(const sides *s, const char *file, const char *key, 
     return ech_bpe_put_added(file, key, l->text, l->n, s->bpe, &l->flags);
 }
 
-/* Tokens that the tokenizer's own file does not have are added in the order of their ids. replaces:
- * the flags of the others replace that file's flags. */
+/* Adds the tokens that the tokenizer's own file does not have, in the order of their ids. replaces:
+ * the flags of the other tokens replace the flags in that file. */
 static ech_status take_listed(const sides *s, const char *file, const char *key, listing *all,
                               bool replaces)
 {
@@ -270,7 +270,7 @@ static ech_status take_named(const sides *s, const char *key, int32_t *id)
     if (*id == ECH_BPE_NONE)
         ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.80s\" is no token of the tokenizer beside it, %s", file,
                  key, name, s->main);
-    /* Named tokens are special ones, also tokens of the model alone. */
+    /* Named tokens are special, even if only the model's vocabulary has them. */
     if (s->bpe->sentencepiece) return ECH_OK;
     ech_bpe_added *added = find_added(s->bpe, name);
     if (added)
