@@ -15,9 +15,9 @@
 
 enum { LARGEST = 4 << 20 }; /* bytes of a config.json */
 
-/* Before the family's name, in the model_type of models that no other program knows, and before its
- * architecture: one that ignored the two streams of a reversible model, or its shared experts, or
- * chose experts by another gate, would compute something else from the same weights. */
+/* The prefix of model_type and architecture of models that no other program knows. A program that
+ * ignored the two streams of a reversible model, or its shared experts, or chose experts by another
+ * gate, would compute something else from the same weights. */
 #define OURS       "echelon-"
 #define REVERSIBLE "reversible-"
 #define SHARED     "shared-"
@@ -277,7 +277,7 @@ static ech_status import_unquantized(const ech_family_import *in)
              python.n ? ", or convert them, in Python: " : "", python.n ? python.at : "");
 }
 
-/* Whether the text begins with that; if so it is moved behind it. */
+/* True if the text begins with that; *text is then moved past it. */
 static bool skip(const char *prefix, const char **text)
 {
     size_t n = strlen(prefix);
@@ -286,7 +286,7 @@ static bool skip(const char *prefix, const char **text)
     return true;
 }
 
-/* The name of the gate that the text begins with, a hyphen behind it; NULL: none. */
+/* The name of the gate with which the text begins, followed by a hyphen; NULL: none. */
 static const char *skip_gate(const char **text)
 {
     for (int i = 0; i < GATES; i++) {
