@@ -24,7 +24,8 @@
 enum { LARGEST_INDEX = 16 << 20 }; /* bytes */
 
 struct ech_shards {
-    char *folder;
+    /* names of the token embedding's table, and of a head that is not tied */
+    char *folder, *table, *head;
     const ech_family *family;
     bool tied;
     int64_t had; /* rows of tables of the vocabulary; 0: as many as the model has */
@@ -168,6 +169,8 @@ ech_status ech_shards_open(const char *folder, const ech_family *family, bool ti
     ECH_CLEANUP(ech_shards_close_at) ech_shards *weights = ech_calloc(1, sizeof *weights);
     weights->folder = ech_strdup(folder);
     weights->family = family;
+    weights->table = ech_family_table(family);
+    weights->head = ech_family_head(family);
     weights->tied = tied;
     ECH_TRY(open_all(weights));
     *out = weights;
@@ -182,6 +185,8 @@ void ech_shards_close(ech_shards *weights)
     free(weights->file.at);
     free(weights->grown_from.at);
     free(weights->folder);
+    free(weights->table);
+    free(weights->head);
     free(weights);
 }
 
@@ -245,12 +250,12 @@ static ech_status check_one(const ech_shards *weights, const ech_saved_tensor *s
 static ech_status demand(const ech_shards *weights, const ech_saved_tensor *want, location *out)
 {
     location at = find_tensor(weights, want->name);
-    if (!at.file && strcmp(want->name, ECH_MODEL_HEAD) == 0)
+    if (!at.file && strcmp(want->name, weights->head) == 0)
         ECH_FAIL(ECH_EINPUT,
                  "%s: " CONFIG
                  " says tie_word_embeddings = false, but there is no tensor '%s'; set "
                  "it to true to use '%s' as the head",
-                 weights->folder, want->name, weights->family->table);
+                 weights->folder, want->name, weights->table);
     if (!at.file)
         return ech_safetensors_fail_missing(weights->folder, weights->file.at, weights->file.n,
                                             want->name);
@@ -271,7 +276,7 @@ static bool is_buffer(const ech_shards *weights, const char *name)
 
 static bool is_tied_head(const ech_shards *weights, const char *name)
 {
-    return weights->tied && strcmp(name, ECH_MODEL_HEAD) == 0;
+    return weights->tied && strcmp(name, weights->head) == 0;
 }
 
 ech_status ech_shards_check(const ech_shards *weights, const ech_saved_tensor *tensors, int n)
@@ -329,16 +334,16 @@ static ech_status compare_rows(const ech_shards *weights, location head, locatio
             ECH_FAIL(ECH_EINPUT,
                      "%s: " CONFIG " says tie_word_embeddings = true, but tensor '%s' differs from "
                      "'%s' at row %" PRId64 "; set it to false to use both tables",
-                     weights->folder, ECH_MODEL_HEAD, weights->family->table, first + i / width);
+                     weights->folder, weights->head, weights->table, first + i / width);
     return ECH_OK;
 }
 
 ech_status ech_shards_check_head(const ech_shards *weights)
 {
     if (!weights->tied) return ECH_OK;
-    location head = find_exactly(weights, ECH_MODEL_HEAD);
+    location head = find_exactly(weights, weights->head);
     if (!head.file) return ECH_OK;
-    location table = find_tensor(weights, weights->family->table);
+    location table = find_tensor(weights, weights->table);
     ech_saved_tensor is = ech_safetensors_get(head.file, head.tensor);
     ech_saved_tensor must = ech_safetensors_get(table.file, table.tensor);
     ECH_TRY(check_one(weights, &is, &must));

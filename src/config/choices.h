@@ -15,6 +15,16 @@
     X(ECH_HIDDEN_ACT_RELU, "relu")                                                                 \
     X(ECH_HIDDEN_ACT_GELU, "gelu_new") X(ECH_HIDDEN_ACT_SWIGLU, "swiglu")
 
+/* Norms of a model, where they are in a layer, the norm of queries and keys, positions, and initial
+ * weights. */
+#define ECH_NORMS(X) X(ECH_NORM_RMS, "rmsnorm") X(ECH_NORM_LAYER, "layernorm")
+#define ECH_NORM_PLACEMENTS(X)                                                                     \
+    X(ECH_NORM_BEFORE, "before") X(ECH_NORM_AFTER, "after") X(ECH_NORM_BOTH, "both")
+#define ECH_HEAD_NORMS(X) X(ECH_HEAD_NORM_NONE, "none") X(ECH_HEAD_NORM_HEAD, "head")
+#define ECH_POSITIONS(X)  X(ECH_POSITION_ROTARY, "rotary") X(ECH_POSITION_LEARNED, "learned")
+#define ECH_INITIALIZATIONS(X)                                                                     \
+    X(ECH_INITIALIZATION_RANGE, "range") X(ECH_INITIALIZATION_INPUTS, "inputs")
+
 /* The reaction to a NaN or infinity. */
 #define ECH_ON_NONFINITES(X) X(ECH_ON_NONFINITE_STOP, "stop") X(ECH_ON_NONFINITE_SKIP, "skip")
 
@@ -80,6 +90,11 @@
 #define ECH_CHOICE(enumerator, name) enumerator,
 enum { ECH_ROPE_SCALINGS(ECH_CHOICE) };
 enum { ECH_HIDDEN_ACTS(ECH_CHOICE) };
+enum { ECH_NORMS(ECH_CHOICE) };
+enum { ECH_NORM_PLACEMENTS(ECH_CHOICE) };
+enum { ECH_HEAD_NORMS(ECH_CHOICE) };
+enum { ECH_POSITIONS(ECH_CHOICE) };
+enum { ECH_INITIALIZATIONS(ECH_CHOICE) };
 enum { ECH_ON_NONFINITES(ECH_CHOICE) };
 enum { ECH_COMPUTES(ECH_CHOICE) };
 enum { ECH_GRADIENT_TYPES(ECH_CHOICE) };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, qwen3, mixtral,
- * qwen3_moe, switch, logistic) is an ech_family and a row of models.def. Nothing here communicates.
- * Files are read and written by one process on its own.
+ * Models: stacks of blocks, each a small graph of layers. A family is an ech_family, a
+ * file of families/, and a row of models.def: properties, from which one decoder (decoder.c) is
+ * built. Nothing here communicates. Files are read and written by one process on its own.
  */
 #ifndef ECH_MODEL_MODEL_H
 #define ECH_MODEL_MODEL_H
@@ -15,6 +15,13 @@ typedef struct ech_family_import ech_family_import; /* a config.json being read;
 typedef struct ech_family_fused ech_family_fused;   /* a fused tensor of files; private */
 typedef struct ech_family_row ech_family_row;       /* a value of config.json; private */
 struct json_t;
+
+/* Names of tensors by role, as a family's files have them. NULL: the role's own in roles.def. */
+typedef struct ech_names {
+#define ROLE(name, otherwise, meaning) const char *name;
+#include "model/roles.def"
+    bool in_first; /* matrices but tables are (in,out), like GPT-2's Conv1D */
+} ech_names;
 
 typedef struct ech_model {
     const ech_family *family;
@@ -34,14 +41,16 @@ typedef struct ech_model {
 
 struct ech_family {
     const char *name;
-    const char *reads; /* blank-separated keys that this family uses and some others do not */
-    void (*resolve)(ech_config *config);           /* fills "auto" keys of the model section */
+    const char *reads; /* blank-separated keys that it reads, besides the keys of `rows` */
+    /* "key=value key=value": properties that all models of the family have, which a run file cannot
+     * set; and values of keys that a run file leaves open, where they differ from keys.def.
+     * NULL: none. */
+    const char *constants, *defaults;
+    int64_t (*inner)(const ech_config *config); /* a feed-forward layer's width; NULL: as others' */
     ech_status (*check)(const ech_config *config); /* of the resolved section; NULL: nothing more */
-    const struct ech_decoder *decoder;             /* its blocks; NULL: `build` makes them */
+    /* Makes its blocks; NULL: it is a decoder, which follows from the properties. */
     void (*build)(const ech_config *config, struct ech_model *model);
     bool valued; /* reads samples of features (data/data.h), and so has no tokenizer */
-    /* Says otherwise how the built model's weights begin; NULL: by normals of initializer_range. */
-    void (*initialize)(const ech_config *config, struct ech_model *model);
     bool ours; /* no other program knows it: its model_type has our name in front */
     /* A Hugging Face config.json of this family: its architecture ("GPT2LMHeadModel"), the table of
      * its values, and what the table cannot express. Errors of import_more: what the layers cannot
@@ -53,8 +62,8 @@ struct ech_family {
     /* Blank-separated keys of other programs' config.json that ours replace. */
     const char *replaces;
     /* Names of weights in other programs' files: */
-    const char *prefix;  /* "transformer.", which a file may omit */
-    const char *table;   /* the token embedding, which a tied head uses */
+    const ech_names *names; /* by role; NULL: all as in roles.def */
+    const char *prefix;     /* "transformer.", which a file may omit */
     const char *buffers; /* blank-separated suffixes of names of tensors that are no parameters */
     const ech_family_fused *fused; /* tensors with several parameters; NULL: none */
 };
@@ -64,6 +73,14 @@ const ech_family *ech_family_of(const ech_config *config);
 const char *ech_family_names(void); /* blank-separated */
 /* Whether the configuration's family uses a key that some others do not. */
 bool ech_family_reads(const ech_config *config, const char *key);
+/* Appends these keys, blank-separated. */
+void ech_family_append_reads(const ech_family *family, ech_text *out);
+/* A family's names, completed from roles.def. */
+ech_names ech_names_of(const ech_family *family);
+/* Names in files of the token embedding's table, and of a head's that is not tied. Release with
+ * free. */
+char *ech_family_table(const ech_family *family);
+char *ech_family_head(const ech_family *family);
 
 /* Begin-of-text and end-of-text token ids (BOS, EOS), below the vocabulary. */
 typedef struct ech_model_text_ends {
@@ -99,14 +116,15 @@ typedef struct ech_model_export_options {
 ech_status ech_model_export(const ech_config *config, const ech_model_export_options *options,
                             ech_text *out);
 
-/* The name of the table of a head that is not tied, in all families. */
-#define ECH_MODEL_HEAD "lm_head.weight"
-
 /* Marks the keys that the configuration's family does not read (ech_config_mark_unread). */
 void ech_model_mark_keys(const ech_config *config);
+/* The same, and gives keys that the run file leaves open the family's constants and defaults. */
+void ech_model_choose(ech_config *config);
 /* Resolves the model section's "auto" keys. Errors: keys that the family does not use; a width that
  * heads do not divide; a vocabulary smaller than the tokenizer's. */
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);
+/* Appends properties that the configuration's model has unlike others of its family. */
+void ech_model_describe(const ech_config *config, ech_text *out);
 /* Degrees by which layers are sharded: tensor, key/value heads, context, sequence.
  * num_key_value_heads is resolved. */
 ech_sharding ech_model_sharding(const ech_config *config);
@@ -124,12 +142,11 @@ ECH_DESTROY_AT(ech_model, ech_model_destroy)
 int64_t ech_model_params(const ech_model *model); /* elements of all that are trained */
 /* of these, without experts that a token does not go to */
 int64_t ech_model_active(const ech_model *model);
-/* Whether the parameter is a table of which nothing is read but the rows that a batch's tokens
- * name. */
+/* True for a table from which only the rows of a batch's tokens are read. */
 bool ech_model_looks_up(const ech_model *model, int param);
-/* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens + 6 L T H D
- * tokens, N the parameters without those that are only looked up (Narayanan et al. 2021), of
- * experts those that a token goes to. */
+/* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens +
+ * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021),
+ * of experts those that a token goes to. */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
 
 /* For families. The first three add a parameter to the block and return its index. */

@@ -13,12 +13,12 @@
 #include "layer/layers.h"
 #include "unit.h"
 
-/* ---- the model: gpt2's file, whose family takes the place of gpt2 in the table of families
- * ---- */
+/* ---- the model: the builder of decoders, which takes the place of the library's ---- */
 
-static int balanced_gelu(ech_model *model, ech_block *block, const char *name, int x);
-#define ech_layer_gelu(block, x) balanced_gelu(model, block, name, x)
-#include "../../src/model/gpt2.c"
+struct ech_builder;
+static int balanced_gelu(const struct ech_builder *b, int x);
+#define ech_layer_gelu(block, x) balanced_gelu(b, x)
+#include "../../src/model/decoder.c"
 #undef ech_layer_gelu
 
 enum { TOKENS = 4 * 24 }; /* of a step */
@@ -96,8 +96,11 @@ static void commit(const ech_commit *c)
     }
 }
 
-static int balanced_gelu(ech_model *model, ech_block *block, const char *name, int x)
+static int balanced_gelu(const ech_builder *b, int x)
 {
+    ech_model *model = b->model;
+    ech_block *block = b->block;
+    const char *name = b->at;
     const ech_shape shape = block->value.at[x].shape;
     int64_t F = shape.size[shape.dims - 1];
     char *of = ech_pool_format(model->pool, "%s.mlp.tilt", name);
