@@ -174,7 +174,12 @@ static ech_status check_constant(const ech_family_import *in, const ech_family_r
         !value ? !is_missing : (lists ? json_is_array(value) : is_one_of(value, row->initial));
     for (size_t i = 0; lists && i < json_array_size(value); i++)
         fits = fits && is_one_of(json_array_get(value, i), row->initial);
-    return fits ? ECH_OK : refuse(in, row, row->initial);
+    if (!fits) return refuse(in, row, row->initial);
+    int64_t entries = (int64_t)json_array_size(value), L = in->config->model.num_hidden_layers;
+    if (lists && value && entries != L)
+        ECH_FAIL(ECH_EINPUT, "%s: %s: names %s, but num_hidden_layers is %lld", in->path, row->name,
+                 ECH_COUNT(entries, "layer"), (long long)L);
+    return ECH_OK;
 }
 
 /* The run file may have a larger vocabulary than the file, whose tables then get rows. */
