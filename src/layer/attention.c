@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Causal attention with grouped keys and values (Ainslie et al. 2023, arXiv:2305.13245). Saves the
- * output and one number a row (log sum exp); B recomputes probabilities (Dao et al. 2022,
+ * output and one number per row (log sum exp); B recomputes probabilities (Dao et al. 2022,
  * arXiv:2205.14135).
  *
  * With sequence chunks, keys and values of all chunks are in a KV cache, and so are their
- * gradients: backwards run from the last chunk to the first, and later chunks have added to the
+ * gradients. Backwards run from the last chunk to the first, so later chunks have added to the
  * gradients of an earlier one before its backward.
  *
  * With context parallelism each context rank has some of the tokens. Ulysses (Jacobs et al. 2023,
  * arXiv:2309.14509) exchanges a rank's tokens of all heads for all tokens of its heads. Ring
  * self-attention (Li et al. 2021, arXiv:2105.13120), with the online softmax (Liu et al. 2023,
  * arXiv:2310.01889), saves no rows of scores: keys and values go around the ring in c - 1 neighbour
- * steps; while one part is attended to, the next one arrives. Rank r's part j is that of rank r -
- * j. The backward walks through the parts last first: they are fetched a second time, the other way
- * around, and the gradients of keys and values travel back to their rank with them. A rank's tokens
- * are two runs, one from the front and one from the back (zig-zag), so that causal work is
+ * steps; while one part is attended to, the next one arrives. Rank r's part j comes from rank r -
+ * j. The backward processes the last part first: parts are fetched a second time, in the other
+ * direction, and the gradients of keys and values travel back to their rank with them. A rank's
+ * tokens are two runs, one from the front and one from the back (zig-zag), so that causal work is
  * balanced. A window that does not reach all ranks needs no ring: keys and values go directly to
  * the ranks that see them, and their gradients back.
  */
@@ -33,7 +33,7 @@ typedef struct attention_options {
     bool slides; /* keys come from the ranks that are seen alone, not around the ring */
 } attention_options;
 
-/* What is saved; of a part of the ring only LSE. */
+/* The saved values; for a part of the ring only LSE. */
 enum { LSE, KEYS, VALUES, KEYS_BACK, VALUES_BACK };
 
 static attention_options options_of(const ech_block *block, const ech_layer_attention_args *a)
@@ -258,7 +258,7 @@ static int add_slides(ech_block *block, const ech_layer_attention_args *a, int s
 int ech_layer_attention(ech_block *block, const ech_layer_attention_args *attention)
 {
     ech_layer_attention_args a = *attention;
-    /* Keys and values of a chunk are in the cache: only its queries are left to save. */
+    /* Keys and values of a chunk are in the cache, so only its queries are saved. */
     if (block->options.sequence_chunks > 1 && block->value.at[a.q].base >= 0)
         a.q = ech_layer_copy(block, a.q);
     if (block->options.sharding.context < 2) return add_attention(block, &a);
@@ -280,7 +280,7 @@ static bool has_cache(const ech_call *call)
     return call->keep[KEYS].data != NULL;
 }
 
-/* The keys and values that the call's queries may see, and where they lie. */
+/* The keys and values that the call's queries may see, and their positions. */
 typedef struct seen {
     ech_tensor k, v;
     const ech_tensor *starts;
@@ -395,7 +395,7 @@ static void backward_input(const ech_call *call)
     bool adds = call->add[1].data != NULL;
     if (call->param[0].data) backward_sinks(call);
     for (int i = 0; i < 2; i++) {
-        /* What is added to is the gradient itself. */
+        /* The call adds to the gradient itself. */
         ECH_ASSERT(!call->add[i].data || call->add[i].data == call->din[i].data);
         if (is_part(call->node)) dkv[i] = first_of(half_of(&call->din[1], i), s.k.shape[1]);
         if (!has_cache(call)) continue;
