@@ -338,7 +338,7 @@ static void check_grown(const char *name, const int *from, int count)
 
 static void train_grown(const char *architecture, const char *run, int ranks, const char *more)
 {
-    char words[600];
+    char words[1000];
     snprintf(words, sizeof words,
              "training.seed=5 data.sequence_length=8 model.init_from=%s/source "
              "model.vocab_size=%d %s",
