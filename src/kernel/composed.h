@@ -38,10 +38,11 @@ void ECH_COMPOSED(add_layernorm)(ech_kernel_context *context, const ech_tensor *
 
 void ECH_COMPOSED(add_rmsnorm)(ech_kernel_context *context, const ech_tensor *a,
                                const ech_tensor *b, const ech_tensor *x, const ech_tensor *gain,
-                               double eps, const ech_tensor *y, const ech_tensor *rstd)
+                               double offset, double eps, const ech_tensor *y,
+                               const ech_tensor *rstd)
 {
     ECH_COMPOSED(add)(context, a, b, x);
-    ECH_COMPOSED(rmsnorm_forward)(context, x, gain, eps, y, rstd);
+    ECH_COMPOSED(rmsnorm_forward)(context, x, gain, offset, eps, y, rstd);
 }
 #endif
 

@@ -52,7 +52,7 @@ static int norm(ech_model *model, ech_block *block, const ech_config *config, co
     char *weight = ech_pool_format(model->pool, "%s.weight", name);
     int gain = ech_model_vector(model, block, weight, ECH_AXIS_MODEL, config->model.hidden_size,
                                 ECH_INIT_ONE);
-    return ech_layer_rmsnorm(block, x, gain, config->model.rms_norm_eps);
+    return ech_layer_rmsnorm(block, x, gain, 0, config->model.rms_norm_eps);
 }
 
 /* x (B,T,in) -> (B,T,out) with PREFIX.NAME.weight (out,in). */
@@ -102,7 +102,7 @@ static int rotate_heads(const ech_config *config, ech_model *model, ech_block *b
         char *weight = ech_pool_format(model->pool, "%s.%s.weight", prefix, norm);
         int gain = ech_model_vector(model, block, weight, ECH_AXIS_HEAD_DIM, config->model.head_dim,
                                     ECH_INIT_ONE);
-        x = ech_layer_rmsnorm(block, x, gain, config->model.rms_norm_eps);
+        x = ech_layer_rmsnorm(block, x, gain, 0, config->model.rms_norm_eps);
     }
     return ech_layer_rotary(block, x, &rope, starts);
 }

@@ -93,9 +93,9 @@ static void sum_and_norm(bench *b, bool centered)
         b->kernels->layernorm_forward(b->context, &two[x], &two[gain], &two[bias], 1e-5, &two[y],
                                       &two[mean], &two[rstd]);
     } else {
-        b->kernels->add_rmsnorm(b->context, &one[p], &one[q], &one[x], &one[gain], 1e-5, &one[y],
-                                &one[rstd]);
-        b->kernels->rmsnorm_forward(b->context, &two[x], &two[gain], 1e-5, &two[y], &two[rstd]);
+        b->kernels->add_rmsnorm(b->context, &one[p], &one[q], &one[x], &one[gain], 0.5, 1e-5,
+                                &one[y], &one[rstd]);
+        b->kernels->rmsnorm_forward(b->context, &two[x], &two[gain], 0.5, 1e-5, &two[y], &two[rstd]);
     }
 }
 

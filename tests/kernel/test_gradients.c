@@ -134,14 +134,15 @@ static void layernorm_backward(subject *s)
 static void rmsnorm_forward(subject *s)
 {
     ech_tensor rstd = kept_of(s, 0, s->input[0].shape[0]);
-    s->kernels->rmsnorm_forward(s->context, &s->input[0], &s->input[1], 1e-5, &s->output, &rstd);
+    s->kernels->rmsnorm_forward(s->context, &s->input[0], &s->input[1], 0.7, 1e-5, &s->output,
+                                &rstd);
 }
 
 static void rmsnorm_backward(subject *s)
 {
     ech_tensor rstd = kept_of(s, 0, s->input[0].shape[0]);
-    s->kernels->rmsnorm_backward(s->context, &s->doutput, &s->input[0], &s->input[1], &rstd, NULL,
-                                 &s->gradient[0], false, &s->gradient[1]);
+    s->kernels->rmsnorm_backward(s->context, &s->doutput, &s->input[0], &s->input[1], 0.7, &rstd,
+                                 NULL, &s->gradient[0], false, &s->gradient[1]);
 }
 
 TEST(norm_gradients)
@@ -199,6 +200,27 @@ TEST(activation_gradients)
                       .high = 6};
     check_gradients(&gelu);
     check_gradients(&swiglu);
+}
+
+/* Against the formula, written out. */
+TEST(rmsnorm_with_offset)
+{
+    enum { R = 3, C = 5 };
+    double x[R * C], gain[C], y[R * C], rstd[R];
+    for (int i = 0; i < R * C; i++) x[i] = value_at(1, i, -2, 2);
+    for (int c = 0; c < C; c++) gain[c] = value_at(2, c, -1, 1);
+    ech_tensor from = ech_tensor_2d(x, ECH_F64, R, C), to = ech_tensor_2d(y, ECH_F64, R, C);
+    ech_tensor w = ech_tensor_1d(gain, ECH_F64, C), kept = ech_tensor_1d(rstd, ECH_F64, R);
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    ech_kernels_ref(ECH_F64)->rmsnorm_forward(context, &from, &w, 1, 1e-3, &to, &kept);
+    for (int i = 0; i < R * C; i++) {
+        double squares = 0;
+        for (int c = 0; c < C; c++) squares += x[i / C * C + c] * x[i / C * C + c];
+        double expected = x[i] / sqrt(squares / C + 1e-3) * (1 + gain[i % C]);
+        assert_true(fabs(y[i] - expected) < 1e-14);
+    }
+    ech_kernel_context_destroy(context);
 }
 
 static const double frequency[] = {1, 0.2, 0.05};

@@ -13,8 +13,9 @@ static const bool yes = true, no = false;
 TRIAL_CALL(layernorm_forward, t[0], t[1], t[2], 1e-5, t[3], t[4], t[5])
 TRIAL_CALL(layernorm_backward, t[0], t[1], t[2], t[3], t[4], t[5], t[6], *(const bool *)options,
            t[7], t[8])
-TRIAL_CALL(rmsnorm_forward, t[0], t[1], 1e-5, t[2], t[3])
-TRIAL_CALL(rmsnorm_backward, t[0], t[1], t[2], t[3], t[4], t[5], *(const bool *)options, t[6])
+/* An RMSNorm whose gradients are accumulated has an offset, too. */
+TRIAL_CALL_WITH(bool, rmsnorm_forward, t[0], t[1], *o ? 1 : 0, 1e-5, t[2], t[3])
+TRIAL_CALL_WITH(bool, rmsnorm_backward, t[0], t[1], t[2], *o ? 1 : 0, t[3], t[4], t[5], *o, t[6])
 
 enum { NO_ADD, ADD, ADD_IN_PLACE };
 
@@ -44,6 +45,7 @@ static void check_norms(int64_t R, int64_t C, int add, const bool *accumulate)
     trial rmsnorm = {.name = "forward",
                      .op = ECH_OP_rmsnorm_forward,
                      .call = call_rmsnorm_forward,
+                     .options = accumulate,
                      .tensor = {x, row, y, rows},
                      .tolerance = 3e-6,
                      .large = large,

@@ -122,7 +122,7 @@ static void build_pair(graph *g)
 /* Two products read one input, which a norm and a residual sum read, too. */
 static void build_gate(graph *g)
 {
-    int x = input(g), n = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_MODEL, C), 1e-5);
+    int x = input(g), n = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_MODEL, C), 0, 1e-5);
     int a = ech_layer_linear(g->block, n, matrix(g, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C), -1, false,
                              ECH_AXIS_FFN, F);
     int b = ech_layer_linear(g->block, n, matrix(g, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C), -1, false,
@@ -167,7 +167,7 @@ static void build_tied(graph *g)
 {
     int table = matrix(g, ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C);
     int x = ech_layer_embedding(g->block, ech_block_batch(g->block, ECH_TOKENS), table, C);
-    x = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_MODEL, C), 1e-5);
+    x = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_MODEL, C), 0, 1e-5);
     int targets = ech_block_batch(g->block, ECH_TARGETS);
     int weights = ech_block_batch(g->block, ECH_WEIGHTS);
     ech_layer_head_loss(g->block, x, targets, weights, table, V);
@@ -294,8 +294,8 @@ static void build_normed(graph *g)
         kv[i] = ech_block_view(g->block, kv[i], 0, key);
     }
     q = ech_block_view(g->block, q, 0, query);
-    q = ech_layer_rmsnorm(g->block, q, vector(g, ECH_AXIS_HEAD_DIM, D), 1e-5);
-    kv[0] = ech_layer_rmsnorm(g->block, kv[0], vector(g, ECH_AXIS_HEAD_DIM, D), 1e-5);
+    q = ech_layer_rmsnorm(g->block, q, vector(g, ECH_AXIS_HEAD_DIM, D), 0, 1e-5);
+    kv[0] = ech_layer_rmsnorm(g->block, kv[0], vector(g, ECH_AXIS_HEAD_DIM, D), 0, 1e-5);
     q = ech_layer_rotary(g->block, q, &rope, starts);
     kv[0] = ech_layer_rotary(g->block, kv[0], &rope, starts);
     int y = ech_layer_attention(g->block, q, kv[0], kv[1], starts, g->p);
@@ -453,8 +453,8 @@ static bool is_refused(build builder, ech_block_options options)
 static void build_two_uses(graph *g)
 {
     int gain = vector(g, ECH_AXIS_MODEL, C);
-    int x = ech_layer_rmsnorm(g->block, input(g), gain, 1e-5);
-    x = ech_layer_rmsnorm(g->block, ech_block_whole(g->block, x, false), gain, 1e-5);
+    int x = ech_layer_rmsnorm(g->block, input(g), gain, 0, 1e-5);
+    x = ech_layer_rmsnorm(g->block, ech_block_whole(g->block, x, false), gain, 0, 1e-5);
     ech_block_output(g->block, x);
 }
 
@@ -462,7 +462,7 @@ static void build_two_uses(graph *g)
 static void build_norm_of_shards(graph *g)
 {
     int x = project(g, input(g), ECH_AXIS_HEADS, C);
-    x = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_HEADS, C), 1e-5);
+    x = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_HEADS, C), 0, 1e-5);
     ech_block_output(g->block, x);
 }
 

@@ -48,8 +48,8 @@ static runner make(const char *fused, int recompute)
     int x = ech_block_input(r.block, "x", ech_shape_rows(ECH_AXIS_MODEL, C));
     x = part(&r, x, ech_layer_layernorm(r.block, x, vector(&r, C), vector(&r, C), 1e-5), 0.25);
     x = part(&r, x, ech_layer_layernorm(r.block, x, vector(&r, C), vector(&r, C), 1e-5), 0);
-    x = part(&r, x, ech_layer_rmsnorm(r.block, x, vector(&r, C), 1e-5), 0.25);
-    x = part(&r, x, ech_layer_rmsnorm(r.block, x, vector(&r, C), 1e-5), 0);
+    x = part(&r, x, ech_layer_rmsnorm(r.block, x, vector(&r, C), 0, 1e-5), 0.25);
+    x = part(&r, x, ech_layer_rmsnorm(r.block, x, vector(&r, C), 0, 1e-5), 0);
     ech_block_output(r.block, x);
     runner_finish(&r);
     return r;

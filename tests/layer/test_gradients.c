@@ -124,7 +124,7 @@ TEST(test_norms)
                      ech_layer_layernorm(r.block, input(&r), vector(&r, C), vector(&r, C), 1e-5));
     check_block(&r);
     r = runner_open(B, T);
-    ech_block_output(r.block, ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 1e-5));
+    ech_block_output(r.block, ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 0, 1e-5));
     check_block(&r);
 }
 
@@ -137,7 +137,7 @@ TEST(test_norms_of_heads)
     int x = ech_layer_linear(r.block, input(&r), matrix(&r, H * D, C), -1, false, ECH_AXIS_HEADS,
                              H * D);
     x = ech_block_view(r.block, x, 0, ech_shape_heads(ECH_AXIS_HEADS, H, D));
-    x = ech_layer_rmsnorm(r.block, x, gain, 1e-2);
+    x = ech_layer_rmsnorm(r.block, x, gain, 1, 1e-2);
     ech_block_output(r.block, ech_layer_rotary(r.block, x, &(ech_rope){.theta = 100}, -1));
     check_block(&r);
 }
@@ -213,7 +213,7 @@ TEST(test_views)
 TEST(test_meeting)
 {
     runner r = runner_open(B, T);
-    int x = input(&r), n = ech_layer_rmsnorm(r.block, x, vector(&r, C), 1e-5);
+    int x = input(&r), n = ech_layer_rmsnorm(r.block, x, vector(&r, C), 0, 1e-5);
     int a = ech_layer_linear(r.block, n, matrix(&r, C, C), -1, false, ECH_AXIS_FFN, C);
     int b = ech_layer_linear(r.block, n, matrix(&r, C, C), vector(&r, C), false, ECH_AXIS_FFN, C);
     int y = ech_layer_residual(r.block, x, ech_layer_swiglu(r.block, a, b));
@@ -242,7 +242,7 @@ TEST(test_experts)
         ech_activation activation = (ech_activation)(form % 3);
         bool gated = activation == ECH_ACTIVATION_SWIGLU;
         runner r = runner_open(B, T);
-        int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 1e-5);
+        int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 0, 1e-5);
         ech_experts experts = {
             .gate = {.kind = k == E ? ECH_GATE_dense : ECH_GATE_topk,
                      .experts = E,
@@ -266,10 +266,10 @@ TEST(test_wide_stream)
 {
     runner r = runner_open(B, T);
     r.block->options.stream = ECH_TYPE_WIDE;
-    int x = input(&r), n = ech_layer_rmsnorm(r.block, x, vector(&r, C), 1e-5);
+    int x = input(&r), n = ech_layer_rmsnorm(r.block, x, vector(&r, C), 0, 1e-5);
     int a = ech_layer_linear(r.block, n, matrix(&r, C, C), -1, false, ECH_AXIS_MODEL, C);
     int y = ech_layer_residual(r.block, x, a);
-    int b = ech_layer_dropout(r.block, ech_layer_rmsnorm(r.block, y, vector(&r, C), 1e-5), 0.2);
+    int b = ech_layer_dropout(r.block, ech_layer_rmsnorm(r.block, y, vector(&r, C), 0, 1e-5), 0.2);
     assert_int_equal(r.block->value.at[b].type, ECH_TYPE_COMPUTE);
     y = ech_layer_residual(r.block, y, b);
     assert_int_equal(r.block->value.at[y].type, ECH_TYPE_WIDE);
@@ -280,7 +280,7 @@ TEST(test_wide_stream)
 TEST(test_head)
 {
     runner r = runner_open(B, T);
-    int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 1e-5);
+    int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 0, 1e-5);
     int targets = ech_block_batch(r.block, ECH_TARGETS),
         weights = ech_block_batch(r.block, ECH_WEIGHTS);
     ech_layer_head_loss(r.block, x, targets, weights, matrix(&r, 6, C), 6);
@@ -339,7 +339,7 @@ static runner open_reversible(void)
     r.block->options.reversible = r.block->options.invert = true;
     int x[2] = {input(&r), input(&r)};
     for (int part = 0; part < 2; part++) {
-        int y = ech_layer_rmsnorm(r.block, x[1 - part], vector(&r, C), 1e-5);
+        int y = ech_layer_rmsnorm(r.block, x[1 - part], vector(&r, C), 0, 1e-5);
         y = ech_layer_linear(r.block, y, matrix(&r, 12, C), -1, false, ECH_AXIS_FFN, 12);
         y = ech_layer_gelu(r.block, y);
         y = ech_layer_linear(r.block, y, matrix(&r, 12, C), -1, true, ECH_AXIS_MODEL, C);
