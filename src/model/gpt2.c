@@ -76,7 +76,7 @@ static int mlp(const ech_config *config, ech_model *model, ech_block *block, con
     char *up = ech_pool_format(model->pool, "%s.mlp.c_fc", name);
     char *down = ech_pool_format(model->pool, "%s.mlp.c_proj", name);
     int y = conv1d(model, block, up, x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, model->std);
-    y = ech_layer_gelu(block, y);
+    y = ech_layer_activation(block, ECH_ACTIVATION_GELU, y, -1);
     y = conv1d(model, block, down, y, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, std);
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }

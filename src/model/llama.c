@@ -83,7 +83,7 @@ static bool is_scaled(const ech_config *config)
 static ech_rope rope_of(const ech_config *config)
 {
     return (ech_rope){.theta = config->model.rope_theta,
-                      .scaled = is_scaled(config),
+                      .scaling = is_scaled(config) ? ECH_ROPE_LLAMA3 : ECH_ROPE_UNSCALED,
                       .factor = config->model.rope_scaling_factor,
                       .low_freq_factor = config->model.rope_scaling_low_freq_factor,
                       .high_freq_factor = config->model.rope_scaling_high_freq_factor,
@@ -149,25 +149,18 @@ ech_activation ech_llama_activation(const ech_config *config)
     return is_switch(config) ? activations[config->model.hidden_act] : ECH_ACTIVATION_SWIGLU;
 }
 
-/* What is between the products of a feed-forward layer: gate is of SwiGLU alone. */
-static int activate(ech_block *block, ech_activation activation, int gate, int up)
-{
-    if (activation == ECH_ACTIVATION_SWIGLU) return ech_layer_swiglu(block, gate, up);
-    return activation == ECH_ACTIVATION_RELU ? ech_layer_relu(block, up)
-                                             : ech_layer_gelu(block, up);
-}
-
 int ech_llama_widen(const ech_config *config, ech_model *model, ech_block *block, const char *at,
                     const ech_llama_names *names, int64_t F, int x)
 {
     int64_t C = config->model.hidden_size;
     ech_activation activation = ech_llama_activation(config);
     int gate = -1;
-    if (activation == ECH_ACTIVATION_SWIGLU)
+    if (ech_activation_operands(activation) > 1)
         gate = linear(model, block, at, names->gate_proj, x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F,
                       model->std);
     int up = linear(model, block, at, names->up, x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, model->std);
-    return activate(block, activation, gate, up);
+    return gate < 0 ? ech_layer_activation(block, activation, up, -1)
+                    : ech_layer_activation(block, activation, gate, up);
 }
 
 int ech_llama_narrow(const ech_config *config, ech_model *model, ech_block *block, const char *at,

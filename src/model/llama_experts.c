@@ -75,7 +75,7 @@ static int experts(const ech_config *config, ech_model *model, ech_block *block,
     is.router = router(model, block, at, "gate", &is.gate, C);
     if (ech_gate_has_noise(is.gate.kind)) is.noise = router(model, block, at, "noise", &is.gate, C);
     if (is.gate.kind == ECH_GATE_bias) is.bias = bias(config, model, block, at);
-    if (is.activation == ECH_ACTIVATION_SWIGLU)
+    if (ech_activation_operands(is.activation) > 1)
         is.gate_proj = stack(config, model, block, at, names->gate_proj, ECH_AXIS_FFN, F,
                              ECH_AXIS_MODEL, C, model->std);
     is.down = stack(config, model, block, at, names->down, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, std);

@@ -16,9 +16,9 @@
 /* ---- the model: gpt2's file, whose family takes the place of gpt2 in the table of families ---- */
 
 static int balanced_gelu(ech_model *model, ech_block *block, const char *name, int x);
-#define ech_layer_gelu(block, x) balanced_gelu(model, block, name, x)
+#define ech_layer_activation(block, gelu, x, none) balanced_gelu(model, block, name, x)
 #include "../../src/model/gpt2.c"
-#undef ech_layer_gelu
+#undef ech_layer_activation
 
 enum { TOKENS = 4 * 24 }; /* of a step */
 enum { POSITIVES, ELEMENTS, TALLIED };
@@ -100,7 +100,7 @@ static int balanced_gelu(ech_model *model, ech_block *block, const char *name, i
     int64_t F = shape.size[shape.dims - 1];
     char *of = ech_pool_format(model->pool, "%s.mlp.tilt", name);
     int state = ech_model_state(model, block, of, ech_shape_1d(ECH_AXIS_FFN, F), commit, 0x1p-7);
-    x = ech_layer_gelu(block, x);
+    x = ech_layer_activation(block, ECH_ACTIVATION_GELU, x, -1);
     ech_node *node = ech_block_node(block, &tilt, NULL, 0);
     ech_node_in(node, x);
     ech_node_param(node, state);

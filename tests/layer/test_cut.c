@@ -112,7 +112,7 @@ static void build_pair(graph *g)
 {
     int w = matrix(g, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F), b = vector(g, ECH_AXIS_FFN, F);
     int y = ech_layer_linear(g->block, input(g), w, b, true, ECH_AXIS_FFN, F);
-    y = ech_layer_gelu(g->block, y);
+    y = ech_layer_activation(g->block, ECH_ACTIVATION_GELU, y, -1);
     w = matrix(g, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C);
     b = vector(g, ECH_AXIS_MODEL, C);
     y = ech_layer_linear(g->block, y, w, b, true, ECH_AXIS_MODEL, C);
@@ -127,7 +127,7 @@ static void build_gate(graph *g)
                              ECH_AXIS_FFN, F);
     int b = ech_layer_linear(g->block, n, matrix(g, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C), -1, false,
                              ECH_AXIS_FFN, F);
-    int y = ech_layer_swiglu(g->block, a, b);
+    int y = ech_layer_activation(g->block, ECH_ACTIVATION_SWIGLU, a, b);
     y = ech_layer_linear(g->block, y, matrix(g, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F), -1, false,
                          ECH_AXIS_MODEL, C);
     y = ech_layer_residual(g->block, ech_layer_dropout(g->block, y, g->p), x);
@@ -142,6 +142,9 @@ TEST(test_products)
 
 /* ---- vocabulary ---- */
 
+/* What becomes of logits before the softmax. */
+static const ech_logits capped = {.factor = 0.5, .cap = 3};
+
 /* 13 ids over 4 ranks: shares of 4, the last has one and three of padding. */
 static void build_embedding(graph *g)
 {
@@ -149,6 +152,7 @@ static void build_embedding(graph *g)
     int x = ech_layer_embedding(g->block, ech_block_batch(g->block, ECH_TOKENS), table, C);
     x = ech_layer_position(g->block, x, matrix(g, ECH_AXIS_POSITION, T + 2, ECH_AXIS_MODEL, C),
                            ech_block_starts(g->block));
+    x = ech_layer_scale(g->block, x, 1.75);
     ech_block_output(g->block, ech_layer_dropout(g->block, x, g->p));
 }
 
@@ -159,7 +163,7 @@ static void build_head(graph *g)
     int targets = ech_block_batch(g->block, ECH_TARGETS);
     int weights = ech_block_batch(g->block, ECH_WEIGHTS);
     ech_layer_head_loss(g->block, x, targets, weights,
-                        matrix(g, ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), V);
+                        matrix(g, ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), V, capped);
 }
 
 /* One table for both ends. */
@@ -170,7 +174,7 @@ static void build_tied(graph *g)
     x = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_MODEL, C), 0, 1e-5);
     int targets = ech_block_batch(g->block, ECH_TARGETS);
     int weights = ech_block_batch(g->block, ECH_WEIGHTS);
-    ech_layer_head_loss(g->block, x, targets, weights, table, V);
+    ech_layer_head_loss(g->block, x, targets, weights, table, V, capped);
 }
 
 TEST(test_vocabulary)
@@ -209,7 +213,7 @@ static void compare_head(int64_t samples, int64_t tokens, int64_t ids, int t, in
         int targets = ech_block_batch(of->block, ECH_TARGETS);
         int weights = ech_block_batch(of->block, ECH_WEIGHTS);
         ech_layer_head_loss(of->block, input(of), targets, weights,
-                            matrix(of, ECH_AXIS_VOCAB, ids, ECH_AXIS_MODEL, C), ids);
+                            matrix(of, ECH_AXIS_VOCAB, ids, ECH_AXIS_MODEL, C), ids, capped);
         ech_block_finish(of->block, of->param.at);
     }
     cut_side whole = cut_open(g.block, g.param.at, 1, samples, tokens, ids);
