@@ -276,8 +276,8 @@ read_costs() {
     grep -v '^#' "$costs" || true
 }
 
-# select_tests: sets quick_tests (of the sanitizers' build) and everyday_tests (of the release). A test
-# without a cost runs in both, and has one then.
+# select_tests: sets quick_tests (of the sanitizers' build) and everyday_tests (of the release). A
+# test without a cost runs in both, and has one then.
 select_tests() {
     local known
     known=$(read_costs)
@@ -307,7 +307,8 @@ set_apart() {
     echo "$all"
 }
 
-# Compares each label's sum with its budget. The sums are the file's, so a busy machine fails nothing.
+# Compares each label's sum with its budget. The sums are the file's, so a busy machine fails
+# nothing.
 check_budgets() {
     local label sum most over=0
     while read -r label sum most; do

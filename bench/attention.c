@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention against the machine: GFLOP/s of forward and backward over lengths and widths of heads, one
- * thread and two, counting what the causal mask leaves (2 products forward, 5 backward, of T (T + 1) / 2
- * scores a head), beside what a core reaches with fused multiply-adds that never leave its registers. How
- * time grows (ns a head and score: flat, if time grows as T²) and how scratch does (bytes a token: flat,
- * if memory grows as T). fp32, one sample, 8 heads; best of several rounds.
+ * Attention against the machine: GFLOP/s of forward and backward over lengths and widths of heads,
+ * one thread and two, counting what the causal mask leaves (2 products forward, 5 backward, of T (T
+ * + 1) / 2 scores a head), beside what a core reaches with fused multiply-adds that never leave its
+ * registers. How time grows (ns a head and score: flat, if time grows as T²) and how scratch does
+ * (bytes a token: flat, if memory grows as T). fp32, one sample, 8 heads; best of several rounds.
  *
- *     cmake --build build/release --target bench_attention && build/release/bench/bench_attention [T]
+ *     cmake --build build/release --target bench_attention && build/release/bench/bench_attention
+ *     [T]
  *
  * With T that length alone, with rotary's rate beside a copy's of the same bytes.
  */

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A part of speed.py: Echelon's training step against a bound that this machine sets.
 
-The bound is a sum of times that no step of this model, in fp32 and with this library, is expected to be
-below, unless caches keep what it counts as memory's:
+The bound is a sum of times that no step of this model, in fp32 and with this library, is expected
+to be below, unless caches keep what it counts as memory's:
 
     products    every matrix product of the step, alone, at the rate that oneDNN was measured to have
                 for its shape: the best of a plain primitive, of those on one or both matrices packed
@@ -16,6 +16,7 @@ below, unless caches keep what it counts as memory's:
 
 Rates of memory and of multiply-adds are those of `echelon bench`.
 """
+
 import json
 import statistics
 
@@ -50,7 +51,8 @@ class Products:
 
     @staticmethod
     def linear(rows, inputs, outputs, by_input):
-        """Forward, gradient of the input, gradient of the weights, which are (in, out) or (out, in)."""
+        """Forward, gradient of the input, gradient of the weights, which are (in, out) or (out,
+        in)."""
         if by_input:
             return ((rows, outputs, inputs, "nn"), (rows, inputs, outputs, "nt"),
                     (inputs, outputs, rows, "tn"))
@@ -90,13 +92,13 @@ def optimizer_bytes(parameters):
 def other_bytes(shape):
     """Values of R = batch x length rows that are read or written besides products' own operands.
 
-    Of a layer, in widths of a row: a norm forward reads and writes C, backward reads its input and the
-    gradient, adds to the stream's and writes it, 4 C; attention forward reads queries, keys and values
-    and writes its output, backward reads these four and the output's gradient and writes three; a
-    residual sum reads what the product in front of it does not make, C; GELU forward reads and writes
-    F, backward reads two and writes one; SwiGLU 3 F and 5 F. Sums for biases read each product's
-    gradient. The embedding reads and writes C twice, the last norm is one more, and the loss reads
-    logits twice and writes their gradient."""
+    Of a layer, in widths of a row: a norm forward reads and writes C, backward reads its input and
+    the gradient, adds to the stream's and writes it, 4 C; attention forward reads queries, keys and
+    values and writes its output, backward reads these four and the output's gradient and writes
+    three; a residual sum reads what the product in front of it does not make, C; GELU forward reads
+    and writes F, backward reads two and writes one; SwiGLU 3 F and 5 F. Sums for biases read each
+    product's gradient. The embedding reads and writes C twice, the last norm is one more, and the
+    loss reads logits twice and writes their gradient."""
     C, F, L = shape["hidden_size"], shape["intermediate_size"], shape["num_hidden_layers"]
     kv = 2 * C * shape["num_key_value_heads"] // shape["num_attention_heads"]
     norm, qkv = 6 * C, C + kv
@@ -124,9 +126,17 @@ def show_products(products, seconds):
     counts = dict(products.inner)
     for chunk in products.head:
         counts |= chunk
-    report.table(("product (M x N x K), A and B", "times", "plain GFLOP/s", "B packed", "both", "sgemm"),
-                 [("{} x {} x {}  {}".format(*key), counts[key],
-                   *(rate(key, own) for own in seconds[key])) for key in products.all()])
+    report.table(
+        ("product (M x N x K), A and B", "times", "plain GFLOP/s", "B packed", "both", "sgemm"),
+        [
+            (
+                "{} x {} x {}  {}".format(*key),
+                counts[key],
+                *(rate(key, own) for own in seconds[key]),
+            )
+            for key in products.all()
+        ],
+    )
 
 
 def compare(bench, name):

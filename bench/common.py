@@ -83,7 +83,8 @@ class Swiglu(nn.Module):
 
 
 class Experts(nn.Module):
-    """Tokens choose k of E Swiglus, by the softmax of their logits, renormalized; a loop over experts."""
+    """Tokens choose k of E Swiglus, by the softmax of their logits, renormalized; a loop over
+    experts."""
 
     def __init__(self, C, F, E, k):
         super().__init__()
@@ -149,8 +150,8 @@ class Part(nn.Module):
 
 
 class Model(Part):
-    """The whole: loss of (tokens, targets). With `rows`, by PyTorch's linear_cross_entropy, which has
-    the logits of so many tokens at a time."""
+    """The whole: loss of (tokens, targets). With `rows`, by PyTorch's linear_cross_entropy, which
+    has the logits of so many tokens at a time."""
 
     def __init__(self, shape, rows=0):
         super().__init__(shape, 0, shape["num_hidden_layers"])
@@ -192,8 +193,8 @@ def meet(job, rank, ranks):
 
 
 def together(commands, timed=True):
-    """Starts [(words, variables of the environment), ...] at once, as one program; behind start_with
-    if it is timed. Returns what together.py prints."""
+    """Starts [(words, variables of the environment), ...] at once, as one program; behind
+    start_with if it is timed. Returns what together.py prints."""
     for name in UNSET:
         os.environ.pop(name, None)
     script = pathlib.Path(__file__).with_name("together.py")
@@ -214,9 +215,10 @@ def run_together(commands, timed=True):
 
 
 def run_torch(script, ranks, threads, job, folder, place=lambda rank, words, variables: words):
-    """Starts `script --rank JSON` once a rank, each on cores of its own, by the words that place() makes of
-    its own. The JSON is the job with "rank" and "meeting"; its "variables" are set in the environment, besides those that all have.
-    Returns what rank 0 printed as its last line, parsed."""
+    """Starts `script --rank JSON` once a rank, each on cores of its own, by the words that place()
+    makes of its own. The JSON is the job with "rank" and "meeting"; its "variables" are set in the
+    environment, besides those that all have. Returns what rank 0 printed as its last line,
+    parsed."""
     meeting = folder / f"meeting-{time.monotonic_ns()}"
     commands = []
     for rank in range(ranks):
@@ -283,8 +285,12 @@ def parser(about):
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     default = pathlib.Path(__file__).resolve().parent.parent / "build/release/echelon"
     made.add_argument("--echelon", default=default, help="the program (build/release/echelon)")
-    made.add_argument("--start-with", default="", metavar="WORDS",
-                      help="before every program that is timed, as one that waits for an idle machine")
+    made.add_argument(
+        "--start-with",
+        default="",
+        metavar="WORDS",
+        help="before every program that is timed, as one that waits for an idle machine",
+    )
     made.add_argument("--rank", help=argparse.SUPPRESS)
     return made
 
@@ -297,5 +303,7 @@ def parse(made):
 
 def spread(seconds):
     """"median [quartiles]" in ms."""
-    low, _, high = statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else seconds * 3
+    low, _, high = (
+        statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else seconds * 3
+    )
     return f"{1e3 * statistics.median(seconds):8.1f} [{1e3 * low:7.1f} {1e3 * high:7.1f}]"

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of speed.py: what is sent of gradients over link.py's link of 1 Gbit, of two ranks that have one
-micro-batch of one sample, so that sending is by far the longer part.
+"""A part of speed.py: what is sent of gradients over link.py's link of 1 Gbit, of two ranks that
+have one micro-batch of one sample, so that sending is by far the longer part.
 
-All gradients, their roundings to bf16, PowerSGD's factors of rank 4, against PyTorch's powerSGD_hook of
-two processes over gloo on the same link, and the largest hundredth of each line of a gradient, with places.
-Embedding and head are sent as they are; PyTorch's hook also compresses those. Local SGD sends all weights
-behind every eighth step: its time is the mean of eight.
-"""
+All gradients, their roundings to bf16, PowerSGD's factors of rank 4, against PyTorch's
+powerSGD_hook of two processes over gloo on the same link, and the largest hundredth of each line of
+a gradient, with places. Embedding and head are sent as they are; PyTorch's hook also compresses
+those. Local SGD sends all weights behind every eighth step: its time is the mean of eight. """
 import statistics
 
 import common
@@ -29,16 +28,32 @@ OVER_COMPUTING = 1.03  # of local SGD, at most
 
 
 def run_torch(bench, slow, shape):
-    seen = torch_step.run(shape, VARIANT, link.RANKS, 1, 1, 1, bench.warmup + bench.steps, bench.folder,
-                          powersgd=RANK, place=slow.place)
+    seen = torch_step.run(
+        shape,
+        VARIANT,
+        link.RANKS,
+        1,
+        1,
+        1,
+        bench.warmup + bench.steps,
+        bench.folder,
+        powersgd=RANK,
+        place=slow.place,
+    )
     return seen["seconds"][max(bench.warmup, 2):]  # its first two steps send all
 
 
 def run_local_sgd(bench, slow):
     """Seconds of a step, of those up to a meeting and it."""
-    run = link.Case(bench, 1, 1).run_joined(slow, [
-        "parallel.strategy=local_sgd", f"parallel.sync_every={EVERY}", f"training.steps={2 * EVERY}",
-        "training.validate_every=0"])
+    run = link.Case(bench, 1, 1).run_joined(
+        slow,
+        [
+            "parallel.strategy=local_sgd",
+            f"parallel.sync_every={EVERY}",
+            f"training.steps={2 * EVERY}",
+            "training.validate_every=0",
+        ],
+    )
     return statistics.mean(line["step_seconds"] for line in common.read_metrics(run)[EVERY:])
 
 
@@ -53,17 +68,25 @@ def compare(bench, slow, cases, shape):
     for case in cases.values():
         case.alone = cases["all"].alone
     report.table(link.HEADS, [(name, *case.row()[1:]) for name, case in cases.items()])
-    report.table(("", "a step over the link, ms"), [("PyTorch's powerSGD_hook", common.spread(torch)),
-                                                    (f"local SGD, every {EVERY}", common.spread(local_sgd))])
+    report.table(
+        ("", "a step over the link, ms"),
+        [
+            ("PyTorch's powerSGD_hook", common.spread(torch)),
+            (f"local SGD, every {EVERY}", common.spread(local_sgd)),
+        ],
+    )
     median = {name: statistics.median(case.together) for name, case in cases.items()}
     for name, wanted in OVER_ALL.items():
         bench.verdict(f"{name} over 1 Gbit: rate of steps over that of all gradients",
                       median["all"] / median[name], wanted)
     bench.verdict("powersgd over 1 Gbit: powerSGD_hook's time over Echelon's",
                   statistics.median(torch) / median["powersgd"], OVER_TORCH)
-    bench.verdict(f"local SGD over 1 Gbit, every {EVERY} steps: over computing alone",
-                  statistics.median(local_sgd) / statistics.median(cases["all"].alone), OVER_COMPUTING,
-                  least=False)
+    bench.verdict(
+        f"local SGD over 1 Gbit, every {EVERY} steps: over computing alone",
+        statistics.median(local_sgd) / statistics.median(cases["all"].alone),
+        OVER_COMPUTING,
+        least=False,
+    )
 
 
 def run(bench):

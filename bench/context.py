@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long sequences on two cores: GPT-2, 4 layers, 384 wide, 8,192 tokens, fp32. Memory and time of one
-training step of one rank of two threads, of one that takes each sequence in 4 pieces, and of two
-context-parallel ranks of one thread, around the ring and by Ulysses, over MPI.
+"""Long sequences on two cores: GPT-2, 4 layers, 384 wide, 8,192 tokens, fp32. Memory and time of
+one training step of one rank of two threads, of one that takes each sequence in 4 pieces, and of
+two context-parallel ranks of one thread, around the ring and by Ulysses, over MPI.
 
 Memory is `echelon plan`'s, by kind, of the rank with most; what a run then needs (peak_bytes of its
 metrics.jsonl) must be the plan's arena. Times are taken in turns. All layouts must have the same

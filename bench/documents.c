@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What attention within documents saves: processor time of one call over samples of one document, and of
- * documents of a part of the sample each, forward and backward, one after the other in turns. One thread,
- * fp32, 8 heads of width 64.
+ * What attention within documents saves: processor time of one call over samples of one document,
+ * and of documents of a part of the sample each, forward and backward, one after the other in
+ * turns. One thread, fp32, 8 heads of width 64.
  *
  *     cmake --build build/release --target bench_documents && build/release/bench/bench_documents
  */

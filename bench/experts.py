@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of speed.py: layers of experts, fp32, two threads. A model whose tokens choose 2 of 8 experts beside a
-dense one with as many active FLOPs, and beside PyTorch (a loop over the experts, and torch.compile of it); 8
-experts beside 64 with as many tokens; expert degree 2, a thread a rank, beside degree 1 with two threads: at a
-learning rate that leaves the routing as it is at random weights, since without a loss that balances experts a rate that
-trains lets one rank have twice the other's rows within a few steps."""
+"""A part of speed.py: layers of experts, fp32, two threads. A model whose tokens choose 2 of 8
+experts beside a dense one with as many active FLOPs, and beside PyTorch (a loop over the experts,
+and torch.compile of it); 8 experts beside 64 with as many tokens; expert degree 2, a thread a rank,
+beside degree 1 with two threads: at a learning rate that leaves the routing as it is at random
+weights, since without a loss that balances experts a rate that trains lets one rank have twice the
+other's rows within a few steps."""
 import json
 import shutil
 import statistics
@@ -52,7 +53,9 @@ def against_others(bench, shape, steps):
     sides = sides_of(bench, runs)
     sides.show(shape["batch"] * shape["length"], "Echelon")
     best = min(sides.median(side) for side in runs if side != "Echelon")
-    bench.verdict("experts: PyTorch's time over Echelon's", best / sides.median("Echelon"), OF_TORCH)
+    bench.verdict(
+        "experts: PyTorch's time over Echelon's", best / sides.median("Echelon"), OF_TORCH
+    )
 
 
 def forward_and_backward(bench, shape, steps):
@@ -81,8 +84,12 @@ def of_more_experts(bench, shape, steps):
     few, many = (statistics.median(took[number]) for number in numbers)
     report.table(("experts", "forward and backward, ms of all profiled steps"),
                  [(number, f"{1e3 * statistics.median(took[number]):.0f}") for number in numbers])
-    bench.verdict(f"forward and backward of {numbers[1]} experts over those of {numbers[0]}", many / few,
-                  OF_FEW, least=False)
+    bench.verdict(
+        f"forward and backward of {numbers[1]} experts over those of {numbers[0]}",
+        many / few,
+        OF_FEW,
+        least=False,
+    )
 
 
 def over_ranks(bench, shape, steps):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's side of tools/gpu.sh's stage bench: steps of GPT-2 124M in bf16 (autocast, fused attention, fused AdamW, clipping) on the
-first GPU, eager and compiled. Prints a line each: its seconds a step, tokens/s, and the most memory that tensors took."""
+"""PyTorch's side of tools/gpu.sh's stage bench: steps of GPT-2 124M in bf16 (autocast, fused
+attention, fused AdamW, clipping) on the first GPU, eager and compiled. Prints a line each: its
+seconds a step, tokens/s, and the most memory that tensors took."""
 import argparse
 import statistics
 import sys
@@ -9,8 +10,16 @@ import time
 import common
 from common import nn, torch
 
-SHAPE = dict(architecture="gpt2", hidden_size=768, num_hidden_layers=12, num_attention_heads=12,
-             num_key_value_heads=12, intermediate_size=3072, tie_word_embeddings=True, vocab_size=50304)
+SHAPE = dict(
+    architecture="gpt2",
+    hidden_size=768,
+    num_hidden_layers=12,
+    num_attention_heads=12,
+    num_key_value_heads=12,
+    intermediate_size=3072,
+    tie_word_embeddings=True,
+    vocab_size=50304,
+)
 
 
 def step(model, optimizer, batches):
@@ -30,7 +39,11 @@ def time_steps(made, compiled):
     model = common.Model(SHAPE | dict(length=made.length)).to("cuda")
     optimizer = common.adamw(model)
     run = torch.compile(model) if compiled else model
-    batches = torch.randint(SHAPE["vocab_size"], (made.samples // made.micro_batch, made.micro_batch, made.length + 1), device="cuda")
+    batches = torch.randint(
+        SHAPE["vocab_size"],
+        (made.samples // made.micro_batch, made.micro_batch, made.length + 1),
+        device="cuda",
+    )
     step(run, optimizer, batches[:2])
     seconds = []
     for _ in range(made.steps):
@@ -38,8 +51,11 @@ def time_steps(made, compiled):
         step(run, optimizer, batches)
         seconds.append(time.perf_counter() - start)
     middle = statistics.median(seconds)
-    print(f"PyTorch {torch.__version__}, {'compiled' if compiled else 'eager'}: {middle:.3f} s a step, "
-          f"{made.samples * made.length / middle:,.0f} tok/s, {torch.cuda.max_memory_allocated() >> 20} MiB", flush=True)
+    print(
+        f"PyTorch {torch.__version__}, {'compiled' if compiled else 'eager'}: {middle:.3f} s a step, "
+        f"{made.samples * made.length / middle:,.0f} tok/s, {torch.cuda.max_memory_allocated() >> 20} MiB",
+        flush=True,
+    )
 
 
 def main():

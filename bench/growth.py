@@ -21,7 +21,11 @@ MODEL = dict(architecture="gpt2", hidden_size=256, num_hidden_layers=4, num_atte
              batch=4)
 SMALL = MODEL | dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=2,
                      intermediate_size=64, length=32)
-MICRO_BATCHES, LAYERS, TOKENS = (1, 2, 4, 16, 64), (2, 4, 8, 12, 16), tuple(256 << i for i in range(6))
+MICRO_BATCHES, LAYERS, TOKENS = (
+    (1, 2, 4, 16, 64),
+    (2, 4, 8, 12, 16),
+    tuple(256 << i for i in range(6)),
+)
 MOST_FLAT, MOST_LINEAR, MOST_PARABOLA, MOST_MEMORY = 1.1, 0.05, 0.1, 0.02
 
 
@@ -51,7 +55,9 @@ class Series:
     def fit(self, figures, powers):
         """Coefficients of a sum of powers of the values, and the figures over what they say."""
         terms = numpy.stack([self.values() ** power for power in powers], axis=1)
-        found, *_ = numpy.linalg.lstsq(terms / figures[:, None], numpy.ones(len(figures)), rcond=None)
+        found, *_ = numpy.linalg.lstsq(
+            terms / figures[:, None], numpy.ones(len(figures)), rcond=None
+        )
         return found, figures / (terms @ found)
 
 
@@ -94,8 +100,9 @@ def planned_bytes(bench, shape):
     printed, _ = common.call_echelon(bench.echelon, ["plan", "--json"], 1, train_step.THREADS,
                                      [*keys, f"log.directory={bench.folder}/plan"], bench.folder)
     memory = json.loads(printed)["plans"][0]["memory"]
-    return memory["arena_bytes"] - sum(memory["peak_bytes"][kind]
-                                       for kind in ("parameters", "gradients", "optimizer", "snapshot"))
+    return memory["arena_bytes"] - sum(
+        memory["peak_bytes"][kind] for kind in ("parameters", "gradients", "optimizer", "snapshot")
+    )
 
 
 def tokens(bench):
@@ -106,11 +113,19 @@ def tokens(bench):
     (a, b, c), over = series.fit(series.medians(), (0, 1, 2))
     bytes = numpy.array([float(planned_bytes(bench, own)) for own, _ in series.cases.values()])
     _, straight = series.fit(bytes, (0, 1))
-    rows = [(f"{count:,}", common.spread(seconds), f"{fitted:.3f}",
-             f"{100 * c * count ** 2 / (a + b * count + c * count ** 2):.1f}%", f"{held / 2 ** 20:.1f}",
-             f"{line:.3f}")
-            for (count, seconds), fitted, held, line in zip(series.seconds.items(), over, bytes,
-                                                            straight)]
+    rows = [
+        (
+            f"{count:,}",
+            common.spread(seconds),
+            f"{fitted:.3f}",
+            f"{100 * c * count ** 2 / (a + b * count + c * count ** 2):.1f}%",
+            f"{held / 2 ** 20:.1f}",
+            f"{line:.3f}",
+        )
+        for (count, seconds), fitted, held, line in zip(
+            series.seconds.items(), over, bytes, straight
+        )
+    ]
     report.table(("tokens", "ms a step [quartiles]", "over the parabola", "of it in T^2",
                   "MiB planned", "over the line"), rows)
     print(f"the parabola: {1e3 * a:.2f} ms + {1e6 * b:.3f} us T + {1e9 * c:.3f} ns T^2")

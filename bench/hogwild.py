@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of speed.py: lock-free ranks on a sparse logistic regression of a million features, 80 a sample.
+"""A part of speed.py: lock-free ranks on a sparse logistic regression of a million features, 80 a
+sample.
 
-Two ranks, each on a core of its own and with its loader on the same, against one rank on one core, by samples per
-second of spans behind the first. And against bench_hogwild, a program of one page that does nothing but this SGD on the
-same samples, with weights that two threads change by compare-and-swaps, or all of a batch's under one mutex. It takes
-batches of as many samples, or of one, as Hogwild! was published (Niu et al. 2011). Two clusters of one rank, between which a token goes
-(HogWild++), are to be about as fast as the two ranks together.
-"""
+Two ranks, each on a core of its own and with its loader on the same, against one rank on one core,
+by samples per second of spans behind the first. And against bench_hogwild, a program of one page
+that does nothing but this SGD on the same samples, with weights that two threads change by
+compare-and-swaps, or all of a batch's under one mutex. It takes batches of as many samples, or of
+one, as Hogwild! was published (Niu et al. 2011). Two clusters of one rank, between which a token
+goes (HogWild++), are to be about as fast as the two ranks together. """
 import pathlib
 import statistics
 import sys
@@ -24,12 +25,39 @@ OVER_ONE, OVER_MUTEX, RING = 1.7, 1.5, 0.95
 def make_samples(bench):
     """The samples as Echelon's token file, and as the program reads them."""
     count, script = 4000 if bench.quick else 60000, pathlib.Path(__file__).with_name("sparse.py")
-    words = [sys.executable, script, "--samples", count, "--features", FEATURES, "--each", EACH, "--skew", SKEW]
+    words = [
+        sys.executable,
+        script,
+        "--samples",
+        count,
+        "--features",
+        FEATURES,
+        "--each",
+        EACH,
+        "--skew",
+        SKEW,
+    ]
     text, _ = common.run_together([(words, {})], timed=False)[0]
     (bench.folder / "sparse.libsvm").write_text(text)
-    common.run_together([([bench.echelon, "data", bench.folder / "sparse.libsvm", bench.folder / "sparse",
-                           "--features", FEATURES], {})], timed=False)
-    rows = numpy.array(text.replace(":", " ").split(), dtype=numpy.float64).reshape(count, 1 + 2 * EACH)
+    common.run_together(
+        [
+            (
+                [
+                    bench.echelon,
+                    "data",
+                    bench.folder / "sparse.libsvm",
+                    bench.folder / "sparse",
+                    "--features",
+                    FEATURES,
+                ],
+                {},
+            )
+        ],
+        timed=False,
+    )
+    rows = numpy.array(text.replace(":", " ").split(), dtype=numpy.float64).reshape(
+        count, 1 + 2 * EACH
+    )
     records = numpy.empty((count, 1 + 2 * EACH), numpy.int32)
     records[:, 0] = rows[:, 0] > 0
     records[:, 1:1 + EACH] = rows[:, 1::2] - 1
@@ -41,21 +69,42 @@ def train(bench, ranks, strategy="hogwild"):
     """Samples per second."""
     run = bench.folder / f"run-{len(list(bench.folder.glob('run-*')))}"
     span = 4 if bench.quick else SPAN
-    keys = {"model.architecture": "logistic", "model.vocab_size": FEATURES, "data.train": bench.folder / "sparse",
-            "data.sequence_length": EACH, "training.steps": (1 + SPANS) * span, "training.micro_batch_size": BATCH,
-            "training.global_batch_size": BATCH * ranks, "training.check_every": 0,
-            "checkpoint.every": (1 + SPANS) * span, "optimizer.name": "sgd", "optimizer.learning_rate": 2,
-            "optimizer.schedule": "constant", "optimizer.weight_decay": 0, "optimizer.clip_norm": 0,
-            "parallel.strategy": strategy, "parallel.flush_every": span, "parallel.comm": "local"}
-    seconds, _ = common.train_echelon(bench.echelon, ranks, 1, [f"{key}={value}" for key, value in keys.items()],
-                                       run, bench.folder)
+    keys = {
+        "model.architecture": "logistic",
+        "model.vocab_size": FEATURES,
+        "data.train": bench.folder / "sparse",
+        "data.sequence_length": EACH,
+        "training.steps": (1 + SPANS) * span,
+        "training.micro_batch_size": BATCH,
+        "training.global_batch_size": BATCH * ranks,
+        "training.check_every": 0,
+        "checkpoint.every": (1 + SPANS) * span,
+        "optimizer.name": "sgd",
+        "optimizer.learning_rate": 2,
+        "optimizer.schedule": "constant",
+        "optimizer.weight_decay": 0,
+        "optimizer.clip_norm": 0,
+        "parallel.strategy": strategy,
+        "parallel.flush_every": span,
+        "parallel.comm": "local",
+    }
+    seconds, _ = common.train_echelon(
+        bench.echelon,
+        ranks,
+        1,
+        [f"{key}={value}" for key, value in keys.items()],
+        run,
+        bench.folder,
+    )
     return BATCH * ranks / statistics.mean(seconds[span:])
 
 
 def peer(bench, way, threads, batch=BATCH):
     words = [bench.tool("bench_hogwild"), bench.folder / "sparse.raw", FEATURES, EACH, batch,
              0.2 if bench.quick else 3, way, threads]
-    return float(common.run_together([(["taskset", "-c", f"0-{threads - 1}", *words], {})])[0][0].split()[0])
+    return float(
+        common.run_together([(["taskset", "-c", f"0-{threads - 1}", *words], {})])[0][0].split()[0]
+    )
 
 
 def run(bench):
@@ -80,6 +129,8 @@ def run(bench):
                  [(name, f"{rate[name]:,.0f}", f"{ours / rate[name]:.2f}") for name in sides])
     bench.verdict("lock-free: samples per second of 2 ranks over those of one",
                   ours / rate["Echelon, 1 rank"], OVER_ONE)
-    bench.verdict("over those of 2 threads that update each sample under a mutex", ours / mutex, OVER_MUTEX)
+    bench.verdict(
+        "over those of 2 threads that update each sample under a mutex", ours / mutex, OVER_MUTEX
+    )
     bench.verdict("HogWild++: samples per second of 2 clusters of a rank over those of 2 ranks",
                   rate["Echelon, 2 clusters of a rank"] / ours, RING)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A part of speed.py: two data-parallel ranks of one thread over a link of 1 Gbit.
 
-Each rank is in a network namespace with a host name of its own; a pair of virtual Ethernet devices joins
-them, with `tc tbf` on both ends, so the ranks know no other way to each other than TCP over that link. A
-step should take hardly longer than the longer of two times: computing alone (two runs of one rank each,
-at once, that do not know of each other, with a rank's share of the samples), and sending a rank's bytes
-of a step, as its counters have them, at 1 Gbit/s. Needs root, `ip`, `tc` and Open MPI.
-"""
+Each rank is in a network namespace with a host name of its own; a pair of virtual Ethernet devices
+joins them, with `tc tbf` on both ends, so the ranks know no other way to each other than TCP over
+that link. A step should take hardly longer than the longer of two times: computing alone (two runs
+of one rank each, at once, that do not know of each other, with a rank's share of the samples), and
+sending a rank's bytes of a step, as its counters have them, at 1 Gbit/s. Needs root, `ip`, `tc` and
+Open MPI. """
 import json
 import os
 import pathlib
@@ -80,8 +80,18 @@ class Link:
     def enter(self, end):
         """Words before a program that runs at that end of the link."""
         name = self.names[end]
-        return ["ip", "netns", "exec", name, "unshare", "--uts", "sh", "-c",
-                f"'hostname {name} && exec \"$@\"'" if end else f'hostname {name} && exec "$@"', "sh"]
+        return [
+            "ip",
+            "netns",
+            "exec",
+            name,
+            "unshare",
+            "--uts",
+            "sh",
+            "-c",
+            f"'hostname {name} && exec \"$@\"'" if end else f'hostname {name} && exec "$@"',
+            "sh",
+        ]
 
     def place(self, end, words, variables):
         """A program of PyTorch's at that end, whose gloo takes the link."""
@@ -95,7 +105,8 @@ class Link:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
     def words(self, words, each=1):
-        """So many ranks at each end, on the two cores in turn; those of one end have shared memory."""
+        """So many ranks at each end, on the two cores in turn; those of one end have shared
+        memory."""
         tcp = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self" if each == 1 else "tcp,self,vader",
                "--mca", "btl_tcp_if_include", NETWORK, "--mca", "oob_tcp_if_include", NETWORK]
         return [*self.enter(0), "mpirun", "--allow-run-as-root", "--bind-to", "none",
@@ -156,7 +167,9 @@ class Case:
 
     def over(self):
         """The step's time over the longer of the two that it cannot be below."""
-        return statistics.median(self.together) / max(statistics.median(self.alone), self.transfer())
+        return statistics.median(self.together) / max(
+            statistics.median(self.alone), self.transfer()
+        )
 
 
 def show_overlap(run):

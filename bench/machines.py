@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of speed.py: four ranks on two machines, as two network namespaces joined by link.py's link of 1 Gbit.
+"""A part of speed.py: four ranks on two machines, as two network namespaces joined by link.py's
+link of 1 Gbit.
 
-Two ranks of a machine share memory, so what costs is what goes over the link: with `direct` and `ring` as if all ranks
-were apart, with `hierarchical` what one rank a machine would send, with `torus`, whose rows are the machines, as much.
-"""
+Two ranks of a machine share memory, so what costs is what goes over the link: with `direct` and
+`ring` as if all ranks were apart, with `hierarchical` what one rank a machine would send, with
+`torus`, whose rows are the machines, as much. """
 import statistics
 
 import common

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of speed.py: memory of a training step besides weights, gradients and the optimizer's states:
-activations, logits, gradients of activations, scratch. On both sides the most of it that is live at one time.
+"""A part of speed.py: memory of a training step besides weights, gradients and the optimizer's
+states: activations, logits, gradients of activations, scratch. On both sides the most of it that is
+live at one time.
 
-Echelon's is what its plan says (working memory of `echelon plan --json`); the arena that a run needed
-(peak_bytes of its metrics.jsonl) must be the plan's, and tests hold what lives as run to the plan.
-PyTorch's is the most that its allocator had handed out at any time of a forward and backward, above what
-it had before, without the blocks that are gradients of weights afterwards, as its profiler records it;
-buffers that libraries get behind the allocator's back are not counted. Compared is the least of
-the variants that have all logits at once, and the least of those that have not. As a check, the most that
-each process had resident.
-"""
+Echelon's is what its plan says (working memory of `echelon plan --json`); the arena that a run
+needed (peak_bytes of its metrics.jsonl) must be the plan's, and tests hold what lives as run to the
+plan. PyTorch's is the most that its allocator had handed out at any time of a forward and backward,
+above what it had before, without the blocks that are gradients of weights afterwards, as its
+profiler records it; buffers that libraries get behind the allocator's back are not counted.
+Compared is the least of the variants that have all logits at once, and the least of those that have
+not. As a check, the most that each process had resident. """
 import json
 
 import common
@@ -112,10 +112,16 @@ def measure(bench, name):
     shape = train_step.shape_of(bench, name)
     common.write_tokens(shape, bench.folder)
     working, resident = run_echelon(bench, shape, bench.folder / f"memory-{name}")
-    theirs = {variant: run_torch(bench, shape, variant) for variant in torch_step.variants(bench.quick)}
+    theirs = {
+        variant: run_torch(bench, shape, variant) for variant in torch_step.variants(bench.quick)
+    }
     ours = working["bytes"]
-    print(f"Echelon's plan, MiB, at {working['step']} of a step: " +
-          ", ".join(f"{kind} {bytes / MIB:.1f}" for kind, bytes in working["by_kind"].items() if bytes))
+    print(
+        f"Echelon's plan, MiB, at {working['step']} of a step: "
+        + ", ".join(
+            f"{kind} {bytes / MIB:.1f}" for kind, bytes in working["by_kind"].items() if bytes
+        )
+    )
     rows = [("Echelon", f"{ours / MIB:.1f}", f"{resident / MIB:,.0f}", "1")]
     rows += [(f"PyTorch {variant}", f"{seen['bytes'] / MIB:.1f}",
               f"{seen['resident'] / MIB:,.0f}", f"{seen['bytes'] / ours:.2f}")

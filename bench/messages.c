@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast two ranks send each other messages: half of a ping-pong's time, and the rate of many messages one way, medians of some
- * tries. `far`: by UCX over the network, as if each rank had a machine.
+ * How fast two ranks send each other messages: half of a ping-pong's time, and the rate of many
+ * messages one way, medians of some tries. `far`: by UCX over the network, as if each rank had a
+ * machine.
  *     mpirun -n 2 bench_messages mpi
  *     echelon launch 2 bench_messages ucx [far]
  */
@@ -61,8 +62,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Seconds of one repetition. Rank 0 says how many fill a try; three tries that are not counted bring it from one, whose pages and
- * connections are new, to what fills it. */
+/* Seconds of one repetition. Rank 0 says how many fill a try; three tries that are not counted
+ * bring it from one, whose pages and connections are new, to what fills it. */
 static ech_status measure(const bench *b, ech_status (*what)(const bench *b, int n), double *out)
 {
     double times[TRIES];

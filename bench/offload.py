@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of speed.py: updates on the host (memory.offload_optimizer=host), GPT-2 124M on one rank of two
-threads. How many bytes of gradients, weights and states UPDATE_ON_HOST reads and writes a second, by
---profile, over the rate of the machine's memory that the same run has measured at its start. Then a step's
-time against one whose states are on the device.
-"""
+"""A part of speed.py: updates on the host (memory.offload_optimizer=host), GPT-2 124M on one rank
+of two threads. How many bytes of gradients, weights and states UPDATE_ON_HOST reads and writes a
+second, by --profile, over the rate of the machine's memory that the same run has measured at its
+start. Then a step's time against one whose states are on the device. """
 import json
 import shutil
 import statistics
@@ -21,8 +20,13 @@ def run_profiled(bench, keys):
     """Returns what train_step.run_echelon does, and {"update", "memory"} in bytes a second."""
     run = bench.folder / f"run-{time.monotonic_ns()}"
     seconds, count = common.train_echelon(
-        bench.echelon, 1, train_step.THREADS,
-        [*keys, "memory.offload_optimizer=host", "parallel.comm=local", "--profile"], run, bench.folder)
+        bench.echelon,
+        1,
+        train_step.THREADS,
+        [*keys, "memory.offload_optimizer=host", "parallel.comm=local", "--profile"],
+        run,
+        bench.folder,
+    )
     losses = [line["loss"] for line in common.read_metrics(run)]
     first, *rows = map(json.loads, (run / "step_profile.jsonl").read_text().splitlines())
     update, = (row for row in rows if row["row"] == "update_on_host")

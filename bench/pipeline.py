@@ -144,10 +144,16 @@ class Bench:
         if schedule in ASYNCHRONOUS:  # a span to warm up, and one that is timed
             warmup = timed
         keys = common.shape_keys(self.shape, self.folder) + SCHEDULES[schedule]
-        keys += [f"training.micro_batch_size={b}",
-                 f"training.global_batch_size={b * micro_batches}", f"training.steps={warmup + timed}", "parallel.comm=mpi",
-                 f"parallel.pipeline={RANKS}", "parallel.partition=auto",
-                 f"parallel.profile={self.profile}", f"parallel.schedule={schedule}"]
+        keys += [
+            f"training.micro_batch_size={b}",
+            f"training.global_batch_size={b * micro_batches}",
+            f"training.steps={warmup + timed}",
+            "parallel.comm=mpi",
+            f"parallel.pipeline={RANKS}",
+            "parallel.partition=auto",
+            f"parallel.profile={self.profile}",
+            f"parallel.schedule={schedule}",
+        ]
         if schedule in ASYNCHRONOUS:
             keys.append(f"parallel.flush_every={timed}")
         return keys, warmup

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `echelon plan` costs: planning, checking and simulating all ranks of large runs in one process.
+"""What `echelon plan` costs: planning, checking and simulating all ranks of large runs in one
+process.
 
     python bench/plans.py [--program build/release/echelon] [--rounds 3]
 
-Medians of processor time and of the largest resident set. A target that is missed is followed by the program's profile,
-where `perf` is there. Exit code 1: a target is missed.
-"""
+Medians of processor time and of the largest resident set. A target that is missed is followed by
+the program's profile, where `perf` is there. Exit code 1: a target is missed. """
 import argparse
 import os
 import pathlib
@@ -17,22 +17,37 @@ import tempfile
 
 import report
 
-LLAMA = ["model.architecture=llama", "model.vocab_size=32000", "model.hidden_size=8192",
-         "model.num_attention_heads=64", "model.num_key_value_heads=8", "model.intermediate_size=28672",
-         "model.num_hidden_layers=80", "data.sequence_length=2048"]
+LLAMA = [
+    "model.architecture=llama",
+    "model.vocab_size=32000",
+    "model.hidden_size=8192",
+    "model.num_attention_heads=64",
+    "model.num_key_value_heads=8",
+    "model.intermediate_size=28672",
+    "model.num_hidden_layers=80",
+    "data.sequence_length=2048",
+]
 GPT3 = ["model.architecture=gpt2", "model.vocab_size=50257", "model.hidden_size=12288",
         "model.num_attention_heads=96", "model.num_hidden_layers=96", "data.sequence_length=2048"]
 SMALL = ["model.architecture=gpt2", "model.vocab_size=257", "model.hidden_size=64",
          "model.num_attention_heads=4", "model.num_hidden_layers=4", "data.sequence_length=16"]
 GRID = ["parallel.pipeline=8", "parallel.tensor=8"]
 # name, ranks, micro-batches, keys, most seconds, most GB (None: recorded, not judged)
-CASES = [("Llama, 80 layers, 8 stages x 8 tensor ranks", 64, 64, LLAMA + GRID, 2, 1),
-         ("the same", 64, 1024, LLAMA + GRID, 25, 1),
-         ("the same, sequence parallel", 64, 1024, LLAMA + GRID + ["parallel.sequence=true"], None, 1),
-         ("GPT-2, 4 layers, 2 stages", 2, 4000, SMALL + ["parallel.pipeline=2"], 1.5, 1),
-         ("the same", 2, 8000, SMALL + ["parallel.pipeline=2"], None, 1),
-         ("GPT-3, 96 layers, 16 stages x 8 replicas x 8 tensor ranks", 1024, 1536,
-          GPT3 + ["parallel.pipeline=16", "parallel.tensor=8", "parallel.data=8"], None, None)]
+CASES = [
+    ("Llama, 80 layers, 8 stages x 8 tensor ranks", 64, 64, LLAMA + GRID, 2, 1),
+    ("the same", 64, 1024, LLAMA + GRID, 25, 1),
+    ("the same, sequence parallel", 64, 1024, LLAMA + GRID + ["parallel.sequence=true"], None, 1),
+    ("GPT-2, 4 layers, 2 stages", 2, 4000, SMALL + ["parallel.pipeline=2"], 1.5, 1),
+    ("the same", 2, 8000, SMALL + ["parallel.pipeline=2"], None, 1),
+    (
+        "GPT-3, 96 layers, 16 stages x 8 replicas x 8 tensor ranks",
+        1024,
+        1536,
+        GPT3 + ["parallel.pipeline=16", "parallel.tensor=8", "parallel.data=8"],
+        None,
+        None,
+    ),
+]
 MOST_GROWTH = 2.2  # of the shortest time, with twice as many micro-batches
 
 
@@ -61,8 +76,12 @@ def profile(words, folder):
     if not shutil.which("perf"):
         return
     data = folder / "perf.data"
-    subprocess.run(["perf", "record", "-q", "-F", "500", "-o", data, *words], stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        ["perf", "record", "-q", "-F", "500", "-o", data, *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
     shown = subprocess.run(["perf", "report", "-q", "--stdio", "--percent-limit", "2", "-i", data],
                            capture_output=True, text=True, check=False).stdout
     report.title(f"Profile of {' '.join(map(str, words))}")

@@ -2,8 +2,8 @@
 """A part of speed.py: one training step in bf16 on two threads, against Echelon's own in fp32 and
 against PyTorch's under bf16 autocast (the better of eager and compiled), in turns.
 
-The processor must multiply pairs of bf16 (AVX512-BF16); without that the figures are printed, not judged.
-"""
+The processor must multiply pairs of bf16 (AVX512-BF16); without that the figures are printed, not
+judged. """
 import pathlib
 
 import common
@@ -22,15 +22,26 @@ def multiplies_pairs():
 def run(bench):
     for name in bench.shapes_of(WANTED):
         shape, steps = train_step.shape_of(bench, name), bench.warmup + bench.steps
-        report.title(f"A training step in bf16: {name}, batch {shape['batch']} x {shape['length']}, "
-                     f"vocabulary {common.vocabulary(shape)}, {train_step.THREADS} threads")
+        report.title(
+            f"A training step in bf16: {name}, batch {shape['batch']} x {shape['length']}, "
+            f"vocabulary {common.vocabulary(shape)}, {train_step.THREADS} threads"
+        )
         common.write_tokens(shape, bench.folder)
         keys = train_step.step_keys(shape, bench.folder, steps)
         runs = {f"Echelon {compute}": lambda compute=compute: train_step.run_echelon(
             bench, [*keys, f"precision.compute={compute}"]) for compute in ("bf16", "fp32")}
         for variant in train_step.choose(bench, shape, "bf16"):
             runs[f"PyTorch {variant}"] = lambda variant=variant: torch_step.run(
-                shape, variant, 1, train_step.THREADS, shape["batch"], 1, steps, bench.folder, "bf16")
+                shape,
+                variant,
+                1,
+                train_step.THREADS,
+                shape["batch"],
+                1,
+                steps,
+                bench.folder,
+                "bf16",
+            )
         sides = train_step.Sides(bench, runs)
         sides.take_turns()
         sides.show(shape["batch"] * shape["length"], "Echelon bf16")

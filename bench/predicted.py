@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds what `echelon plan --simulate` predicts of a step against what it takes: GPT-2, 384 wide, fp32.
+"""Holds what `echelon plan --simulate` predicts of a step against what it takes: GPT-2, 384 wide,
+fp32.
 
-One rank, two data-parallel ranks, two pipeline stages, a thread each, over MPI. In every round `echelon profile`
-measures blocks, with as many ranks; the plan predicts a step from that, and a run is timed (step_seconds of its
-metrics.jsonl). Wanted on an idle machine: predictions within 10% of the measured medians. A profile says itself whether
-the machine did something else meanwhile; such rounds are shown, but marked.
-"""
+One rank, two data-parallel ranks, two pipeline stages, a thread each, over MPI. In every round
+`echelon profile` measures blocks, with as many ranks; the plan predicts a step from that, and a run
+is timed (step_seconds of its metrics.jsonl). Wanted on an idle machine: predictions within 10% of
+the measured medians. A profile says itself whether the machine did something else meanwhile; such
+rounds are shown, but marked. """
 import json
 import os
 import pathlib
@@ -18,8 +19,11 @@ SHAPE = dict(architecture="gpt2", hidden_size=384, num_hidden_layers=6, num_atte
              num_key_value_heads=6, intermediate_size=1536, tie_word_embeddings=False, length=256)
 MICRO_BATCH_SIZE, MICRO_BATCHES = 2, 8
 # Layout: (ranks, keys).
-LAYOUTS = {"one rank": (1, []), "data 2": (2, ["parallel.data=2"]),
-           "pipeline 2": (2, ["parallel.pipeline=2", "parallel.schedule=1f1b", "parallel.partition=auto"])}
+LAYOUTS = {
+    "one rank": (1, []),
+    "data 2": (2, ["parallel.data=2"]),
+    "pipeline 2": (2, ["parallel.pipeline=2", "parallel.schedule=1f1b", "parallel.partition=auto"]),
+}
 
 
 def measure(options, folder, name):
@@ -51,7 +55,9 @@ def main():
     parser.add_argument("--layout", choices=LAYOUTS, action="append", help="only this one")
     options = common.parse(parser)
     print(f"load before: {os.getloadavg()[0]:.2f}")
-    print("layout      predicted ms   measured ms [quartiles]     predicted / measured   spread  processor")
+    print(
+        "layout      predicted ms   measured ms [quartiles]     predicted / measured   spread  processor"
+    )
     ratios = {name: [] for name in options.layout or LAYOUTS}
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)

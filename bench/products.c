@@ -4,9 +4,9 @@
  *
  *     bench_products SECONDS MxNxK:KIND ...
  *
- * C (M x N) = A (M x K) times B (K x N) in fp32, on as many threads as OMP_NUM_THREADS says. KIND is two
- * letters, for A and B: n as written, t stored transposed. Each product is timed for about SECONDS by
- * each of
+ * C (M x N) = A (M x K) times B (K x N) in fp32, on as many threads as OMP_NUM_THREADS says. KIND
+ * is two letters, for A and B: n as written, t stored transposed. Each product is timed for about
+ * SECONDS by each of
  *
  *     plain    a matmul primitive on matrices as they are
  *     packed   one whose B is in the order that the library likes best, the packing not counted

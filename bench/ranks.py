@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of speed.py: two data-parallel ranks of one thread, over MPI, against one rank of two threads,
-and against PyTorch's DistributedDataParallel of two processes of one thread, over gloo.
+"""A part of speed.py: two data-parallel ranks of one thread, over MPI, against one rank of two
+threads, and against PyTorch's DistributedDataParallel of two processes of one thread, over gloo.
 
-A step is four micro-batches a rank. Ranks have half of a micro-batch's samples each, so all sides do the
-same work. PyTorch adds gradients up in the last micro-batch only (no_sync), while its backward runs,
-and keeps them in the buckets that are sent (gradient_as_bucket_view).
-"""
+A step is four micro-batches a rank. Ranks have half of a micro-batch's samples each, so all sides
+do the same work. PyTorch adds gradients up in the last micro-batch only (no_sync), while its
+backward runs, and keeps them in the buckets that are sent (gradient_as_bucket_view). """
 import common
 import report
 import torch_step

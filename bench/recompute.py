@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of speed.py: what recomputation costs: one training step on two threads with memory.recompute none, selective
-and full, in fp32 and in bf16, in turns."""
+"""A part of speed.py: what recomputation costs: one training step on two threads with
+memory.recompute none, selective and full, in fp32 and in bf16, in turns."""
 import common
 import report
 import train_step
@@ -28,7 +28,11 @@ def measure(bench, name, compute):
     sides.take_turns()
     sides.show(shape["batch"] * shape["length"], "none")
     none = sides.median("none")
-    bench.verdict(f"{name}, {compute}: full over none", sides.median("full") / none, WANTED.get(name, 1.3),
-                  least=False)
+    bench.verdict(
+        f"{name}, {compute}: full over none",
+        sides.median("full") / none,
+        WANTED.get(name, 1.3),
+        least=False,
+    )
     bench.verdict(f"{name}, {compute}: selective over none", sides.median("selective") / none,
                   SELECTIVE, least=False)

@@ -5,11 +5,11 @@
   python3 bench/sparse.py --samples 100000 --skew 4 > sparse.libsvm
   echelon data sparse.libsvm sparse --features 1000000 --valid 0.1
 
-Each sample has equally many features, different from each other, with normal values. Its label is drawn by the logistic function of
-the sum of weights times values; the weights are normal, and --scale is the standard deviation of that sum. All features are alike, or
-with --skew K the first ones are more frequent: the number of a feature is that of all times u^K, u uniform. The same arguments give
-the same bytes.
-"""
+Each sample has equally many features, different from each other, with normal values. Its label is
+drawn by the logistic function of the sum of weights times values; the weights are normal, and
+--scale is the standard deviation of that sum. All features are alike, or with --skew K the first
+ones are more frequent: the number of a feature is that of all times u^K, u uniform. The same
+arguments give the same bytes. """
 import argparse
 import math
 import random
@@ -17,13 +17,20 @@ import sys
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--samples", type=int, default=100_000)
     parser.add_argument("--features", type=int, default=1_000_000)
     parser.add_argument("--each", type=int, default=80, help="features of a sample")
     parser.add_argument("--scale", type=float, default=3, help="standard deviation of logits")
     parser.add_argument("--seed", type=int, default=1, help="of the samples")
-    parser.add_argument("--weights", type=int, default=1, help="seed of the weights, which files with other samples share")
+    parser.add_argument(
+        "--weights",
+        type=int,
+        default=1,
+        help="seed of the weights, which files with other samples share",
+    )
     parser.add_argument("--skew", type=float, default=1)
     arguments = parser.parse_args()
     if not 1 <= arguments.each <= arguments.features:

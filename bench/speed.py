@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Echelon's speed is measured by, in one command: a table for each target, both sides timed in one
-run, and at the end which targets are met.
+"""What Echelon's speed is measured by, in one command: a table for each target, both sides timed in
+one run, and at the end which targets are met.
 
     cmake --build --preset release --target echelon bench_products bench_hogwild
     python bench/speed.py                       # all parts, about 50 minutes
@@ -8,9 +8,9 @@ run, and at the end which targets are met.
     python bench/speed.py --only zero --only zero-link --rounds 1 --warmup 1 --steps 2   # 5 minutes
     python bench/speed.py --quick               # tiny shapes: to see that everything runs
 
-Times are medians with quartiles. Needs torch and numpy, two cores, and an otherwise idle machine; the
-parts `link`, `machines`, `zero-link` and `compression-link` need root, and are left out, visibly, without it.
-"""
+Times are medians with quartiles. Needs torch and numpy, two cores, and an otherwise idle machine;
+the parts `link`, `machines`, `zero-link` and `compression-link` need root, and are left out,
+visibly, without it. """
 import json
 import os
 import pathlib
@@ -39,16 +39,25 @@ from common import torch
 
 PARTS = {
     "step": (train_step.run, "a training step against PyTorch"),
-    "precision": (precision.run, "a training step in bf16 against fp32's, and against PyTorch's autocast"),
+    "precision": (
+        precision.run,
+        "a training step in bf16 against fp32's, and against PyTorch's autocast",
+    ),
     "recompute": (recompute.run, "a training step with recomputation against one without"),
     "bound": (bound.run, "a training step against the rates of oneDNN and of memory"),
     "memory": (memory.run, "activations and logits against PyTorch"),
-    "ranks": (ranks.run, "two data-parallel ranks against one, and against DistributedDataParallel"),
+    "ranks": (
+        ranks.run,
+        "two data-parallel ranks against one, and against DistributedDataParallel",
+    ),
     "link": (link.run, "two ranks over a link of 1 Gbit"),
     "zero": (zero.run, "ZeRO's stages on two ranks against stage 0, and against FSDP2"),
     "machines": (machines.run, "reductions of two machines, joined by a link of 1 Gbit"),
     "zero-link": (zero.run_link, "ZeRO's stages over a link of 1 Gbit"),
-    "compression-link": (compression.run, "compressed gradients over a link of 1 Gbit, and against powerSGD_hook"),
+    "compression-link": (
+        compression.run,
+        "compressed gradients over a link of 1 Gbit, and against powerSGD_hook",
+    ),
     "offload": (offload.run, "updates on the host against memory's rate"),
     "experts": (experts.run, "layers of experts against dense ones, and against PyTorch"),
     "workers": (workers.run, "servers that wait for a slow worker, and that do not"),
@@ -69,8 +78,8 @@ class Bench:
         self.verdicts, self.steps_of, self.machine = [], {}, None
 
     def shapes_of(self, wanted):
-        """Those that were asked for; otherwise those with a target, of which a quick run takes one of
-        each kind."""
+        """Those that were asked for; otherwise those with a target, of which a quick run takes one
+        of each kind."""
         return self.shapes or (list(wanted)[::2] if self.quick else list(wanted))
 
     def measure_machine(self):
@@ -93,7 +102,9 @@ class Bench:
         """A program of the bench folder, as built beside Echelon."""
         path = self.echelon.parent / "bench" / name
         if not path.exists():
-            raise SystemExit(f"{path} is missing: cmake --build {self.echelon.parent} --target {name}")
+            raise SystemExit(
+                f"{path} is missing: cmake --build {self.echelon.parent} --target {name}"
+            )
         return path
 
 
@@ -108,9 +119,11 @@ def describe(bench):
     print(f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}; "
           f"load before: {os.getloadavg()[0]:.2f}")
     machine = bench.measure_machine()
-    print(f"multiply-adds {1e-9 * machine['flops_per_second']:.0f} GFLOP/s (fp32, in registers), memory "
-          f"{1e-9 * machine['stream_bytes_per_second']:.1f} GB/s (STREAM), on {train_step.THREADS} "
-          "threads")
+    print(
+        f"multiply-adds {1e-9 * machine['flops_per_second']:.0f} GFLOP/s (fp32, in registers), memory "
+        f"{1e-9 * machine['stream_bytes_per_second']:.1f} GB/s (STREAM), on {train_step.THREADS} "
+        "threads"
+    )
     version, _ = common.run_together([([bench.echelon, "--version"], {})], timed=False)[0]
     print(version.strip())
     libraries = [line.strip(" -") for line in torch.__config__.show().splitlines()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts several programs at once and waits for all of them: together.py JSON, a list of [words,
 variables of the environment]. Prints as JSON {"ended": [exit code, stdout, stderr] of each,
-"most_resident": bytes that one of them had}. When one fails, the others are stopped, since they may wait
-for it."""
+"most_resident": bytes that one of them had}. When one fails, the others are stopped, since they may
+wait for it."""
 import json
 import os
 import resource

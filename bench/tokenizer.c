@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast text becomes ids, on one thread: bench_tokenizer SOURCE TEXT. The text is repeated up to 64 MB
- * and encoded in pieces of 1 MiB, as an import does; the best of five rounds counts, in
- * seconds of this thread on a core. tokenizer.py runs
- * Hugging Face's library on the same beside it.
+ * How fast text becomes ids, on one thread: bench_tokenizer SOURCE TEXT. The text is repeated up to
+ * 64 MB and encoded in pieces of 1 MiB, as an import does; the best of five rounds counts, in
+ * seconds of this thread on a core. tokenizer.py runs Hugging Face's library on the same beside it.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokens per second against Hugging Face's library, on one thread and the same text.
 
-tokenizer.py BENCH_TOKENIZER SOURCE TEXT: SOURCE is a tokenizer.json, or a folder with encoder.json and
-vocab.bpe. Both take turns, and seconds are those on a core, so a busy machine changes little. The
-library gets the text in lines and in batches of lines, whichever is faster.
-"""
+tokenizer.py BENCH_TOKENIZER SOURCE TEXT: SOURCE is a tokenizer.json, or a folder with encoder.json
+and vocab.bpe. Both take turns, and seconds are those on a core, so a busy machine changes little.
+The library gets the text in lines and in batches of lines, whichever is faster. """
 import os
 import pathlib
 import subprocess
@@ -27,7 +26,9 @@ def load(source):
     path = pathlib.Path(source)
     if path.is_file():
         return tokenizers.Tokenizer.from_file(source)
-    made = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(path / "encoder.json"), str(path / "vocab.bpe")))
+    made = tokenizers.Tokenizer(
+        tokenizers.models.BPE.from_file(str(path / "encoder.json"), str(path / "vocab.bpe"))
+    )
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     return made
 
@@ -38,7 +39,9 @@ def rate(theirs, lines):
                 lambda: theirs.encode_batch_fast(lines, add_special_tokens=False)):
         start = time.process_time()
         use()
-        best = max(best, sum(len(line.encode()) for line in lines) / (time.process_time() - start) / 1e6)
+        best = max(
+            best, sum(len(line.encode()) for line in lines) / (time.process_time() - start) / 1e6
+        )
     return best
 
 
@@ -48,10 +51,16 @@ def main():
     lines = (whole * (BYTES // len(whole) + 1))[:BYTES].splitlines(keepends=True)
     ratios = []
     for _ in range(ROUNDS):
-        ours = float(subprocess.run([bench, source, text], stdout=subprocess.PIPE, text=True, check=True).stdout.split()[0])
+        ours = float(
+            subprocess.run(
+                [bench, source, text], stdout=subprocess.PIPE, text=True, check=True
+            ).stdout.split()[0]
+        )
         other = rate(theirs, lines)
         ratios.append(ours / other)
-        print(f"echelon {ours:.1f} MB/s, tokenizers {tokenizers.__version__} {other:.1f} MB/s, ratio {ours / other:.1f}")
+        print(
+            f"echelon {ours:.1f} MB/s, tokenizers {tokenizers.__version__} {other:.1f} MB/s, ratio {ours / other:.1f}"
+        )
     print(f"median ratio {sorted(ratios)[ROUNDS // 2]:.1f}")
 
 

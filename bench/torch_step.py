@@ -3,9 +3,9 @@
 autocast) of one rank, or of one of several over gloo: under DistributedDataParallel, or FSDP2.
 
 What it is tuned by: threads pinned, large malloc thresholds (common.MALLOC), fused attention, fused
-AdamW, clipping by foreach, and by a variant, which says whether it is compiled and how, what becomes of
-gradients between steps, how many tokens' logits there are at a time, and which memory is huge pages.
-"""
+AdamW, clipping by foreach, and by a variant, which says whether it is compiled and how, what
+becomes of gradients between steps, how many tokens' logits there are at a time, and which memory is
+huge pages. """
 import contextlib
 import json
 import os
@@ -14,7 +14,8 @@ import time
 import common
 from common import nn, torch
 
-# compiled: False, or the mode of torch.compile. rows: tokens whose logits are there at a time; 0: all.
+# compiled: False, or the mode of torch.compile. rows: tokens whose logits are there at a time; 0:
+# all.
 PLAIN = dict(compiled=False, keep_gradients=False, rows=0)
 VARIANTS = {
     "eager": PLAIN,
@@ -43,8 +44,8 @@ def shard(model, reshard):
 
 
 def compress(model, rank):
-    """Gradients as PowerSGD sends them, with error feedback and warm start, from the third step on, which is
-    the earliest."""
+    """Gradients as PowerSGD sends them, with error feedback and warm start, from the third step on,
+    which is the earliest."""
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
     state = powersgd.PowerSGDState(process_group=None, matrix_approximation_rank=rank,
                                    start_powerSGD_iter=2)
@@ -64,20 +65,26 @@ class Trainer:
         if self.sharded:
             shard(self.model, job["reshard"])
         elif job["ranks"] > 1:
-            # powerSGD_hook sends a bucket's second factor when its first has come: with several buckets two
-            # ranks come to that in different orders, and gloo, which has no streams, mixes them up.
+            # powerSGD_hook sends a bucket's second factor when its first has come: with several
+            # buckets two ranks come to that in different orders, and gloo, which has no streams,
+            # mixes them up.
             whole = {"bucket_cap_mb": 1 << 20} if job.get("powersgd") else {}
-            self.run = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=True, **whole)
+            self.run = nn.parallel.DistributedDataParallel(
+                self.model, gradient_as_bucket_view=True, **whole
+            )
             if job.get("powersgd"):
                 compress(self.run, job["powersgd"])
         if variant["compiled"]:
             self.run = torch.compile(self.run, mode=variant["compiled"])
         self.optimizer = common.adamw(self.model)
-        self.batches = [torch.randint(common.vocabulary(shape), (job["samples"], shape["length"] + 1))
-                        for _ in range(job["micro_batches"])]
+        self.batches = [
+            torch.randint(common.vocabulary(shape), (job["samples"], shape["length"] + 1))
+            for _ in range(job["micro_batches"])
+        ]
 
     def accumulate(self, number):
-        """One micro-batch; ranks add up their gradients in the last one of a step, or in each, sharded."""
+        """One micro-batch; ranks add up their gradients in the last one of a step, or in each,
+        sharded."""
         last = number + 1 == len(self.batches)
         plain = self.job["ranks"] == 1 or last or self.sharded
         ids = self.batches[number]
@@ -120,12 +127,22 @@ def torch_rank(job):
 
 def run(shape, variant, ranks, threads, samples, micro_batches, steps, folder, compute="fp32",
         reshard=None, powersgd=0, **where):
-    """Of the program that compares: `samples` are those of a rank's micro-batch. compute: fp32 or bf16.
-    reshard: FSDP2's reshard_after_forward; None: no FSDP2. powersgd: the rank of what is sent of
-    gradients; 0: all of them. where: common.run_torch's place."""
-    job = dict(shape=shape, variant=VARIANTS[variant], ranks=ranks, threads=threads, samples=samples,
-               micro_batches=micro_batches, steps=steps, compute=compute,
-               reshard=reshard, powersgd=powersgd, variables=common.MALLOC | HUGE_PAGES)
+    """Of the program that compares: `samples` are those of a rank's micro-batch. compute: fp32 or
+    bf16. reshard: FSDP2's reshard_after_forward; None: no FSDP2. powersgd: the rank of what is sent
+    of gradients; 0: all of them. where: common.run_torch's place."""
+    job = dict(
+        shape=shape,
+        variant=VARIANTS[variant],
+        ranks=ranks,
+        threads=threads,
+        samples=samples,
+        micro_batches=micro_batches,
+        steps=steps,
+        compute=compute,
+        reshard=reshard,
+        powersgd=powersgd,
+        variables=common.MALLOC | HUGE_PAGES,
+    )
     return common.run_torch(__file__, ranks, threads, job, folder, **where)
 
 

@@ -2,10 +2,9 @@
 """A part of speed.py: one training step (forward, backward, clipping, AdamW; fp32) on two threads,
 Echelon's against PyTorch's, on the same models and the same cores, in turns.
 
-First every variant of PyTorch (torch_step.py) runs for a few steps; the fastest that is eager and the
-fastest that is compiled then take turns with Echelon. What Echelon took is step_seconds of its
-metrics.jsonl.
-"""
+First every variant of PyTorch (torch_step.py) runs for a few steps; the fastest that is eager and
+the fastest that is compiled then take turns with Echelon. What Echelon took is step_seconds of its
+metrics.jsonl. """
 import statistics
 import time
 

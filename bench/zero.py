@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two parts of speed.py: ZeRO's stages on two ranks of one thread each.
 
-zero: GPT-2 124M, four micro-batches, ranks as threads of one process. Every stage against stage 0, and
-against PyTorch's FSDP2 (torch.distributed.fsdp.fully_shard) of two processes over gloo: a group of parameters
-a layer and one of all the rest, gradients reduce-scattered in every micro-batch. FSDP2 shards weights, as
-stage 3; with reshard_after_forward=False it has them whole from a micro-batch's forward to its backward,
-which is nearest to stage 2.
+zero: GPT-2 124M, four micro-batches, ranks as threads of one process. Every stage against stage 0,
+and against PyTorch's FSDP2 (torch.distributed.fsdp.fully_shard) of two processes over gloo: a group
+of parameters a layer and one of all the rest, gradients reduce-scattered in every micro-batch.
+FSDP2 shards weights, as stage 3; with reshard_after_forward=False it has them whole from a
+micro-batch's forward to its backward, which is nearest to stage 2.
 
-zero-link: the stages of link.py's model over its link of 1 Gbit, each against the longer of computing and
-sending. Stage s of N ranks and m micro-batches sends a number of elements that is (N - 1) / N times 2, 2,
-m + 1 and 3 m times the parameters'; with zero_keep m + 1.
-"""
+zero-link: the stages of link.py's model over its link of 1 Gbit, each against the longer of
+computing and sending. Stage s of N ranks and m micro-batches sends a number of elements that is (N
+- 1) / N times 2, 2, m + 1 and 3 m times the parameters'; with zero_keep m + 1. """
 import shutil
 import time
 
@@ -33,8 +32,9 @@ VARIANTS = ["eager"]  # of PyTorch, unless others are asked for
 
 def run_echelon(bench, keys):
     run = bench.folder / f"run-{time.monotonic_ns()}"
-    seconds, count = common.train_echelon(bench.echelon, RANKS, 1, [*keys, "parallel.comm=local"], run,
-                                          bench.folder)
+    seconds, count = common.train_echelon(
+        bench.echelon, RANKS, 1, [*keys, "parallel.comm=local"], run, bench.folder
+    )
     losses = [line["loss"] for line in common.read_metrics(run)]
     shutil.rmtree(run)  # a checkpoint of 1.4 GiB is in it
     return dict(seconds=seconds, losses=losses, parameters=count)
@@ -92,10 +92,16 @@ def compare(bench, slow, cases):
     report.table(link.HEADS,
                  [(f"stage {name}", *case.row()[1:]) for name, case in cases.items()])
     for name, case in cases.items():
-        bench.verdict(f"ZeRO stage {name} over 1 Gbit: step over the longer of computing and sending",
-                      case.over(), link.WANTED, least=False)
+        bench.verdict(
+            f"ZeRO stage {name} over 1 Gbit: step over the longer of computing and sending",
+            case.over(),
+            link.WANTED,
+            least=False,
+        )
         if bench.quick or case.over() > link.WANTED:
-            link.show_overlap(case.run_joined(slow, [*STAGES.get(name, ([],))[0], "log.trace=true"]))
+            link.show_overlap(
+                case.run_joined(slow, [*STAGES.get(name, ([],))[0], "log.trace=true"])
+            )
 
 
 def run_link(bench):

@@ -9,10 +9,10 @@
 # On one machine `echelon train RUN.yaml --ranks 4 --restarts 10` does all of this by itself.
 #
 # Open MPI's mpirun kills the ranks one second after SIGTERM, too early for a save; so this script
-# sends it SIGUSR2 instead, which it hands on. (Do not raise odls_base_sigkill_timeout for that: mpirun
-# then waits so long after every end with another exit code than 0.) Each training.time_limit ends a start with a save, after which the next goes on; to stop for
-# good, stop this script: SIGTERM or Ctrl-C, and it waits for the save. For a save without a stop:
-# pkill -USR1 mpirun.
+# sends it SIGUSR2 instead, which it hands on. (Do not raise odls_base_sigkill_timeout for that:
+# mpirun then waits so long after every end with another exit code than 0.) Each training.time_limit
+# ends a start with a save, after which the next goes on; to stop for good, stop this script:
+# SIGTERM or Ctrl-C, and it waits for the save. For a save without a stop: pkill -USR1 mpirun.
 set -u
 options=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do

@@ -4,10 +4,11 @@
 # Trains under Slurm until all steps are done, through as many time limits, preemptions and failures
 # as it takes:   sbatch examples/slurm.sh RUN.yaml [section.key=value ...]
 #
-# 120 s before the time limit, and at `scontrol requeue` and preemption (SIGTERM; KillWait or GraceTime
-# should be as long as a step and a save take), ranks finish the step, save, and exit with 75. Then the
-# job goes back into the queue and goes on from the newest checkpoint. `scancel --signal=USR1 JOBID`
-# saves and goes on; `scancel JOBID` saves, if KillWait is long enough, and ends.
+# 120 s before the time limit, and at `scontrol requeue` and preemption (SIGTERM; KillWait or
+# GraceTime should be as long as a step and a save take), ranks finish the step, save, and exit with
+# 75. Then the job goes back into the queue and goes on from the newest checkpoint. `scancel
+# --signal=USR1 JOBID` saves and goes on; `scancel JOBID` saves, if KillWait is long enough, and
+# ends.
 #SBATCH --job-name=echelon
 #SBATCH --nodes=1
 #SBATCH --ntasks=2
@@ -21,8 +22,8 @@ shift
 most_failures=${ECHELON_FAILURES:-3} # of the job in all; then it ends
 
 # srun --mpi=list shows what your Slurm has; a wrong one starts lone ranks, which echelon refuses.
-# Ranks end the job by themselves when one fails; --kill-on-bad-exit would kill, at a stop, those that
-# are about to exit after rank 0 has done so with 75.
+# Ranks end the job by themselves when one fails; --kill-on-bad-exit would kill, at a stop, those
+# that are about to exit after rank 0 has done so with 75.
 srun --mpi=pmix --kill-on-bad-exit=0 "${ECHELON:-echelon}" train "$run_file" "$@"
 code=$?
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A gate, at which a queue's work or a thread waits until another opens it; not for longer than GATE_MS, where what would open
- * it follows from what is held up.
+ * A gate, at which a queue's work or a thread waits until another opens it; not for longer than
+ * GATE_MS, where what would open it follows from what is held up.
  */
 #ifndef ECH_TESTS_GATE_H
 #define ECH_TESTS_GATE_H

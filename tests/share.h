@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The suite runs in several builds. Tests of many cases share them out: ECHELON_SHARE=0/4 takes the first of four
- * shares, 1-3/4 the others, so that each case runs in one of two builds. Without it all cases run.
- * Who falls into which share is drawn by counter: never every second level of some axis, and always the same.
+ * The suite runs in several builds. Tests of many cases share them out: ECHELON_SHARE=0/4 takes the
+ * first of four shares, 1-3/4 the others, so that each case runs in one of two builds. Without it
+ * all cases run. Who falls into which share is drawn by counter: never every second level of some
+ * axis, and always the same.
  */
 #ifndef ECH_TESTS_SHARE_H
 #define ECH_TESTS_SHARE_H
@@ -42,7 +43,8 @@ static inline bool share_takes(void)
     return share >= r.first && share <= r.last;
 }
 
-/* Whether case i of n is, of which there are few: one is of the first share, the others of all others. */
+/* Whether case i of n is, of which there are few: one is of the first share, the others of all
+ * others. */
 static inline bool share_takes_of(size_t i, size_t n)
 {
     static uint64_t tables, chosen;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs every fuzz target for long: builds the preset fuzz, then gives each target so many seconds, two targets
-# at a time.
+# Runs every fuzz target for long: builds the preset fuzz, then gives each target so many seconds,
+# two targets at a time.
 #
 #   tools/fuzz.sh [--record] [SECONDS] [TARGET ...]
 #
@@ -10,9 +10,9 @@
 #   TARGET     room_noun, as in tests/ROOM/fuzz_NOUN.c, or a part of it; none: all that there are
 #   --record   adds the table to docs/fuzzing.md
 #
-# What was found to reach new code stays in build/fuzz/grown/ROOM_NOUN, and the next run goes on from there.
-# Findings, made as small as half a minute allows, are in build/fuzz/findings/ROOM_NOUN; then the exit code is 1. A
-# target ends early at its third finding.
+# What was found to reach new code stays in build/fuzz/grown/ROOM_NOUN, and the next run goes on
+# from there. Findings, made as small as half a minute allows, are in build/fuzz/findings/ROOM_NOUN;
+# then the exit code is 1. A target ends early at its third finding.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -63,8 +63,8 @@ minimise() {
     done
 }
 
-# Runs one target and leaves its row of the table in $rows. A finding ends a libFuzzer process, so it is started
-# again until the time is over.
+# Runs one target and leaves its row of the table in $rows. A finding ends a libFuzzer process, so
+# it is started again until the time is over.
 fuzz() {
     local room=$1 noun=$2 name=$1_$2 program begun left run=0 executions=0 found=0 count
     program=$build/tests/$room/fuzz_$name

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What is to be shown on a GPU, in stages that are short and can be repeated alone. Each writes what it sees to FOLDER/STAGE.txt and
-# prints a table last. Runs in the repository, which it builds (build/release), and in the folder that tools/bundle.sh makes.
+# What is to be shown on a GPU, in stages that are short and can be repeated alone. Each writes what
+# it sees to FOLDER/STAGE.txt and prints a table last. Runs in the repository, which it builds
+# (build/release), and in the folder that tools/bundle.sh makes.
 #
 #   tools/gpu.sh [--out FOLDER] [--device NAME] [--limit SECONDS] [STAGE ...]       all stages, without one named
 #     facts      driver, libraries and where they are, rates of copies, links; that the programs run here
@@ -82,8 +83,8 @@ try() {
     return $code
 }
 
-# each NAME COMMAND ...: as try, for every noun of kernels' tests as the command's last word; several at a time, each with a log of its
-# own until all have ended
+# each NAME COMMAND ...: as try, for every noun of kernels' tests as the command's last word;
+# several at a time, each with a log of its own until all have ended
 each() {
     local name=$1 most=$(($(nproc) / 2)) noun nouns
     shift
@@ -176,7 +177,8 @@ used() { # MiB of the first GPU
     nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i 0
 }
 
-# within NAME WORD ...: trains it, and fails where it takes more of the GPU than its arena and the allowance of driver and libraries
+# within NAME WORD ...: trains it, and fails where it takes more of the GPU than its arena and the
+# allowance of driver and libraries
 within() {
     local name=$1 before most=0 now code=0 arena allowed process
     shift
@@ -209,7 +211,8 @@ facts() {
         try "rates of copies" "$benches/bench_device_copies" "$device" && say "$(sed -n '/of the device/,$p' "$log" | head -5)"
 }
 
-# Every test program that is about a GPU; their own words are in the log. Of kernels' many shapes an eighth.
+# Every test program that is about a GPU; their own words are in the log. Of kernels' many shapes an
+# eighth.
 rows() {
     local program
     for program in "$tests"/test_device_cuda*; do

@@ -39,8 +39,8 @@ fail() {
 for argument in "$@"; do
     case "$argument" in
         --tests) packages+=(clang libclang-rt-14-dev libomp-14-dev lld ccache shellcheck python3)
-            # For a Slurm that a test starts itself. Only where the packages start no services, as in
-            # containers; elsewhere the test skips.
+            # For a Slurm that a test starts itself. Only where the packages start no services, as
+            # in containers; elsewhere the test skips.
             service_policy=0
             [ ! -x /usr/sbin/policy-rc.d ] || /usr/sbin/policy-rc.d munge start || service_policy=$?
             [ "$service_policy" != 101 ] || packages+=(slurm-wlm munge)

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Proves that a change of code changes no result: builds the commit BASE beside this tree, trains the cases of
-# tools/same_bits.cases with both, and compares bit for bit what they leave: weights and states of every checkpoint,
-# losses, norms and learning rates of every step, validation. Plans may differ; those that do are listed.
+# Proves that a change of code changes no result: builds the commit BASE beside this tree, trains
+# the cases of tools/same_bits.cases with both, and compares bit for bit what they leave: weights
+# and states of every checkpoint, losses, norms and learning rates of every step, validation. Plans
+# may differ; those that do are listed.
 #
 #   tools/same_bits.sh BASE [CASE ...]     CASE: numbers, from 1; all without
 #
@@ -72,7 +73,8 @@ train() {
     "$program" plan run.yaml --ranks "$ranks" --steps log.directory=none "$@" >"$out/plan" 2>&1
 }
 
-# digests RUN: a line a file of the checkpoints that holds numbers, and each metrics line without times and places
+# digests RUN: a line a file of the checkpoints that holds numbers, and each metrics line without
+# times and places
 digests() {
     (cd "$1" && find . -type f -name '*.safetensors' -print0 | sort -z | xargs -0 -r sha256sum &&
         grep -ho '"\(step\|loss\|grad_norm\|learning_rate\|valid_loss\|tokens\|bytes_sent\)": *[^,}]*' metrics.jsonl)

@@ -32,8 +32,8 @@ void ech_block_times_free(ech_block_times *times)
     *times = (ech_block_times){0};
 }
 
-/* Bytes of parameters that simulations count for the step at the rate that a profile gives for norm and update
- * together; 0: it is none of these. */
+/* Bytes of parameters that simulations count for the step at the rate that a profile gives for norm
+ * and update together; 0: it is none of these. */
 static double updated_bytes(const ech_plan *plan, const ech_step *step)
 {
     const ech_costs costs = {.seconds = true, .rates = {.update_seconds = 1}};
@@ -140,7 +140,8 @@ static ech_status open_alone(measurement *m, const ech_design *run, ech_comm *al
     if (m->phase > ECH_PROFILE_SELECTIVE) m->config->memory.recompute_blocks = 1;
     m->config->parallel.comm = ECH_COMM_local;
     m->config->parallel.reduction = ECH_REDUCTION_DIRECT;
-    /* Each rank counts as a run of its own here, so ranks that are threads would be pinned to the same cores. */
+    /* Each rank counts as a run of its own here, so ranks that are threads would be pinned to the
+     * same cores. */
     if (alone_of_many) m->config->parallel.pin = ECH_PIN_FALSE;
     ECH_TRY(ech_design_create_alone(run, m->config, &m->design));
     ECH_TRY(ech_design_open_data(&m->design, ECH_SPLIT_TRAIN, &m->data));
@@ -193,7 +194,8 @@ static ech_status time_steps(measurement *m, int64_t steps)
 
 /* ---- bytes, from the plan ---- */
 
-/* Saved activations per block, counted on micro-batch 0: what its forward writes and a backward reads. */
+/* Saved activations per block, counted on micro-batch 0: what its forward writes and a backward
+ * reads. */
 static void count_activations(const ech_plan *plan, ech_profile *profile)
 {
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
@@ -279,7 +281,8 @@ static ech_profile *summarize(measurement *m, const ech_config *run)
     return profile;
 }
 
-/* Combines the ranks' profiles: the mean of each time, rank 0's link, the worst spread and processor share. */
+/* Combines the ranks' profiles: the mean of each time, rank 0's link, the worst spread and
+ * processor share. */
 static ech_status average(ech_group *world, ech_profile *profile)
 {
     double *link[] = {&profile->bandwidth, &profile->latency};

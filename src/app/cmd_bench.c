@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * echelon bench [--device NAME] [--threads N] [--ranks N] [--seconds S] [--directory DIR] [--json] [NAME ...]
+ * echelon bench [--device NAME] [--threads N] [--ranks N] [--seconds S] [--directory DIR] [--json]
+ * [NAME ...]
  */
 #include <stdlib.h>
 

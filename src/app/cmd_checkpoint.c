@@ -68,8 +68,8 @@ static void print_row(const char *name, const ech_checkpoint *checkpoint)
            info->ranks, loss, ech_dtype_name(ech_checkpoint_dtype(checkpoint)));
 }
 
-/* Prints a line about a checkpoint; an error becomes part of it. Returns whether it is whole, as far as it was
- * looked at. */
+/* Prints a line about a checkpoint; an error becomes part of it. Returns whether it is whole, as
+ * far as it was looked at. */
 static bool show(const ech_folder *folder, bool verify)
 {
     ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;

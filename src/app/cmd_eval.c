@@ -194,7 +194,8 @@ static ech_status run_batches(ech_exec *exec, const eval_arguments *in, int64_t 
     return status;
 }
 
-/* The bytes of the text that was predicted: that of the targets that count. The end of text has none. */
+/* The bytes of the text that was predicted: that of the targets that count. The end of text has
+ * none. */
 static ech_status count_bytes(const ech_trained *trained, const ech_corpus *corpus, int64_t samples,
                               double *bytes)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * echelon launch: starts a program as the ranks of one machine, as torchrun would, for `parallel.comm: ucx`. `--ranks N` starts
- * ranks by it, and the job monitor treats it as it does mpirun (app/job/supervise.h).
+ * echelon launch: starts a program as the ranks of one machine, as torchrun would, for
+ * `parallel.comm: ucx`. `--ranks N` starts ranks by it, and the job monitor treats it as it does
+ * mpirun (app/job/supervise.h).
  */
 #include <argp.h>
 #include <errno.h>
@@ -53,8 +54,8 @@ typedef struct ranks {
     bool kills;              /* this process has killed ranks */
 } ranks;
 
-/* One that is free now, and held by *hold, bound: nobody who asks for any port gets it, and rank 0 may listen at it, since both say
- * SO_REUSEADDR. */
+/* One that is free now, and held by *hold, bound: nobody who asks for any port gets it, and rank 0
+ * may listen at it, since both say SO_REUSEADDR. */
 static ech_status find_port(int *out, int *hold)
 {
     const int on = 1;
@@ -137,7 +138,8 @@ static ech_status start_all(ranks *of, int n, char **program, const sigset_t *si
     return ECH_OK;
 }
 
-/* A rank has died: notes it on the board, and the signal, if that ends the job. Whether the others go on without it. */
+/* A rank has died: notes it on the board, and the signal, if that ends the job. Whether the others
+ * go on without it. */
 static bool lose(const ranks *of, pid_t process, int signal)
 {
     ech_board *board = of->board;

@@ -105,8 +105,8 @@ static ech_status write_token(generation *g, int32_t id)
     return write_text(g, &text, false);
 }
 
-/* Feeds token by token with a KV cache. When the text becomes longer than T, the first half of the context is
- * dropped and the rest is fed from the start. */
+/* Feeds token by token with a KV cache. When the text becomes longer than T, the first half of the
+ * context is dropped and the rest is fed from the start. */
 static ech_status feed(generation *g, size_t T)
 {
     ech_exec *exec = g->trained->session.exec;

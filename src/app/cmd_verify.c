@@ -56,8 +56,9 @@ static void print_main(const ech_verification *v, const ech_comm *comm)
            v->layout);
     printf("against    1 rank, %s, in %s\n",
            v->replayed ? "the serial replay of its delayed updates"
-           : v->open   ? "each micro-batch with the weights that its rank had read, and the sum of all"
-                       : "the same micro-batches in order",
+           : v->open
+               ? "each micro-batch with the weights that its rank had read, and the sum of all"
+               : "the same micro-batches in order",
            v->precision);
     if (v->open) printf("exempt     the order in which ranks have added, which lies between numbers\n");
     if (v->carried)

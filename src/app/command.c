@@ -12,9 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app/help.h"
 #include "app/setup/setup.h"
-#include "app/techniques.h"
-#include "config/rules.h"
 
 typedef struct command {
     const char *name, *arguments, *help;
@@ -36,7 +35,8 @@ static void print_tour(FILE *out)
         fprintf(out, "  %-11s%-20s%s\n", commands[i].name, commands[i].arguments, commands[i].help);
     fprintf(out, "\n"
                  "  echelon COMMAND --help   what a command takes\n"
-                 "  echelon help keys        every key of a run file\n"
+                 "  echelon help keys        every key of a run file, a line each\n"
+                 "  echelon help key NAME    all about one key\n"
                  "  echelon help together    what does not go together, and why\n"
                  "  echelon help techniques  which techniques run together: a matrix\n"
                  "  echelon --version        what this program was built with\n\n"
@@ -62,89 +62,6 @@ static ech_status print_version(void)
     printf("UCX:     %s\n", without_ucx ? without_ucx : ech_comm_version(ECH_COMM_ucx));
     printf("kernels: %s\n", ech_kernels_describe());
     printf("cuda:    %s\n", ech_device_describe("cuda"));
-    return ECH_OK;
-}
-
-/* The tables that run files choose from. */
-static const struct {
-    const char *key, *name, *help;
-} choices[] = {
-#define X(name, help) {"model.architecture", #name, help},
-#include "model/models.def"
-#undef X
-#define X(name, help) {"optimizer.name", #name, help},
-#include "optim/optimizers.def"
-#undef X
-#define X(name, help) {"optimizer.schedule", #name, help},
-#include "optim/learning_rates.def"
-#undef X
-#define X(identifier, name, help) {"parallel.schedule", name, help},
-#include "schedule/order/schedules.def"
-#undef X
-#define X(name, help, lacking) {"parallel.comm", #name, help},
-#include "comm/comm.def"
-#undef X
-#define X(name, alignment, part, loss_rows, kernels, fused, lacking, help)                         \
-    {"parallel.device", #name, help},
-#include "device/device.def"
-#undef X
-    {"parallel.device", "auto",
-     "cuda where the build and the machine have it, otherwise cpu, and a line says why"},
-#define X(name, text, help) {"parallel.reduction", text, help},
-#include "comm/reduction.def"
-#undef X
-};
-
-static ech_status print_keys(void)
-{
-    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
-    ECH_FREED_TEXT text = {0};
-    ECH_TRY(ech_setup_defaults(&config));
-    ech_config_help(config, &text);
-    fputs(text.at, stdout);
-    printf("\nWhat may be chosen by name:\n");
-    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
-        printf("  %s = %s\n      %s\n", choices[i].key, choices[i].name, choices[i].help);
-    return ECH_OK;
-}
-
-/* The keys that this choice reads and others do not. */
-static void print_reads(const char *key, const char *name, const char *reads)
-{
-    if (*reads) printf("  %s = %s:\n      %s\n", key, name, reads);
-}
-
-static ech_status print_together(void)
-{
-    ECH_FREED_TEXT forbidden = {0}, unbuilt = {0};
-    ech_rules_help(ECH_RULE_FORBIDDEN, &forbidden);
-    ech_rules_help(ECH_RULE_UNBUILT, &unbuilt);
-    printf("Every two features go together, except where one rules the other out or has nothing "
-           "to act on:\n\n%s\nand except these pairs, which nobody has built yet:\n\n%s",
-           forbidden.at, unbuilt.at);
-    printf("\nSome keys are not read by every choice; these read:\n\n");
-#define X(name, help) print_reads("model.architecture", #name, ech_family_find(#name)->reads);
-#include "model/models.def"
-#undef X
-#define X(name, help) print_reads("optimizer.name", #name, ech_optimizer_find(#name)->reads);
-#include "optim/optimizers.def"
-#undef X
-#define X(name, help) print_reads("optimizer.schedule", #name, ech_curve_find(#name)->reads);
-#include "optim/learning_rates.def"
-#undef X
-    printf("\nAnd numbers must fit:\n\n");
-#define X(name, scope, meaning)                                                                    \
-    if (strcmp(#name, "together") != 0) printf("  %s\n", meaning);
-#include "layout/grid_rules.def"
-#undef X
-    return ECH_OK;
-}
-
-static ech_status print_techniques(void)
-{
-    ECH_FREED_TEXT text = {0};
-    ech_techniques_print(&text);
-    fputs(text.at, stdout);
     return ECH_OK;
 }
 
@@ -174,18 +91,24 @@ static ech_status run_command(const command *chosen, int argc, char **argv, int 
     return chosen->run(argc, argv, code);
 }
 
-/* echelon help, and of keys, together, techniques or a COMMAND. */
+/* echelon help [keys | key NAME | together | techniques | COMMAND] */
 static ech_status help(int argc, char **argv, int *code)
 {
-    if (argc > 2)
-        ECH_FAIL(ECH_EUSAGE, "help takes one word: a command, keys, together or techniques");
-    if (argc == 2 && strcmp(argv[1], "keys") == 0) return print_keys();
-    if (argc == 2 && strcmp(argv[1], "together") == 0) return print_together();
-    if (argc == 2 && strcmp(argv[1], "techniques") == 0) return print_techniques();
+    const char *word = argc > 1 ? argv[1] : "";
+    bool is_key = strcmp(word, "key") == 0;
+    if (is_key && argc != 3)
+        ECH_FAIL(ECH_EUSAGE, "help key takes one key, as `echelon help key parallel.zero`");
+    if (argc > 2 && !is_key)
+        ECH_FAIL(ECH_EUSAGE, "help takes one word: a command, keys, together or techniques; or "
+                             "two: key NAME");
+    if (is_key) return ech_help_key(argv[2]);
+    if (strcmp(word, "keys") == 0) return ech_help_keys();
+    if (strcmp(word, "together") == 0) return ech_help_together();
+    if (strcmp(word, "techniques") == 0) return ech_help_techniques();
     if (argc == 2) {
-        const command *chosen = find_command(argv[1]);
+        const command *chosen = find_command(word);
         char option[] = "--help", *words[] = {NULL, option, NULL};
-        return chosen ? run_command(chosen, 2, words, code) : refuse_command(argv[1]);
+        return chosen ? run_command(chosen, 2, words, code) : refuse_command(word);
     }
     print_tour(stdout);
     return ECH_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversion of other programs' weights to a Hugging Face folder, tensor by tensor: a model may be larger than memory.
+ * Conversion of other programs' weights to a Hugging Face folder, tensor by tensor: a model may be
+ * larger than memory.
  */
 #ifndef ECH_APP_CONVERT_H
 #define ECH_APP_CONVERT_H
@@ -21,13 +22,13 @@ typedef struct ech_conversion {
     ech_model_text_ends ends; /* tokens that begin and end a text */
 } ech_conversion;
 
-/* Opens and checks the file or folder `in`. Errors: it is damaged, of an unknown format, or has not exactly the tensors
- * of a model that Echelon knows. */
+/* Opens and checks the file or folder `in`. Errors: it is damaged, of an unknown format, or has not
+ * exactly the tensors of a model that Echelon knows. */
 ech_status ech_conversion_open(const char *in, ech_conversion *out);
 void ech_conversion_close(ech_conversion *conversion);
 
-/* Writes the folder `out` with weights of `dtype`, under a temporary name that is renamed at the end. Errors: `out`
- * exists; a value is too large for `dtype`; ECH_EIO. */
+/* Writes the folder `out` with weights of `dtype`, under a temporary name that is renamed at the
+ * end. Errors: `out` exists; a value is too large for `dtype`; ECH_EIO. */
 ech_status ech_conversion_write(const ech_conversion *conversion, const char *out, ech_dtype dtype);
 
 #endif

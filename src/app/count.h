@@ -15,7 +15,8 @@ enum { ECH_COUNT_BYTES = 32 }; /* room for every text below */
 char *ech_count_text(int64_t n, char *buffer);
 /* 93.1e9 with unit "FLOP/s" -> "93.1 GFLOP/s". */
 char *ech_count_scaled(double value, const char *unit, char *buffer);
-/* The same in buffers that live as long as the enclosing block, or the statement of an if or a loop. */
+/* The same in buffers that live as long as the enclosing block, or the statement of an if or a
+ * loop. */
 #define ECH_DIGITS(n)           ech_count_text((n), (char[ECH_COUNT_BYTES]){0})
 #define ECH_SCALED(value, unit) ech_count_scaled((value), (unit), (char[ECH_COUNT_BYTES]){0})
 /* Seconds -> "1:42", "3:05:09", "2d 03:05"; "?" below 0, for NaN, or beyond a million days. */
@@ -25,8 +26,8 @@ char *ech_count_span(double seconds, char *buffer);
 
 typedef ECH_LIST(double) ech_numbers;
 
-/* The quartile `quarters` (0 to 3) of finite numbers: element n * quarters / 4 of the sorted list; 0 if it is empty.
- * Sorts the list. */
+/* The quartile `quarters` (0 to 3) of finite numbers: element n * quarters / 4 of the sorted list;
+ * 0 if it is empty. Sorts the list. */
 double ech_quartile(ech_numbers *numbers, int quarters);
 /* The median: quartile 2. */
 double ech_median(ech_numbers *numbers);

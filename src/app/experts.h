@@ -12,10 +12,10 @@ enum { ECH_MOST_LOADS = 256 };
 
 typedef struct ech_expert_metrics {
     int64_t experts; /* of a layer, the most; 0: the model has none, and nothing else is set */
-    double
-        most; /* rows of a layer's fullest expert over their mean; of the layer in which that is most */
-    double
-        dropped; /* share of choices that capacity did not take, or that were drawn not to be sent */
+    /* rows of a layer's fullest expert over their mean; of the layer in which that is most */
+    double most;
+    /* share of choices that capacity did not take, or that were drawn not to be sent */
+    double dropped;
     double entropy; /* of a row's probabilities, in nats; mean over rows and layers */
     double auxiliary, importance,
         load;  /* losses with their coefficients: mean over balance groups, summed over layers */

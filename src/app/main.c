@@ -5,7 +5,8 @@
 #include "app/command.h"
 #include "app/startup.h"
 
-/* The dynamic linker calls these ahead of every library's constructors (ELF gABI, DT_PREINIT_ARRAY). */
+/* The dynamic linker calls these ahead of every library's constructors (ELF gABI,
+ * DT_PREINIT_ARRAY). */
 __attribute__((section(".preinit_array"),
                used)) static void (*const check)(int, char **, char **) = ech_startup_check;
 

@@ -138,7 +138,8 @@ typedef struct truncation {
     int writes_to;    /* -1: nothing is written yet */
 } truncation;
 
-/* The number that a line begins with as this program writes lines of steps ("{"step":12,"); false: it begins otherwise. */
+/* The number that a line begins with as this program writes lines of steps ("{"step":12,"); false:
+ * it begins otherwise. */
 static bool take_step(const char *line, size_t n, int64_t *out)
 {
     static const char head[] = "{\"step\":";
@@ -157,8 +158,8 @@ static bool stays(const truncation *c, const char *line, size_t n)
     return ech_json_to_int(json_object_get(object, "step"), 0, c->last_step, &step);
 }
 
-/* Steps ascend, and other lines follow those of their step, so all lines before a training step that stays stay,
- * too. Most lines are not parsed: a file may have millions. */
+/* Steps ascend, and other lines follow those of their step, so all lines before a training step
+ * that stays stay, too. Most lines are not parsed: a file may have millions. */
 static ech_status examine_line(void *context, const char *line, size_t n, int64_t end)
 {
     static const char start[] = "\"start\":", loss[] = "\"loss\":";
@@ -180,7 +181,8 @@ static ech_status open_to_write(truncation *c)
     return ech_file_open_to_write(c->path, O_WRONLY, &c->writes_to);
 }
 
-/* Lines only move towards the beginning: after a kill some are there twice or incomplete, but none is lost. */
+/* Lines only move towards the beginning: after a kill some are there twice or incomplete, but none
+ * is lost. */
 static ech_status move_line(void *context, const char *line, size_t n, int64_t end)
 {
     (void)end;

@@ -131,7 +131,8 @@ void ech_command_line_parse(const ech_command_line *line, int argc, char **argv,
                                             .group = group});
     }
     if (group > 0) ECH_PUSH(rows, (struct argp_option){.doc = "Other options:", .group = -1});
-    if (rows.n > 0) ECH_PUSH(rows, (struct argp_option){0}); /* glibc leaks what an empty table takes */
+    /* glibc leaks what an empty table takes */
+    if (rows.n > 0) ECH_PUSH(rows, (struct argp_option){0});
     const struct argp argp = {
         .options = rows.at, .parser = parse, .args_doc = line->usage, .doc = line->about};
     input in = {.line = line, .arguments = arguments};

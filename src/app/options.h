@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parsing a command line with tables of options and of positional words, each of which sets a field of the command's
- * struct of arguments.
+ * Parsing a command line with tables of options and of positional words, each of which sets a field
+ * of the command's struct of arguments.
  */
 #ifndef ECH_APP_OPTIONS_H
 #define ECH_APP_OPTIONS_H
@@ -68,14 +68,15 @@ typedef struct ech_command_line {
     const ech_word *word;      /* [words] in their order */
     size_t words;
     const char *surplus; /* hint of the error for a word too many; NULL: none */
-    /* NULL, or is called for each word and sets fields itself; then the table `word` only says which are missing. */
+    /* NULL, or is called for each word and sets fields itself; then the table `word` only says
+     * which are missing. */
     void (*take)(void *arguments, char *word, const struct argp_state *state);
     /* NULL, or is called after the last word; reports errors with argp_error. */
     void (*check)(void *arguments, const struct argp_state *state);
 } ech_command_line;
 
-/* Sets the fields of the options and words that are given. An error ends the process with a message and
- * ECH_EXIT_USAGE. */
+/* Sets the fields of the options and words that are given. An error ends the process with a message
+ * and ECH_EXIT_USAGE. */
 void ech_command_line_parse(const ech_command_line *line, int argc, char **argv, void *arguments);
 
 #endif

@@ -4,8 +4,10 @@
  *
  *   submitted  records submitted since the beginning; record k is in slot k mod records
  *   written    how many of them are written
- *   invariant  written <= submitted <= written + records; the writing thread reads only the slots of
- *              records [written, submitted), the submitting thread fills only that of record `submitted`
+ *   invariant  written <= submitted <= written + records; the writing thread reads only the slots
+ *   of
+ *              records [written, submitted), the submitting thread fills only that of record
+ *              `submitted`
  */
 #include "app/record_writer.h"
 
@@ -61,7 +63,8 @@ static void *writer_main(void *argument)
     ech_log_set_rank(writer->rank);
     ech_log_set_quiet(writer->quiet);
     ech_cores_release();
-    /* Waking up to write must not preempt a thread that computes; if the system refuses, that is slower. */
+    /* Waking up to write must not preempt a thread that computes; if the system refuses, that is
+     * slower. */
     sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
     for (int64_t record = 0; wait_for_record(writer); record++) {
         writer->setup.write(writer->setup.context, slot_of(writer, record));

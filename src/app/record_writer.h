@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A record writer: a thread that writes a run's metrics, log lines or traces, so that no lane waits for a disk. It
- * takes plain records in order from a ring of fixed size. None is dropped: when the ring is full because the disk is
- * slow, the submitting thread waits, with a warning.
+ * A record writer: a thread that writes a run's metrics, log lines or traces, so that no lane waits
+ * for a disk. It takes plain records in order from a ring of fixed size. None is dropped: when the
+ * ring is full because the disk is slow, the submitting thread waits, with a warning.
  *
  *     ech_record_writer_begin(&setup, &writer);
  *     record *r = ech_record_writer_slot(writer); // then fill *r
@@ -30,7 +30,8 @@ typedef struct ech_record_writer_setup {
     void *context; /* borrowed */
 } ech_record_writer_setup;
 
-/* Starts the thread. It logs as the calling thread does: with its rank, or not at all. Errors: ECH_EIO (no thread). */
+/* Starts the thread. It logs as the calling thread does: with its rank, or not at all. Errors:
+ * ECH_EIO (no thread). */
 ech_status ech_record_writer_begin(const ech_record_writer_setup *setup, ech_record_writer **out);
 /* The next record to fill, zeroed; waits while the ring is full. */
 void *ech_record_writer_slot(ech_record_writer *writer);

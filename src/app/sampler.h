@@ -19,9 +19,10 @@ typedef struct ech_sampler {
 /* Errors: ECH_EUSAGE if temperature < 0, top_k < 0 or top_p is not in (0, 1]. */
 ech_status ech_sampler_check(const ech_sampler *sampler);
 
-/* Draws one of V tokens from the softmax of logits[V] after temperature, top_k and top_p. `unit`: a uniform random
- * number in (0, 1). Of equally likely tokens the one with the smaller id comes first; a logit of -inf is probability 0.
- * Errors: ECH_ENUMERIC for a NaN or +inf, or if all probabilities are 0. */
+/* Draws one of V tokens from the softmax of logits[V] after temperature, top_k and top_p. `unit`: a
+ * uniform random number in (0, 1). Of equally likely tokens the one with the smaller id comes
+ * first; a logit of -inf is probability 0. Errors: ECH_ENUMERIC for a NaN or +inf, or if all
+ * probabilities are 0. */
 ech_status ech_sampler_choose(const ech_sampler *sampler, const double *logits, int64_t V,
                               double unit, int32_t *out);
 

@@ -23,9 +23,9 @@ typedef struct ech_serve_log {
     ECH_LIST(ech_serve) serve; /* span by span */
 } ech_serve_log;
 
-/* Reads the log that a run is to repeat, up to training.steps. Takes as much memory as it has pushes. Errors: ECH_EUSAGE: there is no
- * such file; it does not reach training.steps. ECH_EINPUT, with line: it is of another run, or incomplete; a push that cannot be
- * served there. */
+/* Reads the log that a run is to repeat, up to training.steps. Takes as much memory as it has
+ * pushes. Errors: ECH_EUSAGE: there is no such file; it does not reach training.steps. ECH_EINPUT,
+ * with line: it is of another run, or incomplete; a push that cannot be served there. */
 ech_status ech_serve_log_read(const char *path, const ech_config *config, const ech_layout *layout,
                               const ech_schedule *schedule, ech_serve_log **out);
 void ech_serve_log_destroy(ech_serve_log *log); /* accepts NULL */
@@ -41,7 +41,8 @@ void ech_serve_log_begin(const ech_config *config, const ech_layout *layout,
                          const ech_schedule *schedule, int64_t step, ech_text *out);
 /* Appends the lines of a span of so many pushes, which ends with training step `step`. */
 void ech_serve_log_add(int64_t step, const ech_serve *serve, int pushes, ech_text *out);
-/* Removes the lines of spans behind `step` training steps, and a torn last line. No error if there is no file. */
+/* Removes the lines of spans behind `step` training steps, and a torn last line. No error if there
+ * is no file. */
 ech_status ech_serve_log_truncate(const char *path, int64_t step);
 
 #endif

@@ -19,8 +19,8 @@
 #define BARE                                                                                       \
     __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
 
-/* What its constructor maps for each thread (BUFFER_SIZE in OpenBLAS's common_x86_64.h), and what a small
- * run needs besides: with less, some libraries crash. */
+/* What its constructor maps for each thread (BUFFER_SIZE in OpenBLAS's common_x86_64.h), and what a
+ * small run needs besides: with less, some libraries crash. */
 static const size_t buffer_bytes = (size_t)130 << 20, other_bytes = (size_t)96 << 20;
 
 /* getenv does not work yet. 0: not set. */
@@ -92,7 +92,8 @@ void ech_startup_prepare_words(void)
         "limit on address space; raise it (ulimit -v), or take fewer parallel.threads");
 }
 
-/* glibc's largest threshold for mappings of their own, and the free bytes that stay at a heap's end. */
+/* glibc's largest threshold for mappings of their own, and the free bytes that stay at a heap's
+ * end. */
 enum { MAPPED_FROM = 32 << 20, FREE_BYTES = 512 << 20 };
 
 void ech_startup_keep_memory(void)

@@ -5,15 +5,18 @@
 #ifndef ECH_APP_STARTUP_H
 #define ECH_APP_STARTUP_H
 
-/* Ends the process with a message if the limit on address space (ulimit -v) is too small for OpenBLAS, whose
- * constructor would retry for ever to map its buffers. Called before all constructors, so it uses system calls only. */
+/* Ends the process with a message if the limit on address space (ulimit -v) is too small for
+ * OpenBLAS, whose constructor would retry for ever to map its buffers. Called before all
+ * constructors, so it uses system calls only. */
 void ech_startup_check(int argc, char **argv, char **environment);
 
-/* Makes the allocator hold freed memory instead of returning it to the system: oneDNN and MPI allocate the same buffers
- * in each call, and the system would have to provide zeroed pages each time. */
+/* Makes the allocator hold freed memory instead of returning it to the system: oneDNN and MPI
+ * allocate the same buffers in each call, and the system would have to provide zeroed pages each
+ * time. */
 void ech_startup_keep_memory(void);
 
-/* Under a limit on address space: what to say if a library ends the process by a signal (base/last_words.h). */
+/* Under a limit on address space: what to say if a library ends the process by a signal
+ * (base/last_words.h). */
 void ech_startup_prepare_words(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Output for people on standard error: on a terminal, a status line that is redrawn in place with other lines scrolling
- * above it; otherwise plain lines only. For one thread. No errors.
+ * Output for people on standard error: on a terminal, a status line that is redrawn in place with
+ * other lines scrolling above it; otherwise plain lines only. For one thread. No errors.
  */
 #ifndef ECH_APP_STATUS_LINE_H
 #define ECH_APP_STATUS_LINE_H
@@ -10,8 +10,8 @@
 
 #include "base/text.h"
 
-/* Environment variable of ranks whose standard error goes to a terminal through a launcher: the terminal's number of
- * columns. The ranks cannot see the terminal themselves. */
+/* Environment variable of ranks whose standard error goes to a terminal through a launcher: the
+ * terminal's number of columns. The ranks cannot see the terminal themselves. */
 #define ECH_TERMINAL_VARIABLE "ECHELON_TERMINAL"
 
 typedef struct ech_status_line {
@@ -21,13 +21,14 @@ typedef struct ech_status_line {
     ech_text text;   /* last drawn */
 } ech_status_line;
 
-/* Columns of the terminal on standard error, else ECH_TERMINAL_VARIABLE, at least 20; 0: no terminal. */
+/* Columns of the terminal on standard error, else ECH_TERMINAL_VARIABLE, at least 20; 0: no
+ * terminal. */
 int ech_terminal_columns(void);
 
 /* Begins with ech_terminal_columns. Release with ech_status_line_end. */
 void ech_status_line_begin(ech_status_line *line);
-/* Draws `text`, truncated to the terminal's width. Within 0.1 s of the last drawing the text is dropped, unless `now`.
- * Does nothing without a terminal. */
+/* Draws `text`, truncated to the terminal's width. Within 0.1 s of the last drawing the text is
+ * dropped, unless `now`. Does nothing without a terminal. */
 void ech_status_line_draw(ech_status_line *line, const char *text, bool now);
 /* Prints `text` as a line of its own and redraws the status line below it. */
 void ech_status_line_say(ech_status_line *line, const char *text);

@@ -95,10 +95,14 @@ void ech_techniques_print(ech_text *out)
     }
     ech_text_append(
         out,
-        "Of %d pairs of techniques %d run (·), %d are values of the same key, of which "
-        "a run has one (=),\n%d exclude each other or have nothing to act on (x), and %d "
-        "could run together but have not\nbeen built (?). `echelon help together` has "
-        "the reasons and what would work instead.\n\n",
+        "There are %d pairs of techniques. `echelon help together` lists the reasons, and what\n"
+        "would work instead.\n\n"
+        "| mark | pairs | meaning |\n"
+        "|---|---|---|\n"
+        "| · | %d | the two run together |\n"
+        "| = | %d | they are values of one key; a run has one of them |\n"
+        "| x | %d | they exclude each other, or one has nothing to act on |\n"
+        "| ? | %d | they could run together, but that is not built |\n\n",
         ECH_TECHNIQUES * (ECH_TECHNIQUES - 1) / 2, count[ECH_PAIR_RUNS], count[ECH_PAIR_CHOICE],
         count[ECH_PAIR_FORBIDDEN], count[ECH_PAIR_UNBUILT]);
     ech_text_append(out, "| | technique |");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading and writing whole files and exact ranges; making, syncing and removing folders; names of files.
+ * Reading and writing whole files and exact ranges; making, syncing and removing folders; names of
+ * files.
  */
 #include "base/file.h"
 
@@ -60,7 +61,8 @@ static const char *kind_of(mode_t mode)
 
 ech_status ech_file_open(const char *path, int *out, int64_t *bytes)
 {
-    /* Not blocking, or a pipe of that name would wait for a writer; and a terminal is not to become ours. */
+    /* Not blocking, or a pipe of that name would wait for a writer; and a terminal is not to become
+     * ours. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         ECH_FAIL(ECH_EIO, "%s: cannot open: %s%s", path, strerror(errno),
@@ -165,7 +167,8 @@ static ech_status refuse_kind(const char *path, mode_t mode)
 
 ech_status ech_file_open_to_write(const char *path, int flags, int *out)
 {
-    /* Not blocking: a pipe that nobody reads would keep open() waiting. Truncated once it is known to be a file. */
+    /* Not blocking: a pipe that nobody reads would keep open() waiting. Truncated once it is known
+     * to be a file. */
     int opening = (flags & ~O_TRUNC) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
     struct stat info;
     if (lstat(path, &info) == 0 && !S_ISREG(info.st_mode)) return refuse_kind(path, info.st_mode);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files and folders. Errors name the path and the system's reason: ECH_EIO, or ECH_EINPUT for what a file is or
- * holds. The caller closes file descriptors.
+ * Files and folders. Errors name the path and the system's reason: ECH_EIO, or ECH_EINPUT for what
+ * a file is or holds. The caller closes file descriptors.
  */
 #ifndef ECH_BASE_FILE_H
 #define ECH_BASE_FILE_H
@@ -12,22 +12,23 @@
 
 #include "base/status.h"
 
-/* ech_file_read and ech_file_open accept regular files, and links to them. Pipes, devices and sockets are errors:
- * these may have no end, and opening one can have an effect. So a link in an untrusted folder is harmless. */
+/* ech_file_read and ech_file_open accept regular files, and links to them. Pipes, devices and
+ * sockets are errors: these may have no end, and opening one can have an effect. So a link in an
+ * untrusted folder is harmless. */
 
-/* Reads a file to its end; one of more than `limit` bytes is an error. *out has *n bytes and then a NUL;
- * release it with free(). */
+/* Reads a file to its end; one of more than `limit` bytes is an error. *out has *n bytes and then a
+ * NUL; release it with free(). */
 ech_status ech_file_read(const char *path, size_t limit, char **out, size_t *n);
 
-/* Creates or replaces a file atomically: writes a temporary file beside `path`, fsyncs it, renames it to `path` and
- * fsyncs the folder. If `path` is a device or a pipe, it is written directly. */
+/* Creates or replaces a file atomically: writes a temporary file beside `path`, fsyncs it, renames
+ * it to `path` and fsyncs the folder. If `path` is a device or a pipe, it is written directly. */
 ech_status ech_file_write(const char *path, const void *bytes, size_t n);
 
 /* Opens a file for reading. *out: the descriptor; *bytes: the size. */
 ech_status ech_file_open(const char *path, int *out, int64_t *bytes);
 
-/* Creates a file with a unique name in the folder of `path`, open for reading and writing. *out: the descriptor.
- * Release *name with free(). */
+/* Creates a file with a unique name in the folder of `path`, open for reading and writing. *out:
+ * the descriptor. Release *name with free(). */
 ech_status ech_file_create_beside(const char *path, char **name, int *out);
 
 /* pread and pwrite of exactly n bytes; interrupted and short calls are repeated. */
@@ -40,10 +41,12 @@ int ech_file_put_at(int fd, const void *bytes, size_t n, int64_t offset);
 ech_status ech_file_sync_folder(const char *path);
 ech_status ech_file_sync_parent(const char *path);
 
-/* Makes a folder and its parents; an existing folder is no error. A folder that is not writable is one. */
+/* Makes a folder and its parents; an existing folder is no error. A folder that is not writable is
+ * one. */
 ech_status ech_file_make_folder(const char *path);
-/* Locks a folder for this process until *out, a descriptor, is closed or the process ends. If another process has the
- * lock, logs that and waits, but fails after `seconds` (ECH_EIO). On a file system without locks all get it. */
+/* Locks a folder for this process until *out, a descriptor, is closed or the process ends. If
+ * another process has the lock, logs that and waits, but fails after `seconds` (ECH_EIO). On a file
+ * system without locks all get it. */
 ech_status ech_file_lock_folder(const char *path, double seconds, int *out);
 /* Whether `path` still names the open file fd; false if it was replaced or removed. */
 bool ech_file_is_same(const char *path, int fd);

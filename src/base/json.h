@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON from untrusted files. Depth and number of values are checked before a tree is built; duplicate keys
- * and invalid UTF-8 are errors.
+ * JSON from untrusted files. Depth and number of values are checked before a tree is built;
+ * duplicate keys and invalid UTF-8 are errors.
  */
 #ifndef ECH_BASE_JSON_H
 #define ECH_BASE_JSON_H
@@ -21,15 +21,16 @@ typedef struct ech_json_limits {
     bool reals;        /* read integers as reals: some files have integers of 30 digits */
 } ech_json_limits;
 
-/* Parses a text of n bytes that is one object. Release *out with json_decref. Errors: ECH_EINPUT, with `path`, line
- * and column. */
+/* Parses a text of n bytes that is one object. Release *out with json_decref. Errors: ECH_EINPUT,
+ * with `path`, line and column. */
 ech_status ech_json_parse(const char *path, const char *text, size_t n, ech_json_limits limits,
                           json_t **out);
 
 /* Whether the text is within the limits. Does not check that it is valid JSON. */
 bool ech_json_is_within(const char *text, size_t n, ech_json_limits limits);
 
-/* Sets *out to `value`, an integer in [low, high]. False: it is NULL, no integer or out of range. */
+/* Sets *out to `value`, an integer in [low, high]. False: it is NULL, no integer or out of
+ * range. */
 bool ech_json_to_int(const json_t *value, int64_t low, int64_t high, int64_t *out);
 
 /* Appends the text as a JSON string, quoted and escaped. False: it is not UTF-8. */

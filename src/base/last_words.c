@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A handler of the signals by which libraries end a process. It calls only what POSIX allows in one.
+ * A handler of the signals by which libraries end a process. It calls only what POSIX allows in
+ * one.
  */
 #include "base/last_words.h"
 

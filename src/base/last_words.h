@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Last words: what is printed if a library ends this process by a signal (a failed assertion, memory that it does not get)
- * instead of returning an error.
+ * Last words: what is printed if a library ends this process by a signal (a failed assertion,
+ * memory that it does not get) instead of returning an error.
  */
 #ifndef ECH_BASE_LAST_WORDS_H
 #define ECH_BASE_LAST_WORDS_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Host memory for plans and other small structures. If it runs out, the process ends with a message.
- * Tensors, buckets and optimizer states never come from here but from arenas whose size the plan knows
- * (device/device.h).
+ * Host memory for plans and other small structures. If it runs out, the process ends with a
+ * message. Tensors, buckets and optimizer states never come from here but from arenas whose size
+ * the plan knows (device/device.h).
  */
 #ifndef ECH_BASE_MEMORY_H
 #define ECH_BASE_MEMORY_H
@@ -14,11 +14,11 @@
 void *ech_calloc(size_t n, size_t bytes);
 char *ech_strdup(const char *s); /* a copy; release with free() */
 
-/* Reallocates `items` (NULL: none yet), of *capacity items, so that at least `count` fit, and updates *capacity. New
- * items are zeroed. Returns the new address. */
+/* Reallocates `items` (NULL: none yet), of *capacity items, so that at least `count` fit, and
+ * updates *capacity. New items are zeroed. Returns the new address. */
 void *ech_grow(void *items, size_t *capacity, size_t count, size_t item_bytes);
-/* Gives back the room beyond `count` items, where there is such room; *capacity says how much is left. Returns the new
- * address. */
+/* Gives back the room beyond `count` items, where there is such room; *capacity says how much is
+ * left. Returns the new address. */
 void *ech_shrink(void *items, size_t *capacity, size_t count, size_t item_bytes);
 
 /* A growing array of T: {0} is empty; append with ECH_PUSH; release with free(list.at). */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers in text: parsing, strictly, of numbers, bytes, weights and durations, and byte counts for people.
+ * Numbers in text: parsing, strictly, of numbers, bytes, weights and durations, and byte counts for
+ * people.
  */
 #include <errno.h>
 #include <math.h>
@@ -192,7 +193,8 @@ static bool read_part(const char *text, long *out, const char **rest)
     return true;
 }
 
-/* [D-]H:MM:SS or MM:SS, and D-H or D-H:MM. After a larger part hours are below 24, minutes and seconds below 60. */
+/* [D-]H:MM:SS or MM:SS, and D-H or D-H:MM. After a larger part hours are below 24, minutes and
+ * seconds below 60. */
 static bool read_clock(const char *text, double *out)
 {
     long days = 0, part[3] = {0};

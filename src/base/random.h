@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as
- * easy as 1, 2, 3"). A number depends on seed, training step, layer, site and element alone, never on the rank that
- * computes it or on when:
+ * easy as 1, 2, 3"). A number depends on seed, training step, layer, site and element alone, never
+ * on the rank that computes it or on when:
  *
  *   key     = seed (64 bits, low word first)
  *   counter = floor(i / 4) in 64 bits (low word first), step, stream
  *   word    = i mod 4
  *
- * i is the element's index in the whole (unsharded) tensor; `stream` encodes layer and site. So every layout,
- * a recomputation and a resumed run draw the same numbers.
+ * i is the element's index in the whole (unsharded) tensor; `stream` encodes layer and site. So
+ * every layout, a recomputation and a resumed run draw the same numbers.
  */
 #ifndef ECH_BASE_RANDOM_H
 #define ECH_BASE_RANDOM_H
@@ -54,8 +54,8 @@ ECH_EVERYWHERE double ech_random_unit(uint32_t word)
  * likewise from u2, u3. */
 void ech_random_normals(ech_random_key key, uint64_t quad, double normals[4]);
 
-/* A pseudorandom permutation of [0, n) keyed by seed and epoch: the image of i. n up to 2^62; no table.
- * A balanced Feistel network on the next power of 4, applied until the result is below n. */
+/* A pseudorandom permutation of [0, n) keyed by seed and epoch: the image of i. n up to 2^62; no
+ * table. A balanced Feistel network on the next power of 4, applied until the result is below n. */
 uint64_t ech_random_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i);
 
 #endif

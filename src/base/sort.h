@@ -8,8 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The indices 0 .. n - 1, sorted by key[index], where 0 <= key[index] < keys. Indices with equal keys stay in the
- * order of `from`, a permutation of 0 .. n - 1 (NULL: ascending). Release the result with free(). */
+/* The indices 0 .. n - 1, sorted by key[index], where 0 <= key[index] < keys. Indices with equal
+ * keys stay in the order of `from`, a permutation of 0 .. n - 1 (NULL: ascending). Release the
+ * result with free(). */
 int *ech_sort_by_key(size_t n, const int *from, const int *key, int keys);
 
 /* Sorts n numbers, each in [0, limit), and leaves each once. Returns how many these are. `room`:

@@ -3,8 +3,9 @@
  * Error codes and logging of errors.
  *
  * Every fallible function returns an ech_status; results come back through the last parameters and
- * are written only on success. The function that detects an error logs it once, with a hint (ECH_FAIL);
- * its callers pass the status up (ECH_TRY). If memory for small structures runs out, the process ends (memory.h).
+ * are written only on success. The function that detects an error logs it once, with a hint
+ * (ECH_FAIL); its callers pass the status up (ECH_TRY). If memory for small structures runs out,
+ * the process ends (memory.h).
  */
 #ifndef ECH_BASE_STATUS_H
 #define ECH_BASE_STATUS_H
@@ -43,8 +44,8 @@ const char *ech_last_error(void);
 /* Clears this thread's last error. */
 void ech_clear_error(void);
 
-/* Logs the error and returns st from the calling function: the constant itself, not the result of ech_fail_at, so
- * that compilers see that results are unset only on failure. */
+/* Logs the error and returns st from the calling function: the constant itself, not the result of
+ * ech_fail_at, so that compilers see that results are unset only on failure. */
 #define ECH_FAIL(st, ...)                                                                          \
     do {                                                                                           \
         ech_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__);                                        \
@@ -58,8 +59,8 @@ void ech_clear_error(void);
         if (ech_try_status_ != ECH_OK) return ech_try_status_;                                     \
     } while (0)
 
-/* Attribute of a local variable, which must be initialized: `function` is called with its address whenever its block
- * is left, also by ECH_TRY. */
+/* Attribute of a local variable, which must be initialized: `function` is called with its address
+ * whenever its block is left, also by ECH_TRY. */
 #define ECH_CLEANUP(function) __attribute__((cleanup(function)))
 /* Attribute of a local pointer: free() is called on it whenever its block is left. */
 #define ECH_FREED ECH_CLEANUP(ech_free_at)
@@ -71,16 +72,16 @@ void ech_free_at(void *pointer);
         destroy(*handle);                                                                          \
     }
 
-/* For checks that should all log their errors: evaluates the expression even after a failure, and stores the
- * first failure in *first. */
+/* For checks that should all log their errors: evaluates the expression even after a failure, and
+ * stores the first failure in *first. */
 #define ECH_ALSO(first, expr)                                                                      \
     do {                                                                                           \
         ech_status ech_also_status_ = (expr);                                                      \
         if (*(first) == ECH_OK) *(first) = ech_also_status_;                                       \
     } while (0)
 
-/* For programming errors, never for a user's: prints file, line and condition and aborts the process. Active in
- * all builds. */
+/* For programming errors, never for a user's: prints file, line and condition and aborts the
+ * process. Active in all builds. */
 void ech_assert_failed(const char *file, int line, const char *what) __attribute__((noreturn));
 #define ECH_ASSERT(cond) ((cond) ? (void)0 : ech_assert_failed(__FILE__, __LINE__, #cond))
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text: growing strings, strict parsing of numbers, readable byte counts, and the nearest known name.
+ * Text: growing strings, strict parsing of numbers, readable byte counts, and the nearest known
+ * name.
  */
 #ifndef ECH_BASE_TEXT_H
 #define ECH_BASE_TEXT_H
@@ -16,32 +17,36 @@ typedef struct ech_text {
 } ech_text;
 
 void ech_text_append(ech_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Prints a finite number as %.*g with the fewest significant digits, at least `precision`, that parse back to
- * the same bits. Returns `buffer`, which has `size` >= 40 bytes. */
+/* Prints a finite number as %.*g with the fewest significant digits, at least `precision`, that
+ * parse back to the same bits. Returns `buffer`, which has `size` >= 40 bytes. */
 char *ech_text_from_real(double value, int precision, char *buffer, size_t size);
-/* The value to print for `value`: of a NaN with a sign, which printf shows as "-nan", the NaN without. */
+/* The value to print for `value`: of a NaN with a sign, which printf shows as "-nan", the NaN
+ * without. */
 double ech_unsigned_nan(double value);
 void ech_text_append_bytes(ech_text *text, const void *bytes, size_t n);
 void ech_text_free(ech_text *text); /* `text` is empty afterwards */
-/* Declares a local text, which must be initialized ({0}) and is freed whenever its block is left. */
+/* Declares a local text, which must be initialized ({0}) and is freed whenever its block is
+ * left. */
 #define ECH_FREED_TEXT __attribute__((cleanup(ech_text_free))) ech_text
 
-/* Parse a string that is a number from end to end: no blanks, no trailing characters ("4x"), no underscores, no nan
- * or inf. False, *out unchanged: it is not, or the number is out of range. */
+/* Parse a string that is a number from end to end: no blanks, no trailing characters ("4x"), no
+ * underscores, no nan or inf. False, *out unchanged: it is not, or the number is out of range. */
 bool ech_text_to_int(const char *text, int64_t *out);
 bool ech_text_to_real(const char *text, double *out);
-/* Parses bytes with an optional unit: "4096", "64KiB", "8MiB", "8GiB", "1TiB", "25MB" (10^6), "1.5GiB". */
+/* Parses bytes with an optional unit: "4096", "64KiB", "8MiB", "8GiB", "1TiB", "25MB" (10^6),
+ * "1.5GiB". */
 bool ech_text_to_bytes(const char *text, int64_t *out);
 
-/* Parses a weight of n characters: a decimal below 10^9 with at most 9 digits after the point. *out is in units
- * of 10^-9. */
+/* Parses a weight of n characters: a decimal below 10^9 with at most 9 digits after the point. *out
+ * is in units of 10^-9. */
 bool ech_text_to_weight(const char *text, size_t n, int64_t *out);
-/* Parses up to three comma-separated weights, "969,30,1"; missing ones are 0. Writes their cumulative sums:
- * bound[0] = 0, weight i = bound[i + 1] - bound[i]. False: something else, or all are 0. */
+/* Parses up to three comma-separated weights, "969,30,1"; missing ones are 0. Writes their
+ * cumulative sums: bound[0] = 0, weight i = bound[i + 1] - bound[i]. False: something else, or all
+ * are 0. */
 bool ech_text_to_bounds(const char *text, int64_t bound[4]);
 
-/* Parses a duration in seconds: "90", "0.5", with a unit "90s", "1.5h", "2d", "15m"; "MM:SS", "H:MM:SS", "D-H",
- * "D-H:MM", "D-H:MM:SS". */
+/* Parses a duration in seconds: "90", "0.5", with a unit "90s", "1.5h", "2d", "15m"; "MM:SS",
+ * "H:MM:SS", "D-H", "D-H:MM", "D-H:MM:SS". */
 bool ech_text_to_seconds(const char *text, double *out);
 
 /* 1536 -> "1.5 KiB". Returns `buffer`. */
@@ -54,8 +59,9 @@ char *ech_text_from_count(int64_t n, const char *noun, char *buffer, size_t size
 /* That text in a buffer that lives as long as the enclosing block. */
 #define ECH_COUNT(n, noun) ech_text_from_count((n), (noun), (char[64]){0}, 64)
 
-/* For "did you mean": the only candidate that begins with `name`; else the closest one by edit distance; else the shortest one that `name`
- * abbreviates ("num_layers" for num_hidden_layers); NULL if none is close. */
+/* For "did you mean": the only candidate that begins with `name`; else the closest one by edit
+ * distance; else the shortest one that `name` abbreviates ("num_layers" for num_hidden_layers);
+ * NULL if none is close. */
 const char *ech_text_nearest(const char *name, const char *const *candidates, size_t n);
 
 /* The index of `word` among the blank-separated words in `words`; -1: it is none of them. */

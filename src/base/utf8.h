@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decodes the first character of n bytes: returns its length, *code: its code point. 0: the bytes are no
- * well-formed character (incomplete, overlong, a surrogate or above U+10FFFF). */
+/* Decodes the first character of n bytes: returns its length, *code: its code point. 0: the bytes
+ * are no well-formed character (incomplete, overlong, a surrogate or above U+10FFFF). */
 size_t ech_utf8_next(const void *text, size_t n, uint32_t *code);
 
 /* Decodes the first character of a NUL-terminated text; the NUL is a character, too. */

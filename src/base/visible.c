@@ -11,8 +11,8 @@
 
 enum { LONGEST = 16, UTF8_BYTES = 4 };
 
-/* Controls (C0, DEL, C1); marks and controls of direction; line and paragraph separators; formats that
- * nothing shows; tags. */
+/* Controls (C0, DEL, C1); marks and controls of direction; line and paragraph separators; formats
+ * that nothing shows; tags. */
 static const struct range {
     uint32_t from, to;
 } hidden[] = {{0x00, 0x1f},     {0x7f, 0x9f},     {0x061c, 0x061c}, {0x200e, 0x200f},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing files into folders that may come from a stranger: regular files alone, never through links. tools/check_rooms.sh refuses
- * other calls that open files for writing.
+ * Writing files into folders that may come from a stranger: regular files alone, never through
+ * links. tools/check_rooms.sh refuses other calls that open files for writing.
  */
 #ifndef ECH_BASE_WRITING_H
 #define ECH_BASE_WRITING_H

@@ -32,8 +32,8 @@ int ech_block_step_first(const ech_block_steps *steps, int chunk, int micro, int
     return slot_of(steps, chunk, micro, block, phase)->first;
 }
 
-/* Whether the step's calls are what its kind says: a collective is one that a group does together, and
- * compute steps have none of these. */
+/* Whether the step's calls are what its kind says: a collective is one that a group does together,
+ * and compute steps have none of these. */
 static bool has_fitting_calls(const ech_plan *plan, const ech_list *list, const ech_step *step)
 {
     ech_purpose purpose = list->purpose;
@@ -62,7 +62,8 @@ static bool only_recomputes(const ech_plan *plan, const ech_step *step)
     return only;
 }
 
-/* How many calls of B a W of the node of that place needs done: those of the nodes after it, which make its gradient. */
+/* How many calls of B a W of the node of that place needs done: those of the nodes after it, which
+ * make its gradient. */
 static int calls_behind(const ech_block *block, int place)
 {
     int call = 0, n = (int)block->program[ECH_BACKWARD_INPUT].n, needed = 0;
@@ -75,8 +76,8 @@ static int calls_behind(const ech_block *block, int place)
     return needed;
 }
 
-/* That the gradients that a step of W reads are there, made by the steps of B entered so far; that of the
- * block's output is the next block's. */
+/* That the gradients that a step of W reads are there, made by the steps of B entered so far; that
+ * of the block's output is the next block's. */
 static ech_status check_gradients(const ech_plan *plan, const ech_list *list, int s,
                                   const ech_block_steps *b)
 {
@@ -92,8 +93,9 @@ static ech_status check_gradients(const ech_plan *plan, const ech_list *list, in
     return ECH_OK;
 }
 
-/* Compute steps do their calls in order and each once; collectives of W, and what makes their inputs again,
- * may be begun ahead of them. With as many calls in all as the program has, each is done once. */
+/* Compute steps do their calls in order and each once; collectives of W, and what makes their
+ * inputs again, may be begun ahead of them. With as many calls in all as the program has, each is
+ * done once. */
 static ech_status enter(const ech_plan *plan, const ech_list *list, int s, ech_block_steps *b)
 {
     const ech_step *step = &list->step.at[s];
@@ -202,7 +204,8 @@ static ech_status check_after(const flow *f, int step, int source, const char *w
                            source);
 }
 
-/* The step that the chunk's first in that direction needs, where the neighbouring virtual stage is on the same rank. */
+/* The step that the chunk's first in that direction needs, where the neighbouring virtual stage is
+ * on the same rank. */
 static int neighbour(const flow *f, ech_phase phase)
 {
     const ech_layout *layout = f->plan->layout;
@@ -248,7 +251,8 @@ static ech_status check_chunk(const flow *f)
     return ECH_OK;
 }
 
-/* Sequence chunks read the keys and values of earlier chunks, and their backwards add to these gradients. */
+/* Sequence chunks read the keys and values of earlier chunks, and their backwards add to these
+ * gradients. */
 static ech_status check_sequence_chunks(const flow *f)
 {
     flow before = *f;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks the collectives inside of sharded blocks. It knows the blocks' programs, and nothing of how they were split
- * into steps:
+ * Checks the collectives inside of sharded blocks. It knows the blocks' programs, and nothing of
+ * how they were split into steps:
  *
- *   - Calls that touch the same value come in the order of their programs: F, then R, then B, then W. So each
+ *   - Calls that touch the same value come in the order of their programs: F, then R, then B, then
+ *     W. So each
  *     reads all that the calls before it have made, and nothing that comes later.
- *   - Of two steps that touch the same value, one of which writes it, the later one is known to begin
- *     after the end of the other, on whatever lanes: no step reads what a collective or a message is still
+ *   - Of two steps that touch the same value, one of which writes it, the later one is known to
+ *     begin
+ *     after the end of the other, on whatever lanes: no step reads what a collective or a message
+ *     is still
  *     writing, or overwrites what one is still reading.
  *   - Messages that come from another stage as shards are gathered before they are read.
  */
@@ -37,9 +40,9 @@ typedef struct seen {
     int reader[ECH_LANES]; /* last steps of the lanes that have read it since, or -1 */
 } seen;
 
-/* The last step of each lane that is known to have begun when a step begins, itself included; -1: none. Of lanes
- * that end in order, steps of other lanes know that only of what has ended, and the lane's next step begins
- * behind the end of the one before: so they know it has ended. */
+/* The last step of each lane that is known to have begun when a step begins, itself included; -1:
+ * none. Of lanes that end in order, steps of other lanes know that only of what has ended, and the
+ * lane's next step begins behind the end of the one before: so they know it has ended. */
 typedef struct clock {
     int begun[ECH_LANES];
 } clock;
@@ -100,7 +103,8 @@ static bool is_here(const checking *c, int block)
     return block >= 0 && block < (int)c->plan->model->block.n && c->first_local[block] >= 0;
 }
 
-/* What R reads for an input, or for an output that it inverts: the one that is kept, or that another R makes. */
+/* What R reads for an input, or for an output that it inverts: the one that is kept, or that
+ * another R makes. */
 static bool follow_again(const checking *c, int *block, int *local)
 {
     const ech_block *b = c->plan->model->block.at[*block];
@@ -143,8 +147,8 @@ static seen *seen_of(const checking *c, owned at, int micro)
     return &c->value[(c->first_local[at.block] + at.local) * c->list->micro_batches + micro];
 }
 
-/* How often a value from outside of the block has been written when it is there. Messages do not count; what
- * makes whole does. */
+/* How often a value from outside of the block has been written when it is there. Messages do not
+ * count; what makes whole does. */
 static int writes_of(const checking *c, owned at)
 {
     bool received = c->plan->model->block.at[at.block]->value.at[at.local].source == ECH_FROM_BLOCK;
@@ -183,8 +187,8 @@ static void find_clocks(checking *c)
     }
 }
 
-/* Whether `other` is known to have ended when step s begins. Of messages that is known to who waits, and to
- * who knows that someone has begun that waits. */
+/* Whether `other` is known to have ended when step s begins. Of messages that is known to who
+ * waits, and to who knows that someone has begun that waits. */
 static bool has_ended(const checking *c, int other, int s)
 {
     ech_lane lane = c->list->step.at[other].lane;

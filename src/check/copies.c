@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks copies between spaces, which steps of the lanes for that make in pairs: a value that is read, and one that is written.
- * What a value holds is followed from copy to copy, and of which piece of a bucket it is. So an
- * update on the host works on what it is said to work on, and what comes back is what has left.
+ * Checks copies between spaces, which steps of the lanes for that make in pairs: a value that is
+ * read, and one that is written. What a value holds is followed from copy to copy, and of which
+ * piece of a bucket it is. So an update on the host works on what it is said to work on, and what
+ * comes back is what has left.
  */
 #include <stdlib.h>
 
@@ -14,8 +15,9 @@ typedef struct copy_check {
     const ech_plan *plan;
     const ech_list *list;
     int *holds; /* [values] of which value a value is a copy, or it itself */
-    int *
-        left_as; /* [values] the value as which it comes back has left as this one; -1: it does not come back */
+    /* [values] the value as which it comes back has left as this one; -1: it does not come
+     * back */
+    int *left_as;
     bool *left; /* [values] it comes back, and there is a copy elsewhere: so it stays as it is */
     int *turn;  /* [values] in which it was copied to the host for an update, + 1; 0: it was not */
     int *piece; /* [values] of which piece of its bucket, as in ech_step.count */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks one rank's messages of what forwards keep (memory.offload_activations = peer). Of each block and sequence chunk a rank
- * has none of them, or two: SEND_KEPT and RECV_BACK if the block is its own, else RECV_KEPT and SEND_BACK. That steps wait for each
- * other check/races.c knows, and that both ranks' messages meet check/plans.c.
+ * Checks one rank's messages of what forwards keep (memory.offload_activations = peer). Of each
+ * block and sequence chunk a rank has none of them, or two: SEND_KEPT and RECV_BACK if the block is
+ * its own, else RECV_KEPT and SEND_BACK. That steps wait for each other check/races.c knows, and
+ * that both ranks' messages meet check/plans.c.
  */
 #include <stdlib.h>
 
@@ -70,7 +71,8 @@ static int value_at(const held_check *c, const ech_step *step, int i)
     return c->list->access.at[step->first_access + i].value;
 }
 
-/* What comes back is what has gone, value by value: of the evictor its other instance, of the acceptor itself. */
+/* What comes back is what has gone, value by value: of the evictor its other instance, of the
+ * acceptor itself. */
 static ech_status check_values(const held_check *c, int s, int gone)
 {
     const ech_step *step = &c->list->step.at[s], *went = &c->list->step.at[gone];

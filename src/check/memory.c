@@ -14,7 +14,8 @@ enum { KNOWN = 1 << 12 }; /* offsets remembered while they are collected */
 
 /* ---- lives ---- */
 
-/* When a step of another lane than compute may run: not before tick `first`, and not after `last`. */
+/* When a step of another lane than compute may run: not before tick `first`, and not after
+ * `last`. */
 typedef struct window {
     int first, last;
 } window;
@@ -38,8 +39,8 @@ static void find_first(const ech_list *list, window *windows)
     }
 }
 
-/* It has ended when a compute step begins that waits for it, or (but for messages) for a later one; and when a step of
- * another lane has ended that waits for it. */
+/* It has ended when a compute step begins that waits for it, or (but for messages) for a later one;
+ * and when a step of another lane has ended that waits for it. */
 static void find_last(const ech_list *list, window *windows)
 {
     int lane[ECH_LANES];
@@ -117,9 +118,9 @@ static ech_status fail_overlap(const ech_plan *plan, const ech_list *list, int a
     return status;
 }
 
-/* The bytes that are taken at a time, between all the places where values begin and end: a binary tree over
- * them, in which whoever takes some fills the highest nodes that lie within. Values are many, and many
- * live at once. */
+/* The bytes that are taken at a time, between all the places where values begin and end: a binary
+ * tree over them, in which whoever takes some fills the highest nodes that lie within. Values are
+ * many, and many live at once. */
 typedef struct taken {
     int64_t *place; /* ascending, each once; leaf i is the bytes place[i] .. place[i + 1] - 1 */
     size_t places, leaves; /* leaves: a power of two */

@@ -100,8 +100,9 @@ static int *count_turns(const ech_list *list, int channel, int turns)
     return count;
 }
 
-/* The pushes of a span that a server may have to serve: all; that a worker may have: all but one of each other worker, and an even
- * share where none gets ahead for long, or its pushes count for clocks. */
+/* The pushes of a span that a server may have to serve: all; that a worker may have: all but one of
+ * each other worker, and an even share where none gets ahead for long, or its pushes count for
+ * clocks. */
 static int count_pushes(const ech_plan *plan)
 {
     int workers = ech_layout_workers(plan->layout), span = plan->schedule->turns;
@@ -111,8 +112,8 @@ static int count_pushes(const ech_plan *plan)
     return even ? span : workers * span - (workers - 1);
 }
 
-/* A server's turns are the workers', in whatever order they come: each is as any other. Of bound lists ech_check_served has seen who
- * meets whom. */
+/* A server's turns are the workers', in whatever order they come: each is as any other. Of bound
+ * lists ech_check_served has seen who meets whom. */
 static ech_status check_pushed(const plans *p, int rank, int channel)
 {
     const ech_list *list = list_of(p, rank), *theirs = list_of(p, 0);
@@ -201,7 +202,8 @@ static ech_status check_message(const plans *p, const ech_pairing *pairing, int 
     return reject(p, rank, s, &why);
 }
 
-/* Both ends of each pair agree, so that it is enough to look at sends and at receives left alone. */
+/* Both ends of each pair agree, so that it is enough to look at sends and at receives left
+ * alone. */
 static ech_status check_messages(const plans *p, const ech_pairing *pairing)
 {
     for (int rank = 0; rank < p->n; rank++)

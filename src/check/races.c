@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks what steps know of each other, for every value of every kind: a step that reads a value comes
- * after the step that wrote it and knows that it has ended; a step that writes knows this of all steps
- * that have touched the value. A value may have parts: a step that works on a piece of a bucket
- * touches no other piece of the bucket's weights and states; and of weights that are updated in
- * shards a step may touch the rank's own shard while others' shards arrive.
+ * Checks what steps know of each other, for every value of every kind: a step that reads a value
+ * comes after the step that wrote it and knows that it has ended; a step that writes knows this of
+ * all steps that have touched the value. A value may have parts: a step that works on a piece of a
+ * bucket touches no other piece of the bucket's weights and states; and of weights that are updated
+ * in shards a step may touch the rank's own shard while others' shards arrive.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,11 +30,14 @@ typedef struct race_check {
      * of weights that are updated in shards the other ranks' shards after these */
     int *first;
     touched *part;
-    int *heir_of;   /* [likewise] whose memory the value takes over (ech_value.successor); -1: none */
-    steps_of_lanes *
-        known; /* [steps] the latest of each lane that is complete when the step begins, and all before it */
-    steps_of_lanes *
-        waiter; /* [steps] of messages, which overtake each other: the first of each lane that has waited for it */
+    /* [likewise] whose memory the value takes over (ech_value.successor); -1: none */
+    int *heir_of;
+    /* [steps] the latest of each lane that is complete when the step begins, and all before
+     * it */
+    steps_of_lanes *known;
+    /* [steps] of messages, which overtake each other: the first of each lane that has waited
+     * for it */
+    steps_of_lanes *waiter;
     steps_of_lanes last;
     int scratch[ECH_LANES]; /* of the lane's last step, a sum over ranks; -1: it has none */
 } race_check;

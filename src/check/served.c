@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checker of pushes where servers' lists are bound (ech_plan_bind): all servers serve each push that a worker makes once, a worker's
- * in its order and as far ahead of others as the schedule lets it; who is served begins another push as long as there is one that nobody has
- * begun, and only then; what a push has read is what the one before has left; and in a turn a server does with its worker what that
- * does with it.
+ * The checker of pushes where servers' lists are bound (ech_plan_bind): all servers serve each push
+ * that a worker makes once, a worker's in its order and as far ahead of others as the schedule lets
+ * it; who is served begins another push as long as there is one that nobody has begun, and only
+ * then; what a push has read is what the one before has left; and in a turn a server does with its
+ * worker what that does with it.
  */
 #include "check/checker.h"
 
@@ -122,7 +123,8 @@ static void find_fault(const served *c, const ech_schedule *schedule, int turn,
         find_wrong_version(c, schedule->staleness, turn, push, why);
 }
 
-/* The server takes the push. Its worker begins another one, if there is one that nobody has begun. */
+/* The server takes the push. Its worker begins another one, if there is one that nobody has
+ * begun. */
 static void take(served *c, int turn, const ech_serve *push)
 {
     int w = push->worker;
@@ -162,12 +164,14 @@ static ech_status check_order(served *c, int server)
         if (why.n) return reject(c, server, c->serve[turn], &why);
         take(c, turn, push);
     }
-    return ECH_OK; /* turns are as many as pushes can be begun, and none is served twice: so all are */
+    /* turns are as many as pushes can be begun, and none is served twice: so all are */
+    return ECH_OK;
 }
 
 /* ---- what the two do in a turn ---- */
 
-/* The next step from *s on over that channel, *s after it; -1: it is of another turn, or there is none. */
+/* The next step from *s on over that channel, *s after it; -1: it is of another turn, or there is
+ * none. */
 static int next_of(const ech_list *list, int channel, int turn, int *s)
 {
     while (*s < (int)list->step.n && (!ech_step_gathers(&list->step.at[*s]) ||

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks who works on optimizer states and statistics: a bucket's steps access its own states alone, and its update all of them;
- * and its turn's statistics, which the first round, or a fetch, begins. Whose states are is asked of the parameters. What steps of
- * compressed gradients work on: all residuals or bases of the bucket, as the step's kind says, and its turn's factors, or selections.
- * Where replicas meet, steps work on anchors and weights of their bucket.
+ * Checks who works on optimizer states and statistics: a bucket's steps access its own states
+ * alone, and its update all of them; and its turn's statistics, which the first round, or a fetch,
+ * begins. Whose states are is asked of the parameters. What steps of compressed gradients work on:
+ * all residuals or bases of the bucket, as the step's kind says, and its turn's factors, or
+ * selections. Where replicas meet, steps work on anchors and weights of their bucket.
  */
 #include <stdlib.h>
 
@@ -67,7 +68,8 @@ static ech_status check_statistics(state_check *c, int s)
 
 /* ---- compressed gradients ---- */
 
-/* Which states steps of a kind work on, a bit a role, and whether they work on factors. Others do not care. */
+/* Which states steps of a kind work on, a bit a role, and whether they work on factors. Others do
+ * not care. */
 typedef struct works_on {
     unsigned roles;
     bool factors;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks versions of weights: each step reads the version that the schedule promises, and it is still in
- * its slot. Version k is in slot k mod versions, each a value of its bucket; the checker tracks which version each has.
- * Versions are counted from the list's begin. What a step reads is asked of the model, and of its accesses; in lists without
- * accesses a step may read weights of all buckets. What ranks have updated in shards is a version once it is gathered, for steps
- * that have waited for that.
+ * Checks versions of weights: each step reads the version that the schedule promises, and it is
+ * still in its slot. Version k is in slot k mod versions, each a value of its bucket; the checker
+ * tracks which version each has. Versions are counted from the list's begin. What a step reads is
+ * asked of the model, and of its accesses; in lists without accesses a step may read weights of all
+ * buckets. What ranks have updated in shards is a version once it is gathered, for steps that have
+ * waited for that.
  */
 #include <stdlib.h>
 
@@ -24,8 +25,9 @@ typedef struct shelf {
     } * place;       /* [buckets * versions] */
     int *newest;     /* [buckets] */
     int *made;       /* [buckets]: pieces of the next version so far */
-    /* [versions]: the newest version that has been in a slot, how many buckets have it there now, and the last step that
-     * gathered there: if all have it, and that is known to have ended, none needs to be looked at. */
+    /* [versions]: the newest version that has been in a slot, how many buckets have it there now,
+     * and the last step that gathered there: if all have it, and that is known to have ended, none
+     * needs to be looked at. */
     struct slot {
         int version, buckets, gather;
     } * slot;
@@ -119,8 +121,8 @@ static ech_status check_instance(shelf *v, int s, const ech_access *access)
                            version);
 }
 
-/* A step accesses its version of weights, STASH also the next; only UPDATE, STASH and GATHER_WEIGHTS write, and only
- * their bucket's. */
+/* A step accesses its version of weights, STASH also the next; only UPDATE, STASH and
+ * GATHER_WEIGHTS write, and only their bucket's. */
 static ech_status check_accesses(shelf *v, int s)
 {
     const ech_step *step = &v->list->step.at[s];

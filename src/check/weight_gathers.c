@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks weights that are fetched or gathered for the blocks that use them, by the values that steps access. That these
- * wait for each other check/races.c proves.
+ * Checks weights that are fetched or gathered for the blocks that use them, by the values that
+ * steps access. That these wait for each other check/races.c proves.
  */
 #include <stdlib.h>
 

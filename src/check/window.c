@@ -2,17 +2,20 @@
  *
  * Checks the weights that all ranks share.
  *
- * Central: who updates some in the window knows that all ranks have read what was there. They have when a fold over all ranks has
- * ended, which each begins behind its last read. That a rank reads what others have written only when they have published it
- * check/versions.c does.
+ * Central: who updates some in the window knows that all ranks have read what was there. They have
+ * when a fold over all ranks has ended, which each begins behind its last read. That a rank reads
+ * what others have written only when they have published it check/versions.c does.
  *
- * Lock-free: a span begins with what each has offered, and ends with what all have added. So ranks meet twice: each begins to add behind
- * the first meeting, before which it has offered all its shards, and pulls all weights behind the second, before which it has added all.
- * A fold over all ranks behind these pulls ends the span, so that the next one offers nothing before.
+ * Lock-free: a span begins with what each has offered, and ends with what all have added. So ranks
+ * meet twice: each begins to add behind the first meeting, before which it has offered all its
+ * shards, and pulls all weights behind the second, before which it has added all. A fold over all
+ * ranks behind these pulls ends the span, so that the next one offers nothing before.
  *
- * Of several clusters ranks meet once more, between the two last: behind that relays alone come, a round of them. The token is the first cluster's
- * when the list begins, and comes and goes by messages between neighbours, which check/plans.c pairs one to one: so there is one. Who
- * has it relays all buckets, once; nobody else does. Visits follow each other around the ring, as often as turns say.
+ * Of several clusters ranks meet once more, between the two last: behind that relays alone come, a
+ * round of them. The token is the first cluster's when the list begins, and comes and goes by
+ * messages between neighbours, which check/plans.c pairs one to one: so there is one. Who has it
+ * relays all buckets, once; nobody else does. Visits follow each other around the ring, as often as
+ * turns say.
  *
  * That all take part in folds and meetings check/plans.c proves.
  */

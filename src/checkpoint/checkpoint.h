@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checkpoints: a folder per training step (here: step) that loads under any layout, and in Hugging Face transformers.
- * Only ech_checkpoint_save is collective.
+ * Checkpoints: a folder per training step (here: step) that loads under any layout, and in Hugging
+ * Face transformers. Only ech_checkpoint_save is collective.
  *
  *     DIRECTORY/step-00000100/model/model.safetensors, config.json, tokenizer.json, ...
  *                             state/state.safetensors      optimizer state as NAME.exp_avg ...
  *                             manifest.json                checksums, resolved run file, counters
  *
- * Commit order: all ranks write their shards into step-N.tmp, fsync; barrier; the ranks read back and hash
- * (XXH3-128) file ranges of 16 MiB, divided among them; rank 0 writes manifest.json last, fsyncs files and folders,
- * renames step-N.tmp to step-N, fsyncs DIRECTORY. So a folder with the final name is complete, and an interrupted
- * save leaves older checkpoints unchanged. A checkpoint's small files, config.json and others, are called its texts.
+ * Commit order: all ranks write their shards into step-N.tmp, fsync; barrier; the ranks read back
+ * and hash (XXH3-128) file ranges of 16 MiB, divided among them; rank 0 writes manifest.json last,
+ * fsyncs files and folders, renames step-N.tmp to step-N, fsyncs DIRECTORY. So a folder with the
+ * final name is complete, and an interrupted save leaves older checkpoints unchanged. A
+ * checkpoint's small files, config.json and others, are called its texts.
  */
 #ifndef ECH_CHECKPOINT_CHECKPOINT_H
 #define ECH_CHECKPOINT_CHECKPOINT_H
@@ -25,7 +26,8 @@
 #include "optim/optim.h"
 #include "tensor/box.h"
 
-/* How memory that the host cannot touch is copied to and from host memory, and a window of that for it. */
+/* How memory that the host cannot touch is copied to and from host memory, and a window of that for
+ * it. */
 typedef struct ech_saved_copier {
     void *context;
     ech_status (*copy)(void *context, void *to, const void *from, size_t bytes);
@@ -48,15 +50,16 @@ typedef struct ech_saved_tensor {
     const ech_saved_copier *copier; /* for the boxes' memory; NULL: it is the host's */
 } ech_saved_tensor;
 
-/* The dtype of a weight in a folder of `dtype`. Routers, which training keeps in the wide type, are not rounded; the
- * gains of norms are, as in others' folders. */
+/* The dtype of a weight in a folder of `dtype`. Routers, which training keeps in the wide type, are
+ * not rounded; the gains of norms are, as in others' folders. */
 ech_dtype ech_saved_weight_dtype(const ech_param *param, ech_dtype dtype);
 /* The dtype in the file: `narrow` if `narrowed`, else dtype. */
 ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor);
-/* Adds a box whose memory is `part` (borrowed, of the tensor's dtype and dims), and whose first index is `begin`. The
- * parts of a tensor are in one array, which begins with the first of them.
+/* Adds a box whose memory is `part` (borrowed, of the tensor's dtype and dims), and whose first
+ * index is `begin`. The parts of a tensor are in one array, which begins with the first of them.
  * Example: of a local (C, 3·n) matrix with n columns each of queries, keys and values, the keys are
- * ech_saved_add(&tensor, (int64_t[]){0, C + first}, &part) with the part ech_tensor_narrow(&local, 1, n, n). */
+ * ech_saved_add(&tensor, (int64_t[]){0, C + first}, &part) with the part ech_tensor_narrow(&local,
+ * 1, n, n). */
 void ech_saved_add(ech_saved_tensor *tensor, const int64_t *begin, const ech_tensor *part);
 
 /* Tensors of files, as a rank has them. */
@@ -65,9 +68,9 @@ typedef struct ech_saved_list {
     ech_pool *pool;                 /* of names; NULL: none was made */
     ECH_LIST(ech_saved_tensor) tensor;
 } ech_saved_list;
-/* Appends a parameter, or with `suffix` ("exp_avg") a state of it. `whole`: all but its name and copier. A parameter that is
- * stacked of experts (ech_param.name), and its states, are one tensor each, without the experts' dimension; of each this
- * rank has the part of its boxes. */
+/* Appends a parameter, or with `suffix` ("exp_avg") a state of it. `whole`: all but its name and
+ * copier. A parameter that is stacked of experts (ech_param.name), and its states, are one tensor
+ * each, without the experts' dimension; of each this rank has the part of its boxes. */
 void ech_saved_list_add(ech_saved_list *list, const ech_param *param, const char *suffix,
                         const ech_saved_tensor *whole);
 /* The name of the first of these tensors; it lives as long as the pool. */
@@ -97,12 +100,13 @@ typedef struct ech_checkpoint_info {
     int64_t step;            /* training steps done */
     int64_t optimizer_count; /* updates done: `count` of learning-rate curve and optimizer */
     int64_t samples;         /* data consumed: the next position g (data/data.h) */
-    int64_t
-        skipped_steps; /* training steps whose update was withheld, those of overflows not counted */
+    /* training steps whose update was withheld, those of overflows not counted */
+    int64_t skipped_steps;
     bool has_scaler;   /* the run's loss scale is dynamic */
     ech_scaler scaler; /* if has_scaler */
-    int64_t *
-        clock; /* [clocks] where servers update at each push: the training step of each worker's next one; owned */
+    /* [clocks] where servers update at each push: the training step of each worker's next one;
+     * owned */
+    int64_t *clock;
     int clocks;     /* workers; 0: there are no pushes */
     double loss;    /* of the last step */
     int ranks;      /* that saved it; set by ech_checkpoint_save */
@@ -116,20 +120,23 @@ typedef struct ech_checkpoint_info {
 ech_checkpoint_info ech_checkpoint_info_copy(const ech_checkpoint_info *info);
 void ech_checkpoint_info_free(ech_checkpoint_info *info); /* frees run_yaml and the texts */
 
-/* Writes DIRECTORY/step-%08d. Collective over `world`. All ranks list the same n tensors in the same order, each with
- * its own boxes; the boxes of all ranks must cover each element exactly once, which is checked. The checkpoint gets
- * member 0's `info`; of the others' only `step` is used, which must be equal on all. An existing step-N is replaced: it
- * is step-N.old until the new one has its name. If any rank fails, all return an error (ECH_EABORTED if another rank
- * failed; ECH_ENUMERIC for a NaN or infinity in a tensor), and member 0 removes step-N.tmp; a step-N.tmp that a dead
- * process left is removed by the next save. *bytes: of all files, manifest included, on every rank. */
+/* Writes DIRECTORY/step-%08d. Collective over `world`. All ranks list the same n tensors in the
+ * same order, each with its own boxes; the boxes of all ranks must cover each element exactly once,
+ * which is checked. The checkpoint gets member 0's `info`; of the others' only `step` is used,
+ * which must be equal on all. An existing step-N is replaced: it is step-N.old until the new one
+ * has its name. If any rank fails, all return an error (ECH_EABORTED if another rank failed;
+ * ECH_ENUMERIC for a NaN or infinity in a tensor), and member 0 removes step-N.tmp; a step-N.tmp
+ * that a dead process left is removed by the next save. *bytes: of all files, manifest included, on
+ * every rank. */
 ech_status ech_checkpoint_save(ech_group *world, const char *directory,
                                const ech_checkpoint_info *info, const ech_saved_tensor *tensors,
                                int n, int64_t *bytes);
 
 typedef struct ech_checkpoint ech_checkpoint;
 
-/* Opens a checkpoint folder (…/step-00000100). Checks the manifest, the sizes of all files and the hashes of texts;
- * with `verify` all hashes, and that all tensors are finite. Errors name file and byte range, or tensor and element. */
+/* Opens a checkpoint folder (…/step-00000100). Checks the manifest, the sizes of all files and the
+ * hashes of texts; with `verify` all hashes, and that all tensors are finite. Errors name file and
+ * byte range, or tensor and element. */
 ech_status ech_checkpoint_open(const char *path, bool verify, ech_checkpoint **out);
 void ech_checkpoint_close(ech_checkpoint *checkpoint); /* accepts NULL */
 ECH_DESTROY_AT(ech_checkpoint, ech_checkpoint_close)
@@ -138,9 +145,10 @@ const ech_checkpoint_info *ech_checkpoint_get_info(const ech_checkpoint *checkpo
 int64_t ech_checkpoint_bytes(const ech_checkpoint *checkpoint); /* of all files */
 /* The dtype that has the most bytes of weights in model/. */
 ech_dtype ech_checkpoint_dtype(const ech_checkpoint *checkpoint);
-/* Reads the boxes of n tensors into their memory; memory outside of boxes is unchanged. A rank may read boxes that
- * others saved. Floating-point types are converted to tensors[i].dtype. Errors: a missing tensor, another shape, or
- * another dtype where one of the two is no floating-point type. */
+/* Reads the boxes of n tensors into their memory; memory outside of boxes is unchanged. A rank may
+ * read boxes that others saved. Floating-point types are converted to tensors[i].dtype. Errors: a
+ * missing tensor, another shape, or another dtype where one of the two is no floating-point
+ * type. */
 ech_status ech_checkpoint_load(const ech_checkpoint *checkpoint, const ech_saved_tensor *tensors,
                                int n);
 
@@ -149,17 +157,19 @@ int64_t ech_checkpoint_state_size(const ech_checkpoint *checkpoint, const char *
 /* Whether state/ has a tensor of that name. */
 bool ech_checkpoint_has_state(const ech_checkpoint *checkpoint, const char *name);
 
-/* Opens the newest checkpoint in `directory` that ech_checkpoint_open opens with `verify`; damaged ones are skipped.
- * With `verify` logs each one that it skips and why, without it only if none opens. Considers folders named exactly
- * step-%08d, and step-%08d.old if step-%08d does not exist. ECH_OK and *out NULL: there is none; error: none opens. */
+/* Opens the newest checkpoint in `directory` that ech_checkpoint_open opens with `verify`; damaged
+ * ones are skipped. With `verify` logs each one that it skips and why, without it only if none
+ * opens. Considers folders named exactly step-%08d, and step-%08d.old if step-%08d does not exist.
+ * ECH_OK and *out NULL: there is none; error: none opens. */
 ech_status ech_checkpoint_open_newest(const char *directory, bool verify, ech_checkpoint **out);
-/* Opens the checkpoint that `path` names: a checkpoint folder, or the newest (as above) of a folder of checkpoints or
- * of a run directory. ECH_EUSAGE: there is none. */
+/* Opens the checkpoint that `path` names: a checkpoint folder, or the newest (as above) of a folder
+ * of checkpoints or of a run directory. ECH_EUSAGE: there is none. */
 ech_status ech_checkpoint_find(const char *path, bool verify, ech_checkpoint **out);
-/* Removes old checkpoints (checkpoint.keep). The newest one that opens with `verify`, the `keep` - 1 before it and all
- * after it stay; keep 0: all stay. The newest checkpoint of a step <= `proven` and all after it stay in any case;
- * `proven` is the last step from whose checkpoint training has continued with finite numbers (-1: none yet,
- * all stay). Errors: none opens with `verify`; nothing is removed then. */
+/* Removes old checkpoints (checkpoint.keep). The newest one that opens with `verify`, the `keep` -
+ * 1 before it and all after it stay; keep 0: all stay. The newest checkpoint of a step <= `proven`
+ * and all after it stay in any case; `proven` is the last step from whose checkpoint training has
+ * continued with finite numbers (-1: none yet, all stay). Errors: none opens with `verify`; nothing
+ * is removed then. */
 ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t proven);
 
 /* ---- safetensors: one file ---- */
@@ -168,8 +178,8 @@ ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t pro
 enum { ECH_SAFETENSORS_HEADER_LIMIT = 16 << 20 };
 
 typedef struct ech_safetensors ech_safetensors;
-/* Opens a file and checks its header by the format's rules (docs/formats.md), before any allocation whose size is
- * read from the file. The file is untrusted. */
+/* Opens a file and checks its header by the format's rules (docs/formats.md), before any allocation
+ * whose size is read from the file. The file is untrusted. */
 ech_status ech_safetensors_open(const char *path, ech_safetensors **out);
 void ech_safetensors_close(ech_safetensors *file); /* accepts NULL */
 ECH_DESTROY_AT(ech_safetensors, ech_safetensors_close)
@@ -178,8 +188,8 @@ int ech_safetensors_count(const ech_safetensors *file);
 ech_saved_tensor ech_safetensors_get(const ech_safetensors *file, int i);
 /* The tensor's i; -1: no such tensor. */
 int ech_safetensors_find(const ech_safetensors *file, const char *name);
-/* Logs that none of the n files has the tensor `name`, and the nearest name that they have. Returns ECH_EINPUT.
- * `where`: what the files are called in the message. */
+/* Logs that none of the n files has the tensor `name`, and the nearest name that they have. Returns
+ * ECH_EINPUT. `where`: what the files are called in the message. */
 ech_status ech_safetensors_fail_missing(const char *where, ech_safetensors *const *files, size_t n,
                                         const char *name);
 /* An element of a tensor. */
@@ -188,17 +198,18 @@ typedef struct ech_safetensors_element {
     int64_t index;     /* in the whole tensor, row-major */
     const char *value; /* "nan", "inf" or "-inf" */
 } ech_safetensors_element;
-/* The first NaN or infinity in `bytes`, the n bytes of the file from byte `offset` on. Elements cut at its ends are
- * ignored. */
+/* The first NaN or infinity in `bytes`, the n bytes of the file from byte `offset` on. Elements cut
+ * at its ends are ignored. */
 ech_safetensors_element ech_safetensors_nonfinite(const ech_safetensors *file, const char *bytes,
                                                   size_t n, int64_t offset);
-/* Reads boxes of the file's tensor i; `tensor` must have its dims and shape. Floating-point types are converted to
- * tensor->dtype, any other difference is an error. */
+/* Reads boxes of the file's tensor i; `tensor` must have its dims and shape. Floating-point types
+ * are converted to tensor->dtype, any other difference is an error. */
 ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_saved_tensor *tensor);
 
-/* Writes the tensor's boxes, converted to ech_saved_dtype, and no other byte, into a file in which the whole tensor
- * begins at byte `offset`. Other ranks may write theirs at the same time. sums (may be NULL): checksums of the file's
- * ranges, to which the written bytes are added (ech_sum_bytes). With sums a NaN or infinity is ECH_ENUMERIC. */
+/* Writes the tensor's boxes, converted to ech_saved_dtype, and no other byte, into a file in which
+ * the whole tensor begins at byte `offset`. Other ranks may write theirs at the same time. sums
+ * (may be NULL): checksums of the file's ranges, to which the written bytes are added
+ * (ech_sum_bytes). With sums a NaN or infinity is ECH_ENUMERIC. */
 ech_status ech_safetensors_write(int fd, const char *path, const ech_saved_tensor *tensor,
                                  int64_t offset, uint64_t *sums);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * In IEEE 754 an exponent with all bits set is an infinity, or a NaN if any bit of the significand is set.
+ * In IEEE 754 an exponent with all bits set is an infinity, or a NaN if any bit of the significand
+ * is set.
  */
 #include "checkpoint/finite.h"
 
@@ -9,8 +10,8 @@
 
 enum { BLOCK = 4096 }; /* elements that are looked at together */
 
-/* The first of n words whose bits without the sign are at least the infinity's. The loop over a block has
- * no exit, so that it runs at the rate of memory. */
+/* The first of n words whose bits without the sign are at least the infinity's. The loop over a
+ * block has no exit, so that it runs at the rate of memory. */
 #define FIND(name, word)                                                                           \
     static int64_t name(const char *bytes, int64_t n, word infinity)                               \
     {                                                                                              \

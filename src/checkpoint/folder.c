@@ -208,7 +208,8 @@ static ech_status remove_folder(const char *directory, const ech_folder *folder)
     return ech_file_remove_all(temporary);
 }
 
-/* The newest that verifies; newer ones will be replaced by the run, which was resumed from an older one. */
+/* The newest that verifies; newer ones will be replaced by the run, which was resumed from an older
+ * one. */
 static ech_status find_whole(const ech_folders *folders, size_t *out)
 {
     ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *newest = NULL;

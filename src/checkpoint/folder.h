@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checkpoint folders by name: step-%08d, the training step, is a checkpoint; step-%08d.tmp is unfinished; step-%08d.old
- * is a checkpoint that is being replaced by a new one of the same training step (here: step). None is collective.
+ * Checkpoint folders by name: step-%08d, the training step, is a checkpoint; step-%08d.tmp is
+ * unfinished; step-%08d.old is a checkpoint that is being replaced by a new one of the same
+ * training step (here: step). None is collective.
  */
 #ifndef ECH_CHECKPOINT_FOLDER_H
 #define ECH_CHECKPOINT_FOLDER_H
@@ -30,16 +31,20 @@ char *ech_folder_path(const char *directory, int64_t step, ech_folder_kind kind)
 /* Parses the last component of a path. False: it is no name that ech_folder_path gives. */
 bool ech_folder_parse(const char *name, int64_t *step, ech_folder_kind *kind);
 
-/* Appends the folders with such names in `directory`, the highest step first, and of equal steps in the order of
- * ech_folder_kind. Goes by the names alone. None if the directory does not exist. Errors: ECH_EIO. */
+/* Appends the folders with such names in `directory`, the highest step first, and of equal steps in
+ * the order of ech_folder_kind. Goes by the names alone. None if the directory does not exist.
+ * Errors: ECH_EIO. */
 ech_status ech_folder_list(const char *directory, ech_folders *out);
-/* The same, but only folders that are complete by name: no .tmp, and no .old if there is a final one of its step. */
+/* The same, but only folders that are complete by name: no .tmp, and no .old if there is a final
+ * one of its step. */
 ech_status ech_folder_list_complete(const char *directory, ech_folders *out);
-/* Lists the folders that a path names: the path itself, if its last component is such a name or if it has a manifest;
- * otherwise those in PATH, or if it has none those in PATH/checkpoints, ordered likewise. ECH_EUSAGE: none. */
+/* Lists the folders that a path names: the path itself, if its last component is such a name or if
+ * it has a manifest; otherwise those in PATH, or if it has none those in PATH/checkpoints, ordered
+ * likewise. ECH_EUSAGE: none. */
 ech_status ech_folder_find(const char *path, ech_folders *out);
 
-/* As ech_checkpoint_open, and checks that the manifest has folder->step (unless folder->step is -1). */
+/* As ech_checkpoint_open, and checks that the manifest has folder->step (unless folder->step is
+ * -1). */
 ech_status ech_checkpoint_open_folder(const ech_folder *folder, bool verify, ech_checkpoint **out);
 
 /* ech_checkpoint_open_newest of PATH, or if there is no checkpoint of PATH/checkpoints. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing and reading manifest.json. Its text ends in a hash of all bytes before that hash's digits, so that any
- * damage is found.
+ * Writing and reading manifest.json. Its text ends in a hash of all bytes before that hash's
+ * digits, so that any damage is found.
  */
 #include "checkpoint/manifest.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Model files of llm.c and llama2.c: a header of numbers, then tensors of one dtype without names, in a fixed order
- * (docs/formats.md). Files are untrusted: before anything is allocated, a file's size is compared with its header.
+ * Model files of llm.c and llama2.c: a header of numbers, then tensors of one dtype without names,
+ * in a fixed order (docs/formats.md). Files are untrusted: before anything is allocated, a file's
+ * size is compared with its header.
  */
 #ifndef ECH_CHECKPOINT_RAW_H
 #define ECH_CHECKPOINT_RAW_H
@@ -15,7 +16,8 @@ enum { ECH_RAW_HEADER = 1024 }; /* bytes to read of a file as its header, or all
 typedef enum ech_raw_order {
     ECH_RAW_PLAIN,
     ECH_RAW_TRANSPOSED, /* stored as (out,in), read as (in,out) */
-    ECH_RAW_INTERLEAVED, /* stored rows 2j and 2j + 1 of a head of D rows are read as rows j and j + D/2 */
+    /* stored rows 2j and 2j + 1 of a head of D rows are read as rows j and j + D/2 */
+    ECH_RAW_INTERLEAVED,
 } ech_raw_order;
 
 typedef struct ech_raw_tensor {
@@ -38,17 +40,19 @@ typedef struct ech_raw {
     int64_t padding;                    /* rows that the vocabulary has as padding; not read */
 } ech_raw;
 
-/* Opens a file of one of the formats, sets the model section of `config` and lists the tensors. Errors: no such file,
- * none of the formats, a size that does not fit the header. Release with ech_raw_close. */
+/* Opens a file of one of the formats, sets the model section of `config` and lists the tensors.
+ * Errors: no such file, none of the formats, a size that does not fit the header. Release with
+ * ech_raw_close. */
 ech_status ech_raw_open(const char *path, ech_config *config, ech_raw *out);
 void ech_raw_close(ech_raw *raw);
-/* The same from the n bytes of a header and a file's size, without opening a file; `path` is its name in errors.
- * Release with ech_raw_close, also after failures. For ech_raw_open and fuzzing. */
+/* The same from the n bytes of a header and a file's size, without opening a file; `path` is its
+ * name in errors. Release with ech_raw_close, also after failures. For ech_raw_open and fuzzing. */
 ech_status ech_raw_read(const char *path, const void *header, size_t n, int64_t file_bytes,
                         ech_config *config, ech_raw *out);
 
 const ech_raw_tensor *ech_raw_find(const ech_raw *raw, const char *name); /* NULL: none */
-/* Reads rows [first, first + rows) of a tensor in its `shape` into `to`, (rows, columns). A vector is one row. */
+/* Reads rows [first, first + rows) of a tensor in its `shape` into `to`, (rows, columns). A vector
+ * is one row. */
 ech_status ech_raw_rows(const ech_raw *raw, const ech_raw_tensor *tensor, int64_t first,
                         int64_t rows, double *to);
 

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The formats of model files without names: how a file is recognized, where its header has which number, and the
- * tensors in their order.
+ * The formats of model files without names: how a file is recognized, where its header has which
+ * number, and the tensors in their order.
  *
- *   llm.c (Karpathy 2024): GPT-2 in versions 3 (fp32) and 5 (bf16). 256 numbers of 32 bits, then the tensors;
- *       products are stored (out,in), and the vocabulary with padding rows. Versions before had no padding.
- *   llama2.c (Karpathy 2023), version 1: "ak42", the version, seven numbers, one byte that says whether the head
- *       is the table, zeros up to byte 256, then fp32. Queries and keys have the pairs that are rotated side by
+ *   llm.c (Karpathy 2024): GPT-2 in versions 3 (fp32) and 5 (bf16). 256 numbers of 32 bits, then
+ *   the tensors;
+ *       products are stored (out,in), and the vocabulary with padding rows. Versions before had no
+ *       padding.
+ *   llama2.c (Karpathy 2023), version 1: "ak42", the version, seven numbers, one byte that says
+ *   whether the head
+ *       is the table, zeros up to byte 256, then fp32. Queries and keys have the pairs that are
+ *       rotated side by
  *       side, as Meta stores them.
- *   llama2.c as it was at first: seven numbers (the vocabulary negative where the head is not the table), then
+ *   llama2.c as it was at first: seven numbers (the vocabulary negative where the head is not the
+ *   table), then
  *       fp32, tables of angles among it. They have no magic number: any file whose size is right is
  *       one, so it comes last.
  */
@@ -175,8 +180,8 @@ static ech_status read_llama2c(ech_raw *raw, const header *head, bool *tied)
     return ECH_OK;
 }
 
-/* Width, feed-forward width, layers, heads, key/value heads, vocabulary, positions of anything that is
- * plausibly a model. */
+/* Width, feed-forward width, layers, heads, key/value heads, vocabulary, positions of anything that
+ * is plausibly a model. */
 static bool is_legacy(const header *head)
 {
     static const int32_t largest[] = {1000000, 10000000, 100000,  100000,
@@ -202,7 +207,8 @@ typedef struct format {
     bool llama;          /* Llama, whose vocabulary may be negative; false: GPT-2 */
     int32_t magic;       /* the header's first number; 0: none (is_legacy) */
     int64_t bytes;       /* of the header */
-    /* Checks the format's own fields, and sets raw's dtype, BOS, EOS and padding. *tied: the head is tied. */
+    /* Checks the format's own fields, and sets raw's dtype, BOS, EOS and padding. *tied: the head
+     * is tied. */
     ech_status (*read)(ech_raw *raw, const header *head, bool *tied);
     /* Keys of the model section whose values are the header's numbers from number `first` on. */
     const char *const *key;
@@ -222,8 +228,8 @@ static const format formats[] = {
 
 /* ---- listing the tensors ---- */
 
-/* Sizes have the bounds of keys.def, at most 2e9 and 1e8, and one file at most 4096 layers; so nothing
- * overflows but sums, which stop at the top. `counts`: only those are wanted. */
+/* Sizes have the bounds of keys.def, at most 2e9 and 1e8, and one file at most 4096 layers; so
+ * nothing overflows but sums, which stop at the top. `counts`: only those are wanted. */
 static void add(ech_raw *raw, const row *from, const int64_t *sizes, int64_t layer, bool counts)
 {
     int64_t rows = sizes[from->rows], columns = sizes[from->columns];

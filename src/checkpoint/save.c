@@ -3,10 +3,13 @@
  * Saving. Invariants:
  *
  *   1. A folder with a final name is complete: it is renamed after all fsyncs.
- *   2. While step N is replaced, either step-N or step-N.old is complete (the latter while step-N does not exist).
- *   3. Each phase ends on all ranks together (agree.h): one rank's failure is a failure of all before any of them
+ *   2. While step N is replaced, either step-N or step-N.old is complete (the latter while step-N
+ *      does not exist).
+ *   3. Each phase ends on all ranks together (agree.h): one rank's failure is a failure of all
+ *      before any of them
  *      continues, so no rank waits for one that has left.
- *   4. The manifest's hashes are those of the bytes in memory: ranks add these up by range as they write them, and
+ *   4. The manifest's hashes are those of the bytes in memory: ranks add these up by range as they
+ *      write them, and
  *      the bytes that are read back and hashed must have the same sums.
  *
  *   plan -> create (rank 0) -> write (all) -> hash (all, divided) -> commit (rank 0)
@@ -61,8 +64,8 @@ static ech_status plan(save *s)
 
 /* ---- create: rank 0 makes the folder and all files at their full sizes ---- */
 
-/* Removes what earlier saves left: temporary folders, and an old one whose successor is there. Any other old one gets
- * its name back. */
+/* Removes what earlier saves left: temporary folders, and an old one whose successor is there. Any
+ * other old one gets its name back. */
 static ech_status clear_remains(const char *directory)
 {
     ECH_CLEANUP(ech_folders_free) ech_folders folders = {0};
@@ -126,8 +129,8 @@ static ech_status write_boxes(save *s)
     return ECH_OK;
 }
 
-/* All members learn which files there are, of what size, and the checksums of their bytes in memory: of boxes of all
- * ranks, and of headers and texts of rank 0. */
+/* All members learn which files there are, of what size, and the checksums of their bytes in
+ * memory: of boxes of all ranks, and of headers and texts of rank 0. */
 static ech_status exchange_sizes(save *s)
 {
     int64_t bytes[ECH_FILES];
@@ -168,8 +171,8 @@ static ech_status hash_range(const save *s, int f, int fd, int64_t i)
              s->path[f], begin, bytes - begin < ECH_HASH_RANGE ? bytes : begin + ECH_HASH_RANGE);
 }
 
-/* Reads back and hashes this rank's ranges of one file: those whose number, over all files, is the rank's modulo the
- * ranks. *number: of the next range. */
+/* Reads back and hashes this rank's ranges of one file: those whose number, over all files, is the
+ * rank's modulo the ranks. *number: of the next range. */
 static ech_status hash_file(const save *s, int f, int64_t *number)
 {
     int fd = -1;
@@ -243,7 +246,8 @@ static ech_status write_manifest(save *s)
              path);
 }
 
-/* Gives the temporary folder its final name. A folder that has the name is renamed to step-N.old first. */
+/* Gives the temporary folder its final name. A folder that has the name is renamed to step-N.old
+ * first. */
 static ech_status rename_to_final(const save *s, const char *final, const char *old)
 {
     bool replaces = ech_file_exists(final);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Folders of weights: finding them, opening their files, checking them against a model, and reading tensors.
+ * Folders of weights: finding them, opening their files, checking them against a model, and reading
+ * tensors.
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Folders of weights in the format of Hugging Face transformers: config.json with model.safetensors, or with
- * model.safetensors.index.json and the files that it names, which Hugging Face calls shards. They are untrusted. None
- * is collective: each rank reads its own.
+ * Folders of weights in the format of Hugging Face transformers: config.json with
+ * model.safetensors, or with model.safetensors.index.json and the files that it names, which
+ * Hugging Face calls shards. They are untrusted. None is collective: each rank reads its own.
  */
 #ifndef ECH_CHECKPOINT_SHARDS_H
 #define ECH_CHECKPOINT_SHARDS_H
@@ -10,21 +10,24 @@
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
 
-/* Finds the folder with config.json that `path` names: `path` itself, PATH/model if `path` is a checkpoint, or model/
- * of the newest checkpoint if it is a run directory or a folder of checkpoints. In a checkpoint the sizes of files and
- * the texts must match the manifest. Release *folder with free(). Errors: ECH_EUSAGE if there is none. */
+/* Finds the folder with config.json that `path` names: `path` itself, PATH/model if `path` is a
+ * checkpoint, or model/ of the newest checkpoint if it is a run directory or a folder of
+ * checkpoints. In a checkpoint the sizes of files and the texts must match the manifest. Release
+ * *folder with free(). Errors: ECH_EUSAGE if there is none. */
 ech_status ech_shards_find(const char *path, char **folder);
-/* Whether `path` is a model in Hugging Face's cache: without config.json, with a folder per version in snapshots/. */
+/* Whether `path` is a model in Hugging Face's cache: without config.json, with a folder per version
+ * in snapshots/. */
 bool ech_shards_is_cache(const char *path);
 
 /* Whether the folder has files of weights. (`echelon plan` needs only config.json.) */
 bool ech_shards_are_there(const char *folder);
 
 typedef struct ech_shards ech_shards;
-/* Opens all files of the folder and checks their headers. `family` (borrowed): how names in files may differ from the
- * names of our parameters; the names below are ours. `tied`: the head is the token table, which a file may repeat under
- * the head's name. `verify`: compare the weights with the hashes in the manifest, if the folder is a checkpoint's
- * model/; callers that will read weights must set it, since reading does not compare. */
+/* Opens all files of the folder and checks their headers. `family` (borrowed): how names in files
+ * may differ from the names of our parameters; the names below are ours. `tied`: the head is the
+ * token table, which a file may repeat under the head's name. `verify`: compare the weights with
+ * the hashes in the manifest, if the folder is a checkpoint's model/; callers that will read
+ * weights must set it, since reading does not compare. */
 ech_status ech_shards_open(const char *folder, const ech_family *family, bool tied, bool verify,
                            ech_shards **out);
 void ech_shards_close(ech_shards *weights); /* accepts NULL */
@@ -34,14 +37,15 @@ int ech_shards_count(const ech_shards *weights);
 /* The dtype in the files of a tensor that they must have. */
 ech_dtype ech_shards_dtype(const ech_shards *weights, const char *name);
 
-/* Checks that the files have these n tensors and no others but buffers and a tied head, in these shapes, as F32, F64,
- * BF16 or F16. Boxes are ignored. Errors name the first tensor that is missing, unexpected or of another shape. */
+/* Checks that the files have these n tensors and no others but buffers and a tied head, in these
+ * shapes, as F32, F64, BF16 or F16. Boxes are ignored. Errors name the first tensor that is
+ * missing, unexpected or of another shape. */
 ech_status ech_shards_check(const ech_shards *weights, const ech_saved_tensor *tensors, int n);
-/* If the files repeat the token table as the tied head, checks that both are equal. To be called after
- * ech_shards_check. */
+/* If the files repeat the token table as the tied head, checks that both are equal. To be called
+ * after ech_shards_check. */
 ech_status ech_shards_check_head(const ech_shards *weights);
-/* Reads the boxes of n tensors into their memory, converted to tensors[i].dtype. Errors: a missing tensor, another
- * shape or type. */
+/* Reads the boxes of n tensors into their memory, converted to tensors[i].dtype. Errors: a missing
+ * tensor, another shape or type. */
 ech_status ech_shards_load(const ech_shards *weights, const ech_saved_tensor *tensors, int n);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Laying out, creating and writing one safetensors file: first the header, then each rank's boxes, at offsets that the
- * header fixes.
+ * Laying out, creating and writing one safetensors file: first the header, then each rank's boxes,
+ * at offsets that the header fixes.
  */
 #include "checkpoint/stored.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copying boxes with few system calls: runs that are adjacent in the file are written together; runs that are close
- * together are read with the bytes between them.
+ * Copying boxes with few system calls: runs that are adjacent in the file are written together;
+ * runs that are close together are read with the bytes between them.
  */
 #include "checkpoint/transfer.h"
 
@@ -62,8 +62,8 @@ static int64_t file_at(const transfer *t, int64_t element)
     return t->offset + element * (int64_t)t->stored_bytes;
 }
 
-/* The run `first`, however long it is, and those after it that begin at the end of the one before, or soon after it if
- * they are read, as long as all of it goes into the buffer. */
+/* The run `first`, however long it is, and those after it that begin at the end of the one before,
+ * or soon after it if they are read, as long as all of it goes into the buffer. */
 static span next_span(const transfer *t, int64_t first)
 {
     int64_t item = (int64_t)t->stored_bytes, length = t->runs.length, gap = t->writes ? 0 : GAP;
@@ -78,7 +78,8 @@ static span next_span(const transfer *t, int64_t first)
     return s;
 }
 
-/* No run could resume from it. A value that is infinite only in the file was too large for the file's type. */
+/* No run could resume from it. A value that is infinite only in the file was too large for the
+ * file's type. */
 static ech_status refuse(const transfer *t, const char *element, int64_t at)
 {
     bool narrow = ech_dtype_bytes(t->stored) < ech_dtype_bytes(t->wanted);
@@ -127,8 +128,8 @@ static ech_status take(const transfer *t, int64_t at, char *stored, int64_t n)
     return ECH_OK;
 }
 
-/* Reads or writes n elements as they are stored, which begin at element `at` of the whole tensor. What is checked and
- * added up is what the system is given. */
+/* Reads or writes n elements as they are stored, which begin at element `at` of the whole tensor.
+ * What is checked and added up is what the system is given. */
 static ech_status call(const transfer *t, char *stored, int64_t n, int64_t at)
 {
     size_t bytes = (size_t)n * t->stored_bytes;

@@ -298,7 +298,8 @@ static ech_board *map_open(int fd, int slots)
     return NULL;
 }
 
-/* Maps the whole file if it is a board of this user with room for `slots`, else NULL. *error: of open(2). */
+/* Maps the whole file if it is a board of this user with room for `slots`, else NULL. *error: of
+ * open(2). */
 static ech_board *map_path(const char *path, int slots, int *error)
 {
     int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);

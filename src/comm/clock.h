@@ -19,11 +19,12 @@ typedef struct ech_comm_clock_offset {
     double error;   /* the most that `seconds` is off: half of the shortest round trip */
 } ech_comm_clock_offset;
 
-/* Measures *out; changes no clock. Rank 0 asks the first rank of every other machine 32 times for its clock and
- * assumes that it was read half-way through the shortest round trip (Cristian 1989). The clock is ech_clock_now() +
- * ahead. The offset holds at the time of the call; clocks drift by some microseconds per second.
- * machine: ech_machine_of(comm). ahead: 0. Tests of one machine pass others, the same on all ranks of a machine, to
- * have several machines whose clocks differ. Errors: those of ech_comm_wait. Collective over the first `ranks` ranks. */
+/* Measures *out; changes no clock. Rank 0 asks the first rank of every other machine 32 times for
+ * its clock and assumes that it was read half-way through the shortest round trip (Cristian 1989).
+ * The clock is ech_clock_now() + ahead. The offset holds at the time of the call; clocks drift by
+ * some microseconds per second. machine: ech_machine_of(comm). ahead: 0. Tests of one machine pass
+ * others, the same on all ranks of a machine, to have several machines whose clocks differ. Errors:
+ * those of ech_comm_wait. Collective over the first `ranks` ranks. */
 ech_status ech_comm_clock_agree(ech_comm *comm, int ranks, ech_machine machine, double ahead,
                                 ech_comm_clock_offset *out);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the collectives send, computed without sending it: each case repeats the arithmetic of a function
- * of this room.
+ * What the collectives send, computed without sending it: each case repeats the arithmetic of a
+ * function of this room.
  */
 #include "comm/collective.h"
 

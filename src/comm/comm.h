@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Communication between ranks: one endpoint per rank, groups of ranks, point-to-point messages,
- * collectives, and counters of calls, messages and bytes. A backend (`local`: ranks are threads of one
- * process; `mpi`: ranks are processes; `nccl`: either, and NCCL moves the memory of their GPUs) moves point-to-point
- * messages. The collectives are written once on top of those, so every backend gives the same bits. The one exception is
- * ECH_REDUCTION_LIBRARY, the all-reduce of MPI's or NCCL's library itself, for comparison.
+ * collectives, and counters of calls, messages and bytes. A backend (`local`: ranks are threads of
+ * one process; `mpi`: ranks are processes; `nccl`: either, and NCCL moves the memory of their GPUs)
+ * moves point-to-point messages. The collectives are written once on top of those, so every backend
+ * gives the same bits. The one exception is ECH_REDUCTION_LIBRARY, the all-reduce of MPI's or
+ * NCCL's library itself, for comparison.
  *
- * Every wait polls with backoff, under a deadline, and watches the job's abort flag: when one rank fails,
- * the calls of the others return ECH_EABORTED instead of hanging. The deadline counts seconds in which none of
- * the requests that are waited for completes.
+ * Every wait polls with backoff, under a deadline, and watches the job's abort flag: when one rank
+ * fails, the calls of the others return ECH_EABORTED instead of hanging. The deadline counts
+ * seconds in which none of the requests that are waited for completes.
  *
- * Threads: several threads of a rank may use its endpoint at once. A channel is a group of ranks on a lane,
- * with tags of its own, like a communicator of NCCL: channels do not interfere with each other or with
- * point-to-point messages, even between the same ranks. Only one thread at a time may use a channel or a
- * request. All members create their groups in the same order, so best before further threads start.
+ * Threads: several threads of a rank may use its endpoint at once. A channel is a group of ranks on
+ * a lane, with tags of its own, like a communicator of NCCL: channels do not interfere with each
+ * other or with point-to-point messages, even between the same ranks. Only one thread at a time may
+ * use a channel or a request. All members create their groups in the same order, so best before
+ * further threads start.
  *
- * The sections "endpoints", "point to point" and "groups" have no collective calls but ech_comm_open and
- * ech_comm_close. Buffers, and what is passed by pointer, stay the caller's.
+ * The sections "endpoints", "point to point" and "groups" have no collective calls but
+ * ech_comm_open and ech_comm_close. Buffers, and what is passed by pointer, stay the caller's.
  */
 #ifndef ECH_COMM_COMM_H
 #define ECH_COMM_COMM_H
@@ -137,9 +139,10 @@ void ech_comm_forbid_restart(ech_comm *comm);
 
 /* ---- where data are ----
  *
- * Control messages (flags, checkpoints) are in host memory. Data are a device's, and transfers and collectives of them are
- * put on a queue: they begin when the queue gets there, and what is put there later comes after them. On a device that is
- * immediate nothing is put: a transfer begins at once. */
+ * Control messages (flags, checkpoints) are in host memory. Data are a device's, and transfers and
+ * collectives of them are put on a queue: they begin when the queue gets there, and what is put
+ * there later comes after them. On a device that is immediate nothing is put: a transfer begins at
+ * once. */
 typedef struct ech_comm_queue {
     const ech_device *device;
     ech_queue *queue;
@@ -150,8 +153,9 @@ typedef struct ech_comm_queue {
 
 /* ---- windows ----
  *
- * A window is memory of a device that all ranks share: there is one copy of it, at one address. It sends nothing, and orders nothing:
- * who reads what another rank writes there must have heard from it since. */
+ * A window is memory of a device that all ranks share: there is one copy of it, at one address. It
+ * sends nothing, and orders nothing: who reads what another rank writes there must have heard from
+ * it since. */
 
 /* Ranks that are threads of one process have one; each takes it with the same number of bytes, > 0,
  * and gives it back. The first one allocates it, zeroed, and the last one frees it, so between a
@@ -283,9 +287,9 @@ int ech_group_index(const ech_group *group); /* of this rank among the members *
 
 /* ---- collectives ----
  *
- * All members call them in the same order. Members are named by their index in the group (`root`, shard i), N is
- * their number. Errors: ECH_ECOMM, ECH_EABORTED as of ech_comm_wait; sums of other types than fp32, fp64, bf16 and
- * fp16 are ECH_EUNSUPPORTED.
+ * All members call them in the same order. Members are named by their index in the group (`root`,
+ * shard i), N is their number. Errors: ECH_ECOMM, ECH_EABORTED as of ech_comm_wait; sums of other
+ * types than fp32, fp64, bf16 and fp16 are ECH_EUNSUPPORTED.
  *
  * A sum of bf16 or fp16 is made in fp32, in member order, and rounded once. */
 
@@ -348,13 +352,15 @@ ech_status ech_sum_run(const ech_sum *sum);
 /* Waits for the last messages. Afterwards x is the sum. */
 ech_status ech_sum_end(const ech_sum *sum);
 
-/* The halves of ech_group_reduce, each in the same three parts. Errors: ECH_EUNSUPPORTED for reductions without halves.
+/* The halves of ech_group_reduce, each in the same three parts. Errors: ECH_EUNSUPPORTED for
+ * reductions without halves.
  *
- * Scatter: this member's shard of the sum is written to `shard`, in x's type, added to what is there (one
- * more addition in that type, of bf16 and fp16 in fp32, rounded once), or thrown away. The sum has the bits of the whole reduction's. x is
- * used up: afterwards its elements are undefined, but for `shard`, which may be this member's shard of x unless that is added to.
- * `scratch`: ech_reduction_part_scratch bytes. A store (ech_group_set_stores) has nothing to add: its x has no data,
- * and what travels narrowed it takes over the place of what is there alone. */
+ * Scatter: this member's shard of the sum is written to `shard`, in x's type, added to what is
+ * there (one more addition in that type, of bf16 and fp16 in fp32, rounded once), or thrown away.
+ * The sum has the bits of the whole reduction's. x is used up: afterwards its elements are
+ * undefined, but for `shard`, which may be this member's shard of x unless that is added to.
+ * `scratch`: ech_reduction_part_scratch bytes. A store (ech_group_set_stores) has nothing to add:
+ * its x has no data, and what travels narrowed it takes over the place of what is there alone. */
 ech_status ech_sum_begin_scatter(ech_group *group, ech_reduction reduction, const ech_tensor *x,
                                  ech_dtype wire, void *shard, ech_delivery delivery, void *scratch,
                                  ech_sum *out);
@@ -378,8 +384,8 @@ ech_status ech_group_broadcast(ech_group *group, int root, void *data, size_t by
 
 /* ---- collectives of tensor, sequence, context and expert parallelism (comm/collective.h) ----
  *
- * Shards are those of ech_collective_shard_first; they may be uneven or empty. Buffers must not overlap
- * unless said. `scratch`: ech_collective_scratch bytes. */
+ * Shards are those of ech_collective_shard_first; they may be uneven or empty. Buffers must not
+ * overlap unless said. `scratch`: ech_collective_scratch bytes. */
 
 /* x (n, contiguous) of every member becomes the sum over the members, added in member order. All
  * members have the same bits: those of DIRECT, and of a reduce-scatter followed by an all-gather.
@@ -414,8 +420,8 @@ ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, si
  * first + rows) of each piece in one call. One buffer is *packed*: the pieces, whole, one behind
  * the other. The other one has N windows of `rows` rows. */
 typedef struct ech_row_exchange {
-    /* [N], in host memory: rows of whole pieces to and from each member, which have told each other: receives[i] is what member
-     * i sends here. */
+    /* [N], in host memory: rows of whole pieces to and from each member, which have told each
+     * other: receives[i] is what member i sends here. */
     const int64_t *sends, *receives;
     int64_t room; /* rows of the packed buffer; no member has one with more */
     int64_t first, rows;

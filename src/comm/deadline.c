@@ -15,8 +15,9 @@
 static const double spin_seconds = 5e-6;
 static const double yield_seconds = 500e-6;
 enum { FIRST_NAP_NS = 5000, LONGEST_NAP_NS = 1000000 };
-/* A nap is at most this part of the wait so far, by which a wait then ends late at most: a lane that waits for a member behind
- * in its steps wakes up seldom, and leaves the core to the lane that computes. */
+/* A nap is at most this part of the wait so far, by which a wait then ends late at most: a lane
+ * that waits for a member behind in its steps wakes up seldom, and leaves the core to the lane that
+ * computes. */
 static const double nap_share = 1.0 / 16;
 
 static const ech_wait_for point_to_point = {.thread = ECH_BOARD_RANK};
@@ -45,7 +46,8 @@ static ech_status test_all(ech_comm *comm, ech_request *requests, int n, int *le
     return ECH_OK;
 }
 
-/* The request to report: the first that is not done and whose peer does not wait, else the first not done. */
+/* The request to report: the first that is not done and whose peer does not wait, else the first
+ * not done. */
 static const ech_request *find_open(const ech_comm *comm, const ech_request *requests, int n,
                                     ech_board_thread thread)
 {
@@ -77,13 +79,14 @@ static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const e
         open->bytes, what.at, culprit, where.at,
         why->thread == ECH_BOARD_SAVER ? "a disk may stand still" : "a step may take");
     ech_comm_withdraw(comm);
-    /* The mark stays, whichever thread of this rank has set it meanwhile: reports of other ranks follow it to
-     * the culprit. */
+    /* The mark stays, whichever thread of this rank has set it meanwhile: reports of other ranks
+     * follow it to the culprit. */
     ech_board_set_wait(comm->board, comm->local_rank, why->thread, open->peer);
     return st;
 }
 
-/* The loop of ech_wait_all. *mark: the peer that it has put on the board, if any; the caller clears it. */
+/* The loop of ech_wait_all. *mark: the peer that it has put on the board, if any; the caller clears
+ * it. */
 static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *why,
                             int *mark)
 {
@@ -142,8 +145,9 @@ ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double s
     return fail_deadline(comm, request, &point_to_point);
 }
 
-/* Seconds after which a device that waits for other ranks' does so in vain, once the job is over: ranks that work let what they
- * have put end. A rank's own work is waited for until the deadline, since it touches what the rank then frees. */
+/* Seconds after which a device that waits for other ranks' does so in vain, once the job is over:
+ * ranks that work let what they have put end. A rank's own work is waited for until the deadline,
+ * since it touches what the rank then frees. */
 static const double abort_patience = 4;
 
 /* The first that does not wait itself, else the first of all; -1: there is none. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All-to-all, of equal blocks and of rows by counts, ring shift, barrier, broadcast, gather, and the all-reduce of scalars (fold).
+ * All-to-all, of equal blocks and of rows by counts, ring shift, barrier, broadcast, gather, and
+ * the all-reduce of scalars (fold).
  */
 #include <math.h>
 
@@ -134,9 +135,9 @@ ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, 
 
 /* ---- barrier ----
  *
- * In round k every member signals member index + 2^k; after ceil(log2 N) rounds each has heard, directly or
- * not, from all.
- * Source: Hensgen, Finkel, Manber 1988, "Two algorithms for barrier synchronization". */
+ * In round k every member signals member index + 2^k; after ceil(log2 N) rounds each has heard,
+ * directly or not, from all. Source: Hensgen, Finkel, Manber 1988, "Two algorithms for barrier
+ * synchronization". */
 
 ech_status ech_group_barrier(ech_group *group)
 {
@@ -154,9 +155,9 @@ ech_status ech_group_barrier(ech_group *group)
 
 /* ---- broadcast ----
  *
- * A binomial tree. Indices are relative to the root: in the round of distance `far`, members below `far`
- * have the data and send it to relative + far. Where ranks are spared the root sends to all: in a tree one that dies would cut
- * others off. */
+ * A binomial tree. Indices are relative to the root: in the round of distance `far`, members below
+ * `far` have the data and send it to relative + far. Where ranks are spared the root sends to all:
+ * in a tree one that dies would cut others off. */
 
 ech_status ech_group_spread(ech_group *group, int root, void *data, size_t bytes)
 {
@@ -207,8 +208,8 @@ bool ech_group_has_missed(const ech_group *group, int member)
 
 /* ---- fold ----
  *
- * Member 0 gathers the values, sums them or takes the maximum in member order, and broadcasts the result, so
- * all have the same bits. */
+ * Member 0 gathers the values, sums them or takes the maximum in member order, and broadcasts the
+ * result, so all have the same bits. */
 
 static double fold_two(ech_fold fold, double a, double b)
 {

@@ -2,10 +2,11 @@
  *
  * Groups: their members, channels, tags and counters, and batches of messages.
  *
- * Tags: two ranks number the groups that have both of them in order of creation, which is the same on both;
- * the n-th such group has the n-th block of tags between these two, and each lane a part of that block. So
- * members agree on tags without a message, and no two channels use the same, nor do point-to-point messages.
- * All groups use one communicator of MPI (mpi.c); LIBRARY reductions have one more each.
+ * Tags: two ranks number the groups that have both of them in order of creation, which is the same
+ * on both; the n-th such group has the n-th block of tags between these two, and each lane a part
+ * of that block. So members agree on tags without a message, and no two channels use the same, nor
+ * do point-to-point messages. All groups use one communicator of MPI (mpi.c); LIBRARY reductions
+ * have one more each.
  */
 #include "comm/group.h"
 
@@ -21,7 +22,8 @@ enum {
     MOST_SHARED = ((1 << ECH_COMM_TAG_BITS) - ECH_COMM_TAGS) / TAGS
 };
 
-/* This rank's index among the members. Checks that these are as comm.h asks and that tags are left. */
+/* This rank's index among the members. Checks that these are as comm.h asks and that tags are
+ * left. */
 static ech_status find_index(const ech_comm *comm, const char *name, const int *ranks, int n,
                              int *index)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to src/comm: the struct behind a channel, and batches of messages, of which the collectives
- * are made.
+ * Private to src/comm: the struct behind a channel, and batches of messages, of which the
+ * collectives are made.
  */
 #ifndef ECH_COMM_GROUP_H
 #define ECH_COMM_GROUP_H
@@ -9,7 +9,8 @@
 #include "comm/backend.h"
 #include "kernel/kernel.h"
 
-/* Every collective has a tag of its own: members that wrongly call different ones do not mix data. */
+/* Every collective has a tag of its own: members that wrongly call different ones do not mix
+ * data. */
 typedef enum ech_comm_call {
     ECH_CALL_REDUCE,
     ECH_CALL_FOLD,
@@ -34,8 +35,8 @@ typedef struct ech_comm_batch {
 
 enum {
     ECH_FOLD_VALUES = 64, /* values per message of ech_group_fold */
-    /* Segments of a sum in flight at once, since a link between machines idles during the handshake of a
-     * message if nothing else is in flight. */
+    /* Segments of a sum in flight at once, since a link between machines idles during the handshake
+     * of a message if nothing else is in flight. */
     ECH_UNDER_WAY = 4,
     /* Two sets: what a sum begins is in one while messages of that before it end in the other. */
     ECH_BATCHES = 2 * ECH_UNDER_WAY
@@ -74,8 +75,8 @@ struct ech_group {
 /* Every collective starts with this: sets group->call and counts it. */
 void ech_group_begin(ech_group *group, ech_comm_call call);
 
-/* Enter a message to or from a member (its index). bytes 0: do nothing, on both sides. A batch has room for one send
- * and one receive per member. */
+/* Enter a message to or from a member (its index). bytes 0: do nothing, on both sides. A batch has
+ * room for one send and one receive per member. */
 void ech_comm_batch_send(ech_group *group, ech_comm_batch *batch, int member, const void *data,
                          size_t bytes);
 void ech_comm_batch_receive(ech_group *group, ech_comm_batch *batch, int member, void *data,
@@ -89,7 +90,8 @@ ech_status ech_comm_batch_put(ech_group *group, ech_comm_batch *batch);
 /* Copies within the channel's data. */
 void ech_group_copy(const ech_group *group, void *to, const void *from, size_t bytes);
 
-/* Puts what was not put yet, waits for all messages of the batch and empties it. Errors: as ech_wait_all. */
+/* Puts what was not put yet, waits for all messages of the batch and empties it. Errors: as
+ * ech_wait_all. */
 ech_status ech_comm_batch_wait(ech_group *group, ech_comm_batch *batch);
 
 /* ech_group_broadcast within another collective: does not count as a call. Collective. */

@@ -74,8 +74,8 @@ static void absent_describe(const ech_board *board, ech_text *out)
                              "machines of the job are up");
 }
 
-/* Milliseconds between searches for ranks that have not joined the board yet, and until a death is reported:
- * a launcher that ends all ranks at once is no death to be explained. */
+/* Milliseconds between searches for ranks that have not joined the board yet, and until a death is
+ * reported: a launcher that ends all ranks at once is no death to be explained. */
 enum { COMING_MS = 100, SETTLE_MS = 100 };
 
 /* Seconds that the process has to unwind after a death. */

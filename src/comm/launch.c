@@ -8,8 +8,8 @@
 
 #include "base/text.h"
 
-/* Seen where `rank` is set and `size`, if there is such a variable, holds at least `least`: Slurm gives an
- * salloc shell and the shell of `srun --pty bash` a step of one task too. */
+/* Seen where `rank` is set and `size`, if there is such a variable, holds at least `least`: Slurm
+ * gives an salloc shell and the shell of `srun --pty bash` a step of one task too. */
 typedef struct launcher {
     const char *by, *rank, *size;
     int64_t least;

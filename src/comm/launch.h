@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launchers (mpirun, mpiexec, srun, torchrun), recognized from the environment variables that they give their processes.
- * None of the calls is collective.
+ * Launchers (mpirun, mpiexec, srun, torchrun), recognized from the environment variables that they
+ * give their processes. None of the calls is collective.
  */
 #ifndef ECH_COMM_LAUNCH_H
 #define ECH_COMM_LAUNCH_H

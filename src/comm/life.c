@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pidfd_open, what its errors mean, states of processes out of /proc and control groups, and polling for the
- * ends of several.
+ * pidfd_open, what its errors mean, states of processes out of /proc and control groups, and
+ * polling for the ends of several.
  */
 #include "comm/life.h"
 

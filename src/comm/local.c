@@ -2,14 +2,14 @@
  *
  * The backend `local`: ranks are threads of one process, messages are copies between their buffers.
  *
- * Each rank has a box of posts: the sends to it and its receives that have no counterpart yet. The side that
- * comes first leaves a post; the second takes it out of the box and copies from the sender's buffer
- * straight to the receiver's, in chunks, some of which the first copies while it waits. Nothing is buffered,
- * so a send never completes before its receive is started.
+ * Each rank has a box of posts: the sends to it and its receives that have no counterpart yet. The
+ * side that comes first leaves a post; the second takes it out of the box and copies from the
+ * sender's buffer straight to the receiver's, in chunks, some of which the first copies while it
+ * waits. Nothing is buffered, so a send never completes before its receive is started.
  *
- * Between queues of devices the second comer puts the copy on the first one's queue, behind an event of its own queue,
- * which in turn waits for an event behind the copy. Every wait is for an event that has been recorded before, so queues
- * never wait in a circle.
+ * Between queues of devices the second comer puts the copy on the first one's queue, behind an
+ * event of its own queue, which in turn waits for an event behind the copy. Every wait is for an
+ * event that has been recorded before, so queues never wait in a circle.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -20,8 +20,8 @@
 #include "base/memory.h"
 #include "comm/backend.h"
 
-/* How many transfers are open at once depends on timing, but only the first training step may allocate: so
- * posts are allocated SLAB at a time. */
+/* How many transfers are open at once depends on timing, but only the first training step may
+ * allocate: so posts are allocated SLAB at a time. */
 enum { CHUNK = 128 * 1024, MOST_RANKS = 4096, SLAB = 64 };
 
 /* WAITING -> COPYING -> DONE, or WAITING -> MISFIT (other size), or WAITING -> WITHDRAWN.

@@ -2,9 +2,10 @@
  *
  * The backend `mpi`: one process per rank. Only this file and mpi_join.c call MPI (3.1).
  *
- * Ranks are numbered machine by machine, so that neighbours are on one machine as far as possible. Two
- * communicators of all ranks separate the caller's tags from the groups'. A message is sent in parts of at
- * most part_bytes, since MPI counts in int; all parts are posted at once, so messages keep their order.
+ * Ranks are numbered machine by machine, so that neighbours are on one machine as far as possible.
+ * Two communicators of all ranks separate the caller's tags from the groups'. A message is sent in
+ * parts of at most part_bytes, since MPI counts in int; all parts are posted at once, so messages
+ * keep their order.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -15,8 +16,8 @@
 
 #include "comm/mpi_state.h"
 
-/* PARTS: allocated in advance. How many are in flight depends on timing, but only the first training step
- * may allocate. */
+/* PARTS: allocated in advance. How many are in flight depends on timing, but only the first
+ * training step may allocate. */
 enum { PART_BYTES = 1 << 30, NO_PART = -1, PARTS = 256 };
 
 /* "Open MPI v4.1.4, package: ..." -> "Open MPI 4.1.4"; "MPICH Version:\t4.0.2\n..." likewise. */

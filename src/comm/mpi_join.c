@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `mpi`: how a process joins and leaves. Most calls of MPI here wait for all processes without
- * a deadline; the guard has one.
+ * The backend `mpi`: how a process joins and leaves. Most calls of MPI here wait for all processes
+ * without a deadline; the guard has one.
  */
 #include <stdlib.h>
 
@@ -100,7 +100,8 @@ static ech_status make_communicators(ech_mpi_state *state, MPI_Comm machine)
     return ECH_OK;
 }
 
-/* The board's file: local rank 0 takes one (path "": it cannot), the others of this machine open it. */
+/* The board's file: local rank 0 takes one (path "": it cannot), the others of this machine open
+ * it. */
 static ech_status open_board(MPI_Comm machine, int local_rank, int local_size, ech_transient *file,
                              ech_board **board)
 {

@@ -36,8 +36,8 @@ ech_status ech_mpi_check(int code, const char *what);
 /* Calls MPI_`function` and checks its result. */
 #define ECH_MPI(function, ...) ech_mpi_check(MPI_##function(__VA_ARGS__), "MPI_" #function)
 
-/* Initializes MPI, finds the ranks of this machine, maps their board, and makes the endpoint of this
- * process. Collective over all processes, which must be `wanted` (0: any number). */
+/* Initializes MPI, finds the ranks of this machine, maps their board, and makes the endpoint of
+ * this process. Collective over all processes, which must be `wanted` (0: any number). */
 ech_status ech_mpi_join(ech_mpi_state *state, int wanted, double deadline_seconds, ech_comm **out);
 /* Finalizes MPI if ech_mpi_join has initialized it, and frees the state. Collective. */
 void ech_mpi_leave(ech_mpi_state *state);

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `nccl`: data move by NCCL, control by `mpi` or `tcp` where a launcher started the process, otherwise by `local`.
+ * The backend `nccl`: data move by NCCL, control by `mpi` or `tcp` where a launcher started the
+ * process, otherwise by `local`.
  *
- * NCCL's messages have no tags: what is told apart goes by communicators of its own, one for each channel, and for each
- * boundary, kind of message and pair of ranks. Each ends its calls in the order in which its members put them, on one queue
- * (simulate/rehearsal.h proves of all lists that this ends). Transfers that are put together are one group of NCCL's.
+ * NCCL's messages have no tags: what is told apart goes by communicators of its own, one for each
+ * channel, and for each boundary, kind of message and pair of ranks. Each ends its calls in the
+ * order in which its members put them, on one queue (simulate/rehearsal.h proves of all lists that
+ * this ends). Transfers that are put together are one group of NCCL's.
  *
- * A communicator's first message connects two ranks, for which their threads wait for each other. One thread serves all
- * queues of messages, so pairs connect when they join. Channels have a thread for each lane, and connect in the first step.
+ * A communicator's first message connects two ranks, for which their threads wait for each other.
+ * One thread serves all queues of messages, so pairs connect when they join. Channels have a thread
+ * for each lane, and connect in the first step.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the backend `nccl`: NCCL's functions, opened when they are needed (device/cuda_library.h). Declared here as
- * nccl.h has them (2.7 and newer; tests/comm/nccl_header.c compares), so that all builds have the backend.
+ * Private to the backend `nccl`: NCCL's functions, opened when they are needed
+ * (device/cuda_library.h). Declared here as nccl.h has them (2.7 and newer;
+ * tests/comm/nccl_header.c compares), so that all builds have the backend.
  */
 #ifndef ECH_COMM_NCCL_LIBRARY_H
 #define ECH_COMM_NCCL_LIBRARY_H
@@ -21,7 +22,8 @@ typedef struct ech_nccl_id {
 } ech_nccl_id;
 typedef void *ech_nccl_comm; /* ncclComm_t */
 
-/* X(name, arguments): ncclName returns a result; `stream` is a cudaStream_t, n a number of elements. */
+/* X(name, arguments): ncclName returns a result; `stream` is a cudaStream_t, n a number of
+ * elements. */
 #define ECH_NCCL_CALLS(X)                                                                          \
     X(GetUniqueId, (ech_nccl_id * out))                                                            \
     X(CommInitRank, (ech_nccl_comm * out, int ranks, ech_nccl_id id, int rank))                    \
@@ -42,8 +44,9 @@ typedef struct ech_nccl {
     const char *(*GetErrorString)(int result);
 } ech_nccl;
 
-/* Opens the library for a device, once for the process: of a GPU that of ech_library_nccl, or what ECHELON_NCCL names; of
- * others the latter alone, a stand-in for tests whose streams are the device's. Errors: ECH_EUNSUPPORTED. */
+/* Opens the library for a device, once for the process: of a GPU that of ech_library_nccl, or what
+ * ECHELON_NCCL names; of others the latter alone, a stand-in for tests whose streams are the
+ * device's. Errors: ECH_EUNSUPPORTED. */
 ech_status ech_nccl_open(const ech_device *device, const ech_nccl **out);
 
 #endif

@@ -32,8 +32,9 @@ typedef struct ech_nccl_state {
     pthread_cond_t changed;
     ech_communicator *watched;
     bool quit;
-    double
-        since; /* when something moved: a call was put or ended, or the rank's position on the board changed */
+    /* when something moved: a call was put or ended, or the rank's position on the board
+     * changed */
+    double since;
     uint64_t seen; /* what moves, as it was then */
     double looked; /* when it looked last */
 } ech_nccl_state;
@@ -42,10 +43,12 @@ typedef struct ech_nccl_state {
 ech_status ech_nccl_check(const ech_nccl_state *state, int result, const char *call,
                           const char *name);
 
-/* Makes comm->joined and starts its thread, unless there is one. That thread aborts all communicators once the job is over
- * (ech_comm_is_over): kernels that wait for other ranks end then, and with them whoever waits for the device, such as a
- * thread whose launch finds the stream full. It ends the job itself when NCCL reports an error, or when a call is under way, there or
- * on the host, and nothing moves for longer than the deadline. Errors: ECH_EUNSUPPORTED, there is no NCCL; ECH_EIO, no thread. */
+/* Makes comm->joined and starts its thread, unless there is one. That thread aborts all
+ * communicators once the job is over (ech_comm_is_over): kernels that wait for other ranks end
+ * then, and with them whoever waits for the device, such as a thread whose launch finds the stream
+ * full. It ends the job itself when NCCL reports an error, or when a call is under way, there or on
+ * the host, and nothing moves for longer than the deadline. Errors: ECH_EUNSUPPORTED, there is no
+ * NCCL; ECH_EIO, no thread. */
 ech_status ech_nccl_start(ech_comm *comm, const ech_device *device);
 /* Ends the thread and frees comm->joined. What was joined has parted, or was aborted. */
 void ech_nccl_stop(ech_comm *comm);

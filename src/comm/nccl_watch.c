@@ -13,9 +13,11 @@
 #include "base/memory.h"
 #include "comm/nccl_state.h"
 
-/* How often it looks; and how long it waits for calls to return before it aborts their communicators. */
+/* How often it looks; and how long it waits for calls to return before it aborts their
+ * communicators. */
 enum { LOOKS_MS = 20, RETURNS_MS = 1000 };
-/* Deadlines until it ends a job: who waits for the device knows more, and comes first unless that thread hangs, too. */
+/* Deadlines until it ends a job: who waits for the device knows more, and comes first unless that
+ * thread hangs, too. */
 static const double patience = 1.5;
 
 static void nap(long ms)
@@ -52,7 +54,8 @@ static uint64_t find_pulse(const ech_nccl_state *state)
     return pulse;
 }
 
-/* Shows whom the rank waits for, and past the deadline ends it: the peers of all calls under way. */
+/* Shows whom the rank waits for, and past the deadline ends it: the peers of all calls under
+ * way. */
 static ech_status show_stalled(const ech_nccl_state *state, double seconds)
 {
     ECH_LIST(int) peers = {0};

@@ -15,8 +15,9 @@ ech_status ech_open_files_check(const char *by, int needed)
         limit.rlim_cur = wanted;
         if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return ECH_OK;
     }
-    ECH_FAIL(ECH_EUSAGE,
-             "parallel.comm = %s: the limit on open files is %llu, and a rank needs about %d; raise "
-             "it (ulimit -n)",
-             by, (unsigned long long)limit.rlim_max, needed);
+    ECH_FAIL(
+        ECH_EUSAGE,
+        "parallel.comm = %s: the limit on open files is %llu, and a rank needs about %d; raise "
+        "it (ulimit -n)",
+        by, (unsigned long long)limit.rlim_max, needed);
 }

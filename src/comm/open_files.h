@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to src/comm: the limit on open files. Libraries that reach it end the process instead of returning an error.
+ * Private to src/comm: the limit on open files. Libraries that reach it end the process instead of
+ * returning an error.
  */
 #ifndef ECH_COMM_OPEN_FILES_H
 #define ECH_COMM_OPEN_FILES_H

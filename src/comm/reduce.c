@@ -88,9 +88,10 @@ void ech_sum_deliver_all(const ech_sum *sum)
         ech_sum_deliver(sum, ech_sum_segment(sum, sum->group->index, k).x, k);
 }
 
-/* Bytes of one segment: large enough to hide latency; small enough that several fit into caches, and
- * that on a link of 1 Gbit/s, where 1 MiB takes 8 ms, the next one's handshake is not queued for long.
- * SEGMENTS: of all segments that a member receives at once, unless they would fall below SEGMENT_LEAST. */
+/* Bytes of one segment: large enough to hide latency; small enough that several fit into caches,
+ * and that on a link of 1 Gbit/s, where 1 MiB takes 8 ms, the next one's handshake is not queued
+ * for long. SEGMENTS: of all segments that a member receives at once, unless they would fall below
+ * SEGMENT_LEAST. */
 enum { SEGMENT = 1 << 18, SEGMENT_LEAST = 1 << 14, SEGMENTS = (1 << 24) / ECH_UNDER_WAY };
 
 static const struct {
@@ -249,7 +250,8 @@ static ech_status begin(ech_sum *sum, const ech_reduction_row *row)
     return has_messages(sum) && way_of(sum)->begin ? way_of(sum)->begin(sum) : ECH_OK;
 }
 
-/* The messages of a half are all in one set; of a whole sum those that end last are not in the one it begins with. */
+/* The messages of a half are all in one set; of a whole sum those that end last are not in the one
+ * it begins with. */
 static ech_status begin_half(ech_sum *sum, ech_reduction reduction)
 {
     sum->gathers = sum->scatters;
@@ -310,7 +312,8 @@ ech_status ech_sum_begin_gather(ech_group *group, ech_reduction reduction, const
     return ECH_OK;
 }
 
-/* What is to be done without messages: the shard comes to its place in x; a single member's sum is what it has. */
+/* What is to be done without messages: the shard comes to its place in x; a single member's sum is
+ * what it has. */
 static void run_alone(const ech_sum *sum)
 {
     if (sum->part == ECH_REDUCTION_GATHER) {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The direct reduction: member i owns shard i. Every member sends its addends of a shard to the owner
- * (reduce-scatter); the owner adds them in member order and sends the sum to all (all-gather). It sends as
- * many bytes as the ring, and each element is summed in member order whichever shard it is in.
+ * The direct reduction: member i owns shard i. Every member sends its addends of a shard to the
+ * owner (reduce-scatter); the owner adds them in member order and sends the sum to all
+ * (all-gather). It sends as many bytes as the ring, and each element is summed in member order
+ * whichever shard it is in.
  *
- * Segments are pipelined: while the sum of one is sent, the next ones are received, so that a link is busy
- * in both directions. The last sums are sent while the next reduction begins. Its halves are just these two: of a
- * scatter the last segments arrive while the next one begins. These halves also do where some members are stores: the others
- * send them all that they add, and get all shards from them.
+ * Segments are pipelined: while the sum of one is sent, the next ones are received, so that a link
+ * is busy in both directions. The last sums are sent while the next reduction begins. Its halves
+ * are just these two: of a scatter the last segments arrive while the next one begins. These halves
+ * also do where some members are stores: the others send them all that they add, and get all shards
+ * from them.
  */
 #include "comm/reduce.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hierarchical reduction: the members of a machine send what they have to its first member, the leader, which adds in
- * member order; the leaders sum around a ring, in which each machine's chunk is its members' shards; each leader sends the sum
- * to its members. Of S bytes, with M machines, a leader of L members sends 2 (M - 1) / M S to the next machine and (L - 1) S
- * within its own, each other member S. So M machines send each other as much as a ring of M members does, however many
+ * The hierarchical reduction: the members of a machine send what they have to its first member, the
+ * leader, which adds in member order; the leaders sum around a ring, in which each machine's chunk
+ * is its members' shards; each leader sends the sum to its members. Of S bytes, with M machines, a
+ * leader of L members sends 2 (M - 1) / M S to the next machine and (L - 1) S within its own, each
+ * other member S. So M machines send each other as much as a ring of M members does, however many
  * members they have.
  */
 #include "comm/reduce.h"
@@ -191,7 +192,8 @@ static int64_t scratch(size_t item, int64_t n, const ech_lineup *of)
     return within > between ? within : between;
 }
 
-/* To the next leader all but the own chunk; of that to the others of the machine all but the own shard. */
+/* To the next leader all but the own chunk; of that to the others of the machine all but the own
+ * shard. */
 static int64_t scattered(int64_t n, const ech_lineup *of, int index)
 {
     if (machine_of(of, index).first != index) return n;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The all-reduce of the backend's library, for comparison. Its order of additions is not known here.
+ * The all-reduce of the backend's library, for comparison. Its order of additions is not known
+ * here.
  */
 #include "comm/reduce.h"
 
@@ -45,8 +46,8 @@ static ech_status run(const ech_sum *sum)
     return ech_comm_batch_wait(group, batch);
 }
 
-/* The library makes a communicator of its own, which waits for all members and lets no other thread of this
- * rank send or receive meanwhile. The barrier comes first: it has a deadline. */
+/* The library makes a communicator of its own, which waits for all members and lets no other thread
+ * of this rank send or receive meanwhile. The barrier comes first: it has a deadline. */
 static ech_status prepare(ech_group *group)
 {
     if (group->library || !group->comm->opened->allreduce_start) return ECH_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The naive reduction: every member sends its whole tensor to every other, and each adds in member order.
- * It is the control that the others are measured against.
+ * The naive reduction: every member sends its whole tensor to every other, and each adds in member
+ * order. It is the control that the others are measured against.
  */
 #include "comm/reduce.h"
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The torus reduction: members stand in rows of neighbours and in columns. A reduce-scatter around each row leaves each member
- * the row's sum of its column's shards, one around each column the sum of its own shard; then they are gathered around
- * columns and rows. With X columns and Y rows of S bytes each member sends 2 (X - 1) / X S along rows and 2 (Y - 1) / (X Y) S
- * along columns: together as much as the ring, in X + Y - 2 rounds each way instead of X Y - 1.
- * Source: Mikami et al. 2018, "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", arXiv:1811.05233; the
- * interconnects of TPUs are such tori.
+ * The torus reduction: members stand in rows of neighbours and in columns. A reduce-scatter around
+ * each row leaves each member the row's sum of its column's shards, one around each column the sum
+ * of its own shard; then they are gathered around columns and rows. With X columns and Y rows of S
+ * bytes each member sends 2 (X - 1) / X S along rows and 2 (Y - 1) / (X Y) S along columns:
+ * together as much as the ring, in X + Y - 2 rounds each way instead of X Y - 1. Source: Mikami et
+ * al. 2018, "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", arXiv:1811.05233;
+ * the interconnects of TPUs are such tori.
  */
 #include "comm/reduce.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums and gathers around a ring of some of a group's members, segment by segment, several in flight: so that one is added
- * while the next ones arrive.
+ * Sums and gathers around a ring of some of a group's members, segment by segment, several in
+ * flight: so that one is added while the next ones arrive.
  */
 #include "comm/reduce.h"
 
@@ -40,8 +40,8 @@ static char *slot_of(const ech_sum *sum, const ech_ring *ring, int64_t k)
     return sum->scratch + (size_t)(k % ECH_UNDER_WAY * each) * sum->wire_item;
 }
 
-/* Chunk `going` goes to the next member while chunk `coming` arrives from the previous one: in place, or in scratch to be
- * added. */
+/* Chunk `going` goes to the next member while chunk `coming` arrives from the previous one: in
+ * place, or in scratch to be added. */
 typedef struct ring_round {
     int going, coming;
     bool adds;

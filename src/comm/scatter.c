@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reduce-scatter: every member sends to each other one its addends of that one's shard, and adds those that
- * it receives in member order; segment by segment, several in flight. All-gather of the same shards.
+ * Reduce-scatter: every member sends to each other one its addends of that one's shard, and adds
+ * those that it receives in member order; segment by segment, several in flight. All-gather of the
+ * same shards.
  */
 #include "comm/reduce.h"
 
@@ -24,7 +25,8 @@ int64_t ech_sum_segments(const ech_sum *sum)
                           sum->segment);
 }
 
-/* Where segment k of a shard begins; of windows *count: the elements in use from there to the end of its window. */
+/* Where segment k of a shard begins; of windows *count: the elements in use from there to the end
+ * of its window. */
 static int64_t offset_of(const ech_sum *sum, int member, int64_t k, int64_t *count)
 {
     if (!sum->windows) {
@@ -93,8 +95,8 @@ ech_comm_batch *ech_sum_batch(const ech_sum *sum, int set, int64_t k)
     return &sum->group->batch[set * ECH_UNDER_WAY + k % ECH_UNDER_WAY];
 }
 
-/* Receives the others' addends of this rank's shard into scratch, in member order, and sends every owner
- * this rank's addends. */
+/* Receives the others' addends of this rank's shard into scratch, in member order, and sends every
+ * owner this rank's addends. */
 ech_status ech_scatter_begin(const ech_sum *sum, int64_t k)
 {
     ech_group *group = sum->group;
@@ -229,7 +231,8 @@ static void copy_rows(const ech_sum *sum, char *mine)
     }
 }
 
-/* A window is as many segments as it takes, so that four fit into the scratch of a sum of even shards. */
+/* A window is as many segments as it takes, so that four fit into the scratch of a sum of even
+ * shards. */
 ech_status ech_group_scatter_rows(ech_group *group, const ech_tensor *x, void *mine, void *scratch,
                                   const ech_row_windows *of)
 {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `tcp`: one process a rank, which the variables of torchrun describe, and a connection between every two. It is no
- * row of comm.def: it moves the control of `nccl` where there is no MPI.
+ * The backend `tcp`: one process a rank, which the variables of torchrun describe, and a connection
+ * between every two. It is no row of comm.def: it moves the control of `nccl` where there is no
+ * MPI.
  *
- * A connection carries messages one after the other, each behind its tag and length. What comes before its receive was started
- * is kept in memory of its own, which is for short messages: of one connection never more than MOST_EARLY bytes, whatever it says.
+ * A connection carries messages one after the other, each behind its tag and length. What comes
+ * before its receive was started is kept in memory of its own, which is for short messages: of one
+ * connection never more than MOST_EARLY bytes, whatever it says.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The door of a meeting: a listener, and the callers, which have connected and not yet said which rank they are. All callers are
- * read at the same time, so a silent one delays nobody. Their number is bounded: the oldest makes room for a new one.
+ * The door of a meeting: a listener, and the callers, which have connected and not yet said which
+ * rank they are. All callers are read at the same time, so a silent one delays nobody. Their number
+ * is bounded: the oldest makes room for a new one.
  */
 #include <errno.h>
 #include <poll.h>
@@ -200,12 +201,12 @@ ech_status ech_tcp_door_await(ech_tcp_door *door, ech_tcp_state *state, const ec
             ECH_FAIL(ECH_EUSAGE, "rank %d was told that WORLD_SIZE is %d, but here it is %d",
                      who->rank, who->size, own->size);
         if (verdict == ECH_TCP_TAKEN)
-            ECH_FAIL(ECH_EUSAGE,
-                     "a process says that it is rank %d of %d, which %s; RANK is from 0 on, another "
-                     "one for each process",
-                     who->rank, own->size,
-                     who->rank >= least && who->rank < own->size ? "is there already"
-                                                                 : "cannot be");
+            ECH_FAIL(
+                ECH_EUSAGE,
+                "a process says that it is rank %d of %d, which %s; RANK is from 0 on, another "
+                "one for each process",
+                who->rank, own->size,
+                who->rank >= least && who->rank < own->size ? "is there already" : "cannot be");
         if (is_there) warn_of(door, who, verdict);
     }
 }

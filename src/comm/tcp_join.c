@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the processes of `tcp` and `ucx` meet: all connect with rank 0, which tells them where the others listen; then each connects with
- * those below it. A guard ends the process where that takes longer than the deadline.
+ * How the processes of `tcp` and `ucx` meet: all connect with rank 0, which tells them where the
+ * others listen; then each connects with those below it. A guard ends the process where that takes
+ * longer than the deadline.
  */
 #include <errno.h>
 #include <netinet/tcp.h>

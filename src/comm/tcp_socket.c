@@ -185,7 +185,8 @@ ech_status ech_tcp_open_follower(int to_leader, int *port, ech_tcp_door **out)
 
 /* ---- connecting ---- */
 
-/* Where nobody listens yet, the system may have chosen that very port for this end: then it is both ends. */
+/* Where nobody listens yet, the system may have chosen that very port for this end: then it is both
+ * ends. */
 static bool is_own(int fd)
 {
     place here = {0}, there = {0};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the backend `tcp`: the state of an endpoint, and how processes meet, those of `ucx` too.
+ * Private to the backend `tcp`: the state of an endpoint, and how processes meet, those of `ucx`
+ * too.
  */
 #ifndef ECH_COMM_TCP_STATE_H
 #define ECH_COMM_TCP_STATE_H
@@ -32,7 +33,8 @@ typedef struct ech_tcp_message {
 
 typedef struct ech_tcp_peer {
     int fd; /* -1: this rank itself */
-    /* Oldest first: not sent yet; receives that nothing has come for; what has come without a receive. */
+    /* Oldest first: not sent yet; receives that nothing has come for; what has come without a
+     * receive. */
     ech_tcp_message *sends, *receives, *early;
     size_t early_bytes; /* that those take */
     ech_tcp_head head;  /* of what comes now */

@@ -81,7 +81,8 @@ static int open_new(bool is_folder, const char *path)
     return mkdir(path, 0700) == 0 ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW) : -1;
 }
 
-/* A sweep of another process may come between the making and the lock: then another name is tried. */
+/* A sweep of another process may come between the making and the lock: then another name is
+ * tried. */
 static int create_in(const char *folder, bool is_folder, ech_transient *out)
 {
     for (int i = 0; i < TRIES; i++) {
@@ -126,7 +127,8 @@ void ech_transient_remove(const ech_transient *transient)
 
 bool ech_transient_is_tight(int ranks, char *room, size_t size)
 {
-    enum { NEEDED = 4 << 20 }; /* of Open MPI 4: for the launcher, and a little less for each rank */
+    /* of Open MPI 4: for the launcher, and a little less for each rank */
+    enum { NEEDED = 4 << 20 };
     struct statvfs info;
     if (statvfs(folder_at(0), &info) != 0) return false;
     int64_t bytes = (int64_t)info.f_bavail * (int64_t)info.f_frsize;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Files and folders that must not outlive a job, in /dev/shm, $TMPDIR or /tmp, named
- * "echelon-USER-PROCESS-TIME". Their maker holds a lock (flock) on each. The system releases it when the last
- * process that has the file open ends, even if killed. A file of such a name without a lock is therefore left
- * over from a killed job, and the next start removes it. Process ids are reused, so nothing relies on them.
+ * "echelon-USER-PROCESS-TIME". Their maker holds a lock (flock) on each. The system releases it
+ * when the last process that has the file open ends, even if killed. A file of such a name without
+ * a lock is therefore left over from a killed job, and the next start removes it. Process ids are
+ * reused, so nothing relies on them.
  */
 #ifndef ECH_COMM_TRANSIENT_H
 #define ECH_COMM_TRANSIENT_H
@@ -18,16 +19,16 @@ typedef struct ech_transient {
     int hold; /* the descriptor that holds the lock; -1: another process holds it */
 } ech_transient;
 
-/* Calls ech_transient_sweep, then makes a file (open for reading and writing) or a folder, whose descriptor stays
- * open across exec. Errors: ECH_EIO, none can be made. */
+/* Calls ech_transient_sweep, then makes a file (open for reading and writing) or a folder, whose
+ * descriptor stays open across exec. Errors: ECH_EIO, none can be made. */
 ech_status ech_transient_create(bool is_folder, ech_transient *out);
 
-/* Removes the file or the folder with its content, and releases the lock. Silent: what cannot be removed now
- * the next start removes. */
+/* Removes the file or the folder with its content, and releases the lock. Silent: what cannot be
+ * removed now the next start removes. */
 void ech_transient_remove(const ech_transient *transient);
 
-/* Whether /dev/shm has too little room for what MPI or UCX put there for so many ranks of this machine. room: how much it has, as
- * text. */
+/* Whether /dev/shm has too little room for what MPI or UCX put there for so many ranks of this
+ * machine. room: how much it has, as text. */
 bool ech_transient_is_tight(int ranks, char *room, size_t size);
 #define ECH_TRANSIENT_REMEDY                                                                       \
     "ranks share memory there; enlarge it (docker --shm-size=1g), or set parallel.comm=local, "    \

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `ucx`: one process a rank, which the variables of torchrun describe. UCX's tag interface moves messages, in its mode
- * for peers that may fail: ranks of a machine through memory, others by what UCX finds (RDMA, TCP).
+ * The backend `ucx`: one process a rank, which the variables of torchrun describe. UCX's tag
+ * interface moves messages, in its mode for peers that may fail: ranks of a machine through memory,
+ * others by what UCX finds (RDMA, TCP).
  *
- * A rank's death ends the messages with it by an error that names it, and leaves those with others as they are. Two ranks of a
- * machine have a worker of UCX each for this pair alone: a rank that is killed in the middle of a message leaves the receiver's
- * queue half written, which would hold up all that send into the same queue.
+ * A rank's death ends the messages with it by an error that names it, and leaves those with others
+ * as they are. Two ranks of a machine have a worker of UCX each for this pair alone: a rank that is
+ * killed in the middle of a message leaves the receiver's queue half written, which would hold up
+ * all that send into the same queue.
  *
- * A message's tag holds the generation of the meeting, the sender, the kind and the tag. So nothing of a process that met others
- * before is ever received. A large message between ranks of a machine is read by its receiver (ucx_read.c).
+ * A message's tag holds the generation of the meeting, the sender, the kind and the tag. So nothing
+ * of a process that met others before is ever received. A large message between ranks of a machine
+ * is read by its receiver (ucx_read.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +72,8 @@ static ech_status open_own(int size, double deadline_seconds, ech_comm **endpoin
 
 /* ---- messages ---- */
 
-/* Called by UCX: within the call that starts the message, which then gives UCX's request back itself, or later. */
+/* Called by UCX: within the call that starts the message, which then gives UCX's request back
+ * itself, or later. */
 static void end(ech_ucx_message *m, void *request, ucs_status_t status)
 {
     const ech_ucx *ucx;
@@ -207,7 +211,8 @@ static ech_status test(ech_comm *comm, ech_request *request)
 
 /* ---- the end ---- */
 
-/* Nobody calls UCX any more but to end all, and nothing moves outside of calls; but others may read. */
+/* Nobody calls UCX any more but to end all, and nothing moves outside of calls; but others may
+ * read. */
 static void withdraw(ech_comm *comm)
 {
     ech_ucx_state *state = comm->state;

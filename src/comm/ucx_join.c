@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `ucx`: how a process joins and leaves. The ranks meet over TCP (tcp_join.c); the connections of the meeting carry
- * UCX's addresses, and stay: they show that a rank has ended.
+ * The backend `ucx`: how a process joins and leaves. The ranks meet over TCP (tcp_join.c); the
+ * connections of the meeting carry UCX's addresses, and stay: they show that a rank has ended.
  */
 #include <poll.h>
 #include <stdlib.h>
@@ -27,8 +27,8 @@ typedef struct setting {
     const char *name, *value;
 } setting;
 
-/* Ranks near by: memory, which is asked to bear peers that fail. UCX's own look for dead ranks is off: ours is sooner
- * (ucx_watch.c). An interval of 0 would have it look in every few calls. */
+/* Ranks near by: memory, which is asked to bear peers that fail. UCX's own look for dead ranks is
+ * off: ours is sooner (ucx_watch.c). An interval of 0 would have it look in every few calls. */
 static const setting of_near[] = {{"TLS", "posix"}, {"KEEPALIVE_INTERVAL", "inf"}, {NULL, NULL}};
 /* Others: everything but memory, unless the user knows better. */
 static const setting of_far[] = {{"KEEPALIVE_INTERVAL", "inf"}, {NULL, NULL}};
@@ -67,8 +67,8 @@ static ech_status make_worker(const ech_ucx *ucx, ucp_context_h in, ucp_worker_h
         "2 a pair)");
 }
 
-/* Whether UCX has a worker to itself for the pair: ranks of one machine whose process ids are of one namespace, by which
- * they reach each other's memory. */
+/* Whether UCX has a worker to itself for the pair: ranks of one machine whose process ids are of
+ * one namespace, by which they reach each other's memory. */
 static void find_near(ech_ucx_state *state, const ech_tcp_meeting *met)
 {
     const ech_tcp_card *own = &met->cards[state->links.rank];
@@ -176,8 +176,8 @@ static ech_status hear_address(ech_ucx_state *state, int rank, int *error)
     return make_endpoint(state->ucx, peer, rank, address);
 }
 
-/* Tells all whether this rank may read their memory, and hears it of them. Nobody goes on, and perhaps ends, before all have all
- * endpoints. */
+/* Tells all whether this rank may read their memory, and hears it of them. Nobody goes on, and
+ * perhaps ends, before all have all endpoints. */
 static ech_status await_all(ech_ucx_state *state)
 {
     char word;

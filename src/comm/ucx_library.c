@@ -53,14 +53,17 @@ static ech_status open_now(void)
     setenv("UCX_HANDLE_ERRORS", "none", 0);
     /* What it says of a rank that has died misleads; our errors name the rank. */
     setenv("UCX_LOG_LEVEL", "fatal", 0);
-    /* Memory of which a rank may die while others use it, and that has no name in a file system: nothing of it is left. These are
-     * settings of a module, which a configuration does not take. */
+    /* Memory of which a rank may die while others use it, and that has no name in a file system:
+     * nothing of it is left. These are settings of a module, which a configuration does not
+     * take. */
     setenv("UCX_POSIX_ERROR_HANDLING", "y", 1);
     setenv("UCX_POSIX_USE_PROC_LINK", "y", 1);
-    /* A quarter of the memory that each worker takes at first, which is of /dev/shm: there are two for each pair of ranks. */
+    /* A quarter of the memory that each worker takes at first, which is of /dev/shm: there are two
+     * for each pair of ranks. */
     setenv("UCX_POSIX_RX_BUFS_GROW", "64", 0);
 #ifdef __SANITIZE_THREAD__
-    /* Its hooks into mmap take locks at the end of threads of which the sanitizer has forgotten all. */
+    /* Its hooks into mmap take locks at the end of threads of which the sanitizer has forgotten
+     * all. */
     setenv("UCX_MEM_EVENTS", "n", 1);
 #endif
     ECH_TRY(ech_library_open(&library, symbols, sizeof symbols / sizeof *symbols, &path));

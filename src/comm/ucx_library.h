@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the backend `ucx`: UCX's functions, opened when they are needed, since its libraries do much as soon as they are
- * loaded (they handle signals, and hook into allocators): a process of another backend has nothing of them.
+ * Private to the backend `ucx`: UCX's functions, opened when they are needed, since its libraries
+ * do much as soon as they are loaded (they handle signals, and hook into allocators): a process of
+ * another backend has nothing of them.
  */
 #ifndef ECH_COMM_UCX_LIBRARY_H
 #define ECH_COMM_UCX_LIBRARY_H
@@ -42,7 +43,8 @@ typedef struct ech_ucx {
 #define X(name) __typeof__(name) *name;
     ECH_UCX_CALLS(X)
 #undef X
-    /* Of libucs, as ucs/config/parser.h has them: prints all settings that the library and its modules know. */
+    /* Of libucs, as ucs/config/parser.h has them: prints all settings that the library and its
+     * modules know. */
     void (*ucs_config_parser_print_all_opts)(FILE *stream, const char *prefix,
                                              ucs_config_print_flags_t flags, void *tables);
     void *ucs_config_global_list; /* the tables */

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Large messages between ranks of a machine. UCX would copy them twice, through pieces of 8 KiB of common memory, since what it
- * has for one copy does not bear peers that fail. So the sender sends an offer, which says where the message is, the receiver
- * reads it out of the sender's memory (process_vm_readv), and answers; then the sender's buffer is free.
+ * Large messages between ranks of a machine. UCX would copy them twice, through pieces of 8 KiB of
+ * common memory, since what it has for one copy does not bear peers that fail. So the sender sends
+ * an offer, which says where the message is, the receiver reads it out of the sender's memory
+ * (process_vm_readv), and answers; then the sender's buffer is free.
  *
- * A reader may be late: it was stopped, and the sender has given it up. Therefore each read ends with a word of the sender's that
- * stands there as long as the sender waits; if it does not, what was read is no message, and never becomes one. The word also
- * tells apart another process that has got the number of one that died. Who reads nothing waits as for any rank that is
- * silent: until the watch or the deadline says that it is lost.
+ * A reader may be late: it was stopped, and the sender has given it up. Therefore each read ends
+ * with a word of the sender's that stands there as long as the sender waits; if it does not, what
+ * was read is no message, and never becomes one. The word also tells apart another process that has
+ * got the number of one that died. Who reads nothing waits as for any rank that is silent: until
+ * the watch or the deadline says that it is lost.
  */
 #include <errno.h>
 #include <string.h>
@@ -17,8 +19,8 @@
 #include "base/clock.h"
 #include "comm/ucx_state.h"
 
-/* From this size on a read is sooner than copies through common memory. And the most that one call reads, so that a rank's other
- * threads have their turn. */
+/* From this size on a read is sooner than copies through common memory. And the most that one call
+ * reads, so that a rank's other threads have their turn. */
 enum { LARGE = 1 << 16, MOST_READ = 8 << 20 };
 
 static uint64_t address_of(const volatile void *at)
@@ -26,8 +28,8 @@ static uint64_t address_of(const volatile void *at)
     return (uint64_t)(uintptr_t)at;
 }
 
-/* Reads `bytes` from there, and then the word, which must be `value`. 0; ESRCH: it is not, or there is no such process; else
- * why it cannot be read. */
+/* Reads `bytes` from there, and then the word, which must be `value`. 0; ESRCH: it is not, or there
+ * is no such process; else why it cannot be read. */
 static int read_from(pid_t process, uint64_t at, char *to, size_t bytes, uint64_t word_at,
                      uint64_t value)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the backend `ucx`: the state of an endpoint; how a process joins and leaves; and what is known of the others.
+ * Private to the backend `ucx`: the state of an endpoint; how a process joins and leaves; and what
+ * is known of the others.
  */
 #ifndef ECH_COMM_UCX_STATE_H
 #define ECH_COMM_UCX_STATE_H
@@ -12,7 +13,8 @@
 
 typedef struct ech_ucx_peer ech_ucx_peer;
 
-/* What goes in place of a large message to a rank near by, which reads that out of the sender's memory (ucx_read.c). */
+/* What goes in place of a large message to a rank near by, which reads that out of the sender's
+ * memory (ucx_read.c). */
 typedef struct ech_ucx_offer {
     uint64_t at, bytes;
     uint64_t open_at, open; /* there stands `open`, the answer's tag, as long as the sender waits */
@@ -41,7 +43,8 @@ typedef struct ech_ucx_message {
 
 typedef enum ech_ucx_loss {
     ECH_UCX_LIVES,
-    ECH_UCX_SUSPECTED, /* its process has ended, or its connection: what else tells of deaths speaks first */
+    /* its process has ended, or its connection: what else tells of deaths speaks first */
+    ECH_UCX_SUSPECTED,
     ECH_UCX_LOST /* nothing is sent to it or received from it any more */
 } ech_ucx_loss;
 
@@ -79,19 +82,20 @@ typedef struct ech_ucx_state {
     ech_guard *guard;
 } ech_ucx_state;
 
-/* Meets the other processes (comm/tcp_state.h), tells them UCX's addresses, and makes the endpoint. Without RANK and WORLD_SIZE
- * in the environment this process is the only one. Errors: as ech_tcp_meet; ECH_EUSAGE, UCX's settings; ECH_EUNSUPPORTED.
- * Collective. */
+/* Meets the other processes (comm/tcp_state.h), tells them UCX's addresses, and makes the endpoint.
+ * Without RANK and WORLD_SIZE in the environment this process is the only one. Errors: as
+ * ech_tcp_meet; ECH_EUSAGE, UCX's settings; ECH_EUNSUPPORTED. Collective. */
 ech_status ech_ucx_join(ech_ucx_state *state, int wanted, double deadline_seconds, ech_comm **out);
-/* Waits until all ranks that are not lost have come here too, so that each has what was sent to it; releases everything of
- * the state. Collective; after an abort the process ends instead. */
+/* Waits until all ranks that are not lost have come here too, so that each has what was sent to it;
+ * releases everything of the state. Collective; after an abort the process ends instead. */
 void ech_ucx_leave(ech_ucx_state *state);
 /* Ends all messages, without a word to others, and releases everything. */
 void ech_ucx_drop(ech_ucx_state *state);
 /* Releases everything at once: there are no messages under way. */
 void ech_ucx_release(ech_ucx_state *state);
 
-/* Lets UCX move what it can of the messages with a rank, and with the ranks that are not near by. */
+/* Lets UCX move what it can of the messages with a rank, and with the ranks that are not near
+ * by. */
 void ech_ucx_progress(ech_ucx_state *state, ech_ucx_peer *peer);
 /* Looks for ranks that have ended without a word, if the last look was long enough ago. */
 void ech_ucx_look(ech_ucx_state *state);
@@ -113,19 +117,23 @@ typedef enum ech_ucx_kind {
 ech_ucx_message *ech_ucx_take(ech_ucx_state *state, ech_ucx_peer *peer);
 void ech_ucx_give(ech_ucx_state *state, ech_ucx_message *m);
 uint64_t ech_ucx_tag(const ech_ucx_state *state, int sender, ech_ucx_kind kind, int tag);
-/* Gives UCX a message to send, or to receive (m->receives): of an offer in its place too, with any_kind. */
+/* Gives UCX a message to send, or to receive (m->receives): of an offer in its place too, with
+ * any_kind. */
 void ech_ucx_post(ech_ucx_state *state, ech_ucx_message *m, const void *data, size_t bytes,
                   uint64_t tag, bool any_kind);
 
 /* ---- large messages, which their receivers read (ucx_read.c) ---- */
 
-/* Tries to read the memory of a process near by, which has told what stands where. *error: why not. */
+/* Tries to read the memory of a process near by, which has told what stands where. *error: why
+ * not. */
 bool ech_ucx_may_read(pid_t process, uint64_t at, uint64_t value, int *error);
-/* Lets processes of the same user read this one's memory, where the system asks for it (Yama); and no longer. */
+/* Lets processes of the same user read this one's memory, where the system asks for it (Yama); and
+ * no longer. */
 void ech_ucx_let_read(bool may);
 /* Whether a message of so many bytes to that rank is one that it reads. */
 bool ech_ucx_is_large(const ech_ucx_peer *peer, size_t bytes);
-/* Sends the offer of m->peer's message in place of it. The message is done when the answer is there. */
+/* Sends the offer of m->peer's message in place of it. The message is done when the answer is
+ * there. */
 void ech_ucx_offer_data(ech_ucx_state *state, ech_ucx_message *m, const void *data, size_t bytes,
                         uint64_t tag);
 /* Called as UCX has received an offer. */

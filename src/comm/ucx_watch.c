@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that end without a word. One of this machine is known by its pidfd, whether its parent has waited for it or not, the
- * others by the connection over which the ranks have met, which their system then ends; a machine that is switched off, or a
- * process that is stopped, by the deadline of waits alone.
+ * Ranks that end without a word. One of this machine is known by its pidfd, whether its parent has
+ * waited for it or not, the others by the connection over which the ranks have met, which their
+ * system then ends; a machine that is switched off, or a process that is stopped, by the deadline
+ * of waits alone.
  *
- * A rank near by has a worker of its own. Once it is lost nobody calls UCX for that worker again: what it has left half
- * written in memory cannot hold up anybody, and nothing moves outside of calls. For the worker of all others UCX cancels
- * receives that nothing has reached, which it would leave for good, and ends the rest as it closes the endpoint.
+ * A rank near by has a worker of its own. Once it is lost nobody calls UCX for that worker again:
+ * what it has left half written in memory cannot hold up anybody, and nothing moves outside of
+ * calls. For the worker of all others UCX cancels receives that nothing has reached, which it would
+ * leave for good, and ends the rest as it closes the endpoint.
  */
 #include <errno.h>
 #include <poll.h>
@@ -15,10 +17,11 @@
 #include "base/clock.h"
 #include "comm/ucx_state.h"
 
-/* Pieces of large messages that one call moves, so that a wait that naps finds its queue full and leaves it empty. */
+/* Pieces of large messages that one call moves, so that a wait that naps finds its queue full and
+ * leaves it empty. */
 enum { MOST_MOVES = 1000 };
-/* Between looks; and from a sign of a death until it is an error here: the guard and the job monitor, which know more, speak
- * first (comm/guard.h). Seconds. */
+/* Between looks; and from a sign of a death until it is an error here: the guard and the job
+ * monitor, which know more, speak first (comm/guard.h). Seconds. */
 static const double look_seconds = 0.01, settle_seconds = 0.15;
 /* For UCX to end the messages with a lost rank. */
 static const double drain_seconds = 2;
@@ -37,8 +40,8 @@ void ech_ucx_progress(ech_ucx_state *state, ech_ucx_peer *peer)
     if (state->far_worker) move_all(state, state->far_worker);
 }
 
-/* A word is that it leaves (ech_ucx_leave). It is gone once all others have left, or it has given them up: so if it ends before this
- * rank leaves, it has taken this one for lost. */
+/* A word is that it leaves (ech_ucx_leave). It is gone once all others have left, or it has given
+ * them up: so if it ends before this rank leaves, it has taken this one for lost. */
 static bool has_ended(ech_ucx_state *state, int rank)
 {
     char word;

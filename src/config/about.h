@@ -8,8 +8,9 @@
 #include "base/about.h"
 #include "config/config.h"
 
-/* Calls what reads the key's value. Its errors begin with the key as those of ech_config_complain do. One that lies in the file
- * (ECH_EINPUT, ECH_EUNSUPPORTED) becomes ECH_EUSAGE: it would come again at the next start. */
+/* Calls what reads the key's value. Its errors begin with the key as those of ech_config_complain
+ * do. One that lies in the file (ECH_EINPUT, ECH_EUNSUPPORTED) becomes ECH_EUSAGE: it would come
+ * again at the next start. */
 #define ECH_CONFIG_TRY_ABOUT(config, key, call)                                                    \
     do {                                                                                           \
         ECH_FREED_TEXT ech_about_ = {0};                                                           \

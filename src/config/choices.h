@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The choices of NAME, LIST and INT keys: an enumeration for each key, and in the same order the names that a run file
- * has. Keys with a choice "@table" ("@models") have none here: their choices are that table's rows, from 0.
+ * The choices of NAME, LIST and INT keys: an enumeration for each key, and in the same order the
+ * names that a run file has. Keys with a choice "@table" ("@models") have none here: their choices
+ * are that table's rows, from 0.
  */
 #ifndef ECH_CONFIG_CHOICES_H
 #define ECH_CONFIG_CHOICES_H
 
 #define ECH_ROPE_SCALINGS(X) X(ECH_ROPE_SCALING_NONE, "none") X(ECH_ROPE_SCALING_LLAMA3, "llama3")
 
-/* Between the products of a feed-forward layer. GELU is its tanh form, which Hugging Face calls gelu_new; its "gelu" has erf. */
+/* Between the products of a feed-forward layer. GELU is its tanh form, which Hugging Face calls
+ * gelu_new; its "gelu" has erf. */
 #define ECH_HIDDEN_ACTS(X)                                                                         \
     X(ECH_HIDDEN_ACT_RELU, "relu")                                                                 \
     X(ECH_HIDDEN_ACT_GELU, "gelu_new") X(ECH_HIDDEN_ACT_SWIGLU, "swiglu")
@@ -34,7 +36,8 @@
     X(ECH_WIRE_FP32, "fp32")                                                                       \
     X(ECH_WIRE_BF16, "bf16") X(ECH_WIRE_FP16, "fp16") X(ECH_WIRE_E6M9, "e6m9")
 
-/* Sequence parallelism; KEEP: gathered inputs are kept for the backward, which need not gather them again. */
+/* Sequence parallelism; KEEP: gathered inputs are kept for the backward, which need not gather them
+ * again. */
 #define ECH_SEQUENCES(X)                                                                           \
     X(ECH_SEQUENCE_FALSE, "false") X(ECH_SEQUENCE_TRUE, "true") X(ECH_SEQUENCE_KEEP, "keep")
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Creation and destruction of the struct, assignments of the command line, the place where each key was set, and checks
- * once all keys are read.
+ * Creation and destruction of the struct, assignments of the command line, the place where each key
+ * was set, and checks once all keys are read.
  */
 #include "config/config.h"
 
@@ -222,8 +222,8 @@ ech_status ech_config_complain(const ech_config *config, const char *key, const 
 
 /* ---- checks once all keys are read ---- */
 
-/* One error says all keys that are missing: a new run file is then written in one go. Given names were checked when
- * they were set; a default may name what this build lacks. */
+/* One error says all keys that are missing: a new run file is then written in one go. Given names
+ * were checked when they were set; a default may name what this build lacks. */
 ech_status ech_config_check(const ech_config *config)
 {
     ECH_FREED_TEXT missing = {0};

@@ -10,9 +10,10 @@
  *     ECH_TRY(ech_config_check(config));                         // required keys are there
  *     config->training.steps ...
  *
- * src/config knows types, bounds and names, not meanings. Other parts resolve keys that are "auto": they write the
- * values into the struct, which then prints as a resolved run file. No call is collective. Errors are ECH_EUSAGE
- * unless said, and logged. Texts passed in are copied, texts returned are the configuration's.
+ * src/config knows types, bounds and names, not meanings. Other parts resolve keys that are "auto":
+ * they write the values into the struct, which then prints as a resolved run file. No call is
+ * collective. Errors are ECH_EUSAGE unless said, and logged. Texts passed in are copied, texts
+ * returned are the configuration's.
  */
 #ifndef ECH_CONFIG_CONFIG_H
 #define ECH_CONFIG_CONFIG_H
@@ -145,8 +146,13 @@ void ech_config_replace_list(ech_config_list *field, int word, const int64_t *at
  * table's order, floats printed so that they read back to the same bits. Required keys without a
  * value and unread keys (ech_config_check_read) are left out. */
 void ech_config_print(const ech_config *config, ech_text *out);
-/* Appends help for all keys: name, type or choices, default, meaning. */
+/* Appends help for all keys: name, one line of meaning, type or choices, default. */
 void ech_config_help(const ech_config *config, ech_text *out);
+/* Appends help for the key "section.name", which exists: as ech_config_help, with its full text. */
+void ech_config_help_key(const ech_config *config, const char *key, ech_text *out);
+/* Appends "section.name" of each key that is called `name`, with its section or without, separated
+ * by blanks. Error: there is none; the nearest key is named. */
+ech_status ech_config_match_keys(const char *name, ech_text *out);
 /* Refuses a resume that changes keys: those that are FIXED in keys.def, and `also` (blank-separated
  * "section.key" words). Logs them in one line, with both values and where each was set. A changed
  * key with the default "auto" that `now` does not set followed from other keys: the line has it

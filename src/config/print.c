@@ -205,21 +205,33 @@ void ech_config_print(const ech_config *config, ech_text *out)
 
 enum { COLUMNS = 90, INDENT = 6 };
 
-/* A paragraph: words moved to lines of at most COLUMNS, those after the first indented. */
-static void append_wrapped(const char *words, int indent, ech_text *out)
+/* Appends n bytes of words in lines of at most COLUMNS; those after the first are indented. */
+static void append_paragraph(const char *words, size_t n, int indent, ech_text *out)
 {
     size_t column = (size_t)indent;
     ech_text_append(out, "%*s", indent, "");
-    for (bool first = true; *words; first = false) {
-        size_t n = strcspn(words, " ");
-        bool fits = column + !first + n <= COLUMNS;
+    for (bool first = true; n > 0; first = false) {
+        size_t length = 0, blanks = 0;
+        while (length < n && words[length] != ' ') length++;
+        while (length + blanks < n && words[length + blanks] == ' ') blanks++;
+        bool fits = column + !first + length <= COLUMNS;
         if (!first && fits) ech_text_append(out, " ");
         if (!first && !fits) ech_text_append(out, "\n%*s", INDENT, "");
-        column = (first || fits ? column + !first : INDENT) + n;
-        ech_text_append_bytes(out, words, n);
-        words += n + strspn(words + n, " ");
+        column = (first || fits ? column + !first : INDENT) + length;
+        ech_text_append_bytes(out, words, length);
+        words += length + blanks;
+        n -= length + blanks;
     }
     ech_text_append(out, "\n");
+}
+
+void ech_config_append_wrapped(const char *words, int indent, ech_text *out)
+{
+    while (*words) {
+        size_t n = strcspn(words, "\n");
+        append_paragraph(words, n, indent, out);
+        words += n + (words[n] == '\n');
+    }
 }
 
 /* What a value of each type is; what stands before the key's choices. */
@@ -250,7 +262,8 @@ static void append_type(const ech_config *config, const ech_config_key *key, ech
     ech_text_append(out, "%s: %.*s", types[key->type].choices, (int)n, choices);
 }
 
-static void append_key(const ech_config *config, const ech_config_key *key, ech_text *out)
+static void append_key(const ech_config *config, const ech_config_key *key, bool in_full,
+                       ech_text *out)
 {
     ECH_FREED_TEXT rules = {0};
     append_type(config, key, &rules);
@@ -260,8 +273,10 @@ static void append_key(const ech_config *config, const ech_config_key *key, ech_
         ech_text_append(&rules, "; default %s", *key->initial ? key->initial : "\"\"");
     if (key->fixed) ech_text_append(&rules, "; may not change on resume");
     ech_text_append(out, "  %s.%s\n", key->section, key->name);
-    append_wrapped(key->help, INDENT, out);
-    append_wrapped(rules.at, INDENT, out);
+    ech_config_append_wrapped(key->help, INDENT, out);
+    if (in_full && key->more)
+        ech_config_append_wrapped(key->more, INDENT, out);
+    ech_config_append_wrapped(rules.at, INDENT, out);
 }
 
 void ech_config_help(const ech_config *config, ech_text *out)
@@ -271,8 +286,49 @@ void ech_config_help(const ech_config *config, ech_text *out)
         ECH_FREED_TEXT title = {0};
         ech_text_append(&title, "%s: %s", section->name, section->help);
         if (out->n) ech_text_append(out, "\n");
-        append_wrapped(title.at, 0, out);
+        ech_config_append_wrapped(title.at, 0, out);
         for (size_t k = section->first; k < section->end; k++)
-            append_key(config, &ech_config_keys[k], out);
+            append_key(config, &ech_config_keys[k], false, out);
     }
+}
+
+void ech_config_help_key(const ech_config *config, const char *key, ech_text *out)
+{
+    append_key(config, ech_config_find_path(key), true, out);
+}
+
+static ech_status refuse_key(const char *name)
+{
+    const ech_config_section *section = ech_config_find_section(name);
+    if (section)
+        ECH_FAIL(ECH_EUSAGE, "%s is a section of run files, not a key; `echelon help keys` lists "
+                             "its keys", name);
+    ECH_FREED_TEXT paths = {0}; /* NUL-terminated, one after the other */
+    const char *candidates[ECH_CONFIG_KEYS];
+    size_t begin[ECH_CONFIG_KEYS];
+    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
+        begin[k] = paths.n;
+        ech_text_append(&paths, "%s.%s", ech_config_keys[k].section, ech_config_keys[k].name);
+        ech_text_append_bytes(&paths, "", 1);
+    }
+    bool has_section = strchr(name, '.') != NULL;
+    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++)
+        candidates[k] = has_section ? paths.at + begin[k] : ech_config_keys[k].name;
+    const char *nearest = ech_text_nearest(name, candidates, ECH_CONFIG_KEYS);
+    for (size_t k = 0; nearest && k < ECH_CONFIG_KEYS; k++)
+        if (candidates[k] == nearest)
+            ECH_FAIL(ECH_EUSAGE, "no key %s; did you mean %s?", name, paths.at + begin[k]);
+    ECH_FAIL(ECH_EUSAGE, "no key %s; `echelon help keys` lists all keys", name);
+}
+
+ech_status ech_config_match_keys(const char *name, ech_text *out)
+{
+    size_t before = out->n;
+    const ech_config_key *whole = ech_config_find_path(name);
+    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
+        const ech_config_key *key = &ech_config_keys[k];
+        if (key != whole && strcmp(key->name, name) != 0) continue;
+        ech_text_append(out, "%s%s.%s", out->n > before ? " " : "", key->section, key->name);
+    }
+    return out->n > before ? ECH_OK : refuse_key(name);
 }

@@ -161,13 +161,31 @@ ech_status ech_rules_check(const ech_config *config)
     return status;
 }
 
+static void append_rule(const ech_rule *rule, ech_text *out)
+{
+    ECH_FREED_TEXT why = {0};
+    ech_text_append(&why, "%s; %s", rule->reason, rule->hint);
+    ech_text_append(out, "  %s %s, with %s %s:\n", features[rule->feature].key,
+                    features[rule->feature].value, features[rule->other].key,
+                    features[rule->other].value);
+    ech_config_append_wrapped(why.at, 6, out);
+}
+
 void ech_rules_help(ech_rule_kind kind, ech_text *out)
 {
-    for (int r = 0; r < ECH_RULES; r++) {
-        const ech_rule *rule = &ech_rules[r];
-        if (rule->kind != kind) continue;
-        ech_text_append(out, "  %s %s, with %s %s:\n      %s; %s\n", features[rule->feature].key,
-                        features[rule->feature].value, features[rule->other].key,
-                        features[rule->other].value, rule->reason, rule->hint);
-    }
+    for (int r = 0; r < ECH_RULES; r++)
+        if (ech_rules[r].kind == kind) append_rule(&ech_rules[r], out);
+}
+
+static bool is_about(ech_feature feature, const char *key)
+{
+    return strcmp(features[feature].key, key) == 0 ||
+           ech_text_has_word(features[feature].value, key);
+}
+
+void ech_rules_help_key(const char *key, ech_text *out)
+{
+    for (int r = 0; r < ECH_RULES; r++)
+        if (is_about(ech_rules[r].feature, key) || is_about(ech_rules[r].other, key))
+            append_rule(&ech_rules[r], out);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which features of a run cannot be combined: the table of rules.def, checked before there is a model. A rule is a
- * pair of features; a configuration breaks it if both are on. All texts are static.
+ * Which features of a run cannot be combined: the table of rules.def, checked before there is a
+ * model. A rule is a pair of features; a configuration breaks it if both are on. All texts are
+ * static.
  */
 #ifndef ECH_CONFIG_RULES_H
 #define ECH_CONFIG_RULES_H
@@ -22,10 +23,12 @@ enum {
     ECH_RULES
 };
 
-/* When a rule is checked. Each rule has one scope: GRID if one of its features has that scope in rules.def. */
+/* When a rule is checked. Each rule has one scope: GRID if one of its features has that scope in
+ * rules.def. */
 typedef enum ech_rule_scope {
     ECH_RULES_OF_RUN, /* once: the run file alone decides */
-    ECH_RULES_OF_GRID /* for each device mesh that is tried: it also depends on the parallel degrees */
+    /* for each device mesh that is tried: it also depends on the parallel degrees */
+    ECH_RULES_OF_GRID
 } ech_rule_scope;
 
 typedef enum ech_rule_kind {
@@ -47,13 +50,15 @@ bool ech_feature_is_on(const ech_config *config, ech_feature feature);
 
 /* The first rule of that scope that the configuration breaks; NULL: none. */
 const ech_rule *ech_rule_broken(const ech_config *config, ech_rule_scope scope);
-/* Appends "not with parallel.context = 2: REASON; HINT", with the other feature's key. Returns rule->feature's key, for
- * ech_config_complain. */
+/* Appends "not with parallel.context = 2: REASON; HINT", with the other feature's key. Returns
+ * rule->feature's key, for ech_config_complain. */
 const char *ech_rule_explain(const ech_rule *rule, const ech_config *config, ech_text *out);
-/* Checks all rules of scope RUN. Logs an error for each broken one, but only the first with the same `feature`;
- * ECH_EUSAGE. */
+/* Checks all rules of scope RUN. Logs an error for each broken one, but only the first with the
+ * same `feature`; ECH_EUSAGE. */
 ech_status ech_rules_check(const ech_config *config);
 /* Appends help: all pairs of that kind, with reasons and hints. */
 void ech_rules_help(ech_rule_kind kind, ech_text *out);
+/* Appends all pairs that involve the key ("parallel.zero"), as ech_rules_help does. */
+void ech_rules_help_key(const char *key, ech_text *out);
 
 #endif

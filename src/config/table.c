@@ -12,9 +12,22 @@
 #define FREE  false
 #define SAME  NULL
 
+/* Of a key's help and, if there is one, its longer text. */
+#define FIRST(help, ...)        help
+#define SECOND(help, more, ...) more
+
+/* The help of a key is a line of a list. */
+#define SECTION(section, help)
+#define KEY(section, key, type, initial, low, high, choices, resume, alone, ...)                   \
+    _Static_assert(sizeof(FIRST(__VA_ARGS__, NULL)) <= 121,                                        \
+                   "keys.def: the help of " #section "." #key                                      \
+                   " has more than 120 characters; move the rest to its second text");
+#define END(section)
+#include "config/keys.def"
+
 const ech_config_key ech_config_keys[ECH_CONFIG_KEYS] = {
 #define SECTION(section, help)
-#define KEY(section, key, type, initial, low, high, choices, resume, alone, help)                  \
+#define KEY(section, key, type, initial, low, high, choices, resume, alone, ...)                   \
     {#section,                                                                                     \
      #key,                                                                                         \
      ECH_CONFIG_##type,                                                                            \
@@ -25,7 +38,8 @@ const ech_config_key ech_config_keys[ECH_CONFIG_KEYS] = {
      choices,                                                                                      \
      resume,                                                                                       \
      alone,                                                                                        \
-     help},
+     FIRST(__VA_ARGS__, NULL),                                                                     \
+     SECOND(__VA_ARGS__, NULL, NULL)},
 #define END(section)
 #include "config/keys.def"
 };

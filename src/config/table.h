@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to src/config: keys.def as data, where each key was set, and the value of one key from and to text.
+ * Private to src/config: keys.def as data, where each key was set, and the value of one key from
+ * and to text.
  */
 #ifndef ECH_CONFIG_TABLE_H
 #define ECH_CONFIG_TABLE_H
@@ -30,7 +31,8 @@ typedef struct ech_config_key {
     const char *choices; /* of NAME, LIST and INT; of TEXT: suggestions; NULL: none */
     bool fixed;          /* may not change on resume */
     const char *alone;   /* the value on one rank without parallelism; NULL: the same */
-    const char *help;
+    const char *help;    /* at most 120 characters */
+    const char *more;    /* sentences that complete it; NULL: none */
 } ech_config_key;
 
 typedef struct ech_config_section {
@@ -82,8 +84,8 @@ const ech_config_key *ech_config_find_key(const ech_config_section *section, con
 /* "section.key"; NULL if there is none. */
 const ech_config_key *ech_config_find_path(const char *path);
 
-/* Append the hint for an unknown name, to stand after a semicolon: never empty. The keys that may have been meant are
- * marked as tried. */
+/* Append the hint for an unknown name, to stand after a semicolon: never empty. The keys that may
+ * have been meant are marked as tried. */
 void ech_config_hint_section(ech_config *config, const char *name, ech_text *out);
 void ech_config_hint_key(ech_config *config, const ech_config_section *section, const char *name,
                          ech_text *out);
@@ -108,7 +110,8 @@ static inline bool ech_config_is_text(const ech_config_key *key)
            key->type == ECH_CONFIG_PATHS;
 }
 
-/* The choices of a NAME or LIST key, blank-separated; NULL if the application passed none for its table. */
+/* The choices of a NAME or LIST key, blank-separated; NULL if the application passed none for its
+ * table. */
 const char *ech_config_choices(const ech_config *config, const ech_config_key *key);
 
 /* Sets the key to its default, which is not checked. */
@@ -127,6 +130,9 @@ ech_status ech_config_read_name(const ech_config *config, const ech_config_key *
 void ech_config_format_value(const ech_config *config, const ech_config_key *key, ech_text *out);
 /* Appends "1 to 64", the key's bounds in the same form. */
 void ech_config_format_bounds(const ech_config_key *key, ech_text *out);
+/* Appends words as lines of at most 90 columns. The first line of each paragraph is indented by
+ * `indent`, the others by 6; '\n' ends a paragraph. */
+void ech_config_append_wrapped(const char *words, int indent, ech_text *out);
 /* Whether the key's values differ, as texts that read back to the same bits. Appends both texts. */
 bool ech_config_is_changed(const ech_config *before, const ech_config *after,
                            const ech_config_key *key, ech_text *value_before,

@@ -16,8 +16,8 @@ enum { LARGEST_FILE = 1 << 20, SHOWN_BYTES = 60, MOST_ERRORS = 20, DEEPEST = 8 }
 typedef struct reader {
     yaml_parser_t parser;
     yaml_event_t event; /* the one being looked at */
-    ech_config *
-        config; /* a copy that takes over if all is well; what an error may have meant is `tried` in it */
+    /* a copy that takes over if all is well; what an error may have meant is `tried` in it */
+    ech_config *config;
     const char *name; /* of the file, for errors */
     const char *text;
     size_t n;
@@ -168,8 +168,9 @@ static ech_status read_value(reader *r, const ech_config_key *key)
     return ech_config_set_value(r->config, key, value.at, place.at);
 }
 
-/* After an error, which is logged, in an entry of a mapping at this depth: goes on after the entry, so that other
- * errors are logged, too; returns an error where that cannot be. in_key: the entry's value has not been read. */
+/* After an error, which is logged, in an entry of a mapping at this depth: goes on after the entry,
+ * so that other errors are logged, too; returns an error where that cannot be. in_key: the entry's
+ * value has not been read. */
 static ech_status pass_over(reader *r, int depth, bool in_key, ech_status st)
 {
     r->errors++;

@@ -170,9 +170,10 @@ static void find_counts(const int64_t *weights, int64_t longest, ech_blend *blen
     }
 }
 
-/* Whose turn it is after t samples, of which each source had had[k]. With e = 1 / (2 K - 2), a source
- * is due if of t + 1 samples it lacks e; among those due, the one that soonest would lack 1 - e, which
- * is at (had + 1 - e) / share. Then none is ever further than 1 - e from its share (Tijdeman). */
+/* Whose turn it is after t samples, of which each source had had[k]. With e = 1 / (2 K - 2), a
+ * source is due if of t + 1 samples it lacks e; among those due, the one that soonest would lack 1
+ * - e, which is at (had + 1 - e) / share. Then none is ever further than 1 - e from its share
+ * (Tijdeman). */
 static int choose(const ech_blend *blend, const int64_t *had, int64_t t)
 {
     int64_t whole = blend->sources > 1 ? 2 * blend->sources - 2 : 1; /* 1 / e */
@@ -250,7 +251,8 @@ static ech_status split_source(const ech_corpus_options *options, const char *pa
     return ECH_OK;
 }
 
-/* Of a file whose documents are samples: each has features, which are a prompt, and then a label. *samples: how many. */
+/* Of a file whose documents are samples: each has features, which are a prompt, and then a label.
+ * *samples: how many. */
 static ech_status count_examples(const ech_corpus_options *options, const char *path,
                                  const ech_token_file *file, int64_t *samples)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: the parts of a corpus: its sources, and the order of a blend. Letters as in data.h.
+ * Private to data: the parts of a corpus: its sources, and the order of a blend. Letters as in
+ * data.h.
  */
 #ifndef ECH_DATA_CORPUS_H
 #define ECH_DATA_CORPUS_H
@@ -24,12 +25,14 @@ typedef struct ech_blend {
     uint32_t *before; /* [P]: earlier positions of the period with that source */
 } ech_blend;
 
-/* Weights are > 0, their sum is < 2^63; 0 < sources <= ECH_BLEND_MOST; 0 < longest <= ECH_BLEND_PERIOD. Weights are
- * rounded if the exact period is above `longest`. Release with ech_blend_free. */
+/* Weights are > 0, their sum is < 2^63; 0 < sources <= ECH_BLEND_MOST; 0 < longest <=
+ * ECH_BLEND_PERIOD. Weights are rounded if the exact period is above `longest`. Release with
+ * ech_blend_free. */
 void ech_blend_create(const int64_t *weights, int sources, int64_t longest, ech_blend *out);
 void ech_blend_free(ech_blend *blend); /* accepts {0} */
 
-/* The source k of position g; *sample: j, the number of the source's sample, from 0 over all epochs. */
+/* The source k of position g; *sample: j, the number of the source's sample, from 0 over all
+ * epochs. */
 static inline int ech_blend_at(const ech_blend *blend, int64_t g, int64_t *sample)
 {
     int64_t r = g % blend->period;
@@ -61,7 +64,8 @@ typedef struct ech_corpus_words {
     ECH_LIST(int64_t) weight; /* one a path, in units of 10^-9, or none at all */
 } ech_corpus_words;
 
-/* Parses `text`, an ech_corpus_options.sources; `key` is its name in errors. Release with ech_corpus_words_free. */
+/* Parses `text`, an ech_corpus_options.sources; `key` is its name in errors. Release with
+ * ech_corpus_words_free. */
 ech_status ech_corpus_read_words(const char *key, const char *text, ech_corpus_words *out);
 void ech_corpus_words_free(ech_corpus_words *words);
 

@@ -1,33 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From text to batches: tokenizers, token files in Megatron's .bin/.idx format, and a loader that gives each rank its
- * samples of each training step. Here a step is a training step, counted from 0. None of these calls is collective.
+ * From text to batches: tokenizers, token files in Megatron's .bin/.idx format, and a loader that
+ * gives each rank its samples of each training step. Here a step is a training step, counted from
+ * 0. None of these calls is collective.
  *
- * The stream of a token file is its documents in index order, each ending in end-of-text (which is in the file).
- * Sample s is tokens s T .. s T + T of the stream: T + 1 tokens, the last of which is also the next sample's first.
- * Samples cross documents; the last sample is padded with weight 0. A stream of N tokens has S = ceil((N - 1) / T)
- * samples. An epoch is S samples, each once.
+ * The stream of a token file is its documents in index order, each ending in end-of-text (which is
+ * in the file). Sample s is tokens s T .. s T + T of the stream: T + 1 tokens, the last of which is
+ * also the next sample's first. Samples cross documents; the last sample is padded with weight 0. A
+ * stream of N tokens has S = ceil((N - 1) / T) samples. An epoch is S samples, each once.
  *
- * A corpus is one stream or a blend of several. Sample i of step `step` has position g = step x global_batch_size + i,
- * which counts all samples that are read, from 0. A blend maps g to a source k and the source's j-th sample, from 0
- * (j = g if there is one source). With shuffling this is sample pi(seed, k, j / S)(j mod S) of the source's stream, pi
- * the keyed permutation of base/random.h; without (validation) it is sample j mod S.
+ * A corpus is one stream or a blend of several. Sample i of step `step` has position g = step x
+ * global_batch_size + i, which counts all samples that are read, from 0. A blend maps g to a source
+ * k and the source's j-th sample, from 0 (j = g if there is one source). With shuffling this is
+ * sample pi(seed, k, j / S)(j mod S) of the source's stream, pi the keyed permutation of
+ * base/random.h; without (validation) it is sample j mod S.
  *
- * A step has M = global_batch_size / b micro-batches, b the micro-batch size, numbered q = 0 .. M - 1 over all
- * replicas. Micro-batch q is samples i = q b .. q b + b - 1. Of a stage's r replicas the one with data rank d takes
- * q = d, d + r, d + 2 r, ... below M; M need not be a multiple of r. So the samples and the token count of a step
- * do not depend on the layout.
+ * A step has M = global_batch_size / b micro-batches, b the micro-batch size, numbered q = 0 .. M -
+ * 1 over all replicas. Micro-batch q is samples i = q b .. q b + b - 1. Of a stage's r replicas the
+ * one with data rank d takes q = d, d + r, d + 2 r, ... below M; M need not be a multiple of r. So
+ * the samples and the token count of a step do not depend on the layout.
  *
- * With N SHARES, which divide M, micro-batch q is of share q mod N, so with as many as data ranks each of these has its own.
- * Share d of a source is samples that follow each other, S / N of them or one more, shuffled by themselves; a blend is of
- * each share's positions, of which a step has global_batch_size / N. Without shuffling there is one share.
+ * With N SHARES, which divide M, micro-batch q is of share q mod N, so with as many as data ranks
+ * each of these has its own. Share d of a source is samples that follow each other, S / N of them
+ * or one more, shuffled by themselves; a blend is of each share's positions, of which a step has
+ * global_batch_size / N. Without shuffling there is one share.
  *
- * A target has weight 1; it has weight 0 if it is in a sequence that the index marks as a prompt, or if document_mask
- * is set and it is the first token of a document, which nothing before it could predict.
+ * A target has weight 1; it has weight 0 if it is in a sequence that the index marks as a prompt,
+ * or if document_mask is set and it is the first token of a document, which nothing before it could
+ * predict.
  *
- * SAMPLES OF FEATURES (sparse ones, of a model of the family logistic) are documents of such files: PREFIX.values has a number beside
- * each token. A document is a sample, padded to T tokens: at most T features, whose ids are a prompt, and one label, 0 or 1, which is
- * the target of the last feature and has weight 1. All other targets have weight 0: step_tokens counts samples.
+ * SAMPLES OF FEATURES (sparse ones, of a model of the family logistic) are documents of such files:
+ * PREFIX.values has a number beside each token. A document is a sample, padded to T tokens: at most
+ * T features, whose ids are a prompt, and one label, 0 or 1, which is the target of the last
+ * feature and has weight 1. All other targets have weight 0: step_tokens counts samples.
  */
 #ifndef ECH_DATA_DATA_H
 #define ECH_DATA_DATA_H
@@ -50,7 +55,8 @@ typedef struct ech_tokenizer {
     const char *file; /* its file in Hugging Face folders: "tokenizer.json" or "tokenizer.model" */
     int64_t vocabulary;  /* ids are 0 .. vocabulary - 1; some may be unused */
     int32_t end_of_text; /* the EOS token */
-    /* The BOS token, which other programs put before a text; end-of-text if the vocabulary has none. */
+    /* The BOS token, which other programs put before a text; end-of-text if the vocabulary has
+     * none. */
     int32_t begin_of_text;
     /* The ids that the tokenizer's post-processor adds before and after a text
      * (ech_tokenizer_begin). */
@@ -210,7 +216,8 @@ typedef struct ech_import_options {
     int begins;   /* ech_tokenizer_begin before each document; a text that begins so gets none */
     double valid;                   /* fraction for validation, in [0, 1) */
     int workers;                    /* threads that encode; changes no result */
-    /* May be NULL. done of all bytes of text are imported, `before` of these by an earlier, interrupted import. */
+    /* May be NULL. done of all bytes of text are imported, `before` of these by an earlier,
+     * interrupted import. */
     void (*progress)(int64_t before, int64_t done, int64_t all);
     int64_t save_bytes; /* bytes of text between two saves of the import's journal; 0: 256 MiB */
 } ech_import_options;
@@ -265,34 +272,41 @@ typedef struct ech_corpus_options {
     bool document_mask;
     bool valued; /* sources are of samples of features */
     int32_t end_of_text; /* ends a document in files without an index */
-    /* PREFIX.origin.json must have this tokenizer's hash. NULL: the tokenizer is not known; then the vocabulary in
-     * PREFIX.origin.json must not be larger than `vocabulary`. */
+    /* PREFIX.origin.json must have this tokenizer's hash. NULL: the tokenizer is not known; then
+     * the vocabulary in PREFIX.origin.json must not be larger than `vocabulary`. */
     const ech_tokenizer *tokenizer;
     int64_t vocabulary;
 } ech_corpus_options;
 
 /* A token file is one of
  *
- *   PREFIX      PREFIX.bin and PREFIX.idx in Megatron's format; the stream is the sequences in index order. All
- *               numbers of .idx are checked (sizes, lengths, aligned pointers inside .bin, ascending documents,
+ *   PREFIX      PREFIX.bin and PREFIX.idx in Megatron's format; the stream is the sequences in
+ *   index order. All
+ *               numbers of .idx are checked (sizes, lengths, aligned pointers inside .bin,
+ *               ascending documents,
  *               modes).
- *   FILE.bin    without a FILE.idx: tokens as llm.c writes them, u16 or u32 after a header of 1,024 bytes, which is
+ *   FILE.bin    without a FILE.idx: tokens as llm.c writes them, u16 or u32 after a header of 1,024
+ *   bytes, which is
  *               checked; or u16 alone, as nanoGPT writes them.
- *   PATTERN     with *, ? or [: all matching files, which must be of the kind FILE.bin, as one stream in the byte order
+ *   PATTERN     with *, ? or [: all matching files, which must be of the kind FILE.bin, as one
+ *   stream in the byte order
  *               of paths.
  *
  * `sources` is blank-separated (a blank in a path is written "\ "): one token file; or several,
- * blended by their numbers of samples; or, as in Megatron, weights before paths: "0.3 PREFIX1 0.7 PREFIX2".
+ * blended by their numbers of samples; or, as in Megatron, weights before paths: "0.3 PREFIX1 0.7
+ * PREFIX2".
  *
- * A blend is of samples and periodic: source k gives n_k of each P = sum n_k samples. The n_k are the smallest
- * integers proportional to the weights if then P <= 2^20, else w_k 2^20 / sum w, rounded, at least 1. Positions of
- * a period are assigned earliest deadline first (Tijdeman 1980, "The chairman assignment problem"): of the first t
- * samples of a run, source k has n_k t / P, with an error below 1. (Megatron's rule, the source that lacks most,
- * can be off by 2.) The result is a table of P entries: position g belongs to source k = table[g mod P], and is its
- * sample j = (g / P) n_k + (number of entries before g mod P that are k).
+ * A blend is of samples and periodic: source k gives n_k of each P = sum n_k samples. The n_k are
+ * the smallest integers proportional to the weights if then P <= 2^20, else w_k 2^20 / sum w,
+ * rounded, at least 1. Positions of a period are assigned earliest deadline first (Tijdeman 1980,
+ * "The chairman assignment problem"): of the first t samples of a run, source k has n_k t / P, with
+ * an error below 1. (Megatron's rule, the source that lacks most, can be off by 2.) The result is a
+ * table of P entries: position g belongs to source k = table[g mod P], and is its sample j = (g /
+ * P) n_k + (number of entries before g mod P that are k).
  *
- * `split` is up to three numbers, "969,30,1": the proportions of each source's documents for training, validation
- * and test. With D documents, the bounds are D (sum of the numbers before) / (sum of all), rounded to even. */
+ * `split` is up to three numbers, "969,30,1": the proportions of each source's documents for
+ * training, validation and test. With D documents, the bounds are D (sum of the numbers before) /
+ * (sum of all), rounded to even. */
 /* Errors: those of files, texts and splits; a source without a sample or without a target of weight
  * 1. */
 ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out);
@@ -332,8 +346,8 @@ typedef struct ech_loader_options {
     uint64_t seed; /* of `shuffle` */
     int64_t last_position; /* from this position on: padding of weight 0; INT64_MAX: none */
     int prefetch;          /* batches to read ahead, at least 1 */
-    /* Of replicas that are apart, this one's index among how many: samples of others' micro-batches (q modulo `replicas`) are
-     * padding, and not counted; 0: replicas are not apart. */
+    /* Of replicas that are apart, this one's index among how many: samples of others' micro-batches
+     * (q modulo `replicas`) are padding, and not counted; 0: replicas are not apart. */
     int replicas, replica;
     bool counts_only;      /* reads no tokens: for the inner stages of a pipeline */
     bool document_mask;    /* weight 0 for targets that begin a document; fills `starts` */
@@ -345,15 +359,17 @@ typedef struct ech_loader_options {
 typedef struct ech_batch {
     int64_t step;
     int64_t micro_batches; /* m: this rank's own, ceil or floor of M / r */
-    /* sum of the weights of all M b samples of the step, over all ranks; of replicas that are apart of this one's */
+    /* sum of the weights of all M b samples of the step, over all ranks; of replicas that are apart
+     * of this one's */
     double step_tokens;
     int32_t *tokens;       /* (m, b, T) */
     int32_t *targets;      /* (m, b, T): the following tokens; 0 in padding */
     float *weights;        /* (m, b, T) of targets: 1; 0 in padding and if not trained on */
-    /* (m, b, T): index in the sample at which each token's document begins (0: at or before the sample's first
-     * token); NULL without document_mask */
+    /* (m, b, T): index in the sample at which each token's document begins (0: at or before the
+     * sample's first token); NULL without document_mask */
     int32_t *starts;
-    int32_t *lengths; /* (m, b): tokens of each sample that are of the stream; the rest is padding */
+    /* (m, b): tokens of each sample that are of the stream; the rest is padding */
+    int32_t *lengths;
     float *values; /* (m, b, T) of the features that tokens are; 0 in padding; NULL of texts */
 } ech_batch;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From texts to token files: rounds of reading chunks, encoding them and writing their ids; at intervals a journal is
- * written, from which an interrupted import resumes.
+ * From texts to token files: rounds of reading chunks, encoding them and writing their ids; at
+ * intervals a journal is written, from which an interrupted import resumes.
  */
 #include "data/import.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: the parts of an import. It reads texts as text chunks (here: chunks), in order; threads encode
- * chunks; it writes their ids in order. Texts are split into chunks where that does not change ids.
+ * Private to data: the parts of an import. It reads texts as text chunks (here: chunks), in order;
+ * threads encode chunks; it writes their ids in order. Texts are split into chunks where that does
+ * not change ids.
  */
 #ifndef ECH_DATA_IMPORT_H
 #define ECH_DATA_IMPORT_H
@@ -42,7 +43,8 @@ typedef struct ech_import_journal {
     ech_token_state part[2]; /* of the writers: [0] training, or all; [1] validation */
 } ech_import_journal;
 
-/* Reads FOLDER/journal.json. *found: there is one with this hash. Warns about one with another hash. */
+/* Reads FOLDER/journal.json. *found: there is one with this hash. Warns about one with another
+ * hash. */
 ech_status ech_import_journal_read(const char *folder, const char *hash, bool *found,
                                    ech_import_journal *out);
 ech_status ech_import_journal_write(const char *folder, const ech_import_journal *journal);

@@ -15,8 +15,9 @@ typedef struct ech_libsvm {
     bool minus, zero;       /* whether some label was -1, or 0 */
 } ech_libsvm;
 
-/* Parses line `number` of the file `path`, n bytes with or without its newline; neither need end in a NUL. *found: it has a sample,
- * and is not blank or a comment alone. features: the largest index, at least 1. Errors: those of ech_data_import_libsvm. */
+/* Parses line `number` of the file `path`, n bytes with or without its newline; neither need end in
+ * a NUL. *found: it has a sample, and is not blank or a comment alone. features: the largest index,
+ * at least 1. Errors: those of ech_data_import_libsvm. */
 ech_status ech_libsvm_parse(const char *path, int64_t number, const char *line, size_t n,
                             int64_t features, ech_libsvm *sample, bool *found);
 void ech_libsvm_free(ech_libsvm *sample);

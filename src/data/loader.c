@@ -7,11 +7,13 @@
  *   filled     the steps before this one are complete
  *   invariant  held <= filled <= held + slots; the thread writes only slot `filled` mod slots, and
  *              only while filled < held + slots, so never what the reader holds
- *   rewind     sets both back. The thread may then be amid another step's slot; it comes to the steps from
- *              `filled` on when it has left that, and the reader looks only at steps before `filled`
+ *   rewind     sets both back. The thread may then be amid another step's slot; it comes to the
+ *   steps from
+ *              `filled` on when it has left that, and the reader looks only at steps before
+ *              `filled`
  *
- * The thread logs nothing: its error is stored, and ech_loader_next logs it when it comes to that step, with the
- * reader's rank.
+ * The thread logs nothing: its error is stored, and ech_loader_next logs it when it comes to that
+ * step, with the reader's rank.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -65,8 +67,8 @@ static ech_status fill_row(ech_loader *loader, const ech_batch *batch, int64_t r
     return ech_sample_read(file, options, s, loader->ids, batch, row);
 }
 
-/* The targets of all ranks' samples of the step, or of all of a replica's that is apart. Every one of these ranks computes the same
- * sum, without reading tokens. */
+/* The targets of all ranks' samples of the step, or of all of a replica's that is apart. Every one
+ * of these ranks computes the same sum, without reading tokens. */
 static ech_status count_tokens(const ech_loader *loader, int64_t step, double *out)
 {
     const ech_loader_options *options = &loader->options;
@@ -136,7 +138,8 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* One allocation: the ids, then tokens, targets, weights, lengths and perhaps starts and values of every slot. */
+/* One allocation: the ids, then tokens, targets, weights, lengths and perhaps starts and values of
+ * every slot. */
 static ech_status create_arrays(ech_loader *loader, int64_t rows)
 {
     int64_t T = loader->options.sequence_length, row, items, bytes;
@@ -144,7 +147,8 @@ static ech_status create_arrays(ech_loader *loader, int64_t rows)
     _Static_assert(sizeof(float) == sizeof(int32_t), "one size of item");
     if (__builtin_mul_overflow(T, arrays, &row) || __builtin_add_overflow(row, 1, &row) ||
         __builtin_mul_overflow(rows, loader->slots, &items) ||
-        __builtin_mul_overflow(items, row, &items) || __builtin_add_overflow(items, T + 1, &items) ||
+        __builtin_mul_overflow(items, row, &items) ||
+        __builtin_add_overflow(items, T + 1, &items) ||
         __builtin_mul_overflow(items, (int64_t)sizeof(int32_t), &bytes))
         bytes = INT64_MAX;
     loader->memory = bytes < INT64_MAX / 2 ? malloc((size_t)bytes) : NULL;

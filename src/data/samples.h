@@ -17,11 +17,13 @@ int64_t ech_sample_index(const ech_loader_options *options, int64_t row);
 ech_status ech_sample_position(const ech_loader_options *options, int64_t step, int64_t i,
                                int64_t *out);
 
-/* The stream of the sample at `position`, borrowed from the corpus; *s: the sample's index in the stream. */
+/* The stream of the sample at `position`, borrowed from the corpus; *s: the sample's index in the
+ * stream. */
 const ech_token_file *ech_sample_at(const ech_corpus *corpus, const ech_loader_options *options,
                                     int64_t position, int64_t *s);
 
-/* The number of targets of sample s of a stream of `tokens` tokens: T, or fewer in the last sample. */
+/* The number of targets of sample s of a stream of `tokens` tokens: T, or fewer in the last
+ * sample. */
 int64_t ech_sample_pairs(int64_t tokens, int64_t sequence_length, int64_t s);
 
 /* The number of targets of sample s with weight 1. Does not read tokens. */

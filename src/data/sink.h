@@ -20,9 +20,11 @@ typedef struct ech_sink {
     size_t used;           /* bytes in the buffer */
 } ech_sink;
 
-/* Creates a file with a unique name in the folder of `path`. ech_sink_close removes it unless it was renamed. */
+/* Creates a file with a unique name in the folder of `path`. ech_sink_close removes it unless it
+ * was renamed. */
 ech_status ech_sink_open(const char *path, ech_sink *out);
-/* Opens or creates the file `temporary`, truncated to `bytes`, to append. ech_sink_close does not remove it. */
+/* Opens or creates the file `temporary`, truncated to `bytes`, to append. ech_sink_close does not
+ * remove it. */
 ech_status ech_sink_resume(const char *temporary, int64_t bytes, ech_sink *out);
 /* Appends n bytes. */
 ech_status ech_sink_put(ech_sink *sink, const void *bytes, size_t n);

@@ -58,7 +58,8 @@ typedef struct ech_text_chunk_reader {
     ech_text rest;       /* bytes that are read already, from the position on */
 } ech_text_chunk_reader;
 
-/* Reads the next chunk into *chunk, whose bytes' memory is reused ({0}: none yet). *found: there was one. */
+/* Reads the next chunk into *chunk, whose bytes' memory is reused ({0}: none yet). *found: there
+ * was one. */
 ech_status ech_text_chunk_read(ech_text_chunk_reader *reader, ech_text_chunk *chunk, bool *found);
 
 void ech_text_chunk_reader_close(ech_text_chunk_reader *reader);

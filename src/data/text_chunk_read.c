@@ -80,7 +80,8 @@ static size_t after_element(const ech_text_chunk *chunk, size_t n)
     }
 }
 
-/* How much of the n bytes that were read is a chunk; 0: none, more must be read. More text follows. */
+/* How much of the n bytes that were read is a chunk; 0: none, more must be read. More text
+ * follows. */
 static size_t split_chunk(const ech_text_chunk_reader *reader, const ech_text_chunk *chunk,
                           size_t n)
 {
@@ -134,8 +135,8 @@ static ech_status leave_out_line(ech_text_chunk_reader *reader, int64_t end, ech
     return ECH_OK;
 }
 
-/* Reads on from the reader's position, at most to `end`. Where a chunk of the usual length cannot be split, it
- * becomes longer. */
+/* Reads on from the reader's position, at most to `end`. Where a chunk of the usual length cannot
+ * be split, it becomes longer. */
 static ech_status read_chunk(ech_text_chunk_reader *reader, int64_t end, ech_text_chunk *chunk)
 {
     ech_text *rest = &reader->rest;

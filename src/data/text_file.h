@@ -20,10 +20,12 @@ ech_status ech_text_file_open(const char *path, ech_text_file **out, int64_t *st
 void ech_text_file_close(ech_text_file *file); /* accepts NULL */
 ECH_DESTROY_AT(ech_text_file, ech_text_file_close)
 
-/* *bytes: the size of its text. A packed file is unpacked for that, from begin to end, which checks its checksums. */
+/* *bytes: the size of its text. A packed file is unpacked for that, from begin to end, which checks
+ * its checksums. */
 ech_status ech_text_file_count(ech_text_file *file, int64_t *bytes);
-/* Reads exactly n bytes of the text from byte `at` on. Reading a packed file backwards (`at` before the end of the last
- * read) unpacks it again from its beginning. Errors name the file and where it is damaged or truncated. */
+/* Reads exactly n bytes of the text from byte `at` on. Reading a packed file backwards (`at` before
+ * the end of the last read) unpacks it again from its beginning. Errors name the file and where it
+ * is damaged or truncated. */
 ech_status ech_text_file_read(ech_text_file *file, int64_t at, size_t n, void *bytes);
 /* Reads the first `most` bytes of the text; *n: how many there are, fewer only where the text has
  * fewer. */

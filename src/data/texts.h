@@ -32,8 +32,8 @@ typedef struct ech_texts {
  * source->as_text and binary choose more). A packed file is unpacked once to find its text's size.
  * Errors: a kind that is not read. */
 ech_status ech_texts_find(const ech_data_text_source *source, ech_texts *out);
-/* Checks that no file with the prefix `out` would overwrite `in`, or be inside of the folder `in`, where the next
- * import would read it. Makes the folder of `out` first. */
+/* Checks that no file with the prefix `out` would overwrite `in`, or be inside of the folder `in`,
+ * where the next import would read it. Makes the folder of `out` first. */
 ech_status ech_texts_check_output(const char *in, const char *out);
 void ech_texts_free(ech_texts *texts);
 

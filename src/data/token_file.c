@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams of tokens: checked when they are opened, ids as they are read. Files are read, not mapped: one that is
- * truncated meanwhile is an error, where a mapping would end the process.
+ * Streams of tokens: checked when they are opened, ids as they are read. Files are read, not
+ * mapped: one that is truncated meanwhile is an error, where a mapping would end the process.
  */
 #include "data/token_file.h"
 
@@ -116,8 +116,8 @@ void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, boo
     file->documents = end - first;
 }
 
-/* n tokens behind each other in a part: from its token `at` on, of which the first is the stream's token `position`, and the first that
- * the reader has asked for is `done` before it. */
+/* n tokens behind each other in a part: from its token `at` on, of which the first is the stream's
+ * token `position`, and the first that the reader has asked for is `done` before it. */
 typedef struct piece {
     const ech_token_part *part;
     int64_t at, position, n, done;
@@ -134,8 +134,8 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Calls `use` for each piece of tokens [first, first + n), of which the first is in run i. Runs that go on in the file are one: reads
- * are dear, however short. */
+/* Calls `use` for each piece of tokens [first, first + n), of which the first is in run i. Runs
+ * that go on in the file are one: reads are dear, however short. */
 static ech_status each_piece(const ech_token_file *file, size_t i, int64_t first, int64_t n,
                              ech_status (*use)(const piece *p, void *context), void *context)
 {
@@ -153,8 +153,8 @@ static ech_status each_piece(const ech_token_file *file, size_t i, int64_t first
     return ECH_OK;
 }
 
-/* ids = numbers, 0 for those outside of the vocabulary; whether there is none. Without branches, and by vectors where the width is a
- * constant: they are many. */
+/* ids = numbers, 0 for those outside of the vocabulary; whether there is none. Without branches,
+ * and by vectors where the width is a constant: they are many. */
 static inline bool narrow(const void *numbers, int64_t width, int64_t n, int64_t vocabulary,
                           int32_t *ids)
 {

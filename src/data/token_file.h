@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: an open token file, a stream of tokens as a list of runs. A run is a stretch of tokens that is
- * contiguous in one file, inside of one document, and either trained on or not. If documents are not needed, adjacent
- * runs that are alike are merged: a file without gaps and prompts is one run.
+ * Private to data: an open token file, a stream of tokens as a list of runs. A run is a stretch of
+ * tokens that is contiguous in one file, inside of one document, and either trained on or not. If
+ * documents are not needed, adjacent runs that are alike are merged: a file without gaps and
+ * prompts is one run.
  */
 #ifndef ECH_DATA_TOKEN_FILE_H
 #define ECH_DATA_TOKEN_FILE_H
@@ -106,29 +107,32 @@ typedef struct ech_token_options {
     bool valued;         /* open PREFIX.values, too */
 } ech_token_options;
 
-/* Opens a stream of tokens (its paths are explained at ech_corpus_open). With options->documents, files without an
- * index are read once from end to end. */
+/* Opens a stream of tokens (its paths are explained at ech_corpus_open). With options->documents,
+ * files without an index are read once from end to end. */
 ech_status ech_token_file_open(const char *path, const ech_token_options *options,
                                ech_token_file **out);
 void ech_token_file_close(ech_token_file *file); /* accepts NULL */
 ECH_DESTROY_AT(ech_token_file, ech_token_file_close)
-/* Reads tokens [first, first + n) of the stream. Errors: an id outside of [0, vocabulary) (with file, index, id and a
- * hint), a range outside of the stream, a file that was truncated since it was opened. */
+/* Reads tokens [first, first + n) of the stream. Errors: an id outside of [0, vocabulary) (with
+ * file, index, id and a hint), a range outside of the stream, a file that was truncated since it
+ * was opened. */
 ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_t n,
                                int64_t vocabulary, int32_t *ids);
 /* The same of n tokens from the first of run i on, without a search. */
 ech_status ech_token_file_read_run(const ech_token_file *file, size_t i, int64_t n,
                                    int64_t vocabulary, int32_t *ids);
-/* The same of the values of a file that was opened with options->valued. Errors also: one that is not finite. */
+/* The same of the values of a file that was opened with options->valued. Errors also: one that is
+ * not finite. */
 ech_status ech_token_file_read_values(const ech_token_file *file, size_t i, int64_t n,
                                       float *values);
-/* Restricts a file that was opened with options->documents to its documents [first, end), not counting empty ones.
- * `documents`: their boundaries are still needed. */
+/* Restricts a file that was opened with options->documents to its documents [first, end), not
+ * counting empty ones. `documents`: their boundaries are still needed. */
 void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, bool documents);
 
 /* The formats. Each fills an empty `file`; on failure the caller closes it. */
 
-/* For the formats: opens a file as a part that begins at the end of the stream; *bytes: its size. */
+/* For the formats: opens a file as a part that begins at the end of the stream; *bytes: its
+ * size. */
 ech_status ech_token_part_open(const char *path, ech_token_file *file, int64_t *bytes);
 /* token_megatron.c: PREFIX.bin and PREFIX.idx. */
 ech_status ech_token_open_megatron(const char *prefix, ech_token_file *file);

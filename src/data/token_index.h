@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: the .idx of a token file, in the format of Megatron's indexed datasets. All numbers are
- * little-endian and packed, so arrays are not aligned:
+ * Private to data: the .idx of a token file, in the format of Megatron's indexed datasets. All
+ * numbers are little-endian and packed, so arrays are not aligned:
  *
  *      0  "MMIDIDX\0\0"                9  u64 version = 1        17  u8 dtype code
  *     18  u64 sequences S             26  u64 document indices D
@@ -33,7 +33,8 @@ enum { ECH_TOKEN_U8 = 1, ECH_TOKEN_I32 = 4, ECH_TOKEN_I64 = 5, ECH_TOKEN_U16 = 8
 /* Modes of sequences. */
 enum { ECH_TOKEN_TRAINED = 0, ECH_TOKEN_PROMPT = 1 };
 
-/* PREFIX.values: of each token of .bin a number, f32. A file that has it is of samples of features (data.h). */
+/* PREFIX.values: of each token of .bin a number, f32. A file that has it is of samples of features
+ * (data.h). */
 #define ECH_TOKEN_VALUES ".values"
 
 /* PREFIX + suffix in new memory, released with free(). */

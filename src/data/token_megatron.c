@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening token files of two halves, PREFIX.bin and PREFIX.idx. The index is read once, in blocks, not mapped: so the
- * numbers that are used are those that were checked, even if the file changes meanwhile.
+ * Opening token files of two halves, PREFIX.bin and PREFIX.idx. The index is read once, in blocks,
+ * not mapped: so the numbers that are used are those that were checked, even if the file changes
+ * meanwhile.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,8 +116,8 @@ static ech_status get_sequence(token_index *x, int64_t i, int64_t *length, int64
     return ECH_OK;
 }
 
-/* Skips the document indices that are i, after checking them. *opens: there are any, so sequence i begins a document.
- * Sequences after the last document belong to it. */
+/* Skips the document indices that are i, after checking them. *opens: there are any, so sequence i
+ * begins a document. Sequences after the last document belong to it. */
 static ech_status skip_entries(token_index *x, int64_t i, bool *opens)
 {
     int64_t entry;
@@ -148,7 +149,8 @@ static ech_status read_runs(token_index *x, ech_token_runs *runs)
     return skip_entries(x, x->sequences, &opens);
 }
 
-/* Reads an index of n bytes, open as fd, and checks all its numbers, also against the size of .bin. */
+/* Reads an index of n bytes, open as fd, and checks all its numbers, also against the size of
+ * .bin. */
 static ech_status read_index(int fd, const char *path, int64_t n, int64_t bin_bytes,
                              ech_token_file *file)
 {

@@ -161,7 +161,8 @@ ech_status ech_token_writer_sync(ech_token_writer *writer, ech_token_state *stat
 
 typedef enum index_array { LENGTHS, POINTERS, DOCUMENTS, MODES } index_array;
 
-/* Whether an array of the index has a number for sequence i: *value. *pointer: where the sequence begins in .bin. */
+/* Whether an array of the index has a number for sequence i: *value. *pointer: where the sequence
+ * begins in .bin. */
 static bool find_value(const ech_token_writer *writer, index_array array, int64_t i,
                        uint64_t sequence, int64_t *pointer, int64_t *value)
 {

@@ -2,9 +2,10 @@
  *
  * Private to data and its tests: the writer of token files, and resuming one.
  *
- * A writer appends tokens to .bin and sequences to a list (.sequences); at the end it makes .idx from that list, and
- * .origin.json. A writer with a folder has these files there under fixed names, so that another process can resume from
- * a synced state; what was written after that sync is dropped.
+ * A writer appends tokens to .bin and sequences to a list (.sequences); at the end it makes .idx
+ * from that list, and .origin.json. A writer with a folder has these files there under fixed names,
+ * so that another process can resume from a synced state; what was written after that sync is
+ * dropped.
  */
 #ifndef ECH_DATA_TOKEN_WRITER_H
 #define ECH_DATA_TOKEN_WRITER_H
@@ -35,14 +36,17 @@ struct ech_token_writer {
     ech_token_state state;
 };
 
-/* Resumes in an existing `folder` from *state; {0}: from the beginning. folder NULL: under temporary names. */
+/* Resumes in an existing `folder` from *state; {0}: from the beginning. folder NULL: under
+ * temporary names. */
 ech_status ech_token_writer_resume(const char *prefix, const char *folder, int64_t vocabulary,
                                    const ech_token_state *state, ech_token_writer **out);
 /* Syncs what was added so far; *state: what ech_token_writer_resume needs to go on from here. */
 ech_status ech_token_writer_sync(ech_token_writer *writer, ech_token_state *state);
-/* Makes and syncs .idx, and .origin.json if writer->tokenizer is set. Nothing more can be added then. */
+/* Makes and syncs .idx, and .origin.json if writer->tokenizer is set. Nothing more can be added
+ * then. */
 ech_status ech_token_writer_seal(ech_token_writer *writer);
-/* Renames the sealed files of a folder to their final names; an earlier call may have renamed some. */
+/* Renames the sealed files of a folder to their final names; an earlier call may have renamed
+ * some. */
 ech_status ech_token_publish(const char *prefix, const char *folder);
 /* Whether the index of sealed files is neither in the folder nor at its final name. */
 bool ech_token_is_lost(const char *prefix, const char *folder);

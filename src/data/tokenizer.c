@@ -18,9 +18,9 @@ static bool is_bytes(const char *source)
     return strcmp(source, "bytes") == 0;
 }
 
-/* One token per byte; id 256 ends a text. Any file has a tokenization, and nothing is to be learnt or downloaded
- * before training can begin. The exported file differs in one thing: where a text spells out <|endoftext|>, Hugging
- * Face takes it for id 256. */
+/* One token per byte; id 256 ends a text. Any file has a tokenization, and nothing is to be learnt
+ * or downloaded before training can begin. The exported file differs in one thing: where a text
+ * spells out <|endoftext|>, Hugging Face takes it for id 256. */
 static ech_status make_bytes(ech_bpe *bpe)
 {
     bpe->file = "bytes";

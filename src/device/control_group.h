@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What this process's control groups (cgroups(7), versions 1 and 2) leave it of the machine: the smallest limit of its own group and
- * of those above it.
+ * What this process's control groups (cgroups(7), versions 1 and 2) leave it of the machine: the
+ * smallest limit of its own group and of those above it.
  */
 #ifndef ECH_DEVICE_CONTROL_GROUP_H
 #define ECH_DEVICE_CONTROL_GROUP_H

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The cores of the process before its first thread was bound: threads started later inherit their creator's. */
+/* The cores of the process before its first thread was bound: threads started later inherit their
+ * creator's. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static ech_core_set before;
 
@@ -51,7 +52,8 @@ bool ech_cores_are_same(const ech_core_set *a, const ech_core_set *b)
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-/* The first thread of the physical core that a core is a thread of ("0,64" or "0-1" in its file). */
+/* The first thread of the physical core that a core is a thread of ("0,64" or "0-1" in its
+ * file). */
 static int physical(int core)
 {
     char path[96];

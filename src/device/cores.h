@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A set of cores (logical CPUs), as the system numbers them. Empty on machines with more than ECH_MOST_CORES. */
+/* A set of cores (logical CPUs), as the system numbers them. Empty on machines with more than
+ * ECH_MOST_CORES. */
 enum { ECH_MOST_CORES = 4096 };
 typedef struct ech_core_set {
     uint64_t word[ECH_MOST_CORES / 64]; /* bit c % 64 of word[c / 64]: core c */
@@ -20,17 +21,18 @@ int ech_cores_count(const ech_core_set *set);
 bool ech_cores_overlap(const ech_core_set *a, const ech_core_set *b);
 bool ech_cores_are_same(const ech_core_set *a, const ech_core_set *b);
 
-/* Lists the cores of a set for `wanted` threads to be bound to, in order: one hardware thread of each physical
- * core if these suffice, otherwise all, siblings next to each other. Returns how many it wrote to `core`, which
- * has room for ECH_MOST_CORES; fewer than `wanted` only if the set has fewer. */
+/* Lists the cores of a set for `wanted` threads to be bound to, in order: one hardware thread of
+ * each physical core if these suffice, otherwise all, siblings next to each other. Returns how many
+ * it wrote to `core`, which has room for ECH_MOST_CORES; fewer than `wanted` only if the set has
+ * fewer. */
 int ech_cores_order(const ech_core_set *set, int wanted, int *core);
 
-/* Binds the calling thread, and threads that it starts from now on, to these cores. A failure is ignored: it
- * costs speed alone. */
+/* Binds the calling thread, and threads that it starts from now on, to these cores. A failure is
+ * ignored: it costs speed alone. */
 void ech_cores_bind(const int *core, int n);
 void ech_cores_bind_set(const ech_core_set *set);
-/* Undoes the inherited binding of the calling thread: it may run on all cores that the process had before its
- * first thread was bound. */
+/* Undoes the inherited binding of the calling thread: it may run on all cores that the process had
+ * before its first thread was bound. */
 void ech_cores_release(void);
 
 #endif

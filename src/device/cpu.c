@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The processor as a device: its memory is the machine's, its copies are memcpy, and queues are immediate.
+ * The processor as a device: its memory is the machine's, its copies are memcpy, and queues are
+ * immediate.
  */
 #include <errno.h>
 #include <stdint.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What devices whose kernels run on the processor have in common: memory, and facts about the machine.
+ * What devices whose kernels run on the processor have in common: memory, and facts about the
+ * machine.
  */
 #ifndef ECH_DEVICE_CPU_H
 #define ECH_DEVICE_CPU_H

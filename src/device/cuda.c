@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NVIDIA GPUs, by CUDA's runtime: queues are streams. Only builds with CUDA's headers have this file.
+ * NVIDIA GPUs, by CUDA's runtime: queues are streams. Only builds with CUDA's headers have this
+ * file.
  */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -18,7 +19,8 @@
 
 /* The oldest architecture that kernels are compiled for: tensor cores with bf16. */
 enum { OLDEST = 80 };
-/* What the driver and libraries take of a GPU besides the arena: context, kernels' code, cuBLASLt's. */
+/* What the driver and libraries take of a GPU besides the arena: context, kernels' code,
+ * cuBLASLt's. */
 static const size_t allowance = (size_t)1 << 30;
 
 struct ech_queue {
@@ -146,7 +148,8 @@ static void say_no_gpu(cudaError_t error, int driver)
 static void look(void)
 {
     int driver = 0, n = 0;
-    /* A rank has more queues than the 8 that a GPU keeps apart unless told: one that waits would hold up others. */
+    /* A rank has more queues than the 8 that a GPU keeps apart unless told: one that waits would
+     * hold up others. */
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     (void)cudaDriverGetVersion(&driver);
     cudaError_t error = cudaGetDeviceCount(&n);

@@ -22,7 +22,8 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-/* A start that removes what is left over holds a file's lock for a moment: only a lock that lasts is another run's. */
+/* A start that removes what is left over holds a file's lock for a moment: only a lock that lasts
+ * is another run's. */
 enum { TRIES = 100, NAP_NS = 10 * 1000 * 1000 };
 
 struct ech_disk {
@@ -108,7 +109,8 @@ static ech_status reserve(const ech_disk *disk)
     while (is_free >= disk->bytes &&
            (why = fallocate(disk->fd, 0, 0, disk->bytes) ? errno : 0) == EINTR)
         continue;
-    /* the C library writes a byte to each block, for which it reads them: not past the page cache */
+    /* the C library writes a byte to each block, for which it reads them: not past the page
+     * cache */
     if (why == EOPNOTSUPP) {
         int plain = open(disk->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
         why = plain < 0 ? errno : posix_fallocate(plain, 0, disk->bytes);
@@ -222,8 +224,8 @@ ech_status ech_disk_read(const ech_disk *disk, int64_t offset, void *data, size_
 /* Direct I/O of small blocks is slow: a block costs a round trip. */
 enum { MOST_AT_ONCE = 4 << 20 };
 
-/* How much of a range that begins `skip` bytes into a block is moved at once. Of what is written a block that has other
- * bytes, too, is moved alone: only those are read first. */
+/* How much of a range that begins `skip` bytes into a block is moved at once. Of what is written a
+ * block that has other bytes, too, is moved alone: only those are read first. */
 static size_t at_once(bool writes, size_t skip, size_t bytes, size_t room)
 {
     size_t most = room - skip;
@@ -234,7 +236,8 @@ static size_t at_once(bool writes, size_t skip, size_t bytes, size_t room)
     return most < bytes ? most : bytes;
 }
 
-/* Blocks of the disk, into which a range falls, are read; what is written there, if anything, is written back. */
+/* Blocks of the disk, into which a range falls, are read; what is written there, if anything, is
+ * written back. */
 static ech_status move(const ech_disk *disk, int64_t offset, char *out, const char *in,
                        size_t bytes, char *buffer, size_t room)
 {

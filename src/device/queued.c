@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device to test with: its memory is that of `walled` and its kernels are the CPU's, but each queue is a thread that
- * rests for a random while before some of its work. So who relies on an order that no event makes is found out. How long
- * a queue rests depends on its rank, on its number and its work's there, and on the seed ECHELON_QUEUED_SEED (0 without)
- * alone. A thread that puts work on a queue rests behind some of it: so it is found out, too, who relies on what several
+ * A device to test with: its memory is that of `walled` and its kernels are the CPU's, but each
+ * queue is a thread that rests for a random while before some of its work. So who relies on an
+ * order that no event makes is found out. How long a queue rests depends on its rank, on its number
+ * and its work's there, and on the seed ECHELON_QUEUED_SEED (0 without) alone. A thread that puts
+ * work on a queue rests behind some of it: so it is found out, too, who relies on what several
  * threads put there not coming in between.
  */
 #include <pthread.h>
@@ -20,7 +21,8 @@
 #include "device/cores.h"
 #include "device/walled.h"
 
-/* One piece of work in so many is rested before by its queue, and behind by who puts it; for at most so long. */
+/* One piece of work in so many is rested before by its queue, and behind by who puts it; for at
+ * most so long. */
 enum { RESTS = 4, RESTS_BEHIND = 16, LONGEST_NS = 100000 };
 
 /* A call. */
@@ -37,8 +39,9 @@ struct ech_queue {
     piece *first, **end; /* not begun */
     bool quit;
     _Atomic uint64_t behind; /* how often threads that put work might have rested */
-    ech_random_key
-        key; /* of its rests; step: the rank, stream: its number among those that the rank's thread made */
+    /* of its rests; step: the rank, stream: its number among those that the rank's thread
+     * made */
+    ech_random_key key;
 };
 
 /* ---- queues ---- */
@@ -186,8 +189,8 @@ static void fill(ech_queue *queue, void *to, unsigned char byte, size_t bytes)
 
 /* ---- events ---- */
 
-/* A place in a queue. It lives as long as an event or work under way knows of it: so an event may be recorded again, or
- * destroyed, while queues wait for what it was. */
+/* A place in a queue. It lives as long as an event or work under way knows of it: so an event may
+ * be recorded again, or destroyed, while queues wait for what it was. */
 typedef struct mark {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -266,7 +269,8 @@ static mark *last_of(ech_event *event)
     return m;
 }
 
-/* Under the event's lock: its last mark is then the last one in the queue, whichever threads record it. */
+/* Under the event's lock: its last mark is then the last one in the queue, whichever threads record
+ * it. */
 static void record(ech_event *event, ech_queue *queue)
 {
     mark *m = ech_calloc(1, sizeof *m);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device to test with: the processor, but its memory cannot be read or written at its addresses. What lies there is at
- * a constant distance, where queued copies and fills, called functions and transports reach it. Any other code that
- * touches device memory ends the process.
+ * A device to test with: the processor, but its memory cannot be read or written at its addresses.
+ * What lies there is at a constant distance, where queued copies and fills, called functions and
+ * transports reach it. Any other code that touches device memory ends the process.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -13,7 +13,8 @@
 #include "base/text.h"
 #include "device/walled.h"
 
-/* Addresses from `first` on, of all memory of this device, and as many behind them, at which it is. */
+/* Addresses from `first` on, of all memory of this device, and as many behind them, at which it
+ * is. */
 enum { PAGE = 4096 };
 static const size_t room = (size_t)1 << 36;
 static char *first;

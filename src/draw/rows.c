@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of boxes, and at the foot of each a strip where compute waits for collectives, which is mostly within
- * the boxes. A picture of thousands of boxes stays small: boxes of a colour share a group, and
- * those too narrow to have an edge are one path.
+ * Rows of boxes, and at the foot of each a strip where compute waits for collectives, which is
+ * mostly within the boxes. A picture of thousands of boxes stays small: boxes of a colour share a
+ * group, and those too narrow to have an edge are one path.
  */
 #include "draw/rows.h"
 
@@ -189,7 +189,8 @@ static void add_to_layer(const ech_panel *panel, const ech_rectangle *box, ech_b
         append_box(panel, box, 0, panel->row_height, &layer->boxes);
 }
 
-/* Where B and W alternate the lower part of the backward is W, as high as its fraction of the time. */
+/* Where B and W alternate the lower part of the backward is W, as high as its fraction of the
+ * time. */
 static void add_weight(const ech_panel *panel, const ech_rectangle *box, colour_layer *layer)
 {
     double height = box->bar->weight / (box->bar->end - box->bar->begin) * panel->row_height;
@@ -246,7 +247,8 @@ static void append_numbers(ech_panel *panel, const ech_rectangles *boxes, ech_te
     }
 }
 
-/* ---- strips: waits at the foot of the row, sums at its head, updates on the host below them ---- */
+/* ---- strips: waits at the foot of the row, sums at its head, updates on the host below them
+ * ---- */
 
 /* Of several bars the height shows their fraction of the time. */
 static void append_part(const ech_panel *panel, const ech_rectangle *box, ech_bar_kind kind,

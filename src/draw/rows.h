@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pictures of timelines: a panel draws the rows of one timeline, or of a part of its time. Bars become boxes in
- * pixels; bars narrower than a pixel are merged.
+ * Pictures of timelines: a panel draws the rows of one timeline, or of a part of its time. Bars
+ * become boxes in pixels; bars narrower than a pixel are merged.
  */
 #ifndef ECH_DRAW_ROWS_H
 #define ECH_DRAW_ROWS_H
@@ -24,21 +24,22 @@ typedef struct ech_panel {
     bool together; /* some boxes merge several bars */
 } ech_panel;
 
-/* A panel of the entire timeline, which is borrowed. Chooses its rows: one for ranks that do the same; beyond
- * ECH_TIMELINE_ROWS some are left out. Release it with ech_panel_free. */
+/* A panel of the entire timeline, which is borrowed. Chooses its rows: one for ranks that do the
+ * same; beyond ECH_TIMELINE_ROWS some are left out. Release it with ech_panel_free. */
 ech_panel ech_panel_create(const ech_timeline *timeline, const char *title);
 void ech_panel_free(ech_panel *panel);
 /* Sets what depends on timeline, rows and scale. */
 void ech_panel_measure(ech_panel *panel, double scale);
 void ech_panel_draw_rows(ech_panel *panel, double left, double top, ech_text *out);
 
-/* The colour of a bar, "#rrggbb"; F, B and W are paler for later model chunks. Returns `buffer`, of 8 bytes. */
+/* The colour of a bar, "#rrggbb"; F, B and W are paler for later model chunks. Returns `buffer`, of
+ * 8 bytes. */
 char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer);
 
 /* ---- boxes ---- */
 
-/* The bars of a row that are drawn together: F, B and W; waits for collectives; sums of the reduce lane; updates on the
- * host. */
+/* The bars of a row that are drawn together: F, B and W; waits for collectives; sums of the reduce
+ * lane; updates on the host. */
 typedef enum ech_row_part {
     ECH_ROW_WORK,
     ECH_ROW_WAITS,
@@ -55,10 +56,11 @@ typedef struct ech_rectangle {
 } ech_rectangle;
 typedef ECH_LIST(ech_rectangle) ech_rectangles;
 
-/* Appends the boxes of one part of a rank's n bars between `from` and `end`, at `scale` pixels a unit. A bar of a
- * pixel or more is a box. Narrower ones are merged until the box has ten pixels or the next is a pixel or more away;
- * where less than three pixels are left for them, the box shows the longest alone. Bars of no width are left out.
- * There are at most two boxes a pixel, and at most one merged box in three pixels. */
+/* Appends the boxes of one part of a rank's n bars between `from` and `end`, at `scale` pixels a
+ * unit. A bar of a pixel or more is a box. Narrower ones are merged until the box has ten pixels or
+ * the next is a pixel or more away; where less than three pixels are left for them, the box shows
+ * the longest alone. Bars of no width are left out. There are at most two boxes a pixel, and at
+ * most one merged box in three pixels. */
 void ech_rectangles_make(const ech_timeline_bar *bar, size_t n, ech_row_part part, double from,
                          double end, double scale, ech_rectangles *out);
 

@@ -107,8 +107,8 @@ void ech_svg_title(ech_text *out, double x, double y, double width, double font_
     ech_svg_words(out, x, y, more.at, cut.at);
 }
 
-/* The next letter, which is *width pixels wide. Letters of DejaVu Sans, the widest of the usual fonts, are 0.6 of
- * its size on average; those past U+2E80 are as wide as the size. */
+/* The next letter, which is *width pixels wide. Letters of DejaVu Sans, the widest of the usual
+ * fonts, are 0.6 of its size on average; those past U+2E80 are as wide as the size. */
 static const char *next_letter(const char *text, double font_size, double *width)
 {
     uint32_t code = 0;

@@ -111,11 +111,11 @@ static bool is_backward(ech_bar_kind kind)
     return kind == ECH_BAR_BACKWARD || kind == ECH_BAR_WEIGHT;
 }
 
-/* Blocks of a chunk and micro-batch, and the parts of each, follow each other without a wait but for
- * collectives, which have bars of their own; what else is between two of them is the interpreter at work. A W
- * beside its own B is of the same work, as they come block by block (W in front only recomputes what a
- * collective fetches): the two are one bar, which says how much of it is W. Other steps go together where nothing is
- * between them. */
+/* Blocks of a chunk and micro-batch, and the parts of each, follow each other without a wait but
+ * for collectives, which have bars of their own; what else is between two of them is the
+ * interpreter at work. A W beside its own B is of the same work, as they come block by block (W in
+ * front only recomputes what a collective fetches): the two are one bar, which says how much of it
+ * is W. Other steps go together where nothing is between them. */
 static bool continues(const ech_timeline_bar *last, const ech_timeline_bar *bar)
 {
     bool same = last->chunk == bar->chunk && last->micro == bar->micro;
@@ -143,8 +143,8 @@ static void add_wait(ech_timeline *timeline, const placed *p, double from, doubl
     if (wait.end > wait.begin) ECH_PUSH(timeline->bar, wait);
 }
 
-/* For the collectives that the step comes after. Within a micro-batch there is nothing else to wait for, so
- * that is all of the gap; before one, messages may have come later. */
+/* For the collectives that the step comes after. Within a micro-batch there is nothing else to wait
+ * for, so that is all of the gap; before one, messages may have come later. */
 static void add_waits(ech_timeline *timeline, const placed *p)
 {
     for (int i = 0; i < p->step->afters; i++) {

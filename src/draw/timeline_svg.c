@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Timelines as pictures: panels of title, rows and axis one above the other, and one legend. A timeline that is too
- * wide is several panels, of which the first has the title. How rows are drawn is in rows.c.
+ * Timelines as pictures: panels of title, rows and axis one above the other, and one legend. A
+ * timeline that is too wide is several panels, of which the first has the title. How rows are drawn
+ * is in rows.c.
  */
 #include "draw/timeline.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Timelines for terminals: a column is the shortest F, B or W, so that each of them has a cell. Successive
- * ranks that do the same at the same time, as tensor ranks do, are one row. Rows that are too long continue below.
+ * Timelines for terminals: a column is the shortest F, B or W, so that each of them has a cell.
+ * Successive ranks that do the same at the same time, as tensor ranks do, are one row. Rows that
+ * are too long continue below.
  */
 #include "draw/rows.h"
 

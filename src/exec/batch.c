@@ -78,7 +78,8 @@ static void put_part(ech_exec *exec, const part *p, const ech_batch *batch)
 
 ech_status ech_exec_find_batch(ech_exec *exec, const ech_step *step, const ech_batch **out)
 {
-    return ech_loader_next(exec->loader[exec->list->purpose], ech_exec_clock(exec, step->turn), out);
+    return ech_loader_next(exec->loader[exec->list->purpose], ech_exec_clock(exec, step->turn),
+                           out);
 }
 
 static ech_status gather(ech_exec *exec, const ech_step *step)
@@ -89,8 +90,9 @@ static ech_status gather(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* What the host gathers is put on the queue like what is copied: the staging and the loader's batch are there for the
- * next micro-batch when the queue is there, and the thread that puts steps on queues never waits. */
+/* What the host gathers is put on the queue like what is copied: the staging and the loader's batch
+ * are there for the next micro-batch when the queue is there, and the thread that puts steps on
+ * queues never waits. */
 ech_status ech_handle_LOAD(ech_exec *exec, const ech_step *step)
 {
     if (step->scratch >= 0) ech_exec_touch(exec, step->scratch);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, RECOMPUTE: the calls of a block's program, each with its tensors at
- * the plan's offsets.
+ * FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, RECOMPUTE: the calls of a block's program, each with
+ * its tensors at the plan's offsets.
  */
 #include <string.h>
 
@@ -9,7 +9,8 @@
 #include "schedule/operands.h"
 #include "schedule/states.h"
 
-/* ---- views: shapes are computed once per list, since only addresses depend on the micro-batch ---- */
+/* ---- views: shapes are computed once per list, since only addresses depend on the micro-batch
+ * ---- */
 
 /* Values of the rank's own blocks: as many as value_of has rows. */
 static size_t count_locals(const ech_plan *plan, const ech_list *list)
@@ -166,8 +167,8 @@ static void prepare_step(frame *f, ech_call *call)
 
 /* ---- a call ---- */
 
-/* Clears the tensors of the previous call. A tensor without data is absent, whatever else it holds; to clear
- * all of it would take as long as all other preparations of a call. */
+/* Clears the tensors of the previous call. A tensor without data is absent, whatever else it holds;
+ * to clear all of it would take as long as all other preparations of a call. */
 static void clear_ports(const frame *f, ech_call *call)
 {
     if (!f->last) return;
@@ -247,7 +248,8 @@ static void scan_call(const frame *f, const ech_block_call *c, const ech_call *c
     }
 }
 
-/* Where the node's report lies in the turn's row, if it is a forward's call and counts on this rank. */
+/* Where the node's report lies in the turn's row, if it is a forward's call and counts on this
+ * rank. */
 static double *report_of(const frame *f, const ech_node *node)
 {
     const ech_plan *plan = f->exec->plan;

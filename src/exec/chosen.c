@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradients that are sent as selections of their largest numbers, with error feedback (top-k: Lin et al. 2018, arXiv:1712.01887). Of
- * each matrix, with G what this rank has of its gradient and E what it has not sent before:
+ * Gradients that are sent as selections of their largest numbers, with error feedback (top-k: Lin
+ * et al. 2018, arXiv:1712.01887). Of each matrix, with G what this rank has of its gradient and E
+ * what it has not sent before:
  *
  *     RESIDUAL        D = G + E, in the gradient's place
- *     CHOOSE          this rank's selection: of each line of D its largest numbers, and their places
+ *     CHOOSE          this rank's selection: of each line of D its largest numbers, and their
+ *     places
  *     GATHER_CHOSEN   the selections of all that add to the gradient
  *     NORM            that of the sum of all selections
- *     DECOMPRESS      E = D without its own selection, unless the update is withheld; G = the sum of all selections, in member order
+ *     DECOMPRESS      E = D without its own selection, unless the update is withheld; G = the sum
+ *     of all selections, in member order
  *
- * A line is a row, or a column where tensor ranks share out columns (ech_compression_by_columns): a rank has it whole, and chooses
- * what a rank with the whole matrix would.
+ * A line is a row, or a column where tensor ranks share out columns (ech_compression_by_columns): a
+ * rank has it whole, and chooses what a rank with the whole matrix would.
  */
 #include "exec/compression.h"
 #include "schedule/states.h"

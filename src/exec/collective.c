@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lanes that gather. Collective: of tensor and context ranks and expert groups inside of blocks, COLLECTIVE. Reduce: sums over ranks
- * between blocks, REDUCE_GRADS (REDUCE: scalars.c). And counts of what a rank has sent so far.
+ * The lanes that gather. Collective: of tensor and context ranks and expert groups inside of
+ * blocks, COLLECTIVE. Reduce: sums over ranks between blocks, REDUCE_GRADS (REDUCE: scalars.c). And
+ * counts of what a rank has sent so far.
  */
 #include "exec/state.h"
 #include "schedule/operands.h"
@@ -65,8 +66,8 @@ static ech_tensor tensor_of(const exchange *x, int local, int like)
 
 /* ---- all to all ---- */
 
-/* Shard i of a tensor (B,T,H,D) is the tokens or the heads of context rank i; packed shards follow each other in
- * memory. */
+/* Shard i of a tensor (B,T,H,D) is the tokens or the heads of context rank i; packed shards follow
+ * each other in memory. */
 static void move_shards(const exchange *x, const ech_tensor *whole, bool by_heads, char *memory,
                         bool pack)
 {
@@ -103,8 +104,8 @@ static ech_status exchange_blocks(const exchange *x)
 
 /* ---- rows by counts ---- */
 
-/* The host must know how many rows there are before it can put messages: this thread waits until the lane's queue, which
- * waits for the tables, has fetched them. */
+/* The host must know how many rows there are before it can put messages: this thread waits until
+ * the lane's queue, which waits for the tables, has fetched them. */
 static ech_status fetch_counts(const exchange *x, int tables, int64_t pieces, int64_t *sums[])
 {
     ech_exec *exec = x->exec;
@@ -136,9 +137,9 @@ static void count_rows(const exchange *x, const ech_row_exchange *what)
     }
 }
 
-/* What the exchange's tables say of so many pieces. A layer's exchanges, of all rounds and both ways, go by the same tables, which
- * are written once a run of the list: who follows another of them knows already, and does not wait. So an empty round waits
- * for nothing. */
+/* What the exchange's tables say of so many pieces. A layer's exchanges, of all rounds and both
+ * ways, go by the same tables, which are written once a run of the list: who follows another of
+ * them knows already, and does not wait. So an empty round waits for nothing. */
 static ech_status know_rows(const exchange *x, int tables, int64_t pieces, ech_known_rows *known)
 {
     const int second = tables > 1 ? x->tables[1] : -1;
@@ -173,7 +174,8 @@ static ech_status exchange_rows(const exchange *x, bool packs)
     return ech_group_exchange_rows(x->group, x->from.data, x->to.data, &what);
 }
 
-/* What tensor ranks have received, of all or their sum: `whole` has the windows of all, `own` this rank's. */
+/* What tensor ranks have received, of all or their sum: `whole` has the windows of all, `own` this
+ * rank's. */
 static ech_status move_windows(const exchange *x, const ech_tensor *whole, const ech_tensor *own)
 {
     int64_t *counts = x->exec->window_rows, windows = own->shape[0], rows = own->shape[1];
@@ -341,7 +343,8 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
     return begin_sum_over(exec, step, ech_exec_channel(exec, step), out);
 }
 
-/* Whether the step is one collective: a server's gather may be one with each of several workers, or with none. */
+/* Whether the step is one collective: a server's gather may be one with each of several workers, or
+ * with none. */
 static bool is_one(const ech_exec *exec, const ech_step *step)
 {
     int answered = ech_exec_answered(exec, step, NULL);
@@ -378,7 +381,8 @@ static ech_status answer(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* A bucket's last messages are followed at once by the next bucket's, so that a slow link is never idle. */
+/* A bucket's last messages are followed at once by the next bucket's, so that a slow link is never
+ * idle. */
 static ech_status reduce_gradients(ech_exec *exec, const ech_step *step)
 {
     ech_sum sum = exec->begun[step->lane];

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compressed gradients. RESIDUAL and DECOMPRESS are of all of them; what is sent as selections is in chosen.c.
+ * Compressed gradients. RESIDUAL and DECOMPRESS are of all of them; what is sent as selections is
+ * in chosen.c.
  *
- * Gradients that are sent as factors (PowerSGD: Vogels et al. 2019, arXiv:1905.13727). Of each matrix, with G what this rank has of
- * its gradient and E what it has not sent before:
+ * Gradients that are sent as factors (PowerSGD: Vogels et al. 2019, arXiv:1905.13727). Of each
+ * matrix, with G what this rank has of its gradient and E what it has not sent before:
  *
  *     RESIDUAL        D = G + E, in the gradient's place
  *     TRANSFORM       P = D Q, with the basis Q of the step before; REDUCE_LEFT sums P
@@ -15,8 +16,9 @@
  *
  * Gradients are sums over replicas, and so are residuals: what the sum lacks is shared equally.
  *
- * Factors are those of the whole matrix. A rank with a shard of it multiplies what it has with the rows that belong to that, and
- * adds zeros elsewhere; so the sums over tensor ranks complete what has other rows, and add what is a partial sum.
+ * Factors are those of the whole matrix. A rank with a shard of it multiplies what it has with the
+ * rows that belong to that, and adds zeros elsewhere; so the sums over tensor ranks complete what
+ * has other rows, and add what is a partial sum.
  */
 #include "exec/compression.h"
 #include "schedule/operands.h"
@@ -323,7 +325,8 @@ ech_status ech_handle_DECOMPRESS(ech_exec *exec, const ech_step *step)
 
 /* ---- what is kept ---- */
 
-/* Normals that are the same on every rank, under any layout: the parameter's own, of a step that is none. */
+/* Normals that are the same on every rank, under any layout: the parameter's own, of a step that is
+ * none. */
 void ech_compression_init_basis(ech_exec *exec, int param, int state, const ech_tensor *basis)
 {
     ech_held held = ech_plan_held(exec->plan, exec->plan->rank, param, ECH_HELD_STATE, state);

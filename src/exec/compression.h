@@ -12,7 +12,8 @@ ech_tensor ech_compression_gradient(ech_exec *exec, const ech_step *step, int pa
 /* The bucket's factors, or selections. */
 char *ech_compression_sent(ech_exec *exec, const ech_step *step);
 
-/* ---- chosen.c: parameters whose gradients are sent as selections; x: their numbers, matrices one after the other ---- */
+/* ---- chosen.c: parameters whose gradients are sent as selections; x: their numbers, matrices one
+ * after the other ---- */
 
 /* x loses what this rank has chosen of it. */
 void ech_chosen_take(ech_exec *exec, const ech_step *step, int param, const ech_tensor *x);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FETCH and OFFLOAD, and what updates on the host fetch and offload: pairs of values of two spaces, one after the other, read
- * and written by the step. Between device and host the queue copies; files are read and written by whoever runs the queue, a
- * value at a time, past the page cache.
+ * FETCH and OFFLOAD, and what updates on the host fetch and offload: pairs of values of two spaces,
+ * one after the other, read and written by the step. Between device and host the queue copies;
+ * files are read and written by whoever runs the queue, a value at a time, past the page cache.
  */
 #include <time.h>
 

@@ -47,7 +47,8 @@ void ech_exec_show_position(ech_exec *exec, const ech_step *step)
                           exec->where[exec->list->kind][step - exec->list->step.at]);
 }
 
-/* A step of the compute lane: what died in it is dead before other lanes, which may use its memory, go on. */
+/* A step of the compute lane: what died in it is dead before other lanes, which may use its memory,
+ * go on. */
 static ech_status compute_step(ech_exec *exec, const ech_step *step)
 {
     ech_exec_show_position(exec, step);
@@ -138,8 +139,8 @@ static ech_status start_engines(ech_exec *exec)
     return ECH_OK;
 }
 
-/* Lanes on which this rank uses the group: those of steps, of the rank's own thread between lists, of the thread
- * that writes checkpoints. Bit by lane. */
+/* Lanes on which this rank uses the group: those of steps, of the rank's own thread between lists,
+ * of the thread that writes checkpoints. Bit by lane. */
 static unsigned find_lanes(const ech_plan *plan, ech_layout_group kind)
 {
     unsigned lanes = 0;
@@ -200,8 +201,8 @@ static void name_positions(ech_exec *exec)
     }
 }
 
-/* Records of each step, in arrays as long as the longest list. How many messages are under way at once depends on time,
- * so there is room for all of a list. */
+/* Records of each step, in arrays as long as the longest list. How many messages are under way at
+ * once depends on time, so there is room for all of a list. */
 static ech_status allot_records(ech_exec *exec)
 {
     size_t steps = 0, ticks = 0, messages = 1, requests = 1;
@@ -231,7 +232,8 @@ static ech_status allot_records(ech_exec *exec)
     return ech_queues_create(exec, steps, ticks);
 }
 
-/* The host's is touched at once, so that the first snapshot does not wait until the system hands out its pages. */
+/* The host's is touched at once, so that the first snapshot does not wait until the system hands
+ * out its pages. */
 static ech_status take_arenas(ech_exec *exec)
 {
     const int64_t *bytes = exec->plan->arena_bytes;

@@ -6,16 +6,18 @@
  *     ech_exec_run(exec, ECH_LIST_INIT, 0);
  *     for (step = 0; ...; step++) ech_exec_run(exec, ECH_LIST_TRAIN, step); // step: training step
  *
- * The compute lane is the calling thread; send and receive share one thread, reduce and collective have one each, and
- * copy and disk share one. A thread sleeps while a list runs that has no step for it. On a device that is not immediate
- * they put their steps on queues, and the calling thread waits at the list's end. Steps of a lane begin in order; a
- * step waits for the steps that it comes after. A message begins as soon as its step may; many may be under way at
- * once. All memory that steps touch is in one arena, at the plan's offsets. A step that fails raises the job's abort
- * flag, so that no rank on this machine waits for this one; ech_exec_run then returns an error, on the other ranks
- * ECH_EABORTED, and its caller ends the job (ech_comm_abort).
+ * The compute lane is the calling thread; send and receive share one thread, reduce and collective
+ * have one each, and copy and disk share one. A thread sleeps while a list runs that has no step
+ * for it. On a device that is not immediate they put their steps on queues, and the calling thread
+ * waits at the list's end. Steps of a lane begin in order; a step waits for the steps that it comes
+ * after. A message begins as soon as its step may; many may be under way at once. All memory that
+ * steps touch is in one arena, at the plan's offsets. A step that fails raises the job's abort
+ * flag, so that no rank on this machine waits for this one; ech_exec_run then returns an error, on
+ * the other ranks ECH_EABORTED, and its caller ends the job (ech_comm_abort).
  *
- * All calls are for the thread that created the interpreter. Collective over all ranks are ech_exec_create,
- * ech_exec_run (if the list's steps communicate) and ech_exec_find_nonfinite; the others are not.
+ * All calls are for the thread that created the interpreter. Collective over all ranks are
+ * ech_exec_create, ech_exec_run (if the list's steps communicate) and ech_exec_find_nonfinite; the
+ * others are not.
  */
 #ifndef ECH_EXEC_EXEC_H
 #define ECH_EXEC_EXEC_H
@@ -66,10 +68,11 @@ void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position);
 
 /* ---- saving ----
  *
- * ECH_LIST_SAVE begins a checkpoint. On every rank another thread writes, verifies and commits it, and then removes
- * those that are not wanted any more (ech_checkpoint_prune); these threads have a channel of their own. Where the plan
- * has a snapshot, the list only copies into it and ends, and training goes on while that is written; otherwise the list
- * ends when the checkpoint is there. At most one checkpoint is under way: the next one waits for it. */
+ * ECH_LIST_SAVE begins a checkpoint. On every rank another thread writes, verifies and commits it,
+ * and then removes those that are not wanted any more (ech_checkpoint_prune); these threads have a
+ * channel of their own. Where the plan has a snapshot, the list only copies into it and ends, and
+ * training goes on while that is written; otherwise the list ends when the checkpoint is there. At
+ * most one checkpoint is under way: the next one waits for it. */
 
 /* To be called on every rank before each ECH_LIST_SAVE. Sets the folder of checkpoints and what the
  * next one holds besides tensors; keep and proven: as in ech_checkpoint_prune. All is copied. */
@@ -112,11 +115,12 @@ typedef struct ech_readings {
     double learning_rate; /* of the step; 0 if its update was withheld */
     double clip;          /* factor of gradients, <= 1; 0 if the update was withheld */
     double loss_scale;    /* of this turn's gradients; those of the norm are without it */
-    double
-        idle; /* share of the time between the beginnings of the turn before and this one in which compute lanes have
-                           * waited for others, mean over ranks but servers; NaN: not known */
-    double
-        staleness; /* pushes of others served since a push's worker got its weights, mean over the step's pushes */
+    /* share of the time between the beginnings of the turn before and this one in which compute
+     * lanes have waited for others, mean over ranks but servers; NaN: not known */
+    double idle;
+    /* pushes of others served since a push's worker got its weights, mean over the step's
+     * pushes */
+    double staleness;
     /* factored: gradients are sent as factors. Columns of a factor that were found to be no
      * rounding errors, mean over matrices; the share of matrices with fewer than their factors
      * have. Otherwise not set. */
@@ -172,7 +176,8 @@ ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights);
 
 /* ---- looking inside, for verify and tests ----
  *
- * Tensors are this rank's shards, in the arena. `param`: index in model->param; this rank must have it. */
+ * Tensors are this rank's shards, in the arena. `param`: index in model->param; this rank must have
+ * it. */
 
 /* The newest version of a parameter when the list that runs began; between lists: the newest. Where
  * weights are gathered (ech_bucket_is_gathered) what this rank keeps of it (ech_plan_own): as rows
@@ -267,8 +272,8 @@ void ech_exec_record(ech_exec *exec, bool on);
 typedef struct ech_exec_times {
     double began, ended;   /* of the run, on all lanes */
     double *begins, *ends; /* [steps of its list]; of a message: posted and completed */
-    /* [ticks of its list]: the end of each call of F, B and W; at COUNT's tick, when the batch had arrived. Other
-     * ticks are not set. */
+    /* [ticks of its list]: the end of each call of F, B and W; at COUNT's tick, when the batch had
+     * arrived. Other ticks are not set. */
     double *marks;
 } ech_exec_times;
 const ech_exec_times *ech_exec_get_times(const ech_exec *exec);

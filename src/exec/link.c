@@ -2,8 +2,8 @@
  *
  * The link lanes: messages between stages, begun in order and ended in any.
  *
- * One thread serves send and receive: it begins every message whose step may begin, progresses those under way, and
- * sleeps in between. So messages move while the compute lane computes.
+ * One thread serves send and receive: it begins every message whose step may begin, progresses
+ * those under way, and sleeps in between. So messages move while the compute lane computes.
  */
 #include <sched.h>
 #include <time.h>
@@ -12,9 +12,9 @@
 #include "exec/state.h"
 #include "schedule/operands.h"
 
-/* While the compute lane waits for a message: seconds without progress until the thread yields, and until
- * it naps. While it computes, this thread must not take its core away: it looks seldom, and is woken
- * when a step ends. */
+/* While the compute lane waits for a message: seconds without progress until the thread yields, and
+ * until it naps. While it computes, this thread must not take its core away: it looks seldom, and
+ * is woken when a step ends. */
 static const double spin_seconds = 10e-6, yield_seconds = 100e-6, report_seconds = 10e-3;
 enum { FIRST_NAP_NS = 5000, LONGEST_NAP_NS = 50000, IDLE_NAP_NS = 500000 };
 
@@ -51,7 +51,8 @@ static void add_port(ech_message *message, const ech_step *step, int port, int l
         (ech_request){.data = (char *)data + first, .tag = tag_of(step, port), .bytes = bytes});
 }
 
-/* What a step touches: values that are held, as many as a block keeps, or the token. Those of one message keep their order, too. */
+/* What a step touches: values that are held, as many as a block keeps, or the token. Those of one
+ * message keep their order, too. */
 static void add_touched(ech_message *message, const ech_step *step)
 {
     ech_exec *exec = message->exec;
@@ -99,8 +100,9 @@ ECH_HANDLE_BY(RECV_TOKEN, post)
 
 /* ---- the loop ---- */
 
-/* Messages begin in the order of their lane; where queues run by themselves in that of their queue, each behind the one
- * before it, since what a queue waits for holds up whatever is put there later. */
+/* Messages begin in the order of their lane; where queues run by themselves in that of their queue,
+ * each behind the one before it, since what a queue waits for holds up whatever is put there
+ * later. */
 typedef struct link {
     ech_exec *exec;
     int *next; /* [cursors] the first step of each lane or queue that has not begun, or -1 */
@@ -210,8 +212,8 @@ static const ech_message *find_awaited(const ech_exec *exec)
     return NULL;
 }
 
-/* Tells the board which rank is waited for, and fails at the deadline. A message that the compute lane does not wait
- * for was begun ahead, and has no deadline. */
+/* Tells the board which rank is waited for, and fails at the deadline. A message that the compute
+ * lane does not wait for was begun ahead, and has no deadline. */
 static ech_status look_at_awaited(link *l)
 {
     ech_exec *exec = l->exec;

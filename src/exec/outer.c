@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where replicas that are apart meet (Stich 2019, arXiv:1805.09767; Douillard et al. 2023, arXiv:2311.08105). Of a bucket, with w its
- * weights in full, and a, the anchor, where replicas met last:
+ * Where replicas that are apart meet (Stich 2019, arXiv:1805.09767; Douillard et al. 2023,
+ * arXiv:2311.08105). Of a bucket, with w its weights in full, and a, the anchor, where replicas met
+ * last:
  *
  *     DIFFERENCE    d = a - w; REDUCE_GRADS sums d over replicas
  *     OUTER_UPDATE  d /= replicas; m = momentum m + d; a -= rate (d + momentum m); w = a
  *
- * With momentum 0 there is no m, and with rate 1, too, w becomes the mean of the replicas' weights. And where they mix with their
- * neighbours in a ring (Lian et al. 2017, arXiv:1705.09056):
+ * With momentum 0 there is no m, and with rate 1, too, w becomes the mean of the replicas' weights.
+ * And where they mix with their neighbours in a ring (Lian et al. 2017, arXiv:1705.09056):
  *
  *     NEIGHBOURS    sends w to the next replica and to the one before, and gets theirs
  *     MIX           w = (w + both) / 3; of two replicas both are the other one's

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The queues of a rank. On a device that is not immediate a step is complete, for the threads of the lanes, when all of its
- * work has been put: its queue waits for the events of the steps that it comes after, its handler puts its work there, and
- * its own event is recorded behind that. At the list's end the host waits once, for all of it.
+ * The queues of a rank. On a device that is not immediate a step is complete, for the threads of
+ * the lanes, when all of its work has been put: its queue waits for the events of the steps that it
+ * comes after, its handler puts its work there, and its own event is recorded behind that. At the
+ * list's end the host waits once, for all of it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -185,7 +186,8 @@ static bool is_reached(const ech_exec *exec, int step)
     return exec->device->query(exec->events.ends[step], &reached) != ECH_OK || reached;
 }
 
-/* Puts on the board the step at which the compute queue is: where it stays if the device fails. True: it has moved. */
+/* Puts on the board the step at which the compute queue is: where it stays if the device fails.
+ * True: it has moved. */
 static bool show_position(ech_exec *exec)
 {
     const ech_list *list = exec->list;
@@ -216,7 +218,8 @@ static int first_of_queue(const ech_exec *exec, int step)
     return s;
 }
 
-/* The step for whose own work the one waits at which the compute queue stands, or once that is done any other. NULL: none. */
+/* The step for whose own work the one waits at which the compute queue stands, or once that is done
+ * any other. NULL: none. */
 static const ech_step *find_standing(const ech_exec *exec)
 {
     const ech_list *list = exec->list;
@@ -261,7 +264,8 @@ static ech_status tell_fault(const ech_exec *exec)
              exec->where[list->kind][at]);
 }
 
-/* Waits until the compute queue has got to the event. Past the deadline without any progress there the run fails. */
+/* Waits until the compute queue has got to the event. Past the deadline without any progress there
+ * the run fails. */
 static ech_status wait_for(ech_exec *exec, ech_event *event)
 {
     double progress_at = ech_clock_now(), looked_at = progress_at;

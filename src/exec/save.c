@@ -14,7 +14,8 @@ static const char previous_name[] = "previous";
 /* The weights in full, where model/ has narrower ones. */
 static const char master_name[] = "master";
 
-/* ---- what is saved of a parameter: weights, states, and where the run keeps them the weights before ---- */
+/* ---- what is saved of a parameter: weights, states, and where the run keeps them the weights
+ * before ---- */
 
 typedef struct saved {
     const char *name; /* suffix to the parameter's; NULL: the weights */
@@ -220,7 +221,8 @@ static bool has_param(const ech_exec *exec, int param)
     return exec->plan->param[param].bucket >= 0;
 }
 
-/* The state that training goes on from, and an evaluator validates, instead of the weights in model/; NULL: from those. */
+/* The state that training goes on from, and an evaluator validates, instead of the weights in
+ * model/; NULL: from those. */
 static const char *weights_of(const ech_exec *exec, const ech_checkpoint *checkpoint, int param)
 {
     if (!trains(exec) && !exec->plan->validates) return NULL;
@@ -231,8 +233,8 @@ static const char *weights_of(const ech_exec *exec, const ech_checkpoint *checkp
     return has ? master_name : NULL;
 }
 
-/* Where the checkpoint has none, saved by another schedule, the newest weights stand for those before,
- * as at the start of a run. */
+/* Where the checkpoint has none, saved by another schedule, the newest weights stand for those
+ * before, as at the start of a run. */
 static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpoint)
 {
     ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {.copier = copier_of(exec, 0)};
@@ -247,8 +249,8 @@ static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpo
     return ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n);
 }
 
-/* Weights that are on disk, or whose masters are, are rounded as they are read, and whole ones of whose masters this rank has a shard.
- * name: of their masters. */
+/* Weights that are on disk, or whose masters are, are rounded as they are read, and whole ones of
+ * whose masters this rank has a shard. name: of their masters. */
 static void add_rounded(const ech_exec *exec, ech_saved_list *list, int param, const char *name)
 {
     const ech_plan_param *p = &exec->plan->param[param];
@@ -283,8 +285,8 @@ static ech_status load_replica(const ech_exec *exec, const ech_checkpoint *check
     return ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n);
 }
 
-/* What other numbers of replicas have not sent, each gets an equal share of: gradients are sums over them. Of what optimizers of
- * replicas that are apart keep each gets the mean. */
+/* What other numbers of replicas have not sent, each gets an equal share of: gradients are sums
+ * over them. Of what optimizers of replicas that are apart keep each gets the mean. */
 static ech_status restore_share(ech_exec *exec, const ech_checkpoint *checkpoint, int param,
                                 const saved *of, int64_t replicas)
 {

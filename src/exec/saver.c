@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SAVE: the thread that writes a checkpoint. Its rank's other threads do not change the memory that it reads until it
- * has ended, and its channel is its own.
+ * SAVE: the thread that writes a checkpoint. Its rank's other threads do not change the memory that
+ * it reads until it has ended, and its channel is its own.
  */
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Scalars on the device: COUNT puts what the host knows before a turn, REDUCE folds them, READ
- * fetches them, and the host takes them when the list has ended. What outlives a list, the number of updates and the
- * scaler, is the host's, and moves on then.
+ * fetches them, and the host takes them when the list has ended. What outlives a list, the number
+ * of updates and the scaler, is the host's, and moves on then.
  */
 #include <math.h>
 #include <string.h>
@@ -244,7 +244,8 @@ void ech_exec_set_scalar(ech_exec *exec, int index, double value)
     ech_exec_copy(exec, (double *)ech_exec_row(exec, 0) + index, &value, sizeof value);
 }
 
-/* ---- REDUCE: member 0 gathers the numbers, folds them in member order, and sends the result to all ---- */
+/* ---- REDUCE: member 0 gathers the numbers, folds them in member order, and sends the result to
+ * all ---- */
 
 static double *reduced(const ech_exec *exec, const ech_step *step)
 {
@@ -305,8 +306,8 @@ ECH_HANDLE_BY(REDUCE, reduce)
 
 /* ---- READ ---- */
 
-/* The norm over all parameters: under asynchronous schedules the row's own is a stage's. Of replicas that are apart the root mean
- * square. */
+/* The norm over all parameters: under asynchronous schedules the row's own is a stage's. Of
+ * replicas that are apart the root mean square. */
 static double whole_norm(const ech_exec *exec, const ech_scalar_row *row)
 {
     double sum = 0;
@@ -315,8 +316,8 @@ static double whole_norm(const ech_exec *exec, const ech_scalar_row *row)
     return sqrt(layout->alone ? sum / layout->replicas[0] : sum);
 }
 
-/* Whether the gradient is at fault alone, so that a smaller loss scale may mend the next step. The scaler of every rank
- * sees the same folded numbers. */
+/* Whether the gradient is at fault alone, so that a smaller loss scale may mend the next step. The
+ * scaler of every rank sees the same folded numbers. */
 static bool take_overflow(ech_exec *exec, const ech_scalar_row *s)
 {
     bool overflow = !isfinite(s->squares_sum);
@@ -334,9 +335,10 @@ static bool is_span(const ech_exec *exec)
            ech_list_is_delayed(exec->plan, exec->list);
 }
 
-/* A withheld step advances neither the optimizer's count nor the curve; in a span it does: under asynchronous schedules
- * stages withhold each for itself, and the count is the same everywhere. A scan repeats
- * a step that was withheld, and leaves it so even if nothing is wrong the second time. */
+/* A withheld step advances neither the optimizer's count nor the curve; in a span it does: under
+ * asynchronous schedules stages withhold each for itself, and the count is the same everywhere. A
+ * scan repeats a step that was withheld, and leaves it so even if nothing is wrong the second
+ * time. */
 static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r)
 {
     bool withheld = s->withheld > 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The search after a NaN or infinity: the training step is run a second time, and every tensor that its calls write is
- * checked, which names the tensor, block, micro-batch and rank of the first NaN or infinity. There is no update.
+ * The search after a NaN or infinity: the training step is run a second time, and every tensor that
+ * its calls write is checked, which names the tensor, block, micro-batch and rank of the first NaN
+ * or infinity. There is no update.
  */
 #include <math.h>
 #include <stdio.h>
@@ -85,9 +86,9 @@ static void scan_params(ech_exec *exec)
     }
 }
 
-/* The finding's position in the order in which data flows through a step, over all ranks: parameters, then micro-batch
- * by micro-batch, up the blocks and down. Within a block the list's steps decide: ranks that have shards of it have
- * lists alike. */
+/* The finding's position in the order in which data flows through a step, over all ranks:
+ * parameters, then micro-batch by micro-batch, up the blocks and down. Within a block the list's
+ * steps decide: ranks that have shards of it have lists alike. */
 static double position_of(const ech_exec *exec)
 {
     const ech_step *step = &exec->list->step.at[exec->finding.step];

@@ -380,8 +380,9 @@ static void add_counts(ech_server *server, int turn, const ech_pushed_step *of)
     step->staleness += turn - server->log[turn].read;
 }
 
-/* Of a training step's gradient, divided by all of its tokens, what has come is summed: as if by a smaller loss scale, that is the mean
- * over its own tokens. Only the update of the last one is made. */
+/* Of a training step's gradient, divided by all of its tokens, what has come is summed: as if by a
+ * smaller loss scale, that is the mean over its own tokens. Only the update of the last one is
+ * made. */
 static void put_sum(ech_server *server, const ech_served *served, const announced *what,
                     ech_scalar_row *row)
 {
@@ -480,7 +481,8 @@ static ech_status tell_clocks(ech_exec *exec)
     return ech_comm_wait(exec->comm, told, n);
 }
 
-/* Of sums the squares, and whether they are withheld, are the servers' own. Of one that is no push has updated anything. */
+/* Of sums the squares, and whether they are withheld, are the servers' own. Of one that is no push
+ * has updated anything. */
 static ech_status take_sums(ech_exec *exec, const ech_step *step)
 {
     ech_server *server = exec->server;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The window that all ranks share: PUBLISH, and its memory. Each rank writes its own shards there, and reads the others' when it has
- * heard that they are there.
+ * The window that all ranks share: PUBLISH, and its memory. Each rank writes its own shards there,
+ * and reads the others' when it has heard that they are there.
  */
 #include <math.h>
 

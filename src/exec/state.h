@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to exec: the state of the interpreter, and the functions that its files call of each other. "The list" is the
- * one that runs, exec->list; a run is one execution of a list. A value's number is below plan->persistent.n if it is a
- * persistent value, else persistent.n + its index in list.value.
+ * Private to exec: the state of the interpreter, and the functions that its files call of each
+ * other. "The list" is the one that runs, exec->list; a run is one execution of a list. A value's
+ * number is below plan->persistent.n if it is a persistent value, else persistent.n + its index in
+ * list.value.
  */
 #ifndef ECH_EXEC_STATE_H
 #define ECH_EXEC_STATE_H
@@ -15,8 +16,9 @@
 #include "device/disk.h"
 #include "exec/exec.h"
 
-/* A thread of the rank that runs the steps of a lane; that of SEND those of RECEIVE, too. There is none for COMPUTE, which
- * is the thread that calls ech_exec_run, and for lanes that no list uses. */
+/* A thread of the rank that runs the steps of a lane; that of SEND those of RECEIVE, too. There is
+ * none for COMPUTE, which is the thread that calls ech_exec_run, and for lanes that no list
+ * uses. */
 typedef struct ech_lane_thread {
     ech_exec *exec;
     ech_lane lane;
@@ -70,11 +72,12 @@ typedef struct ech_events {
     ech_event **marks;          /* [ticks of the list] */
     int *peers;                 /* [world] for whom the device waits */
     ECH_LIST(int) marked;       /* ticks of this run whose event was recorded */
-    size_t put,
-        shown; /* steps of the list up to the last of the compute lane that was put; that was shown */
+    /* steps of the list up to the last of the compute lane that was put; that was shown */
+    size_t put, shown;
 } ech_events;
 
-/* Value of exec->awaited: the compute lane is at the list's end and waits for everything under way. */
+/* Value of exec->awaited: the compute lane is at the list's end and waits for everything under
+ * way. */
 enum { ECH_AWAITS_ALL = INT_MAX };
 
 enum { ECH_POSITION_BYTES = 32 }; /* of the text by which the board shows a step */
@@ -119,7 +122,8 @@ typedef struct ech_known_rows {
     int64_t *rows[2]; /* by piece */
 } ech_known_rows;
 
-/* What steps ask of ech_layout_held (ECH_HELD_GRADIENT), asked once: it takes as long as the rest of a step's work. */
+/* What steps ask of ech_layout_held (ECH_HELD_GRADIENT), asked once: it takes as long as the rest
+ * of a step's work. */
 typedef struct ech_share {
     bool counts;
     int boxes; /* of a stack those of one */
@@ -130,8 +134,8 @@ typedef struct ech_server ech_server; /* serve.c */
 
 /* Where servers update at each push. */
 typedef struct ech_pushes {
-    int64_t *
-        clock; /* [workers] the training step of each worker's next push; NULL: there are no pushes */
+    /* [workers] the training step of each worker's next push; NULL: there are no pushes */
+    int64_t *clock;
     int last;  /* of a worker: the last turn of the list that it has */
     int next;  /* with backup workers: its pushes of turns before that will be dropped */
     int tally; /* the train list's TALLY, behind all turns */
@@ -242,8 +246,9 @@ struct ech_exec {
         return function(exec, step);                                                               \
     }
 
-/* The samples and positions of the rows that this rank computes of `micro` (as in ech_numbering) of the list: those of
- * its context rank and sequence chunk, or in ECH_LIST_GENERATE that of its one token. */
+/* The samples and positions of the rows that this rank computes of `micro` (as in ech_numbering) of
+ * the list: those of its context rank and sequence chunk, or in ECH_LIST_GENERATE that of its one
+ * token. */
 ech_rows ech_exec_rows(const ech_exec *exec, int micro);
 
 /* The queue on which the step's work is put. */
@@ -253,14 +258,15 @@ ech_status ech_exec_find_batch(ech_exec *exec, const ech_step *step, const ech_b
 void ech_scalars_create(ech_exec *exec);
 /* ech_exec_set_token's position, to the device. */
 void ech_scalars_put_position(ech_exec *exec, const ech_step *step);
-/* Elements first .. first + n - 1 of a tensor of `all`'s shape and type, of which `data` has these alone: as rows where
- * these are whole, otherwise of one dimension. */
+/* Elements first .. first + n - 1 of a tensor of `all`'s shape and type, of which `data` has these
+ * alone: as rows where these are whole, otherwise of one dimension. */
 ech_tensor ech_exec_part(const ech_tensor *all, int64_t first, int64_t n, void *data);
 static inline ech_tensor ech_exec_elements(const ech_tensor *x, int64_t first, int64_t n)
 {
     return ech_exec_part(x, first, n, (char *)x->data + (size_t)first * ech_dtype_bytes(x->dtype));
 }
-/* NORM of one parameter: the squares of this rank's part of it, from the sums of that part's blocks. */
+/* NORM of one parameter: the squares of this rank's part of it, from the sums of that part's
+ * blocks. */
 /* counts: this rank counts them. */
 void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums,
                                bool counts);
@@ -268,7 +274,8 @@ void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_te
 void ech_scalars_count_rank(ech_exec *exec, int turn, const ech_tensor *right, int64_t terms);
 /* Waits for the turn's row, for the host. */
 ech_status ech_scalars_await(ech_exec *exec, const ech_step *step, const ech_scalar_row **out);
-/* Puts the numbers of a push as the turn's row, with the number and rate of its update, number `update` of the span. */
+/* Puts the numbers of a push as the turn's row, with the number and rate of its update, number
+ * `update` of the span. */
 void ech_scalars_put(ech_exec *exec, const ech_step *step, int update, const ech_scalar_row *row);
 /* Waits for the rows of all turns, for the host. */
 ech_status ech_scalars_await_all(ech_exec *exec, const ech_step *step);
@@ -278,7 +285,8 @@ const ech_scalar_row *ech_scalars_staged(const ech_exec *exec, int turn);
 typedef struct ech_pushed_step {
     double loss, loss_weight, squares, idle, staleness; /* sums over them */
 } ech_pushed_step;
-/* Puts a span's scalars by training step: `steps` of them (NULL: zeros), and the rank's own flags. */
+/* Puts a span's scalars by training step: `steps` of them (NULL: zeros), and the rank's own
+ * flags. */
 ech_status ech_scalars_tally(ech_exec *exec, const ech_step *step, const ech_pushed_step *steps);
 
 /* ---- serve.c ---- */
@@ -304,11 +312,13 @@ typedef struct ech_answer {
     ech_group *channel;
     ech_sum sum;
 } ech_answer;
-/* How many workers a server's gather of weights answers, and (optional) their channels in *to; -1: it is no such step. */
+/* How many workers a server's gather of weights answers, and (optional) their channels in *to; -1:
+ * it is no such step. */
 int ech_exec_answered(const ech_exec *exec, const ech_step *step, ech_answer **to);
 /* What becomes of what a scatter sums. */
 ech_delivery ech_exec_delivery(const ech_exec *exec, const ech_step *step);
-/* A part of the push of the step's turn was lost with its worker: the turn updates nothing any more. */
+/* A part of the push of the step's turn was lost with its worker: the turn updates nothing any
+ * more. */
 void ech_exec_lose_push(ech_exec *exec, const ech_step *step);
 /* Whether a turn updates: a server's may add to a sum that is not complete, or drop its push. */
 bool ech_exec_updates_in(const ech_exec *exec, int turn);
@@ -329,7 +339,8 @@ void ech_compression_init_basis(ech_exec *exec, int param, int state, const ech_
 ech_update ech_scalars_update(const ech_exec *exec, int turn);
 /* The same for an update on the host, of what READ_UPDATE has fetched. */
 ech_update ech_scalars_update_on_host(const ech_exec *exec, int turn);
-/* When a list has ended: what READ has fetched becomes the readings, and moves the number of updates and the scaler on. */
+/* When a list has ended: what READ has fetched becomes the readings, and moves the number of
+ * updates and the scaler on. */
 void ech_scalars_take(ech_exec *exec);
 /* The same of what LOGITS has fetched. */
 void ech_logits_take(ech_exec *exec);
@@ -341,21 +352,25 @@ void ech_views_create(ech_exec *exec);
 void ech_window_create(ech_exec *exec);
 /* The slot of a version of the weights; `version`: as in ech_exec_param_at. */
 int ech_exec_weight_slot(const ech_exec *exec, int version);
-/* A parameter in memory with all of its bucket's `weights`, and its gradient in that with all of `gradients`, each
- * written into *out. That is faster: a tensor that is returned and copied at once waits for its own stores. */
+/* A parameter in memory with all of its bucket's `weights`, and its gradient in that with all of
+ * `gradients`, each written into *out. That is faster: a tensor that is returned and copied at once
+ * waits for its own stores. */
 void ech_exec_set_weights(const ech_exec *exec, int param, char *weights, ech_tensor *out);
 void ech_exec_set_gradient(const ech_exec *exec, int param, char *gradients, ech_tensor *out);
 /* The part of a parameter that a step of an update works on, in what the step uses as that:
  * gradients, weights or an element-wise state of its bucket, in that type. */
 ech_tensor ech_exec_part_used(ech_exec *exec, const ech_step *step, int param, ech_used_as use,
                               int number, ech_dtype dtype);
-/* Makes zero what lies behind a parameter in its bucket; `of`: its gradient, weights or an element-wise state. */
+/* Makes zero what lies behind a parameter in its bucket; `of`: its gradient, weights or an
+ * element-wise state. */
 void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *of);
-/* Makes all weights and element-wise states zero. Behind a parameter they stay so: nothing writes there. */
+/* Makes all weights and element-wise states zero. Behind a parameter they stay so: nothing writes
+ * there. */
 void ech_params_create(ech_exec *exec);
 /* Weights have come from elsewhere: replicas that are apart have met there. */
 void ech_exec_begin_apart(ech_exec *exec);
-/* Makes the weights of a version the rounding of the master; without a master they stay as they are. */
+/* Makes the weights of a version the rounding of the master; without a master they stay as they
+ * are. */
 void ech_exec_round_weights(ech_exec *exec, int param, int version);
 /* This rank's shard of a state, or with sharding {0} all of it, with that memory. */
 ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, ech_sharding sharding,
@@ -371,43 +386,49 @@ void ech_exec_view(const ech_exec *exec, const ech_block *block, int local, void
 /* If times are recorded: the call of the compute lane at this tick ends now. */
 void ech_exec_mark(ech_exec *exec, int tick);
 
-/* The run fails with this status, unless it is ECH_OK or the run has failed before. For any thread. */
+/* The run fails with this status, unless it is ECH_OK or the run has failed before. For any
+ * thread. */
 void ech_exec_fail(ech_exec *exec, ech_status status);
 
 /* Runs a step of the list by its handler; of a message only begins it. */
 ech_status ech_exec_handle(ech_exec *exec, const ech_step *step);
-/* The run fails with this status, unless it is ECH_OK or the run has failed before. For any thread. */
+/* The run fails with this status, unless it is ECH_OK or the run has failed before. For any
+ * thread. */
 void ech_exec_fail(ech_exec *exec, ech_status status);
 /* Puts a step of the compute lane on the board as the rank's position. */
 void ech_exec_show_position(ech_exec *exec, const ech_step *step);
 
-/* The step's queue calls what the host does, when it is there: host memory is in the queue's order then, and the thread that
- * puts steps there goes on. If `body` fails the run does. It touches no device memory. */
+/* The step's queue calls what the host does, when it is there: host memory is in the queue's order
+ * then, and the thread that puts steps there goes on. If `body` fails the run does. It touches no
+ * device memory. */
 typedef ech_status ech_work(ech_exec *exec, const ech_step *step);
 void ech_exec_put(ech_exec *exec, const ech_step *step, ech_work *body);
-/* Makes queues for all lists, and unless the device is immediate events for a list of so many steps and ticks. */
+/* Makes queues for all lists, and unless the device is immediate events for a list of so many steps
+ * and ticks. */
 ech_status ech_queues_create(ech_exec *exec, size_t steps, size_t ticks);
 /* For the step's own lane: whether it has begun ahead, as sums do. */
 bool ech_exec_has_begun(const ech_exec *exec, const ech_step *step);
-/* Makes the channels of steps work on the device's data; and queues of messages meet those of their peers (ech_comm_join).
- * Collective. */
+/* Makes the channels of steps work on the device's data; and queues of messages meet those of their
+ * peers (ech_comm_join). Collective. */
 ech_status ech_collectives_create(ech_exec *exec);
 ech_status ech_queues_join(ech_exec *exec);
 void ech_queues_destroy(ech_exec *exec);
-/* On a device that is not immediate: when a run begins, and its end, for which the host waits. Errors: of the device. */
+/* On a device that is not immediate: when a run begins, and its end, for which the host waits.
+ * Errors: of the device. */
 void ech_queues_begin(ech_exec *exec);
 ech_status ech_queues_end(ech_exec *exec);
 /* Whether no queue has work left: memory that such work touches is not given back. */
 bool ech_queues_are_idle(const ech_exec *exec);
 /* Whether a step may begin for which ech_exec_may_begin holds, without a wait of its queue. */
 bool ech_queue_is_free(const ech_exec *exec, const ech_step *step);
-/* Waits, on the thread of the step's lane, until its queue has done what the step has put there so far. Errors: as of waits at
- * the list's end; another thread's. */
+/* Waits, on the thread of the step's lane, until its queue has done what the step has put there so
+ * far. Errors: as of waits at the list's end; another thread's. */
 ech_status ech_queue_wait(ech_exec *exec, const ech_step *step);
-/* The step's queue waits for what the step comes after, all of which is complete. Does nothing where that is the end. */
+/* The step's queue waits for what the step comes after, all of which is complete. Does nothing
+ * where that is the end. */
 void ech_queue_await(ech_exec *exec, const ech_step *step);
-/* On a device that is not immediate: the step's beginning or end is recorded; the end of the compute lane's call at this
- * tick is. */
+/* On a device that is not immediate: the step's beginning or end is recorded; the end of the
+ * compute lane's call at this tick is. */
 void ech_queue_record(ech_exec *exec, int step, bool ends);
 void ech_queue_mark(ech_exec *exec, int tick);
 
@@ -440,7 +461,8 @@ bool ech_exec_wait_for(ech_exec *exec, int step, ech_lane lane);
 void ech_exec_set_awaited(ech_exec *exec, int step);
 /* Errors: ECH_EUSAGE, with memory.offload_bandwidth a copy would take longer than the deadline. */
 ech_status ech_exec_check_pace(ech_exec *exec);
-/* For the rank's thread, every 0.1 s while it waits: a read or write of a file past the deadline is an error that names it. */
+/* For the rank's thread, every 0.1 s while it waits: a read or write of a file past the deadline is
+ * an error that names it. */
 ech_status ech_exec_watch_files(ech_exec *exec);
 /* The rank's thread, which holds `lock`, sleeps until it is woken. Where there are files it watches
  * them. */
@@ -448,61 +470,70 @@ void ech_exec_rest(ech_exec *exec);
 /* Wakes all threads; they then check what they wait for. */
 void ech_exec_wake(ech_exec *exec);
 
-/* Binds the compute lane's threads to cores of their own, as parallel.pin says. Collective over all ranks. */
+/* Binds the compute lane's threads to cores of their own, as parallel.pin says. Collective over all
+ * ranks. */
 ech_status ech_threads_bind(ech_exec *exec);
 void ech_threads_unbind(ech_exec *exec);
 /* Touches every page of the new arena, each by the thread that computes on it (first touch). */
 void ech_threads_touch(ech_exec *exec);
 
-/* All tensors of a checkpoint, the same on all ranks, each with the boxes that this rank writes. Their memory is that
- * of the snapshot, or without one that of the weights and states. `step`: the step of the list that reads them. */
+/* All tensors of a checkpoint, the same on all ranks, each with the boxes that this rank writes.
+ * Their memory is that of the snapshot, or without one that of the weights and states. `step`: the
+ * step of the list that reads them. */
 ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step);
-/* For steps: waits for the checkpoint before, whose thread reads what they will change; returns its status. */
+/* For steps: waits for the checkpoint before, whose thread reads what they will change; returns its
+ * status. */
 ech_status ech_saver_wait(ech_exec *exec);
 /* Whether the last thread has ended with an error. Never waits. */
 bool ech_saver_has_failed(const ech_saver *saver);
 void ech_saver_free(ech_saver *saver); /* waits for the thread's end */
 
-/* Runs the send and receive lanes of the list to their end. ECH_OK also if another lane has failed. */
+/* Runs the send and receive lanes of the list to their end. ECH_OK also if another lane has
+ * failed. */
 ech_status ech_link_run(ech_exec *exec);
 
 static inline void *ech_exec_at(const ech_exec *exec, const ech_value *value)
 {
     return exec->arena[ech_memory_space(value->kind)] + value->offset;
 }
-/* A value's address, for a step of the compute lane. Enters it into the ledger; aborts outside of its planned life. */
+/* A value's address, for a step of the compute lane. Enters it into the ledger; aborts outside of
+ * its planned life. */
 void *ech_exec_touch(ech_exec *exec, int value);
-/* The address of a value, for a step of any lane. Aborts the process if the step does not declare the value
- * (ech_access) or does not lie in its planned life. */
+/* The address of a value, for a step of any lane. Aborts the process if the step does not declare
+ * the value (ech_access) or does not lie in its planned life. */
 void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value);
 /* The address of what a step of a bucket uses as that (ech_step_uses); NULL: nothing. Weights go
  * round from list to list. */
 void *ech_exec_used(ech_exec *exec, const ech_step *step, ech_used_as use, int number);
-/* Aborts the process if the step does not declare the value. Of weights a step declares the value of
- * ech_plan_weights. */
+/* Aborts the process if the step does not declare the value. Of weights a step declares the value
+ * of ech_plan_weights. */
 void ech_ledger_expect(const ech_exec *exec, const ech_step *step, int value);
 /* The address of a value, outside of steps (observers, scans). Checks nothing. */
 void *ech_exec_look(const ech_exec *exec, int value);
 /* Copies a parameter's version `from` to version `to`; versions as in ech_exec_param_at. */
 void ech_exec_copy_weights(ech_exec *exec, int param, int from, int to);
 
-/* Makes the rank's arena on disk, if it has values there. Collective over all ranks. Errors are said once. */
+/* Makes the rank's arena on disk, if it has values there. Collective over all ranks. Errors are
+ * said once. */
 ech_status ech_exec_take_disk(ech_exec *exec);
 
-/* Takes the window that all ranks share, if the plan has values there. All ranks must have met since they gave back the one before. */
+/* Takes the window that all ranks share, if the plan has values there. All ranks must have met
+ * since they gave back the one before. */
 ech_status ech_exec_take_window(ech_exec *exec);
-/* What ranks have written to the window outside of lists all may read then. Collective over all ranks, if there is a window. */
+/* What ranks have written to the window outside of lists all may read then. Collective over all
+ * ranks, if there is a window. */
 ech_status ech_exec_meet_in_window(ech_exec *exec);
 
 void ech_ledger_create(ech_exec *exec);
 void ech_ledger_begin(ech_exec *exec); /* when a run begins: no value is live */
 /* When the compute lane reaches a tick: values whose last tick is before it die. */
 void ech_ledger_advance(ech_exec *exec, int tick);
-/* When a step of another lane begins, and when it has ended: aborts if a value that it declares is not live. */
+/* When a step of another lane begins, and when it has ended: aborts if a value that it declares is
+ * not live. */
 void ech_ledger_check(const ech_exec *exec, const ech_step *step, bool begins);
 
-/* In a scan: looks for a NaN or infinity in a tensor that a call of `step` wrote; stores the first in exec->finding.
- * `what` and `name`, for its text: "gradient of", "model.norm.weight". */
+/* In a scan: looks for a NaN or infinity in a tensor that a call of `step` wrote; stores the first
+ * in exec->finding. `what` and `name`, for its text: "gradient of", "model.norm.weight". */
 void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, const char *name,
                      const ech_tensor *x);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Binds a rank's compute threads to cores; these threads touch its memory first, so that it is near. Ranks of a
- * machine that may run on the same cores divide them in order of rank, so that each thread of a kernel has a core of
- * its own: a thread that moves leaves its caches, and two on one core delay all others at the end of each loop. A
- * job that needs at most half of the cores is not bound; threads for messages and files never are.
+ * Binds a rank's compute threads to cores; these threads touch its memory first, so that it is
+ * near. Ranks of a machine that may run on the same cores divide them in order of rank, so that
+ * each thread of a kernel has a core of its own: a thread that moves leaves its caches, and two on
+ * one core delay all others at the end of each loop. A job that needs at most half of the cores is
+ * not bound; threads for messages and files never are.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -41,8 +42,8 @@ static neighbours look_around(const ech_exec *exec, const ech_core_set *sets)
     return found;
 }
 
-/* Whether another job that takes as many cores could have some that this one does not. Nobody tells jobs of
- * each other, and all would be bound to the same first cores. */
+/* Whether another job that takes as many cores could have some that this one does not. Nobody tells
+ * jobs of each other, and all would be bound to the same first cores. */
 static bool has_room(const ech_core_set *set, int wanted, int *core)
 {
     return 2 * wanted <= ech_cores_order(set, 0, core);
@@ -75,8 +76,8 @@ static void *pass(void *hold)
     return NULL;
 }
 
-/* OpenMP ends the process where it cannot start its threads. So as many are started here first, to be
- * there at once. */
+/* OpenMP ends the process where it cannot start its threads. So as many are started here first, to
+ * be there at once. */
 static ech_status try_threads(const ech_exec *exec)
 {
     int most = (int)exec->config->parallel.threads - 1 + exec->plan->host_threads, n = 0;
@@ -127,8 +128,8 @@ static void touch_values(const ech_exec *exec, const ech_value *values, size_t n
             ech_kernel_context_touch(exec->context, ech_exec_at(exec, v), (size_t)v->bytes);
 }
 
-/* Kernels divide a tensor among threads. Where values share memory, the first touch decides: persistent values, then
- * those of training. */
+/* Kernels divide a tensor among threads. Where values share memory, the first touch decides:
+ * persistent values, then those of training. */
 void ech_threads_touch(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When steps and calls begin and end: by this thread's clock, or where queues run by themselves by events there.
+ * When steps and calls begin and end: by this thread's clock, or where queues run by themselves by
+ * events there.
  */
 #include "base/clock.h"
 #include "exec/state.h"

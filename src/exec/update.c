@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The optimizer: STATISTICS and UPDATE, and the same on the host, hand it each parameter of a bucket (layer states commit
- * themselves), FOLD makes what ranks have computed of their
- * shards the statistics of the whole.
+ * The optimizer: STATISTICS and UPDATE, and the same on the host, hand it each parameter of a
+ * bucket (layer states commit themselves), FOLD makes what ranks have computed of their shards the
+ * statistics of the whole.
  */
 #include <string.h>
 
@@ -60,7 +60,8 @@ static ech_tensor piece_of_param(const ech_exec *exec, const piece *of, int64_t 
     return ech_exec_part(&one, of->first, of->n, (char *)all->data + before);
 }
 
-/* Of the numbers of a state, or statistic, of which `data` has those of this rank's shard from number `begin` on. */
+/* Of the numbers of a state, or statistic, of which `data` has those of this rank's shard from
+ * number `begin` on. */
 static ech_tensor piece_of_state(const ech_exec *exec, const piece *of, const ech_state *state,
                                  int64_t begin, char *data)
 {
@@ -71,7 +72,8 @@ static ech_tensor piece_of_state(const ech_exec *exec, const piece *of, const ec
     return ech_exec_part(&one, n ? from - of->one * ech_tensor_count(&one) : 0, n, data + before);
 }
 
-/* In the rounds that come after its own a gathered statistic is whole; what one rank makes is all of its shard then. */
+/* In the rounds that come after its own a gathered statistic is whole; what one rank makes is all
+ * of its shard then. */
 static ech_tensor piece_of_statistic(const ech_exec *exec, const piece *of,
                                      const ech_plan_statistic *s, int round, char *statistics)
 {
@@ -317,7 +319,8 @@ static void *part_of(const folding *f, const ech_plan_statistic *s, int member)
     return f->gathered + member * f->bytes + (s->at - f->at);
 }
 
-/* Tensor ranks with the same shard are neighbours, of which each counts those that are where it is itself. */
+/* Tensor ranks with the same shard are neighbours, of which each counts those that are where it is
+ * itself. */
 static void combine(folding *f, const ech_plan_statistic *s)
 {
     int64_t n = ech_plan_state_bytes(f->exec->plan, &s->is.is) / (int64_t)sizeof(double);
@@ -348,7 +351,8 @@ static void put_together(folding *f, const ech_plan_statistic *s)
     }
 }
 
-/* Of statistics that lie like the bucket each member has its shard, and gets the others', or the owners' parts of it. */
+/* Of statistics that lie like the bucket each member has its shard, and gets the others', or the
+ * owners' parts of it. */
 static ech_status fold_flat(ech_exec *exec, const ech_step *step, const struct ech_folded *folded)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];

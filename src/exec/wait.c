@@ -3,9 +3,9 @@
  * How lanes wait for each other's steps, and wake each other.
  *
  * Each lane's thread sleeps on a condition of its own (ech_lane_thread.woken), and the end of a
- * step wakes only the threads that wait for it. The word done[step] says which they are: it holds the
- * last run that completed the step and, in its lowest ECH_LANES bits, one bit for each lane whose
- * thread waits. A step that nobody waits for ends without a lock.
+ * step wakes only the threads that wait for it. The word done[step] says which they are: it holds
+ * the last run that completed the step and, in its lowest ECH_LANES bits, one bit for each lane
+ * whose thread waits. A step that nobody waits for ends without a lock.
  *
  * No wake-up is lost. A thread checks the run and sets its bit in one atomic operation (must_wait).
  * ech_exec_complete stores the run and reads the bits in one atomic operation, too. If that

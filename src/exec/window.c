@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the host reads and writes device memory: through a window of the host arena, of fixed size. The rank's own thread
- * has it, and while that waits for a checkpoint the one that writes it.
+ * How the host reads and writes device memory: through a window of the host arena, of fixed size.
+ * The rank's own thread has it, and while that waits for a checkpoint the one that writes it.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that compute nothing: each copies its arguments into a call, which is reached where its memory is and done by another
- * table. Whoever includes this defines `put`, which every row calls.
+ * Rows that compute nothing: each copies its arguments into a call, which is reached where its
+ * memory is and done by another table. Whoever includes this defines `put`, which every row calls.
  */
 #ifndef ECH_KERNEL_CALL_H
 #define ECH_KERNEL_CALL_H
@@ -144,8 +144,8 @@ static ech_deferred_call call_of(ech_op op, ech_dtype dtype, const ech_kernel_co
     return (ech_deferred_call){op, dtype, context, context->scratch, context->scratch_bytes, bytes};
 }
 
-/* ---- rows. A function has its arguments as parameters and takes them: so they are a sequence, (kind, type, name)(...),
- * of which each turn's macro leaves the other one for the next. ---- */
+/* ---- rows. A function has its arguments as parameters and takes them: so they are a sequence,
+ * (kind, type, name)(...), of which each turn's macro leaves the other one for the next. ---- */
 
 #undef ECH_ARGUMENT
 #define ECH_ARGUMENT(kind, type, name) (kind, type, name)

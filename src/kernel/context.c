@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The context of kernel calls: the libraries' threads, their binding to cores, and first touch of memory. Builds
- * without cpu/ compile this without OpenMP and have one thread.
+ * The context of kernel calls: the libraries' threads, their binding to cores, and first touch of
+ * memory. Builds without cpu/ compile this without OpenMP and have one thread.
  */
 #include <omp.h>
 #include <stdlib.h>
@@ -49,8 +49,9 @@ void ech_kernel_context_defer(ech_kernel_context *context, const ech_device *dev
     context->inner->threads = context->threads;
 }
 
-/* The calling thread is bound to all of the cores: the library sometimes asks OpenMP for fewer threads, whereupon
- * GNU's ends the others and later starts new ones, which inherit the calling thread's binding. */
+/* The calling thread is bound to all of the cores: the library sometimes asks OpenMP for fewer
+ * threads, whereupon GNU's ends the others and later starts new ones, which inherit the calling
+ * thread's binding. */
 void ech_kernel_context_bind(const ech_kernel_context *context, const int *core)
 {
     ech_cores_bind(core, context->threads);

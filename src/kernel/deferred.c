@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deferred tables, for devices that are the processor behind queues: a row puts its call on its context's queue, where the fast
- * row computes.
+ * Deferred tables, for devices that are the processor behind queues: a row puts its call on its
+ * context's queue, where the fast row computes.
  */
 #include <pthread.h>
 

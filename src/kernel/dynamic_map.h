@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The dynamic map of 8-bit optimizer states. Dettmers, Lewis, Shleifer and Zettlemoyer 2022, arXiv:2110.02861,
- * section 1.3, as in the authors' code: seven decades below 1, each with twice as many values as the one below.
+ * The dynamic map of 8-bit optimizer states. Dettmers, Lewis, Shleifer and Zettlemoyer 2022,
+ * arXiv:2110.02861, section 1.3, as in the authors' code: seven decades below 1, each with twice as
+ * many values as the one below.
  */
 #ifndef ECH_KERNEL_DYNAMIC_MAP_H
 #define ECH_KERNEL_DYNAMIC_MAP_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Buffers of rows by expert: P pieces of Q rows each, of which counts (P,X) says how many expert i has in a piece. These
- * follow each other from the piece's first row on, by expert; rows behind them are neither read nor written.
+ * Buffers of rows by expert: P pieces of Q rows each, of which counts (P,X) says how many expert i
+ * has in a piece. These follow each other from the piece's first row on, by expert; rows behind
+ * them are neither read nor written.
  */
 #ifndef ECH_KERNEL_EXPERTS_H
 #define ECH_KERNEL_EXPERTS_H
@@ -19,7 +20,8 @@ ECH_EVERYWHERE int64_t ech_rows_before(const int32_t *counts, int64_t X, int64_t
     return rows;
 }
 
-/* How many of n rows, in front of which there are `before`, are among rows first .. first + rows. */
+/* How many of n rows, in front of which there are `before`, are among rows first .. first +
+ * rows. */
 ECH_EVERYWHERE int64_t ech_rows_within(int64_t before, int64_t n, int64_t first, int64_t rows)
 {
     int64_t begin = before > first ? before : first;

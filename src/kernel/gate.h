@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gates of mixtures of experts: what the rows gate_forward and gate_backward of kernel.def do. Each gate is a row of
- * gates.def and a file of kernel/gate/.
+ * Gates of mixtures of experts: what the rows gate_forward and gate_backward of kernel.def do. Each
+ * gate is a row of gates.def and a file of kernel/gate/.
  *
- * Letters: S rows of a view; E experts; k experts that a row chooses; L logits of a row: E, but of `hierarchical` E and
- * those of its groups in front.
+ * Letters: S rows of a view; E experts; k experts that a row chooses; L logits of a row: E, but of
+ * `hierarchical` E and those of its groups in front.
  *
- * A BALANCE GROUP is `samples` consecutive samples of the global batch. Capacity, the order in which rows are dropped
- * and the auxiliary losses belong to it; it lies in one micro-batch, of which the ranks of a mesh of context x tensor
- * have a part of the rows each, all of the same number (MEMBERS, the context coordinate first). Where a gate looks at
- * groups it is given the logits of all members' rows in the members' order, and each member computes all that is of
- * whole groups: in the order of samples and positions, so that every member, and one rank with all rows, gets the same
- * bits.
+ * A BALANCE GROUP is `samples` consecutive samples of the global batch. Capacity, the order in
+ * which rows are dropped and the auxiliary losses belong to it; it lies in one micro-batch, of
+ * which the ranks of a mesh of context x tensor have a part of the rows each, all of the same
+ * number (MEMBERS, the context coordinate first). Where a gate looks at groups it is given the
+ * logits of all members' rows in the members' order, and each member computes all that is of whole
+ * groups: in the order of samples and positions, so that every member, and one rank with all rows,
+ * gets the same bits.
  */
 #ifndef ECH_KERNEL_GATE_H
 #define ECH_KERNEL_GATE_H
@@ -34,21 +35,23 @@ const char *ech_gate_names(void); /* blank-separated, in the order of the kinds 
 typedef struct ech_gate {
     ech_gate_kind kind;
     int64_t experts, chosen; /* E, k */
-    /* hierarchical: experts are in so many equal groups, of which a row chooses `groups_chosen`, and k / groups_chosen
-     * experts in each of these. bias: a row's k experts are of so many groups. Others: 0. */
+    /* hierarchical: experts are in so many equal groups, of which a row chooses `groups_chosen`,
+     * and k / groups_chosen experts in each of these. bias: a row's k experts are of so many
+     * groups. Others: 0. */
     int64_t groups, groups_chosen;
     bool normalized; /* topk, bias: gates sum to 1, or to `scale` */
     double scale;    /* bias: what multiplies gates */
     bool ports;      /* gshard: as its common ports, not as the paper */
-    /* Of a group's rows, padding counted, an expert takes at most this times k / E, rounded down. Rows' first choices
-     * come before all second ones. 0: all that choose it. */
+    /* Of a group's rows, padding counted, an expert takes at most this times k / E, rounded down.
+     * Rows' first choices come before all second ones. 0: all that choose it. */
     double capacity_factor;
     int64_t samples;                    /* of a balance group */
     double auxiliary, importance, load; /* coefficients of the losses that gates have; 0: none */
     bool draws;          /* a training step, of gates that draw numbers; validation draws none */
     ech_random_key key;  /* of these, which depend on the row's index in the whole batch */
     const int64_t *step; /* on the device, read when a row runs: stands for key.step; NULL: none */
-    /* How the rows of all members lie. context 1 and tensor 1: the view has all rows of its samples. */
+    /* How the rows of all members lie. context 1 and tensor 1: the view has all rows of its
+     * samples. */
     int64_t context,
         tensor;     /* ranks over which each sample's tokens, and of these the rows, are sharded */
     bool zigzag;    /* as of ech_rows_context */
@@ -56,8 +59,9 @@ typedef struct ech_gate {
 } ech_gate;
 
 #define ECH_GATE_REPORT "gate" /* the kind of reports that have these numbers: */
-/* What gate_forward adds up over the rows of a view, in fp64: for each expert the rows that chose it; for each, of
- * these the ones that its capacity dropped; then ECH_GATE_SUMS numbers, of which those of groups are member 0's. */
+/* What gate_forward adds up over the rows of a view, in fp64: for each expert the rows that chose
+ * it; for each, of these the ones that its capacity dropped; then ECH_GATE_SUMS numbers, of which
+ * those of groups are member 0's. */
 enum {
     ECH_GATE_ENTROPY,   /* of rows' probabilities, in nats */
     ECH_GATE_ROWS,      /* without padding */
@@ -81,7 +85,8 @@ ECH_EVERYWHERE int64_t ech_gate_logits(const ech_gate *gate)
     return gate->experts + (gate->kind == ECH_GATE_hierarchical ? gate->groups : 0);
 }
 
-/* Columns of a group's statistics: the slopes of its losses by the sums of experts' shares, and of loads. */
+/* Columns of a group's statistics: the slopes of its losses by the sums of experts' shares, and of
+ * loads. */
 ECH_EVERYWHERE int64_t ech_gate_statistics(const ech_gate *gate)
 {
     return gate->experts + ech_gate_logits(gate);
@@ -94,7 +99,8 @@ ECH_EVERYWHERE bool ech_gate_looks_at_groups(const ech_gate *gate)
            gate->load != 0;
 }
 
-/* Rows of a group that an expert takes, of samples of T tokens. All that there are: capacity_factor 0. */
+/* Rows of a group that an expert takes, of samples of T tokens. All that there are: capacity_factor
+ * 0. */
 ECH_EVERYWHERE int64_t ech_gate_capacity(const ech_gate *gate, int64_t T)
 {
     double rows = (double)(gate->samples * T);

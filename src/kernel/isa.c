@@ -84,8 +84,9 @@ static void follow(const char *wanted)
     if (decided == ECH_ISAS)
         refuse(wanted, "no such instruction set");
     else if (!ech_isa_works(decided))
-        refuse(wanted, is_here(decided) ? "this build has no kernels for it (cmake -DECH_ISAS=all has)"
-                                        : "this machine does not have it");
+        refuse(wanted, is_here(decided)
+                           ? "this build has no kernels for it (cmake -DECH_ISAS=all has)"
+                           : "this machine does not have it");
 }
 
 /* To be called before the library's first product, which fixes its instruction set. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Instruction sets of the fast kernels. Kernels are compiled once per set (kernel/CMakeLists.txt). Each process
- * uses one set: the best that the machine has, or the one that the environment variable ECHELON_ISA names.
+ * Instruction sets of the fast kernels. Kernels are compiled once per set (kernel/CMakeLists.txt).
+ * Each process uses one set: the best that the machine has, or the one that the environment
+ * variable ECHELON_ISA names.
  */
 #ifndef ECH_KERNEL_ISA_H
 #define ECH_KERNEL_ISA_H
@@ -10,9 +11,9 @@
 
 #include "base/status.h"
 
-/* portable: the baseline of the architecture; avx2: x86-64-v3 (with FMA); avx512: x86-64-v4 of the x86-64 psABI;
- * avx512bf16: that, and products of pairs of bf16 numbers (VDPBF16PS): in other types it computes as avx512 does.
- * Architectures other than x86-64 have only portable. */
+/* portable: the baseline of the architecture; avx2: x86-64-v3 (with FMA); avx512: x86-64-v4 of the
+ * x86-64 psABI; avx512bf16: that, and products of pairs of bf16 numbers (VDPBF16PS): in other types
+ * it computes as avx512 does. Architectures other than x86-64 have only portable. */
 typedef enum ech_isa {
 #define X(constant, name) constant,
 #include "kernel/isa.def"
@@ -24,9 +25,10 @@ typedef enum ech_isa {
 const char *ech_isa_name(ech_isa isa);
 /* Whether this build has kernels for the set and this machine can run them. */
 bool ech_isa_works(ech_isa isa);
-/* The process's instruction set; the first call decides. That also limits oneDNN: to AVX-512 without bf16
- * with avx512, to AVX2 with avx2, to SSE4.1, its lowest, with portable. (OpenBLAS does the fp64 products; OPENBLAS_CORETYPE limits it.) Errors: ECH_EUSAGE if
- * ECHELON_ISA names no set, or one that does not work here. */
+/* The process's instruction set; the first call decides. That also limits oneDNN: to AVX-512
+ * without bf16 with avx512, to AVX2 with avx2, to SSE4.1, its lowest, with portable. (OpenBLAS does
+ * the fp64 products; OPENBLAS_CORETYPE limits it.) Errors: ECH_EUSAGE if ECHELON_ISA names no set,
+ * or one that does not work here. */
 ech_status ech_isa_decide(ech_isa *out);
 
 #endif

@@ -2,16 +2,17 @@
  *
  * Kernels: the mathematical operations. Each is a row of kernel.def.
  *
- * kernel/ref/ defines them: plain loops, compiled in fp32, fp64, bf16 and fp16.
- * kernel/cpu/ overrides rows with fast versions, compiled once per instruction set (kernel/isa.h) and type;
- * tests compare each with ref. Kernels take views (tensor/tensor.h), check shapes, allocate nothing, and know
- * nothing of ranks, layouts or schedules. The caller provides scratch: as many bytes as the row's scratch
- * function returns. Kernels cannot fail: wrong arguments abort the process (kernel/shape.h).
+ * kernel/ref/ defines them: plain loops, compiled in fp32, fp64, bf16 and fp16. kernel/cpu/
+ * overrides rows with fast versions, compiled once per instruction set (kernel/isa.h) and type;
+ * tests compare each with ref. Kernels take views (tensor/tensor.h), check shapes, allocate
+ * nothing, and know nothing of ranks, layouts or schedules. The caller provides scratch: as many
+ * bytes as the row's scratch function returns. Kernels cannot fail: wrong arguments abort the
+ * process (kernel/shape.h).
  *
  * Shapes use the letters of docs/design.md: B batch, T tokens, C model width, H heads, G key/value
- * heads, D head width, F ffn width, V vocabulary, R = B·T rows. "real" is the table's dtype, "wide" ech_dtype_wide of it. Any tensor may be a
- * rank's shard: it has the sizes of its view, and ech_rows, first_head and first_id say which part of the whole
- * (unsharded) tensor it is.
+ * heads, D head width, F ffn width, V vocabulary, R = B·T rows. "real" is the table's dtype, "wide"
+ * ech_dtype_wide of it. Any tensor may be a rank's shard: it has the sizes of its view, and
+ * ech_rows, first_head and first_id say which part of the whole (unsharded) tensor it is.
  */
 #ifndef ECH_KERNEL_KERNEL_H
 #define ECH_KERNEL_KERNEL_H
@@ -187,8 +188,9 @@ typedef struct ech_update {
     int64_t block;            /* adamw8: elements with one scale */
     int64_t count;            /* this update's number, from 1 */
     double grad_scale;        /* gradients are multiplied by it, and by *clip */
-    /* On the device, read when a row runs; NULL: none. learning_rate is multiplied by *rate; *number stands for count;
-     * clip: the factor of clipping, divided by the loss scale. If *withheld > 0 a row does nothing but write `rounded`. */
+    /* On the device, read when a row runs; NULL: none. learning_rate is multiplied by *rate;
+     * *number stands for count; clip: the factor of clipping, divided by the loss scale. If
+     * *withheld > 0 a row does nothing but write `rounded`. */
     const double *rate, *clip, *withheld;
     const int64_t *number;
 } ech_update;
@@ -227,11 +229,13 @@ struct ech_kernels {
 #include "kernel/kernel.def"
 #undef X
     ech_kernel_scratch_fn scratch[ECH_OPS]; /* NULL: the row needs none */
-    /* Reference speeds for benchmarks. multiply_adds runs `rounds` rounds of independent multiply-adds in the registers
-     * of each of the context's threads and returns the floating-point operations of all threads: of fp32, or, in the
-     * bf16 table of a set that has these, of pairs of bf16 with sums in fp32. triad does a[i] = b[i] + 3 c[i] for n
-     * numbers, divided among the threads; b may be a. library_product is a product of contiguous fp32 matrices by one
-     * plain call of oneDNN; NULL: this build is without it, or the table is not the processor's. */
+    /* Reference speeds for benchmarks. multiply_adds runs `rounds` rounds of independent
+     * multiply-adds in the registers of each of the context's threads and returns the
+     * floating-point operations of all threads: of fp32, or, in the bf16 table of a set that has
+     * these, of pairs of bf16 with sums in fp32. triad does a[i] = b[i] + 3 c[i] for n numbers,
+     * divided among the threads; b may be a. library_product is a product of contiguous fp32
+     * matrices by one plain call of oneDNN; NULL: this build is without it, or the table is not the
+     * processor's. */
     double (*multiply_adds)(const ech_kernel_context *context, int64_t rounds);
     void (*triad)(const ech_kernel_context *context, double *a, const double *b, const double *c,
                   int64_t n);

@@ -12,7 +12,8 @@ typedef struct ech_seen {
     ech_tensor k, v;
 } ech_seen;
 
-/* As if the host had known the position: the keys behind the last query are left out, which are not there yet. */
+/* As if the host had known the position: the keys behind the last query are left out, which are not
+ * there yet. */
 static inline ech_seen ech_seen_now(const ech_attention_shard *at, const ech_tensor *k,
                                     const ech_tensor *v)
 {

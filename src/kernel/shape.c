@@ -21,7 +21,8 @@ static const char *const row_shapes[ECH_OPS] = {
 typedef struct rule {
     const char *name;
     int name_length;
-    bool optional, strided, wide, either, real; /* real: "any", of all types that ech_convert takes */
+    /* real: "any", of all types that ech_convert takes */
+    bool optional, strided, wide, either, real;
     ech_dtype fixed; /* ECH_DTYPES: of the table's type, or what `wide` and `either` say */
     bool any;        /* "(...)" */
     int dims, letter[ECH_MAX_DIMS];

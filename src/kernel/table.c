@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tables of kernels: the reference per dtype, and per instruction set the reference overridden by fast
- * versions.
+ * The tables of kernels: the reference per dtype, and per instruction set the reference overridden
+ * by fast versions.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -175,7 +175,8 @@ const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype)
     return ech_isa_works(isa) ? table_of(isa, dtype) : NULL;
 }
 
-/* Steps ask this for each segment of a sum: CPUID, which takes microseconds in a virtual machine, was asked once. */
+/* Steps ask this for each segment of a sum: CPUID, which takes microseconds in a virtual machine,
+ * was asked once. */
 const ech_kernels *ech_kernels_fast(ech_dtype dtype)
 {
     ech_isa isa;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What of an update is on the device: rows that take an ech_update begin with it. Private to src/kernel.
+ * What of an update is on the device: rows that take an ech_update begin with it. Private to
+ * src/kernel.
  */
 #ifndef ECH_KERNEL_UPDATE_H
 #define ECH_KERNEL_UPDATE_H
@@ -39,7 +40,8 @@ ECH_EVERYWHERE double ech_adafactor_beta2(const ech_update *update)
     return 1 - pow((double)update->count, -0.8);
 }
 
-/* Of adafactor: the learning rate of a parameter of n elements, whose sum of squares is `weights`. */
+/* Of adafactor: the learning rate of a parameter of n elements, whose sum of squares is
+ * `weights`. */
 ECH_EVERYWHERE double ech_adafactor_rate(const ech_update *update, const ech_tensor *weights,
                                          int64_t n)
 {

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Causal attention with grouped keys and values (Ainslie et al. 2023, arXiv:2305.13245). Saves the output and one
- * number a row (log sum exp); B recomputes probabilities (Dao et al. 2022, arXiv:2205.14135).
+ * Causal attention with grouped keys and values (Ainslie et al. 2023, arXiv:2305.13245). Saves the
+ * output and one number a row (log sum exp); B recomputes probabilities (Dao et al. 2022,
+ * arXiv:2205.14135).
  *
- * With sequence chunks, keys and values of all chunks are in a KV cache, and so are their gradients: backwards run from
- * the last chunk to the first, and later chunks have added to the gradients of an earlier one before its backward.
+ * With sequence chunks, keys and values of all chunks are in a KV cache, and so are their
+ * gradients: backwards run from the last chunk to the first, and later chunks have added to the
+ * gradients of an earlier one before its backward.
  *
- * With context parallelism each context rank has some of the tokens. Ulysses (Jacobs et al. 2023, arXiv:2309.14509)
- * exchanges a rank's tokens of all heads for all tokens of its heads. Ring self-attention (Li et al. 2021,
- * arXiv:2105.13120), with the online softmax (Liu et al. 2023, arXiv:2310.01889), saves no rows of scores: keys and
- * values go around the ring in c - 1 neighbour steps; while one part is attended to, the next one arrives. Rank r's
- * part j is that of rank r - j. The backward walks through the parts last first: they are fetched a second time, the
- * other way around, and the gradients of keys and values travel back to their rank with them. A rank's tokens are two
- * runs, one from the front and one from the back (zig-zag), so that causal work is balanced.
+ * With context parallelism each context rank has some of the tokens. Ulysses (Jacobs et al. 2023,
+ * arXiv:2309.14509) exchanges a rank's tokens of all heads for all tokens of its heads. Ring
+ * self-attention (Li et al. 2021, arXiv:2105.13120), with the online softmax (Liu et al. 2023,
+ * arXiv:2310.01889), saves no rows of scores: keys and values go around the ring in c - 1 neighbour
+ * steps; while one part is attended to, the next one arrives. Rank r's part j is that of rank r -
+ * j. The backward walks through the parts last first: they are fetched a second time, the other way
+ * around, and the gradients of keys and values travel back to their rank with them. A rank's tokens
+ * are two runs, one from the front and one from the back (zig-zag), so that causal work is
+ * balanced.
  */
 #include <math.h>
 
@@ -167,7 +171,8 @@ static void add_part(ech_block *block, const attention_options *options, int q, 
     }
 }
 
-/* For the backward: packs this rank's keys and values a second time, and fetches the others', the last part first. */
+/* For the backward: packs this rank's keys and values a second time, and fetches the others', the
+ * last part first. */
 static void refetch(ech_block *block, int k, int v, const int *kv, int parts)
 {
     int from = add_pack(block, k, v);

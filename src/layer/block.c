@@ -272,7 +272,8 @@ size_t ech_block_value_bytes(const ech_block *block, int value, ech_extent exten
            ech_dtype_bytes(ech_block_value_dtype(block, base, types));
 }
 
-/* Where a view's columns begin in the rank's shard of the base: parts of an axis are sharded alike. */
+/* Where a view's columns begin in the rank's shard of the base: parts of an axis are sharded
+ * alike. */
 static int64_t local_first(const ech_block_value *view, const ech_shape *base, ech_extent extent)
 {
     int last = base->dims - 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What plans must know of the calls of a block's programs: the operands that each reads and writes, and its
- * collective.
+ * What plans must know of the calls of a block's programs: the operands that each reads and writes,
+ * and its collective.
  */
 #include "layer/program.h"
 
@@ -88,7 +88,8 @@ static bool is_gradient(const lister *l, int value)
     return l->block->value.at[value].role == ECH_ROLE_GRADIENT;
 }
 
-/* Saved gradients are the backward's. A cache has rows of other chunks beside the call's; R finds these there, too. */
+/* Saved gradients are the backward's. A cache has rows of other chunks beside the call's; R finds
+ * these there, too. */
 static void list_forward(lister *l, const ech_node *node)
 {
     ech_mode mode = node->goes_on ? ECH_ADD : ECH_WRITE;
@@ -114,8 +115,8 @@ static void list_forward(lister *l, const ech_node *node)
                     partials ? ECH_ADD : ECH_READ);
 }
 
-/* The gradient of input i may take over the memory of what is read of that input, if neither is a view and nothing is
- * added. */
+/* The gradient of input i may take over the memory of what is read of that input, if neither is a
+ * view and nothing is added. */
 static bool may_overwrite(const lister *l, const ech_node *node, unsigned reads, int i)
 {
     int read = ech_block_backward_value(l->block, node->in[i]);

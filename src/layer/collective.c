@@ -2,15 +2,16 @@
  *
  * Collective nodes between sharded layers, and where builders put them.
  *
- * Tensor parallelism (Shoeybi et al. 2019): a column-parallel product needs its whole input and makes
- * partial sums of its input's gradient: `spread` stands before it. A row-parallel one makes partial sums of its output:
- * `sum` stands after it. With sequence parallelism (Korthikanti et al. 2022) activations between such pairs of products
- * are sharded by rows: `gather` stands for `spread`, `scatter` for `sum`.
+ * Tensor parallelism (Shoeybi et al. 2019): a column-parallel product needs its whole input and
+ * makes partial sums of its input's gradient: `spread` stands before it. A row-parallel one makes
+ * partial sums of its output: `sum` stands after it. With sequence parallelism (Korthikanti et al.
+ * 2022) activations between such pairs of products are sharded by rows: `gather` stands for
+ * `spread`, `scatter` for `sum`.
  */
 #include "layer/layers.h"
 
-/* The collectives of F and of B. way: to the next rank (1) or the one before; of all-to-all from tokens to heads (1) or
- * back; B goes the other way. */
+/* The collectives of F and of B. way: to the next rank (1) or the one before; of all-to-all from
+ * tokens to heads (1) or back; B goes the other way. */
 #define COLLECTIVE(row, forward, back, mesh, way, is_in_place)                                     \
     const ech_layer ech_layer_row_##row = {                                                        \
         .name = #row,                                                                              \
@@ -39,8 +40,8 @@ COLLECTIVE(scatter_rows, REDUCE_SCATTER, ALL_GATHER, TENSOR, 0, false);
 const ech_layer ech_layer_row_gather_context = {
     .name = "gather_context", .exchange = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_CONTEXT, 0}};
 
-/* A tensor rank's share of numbers that all have, which are sharded as messages between stages are: evenly, whatever their
- * shape. So rows are if their number divides evenly. */
+/* A tensor rank's share of numbers that all have, which are sharded as messages between stages are:
+ * evenly, whatever their shape. So rows are if their number divides evenly. */
 static void copy_shard(const ech_call *call, const ech_tensor *whole, const ech_tensor *own)
 {
     int64_t n = ech_tensor_count(whole);

@@ -53,7 +53,8 @@ static ech_tensor as_heads(const ech_tensor *x)
     return ech_tensor_view(x->data, x->dtype, 4, (int64_t[]){1, 1, rows.shape[0], rows.shape[1]});
 }
 
-/* The stream's gradient goes on as it is; the branch's is the same, rounded to the branch's type. */
+/* The stream's gradient goes on as it is; the branch's is the same, rounded to the branch's
+ * type. */
 static void narrow_gradient(const ech_call *call)
 {
     ech_tensor from = as_heads(&call->dout[0]), to = as_heads(&call->din[1]);
@@ -180,8 +181,8 @@ static void scale_backward(const ech_call *call)
 const ech_layer ech_layer_row_scale = {
     .name = "scale", .forward = scale_forward, .backward_input = scale_backward};
 
-/* ---- dropout: Srivastava et al. 2014. The mask is a function of (seed, step, layer, site, element), so nothing is
- * saved: B draws the same mask ---- */
+/* ---- dropout: Srivastava et al. 2014. The mask is a function of (seed, step, layer, site,
+ * element), so nothing is saved: B draws the same mask ---- */
 
 typedef struct dropout_options {
     double p;

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Experts: rows are copied to a buffer where those of one expert follow each other, experts work on these by grouped
- * products, and each row gets the sum of what its experts made of it, weighted by its gates (Shazeer et al. 2017,
- * arXiv:1701.06538; products over sorted rows: Gale et al. 2022, arXiv:2211.15841). Which row goes where is in tables that
- * gate.c makes. Kernels run over the rows in use, whatever the size of the buffer: what is behind them is undefined.
+ * Experts: rows are copied to a buffer where those of one expert follow each other, experts work on
+ * these by grouped products, and each row gets the sum of what its experts made of it, weighted by
+ * its gates (Shazeer et al. 2017, arXiv:1701.06538; products over sorted rows: Gale et al. 2022,
+ * arXiv:2211.15841). Which row goes where is in tables that gate.c makes. Kernels run over the rows
+ * in use, whatever the size of the buffer: what is behind them is undefined.
  *
- * Tensor ranks have a share of each expert's width, as of a feed-forward layer's. Without an expert group all dispatch the same
- * rows, and each row's sum over its experts is a partial one, which is summed as a row-parallel product's is. So is the gradient
- * of its gates. With sequence parallelism routers work on row shards, and rows, gates and choices are gathered behind them.
- * Over an expert group each tensor rank routes, sends and combines a row shard, so that no row is sent twice; what it has
- * received is gathered before the products, and their partial sums are scattered behind them.
+ * Tensor ranks have a share of each expert's width, as of a feed-forward layer's. Without an expert
+ * group all dispatch the same rows, and each row's sum over its experts is a partial one, which is
+ * summed as a row-parallel product's is. So is the gradient of its gates. With sequence parallelism
+ * routers work on row shards, and rows, gates and choices are gathered behind them. Over an expert
+ * group each tensor rank routes, sends and combines a row shard, so that no row is sent twice; what
+ * it has received is gathered before the products, and their partial sums are scattered behind
+ * them.
  */
 #include <math.h>
 
@@ -379,8 +382,8 @@ static int work(ech_block *block, const rows_by_expert *of, const ech_experts *e
 
 /* ---- rounds: windows of what each rank of an expert group sends ---- */
 
-/* Parts of a place a row, of the windows: those of all rows; with a bound, that times what a rank gets of each other if all experts
- * are chosen alike. */
+/* Parts of a place a row, of the windows: those of all rows; with a bound, that times what a rank
+ * gets of each other if all experts are chosen alike. */
 static int64_t window_size(const ech_block *block, int64_t width, double bound)
 {
     double all = (double)(width * ECH_WINDOW_PART);

@@ -2,16 +2,16 @@
  *
  * Between gate.c and experts.c. Private to src/layer.
  *
- * Letters: S a rank's rows, C their width, E experts, k that a row chooses, P pieces of a buffer, Q rows of a piece at most,
- * X experts of a piece.
+ * Letters: S a rank's rows, C their width, E experts, k that a row chooses, P pieces of a buffer, Q
+ * rows of a piece at most, X experts of a piece.
  */
 #ifndef ECH_LAYER_EXPERTS_H
 #define ECH_LAYER_EXPERTS_H
 
 #include "layer/layers.h"
 
-/* Which experts the rows of x go to, without their buffer. x may be row shards: each tensor rank routes its own, and is told what
- * others have chosen. */
+/* Which experts the rows of x go to, without their buffer. x may be row shards: each tensor rank
+ * routes its own, and is told what others have chosen. */
 ech_routed ech_block_route(ech_block *block, int x, const ech_experts *experts);
 
 /* x's shape with `columns` of `axis` a row. */

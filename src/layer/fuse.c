@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that fuses calls: in F and R a call and the one behind it, which reads what it makes, become one call of a
- * fused layer (fused.def), where the device's kernels have that. Its node has the inputs of both but for the value
- * between, the outputs of both, what the second keeps, and the parameters of both. R fuses as F does, so that what is made
- * again has the same bits. In B a call takes over the bias of a product's W.
+ * The pass that fuses calls: in F and R a call and the one behind it, which reads what it makes,
+ * become one call of a fused layer (fused.def), where the device's kernels have that. Its node has
+ * the inputs of both but for the value between, the outputs of both, what the second keeps, and the
+ * parameters of both. R fuses as F does, so that what is made again has the same bits. In B a call
+ * takes over the bias of a product's W.
  */
 #include <string.h>
 
@@ -41,7 +42,8 @@ static bool crosses(const int *values, size_t n, int value)
     return false;
 }
 
-/* In lists of which purposes calls other than these two touch the value, or something outside of the block does. */
+/* In lists of which purposes calls other than these two touch the value, or something outside of
+ * the block does. */
 static unsigned other_readers(const ech_block *block, int value, const ech_block_call *first,
                               const ech_block_call *second)
 {
@@ -61,8 +63,8 @@ static unsigned other_readers(const ech_block *block, int value, const ech_block
     return purposes;
 }
 
-/* A product adds what it need not round first. But R of a reversible block subtracts what F has added: that must be
- * the product as it is rounded. */
+/* A product adds what it need not round first. But R of a reversible block subtracts what F has
+ * added: that must be the product as it is rounded. */
 static bool may_add(const ech_block *block, int other)
 {
     return !block->options.reversible && block->value.at[other].base < 0;
@@ -90,7 +92,8 @@ static bool fits(const ech_block *block, const struct fusion *row, const ech_blo
     return row->way != BIAS;
 }
 
-/* The node of both calls; what is not said here is the second's. The value between is its last output, if it has it. */
+/* The node of both calls; what is not said here is the second's. The value between is its last
+ * output, if it has it. */
 static ech_node fuse_nodes(const ech_node *a, const ech_node *b, const struct fusion *row)
 {
     ech_node node = *b;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which experts a row goes to: the router's logits, the gate's choice among them (kernel/gate.h), and the route, which is
- * where each choice lies in a buffer of rows by expert. Logits and gates are wide in all runs, so that half a bit does not
- * decide (Fedus et al. 2021, arXiv:2101.03961, section 2.4, "selective precision"). Of gates with noise a second product of
- * the router says how much there is (Shazeer et al. 2017, arXiv:1701.06538), in training alone.
+ * Which experts a row goes to: the router's logits, the gate's choice among them (kernel/gate.h),
+ * and the route, which is where each choice lies in a buffer of rows by expert. Logits and gates
+ * are wide in all runs, so that half a bit does not decide (Fedus et al. 2021, arXiv:2101.03961,
+ * section 2.4, "selective precision"). Of gates with noise a second product of the router says how
+ * much there is (Shazeer et al. 2017, arXiv:1701.06538), in training alone.
  */
 #include "base/status.h"
 #include "layer/experts.h"
@@ -141,8 +142,8 @@ typedef struct gate_options {
     int noise, all, all_noise; /* ports, -1: none; a list of another purpose has no value there */
 } gate_options;
 
-/* Lists in which it looks at balance groups: what is sampled is whole texts' next tokens, of which none is dropped. And
- * those in which it draws noise. */
+/* Lists in which it looks at balance groups: what is sampled is whole texts' next tokens, of which
+ * none is dropped. And those in which it draws noise. */
 static const unsigned grouped = 1u << ECH_TRAIN | 1u << ECH_EVALUATE, noisy = 1u << ECH_TRAIN;
 
 /* Ranks that have rows of the same samples: over tensor ranks only where these are sharded. */
@@ -252,7 +253,8 @@ const ech_layer ech_layer_row_gate = {.name = "gate",
                                       .backward_input = gate_backward,
                                       .scratch = gate_scratch};
 
-/* A table of x's rows of all ranks of a group, one after the other; `shape`: of these. In lists of `purposes`. */
+/* A table of x's rows of all ranks of a group, one after the other; `shape`: of these. In lists of
+ * `purposes`. */
 static int gather_rows(ech_block *block, const ech_layer *layer, int x, ech_shape shape,
                        unsigned purposes)
 {
@@ -264,7 +266,8 @@ static int gather_rows(ech_block *block, const ech_layer *layer, int x, ech_shap
     return all;
 }
 
-/* The logits of all ranks that have rows of the same samples, context coordinate first; -1: the rank has all itself. */
+/* The logits of all ranks that have rows of the same samples, context coordinate first; -1: the
+ * rank has all itself. */
 static int gather_members(ech_block *block, int logits, unsigned purposes)
 {
     const ech_sharding *sharding = &block->options.sharding;
@@ -365,7 +368,8 @@ static void count(ech_block *block, int choice, int bias)
 
 /* ---- route: places in the buffer ---- */
 
-/* What goes to one rank lies in front of what goes to the next, as its experts are behind the others': one piece. */
+/* What goes to one rank lies in front of what goes to the next, as its experts are behind the
+ * others': one piece. */
 static void route_forward(const ech_call *call)
 {
     ech_tensor choice = ech_tensor_matrix(&call->in[0]), slot = ech_tensor_matrix(&call->out[0]);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Vocabulary projection and cross-entropy loss, a chunk of rows at a time: all chunks' logits lie in the same
- * memory, one after the other. Neither logits nor their gradient of size (B·T, V) live, and nothing is computed
- * twice: in training B does the forward of a chunk, turns its logits into their gradient where they lie, and
- * makes dx and dW of it; without a backward, F computes the loss.
+ * Vocabulary projection and cross-entropy loss, a chunk of rows at a time: all chunks' logits lie
+ * in the same memory, one after the other. Neither logits nor their gradient of size (B·T, V) live,
+ * and nothing is computed twice: in training B does the forward of a chunk, turns its logits into
+ * their gradient where they lie, and makes dx and dW of it; without a backward, F computes the
+ * loss.
  *
- * With a vocabulary that is sharded over tensor ranks, a rank has the logits of some ids: per chunk the
- * ranks gather three numbers a row, and dx is a partial sum. Shards are padded to
- * one length; the padding takes no part. Shoeybi et al. 2019, "Megatron-LM", section 3.
+ * With a vocabulary that is sharded over tensor ranks, a rank has the logits of some ids: per chunk
+ * the ranks gather three numbers a row, and dx is a partial sum. Shards are padded to one length;
+ * the padding takes no part. Shoeybi et al. 2019, "Megatron-LM", section 3.
  */
 #include "layer/layers.h"
 
@@ -17,8 +18,8 @@ typedef struct head_options {
     ech_logits logits;
 } head_options;
 
-/* Logits of a chunk take about this many bytes, but a chunk has at least the device's loss_rows, and there are at most
- * MOST_CHUNKS: each has nodes of its own, of which plans speak one by one. */
+/* Logits of a chunk take about this many bytes, but a chunk has at least the device's loss_rows,
+ * and there are at most MOST_CHUNKS: each has nodes of its own, of which plans speak one by one. */
 enum { CHUNK_BYTES = 4 << 20, MOST_CHUNKS = 256 };
 
 static int64_t most_rows(const ech_block_options *options, int64_t V)
@@ -156,8 +157,8 @@ static vocab_shard shard_of(const ech_call *call)
     return s;
 }
 
-/* The gradient of n rows of logits, which takes their place: an operand of products, so of the compute type. Each of
- * its rows begins where that of the logits does. */
+/* The gradient of n rows of logits, which takes their place: an operand of products, so of the
+ * compute type. Each of its rows begins where that of the logits does. */
 static ech_tensor gradient_of(const ech_call *call, const ech_tensor *logits, int64_t n,
                               int64_t valid)
 {
@@ -283,7 +284,8 @@ const ech_layer ech_layer_row_head_gather = {
     .exchange = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_TENSOR, 0},
     .joined = true};
 
-/* Merges the shards' statistics into those of whole rows, in scratch; an unsharded head has these already. */
+/* Merges the shards' statistics into those of whole rows, in scratch; an unsharded head has these
+ * already. */
 static ech_tensor combine(const ech_call *call, int64_t n)
 {
     ech_tensor own = ech_tensor_2d(call->in[1].data, ECH_F64, n, ECH_LOSS_STATS);

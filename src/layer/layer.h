@@ -2,11 +2,11 @@
  *
  * Layers and blocks: the differentiable parts that models are made of.
  *
- * A LAYER is a row of layers.def, and an ech_layer of functions. It declares its outputs, what its forward saves for
- * its backward and what each phase reads; it computes forward (F), backward of the input (B) and backward of the
- * weights (W).
- * A BLOCK is a small graph of layers, the unit of schedules. A model file writes its forward once, and
- * ech_block_finish derives its programs: the calls of F, B, W and R (recompute), in order.
+ * A LAYER is a row of layers.def, and an ech_layer of functions. It declares its outputs, what its
+ * forward saves for its backward and what each phase reads; it computes forward (F), backward of
+ * the input (B) and backward of the weights (W). A BLOCK is a small graph of layers, the unit of
+ * schedules. A model file writes its forward once, and ech_block_finish derives its programs: the
+ * calls of F, B, W and R (recompute), in order.
  *
  *     int x = ech_block_input(block, "hidden", ech_shape_rows(ECH_AXIS_MODEL, C));
  *     int n = ech_layer_rmsnorm(block, x, weight, eps);        // layers.h: one builder a layer
@@ -14,14 +14,15 @@
  *     ech_block_output(block, ech_layer_residual(block, x, y));
  *     ech_block_finish(block, params);
  *
- * Everything up to ech_call is a declaration: structs without memory for tensors, which src/schedule turns into steps,
- * lives and offsets. A layer never knows ranks, schedules or recomputation. Nothing here communicates or fails.
+ * Everything up to ech_call is a declaration: structs without memory for tensors, which
+ * src/schedule turns into steps, lives and offsets. A layer never knows ranks, schedules or
+ * recomputation. Nothing here communicates or fails.
  *
- * Where layers are sharded over ranks, builders see it from the names of axes (shape.h). A row-parallel product,
- * whose inner axis is sharded, makes a partial sum; a column-parallel one, whose outer axis is sharded, needs its
- * whole input. Builders put COLLECTIVE nodes between them, which compute nothing and name what a group of ranks
- * does (Shoeybi et al. 2019, arXiv:1909.08053; Korthikanti et al. 2022, arXiv:2205.05198). Model files need not
- * know.
+ * Where layers are sharded over ranks, builders see it from the names of axes (shape.h). A
+ * row-parallel product, whose inner axis is sharded, makes a partial sum; a column-parallel one,
+ * whose outer axis is sharded, needs its whole input. Builders put COLLECTIVE nodes between them,
+ * which compute nothing and name what a group of ranks does (Shoeybi et al. 2019, arXiv:1909.08053;
+ * Korthikanti et al. 2022, arXiv:2205.05198). Model files need not know.
  */
 #ifndef ECH_LAYER_LAYER_H
 #define ECH_LAYER_LAYER_H
@@ -47,8 +48,8 @@ typedef enum ech_initializer {
 
 struct ech_param;
 
-/* What the commit of a layer state works on: this rank's shard, as the turn's micro-batches and all ranks that have others'
- * rows have left their partials of it. */
+/* What the commit of a layer state works on: this rank's shard, as the turn's micro-batches and all
+ * ranks that have others' rows have left their partials of it. */
 typedef struct ech_commit {
     const struct ech_param *of;
     const ech_kernels *kernels;
@@ -59,8 +60,8 @@ typedef struct ech_commit {
 } ech_commit;
 
 typedef struct ech_param {
-    /* As on disk in Hugging Face checkpoints. Of a parameter that is stacked of experts, its first axis, "%d" stands for the
-     * number of one: each is a tensor of its own there. */
+    /* As on disk in Hugging Face checkpoints. Of a parameter that is stacked of experts, its first
+     * axis, "%d" stands for the number of one: each is a tensor of its own there. */
     const char *name;
     ech_shape shape; /* whole, with named axes */
     ech_type type;   /* matrices are compute, gains and biases wide */
@@ -68,12 +69,14 @@ typedef struct ech_param {
     double std;  /* of ECH_INIT_NORMAL and ECH_INIT_TRUNCATED, before it is truncated */
     bool decay;  /* takes part in weight decay: matrices do, norms and biases do not */
     double rate; /* factor of the learning rate (optimizer.rates) */
-    /* A layer state, which no optimizer knows: forwards write partials of it where others write gradients, and once a turn
-     * this makes the state's next version of their sum. NULL: a parameter that is trained. */
+    /* A layer state, which no optimizer knows: forwards write partials of it where others write
+     * gradients, and once a turn this makes the state's next version of their sum. NULL: a
+     * parameter that is trained. */
     void (*commit)(const ech_commit *commit);
     double commit_rate; /* of the layer's own */
-    /* The axes of the device mesh along which its gradient is summed: ranks that differ only in these coordinates each
-     * have a partial sum. Ranks that differ in another coordinate have another shard, or the same gradient. */
+    /* The axes of the device mesh along which its gradient is summed: ranks that differ only in
+     * these coordinates each have a partial sum. Ranks that differ in another coordinate have
+     * another shard, or the same gradient. */
     ech_mesh addends;
     int block; /* the block that declared it */
     int site;  /* which parameter of that block: its random stream */
@@ -87,14 +90,16 @@ typedef enum ech_block_value_source {
     ECH_FROM_BATCH  /* LOAD writes it */
 } ech_block_value_source;
 
-/* The batch tensors that LOAD steps write: token ids, targets, loss weights, starts of documents, lengths, values of features. */
+/* The batch tensors that LOAD steps write: token ids, targets, loss weights, starts of documents,
+ * lengths, values of features. */
 typedef enum ech_slot {
     ECH_TOKENS,
     ECH_TARGETS,
     ECH_WEIGHTS,
     ECH_STARTS, /* per position of the whole sample, on every rank: where its document begins */
-    ECH_LENGTHS, /* per sample, on every rank: tokens of the stream; those behind them are padding */
-    ECH_VALUES,  /* per position: the value of the feature whose id is there; 0 in padding */
+    /* per sample, on every rank: tokens of the stream; those behind them are padding */
+    ECH_LENGTHS,
+    ECH_VALUES, /* per position: the value of the feature whose id is there; 0 in padding */
     ECH_BATCH_SLOTS
 } ech_slot;
 
@@ -102,7 +107,8 @@ typedef enum ech_block_value_role {
     ECH_ROLE_ACTIVATION,
     ECH_ROLE_GRADIENT,
     ECH_ROLE_BATCH,
-    ECH_ROLE_TABLE, /* indices, counts and statistics: kept and recomputed like an activation, without gradient */
+    /* indices, counts and statistics: kept and recomputed like an activation, without gradient */
+    ECH_ROLE_TABLE,
     ECH_ROLE_SCRATCH /* shared by calls of one program; no other program reads it */
 } ech_block_value_role;
 
@@ -160,12 +166,14 @@ typedef struct ech_node {
     unsigned cached; /* inputs that F copies to a cache: R, which finds them there, has -1 */
     unsigned passes; /* inputs whose gradient is the output's, unchanged */
     uint32_t site;   /* which dropout of the block: its random stream */
-    /* The value over whose rows its inputs are sums, where these have none: it says whose partial sums and reports are added.
-     * -1: they have rows. */
+    /* The value over whose rows its inputs are sums, where these have none: it says whose partial
+     * sums and reports are added. -1: they have rows. */
     int rows_of;
     int report; /* whose numbers F adds to: of the block; -1: none */
     int round;  /* from 1 on: of a round of that number (ech_block_begin_round); 0: of none */
-    int place; /* its index among the block's nodes; of copies and of fused calls' nodes that of whose place they take */
+    /* its index among the block's nodes; of copies and of fused calls' nodes that of whose place
+     * they take */
+    int place;
     bool recompute_only;   /* not in the forward: recomputes a value for the backward */
     bool in_phase;         /* recompute_only: in R; otherwise right before the reader, in B or W */
     bool made_by_r;        /* its outputs are made again by the calls of R that B and W need */
@@ -180,20 +188,25 @@ typedef struct ech_node {
 typedef struct ech_exchange {
     ech_collective kind; /* ECH_COLLECTIVE_NONE: none, the call computes */
     ech_mesh over;       /* among ranks that differ in these coordinates only */
-    /* Of SHIFT, in ranks of the group (comm/comm.h). Of ALL_TO_ALL: from tokens to heads (> 0), back (< 0), or of equal
-     * blocks that follow each other in memory as they are (0), in values of any shape and type. Of EXCHANGE_ROWS, from the
-     * packed buffer, of which the node's second input is the table, to windows, of which it is the third (> 0), or back (< 0). An
-     * ALL_GATHER or REDUCE_SCATTER of a node that goes by counts moves windows, of all of which its second input is the table. */
+    /* Of SHIFT, in ranks of the group (comm/comm.h). Of ALL_TO_ALL: from tokens to heads (> 0),
+     * back (< 0), or of equal blocks that follow each other in memory as they are (0), in values of
+     * any shape and type. Of EXCHANGE_ROWS, from the packed buffer, of which the node's second
+     * input is the table, to windows, of which it is the third (> 0), or back (< 0). An ALL_GATHER
+     * or REDUCE_SCATTER of a node that goes by counts moves windows, of all of which its second
+     * input is the table. */
     int distance;
 } ech_exchange;
 
-/* Numbers that a node reports of each training step: each forward adds to them, over micro-batches and all ranks they are
- * summed, and the host reads them with the loss. R and lists other than training report nothing. */
+/* Numbers that a node reports of each training step: each forward adds to them, over micro-batches
+ * and all ranks they are summed, and the host reads them with the loss. R and lists other than
+ * training report nothing. */
 typedef struct ech_reported {
     const char *kind; /* says what the numbers are */
     const char *name; /* of the layer: "model.layers.3.mlp" */
     int64_t numbers;
-    ech_mesh over; /* along these axes ranks have other rows or columns; of tensor ranks that have the same the first counts */
+    /* along these axes ranks have other rows or columns; of tensor ranks that have the same the
+     * first counts */
+    ech_mesh over;
 } ech_reported;
 
 /* Where a call finds an operand: in which array of ech_call. */
@@ -213,26 +226,29 @@ typedef enum ech_port {
 typedef enum ech_mode {
     ECH_READ,
     ECH_WRITE, /* overwrites all of it (of a view: its columns) */
-    ECH_ADD /* adds to what is there, or writes a part and reads the rest. Of parameters' gradients: the
-                  first of a training step writes (ech_list_writes_first) */
+    /* adds to what is there, or writes a part and reads the rest. Of parameters' gradients: the
+     * first of a training step writes (ech_list_writes_first) */
+    ECH_ADD
 } ech_mode;
 
-/* One value, parameter or scratch that a call reads or writes, in lists of some purposes; the same for every
- * micro-batch. */
+/* One value, parameter or scratch that a call reads or writes, in lists of some purposes; the same
+ * for every micro-batch. */
 typedef struct ech_operand {
     uint8_t port, index; /* ech_port; index in its array of ech_call */
     uint8_t mode;        /* ech_mode */
     uint8_t purposes;    /* bit 1 << purpose */
     bool overwrites; /* DIN: may take the memory of the IN of that index, whose life ends here */
     int value; /* of the block, never a view; PARAM, DPARAM: the model's parameter; SCRATCH: -1 */
-    int like; /* the block's value whose shape it has here: a view, or the value it is the gradient of */
+    /* the block's value whose shape it has here: a view, or the value it is the gradient of */
+    int like;
 } ech_operand;
 
 /* One execution of one node in a program. */
 typedef struct ech_block_call {
     int node;       /* -1: din[0] = add[0] + dout[0], where gradients meet */
     bool recompute; /* in B, W or R: runs the node's forward, whose outputs the backward needs */
-    /* Block values or -1: gradients of the outputs (read), of the inputs (written), and what is added to the latter. */
+    /* Block values or -1: gradients of the outputs (read), of the inputs (written), and what is
+     * added to the latter. */
     int dout[ECH_MAX_PORTS], din[ECH_MAX_PORTS], add[ECH_MAX_PORTS];
     unsigned purposes;           /* in other lists it does nothing, and has no operands */
     int first_operand, operands; /* in block.operand: values, then parameters, then scratch */
@@ -246,8 +262,8 @@ typedef enum __attribute__((packed)) ech_phase {
     ECH_PHASES
 } ech_phase;
 
-/* How a model's layers are parallelized, and what else changes blocks. All zero: one rank, and a sample is one
- * document. */
+/* How a model's layers are parallelized, and what else changes blocks. All zero: one rank, and a
+ * sample is one document. */
 typedef struct ech_block_options {
     ech_sharding sharding;
     bool keep;    /* sequence parallelism: gathered inputs are saved for W, not gathered twice */
@@ -259,7 +275,8 @@ typedef struct ech_block_options {
     int64_t loss_rows;   /* of a chunk of logits, at least: the device's */
     ech_type stream;     /* of what crosses block boundaries, and residual sums */
     bool drifts; /* no weight stashing: a backward reads newer weights than its forward did */
-    int recompute; /* what R makes again, of blocks with inputs and outputs: a choice of memory.recompute */
+    /* what R makes again, of blocks with inputs and outputs: a choice of memory.recompute */
+    int recompute;
     unsigned fused;  /* bit 1 << row of fused.def: which the device's kernels have */
     bool reversible; /* blocks have two streams, to which nodes of their own add */
     bool invert;     /* R makes all of a block with inputs and outputs again, from its outputs */
@@ -280,15 +297,20 @@ typedef struct ech_block {
     int64_t first_report;
     ECH_LIST(int) input, output;   /* values that cross the block's boundary */
     ECH_LIST(int) dinput, doutput; /* their gradients, in the same order; dinput -1: not needed */
-    /* With a program R that makes all of the block again: the values that it reads for the inputs, and its outputs, in
-     * the same order. A block's rinput is its input, or the routput of the block before. Where R inverts the block, it
-     * makes rinput; routput is the block's output, or the rinput of the block behind. Otherwise empty. */
+    /* With a program R that makes all of the block again: the values that it reads for the inputs,
+     * and its outputs, in the same order. A block's rinput is its input, or the routput of the
+     * block before. Where R inverts the block, it makes rinput; routput is the block's output, or
+     * the rinput of the block behind. Otherwise empty. */
     ECH_LIST(int) rinput, routput;
-    int needed; /* calls of R that B and W need; those after them make what R of a neighbour reads */
+    /* calls of R that B and W need; those after them make what R of a neighbour reads */
+    int needed;
     int doubled
-        [ECH_PHASES]; /* first calls of B and of W that make what R has made, too, where it does all its calls */
+        /* first calls of B and of W that make what R has made, too, where it does all its calls */
+        [ECH_PHASES];
     int shared; /* first calls of B, which recompute what W reads, too: they come before all of W */
-    int sharded; /* inputs of which shards are kept: the last calls of F write these, the first of R gather them */
+    /* inputs of which shards are kept: the last calls of F write these, the first of R gather
+     * them */
+    int sharded;
     int sites;                  /* dropouts so far */
     int rounds, first_of_round; /* rounds so far; the first node of the last one */
     ech_block_options options;
@@ -299,73 +321,86 @@ void ech_block_destroy(ech_block *block); /* accepts NULL */
 
 int ech_block_input(ech_block *block, const char *name, ech_shape shape); /* of the stream's type */
 int ech_block_batch(ech_block *block, ech_slot slot);
-/* Whether the slot's value is of whole samples: one value for all sequence chunks of a micro-batch. */
+/* Whether the slot's value is of whole samples: one value for all sequence chunks of a
+ * micro-batch. */
 bool ech_slot_is_whole(ech_slot slot);
 ech_dtype ech_slot_dtype(ech_slot slot);
-/* The value with the starts of documents, for layers that need positions; -1: a sample is one document. */
+/* The value with the starts of documents, for layers that need positions; -1: a sample is one
+ * document. */
 int ech_block_starts(ech_block *block);
 void ech_block_output(ech_block *block, int value);
-/* A view: columns of `value` from `first` on, as many as `shape` has, read as `shape`. A value with views is read
- * through them only, each view by one layer. */
+/* A view: columns of `value` from `first` on, as many as `shape` has, read as `shape`. A value with
+ * views is read through them only, each view by one layer. */
 int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape);
 /* The node reports so many numbers. After its inputs, or `rows_of`, are set. */
 void ech_block_report(ech_block *block, ech_node *node, const char *kind, const char *name,
                       int64_t numbers);
-/* Derives the programs, the operands of their calls, and the addends of the parameters that its nodes use.
- * `params`: all of the model's (NULL: there are none). Nodes that share a parameter must agree on its addends. */
+/* Derives the programs, the operands of their calls, and the addends of the parameters that its
+ * nodes use. `params`: all of the model's (NULL: there are none). Nodes that share a parameter must
+ * agree on its addends. */
 void ech_block_finish(ech_block *block, ech_param *params);
 
-/* The shape of what crosses block boundaries: (B,T',C), or under sequence parallelism this rank's shard of its
- * rows. */
+/* The shape of what crosses block boundaries: (B,T',C), or under sequence parallelism this rank's
+ * shard of its rows. */
 ech_shape ech_block_stream(const ech_block *block, int64_t C);
-/* For builders of column-parallel products: returns the value of x unsharded, and adds the collective that sums the
- * partial sums of its gradient (Megatron's f, or g of sequence parallelism). kept: B reads it, too, so it is saved. */
+/* For builders of column-parallel products: returns the value of x unsharded, and adds the
+ * collective that sums the partial sums of its gradient (Megatron's f, or g of sequence
+ * parallelism). kept: B reads it, too, so it is saved. */
 int ech_block_whole(ech_block *block, int x, bool kept);
 /* The same of a table of rows, which has no gradient. */
 int ech_block_whole_table(ech_block *block, int table);
-/* For builders of what works on row shards: of x, which is whole without sequence parallelism, this tensor rank's rows, and the
- * way back, after which the gradient is one that all have. Rows that are sharded already are returned as they are. */
+/* For builders of what works on row shards: of x, which is whole without sequence parallelism, this
+ * tensor rank's rows, and the way back, after which the gradient is one that all have. Rows that
+ * are sharded already are returned as they are. */
 int ech_block_own_rows(ech_block *block, int x);
 int ech_block_all_rows(ech_block *block, int y);
-/* Whether a node with that outer axis, which reads what ech_block_whole(x) returned, writes partial sums of the
- * gradient of x itself: without sequence parallelism, where x itself is whole. */
+/* Whether a node with that outer axis, which reads what ech_block_whole(x) returned, writes partial
+ * sums of the gradient of x itself: without sequence parallelism, where x itself is whole. */
 bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis);
-/* For builders of row-parallel products: returns the sum of the partial sums y (Megatron's g); under sequence
- * parallelism, this rank's rows of it. */
+/* For builders of row-parallel products: returns the sum of the partial sums y (Megatron's g);
+ * under sequence parallelism, this rank's rows of it. */
 int ech_block_sum(ech_block *block, int y);
-/* For builders of experts; over an expert group, without one they return what they are given. The first returns the table of what
- * the others have said: `counts` has a piece for each member, whose sum says how many rows it gets. */
+/* For builders of experts; over an expert group, without one they return what they are given. The
+ * first returns the table of what the others have said: `counts` has a piece for each member, whose
+ * sum says how many rows it gets. */
 int ech_block_exchange_counts(ech_block *block, int counts);
-/* Nodes between these two are a *round*: of what they make the forward keeps nothing. B makes again what it reads of it, the
- * last round first, right before its calls of that round's nodes, which write their parameters' gradients, too
- * (ech_layer.finishes_in_b): so there is memory for one round at a time. also: a value from before the rounds that they read
- * and B is to make again with this one, the last; -1: none. */
+/* Nodes between these two are a *round*: of what they make the forward keeps nothing. B makes again
+ * what it reads of it, the last round first, right before its calls of that round's nodes, which
+ * write their parameters' gradients, too (ech_layer.finishes_in_b): so there is memory for one
+ * round at a time. also: a value from before the rounds that they read and B is to make again with
+ * this one, the last; -1: none. */
 void ech_block_begin_round(ech_block *block);
 void ech_block_end_round(ech_block *block, int also);
 /* Which window of pieces that go in `of` windows; {0, 1}: one that has all. */
 typedef struct ech_round {
     int at, of;
 } ech_round;
-/* Whether tables, the inputs behind the first one, say how many rows the node's collective moves. */
+/* Whether tables, the inputs behind the first one, say how many rows the node's collective
+ * moves. */
 bool ech_node_goes_by_counts(const ech_node *node);
-/* Of such a node; of others {0, 1}. And the share of the rows that there is room for which is expected in its first round; of others 1. */
+/* Of such a node; of others {0, 1}. And the share of the rows that there is room for which is
+ * expected in its first round; of others 1. */
 ech_round ech_node_round(const ech_node *node);
 double ech_node_expected(const ech_node *node);
-/* Rows that members send each other, and the way back. `packed` has the rows for one behind those for the other, as tables[0] says,
- * `windows` a piece for each member, of equal size, of whose places tables[1] says how many are in use. They return a value of the shape
- * that they name; what is behind the rows in use is undefined there. */
+/* Rows that members send each other, and the way back. `packed` has the rows for one behind those
+ * for the other, as tables[0] says, `windows` a piece for each member, of equal size, of whose
+ * places tables[1] says how many are in use. They return a value of the shape that they name; what
+ * is behind the rows in use is undefined there. */
 int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], ech_shape windows,
                             ech_round round);
-/* into: what the round before has returned, to which this one adds its window; -1: a value of the shape `packed`. */
+/* into: what the round before has returned, to which this one adds its window; -1: a value of the
+ * shape `packed`. */
 int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ech_shape packed,
                           int into, ech_round round);
-/* Windows of rows, (windows,ECH_AXIS_WINDOW,width), of all tensor ranks, one's behind the other's; and of such, which are partial sums,
- * this rank's of their sum. counts: the table of all whole pieces, of which the round's windows follow. Rows behind those in use are not moved, and undefined. Without
- * tensor ranks they return what they are given. */
+/* Windows of rows, (windows,ECH_AXIS_WINDOW,width), of all tensor ranks, one's behind the other's;
+ * and of such, which are partial sums, this rank's of their sum. counts: the table of all whole
+ * pieces, of which the round's windows follow. Rows behind those in use are not moved, and
+ * undefined. Without tensor ranks they return what they are given. */
 int ech_block_gather_rows(ech_block *block, int rows, int counts, ech_round round, double expected);
-int ech_block_scatter_rows(ech_block *block, int rows, int counts, ech_round round, double expected);
-/* The block's last node computes `recomputed` for the backward, which reads it instead of `value`, right before it
- * does. */
+int ech_block_scatter_rows(ech_block *block, int rows, int counts, ech_round round,
+                           double expected);
+/* The block's last node computes `recomputed` for the backward, which reads it instead of `value`,
+ * right before it does. */
 void ech_block_set_recompute(ech_block *block, int value, int recomputed);
 bool ech_block_is_sharded(const ech_block *block, ech_axis axis); /* over tensor ranks */
 
@@ -375,8 +410,8 @@ unsigned ech_fused_rows(const char *names);
 /* For the builders in layer files. */
 ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
                          size_t options_bytes);
-/* Adds a node without options or parameters, of inputs x and y (-1: x only), of which B reads `reads` (bit i: input i).
- * Returns its output, of the type of x. */
+/* Adds a node without options or parameters, of inputs x and y (-1: x only), of which B reads
+ * `reads` (bit i: input i). Returns its output, of the type of x. */
 int ech_block_add(ech_block *block, const ech_layer *layer, int x, int y, unsigned reads,
                   ech_shape out);
 void ech_node_in(ech_node *node, int value);
@@ -387,8 +422,8 @@ void ech_node_out_in_place(ech_node *node, int value);
 int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape shape);
 /* An output of that value's shape and type. */
 int ech_node_out_like(ech_block *block, ech_node *node, int value);
-/* An output without gradient, of the wide type or with `fixed` of that one: a table. A node may have such outputs
- * beside others; it has a B only if one of its outputs has a gradient. */
+/* An output without gradient, of the wide type or with `fixed` of that one: a table. A node may
+ * have such outputs beside others; it has a B only if one of its outputs has a gradient. */
 int ech_node_out_table(ech_block *block, ech_node *node, const char *name, ech_shape shape,
                        ech_type type, ech_dtype fixed);
 /* A value of ECH_ROLE_SCRATCH, which nodes write one after the other (ech_node_out_in_place). */
@@ -414,16 +449,18 @@ static inline int ech_call_place(const ech_block *block, const ech_block_call *c
 /* The call's collective in lists of that purpose; NULL: the call computes, or does nothing. */
 const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_call *call,
                                       ech_phase phase, ech_purpose purpose);
-/* How many of a program's calls are run in lists of that purpose: all but the last ones that do nothing there. */
+/* How many of a program's calls are run in lists of that purpose: all but the last ones that do
+ * nothing there. */
 int ech_program_calls(const ech_block *block, ech_phase phase, ech_purpose purpose);
 /* Whether some layer of the block uses the parameter. */
 bool ech_block_uses(const ech_block *block, int param);
-/* Multiply-adds of a call of that phase's program, and of all programs: one micro-batch of training. */
+/* Multiply-adds of a call of that phase's program, and of all programs: one micro-batch of
+ * training. */
 double ech_call_multiplies(const ech_block *block, const ech_block_call *call, ech_phase phase,
                            ech_extent extent);
 double ech_block_multiplies(const ech_block *block, ech_extent extent);
-/* The call's operands in lists of that purpose, one after the other: the one after `last` (NULL: the first);
- * NULL: there are no more. */
+/* The call's operands in lists of that purpose, one after the other: the one after `last` (NULL:
+ * the first); NULL: there are no more. */
 static inline const ech_operand *ech_call_next(const ech_block *block, const ech_block_call *call,
                                                ech_purpose purpose, const ech_operand *last)
 {
@@ -447,8 +484,8 @@ ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent
                             void *data);
 /* ---- running ---- */
 
-/* The arguments of a layer's functions. Ports follow the node's; data is NULL where a tensor is absent or not
- * needed in this phase. */
+/* The arguments of a layer's functions. Ports follow the node's; data is NULL where a tensor is
+ * absent or not needed in this phase. */
 typedef struct ech_call {
     const ech_node *node;
     const ech_kernels *kernels;
@@ -473,10 +510,12 @@ typedef struct ech_call {
     int tensor_index, tensor_size;    /* coordinate along the tensor axis; size 0 or 1: alone */
     int context_index, context_size;
     double *loss_sums;   /* ECH_LOSS_SUMS in fp64, added to */
-    /* The numbers of the node's report in fp64, on the device, to be added to; NULL: they do not count here. */
+    /* The numbers of the node's report in fp64, on the device, to be added to; NULL: they do not
+     * count here. */
     double *reported;
     double *loss_factor; /* of the loss's gradient: loss scale / global token count */
-    double *group_factor; /* of the gradient of a balance group's losses: loss scale / groups of the step */
+    /* of the gradient of a balance group's losses: loss scale / groups of the step */
+    double *group_factor;
 } ech_call;
 
 /* The arguments of a scratch function. */
@@ -498,19 +537,20 @@ struct ech_layer {
     /* Optional: NULL where there are no parameters, or where B computes their gradients. */
     void (*backward_weight)(const ech_call *call);
     size_t (*scratch)(const ech_scratch_query *query); /* optional: NULL needs none */
-    /* Optional: multiply-adds of one run, for estimates of how long it takes. NULL: none worth counting. */
+    /* Optional: multiply-adds of one run, for estimates of how long it takes. NULL: none worth
+     * counting. */
     double (*multiplies)(const ech_block *block, const ech_node *node, ech_extent extent,
                          ech_phase phase);
     /* Inputs whose gradient B may write over them: it reads each element first. */
     unsigned overwrites;
     bool passes_gradient; /* every input's gradient is the output's; B computes nothing */
     bool fuses_add;       /* backward_input adds call->add[i], which may be din[i] itself */
-    /* A node of a loop over chunks of rows: where there is a backward, B does F as well. The last node of each chunk
-     * has no outputs, and turns its input 0 into the gradient of that. */
+    /* A node of a loop over chunks of rows: where there is a backward, B does F as well. The last
+     * node of each chunk has no outputs, and turns its input 0 into the gradient of that. */
     bool joined;
     bool finishes_in_b; /* B, not W, writes the parameters' gradients */
-    /* F writes partials of its parameters, which are layer states, as others write gradients; R and lists other than training
-     * do not. It has no outputs and no backward. */
+    /* F writes partials of its parameters, which are layer states, as others write gradients; R and
+     * lists other than training do not. It has no outputs and no backward. */
     bool writes_partials;
     bool cheap;    /* its one output is recomputed for B and W, by F from F's inputs, not saved */
     bool core;     /* of attention: selective recomputation makes its outputs again */
@@ -527,8 +567,9 @@ static inline const ech_rows *ech_call_rows(const ech_call *call)
 {
     return call->node->sharded_rows ? &call->shard : &call->rows;
 }
-/* The samples and positions of the B x T' rows of context rank `index`. With a ring each sample's rows are two
- * runs, one from its front and one from its back, so that causal work is balanced (zig-zag); else one run. */
+/* The samples and positions of the B x T' rows of context rank `index`. With a ring each sample's
+ * rows are two runs, one from its front and one from its back, so that causal work is balanced
+ * (zig-zag); else one run. */
 ech_rows ech_context_rows(const ech_block_options *options, ech_extent extent, int64_t first_sample,
                           int index);
 /* The dropout of a call, with its site's random stream; off outside of training. */

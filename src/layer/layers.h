@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The builders, one per layer, called by model files. Each adds the layer's node or nodes to the block and returns
- * the output value. Arguments are values of the block, and indices of the model's parameters (weight, bias, gain,
- * table).
+ * The builders, one per layer, called by model files. Each adds the layer's node or nodes to the
+ * block and returns the output value. Arguments are values of the block, and indices of the model's
+ * parameters (weight, bias, gain, table).
  */
 #ifndef ECH_LAYER_LAYERS_H
 #define ECH_LAYER_LAYERS_H
@@ -17,19 +17,20 @@
 extern const ech_layer *const ech_layers[];
 extern const int ech_layers_count;
 
-/* ids (B,T) -> (B,T,C); table (V,C). With a sharded table the rows of ids of other ranks' shards are zero, and the
- * sum over tensor ranks is the output. */
+/* ids (B,T) -> (B,T,C); table (V,C). With a sharded table the rows of ids of other ranks' shards
+ * are zero, and the sum over tensor ranks is the output. */
 int ech_layer_embedding(ech_block *block, int ids, int table, int64_t C);
-/* x (B,T,C), or (rows,C) of ECH_AXIS_ROWS, plus for each row the row of table (P,C) at its position.
- * `starts` here and below: ech_block_starts. */
+/* x (B,T,C), or (rows,C) of ECH_AXIS_ROWS, plus for each row the row of table (P,C) at its
+ * position. `starts` here and below: ech_block_starts. */
 int ech_layer_position(ech_block *block, int x, int table, int starts);
-/* Over the last axis of x, which is unsharded; gain and bias have its size. (B,T,heads,D): per head. */
+/* Over the last axis of x, which is unsharded; gain and bias have its size. (B,T,heads,D): per
+ * head. */
 int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps);
 /* The gain's numbers plus `offset` multiply: 1 of Gemma, of others 0. */
 int ech_layer_rmsnorm(ech_block *block, int x, int gain, double offset, double eps);
 
-/* y = x W + bias, x (B,T,in) -> (B,T,out) whose last axis is `axis`. weight is (out,in), or (in,out)
- * if in_first (GPT-2's Conv1D); bias (out) or -1. */
+/* y = x W + bias, x (B,T,in) -> (B,T,out) whose last axis is `axis`. weight is (out,in), or
+ * (in,out) if in_first (GPT-2's Conv1D); bias (out) or -1. */
 int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_first, ech_axis axis,
                      int64_t out);
 
@@ -62,11 +63,11 @@ typedef struct ech_experts {
     ech_activation activation;
     int gate_proj, up; /* (E,F,C) each; gate_proj: of activations of two operands */
     int down;          /* (E,C,F) */
-    double
-        jitter; /* of what the router reads: its numbers are multiplied by 1 - jitter to 1 + jitter */
+    /* of what the router reads: its numbers are multiplied by 1 - jitter to 1 + jitter */
+    double jitter;
     double dropout; /* inside of an expert: of what its last product reads */
-    double
-        bound; /* over an expert group: rows that are kept, as a multiple of a rank's share; 0: all */
+    /* over an expert group: rows that are kept, as a multiple of a rank's share; 0: all */
+    double bound;
 } ech_experts;
 
 /* x and y (B,T,C), or (rows,C): each row of y times the sigmoid of a logit, which is the product of its row of x and weight (1,C), wide. For
@@ -76,23 +77,27 @@ int ech_layer_shared_gate(ech_block *block, int x, int weight, int y);
 void ech_gate_balance(const ech_commit *commit);
 /* Where rows go: values of the block. */
 typedef struct ech_routed {
-    int x; /* (S,C): what is sent: without an expert group whole on each tensor rank, with one its row shard */
+    /* (S,C): what is sent: without an expert group whole on each tensor rank, with one its row
+     * shard */
+    int x;
     int gates;  /* (S,k) wide: the factor of what each choice makes of a row of what was routed */
     int slot;   /* (S,k) int32, a table: the row's place in the buffer; -1: nowhere */
     int counts; /* (e,X) int32, a table: rows of each expert, of which a rank of the group has X */
     bool grouped; /* over an expert group */
-    int64_t
-        width; /* the buffer has so many places a row of x: of ECH_AXIS_SLOTS, or else ECH_AXIS_RECEIVED */
+    /* the buffer has so many places a row of x: of ECH_AXIS_SLOTS, or else ECH_AXIS_RECEIVED */
+    int64_t width;
     int rows;     /* the buffer */
-    int arriving; /* over an expert group: counts as above, of what all its ranks send to this one */
+    /* over an expert group: counts as above, of what all its ranks send to this one */
+    int arriving;
     int received; /* and rows of the first round */
     int index, received_index; /* numbers of these rows' choices, tables; -1: nothing is dropped */
     uint32_t site;             /* of the dropout */
 } ech_routed;
 
-/* A layer of experts, in three parts: rows of x, (B,T,C) or (rows,C) of ECH_AXIS_ROWS, go to their experts; these work on them, and
- * they come back; each row gets the sum of what its experts made of it, down (silu(gate x) up x), or down (relu(up x)) and so on, by its
- * gates. What is built between the parts is computed while rows are on their way. */
+/* A layer of experts, in three parts: rows of x, (B,T,C) or (rows,C) of ECH_AXIS_ROWS, go to their
+ * experts; these work on them, and they come back; each row gets the sum of what its experts made
+ * of it, down (silu(gate x) up x), or down (relu(up x)) and so on, by its gates. What is built
+ * between the parts is computed while rows are on their way. */
 ech_routed ech_layer_send_rows(ech_block *block, int x, const ech_experts *experts);
 /* Returns the buffer of what experts have made. */
 int ech_layer_experts(ech_block *block, const ech_routed *to, const ech_experts *experts);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear: y (R,out) = x (R,in) Wᵀ + bias, W (out,in) as in PyTorch, or (in,out) as in GPT-2's Conv1D. B: dx = dy W.
- * W: dW = dyᵀ x, dbias = sum of dy's rows. Fused with the residual sum behind it, which is input 1 then, F adds that.
+ * Linear: y (R,out) = x (R,in) Wᵀ + bias, W (out,in) as in PyTorch, or (in,out) as in GPT-2's
+ * Conv1D. B: dx = dy W. W: dW = dyᵀ x, dbias = sum of dy's rows. Fused with the residual sum behind
+ * it, which is input 1 then, F adds that.
  *
- * Sharded over tensor ranks along `out` (column-parallel) it needs x whole; along `in` (row-parallel) a rank's y is a
- * partial sum.
+ * Sharded over tensor ranks along `out` (column-parallel) it needs x whole; along `in`
+ * (row-parallel) a rank's y is a partial sum.
  */
 #include "base/status.h"
 #include "layer/layers.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a logistic regression: of each sample the sum of its features' weights times their values, and the loss of that
- * logit.
+ * The end of a logistic regression: of each sample the sum of its features' weights times their
+ * values, and the loss of that logit.
  */
 #include "layer/layers.h"
 

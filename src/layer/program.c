@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * From a block's forward graph to its three programs: reverse-mode differentiation, done once, on
- * declarations. Each gradient becomes a value of the block like any other, so that the schedule room
- * can give it a life and an offset.
+ * declarations. Each gradient becomes a value of the block like any other, so that the schedule
+ * room can give it a life and an offset.
  */
 #include <stdlib.h>
 
@@ -10,7 +10,8 @@
 #include "layer/layers.h"
 #include "layer/program.h"
 
-/* The gradient so far of every forward value, and after these of all values their partial sums (slot_of). */
+/* The gradient so far of every forward value, and after these of all values their partial sums
+ * (slot_of). */
 typedef struct gradients {
     int values;
     int *value;      /* block value that holds it, or -1 */
@@ -51,7 +52,8 @@ static bool wants_gradient(const ech_block *block, int value)
     return block->value.at[value].role == ECH_ROLE_ACTIVATION;
 }
 
-/* The value to write the slot's gradient to: the one that holds it so far, if nothing else reads that memory. */
+/* The value to write the slot's gradient to: the one that holds it so far, if nothing else reads
+ * that memory. */
 static int own_gradient(ech_block *block, gradients *g, int slot)
 {
     if (!g->exclusive[slot]) g->value[slot] = new_gradient(block, slot % g->values, ECH_FROM_NODE);
@@ -80,9 +82,9 @@ static void take_over(ech_block *block, gradients *g, int base, int gradient, bo
     g->exclusive[base] = exclusive;
 }
 
-/* Where the layer shall write the gradient of input i, and what it shall add to it. Returns the value to add later
- * to the gradient so far, or -1. A view's columns have no other value's gradient: its first reader writes, others add
- * in place. */
+/* Where the layer shall write the gradient of input i, and what it shall add to it. Returns the
+ * value to add later to the gradient so far, or -1. A view's columns have no other value's
+ * gradient: its first reader writes, others add in place. */
 static int plan_input(ech_block *block, gradients *g, const ech_node *node, int i,
                       ech_block_call *call)
 {
@@ -132,8 +134,8 @@ static void emit_backward_weight(ech_block *block, const gradients *g, int index
     ECH_PUSH(block->program[ECH_BACKWARD_WEIGHT], call);
 }
 
-/* Collectives in place: the gradient of what goes in is that of what comes out, or the sum of its partial sums,
- * and of what those have made of it that have all of it. */
+/* Collectives in place: the gradient of what goes in is that of what comes out, or the sum of its
+ * partial sums, and of what those have made of it that have all of it. */
 static void exchange_in_place(ech_block *block, gradients *g, int index)
 {
     const ech_node *node = &block->node.at[index];
@@ -179,8 +181,8 @@ static int begin_of_chunk(const ech_block *block, int last)
     return last;
 }
 
-/* A chunk's F, then its B: the last node turns its input into its own gradient. *gradient: of what the first
- * node reads, of all chunks; -1: there is none yet. */
+/* A chunk's F, then its B: the last node turns its input into its own gradient. *gradient: of what
+ * the first node reads, of all chunks; -1: there is none yet. */
 static void emit_chunk(ech_block *block, gradients *g, int first, int last, int *gradient)
 {
     const ech_node *begin = &block->node.at[first];
@@ -287,7 +289,8 @@ static bool mark_touched(const ech_block *block, const ech_block_call *call, boo
     return meets;
 }
 
-/* The earliest position of call i: after the last call that touches what it touches, and those that come first. */
+/* The earliest position of call i: after the last call that touches what it touches, and those that
+ * come first. */
 static size_t earliest(const ech_block *block, ech_phase phase, size_t i)
 {
     ECH_FREED bool *touched = ech_calloc(block->value.n, sizeof *touched);

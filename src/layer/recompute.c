@@ -2,18 +2,21 @@
  *
  * Recomputation: values that the backward reads but the forward does not save are recomputed.
  *
- * Chen et al. 2016, arXiv:1604.06174, drop the results of cheap operations and run these operations a second
- * time, or keep the inputs of segments alone; Korthikanti et al. 2022, arXiv:2205.05198, section 5, choose by compute
- * and memory. A recomputed value has the same bits: the same kernel computes it.
+ * Chen et al. 2016, arXiv:1604.06174, drop the results of cheap operations and run these operations
+ * a second time, or keep the inputs of segments alone; Korthikanti et al. 2022, arXiv:2205.05198,
+ * section 5, choose by compute and memory. A recomputed value has the same bits: the same kernel
+ * computes it.
  *
- * What layers declare (ech_layer.cheap) and builders choose (what a collective fetched) is recomputed right before its
- * reader in B or W. What the run file asks for (memory.recompute) is R's: a program of its own, which needs no
- * gradient. It is found by walking back from what B and W read to what is kept. Where R needs the output of a cheap
- * layer, B and W read what R has made: so no layer runs more than twice.
+ * What layers declare (ech_layer.cheap) and builders choose (what a collective fetched) is
+ * recomputed right before its reader in B or W. What the run file asks for (memory.recompute) is
+ * R's: a program of its own, which needs no gradient. It is found by walking back from what B and W
+ * read to what is kept. Where R needs the output of a cheap layer, B and W read what R has made: so
+ * no layer runs more than twice.
  *
- * A reversible block's inputs follow from its outputs (Gomez et al. 2017, arXiv:1707.04585; Kitaev et al. 2020,
- * arXiv:2001.04451): y1 = x1 + F(x2), y2 = x2 + G(y1), so x2 = y2 - G(y1), x1 = y1 - F(x2). Walking back ends at the
- * outputs then, and an input is found by the inverse of the residual sum that has added to it (ech_layer.inverse).
+ * A reversible block's inputs follow from its outputs (Gomez et al. 2017, arXiv:1707.04585; Kitaev
+ * et al. 2020, arXiv:2001.04451): y1 = x1 + F(x2), y2 = x2 + G(y1), so x2 = y2 - G(y1), x1 = y1 -
+ * F(x2). Walking back ends at the outputs then, and an input is found by the inverse of the
+ * residual sum that has added to it (ech_layer.inverse).
  */
 #include <stdlib.h>
 
@@ -55,8 +58,8 @@ static int copy_value(ech_block *block, int value, const char *by)
     return (int)block->value.n - 1;
 }
 
-/* A copy of the node for the backward, which makes what some R makes, or a value of its own. It also recomputes what
- * the node saves; nothing reads that. */
+/* A copy of the node for the backward, which makes what some R makes, or a value of its own. It
+ * also recomputes what the node saves; nothing reads that. */
 static void add_recompute(ech_block *block, int index)
 {
     ech_node node = block->node.at[index];
@@ -131,7 +134,8 @@ static bool is_kept(const ech_block *block, int value)
 
 static void need(again *a, int value);
 
-/* All nodes that write to the value's memory, those that work in place included, and what they read. */
+/* All nodes that write to the value's memory, those that work in place included, and what they
+ * read. */
 static void need_makers(again *a, int base)
 {
     for (int n = 0; n < a->own; n++) {
@@ -201,7 +205,8 @@ static void need_read(again *a, int value)
     need(a, value);
 }
 
-/* What B and W, and what is recomputed for them right before they read it, read of the forward's. */
+/* What B and W, and what is recomputed for them right before they read it, read of the
+ * forward's. */
 static void need_reads(again *a)
 {
     for (int n = 0; n < a->own; n++) {
@@ -248,8 +253,8 @@ static void invert(ech_node *node)
     node->layer = node->layer->inverse;
 }
 
-/* Copies of the needed nodes, in the forward's order, as soon as what they read is made: the attention part of a
- * reversible block after the MLP part. */
+/* Copies of the needed nodes, in the forward's order, as soon as what they read is made: the
+ * attention part of a reversible block after the MLP part. */
 static bool copy_ready(again *a, bool *copied)
 {
     bool some = false;
@@ -275,7 +280,8 @@ static void copy_needed(again *a, bool *copied)
     for (int n = 0; n < a->own; n++) ECH_ASSERT(copied[n] || !a->needed[n]);
 }
 
-/* Under tensor parallelism every rank has the whole input: each keeps a shard of it. R gathers them first. */
+/* Under tensor parallelism every rank has the whole input: each keeps a shard of it. R gathers them
+ * first. */
 static void shard_input(ech_block *block, int input, int whole)
 {
     ech_block_value shard = block->value.at[input];

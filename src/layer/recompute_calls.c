@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where in a block's programs the nodes run that recompute values (recompute.c): in R, in their order; the others right
- * before their readers in B and W, but first of all in B what both read: parts of W may run before B's reader.
+ * Where in a block's programs the nodes run that recompute values (recompute.c): in R, in their
+ * order; the others right before their readers in B and W, but first of all in B what both read:
+ * parts of W may run before B's reader.
  */
 #include <stdlib.h>
 
@@ -39,8 +40,8 @@ static bool is_fetched(const recompute *r, int value)
     return fetched;
 }
 
-/* The values that B, or W, of the node reads instead of the forward's, or that a node reads which makes some again for a round;
- * returns how many. */
+/* The values that B, or W, of the node reads instead of the forward's, or that a node reads which
+ * makes some again for a round; returns how many. */
 static int list_reads(const recompute *r, int index, ech_phase phase, int reads[2 * ECH_MAX_PORTS])
 {
     const ech_node *node = &r->block->node.at[index];
@@ -62,8 +63,8 @@ static void make_for(recompute *r, const ech_block_call *call, ech_phase phase, 
         if (reads[i] >= 0 && (!fetched || is_fetched(r, reads[i]))) make(r, reads[i]);
 }
 
-/* The first call after `at` in which a layer computes, or n. Sums and collectives do not count: they hide no
- * message. */
+/* The first call after `at` in which a layer computes, or n. Sums and collectives do not count:
+ * they hide no message. */
 static size_t next_layer(const ech_block *block, ech_phase phase, size_t at)
 {
     size_t n = block->program[phase].n;
@@ -74,8 +75,9 @@ static size_t next_layer(const ech_block *block, ech_phase phase, size_t at)
     return at;
 }
 
-/* Behind what is made already: recomputes each value right before the call that reads it, while it is in cache; what a
- * collective fetches one layer earlier, so that the message arrives while that layer computes. */
+/* Behind what is made already: recomputes each value right before the call that reads it, while it
+ * is in cache; what a collective fetches one layer earlier, so that the message arrives while that
+ * layer computes. */
 static void insert(recompute *r, ech_phase phase)
 {
     ech_block *block = r->block;
@@ -111,7 +113,8 @@ static void mark_reads(const recompute *r, ech_phase phase, bool *marked)
     }
 }
 
-/* Begins the phase with what R makes, too, of what it reads: plans whose R does leave these calls out. */
+/* Begins the phase with what R makes, too, of what it reads: plans whose R does leave these calls
+ * out. */
 static void make_doubled(recompute *r, ech_phase phase, const bool *reads)
 {
     for (int v = 0; v < (int)r->block->value.n; v++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotary positions, each in its document, of queries or keys. Su et al. 2021, arXiv:2104.09864. The backward is the
- * rotation by the opposite angle.
+ * Rotary positions, each in its document, of queries or keys. Su et al. 2021, arXiv:2104.09864. The
+ * backward is the rotation by the opposite angle.
  */
 #include "layer/layers.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounds: what a forward does several times over parts of something whose size data say, of which it keeps the first
- * part's values alone. B makes those of one round again, does B and W of it, and goes on to the round before: so memory for
- * one of them is needed, however many there are (recomputation: Chen et al. 2016, arXiv:1604.06174).
+ * Rounds: what a forward does several times over parts of something whose size data say, of which
+ * it keeps the first part's values alone. B makes those of one round again, does B and W of it, and
+ * goes on to the round before: so memory for one of them is needed, however many there are
+ * (recomputation: Chen et al. 2016, arXiv:1604.06174).
  */
 #include "base/status.h"
 #include "layer/program.h"

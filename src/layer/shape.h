@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes whose axes have names. Sizes are those of the unsharded tensor; a rank's shard follows from the axes' names
- * and the extent (axes.def is the one table of rules). BATCH, TOKENS, SEQUENCE and ROWS have no size of their own:
- * a list of steps says how many samples and tokens its micro-batches hold.
+ * Shapes whose axes have names. Sizes are those of the unsharded tensor; a rank's shard follows
+ * from the axes' names and the extent (axes.def is the one table of rules). BATCH, TOKENS, SEQUENCE
+ * and ROWS have no size of their own: a list of steps says how many samples and tokens its
+ * micro-batches hold.
  */
 #ifndef ECH_LAYER_SHAPE_H
 #define ECH_LAYER_SHAPE_H
@@ -22,10 +23,11 @@ typedef enum ech_axis {
 /* Parts of a place, in which sizes of ECH_AXIS_WINDOW are. */
 enum { ECH_WINDOW_PART = 1 << 20 };
 
-/* Sets of axes of the device mesh; a rank has a coordinate along each. Where there are fewer key/value heads
- * than tensor ranks, the tensor axis is two: ranks along KEY_VALUE have different key/value heads; ranks along
- * QUERY have the same, and different queries that read them. Data and context axes are two each: along the INNER ones ranks
- * have different experts (an expert group), along the OUTER ones the same. */
+/* Sets of axes of the device mesh; a rank has a coordinate along each. Where there are fewer
+ * key/value heads than tensor ranks, the tensor axis is two: ranks along KEY_VALUE have different
+ * key/value heads; ranks along QUERY have the same, and different queries that read them. Data and
+ * context axes are two each: along the INNER ones ranks have different experts (an expert group),
+ * along the OUTER ones the same. */
 typedef enum ech_mesh {
     ECH_MESH_NONE = 0,
     ECH_MESH_STAGE = 1 << 0, /* stages of the pipeline */
@@ -64,8 +66,8 @@ typedef struct ech_sharding {
     bool sequence; /* sequence parallelism: norms, dropout and residual sums have a row shard */
 } ech_sharding;
 
-/* Which shard a rank has of what is sharded over tensor ranks, over an expert group, and over data x context (which replicas
- * it has numbers of). */
+/* Which shard a rank has of what is sharded over tensor ranks, over an expert group, and over data
+ * x context (which replicas it has numbers of). */
 typedef struct ech_shard_at {
     int tensor, expert, replica;
     int expert_replica; /* among those with the same experts */

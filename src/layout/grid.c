@@ -182,7 +182,8 @@ static bool rule_together(const ech_grid_problem *p, const ech_grid *g, ech_grid
 
 /* ---- ranks ---- */
 
-/* The number of ranks nearest to the present one on which the asked degrees work; 0: none is near. */
+/* The number of ranks nearest to the present one on which the asked degrees work; 0: none is
+ * near. */
 static int64_t fitting_world(const ech_grid_problem *problem)
 {
     enum { MOST_TRIES = 64 };
@@ -301,7 +302,8 @@ static bool rule_stages(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
 
 /* ---- experts ---- */
 
-/* Whether an expert group of e ranks is e of a replica's context ranks, or all those of several replicas. */
+/* Whether an expert group of e ranks is e of a replica's context ranks, or all those of several
+ * replicas. */
 static bool has_groups(const ech_grid *g, int64_t e)
 {
     if (e <= g->context) return g->context % e == 0;
@@ -365,8 +367,8 @@ static bool rule_partition(const ech_grid_problem *p, const ech_grid *g, ech_gri
 
 /* ---- samples ---- */
 
-/* Loads of replicas may differ by one micro-batch where each stage has its own number of replicas; each replica needs
- * at least one. */
+/* Loads of replicas may differ by one micro-batch where each stage has its own number of replicas;
+ * each replica needs at least one. */
 static bool rule_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
     const char *key = "training.global_batch_size";

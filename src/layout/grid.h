@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Grids: the degrees of a device mesh, pipeline x data x context x tensor ranks (Narayanan et al. 2021,
- * arXiv:2104.04473). Says whether a model can be trained on a grid, and if not, which grids near it work. Private to
- * src/layout. Nothing here communicates.
+ * Grids: the degrees of a device mesh, pipeline x data x context x tensor ranks (Narayanan et al.
+ * 2021, arXiv:2104.04473). Says whether a model can be trained on a grid, and if not, which grids
+ * near it work. Private to src/layout. Nothing here communicates.
  */
 #ifndef ECH_LAYOUT_GRID_H
 #define ECH_LAYOUT_GRID_H
@@ -11,8 +11,8 @@
 
 typedef struct ech_grid {
     int64_t pipeline;
-    /* The data degree. ECH_AUTO: not known yet (ech_grid_fill); ECH_GRID_LISTED: each stage has its own number of
-     * replicas, in parallel.stage_replicas. */
+    /* The data degree. ECH_AUTO: not known yet (ech_grid_fill); ECH_GRID_LISTED: each stage has its
+     * own number of replicas, in parallel.stage_replicas. */
     int64_t data;
     int64_t context, tensor;
 } ech_grid;
@@ -36,11 +36,12 @@ ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, i
 int64_t ech_grid_ranks(const ech_grid_problem *problem, int64_t world);
 /* The grid that the configuration asks for; one stage where parallel.pipeline is "auto". */
 ech_grid ech_grid_asked(const ech_grid_problem *problem);
-/* The grid with a data degree of ECH_AUTO replaced by world / (pipeline x context x tensor). If that is no integer, the
- * degree stays ECH_AUTO, which a rule of ECH_GRID_WHOLE refuses. */
+/* The grid with a data degree of ECH_AUTO replaced by world / (pipeline x context x tensor). If
+ * that is no integer, the degree stays ECH_AUTO, which a rule of ECH_GRID_WHOLE refuses. */
 ech_grid ech_grid_fill(const ech_grid_problem *problem, ech_grid grid);
-/* Samples of a micro-batch: training.micro_batch_size; if that is "auto", all samples of a replica in a training step
- * (of unequal replicas: the most that divide the batch and give each replica a micro-batch). */
+/* Samples of a micro-batch: training.micro_batch_size; if that is "auto", all samples of a replica
+ * in a training step (of unequal replicas: the most that divide the batch and give each replica a
+ * micro-batch). */
 int64_t ech_grid_micro_batch(const ech_grid_problem *problem, const ech_grid *grid);
 
 /* Which rules of grid_rules.def are checked: only those about context and tensor ranks, or all. */
@@ -57,18 +58,21 @@ bool ech_grid_works(const ech_grid_problem *problem, const ech_grid *grid, ech_g
                     ech_grid_refusal *refusal);
 /* Whether an error may suggest a filled grid: it breaks no rule, and the filter accepts it. */
 bool ech_grid_is_offered(const ech_grid_problem *problem, const ech_grid *grid);
-/* ECH_EUSAGE, logged, if the grid, once filled, breaks a rule; the error suggests the nearest grids that work. */
+/* ECH_EUSAGE, logged, if the grid, once filled, breaks a rule; the error suggests the nearest grids
+ * that work. */
 ech_status ech_grid_check(const ech_grid_problem *problem, ech_grid grid, ech_grid_scope scope);
 
-/* Appends "; grids that work on 8 ranks: pipeline 1 x data 4 x context 1 x tensor 2, ...", at most four, the nearest
- * first. Numbers of ranks include servers and evaluators ("on 13 ranks, 1 of them a server"). If none works on that many ranks,
- * appends those of the nearest number of ranks on which one does; if none is found, nothing. Distance from `wanted`:
- * the product over all degrees of larger / smaller, the pipeline's squared; a data degree that is not given does not
- * count. Of equally near grids, fewer stages come first, then fewer context ranks, then fewer tensor ranks. */
+/* Appends "; grids that work on 8 ranks: pipeline 1 x data 4 x context 1 x tensor 2, ...", at most
+ * four, the nearest first. Numbers of ranks include servers and evaluators ("on 13 ranks, 1 of them
+ * a server"). If none works on that many ranks, appends those of the nearest number of ranks on
+ * which one does; if none is found, nothing. Distance from `wanted`: the product over all degrees
+ * of larger / smaller, the pipeline's squared; a data degree that is not given does not count. Of
+ * equally near grids, fewer stages come first, then fewer context ranks, then fewer tensor
+ * ranks. */
 void ech_grid_print_nearest(const ech_grid_problem *problem, ech_grid wanted, ech_text *out);
 
-/* The training.global_batch_size nearest to the configured one with which the grid may be suggested; 0: none of the 512
- * nearest multiples of what must divide it. */
+/* The training.global_batch_size nearest to the configured one with which the grid may be
+ * suggested; 0: none of the 512 nearest multiples of what must divide it. */
 int64_t ech_grid_nearest_batch(const ech_grid_problem *problem, const ech_grid *grid);
 
 /* The multiple of `step` that is nearest to n, but at least `step` itself. */

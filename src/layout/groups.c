@@ -68,9 +68,9 @@ static int ranks_alike(const ech_layout *layout)
     return layout->tensor / ech_axis_shards(ECH_AXIS_KV_HEADS, layout->sharding);
 }
 
-/* The members of a rank's group at a stage: `size` coordinates from `first` on along each axis, the nearest axis last.
- * The tensor coordinate is two: key/value heads, and the ranks that have the same ones. So are those of data and context: outside
- * of an expert group, and inside. */
+/* The members of a rank's group at a stage: `size` coordinates from `first` on along each axis, the
+ * nearest axis last. The tensor coordinate is two: key/value heads, and the ranks that have the
+ * same ones. So are those of data and context: outside of an expert group, and inside. */
 enum { AXES = 6 };
 static const ech_mesh axis_of[AXES] = {ECH_MESH_DATA_OUTER,    ECH_MESH_DATA_INNER,
                                        ECH_MESH_CONTEXT_OUTER, ECH_MESH_CONTEXT_INNER,
@@ -123,7 +123,8 @@ static bool is_tied(const ech_layout *layout, int param, int *first, int *last)
     return *first < *last;
 }
 
-/* Whether the stage is one of TIED. Parameters that several stages share are all shared by the same ones. */
+/* Whether the stage is one of TIED. Parameters that several stages share are all shared by the same
+ * ones. */
 static bool is_tied_stage(const ech_layout *layout, const ech_model *model, int stage)
 {
     for (int p = 0; p < (int)model->param.n; p++) {

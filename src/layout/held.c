@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank has of a parameter: the boxes that sharding leaves it, and who of those with the same boxes count and
- * write them.
+ * What a rank has of a parameter: the boxes that sharding leaves it, and who of those with the same
+ * boxes count and write them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +29,8 @@ ech_held ech_layout_held(const ech_layout *layout, const ech_model *model, int r
     /* Of a state without the experts' axis the first of them. */
     if (in.data * in.context > 1 && !ech_shape_has(shape, ECH_AXIS_EXPERTS))
         index += at.expert * layout->tensor;
-    /* The first ranks with a state's boxes as many as share a parameter's, so that one has its turn. These are all in one
-     * addend group, or no two of them. */
+    /* The first ranks with a state's boxes as many as share a parameter's, so that one has its
+     * turn. These are all in one addend group, or no two of them. */
     int sharers = ech_shape_copies(of, layout->sharding);
     ech_mesh addends = ech_layout_group_axes(ech_layout_addends(layout, model, param));
     held.is_first = index == 0 && replica == 0;

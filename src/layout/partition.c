@@ -66,7 +66,8 @@ static double own_params(const costs *c, int i, int j)
     return sums_of(c, i, j).params + copy;
 }
 
-/* Among how many ranks of a stage of q replicas each shares out what ZeRO does from that stage on. */
+/* Among how many ranks of a stage of q replicas each shares out what ZeRO does from that stage
+ * on. */
 static double shared_by(const ech_partition_problem *p, int zero, int q)
 {
     return p->zero >= zero ? q * p->copies : 1;
@@ -87,8 +88,8 @@ static bool fits(const costs *c, int i, int j, int first, int q)
            (double)p->memory;
 }
 
-/* Seconds that the stage i .. j - 1 of workers first .. first + q - 1 adds to a micro-batch's pass through all
- * stages. */
+/* Seconds that the stage i .. j - 1 of workers first .. first + q - 1 adds to a micro-batch's pass
+ * through all stages. */
 static double stage_cost(const costs *c, int i, int j, int first, int q)
 {
     const ech_partition_problem *p = c->problem;
@@ -162,8 +163,8 @@ typedef struct choice {
 typedef struct table {
     costs *costs;
     int stages, only;
-    /* [stages][workers + 1, or 1 with `only`][blocks]: of so many stages + 1 on the last workers, for the
-     * blocks from one on. */
+    /* [stages][workers + 1, or 1 with `only`][blocks]: of so many stages + 1 on the last workers,
+     * for the blocks from one on. */
     choice *best;
 } table;
 

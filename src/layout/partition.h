@@ -1,35 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Partitions blocks into stages and gives each stage a number of replicas, so that a training step is as short as
- * possible: PipeDream's dynamic program (Narayanan et al. 2019, §3.1; Harlap et al. 2018, arXiv:1806.03377) with the
- * costs of layout/cost.h. Nothing here communicates or does I/O. "Step" means training step here.
+ * Partitions blocks into stages and gives each stage a number of replicas, so that a training step
+ * is as short as possible: PipeDream's dynamic program (Narayanan et al. 2019, §3.1; Harlap et al.
+ * 2018, arXiv:1806.03377) with the costs of layout/cost.h. Nothing here communicates or does I/O.
+ * "Step" means training step here.
  *
- * A WORKER is what computes one stage (here: virtual stage) for one replica: context x tensor ranks, which share its
- * time and memory equally among their model chunks. All workers are used. They are numbered stage by stage and machine
- * by machine, so it is known which links lie between machines.
+ * A WORKER is what computes one stage (here: virtual stage) for one replica: context x tensor
+ * ranks, which share its time and memory equally among their model chunks. All workers are used.
+ * They are numbered stage by stage and machine by machine, so it is known which links lie between
+ * machines.
  *
- * With T seconds of a micro-batch, w bytes of gradients and bandwidth B, the paper charges a stage of q replicas
- * max(T, 2 (q - 1) w / B) / q for each micro-batch, as if gradients were summed for each. Here they are summed once in
- * a step of M micro-batches, of which the busiest replica computes n = ceil(M / q); so in each step a stage is busy for
+ * With T seconds of a micro-batch, w bytes of gradients and bandwidth B, the paper charges a stage
+ * of q replicas max(T, 2 (q - 1) w / B) / q for each micro-batch, as if gradients were summed for
+ * each. Here they are summed once in a step of M micro-batches, of which the busiest replica
+ * computes n = ceil(M / q); so in each step a stage is busy for
  *
  *     (n - 1) (F + B + W) + F + max(B + W, 2 (q - 1) / q x w / bandwidth) + update
  *
- * seconds: the all-reduce overlaps the last backward (parameters that the first and the last stage share are summed
- * over both after it). The stage's links are busy each way for n messages over both of its boundaries. The pipeline is
- * drained every `turns` steps (1: synchronous schedules), which adds the time of one micro-batch through all stages:
+ * seconds: the all-reduce overlaps the last backward (parameters that the first and the last stage
+ * share are summed over both after it). The stage's links are busy each way for n messages over
+ * both of its boundaries. The pipeline is drained every `turns` steps (1: synchronous schedules),
+ * which adds the time of one micro-batch through all stages:
  *
  *     pass + max over stages of (turns x busy - (F + B + W), (turns x n - 1) x links)
  *
- * where `pass` is F, B and W of all blocks and two messages for each boundary; what R takes counts to B. Each step adds
- * rates.other_seconds.
+ * where `pass` is F, B and W of all blocks and two messages for each boundary; what R takes counts
+ * to B. Each step adds rates.other_seconds.
  *
- * With ZeRO N = q x copies ranks share out states (1), gradients (2) and weights (3): each updates 1 / N of the stage's
- * parameters. A sum is a reduce-scatter, from stage 2 on beside each micro-batch's backward; an all-gather of the weights follows
- * the update, at stage 3 instead one goes beside each forward and one beside each backward. What several stages share is
- * summed as ever. Buckets under way are left out of the memory.
+ * With ZeRO N = q x copies ranks share out states (1), gradients (2) and weights (3): each updates
+ * 1 / N of the stage's parameters. A sum is a reduce-scatter, from stage 2 on beside each
+ * micro-batch's backward; an all-gather of the weights follows the update, at stage 3 instead one
+ * goes beside each forward and one beside each backward. What several stages share is summed as
+ * ever. Buckets under way are left out of the memory.
  *
- * For each number of stages the search finds the partition with the smallest maximum. Among equals, the first
- * stage has the fewest blocks, then the fewest replicas, and so on for the stages after it.
+ * For each number of stages the search finds the partition with the smallest maximum. Among equals,
+ * the first stage has the fewest blocks, then the fewest replicas, and so on for the stages after
+ * it.
  */
 #ifndef ECH_LAYOUT_PARTITION_H
 #define ECH_LAYOUT_PARTITION_H
@@ -42,24 +48,27 @@ typedef struct ech_partition_problem {
     int workers;
     ech_rates rates; /* `node` is workers of one machine, not ranks */
     int copies;      /* ranks of a worker over which gradients are summed, too: context ranks */
-    double
-        wire; /* bytes of gradients that travel for each byte of parameters: 1 where both have one type */
+    /* bytes of gradients that travel for each byte of parameters: 1 where both have one type */
+    double wire;
     double tied_bytes; /* of parameters that the first and last block share; in the first's bytes */
     int64_t micro_batches; /* M, of a step; every replica has at least one */
     int turns;             /* steps between two drains of the pipeline */
     bool divides;          /* all replicas of a stage must have equally many micro-batches */
     int stages;            /* exactly this many, each with equally many replicas; 0: any */
-    /* Most bytes of a worker; 0: no limit. A worker of a stage of r replicas, with R workers from this stage to the
-     * last, holds the activations of ceil(R / r) micro-batches (PipeDream's NOAM; n - i at stage i of n where r is the
-     * same everywhere), and for each byte of parameters `gradients`, `states` and `versions` bytes, of which N ranks that
-     * add to the same gradients share out what `zero` says. */
+    /* Most bytes of a worker; 0: no limit. A worker of a stage of r replicas, with R workers from
+     * this stage to the last, holds the activations of ceil(R / r) micro-batches (PipeDream's NOAM;
+     * n - i at stage i of n where r is the same everywhere), and for each byte of parameters
+     * `gradients`, `states` and `versions` bytes, of which N ranks that add to the same gradients
+     * share out what `zero` says. */
     int64_t memory;
     bool keeps_all;   /* it holds the activations of all its micro-batches of a step instead */
     double gradients; /* of the gradient */
     double states;    /* of the optimizer's states */
     int zero;         /* parallel.zero */
     bool zero_keep;   /* at stage 3 weights are gathered once in a step, and kept */
-    int versions; /* weight versions; 0: one, and one more for each update while its micro-batches are in flight */
+    /* weight versions; 0: one, and one more for each update while its micro-batches are in
+     * flight */
+    int versions;
 } ech_partition_problem;
 
 typedef struct ech_partition {
@@ -70,26 +79,26 @@ typedef struct ech_partition {
 } ech_partition;
 typedef ECH_LIST(ech_partition) ech_partitions;
 
-/* The best partition for each number of stages, the shortest step first; among equals the fewest stages. Free *out
- * with ech_partitions_free. Partitions with the same replicas at every stage are always searched, those with unequal
- * replicas only where the search takes seconds, not minutes. Errors: no partition fits the memory or divides the
- * micro-batches; more stages than blocks, or a number of them that does not divide the workers; no bandwidth; too many
- * blocks. */
+/* The best partition for each number of stages, the shortest step first; among equals the fewest
+ * stages. Free *out with ech_partitions_free. Partitions with the same replicas at every stage are
+ * always searched, those with unequal replicas only where the search takes seconds, not minutes.
+ * Errors: no partition fits the memory or divides the micro-batches; more stages than blocks, or a
+ * number of them that does not divide the workers; no bandwidth; too many blocks. */
 ech_status ech_partition_search(const ech_partition_problem *problem, ech_partitions *out);
 /* Seconds of a step with this partition; INFINITY: it does not fit the memory. */
 double ech_partition_seconds(const ech_partition_problem *problem, int stages,
                              const int *first_block, const int *replicas);
 void ech_partitions_free(ech_partitions *partitions);
 
-/* Partitions the model's blocks into `stages` virtual stages as parallel.partition of the resolved configuration says:
- * by a list of numbers of transformer layers (embedding and head do not count), or "even" in multiply-adds. Writes
- * first_block[stages + 1], as in ech_partition. */
+/* Partitions the model's blocks into `stages` virtual stages as parallel.partition of the resolved
+ * configuration says: by a list of numbers of transformer layers (embedding and head do not count),
+ * or "even" in multiply-adds. Writes first_block[stages + 1], as in ech_partition. */
 void ech_partition_blocks(const ech_config *config, const ech_model *model, ech_extent extent,
                           int stages, int *first_block);
-/* Partitions blocks of weights >= 0 into stages of at least one block each. The heaviest stage is as light as can
- * be; among those partitions the sum of the squares of the stages' weights is smallest; among those the first
- * stage has the fewest blocks, then the second, and so on. Weights that differ by less than 10^-9 of the sum of
- * all are equal. */
+/* Partitions blocks of weights >= 0 into stages of at least one block each. The heaviest stage is
+ * as light as can be; among those partitions the sum of the squares of the stages' weights is
+ * smallest; among those the first stage has the fewest blocks, then the second, and so on. Weights
+ * that differ by less than 10^-9 of the sum of all are equal. */
 void ech_partition_evenly(const double *weight, int blocks, int stages, int *first_block);
 
 #endif

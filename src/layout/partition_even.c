@@ -6,7 +6,8 @@
 
 #include <math.h>
 
-/* The sum of all weights, as whole numbers: sums and their squares are exact, and equal partitions are ties. */
+/* The sum of all weights, as whole numbers: sums and their squares are exact, and equal partitions
+ * are ties. */
 static const double WHOLE = 1 << 30;
 
 typedef struct search {
@@ -14,7 +15,8 @@ typedef struct search {
     int64_t *before; /* [blocks + 1] the weight of all blocks before each */
     int64_t limit;   /* no stage may be heavier */
     bool squares;    /* the best is the smallest sum of squares; otherwise the lightest stage */
-    /* [blocks + 1] the best score of a stage and those after it, by the stage's first block; of the next stage */
+    /* [blocks + 1] the best score of a stage and those after it, by the stage's first block; of the
+     * next stage */
     int64_t *best, *rest;
     int *end; /* [stages][blocks]: the end of the stage that begins with that block */
 } search;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Describes what was measured, and writes profiles and reads them from untrusted JSON: every number has bounds, and so
- * has the memory of reading.
+ * Describes what was measured, and writes profiles and reads them from untrusted JSON: every number
+ * has bounds, and so has the memory of reading.
  */
 #include "layout/profile.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times and bytes of a model's blocks, as `echelon profile` measured them: a JSON file (docs/formats.md)
- * that plans, simulations and the partitioner read.
+ * Times and bytes of a model's blocks, as `echelon profile` measured them: a JSON file
+ * (docs/formats.md) that plans, simulations and the partitioner read.
  */
 #ifndef ECH_LAYOUT_PROFILE_H
 #define ECH_LAYOUT_PROFILE_H
@@ -12,8 +12,8 @@
 /* Of the file. 1 had the times of fragments of blocks, 2 none of R. */
 enum { ECH_PROFILE_VERSION = 3 };
 
-/* What is measured: F, B and W without recomputation, and R by what it makes again (memory.recompute, memory.invert) of
- * a block that is a segment of its own. */
+/* What is measured: F, B and W without recomputation, and R by what it makes again
+ * (memory.recompute, memory.invert) of a block that is a segment of its own. */
 enum {
     ECH_PROFILE_SELECTIVE = ECH_RECOMPUTE,
     ECH_PROFILE_FULL,
@@ -46,14 +46,15 @@ typedef struct ech_profile {
     char *model;            /* what was measured: ech_profile_describe */
 } ech_profile;
 
-/* Appends "gpt2 C=384 L=12 ... b=4 T=256 fp32 threads=1", in which a profile and a run must agree: resolved model
- * keys, sequence length, micro-batch size, compute type, threads. */
+/* Appends "gpt2 C=384 L=12 ... b=4 T=256 fp32 threads=1", in which a profile and a run must agree:
+ * resolved model keys, sequence length, micro-batch size, compute type, threads. */
 void ech_profile_describe(const ech_config *config, ech_text *out);
 
 /* The micro-batch size that the profile's description names; ECH_AUTO: it names none. */
 int64_t ech_profile_micro_batch(const ech_profile *profile);
 
-/* The caller destroys *out. Errors: not JSON, another version, missing or negative numbers (file and key are named). */
+/* The caller destroys *out. Errors: not JSON, another version, missing or negative numbers (file
+ * and key are named). */
 ech_status ech_profile_read(const char *path, ech_profile **out);
 /* The same from memory; `name` stands for the file in errors. */
 ech_status ech_profile_parse(const char *text, size_t n, const char *name, ech_profile **out);
@@ -61,7 +62,8 @@ ech_status ech_profile_write(const ech_profile *profile, const char *path);
 void ech_profile_destroy(ech_profile *profile); /* accepts NULL */
 ECH_DESTROY_AT(ech_profile, ech_profile_destroy)
 
-/* Refuses a profile of another model or batch; the error has both descriptions and what to run instead. */
+/* Refuses a profile of another model or batch; the error has both descriptions and what to run
+ * instead. */
 ech_status ech_profile_check(const ech_profile *profile, const ech_config *config,
                              const ech_model *model, const char *path);
 

@@ -165,9 +165,9 @@ static double wire_of(const ech_config *config)
     return (double)ech_dtype_bytes(wire) / (double)ech_dtype_bytes(types.compute);
 }
 
-/* The model chunks of a rank are partitioned as if each were a worker. Where one rank has the first and the last
- * virtual stage, it holds tied parameters once, and the memory of one virtual stage alone has no limit: only the
- * plan is checked against memory.device_limit. */
+/* The model chunks of a rank are partitioned as if each were a worker. Where one rank has the first
+ * and the last virtual stage, it holds tied parameters once, and the memory of one virtual stage
+ * alone has no limit: only the plan is checked against memory.device_limit. */
 static void pose(proposer *p, int64_t stages)
 {
     const ech_config *config = p->config;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.partition = auto: candidates, for the simulator to choose from. Nothing here communicates.
+ * parallel.partition = auto: candidates, for the simulator to choose from. Nothing here
+ * communicates.
  */
 #ifndef ECH_LAYOUT_PROPOSE_H
 #define ECH_LAYOUT_PROPOSE_H
@@ -11,7 +12,8 @@
 /* What the schedule asks of a partition; the first four are fields of ech_partition_problem. */
 typedef struct ech_partition_needs {
     int turns; /* training steps between two drains of the pipeline; 1: synchronous */
-    int versions; /* weight versions that a stage holds; 0: one, and one more for each update in flight */
+    /* weight versions that a stage holds; 0: one, and one more for each update in flight */
+    int versions;
     bool divides;   /* all replicas of a stage must have equally many micro-batches */
     bool keeps_all; /* a stage holds the activations of all its micro-batches at once (gpipe) */
     ech_placement placement;
@@ -28,10 +30,11 @@ typedef struct ech_proposal {
 } ech_proposal;
 typedef ECH_LIST(ech_proposal) ech_proposals;
 
-/* Candidates for `world` ranks, the shortest training step first: those that the partitioner finds, and an even
- * partition for every number of stages that divides the ranks into equally many replicas. `model` must be unsharded
- * (ech_model_create_whole). If training.micro_batch_size is "auto", it is set to the profile's, even where an error
- * follows. Free *out with ech_proposals_free. Errors: no profile, or one of another number of blocks; keys that fit no
+/* Candidates for `world` ranks, the shortest training step first: those that the partitioner finds,
+ * and an even partition for every number of stages that divides the ranks into equally many
+ * replicas. `model` must be unsharded (ech_model_create_whole). If training.micro_batch_size is
+ * "auto", it is set to the profile's, even where an error follows. Free *out with
+ * ech_proposals_free. Errors: no profile, or one of another number of blocks; keys that fit no
  * candidate; what the partitioner refuses. */
 ech_status ech_layout_propose(ech_config *config, const ech_model *model,
                               const ech_profile *profile, const ech_partition_needs *needs,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fills the "auto" keys of the parallel section with numbers: depth, replicas, partition, micro-batches.
+ * Fills the "auto" keys of the parallel section with numbers: depth, replicas, partition,
+ * micro-batches.
  */
 #include "base/divisor.h"
 #include "base/text.h"
@@ -29,8 +30,8 @@ static bool takes_chunks(const ech_grid_problem *asked, int64_t chunks)
     return ech_grid_is_offered(&problem, &grid);
 }
 
-/* All sequence chunks are equally long, whatever the grid. After an error the number that it offers replaces the one
- * that was asked for, so that the grid is checked with that. */
+/* All sequence chunks are equally long, whatever the grid. After an error the number that it offers
+ * replaces the one that was asked for, so that the grid is checked with that. */
 static ech_status check_chunks(ech_config *config, const ech_grid_problem *problem)
 {
     int64_t tokens = config->data.sequence_length, n = config->memory.sequence_chunks;

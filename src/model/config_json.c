@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading a Hugging Face config.json, which is untrusted: size, depth and count are limited before a tree is built;
- * values must be within the bounds of the run file's keys. Writing one: the family's keys, merged into the config.json
- * that the run began with.
+ * Reading a Hugging Face config.json, which is untrusted: size, depth and count are limited before
+ * a tree is built; values must be within the bounds of the run file's keys. Writing one: the
+ * family's keys, merged into the config.json that the run began with.
  */
 #include "model/family.h"
 
@@ -15,9 +15,9 @@
 
 enum { LARGEST = 4 << 20 }; /* bytes of a config.json */
 
-/* Before the family's name, in the model_type of models that no other program knows, and before its architecture: one that
- * ignored the two streams of a reversible model, or its shared experts, or chose experts by another gate, would compute something
- * else from the same weights. */
+/* Before the family's name, in the model_type of models that no other program knows, and before its
+ * architecture: one that ignored the two streams of a reversible model, or its shared experts, or
+ * chose experts by another gate, would compute something else from the same weights. */
 #define OURS       "echelon-"
 #define REVERSIBLE "reversible-"
 #define SHARED     "shared-"
@@ -31,7 +31,8 @@ static const struct {
              {"bias", "Bias"}};
 enum { GATES = sizeof gates / sizeof *gates };
 
-/* Of the gates `bias` and, but for the first, `hierarchical`, under the names that DeepSeek's models have. */
+/* Of the gates `bias` and, but for the first, `hierarchical`, under the names that DeepSeek's
+ * models have. */
 static const ech_family_row group_rows[] = {
     {"routed_scaling_factor", "model.routed_scaling_factor", .initial = NULL},
     {"n_group", "model.n_group", .initial = NULL},

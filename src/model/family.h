@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to src/model. What families share: the structure of decoder-only transformers, and the table between the run
- * file's model section and a Hugging Face config.json.
+ * Private to src/model. What families share: the structure of decoder-only transformers, and the
+ * table between the run file's model section and a Hugging Face config.json.
  */
 #ifndef ECH_MODEL_FAMILY_H
 #define ECH_MODEL_FAMILY_H
@@ -19,8 +19,9 @@
 #include "model/models.def"
 #undef X
 
-/* Appends a part (attention or MLP) with input value x to the block; returns its output value. Parameters are
- * named NAME.something. std: of the initial weights of the product that is added to the residual stream. */
+/* Appends a part (attention or MLP) with input value x to the block; returns its output value.
+ * Parameters are named NAME.something. std: of the initial weights of the product that is added to
+ * the residual stream. */
 typedef int (*ech_decoder_part)(const ech_config *config, ech_model *model, ech_block *block,
                                 const char *name, int x, double std);
 
@@ -34,7 +35,8 @@ typedef struct ech_decoder {
     int (*norm)(ech_model *model, ech_block *block, const ech_config *config, const char *name,
                 int x);
     ech_decoder_part attention, mlp;
-    ech_decoder_part experts; /* in place of mlp in some layers (ech_model_has_experts); NULL: in none */
+    /* in place of mlp in some layers (ech_model_has_experts); NULL: in none */
+    ech_decoder_part experts;
 } ech_decoder;
 
 /* Whether layer i has experts, where the family has any. */
@@ -47,19 +49,22 @@ typedef enum ech_family_row_use {
     ECH_ROW_UNREAD = 2,     /* only written */
     ECH_ROW_UNWRITTEN = 4,  /* only read */
     ECH_ROW_LIST = 8,       /* the file has a list of such values */
-    ECH_ROW_OURS = 16,      /* no other program knows it: written where it is not `initial`, and not missed */
-    ECH_ROW_NAME = 32       /* the value is one of the key's names */
+    /* no other program knows it: written where it is not `initial`, and not missed */
+    ECH_ROW_OURS = 16,
+    ECH_ROW_NAME = 32 /* the value is one of the key's names */
 } ech_family_row_use;
 
 /* A value of config.json, in the order in which they are written and read. */
 struct ech_family_row {
     const char *name; /* "n_embd"; NULL ends the table */
     const char *key;  /* of the run file: "model.hidden_size"; NULL: a constant */
-    /* The value if the file has none or null; NULL: an error then, unless `derived` gives it. Of a constant: the
-     * values that we support, one of true, false, 1 and null, or blank-separated words. The first one is written. */
+    /* The value if the file has none or null; NULL: an error then, unless `derived` gives it. Of a
+     * constant: the values that we support, one of true, false, 1 and null, or blank-separated
+     * words. The first one is written. */
     const char *initial;
     int64_t (*derived)(const ech_config *config); /* from rows before */
-    const char *family; /* blank-separated, those that have this row; NULL: all families of the table */
+    /* blank-separated, those that have this row; NULL: all families of the table */
+    const char *family;
     unsigned use;       /* bits of ech_family_row_use */
 };
 

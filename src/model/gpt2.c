@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GPT-2. Radford et al. 2019. Parameters under Hugging Face's names, whose c_* weights are (in,out).
+ * GPT-2. Radford et al. 2019. Parameters under Hugging Face's names, whose c_* weights are
+ * (in,out).
  */
 #include "layer/layers.h"
 #include "model/family.h"

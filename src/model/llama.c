@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Llama. Touvron et al. 2023, arXiv:2302.13971 and 2307.09288. Parameters under Hugging Face's names,
- * whose weights are (out,in); rotary pairs are (i, i + D/2).
+ * Llama. Touvron et al. 2023, arXiv:2302.13971 and 2307.09288. Parameters under Hugging Face's
+ * names, whose weights are (out,in); rotary pairs are (i, i + D/2).
  *
- * Qwen3, the dense models. Yang et al. 2025, arXiv:2505.09388: Llama with an independent head width and RMSNorm of
- * queries and keys (Dehghani et al. 2023, arXiv:2302.05442, section 2.1, has LayerNorm there).
+ * Qwen3, the dense models. Yang et al. 2025, arXiv:2505.09388: Llama with an independent head width
+ * and RMSNorm of queries and keys (Dehghani et al. 2023, arXiv:2302.05442, section 2.1, has
+ * LayerNorm there).
  *
- * Mixtral. Jiang et al. 2024, arXiv:2401.04088: Llama with experts in place of each feed-forward layer. Qwen3-MoE is Qwen3
- * with such, whose width is a key of its own.
+ * Mixtral. Jiang et al. 2024, arXiv:2401.04088: Llama with experts in place of each feed-forward
+ * layer. Qwen3-MoE is Qwen3 with such, whose width is a key of its own.
  *
- * Switch is ours, after the Switch Transformer (Fedus et al. 2021, arXiv:2101.03961): Llama's blocks, of which every second one
- * has experts, a token going to one, with ReLU in all feed-forward layers. Weights begin as the paper has them (section 2.4).
+ * Switch is ours, after the Switch Transformer (Fedus et al. 2021, arXiv:2101.03961): Llama's
+ * blocks, of which every second one has experts, a token going to one, with ReLU in all
+ * feed-forward layers. Weights begin as the paper has them (section 2.4).
  */
 #include <math.h>
 
@@ -25,7 +27,8 @@ static void resolve(ech_config *config)
     if (config->model.tie_word_embeddings == ECH_AUTO) config->model.tie_word_embeddings = false;
 }
 
-/* What a Switch Transformer has where the run file says nothing; other families have the keys' own defaults. */
+/* What a Switch Transformer has where the run file says nothing; other families have the keys' own
+ * defaults. */
 static void resolve_switch(ech_config *config)
 {
     if (config->model.intermediate_size == ECH_AUTO)
@@ -91,8 +94,8 @@ static ech_rope rope_of(const ech_config *config)
                           (double)config->model.rope_scaling_original_max_position_embeddings};
 }
 
-/* A product's columns as heads of that shape, rotated by their positions. norm: the parameter of an RMSNorm of each
- * head before that, one gain (D) for all heads; NULL: there is none. */
+/* A product's columns as heads of that shape, rotated by their positions. norm: the parameter of an
+ * RMSNorm of each head before that, one gain (D) for all heads; NULL: there is none. */
 static int rotate_heads(const ech_config *config, ech_model *model, ech_block *block,
                         const char *prefix, const char *norm, int x, ech_shape shape, int starts)
 {
@@ -182,8 +185,8 @@ static int mlp(const ech_config *config, ech_model *model, ech_block *block, con
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
 
-/* Truncated normals of sqrt(s / inputs), whatever a matrix' place: its last axis is its inputs (section 2.4, "reduced
- * initialization", by which training is stable). */
+/* Truncated normals of sqrt(s / inputs), whatever a matrix' place: its last axis is its inputs
+ * (section 2.4, "reduced initialization", by which training is stable). */
 static void initialize_switch(const ech_config *config, ech_model *model)
 {
     for (size_t p = 0; p < model->param.n; p++) {
@@ -235,7 +238,8 @@ static const ech_decoder mixtral_decoder = DECODER(ech_llama_mixtral_experts);
 static const ech_decoder qwen3_moe_decoder = DECODER(ech_llama_qwen3_experts);
 static const ech_decoder switch_decoder = DECODER(ech_llama_switch_experts);
 
-/* transformers loads no Llama whose heads do not divide its width, also where heads have another width. */
+/* transformers loads no Llama whose heads do not divide its width, also where heads have another
+ * width. */
 static ech_status check(const ech_config *config)
 {
     if (ech_family_of(config) == &ech_family_row_llama &&

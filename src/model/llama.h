@@ -10,8 +10,9 @@
 
 /* ---- feed-forward layers (llama.c) ---- */
 
-/* What a family calls a feed-forward layer, and the weights of one: PREFIX.at.down.weight. Of experts PREFIX.at.experts.N.down.weight,
- * of those that are shared PREFIX.at.shared_experts.down.weight, and PREFIX.at.gate.weight for the router. */
+/* What a family calls a feed-forward layer, and the weights of one: PREFIX.at.down.weight. Of
+ * experts PREFIX.at.experts.N.down.weight, of those that are shared
+ * PREFIX.at.shared_experts.down.weight, and PREFIX.at.gate.weight for the router. */
 typedef struct ech_llama_names {
     const char *at, *gate_proj, *up, *down;
 } ech_llama_names;
@@ -21,8 +22,9 @@ extern const ech_llama_names ech_llama_mlp_names, ech_llama_switch_names;
 /* What is between the products of the family's feed-forward layers, dense ones and experts. */
 ech_activation ech_llama_activation(const ech_config *config);
 
-/* A feed-forward layer in two parts: silu(gate x) up x, or relu(up x) and so on, F wide, and down of that. The weights are
- * AT.down.weight and so on. x (B,T,C) -> (B,T,F) -> (B,T,C). std: of down's initial weights. */
+/* A feed-forward layer in two parts: silu(gate x) up x, or relu(up x) and so on, F wide, and down
+ * of that. The weights are AT.down.weight and so on. x (B,T,C) -> (B,T,F) -> (B,T,C). std: of
+ * down's initial weights. */
 int ech_llama_widen(const ech_config *config, ech_model *model, ech_block *block, const char *at,
                     const ech_llama_names *names, int64_t F, int x);
 int ech_llama_narrow(const ech_config *config, ech_model *model, ech_block *block, const char *at,
@@ -50,7 +52,8 @@ int ech_llama_qwen3_experts(const ech_config *config, ech_model *model, ech_bloc
 int ech_llama_switch_experts(const ech_config *config, ech_model *model, ech_block *block,
                              const char *prefix, int x, double std);
 
-/* Errors: numbers of the resolved section that do not go together in a layer of experts, and what would. */
+/* Errors: numbers of the resolved section that do not go together in a layer of experts, and what
+ * would. */
 ech_status ech_llama_check_experts(const ech_config *config);
 
 /* ---- config.json (llama_json.c) ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Experts in Llama's blocks, those of Mixtral, Qwen3-MoE and Switch: their parameters, and which numbers of them go together.
+ * Experts in Llama's blocks, those of Mixtral, Qwen3-MoE and Switch: their parameters, and which
+ * numbers of them go together.
  */
 #include <math.h>
 
@@ -36,8 +37,8 @@ static ech_gate gate_of(const ech_config *config, bool normalized)
     return gate;
 }
 
-/* One of the router's products, (logits,C). With noise both begin at 0, so that all experts get as much at first (Shazeer et
- * al. 2017, arXiv:1701.06538, appendix A). */
+/* One of the router's products, (logits,C). With noise both begin at 0, so that all experts get as
+ * much at first (Shazeer et al. 2017, arXiv:1701.06538, appendix A). */
 static int router(ech_model *model, ech_block *block, const char *prefix, const char *name,
                   const ech_gate *gate, int64_t C)
 {
@@ -49,7 +50,8 @@ static int router(ech_model *model, ech_block *block, const char *prefix, const 
     return at;
 }
 
-/* The bias that balances experts: no parameter, but committed once a step. Named as in DeepSeek's models. */
+/* The bias that balances experts: no parameter, but committed once a step. Named as in DeepSeek's
+ * models. */
 static int bias(const ech_config *config, ech_model *model, ech_block *block, const char *at)
 {
     char *name = ech_pool_format(model->pool, "%s.gate.e_score_correction_bias", at);
@@ -58,8 +60,9 @@ static int bias(const ech_config *config, ech_model *model, ech_block *block, co
                            config->model.router_bias_rate);
 }
 
-/* F: width of each. normalized: the gates of a token's experts sum to 1. Shared experts, which all tokens go to, are one
- * feed-forward layer as wide as they are together (Dai et al. 2024, arXiv:2401.06066); they work while rows are on their way. */
+/* F: width of each. normalized: the gates of a token's experts sum to 1. Shared experts, which all
+ * tokens go to, are one feed-forward layer as wide as they are together (Dai et al. 2024,
+ * arXiv:2401.06066); they work while rows are on their way. */
 static int experts(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
                    const ech_llama_names *names, int64_t F, bool normalized, int x, double std)
 {
@@ -157,7 +160,8 @@ static ech_status check_gate_reads(const ech_config *config, const char *keys)
     return ech_config_check_read(config, keys, "", gate.at);
 }
 
-/* Groups of experts, of which a hierarchical gate chooses as many experts each, and the gate `bias` the best ones. */
+/* Groups of experts, of which a hierarchical gate chooses as many experts each, and the gate `bias`
+ * the best ones. */
 static ech_status check_groups(const ech_config *config)
 {
     int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;

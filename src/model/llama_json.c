@@ -107,8 +107,8 @@ void ech_llama_export(const ech_config *config, json_t *json)
         json_object_set_new(json, "rope_scaling", ech_family_export_rows(config, scaling_rows));
 }
 
-/* transformers 4 has rope_theta and rope_scaling, 5 has both as rope_parameters. The older versions of 4
- * call the type "type". */
+/* transformers 4 has rope_theta and rope_scaling, 5 has both as rope_parameters. The older versions
+ * of 4 call the type "type". */
 static ech_status import_rope_from(const ech_family_import *in, const ech_family_import *inner)
 {
     const char *key = ech_family_import_get(inner, "rope_type") ? "rope_type" : "type";
@@ -152,7 +152,8 @@ static ech_status import_experts(const ech_family_import *in)
     return ech_family_import_row(in, &row);
 }
 
-/* Which layers are said to be dense: the first ones. Others may be listed that decoder_sparse_step makes dense. */
+/* Which layers are said to be dense: the first ones. Others may be listed that decoder_sparse_step
+ * makes dense. */
 static ech_status import_dense(const ech_family_import *in)
 {
     const json_t *list = ech_family_import_get(in, DENSE);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sparse logistic regression: of a sample with features j of values x_j, logit = bias + sum x_j weight[j], and the loss is
- * log(1 + exp(-y logit)), y 1 or -1. The weights are a table of one column whose rows are looked up like a token's, so what a sample
- * changes are the rows of its features. Weights begin as zeros.
+ * Sparse logistic regression: of a sample with features j of values x_j, logit = bias + sum x_j
+ * weight[j], and the loss is log(1 + exp(-y logit)), y 1 or -1. The weights are a table of one
+ * column whose rows are looked up like a token's, so what a sample changes are the rows of its
+ * features. Weights begin as zeros.
  */
 #include "layer/layers.h"
 #include "model/family.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, qwen3, mixtral, qwen3_moe, switch, logistic) is an ech_family and a
- * row of models.def. Nothing here communicates. Files are read and written by one process on its own.
+ * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, qwen3, mixtral,
+ * qwen3_moe, switch, logistic) is an ech_family and a row of models.def. Nothing here communicates.
+ * Files are read and written by one process on its own.
  */
 #ifndef ECH_MODEL_MODEL_H
 #define ECH_MODEL_MODEL_H
@@ -19,8 +20,10 @@ typedef struct ech_model {
     ech_pool *pool;
     ECH_LIST(ech_block *) block;
     ECH_LIST(ech_param) param; /* in the order of blocks; a tied table is one parameter */
-    int64_t reports;           /* numbers that its blocks report of a training step (ech_reported) */
-    int logits; /* the last block's value that has the logits in ECH_GENERATE; -1: it generates nothing */
+    /* numbers that its blocks report of a training step (ech_reported) */
+    int64_t reports;
+    /* the last block's value that has the logits in ECH_GENERATE; -1: it generates nothing */
+    int logits;
     int64_t vocabulary;
     int64_t layers, width;     /* L, and H D of attention: for FLOPs */
     double std;                /* of initial weights */
@@ -39,8 +42,9 @@ struct ech_family {
     /* Says otherwise how the built model's weights begin; NULL: by normals of initializer_range. */
     void (*initialize)(const ech_config *config, struct ech_model *model);
     bool ours; /* no other program knows it: its model_type has our name in front */
-    /* A Hugging Face config.json of this family: its architecture ("GPT2LMHeadModel"), the table of its values, and
-     * what the table cannot express. Errors of import_more: what the layers cannot do. NULL: nothing more. */
+    /* A Hugging Face config.json of this family: its architecture ("GPT2LMHeadModel"), the table of
+     * its values, and what the table cannot express. Errors of import_more: what the layers cannot
+     * do. NULL: nothing more. */
     const char *architecture;
     const ech_family_row *rows;
     ech_status (*import_more)(const ech_family_import *import);
@@ -64,15 +68,15 @@ typedef struct ech_model_text_ends {
     int32_t begin, end;
 } ech_model_text_ends;
 
-/* Sets the model section from a Hugging Face config.json, whose model_type names the family. The file is untrusted.
- * Errors name the file and its key. *ends (NULL: not wanted): the first of several ids; default of EOS: the last
- * id of the vocabulary; default of BOS: EOS. */
+/* Sets the model section from a Hugging Face config.json, whose model_type names the family. The
+ * file is untrusted. Errors name the file and its key. *ends (NULL: not wanted): the first of
+ * several ids; default of EOS: the last id of the vocabulary; default of BOS: EOS. */
 ech_status ech_model_import(ech_config *config, const char *path, ech_model_text_ends *ends);
 /* The same from n bytes of text; `path` is the file's name in errors. */
 ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n,
                                  ech_model_text_ends *ends);
-/* Appends the eos_token_id, one or several, of `text`, a config.json or generation_config.json: those below the
- * vocabulary that are not in `stops` yet. The text is untrusted. */
+/* Appends the eos_token_id, one or several, of `text`, a config.json or generation_config.json:
+ * those below the vocabulary that are not in `stops` yet. The text is untrusted. */
 typedef ECH_LIST(int32_t) ech_stops;
 ech_status ech_model_read_stops(const char *path, const char *text, size_t n, int64_t vocabulary,
                                 ech_stops *stops);
@@ -81,9 +85,10 @@ ech_status ech_model_read_stops(const char *path, const char *text, size_t n, in
 typedef struct ech_model_export_options {
     ech_dtype dtype;                 /* of the weights in the same folder */
     const ech_model_text_ends *ends; /* the tokenizer's; NULL: no tokenizer is known */
-    /* The config.json of the weights that the run began with, untrusted; NULL: none. Its keys that we do not
-     * write are copied. Its BOS and EOS entries (or their absence) replace ours if no tokenizer is known, if
-     * tokenizer and config.json are from the same folder (came_together), or if they include ours. */
+    /* The config.json of the weights that the run began with, untrusted; NULL: none. Its keys that
+     * we do not write are copied. Its BOS and EOS entries (or their absence) replace ours if no
+     * tokenizer is known, if tokenizer and config.json are from the same folder (came_together), or
+     * if they include ours. */
     const char *path, *text;
     size_t n;
     bool came_together;
@@ -97,31 +102,32 @@ ech_status ech_model_export(const ech_config *config, const ech_model_export_opt
 
 /* Marks the keys that the configuration's family does not read (ech_config_mark_unread). */
 void ech_model_mark_keys(const ech_config *config);
-/* Resolves the model section's "auto" keys. Errors: keys that the family does not use; a width that heads do not
- * divide; a vocabulary smaller than the tokenizer's. */
+/* Resolves the model section's "auto" keys. Errors: keys that the family does not use; a width that
+ * heads do not divide; a vocabulary smaller than the tokenizer's. */
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);
-/* Degrees by which layers are sharded: tensor, key/value heads, context, sequence. num_key_value_heads is
- * resolved. */
+/* Degrees by which layers are sharded: tensor, key/value heads, context, sequence.
+ * num_key_value_heads is resolved. */
 ech_sharding ech_model_sharding(const ech_config *config);
 /* The types that a configuration asks for. */
 ech_types ech_model_types(const ech_config *config);
-/* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or no multiple of the key/value
- * heads; a sequence longer than the positions; the family's own. */
+/* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or no multiple of
+ * the key/value heads; a sequence longer than the positions; the family's own. */
 ech_status ech_model_create(const ech_config *config, ech_model **out);
-/* The same, unsharded: as if all keys of parallel and memory had their defaults. For code that needs blocks and
- * parameters before the layout has checked that the model can be sharded. */
+/* The same, unsharded: as if all keys of parallel and memory had their defaults. For code that
+ * needs blocks and parameters before the layout has checked that the model can be sharded. */
 ech_status ech_model_create_whole(const ech_config *config, ech_model **out);
 void ech_model_destroy(ech_model *model); /* accepts NULL */
 ECH_DESTROY_AT(ech_model, ech_model_destroy)
 
 int64_t ech_model_params(const ech_model *model); /* elements of all that are trained */
-int64_t ech_model_active(const ech_model *model); /* of these, without experts that a token does not go to */
+/* of these, without experts that a token does not go to */
+int64_t ech_model_active(const ech_model *model);
 /* Whether the parameter is a table of which nothing is read but the rows that a batch's tokens
  * name. */
 bool ech_model_looks_up(const ech_model *model, int param);
-/* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens +
- * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021), of experts those that a
- * token goes to. */
+/* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens + 6 L T H D
+ * tokens, N the parameters without those that are only looked up (Narayanan et al. 2021), of
+ * experts those that a token goes to. */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
 
 /* For families. The first three add a parameter to the block and return its index. */

@@ -59,7 +59,8 @@ static size_t scratch(const ech_kernels *kernels, int threads, const ech_param *
     return ech_kernel_scratch(kernels, ECH_OP_adafactor_sums, threads, dims);
 }
 
-/* What kernels take: a matrix, and of each statistic and state the tensor; those of rows NULL for a vector. */
+/* What kernels take: a matrix, and of each statistic and state the tensor; those of rows NULL for a
+ * vector. */
 typedef struct factored {
     ech_tensor param, grad, rounded, exp_avg;
     const ech_tensor *statistic[UPDATE_SQUARE + 1], *row_state, *column_state;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AdamW with 8-bit states. Dettmers et al. 2022, arXiv:2110.02861: blocks along the last axis of the unsharded tensor,
- * each with its largest magnitude, and numbers of the dynamic map (kernel/dynamic_map.h).
+ * AdamW with 8-bit states. Dettmers et al. 2022, arXiv:2110.02861: blocks along the last axis of
+ * the unsharded tensor, each with its largest magnitude, and numbers of the dynamic map
+ * (kernel/dynamic_map.h).
  */
 #include "optim/optim.h"
 
-/* One number a block. The axis keeps its name where its parts (queries, keys, values) are whole blocks: then it is
- * sharded as the axis is. Otherwise it cannot be sharded, which ech_optimizer_check_shards says. */
+/* One number a block. The axis keeps its name where its parts (queries, keys, values) are whole
+ * blocks: then it is sharded as the axis is. Otherwise it cannot be sharded, which
+ * ech_optimizer_check_shards says. */
 static ech_state largest_of(const char *name, const ech_shape *shape, int64_t block)
 {
     ech_state state = {.name = name, .shape = *shape, .type = ECH_TYPE_WIDE, .block = block};

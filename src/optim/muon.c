@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Muon. Jordan et al. 2024, kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv:2502.16982. A matrix of a layer
- * moves along its momentum, whose singular values Newton-Schulz iterations have made about 1: in the wide type, where
- * torch.optim.Muon has bf16. A matrix is what is stored as one: queries, keys and values side by side are one. Tables
- * by token or position (embeddings, the head) and vectors are AdamW's.
+ * Muon. Jordan et al. 2024, kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv:2502.16982. A
+ * matrix of a layer moves along its momentum, whose singular values Newton-Schulz iterations have
+ * made about 1: in the wide type, where torch.optim.Muon has bf16. A matrix is what is stored as
+ * one: queries, keys and values side by side are one. Tables by token or position (embeddings, the
+ * head) and vectors are AdamW's.
  */
 #include <math.h>
 
@@ -11,7 +12,8 @@
 
 extern const ech_optimizer ech_optimizer_row_adamw;
 
-/* Statistics, and the rounds that compute them: what the matrix would move along, and that orthogonalized. */
+/* Statistics, and the rounds that compute them: what the matrix would move along, and that
+ * orthogonalized. */
 enum { ALONG, DIRECTION };
 
 /* Iterations, and an iteration's polynomial a x + b x^3 + c x^5 of the singular values. */
@@ -45,8 +47,8 @@ static void configure(const ech_config *config, ech_update *update)
 
 /* ---- Newton-Schulz ---- */
 
-/* The sides of an unsharded matrix X, k <= n. An iteration multiplies X by itself transposed, which gives (k,k), that by
- * itself, and X by a polynomial of it. */
+/* The sides of an unsharded matrix X, k <= n. An iteration multiplies X by itself transposed, which
+ * gives (k,k), that by itself, and X by a polynomial of it. */
 typedef struct products {
     bool tall; /* more rows than columns */
     int64_t k, n;
@@ -188,8 +190,9 @@ static double adjustment(const ech_optimizer_work *w)
     return w->update->match_adamw ? 0.2 * sqrt(fmax(rows, columns)) : sqrt(fmax(1, rows / columns));
 }
 
-/* p -= rate (adjustment x direction + decay p), which is a step of SGD without momentum. A withheld update withholds it
- * alone: the iterations before it write to statistics and scratch, which nobody reads afterwards. */
+/* p -= rate (adjustment x direction + decay p), which is a step of SGD without momentum. A withheld
+ * update withholds it alone: the iterations before it write to statistics and scratch, which nobody
+ * reads afterwards. */
 static void apply_matrix(const ech_optimizer_work *w)
 {
     double factor = adjustment(w);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is kept of a parameter where replicas are apart: what the optimizer of each keeps, where they met last, and the momentum of the
- * outer optimizer. Douillard et al. 2023, arXiv:2311.08105.
+ * What is kept of a parameter where replicas are apart: what the optimizer of each keeps, where
+ * they met last, and the momentum of the outer optimizer. Douillard et al. 2023, arXiv:2311.08105.
  */
 #include "config/strategy.h"
 #include "optim/optim.h"

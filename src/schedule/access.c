@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that lists the values that each step touches, call by call, from the blocks' programs and the layers'
- * declarations. A value is added to the list when a step first touches it.
+ * The pass that lists the values that each step touches, call by call, from the blocks' programs
+ * and the layers' declarations. A value is added to the list when a step first touches it.
  */
 
 #include <stdlib.h>
@@ -136,8 +136,8 @@ static int port_of(const int *ports, size_t n, int local)
     return -1;
 }
 
-/* Whether what crosses the boundary at this block, from the block before (forward) or after it, comes from
- * another rank: what the rank's own neighbouring block makes is there. */
+/* Whether what crosses the boundary at this block, from the block before (forward) or after it,
+ * comes from another rank: what the rank's own neighbouring block makes is there. */
 static bool is_received(const ech_accessor *a, int block_index, bool forward)
 {
     int neighbour = forward ? block_index - 1 : block_index + 1;
@@ -162,8 +162,9 @@ static ech_memory_kind kind_of(const ech_block_value *value)
     return value->role == ECH_ROLE_SCRATCH ? ECH_MEMORY_SCRATCH : ECH_MEMORY_ACTIVATIONS;
 }
 
-/* What R reads from outside of its block: for an input that input, or what the R of the block before makes again; for an
- * output, where R inverts, that output, or what the R of the block behind makes of it. False: R does not read it. */
+/* What R reads from outside of its block: for an input that input, or what the R of the block
+ * before makes again; for an output, where R inverts, that output, or what the R of the block
+ * behind makes of it. False: R does not read it. */
 static bool find_kept(const ech_accessor *a, int block_index, int *local, int *other)
 {
     const ech_block *block = a->plan->model->block.at[block_index];
@@ -182,8 +183,8 @@ static bool find_kept(const ech_accessor *a, int block_index, int *local, int *o
     return true;
 }
 
-/* The value whose memory a block's value from outside of the block has: that of a neighbour on this rank, or what R
- * reads. False: it has its own. */
+/* The value whose memory a block's value from outside of the block has: that of a neighbour on this
+ * rank, or what R reads. False: it has its own. */
 static bool find_origin(const ech_accessor *a, int block_index, int *local, int *other)
 {
     const ech_model *model = a->plan->model;

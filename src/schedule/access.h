@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What kinds of steps tell the access pass (access.c) of the values that they touch. Private to src/schedule.
+ * What kinds of steps tell the access pass (access.c) of the values that they touch. Private to
+ * src/schedule.
  */
 #ifndef ECH_SCHEDULE_ACCESS_H
 #define ECH_SCHEDULE_ACCESS_H
@@ -22,8 +23,8 @@ typedef struct ech_accessor {
     ech_list *list;
     ech_step *step;
     int tick; /* of the next access */
-    /* Cache: scratch bytes + 1 of each call, by phase and block; 0: not asked yet. All micro-batches need as much,
-     * and libraries are slow to say how much. */
+    /* Cache: scratch bytes + 1 of each call, by phase and block; 0: not asked yet. All
+     * micro-batches need as much, and libraries are slow to say how much. */
     size_t **scratch[ECH_PHASES];
     ech_weight_reads reads;
     ech_instances *brought; /* [buckets] */

@@ -147,8 +147,8 @@ static int count_kept(const ech_timed_items *items)
 
 /* ---- which go, and when ---- */
 
-/* The evictor's items from which on it lacks what a forward has made, and until when; prefetch items are the way out, and
- * as many the way in. */
+/* The evictor's items from which on it lacks what a forward has made, and until when; prefetch
+ * items are the way out, and as many the way in. */
 typedef struct absence {
     int made, first, last, needed;
 } absence;
@@ -179,7 +179,8 @@ static int count_until(const ech_timed_items *items, int time, bool ended)
     return low;
 }
 
-/* The acceptor's memory is taken amid the item that runs when the forward has ended, unless the evictor waits right then. */
+/* The acceptor's memory is taken amid the item that runs when the forward has ended, unless the
+ * evictor waits right then. */
 static ech_hold hold_of(const ech_balance *b, const absence *a)
 {
     const ech_timed_item *own = b->of_evictor.at;
@@ -200,7 +201,8 @@ static int by_made(const void *a, const void *b)
     return ((const ech_hold *)a)->made - ((const ech_hold *)b)->made;
 }
 
-/* Of the acceptor's items those at which what is held goes, of what has not gone at item `taken`. Returns how many. */
+/* Of the acceptor's items those at which what is held goes, of what has not gone at item `taken`.
+ * Returns how many. */
 static int drop_freed(int *freed, int n, int taken)
 {
     int left = 0;
@@ -217,8 +219,9 @@ static int find_next_freed(const int *freed, int n)
     return next;
 }
 
-/* The acceptor has room for what it keeps less than the limit. So it takes what comes when something has gone, if the
- * evictor need not wait for that, and in the order in which it is sent. */
+/* The acceptor has room for what it keeps less than the limit. So it takes what comes when
+ * something has gone, if the evictor need not wait for that, and in the order in which it is
+ * sent. */
 static void share_room(ech_balance *b)
 {
     const ech_timed_item *own = b->of_evictor.at, *other = b->of_acceptor.at;
@@ -239,8 +242,8 @@ static void share_room(ech_balance *b)
     }
 }
 
-/* Passes over the items once; where more would be kept than the limit says, somebody is away. The oldest absences are let go
- * as they end, so that a search passes over those under way. */
+/* Passes over the items once; where more would be kept than the limit says, somebody is away. The
+ * oldest absences are let go as they end, so that a search passes over those under way. */
 static void choose_holds(ech_balance *b, absence *all, size_t n, int *away)
 {
     const ech_timed_items *items = &b->of_evictor;

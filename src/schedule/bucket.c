@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Buckets: parameters whose gradients are reduced together (Li et al. 2020, arXiv:2006.15704, section 3.2.3). A bucket is
- * of one block, so that it is complete, and its weights are needed, with that block; of one group; and of one type each of
- * weights, gradients and element-wise states, which are all laid out alike. It follows from model, types, optimizer and
- * tensor shards alone, not from the schedule: all ranks that have a block have the same ones of it, in all their plans.
+ * Buckets: parameters whose gradients are reduced together (Li et al. 2020, arXiv:2006.15704,
+ * section 3.2.3). A bucket is of one block, so that it is complete, and its weights are needed,
+ * with that block; of one group; and of one type each of weights, gradients and element-wise
+ * states, which are all laid out alike. It follows from model, types, optimizer and tensor shards
+ * alone, not from the schedule: all ranks that have a block have the same ones of it, in all their
+ * plans.
  */
 #include <string.h>
 
@@ -70,8 +72,8 @@ static int64_t common_multiple(int64_t unit, int64_t power)
     return unit * power;
 }
 
-/* What begins at multiples of so many elements begins at those of plan.part in any type, and cuts no unit of the
- * optimizer's. */
+/* What begins at multiples of so many elements begins at those of plan.part in any type, and cuts
+ * no unit of the optimizer's. */
 static int64_t unit_of(const ech_plan *plan, const ech_param *of, const ech_optimizer_needs *needs)
 {
     enum { NARROWEST = 2 }; /* bytes of an element */
@@ -80,8 +82,8 @@ static int64_t unit_of(const ech_plan *plan, const ech_param *of, const ech_opti
     return common_multiple(ech_optimizer_unit(needs, of, size), plan->part / NARROWEST);
 }
 
-/* Over whom factors are summed: of a matrix of which tensor ranks have shards, each has its own rows of one of the two, and a
- * partial sum of the other. */
+/* Over whom factors are summed: of a matrix of which tensor ranks have shards, each has its own
+ * rows of one of the two, and a partial sum of the other. */
 static ech_layout_group factored_over(const ech_plan *plan, const ech_param *of,
                                       ech_layout_group addends)
 {
@@ -335,8 +337,9 @@ int64_t ech_plan_state_part(const ech_plan *plan, int rank, int param, int state
                                   from);
 }
 
-/* Of a state that has one number for several rows whoever has the parameter's first element, or that of one of a stack, writes it.
- * Returns how many of the first numbers, of those of n elements, others write. */
+/* Of a state that has one number for several rows whoever has the parameter's first element, or
+ * that of one of a stack, writes it. Returns how many of the first numbers, of those of n elements,
+ * others write. */
 static int64_t others_write(const ech_plan *plan, int param, const ech_state *state, int64_t first,
                             int64_t n)
 {

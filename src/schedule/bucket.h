@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A BUCKET: parameters that are reduced and updated together, which of them this rank keeps, and where.
+ * A BUCKET: parameters that are reduced and updated together, which of them this rank keeps, and
+ * where.
  */
 #ifndef ECH_SCHEDULE_BUCKET_H
 #define ECH_SCHEDULE_BUCKET_H
@@ -40,25 +41,28 @@ typedef struct ech_bucket {
     int64_t elements; /* of this rank's shards of parameters, padded; a multiple of `shard` */
     int64_t padding;  /* of these */
     int64_t unit;     /* parameters and shards begin at multiples of so many elements */
-    /* The elements are cut into equal shards, one for each member of `group`, which counts its own in norms. Shards are
-     * no tensor ranks' shards of parameters; they begin anywhere in them, at multiples of plan.part in any type. */
+    /* The elements are cut into equal shards, one for each member of `group`, which counts its own
+     * in norms. Shards are no tensor ranks' shards of parameters; they begin anywhere in them, at
+     * multiples of plan.part in any type. */
     int64_t shard;
     int64_t own; /* where this rank's begins */
-    /* Its parameters are layer states (ech_param.commit), alike on all members: its gradients are their partials, one value for
-     * each turn, since forwards of the next turn may write before this one's update. */
+    /* Its parameters are layer states (ech_param.commit), alike on all members: its gradients are
+     * their partials, one value for each turn, since forwards of the next turn may write before
+     * this one's update. */
     bool commits;
     /* Of this rank: its weights, the sum of its gradients, and its optimizer's states, which are
      * updated where they lie, and by those whose they are. A worker's shard begins at the end: it
      * is empty. */
     ech_keeping of_weights, of_gradients, of_states;
-    /* What is sent of its gradients (ech_is_compressed) lies in one value, in the wide type, which its gradients have: once a
-     * turn, and of all of them. Factors: first the left ones of all its matrices, then the right ones, which are summed. Or numbers
-     * that are chosen: the selection of each member of `group`, with those of one parameter after the other, values and then places. */
+    /* What is sent of its gradients (ech_is_compressed) lies in one value, in the wide type, which
+     * its gradients have: once a turn, and of all of them. Factors: first the left ones of all its
+     * matrices, then the right ones, which are summed. Or numbers that are chosen: the selection of
+     * each member of `group`, with those of one parameter after the other, values and then
+     * places. */
     bool compressed;
-    ech_layout_group
-        /* over which factors are summed: where tensor ranks have shards of its matrices these,
-         * too */
-        factored;
+    /* over which factors are summed: where tensor ranks have shards of its matrices these,
+     * too */
+    ech_layout_group factored;
     int64_t left, right; /* elements of factors */
     int64_t chosen;      /* elements of a selection; 0: its gradients are not sent as selections */
     int factors; /* value of the turn whose steps the access pass is at: factors, or selections */
@@ -80,16 +84,17 @@ typedef struct ech_bucket {
         ech_dtype dtype;
         int value;           /* persistent value */
     } state[ECH_MAX_STATES]; /* [states] */
-    /* Values of all its states, in plan.state_value: the element-wise ones, and then those of parameters. None in plans of
-     * forwards alone. */
+    /* Values of all its states, in plan.state_value: the element-wise ones, and then those of
+     * parameters. None in plans of forwards alone. */
     int first_state_value, state_values;
-    /* Statistics of its optimizer, of all rounds in one value. What ranks fold after a round lies side by side. */
+    /* Statistics of its optimizer, of all rounds in one value. What ranks fold after a round lies
+     * side by side. */
     int rounds;
     int64_t statistics_bytes;
     struct ech_folded {
         int64_t at, bytes; /* in that value; bytes 0: nothing is folded */
-        /* GATHER, OWNER: they are of the wide type and lie like the bucket, so its shards meet by one collective. Otherwise
-         * each is folded by itself. */
+        /* GATHER, OWNER: they are of the wide type and lie like the bucket, so its shards meet by
+         * one collective. Otherwise each is folded by itself. */
         ech_fold_of_shards flat;
     } folded[ECH_MAX_ROUNDS][ECH_FOLDS];
     int statistics; /* value of the turn whose steps the access pass is at, on the device */
@@ -99,8 +104,8 @@ typedef struct ech_bucket {
     int pieces;
     int64_t piece;
     int sum_on_host; /* value with the sum so far of the gradients that the access pass is at */
-    /* Values with complete gradients, of even turns and of odd ones: an update may run under the next
-     * turn. */
+    /* Values with complete gradients, of even turns and of odd ones: an update may run under the
+     * next turn. */
     int complete[2];
 } ech_bucket;
 

@@ -4,7 +4,12 @@
  */
 #include "schedule/bucket_way.h"
 
-enum { ALONE = 0, TENSOR = ECH_GROUP_TENSOR, ADDENDS = ECH_BUCKET_ADDENDS, FACTORS = ECH_BUCKET_FACTORS };
+enum {
+    ALONE = 0,
+    TENSOR = ECH_GROUP_TENSOR,
+    ADDENDS = ECH_BUCKET_ADDENDS,
+    FACTORS = ECH_BUCKET_FACTORS
+};
 enum { NONE = -1, NEWEST, NEXT };
 
 static const ech_bucket_row rows[ECH_BUCKET_STAGES] = {

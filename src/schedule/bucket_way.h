@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A bucket's way through a turn: which of the stages of bucket_stages.def it takes part in, and what comes next.
- * Private to src/schedule.
+ * A bucket's way through a turn: which of the stages of bucket_stages.def it takes part in, and
+ * what comes next. Private to src/schedule.
  */
 #ifndef ECH_SCHEDULE_BUCKET_WAY_H
 #define ECH_SCHEDULE_BUCKET_WAY_H
@@ -20,7 +20,8 @@ typedef enum ech_bucket_stage {
 typedef enum ech_bucket_point {
     ECH_POINT_MICRO_BATCH, /* an instance of the bucket's gradients is complete */
     ECH_POINT_COMPLETE,    /* the last of them is */
-    ECH_POINT_FACTORS, /* those of all buckets are: what compressed ones send next is made of what they have sent */
+    /* those of all buckets are: what compressed ones send next is made of what they have sent */
+    ECH_POINT_FACTORS,
     ECH_POINT_NORMS,   /* then */
     ECH_POINT_LEAVES,  /* weights go to the host, where there is room */
     ECH_POINT_BRINGS,  /* what else the update needs there comes */

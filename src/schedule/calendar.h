@@ -17,7 +17,8 @@ typedef struct ech_calendar {
 ech_calendar ech_calendar_of(const ech_config *config);
 /* Whether a checkpoint is due before the end of training: only then does a snapshot save time. */
 bool ech_calendar_saves_amid(const ech_calendar *calendar);
-/* Whether the list runs when `step` training steps of the run are done. False for INIT and GENERATE. */
+/* Whether the list runs when `step` training steps of the run are done. False for INIT and
+ * GENERATE. */
 bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t step);
 
 #endif

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that makes a list of block steps a whole training step, or several: the token count before
- * a turn, LOAD of each micro-batch one ahead of its first forward, what is done bucket by bucket as bucket_stages.def says:
- * from when a bucket is complete, with norms, clipping and updates after the turn's last backward. Where a group has one
- * member no communication is inserted.
+ * The pass that makes a list of block steps a whole training step, or several: the token count
+ * before a turn, LOAD of each micro-batch one ahead of its first forward, what is done bucket by
+ * bucket as bucket_stages.def says: from when a bucket is complete, with norms, clipping and
+ * updates after the turn's last backward. Where a group has one member no communication is
+ * inserted.
  *
  * Synchronous: losses, flags and squares of all ranks are folded before the update, so the norm is
- * the whole model's. Asynchronous: a stage does not wait for others, so its norm is its own ranks', and
- * the fold of all turns comes at the end of the list, for READ.
+ * the whole model's. Asynchronous: a stage does not wait for others, so its norm is its own ranks',
+ * and the fold of all turns comes at the end of the list, for READ.
  *
- * Where replicas are apart each folds its own before its update, and what is shown of all of them at the end, for READ.
+ * Where replicas are apart each folds its own before its update, and what is shown of all of them
+ * at the end, for READ.
  */
 #include <stdlib.h>
 
@@ -96,7 +98,8 @@ static void end(ech_framing *f)
     ech_frame_end_gradients(f);
 }
 
-/* A server's list has none of the lowered steps: what completes a bucket is complete when the turn begins. */
+/* A server's list has none of the lowered steps: what completes a bucket is complete when the turn
+ * begins. */
 static void copy_step(ech_framing *f, size_t s)
 {
     if (ech_layout_serves(f->plan->layout, f->plan->rank)) {
@@ -104,7 +107,8 @@ static void copy_step(ech_framing *f, size_t s)
         return;
     }
     int here = ech_list_copy_step(f->list, &f->from[s], f->from_after, f->now);
-    /* So instances under way are those being written, and of those being scattered the last step's. */
+    /* So instances under way are those being written, and of those being scattered the last
+     * step's. */
     if (f->begins && f->begins[s] && f->settled >= 0) ech_list_add_after(f->list, f->settled);
     ech_frame_await_weights(f, &f->from[s]);
     ech_frame_await_leave(f, s);

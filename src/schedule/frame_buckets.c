@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the frame pass that goes bucket by bucket: it takes each along its way (bucket_stages.def), from when its
- * gradients are complete to its update, and what is updated on the host there and back.
+ * The part of the frame pass that goes bucket by bucket: it takes each along its way
+ * (bucket_stages.def), from when its gradients are complete to its update, and what is updated on
+ * the host there and back.
  */
 #include <stdlib.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The frame pass at work. Private to frame.c, which makes the list, frame_buckets.c, which takes buckets along their
- * way (schedule/bucket_way.h), and schedule/protocol/, which makes the parts that differ.
+ * The frame pass at work. Private to frame.c, which makes the list, frame_buckets.c, which takes
+ * buckets along their way (schedule/bucket_way.h), and schedule/protocol/, which makes the parts
+ * that differ.
  */
 #ifndef ECH_SCHEDULE_FRAMING_H
 #define ECH_SCHEDULE_FRAMING_H
@@ -47,14 +48,16 @@ typedef struct ech_framing {
     ech_step *from; /* the lowered steps, their waits, and where they are now */
     int *from_after, *now;
     size_t n;
-    /* Instances of gradients by the lowered step that completes them, as instance * buckets + bucket: the step's first,
-     * the next of the same step, descending; -1: none. */
+    /* Instances of gradients by the lowered step that completes them, as instance * buckets +
+     * bucket: the step's first, the next of the same step, descending; -1: none. */
     int *first_ready, *next_ready; /* [n], [instances * buckets] */
     bool *begins;                  /* [n] the lowered step is the first to write a micro-batch's */
-    /* Of those: the last scatter of the lowered step that completed some last, and of the one before it; -1: none. */
+    /* Of those: the last scatter of the lowered step that completed some last, and of the one
+     * before it; -1: none. */
     int scatter, settled;
-    int *
-        gathered; /* [buckets * versions] the last step that makes what lies in a slot whole; -1: none in this list */
+    /* [buckets * versions] the last step that makes what lies in a slot whole; -1: none in this
+     * list */
+    int *gathered;
     int known;                /* the last of these that the compute lane has waited for */
     int *last_ready;          /* [turns]: the last such step */
     ech_turn_buckets buckets; /* of the turn whose steps are being added */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.offload_activations = peer (schedule/balance.h): the evictor's and the acceptor's messages. Those of a sequence chunk
- * are one for each block, so that the last block's comes back first. They go behind the messages that other stages
- * wait for.
+ * memory.offload_activations = peer (schedule/balance.h): the evictor's and the acceptor's
+ * messages. Those of a sequence chunk are one for each block, so that the last block's comes back
+ * first. They go behind the messages that other stages wait for.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,8 @@ typedef struct visit {
 
 /* Of a block and a sequence chunk. */
 typedef struct backward {
-    int first,
-        collective; /* of R's or B's compute steps; the first collective, if it comes before; -1: none */
+    /* of R's or B's compute steps; the first collective, if it comes before; -1: none */
+    int first, collective;
     int gone;       /* the insertion that brings away what it needs */
 } backward;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that lets gradients take over the offsets of values. Where a layer's backward may write the gradient of
- * an input in place of the input (ech_layer.overwrites), and no later call reads that input, the input dies a
- * tick early and the gradient, its successor, is at its offset. The order decides whether a later call reads it: a W
- * that comes after all of B does.
+ * The pass that lets gradients take over the offsets of values. Where a layer's backward may write
+ * the gradient of an input in place of the input (ech_layer.overwrites), and no later call reads
+ * that input, the input dies a tick early and the gradient, its successor, is at its offset. The
+ * order decides whether a later call reads it: a W that comes after all of B does.
  *
  * What a copy brings to the device for sequence chunks takes over the offset of what another has
  * taken away, for which it waits. Both run at some time between the same two steps of the compute

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A LIST of steps that a rank runs: its steps, the values that they touch, and the memory that these take.
+ * A LIST of steps that a rank runs: its steps, the values that they touch, and the memory that
+ * these take.
  */
 #ifndef ECH_SCHEDULE_LIST_H
 #define ECH_SCHEDULE_LIST_H
@@ -26,8 +27,8 @@ typedef struct ech_list {
         *bound; /* [turns] of a server: the push of each turn (ech_plan_bind); NULL: as they come */
     ECH_LIST(ech_access) access; /* ech_step.first_access */
     ECH_LIST(ech_value) value;   /* the list's own, which are not persistent */
-    /* [(first_local[block] + local) * micro_batches + micro]: value, or -1. A value that all sequence chunks of a
-     * micro-batch share is at its first chunk. Ask ech_list_value_of. */
+    /* [(first_local[block] + local) * micro_batches + micro]: value, or -1. A value that all
+     * sequence chunks of a micro-batch share is at its first chunk. Ask ech_list_value_of. */
     int *value_of;
     int *first_local; /* [blocks]: see value_of; -1: the rank does not have the block */
     /* of the gradients of a bucket, at most: turns, or (ech_bucket_scatters_each) micro-batches
@@ -37,12 +38,14 @@ typedef struct ech_list {
     /* [turns * buckets] the value that a turn's steps of a bucket work on: the turn's gradients, or
      * (ech_bucket_scatters_each) the sum of this rank's shard; -1: none. Ask ech_list_summed. */
     int *summed;
-    /* [instances * params]: the call that writes the gradient; calls after it add to it. Ask ech_list_writes_first. */
+    /* [instances * params]: the call that writes the gradient; calls after it add to it. Ask
+     * ech_list_writes_first. */
     ech_writer *first_writer;
     int batch[ECH_BATCH_SLOTS]; /* first value (ech_list_batch); -1: not loaded by this rank */
     int logits;                 /* value; -1: none */
     int ticks;
-    /* Memory of the list's own values in bytes, each aligned (ech_plan_align); persistent values not counted. */
+    /* Memory of the list's own values in bytes, each aligned (ech_plan_align); persistent values
+     * not counted. */
     int64_t bytes[ECH_SPACES]; /* the list's part of each arena, gaps included */
     int64_t
         lower_bound[ECH_SPACES]; /* the most that is live in one tick: no placement needs less */

@@ -5,7 +5,8 @@
 #include "schedule/passes.h"
 #include "schedule/protocol/protocol.h"
 
-/* Who has a shard of a master rounds that, into each slot. Whole weights that are offloaded each draws for itself. */
+/* Who has a shard of a master rounds that, into each slot. Whole weights that are offloaded each
+ * draws for itself. */
 static void plan_init(ech_plan *plan, ech_list *list)
 {
     int init = ech_list_add(list, ECH_STEP_INIT);

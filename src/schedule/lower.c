@@ -2,21 +2,21 @@
  *
  * The first pass: an order of F, B and W per chunk becomes steps per block, with messages where the
  * neighbouring virtual stage is another rank's. A W that directly follows its B is interleaved with
- * it block by block, so that gradients of activations die early; the two are one backward then, as the
- * papers count it, and what it makes is sent when it has ended. Not so where the schedule splits them: there the
- * next rank gets its gradient before W.
+ * it block by block, so that gradients of activations die early; the two are one backward then, as
+ * the papers count it, and what it makes is sent when it has ended. Not so where the schedule
+ * splits them: there the next rank gets its gradient before W.
  *
- * Recomputation. R of a segment's blocks comes right before the B of its last one. It needs no gradient: the R of the
- * item's first B runs before that waits for what is received.
+ * Recomputation. R of a segment's blocks comes right before the B of its last one. It needs no
+ * gradient: the R of the item's first B runs before that waits for what is received.
  *
- * Messages. A receive is posted one item of the order ahead of the one that needs it, so that it can
- * arrive while another computes. A send begins when its values are there; they must live until it has
- * ended, and it ends when the other side has received. To know that without asking, the pass looks
- * at the other rank's order for the first message that comes back from there after that: the
- * step that needs that one also waits for the send, at no cost. (Forwards alone bring nothing back but to the next
- * chunk: otherwise the forward after the next waits.) So no training step ever waits for
- * the progress of another rank but for data, and an order that can run with unbounded buffers can
- * run with none (checked for all ranks together in check/plans.c).
+ * Messages. A receive is posted one item of the order ahead of the one that needs it, so that it
+ * can arrive while another computes. A send begins when its values are there; they must live until
+ * it has ended, and it ends when the other side has received. To know that without asking, the pass
+ * looks at the other rank's order for the first message that comes back from there after that: the
+ * step that needs that one also waits for the send, at no cost. (Forwards alone bring nothing back
+ * but to the next chunk: otherwise the forward after the next waits.) So no training step ever
+ * waits for the progress of another rank but for data, and an order that can run with unbounded
+ * buffers can run with none (checked for all ranks together in check/plans.c).
  */
 #include <stdlib.h>
 
@@ -154,8 +154,8 @@ static int safe_item(lowering *l, int i, int peer, int their_chunk, int their_mi
     const ech_order_item *item = &l->order->at[i];
     ech_action action = item->action;
     if (l->forwards) {
-        /* Through one chunk orders are the same, and nobody waits for who comes after; what goes to the next chunk
-         * comes back to that of this rank. */
+        /* Through one chunk orders are the same, and nobody waits for who comes after; what goes to
+         * the next chunk comes back to that of this rank. */
         bool same = their_chunk == item->chunk;
         int back = find_item(l->item, action, l->layout->chunks, l->list->micro_batches,
                              their_chunk, item->micro);
@@ -230,13 +230,14 @@ static ech_block_lowering *lowering_of(lowering *l, int block, int i)
     return &l->of_block;
 }
 
-/* The item's first block waits for what the item has received; message shards are gathered before. */
+/* The item's first block waits for what the item has received; message shards are gathered
+ * before. */
 static void await_received(lowering *l, int i, int block)
 {
     int received = l->received[i];
     if (received < 0) return;
-    /* The compute lane waits for the message itself, too: only what it awaits has a deadline, and a known
-     * end of its life. */
+    /* The compute lane waits for the message itself, too: only what it awaits has a deadline, and a
+     * known end of its life. */
     ECH_PUSH(l->of_block.pending, received);
     if (!ech_plan_shards_messages(l->plan)) return;
     bool backward = l->order->at[i].action == ECH_B;
@@ -251,7 +252,8 @@ bool ech_order_is_joined(const ech_schedule *schedule, const ech_order *order, s
     return b->action == ECH_B && w->action == ECH_W && w->chunk == b->chunk && w->micro == b->micro;
 }
 
-/* If the block is the last of its segment: makes all of the segment again. What is inverted is made block by block. */
+/* If the block is the last of its segment: makes all of the segment again. What is inverted is made
+ * block by block. */
 static void recompute(lowering *l, int block, int i)
 {
     int first = l->plan->segment[block];

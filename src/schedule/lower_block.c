@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the first pass that looks inside of blocks: where a block's layers are sharded, its program is split
- * at each collective into steps of the compute lane, with COLLECTIVE steps between them on a lane of their own.
+ * The part of the first pass that looks inside of blocks: where a block's layers are sharded, its
+ * program is split at each collective into steps of the compute lane, with COLLECTIVE steps between
+ * them on a lane of their own.
  *
- * A collective begins when the compute step before it has ended. Computing waits for the collectives that
- * write what it touches or read what it writes, and for no others, at the call that does: so a W that needs
- * nothing of a collective runs while that is under way, and a part of ring attention while the next keys and
- * values arrive. Two blocks do not overlap: a block's first step waits for all that is outstanding.
+ * A collective begins when the compute step before it has ended. Computing waits for the
+ * collectives that write what it touches or read what it writes, and for no others, at the call
+ * that does: so a W that needs nothing of a collective runs while that is under way, and a part of
+ * ring attention while the next keys and values arrive. Two blocks do not overlap: a block's first
+ * step waits for all that is outstanding.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -49,7 +51,8 @@ static void enter_collective(ech_block_lowering *p, ech_phase phase, int call, i
         if (ech_operand_is_value(o)) (o->mode == ECH_READ ? p->reader : p->writer)[o->value] = step;
 }
 
-/* The collective that a call of the compute lane must wait for and no call before it has; -1: none. */
+/* The collective that a call of the compute lane must wait for and no call before it has; -1:
+ * none. */
 static int find_wait(ech_block_lowering *p, ech_phase phase, int call)
 {
     const ech_block *block = block_of(p);
@@ -152,8 +155,8 @@ static void add_collective(ech_block_lowering *p, ech_phase phase, int call)
     double expected = ech_node_expected(&block_of(p)->node.at[c->node]);
     if (!ech_step_exchanges_rest(block_of(p), c))
         step->bytes = (int64_t)llround(expected * (double)whole);
-    /* What a collective before it made is there: the lane keeps its order. What has been received for
-     * the block's first call must be waited for here if this is the first. */
+    /* What a collective before it made is there: the lane keeps its order. What has been received
+     * for the block's first call must be waited for here if this is the first. */
     for (size_t i = 0; i < p->pending.n; i++) ech_list_add_after(p->list, p->pending.at[i]);
     enter_collective(p, phase, call, added);
     p->outstanding = added;
@@ -220,7 +223,8 @@ void ech_lower_phase(ech_block_lowering *p, ech_phase phase)
     end(p);
 }
 
-/* The calls of W that may run once B has done the node of that place, its own included: up to the last of them. */
+/* The calls of W that may run once B has done the node of that place, its own included: up to the
+ * last of them. */
 static int ready_weights(const ech_block *block, int place)
 {
     int end = 0;
@@ -231,8 +235,9 @@ static int ready_weights(const ech_block *block, int place)
     return end;
 }
 
-/* The calls of W that may run while call `at` of B, a collective, is under way. It may have been moved up before calls of B
- * whose nodes come later than its own (ech_block_finish): then those that wait for these are not ready. */
+/* The calls of W that may run while call `at` of B, a collective, is under way. It may have been
+ * moved up before calls of B whose nodes come later than its own (ech_block_finish): then those
+ * that wait for these are not ready. */
 static int ready_beside(const ech_block *block, int at)
 {
     const ech_block_call *calls = block->program[ECH_BACKWARD_INPUT].at;
@@ -245,7 +250,8 @@ static int ready_beside(const ech_block *block, int at)
     return ready_weights(block, place);
 }
 
-/* Whether a call of W before `end` that is not done yet makes, or reads, a value that is recomputed. */
+/* Whether a call of W before `end` that is not done yet makes, or reads, a value that is
+ * recomputed. */
 static bool recomputes(const ech_block_lowering *p, int end)
 {
     const ech_block *block = block_of(p);
@@ -291,10 +297,11 @@ static void add_weights(ech_block_lowering *p, int end)
     }
 }
 
-/* Calls [first, end) of B, after which nothing is under way that W could run during, in turns with W: where W
- * makes a value again, it and what else of W is ready go in front of the B of the node that reads it. So that
- * value is gone before B makes its gradient, as large; and what B reads next is nobody else's any more, so that
- * gradients can take over its offset (inherit.c). The last of W stays after all of B: with it the block is done. */
+/* Calls [first, end) of B, after which nothing is under way that W could run during, in turns with
+ * W: where W makes a value again, it and what else of W is ready go in front of the B of the node
+ * that reads it. So that value is gone before B makes its gradient, as large; and what B reads next
+ * is nobody else's any more, so that gradients can take over its offset (inherit.c). The last of W
+ * stays after all of B: with it the block is done. */
 static void add_in_turns(ech_block_lowering *p, int first, int end)
 {
     const ech_block *block = block_of(p);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a rank's list numbers its sequence chunks: the turn (training step of the list) counts most, then the rank's own
- * micro-batch, then the sequence chunk. Steps and values have this one number, an int called `micro`; only functions
- * here take it apart. (An order counts whole micro-batches until ech_order_expand_sequence_chunks.)
+ * How a rank's list numbers its sequence chunks: the turn (training step of the list) counts most,
+ * then the rank's own micro-batch, then the sequence chunk. Steps and values have this one number,
+ * an int called `micro`; only functions here take it apart. (An order counts whole micro-batches
+ * until ech_order_expand_sequence_chunks.)
  */
 #ifndef ECH_SCHEDULE_NUMBERING_H
 #define ECH_SCHEDULE_NUMBERING_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that finds the most memory of each kind that is live at once, and the peaks of a plan over its lists.
+ * The pass that finds the most memory of each kind that is live at once, and the peaks of a plan
+ * over its lists.
  */
 #include <limits.h>
 #include <stdlib.h>

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that gives every value of a space an offset. Values of one size share TRACKS: an offset that one of them has after the
- * other. Sizes are placed one after the other, the largest first; of one size each value, in order of birth, takes the
- * lowest track on which nothing else lives at the same time, or a new one at the lowest such offset. Searches pass over
- * tracks, not values: as many as live at once, however many micro-batches there are. A value and its successors are
- * placed as one. Deterministic.
+ * The pass that gives every value of a space an offset. Values of one size share TRACKS: an offset
+ * that one of them has after the other. Sizes are placed one after the other, the largest first; of
+ * one size each value, in order of birth, takes the lowest track on which nothing else lives at the
+ * same time, or a new one at the lowest such offset. Searches pass over tracks, not values: as many
+ * as live at once, however many micro-batches there are. A value and its successors are placed as
+ * one. Deterministic.
  *
- * Tracks are in shelves by offset. A shelf that is empty for all of a life is skipped; of one that is full for all of
- * it, without a gap that is wide enough, only the end is read.
+ * Tracks are in shelves by offset. A shelf that is empty for all of a life is skipped; of one that
+ * is full for all of it, without a gap that is wide enough, only the end is read.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +106,8 @@ static size_t find_size(const size_list *sizes, int64_t bytes)
     return low;
 }
 
-/* The sizes of placements, each once, the largest first. There are few: they do not depend on micro-batches. */
+/* The sizes of placements, each once, the largest first. There are few: they do not depend on
+ * micro-batches. */
 static size_list find_sizes(const placement *all, size_t n)
 {
     size_list found = {0};
@@ -293,7 +295,8 @@ static track *add_track(placer *p, int64_t bytes, life of)
     return t;
 }
 
-/* Whether nothing else lives in a free track's bytes. Lives are asked about by birth, so what has ended stays so. */
+/* Whether nothing else lives in a free track's bytes. Lives are asked about by birth, so what has
+ * ended stays so. */
 static bool is_free(track *t, life of)
 {
     for (size_t i = 0; i < t->neighbour.n; i++) {

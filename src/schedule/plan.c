@@ -30,7 +30,8 @@ int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int
     return (int)plan->persistent.n - 1;
 }
 
-/* Of how many numbers of a parameter squares are summed: of its gradient, or of the right factors of one that is compressed. */
+/* Of how many numbers of a parameter squares are summed: of its gradient, or of the right factors
+ * of one that is compressed. */
 static int64_t normed(const ech_plan *plan, int param)
 {
     int64_t size[2];
@@ -58,7 +59,8 @@ static void plan_param(ech_plan *plan, const ech_plan_request *request, int inde
     plan->norm_partials += (normed(plan, index) + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
 }
 
-/* A bucket's weights in as many versions as are kept, and its states: each laid out as its gradients. */
+/* A bucket's weights in as many versions as are kept, and its states: each laid out as its
+ * gradients. */
 static void plan_bucket(ech_plan *plan, int index, bool forward_only)
 {
     ech_bucket *bucket = &plan->bucket.at[index];
@@ -185,7 +187,8 @@ static void begin(ech_plan *plan, ech_list_kind kind, ech_purpose purpose, ech_e
     list->micro_batches = turns * micro_batches * list->numbering.sequence_chunks;
 }
 
-/* The order of the train list, and the version of the weights that each item reads; what is held for whom. */
+/* The order of the train list, and the version of the weights that each item reads; what is held
+ * for whom. */
 typedef struct ordered {
     ech_order order;
     int *version;
@@ -325,8 +328,8 @@ static void line_up(ech_plan *plan)
     }
 }
 
-/* So many as a bucket has in the widest type, unless that is hardly any: a multiple of UNIT, so that
- * what is worked on begins where kernels have it aligned. */
+/* So many as a bucket has in the widest type, unless that is hardly any: a multiple of UNIT, so
+ * that what is worked on begins where kernels have it aligned. */
 static int64_t at_once(const ech_plan *plan, int64_t bucket_bytes)
 {
     enum { UNIT = 1024 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the checker of all ranks' lists refuses: one line with rank, step and reason, and above it the
- * rows of the ranks around, truncated to what is near the step.
+ * How the checker of all ranks' lists refuses: one line with rank, step and reason, and above it
+ * the rows of the ranks around, truncated to what is near the step.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Residency: when what does not lie where it is used is brought there, and when it is taken away. A resource is what is
- * brought as one: a bucket's weights or states, a block's kept values. Its uses and those of the others of its class are
- * one sequence, in the order of the compute lane.
+ * Residency: when what does not lie where it is used is brought there, and when it is taken away. A
+ * resource is what is brought as one: a bucket's weights or states, a block's kept values. Its uses
+ * and those of the others of its class are one sequence, in the order of the compute lane.
  *
- * While a use is under way the resources of that one and of the `prefetch` uses behind it are there, or on their way, and
- * no others: so at most 1 + prefetch at once. Whose next use is among those stays.
+ * While a use is under way the resources of that one and of the `prefetch` uses behind it are
+ * there, or on their way, and no others: so at most 1 + prefetch at once. Whose next use is among
+ * those stays.
  */
 #ifndef ECH_SCHEDULE_RESIDENCY_H
 #define ECH_SCHEDULE_RESIDENCY_H
@@ -17,8 +18,8 @@
 
 typedef struct ech_use {
     int resource;
-    bool
-        makes; /* the use makes it: there is nothing to bring. Only the first use of a resource may */
+    /* the use makes it: there is nothing to bring. Only the first use of a resource may */
+    bool makes;
     bool writes; /* the use changes what is there */
 } ech_use;
 
@@ -30,10 +31,11 @@ typedef struct ech_stay {
     bool brought;    /* false: `first` makes it */
     bool written;    /* one of its uses makes or changes it */
     bool returns; /* the resource has another stay later: what is written must be kept elsewhere */
-    /* There is room for it when this use has ended and what goes then has gone, and then it is brought; -1: from the
-     * beginning. */
+    /* There is room for it when this use has ended and what goes then has gone, and then it is
+     * brought; -1: from the beginning. */
     int room_after;
-    /* When it goes, its memory is that of what this use needs, which waits for it; -1: nobody does. */
+    /* When it goes, its memory is that of what this use needs, which waits for it; -1: nobody
+     * does. */
     int gone_before;
     int takes; /* the stay, by its index in the list, whose room it takes; -1: there was room */
 } ech_stay;

@@ -115,7 +115,8 @@ static void resolve_check(ech_config *config, int64_t flush)
         config->training.check_every = (CHECK_EVERY + flush - 1) / flush * flush;
 }
 
-/* Within a span of one step nothing could be delayed. all: what the calendar's numbers have in common. */
+/* Within a span of one step nothing could be delayed. all: what the calendar's numbers have in
+ * common. */
 static ech_status check_delays(const ech_config *config, int64_t all)
 {
     if (!config->memory.offload_delayed_from || config->parallel.flush_every > 1) return ECH_OK;

@@ -26,8 +26,8 @@ typedef struct ech_schedule {
     int turns;          /* training steps of a span; 1: synchronous */
     int64_t
         staleness; /* ECH_WEIGHTS_PULLED: steps by which a worker may be ahead of the slowest one */
-    int64_t
-        delayed_from; /* ECH_WEIGHTS_DELAYED: the training step with which the first span begins; else 0 */
+    /* ECH_WEIGHTS_DELAYED: the training step with which the first span begins; else 0 */
+    int64_t delayed_from;
 } ech_schedule;
 
 /* What parallel.schedule names, looked up once, by ech_schedule_find. No errors:

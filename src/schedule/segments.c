@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Recomputation: which blocks are made again together. A segment of N blocks keeps its first block's input. R makes
- * its blocks again first to last, before the B of the last one; their values are live at once then. Where R inverts
- * blocks, a segment keeps its last block's output, and each R comes right before its block's B: the most blocks are best.
+ * Recomputation: which blocks are made again together. A segment of N blocks keeps its first
+ * block's input. R makes its blocks again first to last, before the B of the last one; their values
+ * are live at once then. Where R inverts blocks, a segment keeps its last block's output, and each
+ * R comes right before its block's B: the most blocks are best.
  *
- * Of n blocks, with m inputs in flight, that is about ceil(n / N) m a + N b bytes, where a is an input and b what R
- * makes of a block for its B and W: least at N = sqrt(n m a / b) (Chen et al. 2016, arXiv:1604.06174, section 3.2;
- * Narayanan et al. 2021, arXiv:2104.04473, section 3.5).
+ * Of n blocks, with m inputs in flight, that is about ceil(n / N) m a + N b bytes, where a is an
+ * input and b what R makes of a block for its B and W: least at N = sqrt(n m a / b) (Chen et al.
+ * 2016, arXiv:1604.06174, section 3.2; Narayanan et al. 2021, arXiv:2104.04473, section 3.5).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,8 @@ ech_calls ech_plan_calls(const ech_plan *plan, const ech_list *list, int block, 
     const ech_block *of = plan->model->block.at[block];
     ech_calls calls = {0, ech_program_calls(of, phase, list->purpose)};
     bool again = phase == ECH_RECOMPUTE, keeps = phase == ECH_FORWARD && list->purpose == ECH_TRAIN;
-    /* The last calls are for the R of the block behind; where R inverts, for that of the block before. */
+    /* The last calls are for the R of the block behind; where R inverts, for that of the block
+     * before. */
     int neighbour = of->options.invert ? block : block + 1;
     bool crossed = ech_plan_continues_segment(plan, neighbour);
     if (again && !crossed) calls.end = of->needed;
@@ -71,8 +73,8 @@ static int64_t input_bytes(const ech_plan *plan, const ech_block *block, ech_ext
     return bytes;
 }
 
-/* Two inputs that are one output of the block before, as the streams of a reversible model behind its embedding, are
- * one value on its rank. */
+/* Two inputs that are one output of the block before, as the streams of a reversible model behind
+ * its embedding, are one value on its rank. */
 static void join_inputs(const ech_plan *plan, int index, bool *kept)
 {
     const ech_block *block = plan->model->block.at[index];
@@ -88,7 +90,8 @@ static void join_inputs(const ech_plan *plan, int index, bool *kept)
             }
 }
 
-/* continues: the block's input, or where R inverts it its output, is made again with a neighbour's. */
+/* continues: the block's input, or where R inverts it its output, is made again with a
+ * neighbour's. */
 static void find_kept(const ech_block *block, bool continues, bool *kept)
 {
     ECH_FREED bool *made = ech_calloc(block->value.n, sizeof *made);

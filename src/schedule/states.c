@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the optimizer declares, in a plan: element-wise states are persistent values of a bucket, other states and the
- * copies of both for checkpoints those of a parameter; the statistics of a bucket are one value that lives from the first round to the update.
+ * What the optimizer declares, in a plan: element-wise states are persistent values of a bucket,
+ * other states and the copies of both for checkpoints those of a parameter; the statistics of a
+ * bucket are one value that lives from the first round to the update.
  */
 #include "schedule/passes.h"
 #include "schedule/operands.h"
@@ -69,7 +70,8 @@ static int add_value(ech_plan *plan, int bucket, int value)
     return plan->bucket.at[bucket].state_values++;
 }
 
-/* The element-wise ones are the bucket's, in the order in which each of its parameters declares them. */
+/* The element-wise ones are the bucket's, in the order in which each of its parameters declares
+ * them. */
 static void plan_values(ech_plan *plan, const ech_bucket *bucket, int param)
 {
     const ech_plan_param *p = &plan->param[param];
@@ -198,7 +200,8 @@ static bool is_flat(const ech_plan_statistic *s)
     return s->is.fold == ECH_SHARDS_GATHER || s->is.fold == ECH_SHARDS_OWNER;
 }
 
-/* Tensor ranks fold the statistic, or another of its round that lies like the bucket, as it does itself. */
+/* Tensor ranks fold the statistic, or another of its round that lies like the bucket, as it does
+ * itself. */
 static bool folds_tensor(const ech_plan *plan, const ech_bucket *bucket,
                          const ech_plan_statistic *s)
 {
@@ -263,7 +266,8 @@ static void place_gathered(ech_plan *plan, ech_bucket *bucket)
     }
 }
 
-/* Of a sharded bucket rounds compute what is of this rank's shard, and members fold what is taken over that. */
+/* Of a sharded bucket rounds compute what is of this rank's shard, and members fold what is taken
+ * over that. */
 static void cut_statistics(ech_plan *plan, const ech_bucket *bucket, int param)
 {
     const ech_plan_param *p = &plan->param[param];

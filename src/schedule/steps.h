@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A STEP is what a rank does on one lane without waiting in between: part of a block's program, a message, a sum over
- * ranks. It is plain data; its kind is a row of steps.def. Texts are appended to `out`, the caller's.
+ * A STEP is what a rank does on one lane without waiting in between: part of a block's program, a
+ * message, a sum over ranks. It is plain data; its kind is a row of steps.def. Texts are appended
+ * to `out`, the caller's.
  */
 #ifndef ECH_SCHEDULE_STEPS_H
 #define ECH_SCHEDULE_STEPS_H
@@ -80,24 +81,26 @@ typedef struct ech_step {
     bool maximum : 1;      /* REDUCE takes the maximum, not the sum */
     bool adds : 1;         /* SCATTER_GRADS adds to the shard: others of its turn have written it */
     ech_resource resource; /* of FETCH and OFFLOAD */
-    /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, R, COLLECTIVE, messages and copies of what
-     * blocks keep; of LOAD, and of SCATTER_GRADS of a micro-batch alone, `micro` is the micro-batch's first; of
-     * GATHER_WEIGHTS for a block `block` is that. Else -1. */
+    /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, R, COLLECTIVE, messages
+     * and copies of what blocks keep; of LOAD, and of SCATTER_GRADS of a micro-batch alone, `micro`
+     * is the micro-batch's first; of GATHER_WEIGHTS for a block `block` is that. Else -1. */
     int chunk, micro, block;
     int turn; /* training step within the list */
-    /* The weight version that F, B, W, R, STASH and GATHER_WEIGHTS of a block read, or that UPDATE (with its STATISTICS)
-     * writes. 0: the newest when the list begins; k: after k more updates; -1: the one before version 0 (ECH_WEIGHTS_BUFFERED reads it). */
+    /* The weight version that F, B, W, R, STASH and GATHER_WEIGHTS of a block read, or that UPDATE
+     * (with its STATISTICS) writes. 0: the newest when the list begins; k: after k more updates;
+     * -1: the one before version 0 (ECH_WEIGHTS_BUFFERED reads it). */
     int version;
     int peer; /* rank at the other end of a message (ech_list_peer); -1 elsewhere */
-    int64_t
-        bytes; /* of a message or copy, all its tensors; of COLLECTIVE, what this rank sends, is expected to if tables say it */
+    /* of a message or copy, all its tensors; of COLLECTIVE, what this rank sends, is expected
+     * to if tables say it */
+    int64_t bytes;
     int index; /* bucket (ech_step_has_bucket); first scalar of REDUCE and HASH */
     /* Scalars of REDUCE; round of STATISTICS and FOLD; of what is done piece by piece
      * (ech_step_piece) the piece of its bucket, from 1 on, or 0: all of the bucket. */
     int count;
-    /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two
-     * collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received message over the tensor ranks of
-     * this stage, each of which received a shard. */
+    /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those
+     * between two collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received
+     * message over the tensor ranks of this stage, each of which received a shard. */
     int first_call, calls;
     int first_after, afters;    /* in list.after: earlier steps that must have ended */
     int first_access, accesses; /* in list.access */
@@ -105,7 +108,8 @@ typedef struct ech_step {
     int tick;                   /* the first of its ticks (ech_step_ticks) */
 } ech_step;
 
-/* A channel is a group on a lane. Collectives of one channel run one after the other; those of two may overlap. */
+/* A channel is a group on a lane. Collectives of one channel run one after the other; those of two
+ * may overlap. */
 enum { ECH_CHANNELS = ECH_GROUPS * ECH_LANES };
 static inline int ech_step_channel(const ech_step *step)
 {
@@ -116,7 +120,8 @@ static inline ech_layout_group ech_channel_group(int channel)
     return (ech_layout_group)(channel / ECH_LANES);
 }
 
-/* What a step does with parameters and their gradients. All uses but the first two work on one bucket. */
+/* What a step does with parameters and their gradients. All uses but the first two work on one
+ * bucket. */
 typedef enum ech_params_use {
     ECH_PARAMS_NOTHING,
     ECH_PARAMS_READ,      /* computes with a version of the weights */
@@ -128,8 +133,9 @@ typedef enum ech_params_use {
 
 ech_params_use ech_step_params(const ech_step *step);
 ech_bar_kind ech_step_bar(const ech_step *step); /* what it is drawn as */
-/* What leaves its space after its last use in forwards and comes back for the backward is two values: the instance that
- * forwards and their messages and collectives touch, and that of all other steps. */
+/* What leaves its space after its last use in forwards and comes back for the backward is two
+ * values: the instance that forwards and their messages and collectives touch, and that of all
+ * other steps. */
 typedef enum ech_instance { ECH_INSTANCE_FORWARD, ECH_INSTANCE_BACKWARD } ech_instance;
 ech_instance ech_step_instance(const ech_step *step);
 /* The phase of a block that steps of this kind run; -1: they run none. */
@@ -137,18 +143,21 @@ int ech_step_kind_phase(ech_step_kind kind);
 /* How many ticks the step has: one for each call of a layer, at least one. */
 int ech_step_ticks(const ech_step *step);
 
-/* What of a sum over ranks REDUCE_GRADS, SCATTER_GRADS and GATHER_WEIGHTS do, and those of compressed gradients. */
+/* What of a sum over ranks REDUCE_GRADS, SCATTER_GRADS and GATHER_WEIGHTS do, and those of
+ * compressed gradients. */
 ech_reduction_part ech_step_reduction_part(const ech_step *step);
 /* Whether it is one of these. */
 bool ech_step_is_sum(const ech_step *step);
-/* The boundary that the step's message crosses: the number of the block after it in the model, for messages in either
- * direction; of what is held the block's; of the token 0. Among messages of one kind (ech_message_kind) from one rank to another across one boundary, the
- * n-th send meets the n-th receive. */
+/* The boundary that the step's message crosses: the number of the block after it in the model, for
+ * messages in either direction; of what is held the block's; of the token 0. Among messages of one
+ * kind (ech_message_kind) from one rank to another across one boundary, the n-th send meets the
+ * n-th receive. */
 int ech_step_boundary(const ech_step *step);
-/* The number of the queue on which the step's work is put: its lane; of messages one behind all lanes, of its boundary
- * and kind, since they wait for no others. */
+/* The number of the queue on which the step's work is put: its lane; of messages one behind all
+ * lanes, of its boundary and kind, since they wait for no others. */
 int ech_step_queue(const ech_step *step);
-/* How many queues there are of a model of so many blocks. Of one behind all lanes: what its messages have, and the boundary. */
+/* How many queues there are of a model of so many blocks. Of one behind all lanes: what its
+ * messages have, and the boundary. */
 static inline int ech_queues_of(size_t blocks)
 {
     return ECH_LANES + ECH_MESSAGES * ((int)blocks + 1);
@@ -168,7 +177,8 @@ bool ech_step_kind_sends(ech_step_kind kind);
 bool ech_step_kind_receives(ech_step_kind kind);
 /* What messages of this kind of step have. */
 ech_message_kind ech_step_kind_message(ech_step_kind kind);
-/* Whether that is gradients; and whether it is what a rank keeps, from or to the one that holds it meanwhile. */
+/* Whether that is gradients; and whether it is what a rank keeps, from or to the one that holds it
+ * meanwhile. */
 bool ech_step_kind_is_gradient(ech_step_kind kind);
 bool ech_step_kind_is_held(ech_step_kind kind);
 /* Or what one block makes and the next one reads, or gradients of that. */
@@ -184,11 +194,12 @@ int ech_step_piece(const ech_step *step);
 /* Whether it fetches or gathers an instance of a bucket's weights for the steps of step->block. */
 bool ech_step_brings_weights(const ech_step *step);
 
-/* *ports: the values of `block` that the step's message has, or that a COLLECTIVE with calls 0 gathers; an entry of -1
- * is no value. They are borrowed from the block. Returns how many. */
+/* *ports: the values of `block` that the step's message has, or that a COLLECTIVE with calls 0
+ * gathers; an entry of -1 is no value. They are borrowed from the block. Returns how many. */
 size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports);
 
-/* Elements of the tensor that a call's collective works on, counted as in comm/collective.h; and their type. */
+/* Elements of the tensor that a call's collective works on, counted as in comm/collective.h; and
+ * their type. */
 int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call *call,
                                    ech_extent extent);
 /* Whether it is of a round behind the first: nothing is expected to be left for that. */
@@ -199,8 +210,8 @@ static inline bool ech_step_exchanges_rest(const ech_block *block, const ech_blo
 ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *call,
                                   ech_types types);
 
-/* Appends "F0.3/5": F of model chunk 0, sequence chunk (`micro`) 3, block 5; or "F0.3/5[4-9]" if the step runs only
- * calls 4 to 9 of the block's program. */
+/* Appends "F0.3/5": F of model chunk 0, sequence chunk (`micro`) 3, block 5; or "F0.3/5[4-9]" if
+ * the step runs only calls 4 to 9 of the block's program. */
 void ech_step_print(const ech_step *step, ech_text *out);
 
 #endif

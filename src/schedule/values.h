@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values: bytes of an arena that steps touch. And what these are used for, lists that have values of their own, and the
- * scalars of a turn.
+ * Values: bytes of an arena that steps touch. And what these are used for, lists that have values
+ * of their own, and the scalars of a turn.
  */
 #ifndef ECH_SCHEDULE_VALUES_H
 #define ECH_SCHEDULE_VALUES_H
@@ -50,8 +50,8 @@ typedef struct ech_scalar_row {
 #define X(name, field, type, dimensions, meaning) type field dimensions;
 #include "schedule/scalars.def"
 #undef X
-    /* [model.param.n] of each parameter's gradient: what this rank counts of it (ech_plan_own). Behind them the model's reports:
-     * what this rank counts of them, then all ranks'. */
+    /* [model.param.n] of each parameter's gradient: what this rank counts of it (ech_plan_own).
+     * Behind them the model's reports: what this rank counts of them, then all ranks'. */
     double squares[];
 } ech_scalar_row;
 
@@ -66,7 +66,8 @@ typedef enum ech_scalar {
 enum { ECH_WINDOW_BYTES = 1 << 20 };
 
 const char *ech_memory_name(ech_memory_kind kind);
-/* Whether its size depends on the tokens under way: activations and their gradients, logits, scratch. */
+/* Whether its size depends on the tokens under way: activations and their gradients, logits,
+ * scratch. */
 bool ech_memory_is_working(ech_memory_kind kind);
 const char *ech_list_name(ech_list_kind kind);
 /* Whether such a list updates weights. */
@@ -108,27 +109,28 @@ typedef struct ech_access {
     ech_used_as use;
 } ech_access;
 
-/* Bytes of its space's arena (ech_memory_space) with an offset and a life. A value's number, wherever a field or argument is a value: below
- * plan.persistent.n it is that entry of plan.persistent, which always lives; from there on
- * list.value.at[number - plan.persistent.n]. */
+/* Bytes of its space's arena (ech_memory_space) with an offset and a life. A value's number,
+ * wherever a field or argument is a value: below plan.persistent.n it is that entry of
+ * plan.persistent, which always lives; from there on list.value.at[number - plan.persistent.n]. */
 typedef struct ech_value {
     ech_memory_kind kind;
     int block, local,
         micro; /* value `local` of `block` for sequence chunk `micro`; -1: no block's */
-    /* The bucket of parameters (weights), gradients, element-wise states and statistics; the parameter of other states and
-     * of snapshots; -1: neither. */
+    /* The bucket of parameters (weights), gradients, element-wise states and statistics; the
+     * parameter of other states and of snapshots; -1: neither. */
     int index;
     int64_t bytes;
     int64_t offset; /* bytes from the beginning of its space's arena */
-    /* First and last tick of its life, inclusive. A step on another lane than compute touches it in all ticks in which
-     * that step may run. */
+    /* First and last tick of its life, inclusive. A step on another lane than compute touches it in
+     * all ticks in which that step may run. */
     int born, dies;
     /* The value that is born at this one's offset in tick dies + 1, an index into list.value; -1:
      * none. The call of that tick still reads each element of this value before it overwrites it
      * with the successor's; or a step of another lane has brought the successor, when the step that
      * took this one away had ended. */
     int successor;
-    int copy; /* the value in the next space, as which it is kept while it is away; 0: it never leaves */
+    /* the value in the next space, as which it is kept while it is away; 0: it never leaves */
+    int copy;
     int returned; /* the value as which it comes back for the backward; 0: it does not */
     bool brought; /* it is such a successor: what brings it may do so before it is born */
 } ech_value;

@@ -3,11 +3,15 @@
  * Versions of weights: which one each forward and backward of an order reads, and how many must be
  * held. The k-th update since the list began makes version k.
  *
- *     STASHED    a forward reads the newest version, and its backward the same (Narayanan et al. 2019,
- *                §3.3); with vertical sync, on every stage the one that the first stage's forward read;
+ *     STASHED    a forward reads the newest version, and its backward the same (Narayanan et al.
+ *     2019,
+ *                §3.3); with vertical sync, on every stage the one that the first stage's forward
+ *                read;
  *                without stashing (the ablation), the backward reads the newest of its own time
- *     DELAYED    as BUFFERED, in an order that is synchronous (Ren et al. 2021, arXiv:2101.06840, §5.2)
- *     BUFFERED   forward and backward of training step t read version t - 1: the one before the newest
+ *     DELAYED    as BUFFERED, in an order that is synchronous (Ren et al. 2021, arXiv:2101.06840,
+ *     §5.2)
+ *     BUFFERED   forward and backward of training step t read version t - 1: the one before the
+ *     newest
  *                that is sure to be there (Narayanan et al. 2021, arXiv:2006.09503, §3.1)
  */
 #include <stdlib.h>

@@ -116,8 +116,8 @@ static void add_fetch(const visits *v, const need *of, ech_insertion *hop, ech_s
     add_hop(v, of, hop, to == ECH_SPACE_DEVICE && !ech_bucket_is_gathered(bucket), brings);
 }
 
-/* A FETCH of what lies elsewhere, from disk by way of the host; a GATHER_WEIGHTS of what is kept in shards; or one after
- * the other. */
+/* A FETCH of what lies elsewhere, from disk by way of the host; a GATHER_WEIGHTS of what is kept in
+ * shards; or one after the other. */
 static void add_steps(const visits *v, const ech_stay *stay, const need *of,
                       ech_insertion_list *brings)
 {

@@ -7,7 +7,8 @@
 
 #include "schedule/plan.h"
 
-/* A step, or one call, reads weights of a bucket: from call `first` of the block's program to call `last`. */
+/* A step, or one call, reads weights of a bucket: from call `first` of the block's program to call
+ * `last`. */
 typedef struct ech_read {
     int bucket, first, last;
 } ech_read;
@@ -25,8 +26,8 @@ typedef struct ech_weight_reads {
 } ech_weight_reads;
 
 void ech_weight_reads_begin(ech_weight_reads *reads, const ech_plan *plan, ech_purpose purpose);
-/* Each bucket that the step reads once, in the order of calls; none if it runs no phase of a block. Borrowed until the
- * next call. */
+/* Each bucket that the step reads once, in the order of calls; none if it runs no phase of a block.
+ * Borrowed until the next call. */
 const ech_read_list *ech_weight_reads_of(ech_weight_reads *reads, const ech_step *step);
 void ech_weight_reads_end(ech_weight_reads *reads);
 

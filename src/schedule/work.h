@@ -9,8 +9,8 @@
 
 typedef struct ech_work {
     double flops; /* of products and attention; a multiply-add is two */
-    /* Compute lane: all that is read and written, each value, parameter and gradient once, without scratch. Other
-     * lanes: what this rank sends. */
+    /* Compute lane: all that is read and written, each value, parameter and gradient once, without
+     * scratch. Other lanes: what this rank sends. */
     double bytes;
 } ech_work;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Explains a deadlock: follows waits from a step that never ended, until a step repeats (a circle) or the step waited
- * for does not exist.
+ * Explains a deadlock: follows waits from a step that never ended, until a step repeats (a circle)
+ * or the step waited for does not exist.
  */
 #include <stdlib.h>
 
@@ -19,8 +19,8 @@ static const ech_step *step_of(const ech_rehearsal *r, ech_wait at)
     return &ech_rehearsal_list(r, at.rank)->step.at[at.step];
 }
 
-/* The step that a lane or queue stands at: the first that has not ended, of a lane of messages that has not begun; -1: it
- * is done. */
+/* The step that a lane or queue stands at: the first that has not ended, of a lane of messages that
+ * has not begun; -1: it is done. */
 static int head_of(const ech_rehearsal *r, int rank, int queue)
 {
     const ech_list *list = ech_rehearsal_list(r, rank);
@@ -101,7 +101,8 @@ static int count_before(const ech_rehearsal *r, int server, int worker, int turn
     return n;
 }
 
-/* A SERVE has begun: the step that makes the push it waits for, or with which the first server takes it. */
+/* A SERVE has begun: the step that makes the push it waits for, or with which the first server
+ * takes it. */
 static ech_wait absent_push(const ech_rehearsal *r, ech_wait at)
 {
     const ech_list *list = ech_rehearsal_list(r, at.rank);
@@ -131,7 +132,8 @@ static ech_wait absent_answer(const ech_rehearsal *r, ech_wait at)
     return (ech_wait){first, find_of_turn(list, ECH_STEP_SERVE, turn)};
 }
 
-/* What a worker's collective with servers waits for: one that has not begun its own, or not served the push. */
+/* What a worker's collective with servers waits for: one that has not begun its own, or not served
+ * the push. */
 static ech_wait absent_server(const ech_rehearsal *r, ech_wait at, int n)
 {
     const ech_step *step = step_of(r, at);
@@ -202,8 +204,8 @@ static int find_in(const chain *c, ech_wait at)
     return -1;
 }
 
-/* Follows waits from `at`. Returns where in the chain the last one's wait leads back to, or -1: to a
- * step that does not exist, on rank `*lacks`. */
+/* Follows waits from `at`. Returns where in the chain the last one's wait leads back to, or -1: to
+ * a step that does not exist, on rank `*lacks`. */
 static int follow(const ech_rehearsal *r, ech_wait at, chain *c, int *lacks)
 {
     for (;;) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state of a rehearsal as it goes on (rehearsal.c), and what workers and servers add to it (serving.c).
+ * The state of a rehearsal as it goes on (rehearsal.c), and what workers and servers add to it
+ * (serving.c).
  */
 #ifndef ECH_SIMULATE_ENGINE_H
 #define ECH_SIMULATE_ENGINE_H
@@ -26,7 +27,8 @@ typedef struct channel {
     int last; /* rank that arrived last; the others by arrived_before */
 } channel;
 
-/* What a worker and servers have for each other in a lane. A server goes on when it has its part. */
+/* What a worker and servers have for each other in a lane. A server goes on when it has its
+ * part. */
 typedef struct pushing {
     int step;     /* that has begun; -1: none */
     int left;     /* of a worker: servers that have not ended their part; of a server: workers */
@@ -55,7 +57,8 @@ typedef struct rank_state {
     int taken;           /* pushes that the first server has taken */
 } rank_state;
 
-/* What calls [c, c + calls) of a block's program cost: the same for every micro-batch and rank. calls 0: not known. */
+/* What calls [c, c + calls) of a block's program cost: the same for every micro-batch and rank.
+ * calls 0: not known. */
 typedef struct known_cost {
     int calls;
     double cost;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine of rehearsals: a heap of steps that will end, and for every rank a cursor in each lane, or queue.
- * When a step ends, only its own rank's cursors are advanced, and of each only the next step.
+ * The engine of rehearsals: a heap of steps that will end, and for every rank a cursor in each
+ * lane, or queue. When a step ends, only its own rank's cursors are advanced, and of each only the
+ * next step.
  */
 #include "simulate/engine.h"
 
@@ -85,7 +86,8 @@ static void begin_message(ech_engine *e, int rank, int step)
     ech_engine_push(e, (event){.time = starts + cost, .rank = from, .step = send});
 }
 
-/* The rank's channel for a step, made when it is first asked for; NULL: the rank is in no such group. */
+/* The rank's channel for a step, made when it is first asked for; NULL: the rank is in no such
+ * group. */
 static channel *find_channel(ech_engine *e, int rank, const ech_step *step)
 {
     int which = ech_step_channel(step), *slot = &e->rank[rank].channel_of[which];
@@ -131,8 +133,8 @@ double ech_engine_cost_alone(ech_engine *e, int rank, const ech_step *step)
     return of->cost;
 }
 
-/* What the rank does of a step for itself in a list of pushes: a server updates by the last push of a sum, and a worker does not
- * compute what will be dropped. */
+/* What the rank does of a step for itself in a list of pushes: a server updates by the last push of
+ * a sum, and a worker does not compute what will be dropped. */
 static double cost_in_turn(ech_engine *e, int rank, const ech_step *step)
 {
     const ech_layout *layout = e->out->plans[rank]->layout;
@@ -200,7 +202,8 @@ void ech_engine_finish(ech_engine *e, int rank, int step)
     advance(e, rank);
 }
 
-/* rank: the member that arrived last. A member that has ended may at once arrive at its next collective. */
+/* rank: the member that arrived last. A member that has ended may at once arrive at its next
+ * collective. */
 static void finish_collective(ech_engine *e, int rank, const ech_step *step)
 {
     for (int member = rank; member >= 0;) {

@@ -25,15 +25,17 @@
 #include "schedule/plan.h"
 #include "simulate/simulate.h"
 
-/* Sends and their receives, over all ranks' lists of a kind. Among messages of one kind (ech_message_kind) from
- * one rank to another across one boundary, the n-th send meets the n-th receive. */
+/* Sends and their receives, over all ranks' lists of a kind. Among messages of one kind
+ * (ech_message_kind) from one rank to another across one boundary, the n-th send meets the n-th
+ * receive. */
 typedef struct ech_pairing {
     int **partner; /* [ranks][steps]: the step of the peer's list that the step meets; -1: none */
     /* [ranks + 1]: sender r has link.at[first_link[r]] .. link.at[first_link[r + 1] - 1] */
     int *first_link;
     ech_link_uses link; /* what each rank sends to each other */
 } ech_pairing;
-/* Pairs the messages of n plans, rank 0 first. Its arrays live in the pool, but link.at is released with free(). */
+/* Pairs the messages of n plans, rank 0 first. Its arrays live in the pool, but link.at is released
+ * with free(). */
 ech_pairing ech_pairing_create(const ech_plan *const *plans, int n, ech_list_kind list,
                                ech_pool *pool);
 
@@ -51,8 +53,8 @@ typedef struct ech_rehearsal {
     int64_t missing; /* steps that never ended; above 0: a deadlock */
 } ech_rehearsal;
 
-/* Runs the n plans' lists of that kind; borrows the plans. Release *out with ech_rehearsal_free. Plans may be wrong:
- * steps that wait for ever are counted in `missing`. */
+/* Runs the n plans' lists of that kind; borrows the plans. Release *out with ech_rehearsal_free.
+ * Plans may be wrong: steps that wait for ever are counted in `missing`. */
 void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const ech_costs *costs,
                   bool in_queues, ech_rehearsal *out);
 void ech_rehearsal_free(ech_rehearsal *rehearsal);
@@ -77,8 +79,9 @@ static inline int ech_rehearsal_queue(const ech_rehearsal *rehearsal, const ech_
 typedef struct ech_wait {
     int rank, step;
 } ech_wait;
-/* After a rehearsal with missing steps: logs the circle of waits, or the chain of waits that ends at a step that does
- * not exist, prints the ranks' rows, and returns the error of ech_plans_reject. */
+/* After a rehearsal with missing steps: logs the circle of waits, or the chain of waits that ends
+ * at a step that does not exist, prints the ranks' rows, and returns the error of
+ * ech_plans_reject. */
 ech_status ech_rehearsal_fail(const ech_rehearsal *rehearsal);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Workers and servers in a rehearsal: what they have for each other in a lane, and whose push is served next.
+ * Workers and servers in a rehearsal: what they have for each other in a lane, and whose push is
+ * served next.
  */
 #include <limits.h>
 #include <math.h>
@@ -8,7 +9,8 @@
 
 #include "simulate/engine.h"
 
-/* Fills workers[] with those for whom a server's step is, and returns how many; -1: its turn is nobody's so far. */
+/* Fills workers[] with those for whom a server's step is, and returns how many; -1: its turn is
+ * nobody's so far. */
 static int workers_of(const ech_engine *e, int server, const ech_step *step, int *workers)
 {
     const ech_served *served = e->rank[server].served;
@@ -93,7 +95,8 @@ void ech_engine_finish_pushed(ech_engine *e, const event *ended)
     if (workers_last) ech_engine_finish(e, worker, theirs);
 }
 
-/* Whose push the first server takes next, of those that have come; -1: nobody's. A bound list says whose. */
+/* Whose push the first server takes next, of those that have come; -1: nobody's. A bound list says
+ * whose. */
 static int next_push(const ech_engine *e, int first)
 {
     const rank_state *state = &e->rank[first];

@@ -48,8 +48,8 @@ static void add_waits(const ech_list *list, int rank, ech_simulation *simulation
     if (last >= 0 && finish[last] > idle) waits[list->step.at[last].lane] += finish[last] - idle;
 }
 
-/* The compute lane works one by one, so the list's order is time's. last[i]: the last step of a chunk's
- * micro-batch, a backward where it has one. */
+/* The compute lane works one by one, so the list's order is time's. last[i]: the last step of a
+ * chunk's micro-batch, a backward where it has one. */
 static int count_in_flight(const ech_plan *plan, const ech_list *list)
 {
     size_t items = (size_t)plan->layout->chunks * (size_t)list->micro_batches;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Simulates plans: runs all ranks' lists in virtual time by the rules of simulate/rehearsal.h, in this process. Compute
- * steps take their cost, messages latency + bytes / bandwidth. Times are in seconds or units (schedule/costs.h).
+ * Simulates plans: runs all ranks' lists in virtual time by the rules of simulate/rehearsal.h, in
+ * this process. Compute steps take their cost, messages latency + bytes / bandwidth. Times are in
+ * seconds or units (schedule/costs.h).
  */
 #ifndef ECH_SIMULATE_SIMULATE_H
 #define ECH_SIMULATE_SIMULATE_H
@@ -23,22 +24,24 @@ typedef struct ech_simulation {
     double end;     /* when the last rank ends */
     double bubble;  /* fraction of ranks x end in which no F, B or W runs */
     double *busy;   /* [ranks] time in F, B, W */
-    /* [ranks] time in which compute waits, by the lane of the step that it waits for: of those that a step
-     * comes after, the last to end; behind the last step, the list's. */
+    /* [ranks] time in which compute waits, by the lane of the step that it waits for: of those that
+     * a step comes after, the last to end; behind the last step, the list's. */
     double (*waits)[ECH_LANES];
-    /* [ranks]: the most pairs (model chunk, `micro`) at once whose F has begun and whose last B or W has not ended. */
+    /* [ranks]: the most pairs (model chunk, `micro`) at once whose F has begun and whose last B or
+     * W has not ended. */
     int *in_flight;
     double **begin, **finish; /* [ranks][steps]; begin of messages and collectives: posted */
     ech_link_uses link;       /* point-to-point messages only */
 } ech_simulation;
 
-/* Simulates the n ranks' lists of that kind. Release *out with ech_simulation_free. Errors: a deadlock
- * (ech_rehearsal_fail); ECH_EUSAGE: the profile has another number of blocks. */
+/* Simulates the n ranks' lists of that kind. Release *out with ech_simulation_free. Errors: a
+ * deadlock (ech_rehearsal_fail); ECH_EUSAGE: the profile has another number of blocks. */
 ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
                         const ech_costs *costs, ech_simulation *out);
 void ech_simulation_free(ech_simulation *simulation);
 
-/* The simulation's timeline, for which the caller then calls ech_timeline_finish, and ech_timeline_free at last. */
+/* The simulation's timeline, for which the caller then calls ech_timeline_finish, and
+ * ech_timeline_free at last. */
 void ech_simulation_timeline(const ech_simulation *simulation, const ech_plan *const *plans,
                              ech_list_kind list, ech_timeline *out);
 

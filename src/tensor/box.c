@@ -21,7 +21,8 @@ typedef struct cutting {
     ech_box *box;
 } cutting;
 
-/* From the shard's indices to those of the whole, from dimension d on: a box for each part that they meet. */
+/* From the shard's indices to those of the whole, from dimension d on: a box for each part that
+ * they meet. */
 static void place(cutting *c, int d, ech_box box)
 {
     if (d == c->dims || d == ECH_MAX_DIMS) {
@@ -52,7 +53,8 @@ static void set_range(cutting *c, int d, int64_t low, int64_t end)
     c->end[d] = end;
 }
 
-/* Elements first .. end - 1 of dimensions d and following: part of a row, whole rows, part of a row. */
+/* Elements first .. end - 1 of dimensions d and following: part of a row, whole rows, part of a
+ * row. */
 static void divide(cutting *c, int d, int64_t first, int64_t end)
 {
     if (first >= end) return;
@@ -131,7 +133,8 @@ ech_box_runs ech_box_split(int dims, const int64_t *shape, const ech_box *box)
     ech_box_runs runs = {.in_memory = box->at};
     if (ech_box_count(dims, box->size) == 0) return runs;
 
-    /* the run, from the right: up to the first dimension that is not whole, and as far as memory has no gap */
+    /* the run, from the right: up to the first dimension that is not whole, and as far as memory
+     * has no gap */
     int d = dims;
     int64_t stride = 1;
     runs.length = 1;

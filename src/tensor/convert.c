@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the floating-point types; from one half to the other by way of fp64, which holds them all; between fp32 and
- * halves by loops of their own, since gradients and weights go that way at every step. Halves go by their bits, so that
- * no compiler's or machine's support for them is needed. Those loops have no branches: compilers make vector
- * instructions of them.
+ * Between the floating-point types; from one half to the other by way of fp64, which holds them
+ * all; between fp32 and halves by loops of their own, since gradients and weights go that way at
+ * every step. Halves go by their bits, so that no compiler's or machine's support for them is
+ * needed. Those loops have no branches: compilers make vector instructions of them.
  */
 #include "tensor/tensor.h"
 
@@ -115,8 +115,8 @@ static uint32_t choose(bool first, uint32_t a, uint32_t b)
     return (a & mask) | (b & ~mask);
 }
 
-/* Of a type with so many bits of exponent, e, and of significand, m: significand and exponent move as one number; the exponent's bias
- * differs, and all its bits stand for infinity. */
+/* Of a type with so many bits of exponent, e, and of significand, m: significand and exponent move
+ * as one number; the exponent's bias differs, and all its bits stand for infinity. */
 static inline void to_f32(const uint16_t *restrict from, float *restrict to, int64_t n, int e,
                           int m)
 {
@@ -132,8 +132,8 @@ static inline void to_f32(const uint16_t *restrict from, float *restrict to, int
     }
 }
 
-/* A subnormal result is what is left of the value's last bits once `least`, whose last bit is worth as much as the
- * smallest number's, has been added. */
+/* A subnormal result is what is left of the value's last bits once `least`, whose last bit is worth
+ * as much as the smallest number's, has been added. */
 static inline void from_f32(const float *restrict from, uint16_t *restrict to, int64_t n, int e,
                             int m)
 {

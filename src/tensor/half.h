@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One number of 16 bits, of so many bits of exponent and of significand after the point, as IEEE 754 has them. For kernels on GPUs,
- * too; ech_convert is for arrays.
+ * One number of 16 bits, of so many bits of exponent and of significand after the point, as IEEE
+ * 754 has them. For kernels on GPUs, too; ech_convert is for arrays.
  */
 #ifndef ECH_TENSOR_HALF_H
 #define ECH_TENSOR_HALF_H

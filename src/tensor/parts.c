@@ -121,7 +121,8 @@ static void convert_block(const ech_tensor *x, const ech_tensor *y, int64_t at, 
     ech_convert(block, x->dtype, (char *)y->data + (size_t)at * to, y->dtype, n);
 }
 
-/* Forwards to narrow and backwards to widen, so that no element is written over before it has been read. */
+/* Forwards to narrow and backwards to widen, so that no element is written over before it has been
+ * read. */
 void ech_tensor_convert(const ech_tensor *x, const ech_tensor *y)
 {
     int64_t n = x->shape[0], blocks = (n + HALVES - 1) / HALVES;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tensor is a view: shape, strides and dtype over memory that it does not own. Views are made on the stack,
- * passed by pointer, and copied freely.
+ * A tensor is a view: shape, strides and dtype over memory that it does not own. Views are made on
+ * the stack, passed by pointer, and copied freely.
  */
 #ifndef ECH_TENSOR_TENSOR_H
 #define ECH_TENSOR_TENSOR_H
@@ -29,17 +29,19 @@ bool ech_dtype_from_name(const char *name, ech_dtype *out);
 bool ech_dtype_from_disk(const char *name, ech_dtype *out);
 /* Whether it is a floating-point type that kernels compute in: fp32, fp64, bf16 or fp16. */
 bool ech_dtype_is_real(ech_dtype dtype);
-/* Whether ech_convert takes it: also e6m9, of 6 bits of exponent and 9 of significand, in which numbers only travel (Ramesh et al.
- * 2021, arXiv:2102.12092, appendix E: wider than fp16's range, and more digits than bf16's). */
+/* Whether ech_convert takes it: also e6m9, of 6 bits of exponent and 9 of significand, in which
+ * numbers only travel (Ramesh et al. 2021, arXiv:2102.12092, appendix E: wider than fp16's range,
+ * and more digits than bf16's). */
 bool ech_dtype_converts(ech_dtype dtype);
 /* The type of what a run in `compute` keeps wide: fp64 of fp64, otherwise fp32. */
 ech_dtype ech_dtype_wide(ech_dtype compute);
 
-/* The types of a run (mixed precision, Micikevicius et al. 2018, arXiv:1710.03740). In fp32 and fp64 all three are one. */
+/* The types of a run (mixed precision, Micikevicius et al. 2018, arXiv:1710.03740). In fp32 and
+ * fp64 all three are one. */
 typedef struct ech_types {
     ech_dtype compute; /* of matrices and activations */
-    ech_dtype
-        wide; /* of vectors, statistics, losses, masters and other optimizer states: ech_dtype_wide */
+    /* of vectors, statistics, losses, masters and other optimizer states: ech_dtype_wide */
+    ech_dtype wide;
     ech_dtype gradient; /* of the gradients of parameters that are `compute` */
 } ech_types;
 
@@ -56,9 +58,9 @@ typedef enum ech_type {
 /* The dtype in a run of those types; `fixed` is that of ECH_TYPE_FIXED. */
 ech_dtype ech_type_dtype(ech_type type, ech_dtype fixed, ech_types types);
 
-/* Converts n elements between floating-point types. Widening is exact; narrowing rounds to nearest, ties to even, and
- * overflows to infinity (IEEE 754). Both arrays are aligned for their types; they must not overlap unless the types
- * are the same. */
+/* Converts n elements between floating-point types. Widening is exact; narrowing rounds to nearest,
+ * ties to even, and overflows to infinity (IEEE 754). Both arrays are aligned for their types; they
+ * must not overlap unless the types are the same. */
 void ech_convert(const void *from, ech_dtype from_dtype, void *to, ech_dtype to_dtype, int64_t n);
 
 typedef struct ech_tensor {
@@ -80,15 +82,17 @@ ech_tensor ech_tensor_narrow(const ech_tensor *x, int d, int64_t first, int64_t 
 ech_tensor ech_tensor_rows(const ech_tensor *x, int64_t first, int64_t count);
 /* All elements of a contiguous x in one dimension. */
 ech_tensor ech_tensor_flat(const ech_tensor *x);
-/* Flattens all but the last dimension: (B, T, C) -> (B·T, C), and (C) -> (1, C). The strides must allow it. */
+/* Flattens all but the last dimension: (B, T, C) -> (B·T, C), and (C) -> (1, C). The strides must
+ * allow it. */
 ech_tensor ech_tensor_matrix(const ech_tensor *x);
 
 int64_t ech_tensor_count(const ech_tensor *x); /* elements */
 size_t ech_tensor_bytes(const ech_tensor *x);  /* elements x bytes of one */
 bool ech_tensor_is_contiguous(const ech_tensor *x);
 
-/* sum[n] = ((p0 + p1) + p2) + ..., N addends in order, all of one type that ech_convert takes; of halves in fp32, rounded once. Addend
- * `index` is own[n]; the others are in parts[N-1][n], in order, which is overwritten. `sum` may be own or the first part. */
+/* sum[n] = ((p0 + p1) + p2) + ..., N addends in order, all of one type that ech_convert takes; of
+ * halves in fp32, rounded once. Addend `index` is own[n]; the others are in parts[N-1][n], in
+ * order, which is overwritten. `sum` may be own or the first part. */
 void ech_tensor_add_parts(const ech_tensor *own, const ech_tensor *parts, int64_t index,
                           const ech_tensor *sum);
 /* y[n] = x[n], as ech_convert; both begin at one address. */

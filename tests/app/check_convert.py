@@ -4,8 +4,8 @@
     check_convert.py ECHELON PRINT_LOGITS
 
 Writes random models of transformers in the formats of llm.c and llama2.c as those programs document
-them, and as folders in several forms; what `echelon convert` makes of them must have the logits of the
-model they came from, in transformers and in the program. Exits 77 where a package is missing.
+them, and as folders in several forms; what `echelon convert` makes of them must have the logits of
+the model they came from, in transformers and in the program. Exits 77 where a package is missing.
 """
 import pathlib
 import random

@@ -4,8 +4,8 @@
     check_init_from.py ECHELON PRINT_LOGITS
 
 transformers saves small random models: single files and shards, fp32, bf16 and fp16, with Llama-3
-positions, grouped queries, heads of a width of their own, tied and untied tables, and under OpenAI's old
-GPT-2 names. Then
+positions, grouped queries, heads of a width of their own, tied and untied tables, and under
+OpenAI's old GPT-2 names. Then
 
     logits of `print_logits` on their folder equal theirs,
     a run under several layouts that starts from it has their loss, and saves the same weights,
@@ -15,6 +15,7 @@ GPT-2 names. Then
 
 Exits 77 where a package is missing.
 """
+
 import functools
 import json
 import pathlib
@@ -201,8 +202,10 @@ def check(name, folder):
         "parallel:\n  comm: local\n  threads: 1\nlog:\n  directory: unused\n")
     run(sys.argv[1], "plan", folder / "run.yaml")
     family = name.split()[0]
-    layouts = {"mixtral": ["alone", "tensor", "pipeline"], "qwen3_moe": ["alone", "tensor", "pipeline", "experts"]}.get(
-        family, ["tensor"])
+    layouts = {
+        "mixtral": ["alone", "tensor", "pipeline"],
+        "qwen3_moe": ["alone", "tensor", "pipeline", "experts"],
+    }.get(family, ["tensor"])
     most = ["alone", "tensor", "pipeline", "all", "pipedream"]
     for layout in {"gpt2": most[:-1], "llama 3.1": most, "qwen3": most}.get(name, layouts):
         saved = check_layout(folder, layout, model, tokens)
@@ -215,8 +218,10 @@ def check(name, folder):
     print(f"{name}: logits within {far:.1e}, and back within {back:.1e}")
 
 
-QWEN_WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-              r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def words_of(options):
@@ -231,7 +236,9 @@ def words_of(options):
 def make_chat(folder, options):
     """A chat model's companions, saved by transformers itself."""
     save(folder, options | {"eos_token_id": [256, 257], "pad_token_id": 258}, {})
-    vocabulary = {c: i for i, c in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))}
+    vocabulary = {
+        c: i for i, c in enumerate(sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()))
+    }
     inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, []))
     inner.pre_tokenizer = words_of(options)
     if options is QWEN3:

@@ -4,10 +4,9 @@
     check_transformers.py ECHELON
 
 model/ must load as it is: every tensor used, none made up, the architecture's numbers understood
-(the same loss on the validation text as `echelon eval` prints), and the tokenizer too. Of Switch, which is ours,
-transformers has the parts: Llama's blocks and the Switch Transformer's layers. Exits 77
-where a package is missing.
-"""
+(the same loss on the validation text as `echelon eval` prints), and the tokenizer too. Of Switch,
+which is ours, transformers has the parts: Llama's blocks and the Switch Transformer's layers. Exits
+77 where a package is missing. """
 import json
 import math
 import pathlib
@@ -105,12 +104,18 @@ class Norm(torch.nn.Module):
 
 
 def switch_of(folder):
-    """Switch is ours: transformers' Llama, in which feed-forward layers are those of its Switch Transformer."""
+    """Switch is ours: transformers' Llama, in which feed-forward layers are those of its Switch
+    Transformer."""
     layers = transformers.models.switch_transformers.modeling_switch_transformers
     said = json.loads((folder / "config.json").read_text())
     assert said["model_type"] == "echelon-switch"
-    llama = transformers.LlamaConfig(**{key: value for key, value in said.items()
-                                        if key not in ("model_type", "architectures", "hidden_act")})
+    llama = transformers.LlamaConfig(
+        **{
+            key: value
+            for key, value in said.items()
+            if key not in ("model_type", "architectures", "hidden_act")
+        }
+    )
     experts, most = said["num_local_experts"], LENGTH
     if said.get("moe_capacity_factor", 0) > 0:
         most = int(said["moe_capacity_factor"] * LENGTH / experts)
@@ -166,7 +171,8 @@ def loss_of(model, tokens):
 
 
 def check_first_weights(folder):
-    """Those of Switch are normals of sqrt(s / inputs), drawn again beyond two standard deviations."""
+    """Those of Switch are normals of sqrt(s / inputs), drawn again beyond two standard
+    deviations."""
     run = folder / "first"
     train(folder, SWITCH | {"initializer_scale": 0.3}, "auto", "fp32", f"log.directory={run}",
           "training.steps=1", "optimizer.name=sgd", "optimizer.learning_rate=1e-30",

@@ -3,11 +3,12 @@
 
     check_unstashed.py ECHELON
 
-The ablation of Narayanan et al. 2019: a backward runs on what its forward has made, but with the newest
-weights. In PyTorch that is a forward, weights that are overwritten behind autograd's back, and a backward;
-what was saved of the forward stays. One sample of tokens is all there is, so every micro-batch is the same and
-only the versions of the weights differ from step to step: stage i of n (from 0) sees in step t those of
-t - (n - 1 - i), and in its backward those of t. Weights after one span are compared in fp64.
+The ablation of Narayanan et al. 2019: a backward runs on what its forward has made, but with the
+newest weights. In PyTorch that is a forward, weights that are overwritten behind autograd's back,
+and a backward; what was saved of the forward stays. One sample of tokens is all there is, so every
+micro-batch is the same and only the versions of the weights differ from step to step: stage i of n
+(from 0) sees in step t those of t - (n - 1 - i), and in its backward those of t. Weights after one
+span are compared in fp64.
 
 Exits 77 where a package is missing.
 """
@@ -123,7 +124,9 @@ def check(echelon, root, family, options, layers_of):
         theirs = replay(model, layers_of, stashing)
         ours = train(echelon, folder, f"{folder}/stashing-{stashing}", layers_of, stashing)
         error = apart(ours, theirs)
-        assert error < TOLERANCES[family], f"{family}, {layers_of}, stashing {stashing}: {error:.1e}"
+        assert (
+            error < TOLERANCES[family]
+        ), f"{family}, {layers_of}, stashing {stashing}: {error:.1e}"
         results[stashing] = theirs
     assert apart(results[False], results[True]) > 1e-4, "the ablation makes no difference"
 

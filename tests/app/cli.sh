@@ -61,6 +61,14 @@ for command in train plan verify; do
 done
 expect 0 "training.global_batch_size" "$echelon" help keys
 expect 0 "optimizer.name = adamw" "$echelon" help keys
+expect 0 "Read with model.architecture = .*mixtral.* only" "$echelon" help key moe_gate
+also "hierarchical experts: model.moe_gate=hierarchical"
+also "parallel.strategy = local_sgd, diloco or gossip, with model.moe_gate = bias:"
+also "; default topk"
+expect 0 "parallel.strategy = tpu: parallel.reduction=torus" "$echelon" help key parallel.reduction
+also "parallel.reduction = ring"
+expect 2 "no key parallel.zeor; did you mean parallel.zero" "$echelon" help key parallel.zeor
+expect 2 "takes one key" "$echelon" help key
 expect 0 "memory.sequence_chunks above 1, with parallel.context above 1:" "$echelon" help together
 expect 0 "| 1 | all-reduce data parallelism |" "$echelon" help techniques
 expect 0 "echelon [0-9]+\.[0-9]+\.[0-9]+" "$echelon" --version
@@ -130,7 +138,8 @@ expect 2 "goes with --train-bpe" "$echelon" data text.txt d/x --pattern gpt2
 expect 2 "learns a tokenizer" "$echelon" data text.txt d/x --train-bpe 300 --valid 0.1
 expect 0 "d/sub-train.bin, .* tokens" "$echelon" data text.txt d/sub --valid 0.1 --tokenizer d/bpe
 
-# Forty documents, half of them with a prompt: lines of a .jsonl, from which a vocabulary is learnt too.
+# Forty documents, half of them with a prompt: lines of a .jsonl, from which a vocabulary is learnt
+# too.
 awk 'BEGIN { for (i = 0; i < 40; i++)
     if (i % 2) print "{\"text\": \"line " i " of forty, and so on and so on\"}"
     else print "{\"prompt\": \"what is " i "?\", \"completion\": \" it is line " i " of forty\"}" }' >lines.jsonl
@@ -368,7 +377,8 @@ sed 's/bits per byte [0-9.]*  //' whole | cmp -s - out || complain "eval without
 expect 0 "$loss" "$echelon" eval bare --data d/text-valid --tokenizer bytes --logits logits
 cmp -s out whole || complain "eval with --tokenizer is another"
 expect 2 "logits: is there already" "$echelon" eval bare --data d/text-valid --logits logits
-# Experts that drop rows by groups of two samples; the model's folder says so, and no text is sampled by groups.
+# Experts that drop rows by groups of two samples; the model's folder says so, and no text is
+# sampled by groups.
 expect 0 "step +6/6 " "$echelon" train run.yaml log.directory=runs/experts model.architecture=mixtral \
     model.num_local_experts=4 model.moe_capacity_factor=0.5 model.moe_group_samples=2
 experts=runs/experts/checkpoints/step-00000006/model
@@ -421,10 +431,11 @@ expect 0 "validation loss" mixed two d/lines data.split=90,10,0
 expect 0 "step +2/2 " mixed all d/lines data.split=100,0,0
 grep -q "validation loss" out err && complain "validates on a share of 0"
 expect 0 "validation loss" mixed other d/lines data.split=9,0,1 data.valid=d/text-valid
-expect_once 2 "data.split = 99,1,0: .*make that share 0" mixed no d/lines data.split=99,1,0 \
-    data.valid=d/text-valid
+expect_once 2 "data.split = 99,1,0: .*second share of data.split to 0" mixed no d/lines \
+    data.split=99,1,0 data.valid=d/text-valid
 expect_once 2 "leaves none of the 40 documents of d/lines for validation" mixed no d/lines data.split=99,1,0
-expect_once 2 "validate_every = 1: .* it would be on nothing" mixed no d/lines data.split=1,0,0 training.validate_every=1
+expect_once 2 "validate_every = 1: .*no validation data" mixed no d/lines \
+    data.split=1,0,0 training.validate_every=1
 expect_once 2 "command line: data.split = 1,2,3,4: must be up to three" mixed no d/lines \
     data.split=1,2,3,4
 expect 0 "^calendar +6 steps; validate after the last;" "$echelon" plan run.yaml data.valid= data.split=9,1,0

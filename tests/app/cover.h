@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A cover of a lattice: cases drawn from a few factors with a few levels each, so that every two features
- * that can occur together do occur in some case. A feature is a level of a factor or several of them, perhaps
- * with another factor, without which it does nothing, above its first level. Drawn by counter, so always the
- * same cases. Mistakes that need three factors at once are mostly met by the chance of many cases.
+ * A cover of a lattice: cases drawn from a few factors with a few levels each, so that every two
+ * features that can occur together do occur in some case. A feature is a level of a factor or
+ * several of them, perhaps with another factor, without which it does nothing, above its first
+ * level. Drawn by counter, so always the same cases. Mistakes that need three factors at once are
+ * mostly met by the chance of many cases.
  */
 #ifndef ECH_TESTS_APP_COVER_H
 #define ECH_TESTS_APP_COVER_H
@@ -69,7 +70,8 @@ static inline void cover_turn_on(cover *c, const cover_feature *f, cover_case *o
         out->level[f->needs] = 1 + cover_number(c, c->levels[f->needs] - 1);
 }
 
-/* Lowers one of the first `factors`, if that is possible; with `a` and `b`, so that both stay on. */
+/* Lowers one of the first `factors`, if that is possible; with `a` and `b`, so that both stay
+ * on. */
 static inline bool cover_lower(cover *c, int factors, const cover_feature *a,
                                const cover_feature *b, cover_case *x)
 {
@@ -86,9 +88,9 @@ static inline bool cover_lower(cover *c, int factors, const cover_feature *a,
     return false;
 }
 
-/* A feasible case, of whose factors those from `drawn` on are at their first level unless a feature says otherwise; with `a`,
- * one that has both features. False: none is found from a random one downwards. Every other way down lowers any factor, for
- * two features that few others go with. */
+/* A feasible case, of whose factors those from `drawn` on are at their first level unless a feature
+ * says otherwise; with `a`, one that has both features. False: none is found from a random one
+ * downwards. Every other way down lowers any factor, for two features that few others go with. */
 static inline bool cover_draw_of(cover *c, int drawn, const cover_feature *a,
                                  const cover_feature *b, cover_case *out)
 {
@@ -125,7 +127,8 @@ static inline int cover_mark(cover *c, const cover_case *x, cover_pairs *table, 
     return alone;
 }
 
-/* Draws until a case has both features, or all tries are used; the last of these without all that may be left out. */
+/* Draws until a case has both features, or all tries are used; the last of these without all that
+ * may be left out. */
 static inline bool cover_try(cover *c, const cover_feature *a, const cover_feature *b)
 {
     cover_case x;
@@ -145,8 +148,8 @@ static inline bool cover_has_case_with(const cover *c, const cover_feature *f)
     return false;
 }
 
-/* What can occur: what is in the cases that there are, or as many draws show, and some more with two features that these do
- * not show. What never occurs alone is not looked for with others. */
+/* What can occur: what is in the cases that there are, or as many draws show, and some more with
+ * two features that these do not show. What never occurs alone is not looked for with others. */
 static inline void cover_find_possible(cover *c)
 {
     cover_case x;
@@ -246,7 +249,8 @@ static inline cover *cover_make(const cover *kind, size_t at_least)
     return c;
 }
 
-/* The same where each level of each factor is a feature, and any of the factors may make a case infeasible. */
+/* The same where each level of each factor is a feature, and any of the factors may make a case
+ * infeasible. */
 static inline cover *cover_make_of_levels(int factors, const int *levels,
                                           bool (*feasible)(const cover_case *), size_t at_least)
 {

@@ -42,7 +42,8 @@ for device in cpu cuda queued walled auto; do
     expect 0 "parallel.device = $device" "$echelon" help keys
 done
 
-# ---- memory that the machine does not give, though the limit allows it: the table and what would help, before step 0 ----
+# ---- memory that the machine does not give, though the limit allows it: the table and what would
+# help, before step 0 ----
 
 if (ulimit -v 3000000 && "$echelon" --version) >/dev/null 2>&1; then
     expect_once 1 "cannot map [0-9.]+ GiB of memory: " bash -c 'ulimit -v 3000000 && exec "$@"' limited "$echelon" train run.yaml \

@@ -91,8 +91,8 @@ for command in verify profile; do
         "$echelon" $command run.yaml --ranks 3
 done
 expect 0 "^PASSED" "$echelon" verify run.yaml --ranks 2 parallel.evaluators=0
-expect_once 2 "parallel.evaluators = 1: not with checkpoint.every = 0: .*; set it to the steps between evaluations" \
+expect_once 2 "parallel.evaluators = 1: not with checkpoint.every = 0: .*; set checkpoint.every to the steps between evaluations" \
     "$echelon" train run.yaml --ranks 3 checkpoint.every=0
-expect_once 2 'parallel.evaluators = 1: not with data.valid = "": there is nothing to evaluate on' \
+expect_once 2 'parallel.evaluators = 1: not with data.valid = "": evaluators need validation data' \
     "$echelon" train run.yaml --ranks 3 data.valid=
 conclude

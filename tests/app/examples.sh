@@ -41,7 +41,8 @@ run grid 4
 mkdir models
 cp -r runs/shakespeare/checkpoints/step-00000002/model models/gpt2 || complain "no model"
 run finetune 1 data.sequence_length=64
-# The arrangements of the Switch Transformer's paper: one run file but for the layout, verified, and trained alike.
+# The arrangements of the Switch Transformer's paper: one run file but for the layout, verified, and
+# trained alike.
 small+=(training.global_batch_size=4 training.steps=3)
 losses=
 while read -r name ranks; do

@@ -79,7 +79,8 @@ mkdir -p runs/three/trace
 mkdir runs/three/trace/rank-00000.json
 expect 1 "rank-00000.json: cannot be written" "$echelon" train run.yaml log.directory=runs/three
 
-# Files of at most 8 KiB stand for a disk that fills up: the trace does not fit, the checkpoint would not.
+# Files of at most 8 KiB stand for a disk that fills up: the trace does not fit, the checkpoint
+# would not.
 checks=$((checks + 1))
 (ulimit -f 8 2>/dev/null || exit 77
  exec timeout -k 5 120 "$echelon" train run.yaml log.directory=runs/four \
@@ -105,8 +106,8 @@ if mkfifo gate && mkdir -p runs/five; then
     grep -q "^step  3000/3000 " err || complain "the run did not go on"
 fi
 
-# The run directory is moved, removed, or another one comes in its place: nothing is saved elsewhere, and
-# nothing of what is in its place is touched.
+# The run directory is moved, removed, or another one comes in its place: nothing is saved
+# elsewhere, and nothing of what is in its place is touched.
 rm -f gate
 if mkfifo gate; then
     for what in moved removed replaced; do

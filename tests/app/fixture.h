@@ -141,7 +141,8 @@ static inline void fixture_each_plan(const char *architecture, int ranks, const 
     ech_config_destroy(config);
 }
 
-/* What has lived is what is planned, to the byte; what differs is said. lists: a bit each of those that were run. */
+/* What has lived is what is planned, to the byte; what differs is said. lists: a bit each of those
+ * that were run. */
 static inline bool fixture_peaks_are_planned(const ech_session *s, unsigned lists)
 {
     int64_t planned[ECH_MEMORY_KINDS] = {0}, measured[ECH_MEMORY_KINDS];

@@ -2,9 +2,9 @@
  *
  *     freeze_thread THREAD
  *
- * Keeps one thread of a process from going on until the process dies, like an endless loop in it: the
- * other threads run. For a process's first thread that is what SIGSTOP cannot do. Exit code 77 where
- * the system allows no tracing.
+ * Keeps one thread of a process from going on until the process dies, like an endless loop in it:
+ * the other threads run. For a process's first thread that is what SIGSTOP cannot do. Exit code 77
+ * where the system allows no tracing.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as a run file, through to what `echelon plan` prints: refused as wrong usage, or plans of all
- * ranks that are checked against each other. What is legal but large is left out, and so are run files that name
- * a profile, an order or a log of serves: no file is opened.
+ * Arbitrary bytes as a run file, through to what `echelon plan` prints: refused as wrong usage, or
+ * plans of all ranks that are checked against each other. What is legal but large is left out, and
+ * so are run files that name a profile, an order or a log of serves: no file is opened.
  */
 #include <jansson.h>
 #include <stdlib.h>

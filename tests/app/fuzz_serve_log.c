@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as serves.jsonl: refused, or the pushes of whole spans, each once, in its worker's order and not too far ahead; written
- * again they read the same.
+ * Arbitrary bytes as serves.jsonl: refused, or the pushes of whole spans, each once, in its
+ * worker's order and not too far ahead; written again they read the same.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as a rank's trace: refused, of another plan, or times that print to what reads back the same.
+ * Arbitrary bytes as a rank's trace: refused, of another plan, or times that print to what reads
+ * back the same.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -80,7 +80,7 @@ expect_once 2 "memory.device_limit = 1GiB .*: rank 0 needs [0-9.]+ GiB and may u
 # ---- TF32: only where a key asks for it, and of devices that have it ----
 
 machine gpus=1
-expect_once 2 "precision.tf32 = true: not with parallel.device = cpu: the device multiplies fp32 by fp32 alone" \
+expect_once 2 "precision.tf32 = true: not with parallel.device = cpu: this device has no TF32 units" \
     "$echelon" train run.yaml precision.tf32=true parallel.device=cpu
 export ECHELON_EMULATED_LIBRARY=1
 for allowed in false true; do

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tiny runs on grids of ranks, pipeline x data x context x tensor: what the proofs of the grid share. The
- * fixture's run file, with 8 heads of width 4, 24 tokens a sample, and tokens of the whole vocabulary of
- * 257, so that every tensor rank's share of it is looked up, in documents shorter and longer than a sample.
- * After fixture.h and cmocka.h.
+ * Tiny runs on grids of ranks, pipeline x data x context x tensor: what the proofs of the grid
+ * share. The fixture's run file, with 8 heads of width 4, 24 tokens a sample, and tokens of the
+ * whole vocabulary of 257, so that every tensor rank's share of it is looked up, in documents
+ * shorter and longer than a sample. After fixture.h and cmocka.h.
  */
 #ifndef ECH_TESTS_APP_GRID_RUN_H
 #define ECH_TESTS_APP_GRID_RUN_H
@@ -185,7 +185,8 @@ static inline void grid_each_element(const ech_design *design, int rank, int par
 
 /* ---- runs ---- */
 
-/* What every rank of a run does between its begin (initial parameters) and its end, on its own thread. */
+/* What every rank of a run does between its begin (initial parameters) and its end, on its own
+ * thread. */
 typedef ech_status (*grid_main)(void *context, int rank, ech_compared_run *run);
 
 typedef struct grid_job {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lattice of runs over the grid: its axes, a case as the words of a command line, whether a run of
- * that kind may be asked for (the layout is asked, no rule is written down again here), and the verdict
- * on it, in a process of its own, so that a case that crashes is a case that fails: verify passes, and a
- * resumed run leaves the same bits. After grid_run.h.
+ * The lattice of runs over the grid: its axes, a case as the words of a command line, whether a run
+ * of that kind may be asked for (the layout is asked, no rule is written down again here), and the
+ * verdict on it, in a process of its own, so that a case that crashes is a case that fails: verify
+ * passes, and a resumed run leaves the same bits. After grid_run.h.
  */
 #ifndef ECH_TESTS_APP_LATTICE_H
 #define ECH_TESTS_APP_LATTICE_H
@@ -209,8 +209,8 @@ static const int lattice_levels[LATTICE_AXES] = {
 
 /* ---- features ---- */
 
-/* Without which an axis does nothing. Experts may be cut over context ranks alone, too; said of data, cases with them are
- * found, also those that need most ranks for something else. */
+/* Without which an axis does nothing. Experts may be cut over context ranks alone, too; said of
+ * data, cases with them are found, also those that need most ranks for something else. */
 static inline int lattice_needs(int axis, int level)
 {
     if (axis == METHOD) return CONTEXT;
@@ -442,7 +442,8 @@ static inline const ech_rule *lattice_rule(const ech_config *config)
     return rule ? rule : ech_rule_broken(config, ECH_RULES_OF_GRID);
 }
 
-/* Whether no two features meet that do not go together. Says nothing: to explain costs a hundred times as much. */
+/* Whether no two features meet that do not go together. Says nothing: to explain costs a hundred
+ * times as much. */
 static inline bool lattice_goes_together(const cover_case *c)
 {
     ech_config *config = lattice_config(c);
@@ -465,7 +466,8 @@ static inline cover_case lattice_simplest_with(const cover_feature *a, const cov
     return c;
 }
 
-/* Whether the simplest case of two features has too many ranks or breaks a rule: then so do all others. */
+/* Whether the simplest case of two features has too many ranks or breaks a rule: then so do all
+ * others. */
 static inline bool lattice_is_refused(const cover_feature *a, const cover_feature *b)
 {
     cover_case both = lattice_simplest_with(a, b);
@@ -485,8 +487,9 @@ static inline void lattice_write_profile(const cover_case *c)
     lattice_free(&made);
 }
 
-/* Whether there are not too many ranks, and the layout makes a design of it. Of partitions that are found
- * by simulation only the even one is tried, but where it depends on the stages who holds for whom. */
+/* Whether there are not too many ranks, and the layout makes a design of it. Of partitions that are
+ * found by simulation only the even one is tried, but where it depends on the stages who holds for
+ * whom. */
 static inline bool lattice_is_feasible(const cover_case *c)
 {
     cover_case tried = *c;

@@ -21,7 +21,8 @@ make_run training.steps=1
 
 if [ "$mpi" = ON ]; then
     expect_once 1 "PATH is empty" env PATH= "$echelon" train run.yaml --ranks 2 parallel.comm=mpi
-    # As a rank of another launcher, which MPI does not know: it says so, behind the cause of what may happen before.
+    # As a rank of another launcher, which MPI does not know: it says so, behind the cause of what
+    # may happen before.
     small=(unshare --mount sh -c 'mount -t tmpfs -o size=64K none /dev/shm && exec "$@"' sh)
     if "${small[@]}" true 2>/dev/null; then
         expect 2 "warning: /dev/shm has only 64.0 KiB free, and MPI may not start: .*--shm-size" \
@@ -35,7 +36,8 @@ comms=(local)
 [ "$mpi" = OFF ] || comms+=(mpi)
 [ "$ucx" = OFF ] || comms+=(ucx)
 
-# refuse TEXT ARGUMENT ...: one error that names a key, exit code 2, and nothing of a launcher, whatever joins how many ranks.
+# refuse TEXT ARGUMENT ...: one error that names a key, exit code 2, and nothing of a launcher,
+# whatever joins how many ranks.
 refuse() {
     local comm ranks text=$1
     shift
@@ -70,7 +72,8 @@ fi
 
 # ---- plans ----
 
-# What a run would refuse is refused before: a log of serves that ends too early, and the one that the run itself writes.
+# What a run would refuse is refused before: a log of serves that ends too early, and the one that
+# the run itself writes.
 asp=(parallel.comm=local parallel.strategy=asp parallel.flush_every=2 --ranks 3)
 expect 0 "saved step-0*4" "$echelon" train run.yaml "${asp[@]}" training.steps=4 log.directory=first
 for command in plan train; do

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A layout that trains a few spans on threads, watched by a test: fp64, untied, SGD without decay or
- * clipping unless `more` says otherwise. After fixture.h and cmocka.h.
+ * A layout that trains a few spans on threads, watched by a test: fp64, untied, SGD without decay
+ * or clipping unless `more` says otherwise. After fixture.h and cmocka.h.
  */
 #ifndef ECH_TESTS_APP_LAYOUT_RUN_H
 #define ECH_TESTS_APP_LAYOUT_RUN_H

@@ -121,8 +121,8 @@ ended "$name" 1
 positions "$name" 2
 says "$name" "error: .*(rank 1 has died|likely for rank 1).*: step [0-9]+, "
 
-# Nobody has told where it is, and the board's file still has its name. Open MPI's launcher sometimes
-# hangs then, after it has ended the other ranks; the second time it surely does.
+# Nobody has told where it is, and the board's file still has its name. Open MPI's launcher
+# sometimes hangs then, after it has ended the other ranks; the second time it surely does.
 for hangs in "" ", under a launcher that hangs"; do
     name="kill -9 of a rank that has hardly begun$hangs"
     rm -rf run

@@ -19,8 +19,8 @@ little() {
     for ((i = 0; i < $1; i++)); do printf '%b' "\\x$(printf %02x $(($2 >> 8 * i & 255)))"; done
 }
 
-# write_tokens PREFIX "LENGTH MODE ...": a token file of one document, with these sequences, of which
-# those of mode 1 are not trained on
+# write_tokens PREFIX "LENGTH MODE ...": a token file of one document, with these sequences, of
+# which those of mode 1 are not trained on
 write_tokens() {
     local n at=0 total=0 pairs
     read -ra pairs <<<"$2"

@@ -69,7 +69,8 @@ reach() {
     wait_until 120 "$@" || { complain "$name: never: $*"; return 1; }
 }
 
-# In a checkpoint's files the ranks wait, from the second call that changes one, until release_saves.
+# In a checkpoint's files the ranks wait, from the second call that changes one, until
+# release_saves.
 hold_saves() {
     [ -n "$faults" ] || return
     : >hold

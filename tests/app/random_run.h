@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random run files as words: the dice that they are drawn with, and whether one is refused. After fixture.h and
- * cmocka.h.
+ * Random run files as words: the dice that they are drawn with, and whether one is refused. After
+ * fixture.h and cmocka.h.
  */
 #ifndef ECH_TESTS_APP_RANDOM_RUN_H
 #define ECH_TESTS_APP_RANDOM_RUN_H
@@ -56,8 +56,8 @@ static const char *const random_sequences[] = {"true", "keep"};
 static const char *const random_recomputes[] = {"selective", "full"};
 static const char *const random_methods[] = {"ring", "ulysses"};
 
-/* NULL: the design of `yaml` with the run's words can be had; else why not, until the next error. Ranks 0 become as
- * many as the words say. */
+/* NULL: the design of `yaml` with the run's words can be had; else why not, until the next error.
+ * Ranks 0 become as many as the words say. */
 static inline const char *refusal(const char *yaml, const ech_tokenizer *tokenizer, random_run *r)
 {
     ech_design design = {0};

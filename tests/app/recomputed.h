@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two runs of a train list: what they leave (losses, gradients, weights), how often kernels ran beside what plans say, and
- * memory, which must be as planned. After cmocka.h.
+ * Two runs of a train list: what they leave (losses, gradients, weights), how often kernels ran
+ * beside what plans say, and memory, which must be as planned. After cmocka.h.
  */
 #ifndef ECH_TESTS_APP_RECOMPUTED_H
 #define ECH_TESTS_APP_RECOMPUTED_H
@@ -131,7 +131,8 @@ static const ech_layer *unfused(const ech_layer *layer)
     return layer;
 }
 
-/* How often a call of the block and micro-batch runs the layer's forward: in F, and in all phases. */
+/* How often a call of the block and micro-batch runs the layer's forward: in F, and in all
+ * phases. */
 typedef struct runs {
     int forward, all;
 } runs;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests: a run that was never trained but simulated, and its traces, written as a run writes them.
+ * For tests: a run that was never trained but simulated, and its traces, written as a run writes
+ * them.
  */
 #ifndef ECH_TESTS_APP_RECORDED_H
 #define ECH_TESTS_APP_RECORDED_H
@@ -27,8 +28,8 @@ static inline const ech_plan *const *recorded_plans(const recorded *run)
     return (const ech_plan *const *)run->plan;
 }
 
-/* Every phase of every block has a cost of its own, in whole microseconds. Messages and collectives are
- * free, but where layers are cut. */
+/* Every phase of every block has a cost of its own, in whole microseconds. Messages and collectives
+ * are free, but where layers are cut. */
 static inline void recorded_costs(recorded *run)
 {
     run->profile.blocks = (int)run->design.model->block.n;
@@ -85,8 +86,8 @@ static inline double recorded_offset(int rank)
     return rank % 2 ? 100.5 * rank : -17.25 * rank;
 }
 
-/* Appends list `l` of a rank's file, that began at `start` seconds on rank 0's clock; it ends behind `steps` of
- * its steps, if that is not negative. */
+/* Appends list `l` of a rank's file, that began at `start` seconds on rank 0's clock; it ends
+ * behind `steps` of its steps, if that is not negative. */
 static inline void recorded_list(const recorded *run, int rank, int64_t step, int steps,
                                  double start, ech_trace_events *events, ech_text *text)
 {
@@ -104,8 +105,8 @@ static inline void recorded_list(const recorded *run, int rank, int64_t step, in
     free(at);
 }
 
-/* A rank's file of so many lists from `first_step` on, the first of which began at `start` seconds; the
- * last one ends behind `steps` of its steps, if that is not negative. */
+/* A rank's file of so many lists from `first_step` on, the first of which began at `start` seconds;
+ * the last one ends behind `steps` of its steps, if that is not negative. */
 static inline ech_text recorded_text(const recorded *run, int rank, int64_t first_step, int lists,
                                      int steps, double start)
 {

@@ -62,8 +62,8 @@ comes_to() { # STEP NEWEST: it is there, and has a checkpoint behind NEWEST; or 
     has_ended || { [ "$(last_step run/metrics.jsonl)" -ge "$1" ] && [ "$(newest)" -gt "$2" ]; }
 }
 
-# disturb NAME RANKS BOUND WORD ...: victims are ranks, or now and then the launcher; with one process
-# for all ranks it. A kill loses at most BOUND steps.
+# disturb NAME RANKS BOUND WORD ...: victims are ranks, or now and then the launcher; with one
+# process for all ranks it. A kill loses at most BOUND steps.
 disturb() {
     local name=$1 n=$2 bound=$3 i at start=0 least step victim pid launcher saved lost worst=0
     shift 3
@@ -89,7 +89,8 @@ disturb() {
         step=$(last_step run/metrics.jsonl)
         kill -9 "$pid"
         wait_until 120 has_restarted $((i + 1)) || { complain "$name: kill $i ends it"; break; }
-        # One start without a gain is forgiven; a second is not: the next kill waits for a checkpoint.
+        # One start without a gain is forgiven; a second is not: the next kill waits for a
+        # checkpoint.
         at=$(grep "restart [0-9]* of" err | tail -1 | sed -nE 's/.*from step ([0-9]+),.*/\1/p')
         least=$((${at:-0} == start ? ${at:-0} : -1))
         start=${at:-0} lost=$((step - ${at:-0}))
@@ -118,7 +119,8 @@ disturb "the same, saving in the background" 3 $((2 * every)) --ranks 3 parallel
 disturb "2 ranks as threads" 2 $((2 * every)) --ranks 2 parallel.comm=local
 disturb "a lone rank" 1 $((2 * every))
 
-# Over and over at the same place: it gives up, and says why. Kills from outside are not its own doing.
+# Over and over at the same place: it gives up, and says why. Kills from outside are not its own
+# doing.
 rm -rf run
 "$echelon" train run.yaml --restarts 9 training.steps=1000000 checkpoint.every=0 >out 2>err </dev/null &
 job=$!

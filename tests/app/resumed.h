@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A run trained to its end, and once more from the checkpoint before the last one: both leave the same bits. After
- * fixture.h.
+ * A run trained to its end, and once more from the checkpoint before the last one: both leave the
+ * same bits. After fixture.h.
  */
 #ifndef ECH_TESTS_APP_RESUMED_H
 #define ECH_TESTS_APP_RESUMED_H

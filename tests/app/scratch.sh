@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# For tests of the program from outside: a folder of the test's own, tokens and a run file to begin with, and
-# how failures are told and counted. To be sourced; wants $echelon, and counts `failures`.
+# For tests of the program from outside: a folder of the test's own, tokens and a run file to begin
+# with, and how failures are told and counted. To be sourced; wants $echelon, and counts `failures`.
 
 failures=0
 
@@ -24,8 +24,8 @@ make_tokens() {
     "$echelon" data text.txt text >/dev/null 2>&1 || exit 1
 }
 
-# make_run KEY=VALUE ...: run.yaml for a small llama on text, with these keys, section.key each, besides or
-# in place of its own.
+# make_run KEY=VALUE ...: run.yaml for a small llama on text, with these keys, section.key each,
+# besides or in place of its own.
 make_run() {
     printf '%s\n' model.architecture=llama model.hidden_size=16 model.num_hidden_layers=2 \
         model.num_attention_heads=4 data.train=text data.sequence_length=12 \

@@ -10,7 +10,8 @@
 #include "app/serve_log.h"
 #include "base/file.h"
 
-/* The pushes of a span, of those workers in turn; each has read what its push before has left. clock: [workers] goes on. */
+/* The pushes of a span, of those workers in turn; each has read what its push before has left.
+ * clock: [workers] goes on. */
 static inline void serve_orders_fill(int64_t *clock, const int *workers, int pushes, ech_serve *out)
 {
     for (int i = 0; i < pushes; i++) {
@@ -20,7 +21,8 @@ static inline void serve_orders_fill(int64_t *clock, const int *workers, int pus
     }
 }
 
-/* Writes the log of a run of that design whose workers are these, span by span, behind `step` training steps, where their clocks are, too. */
+/* Writes the log of a run of that design whose workers are these, span by span, behind `step`
+ * training steps, where their clocks are, too. */
 static inline void serve_orders_write(const char *path, const ech_config *config,
                                       const ech_layout *layout, const ech_schedule *schedule,
                                       int64_t step, const int *workers, int spans)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes a failing case of a lattice (cover.h) small: as long as it still fails, one factor after the other
- * is set to a lower level, of which 0 is the simplest.
+ * Makes a failing case of a lattice (cover.h) small: as long as it still fails, one factor after
+ * the other is set to a lower level, of which 0 is the simplest.
  */
 #ifndef ECH_TESTS_APP_SHRINK_H
 #define ECH_TESTS_APP_SHRINK_H
@@ -16,7 +16,8 @@ typedef struct shrinker {
     int tries; /* out: how often `fails` was asked */
 } shrinker;
 
-/* The factor at the lowest level at which the case can be and still fails. Returns whether it moved. */
+/* The factor at the lowest level at which the case can be and still fails. Returns whether it
+ * moved. */
 static inline bool shrink_factor(shrinker *s, cover_case *x, int factor)
 {
     for (int level = 0; level < x->level[factor]; level++) {
@@ -31,7 +32,8 @@ static inline bool shrink_factor(shrinker *s, cover_case *x, int factor)
     return false;
 }
 
-/* Of a case that fails: one that fails, too, and no longer does with any one factor at a lower level. */
+/* Of a case that fails: one that fails, too, and no longer does with any one factor at a lower
+ * level. */
 static inline cover_case shrink(shrinker *s, cover_case x)
 {
     for (bool moved = true; moved;) {

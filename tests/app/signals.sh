@@ -98,7 +98,8 @@ name="a file that is not there, under ${mpiexec##*/}"
 [ "$(grep -c "error: " err)" = 1 ] && grep -q "error: none.idx: no such file" err ||
     complain "$name: not said once"
 
-# A run that all ranks refuse ends without MPI_Abort, whether each finds that out or waits for rank 0.
+# A run that all ranks refuse ends without MPI_Abort, whether each finds that out or waits for rank
+# 0.
 for wrong in data.train=none parallel.pipeline=7 model.hidden_size=17; do
     name="$wrong under ${mpiexec##*/}" code=0
     "$mpiexec" -n 2 "$echelon" train run.yaml parallel.comm=mpi "$wrong" >out 2>err </dev/null || code=$?

@@ -16,8 +16,8 @@ export OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0
 make_tokens
 make_run training.steps=4 training.global_batch_size=4
 
-# has_row NAME: in the file, where all rows are. Those that took little time beside the others the table puts
-# together, and which ones do, is up to the machine.
+# has_row NAME: in the file, where all rows are. Those that took little time beside the others the
+# table puts together, and which ones do, is up to the machine.
 has_row() {
     checks=$((checks + 1))
     grep -Eq "\"row\":\"$1" run/step_profile.jsonl || complain "no row \"$1\""

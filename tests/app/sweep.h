@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs of two ranks in a process of their own, disturbed at one of their calls on the files of a folder, and
- * started again: what sweeps over all these calls need. ECHELON_SWEEP=all: every call, kind of fault and layout.
+ * Runs of two ranks in a process of their own, disturbed at one of their calls on the files of a
+ * folder, and started again: what sweeps over all these calls need. ECHELON_SWEEP=all: every call,
+ * kind of fault and layout.
  */
 #ifndef ECH_TESTS_APP_SWEEP_H
 #define ECH_TESTS_APP_SWEEP_H
@@ -165,7 +166,8 @@ static inline void sweep_kill(const char *words, const char *folder, int64_t str
 /* Of so few calls each may be one that nobody need see fail: where a share of a stride is tried. */
 enum { MAY_ALL_PASS = 4 };
 
-/* A call that fails ends the run with a word that names the folder and the reason, or nobody need see it; it goes on. */
+/* A call that fails ends the run with a word that names the folder and the reason, or nobody need
+ * see it; it goes on. */
 static inline void sweep_fail(const char *words, const char *folder, faults_kind kind,
                               int64_t stride)
 {

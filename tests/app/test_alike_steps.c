@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is put on queues in a list is the same in every step: the same functions, arguments and addresses, and the host
- * waits once. So a device could record a list once and replay it. What copies read of the host is in its arena, too.
+ * What is put on queues in a list is the same in every step: the same functions, arguments and
+ * addresses, and the host waits once. So a device could record a list once and replay it. What
+ * copies read of the host is in its arena, too.
  *
- * And whatever would be told as an argument, not read on the device, is found: three rows are told so.
+ * And whatever would be told as an argument, not read on the device, is found: three rows are told
+ * so.
  */
 
 #include <pthread.h>
@@ -249,7 +251,8 @@ static bool same_pieces(const piece *x, const piece *y)
            (!x->function || memcmp(x->argument, y->argument, x->bytes) == 0);
 }
 
-/* Frees what was recorded. Returns pieces that differ from those of a run before, and in *all how many there are. */
+/* Frees what was recorded. Returns pieces that differ from those of a run before, and in *all how
+ * many there are. */
 static size_t compare(record *r, int period, size_t *all)
 {
     size_t apart = 0;

@@ -19,8 +19,8 @@
     "precision.compute=fp64 optimizer.name=sgd optimizer.clip_norm=0 optimizer.learning_rate=0.1 " \
     "training.steps=4 "
 
-/* One step from common weights, all of as many tokens: the mean of what replicas make of their own is what they make of the mean
- * gradient. */
+/* One step from common weights, all of as many tokens: the mean of what replicas make of their own
+ * is what they make of the mean gradient. */
 TEST(meeting_in_each_step_is_synchronous)
 {
     static const char *const more[] = {"parallel.data=2", "parallel.data=3",
@@ -88,7 +88,8 @@ TEST(averaging_is_an_outer_step_of_one)
     runs_remove("outer");
 }
 
-/* 999 targets in samples of 9: 111 of them, 12 a step, so the tenth step ends the epoch and begins the next one. */
+/* 999 targets in samples of 9: 111 of them, 12 a step, so the tenth step ends the epoch and begins
+ * the next one. */
 TEST(an_epoch_is_a_number_of_steps)
 {
     static const char words[] = RUN "parallel.data=3 data.shards=static checkpoint.every=10 "
@@ -114,8 +115,8 @@ TEST(epochs_that_cannot_be_are_errors)
          "no multiple of parallel.sync_every = 10, behind which replicas have weights in "
          "common; 20 would be"},
         {"parallel.strategy=gossip training.global_batch_size=111 parallel.data=3",
-         "all replicas meet after each step"},
-        {"", "replicas sum their gradients in every step"},
+         "all replicas are averaged after each step"},
+        {"", "this strategy reduces gradients in every step"},
     };
     RUNS_REFUSE(3, "parallel.data=3 parallel.sync_every=epoch", all);
     assert_int_not_equal(runs_try("gpt2", "refused", 3,
@@ -125,8 +126,9 @@ TEST(epochs_that_cannot_be_are_errors)
     assert_non_null(strstr(ech_last_error(), "nowhere"));
 }
 
-/* Checkpoints have what each replica's optimizer keeps; other numbers of replicas begin with the mean. A learning rate of 0
- * and no gradient's part of the next step leave that: beta1 is as good as 1. */
+/* Checkpoints have what each replica's optimizer keeps; other numbers of replicas begin with the
+ * mean. A learning rate of 0 and no gradient's part of the next step leave that: beta1 is as good
+ * as 1. */
 TEST(others_go_on_with_the_mean)
 {
     static const char tensor[] = "model.layers.0.mlp.up_proj.weight.exp_avg";
@@ -329,7 +331,8 @@ static double spread(int data, int step)
     return sqrt(sum);
 }
 
-/* Mixing leaves the mean: it moves as averaged SGD does, by the mean of what replicas find where they are. */
+/* Mixing leaves the mean: it moves as averaged SGD does, by the mean of what replicas find where
+ * they are. */
 TEST(the_mean_moves_as_averaged_sgd)
 {
     for (int data = 2; data <= 5; data++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checkpoints written while training goes on. A save is held up at one of its calls to the system, all
- * ranks train on and change every parameter, and then it is let go: its files are those of a save that
- * training waits for. A save that fails stops all ranks at the same step.
+ * Checkpoints written while training goes on. A save is held up at one of its calls to the system,
+ * all ranks train on and change every parameter, and then it is let go: its files are those of a
+ * save that training waits for. A save that fails stops all ranks at the same step.
  */
 
 #include <pthread.h>
@@ -145,8 +145,8 @@ static void assert_same_files(const job *a, const job *b, const char *what)
     }
 }
 
-/* Whatever the layout, the ranks' snapshots together are what the files hold: no rank copies what another
- * one writes. */
+/* Whatever the layout, the ranks' snapshots together are what the files hold: no rank copies what
+ * another one writes. */
 static void assert_snapshot(const job *j, const char *layout)
 {
     static const char *const files[] = {"model/model.safetensors", "state/state.safetensors"};
@@ -233,7 +233,8 @@ static void wait_until_saved(const job *j, int step)
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
 }
 
-/* Each is told of once, in their order. The one before has ended when the next one begins, which may be over, too, by now. */
+/* Each is told of once, in their order. The one before has ended when the next one begins, which
+ * may be over, too, by now. */
 static ech_status save_often(void *context, int rank, ech_compared_run *c)
 {
     job *j = context;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.backup_workers: servers that update by the first gradients of a training step that come, and drop the last ones. On any number
- * of workers and servers they train what one rank does with the mean of those that were not dropped; of each step all but so many are in
- * its update, with its weights, and the others are written down as dropped; a worker that knows that it will be does not compute; bytes
- * are the plan's.
+ * parallel.backup_workers: servers that update by the first gradients of a training step that come,
+ * and drop the last ones. On any number of workers and servers they train what one rank does with
+ * the mean of those that were not dropped; of each step all but so many are in its update, with its
+ * weights, and the others are written down as dropped; a worker that knows that it will be does not
+ * compute; bytes are the plan's.
  */
 
 #include "app/grid_run.h"
@@ -103,7 +104,8 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     return ECH_OK;
 }
 
-/* A worker's clocks follow each other. Of each clock all but BACKUP are in its update, which all have read the one before. */
+/* A worker's clocks follow each other. Of each clock all but BACKUP are in its update, which all
+ * have read the one before. */
 static void check_serves(const ech_serve *serve, int n)
 {
     int clock[WORKERS] = {0}, used[STEPS] = {0}, dropped[STEPS] = {0}, now = 0, updated = 0;
@@ -159,8 +161,8 @@ TEST(what_will_be_dropped_is_not_computed)
             assert_int_equal(seen[w].gradient[t] == seen[w].gradient[t - 1], w == 0);
 }
 
-/* A worker pushes S and pulls S a step, whatever comes of it; a server has W S / n of each; at a span's end each worker is sent the
- * weights once more. */
+/* A worker pushes S and pulls S a step, whatever comes of it; a server has W S / n of each; at a
+ * span's end each worker is sent the weights once more. */
 TEST(bytes_are_the_plans)
 {
     grid_run("llama", GRID "parallel.delay=2:0.01", look, NULL);
@@ -198,8 +200,8 @@ TEST(checkpoints_know_no_backups)
 
 /* ---- simulated ---- */
 
-/* All wait for a worker that takes 1 s longer in each step, in each step; with a backup worker, once or twice a span: what it lacks then it
- * does not compute. */
+/* All wait for a worker that takes 1 s longer in each step, in each step; with a backup worker,
+ * once or twice a span: what it lacks then it does not compute. */
 TEST(simulations_do_not_wait_for_the_last)
 {
 #define FOUR "parallel.data=4 training.micro_batch_size=1 training.steps=8 "

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `echelon bench`: the texts of its rows, what they count, that every fast kernel has a row and every row
- * runs, names, and JSON. Nothing here looks at a time.
+ * `echelon bench`: the texts of its rows, what they count, that every fast kernel has a row and
+ * every row runs, names, and JSON. Nothing here looks at a time.
  */
 
 #include <stdlib.h>

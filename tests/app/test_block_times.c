@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What blocks cost, from given times: a phase of a block is the sum of its steps, a simulation of what one
- * rank did lasts as long as it did, and times that lie far apart tell of a busy machine.
+ * What blocks cost, from given times: a phase of a block is the sum of its steps, a simulation of
+ * what one rank did lasts as long as it did, and times that lie far apart tell of a busy machine.
  */
 
 #include <math.h>
@@ -45,7 +45,8 @@ static void timed_destroy(timed *t)
     ech_config_destroy(t->config);
 }
 
-/* Seconds of a step: of every part of a block another number, of every micro-batch `slower` more. */
+/* Seconds of a step: of every part of a block another number, of every micro-batch `slower`
+ * more. */
 static double seconds_of(const ech_step *step, double slower)
 {
     double seconds = 1e-3 * (1 + step->kind);
@@ -105,7 +106,8 @@ static const struct {
             {"gpt2", "training.micro_batch_size=4 memory.recompute=full"},
             {"llama", "training.micro_batch_size=4 model.reversible=true"}};
 
-/* Of three micro-batches the middle one is the median, and the quartiles are it and its neighbours. */
+/* Of three micro-batches the middle one is the median, and the quartiles are it and its
+ * neighbours. */
 TEST(test_sums)
 {
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
@@ -202,7 +204,8 @@ static void measure(bool reversible)
     for (int b = 0; b < first->blocks; b++)
         for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++) {
             const ech_profile_block *cost = &first->block[b];
-            /* The embedding's B adds two streams' gradients, or is none, and the head's does all. */
+            /* The embedding's B adds two streams' gradients, or is none, and the head's does
+             * all. */
             bool computes = !(b == 0 && phase == ECH_BACKWARD_INPUT && !reversible) &&
                             !(b == 3 && phase == ECH_BACKWARD_WEIGHT);
             if (phase >= ECH_RECOMPUTE)

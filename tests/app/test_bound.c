@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs with pushes write down in which order these are served, and repeat such an order: then they have the same bits, whoever is slow,
- * in the run's own type, also over a resume. What a log says of staleness and clocks is what asp and ssp promise.
+ * Runs with pushes write down in which order these are served, and repeat such an order: then they
+ * have the same bits, whoever is slow, in the run's own type, also over a resume. What a log says
+ * of staleness and clocks is what asp and ssp promise.
  */
 
 #include "app/runs.h"
@@ -71,8 +72,9 @@ static void read_log(const char *of, int ranks, const char *words, ech_config **
     assert_int_equal(ech_design_create(*config, fixture_tokenizer, ranks, ranks, design), ECH_OK);
 }
 
-/* Of a span: of the first N pushes, n of which are a worker's and the last, those n were in all N - n pushes of others stale: their
- * mean is (N - n) / n, however fast it is. So over the span it is that but for what others push behind the worker's last. */
+/* Of a span: of the first N pushes, n of which are a worker's and the last, those n were in all N -
+ * n pushes of others stale: their mean is (N - n) / n, however fast it is. So over the span it is
+ * that but for what others push behind the worker's last. */
 static void check_span(const ech_serve *push, int pushes, int workers, int64_t staleness,
                        int64_t *clock)
 {
@@ -168,7 +170,8 @@ TEST(a_bound_run_has_the_same_bits)
     }
 }
 
-/* What the log has behind the checkpoint from which a run goes on is not there any more when its weights are made anew. */
+/* What the log has behind the checkpoint from which a run goes on is not there any more when its
+ * weights are made anew. */
 TEST(log_and_weights_agree_after_a_resume)
 {
     static const char words[] = "parallel.strategy=asp parallel.data=3 parallel.servers=2";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stage boundaries that carry several tensors: a model of our own, whose blocks hand on two values of
- * different widths (as a skip connection past a block does), cut between any two blocks.
+ * Stage boundaries that carry several tensors: a model of our own, whose blocks hand on two values
+ * of different widths (as a skip connection past a block does), cut between any two blocks.
  */
 #include <math.h>
 

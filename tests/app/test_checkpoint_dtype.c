@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * checkpoint.dtype: a run whose checkpoints are rounded for others is the same run, bit for bit, and
- * either kind of checkpoint resumes under either.
+ * checkpoint.dtype: a run whose checkpoints are rounded for others is the same run, bit for bit,
+ * and either kind of checkpoint resumes under either.
  */
 
 #include "app/runs.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FETCH and OFFLOAD, on every device of the processor: weights go to the host, from there to disk, back to the host, and come
- * to where the optimizer's first moments were. The bytes are the same, counters and the ledger have each of them once, and
- * with memory.offload_bandwidth no copy is faster, nor slower than the deadline, nor slow once the run is to end.
+ * FETCH and OFFLOAD, on every device of the processor: weights go to the host, from there to disk,
+ * back to the host, and come to where the optimizer's first moments were. The bytes are the same,
+ * counters and the ledger have each of them once, and with memory.offload_bandwidth no copy is
+ * faster, nor slower than the deadline, nor slow once the run is to end.
  */
 
 #include "app/fixture.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What data.document_mask costs: where documents begin is loaded by the ranks whose blocks look at
- * positions, once a micro-batch, and nothing else about a plan changes; without the key there is nothing
- * of it.
+ * positions, once a micro-batch, and nothing else about a plan changes; without the key there is
+ * nothing of it.
  */
 
 #include "app/grid_run.h"
@@ -38,7 +38,8 @@ static bool reads_starts(const grid_plans *g, int rank)
     return false;
 }
 
-/* The step from *s on that loads nothing, *s after it; NULL at the end. Only a rank that reads a batch loads. */
+/* The step from *s on that loads nothing, *s after it; NULL at the end. Only a rank that reads a
+ * batch loads. */
 static const ech_step *next_step(const ech_list *list, size_t *s)
 {
     while (*s < list->step.n && list->step.at[*s].kind == ECH_STEP_LOAD) ++*s;

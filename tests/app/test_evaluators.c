@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.evaluators: each checkpoint is evaluated once, to the loss that training's own validation has at that step, beside any
- * strategy and grid; training leaves the same bits, and sends the same bytes, as without; what was removed or is left from a stop
- * is said; what is damaged ends the run; an evaluator takes the memory that is planned.
+ * parallel.evaluators: each checkpoint is evaluated once, to the loss that training's own
+ * validation has at that step, beside any strategy and grid; training leaves the same bits, and
+ * sends the same bytes, as without; what was removed or is left from a stop is said; what is
+ * damaged ends the run; an evaluator takes the memory that is planned.
  */
 
 #include "app/plan/report.h"

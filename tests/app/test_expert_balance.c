@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What losses of importance and load do in training (Shazeer et al. 2017, arXiv:1701.06538, table 6): the squared coefficients of
- * variation, which a loss divided by its coefficient is, fall, and are far lower with coefficients than with hardly any.
- * And what gates report does not depend on the strategy.
+ * What losses of importance and load do in training (Shazeer et al. 2017, arXiv:1701.06538, table
+ * 6): the squared coefficients of variation, which a loss divided by its coefficient is, fall, and
+ * are far lower with coefficients than with hardly any. And what gates report does not depend on
+ * the strategy.
  */
 
 #include <math.h>

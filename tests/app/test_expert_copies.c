@@ -45,8 +45,9 @@ TEST(test_check)
 {
     static const struct {
         const char *words;
-        unsigned copies,
-            all; /* ranks that have the last one's experts, and those that have its other weights; 0: it alone */
+        /* ranks that have the last one's experts, and those that have its other weights; 0: it
+         * alone */
+        unsigned copies, all;
     } layouts[] = {{"parallel.data=2 parallel.expert=2", 0, 3},
                    {"parallel.data=4 parallel.expert=4", 0, 15},
                    {"parallel.data=4 parallel.expert=2", 10, 15},

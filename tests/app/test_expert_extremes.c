@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All tokens to the same experts: routers are 0, so that all logits are alike and the lower index is chosen. Without capacities
- * nothing is dropped and every layout computes what one rank does, within the bytes that plans promise; with them what is above
- * a capacity is dropped, no row more or less. And of routers as they begin, uneven and unlike, every byte is of a row that a table
+ * All tokens to the same experts: routers are 0, so that all logits are alike and the lower index
+ * is chosen. Without capacities nothing is dropped and every layout computes what one rank does,
+ * within the bytes that plans promise; with them what is above a capacity is dropped, no row more
+ * or less. And of routers as they begin, uneven and unlike, every byte is of a row that a table
  * counts.
  */
 
@@ -178,8 +179,8 @@ static ech_status count_bytes(void *context, int rank, ech_compared_run *c)
     return ECH_OK;
 }
 
-/* What a rank sends of its micro-batches to others' experts, and back of what these have sent to its own; twice. Replica r has
- * micro-batches r, r + N, ... */
+/* What a rank sends of its micro-batches to others' experts, and back of what these have sent to
+ * its own; twice. Replica r has micro-batches r, r + N, ... */
 static int64_t bytes_of(const tables *t, int rank, int ranks)
 {
     int64_t rows = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What gates report, as people see it: by hand from numbers of two layers, as a line of metrics.jsonl, and read back from such
- * lines as the picture of experts x steps.
+ * What gates report, as people see it: by hand from numbers of two layers, as a line of
+ * metrics.jsonl, and read back from such lines as the picture of experts x steps.
  */
 #include <math.h>
 #include <string.h>
@@ -14,7 +14,8 @@
 
 enum { E = 4, LAYERS = 2, OTHER = 3, STEPS = 300 };
 
-/* Layer 0 is in balance, layer 1 has all rows at expert 2; between them is a report of another kind. */
+/* Layer 0 is in balance, layer 1 has all rows at expert 2; between them is a report of another
+ * kind. */
 static ech_expert_metrics take(void)
 {
     int64_t n = ech_gate_partial(E);

@@ -32,7 +32,8 @@ enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
 
 /* ---- a stack is as many matrices ---- */
 
-/* A stack of the run, and its experts as parameters of their own, which take the run's gradients. */
+/* A stack of the run, and its experts as parameters of their own, which take the run's
+ * gradients. */
 typedef struct beside {
     ech_compared_run *run;
     int param;

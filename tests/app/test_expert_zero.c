@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ZeRO with experts, by formulae: an expert's weights, gradients and states are shared out over the ranks that have the same
- * experts, all other parameters over data x context; what ranks send and keep follows, and is what was planned.
+ * ZeRO with experts, by formulae: an expert's weights, gradients and states are shared out over the
+ * ranks that have the same experts, all other parameters over data x context; what ranks send and
+ * keep follows, and is what was planned.
  */
 #include <string.h>
 
@@ -32,8 +33,8 @@ static int64_t bytes_of(const ech_plan *plan, ech_memory_kind kind)
     return bytes;
 }
 
-/* A bucket is a parameter. Summing a micro-batch's gradients, and gathering the weights, each sends the shards of all other
- * members, or as many of one's own. */
+/* A bucket is a parameter. Summing a micro-batch's gradients, and gathering the weights, each sends
+ * the shards of all other members, or as many of one's own. */
 TEST(test_formulae)
 {
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)

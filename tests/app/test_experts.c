@@ -48,8 +48,8 @@ static const struct {
      false},
 };
 
-/* A step has M micro-batches of L layers: 2 exchanges of rows forward, 2 backward, one of counts. Where the forward runs again
- * so do those. Each row is sent by one tensor rank. */
+/* A step has M micro-batches of L layers: 2 exchanges of rows forward, 2 backward, one of counts.
+ * Where the forward runs again so do those. Each row is sent by one tensor rank. */
 TEST(test_exchanges_have_a_formula)
 {
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {

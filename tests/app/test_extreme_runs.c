@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Run files whose keys are within their bounds, often at them: each makes a design or is refused as wrong usage.
- * ECHELON_RUN_FILES=10000 tries so many.
+ * Run files whose keys are within their bounds, often at them: each makes a design or is refused as
+ * wrong usage. ECHELON_RUN_FILES=10000 tries so many.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fp16 runs need the loss scale, and with it they learn what fp32 runs do; they are resumed with the same bits.
+ * fp16 runs need the loss scale, and with it they learn what fp32 runs do; they are resumed with
+ * the same bits.
  */
 #include <math.h>
 
@@ -42,8 +43,8 @@ static ech_status take_step(void *context, int rank, ech_compared_run *run)
     return ech_exec_run(run->session.exec, ECH_LIST_TRAIN, 0);
 }
 
-/* The largest error of a parameter's gradient; in *lost how many parameters have a gradient of which nothing is left, in
- * *lost_size the largest element of those. */
+/* The largest error of a parameter's gradient; in *lost how many parameters have a gradient of
+ * which nothing is left, in *lost_size the largest element of those. */
 static double compare(const char *words, const taken *right, int *lost, double *lost_size)
 {
     taken *t = ech_calloc(1, sizeof *t);

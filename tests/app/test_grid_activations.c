@@ -2,32 +2,35 @@
  *
  * What a transformer layer keeps of a micro-batch for its backward, counted to the last element.
  *
- * Korthikanti et al. 2022 (arXiv:2205.05198), section 4, for GPT with s tokens, b samples, width h, a heads
- * and F = 4h, in bytes of s b h at 2 bytes an element and 1 byte a mask:
+ * Korthikanti et al. 2022 (arXiv:2205.05198), section 4, for GPT with s tokens, b samples, width h,
+ * a heads and F = 4h, in bytes of s b h at 2 bytes an element and 1 byte a mask:
  *
  *     34 + 5 a s / h              one rank (equation 1)
  *     10 + 24/t + 5 a s / (h t)   t tensor ranks (equation 2)
  *     (34 + 5 a s / h) / t        with sequence parallelism (equation 4)
  *
- * The 34 are 11 of attention (input 2, queries and keys 4, values 2, input of the projection 2, a mask 1), 19 of
- * the MLP (input 2, before and after GELU 8 + 8, a mask 1) and 4 of the two norms (inputs 2 + 2). Of them
- * the 24 that lie between a column- and a row-parallel product are cut by t; the 10 are the norms' inputs
- * and outputs and the masks. The 5 a s / h are probabilities (2), their dropout's mask (1) and output (2).
+ * The 34 are 11 of attention (input 2, queries and keys 4, values 2, input of the projection 2, a
+ * mask 1), 19 of the MLP (input 2, before and after GELU 8 + 8, a mask 1) and 4 of the two norms
+ * (inputs 2 + 2). Of them the 24 that lie between a column- and a row-parallel product are cut by
+ * t; the 10 are the norms' inputs and outputs and the masks. The 5 a s / h are probabilities (2),
+ * their dropout's mask (1) and output (2).
  *
  * What these kernels keep instead:
  *   - no masks: dropout is drawn again (-2);
- *   - no probabilities: flash attention keeps its output, which is the projection's input, and one number a
+ *   - no probabilities: flash attention keeps its output, which is the projection's input, and one
+ *     number a
  *     row and head (-5 a s / h, + a numbers a token);
- *   - of a norm besides its input one number a token (RMSNorm) or two (LayerNorm), its output is made again
+ *   - of a norm besides its input one number a token (RMSNorm) or two (LayerNorm), its output is
+ *     made again
  *     (-2 - 2, of the 10);
  *   - the output of GELU is made again (-8, of the 24);
- * so at 2 bytes an element 20, 4 + 16/t and 20/t, in elements of s b h half of that: 10, 2 + 8/t, 10/t. With
- * sequence: keep, the two gathered inputs of products stay whole: 2 + 10/t. Everything is kept in the type
- * that the run computes in, in fp32 4 bytes an element.
+ * so at 2 bytes an element 20, 4 + 16/t and 20/t, in elements of s b h half of that: 10, 2 + 8/t,
+ * 10/t. With sequence: keep, the two gathered inputs of products stay whole: 2 + 10/t. Everything
+ * is kept in the type that the run computes in, in fp32 4 bytes an element.
  *
- * Llama: the norms' inputs (2), queries and the attention's output (2), keys and values (2 G / a, of G heads;
- * where there are fewer than tensor ranks, each has one whole head), and gate and up (2 F / h). What goes
- * into the rotation is not kept.
+ * Llama: the norms' inputs (2), queries and the attention's output (2), keys and values (2 G / a,
+ * of G heads; where there are fewer than tensor ranks, each has one whole head), and gate and up (2
+ * F / h). What goes into the rotation is not kept.
  */
 
 #include "app/grid_run.h"
@@ -53,7 +56,8 @@ static void find_turn(const ech_list *list, int block, int micro, int *last, int
     }
 }
 
-/* Elements of the activations that a layer reads or makes and that live from its forward to its backward. */
+/* Elements of the activations that a layer reads or makes and that live from its forward to its
+ * backward. */
 static int64_t kept(const ech_plan *plan, int block, int micro)
 {
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
@@ -78,8 +82,8 @@ static int64_t kept(const ech_plan *plan, int block, int micro)
 typedef enum way { PLAIN, SEQUENCE, KEEP } way;
 static const char *const ways[] = {"false", "true", "keep"};
 
-/* In elements of one of `rows` tokens: what norms see, what products get whole where that is kept, and what
- * lies between products, which is always cut by t. */
+/* In elements of one of `rows` tokens: what norms see, what products get whole where that is kept,
+ * and what lies between products, which is always cut by t. */
 static int64_t layer_elements(int64_t rows, int t, way w, int64_t statistics, int64_t between)
 {
     int64_t norms = 2 * C + statistics, inputs = w == KEEP && t > 1 ? 2 * C : 0;
@@ -167,8 +171,8 @@ TEST(test_llama)
             }
 }
 
-/* A context rank has its tokens. A ring's parts of keys and values are fetched again; Ulysses keeps the
- * attention's output in both shapes, one for the attention and one for the projection. */
+/* A context rank has its tokens. A ring's parts of keys and values are fetched again; Ulysses keeps
+ * the attention's output in both shapes, one for the attention and one for the projection. */
 TEST(test_context)
 {
     for (int c = 2; c <= 4; c *= 2)

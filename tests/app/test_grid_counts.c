@@ -149,9 +149,9 @@ static void check_step(const char *family, const char *more, int t, int64_t a_la
     grid_plans_free(&g);
 }
 
-/* Without sequence parallelism two all-reduces forward and two backward; with it as many pairs of an
- * all-gather and a reduce-scatter, which are the same bytes, and two gathers more where W's inputs are
- * not kept. Each all-reduce sends 2 b s h (t - 1) / t elements. */
+/* Without sequence parallelism two all-reduces forward and two backward; with it as many pairs of
+ * an all-gather and a reduce-scatter, which are the same bytes, and two gathers more where W's
+ * inputs are not kept. Each all-reduce sends 2 b s h (t - 1) / t elements. */
 TEST(test_tensor_collectives)
 {
     static const cost plain[] = {{ECH_COLLECTIVE_ALL_REDUCE, 2, 2}};
@@ -178,8 +178,9 @@ TEST(test_tensor_collectives)
         }
 }
 
-/* Keys and values go around the ring once for the forward, once for the backward, and their gradients once:
- * c - 1 steps each. Ulysses: queries, keys, values and outputs change hands forward, their gradients back. */
+/* Keys and values go around the ring once for the forward, once for the backward, and their
+ * gradients once: c - 1 steps each. Ulysses: queries, keys, values and outputs change hands
+ * forward, their gradients back. */
 TEST(test_context_collectives)
 {
     for (int G = 2; G <= H; G *= 4)

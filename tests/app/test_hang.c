@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device that hangs: work of rank 1 that never ends. No rank waits for a message then, since all has been put; the
- * deadline ends the run all the same, and the blame is on rank 1, whichever rank comes to it first. And a device that
- * fails: its rank says in which list and at which step, and the others, whose queues wait for it, end before the deadline, which
- * is as long here as no test may be.
+ * A device that hangs: work of rank 1 that never ends. No rank waits for a message then, since all
+ * has been put; the deadline ends the run all the same, and the blame is on rank 1, whichever rank
+ * comes to it first. And a device that fails: its rank says in which list and at which step, and
+ * the others, whose queues wait for it, end before the deadline, which is as long here as no test
+ * may be.
  */
 
 #include <pthread.h>
@@ -90,7 +91,8 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     out->status[rank] = ech_exec_run(s.exec, ECH_LIST_TRAIN, 0);
     if (out->status[rank] != ECH_OK)
         snprintf(out->why[rank], sizeof out->why[rank], "%s", ech_last_error());
-    if (fails && out->status[rank] == ECH_EIO) ech_comm_abort(comm, ECH_EIO); /* as a rank's end does */
+    /* as a rank's end does */
+    if (fails && out->status[rank] == ECH_EIO) ech_comm_abort(comm, ECH_EIO);
     pthread_mutex_lock(&hang.lock);
     hang.failed++;
     pthread_cond_broadcast(&hang.changed);

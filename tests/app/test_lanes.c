@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lanes beside each other: sums of gradients over one group on two lanes that gather at once leave the bits of those on
- * one, on every device of the processor; and a rank has a thread for each lane that its lists use, and no more.
+ * Lanes beside each other: sums of gradients over one group on two lanes that gather at once leave
+ * the bits of those on one, on every device of the processor; and a rank has a thread for each lane
+ * that its lists use, and no more.
  */
 
 #include <dirent.h>

@@ -98,7 +98,8 @@ TEST(passes_exit_codes_on)
     assert_int_equal(ending.stops, 0);
 }
 
-/* The child tells its parent to stop, as a terminal or a scheduler would, and waits for what comes. */
+/* The child tells its parent to stop, as a terminal or a scheduler would, and waits for what
+ * comes. */
 TEST(translates_signals)
 {
     assert_int_equal(run_shell("trap 'exit 10' USR1; kill -USR1 $PPID; "

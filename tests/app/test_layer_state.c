@@ -13,7 +13,8 @@
 #include "layer/layers.h"
 #include "unit.h"
 
-/* ---- the model: gpt2's file, whose family takes the place of gpt2 in the table of families ---- */
+/* ---- the model: gpt2's file, whose family takes the place of gpt2 in the table of families
+ * ---- */
 
 static int balanced_gelu(ech_model *model, ech_block *block, const char *name, int x);
 #define ech_layer_activation(block, gelu, x, none) balanced_gelu(model, block, name, x)
@@ -71,7 +72,8 @@ static void tally_forward(const ech_call *call)
 
 static const ech_layer tally = {.name = "tally", .forward = tally_forward, .writes_partials = true};
 
-/* Of what may be alike on tensor ranks, or a shard of rows on each: a rank that need not count is not asked to. */
+/* Of what may be alike on tensor ranks, or a shard of rows on each: a rank that need not count is
+ * not asked to. */
 static void census_forward(const ech_call *call)
 {
     bool shards = call->tensor_size > 1 && call->options->sharding.sequence;

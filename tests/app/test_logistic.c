@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sparse logistic regression from lines of text to a checkpoint: as a program of loops over these lines does it; all layouts as one
- * rank; resumed as if it had not stopped; and what the family does not have.
+ * Sparse logistic regression from lines of text to a checkpoint: as a program of loops over these
+ * lines does it; all layouts as one rank; resumed as if it had not stopped; and what the family
+ * does not have.
  */
 
 #include "app/runs.h"
@@ -25,7 +26,8 @@ static uint32_t word_of(uint64_t i)
     return ech_random_word((ech_random_key){.seed = 12}, i);
 }
 
-/* Feature 1 is in every third sample, the last one in none but the last; sample 5 has no feature. */
+/* Feature 1 is in every third sample, the last one in none but the last; sample 5 has no
+ * feature. */
 static void draw_line(int s, line *l)
 {
     uint64_t at = (uint64_t)s * 100;
@@ -182,7 +184,8 @@ TEST(begins_with_zeros)
     runs_remove("zeros");
 }
 
-/* A run that names no family begins with the weights of another: at a rate of 0 its loss is that one's. */
+/* A run that names no family begins with the weights of another: at a rate of 0 its loss is that
+ * one's. */
 TEST(from_weights)
 {
     char path[300];
@@ -330,15 +333,17 @@ static void assert_refused(const char *words, const char *says)
 
 TEST(refusals)
 {
-    assert_refused("parallel.tensor=2", "a feature has one weight, so there is no width to shard");
-    assert_refused("parallel.context=2", "the features of a sample are added up on one rank");
+    assert_refused("parallel.tensor=2",
+                   "a feature has a single weight, so there is no width to shard");
+    assert_refused("parallel.context=2", "the features of a sample are summed on one rank");
     assert_refused("memory.sequence_chunks=7 parallel.data=2",
-                   "the features of a sample are added up at once");
+                   "the features of a sample are summed in one pass");
     assert_refused("model.hidden_size=8", "model.hidden_size = 8: not read by logistic; remove it");
     assert_refused("model.tie_word_embeddings=true", "not read by logistic");
     assert_refused("data.tokenizer=bytes", "data.tokenizer = bytes: not read by logistic");
     assert_refused("data.document_mask=true", "not read by logistic");
-    assert_refused("model.reversible=true", "it has no layers whose inputs would be made again");
+    assert_refused("model.reversible=true",
+                   "the model has no layers whose inputs could be recomputed");
     assert_refused("model.vocab_size=1", "a table of features has at least 2");
     assert_refused("model.vocab_size=auto", "`echelon data` says how many features there are");
 }

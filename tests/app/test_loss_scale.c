@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loss scaling: a power of two changes no bit under any layout; an infinity on one rank, whichever it is, withholds the
- * step on all, and nothing but the scale moves; runs resume with their scale.
+ * Loss scaling: a power of two changes no bit under any layout; an infinity on one rank, whichever
+ * it is, withholds the step on all, and nothing but the scale moves; runs resume with their scale.
  */
 #include <math.h>
 
@@ -121,7 +121,8 @@ static int choose(const injector *j, const ech_block *block)
     return chosen;
 }
 
-/* During the second of three micro-batches: a block's gradients have the first one's share, and get more. */
+/* During the second of three micro-batches: a block's gradients have the first one's share, and get
+ * more. */
 static void inject(void *context, ech_exec *exec, const ech_step *step)
 {
     injector *j = context;
@@ -244,7 +245,8 @@ static void read_log(const char *name, logged out[LONG + 1])
     free(text);
 }
 
-/* In fp16, as they travel, gradients of large weights overflow under a scale of 2^16, and soon do not. */
+/* In fp16, as they travel, gradients of large weights overflow under a scale of 2^16, and soon do
+ * not. */
 static const char overflowing[] = "parallel.data=2 precision.reduce=fp16 checkpoint.every=1 "
                                   "model.initializer_range=5 precision.loss_scale=auto";
 
@@ -256,8 +258,8 @@ static void train_long(const char *name, int steps, const char *more)
     runs_train("llama", name, 2, words);
 }
 
-/* Every start is asked to stop before its first step, as by SIGTERM, and stops after it: also where the scale has just
- * been halved. */
+/* Every start is asked to stop before its first step, as by SIGTERM, and stops after it: also where
+ * the scale has just been halved. */
 static void train_step_by_step(const char *name)
 {
     for (int step = 1; step <= LONG; step++) {
@@ -267,7 +269,8 @@ static void train_step_by_step(const char *name)
     }
 }
 
-/* Overflows end by themselves, none is asked about, and a run that is resumed amid them has the same bits. */
+/* Overflows end by themselves, none is asked about, and a run that is resumed amid them has the
+ * same bits. */
 TEST(it_is_resumed)
 {
     logged whole[LONG + 1] = {{0}}, parts[LONG + 1] = {{0}}, stopped[LONG + 1] = {{0}};

@@ -26,8 +26,8 @@ typedef struct watched {
     kept of[RANKS];
 } watched;
 
-/* AdamW's: a matrix has weights in `compute`, in fp32 two states and its master; a vector is fp32 with two states. Of a
- * matrix that is neither a table nor the head Muon keeps one state. */
+/* AdamW's: a matrix has weights in `compute`, in fp32 two states and its master; a vector is fp32
+ * with two states. Of a matrix that is neither a table nor the head Muon keeps one state. */
 static int states_of(const ech_plan *plan, const ech_shape *shape)
 {
     bool matrix = shape->dims > 1;
@@ -161,7 +161,8 @@ TEST(test_what_is_kept)
 
 /* ---- why there are masters ---- */
 
-/* 1 + 2^-12 is 1 in fp16, and so is 1 after any number of such steps: only the master knows how many there were. */
+/* 1 + 2^-12 is 1 in fp16, and so is 1 after any number of such steps: only the master knows how
+ * many there were. */
 TEST(test_small_updates_are_lost_without)
 {
     enum { STEPS = 16 };

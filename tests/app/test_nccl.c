@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs whose data NCCL moves, over a stand-in for it (tests/comm/nccl_standin.h): pipelines, tensor, context and data ranks,
- * asynchronous schedules. They leave the bits of `local`, send as many messages and bytes, and keep NCCL's rules. The cases
- * are lines of tools/same_bits.cases, which meet most pairs of features of the lattice; ECHELON_LATTICE=all takes all.
+ * Runs whose data NCCL moves, over a stand-in for it (tests/comm/nccl_standin.h): pipelines,
+ * tensor, context and data ranks, asynchronous schedules. They leave the bits of `local`, send as
+ * many messages and bytes, and keep NCCL's rules. The cases are lines of tools/same_bits.cases,
+ * which meet most pairs of features of the lattice; ECHELON_LATTICE=all takes all.
  */
 
 #include "app/grid_run.h"
@@ -20,8 +21,8 @@ typedef struct tally {
     int communicators[RANKS]; /* that the rank is to be in */
 } tally;
 
-/* One for each channel that steps use, and for each queue of messages (boundary and kind) and peer: what the rehearsal in queues
- * counts on (simulate/rehearsal.h). */
+/* One for each channel that steps use, and for each queue of messages (boundary and kind) and peer:
+ * what the rehearsal in queues counts on (simulate/rehearsal.h). */
 static int count_communicators(const ech_plan *plan)
 {
     bool channel[ECH_CHANNELS] = {false};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs that go wrong: what is saved is finite, the last checkpoint that was of use stays, and skipping
- * has an end.
+ * Runs that go wrong: what is saved is finite, the last checkpoint that was of use stays, and
+ * skipping has an end.
  */
 
 #include "app/runs.h"
@@ -48,8 +48,9 @@ static int check_folder(const char *name)
     return n;
 }
 
-/* AdamW without eps makes 0/0, in the first update already, of every token that never occurs: gradients are
- * finite, weights are not. Whether training stops or skips, and on however many ranks. */
+/* AdamW without eps makes 0/0, in the first update already, of every token that never occurs:
+ * gradients are finite, weights are not. Whether training stops or skips, and on however many
+ * ranks. */
 TEST(nan_is_not_saved)
 {
     static const char *const ways[] = {"", "training.on_nonfinite=skip",
@@ -128,7 +129,8 @@ static char *complaint_of(const char *more)
     return said;
 }
 
-/* fp16 ends at 65,504: where the loss itself is infinite or NaN no loss scale mends it, and none is named. */
+/* fp16 ends at 65,504: where the loss itself is infinite or NaN no loss scale mends it, and none is
+ * named. */
 TEST(the_hint_mends_it)
 {
     char *forward =

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random run files that their grid, batch, micro-batch or schedule is refused for: whatever grid, number of ranks
- * or number of samples the error offers is followed, each by itself, and nothing is refused then.
+ * Random run files that their grid, batch, micro-batch or schedule is refused for: whatever grid,
+ * number of ranks or number of samples the error offers is followed, each by itself, and nothing is
+ * refused then.
  */
 
 #include "app/random_run.h"

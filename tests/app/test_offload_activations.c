@@ -74,7 +74,8 @@ static int64_t peak_of(int micro_batches, const char *where)
     return plan(words).device / (12 / micro_batches);
 }
 
-/* Of samples of 1 in 12 micro-batches and of 2 in 6 the device has as many at once; without, twice as many. */
+/* Of samples of 1 in 12 micro-batches and of 2 in 6 the device has as many at once; without, twice
+ * as many. */
 TEST(no_more_for_more_micro_batches)
 {
     assert_int_equal(peak_of(12, "host"), peak_of(6, "host"));

@@ -17,7 +17,8 @@ static void take_most(const ech_plan *plan, void *context)
     if (working > *most) *most = working;
 }
 
-/* Of four stages the first is the fullest where all have as many layers and the others no embedding. */
+/* Of four stages the first is the fullest where all have as many layers and the others no
+ * embedding. */
 TEST(the_fullest_rank_has_less)
 {
     static const char model[] = "parallel.pipeline=4 training.micro_batch_size=1 "

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A process makes model, layout and schedule once, and reads each file that they come from once, however many
- * ranks it has: calls are counted where they cross from one file of the program to another (ld --wrap).
+ * A process makes model, layout and schedule once, and reads each file that they come from once,
+ * however many ranks it has: calls are counted where they cross from one file of the program to
+ * another (ld --wrap).
  */
 #include <stdatomic.h>
 

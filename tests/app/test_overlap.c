@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the compute lane never waits for. Shown by order, never by time: one side is held up until the other
- * has done all that it can do alone, so where one waits for the other a test does not end. Saving:
- * test_background_save.c.
+ * What the compute lane never waits for. Shown by order, never by time: one side is held up until
+ * the other has done all that it can do alone, so where one waits for the other a test does not
+ * end. Saving: test_background_save.c.
  */
 
 #include <pthread.h>
@@ -25,8 +25,9 @@ static bool ends_with(const char *text, const char *end)
 
 enum { PREFETCH = 3, ROWS = 4, HELD = 2, LISTS = 9 };
 
-/* A run of LISTS steps; under the lock. Held amid step HELD until the loader has come as far as it may, which
- * is then held before its next batch until all batches that it has read are computed with. */
+/* A run of LISTS steps; under the lock. Held amid step HELD until the loader has come as far as it
+ * may, which is then held before its next batch until all batches that it has read are computed
+ * with. */
 static struct {
     bool holds;
     int reads;          /* of samples, begun */
@@ -46,8 +47,8 @@ static void at_read(const char *path)
     pthread_mutex_unlock(&lock);
 }
 
-/* On the compute lane. While it is in step `steps`, the loader reads that many batches behind it, and no
- * more. */
+/* On the compute lane. While it is in step `steps`, the loader reads that many batches behind it,
+ * and no more. */
 static void at_step(void *context, ech_exec *exec, const ech_step *step)
 {
     (void)context, (void)exec;
@@ -158,14 +159,15 @@ TEST(test_reading_for_the_next_time)
 
 /* ---- sums of gradients ---- */
 
-/* Of each rank: sums of what is there before the last backward, those of all sums that it began ahead; and whether rank 0's
- * compute lane is through with gradients. */
+/* Of each rank: sums of what is there before the last backward, those of all sums that it began
+ * ahead; and whether rank 0's compute lane is through with gradients. */
 static struct {
     int64_t early[2], ahead[2];
     bool made;
 } sums;
 
-/* Rank 1 stands still amid its forwards until rank 0 has all gradients (on queues: until its device has). */
+/* Rank 1 stands still amid its forwards until rank 0 has all gradients (on queues: until its device
+ * has). */
 static void at_gradients(void *context, ech_exec *exec, const ech_step *step)
 {
     const ech_compared_run *c = context;
@@ -202,7 +204,8 @@ static ech_status train_one_list(void *context, int rank, ech_compared_run *c)
     return ECH_OK;
 }
 
-/* A rank that has all gradients begins each sum before the one before has ended, on every device. */
+/* A rank that has all gradients begins each sum before the one before has ended, on every
+ * device. */
 TEST(test_sums_begin_ahead)
 {
     static const char *const devices[] = {"cpu", "queued", "walled"};
@@ -262,8 +265,8 @@ static int count_lines(const char *text, const char *what)
     return n;
 }
 
-/* Training does all its steps while no line of them can be written. No checkpoint comes before the metrics that
- * lead to it; and in the end all is there. */
+/* Training does all its steps while no line of them can be written. No checkpoint comes before the
+ * metrics that lead to it; and in the end all is there. */
 TEST(test_metrics_stand_still)
 {
     char words[400], *text;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where ranks' threads run: on cores of their own where there are enough, and as before where there are not,
- * where a second such job would find cores that this one leaves free, where the user binds OpenMP's threads, and where parallel.pin says no.
+ * Where ranks' threads run: on cores of their own where there are enough, and as before where there
+ * are not, where a second such job would find cores that this one leaves free, where the user binds
+ * OpenMP's threads, and where parallel.pin says no.
  */
 
 #include "app/fixture.h"

@@ -190,7 +190,8 @@ static void assert_working(const json_t *memory, const ech_plan *plan)
                 most.bytes < json_integer_value(json_object_get(memory, "arena_bytes")));
 }
 
-/* What the model alone decides: the peaks without padding; gradients here are whole buckets all the time. */
+/* What the model alone decides: the peaks without padding; gradients here are whole buckets all the
+ * time. */
 static void assert_states(const json_t *memory, const ech_plan *plan)
 {
     int64_t peak[ECH_MEMORY_KINDS], padding[ECH_MEMORY_KINDS];
@@ -291,7 +292,8 @@ TEST(test_traffic_table)
 
 /* ---- experts ---- */
 
-/* 16 rows a rank, each for two experts: of 32 from each of 4 ranks a quarter and half as many again are kept. */
+/* 16 rows a rank, each for two experts: of 32 from each of 4 ranks a quarter and half as many again
+ * are kept. */
 TEST(test_bound)
 {
     static const char said[] = "experts of a rank keep up to 48 rows a layer of 128 that may come; "
@@ -338,8 +340,8 @@ static int64_t both_arenas(const made *m, size_t class)
     return plan->arena_bytes[ECH_SPACE_DEVICE] + plan->arena_bytes[ECH_SPACE_HOST];
 }
 
-/* The last stage has the head, which is larger than all else: it is shown, and it is what a limit that all
- * others keep refuses, below 64 ranks and above. */
+/* The last stage has the head, which is larger than all else: it is shown, and it is what a limit
+ * that all others keep refuses, below 64 ranks and above. */
 TEST(test_last_stage)
 {
     const int worlds[] = {64, 80};
@@ -439,8 +441,8 @@ static void assert_balance(int ranks, const char *more, int stage, double most, 
     release(&m);
 }
 
-/* Multiply-adds of a token, forward and backward: of a layer three products with each of its 4 CC + 3 CF
- * weights, and 3.5 T C of attention over causal halves; of the head with its VC. */
+/* Multiply-adds of a token, forward and backward: of a layer three products with each of its 4 CC +
+ * 3 CF weights, and 3.5 T C of attention over causal halves; of the head with its VC. */
 TEST(test_balance)
 {
     const double C = 64, F = 192, V = 257, T = 8;
@@ -463,7 +465,8 @@ TEST(test_balance)
                    (32 * layer + head) / (32 * layer + head / 2), "even in FLOPs");
 }
 
-/* On links that are slow enough for nothing else to count, meetings and mixing take what is sent over the bandwidth. */
+/* On links that are slow enough for nothing else to count, meetings and mixing take what is sent
+ * over the bandwidth. */
 TEST(test_meetings)
 {
     enum { BANDWIDTH = 100000 };

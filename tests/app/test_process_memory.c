@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the process takes besides the arenas: libraries, compiled kernels, batches read ahead. Held
- * under a printed allowance, so that no large memory can come into being that the plan does not know.
- * Sanitizers have memory of their own: skipped there.
+ * under a printed allowance, so that no large memory can come into being that the plan does not
+ * know. Sanitizers have memory of their own: skipped there.
  */
 
 #include "app/fixture.h"

@@ -142,7 +142,8 @@ TEST(draws_over_one_line_on_a_terminal)
     ech_progress *progress = open_progress(folder, 0);
     ech_step_metrics first = metrics_of(1), last = metrics_of(2000);
     submit_step(progress, &first);
-    ech_progress_submit(progress, &(ech_note){.kind = ECH_NOTE_VALIDATION, .validation = {1, 2, 1024, 1}});
+    ech_progress_submit(progress,
+                        &(ech_note){.kind = ECH_NOTE_VALIDATION, .validation = {1, 2, 1024, 1}});
     submit_step(progress, &last);
     ech_progress_destroy(progress);
     char *text;
@@ -159,7 +160,8 @@ TEST(draws_over_one_line_on_a_terminal)
     scratch_remove(folder);
 }
 
-/* Named where they begin, with their factor, and counted at the end with the updates that were skipped. */
+/* Named where they begin, with their factor, and counted at the end with the updates that were
+ * skipped. */
 TEST(names_spikes_and_counts_what_was_skipped)
 {
     char *folder = scratch_make(), *text;
@@ -273,7 +275,8 @@ TEST(drops_what_a_resumed_run_writes_again)
     scratch_remove(folder);
 }
 
-/* A full disk stands in the way from the third line on: the run goes on, and the file has whole lines. */
+/* A full disk stands in the way from the third line on: the run goes on, and the file has whole
+ * lines. */
 TEST(goes_on_with_a_full_disk)
 {
     char *folder = scratch_make(), *text;

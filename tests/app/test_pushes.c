@@ -287,8 +287,8 @@ TEST(roles_keep_and_send_what_is_theirs)
 TEST(impossible_pushes_are_errors)
 {
     static const runs_refusal refused[] = {
-        {ASP "parallel.pipeline=2", "a worker has the whole model"},
-        {ASP "parallel.tensor=2", "a worker has the whole model"},
+        {ASP "parallel.pipeline=2", "each worker must have the whole model"},
+        {ASP "parallel.tensor=2", "each worker must have the whole model"},
         {ASP "parallel.zero=1", "use parallel.zero = 0"},
         {ASP "precision.compute=fp16 precision.loss_scale=auto", "precision.loss_scale"},
         {ASP "optimizer.name=adafactor", "use optimizer.name = adamw"},

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Training as PyTorch does it: losses, norms, every gradient and every updated weight of tiny models
- * against tests/fixtures/, which tests/oracle/make_fixtures.py computed with Hugging Face
- * transformers and PyTorch in fp64. Errors as in app/verify/compare.c:
- * max|a - b| / max(max|b|, 1e-3 x RMS of the whole gradient).
+ * Training as PyTorch does it: losses, norms, every gradient and every updated weight of tiny
+ * models against tests/fixtures/, which tests/oracle/make_fixtures.py computed with Hugging Face
+ * transformers and PyTorch in fp64. Errors as in app/verify/compare.c: max|a - b| / max(max|b|,
+ * 1e-3 x RMS of the whole gradient).
  */
 
 #include <math.h>
@@ -19,7 +19,8 @@ enum { STEPS = 4, VOCABULARY = 37, MAX_RANKS = 4 };
 typedef struct tolerance {
     double loss, norm, gradient, weight;
     /* Updates are not compared where the gradient is below this share of the RMS: GPT-2's key bias
-     * has a true gradient of zero, and Adam would amplify the noise. (In fp64 its eps stops that.) */
+     * has a true gradient of zero, and Adam would amplify the noise. (In fp64 its eps stops
+     * that.) */
     double noise;
 } tolerance;
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waits between queues: a step of training on the device whose queues are threads leaves the CPU's bits, and leaves
- * others as soon as one wait is left out, whatever it is for. What should have been waited for is held up then until
- * what should have waited has ended, so the order is wrong for certain.
+ * Waits between queues: a step of training on the device whose queues are threads leaves the CPU's
+ * bits, and leaves others as soon as one wait is left out, whatever it is for. What should have
+ * been waited for is held up then until what should have waited has ended, so the order is wrong
+ * for certain.
  */
 
 #include "app/fixture.h"
@@ -13,7 +14,8 @@ enum { RANKS = 4, MOST_LINES = 16, MOST_MARKS = 4096, MOST_TRIES = 12 };
 
 /* ---- a device that leaves out a wait ---- */
 
-/* What the lanes' threads put on a queue in a list: the same in every run, but for what transfers put there. */
+/* What the lanes' threads put on a queue in a list: the same in every run, but for what transfers
+ * put there. */
 typedef struct line {
     ech_queue *queue;
     int records, waits;
@@ -41,8 +43,8 @@ typedef struct watch {
     int hold_line, hold_record;
     ech_queue *early; /* whose wait is left out, until what it does ahead of that has been put */
     int ahead;        /* steps that it does */
-    bool
-        host_is_early; /* the host does not wait for the list's end, and work is held up from its beginning */
+    /* the host does not wait for the list's end, and work is held up from its beginning */
+    bool host_is_early;
     ech_event *end; /* for which it does not */
     gate gate;
 } watch;
@@ -73,7 +75,8 @@ static ech_status leaky_event_create(ech_event **out)
     return ECH_OK;
 }
 
-/* Returns its rank's watch, locked. NULL: its list does not run, or it is no queue of the interpreter's. */
+/* Returns its rank's watch, locked. NULL: its list does not run, or it is no queue of the
+ * interpreter's. */
 static watch *find_line(const ech_queue *queue, int *at)
 {
     for (int r = 0; r < RANKS; r++) {
@@ -308,7 +311,8 @@ static bool leave_out(const watch *seen, int rank, int on, int number, int ahead
     return shows(&how, rank, right);
 }
 
-/* The number of each queue's line, in the order in which they are made: compute first, then as lists need them. */
+/* The number of each queue's line, in the order in which they are made: compute first, then as
+ * lists need them. */
 static void number_lines(const ech_plan *plan, int *line_of, int n)
 {
     int lines = 1;
@@ -387,7 +391,8 @@ TEST(test_messages)
               ECH_LIST_TRAIN, kinds, 3);
 }
 
-/* In training the answer to a message has come before its memory is used again; in validation there is none. */
+/* In training the answer to a message has come before its memory is used again; in validation there
+ * is none. */
 TEST(test_sent_memory)
 {
     skip_if_races_are_found();

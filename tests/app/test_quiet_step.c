@@ -162,7 +162,8 @@ TEST(steps_allocate_nothing)
         print_message("%d steps of %d ranks, %s, %s: %lld allocations, %lld in libraries\n", STEPS,
                       shapes[s].ranks, shapes[s].architecture, shapes[s].more, (long long)all.ours,
                       (long long)all.theirs);
-        /* Rows may come to where none have been before, and so to new pages of what is allocated. */
+        /* Rows may come to where none have been before, and so to new pages of what is
+         * allocated. */
         bool by_counts = ech_text_has_word("mixtral", shapes[s].architecture);
         if (all.ours) {
             char where[300];
@@ -178,7 +179,8 @@ TEST(steps_allocate_nothing)
     }
 }
 
-/* As many locks for a list of many steps as for one of few: those of its beginning, its end, and its batch. */
+/* As many locks for a list of many steps as for one of few: those of its beginning, its end, and
+ * its batch. */
 TEST(locks_do_not_grow_with_steps)
 {
     if (!COUNTS) skip();

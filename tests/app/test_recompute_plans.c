@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What recomputation saves and costs, as plans say: memory of layers' inputs and of segments, the length of segments,
- * working memory of sequence chunks, and the time of pipelines.
+ * What recomputation saves and costs, as plans say: memory of layers' inputs and of segments, the
+ * length of segments, working memory of sequence chunks, and the time of pipelines.
  */
 #include <math.h>
 
@@ -11,7 +11,8 @@
 #include "simulate/simulate.h"
 #include "unit.h"
 
-/* Bytes of activations that one micro-batch of rank 0 keeps: those that live when its forward has ended. */
+/* Bytes of activations that one micro-batch of rank 0 keeps: those that live when its forward has
+ * ended. */
 static int64_t kept_bytes(const ech_plan *plan)
 {
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
@@ -108,8 +109,8 @@ static swept plan_segments(const char *more)
     return s;
 }
 
-/* Of 64 layers: ceil(64 / N) inputs and the values of N layers, least at N = sqrt(64 input / values), which `auto`
- * finds. */
+/* Of 64 layers: ceil(64 / N) inputs and the values of N layers, least at N = sqrt(64 input /
+ * values), which `auto` finds. */
 TEST(test_sweep)
 {
     int64_t peak[65], least = INT64_MAX;
@@ -163,7 +164,8 @@ TEST(test_sequence_chunks)
 
 /* ---- tensor ranks ---- */
 
-/* ZeRO-R's P_a: inputs of segments are kept in t shards, and gathered once for each segment and micro-batch. */
+/* ZeRO-R's P_a: inputs of segments are kept in t shards, and gathered once for each segment and
+ * micro-batch. */
 TEST(test_sharded)
 {
     for (int N = 1; N <= 2; N++) {
@@ -236,8 +238,8 @@ static void cost_of_recompute(const char *more, double cost[STAGES + 1])
     grid_plans_free(&g);
 }
 
-/* A profile's seconds are those of a layer alone; where the next layer's R reads its output, the last product comes on
- * top: as much as a fifth to a half of the other three and attention. */
+/* A profile's seconds are those of a layer alone; where the next layer's R reads its output, the
+ * last product comes on top: as much as a fifth to a half of the other three and attention. */
 TEST(test_cost)
 {
     double cost[STAGES + 1];
@@ -272,8 +274,8 @@ static void put_inside(ech_plan *plan)
     }
 }
 
-/* 1F1B with one layer a stage ends p - 1 R's earlier than with R inside of B: in the drain R is done when the
- * gradient comes. */
+/* 1F1B with one layer a stage ends p - 1 R's earlier than with R inside of B: in the drain R is
+ * done when the gradient comes. */
 TEST(test_ahead)
 {
     grid_plans g = grid_plan("gpt2", "training.micro_batch_size=1 training.global_batch_size=8 "
@@ -303,7 +305,8 @@ static const char deep[] = "training.micro_batch_size=4 training.global_batch_si
                            "model.num_hidden_layers=24 parallel.pipeline=2 "
                            "model.hidden_size=16 parallel.schedule=gpipe";
 
-/* `auto` is the first of the candidates with which every rank fits, at each limit that one of them needs. */
+/* `auto` is the first of the candidates with which every rank fits, at each limit that one of them
+ * needs. */
 TEST(test_auto)
 {
     int64_t needs[CANDIDATES];
@@ -377,8 +380,8 @@ TEST(test_refused)
            "use at most 1, or leave it out");
     refuse(
         "memory.recompute=selective memory.recompute_blocks=2",
-        "command line: memory.recompute_blocks = 2: not with memory.recompute = selective: it is "
-        "an option of memory.recompute = full or auto, and of memory.invert; leave it out");
+        "command line: memory.recompute_blocks = 2: not with memory.recompute = selective: only "
+        "memory.recompute = full or auto and memory.invert use this key; remove this key");
 }
 
 ALL_TESTS(grid_setup, fixture_teardown)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The thread that writes for others: in order, all of it, and with bounded room. It is held up by the test,
- * never timed.
+ * The thread that writes for others: in order, all of it, and with bounded room. It is held up by
+ * the test, never timed.
  */
 #include "checkpoint/scratch.h"
 
@@ -151,8 +151,8 @@ static void wait_for_text(const char *path, const char *wanted)
     }
 }
 
-/* While the first record cannot be written, as many are taken as there is room for. The next one waits and
- * says so; nothing is lost. */
+/* While the first record cannot be written, as many are taken as there is room for. The next one
+ * waits and says so; nothing is lost. */
 TEST(waits_when_full)
 {
     char *folder = scratch_make(), *path = ech_file_join(folder, "stderr");
@@ -193,7 +193,8 @@ static void *settle(void *context)
     return NULL;
 }
 
-/* Another thread than the one that hands over finds written what was handed over before it settled. */
+/* Another thread than the one that hands over finds written what was handed over before it
+ * settled. */
 TEST(settles)
 {
     book *b = make_book(true);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Recordings of simulated runs: what comes out is what was put in; and files that are missing, cut off,
- * of other runs, or of other clocks.
+ * Recordings of simulated runs: what comes out is what was put in; and files that are missing, cut
+ * off, of other runs, or of other clocks.
  */
 
 #include <math.h>
@@ -92,8 +92,8 @@ static bool runs(const recorded *run, int block, ech_phase phase)
     return false;
 }
 
-/* Where layers are cut a block is many steps, of each of which a nanosecond is lost, and a rank has a share
- * of it. */
+/* Where layers are cut a block is many steps, of each of which a nanosecond is lost, and a rank has
+ * a share of it. */
 static double cost_error(const recorded *run)
 {
     int ways = ech_plan_ways(run->plan[0]);
@@ -144,8 +144,8 @@ static const struct {
     {CUT "memory.sequence_chunks=2 parallel.pipeline=2", 2},
 };
 
-/* Whether the list has collectives that a block waits for. (A ring's run beside the parts of attention, and
- * are hidden.) */
+/* Whether the list has collectives that a block waits for. (A ring's run beside the parts of
+ * attention, and are hidden.) */
 static bool is_cut(const recorded *run)
 {
     const ech_list *list = &run->plan[0]->list[ECH_LIST_TRAIN];
@@ -265,7 +265,8 @@ TEST(test_numbers_of_pieces)
     recorded_destroy(&run);
 }
 
-/* Over the turns of a span numbers go on; with as many replicas everywhere they are the rank's own. */
+/* Over the turns of a span numbers go on; with as many replicas everywhere they are the rank's
+ * own. */
 TEST(test_numbers_of_spans)
 {
     const char *const replicas[] = {"parallel.stage_replicas=[2,1]", "parallel.data=2"};

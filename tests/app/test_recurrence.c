@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The recurrences that the papers give for asynchronous pipelines, computed by hand for plain SGD from
- * gradients of one rank, against what a pipeline trained. (replay.c serves every optimizer.)
+ * The recurrences that the papers give for asynchronous pipelines, computed by hand for plain SGD
+ * from gradients of one rank, against what a pipeline trained. (replay.c serves every optimizer.)
  */
 
 #include <math.h>
@@ -18,8 +18,8 @@ static int64_t later(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* One micro-batch a step: w(t+1) = w(t) - v grad f(w1(t-n+1), w2(t-n+2), ..., wn(t)) once the pipeline
- * is full (Narayanan et al. 2019, section 3.3). */
+/* One micro-batch a step: w(t+1) = w(t) - v grad f(w1(t-n+1), w2(t-n+2), ..., wn(t)) once the
+ * pipeline is full (Narayanan et al. 2019, section 3.3). */
 static int64_t late_by_stage(int64_t t, int s, int p, int64_t flush)
 {
     return later(t - (p - 1 - s), t / flush * flush);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The serial replay's own table of weight versions, against the numbers that the papers write down, and
- * against the schedules', which come from orders: two programs that know nothing of each other.
+ * The serial replay's own table of weight versions, against the numbers that the papers write down,
+ * and against the schedules', which come from orders: two programs that know nothing of each other.
  */
 
 #include "app/fixture.h"
@@ -33,8 +33,8 @@ static int replayed(const table *t, int turn, int q, int stage, bool backward)
     return ech_replay_version(t->design.layout, t->design.schedule, turn, q, stage, backward);
 }
 
-/* Narayanan et al. 2019, section 3.3, with n = 4 stages and a micro-batch a step: w_i(t - n + i), i from 1;
- * with vertical sync w(t - n + 1). */
+/* Narayanan et al. 2019, section 3.3, with n = 4 stages and a micro-batch a step: w_i(t - n + i), i
+ * from 1; with vertical sync w(t - n + 1). */
 TEST(test_papers)
 {
     static const int expected[4][8] = {{0, 0, 0, 0, 1, 2, 3, 4},
@@ -61,7 +61,8 @@ TEST(test_papers)
     table_free(&u);
 }
 
-/* W(t - 1): arXiv:2006.09503, section 3.1, and the delayed update of arXiv:2101.06840, section 5.2. */
+/* W(t - 1): arXiv:2006.09503, section 3.1, and the delayed update of arXiv:2101.06840, section
+ * 5.2. */
 TEST(test_double_buffering)
 {
     table t = make(2, "parallel.pipeline=2 parallel.schedule=pipedream-2bw training.steps=4 "

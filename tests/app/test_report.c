@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reports of real tiny runs: both timelines, charts, nothing from elsewhere; measured bars are the steps
- * that ran.
+ * Reports of real tiny runs: both timelines, charts, nothing from elsewhere; measured bars are the
+ * steps that ran.
  */
 
 #include <math.h>
@@ -32,8 +32,8 @@ static const ech_timeline_bar *find_bar(const ech_timeline *timeline, int rank, 
     return found;
 }
 
-/* One chunk a rank: every micro-batch has one bar of forwards and one of backwards, from the begin of its
- * first step to the end of its last, and there are no others. */
+/* One chunk a rank: every micro-batch has one bar of forwards and one of backwards, from the begin
+ * of its first step to the end of its last, and there are no others. */
 static void assert_bars_are_steps(const opened *run, int l)
 {
     double start = INFINITY;
@@ -105,7 +105,8 @@ static void assert_events(const opened *run)
 
 /* ---- memory ---- */
 
-/* What the fact says, the bar of its rank and the table say, too, and it is what the rank's arena takes. */
+/* What the fact says, the bar of its rank and the table say, too, and it is what the rank's arena
+ * takes. */
 static void assert_one_peak(const made *page, const opened *run)
 {
     char text[40], line[100];
@@ -241,8 +242,8 @@ TEST(test_tensor)
     release(&page);
 }
 
-/* Traces as if every block had taken what it costs and messages nothing: what is measured is what is
- * predicted. With unequal replicas both pictures have the numbers over all ranks. */
+/* Traces as if every block had taken what it costs and messages nothing: what is measured is what
+ * is predicted. With unequal replicas both pictures have the numbers over all ranks. */
 TEST(test_as_predicted)
 {
     static const char keys[] = "parallel.pipeline=2 parallel.stage_replicas=[2,1] "

@@ -63,8 +63,8 @@ TEST(gives_up_where_nothing_is_won)
     expect(&r, killed, 10, false, "no new checkpoint");
 }
 
-/* Kills from outside are no failures of the program, however many come before it has saved anything: it
- * only begins more slowly. What else happens counts as ever. */
+/* Kills from outside are no failures of the program, however many come before it has saved
+ * anything: it only begins more slowly. What else happens counts as ever. */
 TEST(outlives_kills_from_outside)
 {
     ech_restarts r = {.most = 60, .saved = 20};
@@ -97,7 +97,8 @@ TEST(outlives_kills_from_outside)
     }
 }
 
-/* Beside a process that still has the run's folders, or in folders that are not the run's any more. */
+/* Beside a process that still has the run's folders, or in folders that are not the run's any
+ * more. */
 TEST(does_not_start_where_it_could_not_go_on)
 {
     ech_restarts r = {.most = 9, .saved = -1};

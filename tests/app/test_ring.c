@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy = hogwild_ring: each gradient is that of the weights which its rank had read; what the token's last round makes of the
- * clusters' sums follows a second program's formula; one cluster is hogwild; there is one token, which goes from neighbour to neighbour,
- * as often as planned; several clusters reach the loss of one rank.
+ * parallel.strategy = hogwild_ring: each gradient is that of the weights which its rank had read;
+ * what the token's last round makes of the clusters' sums follows a second program's formula; one
+ * cluster is hogwild; there is one token, which goes from neighbour to neighbour, as often as
+ * planned; several clusters reach the loss of one rank.
  */
 #include <math.h>
 

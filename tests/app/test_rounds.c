@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All tokens to one expert (its router's weights are zero, and ties go to the lower index): experts that drop nothing keep as
- * many rows as model.moe_bound says, and what is beyond goes in rounds. The loss is one rank's; memory is what was planned, which
- * is that of the bound; rounds in which a rank has nothing for another send nothing, and bytes and messages follow by formulae.
+ * All tokens to one expert (its router's weights are zero, and ties go to the lower index): experts
+ * that drop nothing keep as many rows as model.moe_bound says, and what is beyond goes in rounds.
+ * The loss is one rank's; memory is what was planned, which is that of the bound; rounds in which a
+ * rank has nothing for another send nothing, and bytes and messages follow by formulae.
  */
 
 #include <math.h>
@@ -86,9 +87,9 @@ static const struct {
     {"parallel.context=2 parallel.data=2 parallel.expert=4", 4, 2, 2, 4, 4},
 };
 
-/* Per layer and micro-batch rows go to experts in F and again, but for the first round's, in B, and gradients go there in B; rows and
- * gradients come back. Whoever has rows for the first rank of its group sends a message a round, and in the first
- * round all send one to all. */
+/* Per layer and micro-batch rows go to experts in F and again, but for the first round's, in B, and
+ * gradients go there in B; rows and gradients come back. Whoever has rows for the first rank of its
+ * group sends a message a round, and in the first round all send one to all. */
 static void check_counts(const trial *t, size_t g, int rank)
 {
     int64_t e = grids[g].expert, others = e - 1, calls = STEPS * M * L, rounds = grids[g].rounds;
@@ -121,7 +122,8 @@ TEST(test_all_to_one)
                   fabs(both[i]->norm - alone.norm) <= 1e-10 * alone.norm))
                 fail_msg("%s: loss %.17g, norm %.17g; of one rank %.17g, %.17g", grids[g].words,
                          both[i]->loss, both[i]->norm, alone.loss, alone.norm);
-        /* What a layer keeps of rows that experts have received, but of the last, whose rounds take room. */
+        /* What a layer keeps of rows that experts have received, but of the last, whose rounds take
+         * room. */
         assert_true(bound.kept <= whole.kept - (L - 1) * (e - 1) * S * (C + 2 * F) * ITEM);
         for (int r = 0; r < grids[g].ranks; r++) {
             check_counts(&bound, g, r);
@@ -132,8 +134,9 @@ TEST(test_all_to_one)
     }
 }
 
-/* Of what tensor ranks have received they send each other rows in use alone: where all go to one expert, its ranks send as much as
- * plans say at most, and the others nothing, of which plans expect an e-th. */
+/* Of what tensor ranks have received they send each other rows in use alone: where all go to one
+ * expert, its ranks send as much as plans say at most, and the others nothing, of which plans
+ * expect an e-th. */
 TEST(test_tensor_ranks)
 {
     static const char *const more[] = {"", "memory.recompute=full", "parallel.sequence=true"};

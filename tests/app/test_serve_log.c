@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * serves.jsonl: what is written reads back; a file that no run can have written, or that is of another run, is one error with its line
- * and what would work, before a session is made; what is behind a checkpoint goes.
+ * serves.jsonl: what is written reads back; a file that no run can have written, or that is of
+ * another run, is one error with its line and what would work, before a session is made; what is
+ * behind a checkpoint goes.
  */
 
 #include "app/grid_run.h"
@@ -74,7 +75,8 @@ static int teardown(void **state)
     return fixture_teardown(state);
 }
 
-/* Of the lines those before `end`, with `text` in place of that number (from 1), whose line's end may lack. */
+/* Of the lines those before `end`, with `text` in place of that number (from 1), whose line's end
+ * may lack. */
 static void write_lines(int number, const char *text, int end, bool torn)
 {
     ech_text all = {0};
@@ -162,7 +164,8 @@ TEST(plans_are_bound)
     ech_config_destroy(config);
 }
 
-/* Of a run of fewer steps what is behind them is not looked at; a start between spans may be there. */
+/* Of a run of fewer steps what is behind them is not looked at; a start between spans may be
+ * there. */
 TEST(more_than_is_needed_is_taken)
 {
     ech_text all = {0};
@@ -286,8 +289,8 @@ TEST(what_is_no_log_is_an_error)
     write_lines(0, NULL, LINES, false);
     assert_int_equal(read_with("parallel.strategy=parameter_server", NULL), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(),
-                           "there are no pushes whose order it could give; leave it "
-                           "out, or set parallel.strategy = asp"));
+                           "only asp and ssp have pushes whose order it can set; "
+                           "remove this key, or set parallel.strategy = asp"));
 }
 
 /* What is said when the run is refused; once, whatever its ranks. */
@@ -318,7 +321,8 @@ static ech_status verify(const ech_config *config)
     return fixture_run(config, RANKS, ech_verify_rank, &v);
 }
 
-/* It is held against the steps that the run has, which begin behind a checkpoint; and the run's own it cannot be. */
+/* It is held against the steps that the run has, which begin behind a checkpoint; and the run's own
+ * it cannot be. */
 TEST(logs_are_of_the_runs_steps)
 {
     ech_config *config;

@@ -82,7 +82,8 @@ TEST(roles_keep_and_send_what_is_theirs)
         assert_int_equal(seen[r].sent, seen[r].planned);
         assert_int_equal(seen[r].padded, seen[0].padded);
         assert_true((seen[r].blocks > 0) == !serves && (seen[r].updates > 0) == serves);
-        /* Each byte that one sends another receives: a worker sends S and receives S, a server W S / n of each. */
+        /* Each byte that one sends another receives: a worker sends S and receives S, a server W S
+         * / n of each. */
         assert_int_equal(seen[r].sent, serves ? STEPS * WORKERS * S / SERVERS : STEPS * S);
         if (!serves) {
             assert_true(seen[r].weights == all && seen[r].gradients == all && !seen[r].states);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared experts. With one expert to choose, whose gate is 1, a layer is the feed-forward layer of a Llama that is as wide as
- * all its experts together, and whose weights are theirs side by side: loss and gradient are that Llama's, the router's
- * gradient being zero. That every layout trains as one rank does is the lattice's.
+ * Shared experts. With one expert to choose, whose gate is 1, a layer is the feed-forward layer of
+ * a Llama that is as wide as all its experts together, and whose weights are theirs side by side:
+ * loss and gradient are that Llama's, the router's gradient being zero. That every layout trains as
+ * one rank does is the lattice's.
  */
 #include <math.h>
 #include <string.h>
@@ -176,7 +177,8 @@ static ech_status count_exchanges(void *context, int rank, ech_compared_run *run
     return ECH_OK;
 }
 
-/* All four exchanges of a layer: there and back, forward and backward. Without shared experts, one of them. */
+/* All four exchanges of a layer: there and back, forward and backward. Without shared experts, one
+ * of them. */
 TEST(test_exchanges_are_overlapped)
 {
     exchanges shared = {0}, bare = {0};

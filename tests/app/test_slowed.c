@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.delay: a rank that is slowed changes no bit of what is trained; synchronous ranks wait for it in each step, as the
- * simulation says; what names no rank is an error.
+ * parallel.delay: a rank that is slowed changes no bit of what is trained; synchronous ranks wait
+ * for it in each step, as the simulation says; what names no rank is an error.
  */
 
 #include "app/runs.h"
@@ -68,8 +68,9 @@ TEST(simulations_wait_too)
     assert_true(even > 0 && fabs(slow - even - 0.5) < 1e-9);
 }
 
-/* Eight steps of two workers, of which one takes a second more for each. Under asp the other one takes nearly all pushes: the span ends when the
- * slow one's has come. Under ssp each has its eight, and the fast one waits for all but the bound; under synchronous updates in each step. */
+/* Eight steps of two workers, of which one takes a second more for each. Under asp the other one
+ * takes nearly all pushes: the span ends when the slow one's has come. Under ssp each has its
+ * eight, and the fast one waits for all but the bound; under synchronous updates in each step. */
 TEST(workers_that_push_do_not_wait)
 {
 #define SLOW "parallel.data=2 training.steps=8 parallel.delay=1:1 parallel.strategy="

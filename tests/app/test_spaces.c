@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device and host memory: an arena each, of the plan's bytes, taken before the first list; what lives there is what the plan
- * says, kind by kind, on every device of the processor.
+ * Device and host memory: an arena each, of the plan's bytes, taken before the first list; what
+ * lives there is what the plan says, kind by kind, on every device of the processor.
  */
 
 #include <sys/stat.h>

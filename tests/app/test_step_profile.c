@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a step's time goes: under clocks of the tests' own every moment is in one row, and work is what the
- * model says it is; and whole runs under several layouts.
+ * Where a step's time goes: under clocks of the tests' own every moment is in one row, and work is
+ * what the model says it is; and whole runs under several layouts.
  */
 
 #include <jansson.h>
@@ -58,7 +58,8 @@ static double later(double *clock, uint64_t *draws)
     return *clock;
 }
 
-/* The lanes' rules hold: a step begins when those that it comes after have ended, in its lane's order. */
+/* The lanes' rules hold: a step begins when those that it comes after have ended, in its lane's
+ * order. */
 static void invent_times(timed *t, double start)
 {
     const ech_list *list = &t->plan->list[ECH_LIST_TRAIN];
@@ -192,8 +193,8 @@ TEST(test_waits)
 
 /* ---- work ---- */
 
-/* Products: of every weight and token forward and two backward. Attention's backward makes the scores once
- * more than the model's count has it: seven products of half T x T in all. */
+/* Products: of every weight and token forward and two backward. Attention's backward makes the
+ * scores once more than the model's count has it: seven products of half T x T in all. */
 static void check_work(const char *architecture, const char *more)
 {
     timed t = timed_create(architecture, more, 1, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Folders from strangers: their numbers are compared with what is there before anything is allocated by
- * them, and their run files choose no path.
+ * Folders from strangers: their numbers are compared with what is there before anything is
+ * allocated by them, and their run files choose no path.
  */
 
 #include <fcntl.h>
@@ -91,7 +91,8 @@ static ech_status init_from(const char *folder)
     return st;
 }
 
-/* Shapes of 600 layers, and what the address sanitizer keeps of freed memory; not gigabytes of weights. */
+/* Shapes of 600 layers, and what the address sanitizer keeps of freed memory; not gigabytes of
+ * weights. */
 enum { MOST_TAKEN = 128 << 20 };
 
 static int64_t most_bytes(void)
@@ -120,7 +121,8 @@ static ech_status convert(const char *folder)
     return ECH_OK;
 }
 
-/* It does not read such a folder, says this about it, whatever thread does, and takes no memory for it. */
+/* It does not read such a folder, says this about it, whatever thread does, and takes no memory for
+ * it. */
 static void expect_refusal(reader read, const char *folder, const char *says)
 {
     char *path = ech_file_join(fixture_folder, "said"), *text;
@@ -178,7 +180,8 @@ TEST(no_weights)
 
 /* ---- paths ---- */
 
-/* A pipe that nobody writes, a damaged tokenizer, folders that are not there: none of them matters. */
+/* A pipe that nobody writes, a damaged tokenizer, folders that are not there: none of them
+ * matters. */
 TEST(run_files_choose_no_path)
 {
     char step[512], pipe[512];
@@ -195,7 +198,8 @@ TEST(run_files_choose_no_path)
     runs_remove("theirs");
 }
 
-/* Where and how much they offload, and their batches, matter as little; nothing is created or removed. */
+/* Where and how much they offload, and their batches, matter as little; nothing is created or
+ * removed. */
 TEST(run_files_take_no_resources)
 {
     char step[512], away[512], kept[600];

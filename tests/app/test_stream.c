@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rate of memory: there is one, for as many threads as are asked for. How large it is the machine
- * alone knows.
+ * The rate of memory: there is one, for as many threads as are asked for. How large it is the
+ * machine alone knows.
  */
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A step that touches what its plan does not let it touch ends the process, on every lane: plans are damaged before
- * they run, each in a process of its own.
+ * A step that touches what its plan does not let it touch ends the process, on every lane: plans
+ * are damaged before they run, each in a process of its own.
  */
 
 #include <sys/resource.h>
@@ -26,8 +26,9 @@ typedef struct broken {
     char folder[300];
 } broken;
 
-/* UNDECLARED: any of the step's, on the compute lane the first of those that always live: weights. TOO_SHORT: of a value of the list; of scratch where there is any, since that is nobody
- * else's, who could be the first to miss it. */
+/* UNDECLARED: any of the step's, on the compute lane the first of those that always live: weights.
+ * TOO_SHORT: of a value of the list; of scratch where there is any, since that is nobody else's,
+ * who could be the first to miss it. */
 static ech_access *find_access(const ech_plan *plan, const ech_list *list, const broken *b)
 {
     for (size_t s = 0; s < list->step.n; s++) {

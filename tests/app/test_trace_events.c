@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Trace events: what is in them, threads for messages that overlap, arrows between ranks, files put together.
+ * Trace events: what is in them, threads for messages that overlap, arrows between ranks, files put
+ * together.
  */
 
 #include <math.h>

@@ -230,8 +230,8 @@ TEST(test_validation_does_not_depend_on_batches)
     assert_true(loss[0] > 1 && fabs(loss[0] - loss[1]) < 1e-4);
 }
 
-/* One id out of range in the middle of the file: the rank that meets it fails in LOAD, while the others
- * wait for it in a reduction. All end, long before the deadline. */
+/* One id out of range in the middle of the file: the rank that meets it fails in LOAD, while the
+ * others wait for it in a reduction. All end, long before the deadline. */
 TEST(test_a_rank_that_fails_ends_all)
 {
     char prefix[300];

@@ -106,8 +106,8 @@ static void draw_model(dice *d, random_run *r)
     add(r, "model.architecture", family);
     add_number(r, "model.num_attention_heads", heads);
     int64_t width = heads * 2 * from_to(d, 1, 5);
-    /* Of two numbers LayerNorm leaves but the sign, and of rounding in gradients, which nearly cancel then, 1e-11: and of four, most of which
-     * dropout has taken. */
+    /* Of two numbers LayerNorm leaves but the sign, and of rounding in gradients, which nearly
+     * cancel then, 1e-11: and of four, most of which dropout has taken. */
     while (!llama && width < 8) width += 2 * heads;
     add_number(r, "model.hidden_size", width);
     if (llama && chance(d, 60)) add_number(r, "model.num_key_value_heads", groups);
@@ -360,8 +360,8 @@ static void judge(const char *yaml, const random_run *r, tally *n)
     if (!found.passed)
         print_error("%s: %s\n    echelon verify %s/run.yaml --ranks %d --steps %lld "
                     "--own-precision %s\n",
-                    found.refused || found.ill ? "left out" : "FAILED", found.why, fixture_folder, r->ranks,
-                    (long long)r->steps, r->words.at);
+                    found.refused || found.ill ? "left out" : "FAILED", found.why, fixture_folder,
+                    r->ranks, (long long)r->steps, r->words.at);
     if (found.worst > n->worst) {
         n->worst = found.worst;
         memcpy(n->worst_at, found.worst_at, sizeof n->worst_at);
@@ -425,7 +425,8 @@ TEST(test_random)
                   "after %lld hints; worst "
                   "%.1e in fp64 at %s, %.1e in fp32 at %s\n",
                   (long long)cases, (long long)n.passed, (long long)n.failed, (long long)n.ill,
-                  (long long)n.refused, (long long)n.hints, n.worst, n.worst_at, n.worst_own, n.worst_own_at);
+                  (long long)n.refused, (long long)n.hints, n.worst, n.worst_at, n.worst_own,
+                  n.worst_own_at);
     keeps_folder = n.failed > 0;
     assert_int_equal(n.failed, 0);
     assert_true(n.passed > cases / 2);

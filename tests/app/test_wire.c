@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * precision.reduce over grids: gradients travel in fewer bytes, as many as planned; every rank has the same sums, each a
- * number of the type they travelled in; and the first steps are those of gradients that travelled as they are kept, but
- * for roundings.
+ * precision.reduce over grids: gradients travel in fewer bytes, as many as planned; every rank has
+ * the same sums, each a number of the type they travelled in; and the first steps are those of
+ * gradients that travelled as they are kept, but for roundings.
  */
 #include <math.h>
 

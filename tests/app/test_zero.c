@@ -28,9 +28,9 @@ static void each_plan(const char *family, int ranks, const char *words, int zero
 
 /* ---- gradients ---- */
 
-/* What of gradients may live at once: those being written, those of the block before, which are being scattered, and until
- * the block begins those of the one before that. Of a tied table more do: the head begins a micro-batch's while the one
- * before's are scattered. */
+/* What of gradients may live at once: those being written, those of the block before, which are
+ * being scattered, and until the block begins those of the one before that. Of a tied table more
+ * do: the head begins a micro-batch's while the one before's are scattered. */
 static int64_t most_under_way(const ech_plan *plan)
 {
     int64_t kept = 0, largest[3] = {0};

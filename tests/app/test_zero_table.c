@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Table 1 of ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054): GB of model states on each of N devices, with weights and gradients
- * of 16 bits and in 32 bits a master, momentum and variance. Here as `echelon plan` says it of models of as many parameters.
+ * Table 1 of ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054): GB of model states on each of N
+ * devices, with weights and gradients of 16 bits and in 32 bits a master, momentum and variance.
+ * Here as `echelon plan` says it of models of as many parameters.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +18,8 @@ enum { STAGES = 3, DEGREES = 6, MODELS = 3 };
 
 static const int degrees[DEGREES] = {1, 4, 16, 64, 256, 1024};
 
-/* GPT-2's shape: 12 L C^2 + (V + T) C, V = 50,304 and T = 1,024. The paper's figures as it prints them. */
+/* GPT-2's shape: 12 L C^2 + (V + T) C, V = 50,304 and T = 1,024. The paper's figures as it prints
+ * them. */
 static const struct {
     double parameters;
     int layers, width, heads;

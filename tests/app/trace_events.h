@@ -44,8 +44,8 @@ static inline const char *trace_events_name(const trace_events *events, int pid,
     return NULL;
 }
 
-/* What is wrong with it; NULL: nothing. Keys of every event, times, names of all threads, and no two
- * events of a thread at one time. The root is to be released. */
+/* What is wrong with it; NULL: nothing. Keys of every event, times, names of all threads, and no
+ * two events of a thread at one time. The root is to be released. */
 static inline const char *trace_events_fault(const char *text, size_t n, trace_events *out)
 {
     const char *fault = NULL;

@@ -104,7 +104,8 @@ wait_until 60 grep -q "resuming from" out err || complain "it does not go on" # 
 kill -TERM $job
 ended 75 "stopped after step"
 
-# Each rank is started again by somebody of its own: those that end with one that is killed meet again with who takes its place.
+# Each rank is started again by somebody of its own: those that end with one that is killed meet
+# again with who takes its place.
 loops() {
     local r status=0 pids=() port
     # shellcheck disable=SC2016
@@ -136,7 +137,8 @@ wait_until 10 find_ranks 4 $job || complain "nobody has taken the place of rank 
 kill -TERM "${ranks[0]}"
 ended 75 "stopped after step"
 
-# Of ranks that others start each has a folder of shared memory: that of a killed one goes with the others.
+# Of ranks that others start each has a folder of shared memory: that of a killed one goes with the
+# others.
 rm -rf run
 by_hand &
 job=$!

@@ -26,7 +26,8 @@ make_run model.architecture=gpt2 model.hidden_size=32 model.num_attention_heads=
     training.validate_samples=12 training.check_every=0 training.global_batch_size=4 optimizer.weight_decay=0.1 \
     checkpoint.every=2 checkpoint.keep=10
 
-# digests RUN: what the run leaves, a line each. When a checkpoint in the background is done is no matter.
+# digests RUN: what the run leaves, a line each. When a checkpoint in the background is done is no
+# matter.
 digests() {
     (cd "$1" && find . -type f -name '*.safetensors' -print0 | sort -z | xargs -0 -r sha256sum &&
         grep -h 'loss"' metrics.jsonl | grep -o '"\(step\|loss\|grad_norm\|learning_rate\|valid_loss\|tokens\|bytes_sent\)": *[^,}]*')

@@ -45,7 +45,8 @@ TEST(goes_on_or_begins_anew)
     scratch_remove(folder);
 }
 
-/* A limit on the size of files stands for a disk that fills up: it also takes a part of a record. */
+/* A limit on the size of files stands for a disk that fills up: it also takes a part of a
+ * record. */
 TEST(loses_whole_records_only)
 {
     char *folder = scratch_make(), *path = ech_file_join(folder, "j");

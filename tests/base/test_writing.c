@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files are written as regular files alone: not through links, and never into pipes, which would wait.
+ * Files are written as regular files alone: not through links, and never into pipes, which would
+ * wait.
  */
 
 #include <fcntl.h>

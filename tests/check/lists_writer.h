@@ -160,7 +160,8 @@ static inline void lists_item(lists_writer *w, const ech_order_item *item)
     if ((item->action == ECH_W) == late) lists_message(w, ECH_STEP_SEND_GRAD, &step, stage - 1);
 }
 
-/* Behind the last backward of a turn: buckets are reduced (where there are replicas), normed and used. */
+/* Behind the last backward of a turn: buckets are reduced (where there are replicas), normed and
+ * used. */
 static inline void lists_update(lists_writer *w, int turn)
 {
     ech_plan *plan = w->plan;

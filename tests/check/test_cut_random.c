@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers cut over ranks: thousands of random grids, schedules and orders with random faults. The checker of
- * one rank's list must accept and refuse what an interpreter of contents does (dataflow.h), and that of all
- * ranks' lists what one of messages and collectives does (naive.h).
+ * Layers cut over ranks: thousands of random grids, schedules and orders with random faults. The
+ * checker of one rank's list must accept and refuse what an interpreter of contents does
+ * (dataflow.h), and that of all ranks' lists what one of messages and collectives does (naive.h).
  */
 
 #include "check/check.h"
@@ -103,7 +103,8 @@ static void forget(uint64_t *state, ech_list *list, int s)
     step->afters--;
 }
 
-/* A collective changes places with the step behind it, if that does not wait for it; or goes back. */
+/* A collective changes places with the step behind it, if that does not wait for it; or goes
+ * back. */
 static void move(uint64_t *state, ech_list *list, int s)
 {
     if (draw(state, 2))

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Thousands of sound lists with one fault each: a wait that is left out, a step that changes its place or is missing, that is of
- * another bucket, version or micro-batch, or touches another value. A slow interpreter says which are broken: it does all
- * steps on numbers that stand for contents, and compares what each meets with what it meets in the sound list; and it finds
- * steps that touch the same memory and may run at the same time. The checker must refuse what is broken. It knows nothing of
- * kinds of steps but which half of a bucket of weights they touch, and that gradients add up.
+ * Thousands of sound lists with one fault each: a wait that is left out, a step that changes its
+ * place or is missing, that is of another bucket, version or micro-batch, or touches another value.
+ * A slow interpreter says which are broken: it does all steps on numbers that stand for contents,
+ * and compares what each meets with what it meets in the sound list; and it finds steps that touch
+ * the same memory and may run at the same time. The checker must refuse what is broken. It knows
+ * nothing of kinds of steps but which half of a bucket of weights they touch, and that gradients
+ * add up.
  */
 #include <string.h>
 
@@ -76,8 +78,8 @@ static bool has_part(const interpreter *x, const ech_step *step, const ech_value
     return part == 0 || !ech_step_has_bucket(step);
 }
 
-/* Block steps add to the gradients of their turn or micro-batch, which the first of them begins; sums of micro-batches add
- * to the shard as they say. */
+/* Block steps add to the gradients of their turn or micro-batch, which the first of them begins;
+ * sums of micro-batches add to the shard as they say. */
 static bool adds_up(const ech_step *step, const ech_value *value)
 {
     return value->kind == ECH_MEMORY_GRADIENTS &&
@@ -517,8 +519,8 @@ static void rename_step(uint64_t *state, const ech_plan *plan, ech_list *list, i
     }
 }
 
-/* One of the step's accesses is to another value, of the same kind. Scratch, and what blocks make of tokens, steps find by
- * other ways. */
+/* One of the step's accesses is to another value, of the same kind. Scratch, and what blocks make
+ * of tokens, steps find by other ways. */
 static void point_elsewhere(uint64_t *state, const ech_plan *plan, ech_list *list, int s)
 {
     const ech_step *step = &list->step.at[s];

@@ -31,8 +31,8 @@ TEST(test_sound_asynchronous)
 
 /* ---- messages ---- */
 
-/* Messages across two boundaries may come in another order than they are received in: here a receive of
- * chunk 1 is posted before one of chunk 0 that is sent earlier. */
+/* Messages across two boundaries may come in another order than they are received in: here a
+ * receive of chunk 1 is posted before one of chunk 0 that is sent earlier. */
 TEST(test_channels)
 {
     lists all = lists_build((lists_spec){
@@ -76,7 +76,8 @@ TEST(test_collectives_in_other_order)
     lists_free(&all);
 }
 
-/* A group's collectives on two lanes are two channels: their order among each other is each rank's own. */
+/* A group's collectives on two lanes are two channels: their order among each other is each rank's
+ * own. */
 TEST(test_two_lanes_of_a_group)
 {
     static const int replicas[] = {2, 2};
@@ -93,7 +94,8 @@ TEST(test_two_lanes_of_a_group)
     lists_free(&all);
 }
 
-/* Each stage waits until what it sends is received, as if nothing could be sent beside computing. */
+/* Each stage waits until what it sends is received, as if nothing could be sent beside
+ * computing. */
 TEST(test_circle)
 {
     lists_spec spec = {.schedule = "1f1b", .stages = 4, .micro_batches = 8, .blocking = true};
@@ -105,8 +107,9 @@ TEST(test_circle)
     lists_free(&all);
 }
 
-/* The first stage sends to two replicas in turns. The first of them receives once the second has: fine where many
- * messages are under way at once, but not where the first must have arrived before the second begins. */
+/* The first stage sends to two replicas in turns. The first of them receives once the second has:
+ * fine where many messages are under way at once, but not where the first must have arrived before
+ * the second begins. */
 TEST(test_circle_of_queues)
 {
     static const int replicas[] = {1, 2};

@@ -47,8 +47,8 @@ static bool hands_over(const ech_list *list, const touching *a, const touching *
     return a->tick == b->tick && (x->successor == b->value || y->successor == a->value);
 }
 
-/* Two steps of which neither is known to come first and whose bytes meet; or two values at one place
- * that take turns there. False: none. */
+/* Two steps of which neither is known to come first and whose bytes meet; or two values at one
+ * place that take turns there. False: none. */
 static bool find_race(const ech_plan *plan, const ech_list *list, int race[2])
 {
     touchings all = {0};

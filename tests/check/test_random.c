@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Thousands of pipelines with random orders and random faults: the checker of all ranks' lists must
- * accept and refuse what a slow interpreter accepts and refuses, and the simulator must find its times.
+ * accept and refuse what a slow interpreter accepts and refuses, and the simulator must find its
+ * times.
  */
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists of pushes that are bound to an order: any order that the schedule allows makes lists that pass and run as it says, in the time
- * that it takes when it comes about by itself; each seeded fault, of the order or of a list, is found and named.
+ * Lists of pushes that are bound to an order: any order that the schedule allows makes lists that
+ * pass and run as it says, in the time that it takes when it comes about by itself; each seeded
+ * fault, of the order or of a list, is found and named.
  */
 #include <string.h>
 
@@ -67,8 +68,8 @@ static void fill_by_turns(ech_serve *order)
     fill(workers, order);
 }
 
-/* Any that can come about, counted here anew: by pushes that workers have begun; with `even` each has as many, and none gets more than
- * STALENESS ahead. */
+/* Any that can come about, counted here anew: by pushes that workers have begun; with `even` each
+ * has as many, and none gets more than STALENESS ahead. */
 static void draw(uint64_t number, bool even, ech_serve *order)
 {
     int workers[PUSHES], done[WORKERS] = {0}, begun = WORKERS;
@@ -365,7 +366,8 @@ TEST(a_pull_of_a_version_not_yet_made)
     fixture_free(&b.f);
 }
 
-/* A worker that says it pushes once it has been served: the server waits for that, and it for the server. */
+/* A worker that says it pushes once it has been served: the server waits for that, and it for the
+ * server. */
 TEST(a_circle_of_worker_and_server)
 {
     bound b;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists by which replicas that are apart meet, with one fault each: the checker refuses all of them.
+ * Lists by which replicas that are apart meet, with one fault each: the checker refuses all of
+ * them.
  */
 
 #include "schedule/fixture.h"
@@ -42,7 +43,8 @@ TEST(each_bucket_meets)
     fixture_free(&f);
 }
 
-/* Every step once as another one's, without its waits, over another group, of another bucket, or on another value. */
+/* Every step once as another one's, without its waits, over another group, of another bucket, or on
+ * another value. */
 static void faults_of(const fixture *f, ech_list *list)
 {
     for (size_t s = 0; s < list->step.n; s++) {

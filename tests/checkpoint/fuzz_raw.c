@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as the header of a model file of llm.c or llama2.c: refused for the file's size, and
- * with the size that it asks for a list of tensors that fill the file.
+ * Arbitrary bytes as the header of a model file of llm.c or llama2.c: refused for the file's size,
+ * and with the size that it asks for a list of tensors that fill the file.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as model.safetensors.index.json: refused, or names of files in the same folder, each with the number
- * of its tensors.
+ * Arbitrary bytes as model.safetensors.index.json: refused, or names of files in the same folder,
+ * each with the number of its tensors.
  */
 #include <stdlib.h>
 #include <string.h>

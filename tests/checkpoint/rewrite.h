@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The run file in a checkpoint's manifest, with other values, as a stranger may send it. After cmocka.h.
+ * The run file in a checkpoint's manifest, with other values, as a stranger may send it. After
+ * cmocka.h.
  */
 #ifndef ECH_TESTS_CHECKPOINT_REWRITE_H
 #define ECH_TESTS_CHECKPOINT_REWRITE_H

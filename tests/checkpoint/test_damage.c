@@ -249,7 +249,8 @@ static ech_status open_model(const char *folder, bool verify)
     return st;
 }
 
-/* Who names model/ itself gets the hashes that lie beside it: under any name, and without state/. */
+/* Who names model/ itself gets the hashes that lie beside it: under any name, and without
+ * state/. */
 TEST(test_model_folders_named_directly)
 {
     char *directory = make_two(), *step = newest_of(directory, ""),
@@ -287,8 +288,8 @@ TEST(test_model_folders_named_directly)
     scratch_remove(directory);
 }
 
-/* The name of a checkpoint without its manifest is one that was never finished; other folders have no
- * hashes, and a manifest of somebody else's says nothing. */
+/* The name of a checkpoint without its manifest is one that was never finished; other folders have
+ * no hashes, and a manifest of somebody else's says nothing. */
 TEST(test_model_folders_of_others)
 {
     char *directory = make_two(), *step = newest_of(directory, "");

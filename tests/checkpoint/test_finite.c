@@ -34,7 +34,8 @@ static const special specials[] = {
     {ECH_I32, 0x7f800000, NULL},
 };
 
-/* At every place about the ends of the blocks that are looked at together, on odd addresses as well. */
+/* At every place about the ends of the blocks that are looked at together, on odd addresses as
+ * well. */
 TEST(finding)
 {
     enum { MOST = 3 * 4096 + 5 };
@@ -127,7 +128,8 @@ TEST(too_large_for_its_type)
 
 /* ---- going on ---- */
 
-/* A checkpoint as an older version of this program would have saved it: whole, but for what it holds. */
+/* A checkpoint as an older version of this program would have saved it: whole, but for what it
+ * holds. */
 static void put_nan(const char *step, ech_checkpoint_file file, const char *tensor)
 {
     char *path = ech_file_join(step, ech_checkpoint_file_name(file));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Joint work of ranks that need very different times: as long as it goes on, nobody loses patience; if
- * it stands still, its rank is named.
+ * Joint work of ranks that need very different times: as long as it goes on, nobody loses patience;
+ * if it stands still, its rank is named.
  */
 
 #include <time.h>

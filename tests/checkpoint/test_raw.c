@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Model files without names: every element of small ones comes from the place where its program put it.
- * A file's element number k is k itself, so that values are places.
+ * Model files without names: every element of small ones comes from the place where its program put
+ * it. A file's element number k is k itself, so that values are places.
  */
 #include "checkpoint/scratch.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Folders of weights: which one a path means, one file or shards, names that differ, what is missing,
- * left over, of another shape or not a file of the folder.
+ * Folders of weights: which one a path means, one file or shards, names that differ, what is
+ * missing, left over, of another shape or not a file of the folder.
  */
 #include "checkpoint/scratch.h"
 

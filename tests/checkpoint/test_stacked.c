@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A parameter that is stacked of experts is one tensor an expert in files: saved by any grid of expert groups and tensor
- * ranks, of whole shards or of intervals of them, loaded by any other, and the same folder of weights as one rank's.
+ * A parameter that is stacked of experts is one tensor an expert in files: saved by any grid of
+ * expert groups and tensor ranks, of whole shards or of intervals of them, loaded by any other, and
+ * the same folder of weights as one rank's.
  */
 #include "checkpoint/fixture.h"
 #include "checkpoint/shards.h"
@@ -65,7 +66,8 @@ static double value_at(bool is_state, int64_t index)
     return (is_state ? 0.5 : 0.25) + (double)index;
 }
 
-/* Element k of the stack in whole, from the rank's boxes, by coordinates alone; calls `each` with its place in memory. */
+/* Element k of the stack in whole, from the rank's boxes, by coordinates alone; calls `each` with
+ * its place in memory. */
 static void visit(grid g, int rank, mine *m, void (*each)(double *at, double value, int *wrong),
                   int *wrong)
 {

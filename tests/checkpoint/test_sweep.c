@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Faults at every single call that changes a file during a save: the process killed, a disk that is
- * full or broken, writes that take less than they are given, or store another bit than they were given. Whatever happens where: the newest whole
- * checkpoint is the last one or the one being saved, and the next save clears what was left.
+ * full or broken, writes that take less than they are given, or store another bit than they were
+ * given. Whatever happens where: the newest whole checkpoint is the last one or the one being
+ * saved, and the next save clears what was left.
  */
 #include <signal.h>
 #include <sys/wait.h>

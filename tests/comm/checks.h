@@ -81,8 +81,8 @@ static inline void checks_fill(void *x, ech_dtype dtype, int64_t n, int rank, bo
     }
 }
 
-/* The sum in rank order of what travels as `wire`: rounded after every addition to the type that is added in, and once
- * more at the end. A single rank's stays as it is. */
+/* The sum in rank order of what travels as `wire`: rounded after every addition to the type that is
+ * added in, and once more at the end. A single rank's stays as it is. */
 static inline void checks_serial_sum(void *x, ech_dtype dtype, ech_dtype wire, int64_t n, int ranks,
                                      bool whole)
 {
@@ -131,7 +131,8 @@ static inline ech_status checks_bytes(ech_group *group, ech_reduction reduction,
     if (reduction == ECH_REDUCTION_DIRECT || reduction == ECH_REDUCTION_RING ||
         reduction == ECH_REDUCTION_TORUS)
         RANKS_CHECK((int64_t)total == 2 * (N - 1) * bytes);
-    /* All but the leaders send all they have, these around their ring and back to their machines. */
+    /* All but the leaders send all they have, these around their ring and back to their
+     * machines. */
     int64_t machines = ech_group_lineup(group).machines;
     if (reduction == ECH_REDUCTION_HIERARCHICAL && N > 1)
         RANKS_CHECK((int64_t)total == 2 * (N - machines) * bytes + 2 * (machines - 1) * bytes);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What holds for the collectives of comm/collective.h over any backend: each against a naive
- * computation, in place and not, within its buffers, with the messages and bytes that were predicted.
- * Run by test_collective.c (threads) and mpi_collective.c (processes).
+ * computation, in place and not, within its buffers, with the messages and bytes that were
+ * predicted. Run by test_collective.c (threads) and mpi_collective.c (processes).
  */
 #ifndef ECH_TESTS_COMM_CHECKS_COLLECTIVE_H
 #define ECH_TESTS_COMM_CHECKS_COLLECTIVE_H
@@ -191,8 +191,8 @@ static inline ech_status checks_all_to_all(ech_group *group, ech_dtype dtype, in
     return checks_counted(group, ECH_COLLECTIVE_ALL_TO_ALL, dtype, n * N, &before);
 }
 
-/* Rows from member `from` to member `to`, by a pattern: equally many; odd numbers, none among them; all to member 0; all to the
- * next one; none at all. */
+/* Rows from member `from` to member `to`, by a pattern: equally many; odd numbers, none among them;
+ * all to member 0; all to the next one; none at all. */
 enum { CHECKS_PATTERNS = 5 };
 static inline int64_t checks_rows(int pattern, int from, int to, int N, int64_t room)
 {
@@ -340,7 +340,8 @@ static inline bool checks_windows_end(checks_windows *r)
     return intact;
 }
 
-/* Whether the rows in use of n windows from the first one on are those of `is`, and the others as buffers begin. */
+/* Whether the rows in use of n windows from the first one on are those of `is`, and the others as
+ * buffers begin. */
 static inline bool checks_windows_are(const checks_windows *r, const char *at, const char *is,
                                       const int64_t *counts, int64_t n)
 {
@@ -494,8 +495,9 @@ static inline ech_status checks_use_exchanges(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-/* Exchanges inside of blocks and sums between them, on two threads. Every second rank begins its exchanges when its sums have
- * ended, while the others wait in theirs: whoever is late with one holds up no sum. */
+/* Exchanges inside of blocks and sums between them, on two threads. Every second rank begins its
+ * exchanges when its sums have ended, while the others wait in theirs: whoever is late with one
+ * holds up no sum. */
 typedef struct checks_late {
     ech_group *exchanges, *sums;
     atomic_bool *summed; /* this rank's sums have ended */

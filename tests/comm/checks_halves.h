@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What holds for the halves of a reduction over any backend: a scatter has the bits of the whole reduction's shards, a
- * gather copies, and both send what was predicted. Run by test_halves.c (threads) and mpi_reduce.c (processes).
+ * What holds for the halves of a reduction over any backend: a scatter has the bits of the whole
+ * reduction's shards, a gather copies, and both send what was predicted. Run by test_halves.c
+ * (threads) and mpi_reduce.c (processes).
  */
 #ifndef ECH_TESTS_COMM_CHECKS_HALVES_H
 #define ECH_TESTS_COMM_CHECKS_HALVES_H
@@ -42,8 +43,8 @@ static inline checks_shard checks_own_shard(const ech_group *group, const checks
     return s;
 }
 
-/* What all members together send in a half: each element of a shard N - 1 times. But HIERARCHICAL's leaders have whole sums: who
- * leads lacks only its own shard of all that N members send. */
+/* What all members together send in a half: each element of a shard N - 1 times. But HIERARCHICAL's
+ * leaders have whole sums: who leads lacks only its own shard of all that N members send. */
 static inline int64_t checks_half_elements(const ech_group *group, const checks_case *c)
 {
     ech_lineup of = ech_group_lineup(group);

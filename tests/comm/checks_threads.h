@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What holds when two threads of every rank use its endpoint at once, over any backend: one reduces
- * and folds over a group, the other sends messages, or uses a group or a lane of its own. Run by test_threads.c
- * and mpi_reduce.c.
+ * and folds over a group, the other sends messages, or uses a group or a lane of its own. Run by
+ * test_threads.c and mpi_reduce.c.
  */
 #ifndef ECH_TESTS_COMM_CHECKS_THREADS_H
 #define ECH_TESTS_COMM_CHECKS_THREADS_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as what a joined peer sends. First the receives: their number, and of each tag and length; then the connection's
- * bytes. A receive that is done has the oldest message of its tag; where all messages that are there fit, all receives are done.
+ * Arbitrary bytes as what a joined peer sends. First the receives: their number, and of each tag
+ * and length; then the connection's bytes. A receive that is done has the oldest message of its
+ * tag; where all messages that are there fit, all receives are done.
  */
 #include <stdlib.h>
 #include <string.h>

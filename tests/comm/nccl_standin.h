@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A stand-in for NCCL: a shared object with its functions (comm/nccl_library.h), for ranks that are threads of one process
- * and streams that are queues of a device whose functions run on the processor. It moves bytes by NCCL's rules:
- *   - a communicator's calls run in the order of its stream; a group's run together, begin when the stream gets there, and
+ * A stand-in for NCCL: a shared object with its functions (comm/nccl_library.h), for ranks that are
+ * threads of one process and streams that are queues of a device whose functions run on the
+ * processor. It moves bytes by NCCL's rules:
+ *   - a communicator's calls run in the order of its stream; a group's run together, begin when the
+ *     stream gets there, and
  *     hold the stream until they have all ended;
- *   - the n-th send of one member to another meets its n-th receive, with as many elements of the same type;
- *   - a member's first send to another one holds the calling thread until that one's receive has been called, and
+ *   - the n-th send of one member to another meets its n-th receive, with as many elements of the
+ *     same type;
+ *   - a member's first send to another one holds the calling thread until that one's receive has
+ *     been called, and
  *     the other way around;
  *   - only aborting ends what waits for a member that does not come.
- * What NCCL forbids it counts and says: calls of two threads on a communicator at once, on two streams, or after its end;
- * its end with calls under way; sizes or types that do not match; messages to oneself.
+ * What NCCL forbids it counts and says: calls of two threads on a communicator at once, on two
+ * streams, or after its end; its end with calls under way; sizes or types that do not match;
+ * messages to oneself.
  */
 #ifndef ECH_TESTS_COMM_NCCL_STANDIN_H
 #define ECH_TESTS_COMM_NCCL_STANDIN_H

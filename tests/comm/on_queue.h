@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives whose data are on queues of the device `queued`: arithmetic there, and reductions that have the bits and
- * counts of those in host memory, over any backend.
+ * Collectives whose data are on queues of the device `queued`: arithmetic there, and reductions
+ * that have the bits and counts of those in host memory, over any backend.
  */
 #ifndef ECH_TESTS_COMM_ON_QUEUE_H
 #define ECH_TESTS_COMM_ON_QUEUE_H

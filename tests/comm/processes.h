@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a function as N ranks, each a process that torchrun's variables describe: for tests of the backends `tcp` and `ucx`; and
- * what both are asked.
+ * Runs a function as N ranks, each a process that torchrun's variables describe: for tests of the
+ * backends `tcp` and `ucx`; and what both are asked.
  */
 #ifndef ECH_TESTS_COMM_PROCESSES_H
 #define ECH_TESTS_COMM_PROCESSES_H
@@ -26,7 +26,8 @@
 
 enum { MOST = 8, FAILED = 1, SAID = 3 };
 
-/* A job of n processes. Each runs `body` as a rank; its exit code is 0, or FAILED, or what the body exits with. */
+/* A job of n processes. Each runs `body` as a rank; its exit code is 0, or FAILED, or what the body
+ * exits with. */
 typedef struct job {
     const ech_comm_backend *backend;
     int ranks;
@@ -181,7 +182,8 @@ static inline int count_segments(void)
     return n;
 }
 
-/* Those that stay: each has a name for a moment while it is made, those of tests beside this one, too. */
+/* Those that stay: each has a name for a moment while it is made, those of tests beside this one,
+ * too. */
 static inline void expect_segments(int most)
 {
     int n = count_segments();

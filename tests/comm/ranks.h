@@ -15,7 +15,8 @@
 #include "comm/comm.h"
 
 enum { RANKS_MOST = 16 };
-/* Up to how many ranks all is checked. Work grows with their square, and races between five are races between three. */
+/* Up to how many ranks all is checked. Work grows with their square, and races between five are
+ * races between three. */
 #ifdef __SANITIZE_THREAD__
 enum { RANKS_OF_CHECKS = 3 };
 #else

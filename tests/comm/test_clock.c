@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Clocks that differ by known spans, on pretended machines: the answer is as near as it says, however
- * long messages take.
+ * Clocks that differ by known spans, on pretended machines: the answer is as near as it says,
+ * however long messages take.
  */
 
 #include <math.h>

@@ -40,7 +40,8 @@ TEST(each_begins_before_the_one_before_it_ends)
         }
 }
 
-/* An element of shard s is added in the order s + 1, s + 2, ..., s, and its last addend is its owner's. */
+/* An element of shard s is added in the order s + 1, s + 2, ..., s, and its last addend is its
+ * owner's. */
 static ech_status sum_around(ech_comm *comm, void *context)
 {
     (void)context;
@@ -169,7 +170,8 @@ TEST(formulas)
         }
 }
 
-/* The last `stores` members have the shards: each gets the sum of its own, in member order, and sends it to the others. */
+/* The last `stores` members have the shards: each gets the sum of its own, in member order, and
+ * sends it to the others. */
 typedef struct served {
     int stores;
     ech_dtype wire;
@@ -199,7 +201,8 @@ static ech_status scatter_to_stores(ech_group *group, const served *of, const ec
     return ech_sum_end(&sum);
 }
 
-/* Of the same numbers once more: added to what is there they are twice as much, and thrown away they leave that. */
+/* Of the same numbers once more: added to what is there they are twice as much, and thrown away
+ * they leave that. */
 static ech_status add_and_drop(ech_comm *comm, void *context)
 {
     const served *of = context;

@@ -308,7 +308,8 @@ TEST(test_deadline_passes_over_what_has_come)
     for (int i = 0; i < 3; i++) ech_comm_close(c[i]);
 }
 
-/* Two groups of the same members, or two lanes of one: a call on one and a call on the other never meet. */
+/* Two groups of the same members, or two lanes of one: a call on one and a call on the other never
+ * meet. */
 static ech_status call_other_group(ech_comm *comm, void *context)
 {
     bool lanes = context != NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `nccl` over a stand-in for the library (nccl_standin.h), with ranks that are threads and queues of the device
- * `queued`: bits and counts are those of host memory, NCCL's rules are kept and mistakes seen, and what hangs ends at the
- * deadline.
+ * The backend `nccl` over a stand-in for the library (nccl_standin.h), with ranks that are threads
+ * and queues of the device `queued`: bits and counts are those of host memory, NCCL's rules are
+ * kept and mistakes seen, and what hangs ends at the deadline.
  */
 
 #include <time.h>
@@ -115,8 +115,8 @@ TEST(test_sums_by_the_library)
 
 enum { MESSAGES = 50, MISFIT = 7 };
 
-/* Rank 1 talks with 0 and with 2 on one queue; each pair has a communicator. Messages that are put together do not wait for
- * each other. */
+/* Rank 1 talks with 0 and with 2 on one queue; each pair has a communicator. Messages that are put
+ * together do not wait for each other. */
 typedef struct talk {
     int misfit; /* this message of rank 2 is short; -1: none */
 } talk;
@@ -198,8 +198,8 @@ TEST(test_an_error_of_the_library_ends_the_job)
 
 /* ---- what hangs ---- */
 
-/* Rank 1 does not come to the collective. Rank 0 waits for it in a call of the library (`connects`), or at its device as one
- * does whose launch finds the stream full. */
+/* Rank 1 does not come to the collective. Rank 0 waits for it in a call of the library
+ * (`connects`), or at its device as one does whose launch finds the stream full. */
 typedef struct hang {
     bool connects;
 } hang;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who sends how much to whom in a reduction and its halves, counted message by message below the groups, against the
- * formulae: a torus sends to the next in its row and in its column alone, a hierarchy to its leader, and leaders around a
- * ring.
+ * Who sends how much to whom in a reduction and its halves, counted message by message below the
+ * groups, against the formulae: a torus sends to the next in its row and in its column alone, a
+ * hierarchy to its leader, and leaders around a ring.
  */
 
 #include "comm/backend.h"
@@ -98,7 +98,8 @@ TEST(torus_sends_along_rows_and_columns)
         }
 }
 
-/* Of S bytes a leader sends (M - 1) / M S to the next one in each half, and to its machine's others all, or their shards. */
+/* Of S bytes a leader sends (M - 1) / M S to the next one in each half, and to its machine's others
+ * all, or their shards. */
 TEST(hierarchy_sends_through_leaders)
 {
     static const struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Transfers and collectives put on queues: the bits and counts of those in host memory; and without one of the waits by
- * which two queues meet, other data, whichever side comes first.
+ * Transfers and collectives put on queues: the bits and counts of those in host memory; and without
+ * one of the waits by which two queues meet, other data, whichever side comes first.
  */
 
 #include "comm/on_queue.h"
@@ -18,12 +18,12 @@ TEST(reductions_on_queues_have_the_same_bits)
 
 enum { SENDER, RECEIVER };
 
-/* The side `first` comes first. The queue of `held` stands still at its beginning until the other's is done with what it puts
- * there: so a wait of the other's that is left out shows. */
+/* The side `first` comes first. The queue of `held` stands still at its beginning until the other's
+ * is done with what it puts there: so a wait of the other's that is left out shows. */
 typedef struct meeting {
     int first, held;
-    bool
-        leaks; /* the first comer's queue waits for none, or the second one's: the one that is not held */
+    /* the first comer's queue waits for none, or the second one's: the one that is not held */
+    bool leaks;
     gate came, hold;
     ech_device device;
     int64_t seen; /* what came */
@@ -38,7 +38,8 @@ static void leaky_wait(ech_queue *queue, ech_event *event)
     if (queue != waits_for_none) queued->wait(queue, event);
 }
 
-/* The sender's memory is 1, from its queue's first work on, and 2 behind the transfer. The receiver's is 10 before. */
+/* The sender's memory is 1, from its queue's first work on, and 2 behind the transfer. The
+ * receiver's is 10 before. */
 static ech_status meet(ech_comm *comm, void *context)
 {
     meeting *m = context;
@@ -95,7 +96,8 @@ static bool goes_wrong(int first, int held, bool leaks)
     return m.kept != 10 || m.seen != 1;
 }
 
-/* The copy is on the first comer's queue, which waits for the second's; then the second waits for it. */
+/* The copy is on the first comer's queue, which waits for the second's; then the second waits for
+ * it. */
 TEST(each_side_waits_for_the_other)
 {
     for (int first = SENDER; first <= RECEIVER; first++)

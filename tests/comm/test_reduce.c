@@ -87,13 +87,15 @@ static double half_value(uint16_t half, ech_dtype dtype)
     return value;
 }
 
-/* Every half: itself on rank 0, another one on each other rank, so that exponents and signs meet in every way. */
+/* Every half: itself on rank 0, another one on each other rank, so that exponents and signs meet in
+ * every way. */
 static uint16_t half_of_rank(int rank, int i)
 {
     return (uint16_t)((unsigned)i * (rank ? 40503u + 2 * (unsigned)rank : 1u));
 }
 
-/* Within half a unit in the last place of the sum in double of the halves, but for the fp32 additions' roundings. */
+/* Within half a unit in the last place of the sum in double of the halves, but for the fp32
+ * additions' roundings. */
 static bool is_near(uint16_t half, double exact, double magnitude, ech_dtype dtype)
 {
     double largest = dtype == ECH_F16 ? 65504 : 0x1.fep127;
@@ -143,7 +145,8 @@ TEST(test_every_half)
             assert_int_equal(ranks_run(n, deadline, sum_all_halves, &dtypes[t], NULL), ECH_OK);
 }
 
-/* 1 + 3·2^-9 is nearer to 1 + 2^-7, the next bf16, than to 1; sums that were rounded after each addition would stay 1. */
+/* 1 + 3·2^-9 is nearer to 1 + 2^-7, the next bf16, than to 1; sums that were rounded after each
+ * addition would stay 1. */
 static ech_status round_once(ech_comm *comm, void *context)
 {
     (void)context;
@@ -166,7 +169,8 @@ TEST(test_rounded_once)
     assert_int_equal(ranks_run(4, deadline, round_once, NULL, NULL), ECH_OK);
 }
 
-/* One member alone begins a sum, and already sends several segments of it: the others come later. */
+/* One member alone begins a sum, and already sends several segments of it: the others come
+ * later. */
 static ech_status begin_alone(ech_comm *comm, void *context)
 {
     _Atomic bool *begun = context;

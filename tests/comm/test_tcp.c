@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `tcp`: processes that meet by torchrun's variables, in place of MPI under `nccl`. What holds for collectives over
- * threads and MPI holds over it, and jobs end as theirs do.
+ * The backend `tcp`: processes that meet by torchrun's variables, in place of MPI under `nccl`.
+ * What holds for collectives over threads and MPI holds over it, and jobs end as theirs do.
  */
 
 #include "comm/processes.h"

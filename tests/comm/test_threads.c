@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Several threads of a rank at one endpoint: messages and groups at once, aborts, deadlines, and the
- * one mark on the board that they share.
+ * Several threads of a rank at one endpoint: messages and groups at once, aborts, deadlines, and
+ * the one mark on the board that they share.
  */
 
 #include "comm/backend.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `ucx`: what holds for collectives over threads, MPI and TCP holds over it, in memory and over the network, and jobs
- * end as theirs do. How ranks meet: test_ucx_meeting.c. How messages outlive a rank's death:
- * test_ucx_kills.c.
+ * The backend `ucx`: what holds for collectives over threads, MPI and TCP holds over it, in memory
+ * and over the network, and jobs end as theirs do. How ranks meet: test_ucx_meeting.c. How messages
+ * outlive a rank's death: test_ucx_kills.c.
  */
 
 #include <sys/mman.h>
@@ -116,7 +116,8 @@ static ech_status test_until_error(ech_comm *comm, ech_request *request, late *o
     return ECH_OK;
 }
 
-/* Rank 1 stops before it reads what rank 0 offers, and wakes when rank 0 has given it up and has other data there. */
+/* Rank 1 stops before it reads what rank 0 offers, and wakes when rank 0 has given it up and has
+ * other data there. */
 static ech_status read_late(ech_comm *comm, void *context)
 {
     late *of = context;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `ucx` under kills and stops amid messages between all pairs of ranks: what was under way with the lost rank ends
- * in an error that names it, receives that nothing has reached included; the others go on, lose no message and no byte, and
- * end as they should; no shared memory is left. ECHELON_UCX_KILLS=200 is the long form: so many kills, and a quarter of stops.
+ * The backend `ucx` under kills and stops amid messages between all pairs of ranks: what was under
+ * way with the lost rank ends in an error that names it, receives that nothing has reached
+ * included; the others go on, lose no message and no byte, and end as they should; no shared memory
+ * is left. ECHELON_UCX_KILLS=200 is the long form: so many kills, and a quarter of stops.
  */
 
 #include <sched.h>
@@ -26,7 +27,8 @@ typedef struct shared {
     unsigned seed;
 } shared;
 
-/* The exchange with one other rank: in each round a message each way, of a length that follows from the round. */
+/* The exchange with one other rank: in each round a message each way, of a length that follows from
+ * the round. */
 typedef struct pair {
     int peer;
     unsigned round;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `ucx`: a rank is killed, or stopped, amid messages between all; the others make the group anew with a process that
- * takes its place. The new group loses no message and no byte, and hears nothing of the old one: all that is sent says
- * of which it is. The rank that was stopped wakes while the new group is at work, and ends with an error.
- * ECHELON_UCX_KILLS=200 is the long form: so many kills, and a quarter of stops.
+ * The backend `ucx`: a rank is killed, or stopped, amid messages between all; the others make the
+ * group anew with a process that takes its place. The new group loses no message and no byte, and
+ * hears nothing of the old one: all that is sent says of which it is. The rank that was stopped
+ * wakes while the new group is at work, and ends with an error. ECHELON_UCX_KILLS=200 is the long
+ * form: so many kills, and a quarter of stops.
  */
 
 #include <sys/mman.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks whose death is survived (ech_comm_spare), near by and over the network: folds, gathers and broadcasts of the others go on without
- * them, in which all agree whose part is in them; messages with them are done, and say that they are lost; that of a rank which is not
- * spared is an error that names it.
+ * Ranks whose death is survived (ech_comm_spare), near by and over the network: folds, gathers and
+ * broadcasts of the others go on without them, in which all agree whose part is in them; messages
+ * with them are done, and say that they are lost; that of a rank which is not spared is an error
+ * that names it.
  */
 
 #include "comm/processes.h"
@@ -32,7 +33,8 @@ static ech_status meet(ech_group *world, int round, int *alive)
     return ECH_OK;
 }
 
-/* The first send may have left before its rank has noticed the death: then only that it ends is sure. */
+/* The first send may have left before its rank has noticed the death: then only that it ends is
+ * sure. */
 static ech_status check_messages(ech_comm *comm)
 {
     ech_request request[3];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Windows: of the memory that all ranks share there is one copy, allocated by the first that takes it and freed by the last that
- * gives it back; what one rank has written another reads behind a message; ranks that are processes have none.
+ * Windows: of the memory that all ranks share there is one copy, allocated by the first that takes
+ * it and freed by the last that gives it back; what one rank has written another reads behind a
+ * message; ranks that are processes have none.
  */
 
 #include <string.h>

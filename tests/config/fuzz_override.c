@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as words of the command line, a line each: refused without a change, or taken, and then
- * what was taken prints as a run file that says the same.
+ * Arbitrary bytes as words of the command line, a line each: refused without a change, or taken,
+ * and then what was taken prints as a run file that says the same.
  */
 #include <stdint.h>
 #include <stdlib.h>

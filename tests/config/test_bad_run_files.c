@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Run files with faults that are drawn from the table of keys: each is refused, and what is said names a line of
- * the file, the file or a key, in printable characters. ECHELON_RUN_FILES=10000 tries so many.
+ * Run files with faults that are drawn from the table of keys: each is refused, and what is said
+ * names a line of the file, the file or a key, in printable characters. ECHELON_RUN_FILES=10000
+ * tries so many.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ typedef struct key_row {
 static const key_row keys[] = {
 #define SECTION(...)
 #define END(...)
-#define KEY(section, key, type, initial, low, high, choices, resume, alone, help)                  \
+#define KEY(section, key, type, initial, low, high, choices, resume, alone, ...)                   \
     {#section, #key, #type, low, high},
 #include "config/keys.def"
 };

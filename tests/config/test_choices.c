@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names are read once: a key holds which of its choices it is, for each choice, and prints as its name again.
+ * Names are read once: a key holds which of its choices it is, for each choice, and prints as its
+ * name again.
  */
 
 #include "base/log.h"

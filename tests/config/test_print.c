@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "config/capture.h"
 #include "config/same.h"
 #include "config/sample.h"
 #include "unit.h"
@@ -215,13 +216,12 @@ TEST(test_help)
     ech_text help = {0};
     ech_config_help(config, &help);
     const char *parts[] = {
-        "model: what is trained",
-        "  model.hidden_size\n      width C\n"
+        "model: the model; names as in",
+        "  model.hidden_size\n      hidden width C\n"
         "      whole number, 1 to 1000000; required; may not change on resume\n",
         "one of: gpt2 llama; required; may not change on resume\n",
-        "optimizer.eps\n      added to the root of the mean square; muon: also to the norm by "
-        "which a matrix is\n"
-        "      divided\n      number, 0 to 1; default 1e-8\n",
+        "optimizer.eps\n      epsilon added to the root of the mean square\n"
+        "      number, 0 to 1; default 1e-8\n",
         "true or false; default auto; may not change on resume\n",
         "list like [3, 1] of whole numbers, 0 to 1000000; or one of: even auto; default even\n",
         "default \"\"\n",
@@ -236,4 +236,70 @@ TEST(test_help)
     assert_in_range(longest, 80, 90); /* wrapped, and not too early */
     ech_text_free(&help);
     ech_config_destroy(config);
+}
+
+/* Help of one key begins with its lines of the list, and has its longer text, each line of it as a
+ * paragraph. */
+TEST(test_help_of_a_key)
+{
+    ech_config *config = sample_create();
+    ech_text help = {0};
+    ech_config_help_key(config, "optimizer.eps", &help);
+    assert_string_equal(help.at,
+                        "  optimizer.eps\n      epsilon added to the root of the mean square\n"
+                        "      muon also adds it to the norm by which a matrix is divided.\n"
+                        "      number, 0 to 1; default 1e-8\n");
+    ech_config_help_key(config, "parallel.zero", &help);
+    assert_non_null(strstr(help.at, "et al. 2020).\n      1: each rank"));
+    ECH_FREED_TEXT all = {0};
+    ech_config_help(config, &all);
+    int keys = 0;
+    for (const char *at = all.at; at; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        if (strncmp(at, "  ", 2) != 0 || at[2] == ' ') continue;
+        ECH_FREED_TEXT name = {0};
+        ech_text_append_bytes(&name, at + 2, strcspn(at + 2, "\n"));
+        ech_config_help_key(config, name.at, &help);
+        keys++;
+    }
+    assert_true(keys > 100);
+    for (const char *at = help.at, *end; (end = strchr(at, '\n')); at = end + 1)
+        assert_in_range(end - at, 5, 90);
+    ech_text_free(&help);
+    ech_config_destroy(config);
+}
+
+/* A name means each key that has it; others are refused with the nearest key. */
+TEST(test_key_names)
+{
+    static const struct {
+        const char *name, *keys; /* or the error */
+    } cases[] = {
+        {"zero", "parallel.zero"},
+        {"parallel.zero", "parallel.zero"},
+        {"schedule", "optimizer.schedule parallel.schedule"},
+        {"every", "checkpoint.every log.every"},
+        {"lerning_rate", "no key lerning_rate; did you mean optimizer.learning_rate?"},
+        {"optimizer.lerning_rate",
+         "no key optimizer.lerning_rate; did you mean optimizer.learning_rate?"},
+        {"log", "log is a section of run files, not a key; `echelon help keys` lists its keys"},
+        {"xyzzyplugh", "no key xyzzyplugh; `echelon help keys` lists all keys"},
+        {"", "no key ; `echelon help keys` lists all keys"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ech_text keys = {0};
+        capture c = begin_capture();
+        ech_status status = ech_config_match_keys(cases[i].name, &keys);
+        char *lines = end_capture(&c);
+        if (status == ECH_OK) {
+            assert_string_equal(keys.at, cases[i].keys);
+            assert_string_equal(lines, "");
+        } else {
+            assert_int_equal(status, ECH_EUSAGE);
+            assert_int_equal(keys.n, 0);
+            assert_non_null(strstr(lines, cases[i].keys));
+        }
+        free(lines);
+        ech_text_free(&keys);
+    }
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Features that do not go together: each rule is broken by a run file with its two features, by none with
- * one of them, and the error names key, value, what it does not go with, why, and what would.
+ * Features that do not go together: each rule is broken by a run file with its two features, by
+ * none with one of them, and the error names key, value, what it does not go with, why, and what
+ * would.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +12,11 @@
 #include "config/capture.h"
 #include "config/rules.h"
 #include "config/sample.h"
+#include "config/table.h"
 #include "unit.h"
 
-/* Assignments that turn both on; the other feature alone; the first alone (NULL: there is no such run file). */
+/* Assignments that turn both on; the other feature alone; the first alone (NULL: there is no such
+ * run file). */
 typedef struct trial {
     const char *both, *other, *feature;
 } trial;
@@ -469,7 +472,7 @@ TEST(test_error)
     assert_int_equal(ech_rules_check(config), ECH_EUSAGE);
     assert_string_equal(ech_last_error(),
                         "command line: parallel.virtual_stages = 3: not with parallel.schedule = "
-                        "1f1b: the schedule has one virtual stage a rank; use 1, or "
+                        "1f1b: the schedule has one virtual stage per rank; use 1, or "
                         "parallel.schedule = interleaved");
     ech_config_destroy(config);
 }
@@ -486,12 +489,12 @@ TEST(test_all_at_once)
     assert_string_equal(
         lines,
         "echelon: error: command line: parallel.vertical_sync = true: not with parallel.schedule = "
-        "1f1b: it is an option of parallel.schedule = pipedream alone; leave it out\n"
+        "1f1b: only parallel.schedule = pipedream uses this key; remove this key\n"
         "echelon: error: command line: parallel.weight_stashing = false: not with "
-        "parallel.schedule = 1f1b: it is an option of parallel.schedule = pipedream alone; leave "
-        "it out\n"
+        "parallel.schedule = 1f1b: only parallel.schedule = pipedream uses this key; remove "
+        "this key\n"
         "echelon: error: command line: optimizer.nesterov = true: not with optimizer.momentum = "
-        "0: it looks ahead along the momentum; set optimizer.momentum above 0, for example 0.9\n");
+        "0: Nesterov's method needs momentum; set optimizer.momentum above 0, for example 0.9\n");
     free(lines);
     ech_config_destroy(config);
 }
@@ -503,13 +506,38 @@ TEST(test_help)
     ech_rules_help(ECH_RULE_FORBIDDEN, &text[ECH_RULE_FORBIDDEN]);
     ech_rules_help(ECH_RULE_UNBUILT, &text[ECH_RULE_UNBUILT]);
     for (int r = 0; r < ECH_RULES; r++) {
-        ech_text line = {0};
-        ech_text_append(&line, "      %s; %s\n", ech_rules[r].reason, ech_rules[r].hint);
-        assert_non_null(strstr(text[ech_rules[r].kind].at, line.at));
-        ech_text_free(&line);
+        ech_text words = {0}, lines = {0};
+        ech_text_append(&words, "%s; %s", ech_rules[r].reason, ech_rules[r].hint);
+        ech_config_append_wrapped(words.at, 6, &lines);
+        assert_non_null(strstr(text[ech_rules[r].kind].at, lines.at));
+        ech_text_free(&words);
+        ech_text_free(&lines);
     }
     assert_non_null(strstr(text[ECH_RULE_UNBUILT].at,
                            "  memory.sequence_chunks above 1, with parallel.context above 1:\n"));
     ech_text_free(&text[ECH_RULE_FORBIDDEN]);
     ech_text_free(&text[ECH_RULE_UNBUILT]);
+}
+
+/* Help of one key has the rules that name it on either side, and no others. */
+TEST(test_help_of_a_key)
+{
+    ech_text text = {0};
+    ech_rules_help_key("parallel.context", &text);
+    assert_non_null(
+        strstr(text.at, "  memory.sequence_chunks above 1, with parallel.context above 1:\n"));
+    assert_non_null(strstr(text.at, "  parallel.context above 1, with model.architecture"));
+    assert_non_null(strstr(text.at, "ulysses and parallel.context above 1, with"));
+    for (const char *at = text.at; at; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        if (strncmp(at, "  ", 2) != 0 || at[2] == ' ') continue;
+        size_t n = strcspn(at, "\n");
+        const char *named = strstr(at, "parallel.context ");
+        assert_true(named && named < at + n);
+    }
+    ech_text none = {0};
+    ech_rules_help_key("log.every", &none);
+    assert_int_equal(none.n, 0);
+    ech_text_free(&text);
+    ech_text_free(&none);
 }

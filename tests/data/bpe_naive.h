@@ -22,7 +22,8 @@ static inline size_t naive_rank(const ech_bpe *bpe, int32_t left, int32_t right)
     return rank;
 }
 
-/* Over characters: those that are tokens, the bytes of the others. Returns how many ids there are. */
+/* Over characters: those that are tokens, the bytes of the others. Returns how many ids there
+ * are. */
 static inline size_t naive_symbols(const ech_bpe *bpe, const unsigned char *word, size_t n,
                                    int32_t *ids)
 {
@@ -94,8 +95,8 @@ static inline ech_bpe *naive_characters(void)
     return bpe;
 }
 
-/* One more merge of any two tokens, and its token if there is none of these bytes. A pair that there is
- * already is left out. */
+/* One more merge of any two tokens, and its token if there is none of these bytes. A pair that
+ * there is already is left out. */
 static inline void naive_add(ech_bpe *bpe, uint32_t left, uint32_t right)
 {
     size_t first = bpe->characters ? 257 : 0,

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Byte-level BPE against Hugging Face's library `tokenizers`: the same ids for thousands of texts.
 
-check_bpe.py USE_TOKENIZER; exit code 77 where the library is missing. Vocabularies are trained here, by
-the library, with each pattern. GPT-2's own is compared too where ECHELON_GPT2, or ../shared/data/gpt2 beside
-the project, has encoder.json and vocab.bpe.
-"""
+check_bpe.py USE_TOKENIZER; exit code 77 where the library is missing. Vocabularies are trained
+here, by the library, with each pattern. GPT-2's own is compared too where ECHELON_GPT2, or
+../shared/data/gpt2 beside the project, has encoder.json and vocab.bpe. """
 import json
 import os
 import pathlib
@@ -16,7 +15,15 @@ import tempfile
 
 try:
     import tokenizers
-    from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
+    from tokenizers import (
+        AddedToken,
+        Regex,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        trainers,
+    )
 except ImportError:
     print("skipped: no Python library `tokenizers` for", sys.executable)
     sys.exit(77)
@@ -28,16 +35,35 @@ WHITE = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3 = APOSTROPHES + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + WHITE
 SMALL = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
 CAPITAL = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
-DEEPSEEK = [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
-            r'''[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^''' + "\r\n" + r"\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
-            r"| ?[\p{P}\p{S}]+[" + "\r\n" + r"]*|\s*[" + "\r\n" + r"]+|\s+(?!\S)|\s+"]
+DEEPSEEK = [
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r'''[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^'''
+    + "\r\n"
+    + r"\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[" + "\r\n" + r"]*|\s*[" + "\r\n" + r"]+|\s+(?!\S)|\s+",
+]
 SPLITS = {
     "llama3": [LLAMA3],
-    "cl100k": [r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"
-               r"|\s*[\r\n]|\s+(?!\S)|\s"],
+    "cl100k": [
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"
+        r"|\s*[\r\n]|\s+(?!\S)|\s"
+    ],
     "qwen2": [LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")],
-    "qwen35": [APOSTROPHES + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + WHITE],
-    "o200k": [SMALL + APOSTROPHES + "?|" + CAPITAL + APOSTROPHES + r"?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + WHITE],
+    "qwen35": [
+        APOSTROPHES
+        + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
+        + WHITE
+    ],
+    "o200k": [
+        SMALL
+        + APOSTROPHES
+        + "?|"
+        + CAPITAL
+        + APOSTROPHES
+        + r"?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*"
+        + WHITE
+    ],
     "tekken": [SMALL + "|" + CAPITAL + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + WHITE],
     "deepseek": DEEPSEEK,
 }
@@ -89,7 +115,8 @@ def check_junk(use, source, random_, end):
 
 
 def check_export(use, source, theirs, inputs, folder):
-    """What we write loads there with the same ids; a tokenizer.json stays as it is, byte for byte."""
+    """What we write loads there with the same ids; a tokenizer.json stays as it is, byte for
+    byte."""
     folder.mkdir()
     subprocess.run([use, source, "export", folder], check=True)
     if pathlib.Path(source).is_file():
@@ -109,7 +136,10 @@ def check_export(use, source, theirs, inputs, folder):
         return
     auto = transformers.AutoTokenizer.from_pretrained(folder)
     for text in inputs[:200]:
-        assert auto(text, add_special_tokens=False)["input_ids"] == theirs.encode(text, add_special_tokens=False).ids
+        assert (
+            auto(text, add_special_tokens=False)["input_ids"]
+            == theirs.encode(text, add_special_tokens=False).ids
+        )
     assert auto.eos_token == json.loads((folder / "tokenizer_config.json").read_text())["eos_token"]
 
 
@@ -118,7 +148,10 @@ def check_training(use, folder, name, lines, vocabulary):
     (folder / "texts").mkdir(exist_ok=True)
     for i, line in enumerate(lines):
         (folder / "texts" / f"{i:05}").write_bytes(line.encode())
-    subprocess.run([use, folder / "texts", "learn", folder / f"learnt-{name}", str(vocabulary), name], check=True)
+    subprocess.run(
+        [use, folder / "texts", "learn", folder / f"learnt-{name}", str(vocabulary), name],
+        check=True,
+    )
     made = tokenizers.Tokenizer(models.BPE())
     made.pre_tokenizer = pattern_of(name)
     made.train_from_iterator(lines, trainers.BpeTrainer(
@@ -126,7 +159,9 @@ def check_training(use, folder, name, lines, vocabulary):
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     theirs = json.loads(made.to_str())["model"]
     ours = json.loads((folder / f"learnt-{name}" / "tokenizer.json").read_text())["model"]
-    assert ours["vocab"] == theirs["vocab"], set(ours["vocab"].items()) ^ set(theirs["vocab"].items())
+    assert ours["vocab"] == theirs["vocab"], set(ours["vocab"].items()) ^ set(
+        theirs["vocab"].items()
+    )
     assert ours["merges"] == [m.split(" ") if isinstance(m, str) else m for m in theirs["merges"]]
     again = tokenizers.Tokenizer.from_file(str(folder / f"learnt-{name}" / "tokenizer.json"))
     check_texts(use, str(folder / f"learnt-{name}"), again, lines[:100], "<|endoftext|>")
@@ -136,12 +171,16 @@ def check_training(use, folder, name, lines, vocabulary):
 def with_string_merges(path, to):
     """The way that older files have it."""
     root = json.loads(path.read_text())
-    root["model"]["merges"] = [m if isinstance(m, str) else " ".join(m) for m in root["model"]["merges"]]
+    root["model"]["merges"] = [
+        m if isinstance(m, str) else " ".join(m) for m in root["model"]["merges"]
+    ]
     to.write_text(json.dumps(root, ensure_ascii=False))
 
 
 def gpt2(folder):
-    made = tokenizers.Tokenizer(models.BPE.from_file(f"{folder}/encoder.json", f"{folder}/vocab.bpe"))
+    made = tokenizers.Tokenizer(
+        models.BPE.from_file(f"{folder}/encoder.json", f"{folder}/vocab.bpe")
+    )
     made.pre_tokenizer = pattern_of("gpt2")
     made.decoder = decoders.ByteLevel()
     made.add_special_tokens(["<|endoftext|>"])
@@ -168,7 +207,9 @@ def main():
             print(pattern, *NORMALIZERS.get(pattern, ())[:1], len(inputs), "texts agree")
             if pattern in ("gpt2", "llama3", "qwen2", "deepseek", "smollm"):
                 check_training(use, folder, pattern, lines, 800)
-        own = os.environ.get("ECHELON_GPT2") or str(pathlib.Path(__file__).parents[3] / "shared" / "data" / "gpt2")
+        own = os.environ.get("ECHELON_GPT2") or str(
+            pathlib.Path(__file__).parents[3] / "shared" / "data" / "gpt2"
+        )
         if not pathlib.Path(own).is_dir():
             print("skipped: GPT-2's own files, there is no", own)
         else:

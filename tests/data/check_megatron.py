@@ -73,11 +73,16 @@ def check_theirs(use, folder, seed):
     draw = random.Random(seed)
     code = draw.choice(list(DTYPES))
     top = 255 if code == 1 else 50000
-    ids = [[draw.randrange(top) for _ in range(draw.randrange(6))] for _ in range(draw.randrange(1, 80))]
+    ids = [
+        [draw.randrange(top) for _ in range(draw.randrange(6))]
+        for _ in range(draw.randrange(1, 80))
+    ]
     documents = sorted({0, len(ids)} | {draw.randrange(len(ids)) for _ in range(10)})
     modes = [draw.randrange(2) for _ in ids] if draw.random() < 0.5 else None
     write(folder + "/theirs", ids, documents, modes, code)
-    told = subprocess.run([use, folder + "/theirs"], check=True, capture_output=True, text=True).stdout
+    told = subprocess.run(
+        [use, folder + "/theirs"], check=True, capture_output=True, text=True
+    ).stdout
     expected, opens = [], False
     for i, sequence in enumerate(ids):
         opens = opens or i in documents[:-1]

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Any text with any merges: ids equal the naive coder's, decode to the text, and are the same when the text
- * is cut where it may be. The input: pattern, or characters; count of merges m, m pairs of tokens, then the text.
+ * Any text with any merges: ids equal the naive coder's, decode to the text, and are the same when
+ * the text is cut where it may be. The input: pattern, or characters; count of merges m, m pairs of
+ * tokens, then the text.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -12,8 +12,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
-/* A period as short as this takes a thousandth of the time of a corpus' own, and is looked at from end to
- * end. */
+/* A period as short as this takes a thousandth of the time of a corpus' own, and is looked at from
+ * end to end. */
 enum { MOST_SOURCES = 16, PERIOD = 1 << 10 };
 
 static void check_blend(const int64_t *weights, int sources)

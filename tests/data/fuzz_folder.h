@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For targets that open files: a folder for them, in memory where there is such a place, gone at the end.
+ * For targets that open files: a folder for them, in memory where there is such a place, gone at
+ * the end.
  */
 #ifndef ECH_TESTS_DATA_FUZZ_FOLDER_H
 #define ECH_TESTS_DATA_FUZZ_FOLDER_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as lines in LIBSVM's format: refused with file and line, or of each line that is no comment features with ascending
- * ids in range, each with a finite value, and a label; as a file the same number of samples.
+ * Arbitrary bytes as lines in LIBSVM's format: refused with file and line, or of each line that is
+ * no comment features with ascending ids in range, each with a finite value, and a label; as a file
+ * the same number of samples.
  */
 #include <math.h>
 #include <stdint.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Arbitrary bytes as a token file: refused, or every id that can be read is in the vocabulary and
- * reading in pieces gives what reading at once gives; samples count what they say. The input is two bytes n, then n bytes of
- * .idx, then .bin, whose bytes, once and twice, are .values as well: what then are samples of features have them in the vocabulary,
- * finite, and one label.
+ * reading in pieces gives what reading at once gives; samples count what they say. The input is two
+ * bytes n, then n bytes of .idx, then .bin, whose bytes, once and twice, are .values as well: what
+ * then are samples of features have them in the vocabulary, finite, and one label.
  */
 #include <math.h>
 #include <stdint.h>
@@ -41,7 +41,8 @@ static void read_tokens(const ech_token_file *file)
     free(ids);
 }
 
-/* As samples: what is said to count without reading is what counts, and documents begin in order. */
+/* As samples: what is said to count without reading is what counts, and documents begin in
+ * order. */
 static void read_samples(const ech_token_file *file)
 {
     enum { LENGTH = 5 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as a token file without an index: refused, or the same stream whether documents are
- * asked for or not, and documents that end where end-of-text is.
+ * Arbitrary bytes as a token file without an index: refused, or the same stream whether documents
+ * are asked for or not, and documents that end where end-of-text is.
  */
 #include <stdint.h>
 #include <stdlib.h>

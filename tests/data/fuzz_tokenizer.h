@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For targets that open a tokenizer from files: a folder for them in memory, and what any tokenizer that
- * opens must keep. Ids are in its vocabulary and the same in pieces, and what it exports opens again and gives
- * the same ids and the same export.
+ * For targets that open a tokenizer from files: a folder for them in memory, and what any tokenizer
+ * that opens must keep. Ids are in its vocabulary and the same in pieces, and what it exports opens
+ * again and gives the same ids and the same export.
  */
 #ifndef ECH_TESTS_DATA_FUZZ_TOKENIZER_H
 #define ECH_TESTS_DATA_FUZZ_TOKENIZER_H

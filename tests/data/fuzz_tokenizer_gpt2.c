@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as encoder.json, vocab.bpe and tokenizer_config.json, with a NUL between: refused, or a
- * tokenizer that keeps its promises.
+ * Arbitrary bytes as encoder.json, vocab.bpe and tokenizer_config.json, with a NUL between:
+ * refused, or a tokenizer that keeps its promises.
  */
 #include "data/fuzz_tokenizer.h"
 

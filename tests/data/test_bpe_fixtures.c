@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ids that Hugging Face's library gave (tests/oracle/make_bpe_fixtures.py), for texts whole and cut; and
- * what is exported opens again as the same.
+ * Ids that Hugging Face's library gave (tests/oracle/make_bpe_fixtures.py), for texts whole and
+ * cut; and what is exported opens again as the same.
  */
 #include "data/scratch.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GPT-2's pair of files: made by hand, and OpenAI's own where ECHELON_GPT2, or ../shared/data/gpt2 beside
- * the project, has them.
+ * GPT-2's pair of files: made by hand, and OpenAI's own where ECHELON_GPT2, or ../shared/data/gpt2
+ * beside the project, has them.
  */
 #include "data/scratch.h"
 

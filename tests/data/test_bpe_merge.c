@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Merges against the naive coder, with vocabularies of any merges in any order, and words on both sides
- * of what is long; and that long words take no quadratic time.
+ * Merges against the naive coder, with vocabularies of any merges in any order, and words on both
+ * sides of what is long; and that long words take no quadratic time.
  */
 #include "data/scratch.h"
 
@@ -54,8 +54,8 @@ TEST(test_against_naive)
     }
 }
 
-/* a a -> 257, 257 257 -> 258, ...: a word of 2^22 letters becomes ids of 2^16 letters. Quadratic time
- * would be hours. */
+/* a a -> 257, 257 257 -> 258, ...: a word of 2^22 letters becomes ids of 2^16 letters. Quadratic
+ * time would be hours. */
 TEST(test_long_word)
 {
     enum { LETTERS = 1 << 22, LEVELS = 16 };
@@ -115,8 +115,8 @@ static void check_characters(const ech_bpe *bpe, ech_coder *coder, const char *t
     ech_text_free(&back);
 }
 
-/* Over characters, without a pattern: the text is merged as one, though it is cut where no token reaches
- * across. */
+/* Over characters, without a pattern: the text is merged as one, though it is cut where no token
+ * reaches across. */
 TEST(test_characters)
 {
     size_t cuts = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SentencePiece's tokenizer.model by hand: what is taken, what is refused and why. Ids against the library's:
- * test_bpe_fixtures.c, check_pieces.py.
+ * SentencePiece's tokenizer.model by hand: what is taken, what is refused and why. Ids against the
+ * library's: test_bpe_fixtures.c, check_pieces.py.
  */
 #include "data/scratch.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tokenizer files that are damaged, hostile, or of another kind: one line that names file and key, and no
- * more memory than the file itself asks for.
+ * Tokenizer files that are damaged, hostile, or of another kind: one line that names file and key,
+ * and no more memory than the file itself asks for.
  */
 #include "data/scratch.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Learning a vocabulary: the commonest pairs first, ties by id, the same from pieces and in any order of
- * texts. check_bpe.py holds it against Hugging Face's trainer.
+ * Learning a vocabulary: the commonest pairs first, ties by id, the same from pieces and in any
+ * order of texts. check_bpe.py holds it against Hugging Face's trainer.
  */
 #include "data/scratch.h"
 

@@ -54,8 +54,8 @@ static void assert_refused(const char *sources, const char *split, ech_split par
 
 /* ---- proportions ---- */
 
-/* Less than one sample away from its share at every position, by the bound of Tijdeman's theorem; and
- * samples of each source in order, over three periods. */
+/* Less than one sample away from its share at every position, by the bound of Tijdeman's theorem;
+ * and samples of each source in order, over three periods. */
 static void check_blend(const ech_blend *blend)
 {
     int64_t had[ECH_BLEND_MOST] = {0}, P = blend->period;
@@ -148,7 +148,8 @@ static ech_loader_options reading(bool shuffle)
                                 .prefetch = 2};
 }
 
-/* The first tokens of a step's samples, as a run of `degree` replicas that begins there reads them. */
+/* The first tokens of a step's samples, as a run of `degree` replicas that begins there reads
+ * them. */
 static void read_step(const ech_corpus *corpus, int degree, int64_t step, int32_t firsts[BATCH])
 {
     double tokens = -1;
@@ -250,7 +251,8 @@ TEST(test_permutations_differ)
 
 /* ---- splits ---- */
 
-/* `documents` of 1 to 5 tokens, the last of each being end-of-text (1); other ids count on from 2. */
+/* `documents` of 1 to 5 tokens, the last of each being end-of-text (1); other ids count on from
+ * 2. */
 static int64_t write_documents(const char *name, int documents, bool plain, int64_t *begins)
 {
     uint16_t ids[4096];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An import that is killed (kill -9) at its n-th write, sync, rename, cut or removal, for every n, and
- * then started again, makes the files that an uninterrupted one makes, byte for byte; nothing
+ * An import that is killed (kill -9) at its n-th write, sync, rename, cut or removal, for every n,
+ * and then started again, makes the files that an uninterrupted one makes, byte for byte; nothing
  * half-written ever has a final name.
  */
 #include "data/scratch.h"

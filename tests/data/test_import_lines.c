@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of JSON become token files: which keys, which lines are bad, and where a long text may be cut.
+ * Lines of JSON become token files: which keys, which lines are bad, and where a long text may be
+ * cut.
  */
 #include "data/imports.h"
 
@@ -169,7 +170,8 @@ TEST(test_bad_lines_left_out)
     assert_stream("t", "1|2|", 2);
 }
 
-/* Many chunks in, the line number is still right; and a line without an end is not read for ever. */
+/* Many chunks in, the line number is still right; and a line without an end is not read for
+ * ever. */
 TEST(test_lines_are_counted_over_pieces)
 {
     enum { LINES = 50000 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An import over several threads, and after an interruption: the same files, or a new beginning that is said.
+ * An import over several threads, and after an interruption: the same files, or a new beginning
+ * that is said.
  */
 #include "data/imports.h"
 
@@ -122,7 +123,8 @@ TEST(test_goes_on_after_a_full_disk)
     assert_false(ech_file_exists(in_scratch("t.tmp")));
 }
 
-/* Nobody can go on with files that have become shorter; it is said, and the next import begins anew. */
+/* Nobody can go on with files that have become shorter; it is said, and the next import begins
+ * anew. */
 TEST(test_begins_anew_after_files_were_cut_off)
 {
     ech_import_count one, count;

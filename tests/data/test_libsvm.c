@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines in LIBSVM's format: what they say becomes samples of features, which a loader gives in batches; what they cannot say is one
- * error with file and line.
+ * Lines in LIBSVM's format: what they say becomes samples of features, which a loader gives in
+ * batches; what they cannot say is one error with file and line.
  */
 #include "data/loaders.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loader: what a step trains on does not depend on the ranks, the batches, the prefetch or an
- * interruption; every sample comes once an epoch. (How many tokens of it count: test_loader_tokens.c.)
+ * interruption; every sample comes once an epoch. (How many tokens of it count:
+ * test_loader_tokens.c.)
  */
 #include "data/loaders.h"
 

@@ -90,8 +90,8 @@ TEST(test_tokens_of_samples)
     ech_corpus_close(corpus);
 }
 
-/* A file of sequences of 0 to 5 tokens, token i with id i; most sequences go on with a document, and
- * a third of them are prompts. What belongs to each token is written down beside it. */
+/* A file of sequences of 0 to 5 tokens, token i with id i; most sequences go on with a document,
+ * and a third of them are prompts. What belongs to each token is written down beside it. */
 enum { MARKED = 60, MOST_MARKED = 5 * MARKED };
 typedef struct marked_tokens {
     int64_t tokens;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * data.shards = static: shares are apart, each comes once an epoch, and a step's samples do not depend on who reads them.
+ * data.shards = static: shares are apart, each comes once an epoch, and a step's samples do not
+ * depend on who reads them.
  */
 #include "data/loaders.h"
 
@@ -13,8 +14,8 @@ typedef struct reading {
     int64_t drawn[SHARES];
 } reading;
 
-/* What a data rank reads is of the shares of its micro-batches; of a share each sample comes for the k-th time before one
- * comes for the next. */
+/* What a data rank reads is of the shares of its micro-batches; of a share each sample comes for
+ * the k-th time before one comes for the next. */
 static void read_all(const ech_corpus *corpus, ech_loader_options options, reading *r)
 {
     ech_loader *loader = start(corpus, options, 0);

@@ -254,8 +254,8 @@ static ech_status open_with_entry(int64_t sequences, int64_t documents, int64_t 
     return open_and_read(100);
 }
 
-/* However many there are, each is checked, and each byte of the index is read once: what was checked is
- * what is used, even if somebody writes to the file. */
+/* However many there are, each is checked, and each byte of the index is read once: what was
+ * checked is what is used, even if somebody writes to the file. */
 TEST(test_many_documents)
 {
     enum { MANY = 3 * 4096 };

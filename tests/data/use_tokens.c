@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * use_tokens PREFIX: a line for each token of the stream: its id, whether it begins a document, whether
- * it is not trained on.
+ * use_tokens PREFIX: a line for each token of the stream: its id, whether it begins a document,
+ * whether it is not trained on.
  */
 #include <inttypes.h>
 #include <stdio.h>

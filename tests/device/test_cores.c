@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sets of cores, the order in which they are taken, and binding threads to them, on whatever this machine has.
+ * Sets of cores, the order in which they are taken, and binding threads to them, on whatever this
+ * machine has.
  */
 
 #include <pthread.h>

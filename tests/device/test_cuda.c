@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device cuda where there is a GPU: zeroed memory, copies between it and pinned and other host memory, order of queues by
- * events, times, and that a fault is told of. Skipped, with the reason, where there is none.
+ * The device cuda where there is a GPU: zeroed memory, copies between it and pinned and other host
+ * memory, order of queues by events, times, and that a fault is told of. Skipped, with the reason,
+ * where there is none.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +74,8 @@ TEST(test_copies)
     give(&m);
 }
 
-/* What one queue has copied the other copies on, and so back, in an order that events alone make. */
+/* What one queue has copied the other copies on, and so back, in an order that events alone
+ * make. */
 TEST(test_order)
 {
     memory m[2];
@@ -116,7 +118,8 @@ static void take_first(void *argument)
     at[1][0] = (unsigned char)(at[0][0] + 1);
 }
 
-/* The host's work is in the queue's order: between a copy that brings what it reads and one that takes what it writes. */
+/* The host's work is in the queue's order: between a copy that brings what it reads and one that
+ * takes what it writes. */
 TEST(test_calls)
 {
     memory m;
@@ -142,8 +145,8 @@ TEST(test_too_much_memory)
     assert_ptr_equal(none, &none);
 }
 
-/* Last, since a device that has failed stays so: bytes for an address that is nobody's. A copy from there would be taken for one
- * from the host, and end the process. */
+/* Last, since a device that has failed stays so: bytes for an address that is nobody's. A copy from
+ * there would be taken for one from the host, and end the process. */
 TEST(test_fault)
 {
     memory m;

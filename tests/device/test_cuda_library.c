@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Libraries that are opened at run time, with a stand-in for one: where they are looked for, and what is said of those that
- * are missing or too old.
+ * Libraries that are opened at run time, with a stand-in for one: where they are looked for, and
+ * what is said of those that are missing or too old.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The processor as a device, and the one whose queues are threads: aligned zeroed memory, queues and events, plausible
- * facts about the machine.
+ * The processor as a device, and the one whose queues are threads: aligned zeroed memory, queues
+ * and events, plausible facts about the machine.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -133,7 +133,8 @@ static void wait_until(void *argument)
     (void)h->device->synchronize(h->until);
 }
 
-/* What is put on the queue of threads returns at once: an event behind held work is not reached, until that ends. */
+/* What is put on the queue of threads returns at once: an event behind held work is not reached,
+ * until that ends. */
 TEST(test_queued_work_is_not_waited_for)
 {
     const ech_device *device = ech_device_find("queued");

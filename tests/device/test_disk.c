@@ -107,7 +107,8 @@ TEST(bytes_come_back)
     assert_false(has("rank-4.offload"));
 }
 
-/* Ranges that begin and end anywhere, some in one block and some longer than what is moved at once, against an array. */
+/* Ranges that begin and end anywhere, some in one block and some longer than what is moved at once,
+ * against an array. */
 TEST(any_range_is_written_and_read)
 {
     enum { BYTES = 3000 * PAGE, TRIALS = 40 };

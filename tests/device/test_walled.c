@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The walled device: queued copies and fills, and called functions, reach its memory; all else that touches it ends the
- * process.
+ * The walled device: queued copies and fills, and called functions, reach its memory; all else that
+ * touches it ends the process.
  */
 #include <signal.h>
 #include <string.h>

@@ -121,7 +121,8 @@ TEST(pairs_share_a_scale)
     ech_timeline_free(&measured);
 }
 
-/* A strip at the foot of the row, over the box that it is within; beside it the box has its number. */
+/* A strip at the foot of the row, over the box that it is within; beside it the box has its
+ * number. */
 TEST(waits_are_a_strip)
 {
     ech_timeline timeline = {.ranks = 1, .chunks = 1};

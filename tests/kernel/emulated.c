@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA kernels' tables, emulated on the processor, in place of the processor's own: tests are compiled a second time
- * with these names for ech_kernels_of and ech_kernels_fast.
+ * The CUDA kernels' tables, emulated on the processor, in place of the processor's own: tests are
+ * compiled a second time with these names for ech_kernels_of and ech_kernels_fast.
  */
 #include "kernel/cuda/rows.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A gate over the rows of a micro-batch, which members share as context and tensor ranks do: their results are put
- * together in the order of samples and positions.
+ * A gate over the rows of a micro-batch, which members share as context and tensor ranks do: their
+ * results are put together in the order of samples and positions.
  */
 #ifndef ECH_TESTS_KERNEL_GATING_H
 #define ECH_TESTS_KERNEL_GATING_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device's kernels behind the host's memory, for tests that know no device: a row copies what its arguments reach to memory of
- * the device, computes there, and copies it back. Memory of the device begins at the same remainder of 256 bytes as the host's
- * does; around it are guards, which must stay; scratch is as long as the host's and full of NaN.
+ * A device's kernels behind the host's memory, for tests that know no device: a row copies what its
+ * arguments reach to memory of the device, computes there, and copies it back. Memory of the device
+ * begins at the same remainder of 256 bytes as the host's does; around it are guards, which must
+ * stay; scratch is as long as the host's and full of NaN.
  */
 #include "kernel/mirrored.h"
 
@@ -32,7 +33,8 @@ static size_t guard_behind;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static span spans[MOST_SPANS];
 static int count;
-/* Memory that is kept from call to call, as allocations take longer than rows: of each span, and of scratch. */
+/* Memory that is kept from call to call, as allocations take longer than rows: of each span, and of
+ * scratch. */
 static struct {
     void *block;
     size_t bytes;
@@ -131,7 +133,8 @@ static void check_guard(const char *from, size_t bytes, const char *what)
     for (size_t b = 0; b < bytes; b++) must(guard[b] == 0x7f, what);
 }
 
-/* The host's memory is written only where it differs: an input may be constant. Nobody looks at what is left in scratch. */
+/* The host's memory is written only where it differs: an input may be constant. Nobody looks at
+ * what is left in scratch. */
 static void give_back(const span *s, bool is_scratch)
 {
     ECH_FREED char *now = is_scratch ? NULL : ech_calloc(length(s), 1);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of a device that has memory of its own, called with the host's: in place of the processor's own in the tests of
- * rows, which are compiled with these names for ech_kernels_of and ech_kernels_fast. One call at a time.
+ * The kernels of a device that has memory of its own, called with the host's: in place of the
+ * processor's own in the tests of rows, which are compiled with these names for ech_kernels_of and
+ * ech_kernels_fast. One call at a time.
  */
 #ifndef ECH_TESTS_KERNEL_MIRRORED_H
 #define ECH_TESTS_KERNEL_MIRRORED_H

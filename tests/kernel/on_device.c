@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tests of all rows on the GPU itself: one program, whose words are the nouns of tests; without one all.
- *     test_kernel_cuda [NOUN ...]       --nouns: prints them. ECHELON_MIRRORED=cpu: on the processor, of which the program itself is tested
+ * The tests of all rows on the GPU itself: one program, whose words are the nouns of tests; without
+ * one all.
+ *     test_kernel_cuda [NOUN ...]       --nouns: prints them. ECHELON_MIRRORED=cpu: on the
+ *     processor, of which the program itself is tested
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -32,8 +32,8 @@ static inline ech_rows rows_pair(int64_t first_sample, int64_t T, int64_t early,
                       .start = {early, late}};
 }
 
-/* `starts` of B samples of T tokens: documents of these lengths over and over, each sample beginning with
- * the next one. free() its data. */
+/* `starts` of B samples of T tokens: documents of these lengths over and over, each sample
+ * beginning with the next one. free() its data. */
 static inline ech_tensor starts_of(int64_t B, int64_t T, const int64_t *lengths, int n)
 {
     const int64_t shape[] = {B, T};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A stand-in for cuBLASLt, of the functions that kernel/cuda/library.c calls: holds their arguments to the library's rules, and
- * multiplies on the processor, matrices by columns. It refuses some shapes, as the library may. Where a rule is broken the
- * process ends; otherwise it says at the end how much it was asked for.
+ * A stand-in for cuBLASLt, of the functions that kernel/cuda/library.c calls: holds their arguments
+ * to the library's rules, and multiplies on the processor, matrices by columns. It refuses some
+ * shapes, as the library may. Where a rule is broken the process ends; otherwise it says at the end
+ * how much it was asked for.
  */
 #include <cublasLt.h>
 #include <math.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention: fast rows against the definition, and the definition against a softmax over the whole
- * T x T matrix; grouped heads, strides of fused projections, dropout, samples apart, several documents.
+ * T x T matrix; grouped heads, strides of fused projections, dropout, samples apart, several
+ * documents.
  */
 #include "kernel/places.h"
 #include "kernel/trial.h"
@@ -62,7 +63,8 @@ static const int64_t shapes[][5] = {
     {5, 33, 4, 4, 20},
     {1, 97, 1, 1, 128},
     {3, 100, 6, 3, 32},
-    /* Around the tiles of tokens, the blocks of rows in them, the vectors of a head, chunks of tiles. */
+    /* Around the tiles of tokens, the blocks of rows in them, the vectors of a head, chunks of
+     * tiles. */
     {1, 63, 2, 1, 15},
     {1, 64, 1, 1, 17},
     {2, 65, 2, 2, 4},
@@ -88,7 +90,8 @@ TEST(fast_agrees_with_the_definition)
 {
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
         for (int way = 0; way < 4; way++) {
-            if (shapes[s][1] == 1 && way > 1) continue; /* dq and dk are differences of equal products, which dropout rounds */
+            /* dq and dk are differences of equal products, which dropout rounds */
+            if (shapes[s][1] == 1 && way > 1) continue;
             attention_case options = way < 2    ? uncut(shapes[s], 0, &off)
                                      : way == 2 ? uncut(shapes[s], 11, &tenth)
                                                 : uncut(shapes[s], 1 << 30, &half);
@@ -161,8 +164,9 @@ TEST(parts_of_keys_are_merged)
     }
 }
 
-/* Of pairs the probabilities and the scores' gradients are rounded, too. Where another order of sums has an output rounded the
- * other way, by one part in 256 in bf16, the gradients of all its row's scores move: by the row's sum of dy times output. */
+/* Of pairs the probabilities and the scores' gradients are rounded, too. Where another order of
+ * sums has an output rounded the other way, by one part in 256 in bf16, the gradients of all its
+ * row's scores move: by the row's sum of dy times output. */
 TEST(halves_agree_with_the_definition)
 {
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The largest numbers of lines, and adding them: all tables against the plain definition, bit by bit; equal numbers, zeros, NaN and
- * infinities among them, rows and columns, one number of a line and all.
+ * The largest numbers of lines, and adding them: all tables against the plain definition, bit by
+ * bit; equal numbers, zeros, NaN and infinities among them, rows and columns, one number of a line
+ * and all.
  */
 #include <string.h>
 

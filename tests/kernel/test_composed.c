@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that stand for two others of their table: to the last bit what these put out, in every table and type, for any
- * number of threads.
+ * Rows that stand for two others of their table: to the last bit what these put out, in every table
+ * and type, for any number of threads.
  */
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables are complete, contexts refuse what cannot be, and a wrong shape, rows that cannot be or too
- * little scratch end the process instead of computing.
+ * Tables are complete, contexts refuse what cannot be, and a wrong shape, rows that cannot be or
+ * too little scratch end the process instead of computing.
  */
 #include <sys/wait.h>
 #include <unistd.h>
@@ -99,7 +99,8 @@ static void add_other_type(const ech_kernels *kernels)
     fill_of(kernels, &a, &b);
 }
 
-/* Tensors of other types than the table's: a sum takes wide ones, GELU does not; an update's parameters must be. */
+/* Tensors of other types than the table's: a sum takes wide ones, GELU does not; an update's
+ * parameters must be. */
 static void add_wide(const ech_kernels *kernels)
 {
     ech_tensor a = ech_tensor_2d(numbers, ech_dtype_wide(kernels->dtype), 3, 4);

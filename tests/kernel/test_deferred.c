@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of deferred tables compute what the fast ones do, from arguments as they were at the call: on a queue that begins
- * its work only when all of it is there. And hashes: they depend on each bit and its place, and on no order.
+ * Rows of deferred tables compute what the fast ones do, from arguments as they were at the call:
+ * on a queue that begins its work only when all of it is there. And hashes: they depend on each bit
+ * and its place, and on no order.
  */
 #include <stdlib.h>
 #include <string.h>

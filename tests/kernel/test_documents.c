@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Several documents in a sample: what the kernels that know of positions make of them is what they make of
- * each document by itself.
+ * Several documents in a sample: what the kernels that know of positions make of them is what they
+ * make of each document by itself.
  */
 #include "kernel/rope.h"
 #include "kernel/places.h"
@@ -183,7 +183,8 @@ TEST(documents_of_one_token)
     free(starts.data);
 }
 
-/* Tiles before every query's document are not looked at: what is not a number there goes nowhere. */
+/* Tiles before every query's document are not looked at: what is not a number there goes
+ * nowhere. */
 TEST(tiles_of_other_documents_are_skipped)
 {
     enum { TILE = 64, T = 6 * TILE };
@@ -219,8 +220,8 @@ static void rotate(const ech_kernels *kernels, const ech_tensor *x, const ech_ro
     close_context(context);
 }
 
-/* Every document is rotated as if it began its sample, to the bit; and a rank's two runs of tokens are
- * rotated as in the whole sample. */
+/* Every document is rotated as if it began its sample, to the bit; and a rank's two runs of tokens
+ * are rotated as in the whole sample. */
 static void check_rotary(const ech_kernels *kernels, const int64_t s[5], const ech_tensor *starts,
                          bool inverse)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The router's product, where rows go, and their way to experts and back: of choices that are even, that are all one, and
- * that are none. Buffers' rows that nobody has are NaN before each call, and untouched after it.
+ * The router's product, where rows go, and their way to experts and back: of choices that are even,
+ * that are all one, and that are none. Buffers' rows that nobody has are NaN before each call, and
+ * untouched after it.
  */
 #include "kernel/places.h"
 #include "kernel/trial.h"
@@ -47,7 +48,8 @@ static void put_slots(const shape *s, const ech_tensor *slot)
     for (int64_t i = 0; i < s->S * s->k; i++) ((int32_t *)slot->data)[i] = slot_of(s, i);
 }
 
-/* Makes the rows of buffers that no slot names NaN; or, after the call, checks that they are, and makes them 0. */
+/* Makes the rows of buffers that no slot names NaN; or, after the call, checks that they are, and
+ * makes them 0. */
 static void poison(const shape *s, const ech_tensor *const *t, bool after)
 {
     for (int i = 0; i < TRIAL_TENSORS; i++) {

@@ -58,8 +58,9 @@ static void check(int64_t R, int64_t C, const factoring *o)
     trial_tensor column_sums = FP64(TRIAL_OUT, 0, 0, TRIAL_1D(C));
     trial_tensor one = FP64(TRIAL_OUT, 0, 0, .dims = 0);
     if (o->vector) row_sums.role = TRIAL_IN;
-    /* The definition adds all squares one by one: of n its error is at most n 2^-53 (Higham 2002, section 4.2), 4.4e-12 of
-     * 40,000. It comes near to that, since low bits of fp32 numbers' squares are not random. */
+    /* The definition adds all squares one by one: of n its error is at most n 2^-53 (Higham 2002,
+     * section 4.2), 4.4e-12 of 40,000. It comes near to that, since low bits of fp32 numbers'
+     * squares are not random. */
     trial sums = {.name = "adafactor_sums",
                   .op = ECH_OP_adafactor_sums,
                   .call = call_adafactor_sums,

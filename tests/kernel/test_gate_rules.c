@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What was published of each gate: Switch, noisy top-k in one level and two, GShard, and balance by a bias.
+ * What was published of each gate: Switch, noisy top-k in one level and two, GShard, and balance by
+ * a bias.
  */
 #include <string.h>
 
@@ -104,8 +105,8 @@ static double variation(const double *x, int n)
     return squares * n / (sum * sum) - 1;
 }
 
-/* Importance and load of one group by their definitions; each P(x, i) agrees with how often fresh noise on i alone
- * brings i among the k. */
+/* Importance and load of one group by their definitions; each P(x, i) agrees with how often fresh
+ * noise on i alone brings i among the k. */
 TEST(load_is_a_probability)
 {
     enum { K = 2, DRAWS = 10000, ROWS = 40 };

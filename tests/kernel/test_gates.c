@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gates of mixtures of experts: against a second program, by finite differences, and cut over members.
+ * Gates of mixtures of experts: against a second program, by finite differences, and cut over
+ * members.
  */
 
 #include <stdlib.h>
@@ -114,7 +115,8 @@ static double objective(void *state)
     return gating_output(g) + g->factor * gating_losses(g);
 }
 
-/* Steps of a finite difference must change no choice: logits that are close to each other are drawn apart. */
+/* Steps of a finite difference must change no choice: logits that are close to each other are drawn
+ * apart. */
 static void draw_apart(gating *g)
 {
     int64_t L = ech_gate_logits(&g->gate);

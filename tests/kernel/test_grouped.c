@@ -27,7 +27,8 @@ static bool is_used(const group *g, int64_t row)
     return row % g->Q < used;
 }
 
-/* Makes unused rows NaN; or, after the call, checks that they are, and makes them 0, since NaN have no size. */
+/* Makes unused rows NaN; or, after the call, checks that they are, and makes them 0, since NaN have
+ * no size. */
 static void poison(const group *g, const ech_tensor *const *t, bool after)
 {
     for (int i = 0; i < TRIAL_TENSORS; i++) {

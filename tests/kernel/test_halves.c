@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every row of the definition in bf16 and fp16: each element of a result is the number that fp64 finds from the same
- * inputs, rounded once, in every combination of tensors that are real or wide.
+ * Every row of the definition in bf16 and fp16: each element of a result is the number that fp64
+ * finds from the same inputs, rounded once, in every combination of tensors that are real or wide.
  */
 #include "kernel/places.h"
 #include "kernel/trial.h"
@@ -118,8 +118,8 @@ static void round_inputs(const trial *t, const ech_tensor *views)
     }
 }
 
-/* Half a unit, and fp64's own rounding by the largest of the tensor, that of fp32 where it is wide, or the tolerance of
- * what is computed from rounded numbers. */
+/* Half a unit, and fp64's own rounding by the largest of the tensor, that of fp32 where it is wide,
+ * or the tolerance of what is computed from rounded numbers. */
 static void check_combination(const trial *t, const trial_run *exact, trial_way way)
 {
     char what[80];
@@ -353,7 +353,8 @@ TEST(rows_are_rounded_once)
     for (ech_op op = 0; op < ECH_OPS; op++) assert_true(seen[op]);
 }
 
-/* The copies of the parameters are those that are kept, rounded; nothing else changes by making them. */
+/* The copies of the parameters are those that are kept, rounded; nothing else changes by making
+ * them. */
 TEST(copies_are_the_parameters_rounded)
 {
     enum { N = 100 };
@@ -425,8 +426,8 @@ TEST(gradients_replace_logits)
     ech_kernel_context_destroy(context);
 }
 
-/* 1 + half a unit lies between two neighbours, of which the even one is 1; 1 and a half units above it the upper one
- * is; a little more than half a unit is rounded up. */
+/* 1 + half a unit lies between two neighbours, of which the even one is 1; 1 and a half units above
+ * it the upper one is; a little more than half a unit is rounded up. */
 TEST(ties_go_to_the_even)
 {
     static const double unit[] = {0x1p-7, 0x1p-10}, more[] = {0x1.02p-8, 0x1.01p-11};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Logistic regression: fast against definition, positions without weight, and samples worked out by hand.
+ * Logistic regression: fast against definition, positions without weight, and samples worked out by
+ * hand.
  */
 #include "kernel/trial.h"
 

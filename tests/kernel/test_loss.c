@@ -10,7 +10,8 @@ typedef struct loss_case {
     double cap;
 } loss_case;
 
-/* Both steps; the share's statistics stand for the row's, so columns that are missing do not matter. */
+/* Both steps; the share's statistics stand for the row's, so columns that are missing do not
+ * matter. */
 static void call(const ech_kernels *kernels, ech_kernel_context *context,
                  const ech_tensor *const *t, const void *options)
 {

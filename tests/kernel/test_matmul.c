@@ -71,7 +71,8 @@ TEST(products_agree)
         }
 }
 
-/* A long matrix and two of up to 8 columns, which the processor makes without the library; with rows, columns and vectors that are left over. */
+/* A long matrix and two of up to 8 columns, which the processor makes without the library; with
+ * rows, columns and vectors that are left over. */
 TEST(thin_products_agree)
 {
     static const int64_t shapes[][3] = {{258, 4, 259}, {131, 1, 515}, {67, 8, 1000}, {515, 7, 131}};
@@ -100,7 +101,8 @@ TEST(halves_agree)
         }
 }
 
-/* Parts of all kinds: several a thread where c is narrow, operands with gaps, sums that are added to. */
+/* Parts of all kinds: several a thread where c is narrow, operands with gaps, sums that are added
+ * to. */
 TEST(large_halves_agree)
 {
     for (int way = 0; way < 4; way++) {
@@ -148,7 +150,8 @@ TEST(many_shapes_in_one_context)
 #define TRIAL_CHOOSES false
 #endif
 
-/* (1 + 2^-13) 1, of which TF32 has no more than 1: exactly that, unless the context allows TF32 and there is a library to use it. */
+/* (1 + 2^-13) 1, of which TF32 has no more than 1: exactly that, unless the context allows TF32 and
+ * there is a library to use it. */
 TEST(tf32_only_where_it_is_allowed)
 {
     enum { SIDE = 4 };

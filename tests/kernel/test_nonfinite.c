@@ -209,8 +209,9 @@ static void call_attention_forward(const ech_kernels *kernels, ech_kernel_contex
                                t[4]);
 }
 
-/* With an infinite element of q or k, a score may be infinite: alone (token 0's only one), in the first
- * tile of keys or in a later one. Which results are numbers, and which, is as in the definition. */
+/* With an infinite element of q or k, a score may be infinite: alone (token 0's only one), in the
+ * first tile of keys or in a later one. Which results are numbers, and which, is as in the
+ * definition. */
 TEST(infinite_scores_are_as_defined)
 {
     enum { T = 150, H = 2, D = 8 };

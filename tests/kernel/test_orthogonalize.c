@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Orthonormal columns: fast against definition; and against what they are by themselves, also where columns depend on each other
- * or nearly do, of which a single Gram-Schmidt makes columns that are far from orthogonal.
+ * Orthonormal columns: fast against definition; and against what they are by themselves, also where
+ * columns depend on each other or nearly do, of which a single Gram-Schmidt makes columns that are
+ * far from orthogonal.
  */
 #include <float.h>
 

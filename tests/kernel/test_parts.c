@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What reductions over ranks compute, by the tables of all types and by deferred ones: parts added in order, the sum
- * where the own addend was; changes of type in place.
+ * What reductions over ranks compute, by the tables of all types and by deferred ones: parts added
+ * in order, the sum where the own addend was; changes of type in place.
  */
 #include <string.h>
 

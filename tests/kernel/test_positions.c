@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What rows read on the device, a position or the number of a step, gives the bits that it gives as an argument; and of
- * a cache they read no more than there is.
+ * What rows read on the device, a position or the number of a step, gives the bits that it gives as
+ * an argument; and of a cache they read no more than there is.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -29,8 +29,8 @@ static void fill(double *numbers, double seed, ech_dtype dtype, int64_t n)
     ech_convert(from, ECH_F64, numbers, dtype, n);
 }
 
-/* One token of each sample at rows->start[0] next to a cache: its keys and values are appended, and it attends to them.
- * Keys behind it are NaN. Returns what was computed. */
+/* One token of each sample at rows->start[0] next to a cache: its keys and values are appended, and
+ * it attends to them. Keys behind it are NaN. Returns what was computed. */
 static void attend(const ech_kernels *k, ech_kernel_context *context, const ech_rows *rows,
                    int64_t known, memory *m)
 {

@@ -125,7 +125,8 @@ TEST(normals_do_not_depend_on_cuts)
     ech_kernel_context_destroy(context);
 }
 
-/* Within two deviations; the first draw where that is; a deviation of 0.88; a cut gets what the whole has. */
+/* Within two deviations; the first draw where that is; a deviation of 0.88; a cut gets what the
+ * whole has. */
 TEST(truncated_normals)
 {
     enum { N = 40000, CUT = 12345 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Selective precision (Fedus et al. 2021, arXiv:2101.03961, section 2.4): under 16 bits a router decides as it does in fp32 on
- * the same rows, and as one of 16 bits would not.
+ * Selective precision (Fedus et al. 2021, arXiv:2101.03961, section 2.4): under 16 bits a router
+ * decides as it does in fp32 on the same rows, and as one of 16 bits would not.
  */
 
 #include <math.h>
@@ -19,7 +19,8 @@ typedef struct operands {
     uint16_t narrow[S * C];
 } operands;
 
-/* As near to each other as rows of a trained model are: a router of 16 bits is undecided about some. */
+/* As near to each other as rows of a trained model are: a router of 16 bits is undecided about
+ * some. */
 static operands *make_operands(ech_dtype narrow)
 {
     operands *o = ech_calloc(1, sizeof *o);

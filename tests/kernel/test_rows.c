@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Norms, activations, rotary, tables, copies and sums: the fast fp32 rows against the definition, over odd
- * shapes, one row, one column, aliases, and optional arguments present and absent.
+ * Norms, activations, rotary, tables, copies and sums: the fast fp32 rows against the definition,
+ * over odd shapes, one row, one column, aliases, and optional arguments present and absent.
  */
 #include "kernel/places.h"
 #include "kernel/trial.h"
@@ -34,7 +34,8 @@ static void check_norms(int64_t R, int64_t C, int add, const bool *accumulate)
     trial_tensor dx = {.role = TRIAL_OUT, TRIAL_2D(R, C), .type = TRIAL_EITHER};
     trial_tensor more = add ? x : none;
     const bool halves = R * C < 10000 || (add == ADD_IN_PLACE && *accumulate);
-    const double large = C > 300 ? 1e16 : 0; /* the squares of a row's numbers can be added up in fp32 */
+    /* the squares of a row's numbers can be added up in fp32 */
+    const double large = C > 300 ? 1e16 : 0;
     trial layernorm = {.name = "forward",
                        .op = ECH_OP_layernorm_forward,
                        .call = call_layernorm_forward,

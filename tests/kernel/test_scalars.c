@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scalars of a training step, in every table: sums and maxima in order, what counts, when an update is withheld; and
- * what updates read of them.
+ * Scalars of a training step, in every table: sums and maxima in order, what counts, when an update
+ * is withheld; and what updates read of them.
  */
 
 #include <math.h>
@@ -246,7 +246,8 @@ static bool is_rounded(const ech_kernels *k, const updated *u)
     return memcmp(expected, u->memory[4], N * ech_dtype_bytes(k->dtype)) == 0;
 }
 
-/* Rate, number and factor of clipping are read where they lie; a withheld update changes nothing but the rounded copy. */
+/* Rate, number and factor of clipping are read where they lie; a withheld update changes nothing
+ * but the rounded copy. */
 static void check_update(const ech_kernels *k, update_call call, bool rounds)
 {
     static updated plain, read, before, after;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that threads share without waiting for each other: sgd_shared against sgd, bit for bit; of what threads add at once nothing is lost, where an update that is read, computed and stored is.
+ * Memory that threads share without waiting for each other: sgd_shared against sgd, bit for bit; of
+ * what threads add at once nothing is lost, where an update that is read, computed and stored is.
  */
 #include "kernel/trial.h"
 
@@ -110,8 +111,8 @@ TEST(nothing_that_threads_add_is_lost)
     }
 }
 
-/* Two threads by turns, as they may come: both read before either writes. What each has computed of what it has read and stores is lost
- * for the first; what is added is not. */
+/* Two threads by turns, as they may come: both read before either writes. What each has computed of
+ * what it has read and stores is lost for the first; what is added is not. */
 TEST(what_is_stored_is_lost)
 {
     const ech_kernels *kernels = table_of(2);
@@ -138,8 +139,8 @@ TEST(what_is_stored_is_lost)
 
 /* ---- a ring ---- */
 
-/* One relay after the other around the ring, while nobody adds: all come to the same numbers, which have of what one cluster had
- * added about all of it. */
+/* One relay after the other around the ring, while nobody adds: all come to the same numbers, which
+ * have of what one cluster had added about all of it. */
 TEST(clusters_agree_and_keep_what_is_added)
 {
     for (int n = 2; n <= 4; n++) {

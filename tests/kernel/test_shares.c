@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows and vocabularies in shares: what a share gets is its slice of what the whole gets, and parts of
- * sums add up to the whole.
+ * Rows and vocabularies in shares: what a share gets is its slice of what the whole gets, and parts
+ * of sums add up to the whole.
  */
 #include "kernel/places.h"
 #include "kernel/trial.h"
@@ -44,8 +44,8 @@ static ech_tensor make(ech_dtype dtype, int64_t rows, int64_t columns, uint32_t 
 
 /* ---- rows ---- */
 
-/* The shares of B samples' rows: of tokens, and of those rows again. Returns how many; n is the rows of
- * each. */
+/* The shares of B samples' rows: of tokens, and of those rows again. Returns how many; n is the
+ * rows of each. */
 static int cut_rows(int way, ech_rows part[MOST_SHARES], int64_t n[MOST_SHARES])
 {
     ech_rows tokens[] = {rows_uncut(FIRST_SAMPLE, T), rows_piece(FIRST_SAMPLE, T, 10, 34),

@@ -185,7 +185,8 @@ TEST(updates_agree)
 
 TRIAL_CALL(adamw8, t[0], t[1], t[2], t[3], t[4], t[5], options, t[6])
 
-/* A number between two codes may take either, once in a while; what else comes out is as close as ever. */
+/* A number between two codes may take either, once in a while; what else comes out is as close as
+ * ever. */
 static void check_states(const trial *t, ech_isa isa, ech_dtype dtype, unsigned wide)
 {
     enum { MEAN = 2, SQUARE = 3 };
@@ -358,8 +359,8 @@ TEST(first_nonfinite_is_found)
     ech_kernel_context_destroy(context);
 }
 
-/* Between which codes a number falls never hangs on its last bit where it is the ratio of two small numbers of units,
- * as gradients are that are nothing but rounding noise. */
+/* Between which codes a number falls never hangs on its last bit where it is the ratio of two small
+ * numbers of units, as gradients are that are nothing but rounding noise. */
 TEST(codes_of_noise_do_not_tie)
 {
     for (int is_signed = 0; is_signed < 2; is_signed++) {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One call of one kernel, described once and run by any table: in fp64 and fp32 by the definition,
- * and by the fast rows of every instruction set with one to three threads; where it asks for it, in bf16 and
- * fp16, too. Memory is laid out with gaps
- * where a stride asks for them and with guards all around, at aligned and at odd addresses; scratch has
- * exactly the bytes that the row asks for. The values are ordinary ones, and then some of them denormal,
- * large, infinite or NaN.
+ * and by the fast rows of every instruction set with one to three threads; where it asks for it, in
+ * bf16 and fp16, too. Memory is laid out with gaps where a stride asks for them and with guards all
+ * around, at aligned and at odd addresses; scratch has exactly the bytes that the row asks for. The
+ * values are ordinary ones, and then some of them denormal, large, infinite or NaN.
  */
 #ifndef ECH_TESTS_KERNEL_TRIAL_H
 #define ECH_TESTS_KERNEL_TRIAL_H
@@ -22,8 +21,8 @@
 #include "unit.h"
 
 enum { TRIAL_TENSORS = 11, TRIAL_GUARD = 16, TRIAL_ALIGN = 64, TRIAL_THREADS = 3 };
-/* Sanitizers look at addresses, slowly: which bits come out is left to the other builds. Of odd values and of 16-bit
- * types' wide tensors, every trial takes the next in turns. */
+/* Sanitizers look at addresses, slowly: which bits come out is left to the other builds. Of odd
+ * values and of 16-bit types' wide tensors, every trial takes the next in turns. */
 #ifdef __SANITIZE_ADDRESS__
 enum { TRIAL_LEAST_THREADS = TRIAL_THREADS, TRIAL_IN_TURNS = 1 };
 #else
@@ -36,7 +35,8 @@ typedef enum trial_role { TRIAL_ABSENT, TRIAL_IN, TRIAL_OUT, TRIAL_IN_OUT } tria
 /* As kernel.def says. A TRIAL_EITHER is real, or wide where the way of a run says so. */
 typedef enum trial_type { TRIAL_REAL, TRIAL_WIDE, TRIAL_EITHER, TRIAL_FIXED } trial_type;
 
-/* Of a bound where the rows of kernel/cuda, which add in orders of their own, have another than the processor's. */
+/* Of a bound where the rows of kernel/cuda, which add in orders of their own, have another than the
+ * processor's. */
 #ifdef TRIAL_CUDA
 #define TRIAL_BOUND(processor, cuda) (cuda)
 #else
@@ -161,7 +161,8 @@ static inline char *trial_row_at(const ech_tensor *x, int64_t r)
            trial_place(x, r * trial_width(x)) * (int64_t)ech_dtype_bytes(x->dtype);
 }
 
-/* All elements, gaps left out, from and to doubles: as trial_get and trial_set do, a row at a time. */
+/* All elements, gaps left out, from and to doubles: as trial_get and trial_set do, a row at a
+ * time. */
 static inline void trial_get_all(const ech_tensor *x, double *to)
 {
     int64_t width = trial_width(x);
@@ -352,8 +353,8 @@ static const char *const trial_kind_names[] = {"with denormals", "with large num
 static trial_kind trial_kind_now;
 static ech_dtype trial_real_now; /* of the table */
 
-/* Some elements of all inputs of the table's type are of that kind; infinities and NaN one in many, so
- * that good rows are left. */
+/* Some elements of all inputs of the table's type are of that kind; infinities and NaN one in many,
+ * so that good rows are left. */
 static inline void trial_put_odd_values(const trial *t, const ech_tensor *views)
 {
     static const int64_t every[] = {3, 5, 61, 61};
@@ -373,7 +374,8 @@ static inline void trial_put_odd_values(const trial *t, const ech_tensor *views)
     }
 }
 
-/* Of fp32 results of rows that are not the definition: functions of a GPU's own have other last bits. */
+/* Of fp32 results of rows that are not the definition: functions of a GPU's own have other last
+ * bits. */
 static inline double trial_tolerance(double tolerance)
 {
 #ifdef TRIAL_GPU
@@ -383,8 +385,9 @@ static inline double trial_tolerance(double tolerance)
 #endif
 }
 
-/* Where y is a number, x is one, and close to it by the tensor's largest; where y is infinite or NaN, x is
- * one of these as well (which, depends on what a row does first). `spreads`: x may be so anywhere. */
+/* Where y is a number, x is one, and close to it by the tensor's largest; where y is infinite or
+ * NaN, x is one of these as well (which, depends on what a row does first). `spreads`: x may be so
+ * anywhere. */
 static inline void trial_compare_odd(const trial *t, const char *what, const trial_run *a,
                                      const trial_run *b)
 {
@@ -502,9 +505,10 @@ static inline void trial_compare_halves(const trial *t, const char *what, const 
     }
 }
 
-/* The fast rows of bf16 and fp16 of each instruction set up to the process's, which limits the library, against the
- * definition in the same type, with `either` tensors that are all real, all wide, or in turns. `tolerance`: of results
- * before they are rounded; `rounded`: where something in between is, or a set multiplies pairs. */
+/* The fast rows of bf16 and fp16 of each instruction set up to the process's, which limits the
+ * library, against the definition in the same type, with `either` tensors that are all real, all
+ * wide, or in turns. `tolerance`: of results before they are rounded; `rounded`: where something in
+ * between is, or a set multiplies pairs. */
 static inline void trial_run_halves(const trial *t, double tolerance, double rounded)
 {
     static const unsigned masks[] = {0, ~0u, 0xaaaaaaaau};
@@ -562,8 +566,9 @@ static inline void trial_check_kinds(const trial *t)
     }
 }
 
-/* The definition in fp32 and the fast rows of each instruction set that works here, and of fp64 where there are any,
- * against the definition in fp64; the fast rows again, elsewhere, with other numbers of threads, and with odd values; and in 16-bit types. */
+/* The definition in fp32 and the fast rows of each instruction set that works here, and of fp64
+ * where there are any, against the definition in fp64; the fast rows again, elsewhere, with other
+ * numbers of threads, and with odd values; and in 16-bit types. */
 static inline void trial_check(const trial *t)
 {
     if (!share_takes()) return;

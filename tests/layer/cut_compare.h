@@ -46,7 +46,8 @@ static inline bool cut_add_up(const cut_side *s, int x, int y, ech_mesh addends)
            (addends & ECH_MESH_QUERY || a % copies == b % copies);
 }
 
-/* Every rank's slice of the gradient is the sum of what the ranks make that add it up. Padding stays 0. */
+/* Every rank's slice of the gradient is the sum of what the ranks make that add it up. Padding
+ * stays 0. */
 static inline void cut_compare_param(const cut_side *whole, const cut_side *s, int p)
 {
     const ech_param *param = &s->param[p];
@@ -116,8 +117,8 @@ static inline void cut_compare_training(const cut_side *whole, cut_side *s)
     cut_compare_sums(whole, s);
 }
 
-/* The block that `ways` cut against the whole one: training, then the loss alone. batch samples of T tokens;
- * ids: the vocabulary. Returns how many collectives of each phase there were. */
+/* The block that `ways` cut against the whole one: training, then the loss alone. batch samples of
+ * T tokens; ids: the vocabulary. Returns how many collectives of each phase there were. */
 static inline void cut_compare(const ech_block *whole_block, const ech_param *whole_param,
                                const ech_block *block, const ech_param *param, int params,
                                int64_t batch, int64_t T, int64_t ids, int collectives[ECH_PHASES])

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a block on all ranks of a grid in lockstep: call by call, each on every rank before the next one
- * begins. What groups do together is done here by plain loops over the ranks' values, so that neither
- * schedules nor messages take part.
+ * Runs a block on all ranks of a grid in lockstep: call by call, each on every rank before the next
+ * one begins. What groups do together is done here by plain loops over the ranks' values, so that
+ * neither schedules nor messages take part.
  */
 #ifndef ECH_TESTS_LAYER_CUT_RUN_H
 #define ECH_TESTS_LAYER_CUT_RUN_H
@@ -155,8 +155,8 @@ static inline double *cut_element(const ech_tensor *x, int64_t b, int64_t t, int
     return (double *)x->data + b * x->stride[0] + t * x->stride[1] + h * x->stride[2] + d;
 }
 
-/* Some tokens of all heads on one side, all tokens of some heads on the other: member m has the m-th run of
- * either. */
+/* Some tokens of all heads on one side, all tokens of some heads on the other: member m has the
+ * m-th run of either. */
 static inline void cut_all_to_all(const cut_group *g, bool to_heads)
 {
     const ech_tensor *tokens = to_heads ? g->from : g->to, *heads = to_heads ? g->to : g->from;
@@ -213,7 +213,8 @@ static inline void cut_exchange_rows(const cut_group *g, bool forth)
     }
 }
 
-/* Windows of all members, of which one table says how many rows are in use: to all of them, or the sum of theirs to the owner. */
+/* Windows of all members, of which one table says how many rows are in use: to all of them, or the
+ * sum of theirs to the owner. */
 static inline void cut_move_windows(const cut_group *g, bool gathers)
 {
     const ech_tensor *whole = gathers ? g->to : g->from, *own = gathers ? g->from : g->to;

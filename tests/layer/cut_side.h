@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One block as a grid of ranks has it, in fp64, all ranks in one thread: each has its share of the
- * parameters, values of its own, and nothing that it does not have under this grid. With a grid of one rank it
- * is the uncut block, to compare with. Which share a rank has is found element by element, from the
- * axes' names.
+ * parameters, values of its own, and nothing that it does not have under this grid. With a grid of
+ * one rank it is the uncut block, to compare with. Which share a rank has is found element by
+ * element, from the axes' names.
  */
 #ifndef ECH_TESTS_LAYER_CUT_SIDE_H
 #define ECH_TESTS_LAYER_CUT_SIDE_H
@@ -151,8 +151,8 @@ static inline void cut_fill(const ech_block_value *value, uint32_t stream, int64
         ((float *)to)[k] = i % 3 == 2 ? 0 : i % 2 ? 0.5f : 1.0f;
 }
 
-/* Documents of five tokens, whose borders lie elsewhere in each sample; all ranks have those of whole
- * samples. */
+/* Documents of five tokens, whose borders lie elsewhere in each sample; all ranks have those of
+ * whole samples. */
 static inline void cut_fill_starts(const cut_side *s, void *to)
 {
     int64_t T = s->extent.sequence;
@@ -222,7 +222,8 @@ static inline void cut_make_params(cut_side *s, int rank)
     }
 }
 
-/* batch samples of T tokens; ids: the vocabulary. The block and its model's parameters are borrowed. */
+/* batch samples of T tokens; ids: the vocabulary. The block and its model's parameters are
+ * borrowed. */
 static inline cut_side cut_open(const ech_block *block, const ech_param *param, int params,
                                 int64_t batch, int64_t T, int64_t ids)
 {

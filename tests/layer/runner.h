@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A block by itself, in fp64: every value in memory of its own, programs run by hand. So that layers
- * and ech_block_finish are tested without schedules and offsets.
+ * A block by itself, in fp64: every value in memory of its own, programs run by hand. So that
+ * layers and ech_block_finish are tested without schedules and offsets.
  */
 #ifndef ECH_TESTS_LAYER_RUNNER_H
 #define ECH_TESTS_LAYER_RUNNER_H
@@ -205,7 +205,8 @@ static inline double runner_balance(const runner *r)
     return sums[ECH_GATE_AUXILIARY] + sums[ECH_GATE_IMPORTANCE] + sums[ECH_GATE_LOAD];
 }
 
-/* What B and W differentiate: sum of outputs x their gradients, plus scale x loss, plus group_scale x groups' losses. */
+/* What B and W differentiate: sum of outputs x their gradients, plus scale x loss, plus group_scale
+ * x groups' losses. */
 static inline double runner_objective(runner *r)
 {
     double sum = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Balance groups in layers of experts: gradients of outputs and of groups' losses together, against finite differences in fp64;
- * and context ranks, which have some of each group's rows, against one rank that has all.
+ * Balance groups in layers of experts: gradients of outputs and of groups' losses together, against
+ * finite differences in fp64; and context ranks, which have some of each group's rows, against one
+ * rank that has all.
  */
 
 #include "layer/cut_compare.h"
@@ -104,8 +105,8 @@ static void check(runner *r, const trial *t, double *x, const double *dx, int64_
         if (!(fabs(dx[i] - wanted) < 1e-7 * (1 + fabs(wanted))))
             fail_msg(
                 "%s, k %lld, groups of %lld, capacity %g: [%lld] is %.12g, differences say %.12g",
-                ech_gate_name(t->kind), (long long)t->chosen, (long long)t->samples, t->capacity, (long long)i,
-                dx[i], wanted);
+                ech_gate_name(t->kind), (long long)t->chosen, (long long)t->samples, t->capacity,
+                (long long)i, dx[i], wanted);
     }
 }
 
@@ -170,7 +171,8 @@ static void run_for(runner *r, ech_purpose purpose)
     runner_run(r, ECH_FORWARD);
 }
 
-/* Without noise its k largest logits, by their softmax, are topk's: in validation and sampling, not in training. */
+/* Without noise its k largest logits, by their softmax, are topk's: in validation and sampling, not
+ * in training. */
 TEST(test_noise_is_of_training)
 {
     static const trial trial_noisy = {ECH_GATE_noisy_topk, 2, 1, 0, 0, 0, 0, 0, 0},
@@ -232,7 +234,8 @@ TEST(test_context)
             }
 }
 
-/* Row shards over tensor ranks, and of these over context ranks: two gathers of logits, beside those of rows, gates and choices. */
+/* Row shards over tensor ranks, and of these over context ranks: two gathers of logits, beside
+ * those of rows, gates and choices. */
 TEST(test_tensor)
 {
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++)

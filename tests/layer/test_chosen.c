@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which rows a layer of experts computes: those that an expert was chosen for and no others. Numbers of experts that nobody
- * chose are NaN, and nobody notices; what is drawn is drawn in training alone; padding is of no expert.
+ * Which rows a layer of experts computes: those that an expert was chosen for and no others.
+ * Numbers of experts that nobody chose are NaN, and nobody notices; what is drawn is drawn in
+ * training alone; padding is of no expert.
  */
 
 #include "layer/runner.h"
@@ -41,7 +42,8 @@ static runner make(const layer *of, const ech_kernels *kernels)
     return r;
 }
 
-/* Makes the logits of these experts those of expert 0, so that ties go to this one; numbers of the last are NaN. */
+/* Makes the logits of these experts those of expert 0, so that ties go to this one; numbers of the
+ * last are NaN. */
 static void spoil(runner *r, int64_t first)
 {
     for (int64_t e = first; e < E; e++)
@@ -110,7 +112,9 @@ TEST(test_training_alone_draws)
     static const layer drawing[] = {{ECH_GATE_topk, 2, 0, 0.3, 0},
                                     {ECH_GATE_topk, 2, 0, 0, 0.3},
                                     {ECH_GATE_gshard, 2, 0, 0, 0}},
-                       plain[] = {{ECH_GATE_topk, 2, 0, 0, 0}, {ECH_GATE_topk, 2, 0, 0, 0}, {ECH_GATE_topk, 2, 0, 0, 0}};
+                       plain[] = {{ECH_GATE_topk, 2, 0, 0, 0},
+                                  {ECH_GATE_topk, 2, 0, 0, 0},
+                                  {ECH_GATE_topk, 2, 0, 0, 0}};
     static const ech_purpose purposes[] = {ECH_TRAIN, ECH_EVALUATE, ECH_GENERATE};
     for (int i = 0; i < 9; i++) {
         runner r = make(&drawing[i / 3], ech_kernels_ref(ECH_F64)),
@@ -129,7 +133,8 @@ TEST(test_training_alone_draws)
     }
 }
 
-/* The batch's lengths say which rows are; those behind them get nothing, and the others the same whatever is there. */
+/* The batch's lengths say which rows are; those behind them get nothing, and the others the same
+ * whatever is there. */
 TEST(test_padding_is_of_no_expert)
 {
     static const layer dropping = {ECH_GATE_switch, 1, 1.5, 0, 0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small graphs of layers on grids of context x tensor ranks against the same graphs uncut: every layer
- * that shares work out, in every way in which it can. Whole models are the lattice's
+ * Small graphs of layers on grids of context x tensor ranks against the same graphs uncut: every
+ * layer that shares work out, in every way in which it can. Whole models are the lattice's
  * (app/test_lattice.c).
  */
 #include <stdio.h>
@@ -197,8 +197,8 @@ static void compare_losses(cut_side *whole, cut_side *s)
     cut_compare_sums(whole, s);
 }
 
-/* Rows come in chunks, of which ranks tell each other each; and of some vocabularies the last ranks have nothing. The
- * gradient is written, and then added to. */
+/* Rows come in chunks, of which ranks tell each other each; and of some vocabularies the last ranks
+ * have nothing. The gradient is written, and then added to. */
 static void compare_head(int64_t samples, int64_t tokens, int64_t ids, int t, int chunks)
 {
     graph g = {.pool = ech_pool_create()};
@@ -367,7 +367,8 @@ TEST(test_sequence_chunks)
 
 enum { TOKENS_ARE = ECH_MESH_DATA | ECH_MESH_CONTEXT };
 
-/* What is said of each parameter, in the order of their declaration. That it is true is what `compare` finds. */
+/* What is said of each parameter, in the order of their declaration. That it is true is what
+ * `compare` finds. */
 static void assert_addends(build builder, ech_block_options options, const ech_mesh *wanted,
                            size_t params)
 {
@@ -396,8 +397,8 @@ TEST(test_addends)
         }
 }
 
-/* Two products of experts and a router: of rows that a rank's experts have received each expert's are whole, whoever sent
- * them; a router sees a rank's own rows. */
+/* Two products of experts and a router: of rows that a rank's experts have received each expert's
+ * are whole, whoever sent them; a router sees a rank's own rows. */
 TEST(test_experts_addends)
 {
     enum { EXPERTS = 8, ROWS = 40, UP = 0, DOWN, ROUTER };
@@ -470,7 +471,8 @@ static void build_norm_of_shards(graph *g)
     ech_block_output(g->block, x);
 }
 
-/* A product's weight has its columns cut as heads, what it is multiplied with as the feed-forward. */
+/* A product's weight has its columns cut as heads, what it is multiplied with as the
+ * feed-forward. */
 static void build_other_name(graph *g)
 {
     int w = matrix(g, ECH_AXIS_FFN, C, ECH_AXIS_MODEL, C);

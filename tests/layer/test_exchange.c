@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that go to other ranks by counts and come back: a row's number says which expert it goes to, an expert multiplies its
- * rows by its own numbers. On context ranks of which some together have all experts, against one rank that has them.
+ * Rows that go to other ranks by counts and come back: a row's number says which expert it goes to,
+ * an expert multiplies its rows by its own numbers. On context ranks of which some together have
+ * all experts, against one rank that has them.
  */
 
 #include "layer/cut_compare.h"
@@ -9,7 +10,8 @@
 
 enum { B = 2, T = 24, C = 5, E = 12 };
 
-/* Uneven: half of the rows go to expert 1, which only some ranks of a group send to, and some experts get none. */
+/* Uneven: half of the rows go to expert 1, which only some ranks of a group send to, and some
+ * experts get none. */
 static int expert_of(int64_t row)
 {
     return row % 2 ? 1 : (int)(row / 3 % (E - 2));
@@ -21,7 +23,8 @@ typedef struct dealt {
     int64_t place[B * T];
 } dealt;
 
-/* A rank's rows by expert, then by row: so those for one rank of the group are in front of those for the next. */
+/* A rank's rows by expert, then by row: so those for one rank of the group are in front of those
+ * for the next. */
 static dealt deal(const ech_call *call, int64_t rows, int32_t *counts)
 {
     dealt d;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fused calls (fused.def) against the calls they stand for: outputs and gradients of a block, in fp64 by the reference
- * kernels, with each row alone and with all. The value between is touched by no call where the row says so; and where
- * something forbids a fusion there is none.
+ * Fused calls (fused.def) against the calls they stand for: outputs and gradients of a block, in
+ * fp64 by the reference kernels, with each row alone and with all. The value between is touched by
+ * no call where the row says so; and where something forbids a fusion there is none.
  */
 
 #include <stdio.h>
@@ -125,7 +125,8 @@ TEST(test_same_results)
     }
 }
 
-/* Whether some call touches the value that the first node of that layer puts out, in lists of that purpose. */
+/* Whether some call touches the value that the first node of that layer puts out, in lists of that
+ * purpose. */
 static bool is_touched(const ech_block *block, int value, ech_purpose purpose)
 {
     bool touched = false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Every layer against finite differences in fp64: the gradient of each input (B) and of each
- * parameter (B or W), alone and in blocks where gradients meet. Also that B and W may run apart, and
- * that accumulation adds.
+ * parameter (B or W), alone and in blocks where gradients meet. Also that B and W may run apart,
+ * and that accumulation adds.
  */
 
 #include "base/text.h"
@@ -211,7 +211,8 @@ TEST(test_views)
     check_views(true);
 }
 
-/* Gradients meet: at residuals, at a value that three products read, and where a layer cannot add. */
+/* Gradients meet: at residuals, at a value that three products read, and where a layer cannot
+ * add. */
 TEST(test_meeting)
 {
     runner r = runner_open(B, T);
@@ -234,8 +235,8 @@ static int stack(runner *r, int64_t experts, int64_t a, int64_t b)
                                        .size = {experts, a, b}});
 }
 
-/* Rows of one sample are padding in part (runner_finish), and go to no expert. Choices are the same on both sides of a
- * difference: no two logits are as near as that. */
+/* Rows of one sample are padding in part (runner_finish), and go to no expert. Choices are the same
+ * on both sides of a difference: no two logits are as near as that. */
 TEST(test_experts)
 {
     enum { E = 5, F = 3 };

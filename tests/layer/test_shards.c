@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers on a tensor rank's share of rows and embedding tables: together the ranks compute what one does.
+ * Layers on a tensor rank's share of rows and embedding tables: together the ranks compute what one
+ * does.
  */
 
 #include <math.h>

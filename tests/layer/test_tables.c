@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables: values of a block without gradient. Layers of the test's own write and read them beside values with one,
- * collectives carry them as they lie, R makes them again.
+ * Tables: values of a block without gradient. Layers of the test's own write and read them beside
+ * values with one, collectives carry them as they lie, R makes them again.
  */
 
 #include "config/config.h"

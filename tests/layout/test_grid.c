@@ -120,7 +120,8 @@ TEST(test_cuts)
     sample_free(&s);
 }
 
-/* Micro-batch q is replica q mod r's, by as many ranks of it as there are, each with its counterpart. */
+/* Micro-batch q is replica q mod r's, by as many ranks of it as there are, each with its
+ * counterpart. */
 TEST(test_micro_batches)
 {
     for (int g = 0; g < GRIDS; g++) {
@@ -206,7 +207,8 @@ static void compare_groups_of(const sample *s, bool tied)
         }
 }
 
-/* With experts over each number of ranks that there can be; unequal stages have the same number everywhere. */
+/* With experts over each number of ranks that there can be; unequal stages have the same number
+ * everywhere. */
 static void compare_groups(const sample *s, bool tied)
 {
     ech_layout *layout = s->layout;
@@ -263,8 +265,8 @@ static bool has_heads(const ech_param *param)
     return strstr(param->name, "k_proj") || strstr(param->name, "v_proj");
 }
 
-/* The ranks of a stage with the same slice, all of them, add up what each has a share of; ranks that
- * computed the same are not added up. */
+/* The ranks of a stage with the same slice, all of them, add up what each has a share of; ranks
+ * that computed the same are not added up. */
 TEST(test_addends)
 {
     int seen[ECH_GROUPS] = {0};

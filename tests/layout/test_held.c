@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks have of parameters: boxes against a program that goes element by element, from coordinates; who of all
- * count and who writes each element.
+ * What ranks have of parameters: boxes against a program that goes element by element, from
+ * coordinates; who of all count and who writes each element.
  */
 
 #include "layout/drawn.h"
@@ -141,7 +141,8 @@ static void check_sample(const sample *s)
     }
 }
 
-/* Matrices of the feed-forward become those of experts, over each degree that there can be. Returns how many. */
+/* Matrices of the feed-forward become those of experts, over each degree that there can be. Returns
+ * how many. */
 static int check_experts(sample *s)
 {
     enum { EXPERTS = 24 };
@@ -186,8 +187,8 @@ TEST(test_random_grids)
     assert_in_range(experts, 20, 200);
 }
 
-/* Ranks with the same boxes share the writing: of uncut parameters all ranks of a stage, tensor ranks included, of
- * others replicas and context ranks. */
+/* Ranks with the same boxes share the writing: of uncut parameters all ranks of a stage, tensor
+ * ranks included, of others replicas and context ranks. */
 TEST(test_writers)
 {
     ech_config *config = sample_config("gpt2");

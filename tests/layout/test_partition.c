@@ -113,7 +113,8 @@ static double most_from(const shape *one, int stage)
     return most;
 }
 
-/* A smaller maximum, then an earlier first boundary, then fewer first replicas; likewise of what comes after. */
+/* A smaller maximum, then an earlier first boundary, then fewer first replicas; likewise of what
+ * comes after. */
 static bool is_better(const shape *a, const shape *b)
 {
     for (int s = 0; s < a->stages; s++) {
@@ -169,7 +170,8 @@ static bool has(const ech_partitions *found, const shape *one)
     return false;
 }
 
-/* Of each number of stages the best of all shapes and the best of equal replicas, and nothing else. */
+/* Of each number of stages the best of all shapes and the best of equal replicas, and nothing
+ * else. */
 static void compare(const ech_partition_problem *problem)
 {
     ech_partitions found = {0};
@@ -206,7 +208,8 @@ static int draw(uint32_t stream, int i, int n)
                  (uint32_t)n);
 }
 
-/* All equal, few values (many ties), wide, with heavy or light parameters, with blocks that cost nothing. */
+/* All equal, few values (many ties), wide, with heavy or light parameters, with blocks that cost
+ * nothing. */
 static void make_costs(int set, ech_profile_block *block)
 {
     static const int seconds[] = {1, 3, 3, 1000, 1000, 2}, params[] = {1, 2, 50, 10, 1000, 3};
@@ -291,7 +294,8 @@ TEST(test_equal_blocks)
                                      .micro_batches = 8,
                                      .turns = 1,
                                      .versions = 1};
-    /* Where sums are cheap replicas have no bubble; where they cost more than that, stages are better. */
+    /* Where sums are cheap replicas have no bubble; where they cost more than that, stages are
+     * better. */
     assert_first(&problem, 1, (int[]){8}, (int[]){4});
     problem.rates.inside = problem.rates.between = 10;
     assert_first(&problem, 4, (int[]){2, 4, 6, 8}, (int[]){1, 1, 1, 1});
@@ -303,10 +307,10 @@ TEST(test_equal_blocks)
 
 /* ---- VGG-16 ---- */
 
-/* Simonyan and Zisserman 2015, configuration D: thirteen convolutions of 3 x 3, halved by pooling after
- * some, and three fully connected layers, on images of 224 x 224; each layer's bias included. In batches of 64,
- * of which one worker computes one in 0.28 s, shared out by multiply-adds; the backward is twice the
- * forward. */
+/* Simonyan and Zisserman 2015, configuration D: thirteen convolutions of 3 x 3, halved by pooling
+ * after some, and three fully connected layers, on images of 224 x 224; each layer's bias included.
+ * In batches of 64, of which one worker computes one in 0.28 s, shared out by multiply-adds; the
+ * backward is twice the forward. */
 static void make_vgg(ech_profile_block *block)
 {
     static const struct {
@@ -336,9 +340,9 @@ static void make_vgg(ech_profile_block *block)
         for (int p = 0; p < ECH_RECOMPUTE; p++) block[l].seconds[p] = 0.28 * work[l] / all / 3;
 }
 
-/* Convolutions compute much and have few parameters, fully connected layers the opposite: on 16 workers over
- * 10 Gbit/s fifteen replicas for those and one worker for these (Narayanan et al. 2019, Table 1), whether
- * updates are synchronous or not. */
+/* Convolutions compute much and have few parameters, fully connected layers the opposite: on 16
+ * workers over 10 Gbit/s fifteen replicas for those and one worker for these (Narayanan et al.
+ * 2019, Table 1), whether updates are synchronous or not. */
 TEST(test_vgg)
 {
     ech_profile_block block[16];
@@ -385,7 +389,8 @@ TEST(test_two_machines)
     assert_first(&problem, 2, (int[]){2, 4}, (int[]){4, 4});
 }
 
-/* What a step of PipeDream's stages keeps of weights: as many versions as there are updates under way. */
+/* What a step of PipeDream's stages keeps of weights: as many versions as there are updates under
+ * way. */
 TEST(test_versions)
 {
     ech_profile_block block[4];

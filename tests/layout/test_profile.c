@@ -323,7 +323,8 @@ TEST(test_description)
     config->model.moe_first_dense = 1;
     config->model.moe_shared_experts = 2;
     ech_profile_describe(config, &text);
-    assert_non_null(strstr(text.at, " E=8 k=2 topk M=32 shared=2 dense=1 every=1 moe_dropout resid_pdrop b="));
+    assert_non_null(
+        strstr(text.at, " E=8 k=2 topk M=32 shared=2 dense=1 every=1 moe_dropout resid_pdrop b="));
     ech_text_free(&text);
     ech_config_destroy(config);
     config = make_config("model.architecture=mixtral");

@@ -99,7 +99,8 @@ TEST(test_partition)
 
 TEST(test_batches)
 {
-    refuse("parallel.data=5", 5, "global_batch_size = 24|does not divide by parallel.data = 5; 20 would");
+    refuse("parallel.data=5", 5,
+           "global_batch_size = 24|does not divide by parallel.data = 5; 20 would");
     refuse("parallel.data=2 training.micro_batch_size=5", 2, "micro_batch_size x data = 5 x 2|20");
     refuse("parallel.stage_replicas=[3,1] training.micro_batch_size=5", 4,
            "does not divide by micro_batch_size = 5|25 would");

@@ -117,7 +117,7 @@ TEST(test_sequences)
            "would");
     refuse("gpt2", "memory.sequence_chunks=2 parallel.context=2 parallel.data=1", 2,
            "command line: memory.sequence_chunks = 2: not with parallel.context = 2: a sequence is "
-           "processed in chunks or sharded over context ranks, not both; use one of the two; grids "
+           "either processed in chunks or sharded over context ranks; use one of the two; grids "
            "that work on 2 ranks: pipeline 1 x data 2 x context 1 x tensor 1, pipeline "
            "1 x data 1 x context 1 x "
            "tensor 2, pipeline 2 x data 1 x context 1 x tensor 1");
@@ -231,7 +231,8 @@ TEST(test_torus)
     }
 }
 
-/* An expert group is some of a replica's context ranks, or all of several replicas; an error says which number would do. */
+/* An expert group is some of a replica's context ranks, or all of several replicas; an error says
+ * which number would do. */
 TEST(test_experts)
 {
     static const struct {
@@ -360,8 +361,8 @@ static int count_working(const char *more, int ranks)
     return n;
 }
 
-/* Where grids are said to work, they do, as many as there are up to four; where none is said to, none
- * does. */
+/* Where grids are said to work, they do, as many as there are up to four; where none is said to,
+ * none does. */
 TEST(test_offers)
 {
     const char *const more[] = {

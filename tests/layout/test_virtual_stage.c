@@ -40,7 +40,8 @@ static void draw(uint64_t seed, int p, int v, int *stage)
 
 /* ---- what holds of any ---- */
 
-/* Each is one chunk of one stage, and each chunk of each stage is one of them; chunks are in their order. */
+/* Each is one chunk of one stage, and each chunk of each stage is one of them; chunks are in their
+ * order. */
 static void check_bijection(const ech_layout *layout)
 {
     bool seen[LONGEST][LONGEST] = {{false}};
@@ -59,7 +60,8 @@ static void check_bijection(const ech_layout *layout)
         assert_int_equal(next[stage], layout->chunks);
 }
 
-/* The one after and the one before are each other's; the first has none before, the last none after. */
+/* The one after and the one before are each other's; the first has none before, the last none
+ * after. */
 static void check_neighbours(const ech_layout *layout)
 {
     int last = ech_layout_virtual_stages(layout) - 1, firsts = 0, lasts = 0;
@@ -190,7 +192,8 @@ TEST(test_any)
     }
 }
 
-/* In a V first and last block are on one stage: a shared table is there once, and nobody else adds to it. */
+/* In a V first and last block are on one stage: a shared table is there once, and nobody else adds
+ * to it. */
 TEST(test_vee_ties_on_one_stage)
 {
     sample s = make(3, 2, ties[1]);

@@ -203,7 +203,8 @@ TEST(says_both_values)
     ech_config_destroy(config);
 }
 
-/* A reversible model has a type of its own, both ways; weights of the one kind are not taken for the other. */
+/* A reversible model has a type of its own, both ways; weights of the one kind are not taken for
+ * the other. */
 TEST(reversible_has_a_type)
 {
     ech_config *config = imported(REVERSIBLE);
@@ -226,7 +227,8 @@ TEST(reversible_has_a_type)
     ech_config_destroy(config);
 }
 
-/* So has one whose experts are chosen by a gate that others do not know, or of which all tokens go to some. */
+/* So has one whose experts are chosen by a gate that others do not know, or of which all tokens go
+ * to some. */
 TEST(gates_have_a_type)
 {
     static const struct {
@@ -274,8 +276,8 @@ TEST(gates_have_a_type)
     }
 }
 
-/* What other programs do not know of experts is written where it is not as they have it; a folder without it is taken with any
- * value, and what a folder says does not bind a run. */
+/* What other programs do not know of experts is written where it is not as they have it; a folder
+ * without it is taken with any value, and what a folder says does not bind a run. */
 TEST(balance_is_carried)
 {
     static const char told[] = "{" QWEN3_MOE ", \"moe_capacity_factor\": 1.25, "

@@ -192,7 +192,8 @@ TEST(test_sparse_layers)
     }
 }
 
-/* Of Switch, what the run file does not say; and its weights begin as truncated normals by their inputs (Fedus et al. 2021). */
+/* Of Switch, what the run file does not say; and its weights begin as truncated normals by their
+ * inputs (Fedus et al. 2021). */
 TEST(test_switch)
 {
     ech_config *c = config("switch", "model.hidden_size=40 model.num_hidden_layers=4 "

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every call of every family's blocks is said to read and write (ech_operand), against what the layer's
- * functions do. A function is handed all that its node has, whatever is said of it; memory that changes must
- * be of a written operand; with everything that it is not said to read spoiled, it must write the same bits;
- * and with something spoiled that it is said to read, it must not.
+ * What every call of every family's blocks is said to read and write (ech_operand), against what
+ * the layer's functions do. A function is handed all that its node has, whatever is said of it;
+ * memory that changes must be of a written operand; with everything that it is not said to read
+ * spoiled, it must write the same bits; and with something spoiled that it is said to read, it must
+ * not.
  */
 
 #include <math.h>
@@ -116,8 +117,8 @@ static char table_of(const char *name)
     return strstr(name, ".slot") ? 's' : 'n';
 }
 
-/* Element i of tables with which all of a buffer is in use: choices, slots and counts of expert 0 to width - 1. `other`: with
- * which no row goes anywhere. */
+/* Element i of tables with which all of a buffer is in use: choices, slots and counts of expert 0
+ * to width - 1. `other`: with which no row goes anywhere. */
 static int32_t table_element(const region *r, int64_t i, bool other)
 {
     if (r->table == 'l') return other ? 0 : INT16_MAX;
@@ -365,7 +366,8 @@ static void dispatch(bench *b, const ech_call *call)
     free(b->context->scratch);
 }
 
-/* On memory as it is now. `over`: an operand that is written where the input of its index lies, or NULL. */
+/* On memory as it is now. `over`: an operand that is written where the input of its index lies, or
+ * NULL. */
 static void run(bench *b, const ech_operand *over)
 {
     ech_call call = make_call(b);
@@ -437,8 +439,8 @@ static void complain(const bench *b, int at, const char *what)
              at >= values + params ? "the gradient of " : "", name);
 }
 
-/* Memory as drawn, but for tables that are written: that of a single row has one place to say. spoiled: all that is not said to
- * be read, or with `only`, all of that region. */
+/* Memory as drawn, but for tables that are written: that of a single row has one place to say.
+ * spoiled: all that is not said to be read, or with `only`, all of that region. */
 static void prepare(const bench *b, bool spoiled, const region *only)
 {
     for (int i = 0; i < regions(b); i++) {
@@ -545,7 +547,8 @@ static void check_call(bench *b)
 
 /* ---- all calls ---- */
 
-/* Of a collective: from one value to another, or in place; what goes by counts reads tables besides, and rounds of it write parts. */
+/* Of a collective: from one value to another, or in place; what goes by counts reads tables
+ * besides, and rounds of it write parts. */
 static void check_collective(const bench *b)
 {
     const ech_operand *from = ech_call_next(b->block, b->call, b->purpose, NULL), *to, *end;
@@ -571,7 +574,8 @@ static void note_seen(const bench *b)
             seen[i][is_forward(b) ? ECH_FORWARD : b->phase] = true;
 }
 
-/* Over an expert group tables fill windows where a bound says that these have room for as many rows as there are. */
+/* Over an expert group tables fill windows where a bound says that these have room for as many rows
+ * as there are. */
 static bool has_room_left(const bench *b)
 {
     if (b->model->options.sharding.expert < 2 || strstr(b->grid, "model.moe_bound=1 "))
@@ -624,7 +628,8 @@ static ech_extent extent_of(const ech_model *model, ech_purpose purpose)
                         .sharding = options->sharding};
 }
 
-/* Tokens are generated one at a time where nothing is cut, by a model that has logits of the next. */
+/* Tokens are generated one at a time where nothing is cut, by a model that has logits of the
+ * next. */
 static bool has_lists(const ech_model *model, ech_purpose purpose)
 {
     const ech_block_options *options = &model->options;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The programs that are derived for models' blocks where they are cut: which collectives there are, and where
- * they stand among the calls.
+ * The programs that are derived for models' blocks where they are cut: which collectives there are,
+ * and where they stand among the calls.
  */
 
 #include "model/cut_model.h"
@@ -61,8 +61,8 @@ TEST(test_tensor)
     }
 }
 
-/* Each sum becomes a gather and a scatter; what was gathered is gathered again for W, or kept. The head
- * reads it in B, and keeps it; there it gathers what the loss must know of each row, too. */
+/* Each sum becomes a gather and a scatter; what was gathered is gathered again for W, or kept. The
+ * head reads it in B, and keeps it; there it gathers what the loss must know of each row, too. */
 TEST(test_sequence)
 {
     for (int i = 0; i < 2 * FAMILIES; i++) {
@@ -83,7 +83,8 @@ TEST(test_sequence)
     }
 }
 
-/* Keys and values go c - 1 places around, and for the backward as many back; their gradients come home. */
+/* Keys and values go c - 1 places around, and for the backward as many back; their gradients come
+ * home. */
 TEST(test_context)
 {
     for (int i = 0; i < FAMILIES; i++)
@@ -186,8 +187,8 @@ TEST(test_sums)
     assert_true(sums > 0);
 }
 
-/* What is recomputed is recomputed before what reads it, at most one layer ahead; what goes around a ring just
- * one, so that it arrives while that computes. */
+/* What is recomputed is recomputed before what reads it, at most one layer ahead; what goes around
+ * a ring just one, so that it arrives while that computes. */
 static void check_recomputed(const ech_block *block, ech_phase phase, size_t at)
 {
     const ech_node *node = &block->node.at[block->program[phase].at[at].node];

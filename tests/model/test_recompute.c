@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program R of transformer layers: B and W find all that they read, kept or made again; what is to be made again is
- * not read as the forward left it; and nothing is made that nobody reads.
+ * The program R of transformer layers: B and W find all that they read, kept or made again; what is
+ * to be made again is not read as the forward left it; and nothing is made that nobody reads.
  */
 
 #include "layer/layers.h"
@@ -109,7 +109,8 @@ static void check_use(const ech_block *block)
                      block->node.at[block->program[ECH_RECOMPUTE].at[c].node].layer->name);
 }
 
-/* What a layer of its own kernel puts out is made again once: by R, or by a call of B or W that R's is left out for. */
+/* What a layer of its own kernel puts out is made again once: by R, or by a call of B or W that R's
+ * is left out for. */
 static void check_once(const ech_block *block)
 {
     ECH_FREED int *made = ech_calloc(block->value.n, sizeof *made);
@@ -141,8 +142,8 @@ static int count_forward(const ech_block *block, const ech_layer *layer)
     return n;
 }
 
-/* Products of the forward, but for those of keys and values in the cache of sequence chunks; a norm of keys reads what it
- * normalizes. */
+/* Products of the forward, but for those of keys and values in the cache of sequence chunks; a norm
+ * of keys reads what it normalizes. */
 static int count_again(const ech_block *layer, int run)
 {
     static const int cached[FAMILIES] = {0, 2, 1};
@@ -150,13 +151,15 @@ static int count_again(const ech_block *layer, int run)
     return products - (strstr(grids[run / FAMILIES], "chunks") ? cached[run % FAMILIES] : 0);
 }
 
-/* Nothing of the forward but the inputs is read, and the last product is made for the next layer only. */
+/* Nothing of the forward but the inputs is read, and the last product is made for the next layer
+ * only. */
 TEST(test_full)
 {
     for (int run = 0; run < RUNS; run++) {
         ech_model *model = make(run, "full");
         const ech_block *layer = model->block.at[LAYER];
-        /* The shard of the input, where tensor ranks have it alike: made by F's last call, gathered by R's first. */
+        /* The shard of the input, where tensor ranks have it alike: made by F's last call, gathered
+         * by R's first. */
         bool sharded = layer->options.sharding.tensor > 1 && !layer->options.sharding.sequence;
         assert_int_equal(layer->sharded, sharded);
         assert_int_equal(walk(layer, false), sharded);
@@ -208,8 +211,8 @@ TEST(test_selective)
     }
 }
 
-/* Nothing of the forward but the outputs is read; inputs are made by two differences, of which the block before needs
- * the second, and for that the product of attention's output. */
+/* Nothing of the forward but the outputs is read; inputs are made by two differences, of which the
+ * block before needs the second, and for that the product of attention's output. */
 TEST(test_inverted)
 {
     for (int run = 0; run < RUNS; run++) {

@@ -3,9 +3,8 @@
 
     check_optimizers.py PRINT_UPDATES
 
-Weights after each of some steps; gradients are drawn, of different sizes by row and column. Exits 77 where torch is
-missing.
-"""
+Weights after each of some steps; gradients are drawn, of different sizes by row and column. Exits
+77 where torch is missing. """
 import subprocess
 import sys
 

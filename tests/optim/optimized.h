@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One parameter, unsharded, and its optimizer, step by step: as an update does it, but with memory of its own.
+ * One parameter, unsharded, and its optimizer, step by step: as an update does it, but with memory
+ * of its own.
  */
 #ifndef ECH_TESTS_OPTIM_OPTIMIZED_H
 #define ECH_TESTS_OPTIM_OPTIMIZED_H

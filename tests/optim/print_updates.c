@@ -2,8 +2,8 @@
  *
  *     print_updates OPTIMIZER LEARNING_RATE ROWS COLUMNS STEPS [section.key=value ...] < NUMBERS
  *
- * Reads weights and the gradients of STEPS steps, ROWS x COLUMNS (ROWS 0: a vector) numbers each, and prints the
- * weights after each step, in fp64. For check_optimizers.py.
+ * Reads weights and the gradients of STEPS steps, ROWS x COLUMNS (ROWS 0: a vector) numbers each,
+ * and prints the weights after each step, in fp64. For check_optimizers.py.
  */
 #include <stdio.h>
 #include <string.h>

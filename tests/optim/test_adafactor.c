@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Adafactor: what it keeps, what is exact, what is bounded, and momentum against a few lines of its own.
- * check_optimizers.py compares it with PyTorch's.
+ * Adafactor: what it keeps, what is exact, what is bounded, and momentum against a few lines of its
+ * own. check_optimizers.py compares it with PyTorch's.
  */
 
 #include <math.h>
@@ -57,7 +57,8 @@ TEST(test_kept)
     ech_config_destroy(config);
 }
 
-/* Where the squares are of rank 1 the factored estimate is the full one: what a vector of as many numbers makes. */
+/* Where the squares are of rank 1 the factored estimate is the full one: what a vector of as many
+ * numbers makes. */
 TEST(test_rank_one_is_exact)
 {
     ech_config *config = optimized_config("adafactor");

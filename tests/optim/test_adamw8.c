@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AdamW with 8-bit states against code of its own: the maps as bitsandbytes makes them, and quantization by trying all
- * 256 values. Then how near the states stay to those in full.
+ * AdamW with 8-bit states against code of its own: the maps as bitsandbytes makes them, and
+ * quantization by trying all 256 values. Then how near the states stay to those in full.
  */
 
 #include <math.h>
@@ -33,7 +33,8 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* create_dynamic_map(signed, 7, 8): boundaries linspace(0.1, 1, parts + 1), their means; a code is a place in order. */
+/* create_dynamic_map(signed, 7, 8): boundaries linspace(0.1, 1, parts + 1), their means; a code is
+ * a place in order. */
 static void make_map(bool is_signed, double *value)
 {
     int n = 0;
@@ -61,7 +62,8 @@ static double nearest(const double *value, int n, double x)
     return found;
 }
 
-/* With betas of 0 the states are g and g^2, here of all sizes from 1e-8 to 1: each becomes the nearest value. */
+/* With betas of 0 the states are g and g^2, here of all sizes from 1e-8 to 1: each becomes the
+ * nearest value. */
 TEST(test_codes)
 {
     enum { N = 20000 };
@@ -168,7 +170,8 @@ TEST(test_shards)
     ech_config_destroy(config);
 }
 
-/* Cut once more, at units: none is between two ranks' blocks, and each number of a state is with its elements. */
+/* Cut once more, at units: none is between two ranks' blocks, and each number of a state is with
+ * its elements. */
 TEST(test_units)
 {
     static const int64_t sizes[][3] = {{6, 512, 256}, {6, 600, 600}, {6, 100, 100}, {1, 600, 256}};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Muon: which parameters it moves how, and its Newton-Schulz iterations against what they do to singular values that
- * are known. check_optimizers.py compares it with PyTorch's; how shards become a matrix is app/optimizers' matter.
+ * Muon: which parameters it moves how, and its Newton-Schulz iterations against what they do to
+ * singular values that are known. check_optimizers.py compares it with PyTorch's; how shards become
+ * a matrix is app/optimizers' matter.
  */
 
 #include <math.h>
@@ -100,7 +101,8 @@ static double iterated(double x)
     return x;
 }
 
-/* A matrix with known singular values moves along one with the polynomial of them, by the rate for its shape. */
+/* A matrix with known singular values moves along one with the polynomial of them, by the rate for
+ * its shape. */
 TEST(test_singular_values)
 {
     double value[SHORT], moved[SHORT], square = 0;
@@ -136,7 +138,8 @@ TEST(test_singular_values)
     }
 }
 
-/* The momentum: what comes of two gradients is what comes of their sum, weighted as SGD weights them. */
+/* The momentum: what comes of two gradients is what comes of their sum, weighted as SGD weights
+ * them. */
 TEST(test_momentum)
 {
     for (int nesterov = 0; nesterov < 2; nesterov++) {

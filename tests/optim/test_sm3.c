@@ -27,8 +27,8 @@ static void set_gradient(optimized *o, const double *g)
         optimized_set(&o->gradient, i, g[i]);
 }
 
-/* First g^2 = 1 4 / 9 16, so rows 4, 16 and columns 9, 16; then nu = min(4, 9) + 4, min(4, 16) + 0 / min(16, 9) + 1,
- * min(16, 16) + 9. */
+/* First g^2 = 1 4 / 9 16, so rows 4, 16 and columns 9, 16; then nu = min(4, 9) + 4, min(4, 16) + 0
+ * / min(16, 9) + 1, min(16, 16) + 9. */
 TEST(test_by_hand)
 {
     ech_config *config = optimized_config("sm3");
@@ -52,8 +52,8 @@ TEST(test_by_hand)
     ech_config_destroy(config);
 }
 
-/* Sum of g^2 <= nu of SM3-II <= nu of SM3-I, element by element and step by step; accumulators never fall. What nu is
- * shows in how far a weight moves. */
+/* Sum of g^2 <= nu of SM3-II <= nu of SM3-I, element by element and step by step; accumulators
+ * never fall. What nu is shows in how far a weight moves. */
 TEST(test_bounds)
 {
     ech_config *config = optimized_config("sm3");
@@ -93,7 +93,8 @@ TEST(test_bounds)
     ech_config_destroy(config);
 }
 
-/* A vector's covers are single elements: Adagrad. With momentum, decay and clipping; where all was 0, nothing moves. */
+/* A vector's covers are single elements: Adagrad. With momentum, decay and clipping; where all was
+ * 0, nothing moves. */
 TEST(test_vector_is_adagrad)
 {
     ech_config *config = optimized_config("sm3");

@@ -9,7 +9,8 @@ CLIP = 1.5
 
 
 class Apart:
-    """Three replicas meet every `every` steps; `outer` is (rate, momentum) of the outer optimizer."""
+    """Three replicas meet every `every` steps; `outer` is (rate, momentum) of the outer
+    optimizer."""
     model, ranks = "llama", 3
     adam, mixes, outer, every = False, False, (1.0, 0.0), 2
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed gradients with error feedback: PowerSGD (Vogels et al. 2019) and top-k (Lin et al. 2018).
+"""Compressed gradients with error feedback: PowerSGD (Vogels et al. 2019) and top-k (Lin et al.
+2018).
 
 Rank w compresses D_w, its part of the gradient plus what it has not sent yet. Only matrices of
 layers are compressed.

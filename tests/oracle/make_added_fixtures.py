@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ids that Hugging Face's library `tokenizers` (0.23.3) gives to texts with added tokens, whose flags lstrip, rstrip,
-single_word and normalized vary: tests/fixtures/bpe/added.json. Without special tokens, too.
+"""Ids that Hugging Face's library `tokenizers` (0.23.3) gives to texts with added tokens, whose
+flags lstrip, rstrip, single_word and normalized vary: tests/fixtures/bpe/added.json. Without
+special tokens, too.
 
 make_added_fixtures.py tests/fixtures/bpe
 """
@@ -14,8 +15,26 @@ import tokenizers
 
 KEEP = [*range(33, 127), *range(161, 173), *range(174, 256)]
 NAMES = ["<x>", "foo", "<y>", " bar", "é", "<x><", "\n#", "o f"]
-PIECES = NAMES + [" ", "  ", "\n", "\t", "a", "_", "\u00a0", "\u3000", "e\u0301", "1", "\u200d", ".", "ß",
-                  "\u2028", " <x>  ", "foo foo", "\u24b6", "\u0663"]
+PIECES = NAMES + [
+    " ",
+    "  ",
+    "\n",
+    "\t",
+    "a",
+    "_",
+    "\u00a0",
+    "\u3000",
+    "e\u0301",
+    "1",
+    "\u200d",
+    ".",
+    "ß",
+    "\u2028",
+    " <x>  ",
+    "foo foo",
+    "\u24b6",
+    "\u0663",
+]
 
 
 def byte_vocabulary():
@@ -31,7 +50,9 @@ def make(number):
     for name in NAMES:  # é is how byte 233 is written, and has its id
         flag = {key: chance.random() < share for key, share in
                 (("lstrip", 0.4), ("rstrip", 0.4), ("single_word", 0.3), ("normalized", 0.3))}
-        added.append(dict(id=vocabulary.get(name, free), content=name, special=name[0] == "<", **flag))
+        added.append(
+            dict(id=vocabulary.get(name, free), content=name, special=name[0] == "<", **flag)
+        )
         free += name not in vocabulary
     level = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
     return dict(version="1.0", truncation=None, padding=None, added_tokens=added,

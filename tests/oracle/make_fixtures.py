@@ -16,9 +16,9 @@ CASE.safetensors are
     weight.NAME       F64: after STEPS steps
     loss, grad_norm, learning_rate   (STEPS) F64: of every step; the norm before clipping
 
-What runs is Hugging Face transformers' GPT2LMHeadModel and LlamaForCausalLM, and for qwen3 its Qwen3ForCausalLM, with PyTorch's own
-clip_grad_norm_, AdamW, SGD, LinearLR and CosineAnnealingLR. Exits 77 where a package is missing.
-"""
+What runs is Hugging Face transformers' GPT2LMHeadModel and LlamaForCausalLM, and for qwen3 its
+Qwen3ForCausalLM, with PyTorch's own clip_grad_norm_, AdamW, SGD, LinearLR and CosineAnnealingLR.
+Exits 77 where a package is missing. """
 import pathlib
 import sys
 import warnings
@@ -131,8 +131,8 @@ class Rotary64(torch.nn.Module):
 
 
 def widen_llama(model, m):
-    """LlamaForCausalLM and Qwen3ForCausalLM compute norms and angles in fp32 even where their weights
-    are fp64: they are replaced here, and the logits must stay the same within fp32."""
+    """LlamaForCausalLM and Qwen3ForCausalLM compute norms and angles in fp32 even where their
+    weights are fp64: they are replaced here, and the logits must stay the same within fp32."""
     ids = torch.arange(LENGTH)[None]
     before = model(ids).logits.detach()
     model.model.rotary_emb = Rotary64(

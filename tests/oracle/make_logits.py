@@ -4,10 +4,10 @@
     make_logits.py FOLDER            writes FOLDER/gpt2_openai/, llama31/ and qwen3/, and their logits
     make_logits.py --check FOLDER    the logits there are those of the models there
 
-gpt2_openai has OpenAI's old names and masks in one file; llama31 has shards in bf16, grouped queries and
-the positions of Llama 3.1; qwen3 has heads wider than their share of the width. NAME.safetensors has `ids` and `logits`, computed in fp64. Exits 77 where a
-package is missing.
-"""
+gpt2_openai has OpenAI's old names and masks in one file; llama31 has shards in bf16, grouped
+queries and the positions of Llama 3.1; qwen3 has heads wider than their share of the width.
+NAME.safetensors has `ids` and `logits`, computed in fp64. Exits 77 where a package is missing."""
+
 import pathlib
 import sys
 

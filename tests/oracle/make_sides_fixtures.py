@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ids that transformers (5.24) gives to texts with added tokens that tokenizer.json does not have, but files beside
-it: tests/fixtures/bpe/sides.json. tokenizer.json is over bytes, which are their ids.
+"""Ids that transformers (5.24) gives to texts with added tokens that tokenizer.json does not have,
+but files beside it: tests/fixtures/bpe/sides.json. tokenizer.json is over bytes, which are their
+ids.
 
 make_sides_fixtures.py tests/fixtures/bpe
 """
@@ -16,7 +17,15 @@ import transformers
 KEEP = [*range(33, 127), *range(161, 173), *range(174, 256)]
 NAMES = ["<x>", "foo", "<y>", " bar", "é", "o f", "b"]
 PIECES = NAMES + [" ", "  ", "a", "_", "1", ".", " <x>  ", "foo foo", "<|endoftext|>", "oo", "ba"]
-END = dict(id=256, content="<|endoftext|>", special=True, normalized=False, lstrip=False, rstrip=False, single_word=False)
+END = dict(
+    id=256,
+    content="<|endoftext|>",
+    special=True,
+    normalized=False,
+    lstrip=False,
+    rstrip=False,
+    single_word=False,
+)
 
 
 def byte_vocabulary():
@@ -33,7 +42,9 @@ def make(chance, number):
         known = vocabulary.get(name)
         flags = {key: chance.random() < 0.3 for key in ("lstrip", "rstrip", "single_word")}
         special = chance.random() < 0.5
-        row = dict(content=name, special=special, normalized=not special or chance.random() < 0.2, **flags)
+        row = dict(
+            content=name, special=special, normalized=not special or chance.random() < 0.2, **flags
+        )
         to = listed if chance.random() < 0.3 and not more else more
         if known is None:
             # The library numbers tokens itself: some files say other ids.
@@ -42,10 +53,27 @@ def make(chance, number):
             row["id"] = known
         to.append(row)
     level = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
-    main = dict(version="1.0", truncation=None, padding=None, added_tokens=[END] + listed, normalizer=None,
-                pre_tokenizer=level, post_processor=None, decoder=level,
-                model=dict(type="BPE", dropout=None, unk_token=None, continuing_subword_prefix=None,
-                           end_of_word_suffix=None, fuse_unk=False, byte_fallback=False, vocab=vocabulary, merges=[]))
+    main = dict(
+        version="1.0",
+        truncation=None,
+        padding=None,
+        added_tokens=[END] + listed,
+        normalizer=None,
+        pre_tokenizer=level,
+        post_processor=None,
+        decoder=level,
+        model=dict(
+            type="BPE",
+            dropout=None,
+            unk_token=None,
+            continuing_subword_prefix=None,
+            end_of_word_suffix=None,
+            fuse_unk=False,
+            byte_fallback=False,
+            vocab=vocabulary,
+            merges=[],
+        ),
+    )
     config = dict(tokenizer_class="PreTrainedTokenizerFast", eos_token="<|endoftext|>")
     files = {"tokenizer.json": main, "tokenizer_config.json": config}
     if number % 2:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023) and Mixtral (Jiang et al. 2024) as equations.
+"""GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023) and Mixtral (Jiang et al. 2024) as
+equations.
 
 Each takes parameters under their Hugging Face names and tokens of shape (B, T), and returns logits
 of shape (B, T, V) and the sum of the auxiliary losses of its routers.
@@ -98,8 +99,9 @@ def silu(x):
 
 def llama(p, tokens, heads=SIZES["heads"], feed_forward=None, starts=None,
           frequencies=rotary_frequencies):
-    """`feed_forward(p, at, x)` returns what is added to the stream, and an auxiliary loss. There may
-    be fewer key/value heads, norms of queries and keys (Qwen3), a head that is the embedding."""
+    """`feed_forward(p, at, x)` returns what is added to the stream, and an auxiliary loss. There
+    may be fewer key/value heads, norms of queries and keys (Qwen3), a head that is the
+    embedding."""
     def dense(p, at, x):
         gate, up, down = (p[f"{at}mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
         return (silu(x @ gate.T) * (x @ up.T)) @ down.T, 0.0

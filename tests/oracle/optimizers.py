@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adafactor (Shazeer and Stern 2018), SM3-II (Anil et al. 2019), Muon (Jordan et al. 2024) and AdamW
-with 8-bit states (Dettmers et al. 2022).
+"""Adafactor (Shazeer and Stern 2018), SM3-II (Anil et al. 2019), Muon (Jordan et al. 2024) and
+AdamW with 8-bit states (Dettmers et al. 2022).
 
 The model is a Llama. A GPT-2 has gradients that are rounding errors (of the biases of keys), which
 rules without a floor under the root would make as large as any other.

@@ -3,9 +3,8 @@
 
 A subject is a class with `options` (keys of the run file), `ranks`, `model` (a name of `MODELS`)
 and `replay(case, wrong)`, a generator of (step, tensors): what a checkpoint of that step must hold,
-and "metrics.KEY" of what metrics.jsonl must say. With `wrong` one constant of the replay is another,
-so the comparison must fail.
-"""
+and "metrics.KEY" of what metrics.jsonl must say. With `wrong` one constant of the replay is
+another, so the comparison must fail. """
 import functools
 import json
 import pathlib

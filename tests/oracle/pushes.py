@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asynchronous servers: ASP (Dean et al. 2012) and SSP (Ho et al. 2013), replayed from serves.jsonl.
+"""Asynchronous servers: ASP (Dean et al. 2012) and SSP (Ho et al. 2013), replayed from
+serves.jsonl.
 
 Push n of a span is worker w's gradient of the samples of training step `clock`, computed with the
 weights that the span's first `read` pushes had made, clipped by its own norm. Servers update by it

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reverse-mode differentiation of fp64 arrays: what an oracle needs to get gradients from equations.
+"""Reverse-mode differentiation of fp64 arrays: what an oracle needs to get gradients from
+equations.
 
 A `Value` is an array and, for each value it was computed from, a function that maps the gradient of
 the result to that of the operand. `gradients` walks these backwards.

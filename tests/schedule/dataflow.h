@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A slow second opinion on one rank's list of layers that are cut over ranks, without what the checker is
- * made of. It does every call of the list, in its order, on numbers that stand for contents, and compares what
- * each call meets with what it meets where programs run one after the other. And it looks, through the
- * graph of all waits, whether two steps that touch the same value can run at the same time.
+ * A slow second opinion on one rank's list of layers that are cut over ranks, without what the
+ * checker is made of. It does every call of the list, in its order, on numbers that stand for
+ * contents, and compares what each call meets with what it meets where programs run one after the
+ * other. And it looks, through the graph of all waits, whether two steps that touch the same value
+ * can run at the same time.
  */
 #ifndef ECH_TESTS_SCHEDULE_DATAFLOW_H
 #define ECH_TESTS_SCHEDULE_DATAFLOW_H
@@ -208,7 +209,8 @@ static inline bool dataflow_races(const dataflow *d)
 
 /* ---- both ---- */
 
-/* Whether each call is done once, meets what it should, and no two steps can be in each other's way. */
+/* Whether each call is done once, meets what it should, and no two steps can be in each other's
+ * way. */
 static inline bool dataflow_is_sound(const ech_plan *plan, const ech_list *list)
 {
     dataflow d = {.plan = plan, .list = list};

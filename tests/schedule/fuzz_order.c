@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as orders of pipelines of several shapes: refused, or whole orders that print to a
- * text which reads back to the same.
+ * Arbitrary bytes as orders of pipelines of several shapes: refused, or whole orders that print to
+ * a text which reads back to the same.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -150,8 +150,8 @@ static inline int lists_find(const ech_list *list, ech_step_kind kind, int micro
     return -1;
 }
 
-/* Takes step `drop` out (whoever waited for it now waits for what it waited for first), and lets step
- * `waiter` wait for `waited`, too; -1: neither. */
+/* Takes step `drop` out (whoever waited for it now waits for what it waited for first), and lets
+ * step `waiter` wait for `waited`, too; -1: neither. */
 static inline void lists_edit(ech_list *list, int drop, int waiter, int waited)
 {
     ech_step *steps = list->step.at;
@@ -180,8 +180,8 @@ static inline void lists_drop(ech_list *list, int dropped)
     lists_edit(list, dropped, -1, -1);
 }
 
-/* Step `from` goes to where step `to`, an earlier one, stands, and that and all between move up. False,
- * and nothing is done, where it waits for one of them. */
+/* Step `from` goes to where step `to`, an earlier one, stands, and that and all between move up.
+ * False, and nothing is done, where it waits for one of them. */
 static inline bool lists_move(ech_list *list, int from, int to)
 {
     for (int i = 0; i < list->step.at[from].afters; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What train lists without the passes (lists.h) are about: a made-up model of blocks with one parameter
- * each, and a layout of it.
+ * What train lists without the passes (lists.h) are about: a made-up model of blocks with one
+ * parameter each, and a layout of it.
  */
 #ifndef ECH_TESTS_SCHEDULE_LISTS_MODEL_H
 #define ECH_TESTS_SCHEDULE_LISTS_MODEL_H

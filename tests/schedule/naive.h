@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A slow second opinion on all ranks' lists, without what the checker is made of: it goes round and
- * round, and each rank does what it can do next. Messages stand in queues, one for each pair of ranks,
- * kind and boundary; both ends must be there. Times are those of the simulator's unit: F, B and W take
- * one, all else nothing.
+ * round, and each rank does what it can do next. Messages stand in queues, one for each pair of
+ * ranks, kind and boundary; both ends must be there. Times are those of the simulator's unit: F, B
+ * and W take one, all else nothing.
  */
 #ifndef ECH_TESTS_SCHEDULE_NAIVE_H
 #define ECH_TESTS_SCHEDULE_NAIVE_H

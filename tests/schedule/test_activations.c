@@ -74,11 +74,12 @@ static int64_t most_bytes(const ech_list *list, const bool *kept)
     return most;
 }
 
-/* Peak of stage r with n micro-batches in flight: what backwards read of each, and where another stage is
- * behind, also each one's output, which must stay until that stage is known to have received it. Beyond that,
- * what forwards hand on and nobody keeps, and what is made again: of one layer at a time. The last stage has
- * no output, but the input of one more micro-batch is received ahead if there is one; so it is in a stage between,
- * where the first backward that waits for a send makes a value again before the output that was sent has died. */
+/* Peak of stage r with n micro-batches in flight: what backwards read of each, and where another
+ * stage is behind, also each one's output, which must stay until that stage is known to have
+ * received it. Beyond that, what forwards hand on and nobody keeps, and what is made again: of one
+ * layer at a time. The last stage has no output, but the input of one more micro-batch is received
+ * ahead if there is one; so it is in a stage between, where the first backward that waits for a
+ * send makes a value again before the output that was sent has died. */
 static void check_bytes(const fixture *f, int r, int n, int m)
 {
     const ech_list *list = fixture_list(f, r);
@@ -124,8 +125,8 @@ TEST(test_bytes)
 
 /* ---- micro-batches ---- */
 
-/* The most chunks of micro-batches of which something is kept at once that a forward of this rank made;
- * inputs that are received come earlier. */
+/* The most chunks of micro-batches of which something is kept at once that a forward of this rank
+ * made; inputs that are received come earlier. */
 static int most_in_flight(const ech_plan *plan, const ech_list *list)
 {
     int chunks = plan->layout->chunks, m = list->micro_batches, most = 0;
@@ -196,8 +197,8 @@ TEST(test_in_flight)
     }
 }
 
-/* With unequal replicas: as many as there are ranks from the stage on, over the stage's own (PipeDream's
- * NOAM). */
+/* With unequal replicas: as many as there are ranks from the stage on, over the stage's own
+ * (PipeDream's NOAM). */
 TEST(test_in_flight_of_replicas)
 {
     static const struct {
@@ -224,8 +225,8 @@ TEST(test_in_flight_of_replicas)
         }
 }
 
-/* Of no list, validation's included, does memory grow with micro-batches, but for gpipe's training; two per cent are
- * placement's. */
+/* Of no list, validation's included, does memory grow with micro-batches, but for gpipe's training;
+ * two per cent are placement's. */
 TEST(test_bounded)
 {
     static const struct {

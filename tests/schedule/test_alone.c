@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank's plan, made without any other's: the same lists whatever else was planned, for training or
- * for evaluation, in outline or whole, from a generator or from a file; and for one rank of thousands.
+ * One rank's plan, made without any other's: the same lists whatever else was planned, for training
+ * or for evaluation, in outline or whole, from a generator or from a file; and for one rank of
+ * thousands.
  */
 
 #include <unistd.h>
@@ -116,8 +117,8 @@ TEST(test_a_cut_rank_needs_no_other)
     }
 }
 
-/* Sampling is one rank's: each block once, for one token of one sample. Keys and values of all tokens of
- * every layer lie among what lives always, and the list reads and writes all of them. */
+/* Sampling is one rank's: each block once, for one token of one sample. Keys and values of all
+ * tokens of every layer lie among what lives always, and the list reads and writes all of them. */
 static void check_generate(const fixture *f, const ech_plan *plan)
 {
     const ech_config *config = f->of.config;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.offload_activations = peer: how many micro-batches each stage has, counted from the lives of values, against the paper's
- * formula; that no more go than must; that what goes comes back; and that nobody waits longer.
+ * memory.offload_activations = peer: how many micro-batches each stage has, counted from the lives
+ * of values, against the paper's formula; that no more go than must; that what goes comes back; and
+ * that nobody waits longer.
  */
 
 #include "schedule/fixture.h"
@@ -20,7 +21,8 @@ static int kept_local(const ech_plan *plan, int block)
     return local;
 }
 
-/* The most values at once of the block's local, of whatever micro-batch, and of another block's local that are held. */
+/* The most values at once of the block's local, of whatever micro-batch, and of another block's
+ * local that are held. */
 static int count_live(const ech_plan *plan, int block, int local, int held, int held_local)
 {
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
@@ -63,8 +65,8 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-/* Stage s of p has p - s micro-batches without, with it (p + 2) / 2 at most, rounded up, and those that hold for others one
- * more while it is under way. */
+/* Stage s of p has p - s micro-batches without, with it (p + 2) / 2 at most, rounded up, and those
+ * that hold for others one more while it is under way. */
 TEST(stages_have_what_the_paper_says)
 {
     for (int p = 2; p <= 12; p++)
@@ -136,7 +138,8 @@ static void compare(const fixture_shape *shape, const char *more)
                  plain);
 }
 
-/* Where messages cost nothing; what is made again is not in the time by which the acceptor's steps are placed. */
+/* Where messages cost nothing; what is made again is not in the time by which the acceptor's steps
+ * are placed. */
 TEST(nobody_waits_longer)
 {
     static const char *const more[] = {"", " memory.prefetch=0", " memory.prefetch=2",

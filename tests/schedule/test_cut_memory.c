@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What cut layers keep under 1F1B depends on the pipeline's depth, not on the number of micro-batches:
- * whatever is received or exchanged dies when it has been used.
+ * What cut layers keep under 1F1B depends on the pipeline's depth, not on the number of
+ * micro-batches: whatever is received or exchanged dies when it has been used.
  */
 
 #include "schedule/fixture.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of schedules: names, weights, numbers of micro-batches that each refuses, and what rules.def says of them.
+ * The table of schedules: names, weights, numbers of micro-batches that each refuses, and what
+ * rules.def says of them.
  */
 #include <stdlib.h>
 #include <string.h>

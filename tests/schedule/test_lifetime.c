@@ -24,7 +24,8 @@ static int add(ech_list *list, ech_lane lane, int after)
     return step;
 }
 
-/* Compute 0, 1, 2, 3, 4, 5; the copy comes after 0, the gather after the copy, and compute 3 after the gather. */
+/* Compute 0, 1, 2, 3, 4, 5; the copy comes after 0, the gather after the copy, and compute 3 after
+ * the gather. */
 TEST(what_the_awaited_has_waited_for_has_ended)
 {
     ech_plan plan = {0};

@@ -50,8 +50,8 @@ static fixture one_stage(const char *schedule, const char *architecture, int ten
 
 enum { LAYER = 1 };
 
-/* The steps of a layer's first micro-batch, forward or backward: a letter each. Collectives are c; those that
- * fetch something again for B are b, for W w. */
+/* The steps of a layer's first micro-batch, forward or backward: a letter each. Collectives are c;
+ * those that fetch something again for B are b, for W w. */
 static void letters_of(const fixture *f, bool forward, char *out)
 {
     const ech_list *list = fixture_list(f, 0);
@@ -96,8 +96,9 @@ static void expect_apart(const char *more, const char *forward, const char *back
     free(path);
 }
 
-/* Behind each collective of B stands what W can do in the meantime, and only then the B that needs it. What W
- * needs of its own is fetched before the B that comes before, and waited for by the W that reads it alone. */
+/* Behind each collective of B stands what W can do in the meantime, and only then the B that needs
+ * it. What W needs of its own is fetched before the B that comes before, and waited for by the W
+ * that reads it alone. */
 TEST(test_order)
 {
     expect_joined(2, 1, NULL, "FcFcF", "BcWBcWB");
@@ -141,10 +142,10 @@ static timing time_of(const fixture *f, double work)
     return t;
 }
 
-/* Two tensor ranks, two layers, two micro-batches: of all collectives those of a layer's B run while its W
- * does, and what is gathered again arrives while B runs. With shared rows gradients are gathered while norms
- * make their outputs again, and the positions' W hides the gather that the embedding's waits for. What is
- * gathered for the loss is waited for. */
+/* Two tensor ranks, two layers, two micro-batches: of all collectives those of a layer's B run
+ * while its W does, and what is gathered again arrives while B runs. With shared rows gradients are
+ * gathered while norms make their outputs again, and the positions' W hides the gather that the
+ * embedding's waits for. What is gathered for the loss is waited for. */
 TEST(test_tensor_overlap)
 {
     static const struct {
@@ -163,8 +164,8 @@ TEST(test_tensor_overlap)
     }
 }
 
-/* All that goes around a ring does so while something is computed. Only the last bucket of gradients, which
- * context ranks sum, is waited for. */
+/* All that goes around a ring does so while something is computed. Only the last bucket of
+ * gradients, which context ranks sum, is waited for. */
 TEST(test_ring_overlap)
 {
     static const char *const architectures[] = {"gpt2", "llama", "qwen3"};
@@ -180,8 +181,8 @@ TEST(test_ring_overlap)
         }
 }
 
-/* Where shifts take longer than attending, the ring's time is that of the shifts and of what is computed
- * before the first and behind the last of them. */
+/* Where shifts take longer than attending, the ring's time is that of the shifts and of what is
+ * computed before the first and behind the last of them. */
 TEST(test_slow_ring)
 {
     fixture f = one_stage("gpipe", "gpt2", 1, 4, 1, NULL);
@@ -193,8 +194,8 @@ TEST(test_slow_ring)
 
 /* ---- lifetimes ---- */
 
-/* When what a collective touches must live: from the end of the compute steps that it waits for until one
- * begins that waits for it, or for a later one of its lane. */
+/* When what a collective touches must live: from the end of the compute steps that it waits for
+ * until one begins that waits for it, or for a later one of its lane. */
 static void find_window(const ech_list *list, int s, int *first, int *last)
 {
     const ech_step *step = &list->step.at[s];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers of micro-batches: each stands for one turn, micro-batch and sequence chunk, in their order, and lists of
- * every grid count them so.
+ * Numbers of micro-batches: each stands for one turn, micro-batch and sequence chunk, in their
+ * order, and lists of every grid count them so.
  */
 
 #include "schedule/fixture.h"
@@ -27,7 +27,8 @@ TEST(numbers_count_chunks_then_micro_batches_then_turns)
         }
 }
 
-/* Every number of a train list is forwarded once on each of its blocks, in the turn that it stands for. */
+/* Every number of a train list is forwarded once on each of its blocks, in the turn that it stands
+ * for. */
 static void check_list(const fixture *f, int rank, int turns, int chunks)
 {
     const ech_list *list = fixture_list(f, rank);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Orders of all generators: complete and in order, with the micro-batches in flight and the idle time
- * that the papers say, and no rank ever waits for another in a circle.
+ * Orders of all generators: complete and in order, with the micro-batches in flight and the idle
+ * time that the papers say, and no rank ever waits for another in a circle.
  */
 
 #include "base/log.h"
@@ -55,7 +55,8 @@ static void for_all(void (*check)(const char *schedule, int p, int v, int m))
                     check(names[n], p, v, m);
                     runs++;
                 }
-    /* naive and gpipe all; three with one chunk and one with two; 2bw of m >= p; interleaved of multiples of p. */
+    /* naive and gpipe all; three with one chunk and one with two; 2bw of m >= p; interleaved of
+     * multiples of p. */
     assert_int_equal(runs, 2 * P * V * M + 4 * P * M + (12 + 11 + 10 + 9 + 8 + 7) +
                                V * (12 + 6 + 4 + 3 + 2 + 2));
 }
@@ -113,8 +114,8 @@ TEST(test_no_deadlock)
     for_all(never_waits_in_a_circle);
 }
 
-/* With F = 1 and a backward of 2, as the papers count. The idle share of the total is
- * (p - 1) / (m + p - 1) for GPipe (Huang et al. 2018) and 1F1B: idle x (m + p - 1) = total x (p - 1).
+/* With F = 1 and a backward of 2, as the papers count. The idle share of the total is (p - 1) / (m
+ * + p - 1) for GPipe (Huang et al. 2018) and 1F1B: idle x (m + p - 1) = total x (p - 1).
  * Interleaved, idle / working time is (p - 1) / (v m) (Narayanan et al. 2021). */
 TEST(test_bubbles)
 {
@@ -158,11 +159,12 @@ TEST(test_zero_bubble)
         }
 }
 
-/* Qi et al. 2024, arXiv:2401.10241: with F, B, W of one length ZB-V has a bubble rate of 0 and the activations of 1F1B
- * (p micro-batches of two chunks each, has_in_flight). The bubble is what a stage waits between its first F and its
- * last W; so the step is longer than work by the p - 1 forwards until the last stage begins. In units of a chunk,
- * which is half of what the others have of a micro-batch, 1F1B idles 6 (p - 1), ZB-H1 2 (p - 1), and interleaved
- * 1F1B with as many chunks 3 (p - 1). */
+/* Qi et al. 2024, arXiv:2401.10241: with F, B, W of one length ZB-V has a bubble rate of 0 and the
+ * activations of 1F1B (p micro-batches of two chunks each, has_in_flight). The bubble is what a
+ * stage waits between its first F and its last W; so the step is longer than work by the p - 1
+ * forwards until the last stage begins. In units of a chunk, which is half of what the others have
+ * of a micro-batch, 1F1B idles 6 (p - 1), ZB-H1 2 (p - 1), and interleaved 1F1B with as many chunks
+ * 3 (p - 1). */
 TEST(test_zero_bubble_v)
 {
     for (int p = 1; p <= P; p++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans of pipelines: that every schedule's lists of all ranks fit together, and how many messages and
- * bytes they exchange.
+ * Plans of pipelines: that every schedule's lists of all ranks fit together, and how many messages
+ * and bytes they exchange.
  */
 
 #include "check/check.h"
@@ -41,9 +41,9 @@ static bool is_vee(const fixture_shape *shape)
     return strcmp(shape->schedule, "zero-bubble-v") == 0;
 }
 
-/* A rank of m micro-batches a list sends an activation behind each of its chunks but the model's last,
- * and a gradient before each but the model's first; in a V from the first chunk to the next stage, and from the second
- * back. */
+/* A rank of m micro-batches a list sends an activation behind each of its chunks but the model's
+ * last, and a gradient before each but the model's first; in a V from the first chunk to the next
+ * stage, and from the second back. */
 static int messages_of(const fixture_shape *shape, int stage, int m, bool trains)
 {
     bool first = stage == 0, last = stage == shape->stages - 1;
@@ -100,7 +100,8 @@ static int forwards_between(const ech_list *list, int from, int to)
     return n;
 }
 
-/* In evaluation a send is under way at least while the next forward computes, or what was sent has come around. */
+/* In evaluation a send is under way at least while the next forward computes, or what was sent has
+ * come around. */
 static void check_overlap(const fixture *f)
 {
     for (int rank = 0; rank < f->ranks; rank++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Placement: values of other micro-batches have the offsets of those before them, so that neither the arena nor the
- * search grows with micro-batches; and it wastes little.
+ * Placement: values of other micro-batches have the offsets of those before them, so that neither
+ * the arena nor the search grows with micro-batches; and it wastes little.
  */
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans for virtual stages in any place, drawn at random: neighbours may share a rank. Orders that go through
- * virtual stage by virtual stage (naive, gpipe) fit every placement.
+ * Plans for virtual stages in any place, drawn at random: neighbours may share a rank. Orders that
+ * go through virtual stage by virtual stage (naive, gpipe) fit every placement.
  */
 
 #include "check/check.h"
@@ -28,8 +28,8 @@ static int count_steps(const fixture *f, ech_list_kind kind, bool (*is)(const ec
     return n;
 }
 
-/* Messages are those between virtual stages on different stages, forward and backward, and no others; every one
- * meets its other end, and no rank waits for ever. */
+/* Messages are those between virtual stages on different stages, forward and backward, and no
+ * others; every one meets its other end, and no rank waits for ever. */
 static void check(uint64_t seed, const char *schedule, int p, int v, int data)
 {
     fixture f;

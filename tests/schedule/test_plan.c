@@ -57,8 +57,9 @@ static int last_writer(const ech_list *list, int bucket)
     return last;
 }
 
-/* Li et al. 2020: as many reductions as buckets, each behind the last backward that adds to it, those of the last blocks
- * first, long before the last backward. Norms and updates are in the same order. */
+/* Li et al. 2020: as many reductions as buckets, each behind the last backward that adds to it,
+ * those of the last blocks first, long before the last backward. Norms and updates are in the same
+ * order. */
 TEST(test_buckets)
 {
     fixture f = fixture_plan(sample_config("llama"), 3);
@@ -95,8 +96,8 @@ TEST(test_buckets)
     fixture_free(&f);
 }
 
-/* No forward or backward waits for a sum over ranks between blocks, and of gradients nobody but the norm of the
- * bucket does. */
+/* No forward or backward waits for a sum over ranks between blocks, and of gradients nobody but the
+ * norm of the bucket does. */
 TEST(test_hidden_reductions)
 {
     const char *const models[] = {"gpt2", "llama", "qwen3"};
@@ -124,8 +125,8 @@ TEST(test_hidden_reductions)
 
 /* ---- what a bucket is of ---- */
 
-/* Whether two parameters of a rank may share a bucket: block, group, types, units, and what the optimizer keeps of each
- * element. */
+/* Whether two parameters of a rank may share a bucket: block, group, types, units, and what the
+ * optimizer keeps of each element. */
 static bool may_share(const ech_plan *plan, const ech_config *config, int a, int b)
 {
     const ech_param *one = &plan->model->param.at[a], *other = &plan->model->param.at[b];
@@ -151,7 +152,8 @@ static int64_t bytes_of(const ech_plan *plan, int param)
            (int64_t)ech_dtype_bytes(ech_plan_gradient_dtype(plan, param));
 }
 
-/* Each in the model's order, full, and of what may share a bucket; numbered by their first parameters. */
+/* Each in the model's order, full, and of what may share a bucket; numbered by their first
+ * parameters. */
 static void check_composition(const ech_plan *plan, const ech_config *config)
 {
     int before = -1;
@@ -189,7 +191,8 @@ static void expect_same_buckets(const ech_plan *whole, const ech_plan *part)
     }
 }
 
-/* The buckets of a block are the same on one rank, in a pipeline's stages, and in plans that only run forwards. */
+/* The buckets of a block are the same on one rank, in a pipeline's stages, and in plans that only
+ * run forwards. */
 TEST(test_bucket_composition)
 {
     static const char *const words[] = {"optimizer.name=adamw",
@@ -243,7 +246,8 @@ TEST(test_bucket_geometry)
     fixture_free(&f);
 }
 
-/* Activations that are kept grow with nothing but the micro-batch: one micro-batch is in flight, and one more is loaded. */
+/* Activations that are kept grow with nothing but the micro-batch: one micro-batch is in flight,
+ * and one more is loaded. */
 TEST(test_memory_is_flat_in_micro_batches)
 {
     int64_t peak[2][ECH_MEMORY_KINDS];

@@ -38,7 +38,8 @@ static ech_simulation check_and_simulate(const ech_plan *const *plans, int n)
     return simulation;
 }
 
-/* Outlines: steps of every rank, without values. One block a virtual stage, tables and head included. */
+/* Outlines: steps of every rank, without values. One block a virtual stage, tables and head
+ * included. */
 static void outline(fixture_shape shape, const ech_plan **plans, fixture *f)
 {
     int ranks = fixture_world(&shape);

@@ -48,11 +48,11 @@ TEST(test_shapes)
         refuse(
             (fixture_shape){
                 .schedule = "zero-bubble-v", .stages = 2, .chunks = chunks, .micro_batches = 4},
-            "parallel.virtual_stages = |two virtual stages a rank|use 2, or leave it out");
+            "parallel.virtual_stages = |two virtual stages per rank|use 2, or remove this key");
     refuse(
         (fixture_shape){
             .schedule = "zero-bubble", .stages = 2, .replicas = "[3,1]", .micro_batches = 4},
-        "parallel.stage_replicas = [3,1]|as many replicas of every stage|1f1b");
+        "parallel.stage_replicas = [3,1]|the same number of replicas for every stage|1f1b");
     refuse(
         (fixture_shape){
             .schedule = "gpipe", .stages = 2, .chunks = 2, .replicas = "[3,1]", .micro_batches = 4},
@@ -80,9 +80,9 @@ TEST(test_options)
 {
     fixture_shape shape = {.schedule = "1f1b", .stages = 2, .micro_batches = 2};
     shape.more = "parallel.vertical_sync=true";
-    refuse(shape, "parallel.vertical_sync = true|parallel.schedule = pipedream alone");
+    refuse(shape, "parallel.vertical_sync = true|only parallel.schedule = pipedream");
     shape.more = "parallel.weight_stashing=false";
-    refuse(shape, "parallel.weight_stashing = false|parallel.schedule = pipedream alone");
+    refuse(shape, "parallel.weight_stashing = false|only parallel.schedule = pipedream");
     shape.schedule = "pipedream-2bw";
     refuse(shape, "parallel.weight_stashing = false");
     shape.more = "parallel.vertical_sync=true";
@@ -231,7 +231,7 @@ TEST(test_order_files)
     refuse_order("F0.0 F0.1 B0.0 B0.1\nF0.0 B0.0 F0.1 B0.1\nF0.0\n", NULL, ":3:1: F0.0|too many");
     refuse_order("F0.0 F0.1 B0.0 B0.1\nF0.0 F0.2 B0.0 B0.2\n", NULL, ":2:6: F0.2");
     refuse_order("F0.0 F0.1 B0.0 B0.1\nF0.0 X0.1 B0.0 B0.1\n", NULL, ":2:6: X0.1|not an item");
-    refuse_order(good, "[3,1]", "parallel.stage_replicas = [3,1]|by hand|parallel.data");
+    refuse_order(good, "[3,1]", "parallel.stage_replicas = [3,1]|a schedule file|parallel.data");
     refuse_as(ECH_EUSAGE,
               (fixture_shape){.schedule = "./no-such-order.txt", .stages = 2, .micro_batches = 2},
               "no-such-order.txt: no such file");

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whom a server serves next: pushes in the order in which they come, but for those that would take their worker too far ahead; whatever
- * that order is, all pushes of a span are served, somebody always may be, and nobody gets further ahead than the bound. Without one
- * workers share them out by their speed.
+ * Whom a server serves next: pushes in the order in which they come, but for those that would take
+ * their worker too far ahead; whatever that order is, all pushes of a span are served, somebody
+ * always may be, and nobody gets further ahead than the bound. Without one workers share them out
+ * by their speed.
  */
 #include <limits.h>
 
@@ -116,8 +117,9 @@ TEST(the_first_that_came_is_next)
 
 /* ---- workers that die ---- */
 
-/* Worker 2 dies at some time of the first of two spans. What is served of it is written down as dropped from then on, one push a span where
- * workers share them out; the others get on with the span. */
+/* Worker 2 dies at some time of the first of two spans. What is served of it is written down as
+ * dropped from then on, one push a span where workers share them out; the others get on with the
+ * span. */
 static void run_with_a_loss(ech_serving *serving, ech_random_key key, bool each)
 {
     enum { SPANS = 2, LOST = 2 };

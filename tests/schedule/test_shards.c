@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shards of buckets: equal, at multiples of the device's alignment in any type, and of each gradient every element is
- * counted by one rank, on grids drawn at random.
+ * Shards of buckets: equal, at multiples of the device's alignment in any type, and of each
+ * gradient every element is counted by one rank, on grids drawn at random.
  */
 
 #include "check/check.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The space disk in plans: values there are placed, counted and checked as in the other spaces, and change nothing in them.
+ * The space disk in plans: values there are placed, counted and checked as in the other spaces, and
+ * change nothing in them.
  */
 #include <string.h>
 

@@ -28,7 +28,8 @@ TEST(rows_are_whole)
     }
 }
 
-/* Only messages and what runs on the compute lane have a phase; messages come in pairs, one kind for either end. */
+/* Only messages and what runs on the compute lane have a phase; messages come in pairs, one kind
+ * for either end. */
 TEST(phases_fit_lanes)
 {
     int sends[ECH_MESSAGES] = {0}, receives[ECH_MESSAGES] = {0}, runs[ECH_PHASES] = {0};

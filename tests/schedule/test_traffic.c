@@ -59,8 +59,8 @@ TEST(test_one_rank)
     fixture_free(&f);
 }
 
-/* Shoeybi et al. 2019: of each layer two all-reduces forward and two backward; one for the rows of the
- * table and one for the gradient behind the head. Each sends 2 (t - 1) / t of its tensor. */
+/* Shoeybi et al. 2019: of each layer two all-reduces forward and two backward; one for the rows of
+ * the table and one for the gradient behind the head. Each sends 2 (t - 1) / t of its tensor. */
 static void check_tensor(int t)
 {
     char more[64];
@@ -91,8 +91,8 @@ TEST(test_tensor)
     check_tensor(4);
 }
 
-/* Korthikanti et al. 2022: an all-reduce becomes a reduce-scatter and an all-gather, which together send
- * as much; what is not kept of gathered inputs is gathered again. */
+/* Korthikanti et al. 2022: an all-reduce becomes a reduce-scatter and an all-gather, which together
+ * send as much; what is not kept of gathered inputs is gathered again. */
 static void check_sequence(bool keep)
 {
     ech_traffic traffic[ECH_TRAFFIC_AXES];
@@ -126,8 +126,8 @@ TEST(test_sequence)
     check_sequence(true);
 }
 
-/* Keys and values go around once in the forward, and once more in the backward, with their gradients the
- * same way home. */
+/* Keys and values go around once in the forward, and once more in the backward, with their
+ * gradients the same way home. */
 TEST(test_ring)
 {
     enum { c = 4 };
@@ -146,7 +146,8 @@ TEST(test_ring)
     fixture_free(&f);
 }
 
-/* DeepSpeed-Ulysses: queries, keys, values and what comes of them change places, and their gradients. */
+/* DeepSpeed-Ulysses: queries, keys, values and what comes of them change places, and their
+ * gradients. */
 TEST(test_ulysses)
 {
     enum { c = 2 };
@@ -163,8 +164,8 @@ TEST(test_ulysses)
     fixture_free(&f);
 }
 
-/* A stage sends each micro-batch on and its gradient back; of tensor ranks that hold it alike each sends a
- * part, which the receiving ones gather. */
+/* A stage sends each micro-batch on and its gradient back; of tensor ranks that hold it alike each
+ * sends a part, which the receiving ones gather. */
 TEST(test_pipeline)
 {
     ech_traffic traffic[ECH_TRAFFIC_AXES];
@@ -187,8 +188,8 @@ TEST(test_pipeline)
     fixture_free(&f);
 }
 
-/* 2 (N - 1) / N of all gradients, whatever replicas and context ranks make up N; and what ranks send does
- * not depend on the number of replicas otherwise. */
+/* 2 (N - 1) / N of all gradients, whatever replicas and context ranks make up N; and what ranks
+ * send does not depend on the number of replicas otherwise. */
 TEST(test_data)
 {
     ech_traffic traffic[ECH_TRAFFIC_AXES], alone[ECH_TRAFFIC_AXES];

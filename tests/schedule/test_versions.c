@@ -20,7 +20,8 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
-/* What the parameters of a rank's blocks take, once: in buckets, each begins at a multiple of 64 bytes in any type. */
+/* What the parameters of a rank's blocks take, once: in buckets, each begins at a multiple of 64
+ * bytes in any type. */
 static int64_t param_bytes(const fixture *f, int rank)
 {
     enum { UNIT = 64 / 2 };
@@ -57,7 +58,8 @@ static void check_kept(const fixture *f, int rank, int versions)
     assert_int_equal(fixture_list(f, rank)->updates, f->schedule->turns);
 }
 
-/* A step of one micro-batch, so that the k-th is minibatch k; d stages, i from 0 (SOSP'19, §3.3). */
+/* A step of one micro-batch, so that the k-th is minibatch k; d stages, i from 0 (SOSP'19,
+ * §3.3). */
 static fixture make(const char *schedule, int d, int m, int turns, const char *more)
 {
     return fixture_pipeline((fixture_shape){.schedule = schedule,
@@ -68,8 +70,8 @@ static fixture make(const char *schedule, int d, int m, int turns, const char *m
                                             .more = more});
 }
 
-/* The version that F (or else B and W) of micro-batch q of a list should read, at a depth of `ahead`
- * stages to the end. */
+/* The version that F (or else B and W) of micro-batch q of a list should read, at a depth of
+ * `ahead` stages to the end. */
 typedef int promise(const ech_list *list, bool forward, int q, int ahead);
 
 static void expect_versions(const fixture *f, int rank, promise *wanted, int ahead)
@@ -120,8 +122,8 @@ static int flushed(const ech_list *list, bool forward, int q, int ahead)
     return 0;
 }
 
-/* w(t+1) = w(t) - v grad f(w1(t-n+1), w2(t-n+2), ..., wn(t)): stage i uses what minibatch k - (d - i)
- * has left, forward and backward. */
+/* w(t+1) = w(t) - v grad f(w1(t-n+1), w2(t-n+2), ..., wn(t)): stage i uses what minibatch k - (d -
+ * i) has left, forward and backward. */
 TEST(test_stashing)
 {
     for (int d = 1; d <= 4; d++)
@@ -135,7 +137,8 @@ TEST(test_stashing)
         }
 }
 
-/* w(t+1) = w(t) - v grad f(w1(t-n+1), w2(t-n+1), ..., wn(t-n+1)): all stages what the first one uses. */
+/* w(t+1) = w(t) - v grad f(w1(t-n+1), w2(t-n+1), ..., wn(t-n+1)): all stages what the first one
+ * uses. */
 TEST(test_vertical_sync)
 {
     for (int d = 1; d <= 4; d++)
@@ -163,8 +166,8 @@ TEST(test_no_stashing)
     }
 }
 
-/* How many calls of backwards make again what a forward has made of weights. (Of the loss, whose forward is done in the
- * backward, nothing is made twice.) */
+/* How many calls of backwards make again what a forward has made of weights. (Of the loss, whose
+ * forward is done in the backward, nothing is made twice.) */
 static int count_recomputed(const fixture *f)
 {
     int found = 0;
@@ -192,8 +195,8 @@ TEST(test_forwards_are_kept)
     fixture_free(&f);
 }
 
-/* Several micro-batches a step: micro-batch q (from 0) comes when q - (d - i) + 1 backwards are done,
- * and m of them make a version. */
+/* Several micro-batches a step: micro-batch q (from 0) comes when q - (d - i) + 1 backwards are
+ * done, and m of them make a version. */
 TEST(test_accumulation)
 {
     for (int d = 1; d <= 4; d++)
@@ -207,8 +210,8 @@ TEST(test_accumulation)
         }
 }
 
-/* W(t+1) = W(t) - v grad f(W(t-1)) (arXiv:2006.09503, §3.1); a span's first step has the weights from
- * before the last update of the span before, -1. */
+/* W(t+1) = W(t) - v grad f(W(t-1)) (arXiv:2006.09503, §3.1); a span's first step has the weights
+ * from before the last update of the span before, -1. */
 TEST(test_double_buffering)
 {
     for (int d = 1; d <= 4; d++)
@@ -235,7 +238,8 @@ TEST(test_synchronous)
     }
 }
 
-/* Forward and backward of a micro-batch meet the same version on every stage whatever the replicas. */
+/* Forward and backward of a micro-batch meet the same version on every stage whatever the
+ * replicas. */
 TEST(test_replicas)
 {
     static const char *const replicas[] = {"[2,1]", "[1,2]", "[2,2]", "[4,2]"};

@@ -134,8 +134,9 @@ static int count_heirs(const ech_list *list)
     return n;
 }
 
-/* What the activation function reads is written over with its gradient, one value of each GPT-2 layer, two of
- * each llama or qwen3 layer; not where a W that comes later makes the function's output again. */
+/* What the activation function reads is written over with its gradient, one value of each GPT-2
+ * layer, two of each llama or qwen3 layer; not where a W that comes later makes the function's
+ * output again. */
 TEST(test_heirs)
 {
     enum { LAYERS = 4, MICRO = 3 };
@@ -167,7 +168,8 @@ static void refuse(const ech_plan *plan, const ech_list *list)
     assert_int_equal(ech_check_list(plan, list), ECH_EINTERNAL);
 }
 
-/* The checker notices a successor at another place, of another time, and one that the call does not write. */
+/* The checker notices a successor at another place, of another time, and one that the call does not
+ * write. */
 TEST(test_wrong_heirs)
 {
     fixture f = fixture_pipeline((fixture_shape){

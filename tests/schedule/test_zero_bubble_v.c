@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ZB-V against what its authors publish (Qi et al. 2024, arXiv:2401.10241), with F, B and W of one length:
+ * ZB-V against what its authors publish (Qi et al. 2024, arXiv:2401.10241), with F, B and W of one
+ * length:
  *
  *                                1F1B       ZB-H1        ZB-V
  *     bubble / work              (p-1)/m    (p-1)/(3m)   0
  *     activations                1          1            1
  *     bytes between stages       1          1            2
  *
- * Their bubble is what a stage waits between its first F and its last W. Plans are those of a run, two layers a
- * virtual stage, simulated with a profile in which each phase of a layer takes a second and nothing else any.
+ * Their bubble is what a stage waits between its first F and its last W. Plans are those of a run,
+ * two layers a virtual stage, simulated with a profile in which each phase of a layer takes a
+ * second and nothing else any.
  */
 
 #include <math.h>
@@ -76,8 +78,8 @@ static double waits(const fixture *f, const ech_simulation *s, int rank)
     return last - first - s->busy[rank];
 }
 
-/* From 2p - 1 micro-batches on. In seconds: a chunk's forward takes two, and the last stage begins p - 1 of them
- * later than the first. */
+/* From 2p - 1 micro-batches on. In seconds: a chunk's forward takes two, and the last stage begins
+ * p - 1 of them later than the first. */
 TEST(test_no_bubble)
 {
     for (int p = 1; p <= 4; p++)
@@ -94,7 +96,8 @@ TEST(test_no_bubble)
         }
 }
 
-/* Half of ZB-H1's step beyond work, a third of interleaved 1F1B's with as many chunks, a sixth of 1F1B's. */
+/* Half of ZB-H1's step beyond work, a third of interleaved 1F1B's with as many chunks, a sixth of
+ * 1F1B's. */
 TEST(test_beside_others)
 {
     static const struct {
@@ -122,8 +125,8 @@ static int64_t activations_of(const fixture *f, int rank)
     return fixture_list(f, rank)->peak[ECH_MEMORY_ACTIVATIONS];
 }
 
-/* Every rank keeps what 1F1B's first does, which keeps p micro-batches, but for one tensor on a boundary: an input
- * may be received while the item before computes. */
+/* Every rank keeps what 1F1B's first does, which keeps p micro-batches, but for one tensor on a
+ * boundary: an input may be received while the item before computes. */
 TEST(test_activations)
 {
     for (int p = 2; p <= 4; p++)

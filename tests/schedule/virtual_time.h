@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A pipeline in virtual time: every F, B and W takes one unit, messages take none, each rank does its
- * order item by item. `merged`: B and W are one backward of two units, and only its end sets the
- * stage before free, as the papers on GPipe, 1F1B and interleaving count.
+ * A pipeline in virtual time: every F, B and W takes one unit, messages take none, each rank does
+ * its order item by item. `merged`: B and W are one backward of two units, and only its end sets
+ * the stage before free, as the papers on GPipe, 1F1B and interleaving count.
  */
 #ifndef ECH_TESTS_SCHEDULE_VIRTUAL_TIME_H
 #define ECH_TESTS_SCHEDULE_VIRTUAL_TIME_H
@@ -78,7 +78,8 @@ static inline int *virtual_at(const virtual_run *run, int virtual_stage, int q, 
     return &run->end[(virtual_stage * run->micro_batches + q) * 3 + (int)action];
 }
 
-/* When the item's input from another virtual stage is there; 0: it has none. DEADLOCK: not yet known. */
+/* When the item's input from another virtual stage is there; 0: it has none. DEADLOCK: not yet
+ * known. */
 static inline int virtual_ready(const virtual_run *run, int virtual_stage, int q, ech_action action,
                                 bool merged)
 {

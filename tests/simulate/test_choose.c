@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.partition = auto: what is chosen, that no even grid is faster, and that the schedule takes it.
+ * parallel.partition = auto: what is chosen, that no even grid is faster, and that the schedule
+ * takes it.
  */
 
 #include <stdlib.h>
@@ -47,7 +48,8 @@ static ech_status choose(ech_config *config, const ech_profile *profile, int ran
     return status;
 }
 
-/* Seconds of a step as `plan --simulate` says it; below 0: the run is refused. Takes the configuration. */
+/* Seconds of a step as `plan --simulate` says it; below 0: the run is refused. Takes the
+ * configuration. */
 static double simulate(ech_config *config, const ech_profile *profile, int ranks)
 {
     fixture f;
@@ -84,8 +86,8 @@ static const char *print(const ech_config_list *list, const char *word, char *te
     return text;
 }
 
-/* What is chosen is no slower than any even grid of those keys, and is not refused. Returns its time and in
- * *even that of the fastest such grid. */
+/* What is chosen is no slower than any even grid of those keys, and is not refused. Returns its
+ * time and in *even that of the fastest such grid. */
 static double assert_fastest(const char *keys, const costs *of, int ranks, double *even)
 {
     ech_config *chosen = make(keys);
@@ -176,8 +178,8 @@ TEST(test_shapes)
            slow, "[0, 1, 1, 1]", 2, "auto");
 }
 
-/* What is recomputed counts, and what the profile knows of other recomputation does not: layers of 1 second and a head
- * of 3, where full recomputation takes 3 of each layer. */
+/* What is recomputed counts, and what the profile knows of other recomputation does not: layers of
+ * 1 second and a head of 3, where full recomputation takes 3 of each layer. */
 TEST(test_recomputation)
 {
     static const struct {
@@ -217,9 +219,9 @@ static costs gpt2(const char *keys, double bandwidth)
     "model.num_hidden_layers=12 model.hidden_size=768 model.num_attention_heads=12 "               \
     "model.vocab_size=50257 data.sequence_length=256 "
 
-/* Gradients are summed once a step, so four micro-batches on four ranks are best replicated where a sum for
- * each of them would cost far too much; and where links are slower stages of unequal replicas are better than
- * any even grid. */
+/* Gradients are summed once a step, so four micro-batches on four ranks are best replicated where a
+ * sum for each of them would cost far too much; and where links are slower stages of unequal
+ * replicas are better than any even grid. */
 TEST(test_gpt2)
 {
     double even;
@@ -352,8 +354,8 @@ TEST(test_memory_with_zero)
         }
 }
 
-/* In a V each rank has an early chunk, which keeps much, and a late one, which keeps little: only their plan says
- * whether they fit, to the byte. */
+/* In a V each rank has an early chunk, which keeps much, and a late one, which keeps little: only
+ * their plan says whether they fit, to the byte. */
 TEST(test_memory_of_a_vee)
 {
     const char *keys = "parallel.schedule=zero-bubble-v parallel.virtual_stages=2 "
@@ -424,9 +426,9 @@ TEST(test_refusals)
     of.profile.block = of.block;
     refuse("", NULL, 2, "echelon profile|parallel.profile");
     refuse("parallel.stage_replicas=[1,1]", NULL, 2,
-           "parallel.partition = auto|leave one of the two out");
+           "parallel.partition = auto|remove one of the two keys");
     refuse("model.num_hidden_layers=4", &of, 2, "parallel.profile|has 5 blocks and the model 6");
-    refuse("parallel.virtual_stages=2", &of, 2, "also needs parallel.pipeline");
+    refuse("parallel.virtual_stages=2", &of, 2, "set parallel.pipeline");
     refuse("training.micro_batch_size=5", &of, 2, "global_batch_size = 24|25 would");
     refuse("training.micro_batch_size=auto", &of, 2, "micro_batch_size|needs to be given");
     refuse("parallel.node_ranks=3", &of, 4, "parallel.node_ranks = 3|does not divide 4 ranks");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The simulator where blocks are cut over tensor and context ranks: parts make up the whole, collectives
- * take what they take, and compute waits for some of them.
+ * The simulator where blocks are cut over tensor and context ranks: parts make up the whole,
+ * collectives take what they take, and compute waits for some of them.
  */
 
 #include "schedule/fixture.h"
@@ -57,8 +57,8 @@ static int stages_of(int pipeline)
     return pipeline ? 2 : 1;
 }
 
-/* In units collectives cost nothing and a block is shared out evenly: the bubble is the uncut pipeline's,
- * and the picture that of each of its ranks. */
+/* In units collectives cost nothing and a block is shared out evenly: the bubble is the uncut
+ * pipeline's, and the picture that of each of its ranks. */
 TEST(test_units)
 {
     const ech_costs unit = {0};
@@ -132,8 +132,9 @@ TEST(test_parts_make_up_blocks)
     }
 }
 
-/* What products take outweighs what norms take, however many calls there are of each: of a layer's forward
- * the part with queries, keys, values and attention and the part with the feed-forward products. */
+/* What products take outweighs what norms take, however many calls there are of each: of a layer's
+ * forward the part with queries, keys, values and attention and the part with the feed-forward
+ * products. */
 TEST(test_products_outweigh)
 {
     fixture f = plan(2, "parallel.tensor=2 parallel.sequence=true model.hidden_size=512");
@@ -192,8 +193,8 @@ TEST(test_waits)
         }
 }
 
-/* Two tensor ranks alone: every collective takes the latency, and those of the forward and of the loss are all waited for,
- * as are the backward's but for what W hides. */
+/* Two tensor ranks alone: every collective takes the latency, and those of the forward and of the
+ * loss are all waited for, as are the backward's but for what W hides. */
 TEST(test_by_hand)
 {
     enum { M = 4, L = 3 };

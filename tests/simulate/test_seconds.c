@@ -41,8 +41,8 @@ TEST(test_seconds)
     lists_free(&all);
 }
 
-/* A link carries one message at a time, the other direction beside it. Forwards take 1, backwards 1,
- * activations 10 on their way, gradients 11. */
+/* A link carries one message at a time, the other direction beside it. Forwards take 1, backwards
+ * 1, activations 10 on their way, gradients 11. */
 TEST(test_links_are_busy)
 {
     ech_profile_block cost[] = {{.seconds = {1, 1, 0}}, {.seconds = {1, 1, 0}}};
@@ -61,8 +61,8 @@ TEST(test_links_are_busy)
     assert_near(s.finish[0][lists_find(first, ECH_STEP_SEND_ACT, 0)], 11, 0);
     assert_near(s.begin[0][lists_find(first, ECH_STEP_SEND_ACT, 1)], 2, 0);
     assert_near(s.finish[0][lists_find(first, ECH_STEP_SEND_ACT, 1)], 21, 0);
-    /* B0.0 ends at 13, its gradient is there at 24 while the second activation is under way until 21;
-     * B0.0 and F0.2 in front: 24 to 26; the third activation until 36. */
+    /* B0.0 ends at 13, its gradient is there at 24 while the second activation is under way until
+     * 21; B0.0 and F0.2 in front: 24 to 26; the third activation until 36. */
     assert_near(s.finish[1][lists_find(second, ECH_STEP_SEND_GRAD, 0)], 24, 0);
     assert_near(s.begin[0][lists_find(first, ECH_STEP_FORWARD, 2)], 25, 0);
     assert_near(s.finish[0][lists_find(first, ECH_STEP_SEND_ACT, 2)], 36, 0);
@@ -70,7 +70,8 @@ TEST(test_links_are_busy)
     lists_free(&all);
 }
 
-/* A message waits for the end that comes later: here the receive, which is posted behind a forward. */
+/* A message waits for the end that comes later: here the receive, which is posted behind a
+ * forward. */
 TEST(test_rendezvous)
 {
     ech_profile_block cost[] = {{.seconds = {1, 0, 0}}, {.seconds = {20, 0, 0}}};
@@ -92,8 +93,9 @@ TEST(test_rendezvous)
     }
 }
 
-/* One stage, three replicas with 2, 1 and 1 of four micro-batches: a reduction begins when the slowest
- * has come, moves 2 (n - 1) / n of its bytes, and ends for all. Each then sums the squares of a third. */
+/* One stage, three replicas with 2, 1 and 1 of four micro-batches: a reduction begins when the
+ * slowest has come, moves 2 (n - 1) / n of its bytes, and ends for all. Each then sums the squares
+ * of a third. */
 TEST(test_collectives)
 {
     static const int replicas[] = {3};
@@ -120,9 +122,10 @@ TEST(test_collectives)
     lists_free(&all);
 }
 
-/* Six ranks on machines of three, 60 bytes; 10 bytes a second within a machine, 2 between. A torus of rows of three: 2 x 2/3 x 60
- * within and 2 x 1/6 x 60 between. A hierarchy: 2 x 60 to the leader, 60 x 2 / 2 between, 2 x 60 back; halves take the
- * members' shards, 2 x 10, one way. Machines of two share no rows of three. */
+/* Six ranks on machines of three, 60 bytes; 10 bytes a second within a machine, 2 between. A torus
+ * of rows of three: 2 x 2/3 x 60 within and 2 x 1/6 x 60 between. A hierarchy: 2 x 60 to the
+ * leader, 60 x 2 / 2 between, 2 x 60 back; halves take the members' shards, 2 x 10, one way.
+ * Machines of two share no rows of three. */
 TEST(test_reductions)
 {
     static const int three[] = {0, 3, 6}, two[] = {0, 2, 4, 6};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The simulator in units of one block's phase, against the papers' formulas and times worked out by hand;
- * what it tells about them; and lists that come to no end.
+ * The simulator in units of one block's phase, against the papers' formulas and times worked out by
+ * hand; what it tells about them; and lists that come to no end.
  */
 #include <string.h>
 
@@ -30,9 +30,9 @@ static void expect_end(lists_spec spec, double end, double bubble)
     lists_free(&all);
 }
 
-/* (p - 1) / (m + p - 1), for GPipe (Huang et al. 2019, §2.3) as for 1F1B: where the backward, twice as
- * long as the forward, is in one piece, and where it is B and then W, behind which the gradient is
- * sent. */
+/* (p - 1) / (m + p - 1), for GPipe (Huang et al. 2019, §2.3) as for 1F1B: where the backward, twice
+ * as long as the forward, is in one piece, and where it is B and then W, behind which the gradient
+ * is sent. */
 TEST(test_bubbles)
 {
     static const char *const schedules[] = {"gpipe", "1f1b"};
@@ -49,9 +49,9 @@ TEST(test_bubbles)
             }
 }
 
-/* A gradient that is sent before W saves the stage in front one unit, p - 1 times. ZB-H1 saves as much
- * again where there are enough micro-batches (Qi et al. 2023, arXiv:2401.10241, §2.3: a bubble of
- * (p - 1) (F + B - W)). */
+/* A gradient that is sent before W saves the stage in front one unit, p - 1 times. ZB-H1 saves as
+ * much again where there are enough micro-batches (Qi et al. 2023, arXiv:2401.10241, §2.3: a bubble
+ * of (p - 1) (F + B - W)). */
 TEST(test_early_gradients)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "zero-bubble"};
@@ -64,7 +64,8 @@ TEST(test_early_gradients)
             }
 }
 
-/* ZB-V (the same paper): from 2p - 1 micro-batches on nobody waits but for the first forward; in units of a chunk's. */
+/* ZB-V (the same paper): from 2p - 1 micro-batches on nobody waits but for the first forward; in
+ * units of a chunk's. */
 TEST(test_zero_bubble_v)
 {
     for (int p = 1; p <= 5; p++)
@@ -76,8 +77,8 @@ TEST(test_zero_bubble_v)
         }
 }
 
-/* Narayanan et al. 2021, §2.2: v chunks divide the bubble by v; in units of a chunk's forward the step
- * takes 3 (v m + p - 1). */
+/* Narayanan et al. 2021, §2.2: v chunks divide the bubble by v; in units of a chunk's forward the
+ * step takes 3 (v m + p - 1). */
 TEST(test_interleaved)
 {
     for (int p = 2; p <= 4; p++)
@@ -190,8 +191,8 @@ TEST(test_timeline)
     lists_free(&all);
 }
 
-/* A W right behind its own B is part of its bar; one that comes later has its own. ZB-H1 puts off the
- * weights of stage 1's first micro-batch. */
+/* A W right behind its own B is part of its bar; one that comes later has its own. ZB-H1 puts off
+ * the weights of stage 1's first micro-batch. */
 TEST(test_timeline_weights)
 {
     static const char *const schedules[] = {"1f1b", "zero-bubble"};
@@ -227,8 +228,8 @@ static void expect_stuck(const lists *all, const char *first, const char *second
         fail_msg("expected '%s' and '%s' in: %s", first, second, ech_last_error());
 }
 
-/* Whoever sends waits until it is received. In 1F1B stage 0 sends its second activation while stage 1
- * sends its first gradient. */
+/* Whoever sends waits until it is received. In 1F1B stage 0 sends its second activation while stage
+ * 1 sends its first gradient. */
 TEST(test_deadlock)
 {
     lists all = lists_build((lists_spec){

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What compute waits for: it works, or stands still for a lane, from the list's beginning to its end; and waits that can be worked out
- * by hand.
+ * What compute waits for: it works, or stands still for a lane, from the list's beginning to its
+ * end; and waits that can be worked out by hand.
  */
 #include <limits.h>
 #include <math.h>
@@ -19,7 +19,8 @@ typedef struct made_up {
     ech_costs costs;
 } made_up;
 
-/* Each phase of a block takes a second, a message `latency` and no time for its bytes, updates `update` for a byte. */
+/* Each phase of a block takes a second, a message `latency` and no time for its bytes, updates
+ * `update` for a byte. */
 static void make_up(const fixture *f, double latency, double update, made_up *m)
 {
     *m = (made_up){.profile = {.blocks = (int)f->of.model->block.n}};
@@ -106,7 +107,8 @@ TEST(test_work_and_waits_are_all)
     }
 }
 
-/* Updates take no time, so all gathers come behind the last of them, one after the other; nothing else is in that lane. */
+/* Updates take no time, so all gathers come behind the last of them, one after the other; nothing
+ * else is in that lane. */
 TEST(test_gathers)
 {
     static const double latency = 0.5;
@@ -129,7 +131,8 @@ TEST(test_gathers)
     }
 }
 
-/* The last stage stands still until the first micro-batch comes: a stage's forward, and the message. */
+/* The last stage stands still until the first micro-batch comes: a stage's forward, and the
+ * message. */
 TEST(test_first_message)
 {
     made_up m;
@@ -154,7 +157,8 @@ typedef struct copied {
     double waits, end;
 } copied;
 
-/* One rank whose forwards' values go to the host and come back, at so many bytes a second each way. */
+/* One rank whose forwards' values go to the host and come back, at so many bytes a second each
+ * way. */
 static copied copy(int prefetch, double rate)
 {
     char more[200];
@@ -182,8 +186,9 @@ static copied copy(int prefetch, double rate)
     return c;
 }
 
-/* What goes out hides behind forwards, what comes back behind backwards, as far as these reach, and to a tenth of the step:
- * what leaves last comes back first (with 24 layers; a round trip of fewer is more of a step). Without prefetch all of both is waited for. */
+/* What goes out hides behind forwards, what comes back behind backwards, as far as these reach, and
+ * to a tenth of the step: what leaves last comes back first (with 24 layers; a round trip of fewer
+ * is more of a step). Without prefetch all of both is waited for. */
 TEST(test_copies)
 {
     copied fast = copy(1, 1e12);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Boxes: the runs of every box of small shapes, and the boxes of intervals of cut tensors, against loops over elements.
+ * Boxes: the runs of every box of small shapes, and the boxes of intervals of cut tensors, against
+ * loops over elements.
  */
 
 #include "base/random.h"
@@ -227,7 +228,8 @@ static int64_t place_of(int dims, const ech_cut *cut, int64_t i)
     return at;
 }
 
-/* Adds one to each element of the whole that boxes of the interval have, which must lie where it says. */
+/* Adds one to each element of the whole that boxes of the interval have, which must lie where it
+ * says. */
 static void check_interval(int dims, const ech_cut *cut, int64_t first, int64_t n, int *times)
 {
     int64_t shape[ECH_MAX_DIMS] = {0}, found = 0, valid = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Halves against the compiler's own arithmetic where there is one, and against what IEEE 754 says at
- * the edges: every half there and back, every rounding between two halves.
+ * Halves against the compiler's own arithmetic where there is one, and against what IEEE 754 says
+ * at the edges: every half there and back, every rounding between two halves.
  */
 #include <math.h>
 #include <string.h>
@@ -56,7 +56,8 @@ TEST(every_half)
     }
 }
 
-/* Between neighbours a and b the middle goes to the even one, and what is beside it to the nearer. */
+/* Between neighbours a and b the middle goes to the even one, and what is beside it to the
+ * nearer. */
 static void check_between(uint16_t half, ech_dtype dtype)
 {
     double a = value_of(half, dtype), b = value_of((uint16_t)(half + 1), dtype);
@@ -124,8 +125,8 @@ static void check_direct(uint32_t bits)
     }
 }
 
-/* Every sign, exponent and rounding: each pattern of the upper half, with the lower bits at and beside where roundings of
- * either type turn. */
+/* Every sign, exponent and rounding: each pattern of the upper half, with the lower bits at and
+ * beside where roundings of either type turn. */
 TEST(directly_as_by_fp64)
 {
     static const uint32_t lower[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff};

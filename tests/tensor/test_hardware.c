@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversions against the machine's instructions: each half widened; floats narrowed, those around each boundary and
- * tie, and others at even distances. ECHELON_CONVERSIONS=all narrows every float.
+ * Conversions against the machine's instructions: each half widened; floats narrowed, those around
+ * each boundary and tie, and others at even distances. ECHELON_CONVERSIONS=all narrows every float.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -64,7 +64,8 @@ static void check_narrow(void (*narrow)(const float *, uint16_t *), ech_dtype dt
     }
 }
 
-/* Each value of the upper 16 bits, with lower bits that are zero but for one, and one less and more than those. */
+/* Each value of the upper 16 bits, with lower bits that are zero but for one, and one less and more
+ * than those. */
 static void check_edges(void (*narrow)(const float *, uint16_t *), ech_dtype dtype)
 {
     for (uint32_t upper = 0; upper < 1 << 16; upper++) {

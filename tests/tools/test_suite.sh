@@ -34,7 +34,8 @@ END
 play nproc << 'END'
 echo 2
 END
-# Lists the tests of the file `tests`, or passes those that match -R and not -E but the ones in `bad`.
+# Lists the tests of the file `tests`, or passes those that match -R and not -E but the ones in
+# `bad`.
 play ctest << 'END'
 folder="" expression=. but='^$' lists=
 while [ $# -gt 0 ]; do
@@ -113,7 +114,8 @@ run # tests that had no cost with the address sanitizer
 ran "asan app/long"
 export ECHELON_COSTS=
 
-# Labels: what takes a second or more runs in the release build; groups have passed with these files.
+# Labels: what takes a second or more runs in the release build; groups have passed with these
+# files.
 run
 expect 0 "^[0-9]+ passed, 0 failed, 0 skipped"
 expect 0 "left out: cuda .*; isas .*; ucx "

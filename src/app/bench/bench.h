@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `echelon bench`: measures this machine and how close kernels, matrix products and collectives come to it.
+ * `echelon bench`: measures this machine and how close kernels, matrix products and collectives
+ * come to it.
  *
- * There are four tables (ech_bench_group): matrix products and kernels (rows in kernels.c), collectives (rows in
- * collectives.c), and reads and writes of a disk (disk.c), which is measured only if it is named. A row of the first two gives
- * one result, a collective one for each of ECH_BENCH_SIZES sizes, a row of the disk one for each of ECH_BENCH_BLOCKS blocks. Products
- * and kernels have a bound, a roofline: max(FLOPs / peak FLOP/s, bytes / memory bandwidth). Each is measured in fp32, and in bf16 if
- * the device has a row of its own for it; products of bf16 are bound by FLOPs of bf16. Kernels are measured on any device, between
- * events of its queue. Collectives are those of threads and processes, in the processor's memory.
+ * There are four tables (ech_bench_group): matrix products and kernels (rows in kernels.c),
+ * collectives (rows in collectives.c), and reads and writes of a disk (disk.c), which is measured
+ * only if it is named. A row of the first two gives one result, a collective one for each of
+ * ECH_BENCH_SIZES sizes, a row of the disk one for each of ECH_BENCH_BLOCKS blocks. Products and
+ * kernels have a bound, a roofline: max(FLOPs / peak FLOP/s, bytes / memory bandwidth). Each is
+ * measured in fp32, and in bf16 if the device has a row of its own for it; products of bf16 are
+ * bound by FLOPs of bf16. Kernels are measured on any device, between events of its queue.
+ * Collectives are those of threads and processes, in the processor's memory.
  */
 #ifndef ECH_APP_BENCH_BENCH_H
 #define ECH_APP_BENCH_BENCH_H
@@ -55,12 +58,14 @@ typedef struct ech_bench_result {
         seconds; /* of one call, the median; of the disk's rows of the whole file, block by block */
     double flops; /* number of FLOPs of one call; of collectives 0 */
     double bytes; /* read and written by one call; of collectives those of the unsharded tensor */
-    bool
-        of_products; /* its FLOPs are those of products of matrices: of bf16 numbers, not of fp32 ones that they become */
+    /* its FLOPs are those of products of matrices: of bf16 numbers, not of fp32 ones that they
+     * become */
+    bool of_products;
     double library;  /* seconds of the library's or MPI's own call; 0: not measured */
 } ech_bench_result;
 
-/* The measured machine. Rates of a device that is not immediate are those of its own kernels (machine.h). */
+/* The measured machine. Rates of a device that is not immediate are those of its own kernels
+ * (machine.h). */
 typedef struct ech_bench_machine {
     char processor[128], caches[128];
     int cores;
@@ -81,44 +86,48 @@ typedef struct ech_bench {
     double each;    /* seconds to spend on each result */
 } ech_bench;
 
-/* Whether a row is to be measured: options->name is empty and it is not the disk's, or it has the table's or the row's
- * name. */
+/* Whether a row is to be measured: options->name is empty and it is not the disk's, or it has the
+ * table's or the row's name. */
 bool ech_bench_wants(const ech_bench_options *options, ech_bench_group group, const char *row);
-/* Checks options->device. Errors, ECH_EUSAGE: an unknown one; this build or machine cannot compute with it; it is not the
- * processor and the ranks are processes, which measure collectives only. */
+/* Checks options->device. Errors, ECH_EUSAGE: an unknown one; this build or machine cannot compute
+ * with it; it is not the processor and the ranks are processes, which measure collectives only. */
 ech_status ech_bench_check_device(const ech_bench_options *options, bool processes);
-/* Checks options->name. Errors, ECH_EUSAGE: an unknown name (the error suggests the nearest); collectives are named and
- * there are fewer than 2 ranks; other rows are named and the ranks are processes, which measure collectives only. */
+/* Checks options->name. Errors, ECH_EUSAGE: an unknown name (the error suggests the nearest);
+ * collectives are named and there are fewer than 2 ranks; other rows are named and the ranks are
+ * processes, which measure collectives only. */
 ech_status ech_bench_check_names(const ech_bench_options *options, bool processes);
 /* The name of a table's row, from 0; NULL past the last. Several rows may have the same name. */
 const char *ech_bench_row_name(ech_bench_group group, int row);
 /* How many rows of a table are to be measured. */
 int ech_bench_count_rows(const ech_bench_options *options, ech_bench_group group);
 
-/* Measures the machine and all wanted rows; ranks are threads of this process. Release out->result.at with free(). */
+/* Measures the machine and all wanted rows; ranks are threads of this process. Release
+ * out->result.at with free(). */
 ech_status ech_bench_measure(const ech_bench_options *options, ech_bench *out);
 /* ech_bench_measure, then prints the results to standard output. */
 ech_status ech_bench_run(const ech_bench_options *options);
-/* For a rank that a launcher started: measures collectives only; rank 0 prints. Errors: ECH_EUSAGE for one rank.
- * Collective. */
+/* For a rank that a launcher started: measures collectives only; rank 0 prints. Errors: ECH_EUSAGE
+ * for one rank. Collective. */
 ech_status ech_bench_run_rank(ech_comm *comm, const ech_bench_options *options);
 
 /* ---- parts of these ---- */
 
 /* Fills bench->machine. */
 ech_status ech_bench_measure_machine(ech_bench *bench);
-/* Measures the memory bandwidth once more and stores the larger: other virtual machines of the host disturb it. */
+/* Measures the memory bandwidth once more and stores the larger: other virtual machines of the host
+ * disturb it. */
 void ech_bench_measure_memory(ech_bench *bench);
 /* Measures products and kernels; appends to bench->result. */
 ech_status ech_bench_measure_kernels(ech_bench *bench);
-/* Measures collectives of options->ranks threads of this process, for one rank nothing; appends to bench->result. */
+/* Measures collectives of options->ranks threads of this process, for one rank nothing; appends to
+ * bench->result. */
 ech_status ech_bench_measure_collectives(ech_bench *bench);
 /* Measures collectives as one rank of `comm`; on rank 0 appends to bench->result. Collective. */
 ech_status ech_bench_measure_collectives_rank(ech_bench *bench, ech_comm *comm);
 const char *ech_bench_collective_name(int row); /* NULL past the last */
 
-/* Measures reads and writes of a file in options->directory, which is removed afterwards; appends to bench->result.
- * Errors: those of ech_disk_create. */
+/* Measures reads and writes of a file in options->directory, which is removed afterwards; appends
+ * to bench->result. Errors: those of ech_disk_create. */
 ech_status ech_bench_measure_disk(ech_bench *bench);
 const char *ech_bench_disk_name(int row); /* NULL past the last */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bench's table of collectives: the time of one when all ranks have arrived, compared with MPI_Allreduce
- * under mpi.
+ * The bench's table of collectives: the time of one when all ranks have arrived, compared with
+ * MPI_Allreduce under mpi.
  */
 #include <math.h>
 #include <string.h>

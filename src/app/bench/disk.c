@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bench's table of a disk: sequential reads and writes of a disk arena's file (device/disk.h), as fio makes them with one
- * job and one request under way: the rates that copies to and from disk can have.
+ * The bench's table of a disk: sequential reads and writes of a disk arena's file (device/disk.h),
+ * as fio makes them with one job and one request under way: the rates that copies to and from disk
+ * can have.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,8 @@ const char *ech_bench_disk_name(int row)
     return row < (int)(sizeof names / sizeof *names) ? names[row] : NULL;
 }
 
-/* The whole file, block by block. What a pass writes may lie in the device's own cache afterwards, as with fio. */
+/* The whole file, block by block. What a pass writes may lie in the device's own cache afterwards,
+ * as with fio. */
 static ech_status pass(const ech_disk *disk, bool writes, char *data, int64_t block, int64_t bytes)
 {
     for (int64_t at = 0; at < bytes; at += block)

@@ -13,7 +13,8 @@
 
 /* ---- rows ----
  *
- * Every kernel that the fast table has, with shapes of ordinary models and tensors larger than caches. */
+ * Every kernel that the fast table has, with shapes of ordinary models and tensors larger than
+ * caches. */
 
 #define ROWS            "B=16 T=1024 C=1024"
 #define WIDE            "B=16 T=1024 F=1024"
@@ -134,9 +135,9 @@ static void call_adamw8(ech_bench_call *c)
     c->kernels->adamw8(c->context, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &own, NULL);
 }
 
-/* Looked-up tables count as many rows as are looked up; dropout's and the normals' random numbers are
- * integer work, which no bound here knows. The causal half of attention: 2 products of 2 B H T T D / 2
- * operations forward, 5 backward. */
+/* Looked-up tables count as many rows as are looked up; dropout's and the normals' random numbers
+ * are integer work, which no bound here knows. The causal half of attention: 2 products of 2 B H T
+ * T D / 2 operations forward, 5 backward. */
 #define ROW(op, ...)                                                                               \
     {                                                                                              \
         ECH_BENCH_KERNELS, ECH_OP_##op, #op, __VA_ARGS__, call_##op, NULL, ""                      \
@@ -170,8 +171,8 @@ static void call_adamw8(ech_bench_call *c)
             call_grouped_matmul_weight, "W", ""                                                    \
     }
 
-/* The three products of a linear layer with R tokens, y (R,out) = x (R,in) weight (out,in) transposed. F: y; B: dx =
- * dy weight; W: dweight = dy transposed x. */
+/* The three products of a linear layer with R tokens, y (R,out) = x (R,in) weight (out,in)
+ * transposed. F: y; B: dx = dy weight; W: dweight = dy transposed x. */
 #define PRODUCT(name, phase, M, N, K, tensors, switches)                                           \
     {                                                                                              \
         ECH_BENCH_PRODUCTS, ECH_OP_matmul, name, "M=" #M " N=" #N " K=" #K, tensors, "2MNK", NULL, \
@@ -327,8 +328,8 @@ void ech_bench_kernel_describe(const ech_bench_kernel *row, ech_dtype dtype, int
              row->phase ? " " : "", row->sizes);
 }
 
-/* The dimensions that kernel.def's third column names: a letter is a size, and so is what begins with
- * one ("Tq"); the others are switches. */
+/* The dimensions that kernel.def's third column names: a letter is a size, and so is what begins
+ * with one ("Tq"); the others are switches. */
 static void scratch_dims(const ech_bench_kernel *row, const ech_bench_sizes *sizes,
                          int64_t dims[DIMS])
 {
@@ -351,8 +352,8 @@ static void scratch_dims(const ech_bench_kernel *row, const ech_bench_sizes *siz
     }
 }
 
-/* A tensor's first numbers: from 0.25 to 1.25, so that no sign, root or exponential of them is out of the ordinary; fp64
- * ones; ids; other types' are zero. */
+/* A tensor's first numbers: from 0.25 to 1.25, so that no sign, root or exponential of them is out
+ * of the ordinary; fp64 ones; ids; other types' are zero. */
 static void make_pattern(const ech_tensor *x, int64_t n, int64_t ids, char *to)
 {
     ech_random_key key = {.seed = 5}, of_ids = {.seed = 6};
@@ -401,7 +402,8 @@ static size_t round_to_pages(size_t bytes)
     return (bytes + 4095) / 4096 * 4096;
 }
 
-/* Places scratch and operands in memory, one after the other. Returns the bytes; memory NULL: only these. */
+/* Places scratch and operands in memory, one after the other. Returns the bytes; memory NULL: only
+ * these. */
 static size_t lay_out(ech_bench_call *c, const ech_bench_operands *operands, char *memory)
 {
     size_t at = round_to_pages(c->context->scratch_bytes);
@@ -431,8 +433,9 @@ static void call_library(ech_bench_call *c)
     c->kernels->library_product(&c->t[0], c->a_transposed, &c->t[1], c->b_transposed, &c->t[2]);
 }
 
-/* Seconds of one call: the median of as many as fit into `seconds`, but at least a batch, after a warm-up. Calls of a batch
- * are put on the queue behind each other: so a GPU does not wait for the host between them. */
+/* Seconds of one call: the median of as many as fit into `seconds`, but at least a batch, after a
+ * warm-up. Calls of a batch are put on the queue behind each other: so a GPU does not wait for the
+ * host between them. */
 static ech_status time_call(ech_bench_call *c, void (*call)(ech_bench_call *c), double seconds,
                             double *median)
 {

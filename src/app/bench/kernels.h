@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of the bench's tables of matrix products and of kernels, and the notation of their sizes (with the letters
- * of docs/design.md), operands and counts.
+ * The rows of the bench's tables of matrix products and of kernels, and the notation of their sizes
+ * (with the letters of docs/design.md), operands and counts.
  *
  *     sizes    "B=16 T=1024 C=768"   R is B x T unless given; S: in how many parts norms sum N
  *                                    numbers
- *     tensors  "<RC <C >RC =RC"      "<" read, ">" written, "=" both, "~" read but not counted as bytes;
- *                                    then the extents, letters or numbers. "i", "l", "d", "w" or "b" before
- *                                    them: int32, int64, fp64, fp32 or bytes instead of the type that is
- *                                    measured; "n" or "c": int32 tables of experts, rows 0, 1, ... below N and
+ *     tensors  "<RC <C >RC =RC"      "<" read, ">" written, "=" both, "~" read but not counted as
+ *     bytes;
+ *                                    then the extents, letters or numbers. "i", "l", "d", "w" or
+ *                                    "b" before
+ *                                    them: int32, int64, fp64, fp32 or bytes instead of the type
+ *                                    that is
+ *                                    measured; "n" or "c": int32 tables of experts, rows 0, 1, ...
+ *                                    below N and
  *                                    then -1, or counts, of R rows an equal share
  *     counts   "7RC 2C"              sums of products
  */
@@ -57,8 +61,8 @@ typedef struct ech_bench_call {
     bool a_transposed, b_transposed; /* of products */
 } ech_bench_call;
 
-/* A row of a table: a kernel with its sizes, operands and counts in the notation above. A new kernel needs a row and
- * its `call`. */
+/* A row of a table: a kernel with its sizes, operands and counts in the notation above. A new
+ * kernel needs a row and its `call`. */
 typedef struct ech_bench_kernel {
     ech_bench_group group;
     ech_op op;
@@ -76,7 +80,8 @@ typedef struct ech_bench_kernel {
 extern const ech_bench_kernel ech_bench_kernel_rows[];
 extern const int ech_bench_kernel_count;
 
-/* Whether a device's row is measured in a type: in fp32, and in others where it is not the reference's. */
+/* Whether a device's row is measured in a type: in fp32, and in others where it is not the
+ * reference's. */
 bool ech_bench_kernel_has(const char *device, const ech_bench_kernel *row, ech_dtype dtype);
 /* Fills a result's name, type, shape, FLOPs and bytes. `most`: see ech_bench_options. */
 void ech_bench_kernel_describe(const ech_bench_kernel *row, ech_dtype dtype, int64_t most,

@@ -17,8 +17,9 @@
 
 enum { SMALL = 128, LARGE = 768, TRIES = 4, FEWEST_ROUNDS = 1000 };
 
-/* What else runs only ever takes away, so a rate is the best of some tries. On a busy machine threads seldom have all
- * their cores during one: then there are more, until the two best are alike, as on an idle machine the first ones are. */
+/* What else runs only ever takes away, so a rate is the best of some tries. On a busy machine
+ * threads seldom have all their cores during one: then there are more, until the two best are
+ * alike, as on an idle machine the first ones are. */
 typedef struct tries {
     double least; /* seconds for all of them */
     double best, second, begin;
@@ -79,8 +80,8 @@ static double rate_of_products(const ech_kernels *kernels, int threads, int64_t 
 
 static const double patience = 0.25; /* seconds for one large product */
 
-/* A small product first; if it is slow already (reference kernels, sanitizers), its rate will do. On one thread, as two of
- * a busy machine may wait for each other for longer than that. */
+/* A small product first; if it is slow already (reference kernels, sanitizers), its rate will do.
+ * On one thread, as two of a busy machine may wait for each other for longer than that. */
 double ech_peak_flops(ech_dtype dtype, int threads)
 {
     const ech_kernels *kernels = ech_kernels_fast(dtype);
@@ -89,8 +90,9 @@ double ech_peak_flops(ech_dtype dtype, int threads)
     return rate_of_products(kernels, threads, LARGE, 0.02);
 }
 
-/* A thread's part of each array: the threads that share a cache have far more than it holds, whatever
- * the system believes its size to be. But no more than a small part of the machine's memory. */
+/* A thread's part of each array: the threads that share a cache have far more than it holds,
+ * whatever the system believes its size to be. But no more than a small part of the machine's
+ * memory. */
 static const size_t part_bytes = (size_t)64 << 20, memory_share = 32;
 
 double ech_stream_bytes(int threads)
@@ -222,7 +224,8 @@ double ech_device_bytes(const ech_device *device, int64_t mib)
 
 /* ---- the processor ---- */
 
-/* Of tries of many lengths: a short one loses no core, a long one's threads have been given a core each. */
+/* Of tries of many lengths: a short one loses no core, a long one's threads have been given a core
+ * each. */
 static ech_status measure_flops(ech_dtype dtype, int threads, double seconds, double *flops)
 {
     ech_kernel_context *context;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measured rates of this machine. Each measurement takes tenths of a second; 0: memory or threads were not to be had.
+ * Measured rates of this machine. Each measurement takes tenths of a second; 0: memory or threads
+ * were not to be had.
  */
 #ifndef ECH_APP_BENCH_MACHINE_H
 #define ECH_APP_BENCH_MACHINE_H
@@ -8,17 +9,20 @@
 #include "device/device.h"
 #include "kernel/kernel.h"
 
-/* FLOP/s of the fastest of a few matrix products of the processor with `threads` threads: the denominator of mfu. */
+/* FLOP/s of the fastest of a few matrix products of the processor with `threads` threads: the
+ * denominator of mfu. */
 double ech_peak_flops(ech_dtype dtype, int threads);
 
-/* Memory bandwidth as McCalpin's STREAM (https://www.cs.virginia.edu/stream) measures it, the bound of kernels with few
- * FLOPs per byte: bytes per second, read and written by `threads` threads together on arrays larger than the caches.
- * The better of a[i] = b[i] + s c[i], counted as STREAM does (without the read of a[i]'s cache line before the write),
- * and a[i] = a[i] + s c[i], the pattern of optimizers. */
+/* Memory bandwidth as McCalpin's STREAM (https://www.cs.virginia.edu/stream) measures it, the bound
+ * of kernels with few FLOPs per byte: bytes per second, read and written by `threads` threads
+ * together on arrays larger than the caches. The better of a[i] = b[i] + s c[i], counted as STREAM
+ * does (without the read of a[i]'s cache line before the write), and a[i] = a[i] + s c[i], the
+ * pattern of optimizers. */
 double ech_stream_bytes(int threads);
 
-/* The same rates of a device by its own kernels and clock, of square products of `side` rows and of sums of two tensors of as many
- * MiB: for a device that is not immediate. 0: memory was not to be had, or the device fails. */
+/* The same rates of a device by its own kernels and clock, of square products of `side` rows and of
+ * sums of two tensors of as many MiB: for a device that is not immediate. 0: memory was not to be
+ * had, or the device fails. */
 enum {
     ECH_GPU_SIDE = 4096,
     ECH_GPU_MIB = 128

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parsing the texts of a bench's rows. They are constants of the program, so an error in one ends it.
+ * Parsing the texts of a bench's rows. They are constants of the program, so an error in one ends
+ * it.
  */
 #include "app/bench/kernels.h"
 

@@ -12,8 +12,8 @@
 
 enum { NOT_STARTED = 127 };
 
-/* Names processes that were killed and have not ended, and returns whether there are any. They would be in the
- * way of the next start: they still have the run's folders open. */
+/* Names processes that were killed and have not ended, and returns whether there are any. They
+ * would be in the way of the next start: they still have the run's folders open. */
 static bool name_survivors(const ech_monitor *monitor)
 {
     bool any = monitor->phase == ECH_CHILD_UNKILLABLE;
@@ -45,7 +45,8 @@ static int first_signal(const ech_monitor *monitor, const ech_job_end *end)
     return told > 0 && told < NSIG ? told : 0;
 }
 
-/* Whether the end needs no report: it is as it should be, or explained by the launcher or a rank. */
+/* Whether the end needs no report: it is as it should be, or explained by the launcher or a
+ * rank. */
 static bool is_told(const ech_monitor *monitor, const ech_job_end *end)
 {
     bool came = atomic_load(&monitor->board->members) > 0;

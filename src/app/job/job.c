@@ -20,8 +20,8 @@
 
 enum { MOST_IDLE = 2 };
 
-/* Whether a signal was sent by a person, a scheduler or the out-of-memory killer. Others come from the program
- * itself or a limit on it, and would come at the next start, too. */
+/* Whether a signal was sent by a person, a scheduler or the out-of-memory killer. Others come from
+ * the program itself or a limit on it, and would come at the next start, too. */
 static bool is_from_outside(int sent)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE,  SIGILL,  SIGABRT,

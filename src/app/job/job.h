@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A job: this program run as a child, which is a launcher of ranks or one process with all ranks. The job is watched
- * until its end and restarted from the newest checkpoint after a failure.
+ * A job: this program run as a child, which is a launcher of ranks or one process with all ranks.
+ * The job is watched until its end and restarted from the newest checkpoint after a failure.
  *
- * A start (one execution of the job's command line) has failed when its exit code is not 0, 2 or 75 and it was not told
- * to stop. The job is then restarted unless
- *   - no training step was done and no rank was killed: data or machine are not as they should be, and the
+ * A start (one execution of the job's command line) has failed when its exit code is not 0, 2 or 75
+ * and it was not told to stop. The job is then restarted unless
+ *   - no training step was done and no rank was killed: data or machine are not as they should be,
+ *     and the
  *     next start would fail likewise;
  *   - a rank has said that a restart would not resume from its newest checkpoint;
  *   - a process of the job cannot be killed: it still has the run's folders open;
- *   - two starts have failed by themselves and no new checkpoint was saved meanwhile: the job makes no progress.
+ *   - two starts have failed by themselves and no new checkpoint was saved meanwhile: the job makes
+ *     no progress.
  *     A start that a signal from outside (SIGKILL, SIGTERM) has killed does not count here;
  *   - all restarts are used up.
  */
@@ -39,11 +41,12 @@ typedef struct ech_job {
     const char *checkpoints; /* folder of the run's checkpoints; NULL: no restarts */
 } ech_job;
 
-/* Logs the command line and executes it, with restarts, until the job ends. *code: the exit code of the last start.
- * Errors: those of ech_monitor_report for the last start; ECH_EIO. */
+/* Logs the command line and executes it, with restarts, until the job ends. *code: the exit code of
+ * the last start. Errors: those of ech_monitor_report for the last start; ECH_EIO. */
 ech_status ech_job_run(const ech_job *job, int *code);
 
-/* State of the rule above. Begins as {.most = K, .saved = newest checkpoint's training step, or -1}. */
+/* State of the rule above. Begins as {.most = K, .saved = newest checkpoint's training step, or
+ * -1}. */
 typedef struct ech_restarts {
     int most, used; /* restarts: at most, and so far */
     int idle;       /* starts that failed by themselves since a checkpoint was saved last */
@@ -51,8 +54,9 @@ typedef struct ech_restarts {
     int64_t saved;  /* training step of the newest checkpoint; -1: there is none */
 } ech_restarts;
 
-/* Whether to restart after `end`; counts the restart. `newest`: training step of the newest checkpoint now, or -1. If
- * false, *why is the reason (static text), or NULL if the start had not failed or most is 0. */
+/* Whether to restart after `end`; counts the restart. `newest`: training step of the newest
+ * checkpoint now, or -1. If false, *why is the reason (static text), or NULL if the start had not
+ * failed or most is 0. */
 bool ech_restarts_go_on(ech_restarts *restarts, const ech_job_end *end, int64_t newest,
                         const char **why);
 

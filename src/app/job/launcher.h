@@ -23,12 +23,14 @@ typedef struct ech_launch {
 } ech_launch;
 
 typedef struct ech_launch_line {
-    /* Names (static) of environment variables that must be 1. Variables that are set already are not listed. */
+    /* Names (static) of environment variables that must be 1. Variables that are set already are
+     * not listed. */
     ECH_LIST(const char *) setting;
     ECH_LIST(char *) word; /* argv, owned */
 } ech_launch_line;
 
-/* Begins a line: settings, the launcher with its options, and the program's path. Release with ech_launch_line_free. */
+/* Begins a line: settings, the launcher with its options, and the program's path. Release with
+ * ech_launch_line_free. */
 void ech_launch_line_begin(const ech_launch *launch, ech_launch_line *out);
 /* What starts a job's ranks. */
 typedef enum ech_launch_by {
@@ -36,7 +38,8 @@ typedef enum ech_launch_by {
     ECH_LAUNCH_MPI,    /* this build's mpirun or mpiexec */
     ECH_LAUNCH_OWN     /* echelon launch */
 } ech_launch_by;
-/* Begins a line for this program on this machine. Errors, ECH_EIO: /proc does not show the path of this program. */
+/* Begins a line for this program on this machine. Errors, ECH_EIO: /proc does not show the path of
+ * this program. */
 ech_status ech_launch_self(int ranks, ech_launch_by by, ech_launch_line *out);
 /* Adds an argument of the program, which is copied. After the last one, NULL completes the line. */
 void ech_launch_line_add(ech_launch_line *line, const char *word);

@@ -26,9 +26,10 @@ static const double kill_patience = 5;
 
 /* ---- the job folder ----
  *
- * A temporary folder for the files that MPI and UCX make for a job (Open MPI: the launcher's session folder and the
- * memory that ranks of a machine share), which a killed launcher or rank would leave behind. The monitor removes it; if
- * that is killed too, the next start of any job does (comm/transient.h). */
+ * A temporary folder for the files that MPI and UCX make for a job (Open MPI: the launcher's
+ * session folder and the memory that ranks of a machine share), which a killed launcher or rank
+ * would leave behind. The monitor removes it; if that is killed too, the next start of any job does
+ * (comm/transient.h). */
 
 /* Environment variables that tell Open MPI 4 and 5, and UCX, where to put its files; shared memory
  * only where the folder is memory. */

@@ -41,7 +41,8 @@ struct ech_monitor {
     pid_t early; /* a process that died before it joined the board; 0: none, or several at once */
 };
 
-/* Observes the ranks if that is due. True: the job has stalled, and what each rank waits for was printed. */
+/* Observes the ranks if that is due. True: the job has stalled, and what each rank waits for was
+ * printed. */
 bool ech_monitor_check_stall(ech_monitor *monitor);
 
 /* Appends why a stalled job was ended, for the error. */
@@ -56,7 +57,8 @@ static inline int32_t ech_monitor_present(const ech_monitor *monitor, int slot)
 /* After the child's end: gives the ranks 2 s to end, then kills those that are left. */
 void ech_monitor_end_ranks(ech_monitor *monitor);
 
-/* The process of a slot's rank unless it has left the board and ended; 0: none, or this process cannot see it. */
+/* The process of a slot's rank unless it has left the board and ended; 0: none, or this process
+ * cannot see it. */
 pid_t ech_monitor_process(const ech_monitor *monitor, int slot);
 
 #endif

@@ -27,7 +27,8 @@ bool ech_rank_process_program(const char *link, char *path, size_t size)
     return true;
 }
 
-/* For a process that has ended but was not waited for: only the beginning of its program's name is left. */
+/* For a process that has ended but was not waited for: only the beginning of its program's name is
+ * left. */
 static bool ran(pid_t pid, const char *program)
 {
     char name[64];
@@ -64,7 +65,8 @@ bool ech_rank_process_catches(pid_t process, int signal)
     return signs.state != 'Z' && (caught >> (signal - 1) & 1);
 }
 
-/* Appends every descendant of `root` that runs the same program as this process, or ran it until it ended. */
+/* Appends every descendant of `root` that runs the same program as this process, or ran it until it
+ * ended. */
 static void list_below(pid_t root, ech_process_ids *out)
 {
     char program[PATH_MAX];

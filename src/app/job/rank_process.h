@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rank processes of a launcher on this machine: its descendants whose program is this program's, as /proc shows
- * them.
+ * The rank processes of a launcher on this machine: its descendants whose program is this
+ * program's, as /proc shows them.
  */
 #ifndef ECH_APP_JOB_RANK_PROCESS_H
 #define ECH_APP_JOB_RANK_PROCESS_H
@@ -11,8 +11,8 @@
 
 #include "comm/life.h"
 
-/* Writes the path of a process's program; link is "/proc/PID/exe". If the file was replaced since, it is still the
- * original path, without " (deleted)". False: /proc does not show it. */
+/* Writes the path of a process's program; link is "/proc/PID/exe". If the file was replaced since,
+ * it is still the original path, without " (deleted)". False: /proc does not show it. */
 bool ech_rank_process_program(const char *link, char *path, size_t size);
 
 /* A rank process below `root` that has a handler for the signal; 0: none. */
@@ -24,7 +24,8 @@ bool ech_rank_process_catches(pid_t process, int signal);
 /* Whether a process has the same program as this process. */
 bool ech_rank_process_is_ours(pid_t process);
 
-/* ---- rank processes from their start on: one that dies before it joins the board shows only here ---- */
+/* ---- rank processes from their start on: one that dies before it joins the board shows only here
+ * ---- */
 
 typedef struct ech_rank_process {
     pid_t process;

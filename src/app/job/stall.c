@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rule by which a job has stalled, observations of its ranks by /proc and their board, and what is said and
- * done about a stalled job.
+ * The rule by which a job has stalled, observations of its ranks by /proc and their board, and what
+ * is said and done about a stalled job.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -10,8 +10,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-/* Seconds: at most between observations; at most counted for one, however late it comes; and until ranks that
- * were told to continue and to stop, but are suspended all the same, count as stalled. */
+/* Seconds: at most between observations; at most counted for one, however late it comes; and until
+ * ranks that were told to continue and to stop, but are suspended all the same, count as
+ * stalled. */
 static const double interval = 1, most_counted = 2, suspended_patience = 10;
 
 double ech_stall_interval(const ech_stall *stall)
@@ -56,8 +57,8 @@ static const char *state_name(const ech_life_signs *signs)
     return "asleep";
 }
 
-/* Appends the rank processes that have joined the board, without evaluators unless `all_roles`, then those that have not joined.
- * False: not all are known. */
+/* Appends the rank processes that have joined the board, without evaluators unless `all_roles`,
+ * then those that have not joined. False: not all are known. */
 static bool list_ranks(const ech_monitor *monitor, bool all_roles, ech_process_ids *out)
 {
     bool all = true;
@@ -75,7 +76,8 @@ static bool list_ranks(const ech_monitor *monitor, bool all_roles, ech_process_i
     return all;
 }
 
-/* Observes all ranks, also those that have not joined the board; before there is any, the launcher. */
+/* Observes all ranks, also those that have not joined the board; before there is any, the
+ * launcher. */
 static ech_observation observe(const ech_monitor *monitor)
 {
     ech_observation seen = {.pulse = ech_board_pulse(monitor->board), .asked = monitor->asked};
@@ -156,7 +158,8 @@ void ech_monitor_describe_halt(const ech_monitor *monitor, ech_text *out)
     ech_text_append(out, "%s", monitor->how.at);
 }
 
-/* Sends SIGCONT, which also withdraws a SIGSTOP that the process has not acted on. Whether it was stopped. */
+/* Sends SIGCONT, which also withdraws a SIGSTOP that the process has not acted on. Whether it was
+ * stopped. */
 static bool continue_process(pid_t process)
 {
     ech_life_signs signs;

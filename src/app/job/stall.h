@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether a job has stalled. A rank that waits too long for another fails by itself; but when no rank does anything
- * (all are suspended by SIGSTOP, frozen by their control group, or in a system call that does not return), only the job
- * monitor can tell. This is its rule: a state machine without input or output. Its `deadline` is a number of seconds
- * (parallel.deadline). Time in which the monitor itself was suspended does not count.
+ * Whether a job has stalled. A rank that waits too long for another fails by itself; but when no
+ * rank does anything (all are suspended by SIGSTOP, frozen by their control group, or in a system
+ * call that does not return), only the job monitor can tell. This is its rule: a state machine
+ * without input or output. Its `deadline` is a number of seconds (parallel.deadline). Time in which
+ * the monitor itself was suspended does not count.
  */
 #ifndef ECH_APP_JOB_STALL_H
 #define ECH_APP_JOB_STALL_H
@@ -22,9 +23,11 @@ typedef struct ech_observation {
 
 typedef enum ech_stall_kind {
     ECH_STALL_NONE,
-    /* For 10 s (or `deadline`, if shorter) all ranks have been suspended or frozen while asked. Needs shown > 0. */
+    /* For 10 s (or `deadline`, if shorter) all ranks have been suspended or frozen while asked.
+     * Needs shown > 0. */
     ECH_STALL_SUSPENDED,
-    /* For `deadline` seconds no rank has changed the board or used the processor, asked or not. Needs shown > 0. */
+    /* For `deadline` seconds no rank has changed the board or used the processor, asked or not.
+     * Needs shown > 0. */
     ECH_STALL_IDLE,
     ECH_STALL_UNRESPONSIVE /* for `deadline` seconds the board has not changed while asked */
 } ech_stall_kind;
@@ -36,8 +39,9 @@ typedef struct ech_stall {
     ech_observation last;                 /* before the first one: zeros */
 } ech_stall;
 
-/* Adds an observation made `seconds` after the last one (first: 0; at most 2 s count). Returns the first kind of stall,
- * in the order above, that has lasted long enough; then the job is to be ended. */
+/* Adds an observation made `seconds` after the last one (first: 0; at most 2 s count). Returns the
+ * first kind of stall, in the order above, that has lasted long enough; then the job is to be
+ * ended. */
 ech_stall_kind ech_stall_update(ech_stall *stall, const ech_observation *seen, double seconds);
 
 /* Seconds between observations: 1, or a quarter of the deadline if that is less. */

@@ -62,8 +62,8 @@ typedef struct supervision {
     ech_job_end end;
 } supervision;
 
-/* Forwards `signal` (0: none) and those pending that a rank has handlers for by now; sooner, it would die of
- * them. */
+/* Forwards `signal` (0: none) and those pending that a rank has handlers for by now; sooner, it
+ * would die of them. */
 static void forward(supervision *c, int signal)
 {
     const struct itimerval soon = {.it_value = {.tv_usec = AGAIN_MS * 1000}};
@@ -92,7 +92,8 @@ static void forget_alarm(void)
     while (sigtimedwait(&alarm, NULL, &(struct timespec){0}) > 0) continue;
 }
 
-/* Schedulers repeat signals, so only a second Ctrl-C ends the job at once (train.c has the same rule). */
+/* Schedulers repeat signals, so only a second Ctrl-C ends the job at once (train.c has the same
+ * rule). */
 static void stop(supervision *c, int signal)
 {
     bool first = c->end.stops == 0, again = signal == SIGINT && c->by_hand;

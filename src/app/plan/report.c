@@ -13,8 +13,8 @@ static bool leads_cluster(const ech_layout *layout, int rank)
     return layout->clusters > 1 && ech_layout_leader(layout, cluster) == rank;
 }
 
-/* The class of a rank, or the number of classes if it begins one. Ranks of a class are neighbours, except that
- * some replicas of a stage have one micro-batch more, and some ranks lead clusters. */
+/* The class of a rank, or the number of classes if it begins one. Ranks of a class are neighbours,
+ * except that some replicas of a stage have one micro-batch more, and some ranks lead clusters. */
 static int find_class(const ech_plan_report *report, int rank)
 {
     const ech_layout *layout = report->design->layout;
@@ -67,8 +67,9 @@ static bool is_small(const ech_design *design)
     return forwards <= ECH_PLAN_CHECKED_WORK;
 }
 
-/* A report needs of the plan that stands for a class its steps and sums only, of others the steps of a training step,
- * which ranks of a class may share; the rest of many plans would not fit into memory. */
+/* A report needs of the plan that stands for a class its steps and sums only, of others the steps
+ * of a training step, which ranks of a class may share; the rest of many plans would not fit into
+ * memory. */
 static ech_status add_rank(ech_plan_report *report, int rank)
 {
     ech_plan_class *class = &report->alike.at[report->class_of[rank]];
@@ -104,7 +105,8 @@ static ech_status check_others(const ech_design *design)
     return status;
 }
 
-/* Where replicas that are apart meet, or mix: the lists of all ranks together, and how long they take. */
+/* Where replicas that are apart meet, or mix: the lists of all ranks together, and how long they
+ * take. */
 static ech_status check_meeting(ech_plan_report *report, const ech_plan *const *plans,
                                 ech_list_kind list)
 {

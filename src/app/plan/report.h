@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `echelon plan`: the plans of a run's ranks as text for people, as JSON for programs, and as a drawing. One process
- * makes the plans of all ranks; nothing is collective.
+ * `echelon plan`: the plans of a run's ranks as text for people, as JSON for programs, and as a
+ * drawing. One process makes the plans of all ranks; nothing is collective.
  */
 #ifndef ECH_APP_PLAN_REPORT_H
 #define ECH_APP_PLAN_REPORT_H
@@ -11,14 +11,15 @@
 #include "schedule/traffic.h"
 #include "simulate/simulate.h"
 
-/* How much is planned. One rank of each class always has a full plan: all lists, and memory. The other ranks have plans
- * only in runs of at most CHECKED_RANKS ranks and CHECKED_WORK forwards of a block (blocks x micro-batches of all
- * replicas x training steps of a train list): up to FULL_RANKS ranks full ones, above outlines
- * (ech_plan_request.outline). Then the train lists of all ranks are checked against each other and simulated. */
+/* How much is planned. One rank of each class always has a full plan: all lists, and memory. The
+ * other ranks have plans only in runs of at most CHECKED_RANKS ranks and CHECKED_WORK forwards of a
+ * block (blocks x micro-batches of all replicas x training steps of a train list): up to FULL_RANKS
+ * ranks full ones, above outlines (ech_plan_request.outline). Then the train lists of all ranks are
+ * checked against each other and simulated. */
 enum { ECH_PLAN_FULL_RANKS = 64, ECH_PLAN_CHECKED_RANKS = 1024, ECH_PLAN_CHECKED_WORK = 1 << 23 };
 
-/* A class of ranks with the same blocks and number of micro-batches. Their lists, buckets and memory are the same, but
- * for snapshots: each rank writes other parameters into a checkpoint. */
+/* A class of ranks with the same blocks and number of micro-batches. Their lists, buckets and
+ * memory are the same, but for snapshots: each rank writes other parameters into a checkpoint. */
 typedef struct ech_plan_class {
     const ech_plan *plan; /* of its first rank with the largest snapshot; borrowed */
     const ech_plan
@@ -60,8 +61,9 @@ typedef struct ech_plan_report {
     double list_time[ECH_LIST_KINDS]; /* of SYNC and GOSSIP, likewise simulated; 0: there is none */
 } ech_plan_report;
 
-/* Makes, checks and simulates the plans. Simulated times are seconds if the design has a profile, else in forwards of a
- * block (all cost the same). Errors: a plan exceeds memory.device_limit; those of the checker. */
+/* Makes, checks and simulates the plans. Simulated times are seconds if the design has a profile,
+ * else in forwards of a block (all cost the same). Errors: a plan exceeds memory.device_limit;
+ * those of the checker. */
 ech_status ech_plan_report_create(const ech_design *design, const ech_plan_options *options,
                                   ech_plan_report *out);
 void ech_plan_report_destroy(ech_plan_report *report);
@@ -85,27 +87,32 @@ static inline bool ech_plan_chunks_waste(const ech_plan_chunks *chunks)
 
 #define ECH_PLAN_INDENT "            " /* of the lines of the text below a heading */
 
-/* Appends the axes of the device mesh, the slowest first: "2 stages of 2 chunks x 3 replicas x 2 context (ring) x 2
- * tensor, sequence parallel, 4 sequence chunks". Chunks of stages are model chunks. Axes of degree 1, and what is not
- * used, are left out. Unequal replicas are given per stage: "3 stages of 3, 1 and 1 replicas". */
+/* Appends the axes of the device mesh, the slowest first: "2 stages of 2 chunks x 3 replicas x 2
+ * context (ring) x 2 tensor, sequence parallel, 4 sequence chunks". Chunks of stages are model
+ * chunks. Axes of degree 1, and what is not used, are left out. Unequal replicas are given per
+ * stage: "3 stages of 3, 1 and 1 replicas". */
 void ech_print_axes(const ech_design *design, ech_text *out);
-/* Appends step time, bubble, waits, micro-batches in flight and links of the simulated train lists. */
+/* Appends step time, bubble, waits, micro-batches in flight and links of the simulated train
+ * lists. */
 void ech_plan_print_simulation(const ech_plan_report *report, ech_text *out);
-/* What the plan's rank sends in one training step, by axis: ech_plan_traffic divided by the list's training steps. */
+/* What the plan's rank sends in one training step, by axis: ech_plan_traffic divided by the list's
+ * training steps. */
 void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
-/* Appends this traffic as a table, by classes of ranks (of many classes the first ones and the last); nothing for a
- * single rank. */
+/* Appends this traffic as a table, by classes of ranks (of many classes the first ones and the
+ * last); nothing for a single rank. */
 void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out);
-/* Appends gradient buckets and memory by kind if there is one class of ranks, else a table with a row per class. Of
- * many classes some rows are left out, never that of the class that needs the most memory. */
+/* Appends gradient buckets and memory by kind if there is one class of ranks, else a table with a
+ * row per class. Of many classes some rows are left out, never that of the class that needs the
+ * most memory. */
 void ech_plan_print_memory(const ech_plan_report *report, ech_text *out);
-/* The number of parameters (elements) of a block of the model, unsharded; any block, also of another rank. */
+/* The number of parameters (elements) of a block of the model, unsharded; any block, also of
+ * another rank. */
 int64_t ech_plan_block_elements(const ech_plan *plan, int block);
 /* Floating-point operations of one training step (ech_model_flops), over all ranks. */
 double ech_plan_step_flops(const ech_design *design);
 double ech_plan_token_flops(const ech_design *design); /* the same of a token */
-/* ech_layout_imbalance of the design: multiply-adds of the busiest rank over the mean, 1: even. *stage: of that
- * rank. */
+/* ech_layout_imbalance of the design: multiply-adds of the busiest rank over the mean, 1: even.
+ * *stage: of that rank. */
 double ech_plan_imbalance(const ech_design *design, int *stage);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tables of `echelon plan`, by classes of ranks: memory, and bytes that are sent in a training step.
+ * The tables of `echelon plan`, by classes of ranks: memory, and bytes that are sent in a training
+ * step.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -51,7 +52,8 @@ static void print_buckets(const ech_plan *plan, ech_text *out)
     }
 }
 
-/* The columns of the table by ranks: kinds of memory, what is at work at once, each space's arena. */
+/* The columns of the table by ranks: kinds of memory, what is at work at once, each space's
+ * arena. */
 enum { WORKING = ECH_MEMORY_KINDS, ARENA, NUMBERS = ARENA + ECH_SPACES, NAME = 40 };
 
 static void name_column(int column, char name[NAME])
@@ -71,7 +73,8 @@ static void find_numbers(const ech_plan *plan, int64_t bytes[NUMBERS])
         bytes[ARENA + space] = plan->arena_bytes[space];
 }
 
-/* What is at work is one column, and activations, most of it, one of their own. What is small everywhere has none. */
+/* What is at work is one column, and activations, most of it, one of their own. What is small
+ * everywhere has none. */
 static bool has_column(ech_memory_kind kind)
 {
     return kind == ECH_MEMORY_ACTIVATIONS ||
@@ -224,7 +227,8 @@ void ech_plan_print_memory(const ech_plan_report *report, ech_text *out)
     print_evaluator(report, out);
 }
 
-/* ---- traffic: a row for each axis, collective and group, for each set of classes that send the same ---- */
+/* ---- traffic: a row for each axis, collective and group, for each set of classes that send the
+ * same ---- */
 
 /* Consecutive classes of ranks that send the same. */
 typedef struct sender {
@@ -269,7 +273,8 @@ static void print_flow(const char *axis, const ech_flow *flow, ech_text *out)
                     flow->messages < 0 ? "-" : messages, ECH_BYTES(flow->bytes));
 }
 
-/* A row for each kind of collective and group along the axis. first: no row of the rank has been printed. */
+/* A row for each kind of collective and group along the axis. first: no row of the rank has been
+ * printed. */
 static bool print_axis(const sender *s, ech_traffic_axis axis, bool first, ech_text *out)
 {
     const char *name = ech_traffic_axis_name(axis);

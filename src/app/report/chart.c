@@ -248,7 +248,8 @@ static void draw_validation(const chart_frame *frame, const ech_report_points *p
 
 /* ---- words ---- */
 
-/* Not more than one in two pixels. Before the first point and after the last one there is no room. */
+/* Not more than one in two pixels. Before the first point and after the last one there is no
+ * room. */
 static void draw_restarts(const chart_frame *frame, const ech_report_points *points, ech_text *out)
 {
     double drawn = -INFINITY;

@@ -12,7 +12,8 @@
 
 /* ---- facts ---- */
 
-/* A fact whose value is to be appended. Facts without one are left out. The text moves with the next fact. */
+/* A fact whose value is to be appended. Facts without one are left out. The text moves with the
+ * next fact. */
 static ech_text *add_fact(ech_report *report, const char *key)
 {
     ECH_PUSH(report->page.facts, (ech_report_fact){.key = key});

@@ -13,7 +13,8 @@ static const double width = 560, left = 62, right = 18, top = 66, plot_height = 
 /* Columns of the picture: beyond so many steps each is the mean of several. */
 enum { COLUMNS = 120 };
 
-/* Mean of an expert's values over steps [from, to) of the list; those that cannot be drawn are left out. */
+/* Mean of an expert's values over steps [from, to) of the list; those that cannot be drawn are left
+ * out. */
 static double mean_of(const ech_report_loads *loads, size_t from, size_t to, int expert)
 {
     double sum = 0;

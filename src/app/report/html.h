@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The HTML page of `echelon report`: facts of a run, timelines, charts of metrics, memory. It is one file that opens
- * from a disk: SVG pictures inline, no scripts, nothing from the network; light or dark as the reader's system.
+ * The HTML page of `echelon report`: facts of a run, timelines, charts of metrics, memory. It is
+ * one file that opens from a disk: SVG pictures inline, no scripts, nothing from the network; light
+ * or dark as the reader's system.
  */
 #ifndef ECH_APP_REPORT_HTML_H
 #define ECH_APP_REPORT_HTML_H
@@ -23,8 +24,8 @@ typedef struct ech_report_point {
 } ech_report_point;
 typedef ECH_LIST(ech_report_point) ech_report_points; /* training steps ascend */
 
-/* A line chart over training steps. With many steps, each half pixel shows the lowest and highest value, and a running
- * mean is drawn over them; so the bytes of a chart are bounded. */
+/* A line chart over training steps. With many steps, each half pixel shows the lowest and highest
+ * value, and a running mean is drawn over them; so the bytes of a chart are bounded. */
 typedef struct ech_report_chart {
     const char *title; /* "loss", "tokens per second" */
     ech_report_points training;
@@ -47,8 +48,8 @@ typedef struct ech_report_memory {
     int64_t limit;           /* bytes per rank; 0: none */
 } ech_report_memory;
 
-/* Empty, zero or NULL parts are left out of the page. Any text is escaped. The page borrows all that it points to;
- * lists and texts are released by who made them. */
+/* Empty, zero or NULL parts are left out of the page. Any text is escaped. The page borrows all
+ * that it points to; lists and texts are released by who made them. */
 typedef struct ech_report_page {
     const char *title;
     ECH_LIST(ech_report_fact) facts;
@@ -67,7 +68,8 @@ void ech_report_html(const ech_report_page *page, ech_text *out);
 void ech_report_chart_svg(const ech_report_chart *chart, ech_text *out);
 /* A picture with a row per expert; with many steps each column is a mean. There must be steps. */
 void ech_report_heatmap_svg(const ech_report_loads *loads, ech_text *out);
-/* A stacked bar per rank, with a segment per kind; for more than ECH_TIMELINE_ROWS ranks only evenly spaced ones. */
+/* A stacked bar per rank, with a segment per kind; for more than ECH_TIMELINE_ROWS ranks only
+ * evenly spaced ones. */
 void ech_report_memory_svg(const ech_report_memory *memory, ech_text *out);
 
 /* ---- for charts of reports: running means ---- */
@@ -75,9 +77,10 @@ void ech_report_memory_svg(const ech_report_memory *memory, ech_text *out);
 /* Whether a value is drawn: not NaN, infinite or beyond 1e100. */
 bool ech_report_is_drawn(double value);
 
-/* Centered running mean at each `every`-th point and at the last: over up to `reach` points before it and as many after
- * it. Near the beginning, where losses fall steeply, the window shrinks on both sides; at the end only on the right.
- * Values that are not drawn are left out; NaN if no value is left. Release the result's `at` with free(). */
+/* Centered running mean at each `every`-th point and at the last: over up to `reach` points before
+ * it and as many after it. Near the beginning, where losses fall steeply, the window shrinks on
+ * both sides; at the end only on the right. Values that are not drawn are left out; NaN if no value
+ * is left. Release the result's `at` with free(). */
 ech_report_points ech_report_mean(const ech_report_points *points, size_t reach, size_t every);
 
 #endif

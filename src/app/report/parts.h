@@ -15,7 +15,8 @@ typedef struct ech_metrics_series {
     union {
         struct {
             ech_report_points loss, grad_norm, learning_rate, tokens_per_second, step_seconds;
-            /* valid_loss and restarts may have several values per training step, the others have one. */
+            /* valid_loss and restarts may have several values per training step, the others have
+             * one. */
             ech_report_points valid_loss;
             ech_report_points restarts; /* value: number of the start, from 2 */
         };
@@ -26,8 +27,8 @@ typedef struct ech_metrics_series {
     int64_t skipped; /* lines that are no JSON objects of metrics, or out of order */
 } ech_metrics_series;
 
-/* Reads the file line by line; it may be of any size. A null (NaN or infinity) is read as NaN. An incomplete last line
- * is ignored. Errors: ECH_EIO. */
+/* Reads the file line by line; it may be of any size. A null (NaN or infinity) is read as NaN. An
+ * incomplete last line is ignored. Errors: ECH_EIO. */
 ech_status ech_metrics_series_read(const char *path, ech_metrics_series *out);
 void ech_metrics_series_free(ech_metrics_series *series);
 
@@ -52,8 +53,8 @@ typedef struct ech_report {
 /* Sets the page's title and facts from the other fields, which must be set. */
 void ech_report_add_facts(ech_report *report);
 
-/* Appends "bubble: predicted 20.0 %, measured 21.3 %", and a line each for the time of a training step and of
- * collectives. */
+/* Appends "bubble: predicted 20.0 %, measured 21.3 %", and a line each for the time of a training
+ * step and of collectives. */
 void ech_report_print_bubble(const ech_report *report, ech_text *out);
 
 #endif

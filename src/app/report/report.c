@@ -100,7 +100,8 @@ static ech_status add_timelines(ech_report *report, const char *path)
 
 enum { MOST_CONFIG = 1 << 20 }; /* bytes */
 
-/* The resolved run file stands for itself: what it was filled from, weights and tokenizers, may be gone. */
+/* The resolved run file stands for itself: what it was filled from, weights and tokenizers, may be
+ * gone. */
 static ech_status read_config(ech_report *report)
 {
     ECH_FREED char *path = ech_file_join(report->directory, "run.yaml");
@@ -116,8 +117,8 @@ static ech_status read_config(ech_report *report)
     return ECH_OK;
 }
 
-/* A profile may have stayed where the run was. It serves the prediction alone: the run file says how the
- * model is partitioned. */
+/* A profile may have stayed where the run was. It serves the prediction alone: the run file says
+ * how the model is partitioned. */
 static void check_profile(ech_report *report)
 {
     char **profile = &report->config->parallel.profile;
@@ -163,8 +164,8 @@ static ech_status read_metrics(ech_report *report)
     return ECH_OK;
 }
 
-/* How much of a rank's device arena each kind has when it is fullest, and what is between values: all of it is the
- * rank's peak. Returns their sum. */
+/* How much of a rank's device arena each kind has when it is fullest, and what is between values:
+ * all of it is the rank's peak. Returns their sum. */
 static int64_t count_memory(const ech_report *report, int rank, int64_t bytes[ECH_MEMORY_KINDS + 1])
 {
     const ech_plan *plan = report->plans.alike.at[report->plans.class_of[rank]].plan;

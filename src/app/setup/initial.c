@@ -12,9 +12,9 @@
 
 /* ---- the model section ---- */
 
-/* The checkpoint to resume from: the run's newest, or without one that of checkpoint.resume; NULL: none. Its
- * weights are not verified yet: if they turn out to be damaged, the run resumes from an older one, which has
- * the same model section and tokenizer. */
+/* The checkpoint to resume from: the run's newest, or without one that of checkpoint.resume; NULL:
+ * none. Its weights are not verified yet: if they turn out to be damaged, the run resumes from an
+ * older one, which has the same model section and tokenizer. */
 static ech_status find_past(const ech_config *config, ech_checkpoint **out)
 {
     const char *resume = config->checkpoint.resume;

@@ -34,7 +34,8 @@ static ech_status check_spans(const ech_design *design, ech_plan **plans)
     return ECH_OK;
 }
 
-/* Orders of a generator fit together; orders from a file are checked, those of all ranks at once. */
+/* Orders of a generator fit together; orders from a file are checked, those of all ranks at
+ * once. */
 static ech_status check_read(const ech_design *design)
 {
     ECH_FREED ech_plan **plans = ech_calloc((size_t)design->world, sizeof *plans);

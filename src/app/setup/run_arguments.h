@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command line of all commands on a run file, RUN.yaml [--ranks N] [section.key=value ...], and the start of a
- * run's ranks.
+ * The command line of all commands on a run file, RUN.yaml [--ranks N] [section.key=value ...], and
+ * the start of a run's ranks.
  */
 #ifndef ECH_APP_SETUP_RUN_ARGUMENTS_H
 #define ECH_APP_SETUP_RUN_ARGUMENTS_H
@@ -32,22 +32,23 @@ void ech_run_take_word(void *arguments, char *word, const struct argp_state *sta
     "Words like training.steps=100 set keys in place of the run file. "                            \
     "'echelon help keys' lists every key with its bounds, default and meaning."
 
-/* A run before its ranks start. The tokenizer, slow to open, is opened once per process; all ranks of the process read
- * it. Owned by ech_run_command. */
+/* A run before its ranks start. The tokenizer, slow to open, is opened once per process; all ranks
+ * of the process read it. Owned by ech_run_command. */
 typedef struct ech_run {
     const ech_run_arguments *arguments;
     ech_config *config;       /* run file and assignments, checked, not resolved */
     ech_tokenizer *tokenizer; /* NULL: none is known */
     int32_t end_of_text;      /* the token that ends a text; -1: none is known */
 } ech_run;
-/* Parses the line into `arguments`, opens the run and calls `main`, whose status it returns. *code: the process's exit
- * code, as in app/command.h; set by `main`. */
+/* Parses the line into `arguments`, opens the run and calls `main`, whose status it returns. *code:
+ * the process's exit code, as in app/command.h; set by `main`. */
 ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
                            ech_run_arguments *arguments,
                            ech_status (*main)(const ech_run *run, void *arguments, int *code),
                            int *code);
 
-/* *ranks is `given` (--ranks); if that is 0, ech_setup_ranks; if that is 0, too, 1. Errors: above ECH_MOST_RANKS. */
+/* *ranks is `given` (--ranks); if that is 0, ech_setup_ranks; if that is 0, too, 1. Errors: above
+ * ECH_MOST_RANKS. */
 ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks);
 
 /* How to start the ranks of a command. What it points to is borrowed. */
@@ -60,16 +61,17 @@ typedef struct ech_start {
     ech_design_main main;  /* executed by every rank, with `context` */
     void *context;
     bool reads_weights; /* check that there are weights (ech_initial_expect) */
-    bool
-        evaluates; /* `main` has something for evaluators to do; otherwise a run with some is refused */
+    /* `main` has something for evaluators to do; otherwise a run with some is refused */
+    bool evaluates;
     int stop_signal; /* tells a rank of a job to save and stop; 0: ranks are killed */
     int restarts;    /* of the job after failures, at most */
 } ech_start;
 
-/* Makes the design and executes start->main on every rank: as a rank if a launcher started this process, else with all
- * ranks. Errors of the run file come before a rank starts. If no launcher started this process, and if several ranks
- * are to be processes (parallel.comm mpi) or start->restarts is not 0, this process starts the ranks as a job
- * (app/job/job.h) and sets *code to the job's exit code, or to ECH_EXIT_FAILED if that is not one of app/command.h. */
+/* Makes the design and executes start->main on every rank: as a rank if a launcher started this
+ * process, else with all ranks. Errors of the run file come before a rank starts. If no launcher
+ * started this process, and if several ranks are to be processes (parallel.comm mpi) or
+ * start->restarts is not 0, this process starts the ranks as a job (app/job/job.h) and sets *code
+ * to the job's exit code, or to ECH_EXIT_FAILED if that is not one of app/command.h. */
 ech_status ech_start_ranks(const ech_start *start, int *code);
 
 #endif

@@ -94,7 +94,8 @@ int64_t ech_design_device_bytes(const ech_design *design)
     return most;
 }
 
-/* With more bytes memory.recompute = auto would choose less recomputation, so what it has chosen is named, too. */
+/* With more bytes memory.recompute = auto would choose less recomputation, so what it has chosen is
+ * named, too. */
 static ech_status refuse_fp64(const ech_design *design)
 {
     const ech_config *config = design->config;
@@ -113,15 +114,16 @@ static ech_status refuse_fp64(const ech_design *design)
                                (long long)most);
 }
 
-/* Whether a limit of device memory is that of this machine, which a processor's device and host memory share. */
+/* Whether a limit of device memory is that of this machine, which a processor's device and host
+ * memory share. */
 static bool shares_limit(const ech_design *design)
 {
     return !design->kernels->architecture &&
            !ech_config_is_set(design->config, "memory.device_limit");
 }
 
-/* What a rank needs of what memory.device_limit says, if its host arena has so many bytes. Of the window, of which there is one, it
- * is a rank's share. */
+/* What a rank needs of what memory.device_limit says, if its host arena has so many bytes. Of the
+ * window, of which there is one, it is a rank's share. */
 static int64_t device_need(const ech_design *design, const ech_plan *plan, int64_t host)
 {
     int64_t ranks = design->world, window = plan->arena_bytes[ECH_SPACE_WINDOW];
@@ -233,7 +235,8 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
                                design->first_rank + plan->rank, need.at, helps.at);
 }
 
-/* The machine has less left than the limit says, as when another process uses it; the error has told how much. */
+/* The machine has less left than the limit says, as when another process uses it; the error has
+ * told how much. */
 static void explain_memory(const ech_design *design, const ech_plan *plan)
 {
     ECH_FREED_TEXT helps = {0};
@@ -272,8 +275,8 @@ ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only
     return ECH_OK;
 }
 
-/* The host arena of the rank of a stage that writes most into checkpoints: otherwise all need as much as the first, whose
- * replica has the most micro-batches. */
+/* The host arena of the rank of a stage that writes most into checkpoints: otherwise all need as
+ * much as the first, whose replica has the most micro-batches. */
 static int64_t most_host_bytes(const ech_design *design, const ech_plan *plan)
 {
     const ech_layout *layout = design->layout;

@@ -54,8 +54,8 @@ static void warn_of_relative_step(const ech_config *config)
                      "to false, too, if the run file is from before it was a key of its own");
 }
 
-/* The assignments come before the check, which reports missing keys as well as wrong ones. `text` NULL: the run
- * file `name`, whose model section may come from model.init_from. */
+/* The assignments come before the check, which reports missing keys as well as wrong ones. `text`
+ * NULL: the run file `name`, whose model section may come from model.init_from. */
 static ech_status make_config(const char *name, const char *text, char *const *assignments, int n,
                               ech_config **out)
 {
@@ -277,8 +277,8 @@ static void unbuild(ech_design *design)
     design->model = NULL;
 }
 
-/* memory.recompute = auto: of none, selective, and full with segments of 1, 2, ... blocks the first with which the run
- * fits; if none does, full with what takes least. */
+/* memory.recompute = auto: of none, selective, and full with segments of 1, 2, ... blocks the first
+ * with which the run fits; if none does, full with what takes least. */
 static ech_status find_recomputation(ech_config *config, ech_schedule_choice *choice,
                                      ech_design *design)
 {
@@ -320,7 +320,8 @@ static ech_status resolve_shares(ech_config *config)
                                ECH_COUNT(micro, "micro-batch"), (long long)fits);
 }
 
-/* parallel.sync_every = epoch: the step in which an epoch ends is its last. What rules say of the number holds of this one. */
+/* parallel.sync_every = epoch: the step in which an epoch ends is its last. What rules say of the
+ * number holds of this one. */
 static ech_status resolve_epoch(ech_config *config, const ech_design *design)
 {
     ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
@@ -335,8 +336,8 @@ static ech_status resolve_epoch(ech_config *config, const ech_design *design)
     return ech_rules_check(config);
 }
 
-/* Chooses stages, replicas, micro-batches and spans from the whole model (`whole`), then makes the sharded
- * model and its layout and schedule. */
+/* Chooses stages, replicas, micro-batches and spans from the whole model (`whole`), then makes the
+ * sharded model and its layout and schedule. */
 static ech_status make_design(ech_config *config, const ech_model *whole,
                               ech_schedule_choice *choice, ech_design *design)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The start of all commands: from a run file to a configuration, from that to the design (model, layout and schedule),
- * and from the design to a rank's plan and session. The caller releases every *out. Nothing is collective unless it
- * says so.
+ * The start of all commands: from a run file to a configuration, from that to the design (model,
+ * layout and schedule), and from the design to a rank's plan and session. The caller releases every
+ * *out. Nothing is collective unless it says so.
  */
 #ifndef ECH_APP_SETUP_SETUP_H
 #define ECH_APP_SETUP_SETUP_H
@@ -56,8 +56,9 @@ typedef struct ech_design {
     const ech_kernels *kernels; /* static */
     int world;                  /* number of ranks, without evaluators: ech_layout.world */
     int first_rank;             /* the job's rank that is rank 0 here; above 0: an evaluator's */
-    bool
-        in_fp64; /* though another type is asked for, and memory.recompute chosen for that: what does not fit says so */
+    /* though another type is asked for, and memory.recompute chosen for that: what does not fit
+     * says so */
+    bool in_fp64;
 } ech_design;
 
 /* Resolves the configuration in place (replaces every "auto", for `ranks` ranks, evaluators among

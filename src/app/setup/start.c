@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starting a run's ranks: as threads, as the ranks of a launcher that started this process, or as a job.
+ * Starting a run's ranks: as threads, as the ranks of a launcher that started this process, or as a
+ * job.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,8 +214,8 @@ static ech_status report_once(ech_comm *comm, const ech_start *start, ech_status
     return said;
 }
 
-/* Ranks that a user's launcher started have no parent that has checked the run. Each checks it for itself,
- * since files may be missing on one machine only. */
+/* Ranks that a user's launcher started have no parent that has checked the run. Each checks it for
+ * itself, since files may be missing on one machine only. */
 static ech_status launched_main(ech_comm *comm, void *context)
 {
     const ech_start *start = context;

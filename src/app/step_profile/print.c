@@ -12,8 +12,8 @@
 
 enum { NAME_COLUMNS = 34 };
 
-/* Rows that take less of the compute lane are put together, and a rank is named that takes longer by so
- * much: of the row, and of the step. */
+/* Rows that take less of the compute lane are put together, and a rank is named that takes longer
+ * by so much: of the row, and of the step. */
 static const double small_share = 1e-3, longer_share = 0.25, longer_of_step = 0.01;
 
 typedef struct printer {

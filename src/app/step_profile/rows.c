@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which rows the step profile of a train list has, and what they have to do: calls of one layer in one
- * phase on parameters of one shape are a row, and so are steps of one kind.
+ * Which rows the step profile of a train list has, and what they have to do: calls of one layer in
+ * one phase on parameters of one shape are a row, and so are steps of one kind.
  */
 #include <inttypes.h>
 #include <stdarg.h>

@@ -49,8 +49,8 @@ void ech_step_profile_switch_to(ech_step_profile *profile, ech_activity activity
     profile->activity = activity;
 }
 
-/* The compute lane was idle from `last` to `now`: it waited for the one of these steps that ended last, if one
- * ended in that time. */
+/* The compute lane was idle from `last` to `now`: it waited for the one of these steps that ended
+ * last, if one ended in that time. */
 static void add_gap(ech_step_profile *p, const ech_exec_times *t, const int *steps, int n,
                     double last, double now)
 {

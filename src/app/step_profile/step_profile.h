@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The step profile (`echelon train --profile`): how long each kind of call and step takes, how long it would take at
- * the rates of this machine (a roofline), and what the compute lane waits for. (A profile without "step" is the cost of
- * blocks: layout/profile.h.) Not collective but for ech_step_profile_gather.
+ * The step profile (`echelon train --profile`): how long each kind of call and step takes, how long
+ * it would take at the rates of this machine (a roofline), and what the compute lane waits for. (A
+ * profile without "step" is the cost of blocks: layout/profile.h.) Not collective but for
+ * ech_step_profile_gather.
  *
- * The rows of a rank's compute lane, with its waits, add up to the time of its train lists; with the activities outside
- * of lists they add up to the total. The other lanes' rows are concurrent with these. The first execution of the train
- * list is left out, since it pays for pages and caches.
+ * The rows of a rank's compute lane, with its waits, add up to the time of its train lists; with
+ * the activities outside of lists they add up to the total. The other lanes' rows are concurrent
+ * with these. The first execution of the train list is left out, since it pays for pages and
+ * caches.
  */
 #ifndef ECH_APP_STEP_PROFILE_STEP_PROFILE_H
 #define ECH_APP_STEP_PROFILE_STEP_PROFILE_H
@@ -63,7 +65,8 @@ void ech_step_profile_table_free(ech_step_profile_table *table);
 
 typedef struct ech_step_profile ech_step_profile;
 
-/* A step profile of the plan's train list, to be made before the first execution. Borrows the plan. */
+/* A step profile of the plan's train list, to be made before the first execution. Borrows the
+ * plan. */
 ech_step_profile *ech_step_profile_create(const ech_plan *plan, ech_machine_rates rates);
 void ech_step_profile_destroy(ech_step_profile *profile); /* accepts NULL */
 
@@ -71,21 +74,22 @@ void ech_step_profile_destroy(ech_step_profile *profile); /* accepts NULL */
 
 /* Books the rank's time from `now` on, in seconds on the clock, to `activity`. */
 void ech_step_profile_switch_to(ech_step_profile *profile, ech_activity activity, double now);
-/* Adds a train list that has ended, with its recorded times (ech_exec_record). The first call adds nothing: it begins
- * the measurement at `now`. */
+/* Adds a train list that has ended, with its recorded times (ech_exec_record). The first call adds
+ * nothing: it begins the measurement at `now`. */
 void ech_step_profile_take(ech_step_profile *profile, const ech_exec_times *times, double now);
 /* The table of all that was measured until `now`; release with ech_step_profile_table_free. */
 ech_step_profile_table ech_step_profile_end(ech_step_profile *profile, double now);
 
-/* Copies every rank's table to all[ranks] on rank 0, which releases them; on other ranks `all` is not changed.
- * Collective over `world`. */
+/* Copies every rank's table to all[ranks] on rank 0, which releases them; on other ranks `all` is
+ * not changed. Collective over `world`. */
 ech_status ech_step_profile_gather(ech_group *world, const ech_step_profile_table *mine,
                                    ech_step_profile_table *all);
 
-/* Appends text for people: rank 0's table, rows with the most time above their bound first, then rows that take much
- * longer on other ranks. */
+/* Appends text for people: rank 0's table, rows with the most time above their bound first, then
+ * rows that take much longer on other ranks. */
 void ech_step_profile_print(const ech_step_profile_table *all, int ranks, ech_text *out);
-/* Appends JSON for programs, an object per line: for each rank one with its steps and rates, then one per row. */
+/* Appends JSON for programs, an object per line: for each rank one with its steps and rates, then
+ * one per row. */
 void ech_step_profile_print_json(const ech_step_profile_table *all, int ranks, ech_text *out);
 
 /* ---- the rows of a plan, private ---- */

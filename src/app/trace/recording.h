@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A recording: the traces of all ranks of a run, read by one process, with the plans that the ranks executed. It gives
- * a timeline and measured costs of blocks. Not collective.
+ * A recording: the traces of all ranks of a run, read by one process, with the plans that the ranks
+ * executed. It gives a timeline and measured costs of blocks. Not collective.
  */
 #ifndef ECH_APP_TRACE_RECORDING_H
 #define ECH_APP_TRACE_RECORDING_H
@@ -13,8 +13,8 @@
 
 /* One rank's file. Each start of a run writes it anew. */
 typedef struct ech_recorded_rank {
-    /* When steps began and ended, seconds on rank 0's clock: element e * (steps of the train list) + s is step s in
-     * execution e of the list. */
+    /* When steps began and ended, seconds on rank 0's clock: element e * (steps of the train list)
+     * + s is step s in execution e of the list. */
     ech_numbers begin, end;
     int64_t world;      /* number of ranks of the start that wrote the file; 0: the file is empty */
     int64_t first_step; /* training step at which that start began */
@@ -27,34 +27,37 @@ typedef struct ech_recording {
     ech_recorded_rank *rank;      /* [ranks] */
 } ech_recording;
 
-/* Reads the traces in `folder` of a run with these plans (or outlines) of all n ranks. `why` is empty before. If files
- * are missing or of other plans, this is no error: the recording is empty and `why` gets a sentence. Errors: a file is
- * damaged or of another version; they name file:line and key. Limits: 1 GiB per file, 4 KiB per line. An incomplete
- * last line is ignored. */
+/* Reads the traces in `folder` of a run with these plans (or outlines) of all n ranks. `why` is
+ * empty before. If files are missing or of other plans, this is no error: the recording is empty
+ * and `why` gets a sentence. Errors: a file is damaged or of another version; they name file:line
+ * and key. Limits: 1 GiB per file, 4 KiB per line. An incomplete last line is ignored. */
 ech_status ech_recording_read(const char *folder, const ech_plan *const *plans, int n,
                               ech_recording *out, ech_text *why);
 void ech_recording_free(ech_recording *recording);
 
-/* Parses the n bytes of one rank's file; `name` is for errors. *fits: the file's steps are the plan's, in order.
- * Release with ech_recorded_rank_free. */
+/* Parses the n bytes of one rank's file; `name` is for errors. *fits: the file's steps are the
+ * plan's, in order. Release with ech_recorded_rank_free. */
 ech_status ech_recording_parse(const char *text, size_t n, const char *name, const ech_plan *plan,
                                ech_recorded_rank *out, bool *fits);
 void ech_recorded_rank_free(ech_recorded_rank *rank);
 
 /* ---- these need a recording that is not empty ---- */
 
-/* Whether the ranks' clocks agree: no execution of the list ends on one rank before it begins on another, which is so
- * on equal clocks, since the list ends with a reduction over all ranks. */
+/* Whether the ranks' clocks agree: no execution of the list ends on one rank before it begins on
+ * another, which is so on equal clocks, since the list ends with a reduction over all ranks. */
 bool ech_recording_has_one_clock(const ech_recording *recording);
-/* Makes the timeline of the last complete execution; ech_timeline_finish was called on it. Time 0 is the begin of the
- * first step on a compute lane. The clocks must agree. Release with ech_timeline_free. */
+/* Makes the timeline of the last complete execution; ech_timeline_finish was called on it. Time 0
+ * is the begin of the first step on a compute lane. The clocks must agree. Release with
+ * ech_timeline_free. */
 void ech_recording_timeline(const ech_recording *recording, ech_timeline *out);
-/* Makes a profile of recorded costs of blocks: ech_block_times_profile over all executions and ranks. Messages and
- * collectives cost nothing in it, since their recorded times include waiting. Release with ech_profile_destroy. */
+/* Makes a profile of recorded costs of blocks: ech_block_times_profile over all executions and
+ * ranks. Messages and collectives cost nothing in it, since their recorded times include waiting.
+ * Release with ech_profile_destroy. */
 ech_profile *ech_recording_profile(const ech_recording *recording);
 
-/* Renumbers the bars of any timeline. A bar has the rank's own number of the micro-batch or sequence chunk. If stages
- * differ in their number of replicas, it gets the number over all replicas, which is the same on every stage. */
+/* Renumbers the bars of any timeline. A bar has the rank's own number of the micro-batch or
+ * sequence chunk. If stages differ in their number of replicas, it gets the number over all
+ * replicas, which is the same on every stage. */
 void ech_recording_number(const ech_layout *layout, ech_timeline *timeline);
 
 #endif

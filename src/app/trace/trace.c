@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank's trace. Training copies the times of a list to a record writer, whose thread writes each list as one
- * record of a journal, so that a run that is killed leaves complete lists.
+ * A rank's trace. Training copies the times of a list to a record writer, whose thread writes each
+ * list as one record of a journal, so that a run that is killed leaves complete lists.
  */
 #include "app/trace/trace.h"
 
@@ -134,8 +134,9 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return hash ^ (hash >> 31);
 }
 
-/* The same for a send and for its receive, without a word between their ranks: messages of one kind across one
- * boundary keep their order. Below 2^53, so that every reader of JSON reads it exactly. */
+/* The same for a send and for its receive, without a word between their ranks: messages of one kind
+ * across one boundary keep their order. Below 2^53, so that every reader of JSON reads it
+ * exactly. */
 static int64_t number_message(ech_trace_events *events, const ech_step *step)
 {
     bool sends = ech_step_sends(step);
@@ -149,7 +150,8 @@ static int64_t number_message(ech_trace_events *events, const ech_step *step)
     return (int64_t)(mix(hash, events->messages[row]++) >> 11);
 }
 
-/* One end of the arrow from a send to its receive. It must lie within the slice that it is tied to. */
+/* One end of the arrow from a send to its receive. It must lie within the slice that it is tied
+ * to. */
 static void print_arrow(ech_trace_events *events, const ech_step *step, int64_t begin, int64_t end,
                         int thread, ech_text *out)
 {

@@ -194,7 +194,8 @@ static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
 static ech_status claim_folders(ech_trainer *t)
 {
     const char *folder[] = {t->config->log.directory, t->config->checkpoint.directory};
-    /* Seconds for the locks of a job that is ending, since restarts follow at once; the other ranks wait. */
+    /* Seconds for the locks of a job that is ending, since restarts follow at once; the other ranks
+     * wait. */
     double patience = fmin(t->config->parallel.deadline / 2, 10);
     if (!ech_trainer_is_first(t)) return ECH_OK;
     for (int i = 0; i < 2; i++) {

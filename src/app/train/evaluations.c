@@ -14,7 +14,8 @@
 #include "base/clock.h"
 
 enum { NAP_NS = 5000000 };
-/* Seconds of one wait, at most this part of the deadline: other ranks wait for this one meanwhile. */
+/* Seconds of one wait, at most this part of the deadline: other ranks wait for this one
+ * meanwhile. */
 static const double most_wait = 1, deadline_share = 0.25;
 
 /* One result is always awaited. */

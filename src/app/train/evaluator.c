@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An evaluator: one rank with a model of its own and an endpoint of its own, so that it is in no group of those who train.
+ * An evaluator: one rank with a model of its own and an endpoint of its own, so that it is in no
+ * group of those who train.
  */
 #include <string.h>
 #include <time.h>

@@ -49,7 +49,8 @@ static ech_status refuse_asynchronous(const ech_trainer *t, ech_skipping words)
              (long long)t->step + 1, words.instead);
 }
 
-/* The run ends. Rank 0 has said why before any rank returns: one that does ends the others wherever they are. */
+/* The run ends. Rank 0 has said why before any rank returns: one that does ends the others wherever
+ * they are. */
 static ech_status end_run(const ech_trainer *t, ech_status status)
 {
     (void)ech_group_barrier(
@@ -93,8 +94,8 @@ static bool is_lost(const ech_finding *finding)
     return finding->rank >= 0 && finding->block < 0 && !finding->summed;
 }
 
-/* What else may mend it: where the loss is finite the gradient left the type's range, otherwise the forward did, which no
- * loss scale changes. */
+/* What else may mend it: where the loss is finite the gradient left the type's range, otherwise the
+ * forward did, which no loss scale changes. */
 static const char *other_remedy(const ech_trainer *t, bool finite_loss)
 {
     if (finite_loss)

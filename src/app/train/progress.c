@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The files of the log, and notes as lines of metrics.jsonl and serves.jsonl, TensorBoard's events and log lines.
+ * The files of the log, and notes as lines of metrics.jsonl and serves.jsonl, TensorBoard's events
+ * and log lines.
  */
 #include "app/train/progress.h"
 
@@ -75,7 +76,8 @@ static void add(ech_journal *journal, ech_text *record)
     ech_text_free(record);
 }
 
-/* Writes a line of metrics.jsonl unbuffered and frees it: after a kill at most the last line is incomplete. */
+/* Writes a line of metrics.jsonl unbuffered and frees it: after a kill at most the last line is
+ * incomplete. */
 static void add_json(ech_progress *p, ech_text *json)
 {
     ech_text_append(json, "}\n");
@@ -254,7 +256,8 @@ static void write_step_note(ech_progress *p, const ech_note *note)
     ech_status_line_say(&p->line, text.at);
 }
 
-/* ---- other notes: each writes a line of metrics.jsonl, and appends its log line, if any, to `text` ---- */
+/* ---- other notes: each writes a line of metrics.jsonl, and appends its log line, if any, to
+ * `text` ---- */
 
 static void write_validation(ech_progress *p, const ech_note *note, ech_text *text)
 {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The log of training: the status line (or plain lines), metrics.jsonl, serves.jsonl and TensorBoard's events. Rank 0 only, not
- * collective. Once open, no error of these files ends the run (base/journal.h). A step is a training step here.
+ * The log of training: the status line (or plain lines), metrics.jsonl, serves.jsonl and
+ * TensorBoard's events. Rank 0 only, not collective. Once open, no error of these files ends the
+ * run (base/journal.h). A step is a training step here.
  *
- * Calls submit records (notes) to a record writer (app/record_writer.h), whose thread formats and writes them in order.
- * If a disk is slow, training waits once 256 records are queued, since none is dropped.
+ * Calls submit records (notes) to a record writer (app/record_writer.h), whose thread formats and
+ * writes them in order. If a disk is slow, training waits once 256 records are queued, since none
+ * is dropped.
  */
 #ifndef ECH_APP_TRAIN_PROGRESS_H
 #define ECH_APP_TRAIN_PROGRESS_H
@@ -67,8 +69,8 @@ typedef struct ech_evaluation_metrics {
     double loss;    /* JSON key "evaluation_loss" */
     int64_t tokens; /* JSON key "evaluation_tokens": tokens with a target */
     double seconds;
-    bool
-        removed; /* JSON key if it is: the checkpoint was removed before it was read, and there is no loss */
+    /* JSON key if it is: the checkpoint was removed before it was read, and there is no loss */
+    bool removed;
 } ech_evaluation_metrics;
 
 /* A completed checkpoint. */
@@ -97,7 +99,8 @@ typedef struct ech_span_serves {
 /* A record: a line of metrics.jsonl and of the log, or lines of serves.jsonl. */
 typedef struct ech_note {
     enum {
-        ECH_NOTE_STEP, /* its line also has "mfu", and "loss_spike" for a spike; draws the status line */
+        /* its line also has "mfu", and "loss_spike" for a spike; draws the status line */
+        ECH_NOTE_STEP,
         ECH_NOTE_VALIDATION,
         ECH_NOTE_EVALUATION,
         ECH_NOTE_CHECKPOINT,
@@ -117,8 +120,9 @@ typedef struct ech_note {
     };
 } ech_note;
 
-/* Truncates DIRECTORY/metrics.jsonl after first_step (ech_metrics_truncate), and if there are pushes
- * serves.jsonl, opens them for appending, and makes an event file if setup->tensorboard. Both record that the run starts. Errors: ECH_EIO. */
+/* Truncates DIRECTORY/metrics.jsonl after first_step (ech_metrics_truncate), and if there are
+ * pushes serves.jsonl, opens them for appending, and makes an event file if setup->tensorboard.
+ * Both record that the run starts. Errors: ECH_EIO. */
 ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **out);
 /* Flushes, and ends the status line. Accepts NULL. */
 void ech_progress_destroy(ech_progress *progress);
@@ -143,9 +147,10 @@ typedef struct ech_spikes {
     bool high;                      /* the last loss was a spike */
 } ech_spikes;
 
-/* Adds a step's loss. Returns loss / median of the window if the loss is a spike, else 0. It is a spike if it is at
- * least 1.5 times the median and exceeds it by at least six median absolute deviations (so noisy losses have none), and
- * 20 finite losses were before it. *begins: the loss is a spike and the one before was none. */
+/* Adds a step's loss. Returns loss / median of the window if the loss is a spike, else 0. It is a
+ * spike if it is at least 1.5 times the median and exceeds it by at least six median absolute
+ * deviations (so noisy losses have none), and 20 finite losses were before it. *begins: the loss is
+ * a spike and the one before was none. */
 double ech_spikes_take(ech_spikes *spikes, double loss, bool *begins);
 
 #endif

@@ -84,8 +84,8 @@ static ech_status read_tokenizer(const ech_tokenizer *tokenizer, const char *fol
 }
 
 /* Fills the texts of checkpoints. `folder` is the one with config.json that the model came from,
- * NULL: it is new. Keys of config.json that Echelon does not write stay. generation_config.json and the
- * tokenizer's files are the same bytes, the latter from where the tokenizer was opened; a
+ * NULL: it is new. Keys of config.json that Echelon does not write stay. generation_config.json and
+ * the tokenizer's files are the same bytes, the latter from where the tokenizer was opened; a
  * tokenizer that has no such files is exported, and without one (NULL) there is none. On failure
  * some texts may be set. */
 static ech_status read_texts(const ech_config *config, const ech_tokenizer *tokenizer,
@@ -165,8 +165,8 @@ ech_status ech_trainer_save(ech_trainer *t)
     return ECH_OK;
 }
 
-/* A folder that was moved must not be created anew: the run would save to a new folder without its own
- * checkpoints, or into that of another run, and a restart would not find its checkpoints. */
+/* A folder that was moved must not be created anew: the run would save to a new folder without its
+ * own checkpoints, or into that of another run, and a restart would not find its checkpoints. */
 static ech_status check_folders(ech_trainer *t)
 {
     const ech_config *c = t->config;

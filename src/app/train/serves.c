@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The log of serves of a run with pushes. The first server knows what is served, since it tells the others; rank 0 has the log.
+ * The log of serves of a run with pushes. The first server knows what is served, since it tells the
+ * others; rank 0 has the log.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * TensorBoard's event files: one per start of a run, in the run directory, so that `tensorboard --logdir runs` shows
- * each folder as a run. Rank 0 only.
+ * TensorBoard's event files: one per start of a run, in the run directory, so that `tensorboard
+ * --logdir runs` shows each folder as a run. Rank 0 only.
  */
 #ifndef ECH_APP_TRAIN_TENSORBOARD_H
 #define ECH_APP_TRAIN_TENSORBOARD_H
@@ -13,12 +13,14 @@
 
 /* ---- TensorBoard's events as records of an event file, made in memory ---- */
 
-/* Each appends one record: u64 length, masked CRC-32C of the length, the event, masked CRC-32C of the event
- * (tensorboard/compat/tensorflow_stub/pywrap_tensorflow.py). `wall_time`: seconds since 1970. */
+/* Each appends one record: u64 length, masked CRC-32C of the length, the event, masked CRC-32C of
+ * the event (tensorboard/compat/tensorflow_stub/pywrap_tensorflow.py). `wall_time`: seconds since
+ * 1970. */
 
 /* The first record of every file. */
 void ech_event_version(double wall_time, ech_text *out);
-/* A start of the run after `step`: TensorBoard discards events of earlier files from this step on. */
+/* A start of the run after `step`: TensorBoard discards events of earlier files from this step
+ * on. */
 void ech_event_start(double wall_time, int64_t step, ech_text *out);
 
 typedef struct ech_event_scalar {
@@ -32,8 +34,9 @@ void ech_event_scalars(double wall_time, int64_t step, const ech_event_scalar *s
 void ech_event_text(double wall_time, int64_t step, const char *tag, const char *text,
                     ech_text *out);
 
-/* Makes a new file in `folder`. Its name has the time, the machine and the number of the start (from 1), so that names
- * sort in the order of starts. TensorBoard will discard events of earlier files after `first_step`. Errors: ECH_EIO. */
+/* Makes a new file in `folder`. Its name has the time, the machine and the number of the start
+ * (from 1), so that names sort in the order of starts. TensorBoard will discard events of earlier
+ * files after `first_step`. Errors: ECH_EIO. */
 ech_status ech_event_file_open(const char *folder, int64_t first_step, int64_t start,
                                ech_journal **out);
 

@@ -26,7 +26,8 @@ static void switch_to(ech_trainer *t, ech_activity activity)
     if (t->step_profile) ech_step_profile_switch_to(t->step_profile, activity, ech_clock_now());
 }
 
-/* Measures this machine, all ranks at once: those of one machine share its memory, and its clock rates. */
+/* Measures this machine, all ranks at once: those of one machine share its memory, and its clock
+ * rates. */
 static ech_status begin_step_profile(ech_trainer *t)
 {
     int threads = (int)t->config->parallel.threads;
@@ -46,8 +47,8 @@ static ech_status begin_step_profile(ech_trainer *t)
     return ECH_OK;
 }
 
-/* The run goes on without the file where it cannot be written. A start that has nothing to show leaves that
- * of the one before. */
+/* The run goes on without the file where it cannot be written. A start that has nothing to show
+ * leaves that of the one before. */
 static void write_table(const ech_trainer *t, const ech_step_profile_table *all)
 {
     ECH_FREED char *path = ech_file_join(t->config->log.directory, "step_profile.jsonl");
@@ -168,7 +169,8 @@ static void take_times(ech_trainer *t)
     ech_step_profile_take(t->step_profile, ech_exec_get_times(t->session.exec), ech_clock_now());
 }
 
-/* Whether replicas that are apart meet behind the list that begins now: where all have the same weights they may stop, or save. */
+/* Whether replicas that are apart meet behind the list that begins now: where all have the same
+ * weights they may stop, or save. */
 static bool may_stop_behind(const ech_trainer *t, int turns)
 {
     return t->calendar.sync_every == 0 ||
@@ -183,8 +185,8 @@ static bool is_withheld(const ech_readings *r, int turns)
     return false;
 }
 
-/* The others go on without a worker of asp or ssp that dies, but for the first, which leads. A run that repeats an order
- * needs all. */
+/* The others go on without a worker of asp or ssp that dies, but for the first, which leads. A run
+ * that repeats an order needs all. */
 static void spare_workers(ech_trainer *t)
 {
     const ech_layout *layout = t->design->layout;
@@ -275,8 +277,9 @@ static ech_status run_due(ech_trainer *t)
     return ECH_OK;
 }
 
-/* Waits until all checkpoints are evaluated, unless the run is stopped; those who have nothing to do with it look after each other
- * meanwhile, so that no wait is longer than parallel.deadline. Evaluators end then. */
+/* Waits until all checkpoints are evaluated, unless the run is stopped; those who have nothing to
+ * do with it look after each other meanwhile, so that no wait is longer than parallel.deadline.
+ * Evaluators end then. */
 static ech_status finish_evaluations(ech_trainer *t)
 {
     enum { LEFT, ASKED, NUMBERS };

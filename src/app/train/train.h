@@ -14,18 +14,20 @@ typedef struct ech_training {
     bool stopped;   /* out, on rank 0: a signal or the limit ended it, with a checkpoint: exit 75 */
 } ech_training;
 
-/* Trains from the newest checkpoint, or from the beginning, to the last training step. An ech_design_main whose context
- * is an ech_training. Collective. */
+/* Trains from the newest checkpoint, or from the beginning, to the last training step. An
+ * ech_design_main whose context is an ech_training. Collective. */
 ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *training);
 
-/* Blocks SIGUSR1, SIGUSR2 and SIGTERM until the process knows whether it has ranks itself: without handlers these
- * signals would end it. */
+/* Blocks SIGUSR1, SIGUSR2 and SIGTERM until the process knows whether it has ranks itself: without
+ * handlers these signals would end it. */
 void ech_train_hold_signals(void);
-/* Installs the handlers of a process with ranks and unblocks those signals. SIGUSR1: save a checkpoint and continue.
- * SIGUSR2, SIGTERM, SIGHUP, SIGINT: finish the train list, save and stop; a second SIGINT ends the process. */
+/* Installs the handlers of a process with ranks and unblocks those signals. SIGUSR1: save a
+ * checkpoint and continue. SIGUSR2, SIGTERM, SIGHUP, SIGINT: finish the train list, save and stop;
+ * a second SIGINT ends the process. */
 void ech_train_catch_signals(void);
 
-/* What a signal has asked for. An evaluator takes it (0: nothing since the last call), and has rank 0 be asked for it. */
+/* What a signal has asked for. An evaluator takes it (0: nothing since the last call), and has rank
+ * 0 be asked for it. */
 enum { ECH_ASKED_TO_STOP = 1, ECH_ASKED_TO_SAVE = 2 };
 int ech_train_take_asked(void);
 void ech_train_ask(int asked);

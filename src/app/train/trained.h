@@ -18,8 +18,9 @@ typedef struct ech_trained {
 } ech_trained;
 
 typedef struct ech_trained_options {
-    /* A checkpoint, a folder of checkpoints, a run directory, or a Hugging Face folder. The sequence
-     * length is that of the run; for a Hugging Face folder max_position_embeddings, at most 1,024. */
+    /* A checkpoint, a folder of checkpoints, a run directory, or a Hugging Face folder. The
+     * sequence length is that of the run; for a Hugging Face folder max_position_embeddings, at
+     * most 1,024. */
     const char *path;
     int64_t samples;       /* batch size */
     bool evaluates;        /* losses are asked for, and not only what comes next in a text */
@@ -31,8 +32,8 @@ typedef struct ech_trained_options {
 /* Called with the model; `context` is the caller's. */
 typedef ech_status (*ech_trained_use)(ech_trained *trained, void *context);
 
-/* Reads the model, makes its session, calls `use` and frees all of it. Errors: there is no model at the path, or it is
- * damaged; those of `use`. Not collective: one rank in this process. */
+/* Reads the model, makes its session, calls `use` and frees all of it. Errors: there is no model at
+ * the path, or it is damaged; those of `use`. Not collective: one rank in this process. */
 ech_status ech_trained_run(const ech_trained_options *options, ech_trained_use use, void *context);
 
 #endif

@@ -15,7 +15,8 @@
 #include "schedule/calendar.h"
 #include "schedule/protocol/protocol.h"
 
-/* ech_train_rank (train.c) sets comm, design, config, lock and began_at, and releases what ech_trainer_begin made. */
+/* ech_train_rank (train.c) sets comm, design, config, lock and began_at, and releases what
+ * ech_trainer_begin made. */
 typedef struct ech_trainer {
     ech_comm *comm;
     const ech_design *design;
@@ -35,7 +36,8 @@ typedef struct ech_trainer {
     int turns;          /* steps of the list that was the last to run */
     int lost;           /* workers that have died, as last said */
     int64_t saved_step; /* step of this run's newest checkpoint, complete or not; -1: none */
-    /* saved_step when an update was finite last; -1: none. ech_checkpoint_prune spares this checkpoint. */
+    /* saved_step when an update was finite last; -1: none. ech_checkpoint_prune spares this
+     * checkpoint. */
     int64_t proven;
     int64_t skipped;    /* updates withheld for a NaN or infinity since the run began */
     int64_t withheld;   /* consecutive ones up to the last step */
@@ -56,7 +58,8 @@ static inline bool ech_trainer_is_first(const ech_trainer *t)
     return ech_comm_rank(t->comm) == 0;
 }
 
-/* Opens data, session, logs and loaders, and restores the newest checkpoint or initializes. Collective. */
+/* Opens data, session, logs and loaders, and restores the newest checkpoint or initializes.
+ * Collective. */
 ech_status ech_trainer_begin(ech_trainer *t);
 
 /* Fills `texts`, which needs `progress` on rank 0; part of ech_trainer_begin. Not collective. */
@@ -65,26 +68,27 @@ ech_status ech_trainer_begin_saves(ech_trainer *t);
 /* Warns of keys that do nothing in this run: a warm-up or decay longer than it, a split, a mask. */
 void ech_trainer_warn_of_nothing(const ech_trainer *t);
 
-/* Whether the run may repeat the log of serves: of each worker's clock, once it has been restored. On rank 0. */
+/* Whether the run may repeat the log of serves: of each worker's clock, once it has been restored.
+ * On rank 0. */
 ech_status ech_trainer_check_clocks(const ech_trainer *t);
 /* After a train list: logs the pushes that were served, if there are any. Collective. */
 ech_status ech_trainer_log_serves(ech_trainer *t);
 
-/* Saves a checkpoint unless this step's is there already. With checkpoint.background it returns once the snapshot is
- * made, before the files are written. Collective. */
+/* Saves a checkpoint unless this step's is there already. With checkpoint.background it returns
+ * once the snapshot is made, before the files are written. Collective. */
 ech_status ech_trainer_save(ech_trainer *t);
 
-/* After a train list: logs the checkpoint that was completed since the last call, if there is one. `failed`: a
- * checkpoint could not be written (ech_readings.save_failed, the same on all ranks); then returns its error, on ranks
- * that have none ECH_EABORTED. To be called on all ranks. */
+/* After a train list: logs the checkpoint that was completed since the last call, if there is one.
+ * `failed`: a checkpoint could not be written (ech_readings.save_failed, the same on all ranks);
+ * then returns its error, on ranks that have none ECH_EABORTED. To be called on all ranks. */
 ech_status ech_trainer_follow_save(ech_trainer *t, bool failed);
-/* Waits until the checkpoint that is being written is complete, and logs it. Errors: it could not be written. To be
- * called on all ranks. */
+/* Waits until the checkpoint that is being written is complete, and logs it. Errors: it could not
+ * be written. To be called on all ranks. */
 ech_status ech_trainer_finish_save(ech_trainer *t);
 
-/* After a withheld update: counts it and reports where the first NaN or infinity was (rank, block, micro-batch), for
- * which a synchronous schedule repeats the step. Continues or fails as training.on_nonfinite and nonfinite_limit say.
- * Collective. */
+/* After a withheld update: counts it and reports where the first NaN or infinity was (rank, block,
+ * micro-batch), for which a synchronous schedule repeats the step. Continues or fails as
+ * training.on_nonfinite and nonfinite_limit say. Collective. */
 ech_status ech_trainer_explain_nonfinite(ech_trainer *t);
 
 /* Whether servers take workers' gradients one by one. */

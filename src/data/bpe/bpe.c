@@ -51,7 +51,8 @@ static bool is_token(const ech_bpe *bpe, uint64_t id, const void *bytes, size_t 
     return token->n == n && memcmp(bpe->bytes.at + token->at, bytes, n) == 0;
 }
 
-/* The key of a plain token, or the free one that it would have: its hash, or the next where others have that. */
+/* The key of a plain token, or the free one that it would have: its hash, or the next where others
+ * have that. */
 static uint64_t key_of(const ech_bpe *bpe, const void *bytes, size_t n)
 {
     uint64_t key = XXH3_64bits(bytes, n), id;

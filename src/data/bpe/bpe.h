@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: a BPE vocabulary (Sennrich et al. 2016, arXiv:1508.07909) over bytes (Radford et al. 2019, §2.2),
- * or over characters with byte fallback (SentencePiece: Kudo and Richardson 2018, arXiv:1808.06226). A word begins as
- * the tokens of its bytes or characters. Then, as long as some adjacent pair has a merge, the pair whose merge has the
- * lowest rank becomes one token, the leftmost of equal ones first. A rank here is a merge's priority, not a worker. A
- * blank is U+0020 (over characters also U+2581, which replaces it). A symbol is a byte, or over characters a character.
+ * Private to data: a BPE vocabulary (Sennrich et al. 2016, arXiv:1508.07909) over bytes (Radford et
+ * al. 2019, §2.2), or over characters with byte fallback (SentencePiece: Kudo and Richardson 2018,
+ * arXiv:1808.06226). A word begins as the tokens of its bytes or characters. Then, as long as some
+ * adjacent pair has a merge, the pair whose merge has the lowest rank becomes one token, the
+ * leftmost of equal ones first. A rank here is a merge's priority, not a worker. A blank is U+0020
+ * (over characters also U+2581, which replaces it). A symbol is a byte, or over characters a
+ * character.
  *
- * A vocabulary is made by ech_bpe_create and either one ech_bpe_read_..., or builders and ech_bpe_finish. Then it is
- * only read, by any number of threads. Nothing is collective.
+ * A vocabulary is made by ech_bpe_create and either one ech_bpe_read_..., or builders and
+ * ech_bpe_finish. Then it is only read, by any number of threads. Nothing is collective.
  */
 #ifndef ECH_DATA_BPE_BPE_H
 #define ECH_DATA_BPE_BPE_H
@@ -45,8 +47,9 @@ typedef struct ech_bpe_merge {
     int32_t left, right, made, rank;
 } ech_bpe_merge;
 
-/* A token that is searched in a text before that is split into words. Those that are not `normalized` are searched
- * first, in the text as it is; then the `normalized` ones, in what is between, after its normalization. */
+/* A token that is searched in a text before that is split into words. Those that are not
+ * `normalized` are searched first, in the text as it is; then the `normalized` ones, in what is
+ * between, after its normalization. */
 typedef struct ech_bpe_added {
     int32_t id;
     int32_t stated;  /* the id that its file says; the library numbers tokens itself */
@@ -63,9 +66,10 @@ typedef struct ech_bpe_added {
 
 typedef enum ech_bpe_form { ECH_BPE_AS_IS, ECH_BPE_NFC, ECH_BPE_NFKC } ech_bpe_form;
 
-/* Where encoding inserts a blank: FIRST before a text, unless it begins with a blank or an added token; PARTS before
- * each part of a text between added tokens, unless the part begins with a blank; ALWAYS before each part between added
- * tokens that are not `normalized`, even if the part begins with a blank, and before `normalized` ones are searched. */
+/* Where encoding inserts a blank: FIRST before a text, unless it begins with a blank or an added
+ * token; PARTS before each part of a text between added tokens, unless the part begins with a
+ * blank; ALWAYS before each part between added tokens that are not `normalized`, even if the part
+ * begins with a blank, and before `normalized` ones are searched. */
 typedef enum ech_bpe_prefix {
     ECH_BPE_NO_PREFIX,
     ECH_BPE_PREFIX_FIRST,
@@ -99,8 +103,8 @@ typedef struct ech_bpe {
     size_t vocabulary;                  /* tokens that the model's vocabulary lists */
     int32_t begin_of_text, end_of_text; /* ids, or ECH_BPE_NONE */
     int32_t named[ECH_BPE_NAMES];       /* likewise, by ech_bpe_names */
-    bool
-        relisted; /* tokenizer_config.json has added tokens, whose flags replace those of the file */
+    /* tokenizer_config.json has added tokens, whose flags replace those of the file */
+    bool relisted;
     ech_text source;     /* content of tokenizer.json or tokenizer.model; empty: other files */
     bool sentencepiece;  /* `source` is a tokenizer.model */
     ech_ids front, back; /* ids around a text that is encoded alone, as in ech_tokenizer */
@@ -120,16 +124,19 @@ ech_bpe *ech_bpe_create(void);
 void ech_bpe_destroy(ech_bpe *bpe); /* accepts NULL */
 ECH_DESTROY_AT(ech_bpe, ech_bpe_destroy)
 
-/* Puts a token of n > 0 bytes. False, nothing changed: the id, or if `plain` a plain token of these bytes, is there. */
+/* Puts a token of n > 0 bytes. False, nothing changed: the id, or if `plain` a plain token of these
+ * bytes, is there. */
 bool ech_bpe_put(ech_bpe *bpe, int32_t id, const void *bytes, size_t n, bool plain);
 /* Puts <|endoftext|>, an added token that begins and ends texts. */
 void ech_bpe_put_end(ech_bpe *bpe, int32_t id);
-/* Appends the merge of `left` and `right`, with the next rank; it makes the plain token that has their bytes. If there
- * is none: with `adds` puts one, with the next id; without returns false and changes nothing. */
+/* Appends the merge of `left` and `right`, with the next rank; it makes the plain token that has
+ * their bytes. If there is none: with `adds` puts one, with the next id; without returns false and
+ * changes nothing. */
 bool ech_bpe_put_merge(ech_bpe *bpe, int32_t left, int32_t right, bool adds);
 /* The id of the plain token with these bytes, or ECH_BPE_NONE. */
 int32_t ech_bpe_find(const ech_bpe *bpe, const void *bytes, size_t n);
-/* Ends building. Errors: a byte without a (byte fallback) token, a merge or an added token twice, a merge of a byte. */
+/* Ends building. Errors: a byte without a (byte fallback) token, a merge or an added token twice, a
+ * merge of a byte. */
 ech_status ech_bpe_finish(ech_bpe *bpe);
 
 /* Appends the bytes that an id stands for in a text; `first`: it is the text's first id. */
@@ -138,26 +145,29 @@ void ech_bpe_decode(const ech_bpe *bpe, int32_t id, bool first, ech_text *out);
 /* Appends n bytes of text with each `from` replaced by `to`. */
 void ech_bpe_replace(const char *text, size_t n, const char *from, const char *to, ech_text *out);
 void ech_bpe_mark_blanks(const char *text, size_t n, ech_text *out); /* U+2581 for blanks */
-/* *symbol: the first symbol of n > 0 bytes (over characters U+2581 for a blank). Returns its length in bytes. */
+/* *symbol: the first symbol of n > 0 bytes (over characters U+2581 for a blank). Returns its length
+ * in bytes. */
 size_t ech_bpe_symbol(const ech_bpe *bpe, const char *text, size_t n, uint32_t *symbol);
-/* Whether some token has the symbol `right` directly after `left`; only without a pattern. If not, no merge crosses
- * this boundary: the texts on both sides can be encoded separately. */
+/* Whether some token has the symbol `right` directly after `left`; only without a pattern. If not,
+ * no merge crosses this boundary: the texts on both sides can be encoded separately. */
 bool ech_bpe_are_neighbours(const ech_bpe *bpe, uint32_t left, uint32_t right);
 void ech_bpe_find_neighbours(ech_bpe *bpe); /* for ech_bpe_finish */
 /* For ech_bpe_finish: sets added->at and n to the token's normalized form. */
 ech_status ech_bpe_normalize_added(ech_bpe *bpe, ech_bpe_added *added);
 
-/* Appends GPT-2's printable characters for bytes, as UTF-8: printable Latin-1 is itself, the other bytes become
- * U+0100, U+0101 ... in ascending order. */
+/* Appends GPT-2's printable characters for bytes, as UTF-8: printable Latin-1 is itself, the other
+ * bytes become U+0100, U+0101 ... in ascending order. */
 void ech_bpe_show(const void *bytes, size_t n, ech_text *out);
-/* The inverse, from characters to bytes. False: the text has a character that stands for no byte. */
+/* The inverse, from characters to bytes. False: the text has a character that stands for no
+ * byte. */
 bool ech_bpe_unshow(const char *text, size_t n, ech_text *out);
 
-/* Finds the token in [at, n) that begins first, the longest of those there: [*begin, *end). False: there is none. */
+/* Finds the token in [at, n) that begins first, the longest of those there: [*begin, *end). False:
+ * there is none. */
 bool ech_bpe_trie_find(const ech_bpe_trie *trie, const char *text, size_t n, size_t at,
                        size_t *begin, size_t *end, int32_t *id);
-/* Whether the text before `at` ends in one or more first bytes of a token, or in all of its bytes: the text from `at`
- * on may belong to it. `longest`: ech_bpe.longest_added. */
+/* Whether the text before `at` ends in one or more first bytes of a token, or in all of its bytes:
+ * the text from `at` on may belong to it. `longest`: ech_bpe.longest_added. */
 bool ech_bpe_trie_reaches(const ech_bpe_trie *trie, const char *text, size_t at, size_t longest);
 /* Puts a token of n > 0 bytes. False: the trie has these bytes already. */
 bool ech_bpe_trie_put(ech_bpe_trie *trie, const char *bytes, size_t n, int32_t id);
@@ -195,9 +205,11 @@ ech_status ech_bpe_read_gpt2(const char *vocabulary, const char *merges, ech_bpe
  * and, beside a tokenizer.json, tokenizer.model. Calls ech_bpe_finish. Errors: two files disagree,
  * which names both; no end_of_text. */
 ech_status ech_bpe_read_sides(const char *path, const char *folder, ech_bpe *bpe);
-/* An error if there is a tokenizer_config.json at `config_path` that names another class than GPT-2's. */
+/* An error if there is a tokenizer_config.json at `config_path` that names another class than
+ * GPT-2's. */
 ech_status ech_bpe_check_gpt2(const char *config_path);
-/* Appends the content of tokenizer.json (or of tokenizer.model, if it was read from one) and tokenizer_config.json. */
+/* Appends the content of tokenizer.json (or of tokenizer.model, if it was read from one) and
+ * tokenizer_config.json. */
 void ech_bpe_export(const ech_bpe *bpe, ech_text *tokenizer_json, ech_text *config_json);
 
 #endif

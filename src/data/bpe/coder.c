@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Encoding: first added tokens, then runs, words and merges. Most words of a text are repeated, so the ids of short
- * ones are cached.
+ * Encoding: first added tokens, then runs, words and merges. Most words of a text are repeated, so
+ * the ids of short ones are cached.
  */
 #include "data/bpe/coder.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: splitting texts, for encoding them and for learning a vocabulary. A run of a text is a stretch of
- * valid UTF-8, or a single byte that is no UTF-8.
+ * Private to data: splitting texts, for encoding them and for learning a vocabulary. A run of a
+ * text is a stretch of valid UTF-8, or a single byte that is no UTF-8.
  */
 #ifndef ECH_DATA_BPE_CODER_H
 #define ECH_DATA_BPE_CODER_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From ids to text. Over characters U+2581 becomes a blank, byte fallback tokens become bytes, and the blank that
- * encoding inserted before a text is removed.
+ * From ids to text. Over characters U+2581 becomes a blank, byte fallback tokens become bytes, and
+ * the blank that encoding inserted before a text is removed.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A vocabulary as Hugging Face's tokenizer.json and tokenizer_config.json: the file that it was read
- * from as it is, else a text that is the same for equal vocabularies over bytes.
+ * A vocabulary as Hugging Face's tokenizer.json and tokenizer_config.json: the file that it was
+ * read from as it is, else a text that is the same for equal vocabularies over bytes.
  */
 #include <jansson.h>
 #include <string.h>

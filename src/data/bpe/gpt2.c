@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GPT-2's own pair of files: encoder.json (or vocab.json), tokens by their printable characters, and
- * vocab.bpe (or merges.txt), a merge per line after "#version: 0.2". Neither has the pattern of words: it is GPT-2's.
+ * GPT-2's own pair of files: encoder.json (or vocab.json), tokens by their printable characters,
+ * and vocab.bpe (or merges.txt), a merge per line after "#version: 0.2". Neither has the pattern of
+ * words: it is GPT-2's.
  */
 #include <stdio.h>
 #include <stdlib.h>

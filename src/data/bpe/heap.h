@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data/bpe: a binary min-heap, the queue of merges. Encoding queues a word's pairs by rank and place,
- * learning queues pairs by the most frequent.
+ * Private to data/bpe: a binary min-heap, the queue of merges. Encoding queues a word's pairs by
+ * rank and place, learning queues pairs by the most frequent.
  */
 #ifndef ECH_DATA_BPE_HEAP_H
 #define ECH_DATA_BPE_HEAP_H

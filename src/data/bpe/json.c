@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hugging Face's tokenizer.json. What is neither byte-level BPE with a known pattern nor BPE with byte
- * fallback is refused by name, as is what would make ids differ from the library's.
+ * Hugging Face's tokenizer.json. What is neither byte-level BPE with a known pattern nor BPE with
+ * byte fallback is refused by name, as is what would make ids differ from the library's.
  */
 #include "data/bpe/json.h"
 

@@ -36,8 +36,8 @@ static bool is_replacement(const json_t *step, const char *from, const char *to)
 
 /* ---- words ---- */
 
-/* Texts between matches are words as well as matches are; where every text is covered by matches, as with
- * one Split, both spellings mean the same. */
+/* Texts between matches are words as well as matches are; where every text is covered by matches,
+ * as with one Split, both spellings mean the same. */
 static bool isolates(const json_t *split, bool alone)
 {
     bool invert = json_is_true(json_object_get(split, "invert"));
@@ -181,7 +181,8 @@ static ech_status take_metaspace(const json_t *part, ech_bpe *bpe)
     return ECH_OK;
 }
 
-/* Where words are not over bytes. Gemma's Split splits at blanks, of which its normalizer has left none. */
+/* Where words are not over bytes. Gemma's Split splits at blanks, of which its normalizer has left
+ * none. */
 static ech_status take_characters(const json_t *root, const json_t *parts, ech_bpe *bpe)
 {
     const json_t *first = json_array_get(parts, 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The most frequent pair becomes a token, until there are enough. Each pair has a list of its words, so a merge
- * touches these alone. A heap orders pairs by count; counts that have fallen since they were pushed are corrected
- * when they are popped.
+ * The most frequent pair becomes a token, until there are enough. Each pair has a list of its
+ * words, so a merge touches these alone. A heap orders pairs by count; counts that have fallen
+ * since they were pushed are corrected when they are popped.
  */
 #include <stdlib.h>
 

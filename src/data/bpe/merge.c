@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Merging a word into ids. Usual words are short: scanning all pairs after each merge is fastest. Longer ones (a
- * megabyte of one letter) use a heap of pairs, in n log n.
+ * Merging a word into ids. Usual words are short: scanning all pairs after each merge is fastest.
+ * Longer ones (a megabyte of one letter) use a heap of pairs, in n log n.
  */
 #include <stdlib.h>
 
@@ -89,8 +89,8 @@ static void enter(ech_bpe_merger *m, uint32_t at)
     if (found.rank != NO_RANK) ech_bpe_heap_push(&m->heap, (ech_bpe_queued){found.rank, at});
 }
 
-/* What an entry makes. ECH_BPE_NONE: its tokens have been merged since; another pair at its place has
- * another rank. */
+/* What an entry makes. ECH_BPE_NONE: its tokens have been merged since; another pair at its place
+ * has another rank. */
 static int32_t made_by(const ech_bpe_merger *m, const ech_bpe_queued *entry)
 {
     const symbol *left = &m->symbol.at[entry->what];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which symbols are adjacent in tokens. A merge across a boundary in a text makes a token with the two symbols around
- * it; so where no token has these, the text is split, so that words stay short.
+ * Which symbols are adjacent in tokens. A merge across a boundary in a text makes a token with the
+ * two symbols around it; so where no token has these, the text is split, so that words stay short.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SentencePiece's tokenizer.model, a protocol buffer: BPE with byte fallback. Its tokens are called pieces. Any two
- * adjacent pieces whose text is a piece are merged, the best score first: so each split of a piece into two is a
- * merge of the piece's rank. Control symbols are not searched in texts, user-defined ones are.
+ * SentencePiece's tokenizer.model, a protocol buffer: BPE with byte fallback. Its tokens are called
+ * pieces. Any two adjacent pieces whose text is a piece are merged, the best score first: so each
+ * split of a piece into two is a merge of the piece's rank. Control symbols are not searched in
+ * texts, user-defined ones are.
  */
 #include <math.h>
 #include <pieces.pb-c.h>

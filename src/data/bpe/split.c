@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a long text can be split without changing ids: without a pattern, between symbols that are adjacent in no
- * token; with one, at ends of words that are ends of words whatever comes before or after.
+ * Where a long text can be split without changing ids: without a pattern, between symbols that are
+ * adjacent in no token; with one, at ends of words that are ends of words whatever comes before or
+ * after.
  *
- * In all patterns a word's last characters after a letter or number are letters or numbers, so such a word ends
- * before any other character, and what follows does not change it. White space joins what is before and after it
- * (\s+(?!\S), \s*[\r\n]+), and punctuation joins newlines; so a text is not split there, except before a blank
- * after punctuation, which begins the next word. Composition (NFC, NFKC) does not cross these boundaries, and maps
- * letters to letters.
+ * In all patterns a word's last characters after a letter or number are letters or numbers, so such
+ * a word ends before any other character, and what follows does not change it. White space joins
+ * what is before and after it (\s+(?!\S), \s*[\r\n]+), and punctuation joins newlines; so a text is
+ * not split there, except before a blank after punctuation, which begins the next word. Composition
+ * (NFC, NFKC) does not cross these boundaries, and maps letters to letters.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,8 @@ static bool is_ascii_letter(uint32_t c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* Letters beyond ASCII that have been letters in every version of Unicode: the commonest will do. */
+/* Letters beyond ASCII that have been letters in every version of Unicode: the commonest will
+ * do. */
 static const struct {
     uint32_t first, last;
 } letters[] = {
@@ -71,8 +73,8 @@ static bool ends_word(const char *text, size_t n, size_t at)
     return next == ' ' && before > ' ' && before < 0x7f;
 }
 
-/* Whether `at` lies between two characters that no token has next to each other (neighbours.c). What
- * normalization does not change are ASCII's characters. */
+/* Whether `at` lies between two characters that no token has next to each other (neighbours.c).
+ * What normalization does not change are ASCII's characters. */
 static bool parts_symbols(const ech_bpe *bpe, const char *text, size_t n, size_t at)
 {
     uint32_t left, right;
@@ -93,7 +95,8 @@ static bool may_split(const ech_bpe *bpe, const char *text, size_t n, size_t at)
 size_t ech_bpe_split(const ech_bpe *bpe, const void *bytes, size_t n)
 {
     const char *text = bytes;
-    /* A word that is the whole text may be a token; composition may make an added token of what is none. */
+    /* A word that is the whole text may be a token; composition may make an added token of what is
+     * none. */
     if (n == 0 || (bpe->pattern == ECH_BPE_whole && bpe->ignore_merges)) return 0;
     if (bpe->form != ECH_BPE_AS_IS && bpe->normalized.id.n > 0) return 0;
     if (bpe->pattern == ECH_BPE_OWN) return 0; /* whose words may reach any distance */
@@ -105,11 +108,11 @@ size_t ech_bpe_split(const ech_bpe *bpe, const void *bytes, size_t n)
 
 /* ---- runs ----
  *
- * Splitting a text into runs. What is no UTF-8 is split into single bytes, each a run and a word; what lies
- * between is a run, normalized if need be. */
+ * Splitting a text into runs. What is no UTF-8 is split into single bytes, each a run and a word;
+ * what lies between is a run, normalized if need be. */
 
-/* Where the valid UTF-8 that begins at `at` ends; *plain: the form leaves it as it is, since it is below
- * U+0300, for NFKC below U+0080. */
+/* Where the valid UTF-8 that begins at `at` ends; *plain: the form leaves it as it is, since it is
+ * below U+0300, for NFKC below U+0080. */
 static size_t valid_run(ech_bpe_form form, const char *text, size_t n, size_t at, bool *plain)
 {
     enum { FIRST_MARK = 0xcc, FIRST_BEYOND_ASCII = 0x80 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data/bpe: a hash table with open addressing from 64-bit keys to 64-bit values; keys are never removed.
+ * Private to data/bpe: a hash table with open addressing from 64-bit keys to 64-bit values; keys
+ * are never removed.
  */
 #ifndef ECH_DATA_BPE_TABLE_H
 #define ECH_DATA_BPE_TABLE_H
@@ -36,7 +37,8 @@ static inline uint64_t ech_bpe_table_get(const ech_bpe_table *table, uint64_t ke
     return table->slots > 0 ? ech_bpe_table_find(table, key)->value : ECH_BPE_NO_VALUE;
 }
 
-/* The value of a key, which is put if it is new: then the value is ECH_BPE_NO_VALUE, and must be set at once. */
+/* The value of a key, which is put if it is new: then the value is ECH_BPE_NO_VALUE, and must be
+ * set at once. */
 uint64_t *ech_bpe_table_put(ech_bpe_table *table, uint64_t key);
 
 /* The key of a pair of ids or characters. */

@@ -22,8 +22,8 @@ struct ech_bpe_trainer {
     ech_bpe_counter counter;
 };
 
-/* End-of-text, then the bytes in the order of their visible characters: ids as Hugging Face's trainer
- * gives them. */
+/* End-of-text, then the bytes in the order of their visible characters: ids as Hugging Face's
+ * trainer gives them. */
 static ech_bpe *begin(ech_bpe_pattern pattern)
 {
     ech_bpe *bpe = ech_bpe_create();

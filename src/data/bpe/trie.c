@@ -27,7 +27,8 @@ bool ech_bpe_trie_put(ech_bpe_trie *trie, const char *bytes, size_t n, int32_t i
     return true;
 }
 
-/* Follows the text from `at` on: returns where no token goes on. *end: where the longest token ends, 0: there is none. */
+/* Follows the text from `at` on: returns where no token goes on. *end: where the longest token
+ * ends, 0: there is none. */
 static size_t follow(const ech_bpe_trie *trie, const char *text, size_t n, size_t at, size_t *end,
                      int32_t *id)
 {

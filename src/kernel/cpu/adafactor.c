@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Adafactor. Memory is read three times: by sums, squares and the update. Rows are in GROUPS of one size whatever the
- * number of threads, so that sums have one order.
+ * Adafactor. Memory is read three times: by sums, squares and the update. Rows are in GROUPS of one
+ * size whatever the number of threads, so that sums have one order.
  */
 #include <string.h>
 
@@ -10,7 +10,8 @@
 
 enum {
     GROUPS = 16,
-    /* Sums in fp32 are over so many rows or columns, then in fp64; so many columns stay in the first cache. */
+    /* Sums in fp32 are over so many rows or columns, then in fp64; so many columns stay in the
+     * first cache. */
     ROWS = 32,
     COLUMNS = 2048
 };
@@ -24,8 +25,8 @@ static range group_of(int64_t n, int64_t group)
     return (range){n * group / GROUPS, n * (group + 1) / GROUPS};
 }
 
-/* Of a group, in bytes that are whole cache lines: sums of columns, those of ROWS rows, and the squares of each of these
- * in each part of COLUMNS. */
+/* Of a group, in bytes that are whole cache lines: sums of columns, those of ROWS rows, and the
+ * squares of each of these in each part of COLUMNS. */
 typedef struct rooms {
     size_t columns, column, squares;
 } rooms;
@@ -71,8 +72,8 @@ static double add_row(const sums *s, int64_t r, int64_t c, int64_t n, float *col
     return (double)row;
 }
 
-/* rows: NULL, or of all rows; columns[C]: of this group, at the beginning of its memory. Memory is read row by row;
- * squares are added by columns' parts. */
+/* rows: NULL, or of all rows; columns[C]: of this group, at the beginning of its memory. Memory is
+ * read row by row; squares are added by columns' parts. */
 static double sum_group(const sums *s, range group, double *rows, double *columns)
 {
     double square = 0;

@@ -38,9 +38,9 @@ static rates rates_of(const ech_update *u)
                    .eps = (float)u->eps};
 }
 
-/* The dynamic maps as arithmetic on vectors. Numbers above 0 are counted from 1: number 2^e + k, k < 2^e, is part k of the
- * 2^e of decade e. The signed map begins with e = 0 at 1e-6, the other with e = 1, and with 0 as its number 1. 1 is a
- * decade of one number. */
+/* The dynamic maps as arithmetic on vectors. Numbers above 0 are counted from 1: number 2^e + k, k
+ * < 2^e, is part k of the 2^e of decade e. The signed map begins with e = 0 at 1e-6, the other with
+ * e = 1, and with 0 as its number 1. 1 is a decade of one number. */
 enum { DECADES = ECH_WIDE_TABLE };
 
 typedef struct map {
@@ -50,8 +50,8 @@ typedef struct map {
     int32_t last;       /* the number of 1 */
     float lowest;       /* the least that has a number */
     float end[DECADES]; /* 10^e x base, at e + 7 modulo 8: the exponent's bits of 2^e */
-    /* By decade, counted from the first: the least that belongs to it, 10^-e, parts for each 0.9, number of parts, the last
-     * of them. */
+    /* By decade, counted from the first: the least that belongs to it, 10^-e, parts for each 0.9,
+     * number of parts, the last of them. */
     float least[DECADES], shrinks[DECADES], steps[DECADES], parts[DECADES];
 } map;
 
@@ -112,8 +112,8 @@ static void read_states(const map *of, int64_t n, const uint8_t *code, float mos
     ech_wide_store(x + i, values_of(&m, ech_wide_of_bytes(rest)) * most);
 }
 
-/* The codes of the nearest values. Which decade, is guessed from the logarithm, above which its bits lie by 0.09 at most.
- * A part of a decade ends at 0.8999 only beyond the last one's begin. */
+/* The codes of the nearest values. Which decade, is guessed from the logarithm, above which its
+ * bits lie by 0.09 at most. A part of a decade ends at 0.8999 only beyond the last one's begin. */
 ECH_INLINE ech_wide_int codes_of(const map *m, bool is_signed, ech_wide x)
 {
     if (is_signed) x = ech_wide_max(ech_wide_all(m->lowest), x);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Common code of tiled attention's forward and backward. Queries and keys are divided into tiles of up to
- * ECH_TILE tokens. The positions of a tile are contiguous: it is within one of the two ranges that a view may
- * have (ech_rows). So which keys of a tile a tile of queries attends to follows from the tiles' first positions
- * and the starts of the documents of its first and last query.
+ * Common code of tiled attention's forward and backward. Queries and keys are divided into tiles of
+ * up to ECH_TILE tokens. The positions of a tile are contiguous: it is within one of the two ranges
+ * that a view may have (ech_rows). So which keys of a tile a tile of queries attends to follows
+ * from the tiles' first positions and the starts of the documents of its first and last query.
  */
 #ifndef ECH_KERNEL_CPU_ATTENTION_H
 #define ECH_KERNEL_CPU_ATTENTION_H
@@ -12,7 +12,8 @@
 #include "kernel/cpu/tile.h"
 #include "kernel/shape.h"
 
-/* e^x = 2^(x log2 e). Scores are stored multiplied by log2 e, so that exponentials are powers of two. */
+/* e^x = 2^(x log2 e). Scores are stored multiplied by log2 e, so that exponentials are powers of
+ * two. */
 #define ECH_LOG2_E 1.4426950408889634
 #define ECH_LN_2   0.6931471805599453
 
@@ -28,11 +29,12 @@ typedef struct ech_attention {
     int64_t query_tiles, key_tiles;
     int64_t parts;       /* units of work per (sample, key/value head), for threads to share */
     float scale, scale2; /* of scores; scale2 = scale log2 e */
-    float query_scale;   /* queries are packed times scale2; where pairs are multiplied times 1, as
-                            they would be rounded, and the scores of a pair's products times scale2 */
+    /* queries are packed times scale2; where pairs are multiplied times 1, as they would be
+     * rounded, and the scores of a pair's products times scale2 */
+    float query_scale;
     uint32_t threshold;  /* random words below it are dropped; 0: no dropout */
-    float
-        dropout_scale; /* of kept probabilities; where these are rounded to pairs, of sums over them */
+    /* of kept probabilities; where these are rounded to pairs, of sums over them */
+    float dropout_scale;
     float sums_scale;
 } ech_attention;
 
@@ -64,8 +66,8 @@ ECH_INLINE ech_attention_tile ech_attention_span(const ech_rows *rows, int64_t t
                                 ech_rows_token_position(rows, first)};
 }
 
-/* The keys, as indices in the tile, that the query of sample b at `position` attends to: from the start of its
- * document to its own position. */
+/* The keys, as indices in the tile, that the query of sample b at `position` attends to: from the
+ * start of its document to its own position. */
 ECH_INLINE ech_interval ech_span_seen(const ech_attention *at, int64_t b,
                                       const ech_attention_tile *keys, int64_t position)
 {
@@ -91,8 +93,8 @@ ECH_INLINE bool ech_span_sees_all(const ech_attention *at, int64_t b,
            ech_document_start(at->starts, b, last) <= keys->position;
 }
 
-/* The attention mask of a tile of queries and a tile of keys. Each query attends to an interval of keys; both ends
- * of the intervals ascend from query to query. */
+/* The attention mask of a tile of queries and a tile of keys. Each query attends to an interval of
+ * keys; both ends of the intervals ascend from query to query. */
 typedef struct ech_tile_mask {
     bool masked; /* some query does not attend to some key, or is padding */
     int32_t first[ECH_TILE], end[ECH_TILE]; /* the keys of each query */
@@ -158,8 +160,8 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
     return at;
 }
 
-/* The factors by which dropout multiplies ECH_TILE probabilities: of the query at `position`, from key position
- * `first` on. */
+/* The factors by which dropout multiplies ECH_TILE probabilities: of the query at `position`, from
+ * key position `first` on. */
 ECH_INLINE void ech_attention_dropout_mask(const ech_attention *at, int64_t b, int64_t h,
                                            int64_t position, int64_t first, float factor[ECH_TILE])
 {

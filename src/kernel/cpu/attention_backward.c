@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Causal attention, backward: for each tile of keys, tiles of queries; probabilities are recomputed from the rows'
- * log sum exp (Dao et al. 2022, algorithm 4). A unit of work owns the gradients of its keys and values. With few
- * heads, a head's tiles of keys are distributed over several units, whose partial sums of dq are added in a fixed
- * order. The number of units depends on the shapes alone, so the result is the same for any number of threads.
+ * Causal attention, backward: for each tile of keys, tiles of queries; probabilities are recomputed
+ * from the rows' log sum exp (Dao et al. 2022, algorithm 4). A unit of work owns the gradients of
+ * its keys and values. With few heads, a head's tiles of keys are distributed over several units,
+ * whose partial sums of dq are added in a fixed order. The number of units depends on the shapes
+ * alone, so the result is the same for any number of threads.
  */
 #include <omp.h>
 
 #include "kernel/cpu/attention.h"
 #include "kernel/cpu/rows.h"
 
-/* So many tiles of keys meet a tile of queries before the next one comes from further away in memory:
- * with their gradients they fit in a core's second cache. */
+/* So many tiles of keys meet a tile of queries before the next one comes from further away in
+ * memory: with their gradients they fit in a core's second cache. */
 enum { CHUNK = 4 };
 
 enum { UNITS_WANTED = 16 };
@@ -36,9 +37,9 @@ typedef struct workspace {
     ech_unit *ds_keys;          /* in units of keys */
 } workspace;
 
-/* Units of work per key/value head. Each unit packs the queries once more, and its partial dq must be
- * added: so heads are split only where there are few, or a number that does not even
- * fill two threads. */
+/* Units of work per key/value head. Each unit packs the queries once more, and its partial dq must
+ * be added: so heads are split only where there are few, or a number that does not even fill two
+ * threads. */
 static int64_t parts_of(int64_t heads, int64_t Tk)
 {
     if (heads <= 0 || heads >= UNITS_WANTED || (heads >= UNITS_WANTED / 2 && heads % 2 == 0))
@@ -137,8 +138,9 @@ ECH_OUTLINE void begin_head(const ech_attention *at, const gradients *from, cons
     }
 }
 
-/* A query's row: from scores p and dout·v in ds, p becomes the (dropped) probability, ds the score's gradient
- * probability (m dout·v - delta), m what dropout multiplies by; both zero where the query does not see. */
+/* A query's row: from scores p and dout·v in ds, p becomes the (dropped) probability, ds the
+ * score's gradient probability (m dout·v - delta), m what dropout multiplies by; both zero where
+ * the query does not see. */
 ECH_INLINE void softmax_row(float *p, float *ds, const float *factor, const ech_interval *seen,
                             float lse, float delta)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Causal attention, forward: for each tile of queries, tiles of keys with the online softmax (Dao
- * et al. 2022, algorithm 1). A row's result does not depend on the distribution of rows over threads.
+ * et al. 2022, algorithm 1). A row's result does not depend on the distribution of rows over
+ * threads.
  */
 #include <float.h>
 #include <math.h>
@@ -11,8 +12,8 @@
 #include "kernel/cpu/rows.h"
 #include "kernel/seen.h"
 
-/* One thread's memory. Keys and values of a whole head, the rest for one tile of queries. Scores lie with
- * a row for each key, so that maxima and sums of many queries are made at once. */
+/* One thread's memory. Keys and values of a whole head, the rest for one tile of queries. Scores
+ * lie with a row for each key, so that maxima and sums of many queries are made at once. */
 typedef struct workspace {
     ech_unit *keys, *values;       /* (key tiles, ECH_TILE, width) */
     ech_unit *query;               /* (D, ECH_TILE) */
@@ -44,8 +45,8 @@ static workspace cut_workspace(const ech_attention *at, float *memory)
     return w;
 }
 
-/* A vector of queries from `query` on: turns their scores into units of 2^(score - max), and finds what corrects
- * what was summed under a smaller max. */
+/* A vector of queries from `query` on: turns their scores into units of 2^(score - max), and finds
+ * what corrects what was summed under a smaller max. */
 ECH_OUTLINE void softmax_columns(const workspace *w, const ech_tile_mask *mask, int64_t query)
 {
     enum { CHAINS = 4 };
@@ -129,9 +130,9 @@ ECH_INLINE void store_numbers(int64_t D, const float *from, float weight, bool a
     }
 }
 
-/* The row `from` (D) times scale, whose exponentials add up to `sum` under max, to out and lse. The softmax over two
- * sets of keys weighs each result by its fraction of the sum of exponentials. A row that saw no key
- * has sum 0; what padded products left in it is not read. */
+/* The row `from` (D) times scale, whose exponentials add up to `sum` under max, to out and lse. The
+ * softmax over two sets of keys weighs each result by its fraction of the sum of exponentials. A
+ * row that saw no key has sum 0; what padded products left in it is not read. */
 ECH_OUTLINE void store_row(int64_t D, const float *from, float max, float sum, float scale,
                            bool merge, bool wide, void *out, float *lse)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products by expert in blocks, each of which one thread multiplies: of the rows of one expert in one piece (kernel/experts.h),
- * cut into even parts. What a block is depends on counts and sizes alone, so results do not depend on the threads.
+ * Products by expert in blocks, each of which one thread multiplies: of the rows of one expert in
+ * one piece (kernel/experts.h), cut into even parts. What a block is depends on counts and sizes
+ * alone, so results do not depend on the threads.
  */
 #ifndef ECH_KERNEL_CPU_BLOCKS_H
 #define ECH_KERNEL_CPU_BLOCKS_H
@@ -9,8 +10,8 @@
 #include "kernel/experts.h"
 #include "kernel/kernel.h"
 
-/* Rows [first, first + rows) of the buffers are the expert's; of them the block has rows [row, row_end), and columns
- * [column, column_end) of c. */
+/* Rows [first, first + rows) of the buffers are the expert's; of them the block has rows [row,
+ * row_end), and columns [column, column_end) of c. */
 typedef struct ech_grouped_block {
     int64_t expert, first, rows, row, row_end, column, column_end;
 } ech_grouped_block;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The largest numbers of lines. A heap has the magnitudes that are chosen so far, the least of them first; what is no larger,
- * which are nearly all numbers of a long line, is passed by many at a time. Of columns some are taken together, since they lie
- * side by side. Heaps lie where values will.
+ * The largest numbers of lines. A heap has the magnitudes that are chosen so far, the least of them
+ * first; what is no larger, which are nearly all numbers of a long line, is passed by many at a
+ * time. Of columns some are taken together, since they lie side by side. Heaps lie where values
+ * will.
  */
 #include "kernel/cpu/part.h"
 #include "kernel/shape.h"
@@ -25,7 +26,8 @@ static void sift(float *heap, int64_t n, int64_t at)
     heap[at] = own;
 }
 
-/* Numbers of a line that is a row, or of TOGETHER that are columns: number i of line l is x[i * step + l]. */
+/* Numbers of a line that is a row, or of TOGETHER that are columns: number i of line l is x[i *
+ * step + l]. */
 typedef struct lines {
     const float *x;
     int64_t n, step;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums over rows: the bias gradient, and the gradients of embedding and position tables. Each thread owns columns
- * and adds all rows in order, so the result is the same for any number of threads.
+ * Sums over rows: the bias gradient, and the gradients of embedding and position tables. Each
+ * thread owns columns and adds all rows in order, so the result is the same for any number of
+ * threads.
  */
 #include <string.h>
 
@@ -10,7 +11,8 @@
 
 enum { COLUMNS = 128 };
 
-/* n sums from sums' element `to` on, over R rows of dy, of which the first begins at element `from`. */
+/* n sums from sums' element `to` on, over R rows of dy, of which the first begins at element
+ * `from`. */
 static void sum_columns(int64_t R, int64_t stride, int64_t n, const ech_tensor *dy, int64_t from,
                         bool accumulate, const ech_tensor *sums, int64_t to)
 {
@@ -35,7 +37,8 @@ void ECH_CPU(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, b
                     first);
 }
 
-/* One document a sample: rows at one position lie T' apart; the first T' rows have one position each. */
+/* One document a sample: rows at one position lie T' apart; the first T' rows have one position
+ * each. */
 static void sum_positions(const ech_kernel_context *context, const ech_tensor *dy,
                           const ech_rows *rows, bool accumulate, const ech_tensor *dtable)
 {
@@ -51,7 +54,8 @@ static void sum_positions(const ech_kernel_context *context, const ech_tensor *d
     }
 }
 
-/* The rows of dy and the row of the table that each belongs to: that of its id or, if ids is NULL, of its position. */
+/* The rows of dy and the row of the table that each belongs to: that of its id or, if ids is NULL,
+ * of its position. */
 typedef struct table_rows {
     const ech_tensor *dy, *dtable, *ids;
     int64_t first_id;
@@ -116,7 +120,8 @@ static bool any_at(const table_rows *at, int64_t first, int64_t n, int64_t place
     return found;
 }
 
-/* One row of a 16-bit table. Its sums are fp32 and rounded once, so all rows that belong to it are looked for. */
+/* One row of a 16-bit table. Its sums are fp32 and rounded once, so all rows that belong to it are
+ * looked for. */
 static void sum_place(const table_rows *at, int64_t place, bool accumulate)
 {
     int64_t R = at->dy->shape[0], C = at->dy->shape[1];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Vectorized random numbers of dropout: base/random.h's Philox4x32-10 for 16 counters at once. Tests compare it
- * with base/random.h word by word.
+ * Vectorized random numbers of dropout: base/random.h's Philox4x32-10 for 16 counters at once.
+ * Tests compare it with base/random.h word by word.
  */
 #ifndef ECH_KERNEL_CPU_DROPOUT_H
 #define ECH_KERNEL_CPU_DROPOUT_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The way of rows to experts and back. Slots name each row of a buffer once, so rows are independent.
+ * The way of rows to experts and back. Slots name each row of a buffer once, so rows are
+ * independent.
  */
 #include "kernel/experts.h"
 #include "kernel/cpu/part.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of rows by expert in fp32, by oneDNN's sgemm: it takes sizes at each call, so nothing is made or kept for a count.
+ * Products of rows by expert in fp32, by oneDNN's sgemm: it takes sizes at each call, so nothing is
+ * made or kept for a count.
  */
 #include <oneapi/dnnl/dnnl.h>
 #include <string.h>
@@ -9,8 +10,8 @@
 #include "kernel/cpu/rows.h"
 #include "kernel/shape.h"
 
-/* The most of a block: enough that a thread's GEMM packs its operands once for many products, and several an expert for threads
- * to share. */
+/* The most of a block: enough that a thread's GEMM packs its operands once for many products, and
+ * several an expert for threads to share. */
 enum { ROWS = 256, COLUMNS = 768, WEIGHT_ROWS = 384 };
 
 static void multiply(char a_transposed, char b_transposed, int64_t M, int64_t N, int64_t K,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * oneDNN's matmul primitives, created once per shape and cached; their scratchpads come from the caller. A plan has
- * few shapes; if the cache is full nevertheless, it is emptied.
+ * oneDNN's matmul primitives, created once per shape and cached; their scratchpads come from the
+ * caller. A plan has few shapes; if the cache is full nevertheless, it is emptied.
  */
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -96,8 +96,8 @@ static bool is_gemm(const_dnnl_primitive_desc_t chosen)
     return strncmp(name, "gemm", 4) == 0;
 }
 
-/* The product's implementation for so many OpenMP threads: of those that the library has, best first, the first; of a
- * part the first GEMM, if there is one. */
+/* The product's implementation for so many OpenMP threads: of those that the library has, best
+ * first, the first; of a part the first GEMM, if there is one. */
 static dnnl_primitive_desc_t choose(dnnl_engine_t engine, const ech_product *p, int threads)
 {
     int before = omp_get_max_threads();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sums of logistic regression over features, and what they give back. Its loss, a number a sample, is the reference's.
+ * The sums of logistic regression over features, and what they give back. Its loss, a number a
+ * sample, is the reference's.
  */
 #include "kernel/cpu/part.h"
 #include "kernel/shape.h"

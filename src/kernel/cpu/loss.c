@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loss of rows of logits, and its gradient in place. The statistics read a row twice, for the maximum and for
- * the exponentials; the second time it is in the cache.
+ * The loss of rows of logits, and its gradient in place. The statistics read a row twice, for the
+ * maximum and for the exponentials; the second time it is in the cache.
  */
 #include <math.h>
 #include <string.h>

@@ -11,8 +11,8 @@
 #include "kernel/cpu/vector.h"
 #include "kernel/shape.h"
 
-/* Parts are split between columns and rows of whole vectors, and are worth it from this side on: smaller
- * ones would pack more than they multiply. */
+/* Parts are split between columns and rows of whole vectors, and are worth it from this side on:
+ * smaller ones would pack more than they multiply. */
 enum { VECTOR = 16, LEAST_SIDE = 64 };
 
 /* A part of a 16-bit c has a sum of fp32 in scratch, so it is no larger than this. */
@@ -45,9 +45,10 @@ static grid split(const ech_product *p, int threads)
     return best;
 }
 
-/* Whether c is made in parts, each by one thread and by the library's GEMM (of fp32 sgemm), or by the matmul primitive
- * all of it. By shapes and threads alone, so that the same product has the same bits everywhere. GFLOP/s on two Zen 4
- * cores of 235 at their peak, with operands that are not in the cache, 384 to 3072 wide, 1024 and 2048 rows:
+/* Whether c is made in parts, each by one thread and by the library's GEMM (of fp32 sgemm), or by
+ * the matmul primitive all of it. By shapes and threads alone, so that the same product has the
+ * same bits everywhere. GFLOP/s on two Zen 4 cores of 235 at their peak, with operands that are not
+ * in the cache, 384 to 3072 wide, 1024 and 2048 rows:
  *                              primitive   sgemm   sgemm in parts
  *   dW = xᵀ dy                  200-218   201-227      206-227
  *   dx = dy W                   217-225   223-228      224-228
@@ -55,8 +56,9 @@ static grid split(const ech_product *p, int threads)
  *   dW of a head                170-180   211-215      220
  *   y = x W + bias              215-222   --- (the bias would take another pass)
  *   any with b transposed       205-220   162-223      203-220
- * In parts, since the GEMM's own threads pack together and wait for each other. Of bf16 (c too, except where it says
- * fp32), of a Zen 5 core of 470 by processor time, two threads, 512 to 3072 wide, 1024 and 2048 rows:
+ * In parts, since the GEMM's own threads pack together and wait for each other. Of bf16 (c too,
+ * except where it says fp32), of a Zen 5 core of 470 by processor time, two threads, 512 to 3072
+ * wide, 1024 and 2048 rows:
  *                              primitive    GEMM   GEMM in parts
  *   dW = xᵀ dy                  315-413   346-433      374-417
  *   dW in fp32                  324-386   393-436      409-428
@@ -223,8 +225,8 @@ void ech_cpu_library_matmul(ech_kernel_context *context, const ech_tensor *a, bo
     if (bias && !p.has_bias) add_bias(context, bias, c);
 }
 
-/* dims: M, N, K, a_transposed, b_transposed, has_bias, has_add. Dense matrices need most: for spaced rows
- * oneDNN takes an implementation without a scratchpad. */
+/* dims: M, N, K, a_transposed, b_transposed, has_bias, has_add. Dense matrices need most: for
+ * spaced rows oneDNN takes an implementation without a scratchpad. */
 size_t ech_cpu_library_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
 {
     int64_t M = dims[0], N = dims[1], K = dims[2];

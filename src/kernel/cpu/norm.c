@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LayerNorm and RMSNorm, which is LayerNorm that is not centered: without mean and bias. The backward goes over the
- * rows once, four at a time: they are read for their means, then, from the L1 cache, for dx and the gradients of gain
- * and bias. The latter are summed in fp64 by blocks of rows, and the blocks in order, so the result is the same for
- * any number of threads.
+ * LayerNorm and RMSNorm, which is LayerNorm that is not centered: without mean and bias. The
+ * backward goes over the rows once, four at a time: they are read for their means, then, from the
+ * L1 cache, for dx and the gradients of gain and bias. The latter are summed in fp64 by blocks of
+ * rows, and the blocks in order, so the result is the same for any number of threads.
  */
 #include <math.h>
 
 #include "kernel/cpu/part.h"
 #include "kernel/shape.h"
 
-/* Means are summed in fp32 over rows of fp32, of 16 bits in parts: sizes of parts of a row of C elements. */
+/* Means are summed in fp32 over rows of fp32, of 16 bits in parts: sizes of parts of a row of C
+ * elements. */
 ECH_INLINE int64_t part_size(bool wide, int64_t C, int64_t part)
 {
     return wide || C < part ? C : part;
 }
 
-/* mean and bias are NULL of RMSNorm. With a and b x is their sum, each row of which is made right before it is read. */
+/* mean and bias are NULL of RMSNorm. With a and b x is their sum, each row of which is made right
+ * before it is read. */
 typedef struct forward_rows {
     const ech_tensor *a, *b, *x, *gain, *bias, *y, *mean, *rstd;
     double eps;
@@ -252,8 +254,8 @@ ECH_INLINE void norm_columns(const norm_rows *at, int64_t r, int n, const row_fa
         ech_part_done(at->dx, begin + i * at->C, count, dx.at + i * dx.stride);
 }
 
-/* `n` rows, at most ROWS, from row r on: dx = rstd (e - mean(e) - n mean(e n)) + add, of RMSNorm without
- * mean(e); their terms of dgain and dbias are added to the sums. */
+/* `n` rows, at most ROWS, from row r on: dx = rstd (e - mean(e) - n mean(e n)) + add, of RMSNorm
+ * without mean(e); their terms of dgain and dbias are added to the sums. */
 ECH_INLINE void norm_group(const norm_rows *at, int64_t r, int n, bool centered, bool adds,
                            double *gain_sum, double *bias_sum)
 {
@@ -288,7 +290,8 @@ static void fold(const double *sums, int64_t blocks, int64_t columns, int64_t fi
     }
 }
 
-/* mean and dbias are NULL of RMSNorm. Sums (blocks, C or 2 C): of gain, followed by those of bias. */
+/* mean and dbias are NULL of RMSNorm. Sums (blocks, C or 2 C): of gain, followed by those of
+ * bias. */
 static void backward(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
                      const ech_tensor *gain, double offset, const ech_tensor *mean, const ech_tensor *rstd,
                      const ech_tensor *add, const ech_tensor *dx, bool accumulate,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tensors in parts. Rows compute in fp32: a part of a 16-bit tensor is widened into a buffer that stays in the L1 cache,
- * and what comes out is rounded once. Parts of fp32 tensors are read and written where they are. So a row is one loop
- * for all types and all combinations of them, which is the same in fp32 as without parts.
+ * Tensors in parts. Rows compute in fp32: a part of a 16-bit tensor is widened into a buffer that
+ * stays in the L1 cache, and what comes out is rounded once. Parts of fp32 tensors are read and
+ * written where they are. So a row is one loop for all types and all combinations of them, which is
+ * the same in fp32 as without parts.
  */
 #ifndef ECH_KERNEL_CPU_PART_H
 #define ECH_KERNEL_CPU_PART_H
@@ -73,7 +74,8 @@ ECH_INLINE const float *ech_part_of(const ech_tensor *x, int64_t first, int64_t 
     return buffer;
 }
 
-/* Where a part of y is to be written: to its place, or to the buffer; then ech_part_done stores it. */
+/* Where a part of y is to be written: to its place, or to the buffer; then ech_part_done stores
+ * it. */
 ECH_INLINE float *ech_part_to(const ech_tensor *y, int64_t first, float *buffer)
 {
     return ech_is_wide(y) ? (float *)y->data + first : buffer;
@@ -84,7 +86,8 @@ ECH_INLINE void ech_part_done(const ech_tensor *y, int64_t first, int64_t n, con
     if (!ech_is_wide(y)) ech_narrow(buffer, n, (ech_real *)y->data + first);
 }
 
-/* y's elements from the `to`-th on = n elements of x from the `from`-th on, rounded where y is narrower. */
+/* y's elements from the `to`-th on = n elements of x from the `from`-th on, rounded where y is
+ * narrower. */
 ECH_INLINE void ech_part_copy(const ech_tensor *x, int64_t from, int64_t n, const ech_tensor *y,
                               int64_t to)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers of the table's real type (ech_real) and of tensors that are `wide` or `either`: they become fp32 when they are
- * loaded and are rounded once, to nearest even, when they are stored, as ech_convert does. In fp32 tables all types are
- * one, and nothing is asked.
+ * Numbers of the table's real type (ech_real) and of tensors that are `wide` or `either`: they
+ * become fp32 when they are loaded and are rounded once, to nearest even, when they are stored, as
+ * ech_convert does. In fp32 tables all types are one, and nothing is asked.
  */
 #ifndef ECH_KERNEL_CPU_REAL_H
 #define ECH_KERNEL_CPU_REAL_H

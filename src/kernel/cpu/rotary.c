@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotary position embeddings. Cosine and sine are computed exactly at every BLOCK-th position; between these they
- * are rotated by one position at a time, in fp64, with an error below 1e-13. A row's angle depends on its
- * position in its document alone.
+ * Rotary position embeddings. Cosine and sine are computed exactly at every BLOCK-th position;
+ * between these they are rotated by one position at a time, in fp64, with an error below 1e-13. A
+ * row's angle depends on its position in its document alone.
  */
 #include <math.h>
 #include <omp.h>
@@ -111,8 +111,8 @@ static void go_to(const turning *at, cursor *to, int64_t position)
     to->position = position;
 }
 
-/* Tokens [token, end) of samples [first, last): with documents one sample, else all of them, whose angles are the
- * same. */
+/* Tokens [token, end) of samples [first, last): with documents one sample, else all of them, whose
+ * angles are the same. */
 static void turn_tokens(const turning *at, int64_t token, int64_t end, int64_t first, int64_t last,
                         cursor *to)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The router's product, in fp32 for all types. Of a logit the sum is in vectors and then over their lanes, whatever rows are
- * computed beside it; and each thread owns columns of the weight's gradient and adds all rows in order. So results are the same
- * for any number of threads and any part of the rows.
+ * The router's product, in fp32 for all types. Of a logit the sum is in vectors and then over their
+ * lanes, whatever rows are computed beside it; and each thread owns columns of the weight's
+ * gradient and adds all rows in order. So results are the same for any number of threads and any
+ * part of the rows.
  */
 #include <omp.h>
 
@@ -143,7 +144,8 @@ void ECH_CPU(router_backward_input)(ech_kernel_context *context, const ech_tenso
         }
 }
 
-/* Of each thread: sums of COLUMNS columns of all experts in fp32, of ROWS_AT_ONCE rows, and in fp64, of all. */
+/* Of each thread: sums of COLUMNS columns of all experts in fp32, of ROWS_AT_ONCE rows, and in
+ * fp64, of all. */
 static size_t weight_bytes(int threads, int64_t E)
 {
     return (size_t)(threads * E * COLUMNS) * (sizeof(double) + sizeof(float));

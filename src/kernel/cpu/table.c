@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of this instruction set and type; kernel/table.c adds the reference's where there are none. And its
- * reference speeds: multiply-adds that touch no memory, in the widest registers, and the triad of STREAM.
+ * The rows of this instruction set and type; kernel/table.c adds the reference's where there are
+ * none. And its reference speeds: multiply-adds that touch no memory, in the widest registers, and
+ * the triad of STREAM.
  */
 #include "kernel/cpu/rows.h"
 #include "kernel/cpu/tile.h"
 
 /* Registers that do not wait for each other: enough for the latency of two units, and with the two
- * constants not more than sixteen; of pairs, which take longer, not more than the thirty-two of their set. */
+ * constants not more than sixteen; of pairs, which take longer, not more than the thirty-two of
+ * their set. */
 #ifdef ECH_PAIRS
 enum { CHAINS = 24 };
 #else

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Row matmul of fp32: thin products, and all others by the library. In a thin product one factor and the result have few columns, as
- * factors of compressed gradients have, and the other factor, the long one, is read once. Processor time of one thread of a Zen 5
- * core that shares its memory with busy ones, of six layers' matrices of 384 x 1,152, 384 x 384, 384 x 1,536 and 1,536 x 384 (42 MB,
- * for which a loop that only reads takes 2.2 ms), ms by the library and here:
+ * Row matmul of fp32: thin products, and all others by the library. In a thin product one factor
+ * and the result have few columns, as factors of compressed gradients have, and the other factor,
+ * the long one, is read once. Processor time of one thread of a Zen 5 core that shares its memory
+ * with busy ones, of six layers' matrices of 384 x 1,152, 384 x 384, 384 x 1,536 and 1,536 x 384
+ * (42 MB, for which a loop that only reads takes 2.2 ms), ms by the library and here:
  *     columns       4            8            16
  *     c += a b      4.7, 3.4     4.7, 4.7     4.7, 6.7
  *     c += aT b     7.5, 3.2     7.5, 4.6     7.4, 6.2
- * Each element's sum has an order that depends on its matrices alone: so it is the same for any number of threads.
+ * Each element's sum has an order that depends on its matrices alone: so it is the same for any
+ * number of threads.
  */
 #include <omp.h>
 #include <string.h>
@@ -16,8 +18,8 @@
 #include "kernel/cpu/tile.h"
 #include "kernel/shape.h"
 
-/* Columns of thin matrices; numbers of a long one, of which less is the library's; rows and columns that are worked on
- * together; bytes of the sums of a strip, which are to stay in the L1 cache. */
+/* Columns of thin matrices; numbers of a long one, of which less is the library's; rows and columns
+ * that are worked on together; bytes of the sums of a strip, which are to stay in the L1 cache. */
 enum { MOST_COLUMNS = 8, LEAST_NUMBERS = 65536, ROWS = 4, COLUMNS = 4, STRIP_BYTES = 24 * 1024 };
 
 /* LEFT: c += a b; RIGHT: c += aᵀ b; a is long. */
@@ -80,8 +82,8 @@ ECH_INLINE float lanes_of(ech_wide x)
 #endif
 }
 
-/* Rows side by side are not the order of memory, in which it is read fastest: what comes so many numbers later is asked for in that,
- * for each vector of a row that is read. */
+/* Rows side by side are not the order of memory, in which it is read fastest: what comes so many
+ * numbers later is asked for in that, for each vector of a row that is read. */
 enum { AHEAD = 4096 };
 
 ECH_INLINE void ask_ahead(int rows, const float *a, int64_t i)
@@ -143,7 +145,8 @@ static void multiply_left(const ech_kernel_context *context, const ech_tensor *a
 
 /* ---- c += transposed a b ---- */
 
-/* sums (COLUMNS, strip) += products of `n` numbers of `rows` rows of a, and of COLUMNS numbers of as many rows of b. */
+/* sums (COLUMNS, strip) += products of `n` numbers of `rows` rows of a, and of COLUMNS numbers of
+ * as many rows of b. */
 ECH_INLINE void add_rows(int rows, int64_t n, const float *a, int64_t stride,
                          float b[ROWS][COLUMNS], float *sums, int64_t strip)
 {

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small matrix products of packed tiles, for attention. All tiles have ECH_TILE rows or columns, padded with
- * zeros, so that no loop has a remainder. Tiles are packed in units of ECH_DEPTH numbers that follow each other in the
- * dimension that is summed: one of fp32, into which 16-bit numbers widen, or two of bf16 where the machine multiplies
- * pairs. Sums are in fp32.
+ * Small matrix products of packed tiles, for attention. All tiles have ECH_TILE rows or columns,
+ * padded with zeros, so that no loop has a remainder. Tiles are packed in units of ECH_DEPTH
+ * numbers that follow each other in the dimension that is summed: one of fp32, into which 16-bit
+ * numbers widen, or two of bf16 where the machine multiplies pairs. Sums are in fp32.
  */
 #ifndef ECH_KERNEL_CPU_TILE_H
 #define ECH_KERNEL_CPU_TILE_H
 
 #include "kernel/cpu/real.h"
 
-/* The rows of a tile, and what its width is a multiple of. They are the same for all instruction sets, so that scratch
- * sizes, and thus plans, are equal. */
+/* The rows of a tile, and what its width is a multiple of. They are the same for all instruction
+ * sets, so that scratch sizes, and thus plans, are equal. */
 enum { ECH_TILE = 64, ECH_TILE_ALIGN = 16 };
 
-/* The register block of ROWS x VECTORS sums. These, a row of b and a broadcast element of a must fit in the
- * registers; the sums must be enough to hide the latency of a multiply-add. ECH_TILE is a multiple of ROWS. */
+/* The register block of ROWS x VECTORS sums. These, a row of b and a broadcast element of a must
+ * fit in the registers; the sums must be enough to hide the latency of a multiply-add. ECH_TILE is
+ * a multiple of ROWS. */
 #if defined(__AVX512F__)
 enum { ECH_TILE_ROWS = 8, ECH_TILE_VECTORS = 2 };
 #elif defined(__AVX2__)
@@ -79,8 +80,9 @@ typedef struct ech_factor {
     int64_t row, column;
 } ech_factor;
 
-/* ROWS x `vectors` vectors of c = a b, summed over the units k that `over` names; with `add` c += a b; with
- * `rescale` (ROWS: a factor a row) c = c rescale + a b. Of pairs c is multiplied by `scale`; else it is 1. */
+/* ROWS x `vectors` vectors of c = a b, summed over the units k that `over` names; with `add` c += a
+ * b; with `rescale` (ROWS: a factor a row) c = c rescale + a b. Of pairs c is multiplied by
+ * `scale`; else it is 1. */
 ECH_INLINE void ech_tile_block(int vectors, ech_interval over, ech_factor a, const ech_unit *b,
                                int64_t b_row, bool add, const float *rescale, float scale, float *c,
                                int64_t c_row)
@@ -132,8 +134,8 @@ ECH_INLINE void ech_tile_columns(ech_interval columns, ech_interval over, ech_fa
         ech_tile_block(1, over, a, b, b_row, add, rescale, scale, c, c_row);
 }
 
-/* c (ECH_TILE, ECH_TILE) = a b, summed over K units; of pairs times `scale`. Of each block of rows it computes only the columns in `needed`,
- * rounded outwards to full vectors. */
+/* c (ECH_TILE, ECH_TILE) = a b, summed over K units; of pairs times `scale`. Of each block of rows
+ * it computes only the columns in `needed`, rounded outwards to full vectors. */
 ECH_OUTLINE void ech_tile_scores(const ech_interval needed[ECH_TILE_BLOCKS], int64_t K,
                                  ech_factor a, const ech_unit *b, float scale, float *c)
 {
@@ -152,8 +154,9 @@ ECH_OUTLINE void ech_tile_scores(const ech_interval needed[ECH_TILE_BLOCKS], int
         }
 }
 
-/* c (ECH_TILE, width) += a b. Each block of rows is summed over its `needed` numbers only: a is zero for the others.
- * rescale (ECH_TILE, or NULL): c's rows are first multiplied by it; must be 1 for blocks whose `needed` is empty. */
+/* c (ECH_TILE, width) += a b. Each block of rows is summed over its `needed` numbers only: a is
+ * zero for the others. rescale (ECH_TILE, or NULL): c's rows are first multiplied by it; must be 1
+ * for blocks whose `needed` is empty. */
 ECH_OUTLINE void ech_tile_sums(const ech_interval needed[ECH_TILE_BLOCKS], int64_t width,
                                ech_factor a, const ech_unit *b, const float *rescale, float *c)
 {
@@ -180,8 +183,8 @@ ECH_INLINE const ech_real *ech_tile_row(const ech_tensor *x, int64_t b, int64_t 
     return (const ech_real *)x->data + ech_tile_place(x, b, t, h);
 }
 
-/* Prefetches the row AHEAD rows after row r of the tile: rows of a head are far apart in memory, which hardware
- * prefetchers do not predict. */
+/* Prefetches the row AHEAD rows after row r of the tile: rows of a head are far apart in memory,
+ * which hardware prefetchers do not predict. */
 ECH_INLINE void ech_tile_prefetch(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
                                   int64_t r, int64_t rows)
 {
@@ -191,8 +194,9 @@ ECH_INLINE void ech_tile_prefetch(const ech_tensor *x, int64_t b, int64_t h, int
     for (int64_t d = 0; d < x->shape[3]; d += LINE) __builtin_prefetch(row + d);
 }
 
-/* Packs rows [first, first + rows) of x's sample b and head h, times `factor`, into (ECH_TILE, width). The other
- * rows and the columns past D are zero. Pairs are of one row, and `factor` is 1. */
+/* Packs rows [first, first + rows) of x's sample b and head h, times `factor`, into (ECH_TILE,
+ * width). The other rows and the columns past D are zero. Pairs are of one row, and `factor` is
+ * 1. */
 ECH_OUTLINE void ech_tile_pack(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
                                int64_t rows, float factor, int64_t width, ech_unit *to)
 {
@@ -274,7 +278,8 @@ ECH_INLINE ech_unit ech_tile_unit(const ech_real *row, int64_t unit, int64_t D, 
 #endif
 }
 
-/* Transposes 4 x 4 units of four rows, times `factor`; `stride` units are between rows of what it writes. */
+/* Transposes 4 x 4 units of four rows, times `factor`; `stride` units are between rows of what it
+ * writes. */
 ECH_INLINE void ech_tile_turn(const ech_real *const from[4], int64_t unit, float factor,
                               int64_t stride, ech_unit *to)
 {
@@ -291,8 +296,8 @@ ECH_INLINE void ech_tile_turn(const ech_real *const from[4], int64_t unit, float
     *(ech_quad *)(to + 3 * stride) = __builtin_shufflevector(ab2, ce2, 2, 3, 6, 7);
 }
 
-/* Packs up to four rows of D numbers, times `factor`, as columns of (units of D, stride): zeros from the `rows`-th on.
- * `apart`: numbers between rows. */
+/* Packs up to four rows of D numbers, times `factor`, as columns of (units of D, stride): zeros
+ * from the `rows`-th on. `apart`: numbers between rows. */
 ECH_INLINE void ech_tile_turn_rows(const ech_real *x, int64_t apart, int64_t rows, int64_t D,
                                    float factor, int64_t stride, ech_unit *to)
 {

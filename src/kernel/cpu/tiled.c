@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products in tiles: of 16-bit types, where oneDNN has no fast one of the type or shape, and of all types in builds without
- * it. For each tile of c blocks of both operands are widened and multiplied in fp32, or, where the machine has products of pairs,
- * multiplied as they are; the sum is in fp32 and is rounded once. Tiles do not depend on the number of threads, and neither
- * do results.
+ * Matrix products in tiles: of 16-bit types, where oneDNN has no fast one of the type or shape, and
+ * of all types in builds without it. For each tile of c blocks of both operands are widened and
+ * multiplied in fp32, or, where the machine has products of pairs, multiplied as they are; the sum
+ * is in fp32 and is rounded once. Tiles do not depend on the number of threads, and neither do
+ * results.
  */
 #include <omp.h>
 #ifdef ECH_HAS_ONEDNN
@@ -16,12 +17,13 @@
 #include "kernel/cpu/tile.h"
 #include "kernel/shape.h"
 
-/* Sizes of tiles of c, and of the blocks of K. A packed number takes part in so many products that its packing does
- * not count; all three blocks fit in a core's second cache. */
+/* Sizes of tiles of c, and of the blocks of K. A packed number takes part in so many products that
+ * its packing does not count; all three blocks fit in a core's second cache. */
 enum { ROWS = 128, COLUMNS = 256, DEPTH = 256 };
 
-/* What registers hold (ech_tile_block) divides a tile's sides, which are rounded up with zeros: by so much at most, in all
- * instruction sets alike, so that scratch sizes are equal. PANEL: columns of b that follow each other. */
+/* What registers hold (ech_tile_block) divides a tile's sides, which are rounded up with zeros: by
+ * so much at most, in all instruction sets alike, so that scratch sizes are equal. PANEL: columns
+ * of b that follow each other. */
 enum { PAD_ROWS = 8, PAD_COLUMNS = 32, PANEL = ECH_TILE_VECTORS * ECH_WIDE };
 
 typedef struct product {
@@ -30,7 +32,8 @@ typedef struct product {
     int64_t M, N, K;
 } product;
 
-/* The sides of a tile and of its blocks, and the numbers between rows of sums: columns, rounded up. */
+/* The sides of a tile and of its blocks, and the numbers between rows of sums: columns, rounded
+ * up. */
 typedef struct sides {
     int64_t rows, columns, depth, stride;
 } sides;
@@ -56,7 +59,8 @@ static const ech_real *place(const ech_tensor *x, int64_t row, int64_t column)
 }
 
 #ifdef ECH_PAIRS
-/* Rows [row, row + rows) and columns [column, column + columns) of x in units of a row, as (rows, stride); others are 0. */
+/* Rows [row, row + rows) and columns [column, column + columns) of x in units of a row, as (rows,
+ * stride); others are 0. */
 static void pack_rows(const ech_tensor *x, int64_t row, int64_t rows, int64_t column,
                       int64_t columns, int64_t stride, ech_unit *to)
 {
@@ -94,7 +98,8 @@ static void pack_columns(const ech_tensor *x, int64_t row, int64_t rows, int64_t
 #endif
 
 #if defined(ECH_HAS_ONEDNN) && !defined(ECH_PAIRS)
-/* sum = the product of two blocks, or with `add` += it. Inside of a parallel region sgemm takes the calling thread alone. */
+/* sum = the product of two blocks, or with `add` += it. Inside of a parallel region sgemm takes the
+ * calling thread alone. */
 static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, sides s, bool add,
                             void *a, void *b, float *sum)
 {
@@ -282,7 +287,8 @@ size_t ECH_CPU(scratch_grouped_matmul)(ech_dtype dtype, int threads, const int64
     return tile_bytes(threads, dims[0], dims[1], dims[2]);
 }
 
-/* The tile of expert i's c that begins at row m and column n: a sum over the expert's rows in all pieces. */
+/* The tile of expert i's c that begins at row m and column n: a sum over the expert's rows in all
+ * pieces. */
 static void multiply_weight(const ech_tensor *a, const ech_tensor *b, const ech_tensor *counts,
                             bool accumulate, const ech_tensor *c, int64_t i, int64_t m, int64_t n,
                             float *memory)

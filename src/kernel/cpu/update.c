@@ -9,7 +9,8 @@
 #include "kernel/shape.h"
 #include "kernel/shared.h"
 
-/* A step of sgd and of sgd_shared alike, however each is compiled: it rounds once where the instruction set can. */
+/* A step of sgd and of sgd_shared alike, however each is compiled: it rounds once where the
+ * instruction set can. */
 #if defined __FMA__ || defined __FP_FAST_FMAF
 #define STEP(old, rate, g) fmaf(-(rate), g, old)
 #else

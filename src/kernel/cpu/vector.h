@@ -38,8 +38,8 @@ ECH_INLINE float ech_kept(bool keep, float x)
     return ech_float_of_bits(ech_bits_of_float(x) & (keep ? ~0u : 0u));
 }
 
-/* x = n ln 2 + r: e^r by the polynomial of Cephes' expf (Moshier 1992), and n in the low bits of *shifted,
- * which is 1.5·2^23 + n. */
+/* x = n ln 2 + r: e^r by the polynomial of Cephes' expf (Moshier 1992), and n in the low bits of
+ * *shifted, which is 1.5·2^23 + n. */
 ECH_INLINE float ech_exp_of_rest(float x, float *shifted)
 {
     const float round = 12582912.0F; /* 1.5·2^23: adding it leaves the nearest integer below */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SIMD vectors of fp32, as wide as those of the instruction set that the file is compiled for. For loops whose
- * values must stay in registers.
+ * SIMD vectors of fp32, as wide as those of the instruction set that the file is compiled for. For
+ * loops whose values must stay in registers.
  */
 #ifndef ECH_KERNEL_CPU_WIDE_H
 #define ECH_KERNEL_CPU_WIDE_H
@@ -117,9 +117,9 @@ ECH_INLINE ech_wide ech_wide_pick(const float table[ECH_WIDE_TABLE], ech_wide_in
 #endif
 }
 
-/* 2^x for x below 128.5, with a relative error below 2e-7: infinity from 127.5 on, 0 where 2^x
- * is subnormal (negligible in a softmax), NaN for NaN. x = n + r; 2^r is the minimax polynomial of relative error
- * 2e-9 on [-1/2, 1/2] (Lawson's iteration, coefficients rounded). */
+/* 2^x for x below 128.5, with a relative error below 2e-7: infinity from 127.5 on, 0 where 2^x is
+ * subnormal (negligible in a softmax), NaN for NaN. x = n + r; 2^r is the minimax polynomial of
+ * relative error 2e-9 on [-1/2, 1/2] (Lawson's iteration, coefficients rounded). */
 ECH_INLINE ech_wide ech_wide_exp2(ech_wide x)
 {
     const float round =

@@ -26,7 +26,8 @@ struct adamw8_call {
 };
 } // namespace
 
-/* The code of the nearest value: the last one that x reaches the lower middle of. middle[code]: that of it and the one before. */
+/* The code of the nearest value: the last one that x reaches the lower middle of. middle[code]:
+ * that of it and the one before. */
 static __device__ uint8_t nearest(const float *middle, wide x)
 {
     int code = 0;
@@ -55,8 +56,9 @@ static __device__ moved move(const adamw8_call &at, const ech_update_now &step, 
     return out;
 }
 
-/* A block of threads has some blocks of elements: of each once to find the largest magnitudes of the averages, once more to
- * round them, since their codes are in the way until then. What the step needs, which is slow, is made once. */
+/* A block of threads has some blocks of elements: of each once to find the largest magnitudes of
+ * the averages, once more to round them, since their codes are in the way until then. What the step
+ * needs, which is slow, is made once. */
 static __global__ void update_blocks(const adamw8_call at, int64_t blocks)
 {
     ECH_SHARED(float, value, 2 * ECH_MAP_CODES);

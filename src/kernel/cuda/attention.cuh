@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What forward and backward of attention share: a call, which keys a query sees, tiles in shared memory, dropout.
+ * What forward and backward of attention share: a call, which keys a query sees, tiles in shared
+ * memory, dropout.
  *
- * A block has R rows, of queries or keys, 16 a warp, and goes over tiles of N of the others, which come while those before
- * them are computed with. Heads wider than a tile are taken in slices, which do not: scores are sums over them, and results
- * are made slice by slice from scores that are computed again.
+ * A block has R rows, of queries or keys, 16 a warp, and goes over tiles of N of the others, which
+ * come while those before them are computed with. Heads wider than a tile are taken in slices,
+ * which do not: scores are sums over them, and results are made slice by slice from scores that are
+ * computed again.
  */
 #ifndef ECH_KERNEL_CUDA_ATTENTION_H
 #define ECH_KERNEL_CUDA_ATTENTION_H
@@ -18,7 +20,8 @@ namespace
 /* 16-bit types have a kernel of its own for heads that are no wider than this. */
 enum { ECH_NARROW_HEAD = 64 };
 
-/* Blocks that are to be on a multiprocessor at once, which limits a thread's registers: so many where these suffice. */
+/* Blocks that are to be on a multiprocessor at once, which limits a thread's registers: so many
+ * where these suffice. */
 #define ECH_ATTENTION_BLOCKS(most) (ech_has_halves && !Drops && W <= ECH_NARROW_HEAD ? (most) : 1)
 
 /* A block of R rows, 16 a warp, in slices of W columns, and tiles of N others. */
@@ -68,7 +71,8 @@ struct ech_seen_keys {
     }
 };
 
-/* Of a query of a head: what backward needs of it besides its numbers. lse: times ECH_EXPONENT; delta: dout·out. */
+/* Of a query of a head: what backward needs of it besides its numbers. lse: times ECH_EXPONENT;
+ * delta: dout·out. */
 struct alignas(16) ech_query_facts {
     ech_seen_keys seen;
     wide lse, delta;
@@ -87,7 +91,8 @@ struct ech_attention_call {
     bool merge, add_q, add_kv;
 };
 
-/* Exponentials are of numbers that are multiplied by this before: those of 16-bit types are powers of 2, an instruction. */
+/* Exponentials are of numbers that are multiplied by this before: those of 16-bit types are powers
+ * of 2, an instruction. */
 #if defined ECH_REAL_BF16 || defined ECH_REAL_F16
 #define ECH_EXPONENT 1.4426950408889634f
 static __device__ inline wide ech_exponential(wide x)
@@ -127,7 +132,8 @@ static __device__ inline ech_seen_keys ech_keys_seen(const ech_attention_call &a
     return {ech_tokens_before(at.shard.key, start), ech_tokens_before(at.shard.key, position + 1)};
 }
 
-/* Of a warp, whose lanes have two rows each: keys that some row may see end at `end`, and all rows see those from `from` to `to`. */
+/* Of a warp, whose lanes have two rows each: keys that some row may see end at `end`, and all rows
+ * see those from `from` to `to`. */
 struct ech_seen_by_all {
     int from, to, end;
 
@@ -162,8 +168,8 @@ template <int W, int THREADS> struct ech_head_reader {
           D((int)width)
     {
     }
-    /* Begins to copy tokens [first, first + R), of the slice that begins at this column: 0 where there is no token below `end` or none
-     * from `begin` on, or no column. */
+    /* Begins to copy tokens [first, first + R), of the slice that begins at this column: 0 where
+     * there is no token below `end` or none from `begin` on, or no column. */
     template <int R>
     __device__ void load(real *tile, int first, int begin, int end, int slice) const
     {
@@ -195,8 +201,8 @@ struct ech_dropped {
     }
 };
 
-/* Writes columns of a head's tokens first and on: the 16 rows of a warp, times a weight; of what was there, `kept` is added. Both: of
- * the lane's two rows. */
+/* Writes columns of a head's tokens first and on: the 16 rows of a warp, times a weight; of what
+ * was there, `kept` is added. Both: of the lane's two rows. */
 template <int N>
 static __device__ inline void
 ech_store_rows(const ech_sums<N> &c, const ech_heads &to, int64_t b, int64_t h, int first,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention backward, without atomics: a kernel for the queries' gradient, and one for that of keys and values, which
- * computes the probabilities again. Dao 2023, "FlashAttention-2".
+ * Attention backward, without atomics: a kernel for the queries' gradient, and one for that of keys
+ * and values, which computes the probabilities again. Dao 2023, "FlashAttention-2".
  *
- * With P the probabilities, m what dropout multiplies them by, dP = m (dout v) and delta = dout out, the gradient of a
- * score is P (dP - delta).
+ * With P the probabilities, m what dropout multiplies them by, dP = m (dout v) and delta = dout
+ * out, the gradient of a score is P (dP - delta).
  */
 #include "kernel/cuda/attention.cuh"
 
@@ -178,8 +178,8 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
     int g = (int)blockIdx.y, b = (int)blockIdx.z, heads = (int)(at.H / at.G);
     const ech_query_facts *known =
         at.facts + (b * at.H + g * heads) * Tq; /* of the group's heads */
-    /* Queries before the first key do not see any. Documents begin later and later: from the first query on that begins behind these
-     * keys, none sees them. */
+    /* Queries before the first key do not see any. Documents begin later and later: from the first
+     * query on that begins behind these keys, none sees them. */
     int begin = ech_tokens_before(at.shard.query, ech_rows_token_position(&at.shard.key, first)),
         end = Tq;
     int last = first + R < Tk ? first + R : Tk, key = first + warp;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention forward: Dao et al. 2022, "FlashAttention"; over parts of the keys: Liu et al. 2023, "Ring Attention".
+ * Attention forward: Dao et al. 2022, "FlashAttention"; over parts of the keys: Liu et al. 2023,
+ * "Ring Attention".
  */
 #include "kernel/cuda/attention.cuh"
 
 namespace
 {
-/* Of each of a lane's two rows: the largest score so far, times ECH_EXPONENT, and the lane's sum of exponentials over it. */
+/* Of each of a lane's two rows: the largest score so far, times ECH_EXPONENT, and the lane's sum of
+ * exponentials over it. */
 struct softmax {
     wide max[2], sum[2];
 };
@@ -29,7 +31,8 @@ struct larger_number {
 };
 } // namespace
 
-/* Scores become exponentials over the new maxima; what was summed before is scaled to these. scale: the call's exponent. */
+/* Scores become exponentials over the new maxima; what was summed before is scaled to these. scale:
+ * the call's exponent. */
 template <int W, int N>
 static __device__ void move_softmax(ech_sums<N> &score, ech_sums<W> &sum, softmax *s, wide scale)
 {

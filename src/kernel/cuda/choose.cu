@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The largest numbers of lines, a block a line, as ref/choose.c finds them: the least magnitude that is chosen bit by bit. Then
- * each thread has a part of the line of its own, and knows how many of what is chosen come before it.
+ * The largest numbers of lines, a block a line, as ref/choose.c finds them: the least magnitude
+ * that is chosen bit by bit. Then each thread has a part of the line of its own, and knows how many
+ * of what is chosen come before it.
  */
 #include "kernel/cuda/reduce.cuh"
 
@@ -62,7 +63,8 @@ static __global__ void choose_lines(lines x, int64_t K, wide *values, wide *plac
     __syncthreads();
     if (threadIdx.x == 0) {
         above[0] = equal[0] = 0;
-        for (unsigned t = 0; t < blockDim.x; t++) above[t + 1] += above[t], equal[t + 1] += equal[t];
+        for (unsigned t = 0; t < blockDim.x; t++)
+            above[t + 1] += above[t], equal[t + 1] += equal[t];
     }
     __syncthreads();
     int64_t most = K - above[blockDim.x]; /* of those that are equal */

@@ -120,7 +120,8 @@ void ECH_CUDA(append)(ech_kernel_context *context, const ech_tensor *x, const ec
     copy_tokens(context, x, *rows, cache);
 }
 
-/* Normals by Box and Muller, in fp64 as everywhere. A thread draws four, of which the tensor may lack some. */
+/* Normals by Box and Muller, in fp64 as everywhere. A thread draws four, of which the tensor may
+ * lack some. */
 static __global__ void fill_normals(ech_numbers x, ech_random_key key, uint64_t first, uint64_t n,
                                     double mean, double std)
 {

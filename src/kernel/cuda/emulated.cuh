@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A grid of CUDA threads on the processor, so that the kernels' own source is tested where there is no GPU: blocks run
- * one after the other, the threads of a block as fibers that change only at barriers, shuffles and matrix operations.
- * Between two of these they run in an order that changes, and shared memory is full of NaN when a block begins: so what
- * needs a barrier and has none computes other numbers.
+ * A grid of CUDA threads on the processor, so that the kernels' own source is tested where there is
+ * no GPU: blocks run one after the other, the threads of a block as fibers that change only at
+ * barriers, shuffles and matrix operations. Between two of these they run in an order that changes,
+ * and shared memory is full of NaN when a block begins: so what needs a barrier and has none
+ * computes other numbers.
  */
 #ifndef ECH_KERNEL_CUDA_EMULATED_H
 #define ECH_KERNEL_CUDA_EMULATED_H
@@ -201,7 +202,8 @@ template <typename F> void run(dim3 blocks, int threads, size_t shared, F call)
             for (blockIdx.x = 0; blockIdx.x < blocks.x; blockIdx.x++) run_block();
 }
 
-/* The next so many bytes of the block's shared memory: each thread declares the same in the same order. */
+/* The next so many bytes of the block's shared memory: each thread declares the same in the same
+ * order. */
 inline void *declare(size_t bytes)
 {
     size_t at = self().shared;
@@ -220,7 +222,8 @@ inline void meet_warp()
     meet(now.warp[threadIdx.x / WARP], WARP);
 }
 
-/* What this lane shows, and what lane `of` of the same warp does; `read` is over when the slots change again. */
+/* What this lane shows, and what lane `of` of the same warp does; `read` is over when the slots
+ * change again. */
 template <typename T> void show(T value)
 {
     static_assert(sizeof(T) <= SLOT, "a slot");

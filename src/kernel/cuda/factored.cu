@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Adafactor (Shazeer and Stern 2018, arXiv:1804.04235) and SM3-II (Anil et al. 2019, arXiv:1901.11150): their statistics
- * of rows and columns, and the updates.
+ * Adafactor (Shazeer and Stern 2018, arXiv:1804.04235) and SM3-II (Anil et al. 2019,
+ * arXiv:1901.11150): their statistics of rows and columns, and the updates.
  */
 #include "kernel/cuda/update.cuh"
 
 namespace
 {
-/* The gradient of an element, as the update scales it now. Where nothing is written between two elements, a compiler reads
- * what is on the device once. */
+/* The gradient of an element, as the update scales it now. Where nothing is written between two
+ * elements, a compiler reads what is on the device once. */
 struct scaled_grad {
     ech_numbers grad;
     ech_update update;
@@ -194,7 +194,8 @@ void ECH_CUDA(adafactor)(ech_kernel_context *context, const ech_tensor *param,
 
 /* ---- SM3 ---- */
 
-/* nu of an element whose scaled gradient is g: its accumulator, with its square. A NaN is smaller than everything. */
+/* nu of an element whose scaled gradient is g: its accumulator, with its square. A NaN is smaller
+ * than everything. */
 static __device__ wide accumulated(wide g, wide row, wide column)
 {
     return (row < column || row != row ? row : column) + g * g;

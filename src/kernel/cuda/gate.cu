@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gates of mixtures of experts (kernel/gate/): a thread a row, a block an expert of a balance group.
+ * Gates of mixtures of experts (kernel/gate/): a thread a row, a block an expert of a balance
+ * group.
  */
 #include "kernel/cuda/random.cuh"
 #include "kernel/cuda/reduce.cuh"
@@ -147,7 +148,8 @@ static __global__ void choose_chunks(gating g, int64_t n, int64_t chunks, int32_
 
 /* ---- forward: groups ---- */
 
-/* sums (groups, 3E + L): choices first and in all, shares, loads. A block an expert of a group: its choices at their turns. */
+/* sums (groups, 3E + L): choices first and in all, shares, loads. A block an expert of a group: its
+ * choices at their turns. */
 static __global__ void fill_experts(gating g, int64_t n, int32_t *chosen, double *sums)
 {
     ECH_SHARED(double, room, ECH_BLOCK / ECH_WARP);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products by cuBLASLt, which is opened at the first one. It knows matrices by columns: of ours by rows it sees the transposes, and
- * makes c' = op(b)' op(a)'. An algorithm is asked for once a shape; nothing is allocated after that.
+ * Products by cuBLASLt, which is opened at the first one. It knows matrices by columns: of ours by
+ * rows it sees the transposes, and makes c' = op(b)' op(a)'. An algorithm is asked for once a
+ * shape; nothing is allocated after that.
  */
 #include "kernel/cuda/library.h"
 
@@ -18,8 +19,9 @@
 #include "device/cuda_library.h"
 #include "kernel/cuda/rows.h"
 
-/* Of the shapes of a process: where there are more, the others' algorithms are asked for each time. No algorithm asks for more than
- * the largest alignment, so bits do not depend on what memory has beyond that; a bias has it, since the library does not ask. */
+/* Of the shapes of a process: where there are more, the others' algorithms are asked for each time.
+ * No algorithm asks for more than the largest alignment, so bits do not depend on what memory has
+ * beyond that; a bias has it, since the library does not ask. */
 enum { WAYS = 2048, GPUS = 64, MOST_ALIGNMENT = 16 };
 
 #define FUNCTIONS(X)                                                                               \
@@ -163,7 +165,8 @@ static int64_t stride_of(int64_t rows, int64_t columns, int64_t stride)
     return rows == 1 ? columns : stride;
 }
 
-/* What is added, or what it would replace: the library is not told before the call whether it is read. */
+/* What is added, or what it would replace: the library is not told before the call whether it is
+ * read. */
 static const void *added(const ech_cuda_product *p)
 {
     return p->add ? p->add : p->c;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cross-entropy of rows of logits, whole or of a vocabulary shard; a block takes a row. And the bias gradient.
+ * The cross-entropy of rows of logits, whole or of a vocabulary shard; a block takes a row. And the
+ * bias gradient.
  */
 #include "kernel/cuda/reduce.cuh"
 
@@ -91,9 +92,9 @@ struct gradient_call {
 };
 } // namespace
 
-/* A gradient may be narrower than the logits in whose memory it is: each part of a row is read by all before any is
- * written, and the next part lies behind what is written. In a row that is not aligned, numbers that are side by side are
- * different threads'. */
+/* A gradient may be narrower than the logits in whose memory it is: each part of a row is read by
+ * all before any is written, and the next part lies behind what is written. In a row that is not
+ * aligned, numbers that are side by side are different threads'. */
 static __global__ void row_gradient(gradient_call at)
 {
     int64_t r = blockIdx.x, target = at.targets[r] - at.first_id;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products: by cuBLASLt, or of any strides and types by tiles: 16-bit types on tensor cores, others by multiply-adds.
+ * Matrix products: by cuBLASLt, or of any strides and types by tiles: 16-bit types on tensor cores,
+ * others by multiply-adds.
  */
 #include "kernel/cuda/tiles.cuh"
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LayerNorm; and RMSNorm, whose mean, bias and dbias are absent here. A row is in registers when its sums are made, and read
- * once. The gradients of x, gain and bias are one kernel's, and a small one adds what its blocks know of gain and bias.
+ * LayerNorm; and RMSNorm, whose mean, bias and dbias are absent here. A row is in registers when
+ * its sums are made, and read once. The gradients of x, gain and bias are one kernel's, and a small
+ * one adds what its blocks know of gain and bias.
  */
 #include "kernel/cuda/reduce.cuh"
 
 /* ---- forward ---- */
 
-/* Parts of a row that a thread keeps in registers; of a row that has more it reads the others again. */
+/* Parts of a row that a thread keeps in registers; of a row that has more it reads the others
+ * again. */
 enum { KEPT = 4, MOST_WARPS = 16, ROWS = 4 /* of a block, where a warp has one */ };
 
 namespace
@@ -20,7 +22,8 @@ struct forward_call {
     wide offset;       /* added to gain */
 };
 
-/* What a thread has of a row: its first element, the thread's first part, and how far it is to the next. */
+/* What a thread has of a row: its first element, the thread's first part, and how far it is to the
+ * next. */
 struct row_parts {
     const forward_call &at;
     int64_t row, first, step;
@@ -125,11 +128,12 @@ void ECH_CUDA(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
                       (wide)offset});
 }
 
-/* ---- backward: with n = (x - mean) rstd and e = dy gain, dx = rstd (e - mean(e) - n mean(e n)), without mean(e) of
- * RMSNorm; dgain = sum of dy n, dbias = sum of dy. A team of threads has a row, each a part of it, and sums its columns
- * over the rows of the block ---- */
+/* ---- backward: with n = (x - mean) rstd and e = dy gain, dx = rstd (e - mean(e) - n mean(e n)),
+ * without mean(e) of RMSNorm; dgain = sum of dy n, dbias = sum of dy. A team of threads has a row,
+ * each a part of it, and sums its columns over the rows of the block ---- */
 
-/* Threads of a block whose teams are no larger, and for how many there are registers: two such blocks, but of fp64 one. */
+/* Threads of a block whose teams are no larger, and for how many there are registers: two such
+ * blocks, but of fp64 one. */
 enum {
     ROW_THREADS = 384,
     BOUND = sizeof(wide) == sizeof(float) ? 2 * ROW_THREADS : ECH_COLUMN_THREADS
@@ -179,7 +183,8 @@ struct backward_part {
 };
 } // namespace
 
-/* Of a part's e and n; e is 0 behind the row's end, as are gradients there. In `wide`, by halves. */
+/* Of a part's e and n; e is 0 behind the row's end, as are gradients there. In `wide`, by
+ * halves. */
 static __device__ row_sums<wide> sums_of_part(const wide *e, const wide *n)
 {
     row_sums<wide> half[ECH_PART];
@@ -222,7 +227,8 @@ static __global__ void sum_rows(backward_call at, row_sums<double> *of_rows)
     if (threadIdx.x == 0) of_rows[blockIdx.x] = own;
 }
 
-/* of_rows: sum_rows's, or NULL. dx may take the place of what is read: a row is in registers when it is written. */
+/* of_rows: sum_rows's, or NULL. dx may take the place of what is read: a row is in registers when
+ * it is written. */
 template <int N>
 static __global__ void __launch_bounds__(BOUND)
     backward_rows(ech_column_grid grid, backward_call at, const row_sums<double> *of_rows,

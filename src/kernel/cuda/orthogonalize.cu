@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Orthonormal columns, as ref/orthogonalize.c makes them, by one block, as large as there is: matrices are tall and have few columns, each
- * of which waits for those before it. Each thread has rows of its own, so only sums, and what all read of a row, wait for others.
+ * Orthonormal columns, as ref/orthogonalize.c makes them, by one block, as large as there is:
+ * matrices are tall and have few columns, each of which waits for those before it. Each thread has
+ * rows of its own, so only sums, and what all read of a row, wait for others.
  */
 #include "kernel/cuda/reduce.cuh"
 
@@ -22,7 +23,8 @@ struct columns {
     {
         return data + k * stride;
     }
-    /* The sum over the rows from `first` on, for all threads, which have met before it and after. */
+    /* The sum over the rows from `first` on, for all threads, which have met before it and
+     * after. */
     __device__ double product(const double *a, const double *b, int64_t first) const
     {
         double sum = 0;
@@ -117,7 +119,8 @@ __device__ static bool is_empty(const ech_numbers &p, int64_t K, int64_t r)
 }
 
 static __global__ void __launch_bounds__(COLUMN_THREADS, 1)
-    orthogonalize_columns(ech_numbers p, columns c, ech_dtype dtype, int64_t terms, bool householder)
+    orthogonalize_columns(ech_numbers p, columns c, ech_dtype dtype, int64_t terms,
+                          bool householder)
 {
     ECH_SHARED(double, room, COLUMN_THREADS / ECH_WARP);
     c.room = room;

@@ -100,9 +100,9 @@ static __global__ void convert_range(void *memory, ech_dtype from, ech_dtype to,
     if (i < end) put_number(memory, to, i, value);
 }
 
-/* Of elements [s, 2 s) what is read and what is written have no byte in common, where one type is at least twice as wide. So
- * ranges double: from the first on to narrow, from the last on to widen, so that nothing is written over before it has
- * been read. */
+/* Of elements [s, 2 s) what is read and what is written have no byte in common, where one type is
+ * at least twice as wide. So ranges double: from the first on to narrow, from the last on to widen,
+ * so that nothing is written over before it has been read. */
 void ECH_CUDA(convert)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
     enum { MOST_RANGES = 64 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of a warp: 16 rows of a matrix times another one in shared memory, with sums in registers. 16-bit types by tensor
- * cores, others by multiply-adds; lane l has the sums of rows l / 4 and l / 4 + 8, of columns 2 (l % 4) and the next of every
+ * Products of a warp: 16 rows of a matrix times another one in shared memory, with sums in
+ * registers. 16-bit types by tensor cores, others by multiply-adds; lane l has the sums of rows l /
+ * 4 and l / 4 + 8, of columns 2 (l % 4) and the next of every
  * 8. Rows in shared memory have ECH_TILE_PAD elements behind them.
  */
 #ifndef ECH_KERNEL_CUDA_PRODUCT_H
@@ -13,7 +14,8 @@ namespace
 {
 enum {
     ECH_TILE_ROWS = 16, /* of a warp */
-    /* Elements behind a row in shared memory: rows begin at multiples of 16 bytes and in other banks. */
+    /* Elements behind a row in shared memory: rows begin at multiples of 16 bytes and in other
+     * banks. */
     ECH_TILE_PAD = 16 / sizeof(real)
 };
 
@@ -46,8 +48,8 @@ static __device__ inline int ech_lane_row(int which)
 }
 
 #if defined ECH_REAL_BF16 || defined ECH_REAL_F16
-/* Four matrices of 8 x 8, of which lane 8 i + r says where row r of matrix i is; of each, a lane gets two numbers of row
- * l / 4 or, transposed, of column l / 4. */
+/* Four matrices of 8 x 8, of which lane 8 i + r says where row r of matrix i is; of each, a lane
+ * gets two numbers of row l / 4 or, transposed, of column l / 4. */
 static __device__ inline void ech_load_matrices(const half16 *row, bool transposed, uint32_t *to)
 {
 #ifdef ECH_EMULATED
@@ -150,7 +152,8 @@ static __device__ inline void ech_round_left(const ech_sums<K> &c, real *, ech_l
         }
 }
 
-/* c += a (16, 16) b, where b are rows k and on of a (K, N), or columns of a (N, K) if it is transposed. */
+/* c += a (16, 16) b, where b are rows k and on of a (K, N), or columns of a (N, K) if it is
+ * transposed. */
 template <bool Transposed, int N, int K>
 static __device__ inline void ech_add_product(ech_sums<N> &c, const uint32_t *a, const real *b,
                                               int k)
@@ -168,7 +171,8 @@ static __device__ inline void ech_add_product(ech_sums<N> &c, const uint32_t *a,
     }
 }
 
-/* c += a (16, K) b, where b is (K, N), or (N, K) if it is transposed. M: a are 16 columns of a (K, M); 0: it is not transposed. */
+/* c += a (16, K) b, where b is (K, N), or (N, K) if it is transposed. M: a are 16 columns of a (K,
+ * M); 0: it is not transposed. */
 template <bool Transposed, int N, int K, int M = 0>
 static __device__ inline void ech_product(ech_sums<N> &c, const real *a, const real *b)
 {
@@ -263,7 +267,8 @@ static __device__ inline void ech_put_pair(const ech_numbers &to, int64_t i, int
     if (count > 1) to.put(i + 1, two[1]);
 }
 
-/* Begins to copy 16 bytes into shared memory, or makes them zeros. They are there when the thread has waited. */
+/* Begins to copy 16 bytes into shared memory, or makes them zeros. They are there when the thread
+ * has waited. */
 static __device__ inline void ech_begin_copy(void *to, const void *from, bool is_there)
 {
 #ifdef ECH_EMULATED
@@ -297,8 +302,8 @@ template <int W, int THREADS> struct ech_row_chunks {
     {
         return (int)threadIdx.x % CHUNKS * CHUNK;
     }
-    /* Begins to copy rows 0 .. R - 1 of a matrix into a tile: 0 where there is no row below `end` or none from `begin` on, or none
-     * of so many columns. at: the thread's first element. */
+    /* Begins to copy rows 0 .. R - 1 of a matrix into a tile: 0 where there is no row below `end`
+     * or none from `begin` on, or none of so many columns. at: the thread's first element. */
     template <int R>
     static __device__ void load(real *tile, const real *at, int64_t stride, int begin, int end,
                                 int columns)

@@ -63,8 +63,9 @@ static __device__ inline void ech_draw_part(const ech_random_key &key, uint64_t 
     }
 }
 
-/* The number of words, from 0 on, that are dropped: of those with ech_random_unit(word) < p, which is word + 0.5 < 2^32 p, for a
- * unit is exact in fp64. So is the difference here where it is not negative. */
+/* The number of words, from 0 on, that are dropped: of those with ech_random_unit(word) < p, which
+ * is word + 0.5 < 2^32 p, for a unit is exact in fp64. So is the difference here where it is not
+ * negative. */
 static inline uint64_t ech_dropped_words(double p)
 {
     double least_kept = ceil(p * 0x1p32 - 0.5);

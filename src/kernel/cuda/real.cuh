@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The real type of the CUDA kernels. Every file of cuda/ is compiled once a type, with ECH_REAL_F32, _F64, _BF16 or
- * _F16. Arithmetic is in `wide`, and in double where a sum is long; results are rounded once, to nearest even. Tensors
- * are read and written by their dtype, which is `real` or `wide`; in fp32 and fp64 these are one type, and nothing is asked.
- * What has no name of the type's own is in namespaces without names: a linker would take that of one type for all.
+ * The real type of the CUDA kernels. Every file of cuda/ is compiled once a type, with
+ * ECH_REAL_F32, _F64, _BF16 or _F16. Arithmetic is in `wide`, and in double where a sum is long;
+ * results are rounded once, to nearest even. Tensors are read and written by their dtype, which is
+ * `real` or `wide`; in fp32 and fp64 these are one type, and nothing is asked. What has no name of
+ * the type's own is in namespaces without names: a linker would take that of one type for all.
  */
 #ifndef ECH_KERNEL_CUDA_REAL_H
 #define ECH_KERNEL_CUDA_REAL_H
@@ -91,7 +92,8 @@ struct alignas(16) ech_chunk {
     uint32_t word[4];
 };
 
-/* In one piece, into the device's memory: of an assignment the compiler makes four where it sees what the words are. */
+/* In one piece, into the device's memory: of an assignment the compiler makes four where it sees
+ * what the words are. */
 static __device__ inline void ech_store_chunk(void *to, const ech_chunk &c)
 {
 #ifdef ECH_EMULATED
@@ -114,7 +116,8 @@ static __device__ inline bool ech_is_aligned(const void *at)
     return (reinterpret_cast<uintptr_t>(at) & (sizeof(ech_chunk) - 1)) == 0;
 }
 
-/* The first n of a part's numbers, others 0: as they lie in memory, so that nothing waits for them yet. */
+/* The first n of a part's numbers, others 0: as they lie in memory, so that nothing waits for them
+ * yet. */
 template <typename T>
 static __device__ inline void ech_fetch_part(const T *from, int n, ech_part<T> *to)
 {
@@ -157,7 +160,8 @@ template <typename T> static __device__ inline void ech_store_part(T *to, int n,
     }
 }
 
-/* As ech_fetch_part and ech_store_part, of numbers so far apart. n: how many there are from the first on, with those between. */
+/* As ech_fetch_part and ech_store_part, of numbers so far apart. n: how many there are from the
+ * first on, with those between. */
 template <typename T>
 static __device__ inline void ech_fetch_apart(const T *from, int apart, int64_t n, ech_part<T> *to)
 {
@@ -273,7 +277,8 @@ template <typename F> static void ech_each(const ech_kernel_context *context, in
     ech_launch(context, ech_each_kernel<F>, blocks, ECH_BLOCK, 0, n, f);
 }
 
-/* n / by and the rest, neither negative: in 32 bits where both fit, which takes a fraction of the time. */
+/* n / by and the rest, neither negative: in 32 bits where both fit, which takes a fraction of the
+ * time. */
 static __device__ inline int64_t ech_divide(int64_t n, int64_t by, int64_t *rest)
 {
     bool fits = (n | by) >> 32 == 0;
@@ -302,7 +307,8 @@ struct ech_row_place {
     }
 };
 
-/* Calls f(row, first column, count) for parts of the rows of a matrix (R, C): `parts` of a row, n of all. */
+/* Calls f(row, first column, count) for parts of the rows of a matrix (R, C): `parts` of a row, n
+ * of all. */
 template <typename F>
 static __global__ void ech_each_of_rows_kernel(int64_t C, int64_t parts, int64_t n, F f)
 {
@@ -336,7 +342,8 @@ static void ech_each_pair(const ech_kernel_context *context, const ech_tensor *a
     });
 }
 
-/* As ech_each, f(state, i, count), with what prepare() made of numbers on the device: once a block, since it may be slow. */
+/* As ech_each, f(state, i, count), with what prepare() made of numbers on the device: once a block,
+ * since it may be slow. */
 template <typename State, typename Prepare, typename F>
 static __global__ void ech_each_prepared_kernel(int64_t n, Prepare prepare, F f)
 {

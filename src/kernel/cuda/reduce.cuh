@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums and maxima over a warp, a block and a matrix's columns, in orders that depend on shapes alone.
+ * Sums and maxima over a warp, a block and a matrix's columns, in orders that depend on shapes
+ * alone.
  */
 #ifndef ECH_KERNEL_CUDA_REDUCE_H
 #define ECH_KERNEL_CUDA_REDUCE_H
@@ -33,8 +34,8 @@ template <typename Fold, typename T> static __device__ inline T ech_warp_fold(Fo
     return value;
 }
 
-/* Over the block's threads; each gets the result. room: as many numbers of shared memory as the block has warps, which
- * are free again after the next barrier. */
+/* Over the block's threads; each gets the result. room: as many numbers of shared memory as the
+ * block has warps, which are free again after the next barrier. */
 template <typename Fold, typename T>
 static __device__ inline T ech_block_fold(Fold fold, T value, T *room)
 {
@@ -84,8 +85,8 @@ static inline int ech_row_threads(int64_t C)
 
 /* ---- columns ---- */
 
-/* A block folds a slice of a matrix's columns over a group of its rows: a team of `lanes` threads takes a row at a time, a thread of
- * it a part of the columns. */
+/* A block folds a slice of a matrix's columns over a group of its rows: a team of `lanes` threads
+ * takes a row at a time, a thread of it a part of the columns. */
 struct ech_column_grid {
     int64_t R, C;
     int lanes;
@@ -121,7 +122,8 @@ template <int N, typename T> struct ech_own_parts {
     }
 };
 
-/* Of N values of each column. They are in shared memory: the registers are for rows that are read ahead. */
+/* Of N values of each column. They are in shared memory: the registers are for rows that are read
+ * ahead. */
 template <int N, typename Fold> struct ech_column_folds {
     const ech_column_grid &grid;
     Fold fold;
@@ -225,7 +227,8 @@ static __global__ void __launch_bounds__(ECH_COLUMN_THREADS)
     folds.put(parts);
 }
 
-/* f(s, column, fold over its groups). A block has as many columns as a warp has lanes, and each of its warps some of the groups. */
+/* f(s, column, fold over its groups). A block has as many columns as a warp has lanes, and each of
+ * its warps some of the groups. */
 template <int N, typename Fold, typename F>
 static __global__ void ech_column_ends(int64_t groups, int64_t C, Fold fold, F f,
                                        const double *parts)
@@ -252,8 +255,9 @@ static inline int ech_column_lanes(int64_t C)
     return (int)(parts < most ? parts : most);
 }
 
-/* Launches a kernel(grid, ..., parts), of a block for a slice of columns and a group of rows, that leaves folds of N values in parts;
- * then put(s, column, fold over the groups). Scratch: the parts, scratch.c. */
+/* Launches a kernel(grid, ..., parts), of a block for a slice of columns and a group of rows, that
+ * leaves folds of N values in parts; then put(s, column, fold over the groups). Scratch: the parts,
+ * scratch.c. */
 template <int N, typename Fold, typename Put, typename Kernel, typename... More>
 static void ech_columns_by(const ech_kernel_context *context, ech_column_grid grid, int threads,
                            Fold fold, Put put, double *parts, Kernel kernel, const More &...more)
@@ -267,8 +271,8 @@ static void ech_columns_by(const ech_kernel_context *context, ech_column_grid gr
                grid.C, fold, put, (const double *)parts);
 }
 
-/* Folds a value of each of a matrix's elements down its columns: put(column, result). value(row, first column, count, values of a
- * part): what it says behind the last column is of none. */
+/* Folds a value of each of a matrix's elements down its columns: put(column, result). value(row,
+ * first column, count, values of a part): what it says behind the last column is of none. */
 template <typename Fold, typename F, typename Put>
 static void ech_columns(const ech_kernel_context *context, int64_t R, int64_t C, Fold fold, F value,
                         Put put)
@@ -306,7 +310,8 @@ static __global__ void ech_fold_row(int64_t C, Fold fold, F f, Put put)
     if (threadIdx.x == 0) put((int64_t)blockIdx.x, sum);
 }
 
-/* The same where f(row, first column, count, values) says a part of them: behind the last column 0. */
+/* The same where f(row, first column, count, values) says a part of them: behind the last column
+ * 0. */
 template <typename Fold, typename F, typename Put>
 static __global__ void ech_fold_row_parts(int64_t C, Fold fold, F f, Put put)
 {

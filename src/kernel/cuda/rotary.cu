@@ -4,7 +4,8 @@
  */
 #include "kernel/cuda/real.cuh"
 
-/* Frequencies are host memory that is read at the call: they travel as an argument, so many in a launch. */
+/* Frequencies are host memory that is read at the call: they travel as an argument, so many in a
+ * launch. */
 enum { PAIRS = 256 };
 
 namespace

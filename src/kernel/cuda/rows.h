@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of NVIDIA GPUs: ech_cuda_NAME_f32 and so on. With ECH_EMULATED, of the same source on the processor:
- * ech_emulated_NAME_f32.
+ * The kernels of NVIDIA GPUs: ech_cuda_NAME_f32 and so on. With ECH_EMULATED, of the same source on
+ * the processor: ech_emulated_NAME_f32.
  */
 #ifndef ECH_KERNEL_CUDA_ROWS_H
 #define ECH_KERNEL_CUDA_ROWS_H
 
 #include "kernel/kernel.h"
 
-/* Columns of a matrix are summed by blocks, which have so many columns at most and a group of the rows, in a fixed order. There are so
- * many blocks at most, two a multiprocessor of the largest GPUs; a group has so many rows at least. */
+/* Columns of a matrix are summed by blocks, which have so many columns at most and a group of the
+ * rows, in a fixed order. There are so many blocks at most, two a multiprocessor of the largest
+ * GPUs; a group has so many rows at least. */
 enum { ECH_CUDA_COLUMNS = 4096, ECH_CUDA_COLUMN_BLOCKS = 264, ECH_CUDA_GROUP_ROWS = 8 };
-/* A product's workspace: what NVIDIA advises for cuBLASLt on Hopper; one size on all architectures, so that its choice of
- * an algorithm, and a plan, does not depend on the card. */
+/* A product's workspace: what NVIDIA advises for cuBLASLt on Hopper; one size on all architectures,
+ * so that its choice of an algorithm, and a plan, does not depend on the card. */
 #ifdef ECH_EMULATED
 enum { ECH_CUDA_WORKSPACE = 4 << 10 };
 #else
@@ -21,7 +22,8 @@ enum { ECH_CUDA_WORKSPACE = 32 << 20 };
 /* Scratch of several arrays: each begins at a multiple of so many bytes. */
 enum { ECH_CUDA_ALIGNMENT = 256 };
 
-/* A query's facts in attention's backward (ech_query_facts): two indices and two wide numbers, in multiples of 16. */
+/* A query's facts in attention's backward (ech_query_facts): two indices and two wide numbers, in
+ * multiples of 16. */
 #define ECH_CUDA_FACTS_BYTES(wide_bytes) ((8 + 2 * (wide_bytes) + 15) / 16 * 16)
 
 static inline size_t ech_cuda_align(size_t bytes)
@@ -64,7 +66,8 @@ static inline int64_t ech_cuda_norm_sums(int64_t R, int64_t C)
     return ech_cuda_slices(C) > 1 ? 2 * R : 0;
 }
 
-/* A gate's rows are chosen for a thread each, by blocks of so many, of which there are so many at most. */
+/* A gate's rows are chosen for a thread each, by blocks of so many, of which there are so many at
+ * most. */
 enum { ECH_CUDA_GATE_CHUNK = 32, ECH_CUDA_GATE_BLOCKS = 64 };
 
 /* Scratch of rows of a gate that are under way. */
@@ -75,8 +78,8 @@ static inline size_t ech_cuda_gate_room(int64_t L, int64_t K)
         sizeof(double));
 }
 
-/* Where gate_forward's scratch has what: rows under way, and from these bytes on choices, entropies, parts of sums over
- * chunks, sums of groups and their losses. dims: N, L, K, groups. */
+/* Where gate_forward's scratch has what: rows under way, and from these bytes on choices,
+ * entropies, parts of sums over chunks, sums of groups and their losses. dims: N, L, K, groups. */
 typedef struct ech_cuda_gate_scratch {
     size_t chosen, entropy, parts, sums, losses, bytes;
 } ech_cuda_gate_scratch;
@@ -95,8 +98,9 @@ static inline ech_cuda_gate_scratch ech_cuda_gate_scratch_of(const int64_t *dims
     return at;
 }
 
-/* Rows of a table's gradient are sorted by blocks of a thread for each digit, which have so many rows at least; of so many blocks
- * each has more. A sum is made in pieces of so many rows, beside each other. */
+/* Rows of a table's gradient are sorted by blocks of a thread for each digit, which have so many
+ * rows at least; of so many blocks each has more. A sum is made in pieces of so many rows, beside
+ * each other. */
 enum { ECH_CUDA_DIGITS = 256, ECH_CUDA_PIECE = 128 };
 #ifdef ECH_EMULATED
 enum { ECH_CUDA_SORT_ROWS = 64, ECH_CUDA_SORT_BLOCKS = 3 };
@@ -116,7 +120,8 @@ static inline int64_t ech_cuda_pieces(int64_t R)
     return R > 0 ? (R - 1) / ECH_CUDA_PIECE : 0;
 }
 
-/* Where that gradient's scratch has what: behind keys and rows, each twice and of `each` bytes, counts of digits and sums of pieces. */
+/* Where that gradient's scratch has what: behind keys and rows, each twice and of `each` bytes,
+ * counts of digits and sums of pieces. */
 typedef struct ech_cuda_table_scratch {
     size_t each, counts, pieces, bytes;
 } ech_cuda_table_scratch;

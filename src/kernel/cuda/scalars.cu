@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scalars of a training step, hashes, sums of squares, and the search for the first NaN or infinity.
+ * Scalars of a training step, hashes, sums of squares, and the search for the first NaN or
+ * infinity.
  */
 #include "kernel/hash.h"
 #include "kernel/listed.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tables of the kernels of NVIDIA GPUs. What they need as scratch is pure and in every build, so that plans for a GPU
- * are made without one; the kernels (ECH_CUDA_ROWS) are where their compiler is.
+ * The tables of the kernels of NVIDIA GPUs. What they need as scratch is pure and in every build,
+ * so that plans for a GPU are made without one; the kernels (ECH_CUDA_ROWS) are where their
+ * compiler is.
  */
 #include "kernel/cuda/rows.h"
 
@@ -129,8 +130,8 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
 #define F16_ROW(op) .op = NULL
 #endif
 
-/* Rows of which no tensor has the table's own type, nor may have it: 16-bit types have fp32's, for their files, ECH_CUDA_WIDE
- * (cmake/cuda.cmake), are compiled for fp32 and fp64 alone. */
+/* Rows of which no tensor has the table's own type, nor may have it: 16-bit types have fp32's, for
+ * their files, ECH_CUDA_WIDE (cmake/cuda.cmake), are compiled for fp32 and fp64 alone. */
 #define WIDE_choose        , f32
 #define WIDE_add_chosen    , f32
 #define WIDE_orthogonalize , f32
@@ -140,7 +141,8 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
 #define WIDE_gate_backward , f32
 #define WIDE_gate_load     , f32
 #define WIDE_gate_balance  , f32
-/* Of a 16-bit type; without a WIDE_op the second argument of the second macro is the type itself. */
+/* Of a 16-bit type; without a WIDE_op the second argument of the second macro is the type
+ * itself. */
 #define HALF_ROW(op, real)             HALF_ROW_OF(op, WIDE_##op, real, )
 #define HALF_ROW_OF(op, ...)           HALF_ROW_BY(op, __VA_ARGS__)
 #define HALF_ROW_BY(op, none, by, ...) ROW(op, by)

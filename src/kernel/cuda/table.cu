@@ -8,7 +8,8 @@
 
 namespace
 {
-/* Which row of the table a row belongs to: that of its id or, without ids, of its position. -1: none. */
+/* Which row of the table a row belongs to: that of its id or, without ids, of its position. -1:
+ * none. */
 struct table_rows {
     const int32_t *ids;
     int64_t first_id, size; /* of the table */
@@ -69,8 +70,9 @@ void ECH_CUDA(position_forward)(ech_kernel_context *context, const ech_tensor *x
     forward(context, rows_of_positions(rows, starts, table), x, table, y);
 }
 
-/* ---- the gradient: rows of dy are sorted by the row of the table that is theirs, their key, and keep their order; then those
- * of a key are added. A radix sort, lowest digit first: blocks count digits, and know then where each of their rows goes. ---- */
+/* ---- the gradient: rows of dy are sorted by the row of the table that is theirs, their key, and
+ * keep their order; then those of a key are added. A radix sort, lowest digit first: blocks count
+ * digits, and know then where each of their rows goes. ---- */
 
 enum { DIGITS = ECH_CUDA_DIGITS, BITS = 8, SORT_WARPS = DIGITS / ECH_WARP };
 
@@ -93,8 +95,8 @@ struct sort_pass {
 };
 } // namespace
 
-/* A warp counts its run's digits, 32 rows at a time, of which those of one digit know of each other by its bits. `moves`: each goes
- * where the count says. */
+/* A warp counts its run's digits, 32 rows at a time, of which those of one digit know of each other
+ * by its bits. `moves`: each goes where the count says. */
 static __device__ void go_through(const sort_pass &pass, bool moves, int32_t *count)
 {
     int64_t warps = (int64_t)gridDim.x * SORT_WARPS;
@@ -189,7 +191,8 @@ template <typename T> static __device__ inline double number(T x)
     return x;
 }
 
-/* sum += n columns of each of `rows` rows of x, in order; the k-th is row(k). Several are on their way at once. */
+/* sum += n columns of each of `rows` rows of x, in order; the k-th is row(k). Several are on their
+ * way at once. */
 template <typename T, typename F>
 static __device__ inline void add_rows(const T *x, int64_t stride, int n, int64_t rows, F row,
                                        double *sum)
@@ -214,7 +217,8 @@ static __device__ inline void add_rows(const T *x, int64_t stride, int n, int64_
             if (i < n) sum[i] += number(x[row(k) * stride + i]);
 }
 
-/* The first of sorted places [from, to) whose key is not below `least`. The warp's lanes look for it together. */
+/* The first of sorted places [from, to) whose key is not below `least`. The warp's lanes look for
+ * it together. */
 static __device__ int64_t find(const int32_t *key, int64_t from, int64_t to, int64_t least)
 {
     while (from < to) {
@@ -228,8 +232,9 @@ static __device__ int64_t find(const int32_t *key, int64_t from, int64_t to, int
 
 namespace
 {
-/* Sums in pieces of PIECE rows of a key, so that one that many rows have waits for no single block: which rows a piece has
- * depends on these alone, not on other keys, nor on which of them are here. */
+/* Sums in pieces of PIECE rows of a key, so that one that many rows have waits for no single block:
+ * which rows a piece has depends on these alone, not on other keys, nor on which of them are
+ * here. */
 struct key_sums {
     const int32_t *key, *row;
     int64_t R, size, C;
@@ -255,7 +260,8 @@ struct key_sums {
 
 enum { PIECE = ECH_CUDA_PIECE, PLACES = 8 };
 
-/* A block for PIECE places, in which one piece at most begins that is not its key's first: pieces[block] = its sum. */
+/* A block for PIECE places, in which one piece at most begins that is not its key's first:
+ * pieces[block] = its sum. */
 static __global__ void add_pieces(key_sums a)
 {
     int64_t from = ((int64_t)blockIdx.x + 1) * PIECE, key = a.key[from];

@@ -84,7 +84,8 @@ void ECH_CUDA(relay_shared)(ech_kernel_context *context, const ech_tensor *own,
 {
     (void)alone; /* nothing waits for additions whose results nobody reads */
     ech_cuda_check(ECH_OP_relay_shared, ECH_REAL, own, next, relayed);
-    wide *const here = static_cast<wide *>(own->data), *const there = static_cast<wide *>(next->data);
+    wide *const here = static_cast<wide *>(own->data), *const there =
+                                                           static_cast<wide *>(next->data);
     wide *const last = static_cast<wide *>(relayed->data);
     const wide passed = (wide)beta, nears = (wide)lambda, part = (wide)rate;
     const wide kept = (wide)(beta + lambda - 1), least = (wide)tolerance;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Balance without a loss (Wang et al. 2024, arXiv:2408.15664; DeepSeek-AI 2024, arXiv:2412.19437): scores are sigmoids; the
- * k largest sums of score and bias are chosen, and gates are the scores of these, divided by their sum where `normalized`,
- * times `scale`. Of `groups` equal groups of experts only the groups_chosen with the largest sums of their two best are
- * chosen from. The auxiliary loss is the one over a group's rows: the sum of f P, f = E / (k rows) times the rows that chose
- * the expert, P the mean of scores divided by their row's sum: the coefficient at balance.
+ * Balance without a loss (Wang et al. 2024, arXiv:2408.15664; DeepSeek-AI 2024, arXiv:2412.19437):
+ * scores are sigmoids; the k largest sums of score and bias are chosen, and gates are the scores of
+ * these, divided by their sum where `normalized`, times `scale`. Of `groups` equal groups of
+ * experts only the groups_chosen with the largest sums of their two best are chosen from. The
+ * auxiliary loss is the one over a group's rows: the sum of f P, f = E / (k rows) times the rows
+ * that chose the expert, P the mean of scores divided by their row's sum: the coefficient at
+ * balance.
  */
 #ifndef ECH_KERNEL_GATE_BIAS_H
 #define ECH_KERNEL_GATE_BIAS_H
@@ -82,7 +84,8 @@ ECH_GATE_CODE void ech_gate_bias_losses(ech_gate_group *group)
                       (double)group->gate->experts / (double)group->gate->chosen);
 }
 
-/* The bias after a step: an expert that fewer rows than the mean chose is chosen more easily, and the other way around. */
+/* The bias after a step: an expert that fewer rows than the mean chose is chosen more easily, and
+ * the other way around. */
 ECH_GATE_CODE double ech_gate_bias_moved(double bias, double load, double mean, double rate)
 {
     return bias + rate * ((mean > load) - (mean < load));

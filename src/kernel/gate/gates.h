@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All gates, by their kind; and what is alike for them: where rows lie, and what becomes of a group's choices.
+ * All gates, by their kind; and what is alike for them: where rows lie, and what becomes of a
+ * group's choices.
  */
 #ifndef ECH_KERNEL_GATE_GATES_H
 #define ECH_KERNEL_GATE_GATES_H
@@ -53,7 +54,8 @@ ECH_GATE_CODE void ech_gate_losses(ech_gate_group *group)
     }
 }
 
-/* Where a row of the members' S rows each is among all: that of a sample of the view and a position in it. */
+/* Where a row of the members' S rows each is among all: that of a sample of the view and a position
+ * in it. */
 ECH_GATE_CODE int64_t ech_gate_place(const ech_gate *gate, const ech_rows *rows, int64_t S,
                                      int64_t sample, int64_t position)
 {
@@ -69,8 +71,8 @@ ECH_GATE_CODE int64_t ech_gate_length(const int32_t *lengths, const ech_rows *ro
     return lengths ? lengths[sample] : rows->whole;
 }
 
-/* A choice of `expert`, at its turn: one that comes when the expert has its capacity is dropped. One that is kept back takes
- * a place, or by its gate's word none. */
+/* A choice of `expert`, at its turn: one that comes when the expert has its capacity is dropped.
+ * One that is kept back takes a place, or by its gate's word none. */
 ECH_GATE_CODE void ech_gate_take(const ech_gate *gate, double capacity, int32_t expert,
                                  int32_t *choice, double *taken)
 {

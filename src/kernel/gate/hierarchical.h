@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Noisy top-k gating in two levels (Shazeer et al. 2017, arXiv:1701.06538, appendix B). The first logits are those of the
- * groups, then come those of each group's experts. A gate is its group's times its own in the group. Importance sums gates;
- * the load of expert j of group i is the group's load times the mean of j's over the rows that chose i.
+ * Noisy top-k gating in two levels (Shazeer et al. 2017, arXiv:1701.06538, appendix B). The first
+ * logits are those of the groups, then come those of each group's experts. A gate is its group's
+ * times its own in the group. Importance sums gates; the load of expert j of group i is the group's
+ * load times the mean of j's over the rows that chose i.
  */
 #ifndef ECH_KERNEL_GATE_HIERARCHICAL_H
 #define ECH_KERNEL_GATE_HIERARCHICAL_H
 
 #include "kernel/gate/noisy.h"
 
-/* Of a group of experts: where its logits begin. room[3] has the chosen groups' gates, and their numbers; room[4] the
- * gates in them. */
+/* Of a group of experts: where its logits begin. room[3] has the chosen groups' gates, and their
+ * numbers; room[4] the gates in them. */
 ECH_GATE_CODE int64_t ech_gate_hierarchical_first(const ech_gate *gate, int64_t of)
 {
     return gate->groups + of * (gate->experts / gate->groups);
@@ -69,7 +70,8 @@ ECH_GATE_CODE void ech_gate_hierarchical_differentiate(ech_gate_row *row)
     ech_gate_noisy_differentiate(row, 0, gate->groups, groups, row->choice, row->room[3], dgroup);
 }
 
-/* The mean over the group's rows of what its experts' loads sum, for the load of one of these: 0 without rows. */
+/* The mean over the group's rows of what its experts' loads sum, for the load of one of these: 0
+ * without rows. */
 ECH_GATE_CODE double ech_gate_hierarchical_rows(const ech_gate_group *group, int64_t of)
 {
     const ech_gate *gate = group->gate;

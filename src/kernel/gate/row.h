@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What gates are made of. Each gate's file has three functions, which the definition (ref/gate.c) and the kernels for GPUs
- * (cuda/gate.cu) call alike, a row or a group at a time, in fp64:
+ * What gates are made of. Each gate's file has three functions, which the definition (ref/gate.c)
+ * and the kernels for GPUs (cuda/gate.cu) call alike, a row or a group at a time, in fp64:
  *   ech_gate_NAME_choose(row)           choices, gates, shares and loads of a row
  *   ech_gate_NAME_differentiate(row)    the same row's gradients of logits and noise, after choose
- *   ech_gate_NAME_losses(group)         a balance group's losses and their slopes, from sums over its rows
- * A SHARE is what a loss sums over rows for each expert, and has a gradient: probabilities, or gates. A LOAD is, for each
- * logit, a smooth stand-in for how many rows choose it. Whoever includes this defines ECH_GATE_WORDS(key, quad, words),
- * ech_random_words where it runs.
+ *   ech_gate_NAME_losses(group)         a balance group's losses and their slopes, from sums over
+ *   its rows
+ * A SHARE is what a loss sums over rows for each expert, and has a gradient: probabilities, or
+ * gates. A LOAD is, for each logit, a smooth stand-in for how many rows choose it. Whoever includes
+ * this defines ECH_GATE_WORDS(key, quad, words), ech_random_words where it runs.
  */
 #ifndef ECH_KERNEL_GATE_ROW_H
 #define ECH_KERNEL_GATE_ROW_H
@@ -17,8 +18,8 @@
 
 #include "kernel/kernel.h"
 
-/* For GPUs these are for GPUs alone, as what draws numbers there is. What all gates share is called there: a kernel that had it once for
- * each of them would take its compiler twice as long. */
+/* For GPUs these are for GPUs alone, as what draws numbers there is. What all gates share is called
+ * there: a kernel that had it once for each of them would take its compiler twice as long. */
 #ifdef __CUDACC__
 #define ECH_GATE_CODE   static __device__ inline
 #define ECH_GATE_CALLED static __device__ __noinline__
@@ -43,8 +44,8 @@ typedef struct ech_gate_row {
     double *room[5];                 /* L: of the gate's own */
 } ech_gate_row;
 
-/* What becomes of a choice: e; of one that its capacity drops, or that a draw keeps back, e and E or 2E more; -1: of
- * padding. */
+/* What becomes of a choice: e; of one that its capacity drops, or that a draw keeps back, e and E
+ * or 2E more; -1: of padding. */
 enum { ECH_GATE_SENT, ECH_GATE_DROPPED, ECH_GATE_KEPT_BACK };
 
 ECH_GATE_CODE int32_t ech_gate_fate(const ech_gate *gate, int32_t expert, int fate)
@@ -92,7 +93,8 @@ ECH_GATE_CALLED void ech_gate_softmax_backward(const double *p, const double *dp
     for (int64_t i = 0; i < n; i++) dx[i] += p[i] * (dp[i] - sum);
 }
 
-/* The standard normals of elements 4 quad to 4 quad + 3, by Box and Muller as base/random.h has them. */
+/* The standard normals of elements 4 quad to 4 quad + 3, by Box and Muller as base/random.h has
+ * them. */
 ECH_GATE_CALLED void ech_gate_normals(ech_random_key key, uint64_t quad, double *normals)
 {
     const double turn = 6.28318530717958647692;
@@ -112,8 +114,8 @@ ECH_GATE_CODE double ech_gate_comparable(double x)
     return x == x ? x : -INFINITY;
 }
 
-/* The next of n numbers from the largest to the smallest, of equal ones the lower index first. last: the one before; -1:
- * there is none. */
+/* The next of n numbers from the largest to the smallest, of equal ones the lower index first.
+ * last: the one before; -1: there is none. */
 ECH_GATE_CALLED int32_t ech_gate_next(const double *x, int64_t n, int32_t last)
 {
     double before = last < 0 ? 0 : ech_gate_comparable(x[last]), largest = 0;
@@ -145,8 +147,8 @@ typedef struct ech_gate_group {
     double auxiliary, importance, load_loss;
 } ech_gate_group;
 
-/* The coefficient times the squared coefficient of variation of n numbers, by the variance of a population; slopes += its
- * own by each of them. */
+/* The coefficient times the squared coefficient of variation of n numbers, by the variance of a
+ * population; slopes += its own by each of them. */
 ECH_GATE_CALLED double ech_gate_variation(const double *x, int64_t n, double coefficient,
                                           double *slopes)
 {
@@ -159,7 +161,8 @@ ECH_GATE_CALLED double ech_gate_variation(const double *x, int64_t n, double coe
     return coefficient * variance / (mean * mean);
 }
 
-/* The auxiliary coefficient times `factor` times the sum over experts of (chosen / rows) (share / rows); no gradient through the counts. */
+/* The auxiliary coefficient times `factor` times the sum over experts of (chosen / rows) (share /
+ * rows); no gradient through the counts. */
 ECH_GATE_CODE void ech_gate_products(ech_gate_group *group, const double *chosen, double factor)
 {
     double scale = group->gate->auxiliary * factor / (group->rows * group->rows);

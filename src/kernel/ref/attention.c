@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Causal attention, one query row at a time, of any queries over any keys. A query attends to keys by their
- * positions in the whole sample and by the start of its document.
+ * Causal attention, one query row at a time, of any queries over any keys. A query attends to keys
+ * by their positions in the whole sample and by the start of its document.
  */
 #include <math.h>
 
@@ -78,7 +78,8 @@ static problem check(const ech_tensor *q, const ech_tensor *k, const ech_tensor 
     return p;
 }
 
-/* softmax(scale q kT) v of one row, in fp64; scores (Tk) is scratch; returns the row's log sum exp. */
+/* softmax(scale q kT) v of one row, in fp64; scores (Tk) is scratch; returns the row's log sum
+ * exp. */
 static double attend(const problem *p, int64_t b, int64_t h, int64_t query, double *scores,
                      double *out)
 {

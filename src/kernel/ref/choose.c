@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The largest numbers of lines. The least magnitude that is chosen is found bit by bit: the greatest that at least K reach.
- * Magnitudes are compared as whole numbers, their bits without the sign.
+ * The largest numbers of lines. The least magnitude that is chosen is found bit by bit: the
+ * greatest that at least K reach. Magnitudes are compared as whole numbers, their bits without the
+ * sign.
  */
 #include <string.h>
 

@@ -18,7 +18,8 @@ void ECH_REF(embedding_forward)(ech_kernel_context *context, const ech_tensor *t
     }
 }
 
-/* The row of the table that row r belongs to: that of its id, or, if ids is NULL, of its position. -1: none. */
+/* The row of the table that row r belongs to: that of its id, or, if ids is NULL, of its position.
+ * -1: none. */
 typedef struct table_rows {
     int64_t R, size; /* rows of dy and of the table */
     const ech_tensor *ids;
@@ -49,7 +50,8 @@ static void add_to_table(const table_rows *at, const ech_tensor *dy, const ech_t
 #else
 enum { COLUMNS = 128 };
 
-/* Adds the rows of dy that belong to the same row of the table as row r, the first of them; they are rounded once. */
+/* Adds the rows of dy that belong to the same row of the table as row r, the first of them; they
+ * are rounded once. */
 static void add_rows(const table_rows *at, int64_t r, const ech_tensor *dy,
                      const ech_tensor *dtable)
 {

@@ -74,7 +74,8 @@ static void choose(gating *g, int64_t at, int64_t whole)
 
 /* ---- forward ---- */
 
-/* A row that was chosen for is row r of the view: its gates, and what it adds to the view's sums. */
+/* A row that was chosen for is row r of the view: its gates, and what it adds to the view's
+ * sums. */
 static void put_row(const gating *g, int64_t r, const ech_tensor *gates, double *sum)
 {
     for (int64_t j = 0; j < g->K; j++) ech_store(gates, r * g->K + j, g->row.gates[j]);
@@ -114,7 +115,8 @@ static void fill(gating *g, int32_t *chosen, int64_t n)
         }
 }
 
-/* The rows of group a, in the order of samples and positions; the choices of its own rows are among them. */
+/* The rows of group a, in the order of samples and positions; the choices of its own rows are among
+ * them. */
 static void choose_group(gating *g, int64_t a, const ech_tensor *gates, ech_gate_group *group,
                          double *sum)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cross-entropy of rows of logits, whole or of a vocabulary shard: statistics of each row; and the loss and its
- * gradient from the statistics of whole rows.
+ * The cross-entropy of rows of logits, whole or of a vocabulary shard: statistics of each row; and
+ * the loss and its gradient from the statistics of whole rows.
  */
 #include <math.h>
 

@@ -52,7 +52,8 @@ typedef struct norm {
     double offset;
 } norm;
 
-/* With n = (x - mean) rstd and e = dy gain: dx = rstd (e - mean(e) - n mean(e n)); without mean(e) of RMSNorm. */
+/* With n = (x - mean) rstd and e = dy gain: dx = rstd (e - mean(e) - n mean(e n)); without mean(e)
+ * of RMSNorm. */
 static void backward_row(const norm *at, int64_t r, double *dgain, double *dbias)
 {
     int64_t C = at->x->shape[1], row = r * C;

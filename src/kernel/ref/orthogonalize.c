@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Orthonormal columns, by Householder's reflections (Golub and Van Loan 2013, section 5.2: factored, then formed in place) or by
- * modified Gram-Schmidt, each column twice. Columns are copied, so that each lies in one piece.
+ * Orthonormal columns, by Householder's reflections (Golub and Van Loan 2013, section 5.2:
+ * factored, then formed in place) or by modified Gram-Schmidt, each column twice. Columns are
+ * copied, so that each lies in one piece.
  */
 #include <math.h>
 

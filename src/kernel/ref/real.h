@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The real type of the reference kernels. Every file of ref/ is compiled once a type, with ECH_REAL_F32, _F64, _BF16 or
- * _F16. Elements are read and written by their tensor's dtype, which is `real` or `wide`; in fp32 and fp64 these are
- * one type, and nothing is asked. Arithmetic is in double, rounded once, to nearest even, when a result is stored.
+ * The real type of the reference kernels. Every file of ref/ is compiled once a type, with
+ * ECH_REAL_F32, _F64, _BF16 or _F16. Elements are read and written by their tensor's dtype, which
+ * is `real` or `wide`; in fp32 and fp64 these are one type, and nothing is asked. Arithmetic is in
+ * double, rounded once, to nearest even, when a result is stored.
  */
 #ifndef ECH_KERNEL_REF_REAL_H
 #define ECH_KERNEL_REF_REAL_H
@@ -55,7 +56,8 @@ static inline void ech_store(const ech_tensor *x, int64_t i, double value)
         ((wide *)x->data)[i] = (wide)value;
 }
 
-/* Element i of a parameter and, optionally, of its copy, which is that of the number that was stored. */
+/* Element i of a parameter and, optionally, of its copy, which is that of the number that was
+ * stored. */
 static inline void ech_store_param(const ech_tensor *param, const ech_tensor *rounded, int64_t i,
                                    double value)
 {

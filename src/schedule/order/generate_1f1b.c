@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * 1F1B and its relatives, of one chunk: stage r of p runs p - r - 1 forwards ahead, then one forward, one backward,
- * then the backwards that are left. As idle as GPipe, but a stage holds min(p - r, m) micro-batches. One stage alone
- * runs micro-batch by micro-batch.
+ * 1F1B and its relatives, of one chunk: stage r of p runs p - r - 1 forwards ahead, then one
+ * forward, one backward, then the backwards that are left. As idle as GPipe, but a stage holds
+ * min(p - r, m) micro-batches. One stage alone runs micro-batch by micro-batch.
  *
  * Where stages have unequal replicas, a rank runs pipe->depth - 1 ahead. Nothing waits in a circle
  * then: what a B needs goes back, over any stages, only to Bs of earlier micro-batches.
@@ -33,9 +33,10 @@ static void generate(const ech_pipe *pipe, ech_order *order)
 const ech_generator ech_generator_row_1f1b = {
     .name = "1f1b", .weights = ECH_WEIGHTS_FLUSHED, .generate = generate};
 
-/* PipeDream: 1F1B without a flush. Narayanan et al. 2019 (SOSP), sections 3.2 and 3.3. The pipeline fills once, runs
- * through all micro-batches of a span, and updates come between them; the backward of a micro-batch sees the weights
- * that its forward saw, which are stashed until then: as many versions as micro-batches begun, pipe->depth. */
+/* PipeDream: 1F1B without a flush. Narayanan et al. 2019 (SOSP), sections 3.2 and 3.3. The pipeline
+ * fills once, runs through all micro-batches of a span, and updates come between them; the backward
+ * of a micro-batch sees the weights that its forward saw, which are stashed until then: as many
+ * versions as micro-batches begun, pipe->depth. */
 const ech_generator ech_generator_row_pipedream = {
     .name = "pipedream", .weights = ECH_WEIGHTS_STASHED, .generate = generate};
 
@@ -50,9 +51,9 @@ static bool accepts_2bw(const ech_pipeline_shape *shape, ech_text *why)
     return false;
 }
 
-/* PipeDream-2BW: 1F1B without a flush and with two versions of the weights. Narayanan et al. 2021, arXiv:2006.09503,
- * section 3.1. An update needs a step's m micro-batches; with m >= p no micro-batch still in the pipeline needs weights
- * older than the version before the newest. */
+/* PipeDream-2BW: 1F1B without a flush and with two versions of the weights. Narayanan et al. 2021,
+ * arXiv:2006.09503, section 3.1. An update needs a step's m micro-batches; with m >= p no
+ * micro-batch still in the pipeline needs weights older than the version before the newest. */
 const ech_generator ech_generator_row_pipedream_2bw = {.name = "pipedream-2bw",
                                                        .weights = ECH_WEIGHTS_BUFFERED,
                                                        .accepts = accepts_2bw,
@@ -63,10 +64,11 @@ static void generate_zero_bubble(const ech_pipe *pipe, ech_order *order)
     generate_delayed(pipe, pipe->stage, order);
 }
 
-/* ZB-H1: Qi et al. 2023, arXiv:2401.10241, section 2.2. No other stage waits for a W, so stage r delays them by r
- * micro-batches: its B, which the stage before it needs, comes the earlier, and the W fill the time when the pipeline
- * runs empty. With F, B, W of one length and m >= p, idle is (p - 1)(F + B - W) a rank and step, a third of what 1F1B
- * idles, whose B and W are one backward. Stage r holds the p - r micro-batches of 1F1B and r more for their W: on no
- * stage more than 1F1B's first. */
+/* ZB-H1: Qi et al. 2023, arXiv:2401.10241, section 2.2. No other stage waits for a W, so stage r
+ * delays them by r micro-batches: its B, which the stage before it needs, comes the earlier, and
+ * the W fill the time when the pipeline runs empty. With F, B, W of one length and m >= p, idle is
+ * (p - 1)(F + B - W) a rank and step, a third of what 1F1B idles, whose B and W are one backward.
+ * Stage r holds the p - r micro-batches of 1F1B and r more for their W: on no stage more than
+ * 1F1B's first. */
 const ech_generator ech_generator_row_zero_bubble = {
     .name = "zero-bubble", .weights = ECH_WEIGHTS_FLUSHED, .generate = generate_zero_bubble};

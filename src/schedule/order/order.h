@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An order lists one rank's forwards (F), backwards of the input (B) and backwards of the weights (W), one of each for
- * every model chunk ("chunk" below) and micro-batch. Pipeline schedules differ only in their orders; passes add
- * everything else. A generator (a row of schedules.def, in generate_*.c) makes an order, or a file has one that is
- * written by hand. Nothing here communicates. The caller frees the items of orders (order.at).
+ * An order lists one rank's forwards (F), backwards of the input (B) and backwards of the weights
+ * (W), one of each for every model chunk ("chunk" below) and micro-batch. Pipeline schedules differ
+ * only in their orders; passes add everything else. A generator (a row of schedules.def, in
+ * generate_*.c) makes an order, or a file has one that is written by hand. Nothing here
+ * communicates. The caller frees the items of orders (order.at).
  *
- * In every order, F of a chunk and micro-batch is before its B, and B before its W; F, B and W of a chunk are each in
- * ascending micro-batches.
+ * In every order, F of a chunk and micro-batch is before its B, and B before its W; F, B and W of a
+ * chunk are each in ascending micro-batches.
  */
 #ifndef ECH_SCHEDULE_ORDER_ORDER_H
 #define ECH_SCHEDULE_ORDER_ORDER_H
@@ -31,9 +32,9 @@ typedef struct ech_pipe {
     int stages, stage; /* p, r */
     int chunks;        /* v */
     int micro_batches; /* m: this rank's own; of an asynchronous schedule all of a span's */
-    /* Micro-batches that this rank must have begun so that it and all later stages have work: p - r where every stage
-     * has the same number of replicas, else the replicas of stages r .. p - 1 over those of r, rounded up
-     * (PipeDream's NOAM). */
+    /* Micro-batches that this rank must have begun so that it and all later stages have work: p - r
+     * where every stage has the same number of replicas, else the replicas of stages r .. p - 1
+     * over those of r, rounded up (PipeDream's NOAM). */
     int depth;
 } ech_pipe;
 
@@ -41,15 +42,18 @@ typedef struct ech_pipe {
 typedef enum ech_weights {
     /* Synchronous: one version for all micro-batches of a training step, then the update. */
     ECH_WEIGHTS_FLUSHED,
-    /* PipeDream: update right after a training step's last backward; each forward reads the newest version. */
+    /* PipeDream: update right after a training step's last backward; each forward reads the newest
+     * version. */
     ECH_WEIGHTS_STASHED,
-    /* PipeDream-2BW: update likewise; training step t reads version t - 1, the one before the newest. */
+    /* PipeDream-2BW: update likewise; training step t reads version t - 1, the one before the
+     * newest. */
     ECH_WEIGHTS_BUFFERED,
-    /* An order that is synchronous, of spans whose updates run under the compute of the next training step (ZeRO-Offload):
-     * training step t reads version t - 1. */
+    /* An order that is synchronous, of spans whose updates run under the compute of the next
+     * training step (ZeRO-Offload): training step t reads version t - 1. */
     ECH_WEIGHTS_DELAYED,
-    /* An order that is synchronous, of spans of training steps each of which reads what servers had when they took this rank's last
-     * push (asp, ssp), or what the window had when this rank had last added to it (hogwild). */
+    /* An order that is synchronous, of spans of training steps each of which reads what servers had
+     * when they took this rank's last push (asp, ssp), or what the window had when this rank had
+     * last added to it (hogwild). */
     ECH_WEIGHTS_PULLED,
 } ech_weights;
 
@@ -60,7 +64,8 @@ static inline bool ech_weights_are_synchronous(ech_weights weights)
            weights == ECH_WEIGHTS_PULLED;
 }
 
-/* Whether a list reads the version before the one that is the newest when it begins: so that is saved, too. */
+/* Whether a list reads the version before the one that is the newest when it begins: so that is
+ * saved, too. */
 static inline bool ech_weights_keep_previous(ech_weights weights)
 {
     return weights == ECH_WEIGHTS_BUFFERED || weights == ECH_WEIGHTS_DELAYED;
@@ -77,12 +82,12 @@ typedef struct ech_generator {
     ech_weights weights;
     ech_placement placement; /* of virtual stages, that the order is for */
     int chunks;              /* virtual stages of a rank, if only this number is possible; else 0 */
-    /* True: a B sends its gradients before its W begins, even where W is the next item. False: such a B and W are one
-     * backward, block by block. */
+    /* True: a B sends its gradients before its W begins, even where W is the next item. False: such
+     * a B and W are one backward, block by block. */
     bool splits;
-    /* Returns false if the number of micro-batches cannot be scheduled; `why` then says what is wrong with
-     * training.global_batch_size and what would work. NULL accepts all. Features that a schedule never goes with
-     * are rows of config/rules.def. */
+    /* Returns false if the number of micro-batches cannot be scheduled; `why` then says what is
+     * wrong with training.global_batch_size and what would work. NULL accepts all. Features that a
+     * schedule never goes with are rows of config/rules.def. */
     bool (*accepts)(const ech_pipeline_shape *shape, ech_text *why);
     void (*generate)(const ech_pipe *pipe, ech_order *order);
 } ech_generator;
@@ -93,8 +98,8 @@ const char *ech_generator_names(void);                     /* blank-separated */
 bool ech_generator_accepts(const ech_generator *generator, const ech_pipeline_shape *shape,
                            ech_text *why);
 
-/* Appends only forwards, for evaluation, in the order of the interleaved schedule: the first p micro-batches of
- * chunk 0, of chunk 1 and so on, then the next p; with one chunk 0 .. m-1. */
+/* Appends only forwards, for evaluation, in the order of the interleaved schedule: the first p
+ * micro-batches of chunk 0, of chunk 1 and so on, then the next p; with one chunk 0 .. m-1. */
 void ech_order_forwards(const ech_pipe *pipe, ech_order *order);
 
 /* ---- written by hand ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Orders written by hand. Each word is checked against the rules as it is read, so that an error names
- * its line and column, and a text takes no more memory than the orders that it may hold.
+ * Orders written by hand. Each word is checked against the rules as it is read, so that an error
+ * names its line and column, and a text takes no more memory than the orders that it may hold.
  */
 #include <stdarg.h>
 #include <stdio.h>

@@ -55,7 +55,8 @@ static double elements(const ech_block *block, const int *values, int n, ech_ext
     return sum;
 }
 
-/* How long a call takes, in multiply-adds: products and attention by these, all else by what it touches. */
+/* How long a call takes, in multiply-adds: products and attention by these, all else by what it
+ * touches. */
 static double effort_of(const ech_block *block, const ech_block_call *call, ech_phase phase,
                         ech_extent extent)
 {
@@ -68,8 +69,8 @@ static double effort_of(const ech_block *block, const ech_block_call *call, ech_
     return touching * touched + ech_call_multiplies(block, call, phase, extent);
 }
 
-/* The step's fraction of its block's phase: blocks are measured whole, on one rank. Where layers are sharded, or
- * samples processed in sequence chunks, a rank's steps are the smaller for it. */
+/* The step's fraction of its block's phase: blocks are measured whole, on one rank. Where layers
+ * are sharded, or samples processed in sequence chunks, a rank's steps are the smaller for it. */
 static double fraction_of(const ech_plan *plan, const ech_step *step)
 {
     const ech_block *block = plan->model->block.at[step->block];
@@ -116,8 +117,8 @@ static bool computes(const ech_block *block, ech_phase phase)
     return false;
 }
 
-/* Of a block's backward, which costs two units in all: a block that has only one of B and W (an embedding
- * has no input that wants a gradient) does everything in that one. */
+/* Of a block's backward, which costs two units in all: a block that has only one of B and W (an
+ * embedding has no input that wants a gradient) does everything in that one. */
 static double units_of(const ech_block *block, ech_phase phase)
 {
     if (phase == ECH_FORWARD || phase == ECH_RECOMPUTE) return 1;

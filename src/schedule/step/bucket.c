@@ -158,7 +158,8 @@ static ech_dtype wire_of(const ech_plan *plan, const ech_step *step)
     return is_of_weights(step) ? bucket->weight_dtype : bucket->wire;
 }
 
-/* Of what is scattered the sum is elsewhere, where each micro-batch is scattered by itself. A server has nothing but sums. */
+/* Of what is scattered the sum is elsewhere, where each micro-batch is scattered by itself. A
+ * server has nothing but sums. */
 static void touch_gradients(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
@@ -316,7 +317,8 @@ static double stash_seconds(const ech_step_query *q)
     return ech_cost_stash(&q->costs->rates, part * bytes_of(q));
 }
 
-/* Reads the gradient; reads and writes the weight, or writes it where it has a master, and each state. */
+/* Reads the gradient; reads and writes the weight, or writes it where it has a master, and each
+ * state. */
 static ech_work update_work(const ech_step_query *q)
 {
     const ech_plan *plan = q->plan;

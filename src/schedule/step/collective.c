@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives of tensor or context ranks, or of an expert group, inside of a block: COLLECTIVE. Scalars that ranks fold: REDUCE.
+ * Collectives of tensor or context ranks, or of an expert group, inside of a block: COLLECTIVE.
+ * Scalars that ranks fold: REDUCE.
  */
 #include "schedule/step/step.h"
 
@@ -79,8 +80,9 @@ static ech_flow whole_flow(const ech_traffic_count *c, const ech_step *step, con
     return flow;
 }
 
-/* What the rounds behind the first exchange at most is that one's; but B, which makes them again, sends that once more. Windows that
- * tensor ranks gather may be full in each round, in as many segments as counts say. */
+/* What the rounds behind the first exchange at most is that one's; but B, which makes them again,
+ * sends that once more. Windows that tensor ranks gather may be full in each round, in as many
+ * segments as counts say. */
 static ech_flow call_flow(const ech_traffic_count *c, const ech_step *step, const ech_block *block)
 {
     const ech_block_call *call = &block->program[step->phase].at[step->first_call];
@@ -116,7 +118,8 @@ const ech_step_methods ech_collective_methods = {touch, print, work, seconds, co
 
 /* ---- REDUCE ---- */
 
-/* Member 0 gathers all members' numbers. The others have that memory, too: ranks of a stage have equal plans. */
+/* Member 0 gathers all members' numbers. The others have that memory, too: ranks of a stage have
+ * equal plans. */
 static void touch_scalars(ech_accessor *a)
 {
     size_t members = (size_t)ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies from space to space: FETCH towards the device, OFFLOAD away from it. What they touch are pairs of values, one read
- * and one written, of as many bytes.
+ * Copies from space to space: FETCH towards the device, OFFLOAD away from it. What they touch are
+ * pairs of values, one read and one written, of as many bytes.
  */
 #include "schedule/step/step.h"
 #include "schedule/operands.h"
@@ -76,7 +76,8 @@ void ech_touch_sum_of_gradients(ech_accessor *a)
 
 /* ---- what a block keeps of a sequence chunk ---- */
 
-/* On its way out each value has a copy in the next space, on its way in each of these comes back as another. */
+/* On its way out each value has a copy in the next space, on its way in each of these comes back as
+ * another. */
 static void touch_value(ech_accessor *a, int value)
 {
     static const ech_memory_kind kinds[ECH_SPACES] = {

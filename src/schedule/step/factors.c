@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is done with gradients that are sent as factors: RESIDUAL, TRANSFORM, REDUCE_LEFT, TRANSFORM_BACK, REDUCE_RIGHT,
- * DECOMPRESS; as selections: RESIDUAL, CHOOSE, GATHER_CHOSEN, DECOMPRESS. The first of them that touches the factors, or selections, makes
- * their value; it is what each of them touches first.
+ * What is done with gradients that are sent as factors: RESIDUAL, TRANSFORM, REDUCE_LEFT,
+ * TRANSFORM_BACK, REDUCE_RIGHT, DECOMPRESS; as selections: RESIDUAL, CHOOSE, GATHER_CHOSEN,
+ * DECOMPRESS. The first of them that touches the factors, or selections, makes their value; it is
+ * what each of them touches first.
  */
 #include "schedule/step/step.h"
 #include "schedule/states.h"
@@ -60,7 +61,8 @@ int64_t ech_plan_orthogonal_room(const ech_plan *plan, int param)
 /* Of gradients with right factors, transposed with left ones, and of these two. */
 typedef enum product { TO_LEFT, TO_RIGHT, BACK } product;
 
-/* The most that any product of a bucket's matrices with a factor needs, box by box of what this rank has. */
+/* The most that any product of a bucket's matrices with a factor needs, box by box of what this
+ * rank has. */
 static size_t scratch_of_products(const ech_plan *plan, const ech_bucket *bucket, product kind)
 {
     size_t most = 0;
@@ -171,7 +173,8 @@ static void touch_decompress(ech_accessor *a)
 
 /* ---- cost ---- */
 
-/* Gradients are read so many times, or written; a product with factors multiplies each by its rank. */
+/* Gradients are read so many times, or written; a product with factors multiplies each by its
+ * rank. */
 static ech_work work_of(const ech_step_query *q, int times, bool multiplies)
 {
     const ech_plan *plan = q->plan;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What comes in from the host and goes out to it: COUNT, LOAD, LOGITS, SNAPSHOT, SAVE; and scalars by messages: ANNOUNCE, SERVE.
+ * What comes in from the host and goes out to it: COUNT, LOAD, LOGITS, SNAPSHOT, SAVE; and scalars
+ * by messages: ANNOUNCE, SERVE.
  */
 #include "schedule/operands.h"
 #include "schedule/protocol/protocol.h"
@@ -86,7 +87,8 @@ static void make_batches(ech_accessor *a)
     }
 }
 
-/* The host gathers the micro-batch's values in staging, one after the other, before they are copied. */
+/* The host gathers the micro-batch's values in staging, one after the other, before they are
+ * copied. */
 static void touch_batch(ech_accessor *a)
 {
     int64_t bytes = 0;

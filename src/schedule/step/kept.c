@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages of what a block keeps of a sequence chunk, between a rank and its peer (schedule/balance.h): SEND_KEPT and RECV_BACK
- * of the rank that has the block, RECV_KEPT and SEND_BACK of the one that holds it. All have one order of the values.
+ * Messages of what a block keeps of a sequence chunk, between a rank and its peer
+ * (schedule/balance.h): SEND_KEPT and RECV_BACK of the rank that has the block, RECV_KEPT and
+ * SEND_BACK of the one that holds it. All have one order of the values.
  */
 #include <stdlib.h>
 
@@ -9,7 +10,8 @@
 #include "schedule/operands.h"
 #include "schedule/segments.h"
 
-/* Calls `visit` for each value; what all sequence chunks share (a KV cache) stays. Returns how many there are. */
+/* Calls `visit` for each value; what all sequence chunks share (a KV cache) stays. Returns how many
+ * there are. */
 static int each_kept(const ech_plan *plan, int index, void (*visit)(ech_accessor *a, int local),
                      ech_accessor *a)
 {

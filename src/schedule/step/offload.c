@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A bucket's update on the host: FETCH_STATES, OFFLOAD_GRADS, STATISTICS_ON_HOST, FETCH_STATISTICS, OFFLOAD_STATISTICS,
- * UPDATE_ON_HOST, FETCH_WEIGHTS, OFFLOAD_WEIGHTS, OFFLOAD_STATES, ROOM; and READ_UPDATE before them. A step that copies accesses pairs of values: what it reads, and where that goes.
+ * A bucket's update on the host: FETCH_STATES, OFFLOAD_GRADS, STATISTICS_ON_HOST, FETCH_STATISTICS,
+ * OFFLOAD_STATISTICS, UPDATE_ON_HOST, FETCH_WEIGHTS, OFFLOAD_WEIGHTS, OFFLOAD_STATES, ROOM; and
+ * READ_UPDATE before them. A step that copies accesses pairs of values: what it reads, and where
+ * that goes.
  */
 #include "schedule/step/step.h"
 #include "schedule/operands.h"

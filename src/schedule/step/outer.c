@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where replicas that are apart meet: DIFFERENCE and OUTER_UPDATE, bucket by bucket; and where they mix with neighbours: NEIGHBOURS and
- * MIX. What replicas exchange of a bucket lies where its gradients would, in a value of the list's own.
+ * Where replicas that are apart meet: DIFFERENCE and OUTER_UPDATE, bucket by bucket; and where they
+ * mix with neighbours: NEIGHBOURS and MIX. What replicas exchange of a bucket lies where its
+ * gradients would, in a value of the list's own.
  */
 #include "schedule/step/step.h"
 #include "schedule/states.h"

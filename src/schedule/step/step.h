@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A kind of step is one row of steps.def and the methods that the row names. Code that depends on the kind asks its
- * row and never lists kinds. Private to src/schedule.
+ * A kind of step is one row of steps.def and the methods that the row names. Code that depends on
+ * the kind asks its row and never lists kinds. Private to src/schedule.
  */
 #ifndef ECH_SCHEDULE_STEP_STEP_H
 #define ECH_SCHEDULE_STEP_STEP_H
@@ -36,8 +36,8 @@ typedef struct ech_step_query {
     ech_participants among; /* set for `seconds` */
 } ech_step_query;
 
-/* Methods that several kinds may share. A method that is NULL: the step touches no value, prints nothing more, has no
- * work, takes no time, or sends nothing. */
+/* Methods that several kinds may share. A method that is NULL: the step touches no value, prints
+ * nothing more, has no work, takes no time, or sends nothing. */
 typedef struct ech_step_methods {
     /* Adds the values that the step touches, call by call; sets its scratch where it has some. */
     void (*touch)(ech_accessor *a);
@@ -56,7 +56,8 @@ typedef struct ech_step_methods {
 #include "schedule/steps.def"
 #undef X
 
-/* Of FETCH and OFFLOAD, by resource: pairs of values, the copied ones and their copies (ech_access_pair). */
+/* Of FETCH and OFFLOAD, by resource: pairs of values, the copied ones and their copies
+ * (ech_access_pair). */
 #define X(name, text, touch, meaning) void ech_touch_##touch(ech_accessor *a);
 #include "schedule/resources.def"
 #undef X

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is done with weights in the window: PUBLISH of those that are all ranks'; OFFER, LIST_ROWS, ADD, PULL and RELAY of those to which
- * lock-free ranks add.
+ * What is done with weights in the window: PUBLISH of those that are all ranks'; OFFER, LIST_ROWS,
+ * ADD, PULL and RELAY of those to which lock-free ranks add.
  */
 #include "schedule/step/step.h"
 #include "schedule/operands.h"
@@ -49,8 +49,8 @@ static void touch_common(ech_accessor *a, int behind, bool write)
     ech_access_value(a, ech_plan_common(a->plan, a->step->index, cluster), write);
 }
 
-/* Who will have the token begins with what has been relayed, and the first rank with the token. Gradients that are to be zero where a turn
- * begins are. */
+/* Who will have the token begins with what has been relayed, and the first rank with the token.
+ * Gradients that are to be zero where a turn begins are. */
 static void touch_offer(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
@@ -120,7 +120,8 @@ bool ech_step_relays_last(const ech_plan *plan, const ech_list *list, const ech_
     return step->count >= list->turns / plan->layout->token_turns;
 }
 
-/* Who else would relay has not the token; to a cluster's weights its own ranks add, of which there may be one. */
+/* Who else would relay has not the token; to a cluster's weights its own ranks add, of which there
+ * may be one. */
 int ech_step_relays_alone(const ech_plan *plan, const ech_list *list, const ech_step *step)
 {
     if (ech_step_relays_last(plan, list, step)) return 2;
