@@ -9,10 +9,9 @@
 
 #ifdef ECH_COMPOSED
 #define FUSED_1(name)                                                                              \
-    void ECH_COMPOSED(matmul_##name)(ech_kernel_context * context, const ech_tensor *a,            \
-                                     bool a_transposed, const ech_tensor *b, bool b_transposed,    \
-                                     const ech_tensor *bias, const ech_tensor *x,                  \
-                                     const ech_tensor *y)                                          \
+    void ECH_COMPOSED(matmul_##name)(                                                              \
+        ech_kernel_context * context, const ech_tensor *a, bool a_transposed, const ech_tensor *b, \
+        bool b_transposed, const ech_tensor *bias, const ech_tensor *x, const ech_tensor *y)       \
     {                                                                                              \
         if (!x) x = y;                                                                             \
         ECH_COMPOSED_MATMUL(context, a, a_transposed, b, b_transposed, bias, NULL, x);             \

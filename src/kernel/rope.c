@@ -32,7 +32,8 @@ static double pair_of(const ech_rope *rope, int64_t width, double rotations)
 
 static double scale_yarn(const ech_rope *rope, int64_t width, int64_t i, double frequency)
 {
-    double low = pair_of(rope, width, rope->beta_fast), high = pair_of(rope, width, rope->beta_slow);
+    double low = pair_of(rope, width, rope->beta_fast),
+           high = pair_of(rope, width, rope->beta_slow);
     if (rope->truncate) low = floor(low), high = ceil(high);
     low = low < 0 ? 0 : low;
     high = high > (double)width - 1 ? (double)width - 1 : high;
@@ -46,19 +47,24 @@ static double base_of(const ech_rope *rope, int64_t width)
 {
     double longer = rope->positions / rope->original_positions;
     if (rope->scaling != ECH_ROPE_DYNAMIC || longer <= 1) return rope->theta;
-    return rope->theta * pow(rope->factor * longer - (rope->factor - 1),
-                             (double)width / (double)(width - 2));
+    return rope->theta *
+           pow(rope->factor * longer - (rope->factor - 1), (double)width / (double)(width - 2));
 }
 
 static double scale(const ech_rope *rope, int64_t width, int64_t i, double frequency)
 {
     switch (rope->scaling) {
-    case ECH_ROPE_LINEAR: return frequency / rope->factor;
-    case ECH_ROPE_LLAMA3: return scale_llama3(rope, frequency);
-    case ECH_ROPE_YARN: return scale_yarn(rope, width, i, frequency);
-    case ECH_ROPE_LONGROPE: return frequency / rope->divisors[i];
+    case ECH_ROPE_LINEAR:
+        return frequency / rope->factor;
+    case ECH_ROPE_LLAMA3:
+        return scale_llama3(rope, frequency);
+    case ECH_ROPE_YARN:
+        return scale_yarn(rope, width, i, frequency);
+    case ECH_ROPE_LONGROPE:
+        return frequency / rope->divisors[i];
     case ECH_ROPE_UNSCALED:
-    case ECH_ROPE_DYNAMIC: break; /* it has another base */
+    case ECH_ROPE_DYNAMIC:
+        break; /* it has another base */
     }
     return frequency;
 }
@@ -81,8 +87,7 @@ double ech_rope_factor(const ech_rope *rope)
     if (!yarn && !longrope) return 1;
     if (rope->attention_factor > 0) return rope->attention_factor;
     if (longrope)
-        return rope->factor <= 1 ? 1
-                                 : sqrt(1 + log(rope->factor) / log(rope->original_positions));
+        return rope->factor <= 1 ? 1 : sqrt(1 + log(rope->factor) / log(rope->original_positions));
     if (rope->mscale > 0 && rope->mscale_all_dim > 0)
         return yarn_scale(rope->factor, rope->mscale) /
                yarn_scale(rope->factor, rope->mscale_all_dim);

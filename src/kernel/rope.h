@@ -30,15 +30,16 @@ typedef struct ech_rope {
     int64_t width;   /* numbers of a head that are rotated, even; 0: all */
     bool neighbours; /* pairs are (2 i, 2 i + 1); otherwise (i, i + width/2) */
     ech_rope_scaling scaling;
-    double factor;             /* all but LONGROPE's frequencies */
-    double original_positions; /* original_max_position_embeddings; all but LINEAR */
-    double positions;          /* DYNAMIC: those of the run's texts */
+    double factor;                            /* all but LONGROPE's frequencies */
+    double original_positions;                /* original_max_position_embeddings; all but LINEAR */
+    double positions;                         /* DYNAMIC: those of the run's texts */
     double low_freq_factor, high_freq_factor; /* LLAMA3: low < high */
     double beta_fast, beta_slow;              /* YARN: rotations over the original positions */
     bool truncate;                            /* YARN: the bounds between pairs are whole numbers */
     double mscale, mscale_all_dim;            /* YARN: of attention_factor 0; 0: not given */
     const double *divisors;                   /* LONGROPE: (width/2), of short or of long texts */
-    double attention_factor; /* YARN, LONGROPE: what rotated queries and keys are multiplied by; 0: by factor */
+    double
+        attention_factor; /* YARN, LONGROPE: what rotated queries and keys are multiplied by; 0: by factor */
 } ech_rope;
 
 /* Writes frequency[width/2], in radians per position. Unscaled it is f_i = theta^(-2i/width). By LLAMA3 it depends on the

@@ -86,8 +86,7 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
     .name = "ref", .dtype = type, .wide = &ref[wide_type], .multiply_adds = multiply_adds,         \
     .triad = triad,                                                                                \
     .scratch = {[ECH_OP_bias_backward] = scratch_bias_backward,                                    \
-                ECH_ACTIVATIONS(SCRATCH)                                                           \
-                [ECH_OP_gate_forward] = scratch_gate_forward,                                      \
+                ECH_ACTIVATIONS(SCRATCH)[ECH_OP_gate_forward] = scratch_gate_forward,              \
                 [ECH_OP_gate_backward] = scratch_gate_backward,                                    \
                 [ECH_OP_adamw8] = scratch_adamw8,                                                  \
                                                                                                    \

@@ -147,8 +147,7 @@ int ech_layer_activation(ech_block *block, ech_activation activation, int x, int
 {
 #define ROW(NAME, name, ...) [ECH_ACTIVATION_##NAME] = &ech_layer_row_##name,
     static const ech_layer *const rows[] = {ECH_ACTIVATIONS(ROW)};
-    return ech_block_add(block, rows[activation], x, up, up < 0 ? 1 : 3,
-                         block->value.at[x].shape);
+    return ech_block_add(block, rows[activation], x, up, up < 0 ? 1 : 3, block->value.at[x].shape);
 }
 
 /* ---- a constant factor ---- */

@@ -110,8 +110,7 @@ static int add_next(builder *b)
 {
     ech_shape shape = ech_shape_2d(ECH_AXIS_BATCH, 0, ECH_AXIS_VOCAB, b->V);
     head_options options = {b->V, 0, b->with};
-    ech_node *node =
-        ech_block_node(b->block, &ech_layer_row_head_next, &options, sizeof options);
+    ech_node *node = ech_block_node(b->block, &ech_layer_row_head_next, &options, sizeof options);
     ech_node_in(node, b->x);
     ech_node_param(node, b->weight);
     node->purposes = 1u << ECH_GENERATE;

@@ -221,8 +221,8 @@ static void build_head(const ech_config *config, ech_model *model, const ech_dec
                                  ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), model->std);
     int targets = ech_block_batch(block, ECH_TARGETS),
         weights = ech_block_batch(block, ECH_WEIGHTS);
-    model->logits = ech_layer_head_loss(block, x, targets, weights, table, V,
-                                        (ech_logits){.factor = 1});
+    model->logits =
+        ech_layer_head_loss(block, x, targets, weights, table, V, (ech_logits){.factor = 1});
 }
 
 static void build(const ech_config *config, ech_model *model)

@@ -51,8 +51,7 @@ static void count_layernorm(ech_kernel_context *context, const ech_tensor *x,
 }
 
 static void count_rmsnorm(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *gain,
-                          double offset, double eps, const ech_tensor *y,
-                          const ech_tensor *rstd)
+                          double offset, double eps, const ech_tensor *y, const ech_tensor *rstd)
 {
     atomic_fetch_add(&cheap, 1);
     counted->rmsnorm_forward(context, x, gain, offset, eps, y, rstd);

@@ -38,7 +38,8 @@ static void build_middle(ech_model *model, const char *name)
     int wide = ech_block_input(block, "wide", ech_shape_rows(ECH_AXIS_FFN, F));
     char *down = ech_pool_format(model->pool, "%s.down", name);
     char *up = ech_pool_format(model->pool, "%s.up", name);
-    int y = product(model, block, down, ech_layer_activation(block, ECH_ACTIVATION_GELU, wide, -1), F, C, ECH_AXIS_MODEL);
+    int y = product(model, block, down, ech_layer_activation(block, ECH_ACTIVATION_GELU, wide, -1),
+                    F, C, ECH_AXIS_MODEL);
     y = ech_layer_residual(block, x, y);
     ech_block_output(block, y);
     ech_block_output(block, product(model, block, up, y, C, F, ECH_AXIS_FFN));

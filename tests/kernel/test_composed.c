@@ -64,16 +64,18 @@ static void scratch(bench *b, ech_op op, const int64_t *dims)
 #define COMPOSED_1(name)                                                                           \
     static void product_and_##name(bench *b)                                                       \
     {                                                                                              \
-        int a = add(b, ECH_TYPE_COMPUTE, 2, b->R, b->K), w = add(b, ECH_TYPE_COMPUTE, 2, b->K, b->C);\
+        int a = add(b, ECH_TYPE_COMPUTE, 2, b->R, b->K),                                           \
+            w = add(b, ECH_TYPE_COMPUTE, 2, b->K, b->C);                                           \
         int bias = add(b, ECH_TYPE_WIDE, 1, b->C, 0), x = matrix(b), y = matrix(b);                \
         const int64_t dims[MOST_DIMS] = {b->R, b->C, b->K, false, false, !b->without, false};      \
         ech_tensor *one = b->t[0], *two = b->t[1];                                                 \
         scratch(b, ECH_OP_matmul_##name, dims);                                                    \
         b->kernels->matmul_##name(b->context, &one[a], false, &one[w], false,                      \
-                                b->without ? NULL : &one[bias], b->without ? NULL : &one[x], &one[y]);\
+                                  b->without ? NULL : &one[bias], b->without ? NULL : &one[x],     \
+                                  &one[y]);                                                        \
         scratch(b, ECH_OP_matmul, dims);                                                           \
-        b->kernels->matmul(b->context, &two[a], false, &two[w], false, b->without ? NULL : &two[bias],\
-                           NULL, &two[x]);                                                         \
+        b->kernels->matmul(b->context, &two[a], false, &two[w], false,                             \
+                           b->without ? NULL : &two[bias], NULL, &two[x]);                         \
         b->kernels->name##_forward(b->context, &two[x], &two[y]);                                  \
         if (b->without) /* it was not asked for */                                                 \
             memcpy(one[x].data, two[x].data,                                                       \
@@ -99,7 +101,8 @@ static void sum_and_norm(bench *b, bool centered)
     } else {
         b->kernels->add_rmsnorm(b->context, &one[p], &one[q], &one[x], &one[gain], 0.5, 1e-5,
                                 &one[y], &one[rstd]);
-        b->kernels->rmsnorm_forward(b->context, &two[x], &two[gain], 0.5, 1e-5, &two[y], &two[rstd]);
+        b->kernels->rmsnorm_forward(b->context, &two[x], &two[gain], 0.5, 1e-5, &two[y],
+                                    &two[rstd]);
     }
 }
 
@@ -114,7 +117,7 @@ static void sum_and_rmsnorm(bench *b)
 }
 
 /* dx lies where dy does, or x, or by itself. */
-#define AND_BIAS_1(name)                          \
+#define AND_BIAS_1(name)                                                                           \
     static void name##_and_bias(bench *b)                                                          \
     {                                                                                              \
         int dy = matrix(b), x = matrix(b), dx = matrix(b), dbias = either(b, 1);                   \
@@ -123,7 +126,7 @@ static void sum_and_rmsnorm(bench *b)
         int over = b->without ? b->wide ? dy : x : dx;                                             \
         scratch(b, ECH_OP_##name##_backward_bias, dims);                                           \
         b->kernels->name##_backward_bias(b->context, &one[dy], &one[x], &one[over], b->accumulate, \
-                                       &one[dbias]);                                               \
+                                         &one[dbias]);                                             \
         b->kernels->name##_backward(b->context, &two[dy], &two[x], &two[over]);                    \
         scratch(b, ECH_OP_bias_backward, dims);                                                    \
         b->kernels->bias_backward(b->context, &two[over], b->accumulate, &two[dbias]);             \
@@ -180,10 +183,7 @@ static void check_all(void (*compute)(bench *b))
 #define CHECK_2(name)
 #define CHECK(NAME, name, operands, ...) CHECK_##operands(name)
 
-TEST(test_product_and_activation)
-{
-    ECH_ACTIVATIONS(CHECK)
-}
+TEST(test_product_and_activation){ECH_ACTIVATIONS(CHECK)}
 
 TEST(test_sum_and_norm)
 {

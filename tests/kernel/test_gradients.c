@@ -244,14 +244,14 @@ TEST(scaled_and_capped)
 
 static void rotary_forward(subject *s)
 {
-    s->kernels->rotary(s->context, &s->input[0], frequency, s->width, s->neighbours, 1.3, &s->rows, NULL,
-                       false, &s->output);
+    s->kernels->rotary(s->context, &s->input[0], frequency, s->width, s->neighbours, 1.3, &s->rows,
+                       NULL, false, &s->output);
 }
 
 static void rotary_backward(subject *s)
 {
-    s->kernels->rotary(s->context, &s->doutput, frequency, s->width, s->neighbours, 1.3, &s->rows, NULL,
-                       true, &s->gradient[0]);
+    s->kernels->rotary(s->context, &s->doutput, frequency, s->width, s->neighbours, 1.3, &s->rows,
+                       NULL, true, &s->gradient[0]);
 }
 
 static void row_gate_forward(subject *s)

@@ -177,11 +177,11 @@ TEST(products_agree)
         }
 }
 
-#define IN(g)   BUFFER(TRIAL_INPUT, g, F, REAL)
-#define OUT(g)  BUFFER(TRIAL_RESULT, g, F, REAL)
+#define IN(g)  BUFFER(TRIAL_INPUT, g, F, REAL)
+#define OUT(g) BUFFER(TRIAL_RESULT, g, F, REAL)
 #define OVER(g)                                                                                    \
     {                                                                                              \
-        .role = TRIAL_IN_OUT, TRIAL_2D((g)->P *(g)->Q, F), .low = -1, .high = 1, .alias = 1        \
+        .role = TRIAL_IN_OUT, TRIAL_2D((g)->P * (g)->Q, F), .low = -1, .high = 1, .alias = 1       \
     }
 #define ROW(row, ...)                                                                              \
     {.name = #row, .op = ECH_OP_grouped_##row, .call = call_##row, .tensor = {__VA_ARGS__}},
@@ -197,12 +197,11 @@ TEST(products_agree)
 static void check_activations(group g, int64_t F)
 {
     const trial trials[] = {
-        ECH_ACTIVATIONS(ACTIVATION)
-        {.name = "dropout",
-         .op = ECH_OP_grouped_dropout,
-         .call = call_dropout,
-         .tensor = {BUFFER(TRIAL_INPUT, &g, F, REAL), INDEX(&g), COUNTS(&g),
-                    BUFFER(TRIAL_RESULT, &g, F, REAL)}},
+        ECH_ACTIVATIONS(ACTIVATION){.name = "dropout",
+                                    .op = ECH_OP_grouped_dropout,
+                                    .call = call_dropout,
+                                    .tensor = {BUFFER(TRIAL_INPUT, &g, F, REAL), INDEX(&g),
+                                               COUNTS(&g), BUFFER(TRIAL_RESULT, &g, F, REAL)}},
         {.name = "dropout in place",
          .op = ECH_OP_grouped_dropout,
          .call = call_dropout,

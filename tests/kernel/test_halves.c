@@ -50,13 +50,13 @@ CALL(rmsnorm_backward, t[0], t[1], t[2], 0, t[3], t[4], t[5], flag, t[6])
 #define CALLS(NAME, name, operands, ...) CALLS_##operands(name)
 ECH_ACTIVATIONS(CALLS)
 /* Rows of activations that other tests have. */
-#define ELSEWHERE_1(name)                                                                          \
-    [ECH_OP_matmul_##name] = true, [ECH_OP_##name##_backward_bias] = true,
+#define ELSEWHERE_1(name) [ECH_OP_matmul_##name] = true, [ECH_OP_##name##_backward_bias] = true,
 #define ELSEWHERE_2(name)
 #define ELSEWHERE(NAME, name, operands, ...)                                                       \
     ELSEWHERE_##operands(name)[ECH_OP_grouped_##name##_forward] = true,                            \
-                         [ECH_OP_grouped_##name##_backward] = true,
-CALL(rotary, t[0], (const double[]){1, 0.1, 0.01}, t[0]->shape[3] / 2 * 2, flag, 1.3, &tokens, NULL, false, t[1])
+    [ECH_OP_grouped_##name##_backward] = true,
+CALL(rotary, t[0], (const double[]){1, 0.1, 0.01}, t[0]->shape[3] / 2 * 2, flag, 1.3, &tokens, NULL,
+     false, t[1])
 CALL(attention_forward, t[0], t[1], t[2], 0.3, &at, NULL, &fifth, flag, t[3], t[4])
 CALL(attention_backward, t[0], t[1], t[2], t[3], t[4], t[5], 0.3, &at, NULL, &fifth, flag, flag,
      t[6], t[7], t[8])
@@ -295,11 +295,10 @@ TEST(rows_are_rounded_once)
         ROW(layernorm_backward, yes, x, ex, column, kept, kept, ex, ey, esum, esum),
         ROW(rmsnorm_forward, no, ex, column, y, row),
         ROW(rmsnorm_backward, yes, x, ex, column, kept, ex, ey, esum),
-#define ROWS_1(name) ROW(name##_forward, no, x, y), ROW(name##_backward, no, x, x, y),
-#define ROWS_2(name) ROW(name##_forward, no, x, x, y), ROW(name##_backward, no, x, x, x, y, y),
+#define ROWS_1(name)                    ROW(name##_forward, no, x, y), ROW(name##_backward, no, x, x, y),
+#define ROWS_2(name)                    ROW(name##_forward, no, x, x, y), ROW(name##_backward, no, x, x, x, y, y),
 #define ROWS(NAME, name, operands, ...) ROWS_##operands(name)
-        ECH_ACTIVATIONS(ROWS)
-        ROW(rotary, no, q, turned),
+        ECH_ACTIVATIONS(ROWS) ROW(rotary, no, q, turned),
         ROW(rotary, yes, q, turned),
         ROW(attention_forward, no, q, k, k, typed(out, TRIAL_REAL), lse),
         ROW(attention_forward, yes, q, k, k, out, lse),

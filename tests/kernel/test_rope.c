@@ -79,10 +79,22 @@ TEST(scalings_as_transformers)
                         .factor = 3,
                         .original_positions = 100,
                         .positions = 250};
-    const double longer[] = {1,             0.247875661,    0.0614423491,   0.0152300633,
-                             0.00377516216, 0.000935770862, 0.000231954808, 5.74959558e-05};
-    const double whole[] = {1,             0.316227764,   0.100000001,   0.0316227786,
-                            0.00999999978, 0.00316227786, 0.00100000005, 0.000316227786};
+    const double longer[] = {1,
+                             0.247875661,
+                             0.0614423491,
+                             0.0152300633,
+                             0.00377516216,
+                             0.000935770862,
+                             0.000231954808,
+                             5.74959558e-05};
+    const double whole[] = {1,
+                            0.316227764,
+                            0.100000001,
+                            0.0316227786,
+                            0.00999999978,
+                            0.00316227786,
+                            0.00100000005,
+                            0.000316227786};
     check(&dynamic, 16, longer);
     dynamic.positions = 80;
     check(&dynamic, 16, whole);
@@ -93,8 +105,14 @@ TEST(scalings_as_transformers)
                            .beta_fast = 32,
                            .beta_slow = 1,
                            .truncate = true};
-    const double by_yarn[] = {1,             0.237170815,    0.049999997,    0.00790569466,
-                              0.00249999994, 0.000790569466, 0.000250000012, 7.90569466e-05};
+    const double by_yarn[] = {1,
+                              0.237170815,
+                              0.049999997,
+                              0.00790569466,
+                              0.00249999994,
+                              0.000790569466,
+                              0.000250000012,
+                              7.90569466e-05};
     check(&yarn, 16, by_yarn);
     assert_true(fabs(ech_rope_factor(&yarn) - 1.1386294361119891) < 1e-14);
     const ech_rope mscaled = {.theta = 10000,
@@ -105,8 +123,14 @@ TEST(scalings_as_transformers)
                               .beta_slow = 2,
                               .mscale = 0.9,
                               .mscale_all_dim = 0.6};
-    const double by_mscaled[] = {1,             0.316227764,    0.100000001,    0.0316227786,
-                                 0.00525321346, 0.000119601602, 2.49999994e-05, 7.90569447e-06};
+    const double by_mscaled[] = {1,
+                                 0.316227764,
+                                 0.100000001,
+                                 0.0316227786,
+                                 0.00525321346,
+                                 0.000119601602,
+                                 2.49999994e-05,
+                                 7.90569447e-06};
     check(&mscaled, 16, by_mscaled);
     assert_true(fabs(ech_rope_factor(&mscaled) - 1.0906111639605687) < 1e-14);
     double divisors[8];
@@ -116,8 +140,14 @@ TEST(scalings_as_transformers)
                          .factor = 4,
                          .original_positions = 100,
                          .divisors = divisors};
-    const double by_longrope[] = {1,             0.186016336,    0.0416666679,   0.0102008963,
-                                  0.00263157906, 0.000702728401, 0.000192307692, 5.3597927e-05};
+    const double by_longrope[] = {1,
+                                  0.186016336,
+                                  0.0416666679,
+                                  0.0102008963,
+                                  0.00263157906,
+                                  0.000702728401,
+                                  0.000192307692,
+                                  5.3597927e-05};
     check(&longrope, 16, by_longrope);
     assert_true(fabs(ech_rope_factor(&longrope) - 1.1406270186454384) < 1e-14);
     longrope.attention_factor = 1.25;

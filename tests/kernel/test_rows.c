@@ -221,8 +221,8 @@ TEST(rotary_agrees)
                near = TURN(10000, rows_uncut(0, 70), .inverse = true, .neighbours = true,
                            .factor = 1.25),
                near_part = TURN(10000, rows_uncut(0, 200), .width = 22, .neighbours = true),
-               scaled_part = TURN(10000, rows_uncut(0, 200), .inverse = true, .width = 50,
-                                  .factor = 1.5);
+               scaled_part =
+                   TURN(10000, rows_uncut(0, 200), .inverse = true, .width = 50, .factor = 1.5);
 #undef TURN
 #define CASE(o, B, T, H, D, space, y)                                                              \
     {                                                                                              \

@@ -15,16 +15,14 @@ static const struct row {
     const char *name;
     bool exact; /* the same bits as the calls that it stands for */
     ech_activation activation;
-} rows[] = {
-    {"linear_residual", false, ECH_ACTIVATION_GELU}, /* BLAS adds in an order of its own */
-    {"residual_layernorm", true, ECH_ACTIVATION_GELU},
-    {"residual_rmsnorm", true, ECH_ACTIVATION_GELU},
+} rows[] = {{"linear_residual", false, ECH_ACTIVATION_GELU}, /* BLAS adds in an order of its own */
+            {"residual_layernorm", true, ECH_ACTIVATION_GELU},
+            {"residual_rmsnorm", true, ECH_ACTIVATION_GELU},
 #define ROWS_1(NAME, name)                                                                         \
     {"linear_" #name, true, ECH_ACTIVATION_##NAME}, {#name "_bias", true, ECH_ACTIVATION_##NAME},
 #define ROWS_2(NAME, name)
 #define ROWS_OF(NAME, name, operands, ...) ROWS_##operands(NAME, name)
-    ECH_ACTIVATIONS(ROWS_OF)
-};
+            ECH_ACTIVATIONS(ROWS_OF)};
 static ech_activation between = ECH_ACTIVATION_GELU; /* the products of a part */
 enum { ROWS = sizeof rows / sizeof *rows, PARTS = 4, B = 2, T = 5, C = 8, F = 12 };
 
@@ -232,7 +230,9 @@ TEST(test_what_forbids)
         int y =
             linear(&r, ech_layer_layernorm(r.block, x, vector(&r, C), vector(&r, C), 1e-5), C, C);
         int s = ech_layer_residual(r.block, x, y);
-        if (way == 3) s = ech_layer_residual(r.block, s, ech_layer_activation(r.block, ECH_ACTIVATION_GELU, y, -1));
+        if (way == 3)
+            s = ech_layer_residual(r.block, s,
+                                   ech_layer_activation(r.block, ECH_ACTIVATION_GELU, y, -1));
         ech_block_output(r.block, s);
         runner_finish(&r);
         assert_int_equal(count(r.block, ECH_FORWARD, "linear_residual"), way == 0);

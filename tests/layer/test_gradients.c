@@ -219,8 +219,10 @@ TEST(test_meeting)
     int x = input(&r), n = ech_layer_rmsnorm(r.block, x, vector(&r, C), 0, 1e-5);
     int a = ech_layer_linear(r.block, n, matrix(&r, C, C), -1, false, ECH_AXIS_FFN, C);
     int b = ech_layer_linear(r.block, n, matrix(&r, C, C), vector(&r, C), false, ECH_AXIS_FFN, C);
-    int y = ech_layer_residual(r.block, x, ech_layer_activation(r.block, ECH_ACTIVATION_SWIGLU, a, b));
-    int z = ech_layer_residual(r.block, y, ech_layer_activation(r.block, ECH_ACTIVATION_GELU, y, -1));
+    int y =
+        ech_layer_residual(r.block, x, ech_layer_activation(r.block, ECH_ACTIVATION_SWIGLU, a, b));
+    int z =
+        ech_layer_residual(r.block, y, ech_layer_activation(r.block, ECH_ACTIVATION_GELU, y, -1));
     z = ech_layer_residual(
         r.block, z, ech_layer_linear(r.block, z, matrix(&r, C, C), -1, true, ECH_AXIS_MODEL, C));
     ech_block_output(r.block, ech_layer_residual(r.block, ech_layer_dropout(r.block, z, 0.2), z));
@@ -247,19 +249,18 @@ TEST(test_experts)
         bool gated = ech_activation_operands(activation) > 1;
         runner r = runner_open(B, T);
         int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 0, 1e-5);
-        ech_experts experts = {
-            .gate = {.kind = k == E ? ECH_GATE_dense : ECH_GATE_topk,
-                     .experts = E,
-                     .chosen = k,
-                     .normalized = k > 1,
-                     .samples = 1},
-            .width = F,
-            .activation = activation,
-            .dropout = form < 3 * ACTS ? 0 : 0.3,
-            .router = matrix(&r, E, C),
-            .gate_proj = gated ? stack(&r, E, F, C) : -1,
-            .up = stack(&r, E, F, C),
-            .down = stack(&r, E, C, F)};
+        ech_experts experts = {.gate = {.kind = k == E ? ECH_GATE_dense : ECH_GATE_topk,
+                                        .experts = E,
+                                        .chosen = k,
+                                        .normalized = k > 1,
+                                        .samples = 1},
+                               .width = F,
+                               .activation = activation,
+                               .dropout = form < 3 * ACTS ? 0 : 0.3,
+                               .router = matrix(&r, E, C),
+                               .gate_proj = gated ? stack(&r, E, F, C) : -1,
+                               .up = stack(&r, E, F, C),
+                               .down = stack(&r, E, C, F)};
         int y = runner_experts(r.block, x, &experts);
         ech_block_output(r.block, ech_layer_residual(r.block, y, x));
         check_block(&r);
@@ -321,7 +322,9 @@ TEST(test_weights_apart)
 {
     runner r = runner_open(B, T);
     int x = input(&r), n = ech_layer_layernorm(r.block, x, vector(&r, C), vector(&r, C), 1e-5);
-    int h = ech_layer_activation(r.block, ECH_ACTIVATION_GELU, ech_layer_linear(r.block, n, matrix(&r, 6, C), -1, false, ECH_AXIS_FFN, 6), -1);
+    int h = ech_layer_activation(
+        r.block, ECH_ACTIVATION_GELU,
+        ech_layer_linear(r.block, n, matrix(&r, 6, C), -1, false, ECH_AXIS_FFN, 6), -1);
     int y = ech_layer_linear(r.block, h, matrix(&r, C, 6), vector(&r, C), false, ECH_AXIS_MODEL, C);
     ech_block_output(r.block, ech_layer_residual(r.block, x, y));
     runner_finish(&r);
@@ -443,11 +446,11 @@ TEST(test_round_trip)
 TEST(test_every_layer_is_here)
 {
     const char *tested =
-        "embedding position layernorm rmsnorm linear rotary attention " ECH_ACTIVATIONS(NAMES)
-        "scale dropout residual residual_wide difference head_logits head_loss copy "
-        "sparse_logits logistic_loss "
-        "router gate route dispatch dispatch_index expert_linear "
-        "expert_dropout combine shared_gate";
+        "embedding position layernorm rmsnorm linear rotary attention " ECH_ACTIVATIONS(
+            NAMES) "scale dropout residual residual_wide difference head_logits head_loss copy "
+                   "sparse_logits logistic_loss "
+                   "router gate route dispatch dispatch_index expert_linear "
+                   "expert_dropout combine shared_gate";
     const char *cut = "sum spread gather scatter keep_shard gather_kept gather_table shift unshift "
                       "to_heads to_tokens pack attend head_gather exchange_counts exchange_rows "
                       "return_rows gather_rows scatter_rows window_counts expert_linear_both "

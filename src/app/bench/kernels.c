@@ -227,16 +227,14 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     LAYER("down_768", 1024, 3072, 768),
     LAYER("head_384", 256, 384, 50257),
     LAYER("head_768", 256, 768, 50257),
-    ECH_ACTIVATIONS(FUSED)
-    ROW(bias_backward, ROWS, "<RC >wC", "RC", NULL),
+    ECH_ACTIVATIONS(FUSED) ROW(bias_backward, ROWS, "<RC >wC", "RC", NULL),
     ROW(layernorm_forward, ROWS, "<RC <wC <wC >RC >wR >wR", "8RC", NULL),
     ROW(layernorm_backward, ROWS, "<RC <RC <wC <wR <wR >RC >wC >wC", "14RC", NULL),
     ROW(rmsnorm_forward, ROWS, "<RC <wC >RC >wR", "4RC", NULL),
     ROW(rmsnorm_backward, ROWS, "<RC <RC <wC <wR >RC >wC", "10RC", NULL),
     ROW(add_layernorm, ROWS, "<RC <RC >RC <wC <wC >RC >wR >wR", "9RC", NULL),
     ROW(add_rmsnorm, ROWS, "<RC <RC >RC <wC >RC >wR", "5RC", NULL),
-    ECH_ACTIVATIONS(ACTIVATION)
-    ROW(rotary, HEADS, "<BTHD >BTHD", "3BTHD", NULL),
+    ECH_ACTIVATIONS(ACTIVATION) ROW(rotary, HEADS, "<BTHD >BTHD", "3BTHD", NULL),
     ROW(attention_forward, ATTENTION(16, 256), ATTENTION_FORWARD, "2BHTTD", NULL),
     ROW(attention_forward, ATTENTION(4, 1024), ATTENTION_FORWARD, "2BHTTD", NULL),
     ROW(attention_forward, ATTENTION(2, 2048), ATTENTION_FORWARD, "2BHTTD", NULL),
@@ -267,7 +265,7 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     GROUPED(2048, 8, 512, 1536),
     GROUPED(16384, 64, 512, 1536),
     ECH_ACTIVATIONS(GROUPED_ACTIVATION)
-    ROW(grouped_dropout, HIDDEN, "<RF <nR2 <cPX >RF", "RF", NULL),
+        ROW(grouped_dropout, HIDDEN, "<RF <nR2 <cPX >RF", "RF", NULL),
     ROW(loss_statistics, LOGITS, "<wRV <iR >dR3", "3RV", NULL),
     ROW(loss_gradient, LOGITS, "=RV <iR <wR <dR3 <d =d2", "4RV", NULL),
     ROW(sparse_logits, "R=65536 K=80 N=1", "<RK <wRK <wN >wR", "2RK", NULL),

@@ -8,8 +8,12 @@
 /* Calls part(..., first, count) for the parts of tensors like x. */
 #define EACH_PART(x, part, ...)                                                                    \
     int64_t n = ech_tensor_count(x);                                                               \
-    _Pragma("omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)")                   \
-    for (int64_t first = 0; first < n; first += ECH_PART)                                          \
+    _Pragma(                                                                                       \
+        "omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)") for (int64_t first =  \
+                                                                                      0;           \
+                                                                                  first < n;       \
+                                                                                  first +=         \
+                                                                                  ECH_PART)        \
         part(__VA_ARGS__, first, ech_part(n, first, ECH_PART));
 
 #define ROWS_1(name)                                                                               \

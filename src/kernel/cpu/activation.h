@@ -188,8 +188,8 @@ ECH_INLINE void ech_gradients_of(ech_activation of, float d, float v, float w, f
 #undef ECH_CASE
 }
 
-ECH_INLINE void ech_forward_part_1(ech_activation of, const ech_tensor *x,
-                                   const ech_tensor *y, int64_t first, int64_t count)
+ECH_INLINE void ech_forward_part_1(ech_activation of, const ech_tensor *x, const ech_tensor *y,
+                                   int64_t first, int64_t count)
 {
     ECH_ALIGNED float part[2][ECH_PART];
     const float *in = ech_part_of(x, first, count, part[0]);
@@ -199,9 +199,8 @@ ECH_INLINE void ech_forward_part_1(ech_activation of, const ech_tensor *x,
     ech_part_done(y, first, count, out);
 }
 
-ECH_INLINE void ech_backward_part_1(ech_activation of, const ech_tensor *dy,
-                                    const ech_tensor *x, const ech_tensor *dx, int64_t first,
-                                    int64_t count)
+ECH_INLINE void ech_backward_part_1(ech_activation of, const ech_tensor *dy, const ech_tensor *x,
+                                    const ech_tensor *dx, int64_t first, int64_t count)
 {
     ECH_ALIGNED float part[3][ECH_PART];
     const float *d = ech_part_of(dy, first, count, part[0]);
@@ -216,9 +215,8 @@ ECH_INLINE void ech_backward_part_1(ech_activation of, const ech_tensor *dy,
     ech_part_done(dx, first, count, out);
 }
 
-ECH_INLINE void ech_forward_part_2(ech_activation of, const ech_tensor *gate,
-                                   const ech_tensor *up, const ech_tensor *y, int64_t first,
-                                   int64_t count)
+ECH_INLINE void ech_forward_part_2(ech_activation of, const ech_tensor *gate, const ech_tensor *up,
+                                   const ech_tensor *y, int64_t first, int64_t count)
 {
     ECH_ALIGNED float part[3][ECH_PART];
     const float *g = ech_part_of(gate, first, count, part[0]);
@@ -229,10 +227,9 @@ ECH_INLINE void ech_forward_part_2(ech_activation of, const ech_tensor *gate,
     ech_part_done(y, first, count, out);
 }
 
-ECH_INLINE void ech_backward_part_2(ech_activation of, const ech_tensor *dy,
-                                    const ech_tensor *gate, const ech_tensor *up,
-                                    const ech_tensor *dgate, const ech_tensor *dup, int64_t first,
-                                    int64_t count)
+ECH_INLINE void ech_backward_part_2(ech_activation of, const ech_tensor *dy, const ech_tensor *gate,
+                                    const ech_tensor *up, const ech_tensor *dgate,
+                                    const ech_tensor *dup, int64_t first, int64_t count)
 {
     ECH_ALIGNED float part[5][ECH_PART];
     const float *d = ech_part_of(dy, first, count, part[0]);
@@ -251,30 +248,29 @@ ECH_INLINE void ech_backward_part_2(ech_activation of, const ech_tensor *dy,
 }
 
 /* ech_NAME_forward_part(x, y, first, count) and so on. */
-#define ECH_PARTS_1(NAME, name)                                                                          \
+#define ECH_PARTS_1(NAME, name)                                                                    \
     ECH_INLINE void ech_##name##_forward_part(const ech_tensor *x, const ech_tensor *y,            \
                                               int64_t first, int64_t count)                        \
     {                                                                                              \
-        ech_forward_part_1(ECH_ACTIVATION_##NAME, x, y, first, count);                                \
+        ech_forward_part_1(ECH_ACTIVATION_##NAME, x, y, first, count);                             \
     }                                                                                              \
     ECH_INLINE void ech_##name##_backward_part(const ech_tensor *dy, const ech_tensor *x,          \
                                                const ech_tensor *dx, int64_t first, int64_t count) \
     {                                                                                              \
-        ech_backward_part_1(ECH_ACTIVATION_##NAME, dy, x, dx, first, count);                          \
+        ech_backward_part_1(ECH_ACTIVATION_##NAME, dy, x, dx, first, count);                       \
     }
 
-#define ECH_PARTS_2(NAME, name)                                                                          \
+#define ECH_PARTS_2(NAME, name)                                                                    \
     ECH_INLINE void ech_##name##_forward_part(const ech_tensor *gate, const ech_tensor *up,        \
                                               const ech_tensor *y, int64_t first, int64_t count)   \
     {                                                                                              \
-        ech_forward_part_2(ECH_ACTIVATION_##NAME, gate, up, y, first, count);                         \
+        ech_forward_part_2(ECH_ACTIVATION_##NAME, gate, up, y, first, count);                      \
     }                                                                                              \
-    ECH_INLINE void ech_##name##_backward_part(const ech_tensor *dy, const ech_tensor *gate,       \
-                                               const ech_tensor *up, const ech_tensor *dgate,      \
-                                               const ech_tensor *dup, int64_t first,               \
-                                               int64_t count)                                      \
+    ECH_INLINE void ech_##name##_backward_part(                                                    \
+        const ech_tensor *dy, const ech_tensor *gate, const ech_tensor *up,                        \
+        const ech_tensor *dgate, const ech_tensor *dup, int64_t first, int64_t count)              \
     {                                                                                              \
-        ech_backward_part_2(ECH_ACTIVATION_##NAME, dy, gate, up, dgate, dup, first, count);           \
+        ech_backward_part_2(ECH_ACTIVATION_##NAME, dy, gate, up, dgate, dup, first, count);        \
     }
 
 #define ECH_PARTS(NAME, name, operands, ...) ECH_PARTS_##operands(NAME, name)

@@ -40,8 +40,9 @@ static double exp_sum(int64_t V, const ech_tensor *logits, int64_t row, float ma
 }
 
 /* gradient (V elements from `out` on) = exp(logit - max) factor, bounded: times 1 - (logit / cap)^2. */
-ECH_INLINE void scaled_exp(int64_t V, const ech_tensor *logits, int64_t row, float max, float factor,
-                           float cap, bool bounded, const ech_tensor *gradient, int64_t out)
+ECH_INLINE void scaled_exp(int64_t V, const ech_tensor *logits, int64_t row, float max,
+                           float factor, float cap, bool bounded, const ech_tensor *gradient,
+                           int64_t out)
 {
     ECH_ALIGNED float part[2][ECH_PART];
     for (int64_t first = 0; first < V; first += ECH_PART) {
@@ -78,8 +79,8 @@ void ECH_CPU(loss_statistics)(ech_kernel_context *context, const ech_tensor *log
 /* (softmax - onehot) factor of n logits from element `row` on, with a cap times the slope of that. The target's is found in
  * fp64: near 1 - 1 nothing is lost. */
 static void row_gradient(int64_t n, const ech_tensor *logits, int64_t row, int64_t target,
-                         const double *known, double factor, double cap,
-                         const ech_tensor *gradient, int64_t out)
+                         const double *known, double factor, double cap, const ech_tensor *gradient,
+                         int64_t out)
 {
     float max = (float)known[ECH_STAT_MAX];
     double sum = known[ECH_STAT_SUM], probability = 0;

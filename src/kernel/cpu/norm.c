@@ -107,8 +107,8 @@ void ECH_CPU(layernorm_forward)(ech_kernel_context *context, const ech_tensor *x
 }
 
 void ECH_CPU(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
-                              const ech_tensor *gain, double offset, double eps, const ech_tensor *y,
-                              const ech_tensor *rstd)
+                              const ech_tensor *gain, double offset, double eps,
+                              const ech_tensor *y, const ech_tensor *rstd)
 {
     ECH_SHAPES(rmsnorm_forward, ECH_REAL, x, gain, y, rstd);
     const forward_rows at = {NULL, NULL, x, gain, NULL, y, NULL, rstd, eps, (float)offset};
@@ -242,7 +242,8 @@ ECH_INLINE void norm_columns(const norm_rows *at, int64_t r, int n, const row_fa
         for (int i = 0; i < n; i++) {
             float d = dy.at[i * dy.stride + c];
             float normal = (x.at[i * x.stride + c] - f[i].mean) * f[i].rstd;
-            float out = f[i].rstd * (d * (gain[c] + at->offset) - f[i].e_mean - normal * f[i].en_mean);
+            float out =
+                f[i].rstd * (d * (gain[c] + at->offset) - f[i].e_mean - normal * f[i].en_mean);
             gain_part += d * normal;
             bias_part += d;
             dx.at[i * dx.stride + c] = adds ? out + add.at[i * add.stride + c] : out;
@@ -293,15 +294,15 @@ static void fold(const double *sums, int64_t blocks, int64_t columns, int64_t fi
 /* mean and dbias are NULL of RMSNorm. Sums (blocks, C or 2 C): of gain, followed by those of
  * bias. */
 static void backward(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
-                     const ech_tensor *gain, double offset, const ech_tensor *mean, const ech_tensor *rstd,
-                     const ech_tensor *add, const ech_tensor *dx, bool accumulate,
-                     const ech_tensor *dgain, const ech_tensor *dbias)
+                     const ech_tensor *gain, double offset, const ech_tensor *mean,
+                     const ech_tensor *rstd, const ech_tensor *add, const ech_tensor *dx,
+                     bool accumulate, const ech_tensor *dgain, const ech_tensor *dbias)
 {
     int64_t R = x->shape[0], C = x->shape[1], columns = mean ? 2 * C : C;
     int64_t each = block_rows(R), blocks = block_count(R);
     double *sums = ech_scratch(context, (size_t)(blocks * columns) * sizeof *sums);
-    const norm_rows at = {C, dy, x, add, dx, gain->data, mean ? mean->data : NULL, rstd->data,
-                          (float)offset};
+    const norm_rows at = {
+        C, dy, x, add, dx, gain->data, mean ? mean->data : NULL, rstd->data, (float)offset};
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t first = 0; first < R; first += each) {
         int64_t end = first + each < R ? first + each : R;

@@ -132,15 +132,14 @@ void ECH_CPU(rotary)(ech_kernel_context *context, const ech_tensor *x, const dou
                      const ech_tensor *starts, bool inverse, const ech_tensor *y)
 {
     ECH_ROWS_NOW(rows);
-    int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3],
-            half = width / 2;
+    int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = width / 2;
     ECH_SHAPES(rotary, ECH_REAL, x, y);
     ECH_SAMPLES(rows, starts, B, T);
     ECH_ASSERT(width % 2 == 0 && width >= 0 && width <= D);
     int threads = context->threads;
     double *memory = ech_scratch(context, (size_t)((2 + 2 * threads) * half) * sizeof *memory);
-    turning at = {x,      y,      starts,        rows,   half,    frequency,
-                  memory, memory + half, factor, inverse, neighbours};
+    turning at = {x,      y,       starts,    rows, half, frequency, memory, memory + half,
+                  factor, inverse, neighbours};
     for (int64_t i = 0; i < half; i++) {
         at.step_cos[i] = cos(frequency[i]);
         at.step_sin[i] = sin(frequency[i]);

@@ -36,11 +36,17 @@ struct ech_relu_gradient {
 };
 
 struct ech_relu2 {
-    __device__ wide operator()(wide v) const { return v < 0 ? 0 : v * v; }
+    __device__ wide operator()(wide v) const
+    {
+        return v < 0 ? 0 : v * v;
+    }
 };
 
 struct ech_relu2_gradient {
-    __device__ wide operator()(wide d, wide v) const { return v > 0 ? d * 2 * v : 0; }
+    __device__ wide operator()(wide d, wide v) const
+    {
+        return v > 0 ? d * 2 * v : 0;
+    }
 };
 
 struct ech_gelu {
@@ -66,7 +72,10 @@ static __device__ inline wide ech_normal(wide v)
 }
 
 struct ech_gelu_exact {
-    __device__ wide operator()(wide v) const { return v * ech_normal(v); }
+    __device__ wide operator()(wide v) const
+    {
+        return v * ech_normal(v);
+    }
 };
 
 struct ech_gelu_exact_gradient {
@@ -95,7 +104,10 @@ struct ech_swiglu_gradient {
 };
 
 template <typename Value> struct ech_gated {
-    __device__ wide operator()(wide v, wide w) const { return Value()(v) * w; }
+    __device__ wide operator()(wide v, wide w) const
+    {
+        return Value()(v) * w;
+    }
 };
 
 template <typename Value, typename Gradient> struct ech_gated_gradient {

@@ -214,10 +214,10 @@ static void each_pair(const ech_kernel_context *context, const ech_tensor *a, co
         ech_cuda_check(ECH_OP_grouped_##name##_forward, ECH_REAL, gate, up, counts, y);            \
         each_pair(context, gate, up, counts, y, ech_##name());                                     \
     }                                                                                              \
-    void ECH_CUDA(grouped_##name##_backward)(                                                      \
-        ech_kernel_context * context, const ech_tensor *dy, const ech_tensor *gate,                \
-        const ech_tensor *up, const ech_tensor *counts, const ech_tensor *dgate,                   \
-        const ech_tensor *dup)                                                                     \
+    void ECH_CUDA(grouped_##name##_backward)(ech_kernel_context * context, const ech_tensor *dy,   \
+                                             const ech_tensor *gate, const ech_tensor *up,         \
+                                             const ech_tensor *counts, const ech_tensor *dgate,    \
+                                             const ech_tensor *dup)                                \
     {                                                                                              \
         ech_cuda_check(ECH_OP_grouped_##name##_backward, ECH_REAL, dy, gate, up, counts, dgate,    \
                        dup);                                                                       \

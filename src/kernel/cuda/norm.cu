@@ -90,7 +90,8 @@ static __global__ void __launch_bounds__(MOST_WARPS *ECH_WARP) forward_rows(forw
         wide gain[ECH_PART], bias[ECH_PART] = {};
         at.gain.load(c, n, gain);
         if (at.bias.is_here()) at.bias.load(c, n, bias);
-        for (int k = 0; k < ECH_PART; k++) x[k] = (x[k] - mean) * rstd * (gain[k] + at.offset) + bias[k];
+        for (int k = 0; k < ECH_PART; k++)
+            x[k] = (x[k] - mean) * rstd * (gain[k] + at.offset) + bias[k];
         at.y.store(parts.row + c, n, x);
     });
     if (thread != 0) return;
@@ -119,13 +120,13 @@ void ECH_CUDA(layernorm_forward)(ech_kernel_context *context, const ech_tensor *
 }
 
 void ECH_CUDA(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
-                               const ech_tensor *gain, double offset, double eps, const ech_tensor *y,
-                               const ech_tensor *rstd)
+                               const ech_tensor *gain, double offset, double eps,
+                               const ech_tensor *y, const ech_tensor *rstd)
 {
     const ech_tensor *none = NULL;
     ech_cuda_check(ECH_OP_rmsnorm_forward, ECH_REAL, x, gain, y, rstd);
-    forward(context, {x, gain, none, y, none, rstd, x->shape[0], x->shape[1], eps, 0, 0,
-                      (wide)offset});
+    forward(context,
+            {x, gain, none, y, none, rstd, x->shape[0], x->shape[1], eps, 0, 0, (wide)offset});
 }
 
 /* ---- backward: with n = (x - mean) rstd and e = dy gain, dx = rstd (e - mean(e) - n mean(e n)),
@@ -312,8 +313,8 @@ void ECH_CUDA(layernorm_backward)(ech_kernel_context *context, const ech_tensor 
 
 void ECH_CUDA(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *dy,
                                 const ech_tensor *x, const ech_tensor *gain, double offset,
-                                const ech_tensor *rstd, const ech_tensor *add,
-                                const ech_tensor *dx, bool accumulate, const ech_tensor *dgain)
+                                const ech_tensor *rstd, const ech_tensor *add, const ech_tensor *dx,
+                                bool accumulate, const ech_tensor *dgain)
 {
     const ech_tensor *none = NULL;
     ech_cuda_check(ECH_OP_rmsnorm_backward, ECH_REAL, dy, x, gain, rstd, add, dx, dgain);

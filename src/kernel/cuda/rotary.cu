@@ -101,8 +101,8 @@ void ECH_CUDA(rotary)(ech_kernel_context *context, const ech_tensor *x, const do
     ech_rows_check(__FILE__, __LINE__, rows, NULL, tokens);
     ECH_ASSERT(width % 2 == 0 && width >= 0 && width <= x->shape[3]);
     ECH_ASSERT((tokens == 0 || (rows->tokens == T && rows->first == 0)));
-    rotary_call at = {x,  y,      T,          H,     width / 2, 0,       {},
-                      {}, factor, neighbours, *rows, starts,    inverse, 0, {}};
+    rotary_call at = {x,      y,          T,     H,      width / 2, 0, {}, {},
+                      factor, neighbours, *rows, starts, inverse,   0, {}};
     for (int d = 0; d < 3; d++) {
         at.x_stride[d] = x->stride[d];
         at.y_stride[d] = y->stride[d];

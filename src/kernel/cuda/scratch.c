@@ -105,8 +105,7 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
     .scratch = {                                                                                   \
         [ECH_OP_matmul] = scratch_matmul,                                                          \
         [ECH_OP_bias_backward] = scratch_sums_of_rows,                                             \
-        ECH_ACTIVATIONS(SCRATCH)                                                                   \
-        [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                                  \
+        ECH_ACTIVATIONS(SCRATCH)[ECH_OP_layernorm_backward] = scratch_layernorm_backward,          \
         [ECH_OP_rmsnorm_backward] = scratch_rmsnorm_backward,                                      \
         [ECH_OP_attention_backward] = scratch_attention_backward,                                  \
         [ECH_OP_embedding_backward] = scratch_table_backward,                                      \

@@ -47,7 +47,8 @@ void ECH_REF(loss_gradient)(ech_kernel_context *context, const ech_tensor *logit
         double factor = gradient ? weight * *(const double *)scale->data * of_logits : 0;
         for (int64_t v = 0; gradient && v < n; v++) {
             double z = ech_value(logits, row + v), slope = cap > 0 ? 1 - z / cap * (z / cap) : 1;
-            ech_store(gradient, out + v, (exp(z - lse) - (first_id + v == target)) * factor * slope);
+            ech_store(gradient, out + v,
+                      (exp(z - lse) - (first_id + v == target)) * factor * slope);
         }
         total[ECH_LOSS_SUM] += weight * (lse - known[ECH_STAT_TARGET]);
         total[ECH_LOSS_WEIGHT] += weight;

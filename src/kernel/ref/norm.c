@@ -39,8 +39,8 @@ void ECH_REF(layernorm_forward)(ech_kernel_context *context, const ech_tensor *x
 }
 
 void ECH_REF(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
-                              const ech_tensor *gain, double offset, double eps, const ech_tensor *y,
-                              const ech_tensor *rstd)
+                              const ech_tensor *gain, double offset, double eps,
+                              const ech_tensor *y, const ech_tensor *rstd)
 {
     ECH_SHAPES(rmsnorm_forward, ECH_REAL, x, gain, y, rstd);
     forward(x, gain, offset, NULL, eps, y, NULL, rstd);
