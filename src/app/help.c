@@ -67,11 +67,19 @@ enum {
 #undef X
 };
 
-static void find_readers(reader out[READERS])
+static const char *keys_of_family(ech_pool *pool, const char *name)
+{
+    ECH_FREED_TEXT keys = {0};
+    ech_family_append_reads(ech_family_find(name), &keys);
+    return ech_pool_format(pool, "%s", keys.at);
+}
+
+/* `pool` holds their texts. */
+static void find_readers(ech_pool *pool, reader out[READERS])
 {
     int n = 0;
 #define X(name, help)                                                                              \
-    out[n++] = (reader){"model.architecture", #name, ech_family_find(#name)->reads};
+    out[n++] = (reader){"model.architecture", #name, keys_of_family(pool, #name)};
 #include "model/models.def"
 #undef X
 #define X(name, help)                                                                              \
@@ -134,10 +142,12 @@ static bool sets(const char *assignments, const char *key)
 static void append_users(const char *key, ech_text *out)
 {
     reader readers[READERS];
-    find_readers(readers);
+    ech_pool *pool = ech_pool_create();
+    find_readers(pool, readers);
     append_readers(readers, "model.architecture", key, out);
     append_readers(readers, "optimizer.name", key, out);
     append_readers(readers, "optimizer.schedule", key, out);
+    ech_pool_destroy(pool);
     bool any = false;
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
         if (!sets(strategies[i].sets, key)) continue;
@@ -186,10 +196,12 @@ ech_status ech_help_together(void)
            "Nobody has built these combinations yet:\n\n%s",
            forbidden.at, unbuilt.at);
     printf("\nSome keys are read only with some choices:\n\n");
-    find_readers(readers);
+    ech_pool *pool = ech_pool_create();
+    find_readers(pool, readers);
     for (int i = 0; i < READERS; i++)
         if (*readers[i].keys)
             printf("  %s = %s:\n      %s\n", readers[i].key, readers[i].name, readers[i].keys);
+    ech_pool_destroy(pool);
     printf("\nDegrees and sizes must match:\n\n");
 #define X(name, scope, meaning)                                                                    \
     if (strcmp(#name, "together") != 0) printf("  %s\n", meaning);

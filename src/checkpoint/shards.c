@@ -22,7 +22,7 @@
 enum { LARGEST_INDEX = 16 << 20 }; /* bytes */
 
 struct ech_shards {
-    char *folder;
+    char *folder, *table, *head; /* names of the token embedding's table, and of a head that is not tied */
     const ech_family *family;
     bool tied;
     ECH_LIST(ech_safetensors *) file;
@@ -167,6 +167,8 @@ ech_status ech_shards_open(const char *folder, const ech_family *family, bool ti
     ECH_CLEANUP(ech_shards_close_at) ech_shards *weights = ech_calloc(1, sizeof *weights);
     weights->folder = ech_strdup(folder);
     weights->family = family;
+    weights->table = ech_family_table(family);
+    weights->head = ech_family_head(family);
     weights->tied = tied;
     ECH_TRY(open_all(weights));
     *out = weights;
@@ -180,6 +182,8 @@ void ech_shards_close(ech_shards *weights)
     for (size_t f = 0; f < weights->file.n; f++) ech_safetensors_close(weights->file.at[f]);
     free(weights->file.at);
     free(weights->folder);
+    free(weights->table);
+    free(weights->head);
     free(weights);
 }
 
@@ -256,7 +260,7 @@ static bool is_buffer(const ech_shards *weights, const char *name)
 
 static bool is_tied_head(const ech_shards *weights, const char *name)
 {
-    return weights->tied && strcmp(name, ECH_MODEL_HEAD) == 0;
+    return weights->tied && strcmp(name, weights->head) == 0;
 }
 
 ech_status ech_shards_check(const ech_shards *weights, const ech_saved_tensor *tensors, int n)
@@ -300,7 +304,7 @@ static ech_status compare_rows(const ech_shards *weights, location head, locatio
             ECH_FAIL(ECH_EINPUT,
                      "%s: tensor '%s' differs from '%s' at row %" PRId64
                      ", but tie_word_embeddings says they are one; one of them is wrong",
-                     weights->folder, ECH_MODEL_HEAD, weights->family->table, first + i / width);
+                     weights->folder, weights->head, weights->table, first + i / width);
     return ECH_OK;
 }
 
@@ -308,9 +312,9 @@ ech_status ech_shards_check_head(const ech_shards *weights)
 {
     enum { ELEMENTS = 1 << 16 };
     if (!weights->tied) return ECH_OK;
-    location head = find_exactly(weights, ECH_MODEL_HEAD);
+    location head = find_exactly(weights, weights->head);
     if (!head.file) return ECH_OK;
-    location table = find_tensor(weights, weights->family->table);
+    location table = find_tensor(weights, weights->table);
     ech_saved_tensor is = ech_safetensors_get(head.file, head.tensor);
     ech_saved_tensor must = ech_safetensors_get(table.file, table.tensor);
     ECH_TRY(check_one(weights, &is, &must));

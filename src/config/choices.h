@@ -7,13 +7,31 @@
 #ifndef ECH_CONFIG_CHOICES_H
 #define ECH_CONFIG_CHOICES_H
 
-#define ECH_ROPE_SCALINGS(X) X(ECH_ROPE_SCALING_NONE, "none") X(ECH_ROPE_SCALING_LLAMA3, "llama3")
+#define ECH_ROPE_SCALINGS(X) X(ECH_ROPE_SCALING_NONE, "none")                                                               \
+    X(ECH_ROPE_SCALING_LLAMA3, "llama3") X(ECH_ROPE_SCALING_LINEAR, "linear")                      \
+    X(ECH_ROPE_SCALING_DYNAMIC, "dynamic") X(ECH_ROPE_SCALING_YARN, "yarn")                        \
+    X(ECH_ROPE_SCALING_LONGROPE, "longrope")
 
 /* Between the products of a feed-forward layer. GELU is its tanh form, which Hugging Face calls
  * gelu_new; its "gelu" has erf. */
 #define ECH_HIDDEN_ACTS(X)                                                                         \
     X(ECH_HIDDEN_ACT_RELU, "relu")                                                                 \
-    X(ECH_HIDDEN_ACT_GELU, "gelu_new") X(ECH_HIDDEN_ACT_SWIGLU, "swiglu")
+    X(ECH_HIDDEN_ACT_GELU, "gelu_new")                                                             \
+    X(ECH_HIDDEN_ACT_SWIGLU, "swiglu")                                                             \
+    X(ECH_HIDDEN_ACT_RELU2, "relu2")                                                               \
+    X(ECH_HIDDEN_ACT_GELU_EXACT, "gelu")                                                           \
+    X(ECH_HIDDEN_ACT_GEGLU, "geglu")                                                               \
+    X(ECH_HIDDEN_ACT_GEGLU_EXACT, "geglu_exact")                                                   \
+    X(ECH_HIDDEN_ACT_SWIGLU_CLAMPED, "swiglu_clamped")
+
+/* Of a model: its norms, where they are in a layer, which norm queries and keys have, positions, initial weights. */
+#define ECH_NORMS(X) X(ECH_NORM_RMS, "rmsnorm") X(ECH_NORM_LAYER, "layernorm")
+#define ECH_NORM_PLACEMENTS(X)                                                                     \
+    X(ECH_NORM_BEFORE, "before") X(ECH_NORM_AFTER, "after") X(ECH_NORM_BOTH, "both")
+#define ECH_HEAD_NORMS(X) X(ECH_HEAD_NORM_NONE, "none") X(ECH_HEAD_NORM_HEAD, "head")
+#define ECH_POSITIONS(X)  X(ECH_POSITION_ROTARY, "rotary") X(ECH_POSITION_LEARNED, "learned")
+#define ECH_INITIALIZATIONS(X)                                                                     \
+    X(ECH_INITIALIZATION_RANGE, "range") X(ECH_INITIALIZATION_INPUTS, "inputs")
 
 /* After a NaN or infinity. */
 #define ECH_ON_NONFINITES(X) X(ECH_ON_NONFINITE_STOP, "stop") X(ECH_ON_NONFINITE_SKIP, "skip")
@@ -79,6 +97,11 @@
 #define ECH_CHOICE(enumerator, name) enumerator,
 enum { ECH_ROPE_SCALINGS(ECH_CHOICE) };
 enum { ECH_HIDDEN_ACTS(ECH_CHOICE) };
+enum { ECH_NORMS(ECH_CHOICE) };
+enum { ECH_NORM_PLACEMENTS(ECH_CHOICE) };
+enum { ECH_HEAD_NORMS(ECH_CHOICE) };
+enum { ECH_POSITIONS(ECH_CHOICE) };
+enum { ECH_INITIALIZATIONS(ECH_CHOICE) };
 enum { ECH_ON_NONFINITES(ECH_CHOICE) };
 enum { ECH_COMPUTES(ECH_CHOICE) };
 enum { ECH_GRADIENT_TYPES(ECH_CHOICE) };

@@ -179,6 +179,11 @@ ech_status ech_config_fill_section(ech_config *config, const ech_config *from, c
     return ECH_OK;
 }
 
+const char *ech_config_default(const char *key)
+{
+    return ech_config_find_path(key)->initial;
+}
+
 /* ---- what was set ---- */
 
 bool ech_config_is_set(const ech_config *config, const char *key)

@@ -129,6 +129,8 @@ ech_status ech_config_fill_section(ech_config *config, const ech_config *from, c
 /* The name of a NAME key's choice ("model.architecture"), for messages. */
 const char *ech_config_name(const ech_config *config, const char *key);
 
+/* A key's default, as keys.def has it. */
+const char *ech_config_default(const char *key);
 /* Appends a key's value ("model.rope_theta") as ech_config_print prints it. */
 void ech_config_format(const ech_config *config, const char *key, ech_text *out);
 
@@ -137,6 +139,8 @@ bool ech_config_is_auto(const char *value);
 /* Sets all keys to the values that they have on one rank without parallelism (keys.def), whether
  * the configuration is resolved or not. They do not count as set. */
 void ech_config_set_alone(ech_config *config);
+/* Sets a key that is auto, or whose default is another value and that is not set, to a text of the program's own. The key does not count as set. */
+void ech_config_choose(ech_config *config, const char *key, const char *text);
 /* Replaces a TEXT key's value, for one that resolves "auto". The key does not count as set. */
 void ech_config_replace_text(char **field, const char *value);
 /* Replaces a LIST key's value with the list at[n], or if n is 0 with the choice `word`. */

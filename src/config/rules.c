@@ -42,7 +42,7 @@ static bool are_unequal(const ech_config *c)
 
 static bool has_experts(const ech_config *c)
 {
-    return ech_text_has_word("mixtral qwen3_moe switch", ech_config_name(c, "model.architecture"));
+    return c->model.num_local_experts > 0;
 }
 
 /* Whether experts are chosen by logits with noise. */

@@ -341,6 +341,17 @@ void ech_config_set_default(ech_config *config, const ech_config_key *key)
         set_from_table(config, key, ""); /* numbers are zero until they are set */
 }
 
+void ech_config_choose(ech_config *config, const char *path, const char *text)
+{
+    const ech_config_key *key = ech_config_find_path(path);
+    ECH_FREED_TEXT value = {0};
+    ech_config_format_value(config, key, &value);
+    bool has_auto = strcmp(key->initial, "auto") == 0;
+    bool is_open =
+        has_auto ? ech_config_is_auto(value.at) : !ech_config_origin_of(config, key)->place;
+    if (is_open) set_from_table(config, key, text);
+}
+
 void ech_config_set_alone(ech_config *config)
 {
     for (int k = 0; k < ECH_CONFIG_KEYS; k++) /* 0 servers, which nobody may ask for */

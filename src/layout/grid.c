@@ -129,7 +129,7 @@ static bool rule_tensor(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
     if (width % t)
         return refuse(refusal, key, "%lld tensor ranks do not divide a feed-forward width of %lld",
                       t, width);
-    if (ech_family_reads(p->config, "model.moe_intermediate_size") && experts % t)
+    if (p->config->model.num_local_experts > 0 && experts % t)
         return refuse(refusal, key, "%lld tensor ranks do not divide a width of experts of %lld", t,
                       experts);
     if (t > vocabulary)

@@ -43,15 +43,13 @@ static void append_dropout(const char *key, double p, ech_text *out)
 
 static void append_experts(const ech_config *config, ech_text *out)
 {
-    if (!ech_family_reads(config, "model.num_local_experts")) return;
+    if (config->model.num_local_experts <= 0) return;
     ech_text_append(out, " E=%" PRId64 " k=%" PRId64 " %s", config->model.num_local_experts,
                     config->model.num_experts_per_tok, ech_config_name(config, "model.moe_gate"));
-    if (ech_family_reads(config, "model.hidden_act"))
-        ech_text_append(out, " %s", ech_config_name(config, "model.hidden_act"));
     if (config->model.n_group > 1)
         ech_text_append(out, " groups=%" PRId64 "/%" PRId64, config->model.topk_group,
                         config->model.n_group);
-    if (ech_family_reads(config, "model.moe_intermediate_size"))
+    if (config->model.moe_intermediate_size != config->model.intermediate_size)
         ech_text_append(out, " M=%" PRId64, config->model.moe_intermediate_size);
     if (config->model.moe_shared_experts > 0)
         ech_text_append(out, " shared=%" PRId64, config->model.moe_shared_experts);
@@ -76,6 +74,7 @@ void ech_profile_describe(const ech_config *config, ech_text *out)
                     config->model.intermediate_size, config->model.max_position_embeddings,
                     config->model.vocab_size, tables);
     append_experts(config, out);
+    ech_model_describe(config, out);
     append_dropout("embd_pdrop", config->model.embd_pdrop, out);
     append_dropout("resid_pdrop", config->model.resid_pdrop, out);
     append_dropout("attn_pdrop", config->model.attn_pdrop, out);

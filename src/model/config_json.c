@@ -76,7 +76,7 @@ static bool to_text(const json_t *value, char *text, size_t size)
 /* A JSON value of the table of constants, or words. */
 static bool is_literal(const char *words)
 {
-    return ech_text_has_word("true false 1 null", words);
+    return ech_text_has_word("true false 0 1 null", words);
 }
 
 static bool is_one_of(const json_t *value, const char *words)
@@ -86,18 +86,83 @@ static bool is_one_of(const json_t *value, const char *words)
     return json_is_string(value) && ech_text_has_word(words, json_string_value(value));
 }
 
-static ech_status refuse(const ech_family_import *in, const ech_family_row *row)
+/* `expected`: blank-separated words, or one literal. */
+static ech_status refuse(const ech_family_import *in, const ech_family_row *row,
+                         const char *expected)
 {
     char *text = json_dumps(ech_family_import_get(in, row->name), JSON_ENCODE_ANY | JSON_COMPACT);
-    size_t n = strlen(row->initial);
-    while (row->initial[n - 1] == ' ') n--;
-    ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_EUNSUPPORTED,
-                                "%s: %s = %.80s%s: not supported; only%s %.*s", in->path, row->name,
-                                text ? text : "?", text && strlen(text) > 80 ? "..." : "",
-                                is_literal(row->initial) ? "" : ":", (int)n, row->initial);
+    size_t n = strlen(expected);
+    while (expected[n - 1] == ' ') n--;
+    ech_status st =
+        ech_fail_at(__FILE__, __LINE__, ECH_EUNSUPPORTED,
+                    "%s: %s = %.80s%s: not supported; only%s %.*s%s%s", in->path, row->name,
+                    text ? text : "?", text && strlen(text) > 80 ? "..." : "",
+                    is_literal(expected) ? "" : ":", (int)n, expected,
+                    row->property ? "; Echelon has no " : "", row->property ? row->property : "");
     free(text);
     return st;
 }
+
+/* ---- names of values ---- */
+
+/* Of "a=b c=d", the pair whose left side (`right`: whose right side) is `name`; NULL: none. */
+static const char *find_pair(const char *pairs, const char *name, bool right)
+{
+    size_t n = strlen(name);
+    for (const char *at = pairs; *at; at += strcspn(at, " "), at += *at == ' ') {
+        size_t left = strcspn(at, "="), length = strcspn(at, " ");
+        const char *side = right ? at + left + 1 : at;
+        size_t is = right ? length - left - 1 : left;
+        if (is == n && strncmp(side, name, n) == 0) return at;
+    }
+    return NULL;
+}
+
+bool ech_family_row_writes(const ech_config *config, const ech_family_row *row)
+{
+    return find_pair(row->values, ech_config_name(config, row->key), true) != NULL;
+}
+
+/* The value of a row with names in the file's words: those that are left of "=". */
+static void append_names(const ech_family_row *row, ech_text *out)
+{
+    for (const char *at = row->values; *at; at += strcspn(at, " "), at += *at == ' ')
+        ech_text_append(out, "%s%.*s", out->n ? " " : "", (int)strcspn(at, "="), at);
+}
+
+/* Sets a key to the value that the file calls `name`. */
+static ech_status import_name(const ech_family_import *in, const ech_family_row *row,
+                              const char *name)
+{
+    const char *pair = row->values ? find_pair(row->values, name, false) : NULL;
+    char ours[64];
+    if (row->values && !pair) {
+        ECH_FREED_TEXT names = {0};
+        append_names(row, &names);
+        return refuse(in, row, names.at);
+    }
+    if (pair) {
+        pair += strcspn(pair, "=") + 1;
+        snprintf(ours, sizeof ours, "%.*s", (int)strcspn(pair, " "), pair);
+    }
+    return ech_config_fill(in->config, row->key, pair ? ours : name, in->path,
+                           row->use & ECH_ROW_MAY_DIFFER);
+}
+
+static void append_name(const ech_config *config, const ech_family_row *row, ech_text *out)
+{
+    const char *name = ech_config_name(config, row->key);
+    const char *pair = row->values ? find_pair(row->values, name, true) : NULL;
+    if (pair) ech_text_append(out, "\"%.*s\"", (int)strcspn(pair, "="), pair);
+    else ech_text_append(out, "\"%s\"", name);
+}
+
+static bool has_names(const ech_family_row *row)
+{
+    return row->values || row->use & ECH_ROW_NAME;
+}
+
+/* ---- rows ---- */
 
 static ech_status check_constant(const ech_family_import *in, const ech_family_row *row)
 {
@@ -106,7 +171,7 @@ static ech_status check_constant(const ech_family_import *in, const ech_family_r
     bool fits = !value || (lists ? json_is_array(value) : is_one_of(value, row->initial));
     for (size_t i = 0; lists && i < json_array_size(value); i++)
         fits = fits && is_one_of(json_array_get(value, i), row->initial);
-    return fits ? ECH_OK : refuse(in, row);
+    return fits ? ECH_OK : refuse(in, row, row->initial);
 }
 
 ech_status ech_family_import_row(const ech_family_import *in, const ech_family_row *row)
@@ -114,33 +179,33 @@ ech_status ech_family_import_row(const ech_family_import *in, const ech_family_r
     if (!row->key) return check_constant(in, row);
     char text[64];
     const json_t *value = ech_family_import_get(in, row->name);
+    bool is_there = json_object_get(in->json, row->name) != NULL;
+    bool is_null = !value && is_there && row->null;
+    bool derives = !value && row->derived && (is_there || !row->initial);
     if (!value && row->use & ECH_ROW_OURS) return ECH_OK;
-    if (!value && !row->initial && !row->derived)
+    if (!value && !row->initial && !row->derived && !is_null)
         ECH_FAIL(ECH_EINPUT, "%s: has no %s: not a whole config.json of this family", in->path,
                  row->name);
-    if (value && row->use & ECH_ROW_NAME) {
+    if (value && has_names(row)) {
         if (!json_is_string(value) || json_string_length(value) >= sizeof text)
             ECH_FAIL(ECH_EINPUT, "%s: %s: must be a name", in->path, row->name);
         snprintf(text, sizeof text, "%s", json_string_value(value));
     } else if (value && !to_text(value, text, sizeof text))
         ECH_FAIL(ECH_EINPUT, "%s: %s: must be a number, or true or false", in->path, row->name);
-    if (!value && row->derived)
+    else if (is_null)
+        snprintf(text, sizeof text, "%s", row->null);
+    else if (derives)
         snprintf(text, sizeof text, "%lld", (long long)row->derived(in->config));
-    return ech_config_fill(in->config, row->key, value || row->derived ? text : row->initial,
-                           in->path, row->use & ECH_ROW_MAY_DIFFER);
-}
-
-/* Whether the configuration's family has the row. */
-static bool has_row(const ech_config *config, const ech_family_row *row)
-{
-    return !row->family || ech_text_has_word(row->family, ech_family_of(config)->name);
+    else if (!value)
+        snprintf(text, sizeof text, "%s", row->initial);
+    if (has_names(row)) return import_name(in, row, text);
+    return ech_config_fill(in->config, row->key, text, in->path, row->use & ECH_ROW_MAY_DIFFER);
 }
 
 ech_status ech_family_import_rows(const ech_family_import *in, const ech_family_row *rows)
 {
     for (const ech_family_row *row = rows; row->name; row++)
-        if (has_row(in->config, row) && !(row->use & ECH_ROW_UNREAD))
-            ECH_TRY(ech_family_import_row(in, row));
+        if (!(row->use & ECH_ROW_UNREAD)) ECH_TRY(ech_family_import_row(in, row));
     return ECH_OK;
 }
 
@@ -148,17 +213,18 @@ json_t *ech_family_export_rows(const ech_config *config, const ech_family_row *r
 {
     json_t *object = json_object();
     for (const ech_family_row *row = rows; row->name; row++) {
-        if (!has_row(config, row) || row->use & ECH_ROW_UNWRITTEN) continue;
+        if (row->use & ECH_ROW_UNWRITTEN) continue;
         ECH_FREED_TEXT value = {0};
-        if (row->key && row->use & ECH_ROW_NAME)
-            ech_text_append(&value, "\"%s\"", ech_config_name(config, row->key));
+        if (row->key && has_names(row))
+            append_name(config, row, &value);
         else if (row->key)
             ech_config_format(config, row->key, &value);
         else
             ech_text_append(&value, is_literal(row->initial) ? "%.*s" : "\"%.*s\"",
                             (int)strcspn(row->initial, " "), row->initial);
         if (row->use & ECH_ROW_OURS && strcmp(value.at, row->initial) == 0) continue;
-        json_t *parsed = json_loads(value.at, JSON_DECODE_ANY, NULL);
+        bool is_null = row->null && strcmp(value.at, row->null) == 0;
+        json_t *parsed = json_loads(is_null ? "null" : value.at, JSON_DECODE_ANY, NULL);
         ECH_ASSERT(parsed);
         json_object_set_new(object, row->name, parsed);
     }
@@ -217,10 +283,10 @@ static ech_status import_family(const ech_family_import *in)
     bool shared = ours && skip(SHARED, &type);
     const ech_family *named = ech_family_find(type);
     if (!named || (named->ours ? !ours || gate : ours && !reversible && !gate && !shared))
-        return refuse(in, &family);
+        return refuse(in, &family, family.initial);
     ECH_TRY(ech_family_import_set(in, "model.architecture", type));
     if ((gate || shared) && !ech_family_reads(in->config, "model.moe_gate"))
-        return refuse(in, &family);
+        return refuse(in, &family, family.initial);
     ECH_TRY(ech_family_import_set(in, "model.reversible", reversible ? "true" : "false"));
     if (gate) ECH_TRY(ech_family_import_set(in, "model.moe_gate", gate));
     if (shared)

@@ -1,46 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to src/model. What families share: the structure of decoder-only transformers, and the
- * table between the run file's model section and a Hugging Face config.json.
+ * Private to src/model. What a family is made of: the table between the run file's model section and a Hugging Face
+ * config.json, constant properties, and the names of its tensors.
  */
 #ifndef ECH_MODEL_FAMILY_H
 #define ECH_MODEL_FAMILY_H
 
 #include "base/json.h"
+#include "layer/layers.h"
 #include "model/model.h"
-
-/* Keys of all families but logistic, which has no decoder and reads samples of features. */
-#define ECH_DECODER_KEYS                                                                           \
-    " model.hidden_size model.num_hidden_layers model.num_attention_heads "                        \
-    "model.intermediate_size model.tie_word_embeddings "                                           \
-    "model.initializer_range data.tokenizer data.document_mask"
 
 #define X(name, help) extern const ech_family ech_family_row_##name;
 #include "model/models.def"
 #undef X
 
-/* Appends a part (attention or MLP) with input value x to the block; returns its output value.
- * Parameters are named NAME.something. std: of the initial weights of the product that is added to
- * the residual stream. */
-typedef int (*ech_decoder_part)(const ech_config *config, ech_model *model, ech_block *block,
-                                const char *name, int x, double std);
+/* ---- keys ---- */
 
-/* Layers x + attention(norm(x)), x + mlp(norm(x)), a final norm and the head. */
-typedef struct ech_decoder {
-    /* Builds the first block. Returns the token table's parameter, which a tied head uses. */
-    int (*embedding)(const ech_config *config, ech_model *model);
-    const char *layers;                   /* "transformer.h": layer i is "transformer.h.i" */
-    const char *first_norm, *second_norm; /* of a layer: "ln_1" is "transformer.h.i.ln_1" */
-    const char *last_norm;                /* "transformer.ln_f" */
-    int (*norm)(ech_model *model, ech_block *block, const ech_config *config, const char *name,
-                int x);
-    ech_decoder_part attention, mlp;
-    /* in place of mlp in some layers (ech_model_has_experts); NULL: in none */
-    ech_decoder_part experts;
-} ech_decoder;
-
-/* Whether layer i has experts, where the family has any. */
-bool ech_model_has_experts(const ech_config *config, int64_t i);
+/* Errors: keys that the family does not read. */
+ech_status ech_family_check_keys(const ech_config *config);
+/* Errors: values that the family's config.json cannot say. */
+ech_status ech_family_check_rows(const ech_config *config);
 
 /* ---- config.json ---- */
 
@@ -49,23 +28,22 @@ typedef enum ech_family_row_use {
     ECH_ROW_UNREAD = 2,     /* only written */
     ECH_ROW_UNWRITTEN = 4,  /* only read */
     ECH_ROW_LIST = 8,       /* the file has a list of such values */
-    /* no other program knows it: written where it is not `initial`, and not missed */
-    ECH_ROW_OURS = 16,
-    ECH_ROW_NAME = 32 /* the value is one of the key's names */
+    ECH_ROW_OURS = 16, /* no other program knows it: written where it is not `initial`, and not missed */
+    ECH_ROW_NAME = 32  /* the value is one of the key's names */
 } ech_family_row_use;
 
 /* A value of config.json, in the order in which they are written and read. */
 struct ech_family_row {
     const char *name; /* "n_embd"; NULL ends the table */
     const char *key;  /* of the run file: "model.hidden_size"; NULL: a constant */
-    /* The value if the file has none or null; NULL: an error then, unless `derived` gives it. Of a
-     * constant: the values that we support, one of true, false, 1 and null, or blank-separated
-     * words. The first one is written. */
+    /* The value if the file does not have it; NULL: an error then, unless `derived` gives it. Of a constant: the
+     * values that we support, one of true, false, 0, 1 and null, or blank-separated words. The first one is written. */
     const char *initial;
-    int64_t (*derived)(const ech_config *config); /* from rows before */
-    /* blank-separated, those that have this row; NULL: all families of the table */
-    const char *family;
-    unsigned use;       /* bits of ech_family_row_use */
+    int64_t (*derived)(const ech_config *config); /* from rows before: the value for null, or without `initial` */
+    unsigned use;                                 /* bits of ech_family_row_use */
+    const char *null;   /* the key's value for the file's null; NULL: as if the file had none */
+    const char *values; /* of a key with names: "silu=swiglu swish=swiglu", the file's name and ours */
+    const char *property; /* what a model with another constant would need: "attention sinks" */
 };
 
 struct ech_family_import {
@@ -83,5 +61,151 @@ ech_status ech_family_import_row(const ech_family_import *in, const ech_family_r
 ech_status ech_family_import_rows(const ech_family_import *in, const ech_family_row *rows);
 /* The object that a table writes. Release with json_decref. */
 json_t *ech_family_export_rows(const ech_config *config, const ech_family_row *rows);
+
+/* Whether a row with `values` has a word for the key's value. */
+bool ech_family_row_writes(const ech_config *config, const ech_family_row *row);
+
+/* Rotary positions, of transformers 4 and 5. theta: of a file without one. */
+ech_status ech_rope_import(const ech_family_import *in, const char *theta);
+void ech_rope_export(const ech_config *config, json_t *json);
+
+/* ---- what many families have in common ---- */
+
+/* Keys of all families but logistic, which has no decoder and reads samples of features. */
+#define ECH_DECODER_KEYS                                                                           \
+    "model.hidden_size model.num_hidden_layers model.num_attention_heads "                         \
+    "model.num_key_value_heads model.intermediate_size model.tie_word_embeddings "                 \
+    "model.initializer_range model.embd_pdrop model.resid_pdrop model.attn_pdrop "                 \
+    "data.tokenizer data.document_mask"
+
+#define ECH_ROPE_SCALING_KEYS                                                                      \
+    "model.rope_scaling_factor model.rope_scaling_low_freq_factor "                                \
+    "model.rope_scaling_high_freq_factor model.rope_scaling_original_max_position_embeddings "     \
+    "model.rope_scaling_beta_fast model.rope_scaling_beta_slow model.rope_scaling_truncate "       \
+    "model.rope_scaling_mscale model.rope_scaling_mscale_all_dim "                                 \
+    "model.rope_scaling_attention_factor model.rope_scaling_short_factor "                         \
+    "model.rope_scaling_long_factor"
+
+#define ECH_ROTARY_KEYS " model.rope_theta model.rope_scaling " ECH_ROPE_SCALING_KEYS
+
+#define ECH_GROUP_KEYS "model.n_group model.topk_group"
+#define ECH_BIAS_KEYS  "model.router_bias_rate model.routed_scaling_factor"
+
+/* Keys that every family with experts reads. */
+#define ECH_EXPERT_KEYS                                                                            \
+    " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "         \
+    "model.moe_bound model.moe_capacity_factor model.moe_group_samples "                           \
+    "model.router_aux_loss_coef model.router_importance_coef model.router_load_coef "              \
+    "model.router_jitter_noise model.moe_gshard_ports model.moe_shared_experts " ECH_GROUP_KEYS    \
+    " " ECH_BIAS_KEYS
+
+/* Rows of Hugging Face's decoders since Llama. */
+#define ECH_ROWS_SIZES                                                                             \
+    {"vocab_size", "model.vocab_size", .initial = NULL}, {"hidden_size", "model.hidden_size", .initial = NULL},                      \
+        {"intermediate_size", "model.intermediate_size", .initial = NULL},                                          \
+        {"num_hidden_layers", "model.num_hidden_layers", .initial = NULL},                                          \
+        {"num_attention_heads", "model.num_attention_heads", .initial = NULL}
+#define ECH_ROW_KV_HEADS(otherwise)                                                                \
+    {"num_key_value_heads", "model.num_key_value_heads", .initial = otherwise}
+#define ECH_ROW_KV_HEADS_AS_HEADS                                                                  \
+    {"num_key_value_heads", "model.num_key_value_heads", .derived = ech_rows_heads}
+#define ECH_ROW_HEAD_DIM {"head_dim", "model.head_dim", .derived = ech_rows_head_dim}
+#define ECH_ROW_POSITIONS(otherwise)                                                               \
+    {"max_position_embeddings", "model.max_position_embeddings", .initial = otherwise}
+/* hidden_act of a gated feed-forward layer, act(gate x) up x, and of one without gate. */
+#define ECH_ROW_GATED_ACT                                                                          \
+    {"hidden_act", "model.hidden_act", "silu", .values = ECH_GATED_ACTS}
+#define ECH_GATED_ACTS                                                                             \
+    "silu=swiglu swish=swiglu gelu_pytorch_tanh=geglu gelu_new=geglu gelu=geglu_exact"
+#define ECH_PLAIN_ACTS                                                                             \
+    "gelu_new=gelu_new gelu_pytorch_tanh=gelu_new relu=relu gelu=gelu relu2=relu2"
+#define ECH_ROWS_ROPE                                                                              \
+    {"rope_theta", "model.rope_theta", .use = ECH_ROW_UNREAD},                                     \
+    {                                                                                              \
+        "rope_scaling", .initial = "null", .use = ECH_ROW_UNREAD                                   \
+    }
+#define ECH_ROW_RMS_EPS(otherwise) {"rms_norm_eps", "model.rms_norm_eps", .initial = otherwise}
+/* One value of the file for several of our keys. */
+#define ECH_ROWS_ATTENTION_BIAS(otherwise)                                                         \
+    {"attention_bias", "model.qkv_bias", .initial = otherwise},                                               \
+    {                                                                                              \
+        "attention_bias", "model.o_bias", otherwise, .use = ECH_ROW_UNWRITTEN                      \
+    }
+#define ECH_ROW_MLP_BIAS(otherwise) {"mlp_bias", "model.mlp_bias", .initial = otherwise}
+#define ECH_ROWS_TRAINING(range)                                                                   \
+    {"attention_dropout", "model.attn_pdrop", "0", .use = ECH_ROW_MAY_DIFFER},                     \
+    {                                                                                              \
+        "initializer_range", "model.initializer_range", range, .use = ECH_ROW_MAY_DIFFER           \
+    }
+#define ECH_ROW_TIED(otherwise)                                                                    \
+    {"tie_word_embeddings", "model.tie_word_embeddings", .initial = otherwise}
+#define ECH_ROW_WHOLE_ROTARY                                                                       \
+    {"partial_rotary_factor", .initial = "1", .use = ECH_ROW_UNWRITTEN,                            \
+     .property = "rotary positions of a part of each head"}
+#define ECH_ROW_NO_WINDOW                                                                          \
+    {"sliding_window", .initial = "null", .use = ECH_ROW_UNWRITTEN,                                \
+     .property = "attention windows"}
+/* Numbers of experts that only Echelon knows. */
+#define ECH_ROWS_CAPACITY                                                                          \
+    {"moe_capacity_factor", "model.moe_capacity_factor", "0",                                      \
+     .use = ECH_ROW_OURS | ECH_ROW_MAY_DIFFER},                                                    \
+        {"moe_group_samples", "model.moe_group_samples", "1",                                      \
+         .use = ECH_ROW_OURS | ECH_ROW_MAY_DIFFER},                                                \
+    {                                                                                              \
+        "moe_gshard_ports", "model.moe_gshard_ports", "false",                                     \
+            .use = ECH_ROW_OURS | ECH_ROW_MAY_DIFFER                                               \
+    }
+#define ECH_CAPACITY_NAMES " moe_capacity_factor moe_group_samples moe_gshard_ports"
+#define ECH_ROWS_END {.name = NULL}
+
+int64_t ech_rows_heads(const ech_config *config);
+int64_t ech_rows_head_dim(const ech_config *config);
+
+/* rope_theta 10000 where the file has none. */
+ech_status ech_family_import_rotary(const ech_family_import *in);
+/* num_experts, or num_local_experts. */
+ech_status ech_family_import_experts(const ech_family_import *in, const char *otherwise);
+/* mlp_only_layers: dense layers of a family with experts. */
+ech_status ech_family_import_dense(const ech_family_import *in);
+void ech_family_export_dense(const ech_config *config, json_t *json);
+
+/* Feed-forward widths where the run file says "auto". */
+int64_t ech_inner_quadruple(const ech_config *config);
+
+/* ---- building ---- */
+
+/* A decoder: layers of attention and feed-forward layers on a residual stream, and a head. */
+void ech_decoder_build(const ech_config *config, ech_model *model);
+/* Errors: properties that layers cannot have together. */
+ech_status ech_decoder_check(const ech_config *config);
+/* Whether layer i has experts. */
+bool ech_model_has_experts(const ech_config *config, int64_t i);
+
+/* What layers are built from. */
+typedef struct ech_builder {
+    const ech_config *config;
+    ech_model *model;
+    ech_block *block;
+    ech_names names;
+    const char *at; /* the block's name, in front of its tensors' */
+    int64_t layer;
+    double std; /* of products that are added to the residual stream */
+} ech_builder;
+
+/* The whole name of a tensor of the block. */
+char *ech_builder_name(const ech_builder *b, const char *role, const char *what);
+/* x (B,T,in) -> (B,T,out) with the block's matrix of that role. */
+int ech_builder_linear(const ech_builder *b, const char *role, int x, ech_axis in_axis, int64_t in,
+                       ech_axis axis, int64_t out, bool bias, double std);
+/* The activation of feed-forward layers, dense ones and experts. */
+ech_activation ech_builder_activation(const ech_config *config);
+/* A feed-forward layer in two parts: silu(gate x) up x, or relu(up x) and so on, F wide, and down of that.
+ * x (B,T,C) -> (B,T,F) -> (B,T,C). */
+int ech_builder_widen(const ech_builder *b, const char *gate, const char *up, int64_t F, int x);
+int ech_builder_narrow(const ech_builder *b, const char *down, int64_t F, int y);
+/* A layer of experts. x (B,T,C) -> (B,T,C). */
+int ech_builder_experts(const ech_builder *b, int x);
+/* Errors: numbers of the resolved section that do not go together in a layer of experts, and what would. */
+ech_status ech_experts_check(const ech_config *config);
 
 #endif

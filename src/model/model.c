@@ -7,41 +7,8 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "layer/layers.h"
 #include "model/family.h"
 #include "optim/optim.h"
-
-static const ech_family *const rows[] = {
-#define X(name, help) &ech_family_row_##name,
-#include "model/models.def"
-#undef X
-};
-
-const ech_family *ech_family_find(const char *name)
-{
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i]->name, name) == 0) return rows[i];
-    return NULL;
-}
-
-const ech_family *ech_family_of(const ech_config *config)
-{
-    return rows[config->model.architecture];
-}
-
-bool ech_family_reads(const ech_config *config, const char *key)
-{
-    return ech_text_has_word(ech_family_of(config)->reads, key);
-}
-
-const char *ech_family_names(void)
-{
-    return
-#define X(name, help) #name " "
-#include "model/models.def"
-#undef X
-        ;
-}
 
 /* The divisor of `whole` nearest to `wanted`. */
 static int64_t nearest_divisor(int64_t whole, int64_t wanted)
@@ -66,27 +33,36 @@ static ech_status resolve_heads(ech_config *config)
     return ECH_OK;
 }
 
-/* Keys that some family reads. */
-static void append_owned(ech_text *out)
+/* Widths of feed-forward layers. */
+static void resolve_widths(ech_config *config)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        ech_text_append(out, "%s ", rows[i]->reads);
+    const ech_family *family = ech_family_of(config);
+    int64_t C = config->model.hidden_size, k = config->model.num_experts_per_tok;
+    bool gated = ech_builder_activation(config) == ECH_ACTIVATION_SWIGLU;
+    /* 8/3 of the width, rounded up to a multiple of 64: three matrices cost what two of 4 C do. */
+    int64_t inner = family->inner ? family->inner(config)
+                    : gated       ? (8 * C / 3 + 63) / 64 * 64
+                                  : ech_inner_quadruple(config);
+    if (config->model.intermediate_size == ECH_AUTO) config->model.intermediate_size = inner;
+    if (config->model.moe_intermediate_size != ECH_AUTO) return;
+    config->model.moe_intermediate_size = config->model.intermediate_size;
+    /* Experts of a token together are as wide as a layer without experts. */
+    if (ech_family_reads(config, "model.moe_intermediate_size"))
+        config->model.moe_intermediate_size = (config->model.intermediate_size + k - 1) / k;
 }
 
-void ech_model_mark_keys(const ech_config *config)
+static void resolve_decoder(ech_config *config)
 {
-    ECH_FREED_TEXT owned = {0};
-    append_owned(&owned);
-    ech_config_mark_unread(config, owned.at, ech_family_of(config)->reads);
+    resolve_widths(config);
+    if (config->model.tie_word_embeddings == ECH_AUTO) config->model.tie_word_embeddings = false;
 }
 
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
 {
     const ech_family *family = ech_family_of(config);
-    ECH_FREED_TEXT owned = {0};
-    append_owned(&owned);
-    ech_status status = ech_config_check_read(config, owned.at, family->reads, family->name);
-    if (family->decoder) ECH_ALSO(&status, resolve_heads(config));
+    ech_status status = ech_family_check_keys(config);
+    ech_model_choose(config);
+    if (!family->build) ECH_ALSO(&status, resolve_heads(config));
     if (config->model.max_position_embeddings == ECH_AUTO)
         config->model.max_position_embeddings = config->data.sequence_length;
     if (config->model.vocab_size == ECH_AUTO) config->model.vocab_size = tokenizer_vocabulary;
@@ -99,7 +75,7 @@ ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
     if (config->memory.invert == ECH_AUTO) config->memory.invert = config->model.reversible;
     if (config->model.reversible == 1 && config->precision.compute == ECH_COMPUTE_BF16)
         config->precision.residual = ECH_RESIDUAL_FP32;
-    family->resolve(config);
+    if (!family->build) resolve_decoder(config);
     return status;
 }
 
@@ -160,90 +136,31 @@ static ech_block_options ways_of(const ech_config *config)
     ech_types types = ech_model_types(config);
     bool wide_stream =
         types.compute != types.wide && config->precision.residual == ECH_RESIDUAL_FP32;
-    return (ech_block_options){
-        .sharding = ech_model_sharding(config),
-        .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
-        .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
-        .sequence_chunks = (int)config->memory.sequence_chunks,
-        .documents = config->data.document_mask == 1,
-        .rows = rows_of(config),
-        .wide = types.wide,
-        .loss_rows = ech_kernels_loss_rows(ech_config_name(config, "parallel.device")),
-        .fused = ech_fused_rows(ech_kernels_fused(ech_config_name(config, "parallel.device"))),
-        .stream = wide_stream ? ECH_TYPE_WIDE : ECH_TYPE_COMPUTE,
-        .drifts = config->parallel.weight_stashing == 0,
-        .recompute = (int)config->memory.recompute,
-        .reversible = config->model.reversible == 1,
-        .invert = config->memory.invert == 1};
+    return (ech_block_options){.sharding = ech_model_sharding(config),
+                               .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
+                               .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
+                               .sequence_chunks = (int)config->memory.sequence_chunks,
+                               .documents = config->data.document_mask == 1,
+                               .rows = rows_of(config),
+                               .wide = types.wide,
+                               .loss_rows = ech_kernels_loss_rows(ech_config_name(config, "parallel.device")),
+                               .fused = ech_fused_rows(ech_kernels_fused(ech_config_name(config, "parallel.device"))),
+                               .stream = wide_stream ? ECH_TYPE_WIDE : ECH_TYPE_COMPUTE,
+                               .drifts = config->parallel.weight_stashing == 0,
+                               .recompute = (int)config->memory.recompute,
+                               .reversible = config->model.reversible == 1,
+                               .invert = config->memory.invert == 1};
 }
 
 /* ---- building ---- */
-
-bool ech_model_has_experts(const ech_config *config, int64_t i)
-{
-    return i >= config->model.moe_first_dense && (i + 1) % config->model.moe_every == 0;
-}
-
-static void build_layer(const ech_config *config, ech_model *model, const ech_decoder *decoder,
-                        int64_t i)
-{
-    char *name = ech_pool_format(model->pool, "%s.%lld", decoder->layers, (long long)i);
-    char *first = ech_pool_format(model->pool, "%s.%s", name, decoder->first_norm);
-    char *second = ech_pool_format(model->pool, "%s.%s", name, decoder->second_norm);
-    /* Radford et al. 2019, section 2.3: residual layers are scaled at initialisation. */
-    double std = model->std / sqrt(2 * (double)model->layers);
-    ech_block *block = ech_model_block(model, name);
-    bool two = model->options.reversible;
-    ech_shape stream = ech_block_stream(block, config->model.hidden_size);
-    int x1 = ech_block_input(block, "hidden", stream);
-    int x2 = two ? ech_block_input(block, "hidden 2", stream) : x1;
-    int y = decoder->norm(model, block, config, first, x2);
-    x1 = ech_layer_residual(block, x1, decoder->attention(config, model, block, name, y, std));
-    y = decoder->norm(model, block, config, second, x1);
-    bool sparse = decoder->experts && ech_model_has_experts(config, i);
-    y = (sparse ? decoder->experts : decoder->mlp)(config, model, block, name, y, std);
-    if (two) ech_block_output(block, x1);
-    ech_block_output(block, ech_layer_residual(block, two ? x2 : x1, y));
-}
-
-static void build_head(const ech_config *config, ech_model *model, const ech_decoder *decoder,
-                       int table)
-{
-    int64_t C = config->model.hidden_size, V = config->model.vocab_size;
-    ech_block *block = ech_model_block(model, "lm_head");
-    ech_shape stream = ech_block_stream(block, C);
-    int x = ech_block_input(block, "hidden", stream);
-    if (model->options.reversible)
-        x = ech_layer_residual(block, x, ech_block_input(block, "hidden 2", stream));
-    x = decoder->norm(model, block, config, decoder->last_norm, x);
-    if (!config->model.tie_word_embeddings)
-        table = ech_model_matrix(model, block, ECH_MODEL_HEAD,
-                                 ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), model->std);
-    int targets = ech_block_batch(block, ECH_TARGETS),
-        weights = ech_block_batch(block, ECH_WEIGHTS);
-    model->logits =
-        ech_layer_head_loss(block, x, targets, weights, table, V, (ech_logits){.factor = 1});
-}
-
-static void build(const ech_config *config, ech_model *model)
-{
-    const ech_decoder *decoder = model->family->decoder;
-    if (!decoder) {
-        model->family->build(config, model);
-        return;
-    }
-    int table = decoder->embedding(config, model);
-    ech_block *first = model->block.at[0];
-    if (model->options.reversible) ech_block_output(first, first->output.at[0]);
-    for (int64_t i = 0; i < model->layers; i++) build_layer(config, model, decoder, i);
-    build_head(config, model, decoder, table);
-}
 
 static ech_status create(const ech_config *config, ech_block_options options, ech_model **out)
 {
     const ech_family *family = ech_family_of(config);
     ECH_TRY(check(config));
+    ECH_TRY(ech_family_check_rows(config));
     if (family->check) ECH_TRY(family->check(config));
+    if (!family->build) ECH_TRY(ech_decoder_check(config));
     ech_model *model = ech_calloc(1, sizeof *model);
     model->family = family;
     model->pool = ech_pool_create();
@@ -252,8 +169,7 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     model->width = config->model.num_attention_heads * config->model.head_dim;
     model->std = config->model.initializer_range;
     model->options = options;
-    build(config, model);
-    if (family->initialize) family->initialize(config, model);
+    (family->build ? family->build : ech_decoder_build)(config, model);
     for (size_t i = 0; i < model->block.n; i++) {
         ech_block *block = model->block.at[i];
         ech_block_finish(block, model->param.at);

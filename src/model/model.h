@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, qwen3, mixtral,
- * qwen3_moe, switch, logistic) is an ech_family and a row of models.def. Nothing here communicates.
- * Files are read and written by one process on its own.
+ * Models: stacks of blocks, each a small graph of layers. A family is an ech_family, a
+ * file of families/, and a row of models.def: properties, from which one decoder (decoder.c) is built. Nothing here communicates. Files are read and written by one process on its own.
  */
 #ifndef ECH_MODEL_MODEL_H
 #define ECH_MODEL_MODEL_H
@@ -15,15 +14,20 @@ typedef struct ech_family_import ech_family_import; /* a config.json being read;
 typedef struct ech_family_row ech_family_row;       /* a value of config.json; private */
 struct json_t;
 
+/* Names of tensors by role, as a family's files have them. NULL: the role's own in roles.def. */
+typedef struct ech_names {
+#define ROLE(name, otherwise, meaning) const char *name;
+#include "model/roles.def"
+    bool in_first; /* matrices but tables are (in,out), as those of GPT-2's Conv1D */
+} ech_names;
+
 typedef struct ech_model {
     const ech_family *family;
     ech_pool *pool;
     ECH_LIST(ech_block *) block;
     ECH_LIST(ech_param) param; /* in the order of blocks; a tied table is one parameter */
-    /* numbers that its blocks report of a training step (ech_reported) */
-    int64_t reports;
-    /* the last block's value that has the logits in ECH_GENERATE; -1: it generates nothing */
-    int logits;
+    int64_t reports;           /* numbers that its blocks report of a training step (ech_reported) */
+    int logits; /* the last block's value that has the logits in ECH_GENERATE; -1: it generates nothing */
     int64_t vocabulary;
     int64_t layers, width;     /* L, and H D of attention: for FLOPs */
     double std;                /* of initial weights */
@@ -33,18 +37,18 @@ typedef struct ech_model {
 
 struct ech_family {
     const char *name;
-    const char *reads; /* blank-separated keys that this family uses and some others do not */
-    void (*resolve)(ech_config *config);           /* fills "auto" keys of the model section */
+    const char *reads; /* blank-separated keys that it reads, besides those of `rows` */
+    /* "key=value key=value": properties that all models of the family have, which a run file cannot set; and values of
+     * keys that a run file leaves open, where they are not those of keys.def. NULL: none. */
+    const char *constants, *defaults;
+    int64_t (*inner)(const ech_config *config); /* a feed-forward layer's width; NULL: as others' */
     ech_status (*check)(const ech_config *config); /* of the resolved section; NULL: nothing more */
-    const struct ech_decoder *decoder;             /* its blocks; NULL: `build` makes them */
+    /* Makes its blocks; NULL: it is a decoder, which follows from the properties. */
     void (*build)(const ech_config *config, struct ech_model *model);
     bool valued; /* reads samples of features (data/data.h), and so has no tokenizer */
-    /* Says otherwise how the built model's weights begin; NULL: by normals of initializer_range. */
-    void (*initialize)(const ech_config *config, struct ech_model *model);
     bool ours; /* no other program knows it: its model_type has our name in front */
-    /* A Hugging Face config.json of this family: its architecture ("GPT2LMHeadModel"), the table of
-     * its values, and what the table cannot express. Errors of import_more: what the layers cannot
-     * do. NULL: nothing more. */
+    /* A Hugging Face config.json of this family: its architecture ("GPT2LMHeadModel"), the table of its values, and
+     * what the table cannot express. Errors of import_more: what the layers cannot do. NULL: nothing more. */
     const char *architecture;
     const ech_family_row *rows;
     ech_status (*import_more)(const ech_family_import *import);
@@ -52,8 +56,8 @@ struct ech_family {
     /* Blank-separated keys of other programs' config.json that ours replace. */
     const char *replaces;
     /* Names of weights in other programs' files: */
-    const char *prefix;  /* "transformer.", which a file may omit */
-    const char *table;   /* the token embedding, which a tied head uses */
+    const ech_names *names; /* by role; NULL: all as in roles.def */
+    const char *prefix;            /* "transformer.", which a file may omit */
     const char *buffers; /* blank-separated suffixes of names of tensors that are no parameters */
 };
 
@@ -62,21 +66,28 @@ const ech_family *ech_family_of(const ech_config *config);
 const char *ech_family_names(void); /* blank-separated */
 /* Whether the configuration's family uses a key that some others do not. */
 bool ech_family_reads(const ech_config *config, const char *key);
+/* Appends these keys, blank-separated. */
+void ech_family_append_reads(const ech_family *family, ech_text *out);
+/* A family's names, with those of roles.def where it has none of its own. */
+ech_names ech_names_of(const ech_family *family);
+/* Names in files of the token embedding's table, and of a head's that is not tied. Release with free. */
+char *ech_family_table(const ech_family *family);
+char *ech_family_head(const ech_family *family);
 
 /* Begin-of-text and end-of-text token ids (BOS, EOS), below the vocabulary. */
 typedef struct ech_model_text_ends {
     int32_t begin, end;
 } ech_model_text_ends;
 
-/* Sets the model section from a Hugging Face config.json, whose model_type names the family. The
- * file is untrusted. Errors name the file and its key. *ends (NULL: not wanted): the first of
- * several ids; default of EOS: the last id of the vocabulary; default of BOS: EOS. */
+/* Sets the model section from a Hugging Face config.json, whose model_type names the family. The file is untrusted.
+ * Errors name the file and its key. *ends (NULL: not wanted): the first of several ids; default of EOS: the last
+ * id of the vocabulary; default of BOS: EOS. */
 ech_status ech_model_import(ech_config *config, const char *path, ech_model_text_ends *ends);
 /* The same from n bytes of text; `path` is the file's name in errors. */
 ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n,
                                  ech_model_text_ends *ends);
-/* Appends the eos_token_id, one or several, of `text`, a config.json or generation_config.json:
- * those below the vocabulary that are not in `stops` yet. The text is untrusted. */
+/* Appends the eos_token_id, one or several, of `text`, a config.json or generation_config.json: those below the
+ * vocabulary that are not in `stops` yet. The text is untrusted. */
 typedef ECH_LIST(int32_t) ech_stops;
 ech_status ech_model_read_stops(const char *path, const char *text, size_t n, int64_t vocabulary,
                                 ech_stops *stops);
@@ -85,10 +96,9 @@ ech_status ech_model_read_stops(const char *path, const char *text, size_t n, in
 typedef struct ech_model_export_options {
     ech_dtype dtype;                 /* of the weights in the same folder */
     const ech_model_text_ends *ends; /* the tokenizer's; NULL: no tokenizer is known */
-    /* The config.json of the weights that the run began with, untrusted; NULL: none. Its keys that
-     * we do not write are copied. Its BOS and EOS entries (or their absence) replace ours if no
-     * tokenizer is known, if tokenizer and config.json are from the same folder (came_together), or
-     * if they include ours. */
+    /* The config.json of the weights that the run began with, untrusted; NULL: none. Its keys that we do not
+     * write are copied. Its BOS and EOS entries (or their absence) replace ours if no tokenizer is known, if
+     * tokenizer and config.json are from the same folder (came_together), or if they include ours. */
     const char *path, *text;
     size_t n;
     bool came_together;
@@ -97,37 +107,37 @@ typedef struct ech_model_export_options {
 ech_status ech_model_export(const ech_config *config, const ech_model_export_options *options,
                             ech_text *out);
 
-/* The name of the table of a head that is not tied, in all families. */
-#define ECH_MODEL_HEAD "lm_head.weight"
-
 /* Marks the keys that the configuration's family does not read (ech_config_mark_unread). */
 void ech_model_mark_keys(const ech_config *config);
-/* Resolves the model section's "auto" keys. Errors: keys that the family does not use; a width that
- * heads do not divide; a vocabulary smaller than the tokenizer's. */
+/* The same, and gives keys that the run file leaves open the family's constants and defaults. */
+void ech_model_choose(ech_config *config);
+/* Resolves the model section's "auto" keys. Errors: keys that the family does not use; a width that heads do not
+ * divide; a vocabulary smaller than the tokenizer's. */
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);
-/* Degrees by which layers are sharded: tensor, key/value heads, context, sequence.
- * num_key_value_heads is resolved. */
+/* Appends properties that the configuration's model has unlike others of its family. */
+void ech_model_describe(const ech_config *config, ech_text *out);
+/* Degrees by which layers are sharded: tensor, key/value heads, context, sequence. num_key_value_heads is
+ * resolved. */
 ech_sharding ech_model_sharding(const ech_config *config);
 /* The types that a configuration asks for. */
 ech_types ech_model_types(const ech_config *config);
-/* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or no multiple of
- * the key/value heads; a sequence longer than the positions; the family's own. */
+/* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or no multiple of the key/value
+ * heads; a sequence longer than the positions; the family's own. */
 ech_status ech_model_create(const ech_config *config, ech_model **out);
-/* The same, unsharded: as if all keys of parallel and memory had their defaults. For code that
- * needs blocks and parameters before the layout has checked that the model can be sharded. */
+/* The same, unsharded: as if all keys of parallel and memory had their defaults. For code that needs blocks and
+ * parameters before the layout has checked that the model can be sharded. */
 ech_status ech_model_create_whole(const ech_config *config, ech_model **out);
 void ech_model_destroy(ech_model *model); /* accepts NULL */
 ECH_DESTROY_AT(ech_model, ech_model_destroy)
 
 int64_t ech_model_params(const ech_model *model); /* elements of all that are trained */
-/* of these, without experts that a token does not go to */
-int64_t ech_model_active(const ech_model *model);
+int64_t ech_model_active(const ech_model *model); /* of these, without experts that a token does not go to */
 /* Whether the parameter is a table of which nothing is read but the rows that a batch's tokens
  * name. */
 bool ech_model_looks_up(const ech_model *model, int param);
-/* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens + 6 L T H D
- * tokens, N the parameters without those that are only looked up (Narayanan et al. 2021), of
- * experts those that a token goes to. */
+/* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens +
+ * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021), of experts those that a
+ * token goes to. */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
 
 /* For families. The first three add a parameter to the block and return its index. */

@@ -13,12 +13,12 @@
 #include "layer/layers.h"
 #include "unit.h"
 
-/* ---- the model: gpt2's file, whose family takes the place of gpt2 in the table of families
- * ---- */
+/* ---- the model: the builder of decoders, which takes the place of the library's ---- */
 
-static int balanced_gelu(ech_model *model, ech_block *block, const char *name, int x);
-#define ech_layer_activation(block, gelu, x, none) balanced_gelu(model, block, name, x)
-#include "../../src/model/gpt2.c"
+struct ech_builder;
+static int balanced_gelu(const struct ech_builder *b, int x);
+#define ech_layer_activation(block, activation, x, up) balanced_gelu(b, x)
+#include "../../src/model/decoder.c"
 #undef ech_layer_activation
 
 enum { TOKENS = 4 * 24 }; /* of a step */
@@ -72,8 +72,7 @@ static void tally_forward(const ech_call *call)
 
 static const ech_layer tally = {.name = "tally", .forward = tally_forward, .writes_partials = true};
 
-/* Of what may be alike on tensor ranks, or a shard of rows on each: a rank that need not count is
- * not asked to. */
+/* Of what may be alike on tensor ranks, or a shard of rows on each: a rank that need not count is not asked to. */
 static void census_forward(const ech_call *call)
 {
     bool shards = call->tensor_size > 1 && call->options->sharding.sequence;
@@ -96,8 +95,11 @@ static void commit(const ech_commit *c)
     }
 }
 
-static int balanced_gelu(ech_model *model, ech_block *block, const char *name, int x)
+static int balanced_gelu(const ech_builder *b, int x)
 {
+    ech_model *model = b->model;
+    ech_block *block = b->block;
+    const char *name = b->at;
     const ech_shape shape = block->value.at[x].shape;
     int64_t F = shape.size[shape.dims - 1];
     char *of = ech_pool_format(model->pool, "%s.mlp.tilt", name);

@@ -204,7 +204,7 @@ TEST(test_one_tensor_an_expert)
 /* A folder of weights must have each expert, and no more. */
 TEST(test_folder)
 {
-    static const ech_family family = {.prefix = "model.", .buffers = "", .table = "none"};
+    static const ech_family family = {.prefix = "model.", .buffers = ""};
     char *directory = scratch_make();
     job j = {.grid = grids[4], .directory = directory, .step = 1};
     assert_int_equal(ranks_run(ranks_of(j.grid), 30, save_rank, &j, NULL), ECH_OK);

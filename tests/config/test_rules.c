@@ -75,10 +75,10 @@ static const trial trials[ECH_RULES] = {
          "memory.recompute=selective parallel.weight_stashing=false " SCHEDULE "pipedream",
          "memory.recompute=full " SCHEDULE "pipedream"},
     [ECH_RULE_bias_gate_newest_weights] =
-        {"model.architecture=mixtral model.moe_gate=bias parallel.weight_stashing=false " SCHEDULE
+        {"model.architecture=mixtral model.num_local_experts=4 model.moe_gate=bias parallel.weight_stashing=false " SCHEDULE
          "pipedream",
-         "model.architecture=mixtral parallel.weight_stashing=false " SCHEDULE "pipedream",
-         "model.architecture=mixtral model.moe_gate=bias " SCHEDULE "pipedream"},
+         "model.architecture=mixtral model.num_local_experts=4 parallel.weight_stashing=false " SCHEDULE "pipedream",
+         "model.architecture=mixtral model.num_local_experts=4 model.moe_gate=bias " SCHEDULE "pipedream"},
     [ECH_RULE_segments_partial_recompute] = {"memory.recompute_blocks=2", "",
                                              "memory.recompute=full memory.recompute_blocks=2"},
     [ECH_RULE_invert_one_stream] = {"memory.invert=true", "",
@@ -187,7 +187,7 @@ static const trial trials[ECH_RULES] = {
         {"parallel.zero=2 parallel.stage_replicas=[3,3] training.micro_batch_size=1",
          "parallel.stage_replicas=[3,3] training.micro_batch_size=1",
          "parallel.zero=2 parallel.stage_replicas=[3,3]"},
-#define EXPERTS "model.architecture=mixtral"
+#define EXPERTS "model.architecture=mixtral model.num_local_experts=4"
     [ECH_RULE_expert_parallel_no_experts] = {"parallel.expert=2", "", "parallel.expert=2 " EXPERTS},
     [ECH_RULE_invert_experts] = {"model.reversible=true " EXPERTS,
                                  "model.reversible=true memory.invert=false " EXPERTS,

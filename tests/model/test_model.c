@@ -166,7 +166,7 @@ TEST(test_sparse_layers)
          "1 group of 2 experts have fewer; use at most 2, or a larger model.topk_group"},
         {"model.n_group=2", NULL, "model.n_group = 2: not read by model.moe_gate = topk"},
         {"model.num_experts_per_tok=9", NULL, "above model.num_local_experts = 8"},
-        {"model.hidden_act=gelu_new", NULL, "model.hidden_act = gelu_new: not read by qwen3_moe"},
+        {"model.hidden_act=gelu_new", NULL, "not a property of qwen3_moe; use one of swiglu"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ech_config *c = config("qwen3_moe", "model.hidden_size=12 model.num_hidden_layers=6 "

@@ -67,7 +67,7 @@ static ech_status make_config(const char *name, const char *text, char *const *a
     for (int i = 0; i < n; i++) ECH_ALSO(&status, ech_config_set(config, assignments[i]));
     bool is_filled = text || !ech_config_is_named(config, "model.init_from");
     if (status == ECH_OK && !is_filled) status = ech_setup_fill_model(config);
-    if (ech_config_is_set(config, "model.architecture")) ech_model_mark_keys(config);
+    if (ech_config_is_set(config, "model.architecture")) ech_model_choose(config);
     if (status == ECH_OK) ech_curve_mark_keys(config);
     if (status == ECH_OK || is_filled) ECH_ALSO(&status, ech_config_check(config));
     if (status == ECH_OK) status = ech_strategy_apply(config);

@@ -41,7 +41,7 @@ static ech_status take_config(const trained_run *run, const char *folder, ech_co
     ECH_TRY(ech_config_fill_section(c, saved, "model", path));
     ECH_TRY(ech_config_fill_section(c, saved, "precision", path));
     ech_config_replace_text(&c->model.init_from, "");
-    ech_model_mark_keys(c);
+    ech_model_choose(c);
     c->precision.tf32 = 0;
     c->data.sequence_length = saved->data.sequence_length;
     c->data.document_mask = saved->data.document_mask;

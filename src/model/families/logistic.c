@@ -5,18 +5,7 @@
  * column whose rows are looked up like a token's, so what a sample changes are the rows of its
  * features. Weights begin as zeros.
  */
-#include "layer/layers.h"
 #include "model/family.h"
-
-/* There is no stack of layers: sizes of one that code of all families reads. */
-static void resolve(ech_config *config)
-{
-    config->model.hidden_size = config->model.intermediate_size = 1;
-    config->model.num_attention_heads = config->model.num_key_value_heads = 1;
-    config->model.head_dim = 1;
-    config->model.num_hidden_layers = 0;
-    config->model.tie_word_embeddings = false;
-}
 
 static ech_status check(const ech_config *config)
 {
@@ -39,30 +28,30 @@ static void build(const ech_config *config, ech_model *model)
     int bias = ech_model_vector(model, block, "logistic.bias", ECH_AXIS_NONE, 1, ECH_INIT_ZERO);
     ech_layer_logistic_loss(block, x, bias);
     model->logits = -1;
-}
-
-static void initialize(const ech_config *config, ech_model *model)
-{
-    (void)config;
     for (size_t i = 0; i < model->param.n; i++) model->param.at[i].initializer = ECH_INIT_ZERO;
 }
 
 static const ech_family_row rows[] = {
     {"vocab_size", "model.vocab_size", .initial = NULL},
     {"max_position_embeddings", "model.max_position_embeddings", .initial = NULL},
-    {.name = NULL}};
+    ECH_ROWS_END};
 
-const ech_family ech_family_row_logistic = {.name = "logistic",
-                                            .reads = "",
-                                            .resolve = resolve,
-                                            .check = check,
-                                            .build = build,
-                                            .initialize = initialize,
-                                            .valued = true,
-                                            .ours = true,
-                                            .architecture = "Logistic",
-                                            .rows = rows,
-                                            .replaces = "",
-                                            .prefix = "",
-                                            .table = "features.weight",
-                                            .buffers = ""};
+static const ech_names names = {.tokens = "features"};
+
+/* There is no stack of layers: the constants are sizes of one that code of all families reads. */
+const ech_family ech_family_row_logistic = {
+    .name = "logistic",
+    .reads = "",
+    .constants = "model.hidden_size=1 model.intermediate_size=1 model.num_attention_heads=1 "
+                 "model.num_key_value_heads=1 model.head_dim=1 model.num_hidden_layers=0 "
+                 "model.moe_intermediate_size=1 model.tie_word_embeddings=false",
+    .check = check,
+    .build = build,
+    .valued = true,
+    .ours = true,
+    .architecture = "Logistic",
+    .rows = rows,
+    .replaces = "",
+    .names = &names,
+    .prefix = "",
+    .buffers = ""};

@@ -1,32 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Experts in Llama's blocks, those of Mixtral, Qwen3-MoE and Switch: their parameters, and which
- * numbers of them go together.
+ * Layers of experts: their parameters, and which numbers of them go together.
  */
 #include <math.h>
 
-#include "model/llama.h"
+#include "model/family.h"
 
-/* PREFIX.experts.N.NAME.weight of all experts, (E,out,in); %d: N. */
-static int stack(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
-                 const char *name, ech_axis axis, int64_t out, ech_axis in_axis, int64_t in,
-                 double std)
+/* The weights of all experts, (E,out,in); the role's name has a %d for an expert's number. */
+static int stack(const ech_builder *b, const char *role, ech_axis axis, int64_t out,
+                 ech_axis in_axis, int64_t in, double std)
 {
-    char *weight = ech_pool_format(model->pool, "%s.experts.%%d.%s.weight", prefix, name);
     ech_shape shape = {.dims = 3,
                        .axis = {ECH_AXIS_EXPERTS, axis, in_axis},
-                       .size = {config->model.num_local_experts, out, in}};
-    return ech_model_matrix(model, block, weight, shape, std);
+                       .size = {b->config->model.num_local_experts, out, in}};
+    return ech_model_matrix(b->model, b->block, ech_builder_name(b, role, "weight"), shape, std);
 }
 
-static ech_gate gate_of(const ech_config *config, bool normalized)
+static ech_gate gate_of(const ech_config *config)
 {
     ech_gate gate = {.kind = (ech_gate_kind)config->model.moe_gate,
                      .experts = config->model.num_local_experts,
                      .chosen = config->model.num_experts_per_tok,
                      .groups = config->model.n_group,
                      .groups_chosen = config->model.topk_group,
-                     .normalized = normalized,
+                     .normalized = config->model.norm_topk_prob,
                      .scale = config->model.routed_scaling_factor,
                      .ports = config->model.moe_gshard_ports,
                      .capacity_factor = config->model.moe_capacity_factor,
@@ -37,85 +34,72 @@ static ech_gate gate_of(const ech_config *config, bool normalized)
     return gate;
 }
 
-/* One of the router's products, (logits,C). With noise both begin at 0, so that all experts get as
- * much at first (Shazeer et al. 2017, arXiv:1701.06538, appendix A). */
-static int router(ech_model *model, ech_block *block, const char *prefix, const char *name,
-                  const ech_gate *gate, int64_t C)
+/* One of the router's products, (logits,C). With noise both begin at 0, so that all experts get as much at first (Shazeer et
+ * al. 2017, arXiv:1701.06538, appendix A). */
+static int router(const ech_builder *b, const char *role, const ech_gate *gate)
 {
-    ech_shape shape = ech_shape_2d(ECH_AXIS_CHOICES, ech_gate_logits(gate), ECH_AXIS_MODEL, C);
-    char *weight = ech_pool_format(model->pool, "%s.%s.weight", prefix, name);
-    int at = ech_model_matrix(model, block, weight, shape, model->std);
-    model->param.at[at].type = ECH_TYPE_WIDE;
-    if (ech_gate_has_noise(gate->kind)) model->param.at[at].initializer = ECH_INIT_ZERO;
+    ech_shape shape = ech_shape_2d(ECH_AXIS_CHOICES, ech_gate_logits(gate), ECH_AXIS_MODEL,
+                                   b->config->model.hidden_size);
+    int at = ech_model_matrix(b->model, b->block, ech_builder_name(b, role, "weight"), shape,
+                              b->model->std);
+    b->model->param.at[at].type = ECH_TYPE_WIDE;
+    if (ech_gate_has_noise(gate->kind)) b->model->param.at[at].initializer = ECH_INIT_ZERO;
     return at;
 }
 
-/* The bias that balances experts: no parameter, but committed once a step. Named as in DeepSeek's
- * models. */
-static int bias(const ech_config *config, ech_model *model, ech_block *block, const char *at)
+/* The bias that balances experts: no parameter, but committed once a step. Named as in DeepSeek's models. */
+static int bias(const ech_builder *b)
 {
-    char *name = ech_pool_format(model->pool, "%s.gate.e_score_correction_bias", at);
-    ech_shape shape = ech_shape_1d(ECH_AXIS_CHOICES, config->model.num_local_experts);
-    return ech_model_state(model, block, name, shape, ech_gate_balance,
-                           config->model.router_bias_rate);
+    char *name = ech_builder_name(b, b->names.router, "e_score_correction_bias");
+    ech_shape shape = ech_shape_1d(ECH_AXIS_CHOICES, b->config->model.num_local_experts);
+    return ech_model_state(b->model, b->block, name, shape, ech_gate_balance,
+                           b->config->model.router_bias_rate);
 }
 
-/* F: width of each. normalized: the gates of a token's experts sum to 1. Shared experts, which all
- * tokens go to, are one feed-forward layer as wide as they are together (Dai et al. 2024,
- * arXiv:2401.06066); they work while rows are on their way. */
-static int experts(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
-                   const ech_llama_names *names, int64_t F, bool normalized, int x, double std)
+/* y, by the sigmoid of a product of x, the router of shared experts. */
+static int shared_gate(const ech_builder *b, int x, int y)
 {
+    int64_t C = b->config->model.hidden_size;
+    char *name = ech_builder_name(b, b->names.shared_router, "weight");
+    int weight = ech_model_matrix(b->model, b->block, name,
+                                  ech_shape_2d(ECH_AXIS_CHOICES, 1, ECH_AXIS_MODEL, C),
+                                  b->model->std);
+    b->model->param.at[weight].type = ECH_TYPE_WIDE;
+    return ech_layer_shared_gate(b->block, x, weight, y);
+}
+
+/* Shared experts, which all tokens go to, are one feed-forward layer as wide as they are together (Dai et al. 2024,
+ * arXiv:2401.06066); they work while rows are on their way. */
+int ech_builder_experts(const ech_builder *b, int x)
+{
+    const ech_config *config = b->config;
+    const ech_names *names = &b->names;
     int64_t C = config->model.hidden_size, E = config->model.num_local_experts;
-    char *at = ech_pool_format(model->pool, "%s.%s", prefix, names->at);
-    char *shared_at = ech_pool_format(model->pool, "%s.shared_experts", at);
-    ech_experts is = {.gate = gate_of(config, normalized),
+    int64_t F = config->model.moe_intermediate_size;
+    ech_experts is = {.gate = gate_of(config),
                       .width = F,
-                      .activation = ech_llama_activation(config),
+                      .activation = ech_builder_activation(config),
                       .jitter = config->model.router_jitter_noise,
                       .dropout = config->model.moe_dropout,
                       .bound = config->model.moe_bound};
-    is.router = router(model, block, at, "gate", &is.gate, C);
-    if (ech_gate_has_noise(is.gate.kind)) is.noise = router(model, block, at, "noise", &is.gate, C);
-    if (is.gate.kind == ECH_GATE_bias) is.bias = bias(config, model, block, at);
+    is.router = router(b, names->router, &is.gate);
+    if (ech_gate_has_noise(is.gate.kind)) is.noise = router(b, names->noise, &is.gate);
+    if (is.gate.kind == ECH_GATE_bias) is.bias = bias(b);
     if (ech_activation_operands(is.activation) > 1)
-        is.gate_proj = stack(config, model, block, at, names->gate_proj, ECH_AXIS_FFN, F,
-                             ECH_AXIS_MODEL, C, model->std);
-    is.down = stack(config, model, block, at, names->down, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, std);
-    is.up =
-        stack(config, model, block, at, names->up, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, model->std);
-    model->experts_used = (double)is.gate.chosen / (double)E;
+        is.gate_proj =
+            stack(b, names->expert_gate, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, b->model->std);
+    is.down = stack(b, names->expert_down, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, b->std);
+    is.up = stack(b, names->expert_up, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, b->model->std);
+    b->model->experts_used = (double)is.gate.chosen / (double)E;
     int64_t shared = config->model.moe_shared_experts * F;
-    ech_routed to = ech_layer_send_rows(block, x, &is);
-    int beside = shared ? ech_llama_widen(config, model, block, shared_at, names, shared, x) : -1;
-    int y = ech_layer_experts(block, &to, &is);
-    if (shared)
-        beside = ech_llama_narrow(config, model, block, shared_at, names, shared, beside, std);
-    y = ech_layer_combine(block, y, &to);
-    if (shared) y = ech_layer_residual(block, y, beside);
-    return ech_layer_dropout(block, y, config->model.resid_pdrop);
-}
-
-int ech_llama_mixtral_experts(const ech_config *config, ech_model *model, ech_block *block,
-                              const char *prefix, int x, double std)
-{
-    static const ech_llama_names names = {"block_sparse_moe", "w1", "w3", "w2"};
-    return experts(config, model, block, prefix, &names, config->model.intermediate_size, true, x,
-                   std);
-}
-
-int ech_llama_switch_experts(const ech_config *config, ech_model *model, ech_block *block,
-                             const char *prefix, int x, double std)
-{
-    return experts(config, model, block, prefix, &ech_llama_switch_names,
-                   config->model.intermediate_size, true, x, std);
-}
-
-int ech_llama_qwen3_experts(const ech_config *config, ech_model *model, ech_block *block,
-                            const char *prefix, int x, double std)
-{
-    return experts(config, model, block, prefix, &ech_llama_mlp_names,
-                   config->model.moe_intermediate_size, config->model.norm_topk_prob, x, std);
+    ech_routed to = ech_layer_send_rows(b->block, x, &is);
+    int beside = -1;
+    if (shared) beside = ech_builder_widen(b, names->shared_gate, names->shared_up, shared, x);
+    int y = ech_layer_experts(b->block, &to, &is);
+    if (shared) beside = ech_builder_narrow(b, names->shared_down, shared, beside);
+    if (shared && config->model.moe_shared_gate) beside = shared_gate(b, x, beside);
+    y = ech_layer_combine(b->block, y, &to);
+    return shared ? ech_layer_residual(b->block, y, beside) : y;
 }
 
 /* An expert takes a row at least. A folder alone, without a run, does not say of how many. */
@@ -123,7 +107,7 @@ static ech_status check_capacity(const ech_config *config)
 {
     int64_t T = config->data.sequence_length;
     if (!(config->model.moe_capacity_factor > 0) || T == 0) return ECH_OK;
-    ech_gate gate = gate_of(config, true);
+    ech_gate gate = gate_of(config);
     if (ech_gate_capacity(&gate, T) >= 1) return ECH_OK;
     double mean = (double)(gate.samples * T * gate.chosen) / (double)gate.experts;
     return ech_config_complain(config, "model.moe_capacity_factor",
@@ -160,15 +144,14 @@ static ech_status check_gate_reads(const ech_config *config, const char *keys)
     return ech_config_check_read(config, keys, "", gate.at);
 }
 
-/* Groups of experts, of which a hierarchical gate chooses as many experts each, and the gate `bias`
- * the best ones. */
+/* Groups of experts, of which a hierarchical gate chooses as many experts each, and the gate `bias` the best ones. */
 static ech_status check_groups(const ech_config *config)
 {
     int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;
     int64_t n = config->model.n_group, chosen = config->model.topk_group;
     bool hierarchical = config->model.moe_gate == ECH_GATE_hierarchical;
     if (!hierarchical && config->model.moe_gate != ECH_GATE_bias)
-        return check_gate_reads(config, ECH_LLAMA_GROUP_KEYS);
+        return check_gate_reads(config, ECH_GROUP_KEYS);
     if (hierarchical && n < 2)
         return ech_config_complain(config, "model.n_group",
                                    "model.moe_gate = hierarchical needs two groups or more, of as "
@@ -201,8 +184,7 @@ static ech_status check_groups(const ech_config *config)
 static ech_status check_shared(const ech_config *config)
 {
     enum { WIDEST = 10000000 }; /* as model.intermediate_size */
-    bool own = ech_family_reads(config, "model.moe_intermediate_size");
-    int64_t F = own ? config->model.moe_intermediate_size : config->model.intermediate_size;
+    int64_t F = config->model.moe_intermediate_size;
     if (config->model.moe_shared_experts <= WIDEST / F) return ECH_OK;
     return ech_config_complain(config, "model.moe_shared_experts",
                                "experts of a width of %lld are wider than %d together; use at most "
@@ -210,9 +192,12 @@ static ech_status check_shared(const ech_config *config)
                                (long long)F, WIDEST, (long long)(WIDEST / F));
 }
 
-ech_status ech_llama_check_experts(const ech_config *config)
+ech_status ech_experts_check(const ech_config *config)
 {
     int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;
+    if (config->model.moe_shared_gate && config->model.moe_shared_experts == 0)
+        return ech_config_complain(config, "model.moe_shared_gate",
+                                   "there are no shared experts; set model.moe_shared_experts");
     if (config->model.moe_gate == ECH_GATE_switch && k != 1)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "model.moe_gate = switch goes to one expert; use 1");
@@ -228,7 +213,7 @@ ech_status ech_llama_check_experts(const ech_config *config)
                                    "model.moe_gate = dense goes to all experts; use %lld",
                                    (long long)E);
     if (config->model.moe_gate != ECH_GATE_bias)
-        ECH_TRY(check_gate_reads(config, ECH_LLAMA_BIAS_KEYS));
+        ECH_TRY(check_gate_reads(config, ECH_BIAS_KEYS));
     ECH_TRY(check_groups(config));
     ECH_TRY(check_capacity(config));
     ECH_TRY(check_shared(config));

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Llama. Touvron et al. 2023, arXiv:2302.13971 and 2307.09288. The properties of this family are the defaults of
+ * keys.def, and its names those of roles.def. Rotary pairs are (i, i + D/2).
+ */
+#include "model/family.h"
+
+static const ech_family_row rows[] = {ECH_ROWS_SIZES,
+                                      ECH_ROW_KV_HEADS_AS_HEADS,
+                                      ECH_ROW_HEAD_DIM,
+                                      ECH_ROW_POSITIONS("2048"),
+                                      ECH_ROW_GATED_ACT,
+                                      ECH_ROWS_ROPE,
+                                      ECH_ROW_RMS_EPS("1e-6"),
+                                      ECH_ROWS_ATTENTION_BIAS("false"),
+                                      ECH_ROW_MLP_BIAS("false"),
+                                      ECH_ROWS_TRAINING("0.02"),
+                                      ECH_ROW_TIED("false"),
+                                      ECH_ROW_WHOLE_ROTARY,
+                                      ECH_ROW_NO_WINDOW,
+                                      ECH_ROWS_END};
+
+/* transformers loads no Llama whose heads do not divide its width, also where heads have another width. */
+static ech_status check(const ech_config *config)
+{
+    if (config->model.hidden_size % config->model.num_attention_heads == 0) return ECH_OK;
+    return ech_config_complain(config, "model.num_attention_heads",
+                               "does not divide model.hidden_size = %lld; use qwen3 for that",
+                               (long long)config->model.hidden_size);
+}
+
+const ech_family ech_family_row_llama = {.name = "llama",
+                                         .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
+                                         .check = check,
+                                         .architecture = "LlamaForCausalLM",
+                                         .rows = rows,
+                                         .import_more = ech_family_import_rotary,
+                                         .export_more = ech_rope_export,
+                                         .replaces = "dtype rope_parameters",
+                                         .prefix = "model.",
+                                         .buffers = ".rotary_emb.inv_freq"};

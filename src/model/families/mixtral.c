@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Mixtral. Jiang et al. 2024, arXiv:2401.04088: Llama with experts in place of each feed-forward layer.
+ */
+#include "model/family.h"
+
+static const ech_family_row rows[] = {
+    ECH_ROWS_SIZES,
+    ECH_ROW_KV_HEADS("8"),
+    ECH_ROW_HEAD_DIM,
+    ECH_ROW_POSITIONS("131072"),
+    ECH_ROW_GATED_ACT,
+    ECH_ROWS_ROPE,
+    ECH_ROW_RMS_EPS("1e-5"),
+    {"num_local_experts", "model.num_local_experts", .initial = "8"},
+    {"num_experts_per_tok", "model.num_experts_per_tok", .initial = "2"},
+    {"router_jitter_noise", "model.router_jitter_noise", "0",
+     .use = ECH_ROW_MAY_DIFFER | ECH_ROW_UNWRITTEN},
+    ECH_ROWS_CAPACITY,
+    ECH_ROWS_TRAINING("0.02"),
+    ECH_ROW_TIED("false"),
+    ECH_ROW_WHOLE_ROTARY,
+    {"sliding_window", .initial = "null", .property = "attention windows"},
+    ECH_ROWS_END};
+
+static const ech_names names = {.router = "block_sparse_moe.gate",
+                                       .noise = "block_sparse_moe.noise",
+                                       .expert_gate = "block_sparse_moe.experts.%d.w1",
+                                       .expert_up = "block_sparse_moe.experts.%d.w3",
+                                       .expert_down = "block_sparse_moe.experts.%d.w2",
+                                       .shared_gate = "block_sparse_moe.shared_experts.w1",
+                                       .shared_up = "block_sparse_moe.shared_experts.w3",
+                                       .shared_down = "block_sparse_moe.shared_experts.w2"};
+
+static ech_status import_more(const ech_family_import *in)
+{
+    return ech_rope_import(in, "1000000");
+}
+
+const ech_family ech_family_row_mixtral = {.name = "mixtral",
+                                           .reads =
+                                               ECH_DECODER_KEYS ECH_ROTARY_KEYS ECH_EXPERT_KEYS,
+                                           .defaults = "model.num_local_experts=8",
+                                           .architecture = "MixtralForCausalLM",
+                                           .rows = rows,
+                                           .import_more = import_more,
+                                           .export_more = ech_rope_export,
+                                           .replaces = "dtype rope_parameters" ECH_CAPACITY_NAMES,
+                                           .names = &names,
+                                           .prefix = "model.",
+                                           .buffers = ".rotary_emb.inv_freq"};

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Qwen3, the dense models. Yang et al. 2025, arXiv:2505.09388: Llama with an independent head width and RMSNorm of
+ * queries and keys (Dehghani et al. 2023, arXiv:2302.05442, section 2.1, has LayerNorm there).
+ */
+#include "model/family.h"
+
+static const ech_family_row rows[] = {
+    ECH_ROWS_SIZES,
+    {"num_key_value_heads", "model.num_key_value_heads", .initial = "32",
+     .derived = ech_rows_heads},
+    {"head_dim", "model.head_dim", .initial = "128"},
+    ECH_ROW_POSITIONS("32768"),
+    ECH_ROW_GATED_ACT,
+    ECH_ROWS_ROPE,
+    ECH_ROW_RMS_EPS("1e-6"),
+    ECH_ROWS_ATTENTION_BIAS("false"),
+    {"use_sliding_window", .initial = "false", .property = "attention windows"},
+    ECH_ROWS_TRAINING("0.02"),
+    ECH_ROW_TIED("false"),
+    ECH_ROW_WHOLE_ROTARY,
+    {"layer_types", .initial = "full_attention", .use = ECH_ROW_UNWRITTEN | ECH_ROW_LIST,
+     .property = "attention windows"},
+    ECH_ROWS_END};
+
+const ech_family ech_family_row_qwen3 = {.name = "qwen3",
+                                         .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
+                                         .constants = "model.head_norm=head",
+                                         .architecture = "Qwen3ForCausalLM",
+                                         .rows = rows,
+                                         .import_more = ech_family_import_rotary,
+                                         .export_more = ech_rope_export,
+                                         .replaces = "dtype rope_parameters",
+                                         .prefix = "model.",
+                                         .buffers = ".rotary_emb.inv_freq"};

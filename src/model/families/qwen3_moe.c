@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Qwen3-MoE. Yang et al. 2025, arXiv:2505.09388: Qwen3 with experts, whose width is a key of its own.
+ */
+#include "model/family.h"
+
+static const ech_family_row rows[] = {
+    ECH_ROWS_SIZES,
+    ECH_ROW_KV_HEADS("4"),
+    ECH_ROW_HEAD_DIM,
+    ECH_ROW_POSITIONS("32768"),
+    ECH_ROW_GATED_ACT,
+    ECH_ROWS_ROPE,
+    ECH_ROW_RMS_EPS("1e-6"),
+    {"num_experts", "model.num_local_experts", .use = ECH_ROW_UNREAD},
+    {"num_experts_per_tok", "model.num_experts_per_tok", .initial = "8"},
+    {"moe_intermediate_size", "model.moe_intermediate_size", .initial = "768"},
+    {"norm_topk_prob", "model.norm_topk_prob", .initial = "false"},
+    {"decoder_sparse_step", "model.moe_every", .initial = "1"},
+    ECH_ROWS_CAPACITY,
+    ECH_ROWS_ATTENTION_BIAS("false"),
+    {"use_sliding_window", .initial = "false", .property = "attention windows"},
+    ECH_ROWS_TRAINING("0.02"),
+    ECH_ROW_TIED("false"),
+    ECH_ROW_WHOLE_ROTARY,
+    ECH_ROWS_END};
+
+static ech_status import_more(const ech_family_import *in)
+{
+    ECH_TRY(ech_family_import_experts(in, "128"));
+    ECH_TRY(ech_family_import_dense(in));
+    return ech_family_import_rotary(in);
+}
+
+static void export_more(const ech_config *config, json_t *json)
+{
+    ech_family_export_dense(config, json);
+    ech_rope_export(config, json);
+}
+
+const ech_family ech_family_row_qwen3_moe = {
+    .name = "qwen3_moe",
+    .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS ECH_EXPERT_KEYS " model.moe_first_dense",
+    .constants = "model.head_norm=head",
+    .defaults = "model.num_local_experts=8",
+    .architecture = "Qwen3MoeForCausalLM",
+    .rows = rows,
+    .import_more = import_more,
+    .export_more = export_more,
+    .replaces = "dtype rope_parameters num_local_experts" ECH_CAPACITY_NAMES,
+    .prefix = "model.",
+    .buffers = ".rotary_emb.inv_freq"};
