@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is between the products of a feed-forward layer: of one operand y = f(x), of two y = f(gate, up). Each has rows of
- * kernel.def, NAME_forward and so on, also for rows by expert, and those of one operand for fused calls; a layer; and an
- * expert's layer.
+ * The activations between the products of a feed-forward layer: with one operand y = f(x), with two
+ * y = f(gate, up). Each has rows of kernel.def, NAME_forward and so on, also for rows by expert, and
+ * those with one operand for fused calls; a layer; and an expert's layer.
  *
- *   relu            max(0, x), of which the gradient at 0 is 0
+ *   relu            max(0, x), whose gradient at 0 is 0
  *   relu2           max(0, x)^2; So et al. 2021, arXiv:2109.08668
- *   gelu            x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); Hendrycks and Gimpel 2016, arXiv:1606.08415
+ *   gelu            x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); Hendrycks and Gimpel 2016,
+ *                   arXiv:1606.08415
  *   gelu_exact      x Phi(x), Phi(x) = (1 + erf(x / sqrt(2))) / 2
  *   swiglu          gate sigmoid(gate) up; Shazeer 2020, arXiv:2002.05202, as the next two
  *   geglu           gelu(gate) up
  *   geglu_exact     gelu_exact(gate) up
- *   swiglu_clamped  g sigmoid(1.702 g) (u + 1), g = min(gate, 7), u = up between -7 and 7, as in gpt-oss; the
- *                   gradient beyond these bounds is 0
+ *   swiglu_clamped  g sigmoid(1.702 g) (u + 1), g = min(gate, 7), u = up between -7 and 7, as in
+ *                   gpt-oss; the gradient beyond these bounds is 0
  */
 #ifndef ECH_KERNEL_ACTIVATIONS_H
 #define ECH_KERNEL_ACTIVATIONS_H

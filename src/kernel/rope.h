@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Frequencies of rotary position embeddings (RoPE): Su et al. 2021, arXiv:2104.09864; and the ways to scale them for
- * texts longer than those that a model was trained on, with the formulas of Hugging Face's modeling_rope_utils.py:
- *   LINEAR    all divided by `factor`; Chen et al. 2023, arXiv:2306.15595
- *   DYNAMIC   of a larger base, by how much longer a text is than the original positions; no other than unscaled up to
- *             those. In a run all texts are taken to be as long as the longest, `positions`: so a position's angle does
- *             not depend on the batch, nor on how a text is cut into parts
- *   LLAMA3    slow ones divided by `factor`; Dubey et al. 2024, arXiv:2407.21783
- *   YARN      the same by pairs of dimensions, and queries and keys are multiplied; Peng et al. 2023, arXiv:2309.00071
- *   LONGROPE  each divided by a number of its own; Ding et al. 2024, arXiv:2402.13753
+ * Frequencies of rotary position embeddings (RoPE): Su et al. 2021, arXiv:2104.09864; and the ways
+ * to scale them for sequences longer than those of pretraining, by the formulas of Hugging Face's
+ * modeling_rope_utils.py:
+ *   LINEAR    all are divided by `factor`; Chen et al. 2023, arXiv:2306.15595
+ *   DYNAMIC   the base grows with the ratio of a sequence's length to the original positions; up to
+ *             these nothing changes. A run takes all its sequences to be as long as the longest,
+ *             `positions`: a position's angle then depends neither on the batch nor on its layout
+ *   LLAMA3    slow ones are divided by `factor`; Dubey et al. 2024, arXiv:2407.21783
+ *   YARN      the same by pairs of dimensions, and queries and keys are multiplied; Peng et al.
+ *             2023, arXiv:2309.00071
+ *   LONGROPE  each is divided by a number of its own; Ding et al. 2024, arXiv:2402.13753
  */
 #ifndef ECH_KERNEL_ROPE_H
 #define ECH_KERNEL_ROPE_H
@@ -38,13 +40,13 @@ typedef struct ech_rope {
     bool truncate;                            /* YARN: the bounds between pairs are whole numbers */
     double mscale, mscale_all_dim;            /* YARN: of attention_factor 0; 0: not given */
     const double *divisors;                   /* LONGROPE: (width/2), of short or of long texts */
-    double
-        attention_factor; /* YARN, LONGROPE: what rotated queries and keys are multiplied by; 0: by factor */
+    /* YARN, LONGROPE: factor of rotated queries and keys; 0: it follows from `factor`. */
+    double attention_factor;
 } ech_rope;
 
-/* Writes frequency[width/2], in radians per position. Unscaled it is f_i = theta^(-2i/width). By LLAMA3 it depends on the
- * full rotations n = original_positions f_i / 2 pi: f_i if n > high_freq_factor, f_i / factor if n < low_freq_factor,
- * linear in n between the two. */
+/* Writes frequency[width/2], in radians per position. Unscaled it is f_i = theta^(-2i/width). LLAMA3
+ * looks at the full rotations n = original_positions f_i / 2 pi: f_i if n > high_freq_factor,
+ * f_i / factor if n < low_freq_factor, linear in n between the two. */
 void ech_rope_frequencies(const ech_rope *rope, int64_t width, double *frequency);
 /* What rotated numbers are multiplied by: 1 unless YARN or LONGROPE scales. */
 double ech_rope_factor(const ech_rope *rope);

@@ -29,8 +29,8 @@ ECH_INLINE float ech_relu2_gradient(float d, float v)
     return ech_kept(v > 0.0F, d * 2.0F * v);
 }
 
-/* GELU by tanh: with z = 2 sqrt(2/pi) (x + 0.044715 x^3) and s = sigmoid(z), (1 + tanh(z/2)) / 2 = s, so gelu(x) = x s and
- * gelu'(x) = s + x s (1 - s) z'. */
+/* GELU by tanh: with z = 2 sqrt(2/pi) (x + 0.044715 x^3) and s = sigmoid(z),
+ * (1 + tanh(z/2)) / 2 = s, so gelu(x) = x s and gelu'(x) = s + x s (1 - s) z'. */
 #define ECH_TWO_SQRT_2_OVER_PI 1.59576912F
 
 /* Beyond ±9.9 gelu is x or 0 to the last bit, and z' would only overflow. */
@@ -61,8 +61,9 @@ ECH_INLINE float ech_gelu_gradient(float d, float x)
     return d * (s + v * slope * s * (e * s));
 }
 
-/* The normal distribution up to v, half the complementary error function of |v| / sqrt(2) or its complement: by the
- * rational Chebyshev fit of Numerical Recipes (Press et al. 1992, erfcc), relative error below 1.2e-7. */
+/* The normal distribution up to v: half the complementary error function of |v| / sqrt(2), or the
+ * complement of that. By the Chebyshev fit of Press et al. 1992, "Numerical Recipes" (erfcc), whose
+ * relative error is below 1.2e-7. */
 ECH_INLINE float ech_normal(float v)
 {
     float a = (v < 0.0F ? -v : v) * 0.707106781F, t = 1.0F / (1.0F + 0.5F * a);

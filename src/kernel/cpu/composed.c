@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that are two others: the library's product and an activation that it would compute otherwise.
+ * Rows that are two others: the library's product, and an activation.
  */
 #include "kernel/cpu/rows.h"
 

@@ -83,7 +83,7 @@ static __global__ void turn(const rotary_call at, int64_t parts, int64_t n)
     }
 }
 
-/* The numbers behind the rotated ones. */
+/* The numbers after the rotated ones. */
 static void copy_rest(ech_kernel_context *context, const ech_tensor *x, int64_t width,
                       const ech_tensor *y)
 {
