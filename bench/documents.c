@@ -58,14 +58,15 @@ static double run(const problem *p, bool backward, const ech_tensor *starts)
     const ech_kernels *k = ech_kernels_fast(ECH_F32);
     const ech_tensor *x = p->x;
     ech_rows rows = {.whole = p->T, .tokens = p->T, .split = p->T};
+    const ech_attention_rule rule = {.scale = 0.125};
     ech_attention_shard at = {.query = rows, .key = rows, .heads = H};
     ech_dropout dropout = {.p = 0};
     double begin = now();
     if (backward)
-        k->attention_backward(p->context, &x[DOUT], &x[Q], &x[K], &x[V], &x[OUT], &p->lse, 0.125,
+        k->attention_backward(p->context, &x[DOUT], &x[Q], &x[K], &x[V], &x[OUT], &p->lse, &rule,
                               &at, starts, &dropout, false, false, &x[DQ], &x[DK], &x[DV]);
     else
-        k->attention_forward(p->context, &x[Q], &x[K], &x[V], 0.125, &at, starts, &dropout, false,
+        k->attention_forward(p->context, &x[Q], &x[K], &x[V], &rule, &at, starts, &dropout, false,
                              &x[OUT], &p->lse);
     return now() - begin;
 }

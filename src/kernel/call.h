@@ -56,6 +56,11 @@ static void reach_ech_attention_shard(const ech_call_memory *memory, ech_attenti
     reach_ech_rows(memory, &x->key);
 }
 
+static void reach_ech_attention_rule(const ech_call_memory *memory, ech_attention_rule *x)
+{
+    (void)memory, (void)x;
+}
+
 static void reach_ech_dropout(const ech_call_memory *memory, ech_dropout *x)
 {
     REACH(x->step, sizeof *x->step);

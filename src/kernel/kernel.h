@@ -160,6 +160,23 @@ typedef struct ech_attention_shard {
     int64_t heads;      /* query heads of the whole tensor */
 } ech_attention_shard;
 
+/* How queries weigh keys. The score of a key is s = scale q·k, or with a cap, cap tanh(s / cap). */
+typedef struct ech_attention_rule {
+    double scale;
+    double cap; /* 0: scores are not capped */
+    int64_t
+        window; /* keys that a query may see, itself included; 0: all of its document up to it */
+} ech_attention_rule;
+
+/* The first position that the query at `position` sees. */
+ECH_EVERYWHERE int64_t ech_attention_first(const ech_attention_rule *rule, const ech_tensor *starts,
+                                           int64_t sample, int64_t position)
+{
+    int64_t start = ech_document_start(starts, sample, position);
+    int64_t first = position - rule->window + 1;
+    return rule->window > 0 && first > start ? first : start;
+}
+
 /* Which elements a dropout drops. Element i of the whole tensor is dropped if
  * ech_random_unit(ech_random_word(ech_dropout_key, i)) < p; the others are scaled by 1/(1-p). */
 typedef struct ech_dropout {

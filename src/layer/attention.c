@@ -23,7 +23,8 @@
 #include "layer/layers.h"
 
 typedef struct attention_options {
-    double p, scale;
+    double p;
+    ech_attention_rule rule;
     int64_t H, G, D; /* unsharded */
     ech_axis heads, kv_heads;
     int part; /* of the ring */
@@ -32,11 +33,12 @@ typedef struct attention_options {
 /* What is saved; of a part of the ring only LSE. */
 enum { LSE, KEYS, VALUES, KEYS_BACK, VALUES_BACK };
 
-static attention_options options_of(const ech_block *block, int q, int k, double p)
+static attention_options options_of(const ech_block *block, const ech_layer_attention_args *a)
 {
-    const ech_shape *query = &block->value.at[q].shape, *key = &block->value.at[k].shape;
-    return (attention_options){.p = p,
-                               .scale = 1 / sqrt((double)query->size[3]),
+    const ech_shape *query = &block->value.at[a->q].shape, *key = &block->value.at[a->k].shape;
+    double scale = a->scale > 0 ? a->scale : 1 / sqrt((double)query->size[3]);
+    return (attention_options){.p = a->dropout,
+                               .rule = {scale, a->softcap, a->window},
                                .H = query->size[2],
                                .G = key->size[2],
                                .D = query->size[3],
@@ -66,23 +68,23 @@ static void add_cache(ech_block *block, ech_node *node, const char *name, int li
     value->cached = true;
 }
 
-static int add_attention(ech_block *block, int q, int k, int v, int starts, double p)
+static int add_attention(ech_block *block, const ech_layer_attention_args *a)
 {
-    attention_options options = options_of(block, q, k, p);
+    attention_options options = options_of(block, a);
     bool chunks = block->options.sequence_chunks > 1;
     unsigned train = chunks ? 1u << ECH_TRAIN : 0, evaluate = chunks ? 1u << ECH_EVALUATE : 0;
     unsigned all = train | evaluate | 1u << ECH_GENERATE;
-    ech_shape out = block->value.at[q].shape;
+    ech_shape out = block->value.at[a->q].shape;
     ech_node *node = ech_block_node(block, &ech_layer_row_attention, &options, sizeof options);
-    ech_node_in(node, q);
-    ech_node_in(node, k);
-    ech_node_in(node, v);
-    unsigned documents = ech_node_starts(node, starts);
+    ech_node_in(node, a->q);
+    ech_node_in(node, a->k);
+    ech_node_in(node, a->v);
+    unsigned documents = ech_node_starts(node, a->starts);
     ech_node_keep_wide(block, node, "lse", shape_of_lse(&out));
-    add_cache(block, node, "keys", k, ECH_ROLE_ACTIVATION, all);
-    add_cache(block, node, "values", v, ECH_ROLE_ACTIVATION, all);
-    add_cache(block, node, "d keys", k, ECH_ROLE_GRADIENT, train);
-    add_cache(block, node, "d values", v, ECH_ROLE_GRADIENT, train);
+    add_cache(block, node, "keys", a->k, ECH_ROLE_ACTIVATION, all);
+    add_cache(block, node, "values", a->v, ECH_ROLE_ACTIVATION, all);
+    add_cache(block, node, "d keys", a->k, ECH_ROLE_GRADIENT, train);
+    add_cache(block, node, "d values", a->v, ECH_ROLE_GRADIENT, train);
     node->cached = chunks ? 6 : 0;
     node->b = (ech_reads){.in = (chunks ? 1 : 7) | documents, .out = 1, .keep = 31};
     return ech_node_out(block, node, "out", out);
@@ -104,12 +106,12 @@ static int exchange_heads(ech_block *block, int x, bool to_heads)
     return ech_block_add(block, layer, x, -1, 0, shape);
 }
 
-static int add_ulysses(ech_block *block, int q, int k, int v, int starts, double p)
+static int add_ulysses(ech_block *block, ech_layer_attention_args a)
 {
-    q = exchange_heads(block, q, true);
-    k = exchange_heads(block, k, true);
-    v = exchange_heads(block, v, true);
-    return exchange_heads(block, add_attention(block, q, k, v, starts, p), false);
+    a.q = exchange_heads(block, a.q, true);
+    a.k = exchange_heads(block, a.k, true);
+    a.v = exchange_heads(block, a.v, true);
+    return exchange_heads(block, add_attention(block, &a), false);
 }
 
 /* ---- the ring ---- */
@@ -183,28 +185,28 @@ static void refetch(ech_block *block, int k, int v, const int *kv, int parts)
     }
 }
 
-static int add_ring(ech_block *block, int q, int k, int v, int starts, double p)
+static int add_ring(ech_block *block, const ech_layer_attention_args *a)
 {
     int parts = block->options.sharding.context, out = -1, lse = -1;
-    attention_options options = options_of(block, q, k, p);
+    attention_options options = options_of(block, a);
     ECH_FREED int *kv = ech_calloc((size_t)parts + 1, sizeof *kv);
-    kv[0] = add_pack(block, k, v);
+    kv[0] = add_pack(block, a->k, a->v);
     for (int part = 0; part < parts; options.part = ++part) {
         if (part + 1 < parts) kv[part + 1] = add_shift(block, &ech_layer_row_shift, kv[part]);
-        add_part(block, &options, q, kv[part], starts, &out, &lse);
+        add_part(block, &options, a->q, kv[part], a->starts, &out, &lse);
     }
-    refetch(block, k, v, kv, parts);
+    refetch(block, a->k, a->v, kv, parts);
     return out;
 }
 
-int ech_layer_attention(ech_block *block, int q, int k, int v, int starts, double p)
+int ech_layer_attention(ech_block *block, const ech_layer_attention_args *attention)
 {
+    ech_layer_attention_args a = *attention;
     /* Keys and values of a chunk are in the cache: only its queries are left to save. */
-    if (block->options.sequence_chunks > 1 && block->value.at[q].base >= 0)
-        q = ech_layer_copy(block, q);
-    if (block->options.sharding.context < 2) return add_attention(block, q, k, v, starts, p);
-    return block->options.ulysses ? add_ulysses(block, q, k, v, starts, p)
-                                  : add_ring(block, q, k, v, starts, p);
+    if (block->options.sequence_chunks > 1 && block->value.at[a.q].base >= 0)
+        a.q = ech_layer_copy(block, a.q);
+    if (block->options.sharding.context < 2) return add_attention(block, &a);
+    return block->options.ulysses ? add_ulysses(block, a) : add_ring(block, &a);
 }
 
 /* ---- running ---- */
@@ -272,7 +274,7 @@ static void forward(const ech_call *call)
     const attention_options *o = call->node->options;
     if (has_cache(call)) fill_cache(call);
     seen s = find_seen(call);
-    call->kernels->attention_forward(call->context, &call->in[0], &s.k, &s.v, o->scale, &s.place,
+    call->kernels->attention_forward(call->context, &call->in[0], &s.k, &s.v, &o->rule, &s.place,
                                      s.starts, &s.dropout, o->part > 0, &call->out[0],
                                      &call->keep[LSE]);
 }
@@ -294,7 +296,7 @@ static void backward_input(const ech_call *call)
         adds = end < call->rows.whole;
     }
     call->kernels->attention_backward(call->context, &call->dout[0], &call->in[0], &s.k, &s.v,
-                                      &call->out[0], &call->keep[LSE], o->scale, &s.place, s.starts,
+                                      &call->out[0], &call->keep[LSE], &o->rule, &s.place, s.starts,
                                       &s.dropout, call->add[0].data != NULL, adds, &call->din[0],
                                       &dkv[0], &dkv[1]);
     for (int i = 0; i < 2 && has_cache(call); i++) {

@@ -73,8 +73,8 @@ static void difference_forward(const ech_call *call)
 
 const ech_layer ech_layer_row_difference = {.name = "difference", .forward = difference_forward};
 
-/* ---- activations (kernel/activations.h), and of one operand B fused with the sum over rows that is the gradient of the
- * bias, parameter 0 ---- */
+/* ---- activations (kernel/activations.h); and B of those with one operand, fused with the sum over
+ * rows that is the gradient of the bias, parameter 0 ---- */
 
 static size_t bias_scratch(const ech_scratch_query *query, ech_op op)
 {

@@ -36,12 +36,22 @@ int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_firs
 
 /* (B,T,H,D) rotated by position. */
 int ech_layer_rotary(ech_block *block, int x, const ech_rope *rope, int starts);
-/* q (B,T,H,D), k, v (B,T,G,D) -> (B,T,H,D), scaled by 1/sqrt(D), dropout p on probabilities. */
-int ech_layer_attention(ech_block *block, int q, int k, int v, int starts, double p);
+/* Attention of q (B,T,H,D) to k and v (B,T,G,D); the output has the shape of q. */
+typedef struct ech_layer_attention_args {
+    int q, k, v;
+    int starts;
+    double dropout; /* of probabilities */
+    double scale;   /* of q·k; 0: 1 / sqrt(D) */
+    double softcap; /* scores s become softcap tanh(s / softcap); 0: they stay */
+    int64_t window; /* keys that a query sees, itself included; 0: all up to it */
+} ech_layer_attention_args;
+
+int ech_layer_attention(ech_block *block, const ech_layer_attention_args *attention);
 int ech_layer_copy(ech_block *block, int x);
 /* How many operands it has; of two it is gated. */
 int ech_activation_operands(ech_activation activation);
-/* x is the gate of an activation of two operands, of which `up` is the other; of one operand up is -1. */
+/* x is the gate of an activation of two operands, of which `up` is the other; of one operand up
+ * is -1. */
 int ech_layer_activation(ech_block *block, ech_activation activation, int x, int up);
 int ech_layer_dropout(ech_block *block, int x, double p); /* returns x itself if p is 0 */
 int ech_layer_residual(ech_block *block, int x, int y);
@@ -70,10 +80,12 @@ typedef struct ech_experts {
     double bound;
 } ech_experts;
 
-/* x and y (B,T,C), or (rows,C): each row of y times the sigmoid of a logit, which is the product of its row of x and weight (1,C), wide. For
- * what shared experts made of x (Qwen2-MoE; Yang et al. 2024, arXiv:2407.10671). */
+/* x and y (B,T,C), or (rows,C): each row of y times the sigmoid of a logit, which is the product
+ * of its row of x and weight (1,C), wide. For what shared experts made of x (Qwen2-MoE; Yang et
+ * al. 2024, arXiv:2407.10671). */
 int ech_layer_shared_gate(ech_block *block, int x, int weight, int y);
-/* Commits the bias of a router (kernel/gate/bias.h): by commit_rate towards experts that fewer rows than the mean chose. */
+/* Commits the bias of a router (kernel/gate/bias.h): by commit_rate towards experts that fewer
+ * rows than the mean chose. */
 void ech_gate_balance(const ech_commit *commit);
 /* Where rows go: values of the block. */
 typedef struct ech_routed {
@@ -104,17 +116,20 @@ int ech_layer_experts(ech_block *block, const ech_routed *to, const ech_experts 
 /* y: that buffer. Returns a value of x's shape. */
 int ech_layer_combine(ech_block *block, int y, const ech_routed *to);
 
-/* What becomes of logits before the softmax: they are multiplied by `factor`, then with a cap above 0 cap tanh(logit / cap). */
+/* What becomes of logits before the softmax: they are multiplied by `factor`, then with a cap
+ * above 0 cap tanh(logit / cap). */
 typedef struct ech_logits {
     double factor, cap;
 } ech_logits;
-/* The end of a model: logits x Wᵀ, weight (V,C), and the cross-entropy with the batch's targets and
- * weights, a chunk of the micro-batch's rows (ech_block_options.rows) at a time; nothing of size T·V lives.
- * Returns the value of the next token's logits, (B,V), which exists in ECH_GENERATE only. */
+/* The end of a model: logits x Wᵀ, weight (V,C), and the cross-entropy with the batch's targets
+ * and weights, a chunk of the micro-batch's rows (ech_block_options.rows) at a time; nothing of
+ * size T·V lives. Returns the value of the next token's logits, (B,V), which exists in
+ * ECH_GENERATE only. */
 int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V,
                         ech_logits logits);
-/* The end of a logistic regression: x (B,T,1), a weight of each feature of a sample, times the batch's values, summed over the
- * sample and added to bias (1), is its logit; the loss is that of kernel.def's logistic_loss. Tokens are not sharded. */
+/* The end of a logistic regression: x (B,T,1), a weight of each feature of a sample, times the
+ * batch's values, summed over the sample and added to bias (1), is its logit; the loss is that
+ * of kernel.def's logistic_loss. Tokens are not sharded. */
 void ech_layer_logistic_loss(ech_block *block, int x, int bias);
 
 #endif

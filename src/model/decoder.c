@@ -129,6 +129,11 @@ static ech_rope rope_of(const ech_builder *b)
                      .mscale = config->model.rope_scaling_mscale,
                      .mscale_all_dim = config->model.rope_scaling_mscale_all_dim,
                      .attention_factor = config->model.rope_scaling_attention_factor};
+    double local = config->model.rope_local_base_freq;
+    if (local > 0 && ech_model_window(config, b->layer) > 0) {
+        rope.theta = local;
+        rope.scaling = ECH_ROPE_UNSCALED;
+    }
     if (rope.scaling == ECH_ROPE_LONGROPE) {
         double *divisors = ech_pool_alloc(b->model->pool, (size_t)(width / 2) * sizeof *divisors);
         ECH_ASSERT(read_numbers(divisors_of(config), width / 2, divisors));
@@ -201,6 +206,12 @@ static projections project_together(const ech_builder *b, int x)
                          .v = ech_block_view(b->block, qkv, 2 * all, heads)};
 }
 
+int64_t ech_model_window(const ech_config *config, int64_t i)
+{
+    const char *layers = config->model.window_layers;
+    return layers[i % (int64_t)strlen(layers)] == 'L' ? config->model.sliding_window : 0;
+}
+
 static int attention(const ech_builder *b, int x)
 {
     const ech_config *config = b->config;
@@ -208,7 +219,15 @@ static int attention(const ech_builder *b, int x)
     int64_t all = config->model.num_attention_heads * config->model.head_dim;
     int starts = ech_block_starts(b->block);
     projections of = b->names.qkv ? project_together(b, x) : project_apart(b, x, starts);
-    int y = ech_layer_attention(b->block, of.q, of.k, of.v, starts, config->model.attn_pdrop);
+    int y = ech_layer_attention(
+        b->block, &(ech_layer_attention_args){.q = of.q,
+                                              .k = of.k,
+                                              .v = of.v,
+                                              .starts = starts,
+                                              .dropout = config->model.attn_pdrop,
+                                              .scale = config->model.attention_scale,
+                                              .softcap = config->model.attn_logit_softcapping,
+                                              .window = ech_model_window(config, b->layer)});
     y = ech_block_view(b->block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, all));
     return ech_builder_linear(b, b->names.o, y, ECH_AXIS_HEADS, all, ECH_AXIS_MODEL, C,
                               config->model.o_bias, b->std);

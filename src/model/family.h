@@ -20,6 +20,8 @@
 ech_status ech_family_check_keys(const ech_config *config);
 /* Errors: values that the family's config.json cannot say. */
 ech_status ech_family_check_rows(const ech_config *config);
+/* Keys a query of layer i sees, itself included; 0: all of its document up to it. */
+int64_t ech_model_window(const ech_config *config, int64_t i);
 
 /* ---- config.json ---- */
 
@@ -76,6 +78,8 @@ void ech_rope_export(const ech_config *config, json_t *json);
     "model.hidden_size model.num_hidden_layers model.num_attention_heads "                         \
     "model.num_key_value_heads model.intermediate_size model.tie_word_embeddings "                 \
     "model.initializer_range model.embd_pdrop model.resid_pdrop model.attn_pdrop "                 \
+    "model.sliding_window model.window_layers model.attn_logit_softcapping "                       \
+    "model.attention_scale "                                                                       \
     "data.tokenizer data.document_mask"
 
 #define ECH_ROPE_SCALING_KEYS                                                                      \

@@ -91,6 +91,22 @@ ech_sharding ech_model_sharding(const ech_config *config)
                               tensor > 1 && config->parallel.sequence != ECH_SEQUENCE_FALSE};
 }
 
+static ech_status check_windows(const ech_config *config)
+{
+    const char *layers = config->model.window_layers;
+    size_t n = strlen(layers), known = strspn(layers, "LG");
+    int64_t L = config->model.num_hidden_layers;
+    if (n == 0 || known < n)
+        return ech_config_complain(config, "model.window_layers",
+                                   "must be letters L (with the window) and G (without it), as in "
+                                   "LLLLLG");
+    if ((int64_t)n > L)
+        return ech_config_complain(config, "model.window_layers",
+                                   "names %s, of which there are only %lld",
+                                   ECH_COUNT((int64_t)n, "layer"), (long long)L);
+    return ECH_OK;
+}
+
 static ech_status check(const ech_config *config)
 {
     enum { WIDEST = 10000000 }; /* as model.intermediate_size */
@@ -110,6 +126,7 @@ static ech_status check(const ech_config *config)
         ECH_ALSO(&status, ech_config_complain(config, "data.sequence_length",
                                               "longer than model.max_position_embeddings = %lld",
                                               (long long)config->model.max_position_embeddings));
+    if (ech_family_of(config)->decoder) ECH_ALSO(&status, check_windows(config));
     return status;
 }
 

@@ -26,12 +26,13 @@ static const ech_kernels *counted;
 static atomic_llong attentions, products, cheap;
 
 static void count_attention(ech_kernel_context *context, const ech_tensor *q, const ech_tensor *k,
-                            const ech_tensor *v, double scale, const ech_attention_shard *shard,
-                            const ech_tensor *starts, const ech_dropout *dropout, bool merge,
-                            const ech_tensor *out, const ech_tensor *lse)
+                            const ech_tensor *v, const ech_attention_rule *rule,
+                            const ech_attention_shard *shard, const ech_tensor *starts,
+                            const ech_dropout *dropout, bool merge, const ech_tensor *out,
+                            const ech_tensor *lse)
 {
     atomic_fetch_add(&attentions, 1);
-    counted->attention_forward(context, q, k, v, scale, shard, starts, dropout, merge, out, lse);
+    counted->attention_forward(context, q, k, v, rule, shard, starts, dropout, merge, out, lse);
 }
 
 static void count_product(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,

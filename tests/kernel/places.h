@@ -49,6 +49,8 @@ static inline ech_tensor starts_of(int64_t B, int64_t T, const int64_t *lengths,
     return ech_tensor_view(starts, ECH_I32, 2, shape);
 }
 
+static const ech_attention_rule place_rule = {.scale = 0.3};
+
 /* All H heads, queries and keys of the same rows. */
 static inline ech_attention_shard place_uncut(int64_t first_sample, int64_t T, int64_t H)
 {

@@ -12,11 +12,12 @@ typedef struct attention_case {
     ech_attention_shard at;
     ech_dropout dropout;
     const ech_tensor *starts;
+    ech_attention_rule rule;
 } attention_case;
 
-TRIAL_CALL_WITH(attention_case, attention_forward, t[0], t[1], t[2], 0.3, &o->at, o->starts,
+TRIAL_CALL_WITH(attention_case, attention_forward, t[0], t[1], t[2], &o->rule, &o->at, o->starts,
                 &o->dropout, false, t[3], t[4])
-TRIAL_CALL_WITH(attention_case, attention_backward, t[5], t[0], t[1], t[2], t[3], t[4], 0.3,
+TRIAL_CALL_WITH(attention_case, attention_backward, t[5], t[0], t[1], t[2], t[3], t[4], &o->rule,
                 &o->at, o->starts, &o->dropout, false, false, t[6], t[7], t[8])
 
 /* Backward takes what forward left, in the same table. */
@@ -80,7 +81,7 @@ static const ech_dropout off = {.p = 0}, tenth = {.p = 0.1, .key = {3, 5, 7}},
 /* Whole samples and all heads; samples from first_sample on. */
 static attention_case uncut(const int64_t s[5], int64_t first_sample, const ech_dropout *dropout)
 {
-    return (attention_case){place_uncut(first_sample, s[1], s[2]), *dropout, NULL};
+    return (attention_case){place_uncut(first_sample, s[1], s[2]), *dropout, NULL, place_rule};
 }
 
 /* Lengths of documents: of a token or two, of a tile each, short and long, nearly a tile. */
@@ -113,11 +114,34 @@ TEST(fast_agrees_within_documents)
         }
 }
 
+/* Windows inside a tile, of a tile, over tiles, and caps that bend many scores and few. */
+static const ech_attention_rule rules[] = {
+    {.scale = 0.3, .window = 2},  {.scale = 0.3, .window = 33},
+    {.scale = 0.3, .window = 64}, {.scale = 0.5, .window = 100, .cap = 1.5},
+    {.scale = 0.3, .cap = 20},    {.scale = 0.01, .window = 65},
+};
+
+TEST(fast_agrees_under_rules)
+{
+    for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
+        for (size_t r = 0; r < TRIAL_COUNT(rules); r++) {
+            if (shapes[s][1] == 1) continue; /* as above */
+            ech_tensor starts = starts_of(shapes[s][0], shapes[s][1], lengths[r % 4], 3);
+            attention_case options = uncut(shapes[s], 11, r % 3 ? &off : &tenth);
+            options.rule = rules[r];
+            if ((s + r) % 3 == 0) options.starts = &starts;
+            trial t = make_trial(shapes[s], r % 2 * 7, &options);
+            trial_check(&t);
+            free(starts.data);
+        }
+}
+
 /* Forward alone asks for its own scratch. */
 TEST(forward_alone)
 {
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++) {
         attention_case options = uncut(shapes[s], 11, &tenth);
+        if (s % 2) options.rule.window = 1;
         trial t = make_trial(shapes[s], 0, &options);
         t.op = ECH_OP_attention_forward;
         t.call = call_attention_forward;
@@ -139,7 +163,7 @@ static void call_merged(const ech_kernels *kernels, ech_kernel_context *context,
         ech_attention_shard at = o->at;
         at.key = rows_piece(o->at.key.first_sample, T, first, n);
         if (n > 0)
-            kernels->attention_forward(context, t[0], &k, &v, 0.3, &at, o->starts, &o->dropout,
+            kernels->attention_forward(context, t[0], &k, &v, &o->rule, &at, o->starts, &o->dropout,
                                        part > 0, t[3], t[4]);
     }
 }
@@ -149,6 +173,7 @@ TEST(parts_of_keys_are_merged)
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++) {
         const int64_t *n = shapes[s];
         attention_case options = uncut(n, 11, s % 2 ? &tenth : &off);
+        if (s % 4 > 1) options.rule = rules[s % TRIAL_COUNT(rules)];
         trial t = make_trial(n, 0, &options);
         t.op = ECH_OP_attention_forward;
         for (int i = 5; i < 9; i++) t.tensor[i] = (trial_tensor){0};
@@ -173,6 +198,7 @@ TEST(halves_agree_with_the_definition)
         ech_tensor starts = starts_of(shapes[s][0], shapes[s][1], lengths[s % 4], 3);
         attention_case options = uncut(shapes[s], 11, s % 2 ? &tenth : &off);
         if (s % 3 == 0) options.starts = &starts;
+        if (s % 4 > 1) options.rule = rules[s % TRIAL_COUNT(rules)];
         trial t = make_trial(shapes[s], s % 2 * 7, &options);
         t.depends_on_threads = false;
         trial_check_halves(&t, 3e-5, TRIAL_BOUND(1e-2, 1.2e-2));
@@ -193,8 +219,12 @@ static void naive_head(const trial_run *run, const int64_t s[5], int64_t b, int6
             double score = 0;
             for (int64_t d = 0; d < D; d++)
                 score += q[((b * T + i) * H + h) * D + d] * k[((b * T + j) * G + g) * D + d];
+            const ech_attention_rule *rule = &options->rule;
             int64_t start = ech_document_start(options->starts, b, i);
-            p[i * T + j] = j <= i && j >= start ? exp(0.3 * score) : 0;
+            bool seen = j <= i && j >= start && (rule->window == 0 || j > i - rule->window);
+            score *= rule->scale;
+            if (rule->cap > 0) score = rule->cap * tanh(score / rule->cap);
+            p[i * T + j] = seen ? exp(score) : 0;
             sum += p[i * T + j];
         }
         for (int64_t j = 0; j < T; j++) {
@@ -212,11 +242,12 @@ static void naive_head(const trial_run *run, const int64_t s[5], int64_t b, int6
 
 TEST(definition_is_softmax_over_all_keys)
 {
-    for (size_t s = 0; s < 2 * TRIAL_COUNT(shapes); s++) {
-        const int64_t *shape = shapes[s / 2], T = shape[1], H = shape[2], D = shape[4];
+    for (size_t s = 0; s < 4 * TRIAL_COUNT(shapes); s++) {
+        const int64_t *shape = shapes[s / 4], T = shape[1], H = shape[2], D = shape[4];
         attention_case options = uncut(shape, 11, &tenth);
         ech_tensor starts = starts_of(shape[0], T, lengths[2], 3);
         if (s % 2) options.starts = &starts;
+        if (s % 4 > 1) options.rule = rules[s / 4 % TRIAL_COUNT(rules)];
         trial t = make_trial(shape, 3, &options);
         trial_run run = trial_execute(&t, ech_kernels_ref(ECH_F64), (trial_way){.threads = 1});
         double *p = ech_calloc((size_t)(T * T), sizeof *p);
@@ -232,6 +263,36 @@ TEST(definition_is_softmax_over_all_keys)
         free(p);
         free(out);
         free(starts.data);
+        trial_free(&run);
+    }
+}
+
+/* The first value and the last query's gradient are NaN. */
+static void poison(const trial *t, const ech_tensor *x)
+{
+    int64_t T = t->dims[1], H = t->dims[3], D = t->dims[5];
+    for (int64_t d = 0; d < D; d++) {
+        trial_set(&x[2], d, NAN);
+        trial_set(&x[5], (T - 1) * H * D + d, NAN);
+    }
+}
+
+/* NaN reaches what is computed with it, and that is only what is near the window. */
+TEST(outside_of_windows_nothing_is_computed)
+{
+    enum { T = 520, D = 8, W = 70, TILE = 128 /* at most */ };
+    const int64_t s[] = {1, T, 1, 1, D};
+    attention_case options = uncut(s, 0, &off);
+    options.rule.window = W;
+    for (int table = 0; table < 2; table++) {
+        const ech_kernels *k = table ? ech_kernels_fast(ECH_F32) : ech_kernels_ref(ECH_F64);
+        trial t = make_trial(s, 0, &options);
+        trial_run run = trial_execute(&t, k, (trial_way){.threads = 2, .prepare = poison});
+        const double *out = run.result[3], *dk = run.result[7], *dv = run.result[8];
+        assert_true(isnan(out[0]) && isnan(dk[(T - 1) * D]) && isnan(dv[(T - 1) * D]));
+        for (int64_t i = (W + TILE) * D; i < T * D; i++) assert_true(isfinite(out[i]));
+        for (int64_t i = (W + TILE) * D; i < (T - W - TILE) * D; i++)
+            assert_true(isfinite(dk[i]) && isfinite(dv[i]));
         trial_free(&run);
     }
 }
@@ -256,8 +317,10 @@ TEST(samples_do_not_mix)
     ech_tensor y1 = ech_tensor_view(alone, ECH_F32, 4, one);
     ech_tensor l = ech_tensor_view(lse, ECH_F32, 3, (const int64_t[]){2, H, T});
     ech_tensor l1 = ech_tensor_view(lse, ECH_F32, 3, (const int64_t[]){1, H, T});
-    fast->attention_forward(context, &x, &x, &x, 0.25, &first, NULL, &dropout, false, &y, &l);
-    fast->attention_forward(context, &x1, &x1, &x1, 0.25, &second, NULL, &dropout, false, &y1, &l1);
+    fast->attention_forward(context, &x, &x, &x, &place_rule, &first, NULL, &dropout, false, &y,
+                            &l);
+    fast->attention_forward(context, &x1, &x1, &x1, &place_rule, &second, NULL, &dropout, false,
+                            &y1, &l1);
     assert_memory_equal(out + N, alone, sizeof alone);
     free(context->scratch);
     ech_kernel_context_destroy(context);

@@ -218,7 +218,8 @@ static void attend_without_scratch(const ech_kernels *kernels)
     ech_tensor q = ech_tensor_view(numbers, kernels->dtype, 4, (const int64_t[]){1, 2, 1, 2});
     ech_tensor lse = ech_tensor_view(numbers + 8, kernels->dtype, 3, (const int64_t[]){1, 1, 2});
     ech_attention_shard at = place_uncut(0, 2, 1);
-    kernels->attention_forward(context, &q, &q, &q, 1, &at, NULL, &dropout, false, &q, &lse);
+    kernels->attention_forward(context, &q, &q, &q, &place_rule, &at, NULL, &dropout, false, &q,
+                               &lse);
 }
 
 /* Rows of two samples of 4 positions, whose documents begin at these. */

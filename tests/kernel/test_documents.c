@@ -93,12 +93,13 @@ static void attend(const ech_kernels *kernels, const attention *a, const ech_ten
     int64_t dims[] = {x[Q].shape[0], x[Q].shape[1], x[K].shape[1],
                       x[Q].shape[2], x[K].shape[2], x[Q].shape[3]};
     ech_kernel_context *context = open_context(kernels, ECH_OP_attention_forward, dims);
-    kernels->attention_forward(context, &x[Q], &x[K], &x[V], 0.3, &a->at, starts, &a->dropout,
-                               false, &x[OUT], &x[LSE]);
+    kernels->attention_forward(context, &x[Q], &x[K], &x[V], &place_rule, &a->at, starts,
+                               &a->dropout, false, &x[OUT], &x[LSE]);
     close_context(context);
     context = open_context(kernels, ECH_OP_attention_backward, dims);
-    kernels->attention_backward(context, &x[DOUT], &x[Q], &x[K], &x[V], &x[OUT], &x[LSE], 0.3,
-                                &a->at, starts, &a->dropout, false, false, &x[DQ], &x[DK], &x[DV]);
+    kernels->attention_backward(context, &x[DOUT], &x[Q], &x[K], &x[V], &x[OUT], &x[LSE],
+                                &place_rule, &a->at, starts, &a->dropout, false, false, &x[DQ],
+                                &x[DK], &x[DV]);
     close_context(context);
 }
 

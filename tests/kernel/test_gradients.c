@@ -311,12 +311,14 @@ TEST(rotary_and_dropout_gradients)
     check_gradients(&dropout);
 }
 
+static ech_attention_rule rule;
+
 static void attention_forward(subject *s)
 {
     const int64_t *q = s->input[0].shape;
     ech_tensor lse = ech_tensor_view(s->kept[0], ECH_F64, 3, (int64_t[]){q[0], q[2], q[1]});
     ech_attention_shard at = place_uncut(2, q[1], q[2]);
-    s->kernels->attention_forward(s->context, &s->input[0], &s->input[1], &s->input[2], 0.7, &at,
+    s->kernels->attention_forward(s->context, &s->input[0], &s->input[1], &s->input[2], &rule, &at,
                                   NULL, &s->dropout, false, &s->output, &lse);
 }
 
@@ -326,13 +328,16 @@ static void attention_backward(subject *s)
     ech_tensor lse = ech_tensor_view(s->kept[0], ECH_F64, 3, (int64_t[]){q[0], q[2], q[1]});
     ech_attention_shard at = place_uncut(2, q[1], q[2]);
     s->kernels->attention_backward(s->context, &s->doutput, &s->input[0], &s->input[1],
-                                   &s->input[2], &s->output, &lse, 0.7, &at, NULL, &s->dropout,
+                                   &s->input[2], &s->output, &lse, &rule, &at, NULL, &s->dropout,
                                    false, false, &s->gradient[0], &s->gradient[1], &s->gradient[2]);
 }
 
 TEST(attention_gradients)
 {
-    for (int dropped = 0; dropped < 2; dropped++) {
+    for (int way = 0; way < 4; way++) {
+        bool dropped = way % 2;
+        rule = (ech_attention_rule){.scale = 0.7};
+        if (way > 1) rule = (ech_attention_rule){.scale = 0.9, .cap = 0.8, .window = 3};
         subject s = {.inputs = 3,
                      .input = {SHAPE(2, 6, 4, 3), SHAPE(2, 6, 2, 3), SHAPE(2, 6, 2, 3)},
                      .output = SHAPE(2, 6, 4, 3),

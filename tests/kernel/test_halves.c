@@ -57,9 +57,9 @@ ECH_ACTIVATIONS(CALLS)
     [ECH_OP_grouped_##name##_backward] = true,
 CALL(rotary, t[0], (const double[]){1, 0.1, 0.01}, t[0]->shape[3] / 2 * 2, flag, 1.3, &tokens, NULL,
      false, t[1])
-CALL(attention_forward, t[0], t[1], t[2], 0.3, &at, NULL, &fifth, flag, t[3], t[4])
-CALL(attention_backward, t[0], t[1], t[2], t[3], t[4], t[5], 0.3, &at, NULL, &fifth, flag, flag,
-     t[6], t[7], t[8])
+CALL(attention_forward, t[0], t[1], t[2], &place_rule, &at, NULL, &fifth, flag, t[3], t[4])
+CALL(attention_backward, t[0], t[1], t[2], t[3], t[4], t[5], &place_rule, &at, NULL, &fifth, flag,
+     flag, t[6], t[7], t[8])
 CALL(embedding_forward, t[0], t[1], 2, t[2])
 CALL(embedding_backward, t[0], t[1], 2, flag, t[2])
 CALL(position_forward, t[0], t[1], &rows, NULL, t[2])

@@ -136,9 +136,9 @@ static void call_attention(const ech_kernels *kernels, ech_kernel_context *conte
 {
     const ech_dropout *dropout = options;
     ech_attention_shard at = place_uncut(0, t[0]->shape[1], t[0]->shape[2]);
-    kernels->attention_forward(context, t[0], t[1], t[2], 0.3, &at, NULL, dropout, false, t[3],
-                               t[4]);
-    kernels->attention_backward(context, t[5], t[0], t[1], t[2], t[3], t[4], 0.3, &at, NULL,
+    kernels->attention_forward(context, t[0], t[1], t[2], &place_rule, &at, NULL, dropout, false,
+                               t[3], t[4]);
+    kernels->attention_backward(context, t[5], t[0], t[1], t[2], t[3], t[4], &place_rule, &at, NULL,
                                 dropout, false, false, t[6], t[7], t[8]);
 }
 
@@ -205,8 +205,8 @@ static void call_attention_forward(const ech_kernels *kernels, ech_kernel_contex
 {
     const ech_dropout *dropout = options;
     ech_attention_shard at = place_uncut(0, t[0]->shape[1], t[0]->shape[2]);
-    kernels->attention_forward(context, t[0], t[1], t[2], 0.3, &at, NULL, dropout, false, t[3],
-                               t[4]);
+    kernels->attention_forward(context, t[0], t[1], t[2], &place_rule, &at, NULL, dropout, false,
+                               t[3], t[4]);
 }
 
 /* With an infinite element of q or k, a score may be infinite: alone (token 0's only one), in the

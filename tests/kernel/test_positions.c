@@ -29,12 +29,15 @@ static void fill(double *numbers, double seed, ech_dtype dtype, int64_t n)
     ech_convert(from, ECH_F64, numbers, dtype, n);
 }
 
+static int64_t window; /* of all attention */
+
 /* One token of each sample at rows->start[0] next to a cache: its keys and values are appended, and
  * it attends to them. Keys behind it are NaN. Returns what was computed. */
 static void attend(const ech_kernels *k, ech_kernel_context *context, const ech_rows *rows,
                    int64_t known, memory *m)
 {
     const ech_dropout off = {.p = 0};
+    const ech_attention_rule rule = {.scale = 0.3, .window = window};
     ech_rows all = rows_uncut(rows->first_sample, T);
     ech_tensor x = tokens(m->x, k->dtype, 1, H), own = tokens(m->y, k->dtype, 1, G);
     ech_tensor keys = tokens(m->k, k->dtype, T, G), values = tokens(m->v, k->dtype, T, G);
@@ -48,7 +51,7 @@ static void attend(const ech_kernels *k, ech_kernel_context *context, const ech_
         values = ech_tensor_narrow(&values, 1, 0, known + 1);
     }
     ech_attention_shard at = {.query = *rows, .key = all, .heads = H};
-    k->attention_forward(context, &x, &keys, &values, 0.3, &at, NULL, &off, false, &out, &lse);
+    k->attention_forward(context, &x, &keys, &values, &rule, &at, NULL, &off, false, &out, &lse);
 }
 
 /* Position and rotation of the same token, by its position. */
@@ -78,9 +81,9 @@ static void drop(const ech_kernels *k, ech_kernel_context *context, const ech_dr
     ech_tensor lse = ech_tensor_view(m->lse, ech_dtype_wide(k->dtype), 3, (int64_t[]){B, H, T});
     ech_tensor dq = tokens(m->dq, k->dtype, T, H), dk = tokens(m->x, k->dtype, T, H);
     ech_tensor dv = tokens(m->y, k->dtype, T, H), v = tokens(m->v, k->dtype, T, H);
-    k->attention_forward(context, &q, &q, &v, 0.3, &at, NULL, dropout, false, &out, &lse);
-    k->attention_backward(context, &v, &q, &q, &v, &out, &lse, 0.3, &at, NULL, dropout, false,
-                          false, &dq, &dk, &dv);
+    k->attention_forward(context, &q, &q, &v, &place_rule, &at, NULL, dropout, false, &out, &lse);
+    k->attention_backward(context, &v, &q, &q, &v, &out, &lse, &place_rule, &at, NULL, dropout,
+                          false, false, &dq, &dk, &dv);
 }
 
 static void begin(memory *m, ech_dtype dtype, int64_t known)
@@ -144,10 +147,12 @@ TEST(numbers_are_read_on_the_device)
     context->scratch_bytes = 1 << 24;
     ECH_FREED void *scratch = aligned_alloc(64, context->scratch_bytes);
     context->scratch = scratch;
-    for (int t = 0; t < 4; t++) {
-        check_table(ech_kernels_ref(types[t]), context);
+    for (int t = 0; t < 8; t++) {
+        window = t / 4 * 5;
+        check_table(ech_kernels_ref(types[t % 4]), context);
         for (ech_isa isa = 0; isa < ECH_ISAS; isa++)
-            if (ech_kernels_of(isa, types[t])) check_table(ech_kernels_of(isa, types[t]), context);
+            if (ech_kernels_of(isa, types[t % 4]))
+                check_table(ech_kernels_of(isa, types[t % 4]), context);
     }
     context->scratch = NULL;
     ech_kernel_context_destroy(context);

@@ -39,7 +39,8 @@ static void compute(rank *r)
     ech_attention_shard at = place_uncut(0, T, 2);
     for (int round = 0; round < ROUNDS; round++) {
         k->matmul(context, &a, false, &a, true, NULL, NULL, &c);
-        k->attention_forward(context, &q, &q, &q, 0.3, &at, NULL, &dropout, false, &y, &lse);
+        k->attention_forward(context, &q, &q, &q, &place_rule, &at, NULL, &dropout, false, &y,
+                             &lse);
     }
     free(memory);
     free(context->scratch);

@@ -244,6 +244,14 @@ TEST(test_head)
 
 /* ---- attention ---- */
 
+static int attend(graph *g, int q, int k, int v)
+{
+    int starts = ech_block_starts(g->block);
+    return ech_layer_attention(
+        g->block,
+        &(ech_layer_attention_args){.q = q, .k = k, .v = v, .starts = starts, .dropout = g->p});
+}
+
 /* GPT-2's: queries, keys and values are columns of one product, each shared out by heads. */
 static void build_attention(graph *g)
 {
@@ -252,7 +260,7 @@ static void build_attention(graph *g)
     int qkv = ech_layer_linear(g->block, input(g), w, b, true, ECH_AXIS_QKV, 3 * C);
     int q = ech_block_view(g->block, qkv, 0, heads), k = ech_block_view(g->block, qkv, C, heads);
     int v = ech_block_view(g->block, qkv, 2 * C, heads);
-    int y = ech_layer_attention(g->block, q, k, v, ech_block_starts(g->block), g->p);
+    int y = attend(g, q, k, v);
     y = ech_block_view(g->block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
     w = matrix(g, ECH_AXIS_HEADS, C, ECH_AXIS_MODEL, C);
     b = vector(g, ECH_AXIS_MODEL, C);
@@ -277,7 +285,7 @@ static void build_grouped(graph *g)
     q = ech_layer_rotary(g->block, ech_block_view(g->block, q, 0, query), &rope, starts);
     k = ech_layer_rotary(g->block, ech_block_view(g->block, k, 0, key), &rope, starts);
     v = ech_block_view(g->block, v, 0, key);
-    int y = ech_layer_attention(g->block, q, k, v, ech_block_starts(g->block), g->p);
+    int y = attend(g, q, k, v);
     y = ech_block_view(g->block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
     int w = matrix(g, ECH_AXIS_MODEL, C, ECH_AXIS_HEADS, C);
     ech_block_output(g->block, ech_layer_linear(g->block, y, w, -1, false, ECH_AXIS_MODEL, C));
@@ -302,7 +310,7 @@ static void build_normed(graph *g)
     kv[0] = ech_layer_rmsnorm(g->block, kv[0], vector(g, ECH_AXIS_HEAD_DIM, D), 0, 1e-5);
     q = ech_layer_rotary(g->block, q, &rope, starts);
     kv[0] = ech_layer_rotary(g->block, kv[0], &rope, starts);
-    int y = ech_layer_attention(g->block, q, kv[0], kv[1], starts, g->p);
+    int y = attend(g, q, kv[0], kv[1]);
     y = ech_block_view(g->block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
     int w = matrix(g, ECH_AXIS_MODEL, C, ECH_AXIS_HEADS, C);
     ech_block_output(g->block, ech_layer_linear(g->block, y, w, -1, false, ECH_AXIS_MODEL, C));

@@ -183,8 +183,12 @@ TEST(test_attention)
         int k = ech_block_input(r.block, "k", ech_shape_heads(ECH_AXIS_KV_HEADS, G, D));
         int v = ech_block_input(r.block, "v", ech_shape_heads(ECH_AXIS_KV_HEADS, G, D));
         q = ech_layer_rotary(r.block, q, &(ech_rope){.theta = 100}, starts);
-        ech_block_output(r.block,
-                         ech_layer_attention(r.block, q, k, v, starts, form & 2 ? 0.3 : 0));
+        ech_block_output(
+            r.block,
+            ech_layer_attention(
+                r.block,
+                &(ech_layer_attention_args){
+                    .q = q, .k = k, .v = v, .starts = starts, .dropout = form & 2 ? 0.3 : 0}));
         check_block(&r);
     }
 }
@@ -198,7 +202,9 @@ static void check_views(bool copied)
         ech_layer_linear(r.block, input(&r), matrix(&r, C, 3 * C), -1, true, ECH_AXIS_QKV, 3 * C);
     int q = ech_block_view(r.block, qkv, 0, heads), k = ech_block_view(r.block, qkv, C, heads);
     if (copied) q = ech_layer_copy(r.block, q);
-    int y = ech_layer_attention(r.block, q, k, ech_block_view(r.block, qkv, 2 * C, heads), -1, 0);
+    int v = ech_block_view(r.block, qkv, 2 * C, heads);
+    int y = ech_layer_attention(r.block,
+                                &(ech_layer_attention_args){.q = q, .k = k, .v = v, .starts = -1});
     y = ech_block_view(r.block, y, 0, rows(C));
     ech_block_output(r.block,
                      ech_layer_linear(r.block, y, matrix(&r, C, C), -1, false, ECH_AXIS_MODEL, C));

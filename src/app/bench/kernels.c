@@ -48,7 +48,6 @@ static const ech_update update = {.learning_rate = 1e-4,
                                   .momentum = 0.9,
                                   .count = 1,
                                   .grad_scale = 1};
-static const double scale = 0.125;
 
 CALL(matmul, &t[0], c->a_transposed, &t[1], c->b_transposed, NULL, NULL, &t[2])
 CALL(bias_backward, &t[0], false, &t[1])
@@ -74,8 +73,8 @@ CALL(add_rmsnorm, &t[0], &t[1], &t[2], &t[3], 0, 1e-5, &t[4], &t[5])
 ECH_ACTIVATIONS(CALLS)
 
 CALL(rotary, &t[0], c->frequency, t[0].shape[3], false, 1, &c->rows, NULL, false, &t[1])
-CALL(attention_forward, &t[0], &t[1], &t[2], scale, &c->shard, NULL, &none, false, &t[3], &t[4])
-CALL(attention_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], scale, &c->shard, NULL, &none,
+CALL(attention_forward, &t[0], &t[1], &t[2], &c->rule, &c->shard, NULL, &none, false, &t[3], &t[4])
+CALL(attention_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &c->rule, &c->shard, NULL, &none,
      false, false, &t[6], &t[7], &t[8])
 CALL(embedding_forward, &t[0], &t[1], 0, &t[2])
 CALL(embedding_backward, &t[0], &t[1], 0, false, &t[2])
@@ -419,6 +418,7 @@ static void set_rows(ech_bench_call *c, double *frequency)
     const int64_t *of = c->sizes->of;
     int64_t T = of['T' - 'A'], D = of['D' - 'A'];
     c->rows = (ech_rows){.whole = T, .tokens = T, .split = T};
+    c->rule = (ech_attention_rule){.scale = 0.125};
     c->shard = (ech_attention_shard){.query = c->rows, .key = c->rows, .heads = of['H' - 'A']};
     ech_rope rope = {.theta = 10000};
     ECH_ASSERT(D <= MOST_WIDTH);

@@ -56,6 +56,7 @@ typedef struct ech_bench_call {
     const ech_bench_sizes *sizes;
     ech_tensor t[ECH_BENCH_TENSORS];
     ech_rows rows; /* all B x T rows */
+    ech_attention_rule rule;
     ech_attention_shard shard;
     const double *frequency;         /* (D/2), of rotary */
     bool a_transposed, b_transposed; /* of products */

@@ -21,6 +21,7 @@ typedef struct ech_attention {
     int64_t B, Tq, Tk, H, G, D; /* Tq, Tk: the rank's queries and keys per sample */
     const ech_tensor *q, *k, *v;
     const ech_rows *queries, *keys;
+    const ech_attention_rule *rule;
     const ech_attention_shard *shard;
     const ech_tensor *starts;
     ech_random_key key; /* of dropout */
@@ -28,7 +29,10 @@ typedef struct ech_attention {
     int64_t width;      /* D, padded */
     int64_t query_tiles, key_tiles;
     int64_t parts;       /* units of work per (sample, key/value head), for threads to share */
-    float scale, scale2; /* of scores; scale2 = scale log2 e */
+    float scale;         /* of scores */
+    float scale2;        /* scale log2 e; with a cap, scale / cap */
+    float cap2;          /* cap log2 e; 0: no cap */
+    float key_scale;     /* of sums of packed queries that are the keys' gradients */
     /* queries are packed times scale2; where pairs are multiplied times 1, as they would be
      * rounded, and the scores of a pair's products times scale2 */
     float query_scale;
@@ -67,11 +71,11 @@ ECH_INLINE ech_attention_tile ech_attention_span(const ech_rows *rows, int64_t t
 }
 
 /* The keys, as indices in the tile, that the query of sample b at `position` attends to: from the
- * start of its document to its own position. */
+ * start of its document or window to its own position. */
 ECH_INLINE ech_interval ech_span_seen(const ech_attention *at, int64_t b,
                                       const ech_attention_tile *keys, int64_t position)
 {
-    int64_t start = ech_document_start(at->starts, b, position);
+    int64_t start = ech_attention_first(at->rule, at->starts, b, position);
     int64_t end = ech_clamp(position - keys->position + 1, 0, keys->count);
     return (ech_interval){ech_clamp(start - keys->position, 0, end), end};
 }
@@ -81,7 +85,8 @@ ECH_INLINE bool ech_span_meets(const ech_attention *at, int64_t b,
                                const ech_attention_tile *queries, const ech_attention_tile *keys)
 {
     return keys->position < queries->position + queries->count &&
-           keys->position + keys->count > ech_document_start(at->starts, b, queries->position);
+           keys->position + keys->count >
+               ech_attention_first(at->rule, at->starts, b, queries->position);
 }
 
 /* Whether all queries attend to all keys, and the tile of keys is full: padding must be masked. */
@@ -90,7 +95,7 @@ ECH_INLINE bool ech_span_sees_all(const ech_attention *at, int64_t b,
 {
     int64_t last = queries->position + queries->count - 1;
     return ech_span_seen(at, b, keys, queries->position).end == ECH_TILE &&
-           ech_document_start(at->starts, b, last) <= keys->position;
+           ech_attention_first(at->rule, at->starts, b, last) <= keys->position;
 }
 
 /* The attention mask of a tile of queries and a tile of keys. Each query attends to an interval of
@@ -126,6 +131,19 @@ ECH_OUTLINE void ech_tile_mask_fill(const ech_attention *at, int64_t b,
     }
 }
 
+/* After S. Moshier's Cephes, tanhf: two units in the last place. */
+ECH_INLINE ech_wide ech_wide_tanh(ech_wide x)
+{
+    ech_wide z = x * x, small = -5.70498872745e-3F * z + 2.06390887954e-2F;
+    small = small * z - 5.37397155531e-2F;
+    small = small * z + 1.33314422036e-1F;
+    small = small * z - 3.33332819422e-1F;
+    small = small * z * x + x;
+    ech_wide exponent = ech_wide_min(ech_wide_all(126.0F), x * (float)(2 * ECH_LOG2_E));
+    ech_wide large = 1.0F - 2.0F / (ech_wide_exp2(exponent) + 1.0F);
+    return ech_wide_select(z < 0.390625F, small, large);
+}
+
 /* All ones in the elements whose `at` is in [first, end), zero in the others. */
 ECH_INLINE ech_wide_int ech_wide_within(ech_wide_int first, ech_wide_int at, ech_wide_int end)
 {
@@ -133,27 +151,30 @@ ECH_INLINE ech_wide_int ech_wide_within(ech_wide_int first, ech_wide_int at, ech
 }
 
 static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_tensor *k,
-                                                const ech_tensor *v, double scale,
+                                                const ech_tensor *v, const ech_attention_rule *rule,
                                                 const ech_attention_shard *shard,
                                                 const ech_tensor *starts,
                                                 const ech_dropout *dropout)
 {
     ech_attention at = {
-        q->shape[0], q->shape[1], k->shape[1],   q->shape[2], k->shape[2],    q->shape[3],     q,
-        k,           v,           &shard->query, &shard->key, .shard = shard, .starts = starts};
+        q->shape[0], q->shape[1],   k->shape[1], q->shape[2], k->shape[2],    q->shape[3],     q, k,
+        v,           &shard->query, &shard->key, rule,        .shard = shard, .starts = starts};
     ECH_SAMPLES(&shard->query, starts, at.B, at.Tq);
     ECH_SAMPLES(&shard->key, NULL, at.B, at.Tk);
     ECH_ASSERT(shard->query.whole == shard->key.whole);
     ECH_ASSERT(shard->first_head >= 0 && shard->first_head + at.H <= shard->heads);
     ECH_ASSERT(at.G > 0 && at.H % at.G == 0 && dropout->p < 1);
+    ECH_ASSERT(rule->cap >= 0 && rule->window >= 0);
     at.key = ech_dropout_key(dropout);
     at.group = at.H / at.G;
     at.width = ech_tile_width(at.D);
     at.query_tiles = ech_attention_tiles(at.queries);
     at.key_tiles = ech_attention_tiles(at.keys);
-    at.scale = (float)scale;
-    at.scale2 = (float)(scale * ECH_LOG2_E);
+    at.scale = (float)rule->scale;
+    at.cap2 = (float)(rule->cap * ECH_LOG2_E);
+    at.scale2 = (float)(rule->cap > 0 ? rule->scale / rule->cap : rule->scale * ECH_LOG2_E);
     at.query_scale = ECH_DEPTH > 1 ? 1.0F : at.scale2;
+    at.key_scale = ECH_DEPTH > 1 ? at.scale : rule->cap > 0 ? (float)rule->cap : (float)ECH_LN_2;
     at.threshold = dropout->p > 0 ? ech_drop_threshold(dropout->p) : 0;
     at.dropout_scale = ECH_DEPTH > 1 ? 1.0F : (float)(1 / (1 - dropout->p));
     at.sums_scale = ECH_DEPTH > 1 ? (float)(1 / (1 - dropout->p)) : 1.0F;

@@ -142,7 +142,7 @@ ECH_OUTLINE void begin_head(const ech_attention *at, const gradients *from, cons
  * score's gradient probability (m dout·v - delta), m what dropout multiplies by; both zero where
  * the query does not see. */
 ECH_INLINE void softmax_row(float *p, float *ds, const float *factor, const ech_interval *seen,
-                            float lse, float delta)
+                            float cap2, float lse, float delta)
 {
     ech_wide_int first = (ech_wide_int){0}, at = first, end = first;
     for (int l = 0; seen && l < ECH_WIDE; l++) at[l] = l;
@@ -152,7 +152,13 @@ ECH_INLINE void softmax_row(float *p, float *ds, const float *factor, const ech_
     }
 #pragma GCC unroll 4
     for (int64_t j = 0; j < ECH_TILE; j += ECH_WIDE, at += ECH_WIDE) {
-        ech_wide exponent = ech_wide_load(p + j) - lse; /* above 0 by rounding alone */
+        ech_wide score = ech_wide_load(p + j), slope = ech_wide_all(1.0F);
+        if (cap2 > 0) {
+            score = ech_wide_tanh(score);
+            slope -= score * score;
+            score *= cap2;
+        }
+        ech_wide exponent = score - lse; /* above 0 by rounding alone */
         ech_wide probability = ech_wide_exp2(ech_wide_min(ech_wide_all(128.0F), exponent));
         ech_wide gradient = ech_wide_load(ds + j), weight = probability;
         if (factor) {
@@ -160,6 +166,7 @@ ECH_INLINE void softmax_row(float *p, float *ds, const float *factor, const ech_
             weight *= ech_wide_load(factor + j);
         }
         gradient = probability * (gradient - delta);
+        if (cap2 > 0) gradient *= slope;
         if (seen) {
             ech_wide_int within = ech_wide_within(first, at, end);
             weight = ech_wide_select(within, weight, (ech_wide){0});
@@ -186,11 +193,11 @@ ECH_OUTLINE void softmax_rows(const ech_attention *at, const workspace *w, int64
         }
         if (at->threshold) {
             ech_attention_dropout_mask(at, b, h, queries->position + i, keys->position, factor);
-            softmax_row(p, ds, factor, &seen, lse, delta);
+            softmax_row(p, ds, factor, &seen, at->cap2, lse, delta);
         } else if (mask->masked) {
-            softmax_row(p, ds, NULL, &seen, lse, delta);
+            softmax_row(p, ds, NULL, &seen, at->cap2, lse, delta);
         } else {
-            softmax_row(p, ds, NULL, NULL, lse, delta);
+            softmax_row(p, ds, NULL, NULL, at->cap2, lse, delta);
         }
     }
 }
@@ -306,8 +313,7 @@ static void backward_unit(const ech_attention *at, const gradients *from, const 
     }
     for (int64_t j = part; j < at->key_tiles; j += at->parts) {
         const ech_attention_tile keys = ech_attention_span(at->keys, j);
-        write_tile(from->dk, b, g, &keys, ECH_DEPTH > 1 ? at->scale : (float)ECH_LN_2, at->width,
-                   w->dk + j * tile, from->add_kv);
+        write_tile(from->dk, b, g, &keys, at->key_scale, at->width, w->dk + j * tile, from->add_kv);
         write_tile(from->dv, b, g, &keys, at->sums_scale, at->width, w->dv + j * tile,
                    from->add_kv);
     }
@@ -330,12 +336,13 @@ static void add_parts(const ech_attention *at, const gradients *from, int64_t un
 
 void ECH_CPU(attention_backward)(ech_kernel_context *context, const ech_tensor *dout,
                                  const ech_tensor *q, const ech_tensor *k, const ech_tensor *v,
-                                 const ech_tensor *out, const ech_tensor *lse, double scale,
-                                 const ech_attention_shard *shard, const ech_tensor *starts,
-                                 const ech_dropout *dropout, bool add_q, bool add_kv,
-                                 const ech_tensor *dq, const ech_tensor *dk, const ech_tensor *dv)
+                                 const ech_tensor *out, const ech_tensor *lse,
+                                 const ech_attention_rule *rule, const ech_attention_shard *shard,
+                                 const ech_tensor *starts, const ech_dropout *dropout, bool add_q,
+                                 bool add_kv, const ech_tensor *dq, const ech_tensor *dk,
+                                 const ech_tensor *dv)
 {
-    ech_attention at = ech_attention_check(q, k, v, scale, shard, starts, dropout);
+    ech_attention at = ech_attention_check(q, k, v, rule, shard, starts, dropout);
     ECH_ASSERT(!shard->query.position);
     ECH_SHAPES(attention_backward, ECH_REAL, dout, q, k, v, out, lse, dq, dk, dv);
     int threads = context->threads;

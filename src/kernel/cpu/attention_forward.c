@@ -47,13 +47,17 @@ static workspace cut_workspace(const ech_attention *at, float *memory)
 
 /* A vector of queries from `query` on: turns their scores into units of 2^(score - max), and finds
  * what corrects what was summed under a smaller max. */
-ECH_OUTLINE void softmax_columns(const workspace *w, const ech_tile_mask *mask, int64_t query)
+ECH_OUTLINE void softmax_columns(const ech_attention *at, const workspace *w,
+                                 const ech_tile_mask *mask, int64_t query)
 {
     enum { CHAINS = 4 };
     float *scores = w->scores + query;
     int64_t begin = mask->first[query] / ECH_DEPTH * ECH_DEPTH, j = begin;
     int64_t end = ech_tile_units(mask->end[query + ECH_WIDE - 1]) * ECH_DEPTH;
     ech_wide old = ech_wide_load(w->max + query), max[CHAINS] = {old, old, old, old};
+    for (int64_t key = begin; at->cap2 > 0 && key < end; key++)
+        ech_wide_store(scores + key * ECH_TILE,
+                       at->cap2 * ech_wide_tanh(ech_wide_load(scores + key * ECH_TILE)));
     if (mask->masked) {
         ech_wide_int first = *(const ech_wide_int *)(mask->first + query);
         ech_wide_int last = *(const ech_wide_int *)(mask->end + query);
@@ -94,7 +98,7 @@ ECH_INLINE void meet_keys(const ech_attention *at, const workspace *w, int64_t b
     ech_tile_scores(mask.queries, ech_tile_units(at->D),
                     (ech_factor){w->keys + offset, at->width / ECH_DEPTH, 1}, w->query, at->scale2,
                     w->scores);
-    for (int64_t i = 0; i < queries->count; i += ECH_WIDE) softmax_columns(w, &mask, i);
+    for (int64_t i = 0; i < queries->count; i += ECH_WIDE) softmax_columns(at, w, &mask, i);
     for (int64_t i = 0; at->threshold && i < queries->count; i++) {
         float factor[ECH_TILE];
         ech_attention_dropout_mask(at, b, h, queries->position + i, keys.position, factor);
@@ -158,7 +162,7 @@ ECH_OUTLINE void store_row(int64_t D, const float *from, float max, float sum, f
 ECH_INLINE ech_interval tiles_met(const ech_attention *at, int64_t b,
                                   const ech_attention_tile *queries)
 {
-    int64_t start = ech_document_start(at->starts, b, queries->position);
+    int64_t start = ech_attention_first(at->rule, at->starts, b, queries->position);
     ech_interval met = {0, 0};
     for (int64_t n = 0; n < at->key_tiles; n++) {
         const ech_attention_tile keys = ech_attention_span(at->keys, n);
@@ -224,13 +228,13 @@ static void forward_unit(const ech_attention *at, const workspace *w, int64_t un
 }
 
 void ECH_CPU(attention_forward)(ech_kernel_context *context, const ech_tensor *q,
-                                const ech_tensor *k, const ech_tensor *v, double scale,
-                                const ech_attention_shard *shard, const ech_tensor *starts,
-                                const ech_dropout *dropout, bool merge, const ech_tensor *out,
-                                const ech_tensor *lse)
+                                const ech_tensor *k, const ech_tensor *v,
+                                const ech_attention_rule *rule, const ech_attention_shard *shard,
+                                const ech_tensor *starts, const ech_dropout *dropout, bool merge,
+                                const ech_tensor *out, const ech_tensor *lse)
 {
     ECH_SEEN(shard, k, v);
-    ech_attention at = ech_attention_check(q, k, v, scale, shard, starts, dropout);
+    ech_attention at = ech_attention_check(q, k, v, rule, shard, starts, dropout);
     ECH_SHAPES(attention_forward, ECH_REAL, q, k, v, out, lse);
     int threads = context->threads;
     int64_t heads = at.B * at.G, room = workspace_floats(at.Tk, at.D);

@@ -85,6 +85,8 @@ struct ech_attention_call {
     wide *lse;              /* (B,H,Tq) */
     ech_query_facts *facts; /* (B,H,Tq) */
     wide scale, exponent;   /* of scores, and of those whose exponential is asked for */
+    wide inner;             /* scale / cap; exponent is that of the tanh then; 0: no cap */
+    ech_attention_rule rule;
     ech_attention_shard shard;
     ech_maybe starts;
     ech_dropout dropout;
@@ -128,7 +130,7 @@ static __device__ inline ech_seen_keys ech_keys_seen(const ech_attention_call &a
 {
     if (t >= at.Tq) return {(int)at.Tk, 0};
     int64_t position = ech_rows_token_position(&query, t);
-    int64_t start = ech_document_start(at.starts.get(), b, position);
+    int64_t start = ech_attention_first(&at.rule, at.starts.get(), b, position);
     return {ech_tokens_before(at.shard.key, start), ech_tokens_before(at.shard.key, position + 1)};
 }
 
@@ -236,24 +238,47 @@ static __device__ inline void ech_store_gradient(const ech_sums<N> &c, const ech
 
 } // namespace
 
-static inline ech_attention_call ech_attention_of(const ech_tensor *q, const ech_tensor *k,
-                                                  const ech_tensor *v, double scale,
-                                                  const ech_attention_shard *at,
-                                                  const ech_tensor *starts,
-                                                  const ech_dropout *dropout)
+static inline ech_attention_call
+ech_attention_of(const ech_tensor *q, const ech_tensor *k, const ech_tensor *v,
+                 const ech_attention_rule *rule, const ech_attention_shard *at,
+                 const ech_tensor *starts, const ech_dropout *dropout)
 {
     const ech_tensor *none = NULL;
     int64_t B = q->shape[0], Tq = q->shape[1], Tk = k->shape[1], H = q->shape[2], G = k->shape[2];
-    ECH_ASSERT(at->query.whole == at->key.whole && G > 0 && H % G == 0 && scale > 0);
+    ECH_ASSERT(at->query.whole == at->key.whole && G > 0 && H % G == 0);
+    ECH_ASSERT(rule->scale > 0 && rule->cap >= 0 && rule->window >= 0);
     ECH_ASSERT(at->first_head >= 0 && at->first_head + H <= at->heads);
     ECH_ASSERT(Tq <= INT32_MAX && Tk <= INT32_MAX);
     ech_rows_check(__FILE__, __LINE__, &at->key, NULL, B * Tk);
     if (!at->query.position) ech_rows_check(__FILE__, __LINE__, &at->query, NULL, B * Tq);
     ECH_ASSERT(B * Tq == 0 || (at->query.tokens == Tq && at->query.first == 0));
-    return {B,    Tq,     Tk,       H,     G,           q->shape[3],
-            q,    k,      v,        none,  none,        none,
-            none, none,   NULL,     NULL,  (wide)scale, (wide)(scale * ECH_EXPONENT),
-            *at,  starts, *dropout, false, false,       false};
+    const double cap = rule->cap;
+    return {B,
+            Tq,
+            Tk,
+            H,
+            G,
+            q->shape[3],
+            q,
+            k,
+            v,
+            none,
+            none,
+            none,
+            none,
+            none,
+            NULL,
+            NULL,
+            (wide)rule->scale,
+            (wide)((cap > 0 ? cap : rule->scale) * ECH_EXPONENT),
+            (wide)(cap > 0 ? rule->scale / cap : 0),
+            *rule,
+            *at,
+            starts,
+            *dropout,
+            false,
+            false,
+            false};
 }
 
 #endif

@@ -32,6 +32,19 @@ static __global__ void find_facts(const ech_attention_call at, int64_t n)
     at.facts[row] = {ech_keys_seen(at, at.shard.query, b, t), at.lse[row] * ECH_EXPONENT, delta};
 }
 
+/* The probability of the product q·k, given the row's lse times ECH_EXPONENT. *slope: the score's
+ * derivative. */
+static __device__ inline wide ech_weight(const ech_attention_call &at, wide product, wide lse,
+                                         wide *slope)
+{
+    *slope = at.scale;
+    if (at.inner != 0) {
+        product = tanh(product * at.inner);
+        *slope *= 1 - product * product;
+    }
+    return ech_exponential(product * at.exponent - lse);
+}
+
 /* ---- queries ---- */
 
 template <bool Drops, int R, int W, int N>
@@ -115,8 +128,8 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
                     wide &x = gradient.at[j][i];
                     bool is_seen = is_whole || seen[r].have(n);
                     if (Drops && is_seen) x *= dropped.factor(first + warp + ech_lane_row(r), n);
-                    wide p = ech_exponential(score.at[j][i] * at.exponent - lse[r]);
-                    x = is_seen ? at.scale * p * (x - delta[r]) : 0;
+                    wide slope, p = ech_weight(at, score.at[j][i], lse[r], &slope);
+                    x = is_seen ? slope * p * (x - delta[r]) : 0;
                 }
             ech_left<N> left;
             if (Drops) __syncwarp(); /* lanes draw apart */
@@ -155,9 +168,9 @@ static __device__ void move_scores(const ech_attention_call &at, ech_sums<N> &sc
             wide &x = score.at[j][i], &y = gradient.at[j][i];
             bool is_seen = is_whole || f.seen.have(row);
             wide m = Drops && is_seen ? dropped.factor(query + n, row) : 1;
-            wide p = ech_exponential(x * at.exponent - f.lse);
+            wide slope, p = ech_weight(at, x, f.lse, &slope);
             x = is_seen ? p * m : 0;
-            y = is_seen ? at.scale * p * (m * y - f.delta) : 0;
+            y = is_seen ? slope * p * (m * y - f.delta) : 0;
         }
 }
 
@@ -183,9 +196,12 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
     int begin = ech_tokens_before(at.shard.query, ech_rows_token_position(&at.shard.key, first)),
         end = Tq;
     int last = first + R < Tk ? first + R : Tk, key = first + warp;
+    if (at.rule.window > 0)
+        end = ech_tokens_before(at.shard.query,
+                                ech_rows_token_position(&at.shard.key, last - 1) + at.rule.window);
     if (at.starts.is_here) {
         int more = 0;
-        for (int t = begin + (int)threadIdx.x; t < Tq; t += THREADS)
+        for (int t = begin + (int)threadIdx.x; t < end; t += THREADS)
             more += known[t].seen.first < last;
         end = begin + ech_block_fold(ech_plus(), more, room);
     }
@@ -279,14 +295,15 @@ static void put(const ech_kernel_context *context, const ech_attention_call &at)
 
 void ECH_CUDA(attention_backward)(ech_kernel_context *context, const ech_tensor *dout,
                                   const ech_tensor *q, const ech_tensor *k, const ech_tensor *v,
-                                  const ech_tensor *out, const ech_tensor *lse, double scale,
-                                  const ech_attention_shard *shard, const ech_tensor *starts,
-                                  const ech_dropout *dropout, bool add_q, bool add_kv,
-                                  const ech_tensor *dq, const ech_tensor *dk, const ech_tensor *dv)
+                                  const ech_tensor *out, const ech_tensor *lse,
+                                  const ech_attention_rule *rule, const ech_attention_shard *shard,
+                                  const ech_tensor *starts, const ech_dropout *dropout, bool add_q,
+                                  bool add_kv, const ech_tensor *dq, const ech_tensor *dk,
+                                  const ech_tensor *dv)
 {
     ech_cuda_check(ECH_OP_attention_backward, ECH_REAL, dout, q, k, v, out, lse, dq, dk, dv);
     ECH_ASSERT(!shard->query.position);
-    ech_attention_call at = ech_attention_of(q, k, v, scale, shard, starts, dropout);
+    ech_attention_call at = ech_attention_of(q, k, v, rule, shard, starts, dropout);
     at.dout = dout;
     at.out = out;
     at.dq = dq;

@@ -141,6 +141,8 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(4))
                 if (is_own) ech_product<true, N, W>(score, q + warp * ROW, k);
             }
             if (!is_own) continue;
+            if (at.inner != 0)
+                ech_each_sum(score, [&](int, int, wide &x) { x = tanh(x * at.inner); });
             if (!all.see(key, N))
                 ech_each_sum(score, [&](int which, int n, wide &x) {
                     x = seen[which].have(key + n) ? x : -(wide)INFINITY;
@@ -168,13 +170,13 @@ static void put(const ech_kernel_context *context, const ech_attention_call &at)
 }
 
 void ECH_CUDA(attention_forward)(ech_kernel_context *context, const ech_tensor *q,
-                                 const ech_tensor *k, const ech_tensor *v, double scale,
-                                 const ech_attention_shard *shard, const ech_tensor *starts,
-                                 const ech_dropout *dropout, bool merge, const ech_tensor *out,
-                                 const ech_tensor *lse)
+                                 const ech_tensor *k, const ech_tensor *v,
+                                 const ech_attention_rule *rule, const ech_attention_shard *shard,
+                                 const ech_tensor *starts, const ech_dropout *dropout, bool merge,
+                                 const ech_tensor *out, const ech_tensor *lse)
 {
     ech_cuda_check(ECH_OP_attention_forward, ECH_REAL, q, k, v, out, lse);
-    ech_attention_call at = ech_attention_of(q, k, v, scale, shard, starts, dropout);
+    ech_attention_call at = ech_attention_of(q, k, v, rule, shard, starts, dropout);
     at.out = out;
     at.lse = static_cast<wide *>(lse->data);
     at.merge = merge;

@@ -12,7 +12,7 @@
 typedef struct problem {
     int64_t B, Tq, Tk, H, G, D;
     const ech_tensor *q, *k, *v;
-    double scale;
+    const ech_attention_rule *rule;
     const ech_attention_shard *at;
     const ech_tensor *starts;
     const ech_dropout *dropout;
@@ -32,7 +32,7 @@ static bool sees(const problem *p, int64_t b, int64_t query, int64_t key)
 {
     int64_t position = ech_rows_token_position(&p->at->query, query);
     int64_t there = ech_rows_token_position(&p->at->key, key);
-    return there <= position && there >= ech_document_start(p->starts, b, position);
+    return there <= position && there >= ech_attention_first(p->rule, p->starts, b, position);
 }
 
 /* Keys [first, end): positions ascend, so a query sees a run of them. */
@@ -61,35 +61,47 @@ static double dropout_factor(const problem *p, int64_t b, int64_t h, int64_t que
     return dropped ? 0 : 1 / (1 - dropout->p);
 }
 
-static problem check(const ech_tensor *q, const ech_tensor *k, const ech_tensor *v, double scale,
-                     const ech_attention_shard *at, const ech_tensor *starts,
-                     const ech_dropout *dropout)
+static problem check(const ech_tensor *q, const ech_tensor *k, const ech_tensor *v,
+                     const ech_attention_rule *rule, const ech_attention_shard *at,
+                     const ech_tensor *starts, const ech_dropout *dropout)
 {
     problem p = {
         q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3],       q,
-        k,           v,           scale,       at,          starts,      .dropout = dropout};
+        k,           v,           rule,        at,          starts,      .dropout = dropout};
     ECH_SAMPLES(&at->query, starts, p.B, p.Tq);
     ECH_SAMPLES(&at->key, NULL, p.B, p.Tk);
     ECH_ASSERT(at->query.whole == at->key.whole);
     ECH_ASSERT(at->first_head >= 0 && at->first_head + p.H <= at->heads);
     ECH_ASSERT(p.G > 0 && p.H % p.G == 0);
+    ECH_ASSERT(rule->cap >= 0 && rule->window >= 0);
     p.key = ech_dropout_key(dropout);
     p.group = p.H / p.G;
     return p;
 }
 
-/* softmax(scale q kT) v of one row, in fp64; scores (Tk) is scratch; returns the row's log sum
- * exp. */
+/* The score of q·k. *slope: its derivative by q·k. */
+static double score_of(const problem *p, double product, double *slope)
+{
+    double cap = p->rule->cap, score = p->rule->scale * product;
+    *slope = p->rule->scale;
+    if (!(cap > 0)) return score;
+    double t = tanh(score / cap);
+    *slope *= 1 - t * t;
+    return cap * t;
+}
+
+/* softmax(scores) v of one row, in fp64; scores (Tk) is scratch; returns the row's log sum exp. */
 static double attend(const problem *p, int64_t b, int64_t h, int64_t query, double *scores,
                      double *out)
 {
     int64_t q = ech_head(p->q, b, query, h);
     run seen = keys_seen(p, b, query);
-    double max = -INFINITY, sum = 0;
+    double max = -INFINITY, sum = 0, slope;
     for (int64_t d = 0; d < p->D; d++) out[d] = 0;
     if (seen.first == seen.end) return -INFINITY;
     for (int64_t key = seen.first; key < seen.end; key++) {
-        scores[key] = p->scale * dot(p->D, p->q, q, p->k, ech_head(p->k, b, key, h / p->group));
+        scores[key] =
+            score_of(p, dot(p->D, p->q, q, p->k, ech_head(p->k, b, key, h / p->group)), &slope);
         max = scores[key] > max || isnan(scores[key]) ? scores[key] : max;
     }
     for (int64_t key = seen.first; key < seen.end; key++) sum += exp(scores[key] - max);
@@ -124,13 +136,13 @@ static void store(int64_t D, const double *row, double row_lse, bool merge, cons
 }
 
 void ECH_REF(attention_forward)(ech_kernel_context *context, const ech_tensor *q,
-                                const ech_tensor *k, const ech_tensor *v, double scale,
-                                const ech_attention_shard *at, const ech_tensor *starts,
-                                const ech_dropout *dropout, bool merge, const ech_tensor *out,
-                                const ech_tensor *lse)
+                                const ech_tensor *k, const ech_tensor *v,
+                                const ech_attention_rule *rule, const ech_attention_shard *at,
+                                const ech_tensor *starts, const ech_dropout *dropout, bool merge,
+                                const ech_tensor *out, const ech_tensor *lse)
 {
     ECH_SEEN(at, k, v);
-    problem p = check(q, k, v, scale, at, starts, dropout);
+    problem p = check(q, k, v, rule, at, starts, dropout);
     ECH_SHAPES(attention_forward, ECH_REAL, q, k, v, out, lse);
     double *scores = ech_scratch(context, (size_t)(p.Tk + p.D) * sizeof *scores);
     double *row = scores + p.Tk;
@@ -158,10 +170,10 @@ static void score(const problem *p, const gradients *from, int64_t b, int64_t h,
     int64_t dout = ech_head(from->dout, b, query, h), v = ech_head(p->v, b, key, h / p->group);
     int64_t row = (b * p->H + h) * p->Tq + query;
     double m = dropout_factor(p, b, h, query, key), lse = ech_value(from->lse, row);
-    double P = exp(p->scale * dot(p->D, p->q, q, p->k, k) - lse);
+    double slope, P = exp(score_of(p, dot(p->D, p->q, q, p->k, k), &slope) - lse);
     double dP = m * dot(p->D, from->dout, dout, p->v, v);
     *probability = P * m;
-    *ds = p->scale * P * (dP - from->delta[row]);
+    *ds = slope * P * (dP - from->delta[row]);
 }
 
 /* dq (+)= sum over keys of ds k. */
@@ -208,12 +220,13 @@ static void key_gradient(const problem *p, const gradients *from, int64_t b, int
 
 void ECH_REF(attention_backward)(ech_kernel_context *context, const ech_tensor *dout,
                                  const ech_tensor *q, const ech_tensor *k, const ech_tensor *v,
-                                 const ech_tensor *out, const ech_tensor *lse, double scale,
-                                 const ech_attention_shard *at, const ech_tensor *starts,
-                                 const ech_dropout *dropout, bool add_q, bool add_kv,
-                                 const ech_tensor *dq, const ech_tensor *dk, const ech_tensor *dv)
+                                 const ech_tensor *out, const ech_tensor *lse,
+                                 const ech_attention_rule *rule, const ech_attention_shard *at,
+                                 const ech_tensor *starts, const ech_dropout *dropout, bool add_q,
+                                 bool add_kv, const ech_tensor *dq, const ech_tensor *dk,
+                                 const ech_tensor *dv)
 {
-    problem p = check(q, k, v, scale, at, starts, dropout);
+    problem p = check(q, k, v, rule, at, starts, dropout);
     ECH_ASSERT(!at->query.position);
     ECH_SHAPES(attention_backward, ECH_REAL, dout, q, k, v, out, lse, dq, dk, dv);
     size_t rows = (size_t)(p.B * p.H * p.Tq);

@@ -26,6 +26,7 @@ static const ech_family_row rows[] = {
     {"mlp_bias", "model.mlp_bias", "false", .use = ECH_ROW_OURS},
     {"partial_rotary_factor", "model.partial_rotary_factor", "1",
      .use = ECH_ROW_OURS | ECH_ROW_UNREAD},
+    {"rope_local_base_freq", "model.rope_local_base_freq", "0", .use = ECH_ROW_OURS},
     {"rope_interleaved", "model.rope_interleaved", "false", .use = ECH_ROW_OURS},
     {"no_rope_layer_interval", "model.no_rope_layer_interval", "0", .use = ECH_ROW_OURS},
     {"embedding_multiplier", "model.embedding_multiplier", "1", .use = ECH_ROW_OURS},
