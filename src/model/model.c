@@ -126,7 +126,7 @@ static ech_status check(const ech_config *config)
         ECH_ALSO(&status, ech_config_complain(config, "data.sequence_length",
                                               "longer than model.max_position_embeddings = %lld",
                                               (long long)config->model.max_position_embeddings));
-    if (ech_family_of(config)->decoder) ECH_ALSO(&status, check_windows(config));
+    if (!ech_family_of(config)->build) ECH_ALSO(&status, check_windows(config));
     return status;
 }
 

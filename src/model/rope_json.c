@@ -112,7 +112,8 @@ static ech_status import_rope_from(const ech_family_import *in, const ech_family
         ech_family_import_get(has, ORIGINAL) ? ORIGINAL : "max_position_embeddings";
     const ech_family_row theta = {"rope_theta", "model.rope_theta", .initial = otherwise},
                          whole = {"partial_rotary_factor", .initial = "1"},
-                         part = {"partial_rotary_factor", "model.partial_rotary_factor", "1"},
+                         part = {"partial_rotary_factor", "model.partial_rotary_factor",
+                                 .initial = "1"},
                          type = {key, .initial = "default linear dynamic llama3 yarn longrope"},
                          original = {before, "model.rope_scaling_" ORIGINAL, .initial = NULL};
     bool parts = ech_family_reads(in->config, part.key);

@@ -49,6 +49,10 @@ QWEN3_MOE = QWEN3 | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermedia
                      "norm_topk_prob": True}
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+        "beta_fast": 4.0, "beta_slow": 0.5}
+LONGROPE = {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 16,
+            "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 1.5, 2.5, 3.5]}
 CASES = {
     "gpt2": (GPT2, {}),
     "gpt2 inner": (GPT2 | {"n_inner": 72}, {"max_shard_size": "20KB"}),
@@ -61,6 +65,10 @@ CASES = {
     "llama bf16": (LLAMA | {"num_key_value_heads": 1, "tie_word_embeddings": True},
                    {"dtype": torch.bfloat16, "max_shard_size": "10KB"}),
     "llama wide": (LLAMA | {"head_dim": 10}, {}),
+    "llama linear": (LLAMA | {"rope_scaling": {"rope_type": "linear", "factor": 3.0},
+                              "hidden_act": "gelu"}, {}),
+    "llama yarn": (LLAMA | {"rope_scaling": YARN, "hidden_act": "gelu_pytorch_tanh"}, {}),
+    "llama longrope": (LLAMA | {"rope_scaling": LONGROPE}, {"v4": True}),
     "mixtral": (MIXTRAL, {}),
     "mixtral v4": (MIXTRAL, {"v4": True, "max_shard_size": "25KB"}),
     "qwen3_moe": (QWEN3_MOE, {}),
