@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Costs of a model's blocks (layout/profile.h) from the begin and end times of the steps of train
- * lists, as measured by `echelon profile` or recorded in a trace.
+ * Costs of a model's blocks (layout/profile.h), from the begin and end times of the steps of train
+ * lists, measured by `echelon profile` or recorded in a trace.
  */
 #ifndef ECH_APP_BLOCK_TIMES_H
 #define ECH_APP_BLOCK_TIMES_H
@@ -35,9 +35,9 @@ void ech_block_times_add(ech_block_times *times, const ech_plan *plan, const dou
                          const double *end);
 
 /* A profile with medians and quartiles over lists, micro-batches and ranks. Times of phases are
- * multiplied by `ways` (ech_plan_ways), the number of tensor and context ranks that divide a block:
- * so they are the times of an unsharded block on one rank. The caller sets link, bytes of blocks
- * and the model's description. Release with ech_profile_destroy. */
+ * multiplied by `ways` (ech_plan_ways), the number of tensor and context ranks that divide a block,
+ * to give the times of an unsharded block on one rank. The caller sets link, bytes of blocks and
+ * the model's description. Release with ech_profile_destroy. */
 ech_profile *ech_block_times_profile(ech_block_times *times, int ways);
 
 /* The sum of the interquartile ranges of the times of n blocks over the sum of their medians. */
@@ -48,10 +48,10 @@ double ech_block_times_spread(const ech_profile_block *block, int n);
 void ech_profile_judge(ech_profile *profile);
 
 /* The measurement of `echelon profile`. Every rank trains the unsharded model alone for `steps`
- * training steps after one that does not count, and as often again for each R of layout/profile.h,
- * all ranks at the same time, so that they contend for memory as in the run. Medians and quartiles
- * over training steps and micro-batches are averaged over the ranks. Then ranks 0 and 1 measure the
- * link between them. `design`: the run's. *out is the same on every rank; release with
+ * training steps after one that does not count, and again for each R of layout/profile.h, all ranks
+ * at the same time, so that they contend for memory as in the run. Medians and quartiles over
+ * training steps and micro-batches are averaged over the ranks. Then ranks 0 and 1 measure the link
+ * between them. `design`: the run's. *out is the same on every rank; release with
  * ech_profile_destroy. Reads the run's data, writes nothing. Collective. */
 ech_status ech_measure_blocks(const ech_design *design, ech_comm *comm, int64_t steps,
                               ech_profile **out);

@@ -123,9 +123,11 @@ static ech_status write_rows(const ech_conversion *c, int fd, const char *path,
                              int64_t rows, double *room)
 {
     const int64_t begin[ECH_MAX_DIMS] = {whole->dims > 1 ? first : 0};
+    int64_t shape[ECH_MAX_DIMS];
     ech_saved_tensor tensor = *whole;
-    ech_tensor part = whole->dims > 1 ? ech_tensor_2d(room, ECH_F64, rows, whole->shape[1])
-                                      : ech_tensor_1d(room, ECH_F64, whole->shape[0]);
+    memcpy(shape, whole->shape, sizeof shape);
+    if (whole->dims > 1) shape[0] = rows;
+    ech_tensor part = ech_tensor_view(room, ECH_F64, whole->dims, shape);
     ech_saved_add(&tensor, begin, &part);
     ECH_TRY(read_rows(c, &tensor, first, rows, room));
     ECH_TRY(check_range(&tensor, room, ech_tensor_count(&part)));
@@ -136,7 +138,8 @@ static ech_status write_tensor(const ech_conversion *c, int fd, const char *path
                                const ech_saved_tensor *tensor, int64_t offset)
 {
     int64_t rows = tensor->dims > 1 ? tensor->shape[0] : 1;
-    int64_t width = tensor->shape[tensor->dims - 1], most = width < ELEMENTS ? ELEMENTS / width : 1;
+    int64_t width = ech_box_count(tensor->dims, tensor->shape) / rows;
+    int64_t most = width < ELEMENTS ? ELEMENTS / width : 1;
     if (most > rows) most = rows;
     ECH_FREED double *room = ech_calloc((size_t)(most * width), sizeof *room);
     for (int64_t first = 0; first < rows; first += most)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversion of other programs' weights to a Hugging Face folder, tensor by tensor: a model may be
- * larger than memory.
+ * Converts other programs' weights to a Hugging Face folder, tensor by tensor, so that a model may
+ * be larger than memory.
  */
 #ifndef ECH_APP_CONVERT_H
 #define ECH_APP_CONVERT_H
@@ -22,8 +22,8 @@ typedef struct ech_conversion {
     ech_model_text_ends ends; /* tokens that begin and end a text */
 } ech_conversion;
 
-/* Opens and checks the file or folder `in`. Errors: it is damaged, of an unknown format, or has not
- * exactly the tensors of a model that Echelon knows. */
+/* Opens and checks the file or folder `in`. Errors: it is damaged, of an unknown format, or does
+ * not have exactly the tensors of a model that Echelon knows. */
 ech_status ech_conversion_open(const char *in, ech_conversion *out);
 void ech_conversion_close(ech_conversion *conversion);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the gates of mixtures of experts report of a training step, as numbers for people.
+ * The reports of a training step by the gates of mixtures of experts, as numbers for people.
  */
 #ifndef ECH_APP_EXPERTS_H
 #define ECH_APP_EXPERTS_H
@@ -11,20 +11,20 @@
 enum { ECH_MOST_LOADS = 256 };
 
 typedef struct ech_expert_metrics {
-    int64_t experts; /* of a layer, the most; 0: the model has none, and nothing else is set */
-    /* rows of a layer's fullest expert over their mean; of the layer in which that is most */
+    int64_t experts; /* of the layer with most; 0: the model has none, and nothing else is set */
+    /* rows of the fullest expert over the layer's mean; the largest of all layers */
     double most;
-    /* share of choices that capacity did not take, or that were drawn not to be sent */
+    /* share of choices dropped for lack of capacity, or randomly not sent */
     double dropped;
     double entropy; /* of a row's probabilities, in nats; mean over rows and layers */
     double auxiliary, importance,
         load;  /* losses with their coefficients: mean over balance groups, summed over layers */
-    int loads; /* of these: experts, or if there are more than ECH_MOST_LOADS 0 */
+    int loads; /* entries of `of`: experts, or 0 if there are more than ECH_MOST_LOADS */
     float of
         [ECH_MOST_LOADS]; /* rows that chose expert i of any layer, over their mean: 1 is balance */
 } ech_expert_metrics;
 
-/* Of ech_readings.reports. */
+/* Computes them from ech_readings.reports. */
 void ech_expert_metrics_take(const ech_model *model, const double *reports,
                              ech_expert_metrics *out);
 /* Appends the keys of a line of metrics.jsonl; nothing if there are no experts. */

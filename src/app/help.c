@@ -78,8 +78,7 @@ static const char *keys_of_family(ech_pool *pool, const char *name)
 static void find_readers(ech_pool *pool, reader out[READERS])
 {
     int n = 0;
-#define X(name, help)                                                                              \
-    out[n++] = (reader){"model.architecture", #name, keys_of_family(pool, #name)};
+#define X(name, help) out[n++] = (reader){"model.architecture", #name, keys_of_family(pool, #name)};
 #include "model/models.def"
 #undef X
 #define X(name, help)                                                                              \

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* In bytes. Readers drop longer lines: parsed as JSON they could take a hundred times their
+/* In bytes. Readers drop longer lines, which as parsed JSON could take a hundred times their
  * bytes. */
 enum { ECH_METRICS_LONGEST_LINE = 1 << 16 };
 
@@ -32,7 +32,7 @@ typedef ech_status ech_metrics_line(void *context, const char *line, size_t n, i
 ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t end,
                              ech_metrics_line *take, void *context);
 
-/* Whether a line has the key, and that "step". No error if there is no file. */
+/* Sets *found if a line has the key and that "step". No error if there is no file. */
 ech_status ech_metrics_find(const char *path, const char *key, int64_t step, bool *found);
 
 /* Removes from metrics.jsonl the lines of training steps > last_step, an incomplete last line, and

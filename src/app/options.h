@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parsing a command line with tables of options and of positional words, each of which sets a field
- * of the command's struct of arguments.
+ * Parsing a command line with tables of options and of positional words; each option or word sets a
+ * field of the command's struct of arguments.
  */
 #ifndef ECH_APP_OPTIONS_H
 #define ECH_APP_OPTIONS_H
@@ -18,7 +18,7 @@ typedef enum ech_option_kind {
     ECH_OPTION_REAL,    /* double */
     ECH_OPTION_TRUTH,   /* int: 1 for true, 0 for false */
     ECH_OPTION_TEXT,    /* const char * */
-    ECH_OPTION_PATH,    /* the same, expanded (base/path.h) unless it exists as it is given */
+    ECH_OPTION_PATH,    /* the same, expanded (base/path.h) unless the unexpanded path exists */
     ECH_OPTION_PATHS    /* the same, expanded word by word */
 } ech_option_kind;
 

@@ -26,10 +26,10 @@ ech_status ech_sampler_check(const ech_sampler *sampler);
 ech_status ech_sampler_choose(const ech_sampler *sampler, const double *logits, int64_t V,
                               double unit, int32_t *out);
 
-/* Appends the ids of a prompt: the *front ids that go before it (ech_tokenizer_begin, with
- * `begins`), unless it begins with the last of them itself, then the text's. special: names of
- * special tokens in it become their ids. What the tokenizer puts after a text is left out, since it
- * would end it. */
+/* Appends the ids of a prompt: the *front ids that precede it (ech_tokenizer_begin, with `begins`),
+ * unless it begins with the last of them itself, then the text's. special: names of special tokens
+ * in it become their ids. Tokens that the tokenizer adds after a text are omitted, since they would
+ * end it. */
 ech_status ech_sampler_prompt(const ech_tokenizer *tokenizer, const char *text, int begins,
                               bool special, ech_ids *out, size_t *front);
 

@@ -6,7 +6,7 @@
 #define ECH_APP_STARTUP_H
 
 /* Ends the process with a message if the limit on address space (ulimit -v) is too small for
- * OpenBLAS, whose constructor would retry for ever to map its buffers. Called before all
+ * OpenBLAS, whose constructor would retry forever to map its buffers. Called before all
  * constructors, so it uses system calls only. */
 void ech_startup_check(int argc, char **argv, char **environment);
 
@@ -15,8 +15,8 @@ void ech_startup_check(int argc, char **argv, char **environment);
  * time. */
 void ech_startup_keep_memory(void);
 
-/* Under a limit on address space: what to say if a library ends the process by a signal
- * (base/last_words.h). */
+/* Under a limit on address space: prepares the message for the case that a library ends the process
+ * with a signal (base/last_words.h). */
 void ech_startup_prepare_words(void);
 
 #endif

@@ -15,7 +15,7 @@
 #define ECH_TERMINAL_VARIABLE "ECHELON_TERMINAL"
 
 typedef struct ech_status_line {
-    int columns;     /* of the terminal; 0: standard error is no terminal */
+    int columns;     /* of the terminal; 0: standard error is not a terminal */
     double drawn_at; /* when the status line was drawn last, seconds on the clock; below 0: never */
     bool is_shown;   /* a status line is on the screen */
     ech_text text;   /* last drawn */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which of the surveys' techniques (techniques.def) run together, as config/rules.def says.
+ * Which of the surveys' techniques (techniques.def) run together, according to config/rules.def.
  */
 #ifndef ECH_APP_TECHNIQUES_H
 #define ECH_APP_TECHNIQUES_H
@@ -16,7 +16,7 @@ enum {
 typedef struct ech_technique {
     const char *name;
     const char *keys;  /* assignments that choose it, separated by blanks */
-    const char *needs; /* others without which it cannot run; those of `keys` come after them */
+    const char *needs; /* other assignments without which it cannot run; `keys` follow them */
 } ech_technique;
 extern const ech_technique ech_techniques[ECH_TECHNIQUES];
 
@@ -28,8 +28,7 @@ typedef enum ech_pair {
     ECH_PAIRS
 } ech_pair;
 
-/* Appends the assignments of a small run with both techniques, b <= a, and returns what becomes of
- * it. */
+/* Appends the assignments of a small run with both techniques, b <= a, and returns the outcome. */
 ech_pair ech_technique_pair(int a, int b, ech_text *assignments);
 /* Appends the matrix of all pairs in Markdown. */
 void ech_techniques_print(ech_text *out);

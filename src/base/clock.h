@@ -13,7 +13,7 @@ double ech_clock_mine(void); /* CPU time of the calling thread */
  * for poll(2). */
 int ech_clock_ms_until(double time);
 
-/* Sleeps until ech_clock_now() is `time`, whatever signals come. */
+/* Sleeps until ech_clock_now() is `time`, despite signals. */
 void ech_clock_sleep_until(double time);
 
 /* For a waiting loop that reads the clock often. *looked: the time of its previous reading; set to

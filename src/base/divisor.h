@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* Greatest common divisor of a, b >= 0 (Euclid's algorithm). That of 0 and n is n. */
+/* Greatest common divisor of a, b >= 0 (Euclid's algorithm). For 0 and n it is n. */
 static inline int64_t ech_common_divisor(int64_t a, int64_t b)
 {
     while (b) {

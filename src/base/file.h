@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files and folders. Errors name the path and the system's reason: ECH_EIO, or ECH_EINPUT for what
- * a file is or holds. The caller closes file descriptors.
+ * Files and folders. Errors name the path and the system's reason: ECH_EIO, or ECH_EINPUT for the
+ * kind or content of a file. The caller closes file descriptors.
  */
 #ifndef ECH_BASE_FILE_H
 #define ECH_BASE_FILE_H
@@ -41,14 +41,14 @@ int ech_file_put_at(int fd, const void *bytes, size_t n, int64_t offset);
 ech_status ech_file_sync_folder(const char *path);
 ech_status ech_file_sync_parent(const char *path);
 
-/* Makes a folder and its parents; an existing folder is no error. A folder that is not writable is
- * one. */
+/* Makes a folder and its parents. An existing folder is accepted; one that is not writable is an
+ * error. */
 ech_status ech_file_make_folder(const char *path);
 /* Locks a folder for this process until *out, a descriptor, is closed or the process ends. If
  * another process has the lock, logs that and waits, but fails after `seconds` (ECH_EIO). On a file
- * system without locks all get it. */
+ * system without locks every process gets it. */
 ech_status ech_file_lock_folder(const char *path, double seconds, int *out);
-/* Whether `path` still names the open file fd; false if it was replaced or removed. */
+/* True if `path` still names the open file fd; false if it was replaced or removed. */
 bool ech_file_is_same(const char *path, int fd);
 /* Removes a file, or a folder with all its contents; a missing path is no error. */
 ech_status ech_file_remove_all(const char *path);

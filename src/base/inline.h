@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Short functions of headers, which kernels for GPUs call, too.
+ * Short functions of headers that kernels for GPUs call, too.
  */
 #ifndef ECH_BASE_INLINE_H
 #define ECH_BASE_INLINE_H

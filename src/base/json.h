@@ -26,7 +26,7 @@ typedef struct ech_json_limits {
 ech_status ech_json_parse(const char *path, const char *text, size_t n, ech_json_limits limits,
                           json_t **out);
 
-/* Whether the text is within the limits. Does not check that it is valid JSON. */
+/* True if the text is within the limits. Does not check that it is valid JSON. */
 bool ech_json_is_within(const char *text, size_t n, ech_json_limits limits);
 
 /* Sets *out to `value`, an integer in [low, high]. False: it is NULL, no integer or out of

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Log lines on standard error. A thread can set its rank, with which its lines then begin. A thread
- * can be quiet, for tests that provoke errors.
+ * Log lines on standard error. A thread can set its rank, which then begins its lines. A thread can
+ * be quiet, for tests that provoke errors.
  */
 #ifndef ECH_BASE_LOG_H
 #define ECH_BASE_LOG_H
@@ -17,8 +17,8 @@ bool ech_log_set_quiet(bool quiet);
 bool ech_log_is_quiet(void);
 
 /* Prints "echelon: [rank R: ]KIND message" with one write, so that lines of ranks do not mix.
- * Control characters are escaped (visible.h). Works without the heap for lines below 4 KiB: memory
- * may be what has run out. */
+ * Control characters are escaped (visible.h). Works without the heap for lines below 4 KiB, since
+ * memory may be exhausted. */
 void ech_log_line(const char *kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define ech_log_info(...) ech_log_line("", __VA_ARGS__)
 #define ech_log_warn(...) ech_log_line("warning: ", __VA_ARGS__)

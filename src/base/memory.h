@@ -17,8 +17,8 @@ char *ech_strdup(const char *s); /* a copy; release with free() */
 /* Reallocates `items` (NULL: none yet), of *capacity items, so that at least `count` fit, and
  * updates *capacity. New items are zeroed. Returns the new address. */
 void *ech_grow(void *items, size_t *capacity, size_t count, size_t item_bytes);
-/* Gives back the room beyond `count` items, where there is such room; *capacity says how much is
- * left. Returns the new address. */
+/* Releases memory beyond `count` items, if there is enough of it; *capacity is what remains.
+ * Returns the new address. */
 void *ech_shrink(void *items, size_t *capacity, size_t count, size_t item_bytes);
 
 /* A growing array of T: {0} is empty; append with ECH_PUSH; release with free(list.at). */

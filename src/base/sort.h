@@ -13,8 +13,8 @@
  * result with free(). */
 int *ech_sort_by_key(size_t n, const int *from, const int *key, int keys);
 
-/* Sorts n numbers, each in [0, limit), and leaves each once. Returns how many these are. `room`:
- * for n more. */
+/* Sorts n numbers, each in [0, limit), and removes duplicates. Returns the number that remain.
+ * `room`: n more elements. */
 size_t ech_sort_distinct(size_t n, int32_t *x, int32_t *room, int64_t limit);
 
 #endif

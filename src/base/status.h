@@ -12,10 +12,10 @@
 
 typedef enum ech_status {
     ECH_OK = 0,
-    ECH_EUSAGE = -1,       /* the command line or the run file asks for something wrong: exit 2 */
+    ECH_EUSAGE = -1,       /* the command line or the run file is wrong: exit 2 */
     ECH_EINPUT = -2,       /* a file's content is wrong or damaged */
     ECH_EIO = -3,          /* the operating system refused a read, write or rename */
-    ECH_ENOMEM = -4,       /* memory does not suffice */
+    ECH_ENOMEM = -4,       /* not enough memory */
     ECH_EUNSUPPORTED = -5, /* not available with these values or on this machine */
     ECH_ECOMM = -6,        /* a peer is lost, or a deadline passed */
     ECH_EABORTED = -7,     /* another rank failed first and has logged why */

@@ -20,7 +20,7 @@ void ech_text_append(ech_text *text, const char *format, ...) __attribute__((for
 /* Prints a finite number as %.*g with the fewest significant digits, at least `precision`, that
  * parse back to the same bits. Returns `buffer`, which has `size` >= 40 bytes. */
 char *ech_text_from_real(double value, int precision, char *buffer, size_t size);
-/* The value to print for `value`: of a NaN with a sign, which printf shows as "-nan", the NaN
+/* The value to print for `value`: a NaN with a sign, which printf shows as "-nan", becomes one
  * without. */
 double ech_unsigned_nan(double value);
 void ech_text_append_bytes(ech_text *text, const void *bytes, size_t n);
@@ -29,7 +29,7 @@ void ech_text_free(ech_text *text); /* `text` is empty afterwards */
  * left. */
 #define ECH_FREED_TEXT __attribute__((cleanup(ech_text_free))) ech_text
 
-/* Parse a string that is a number from end to end: no blanks, no trailing characters ("4x"), no
+/* Parse a string that is entirely a number: no blanks, no trailing characters ("4x"), no
  * underscores, no nan or inf. False, *out unchanged: it is not, or the number is out of range. */
 bool ech_text_to_int(const char *text, int64_t *out);
 bool ech_text_to_real(const char *text, double *out);
@@ -41,7 +41,7 @@ bool ech_text_to_bytes(const char *text, int64_t *out);
  * is in units of 10^-9. */
 bool ech_text_to_weight(const char *text, size_t n, int64_t *out);
 /* Parses up to three comma-separated weights, "969,30,1"; missing ones are 0. Writes their
- * cumulative sums: bound[0] = 0, weight i = bound[i + 1] - bound[i]. False: something else, or all
+ * cumulative sums: bound[0] = 0, weight i = bound[i + 1] - bound[i]. False: another form, or all
  * are 0. */
 bool ech_text_to_bounds(const char *text, int64_t bound[4]);
 
@@ -51,12 +51,12 @@ bool ech_text_to_seconds(const char *text, double *out);
 
 /* 1536 -> "1.5 KiB". Returns `buffer`. */
 char *ech_text_from_bytes(int64_t bytes, char *buffer, size_t size);
-/* That text in a buffer that lives as long as the enclosing block. */
+/* The same in a buffer that lives as long as the enclosing block. */
 #define ECH_BYTES(n) ech_text_from_bytes((n), (char[32]){0}, 32)
 
 /* "1 layer", "3 layers". Returns `buffer`. */
 char *ech_text_from_count(int64_t n, const char *noun, char *buffer, size_t size);
-/* That text in a buffer that lives as long as the enclosing block. */
+/* The same in a buffer that lives as long as the enclosing block. */
 #define ECH_COUNT(n, noun) ech_text_from_count((n), (noun), (char[64]){0}, 64)
 
 /* For "did you mean": the only candidate that begins with `name`; else the closest one by edit
@@ -64,7 +64,7 @@ char *ech_text_from_count(int64_t n, const char *noun, char *buffer, size_t size
  * NULL if none is close. */
 const char *ech_text_nearest(const char *name, const char *const *candidates, size_t n);
 
-/* The index of `word` among the blank-separated words in `words`; -1: it is none of them. */
+/* The index of `word` among the blank-separated words in `words`; -1: not found. */
 int ech_text_find_word(const char *words, const char *word);
 bool ech_text_has_word(const char *words, const char *word);
 

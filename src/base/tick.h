@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Progress callbacks of long file operations: functions that read, write, hash or remove files call
- * ech_tick after each block of work. These ticks are not those of plans.
+ * ech_tick after each block of work. These ticks have nothing to do with the ticks of plans.
  */
 #ifndef ECH_BASE_TICK_H
 #define ECH_BASE_TICK_H

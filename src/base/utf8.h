@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Decodes the first character of n bytes: returns its length, *code: its code point. 0: the bytes
- * are no well-formed character (incomplete, overlong, a surrogate or above U+10FFFF). */
+ * are not a well-formed character (incomplete, overlong, a surrogate or above U+10FFFF). */
 size_t ech_utf8_next(const void *text, size_t n, uint32_t *code);
 
 /* Decodes the first character of a NUL-terminated text; the NUL is a character, too. */
@@ -19,7 +19,7 @@ size_t ech_utf8_first(const char *text, uint32_t *code);
 /* The bytes of the longest prefix of well-formed characters. */
 size_t ech_utf8_valid(const void *text, size_t n);
 
-/* Whether YAML text may hold the code point without an escape (YAML 1.1, section 5.1). */
+/* True if YAML text may hold the code point without an escape (YAML 1.1, section 5.1). */
 bool ech_utf8_is_printable(uint32_t code);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * Untrusted text on a terminal. Control characters, bidirectional overrides and invisible
  * characters (Boucher and Anderson 2021, "Trojan Source") are escaped as \x1b, \u202e or
- * \U000e0041; so are bytes that are no UTF-8.
+ * \U000e0041; so are bytes that are not UTF-8.
  */
 #ifndef ECH_BASE_VISIBLE_H
 #define ECH_BASE_VISIBLE_H
@@ -11,10 +11,10 @@
 
 #include "base/text.h"
 
-/* Whether the text can be printed without escapes. lines: newlines and tabs are allowed. */
+/* True if the text can be printed without escapes. lines: newlines and tabs are allowed. */
 bool ech_visible_is(const char *text, size_t n, bool lines);
 
-/* Appends n bytes, escaped where needed. Returns the bytes consumed: all but an incomplete last
+/* Appends n bytes, escaped where needed. Returns the bytes consumed: all except an incomplete last
  * character, which the next call may complete; with `last` all. */
 size_t ech_visible_append(ech_text *out, const char *text, size_t n, bool lines, bool last);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing files into folders that may come from a stranger: regular files alone, never through
- * links. tools/check_rooms.sh refuses other calls that open files for writing.
+ * Writing files into untrusted folders: only regular files, never through links.
+ * tools/check_rooms.sh refuses other calls that open files for writing.
  */
 #ifndef ECH_BASE_WRITING_H
 #define ECH_BASE_WRITING_H
@@ -15,8 +15,7 @@
  * refuses. */
 ech_status ech_file_open_to_write(const char *path, int flags, int *out);
 
-/* Creates or replaces a regular file, atomically as ech_file_write does. Errors, ECH_EIO: likewise.
- * */
+/* Creates or replaces a regular file atomically, like ech_file_write. Errors, ECH_EIO: as above. */
 ech_status ech_file_write_inside(const char *path, const void *bytes, size_t n);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks F, B, W and R: each comes once, in the order in which activations and
- * gradients flow through the rank's own blocks and from one sequence chunk to the next.
+ * Checks F, B, W and R: each comes once, in the order in which activations and gradients flow
+ * through the rank's own blocks and from one sequence chunk to the next.
  */
 #include <stdlib.h>
 
@@ -32,8 +32,8 @@ int ech_block_step_first(const ech_block_steps *steps, int chunk, int micro, int
     return slot_of(steps, chunk, micro, block, phase)->first;
 }
 
-/* Whether the step's calls are what its kind says: a collective is one that a group does together,
- * and compute steps have none of these. */
+/* True if the step's calls fit its kind: a COLLECTIVE runs a group's collective, and compute steps
+ * run none. */
 static bool has_fitting_calls(const ech_plan *plan, const ech_list *list, const ech_step *step)
 {
     ech_purpose purpose = list->purpose;
@@ -52,7 +52,7 @@ static bool has_fitting_calls(const ech_plan *plan, const ech_list *list, const 
     return true;
 }
 
-/* Whether the step of B or W only recomputes values of the forward, which needs no gradient. */
+/* True if the step of B or W only recomputes values of the forward, which needs no gradient. */
 static bool only_recomputes(const ech_plan *plan, const ech_step *step)
 {
     const ech_block *block = plan->model->block.at[step->block];
@@ -62,8 +62,8 @@ static bool only_recomputes(const ech_plan *plan, const ech_step *step)
     return only;
 }
 
-/* How many calls of B a W of the node of that place needs done: those of the nodes after it, which
- * make its gradient. */
+/* Number of calls of B that a W of the node at that place needs: the calls of the nodes after it,
+ * which make its gradient. */
 static int calls_behind(const ech_block *block, int place)
 {
     int call = 0, n = (int)block->program[ECH_BACKWARD_INPUT].n, needed = 0;
@@ -76,8 +76,8 @@ static int calls_behind(const ech_block *block, int place)
     return needed;
 }
 
-/* That the gradients that a step of W reads are there, made by the steps of B entered so far; that
- * of the block's output is the next block's. */
+/* Checks that the gradients that a step of W reads were made by the steps of B entered so far; the
+ * gradient of the block's output comes from the next block. */
 static ech_status check_gradients(const ech_plan *plan, const ech_list *list, int s,
                                   const ech_block_steps *b)
 {
@@ -93,9 +93,9 @@ static ech_status check_gradients(const ech_plan *plan, const ech_list *list, in
     return ECH_OK;
 }
 
-/* Compute steps do their calls in order and each once; collectives of W, and what makes their
- * inputs again, may be begun ahead of them. With as many calls in all as the program has, each is
- * done once. */
+/* Compute steps run their calls in order and each once; collectives of W, and calls that recompute
+ * their inputs, may begin earlier. If the total equals the program's number of calls, each is done
+ * once. */
 static ech_status enter(const ech_plan *plan, const ech_list *list, int s, ech_block_steps *b)
 {
     const ech_step *step = &list->step.at[s];
@@ -186,7 +186,7 @@ static ech_status check_complete(const flow *f, int block)
         if (step >= 0 && !wanted)
             return ech_list_reject(f->plan, list, step, "has nothing to do in this list");
         if (!wanted || done == calls) continue;
-        if (step < 0) /* nothing, or not all of a program of collectives alone */
+        if (step < 0) /* nothing, or an incomplete program of collectives only */
             return ech_list_reject(f->plan, list, (int)list->step.n - 1,
                                    "ends a list without %c%d.%d/%d", letters[phase], f->chunk,
                                    f->micro, block);
@@ -196,7 +196,7 @@ static ech_status check_complete(const flow *f, int block)
     return ECH_OK;
 }
 
-/* `step` reads what `source` makes; either may be -1: it is not here. */
+/* `step` reads the results of `source`; either may be -1: it is not here. */
 static ech_status check_after(const flow *f, int step, int source, const char *what)
 {
     if (step < 0 || source < 0 || source < step) return ECH_OK;
@@ -204,8 +204,8 @@ static ech_status check_after(const flow *f, int step, int source, const char *w
                            source);
 }
 
-/* The step that the chunk's first in that direction needs, where the neighbouring virtual stage is
- * on the same rank. */
+/* The step that the chunk's first step in that direction needs, if the neighbouring virtual stage
+ * is on the same rank. */
 static int neighbour(const flow *f, ech_phase phase)
 {
     const ech_layout *layout = f->plan->layout;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks gradients: each parameter of the rank's blocks is in one bucket, and in every turn each
- * bucket is written by all its writers, and then all is done to it that its protocol promises
- * (effects.c). Who writes is asked of the model, and of the accesses where the list has them: a
- * step accesses the gradients that it writes, and one that works on a bucket's gradients these and
- * no others.
+ * Checks gradients: each parameter of the rank's blocks is in one bucket. In every turn each bucket
+ * is written by all its writers (gradient accumulation), and then gets everything that its protocol
+ * promises (effects.c). The writers are found from the model, and from the accesses if the list has
+ * them: a step accesses exactly the gradients that it writes, and a step that works on a bucket's
+ * gradients accesses these and no others.
+ *
  * If gradients leave the device between the steps that write them, one value holds their sum so
  * far. Steps write that value and no other, copies move it, and the bucket's next step reads the
  * latest.
@@ -16,7 +17,8 @@
 
 /* ---- parameters ---- */
 
-/* Each parameter that one of the rank's blocks uses is in one bucket, and no other is. */
+/* Each parameter that one of the rank's blocks uses is in exactly one bucket, and no other
+ * parameter is. */
 static ech_status check_params(const ech_plan *plan)
 {
     size_t params = plan->model->param.n;
@@ -88,7 +90,7 @@ static bool copies_gradients(const ech_step *step)
     return copies && step->resource == ECH_RESOURCE_GRADIENTS;
 }
 
-/* A copy takes the sum so far to another value. */
+/* A copy moves the sum so far to another value. */
 static ech_status move_sum(ech_turns *t, int s)
 {
     const ech_step *step = &t->list->step.at[s];
@@ -133,7 +135,7 @@ static ech_status check_accesses(ech_turns *t, int s)
     return move_sum(t, s);
 }
 
-/* Whose gradients the step's next access to some, from *i on, is to; -1: there is none. */
+/* The bucket of the step's next access to gradients, from *i on; -1: there is none. */
 static int next_gradients(const ech_turns *t, const ech_step *step, int *i)
 {
     while (*i < step->accesses) {
@@ -145,7 +147,8 @@ static int next_gradients(const ech_turns *t, const ech_step *step, int *i)
     return -1;
 }
 
-/* A step of a block accesses gradients in the order in which its calls write them, no others. */
+/* A step of a block accesses gradients in the order in which its calls write them, and no
+ * others. */
 static ech_status write_by_model(ech_turns *t, int s)
 {
     const ech_step *step = &t->list->step.at[s];
@@ -169,8 +172,8 @@ static ech_status write_by_model(ech_turns *t, int s)
     return ech_list_reject(t->plan, t->list, s, "accesses gradients of bucket %d", more);
 }
 
-/* Pieces cover what the rank updates of a bucket, each element once: the last one ends where that
- * ends. They cut no unit of the optimizer's, and no bucket whose optimizer must know all of it. */
+/* Pieces cover the part of a bucket that the rank updates, each element once, and end with it. They
+ * split no unit of the optimizer, and no bucket whose optimizer needs all of it. */
 static ech_status check_pieces(const ech_plan *plan, int index, const ech_promise *p)
 {
     const ech_bucket *bucket = &plan->bucket.at[index];

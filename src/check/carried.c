@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks what is carried from sequence chunk to sequence chunk (KV cache, and its gradients), on
- * the device all the time or offloaded in between. Of each value it follows how many chunks' work
- * is in it: a step that computes knows how many that must be, and a copy has as many as what it is
- * a copy of. That steps wait for each other check/races.c proves.
+ * Checks values that are carried between sequence chunks (KV cache, and its gradients), on the
+ * device all the time or offloaded in between. For each value it tracks the number of chunks whose
+ * work it contains: a compute step has a required number, and a copy has its source's.
+ * check/races.c proves that steps wait for each other.
  */
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@
 typedef struct carried_check {
     const ech_plan *plan;
     const ech_list *list;
-    int *chunks; /* [values of the list] of how many chunks it has the work */
+    int *chunks; /* [values of the list] number of chunks whose work it contains */
 } carried_check;
 
 static bool is_carried(ech_memory_kind kind)
@@ -27,7 +27,7 @@ static bool is_gradient(const carried_check *c, const ech_value *value)
     return c->plan->model->block.at[value->block]->value.at[value->local].role == ECH_ROLE_GRADIENT;
 }
 
-/* Forwards come from the first chunk to the last, backwards from the last to the first. */
+/* Forwards run from the first chunk to the last, backwards from the last to the first. */
 static ech_status check_access(carried_check *c, int s, const ech_access *access)
 {
     const ech_step *step = &c->list->step.at[s];
@@ -74,7 +74,7 @@ static ech_status check_copy(carried_check *c, int s)
     return ECH_OK;
 }
 
-/* Of each operand of its calls that is carried the step accesses a value. */
+/* The step accesses a value for each carried operand of its calls. */
 static ech_status check_operands(const carried_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];

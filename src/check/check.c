@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checker of one list: what must hold of the list alone, checked without the code that made it.
- * Its parts are the other files of this room.
+ * The checker of one list: properties of the list alone, checked independently of the code that
+ * made it. Its parts are the other files of this room.
  */
 #include "check/checker.h"
 

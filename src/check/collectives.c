@@ -3,15 +3,12 @@
  * Checks the collectives inside of sharded blocks. It knows the blocks' programs, and nothing of
  * how they were split into steps:
  *
- *   - Calls that touch the same value come in the order of their programs: F, then R, then B, then
- *     W. So each
- *     reads all that the calls before it have made, and nothing that comes later.
- *   - Of two steps that touch the same value, one of which writes it, the later one is known to
- *     begin
- *     after the end of the other, on whatever lanes: no step reads what a collective or a message
- *     is still
- *     writing, or overwrites what one is still reading.
- *   - Messages that come from another stage as shards are gathered before they are read.
+ * - Calls that touch the same value come in the order of their programs: F, then R, then B, then
+ *   W. So each reads the results of all earlier calls, and of no later ones.
+ * - If two steps touch the same value and one of them writes it, the later one begins after the
+ *   end of the other, on whatever lanes. So no step reads a value that a collective or a message
+ *   is still writing, or overwrites one that is still being read.
+ * - Messages that arrive from another stage as shards are gathered before they are read.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +17,12 @@
 #include "schedule/operands.h"
 #include "schedule/segments.h"
 
-/* ---- what a call does to a value, and what must have been done before ---- */
+/* ---- effects of a call on a value, and their prerequisites ---- */
 
 typedef struct use {
     int local; /* base value */
     bool write;
-    int writes; /* by this block's calls before it in its programs */
+    int writes; /* by earlier calls of this block's programs */
 } use;
 
 typedef struct block_uses {
@@ -40,9 +37,9 @@ typedef struct seen {
     int reader[ECH_LANES]; /* last steps of the lanes that have read it since, or -1 */
 } seen;
 
-/* The last step of each lane that is known to have begun when a step begins, itself included; -1:
- * none. Of lanes that end in order, steps of other lanes know that only of what has ended, and the
- * lane's next step begins behind the end of the one before: so they know it has ended. */
+/* The last step of each lane that has certainly begun when a step begins, including itself; -1:
+ * none. For lanes that end in order, steps of other lanes know it only about steps that have ended;
+ * the lane's next step begins after the end of the one before, so it has ended for it, too. */
 typedef struct clock {
     int begun[ECH_LANES];
 } clock;
@@ -92,7 +89,7 @@ static void count_block(const checking *c, int index)
     }
 }
 
-/* ---- whose value it is ---- */
+/* ---- owners of values ---- */
 
 typedef struct owned {
     int block, local;
@@ -103,7 +100,7 @@ static bool is_here(const checking *c, int block)
     return block >= 0 && block < (int)c->plan->model->block.n && c->first_local[block] >= 0;
 }
 
-/* What R reads for an input, or for an output that it inverts: the one that is kept, or that
+/* The value that R reads for an input, or for an output that it inverts: the kept one, or one that
  * another R makes. */
 static bool follow_again(const checking *c, int *block, int *local)
 {
@@ -122,7 +119,7 @@ static bool follow_again(const checking *c, int *block, int *local)
     return true;
 }
 
-/* What comes from a block of this rank is that block's. */
+/* A value from a block of this rank belongs to that block. */
 static owned owner_of(const checking *c, int block, int local)
 {
     for (;;) {
@@ -147,8 +144,8 @@ static seen *seen_of(const checking *c, owned at, int micro)
     return &c->value[(c->first_local[at.block] + at.local) * c->list->micro_batches + micro];
 }
 
-/* How often a value from outside of the block has been written when it is there. Messages do not
- * count; what makes whole does. */
+/* How often a value from outside the block has been written when it is available. Messages do not
+ * count; gathers do. */
 static int writes_of(const checking *c, owned at)
 {
     bool received = c->plan->model->block.at[at.block]->value.at[at.local].source == ECH_FROM_BLOCK;
@@ -156,7 +153,7 @@ static int writes_of(const checking *c, owned at)
     return c->uses[at.block].writes[at.local];
 }
 
-/* ---- who is known to have ended ---- */
+/* ---- known ends ---- */
 
 static bool ends_in_order(ech_lane lane)
 {
@@ -187,8 +184,8 @@ static void find_clocks(checking *c)
     }
 }
 
-/* Whether `other` is known to have ended when step s begins. Of messages that is known to who
- * waits, and to who knows that someone has begun that waits. */
+/* True if `other` must have ended when step s begins. For messages, this holds if s waits for it,
+ * or knows of a begun step that waits for it. */
 static bool has_ended(const checking *c, int other, int s)
 {
     ech_lane lane = c->list->step.at[other].lane;
@@ -277,7 +274,7 @@ static ech_status check_message(const checking *c, int s)
     return ECH_OK;
 }
 
-/* An all-gather of message shards that were received. */
+/* An all-gather of received message shards. */
 static ech_status check_whole(const checking *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks copies between spaces, which steps of the lanes for that make in pairs: a value that is
- * read, and one that is written. What a value holds is followed from copy to copy, and of which
- * piece of a bucket it is. So an update on the host works on what it is said to work on, and what
- * comes back is what has left.
+ * Checks copies between spaces. Steps of the copy lanes make them in pairs: one value is read, one
+ * is written. The content of a value, including its piece of a bucket, is tracked from copy to
+ * copy. So an update on the host works on the intended data, and the data that returns is the data
+ * that left.
  */
 #include <stdlib.h>
 
@@ -14,20 +14,20 @@
 typedef struct copy_check {
     const ech_plan *plan;
     const ech_list *list;
-    int *holds; /* [values] of which value a value is a copy, or it itself */
-    /* [values] the value as which it comes back has left as this one; -1: it does not come
-     * back */
+    int *holds; /* [values] the value that it is a copy of, or itself */
+    /* [values] the value that returns as this one has left as another; -1: it does not return */
     int *left_as;
-    bool *left; /* [values] it comes back, and there is a copy elsewhere: so it stays as it is */
-    int *turn;  /* [values] in which it was copied to the host for an update, + 1; 0: it was not */
-    int *piece; /* [values] of which piece of its bucket, as in ech_step.count */
+    bool *left; /* [values] it returns, and there is a copy elsewhere: so it must not change */
+    /* [values] the turn in which it was copied to the host for an update, + 1; 0: none */
+    int *turn;
+    int *piece; /* [values] its piece of a bucket, as in ech_step.count */
     int *first; /* [buckets] */
-    /* [first[bucket] + piece] the value with the weights that the last update of a piece has made
-     * on the host; -1: none yet */
+    /* [first[bucket] + piece] the value with the weights that a piece's last update on the host has
+     * made; -1: none yet */
     int *updated;
 } copy_check;
 
-/* Of the step's piece. */
+/* For the step's piece. */
 static int *updated_of(const copy_check *c, const ech_step *step)
 {
     int piece = ech_step_piece(step);
@@ -45,14 +45,14 @@ static bool is_of_weights(ech_memory_kind kind)
            kind == ECH_MEMORY_PARAMETERS_ON_DISK;
 }
 
-/* Whether the value is a copy for the step's turn: of a piece, 0: of what is not cut. */
+/* True if the value is a copy for the step's turn of a piece; 0: of a value that is not cut. */
 static bool is_copy(const copy_check *c, const ech_step *step, int value, int piece)
 {
     return c->turn[value] == step->turn + 1 && c->piece[value] == piece;
 }
 
-/* Whether what goes to a value has come from there, states for this turn, or is what the update has
- * made of the weights that lie there. */
+/* True if the data written to a value came from there, states in this turn, or are the update's
+ * result for the weights stored there. */
 static bool is_home(const copy_check *c, const ech_step *step, int from, int to)
 {
     bool states = step->kind == ECH_STEP_OFFLOAD_STATES;
@@ -66,9 +66,10 @@ static ech_status check_pair(copy_check *c, int s, const ech_access *from, const
     int held = c->holds[from->value], persistent = (int)c->plan->persistent.n;
     const ech_value *of = ech_plan_value(c->plan, c->list, held);
     ech_memory_kind kind = ech_plan_value(c->plan, c->list, to->value)->kind;
-    bool weights = kind == ECH_MEMORY_PARAMETERS; /* the next go where they have come from: */
+    /* the next weights go where the old ones came from: */
+    bool weights = kind == ECH_MEMORY_PARAMETERS;
     bool home = step->kind == ECH_STEP_OFFLOAD_STATES || step->kind == ECH_STEP_OFFLOAD_STATISTICS;
-    /* What has met; the update's old ones go for it. */
+    /* Gathered weights; the update's old ones are dropped for them. */
     bool returns = step->kind == ECH_STEP_OFFLOAD_WEIGHTS && c->plan->weights != ECH_SPACE_DEVICE;
     if (from->write || !to->write)
         return ech_list_reject(c->plan, c->list, s, "does not read a value and write another");
@@ -80,7 +81,7 @@ static ech_status check_pair(copy_check *c, int s, const ech_access *from, const
     if (is_of_weights(of->kind) && is_of_weights(kind) &&
         of->index != ech_plan_value(c->plan, c->list, to->value)->index)
         return ech_list_reject(c->plan, c->list, s, "brings weights of bucket %d", of->index);
-    if (kind == ECH_MEMORY_GRADIENTS) held = to->value; /* blocks add to what comes back */
+    if (kind == ECH_MEMORY_GRADIENTS) held = to->value; /* blocks add to the returned value */
     if (to->value >= persistent) c->holds[to->value] = held;
     bool for_update =
         ech_step_has_bucket(step) && !returns && ech_memory_space(kind) == ECH_SPACE_HOST;
@@ -91,7 +92,7 @@ static ech_status check_pair(copy_check *c, int s, const ech_access *from, const
     return ECH_OK;
 }
 
-/* Where they are kept; or what the update makes of masters; or a copy. */
+/* True for stored weights, weights that the update makes from masters, or a copy. */
 static bool are_weights(const copy_check *c, const ech_step *step, int value)
 {
     const ech_bucket *bucket = &c->plan->bucket.at[step->index];
@@ -104,7 +105,7 @@ static bool are_weights(const copy_check *c, const ech_step *step, int value)
                : is_of_weights(of->kind) && is_copy(c, step, value, ech_step_piece(step));
 }
 
-/* Where it is kept, if the host reaches it, or a copy. */
+/* True for the stored state, if the host can access it, or a copy. */
 static bool is_state(const copy_check *c, const ech_step *step, int value, int state)
 {
     ech_memory_kind kind = ech_plan_value(c->plan, c->list, state)->kind;
@@ -112,8 +113,8 @@ static bool is_state(const copy_check *c, const ech_step *step, int value, int s
     return c->holds[value] == state && is_copy(c, step, value, ech_step_piece(step));
 }
 
-/* What is updated on the host, or what statistics are of: gradients, weights and states of its
- * bucket. */
+/* Checks the operands of an update, or of statistics, on the host: gradients, weights and states of
+ * its bucket. */
 static ech_status check_update(copy_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
@@ -161,7 +162,7 @@ static void begin(copy_check *c)
     }
 }
 
-/* Places for the pieces of all buckets. */
+/* Allocates places for the pieces of all buckets. */
 static void begin_pieces(copy_check *c)
 {
     int pieces = 0;

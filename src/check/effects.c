@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What steps do to a bucket (effects.def), turn by turn, and whether what they need has been done:
- * so when a turn has ended all facts hold that the promise names. Each step knows that the one
- * before it on its bucket has ended.
+ * The effects of steps on a bucket (effects.def), turn by turn, and whether their prerequisites
+ * hold: so when a turn has ended all facts hold that the promise names. Each step waits for the
+ * previous one on its bucket.
  */
 #include <string.h>
 
@@ -36,8 +36,8 @@ const char *ech_fact_text(ech_facts facts)
     return texts[at];
 }
 
-/* Weights that have met go to where they are kept; a fold is of shards, or of tensor ranks; where a
- * sender's norm counts it comes before the sum. */
+/* Gathered weights go to their storage; a fold is over shards, or over tensor ranks; if the
+ * sender's norm counts, it comes before the sum. */
 static effect effect_of(const ech_turns *t, const ech_step *step, const ech_promise *p)
 {
     effect e = effects[step->kind];
@@ -61,7 +61,7 @@ static ech_facts due_of(const ech_promise *p, const ech_course *on)
     return p->due | (on->rounds ? p->of_round[on->rounds - 1] : 0);
 }
 
-/* Of several pieces the last goes on with what is done once. */
+/* After the last of several pieces, the steps follow that are done once. */
 static bool has_ended(const ech_promise *p, const ech_course *on, bool last)
 {
     ech_facts due = due_of(p, on) & ~(last ? 0 : F(WHOLE));
@@ -75,7 +75,7 @@ void ech_turns_begin(const ech_turns *t, ech_bucket_state *b)
     if (serves && !pushed && b->now.turn < t->list->turns) b->now.has = F(WRITTEN);
 }
 
-/* The gradients' way is over: they have left for the host, or the turn has ended. */
+/* Ends the path of the gradients: they have left for the host, or the turn has ended. */
 static void end_turn(const ech_turns *t, ech_bucket_state *b)
 {
     memset(b->of, 0, (size_t)t->list->numbering.micro_batches * sizeof *b->of);
@@ -89,7 +89,7 @@ static void end_turn(const ech_turns *t, ech_bucket_state *b)
 
 /* ---- effects ---- */
 
-/* What the step needs has been done, what it does is promised, and is done once. */
+/* The step's prerequisites hold, its effect is promised, and happens once. */
 static ech_status check_facts(const ech_turns *t, int s, const ech_promise *p, const ech_course *on,
                               const effect *e)
 {
@@ -115,7 +115,8 @@ static ech_status check_facts(const ech_turns *t, int s, const ech_promise *p, c
     return ECH_OK;
 }
 
-/* Who meets is who has what the step puts together; and what it works on has been summed. */
+/* The step's group is the set of ranks whose parts it combines; and its operands have been
+ * summed. */
 static ech_status check_extent(const ech_turns *t, int s, const ech_promise *p,
                                const ech_course *on, const effect *e)
 {
@@ -131,8 +132,8 @@ static ech_status check_extent(const ech_turns *t, int s, const ech_promise *p,
     return ECH_OK;
 }
 
-/* The step sums a micro-batch's gradients, which have been written, once; the turn's first sum
- * overwrites. *before: the last step that writes them. */
+/* The step sums a micro-batch's complete gradients, once; the turn's first sum overwrites. *before:
+ * the last step that writes them. */
 static ech_status sum_micro(const ech_turns *t, int s, ech_bucket_state *b, int *before)
 {
     const ech_step *step = &t->list->step.at[s];
@@ -149,7 +150,7 @@ static ech_status sum_micro(const ech_turns *t, int s, ech_bucket_state *b, int 
     return ech_turns_write_sum(t, s, step->index, ech_list_shard_sum(t->plan, t->list, step));
 }
 
-/* What is done once follows the last piece, and knows that the updates of all have ended. */
+/* Steps that are done once follow the last piece, and wait for the end of all pieces' updates. */
 static ech_status join_pieces(const ech_turns *t, int s, const ech_bucket_state *b, int *before)
 {
     const ech_step *step = &t->list->step.at[s];
@@ -182,7 +183,7 @@ static ech_status check_access(const ech_turns *t, int s, const ech_bucket_state
     return ECH_OK;
 }
 
-/* before: the step that it must know to have ended. */
+/* before: the step that it must wait for. */
 static ech_status check_waits(const ech_turns *t, int s, int before)
 {
     const ech_step *step = &t->list->step.at[s], *read = &t->list->step.at[t->read];
@@ -197,7 +198,7 @@ static ech_status check_waits(const ech_turns *t, int s, int before)
     return ECH_OK;
 }
 
-/* last: `on` is of all of the bucket, or of its last piece. */
+/* last: `on` is the whole bucket, or its last piece. */
 static ech_status advance(ech_turns *t, int s, ech_bucket_state *b, ech_course *on, bool last)
 {
     const ech_step *step = &t->list->step.at[s];
@@ -222,7 +223,8 @@ static ech_status advance(ech_turns *t, int s, ech_bucket_state *b, ech_course *
     if (!in_parts || b->summed == micro_batches) on->has |= e.gives;
     on->step = s;
     int place = step->turn & 1, pieces = t->plan->bucket.at[step->index].pieces;
-    bool ended = has_ended(p, on, last), leaves = e.gives & F(AWAY); /* each piece goes on there */
+    /* each piece continues from there */
+    bool ended = has_ended(p, on, last), leaves = e.gives & F(AWAY);
     if (leaves && b->left[place])
         return ech_list_reject(t->plan, t->list, s, "comes before the update of turn %d has ended",
                                b->away[place]->turn);
@@ -232,7 +234,7 @@ static ech_status advance(ech_turns *t, int s, ech_bucket_state *b, ech_course *
     return ECH_OK;
 }
 
-/* A step of an update whose gradients have left: of a piece, or of all after the last one. */
+/* A step of an update whose gradients have left: of one piece, or of all after the last piece. */
 static ech_status update_piece(ech_turns *t, int s, ech_bucket_state *b)
 {
     const ech_step *step = &t->list->step.at[s];
@@ -247,9 +249,9 @@ static ech_status update_piece(ech_turns *t, int s, ech_bucket_state *b)
     return advance(t, s, b, &b->away[step->turn & 1][at], at == pieces - 1);
 }
 
-/* ---- steps of all buckets, and of a list's end ---- */
+/* ---- steps of all buckets, and at a list's end ---- */
 
-/* A push has come: its gradients are the turn's. */
+/* A push has arrived: its gradients are the turn's. */
 static ech_status serve(const ech_turns *t, int s, int b, ech_course *now)
 {
     if (t->list->step.at[s].turn != now->turn || now->has)
@@ -274,7 +276,7 @@ static ech_status clip(const ech_turns *t, int s, int b, ech_bucket_state *of)
     return ECH_OK;
 }
 
-/* After a list all get what others have updated, by one step for each bucket. */
+/* After a list all ranks get the updates of others, by one step per bucket. */
 static bool is_meeting(const ech_turns *t, const ech_step *step)
 {
     const ech_protocol_promise *of = ech_protocol_promise_of(t->plan);

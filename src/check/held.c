@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks one rank's messages of what forwards keep (memory.offload_activations = peer). Of each
- * block and sequence chunk a rank has none of them, or two: SEND_KEPT and RECV_BACK if the block is
- * its own, else RECV_KEPT and SEND_BACK. That steps wait for each other check/races.c knows, and
- * that both ranks' messages meet check/plans.c.
+ * Checks one rank's messages of kept activations (memory.offload_activations = peer). For each
+ * block and sequence chunk a rank has none of them, or two. These are SEND_KEPT and RECV_BACK if
+ * the block is its own, else RECV_KEPT and SEND_BACK. check/races.c proves that steps wait for each
+ * other, and check/plans.c that both ranks' messages match.
  */
 #include <stdlib.h>
 
@@ -14,11 +14,11 @@ typedef struct held_check {
     const ech_plan *plan;
     const ech_list *list;
     int *gone; /* [blocks * micro_batches] the step after which it is at the acceptor, + 1 */
-    int *back; /* and the one that brings it back, or sends it back, + 1 */
+    int *back; /* and the step that fetches it, or sends it back, + 1 */
     int *left; /* [values] of the evictor: the step that has sent it away, + 1; 0: none */
 } held_check;
 
-/* The rank with the same coordinates in the stage as far from the pipeline's other end. */
+/* The rank with the same coordinates in the mirrored stage. */
 static int find_peer(const ech_layout *layout, int rank)
 {
     const ech_coordinates *at = &layout->coordinates[rank];
@@ -71,8 +71,8 @@ static int value_at(const held_check *c, const ech_step *step, int i)
     return c->list->access.at[step->first_access + i].value;
 }
 
-/* What comes back is what has gone, value by value: of the evictor its other instance, of the
- * acceptor itself. */
+/* The returned values are those that were sent, value by value: on the evictor the other instance,
+ * on the acceptor the value itself. */
 static ech_status check_values(const held_check *c, int s, int gone)
 {
     const ech_step *step = &c->list->step.at[s], *went = &c->list->step.at[gone];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks memory: whatever a step touches lives for as long as the step
- * may run, and no two values that live at the same time share a byte of an arena.
+ * Checks memory: every value that a step touches lives for as long as the step may run, and no two
+ * values that live at the same time share a byte of an arena.
  */
 #include <stdlib.h>
 
@@ -14,14 +14,14 @@ enum { KNOWN = 1 << 12 }; /* offsets remembered while they are collected */
 
 /* ---- lives ---- */
 
-/* When a step of another lane than compute may run: not before tick `first`, and not after
+/* When a step of a lane other than compute may run: not before tick `first`, and not after
  * `last`. */
 typedef struct window {
     int first, last;
 } window;
 
-/* Going forward, a lane begins its steps in order: none begins before what the ones before it wait
- * for. */
+/* Forward: a lane begins its steps in order, so no step begins before the dependencies of earlier
+ * ones. */
 static void find_first(const ech_list *list, window *windows)
 {
     int lane[ECH_LANES] = {0};
@@ -39,8 +39,8 @@ static void find_first(const ech_list *list, window *windows)
     }
 }
 
-/* It has ended when a compute step begins that waits for it, or (but for messages) for a later one;
- * and when a step of another lane has ended that waits for it. */
+/* A step has ended when a compute step begins that waits for it, or (except for messages) for a
+ * later step of its lane; and when a step of another lane has ended that waits for it. */
 static void find_last(const ech_list *list, window *windows)
 {
     int lane[ECH_LANES];
@@ -84,7 +84,7 @@ static ech_status check_life(const ech_plan *plan, const ech_list *list, int s, 
     return ECH_OK;
 }
 
-/* Before the last tick's end all is over: a step that nobody waits for may run until then. */
+/* Everything has ended by the end of the last tick: a step without waiters may run until then. */
 static ech_status check_lives(const ech_plan *plan, const ech_list *list)
 {
     window *windows = ech_calloc(list->step.n, sizeof *windows);
@@ -118,14 +118,14 @@ static ech_status fail_overlap(const ech_plan *plan, const ech_list *list, int a
     return status;
 }
 
-/* The bytes that are taken at a time, between all the places where values begin and end: a binary
- * tree over them, in which whoever takes some fills the highest nodes that lie within. Values are
- * many, and many live at once. */
+/* The bytes in use at a time, between all the places where values begin and end: a binary tree over
+ * these intervals. A value in use fills the highest nodes inside it. There are many values, many of
+ * them live at the same time. */
 typedef struct taken {
     int64_t *place; /* ascending, each once; leaf i is the bytes place[i] .. place[i + 1] - 1 */
     size_t places, leaves; /* leaves: a power of two */
-    bool *full;            /* [2 * leaves]: somebody has all of the node */
-    int *within; /* [2 * leaves]: how many nodes are full, of this one and those below it */
+    bool *full;            /* [2 * leaves]: one value uses all of the node */
+    int *within;           /* [2 * leaves]: number of full nodes, of this one and those below it */
 } taken;
 
 static int by_size(const void *a, const void *b)
@@ -134,7 +134,7 @@ static int by_size(const void *a, const void *b)
     return *x < *y ? -1 : *x > *y;
 }
 
-/* Values of other micro-batches have offsets that were there before: most are not sorted. */
+/* Values of other micro-batches repeat offsets: most need not be sorted. */
 static bool is_known(int64_t *known, int64_t place)
 {
     int64_t *slot = &known[(uint64_t)place * 0x9e3779b97f4a7c15u >> 52];
@@ -183,7 +183,7 @@ static size_t leaf_of(const taken *t, int64_t offset)
     return (size_t)(found - t->place) + t->leaves;
 }
 
-/* False: some of the node is another's. */
+/* False: part of the node is in use by another value. */
 static bool fill_node(taken *t, size_t node, bool fill)
 {
     if (fill && t->within[node]) return false;
@@ -194,7 +194,7 @@ static bool fill_node(taken *t, size_t node, bool fill)
     return true;
 }
 
-/* The value takes its bytes, or gives them back. False: another has some of them. */
+/* Takes the value's bytes, or releases them. False: some are in use by another value. */
 static bool take(taken *t, const ech_value *v, bool fill)
 {
     size_t low = leaf_of(t, v->offset), end = leaf_of(t, v->offset + v->bytes);
@@ -206,7 +206,7 @@ static bool take(taken *t, const ech_value *v, bool fill)
     return is_free;
 }
 
-/* One that has bytes of the value's while it lives. */
+/* Finds a value that uses bytes of this one during its life. */
 static ech_status find_overlap(const ech_plan *plan, const ech_list *list, int value)
 {
     const ech_value *v = &list->value.at[value];
@@ -274,7 +274,7 @@ static ech_status check_overlap(const ech_plan *plan, const ech_list *list, ech_
     return status;
 }
 
-/* Whether the call of that tick reads `from` and may write `to` in its place, says the layer. */
+/* True if the layer allows the call of that tick to read `from` and write `to` in its place. */
 static bool may_overwrite(const ech_plan *plan, const ech_list *list, int tick, int from, int to)
 {
     const ech_step *step = ech_list_step_at(list, tick);
@@ -291,15 +291,15 @@ static bool may_overwrite(const ech_plan *plan, const ech_list *list, int tick, 
     return false;
 }
 
-/* What a copy has brought, says check/races.c, waits for all that touch what was there before. */
+/* check/races.c proves that a copy waits for all users of the memory that it overwrites. */
 static bool may_succeed(const ech_plan *plan, const ech_list *list, const ech_value *successor,
                         int from, int to)
 {
     return successor->brought || may_overwrite(plan, list, successor->born, from, to);
 }
 
-/* A successor begins after its predecessor's last tick, on its bytes, written by a call that may do
- * that, or brought by a step of another lane. */
+/* A successor begins after its predecessor's last tick, on its bytes. It is written by a call that
+ * may do that, or brought by a step of another lane. */
 static ech_status check_heirs(const ech_plan *plan, const ech_list *list)
 {
     int first = (int)plan->persistent.n;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks one rank's messages: where the neighbouring virtual stage is
- * another rank's, each activation and each gradient comes and goes once.
+ * Checks one rank's messages: if the neighbouring virtual stage is on another rank, each activation
+ * and each gradient is sent and received once.
  */
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@ typedef struct mail {
     int *waiter;  /* [steps] the first compute step that waits for it, or the list's length */
 } mail;
 
-/* Those between neighbours; check/held.c and check/window.c have the others. */
+/* Messages between neighbours; check/held.c and check/window.c check the others. */
 static bool is_message(ech_step_kind kind)
 {
     return (ech_step_kind_sends(kind) || ech_step_kind_receives(kind)) &&
@@ -78,7 +78,7 @@ static ech_status enter(mail *m, int s)
     return ECH_OK;
 }
 
-/* Who waits for a collective waits for what that waits for. */
+/* Waiting for a collective includes the collective's dependencies. */
 static void find_waiters(mail *m)
 {
     const ech_list *list = m->list;
@@ -94,7 +94,7 @@ static void find_waiters(mail *m)
     }
 }
 
-/* Whether the step waits for `other` of the compute lane, or for a later step there. */
+/* True if the step waits for `other` of the compute lane, or for a later step there. */
 static bool is_behind(const ech_list *list, const ech_step *step, int other)
 {
     for (int i = 0; i < step->afters; i++) {

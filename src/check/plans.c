@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checker of all ranks' lists: messages meet, collectives come in the same order, versions of
+ * The checker of all ranks' lists: messages match, collectives come in the same order, versions of
  * weights agree, and a rehearsal in which every message waits for both ends does not deadlock.
  */
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static bool is_same_collective(const plans *p, ech_wait a, ech_wait b)
                                            : x->index == y->index);
 }
 
-/* Two members of a channel: all their collectives over it, side by side. */
+/* Compares all collectives of two members over a channel, one by one. */
 static ech_status check_pair(const plans *p, int rank_a, int rank_b, int channel)
 {
     int i = 0, j = 0;
@@ -88,7 +88,7 @@ static ech_status check_pair(const plans *p, int rank_a, int rank_b, int channel
     }
 }
 
-/* How many collectives over that channel each of so many turns has. */
+/* Number of collectives over that channel in each of `turns` turns. */
 static int *count_turns(const ech_list *list, int channel, int turns)
 {
     int *count = ech_calloc((size_t)turns + 1, sizeof *count);
@@ -100,9 +100,8 @@ static int *count_turns(const ech_list *list, int channel, int turns)
     return count;
 }
 
-/* The pushes of a span that a server may have to serve: all; that a worker may have: all but one of
- * each other worker, and an even share where none gets ahead for long, or its pushes count for
- * clocks. */
+/* The most pushes of a span: for a server, all; for a worker, all but one of each other worker, or
+ * an even share if no worker gets ahead for long, or its pushes count for clocks. */
 static int count_pushes(const ech_plan *plan)
 {
     int workers = ech_layout_workers(plan->layout), span = plan->schedule->turns;
@@ -112,8 +111,8 @@ static int count_pushes(const ech_plan *plan)
     return even ? span : workers * span - (workers - 1);
 }
 
-/* A server's turns are the workers', in whatever order they come: each is as any other. Of bound
- * lists ech_check_served has seen who meets whom. */
+/* A server's turns are the workers' turns, in any order: all are alike. For bound lists
+ * ech_check_served has checked the order. */
 static ech_status check_pushed(const plans *p, int rank, int channel)
 {
     const ech_list *list = list_of(p, rank), *theirs = list_of(p, 0);
@@ -127,7 +126,7 @@ static ech_status check_pushed(const plans *p, int rank, int channel)
     return reject(p, rank, (int)list->step.n - 1, &why);
 }
 
-/* All members compare with the first. */
+/* All members are compared with the first. */
 static ech_status check_channel(const plans *p, int rank, int channel, int *members)
 {
     const ech_plan *plan = p->at[rank];
@@ -167,8 +166,8 @@ static ech_status check_collectives(const plans *p)
 
 /* ---- messages ---- */
 
-/* -1: the message is of none, as the token, which is sent in one turn and received in a later one
- * (check/window.c). */
+/* -1: the message belongs to no micro-batch, such as the token, which is sent in one turn and
+ * received in a later one (check/window.c). */
 static int64_t micro_of(const plans *p, int rank, const ech_step *step)
 {
     if (step->micro < 0) return -1;
@@ -202,8 +201,7 @@ static ech_status check_message(const plans *p, const ech_pairing *pairing, int 
     return reject(p, rank, s, &why);
 }
 
-/* Both ends of each pair agree, so that it is enough to look at sends and at receives left
- * alone. */
+/* Both ends of each pair agree, so it is enough to check sends, and unpaired receives. */
 static ech_status check_messages(const plans *p, const ech_pairing *pairing)
 {
     for (int rank = 0; rank < p->n; rank++)
@@ -226,7 +224,8 @@ static int64_t number_of(const plans *p, int rank, const ech_step *step)
            ech_list_global_micro(p->at[rank], list, step->micro);
 }
 
-/* Vertical sync: who forwards a micro-batch reads the version that the first stage read for it. */
+/* Vertical sync: each forward of a micro-batch reads the version that the first stage read for
+ * it. */
 static ech_status check_vertical(const plans *p, int rank, const int *wanted)
 {
     const ech_list *list = list_of(p, rank);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of promises.def, and what they say of a bucket.
+ * The rows of promises.def, and what they promise for a bucket.
  */
 #include "check/promise.h"
 
@@ -33,9 +33,9 @@ bool ech_promise_is_served(const ech_plan *plan)
            !ech_layout_serves(plan->layout, plan->rank);
 }
 
-/* ---- who adds ---- */
+/* ---- addends ---- */
 
-/* Whether there are several ranks along any of these axes of the mesh. */
+/* True if there are several ranks along any of these axes of the mesh. */
 static bool has_ranks_along(const ech_plan *plan, ech_mesh axes)
 {
     const ech_layout *layout = plan->layout;
@@ -51,8 +51,8 @@ static bool has_ranks_along(const ech_plan *plan, ech_mesh axes)
            (axes & ECH_MESH_QUERY && alike > 1);
 }
 
-/* Along which axes ranks add to the parameter's gradient: those that its layers declare, all stages
- * that hold it, and servers, which have the sum. */
+/* The axes along which ranks add to the parameter's gradient: those that its layers declare, all
+ * stages that hold it, and servers, which have the sum. */
 static ech_mesh adds_along(const ech_plan *plan, int param)
 {
     const ech_protocol_promise *of = ech_protocol_promise_of(plan);
@@ -67,7 +67,7 @@ static ech_mesh adds_along(const ech_plan *plan, int param)
 static ech_status check_group(const ech_plan *plan, int index)
 {
     const ech_bucket *bucket = &plan->bucket.at[index];
-    /* Replicas add each its own: their groups lack that axis (groups.def). */
+    /* Replicas each add their own: their groups lack that axis (groups.def). */
     bool own = ech_protocol_promise_of(plan)->adds == ECH_ADDS_OWN;
     for (int i = 0; i < bucket->params; i++) {
         int param = plan->bucket_param.at[bucket->first_param + i];
@@ -81,25 +81,26 @@ static ech_status check_group(const ech_plan *plan, int index)
     return ECH_OK;
 }
 
-/* ---- what the optimizer declares ---- */
+/* ---- declarations of the optimizer ---- */
 
-/* Whether its parameters have a state of that role. */
+/* True if its parameters have a state of that role. */
 static bool keeps(const ech_plan *plan, const ech_bucket *bucket, ech_state_role role)
 {
     int first = plan->bucket_param.at[bucket->first_param];
     return ech_plan_state_of(plan, first, role) >= 0;
 }
 
-/* The rounds that the parameters declare, and after which ranks must fold: those that have cut the
- * dimensions over which something is taken. Shards of buckets cut the first; each of a stack has
- * its own. */
+/* The rounds that the parameters declare, and after which of them ranks must fold: ranks that shard
+ * a dimension over which a statistic is taken. Shards of buckets cut the first dimension; each
+ * matrix of a stack has its own. */
 static void find_rounds(const ech_plan *plan, const ech_bucket *bucket, bool host, ech_promise *out)
 {
     for (int i = 0; i < bucket->params; i++) {
         int param = plan->bucket_param.at[bucket->first_param + i];
         const ech_plan_param *p = &plan->param[param];
         const ech_shape *shape = &plan->model->param.at[param].shape;
-        unsigned first = ech_shape_has(shape, ECH_AXIS_EXPERTS) ? 2 : 1; /* of one of a stack */
+        /* of one matrix of a stack */
+        unsigned first = ech_shape_has(shape, ECH_AXIS_EXPERTS) ? 2 : 1;
         for (int k = 0; k < p->statistics; k++) {
             const ech_statistic *s = &plan->statistic.at[p->first_statistic + k].is;
             ech_facts *due = &out->of_round[s->round];
@@ -115,8 +116,9 @@ static void find_rounds(const ech_plan *plan, const ech_bucket *bucket, bool hos
         if (out->of_round[r]) out->of_round[r] |= F(STATISTICS_IN) | F(STATISTICS_OUT);
 }
 
-/* Factors are summed over who adds to the gradients, and over the tensor ranks that have other
- * shards of any of the bucket's matrices: Vogels et al. 2019, algorithm 1, of whole matrices. */
+/* Factors are summed over the ranks that add to the gradients, and over tensor ranks that have
+ * other shards of any of the bucket's matrices: Vogels et al. 2019, algorithm 1, for whole
+ * matrices. */
 static ech_layout_group factors_over(const ech_plan *plan, const ech_bucket *bucket)
 {
     for (int i = 0; i < bucket->params && keeps(plan, bucket, ECH_STATE_BASIS); i++) {
@@ -133,7 +135,7 @@ static bool has_others(const ech_plan *plan, ech_layout_group group)
     return ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1;
 }
 
-/* ---- who updates what ---- */
+/* ---- updates ---- */
 
 static bool shares(const ech_plan *plan, const ech_promise *p)
 {
@@ -144,8 +146,8 @@ static bool shares(const ech_plan *plan, const ech_promise *p)
     return parts && has_others(plan, p->group) && !p->commits;
 }
 
-/* What the plan has of the bucket is what steps work on. Of equal parts, one for each member of the
- * group, or for each server, a scatter leaves this rank its own; a worker's is after the last. */
+/* The plan's description of the bucket is what steps work on. A scatter leaves each rank its own of
+ * equal parts, one per member of the group, or per server; a worker's part is after the last. */
 static ech_status check_extent(const ech_plan *plan, int index, const ech_promise *p)
 {
     const ech_bucket *bucket = &plan->bucket.at[index];
@@ -173,9 +175,9 @@ static ech_status check_extent(const ech_plan *plan, int index, const ech_promis
              plan->rank, index, wrong, plan->zero);
 }
 
-/* ---- the whole ---- */
+/* ---- all promises ---- */
 
-/* What is done with gradients. */
+/* Facts about gradients. */
 static ech_facts of_gradients(const ech_plan *plan, const ech_bucket *bucket, const ech_promise *p)
 {
     bool served = ech_promise_is_served(plan), residual = keeps(plan, bucket, ECH_STATE_RESIDUAL);
@@ -189,15 +191,14 @@ static ech_facts of_gradients(const ech_plan *plan, const ech_bucket *bucket, co
     return p->rounds ? due | F(STATISTICS) : due;
 }
 
-/* What is done with weights. host: they are updated there. Layer states are on the device. */
+/* Facts about weights. host: they are updated there. Layer states are on the device. */
 static ech_facts of_weights(const ech_plan *plan, const ech_bucket *bucket, bool host,
                             const ech_promise *p)
 {
     bool elsewhere = plan->weights != ECH_SPACE_DEVICE && !p->commits;
     bool disk = plan->states == ECH_SPACE_DISK || plan->weights == ECH_SPACE_DISK;
     bool served = ech_promise_is_served(plan), serves = ech_layout_serves(plan->layout, plan->rank);
-    /* Blocks read what is gathered for them (check/weight_gathers.c) where it keeps its shard
-     * alone. */
+    /* Blocks read gathered weights (check/weight_gathers.c) if the rank stores only its shard. */
     bool whole = p->shares && (serves || ech_bucket_kept(bucket) == bucket->elements);
     bool meets = ech_protocol_promise_of(plan)->meets == ECH_MEETS_LIST;
     ech_facts due = (served ? 0 : F(UPDATE)) | (whole || meets ? F(WHOLE) : 0);
@@ -209,8 +210,8 @@ static ech_facts of_weights(const ech_plan *plan, const ech_bucket *bucket, bool
     return elsewhere && whole ? due | F(HOME) : due;
 }
 
-/* Where replicas that are apart meet. SYNC: w = w_0 - u(sum_k (w_0 - w_k)): Douillard et al. 2023.
- * GOSSIP: the mean of w_k and the weights of two neighbours: Lian et al. 2017. */
+/* Synchronization of diverged replicas. SYNC: w = w_0 - u(sum_k (w_0 - w_k)): Douillard et al.
+ * 2023. GOSSIP: the mean of w_k and the weights of two neighbours: Lian et al. 2017. */
 static ech_promise of_meeting(const ech_plan *plan, ech_list_kind kind)
 {
     bool gossips = kind == ECH_LIST_GOSSIP, others = has_others(plan, ECH_GROUP_REPLICAS);
@@ -241,7 +242,7 @@ ech_status ech_promise_find(const ech_plan *plan, const ech_list *list, int inde
     return check_extent(plan, index, out);
 }
 
-/* ---- all ranks' shares ---- */
+/* ---- all ranks' parts ---- */
 
 /* The members' parts of a bucket follow each other, and end with it. */
 static ech_status check_shares(const ech_plan *const *plans, const int *members, int n, int index,
@@ -250,7 +251,7 @@ static ech_status check_shares(const ech_plan *const *plans, const int *members,
     const ech_plan *plan = plans[members[0]];
     const ech_bucket *bucket = &plan->bucket.at[index];
     int param = plan->bucket_param.at[bucket->first_param], wrong = -1;
-    bool each = !counts; /* updates all of it for itself */
+    bool each = !counts; /* each updates all of it itself */
     int64_t end = 0;
     for (int i = 0; i < n && wrong < 0; i++) {
         const ech_plan *of = plans[members[i]]; /* where the bucket may have another number */
@@ -278,7 +279,7 @@ ech_status ech_check_shares(const ech_plan *const *plans, int n)
             const ech_plan *plan = plans[rank];
             ech_layout_group group = plan->bucket.at[b].group;
             ech_membership m = ech_layout_membership(plan->layout, plan->model, rank, group);
-            if (m.size == 0 || m.index > 0) continue; /* the first speaks for its group */
+            if (m.size == 0 || m.index > 0) continue; /* the first member checks for its group */
             ech_layout_members(plan->layout, plan->model, rank, group, members);
             ECH_TRY(check_shares(plans, members, m.size, b, false));
             ECH_TRY(check_shares(plans, members, m.size, b, true));

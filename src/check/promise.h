@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a protocol PROMISES of a rank's bucket in each turn, as facts (effects.def): by the paper's
- * equation (promises.def), by what model and optimizer declare of parameters, and by where the run
- * file puts states and weights; not by how the planner has cut the bucket. And how far the buckets
- * of a list have come. Private to src/check.
+ * What a protocol PROMISES for a rank's bucket in each turn, as facts (effects.def): for example
+ * that its gradients are summed, clipped and applied. Promises follow from the paper's equation
+ * (promises.def), from what the model and optimizer declare, and from where the run file places
+ * states and weights; they are independent of how the planner cuts buckets. This also tracks the
+ * facts that a list has established. Private to src/check.
  */
 #ifndef ECH_CHECK_PROMISE_H
 #define ECH_CHECK_PROMISE_H
 
 #include "check/checker.h"
 
-typedef unsigned ech_facts; /* a bit each */
+typedef unsigned ech_facts; /* one bit each */
 enum {
 #define FACT(name, text) ECH_FACT_AT_##name,
 #include "check/effects.def"
@@ -31,51 +32,52 @@ typedef struct ech_protocol_promise {
     enum { ECH_MEETS_TURN, ECH_MEETS_LIST } meets;
 } ech_protocol_promise;
 const ech_protocol_promise *ech_protocol_promise_of(const ech_plan *plan);
-/* Whether servers update the rank's weights. */
+/* True if servers update the rank's weights. */
 bool ech_promise_is_served(const ech_plan *plan);
 
 typedef struct ech_promise {
-    ech_facts due;                      /* when a turn has ended */
+    ech_facts due;                      /* facts due at the end of a turn */
     int rounds;                         /* of the optimizer's statistics */
-    ech_facts of_round[ECH_MAX_ROUNDS]; /* due, too, when that round has ended */
+    ech_facts of_round[ECH_MAX_ROUNDS]; /* additional facts due at the end of that round */
     ech_layout_group group, factors;    /* over which gradients, and factors, are summed */
-    ech_step_kind update, spread;       /* the steps that give UPDATE and WHOLE */
+    ech_step_kind update, spread;       /* the steps that establish UPDATE and WHOLE */
     bool commits;                       /* its parameters are layer states */
     bool shares;                        /* each member of its group updates a part */
 } ech_promise;
-/* Errors: the bucket's group is not who adds to its parameters; its shard, what the rank updates,
- * or keeps of its weights, is not what is promised. */
+/* Errors: the bucket's group is not the set of ranks that add to its parameters; its shard, or the
+ * part that the rank updates or stores, differs from the promise. */
 ech_status ech_promise_find(const ech_plan *plan, const ech_list *list, int bucket,
                             ech_promise *out);
-/* Of all ranks' plans: the members of each bucket's group count each element once in the norm, and
- * update it once, or each of them updates all. */
+/* Checks all ranks' plans: the members of each bucket's group count each element once in the norm,
+ * and update it once, or each member updates all. */
 ech_status ech_check_shares(const ech_plan *const *plans, int n);
 
-/* How far a bucket, or a piece of it, has come in a turn. */
+/* The progress of a bucket, or of a piece of it, in a turn. */
 typedef struct ech_course {
     ech_facts has;
-    int rounds;     /* of statistics that have begun */
-    bool scattered; /* the sum is there of this rank's part alone */
-    int step;       /* the last that has brought it there */
+    int rounds;     /* rounds of statistics that have begun */
+    bool scattered; /* only this rank's part of the sum exists */
+    int step;       /* the last step that advanced it */
     int turn;
 } ech_course;
 
 typedef struct ech_bucket_state {
     ech_promise promise;
     ech_course now;
-    /* [pieces] Gradients that have left for the host, of even turns and of odd ones: those of the
-     * next turn may be written while the update runs. left: pieces whose update has not ended. */
+    /* [pieces] Gradients that have left for the host, of even and of odd turns: the next turn may
+     * write its gradients during the update. left: pieces whose update has not ended. */
     ech_course *away[2];
     int left[2];
-    int sum; /* the value with the sum so far of the turn's gradients; 0: nothing has written it */
-    int *written_in; /* [turns] of layer states: the last step that writes that turn's, + 1 */
-    int accessed; /* the last step that accesses gradients, but for those of one micro-batch, + 1 */
+    int sum; /* value with the turn's gradient sum so far; 0: nothing has written it */
+    /* [turns] for layer states: the last step that writes that turn's gradients, + 1 */
+    int *written_in;
+    int accessed; /* the last step that accesses gradients, except one micro-batch's, + 1 */
     struct ech_micro_gradients {
-        int step, accessed; /* the last that writes them, and that accesses them, + 1 */
+        int step, accessed; /* the last step that writes them, and that accesses them, + 1 */
         bool summed;
     } * of;     /* [micro-batches] of the turn */
-    int summed; /* of these */
-    bool met;   /* others' updates of the whole list have come */
+    int summed; /* number of micro-batches summed */
+    bool met;   /* other ranks' updates of the whole list have arrived */
 } ech_bucket_state;
 
 typedef struct ech_turns {
@@ -83,21 +85,21 @@ typedef struct ech_turns {
     const ech_list *list;
     ech_bucket_state *bucket;
     ech_known known;
-    int read; /* the last step that has fetched a turn's scalars for updates on the host */
+    int read; /* the last step that fetched a turn's scalars for updates on the host */
 } ech_turns;
-/* Servers have no gradients of their own: the sum's are there when a turn begins, or a push has
- * come. */
+/* Begins a turn. Servers have no gradients of their own: the sum is there at the beginning of a
+ * turn, or once a push has arrived. */
 void ech_turns_begin(const ech_turns *t, ech_bucket_state *b);
-/* What the step does to its bucket, or to all. Errors: what it needs has not been done, or is not
- * known to have ended; nobody has promised it; it is done again. */
+/* Applies the effects of a step to its bucket, or to all buckets. Errors: a prerequisite is
+ * missing, or is not known to have ended; no promise requires the effect; it is repeated. */
 ech_status ech_turns_take(ech_turns *t, int s);
-/* Errors: a turn has not ended. */
+/* Errors: a turn is incomplete. */
 ech_status ech_turns_end(const ech_turns *t);
 /* The text of the first of these facts. */
 const char *ech_fact_text(ech_facts facts);
-/* Of a micro-batch's step. */
+/* The gradients of the step's micro-batch. */
 struct ech_micro_gradients *ech_turns_micro(const ech_turns *t, int s, int bucket);
-/* A step writes the value with the sum so far, and begins one if the turn has none. */
+/* Notes that a step writes the value with the sum so far; begins a sum if the turn has none. */
 ech_status ech_turns_write_sum(const ech_turns *t, int s, int bucket, int value);
 
 #endif

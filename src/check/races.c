@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks what steps know of each other, for every value of every kind: a step that reads a value
- * comes after the step that wrote it and knows that it has ended; a step that writes knows this of
- * all steps that have touched the value. A value may have parts: a step that works on a piece of a
- * bucket touches no other piece of the bucket's weights and states; and of weights that are updated
- * in shards a step may touch the rank's own shard while others' shards arrive.
+ * Checks for races on every value of every kind: a step that reads a value waits for the step that
+ * wrote it; a step that writes a value waits for all steps that have touched it. A value may have
+ * parts. A step that works on a piece of a bucket touches no other piece of the bucket's weights
+ * and states. If weights are updated in shards, a step may touch the rank's own shard while others'
+ * shards arrive.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ typedef struct touched {
     int reader[ECH_LANES];
 } touched;
 
-/* Of each lane one step; -1: none. */
+/* One step per lane; -1: none. */
 typedef struct steps_of_lanes {
     int step[ECH_LANES];
 } steps_of_lanes;
@@ -26,16 +26,16 @@ typedef struct steps_of_lanes {
 typedef struct race_check {
     const ech_plan *plan;
     const ech_list *list;
-    /* [persistent values, then the list's] where a value's parts begin: its bucket's pieces, and
-     * of weights that are updated in shards the other ranks' shards after these */
+    /* [persistent values, then the list's] index of a value's first part: its bucket's pieces, then
+     * the other ranks' shards of weights that are updated in shards */
     int *first;
     touched *part;
-    /* [likewise] whose memory the value takes over (ech_value.successor); -1: none */
+    /* [likewise] the value whose memory it reuses (ech_value.successor); -1: none */
     int *heir_of;
-    /* [steps] the latest of each lane that is complete when the step begins, and all before
-     * it */
+    /* [steps] the latest step of each lane that has ended, with all before it, when the step
+     * begins */
     steps_of_lanes *known;
-    /* [steps] of messages, which overtake each other: the first of each lane that has waited
+    /* [steps] of messages, which overtake each other: the first step of each lane that has waited
      * for it */
     steps_of_lanes *waiter;
     steps_of_lanes last;
@@ -52,7 +52,7 @@ static void join(int *known, int step)
     if (step > *known) *known = step;
 }
 
-/* A lane begins its steps in order, and all but messages end in order. */
+/* A lane begins its steps in order; all but messages end in order. */
 static void learn(race_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
@@ -91,7 +91,8 @@ static ech_status expect(const race_check *c, int s, int other, int value, const
                            what, name.at);
 }
 
-/* That all have ended that a read, or a write, of a part of the value must not meet. */
+/* Checks that all steps have ended that must not overlap a read, or a write, of a part of the
+ * value. */
 static ech_status expect_all(const race_check *c, int s, int value, int part, bool write)
 {
     const touched *of = &c->part[part];
@@ -114,7 +115,7 @@ static ech_status touch_part(race_check *c, int s, int value, int part, bool wri
     return ECH_OK;
 }
 
-/* Whether the value is a slot of weights that are updated in shards. */
+/* True if the value is a slot of weights that are updated in shards. */
 static bool is_of_shards(const race_check *c, size_t value)
 {
     if (value >= c->plan->persistent.n) return false;
@@ -123,8 +124,8 @@ static bool is_of_shards(const race_check *c, size_t value)
            ech_bucket_is_sharded(&c->plan->bucket.at[v->index]);
 }
 
-/* A gather reads the own shard and writes the others'. Of a bucket's other steps only a copy of
- * weights that are kept elsewhere is of all shards. */
+/* A gather reads its own shard and writes the others'. Among a bucket's other steps, only a copy of
+ * weights stored elsewhere touches all shards. */
 static ech_status touch(race_check *c, int s, const ech_access *access)
 {
     const ech_step *step = &c->list->step.at[s];
@@ -140,7 +141,7 @@ static ech_status touch(race_check *c, int s, const ech_access *access)
     return touch_part(c, s, value, end - 1, access->write);
 }
 
-/* How many parts each value has; then where they begin. Returns how many there are. */
+/* Counts the parts of each value, then finds where they begin. Returns the total. */
 static size_t find_parts(const race_check *c, size_t values)
 {
     int parts = 0;
@@ -159,7 +160,7 @@ static size_t find_parts(const race_check *c, size_t values)
     return (size_t)parts;
 }
 
-/* A sum over ranks begins while the one before it on its lane ends. */
+/* A sum over ranks begins while the previous one on its lane ends. */
 static ech_status check_scratch(race_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];

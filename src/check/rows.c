@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks lists of a table's rows, by which lock-free ranks go: which tables have lists is asked of
- * layout and model. A turn's list is there before its rows are pulled, their squares summed and
- * what is added to them added, and stays until then. Gradients of all rows are zero when a span
- * begins, and those of a turn's list when it has been added.
+ * Checks the row lists of tables, which lock-free ranks use; layout and model decide which tables
+ * have lists. A turn's list is complete before its rows are pulled, before their squares are summed
+ * and before their updates are added, and stays until then. Gradients of all rows are zero when a
+ * span begins, and gradients of a turn's list are zero after its update was added.
  *
- * That a bucket goes its way in order check/buckets.c does, and that what a turn pulls comes before
- * it reads check/versions.c.
+ * check/buckets.c checks the order of a bucket's steps, and check/versions.c that a turn's rows are
+ * pulled before it reads them.
  */
 #include <stdlib.h>
 

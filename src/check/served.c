@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checker of pushes where servers' lists are bound (ech_plan_bind): all servers serve each push
- * that a worker makes once, a worker's in its order and as far ahead of others as the schedule lets
- * it; who is served begins another push as long as there is one that nobody has begun, and only
- * then; what a push has read is what the one before has left; and in a turn a server does with its
- * worker what that does with it.
+ * The checker of pushes in bound lists of servers (ech_plan_bind). All servers serve each push of a
+ * worker once, in the worker's order, and only as far ahead of others as the schedule allows. A
+ * served worker begins another push if and only if the span has pushes that no worker has begun. A
+ * push is computed with the weights that the previous one left. In a turn a server runs the same
+ * collectives as its worker.
  */
 #include "check/checker.h"
 
@@ -16,15 +16,15 @@ typedef struct served {
     const ech_plan *const *plans;
     int n, workers;
     int pushes;    /* of a span */
-    int most;      /* turns of a worker's list: the most of them that it can have */
-    int *announce; /* [workers][most] the step by which it pushes; -1: it does not */
-    int *by;     /* [workers][most] the turn in which the server looked at serves it; -1: in none */
-    int *serve;  /* [pushes] its SERVE of each turn; -1: there is none */
-    int *number; /* [pushes] which of its worker's that of a turn is */
+    int most;      /* turns of a worker's list: the most pushes that it can have */
+    int *announce; /* [workers][most] the step that announces it; -1: none */
+    int *by;       /* [workers][most] the turn in which the current server serves it; -1: none */
+    int *serve;    /* [pushes] its SERVE of each turn; -1: none */
+    int *number;   /* [pushes] index of a turn's push among its worker's */
     int *done;   /* [workers] pushes that it has served so far */
-    int *stands; /* [workers] where a worker's list is read */
-    int64_t *base; /* [workers] the clock of the first of them */
-    bool *ended;   /* [workers] there was no push left that it could have begun behind its last */
+    int *stands; /* [workers] current position in a worker's list */
+    int64_t *base; /* [workers] the clock of its first push */
+    bool *ended;   /* [workers] after its last push none was left that it could have begun */
     int begun;     /* pushes that workers have begun so far */
 } served;
 
@@ -61,7 +61,7 @@ static ech_status find_steps(const served *c, int rank, ech_step_kind kind, int 
     return ECH_OK;
 }
 
-/* What is wrong with the clock of the worker's next push, appended to `why`. */
+/* Appends to `why` what is wrong with the clock of the worker's next push. */
 static void find_wrong_clock(const served *c, const ech_serve *push, ech_text *why)
 {
     int w = push->worker;
@@ -78,7 +78,7 @@ static void find_wrong_clock(const served *c, const ech_serve *push, ech_text *w
         ech_text_append(why, "which is served in turn %d already", c->by[w * c->most + number]);
 }
 
-/* The same of what it has read, and of how far it gets ahead. */
+/* The same for the version that it has read, and for how far it gets ahead. */
 static void find_wrong_version(const served *c, int64_t staleness, int turn, const ech_serve *push,
                                ech_text *why)
 {
@@ -99,7 +99,7 @@ static void find_wrong_version(const served *c, int64_t staleness, int turn, con
                         c->done[w] + 1 - least, (long long)staleness);
 }
 
-/* What keeps a server from serving the push in that turn, appended to `why`. */
+/* Appends to `why` what prevents a server from serving the push in that turn. */
 static void find_fault(const served *c, const ech_schedule *schedule, int turn,
                        const ech_serve *push, ech_text *why)
 {
@@ -123,7 +123,7 @@ static void find_fault(const served *c, const ech_schedule *schedule, int turn,
         find_wrong_version(c, schedule->staleness, turn, push, why);
 }
 
-/* The server takes the push. Its worker begins another one, if there is one that nobody has
+/* The server serves the push. Its worker begins another one if the span has one that no worker has
  * begun. */
 static void take(served *c, int turn, const ech_serve *push)
 {
@@ -164,14 +164,14 @@ static ech_status check_order(served *c, int server)
         if (why.n) return reject(c, server, c->serve[turn], &why);
         take(c, turn, push);
     }
-    /* turns are as many as pushes can be begun, and none is served twice: so all are */
+    /* there are as many turns as pushes can be begun, and none is served twice: so all are */
     return ECH_OK;
 }
 
-/* ---- what the two do in a turn ---- */
+/* ---- the steps of both in a turn ---- */
 
-/* The next step from *s on over that channel, *s after it; -1: it is of another turn, or there is
- * none. */
+/* The next step from *s on over that channel, *s after it; -1: it belongs to another turn, or there
+ * is none. */
 static int next_of(const ech_list *list, int channel, int turn, int *s)
 {
     while (*s < (int)list->step.n && (!ech_step_gathers(&list->step.at[*s]) ||
@@ -188,7 +188,8 @@ static bool is_alike(const served *c, int server, int own, int worker, int their
     return x->kind == y->kind && ech_buckets_meet(c->plans[server], x, c->plans[worker], y);
 }
 
-/* The server's turn over that channel beside its worker's; at, theirs: where each list stands. */
+/* Compares the server's turn over that channel with its worker's; at, theirs: positions in both
+ * lists. */
 static ech_status check_turn(const served *c, int server, int channel, int turn, int *at,
                              int *theirs)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks who works on optimizer states and statistics: a bucket's steps access its own states
- * alone, and its update all of them; and its turn's statistics, which the first round, or a fetch,
- * begins. Whose states are is asked of the parameters. What steps of compressed gradients work on:
- * all residuals or bases of the bucket, as the step's kind says, and its turn's factors, or
- * selections. Where replicas meet, steps work on anchors and weights of their bucket.
+ * Checks which steps work on optimizer states and statistics: a bucket's steps access only its own
+ * states, and its update all of them; and its turn's statistics, which the first round, or a fetch,
+ * begins. The parameters decide whose states are whose. Steps of compressed gradients work on all
+ * residuals or bases of the bucket, according to their kind, and on its turn's factors or
+ * selections. Steps of a synchronization of replicas work on anchors and weights of their bucket.
  */
 #include <stdlib.h>
 
@@ -14,10 +14,10 @@
 typedef struct state_check {
     const ech_plan *plan;
     const ech_list *list;
-    int *state_of;   /* [persistent values] the bucket whose state it is; -1: it is none */
+    int *state_of;   /* [persistent values] the bucket whose state it is; -1: none */
     int *updated;    /* [persistent values] states: the last step that accesses it, + 1 */
     int *statistics; /* [buckets * spaces] of the turn: value; 0: none yet */
-    int *factors;    /* [buckets] likewise */
+    int *factors;    /* [buckets] of the turn */
 } state_check;
 
 /* The next state of the bucket's parameters: its persistent value; -1: there is none. */
@@ -39,7 +39,7 @@ static void find_states(state_check *c)
             c->state_of[v] = b;
 }
 
-/* Whether a step's access to statistics is the first of a turn, in its space. */
+/* True if a step's access to statistics is the first of a turn, in its space. */
 static bool begins(const ech_step *step, const ech_value *value)
 {
     if (value->kind == ECH_MEMORY_STATISTICS_ON_HOST)
@@ -68,8 +68,8 @@ static ech_status check_statistics(state_check *c, int s)
 
 /* ---- compressed gradients ---- */
 
-/* Which states steps of a kind work on, a bit a role, and whether they work on factors. Others do
- * not care. */
+/* The states that steps of a kind work on, one bit per role, and whether they work on factors.
+ * Other kinds are not checked. */
 typedef struct works_on {
     unsigned roles;
     bool factors;
@@ -106,7 +106,7 @@ static bool has_states(const state_check *c, int s)
     return true;
 }
 
-/* TRANSFORM, or CHOOSE, begins those of a turn. */
+/* TRANSFORM, or CHOOSE, begins a turn's. */
 static ech_status check_factors(state_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
@@ -135,7 +135,7 @@ static ech_status check_factors(state_check *c, int s)
     return ECH_OK;
 }
 
-/* A bucket's steps access its states alone, and its update all of them. */
+/* A bucket's steps access only its states, and its update all of them. */
 static ech_status check_states(state_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
@@ -155,10 +155,10 @@ static ech_status check_states(state_check *c, int s)
     return ECH_OK;
 }
 
-/* ---- where replicas meet ---- */
+/* ---- synchronization of replicas ---- */
 
-/* Of each parameter of the bucket: the anchor, what else is kept of a meeting, and the weights, or
- * their masters, too. */
+/* For each parameter of the bucket: the anchor, other states of synchronizations, and the weights
+ * or their masters. */
 static bool has_anchors(const ech_plan *plan, const ech_list *list, const ech_step *step,
                         bool writes)
 {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks as what steps of buckets use values (ech_used_as), by which the executor finds its
- * operands: each use is of a value of that kind and of the step's bucket, and a step has what its
- * kind works on.
+ * Checks how steps of buckets use values (ech_used_as), by which the executor finds its operands:
+ * each value has the kind and bucket of its use, and a step has all uses that its kind needs.
  */
 #include "check/checker.h"
 #include "schedule/operands.h"
 
-/* Whether the value is the bucket's. The value of a state that is not element-wise names its
+/* True if the value is the bucket's. The value of a state that is not element-wise names its
  * parameter. */
 static bool is_of_bucket(const ech_plan *plan, const ech_value *value, int bucket, ech_used_as use)
 {
@@ -16,14 +15,14 @@ static bool is_of_bucket(const ech_plan *plan, const ech_value *value, int bucke
     return names_param && plan->param[value->index].bucket == bucket;
 }
 
-/* Whether the step hands an optimizer all of a bucket, or of a piece of it. */
+/* True if the step passes all of a bucket, or of a piece of it, to an optimizer. */
 static bool optimizes(const ech_step *step)
 {
     return step->kind == ECH_STEP_UPDATE || step->kind == ECH_STEP_UPDATE_ON_HOST ||
            step->kind == ECH_STEP_STATISTICS || step->kind == ECH_STEP_STATISTICS_ON_HOST;
 }
 
-/* How often the step must use a value as that, at least. */
+/* The least number of values that the step must use that way. */
 static int needs(const ech_plan *plan, const ech_step *step, ech_used_as use)
 {
     const ech_bucket *bucket = &plan->bucket.at[step->index];
@@ -35,8 +34,8 @@ static int needs(const ech_plan *plan, const ech_step *step, ech_used_as use)
     return 0;
 }
 
-/* What always lives is of the step's version, and number k of the bucket's states; the sum is the
- * turn's. Copies are ech_check_copies's. */
+/* Persistent values must be of the step's version, and number k of the bucket's states; the sum
+ * must be the turn's. Copies are checked by ech_check_copies. */
 static bool is_right(const ech_plan *plan, const ech_list *list, const ech_step *step,
                      const ech_access *access, int k)
 {

@@ -2,10 +2,10 @@
  *
  * Checks versions of weights: each step reads the version that the schedule promises, and it is
  * still in its slot. Version k is in slot k mod versions, each a value of its bucket; the checker
- * tracks which version each has. Versions are counted from the list's begin. What a step reads is
- * asked of the model, and of its accesses; in lists without accesses a step may read weights of all
- * buckets. What ranks have updated in shards is a version once it is gathered, for steps that have
- * waited for that.
+ * tracks which version each slot has. Versions are counted from the list's beginning. The model and
+ * the accesses decide what a step reads; in lists without accesses a step may read weights of all
+ * buckets. Weights that ranks updated in shards become a version once they are gathered, for steps
+ * that have waited for the gather.
  */
 #include <stdlib.h>
 
@@ -13,28 +13,28 @@
 #include "schedule/operands.h"
 #include "schedule/states.h"
 
-enum { NOTHING = -1000000000 }; /* a place whose version is being made, or not read any more */
+enum { NOTHING = -1000000000 }; /* a place whose version is being made, or is no longer read */
 
 typedef struct shelf {
     const ech_plan *plan;
     const ech_list *list;
     int versions;
     struct place {
-        int version; /* that lies there */
-        int gather;  /* the step that made it whole; -1: none in this list */
+        int version; /* stored there */
+        int gather;  /* the step that gathered it; -1: none in this list */
     } * place;       /* [buckets * versions] */
     int *newest;     /* [buckets] */
     int *made;       /* [buckets]: pieces of the next version so far */
-    /* [versions]: the newest version that has been in a slot, how many buckets have it there now,
-     * and the last step that gathered there: if all have it, and that is known to have ended, none
-     * needs to be looked at. */
+    /* [versions]: the newest version that has been in a slot, the number of buckets that have it
+     * there now, and the last step that gathered there. If all have it, and that step has ended, no
+     * bucket needs to be checked. */
     struct slot {
         int version, buckets, gather;
     } * slot;
     ech_known known;
     int *read;     /* [chunks * micro_batches]: version that its forward read, or NOTHING */
     int *touched;  /* [buckets]: the last step that accesses its weights, + 1 */
-    int *instance; /* [values of the list]: the version of those that are weights */
+    int *instance; /* [values of the list]: the version of weights */
 } shelf;
 
 static int slot_of(const shelf *v, int version)
@@ -58,7 +58,7 @@ static void set_place(shelf *v, int bucket, int version, int holds)
     place->version = holds;
 }
 
-/* The version that F, B or W reads is the one that the schedule promises. */
+/* F, B and W read the version that the schedule promises. */
 static ech_status check_promise(shelf *v, int s)
 {
     const ech_schedule *schedule = v->plan->schedule;
@@ -83,7 +83,7 @@ static ech_status check_promise(shelf *v, int s)
                            step->version, wanted);
 }
 
-/* Step s touches the slot of a version: what is gathered there has arrived. */
+/* Step s touches the slot of a version: gathered weights have arrived there. */
 static ech_status check_gathered(const shelf *v, int s, int bucket, int version)
 {
     int gather = place_of(v, bucket, version)->gather;
@@ -226,7 +226,7 @@ static ech_status update(shelf *v, int s)
 static ech_status gather(shelf *v, int s)
 {
     const ech_step *step = &v->list->step.at[s];
-    /* Others make it; after a span of pushes others' have, too. */
+    /* Others make it; after a span of pushes it includes other workers' updates. */
     v->newest[step->index] += ech_promise_is_served(v->plan);
     if (step->version != v->newest[step->index])
         return ech_list_reject(v->plan, v->list, s, "makes version %d whole; the newest is %d",
@@ -279,7 +279,7 @@ ech_status ech_check_versions(const ech_plan *plan, const ech_list *list)
     for (size_t i = 0; i < reads; i++) v.read[i] = NOTHING;
     for (size_t i = 0; i < versions; i++) v.slot[i] = (struct slot){NOTHING, 0, -1};
     for (size_t i = 0; i < buckets * versions; i++) v.place[i] = (struct place){NOTHING, -1};
-    for (size_t b = 0; b < buckets; b++) /* 0 and those before it */
+    for (size_t b = 0; b < buckets; b++) /* 0 and earlier versions */
         for (int i = 0; i < v.versions; i++) set_place(&v, (int)b, -i, -i);
     ech_status status = ECH_OK;
     for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_step(&v, s);

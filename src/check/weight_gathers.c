@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks weights that are fetched or gathered for the blocks that use them, by the values that
- * steps access. That these wait for each other check/races.c proves.
+ * steps access. check/races.c proves that these steps wait for each other.
  */
 #include <stdlib.h>
 
@@ -11,12 +11,12 @@
 typedef struct gathers {
     const ech_plan *plan;
     const ech_list *list;
-    bool *brought; /* [values of the list]: a step has */
+    bool *brought; /* [values of the list]: written by a step that brings weights */
     bool *taken;   /* [values of the list]: a FETCH has read this copy on the host */
     int *found;    /* [buckets]: the last step that reads an instance of it, + 1 */
 } gathers;
 
-/* A step that brings writes an instance that is new; what it gathers may have been fetched. */
+/* A step that brings weights writes a new instance; a gather may read fetched shards. */
 static ech_status check_bring(gathers *g, int s, const ech_access *access, const ech_value *value)
 {
     const ech_step *step = &g->list->step.at[s];
@@ -29,7 +29,7 @@ static ech_status check_bring(gathers *g, int s, const ech_access *access, const
     return ECH_OK;
 }
 
-/* Each copy on the host is brought there for one FETCH to the device. */
+/* Each copy on the host is fetched there for one FETCH to the device. */
 static ech_status check_on_host(gathers *g, int s, const ech_access *access)
 {
     const ech_step *step = &g->list->step.at[s];
@@ -90,19 +90,19 @@ static ech_status check_step(gathers *g, int s)
     return read_by_model(g, s);
 }
 
-/* A sweep over ticks with the resources of which values live. */
+/* A sweep over ticks with the resources of live values. */
 ech_status ech_check_together(const ech_plan *plan, const ech_list *list, size_t resources,
                               int (*resource)(const ech_plan *plan, const ech_list *list,
                                               const ech_value *value),
                               const char *what)
 {
     size_t ticks = (size_t)list->ticks + 1;
-    ECH_FREED int *live = ech_calloc(resources + 1, sizeof *live); /* values of each */
+    /* number of live values of each */
+    ECH_FREED int *live = ech_calloc(resources + 1, sizeof *live);
     ECH_FREED int *first = ech_calloc(2 * ticks + 1, sizeof *first);
     ECH_FREED int *next = ech_calloc(2 * list->value.n + 1, sizeof *next);
     int together = 0;
-    for (int i = 0; i < (int)list->value.n;
-         i++) { /* of a tick what has died comes before what is born */
+    for (int i = 0; i < (int)list->value.n; i++) { /* within a tick, deaths come before births */
         const ech_value *v = &list->value.at[i];
         if (resource(plan, list, v) < 0) continue;
         int *born = &first[2 * v->born + 1], *dead = &first[2 * (v->dies + 1)];

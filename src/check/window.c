@@ -2,22 +2,23 @@
  *
  * Checks the weights that all ranks share.
  *
- * Central: who updates some in the window knows that all ranks have read what was there. They have
- * when a fold over all ranks has ended, which each begins behind its last read. That a rank reads
- * what others have written only when they have published it check/versions.c does.
+ * Central: a rank that updates weights in the window must know that all ranks have read the old
+ * ones. They have when a fold over all ranks has ended that each rank begins after its last read.
+ * check/versions.c checks that a rank reads others' weights only after they were published.
  *
- * Lock-free: a span begins with what each has offered, and ends with what all have added. So ranks
- * meet twice: each begins to add behind the first meeting, before which it has offered all its
- * shards, and pulls all weights behind the second, before which it has added all. A fold over all
- * ranks behind these pulls ends the span, so that the next one offers nothing before.
+ * Lock-free: a span begins with the weights that each rank has offered, and ends with all
+ * additions. So all ranks meet twice: each begins to add after the first barrier, before which it
+ * has offered all its shards; it pulls all weights after the second, before which it has added
+ * everything. A fold over all ranks after these pulls ends the span, so that the next one offers
+ * nothing earlier.
  *
- * Of several clusters ranks meet once more, between the two last: behind that relays alone come, a
- * round of them. The token is the first cluster's when the list begins, and comes and goes by
- * messages between neighbours, which check/plans.c pairs one to one: so there is one. Who has it
- * relays all buckets, once; nobody else does. Visits follow each other around the ring, as often as
- * turns say.
+ * With several clusters all ranks meet once more, between these two: after that barrier there is
+ * only a round of relays. The token is at the first cluster when the list begins, and is passed by
+ * messages between neighbours, which check/plans.c pairs one to one, so there is exactly one. Its
+ * holder relays all buckets, once; no other rank does. Visits follow each other around the ring, at
+ * the prescribed turns.
  *
- * That all take part in folds and meetings check/plans.c proves.
+ * check/plans.c proves that all ranks take part in folds and barriers.
  */
 #include "check/promise.h"
 #include "schedule/operands.h"
@@ -26,15 +27,15 @@ typedef struct window_check {
     const ech_plan *plan;
     const ech_list *list;
     ech_known known;
-    int read; /* the last step that reads weights; -1: none has */
-    int met;  /* the last fold that comes after it; -1: none has since */
+    int read; /* the last step that reads weights; -1: none */
+    int met;  /* the last fold after it; -1: none since */
     int meetings;
-    int meeting;         /* the last of these; -1: none */
-    int offered, pulled; /* buckets: before the first meeting, and behind the second */
+    int meeting;         /* the last barrier; -1: none */
+    int offered, pulled; /* buckets: before the first barrier, and after the second */
     int last_offer, last_add, last_pull; /* -1: none yet */
     int clusters;
-    bool leads, has_token; /* the rank is its cluster's first; and has it now */
-    int visit, relays;     /* the next visit to this cluster, and what it has relayed */
+    bool leads, has_token; /* the rank is its cluster's first; and has the token now */
+    int visit, relays;     /* the next visit to this cluster, and number of relays in it */
     int last_relay, came;  /* -1: none yet */
     bool ended;
 } window_check;
@@ -44,7 +45,7 @@ static bool folds(const ech_step *step)
     return step->kind == ECH_STEP_REDUCE && step->group == ECH_GROUP_WORLD;
 }
 
-/* Whether the step knows that `other`, of that lane, has ended. */
+/* True if the step begins after the end of `other`, of that lane. */
 static bool knows(const window_check *c, const ech_step *step, ech_lane lane, int other)
 {
     return step->lane == lane || c->known.step[step->lane][lane] >= other;
@@ -131,7 +132,7 @@ static void begin_token(window_check *c)
     c->visit = cluster;
 }
 
-/* How many visits there are before turn's end, and in all. */
+/* Number of visits before the end of a turn, and in all. */
 static int visits_of(const window_check *c, int turn)
 {
     return (turn + 1) / c->plan->layout->token_turns;
@@ -188,14 +189,14 @@ static ech_status relay(window_check *c, int s)
     return ECH_OK;
 }
 
-/* The last visit to this cluster has been: what comes next would be another round. */
+/* The last visit to this cluster is over: a later one would be another round. */
 static bool has_relayed(const window_check *c)
 {
     int next = c->visit + (c->has_token && c->relays > 0 ? c->clusters : 0);
     return c->clusters < 2 || !c->leads || next >= all_visits(c);
 }
 
-/* Alone a rank meets nobody. */
+/* A single rank meets no other. */
 static ech_status check_lock_free(window_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];

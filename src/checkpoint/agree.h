@@ -23,24 +23,22 @@ ech_status ech_agree_on_boxes(ech_group *world, const ech_saved_tensor *tensors,
  * Compares nothing. */
 ech_status ech_agree_on_sums(ech_group *world, uint64_t *sums, int64_t n);
 
-/* ---- joint work ----
- *
- * Between begin and end each member works on files on its own; no member leaves the end before all
- * have reached it. The work can take longer than the group's deadline. So members do a small
- * all-reduce every quarter of the deadline: a working member in the calls of ech_tick that file
- * functions make (base/tick.h), a finished one in ech_joint_end. The deadline passes only if a
- * single system call of a member (a write of 64 MiB, an fsync) takes that long. */
+/* ---- joint work ---- Between begin and end each member works on files on its own; no member
+ * leaves the end before all have reached it. The work can take longer than the group's deadline. So
+ * members do a small all-reduce every quarter of the deadline: a working member in the calls of
+ * ech_tick that file functions make (base/tick.h), a finished one in ech_joint_end. The deadline
+ * passes only if a single system call of a member (a write of 64 MiB, an fsync) takes that long. */
 
 typedef struct ech_joint {
     ech_group *group;
     double every;   /* seconds between two all-reduces */
     double next;    /* time of the next one, in seconds of ech_clock_now */
-    bool failed;    /* some member's work has failed; the others work on to their end */
+    bool failed;    /* some member's work has failed; the others continue to their end */
     ech_status met; /* the first error of an all-reduce, or ECH_OK */
 } ech_joint;
 
 /* Sets this thread's ech_tick and sends nothing; all members must call it. Until the end *joint
- * must stay where it is, and this thread must not use the group for anything else. */
+ * must not move, and this thread must not use the group for anything else. */
 void ech_joint_begin(ech_joint *joint, ech_group *group);
 /* Collective. work: the status of this member's work. Returns ECH_OK if all succeeded; else this
  * member's failure, or ECH_EABORTED if only others failed; ECH_ECOMM if the deadline passed. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checkpoints: a folder per training step (here: step) that loads under any layout, and in Hugging
- * Face transformers. Only ech_checkpoint_save is collective.
+ * Checkpoints: a folder per training step (here: step) that loads under any layout (resharding),
+ * and in Hugging Face transformers. Only ech_checkpoint_save is collective.
  *
  *     DIRECTORY/step-00000100/model/model.safetensors, config.json, tokenizer.json, ...
  *                             state/state.safetensors      optimizer state as NAME.exp_avg ...
@@ -26,8 +26,8 @@
 #include "optim/optim.h"
 #include "tensor/box.h"
 
-/* How memory that the host cannot touch is copied to and from host memory, and a window of that for
- * it. */
+/* How memory that the host cannot access is copied to and from host memory, and a window of host
+ * memory for it. */
 typedef struct ech_saved_copier {
     void *context;
     ech_status (*copy)(void *context, void *to, const void *from, size_t bytes);
@@ -44,17 +44,20 @@ typedef struct ech_saved_tensor {
     ech_dtype narrow; /* another floating-point type; ignored unless `narrowed` */
     int dims;
     int64_t shape[ECH_MAX_DIMS]; /* of the whole tensor */
+    ech_box_place place;         /* in the file's tensor of that name, which others may share */
     int boxes;                   /* this rank's; may be 0 */
     ech_box box[ECH_MOST_BOXES];
     void *data;                     /* their memory; borrowed */
     const ech_saved_copier *copier; /* for the boxes' memory; NULL: it is the host's */
 } ech_saved_tensor;
 
-/* The dtype of a weight in a folder of `dtype`. Routers, which training keeps in the wide type, are
- * not rounded; the gains of norms are, as in others' folders. */
+/* The dtype of a weight in a folder of `dtype`. Routers, which training stores in the wide type,
+ * are not rounded; the gains of norms are, as in other programs' folders. */
 ech_dtype ech_saved_weight_dtype(const ech_param *param, ech_dtype dtype);
 /* The dtype in the file: `narrow` if `narrowed`, else dtype. */
 ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor);
+/* The shape of the file's tensor of that name. */
+void ech_saved_shape(const ech_saved_tensor *tensor, int64_t out[ECH_MAX_DIMS]);
 /* Adds a box whose memory is `part` (borrowed, of the tensor's dtype and dims), and whose first
  * index is `begin`. The parts of a tensor are in one array, which begins with the first of them.
  * Example: of a local (C, 3·n) matrix with n columns each of queries, keys and values, the keys are
@@ -69,8 +72,10 @@ typedef struct ech_saved_list {
     ECH_LIST(ech_saved_tensor) tensor;
 } ech_saved_list;
 /* Appends a parameter, or with `suffix` ("exp_avg") a state of it. `whole`: all but its name and
- * copier. A parameter that is stacked of experts (ech_param.name), and its states, are one tensor
- * each, without the experts' dimension; of each this rank has the part of its boxes. */
+ * copier. A stack of experts' parameters (ech_param.name), and its states, become one tensor per
+ * expert, without the experts' dimension, each with this rank's boxes. If files have the parameter
+ * in another tensor (ech_param.file_name), it is a part of that one; its states are tensors of
+ * their own. */
 void ech_saved_list_add(ech_saved_list *list, const ech_param *param, const char *suffix,
                         const ech_saved_tensor *whole);
 /* The name of the first of these tensors; it lives as long as the pool. */
@@ -100,11 +105,11 @@ typedef struct ech_checkpoint_info {
     int64_t step;            /* training steps done */
     int64_t optimizer_count; /* updates done: `count` of learning-rate curve and optimizer */
     int64_t samples;         /* data consumed: the next position g (data/data.h) */
-    /* training steps whose update was withheld, those of overflows not counted */
+    /* training steps whose update was withheld, except because of overflows */
     int64_t skipped_steps;
     bool has_scaler;   /* the run's loss scale is dynamic */
     ech_scaler scaler; /* if has_scaler */
-    /* [clocks] where servers update at each push: the training step of each worker's next one;
+    /* [clocks] if servers update at each push: the training step of each worker's next push;
      * owned */
     int64_t *clock;
     int clocks;     /* workers; 0: there are no pushes */
@@ -145,31 +150,31 @@ const ech_checkpoint_info *ech_checkpoint_get_info(const ech_checkpoint *checkpo
 int64_t ech_checkpoint_bytes(const ech_checkpoint *checkpoint); /* of all files */
 /* The dtype that has the most bytes of weights in model/. */
 ech_dtype ech_checkpoint_dtype(const ech_checkpoint *checkpoint);
-/* Reads the boxes of n tensors into their memory; memory outside of boxes is unchanged. A rank may
- * read boxes that others saved. Floating-point types are converted to tensors[i].dtype. Errors: a
- * missing tensor, another shape, or another dtype where one of the two is no floating-point
- * type. */
+/* Reads the boxes of n tensors into their memory; memory outside boxes is unchanged. A rank may
+ * read boxes that others saved (resharding). Floating-point types are converted to
+ * tensors[i].dtype. Errors: a missing tensor, another shape, or another dtype if one of the two is
+ * not a floating-point type. */
 ech_status ech_checkpoint_load(const ech_checkpoint *checkpoint, const ech_saved_tensor *tensors,
                                int n);
 
 /* The first size of the tensor of that name in state/; 0: there is none. */
 int64_t ech_checkpoint_state_size(const ech_checkpoint *checkpoint, const char *name);
-/* Whether state/ has a tensor of that name. */
+/* True if state/ has a tensor of that name. */
 bool ech_checkpoint_has_state(const ech_checkpoint *checkpoint, const char *name);
 
 /* Opens the newest checkpoint in `directory` that ech_checkpoint_open opens with `verify`; damaged
- * ones are skipped. With `verify` logs each one that it skips and why, without it only if none
- * opens. Considers folders named exactly step-%08d, and step-%08d.old if step-%08d does not exist.
- * ECH_OK and *out NULL: there is none; error: none opens. */
+ * ones are skipped. With `verify` logs each skipped one and why, without it only if none opens.
+ * Considers folders named exactly step-%08d, and step-%08d.old if step-%08d does not exist. ECH_OK
+ * and *out NULL: there is none; error: none opens. */
 ech_status ech_checkpoint_open_newest(const char *directory, bool verify, ech_checkpoint **out);
 /* Opens the checkpoint that `path` names: a checkpoint folder, or the newest (as above) of a folder
  * of checkpoints or of a run directory. ECH_EUSAGE: there is none. */
 ech_status ech_checkpoint_find(const char *path, bool verify, ech_checkpoint **out);
-/* Removes old checkpoints (checkpoint.keep). The newest one that opens with `verify`, the `keep` -
- * 1 before it and all after it stay; keep 0: all stay. The newest checkpoint of a step <= `proven`
- * and all after it stay in any case; `proven` is the last step from whose checkpoint training has
- * continued with finite numbers (-1: none yet, all stay). Errors: none opens with `verify`; nothing
- * is removed then. */
+/* Removes old checkpoints (checkpoint.keep). Kept are the newest one that opens with `verify`, the
+ * `keep` - 1 before it and all after it; keep 0: all. The newest checkpoint of a step <= `proven`
+ * and all after it are always kept; `proven` is the last step from whose checkpoint training has
+ * continued with finite numbers (-1: none yet, all are kept). Errors: none opens with `verify`;
+ * nothing is then removed. */
 ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t proven);
 
 /* ---- safetensors: one file ---- */
@@ -202,8 +207,8 @@ typedef struct ech_safetensors_element {
  * at its ends are ignored. */
 ech_safetensors_element ech_safetensors_nonfinite(const ech_safetensors *file, const char *bytes,
                                                   size_t n, int64_t offset);
-/* Reads boxes of the file's tensor i; `tensor` must have its dims and shape. Floating-point types
- * are converted to tensor->dtype, any other difference is an error. */
+/* Reads boxes of the file's tensor i, whose shape must equal ech_saved_shape.
+ * Floating-point types are converted to tensor->dtype, any other difference is an error. */
 ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_saved_tensor *tensor);
 
 /* Writes the tensor's boxes, converted to ech_saved_dtype, and no other byte, into a file in which

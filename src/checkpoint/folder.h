@@ -17,7 +17,7 @@ typedef enum ech_folder_kind {
 } ech_folder_kind;
 
 typedef struct ech_folder {
-    int64_t step;         /* that its name says; -1: its name is none of these */
+    int64_t step;         /* of its name; -1: another name */
     ech_folder_kind kind; /* ECH_FOLDER_FINAL if step is -1 */
     char *path;           /* owned by ech_folders */
 } ech_folder;
@@ -28,15 +28,15 @@ void ech_folders_free(ech_folders *folders);
 
 /* DIRECTORY/step-00000100[.old|.tmp] in new memory, released with free(). */
 char *ech_folder_path(const char *directory, int64_t step, ech_folder_kind kind);
-/* Parses the last component of a path. False: it is no name that ech_folder_path gives. */
+/* Parses the last component of a path. False: it is not a name from ech_folder_path. */
 bool ech_folder_parse(const char *name, int64_t *step, ech_folder_kind *kind);
 
 /* Appends the folders with such names in `directory`, the highest step first, and of equal steps in
- * the order of ech_folder_kind. Goes by the names alone. None if the directory does not exist.
- * Errors: ECH_EIO. */
+ * the order of ech_folder_kind. Uses only names. None if the directory does not exist. Errors:
+ * ECH_EIO. */
 ech_status ech_folder_list(const char *directory, ech_folders *out);
-/* The same, but only folders that are complete by name: no .tmp, and no .old if there is a final
- * one of its step. */
+/* The same, but only folders whose name is complete: no .tmp, and no .old if there is a final one
+ * of its step. */
 ech_status ech_folder_list_complete(const char *directory, ech_folders *out);
 /* Lists the folders that a path names: the path itself, if its last component is such a name or if
  * it has a manifest; otherwise those in PATH, or if it has none those in PATH/checkpoints, ordered

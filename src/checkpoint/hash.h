@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Hashes and checksums of file ranges of 16 MiB. The manifest has the XXH3-128 of each range, so
- * that an error can name the damaged range. Checksums show in a save that the bytes read back and
- * hashed are those that ranks had in memory: each adds up what it writes, and these sums are added
- * over ranks. None is collective.
+ * that an error can name the damaged range. During a save, checksums show that the bytes read back
+ * and hashed are those that ranks had in memory: each adds up what it writes, and these sums are
+ * added over ranks. None is collective.
  */
 #ifndef ECH_CHECKPOINT_HASH_H
 #define ECH_CHECKPOINT_HASH_H

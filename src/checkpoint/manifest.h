@@ -25,7 +25,7 @@ typedef struct ech_manifest {
     } files[ECH_FILES];   /* by ech_checkpoint_file */
 } ech_manifest;
 
-/* Appends the manifest's text. Errors: a run file that is no UTF-8; more than ECH_MANIFEST_LIMIT
+/* Appends the manifest's text. Errors: a run file that is not UTF-8; more than ECH_MANIFEST_LIMIT
  * bytes. */
 ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out);
 /* Parses a manifest's text, which is untrusted; `path` is its name in errors. Release with
@@ -33,7 +33,7 @@ ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out);
 ech_status ech_manifest_parse(const char *path, const char *text, size_t n, ech_manifest *out);
 void ech_manifest_free(ech_manifest *manifest);
 
-/* Whether a text is a checkpoint's manifest, possibly damaged. Other programs have files of this
+/* True if a text is a checkpoint's manifest, possibly damaged. Other programs have files of this
  * name, too. */
 bool ech_manifest_is_ours(const char *text, size_t n);
 

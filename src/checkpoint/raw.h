@@ -37,7 +37,7 @@ typedef struct ech_raw {
     int32_t begin_of_text, end_of_text; /* token ids */
     ECH_LIST(ech_raw_tensor) tensor;    /* sorted by name */
     int64_t bytes;                      /* of header and tensors */
-    int64_t padding;                    /* rows that the vocabulary has as padding; not read */
+    int64_t padding;                    /* padding rows of the vocabulary; not read */
 } ech_raw;
 
 /* Opens a file of one of the formats, sets the model section of `config` and lists the tensors.

@@ -297,8 +297,10 @@ static bool is_convertible(ech_dtype a, ech_dtype b)
 ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_saved_tensor *tensor)
 {
     const entry *e = &file->entries[i];
+    int64_t shape[ECH_MAX_DIMS];
+    ech_saved_shape(tensor, shape);
     ECH_ASSERT(tensor->dims == e->dims &&
-               memcmp(tensor->shape, e->shape, (size_t)e->dims * sizeof *e->shape) == 0);
+               memcmp(shape, e->shape, (size_t)e->dims * sizeof *e->shape) == 0);
     if (!is_convertible(e->dtype, tensor->dtype))
         ECH_FAIL(ECH_EINPUT,
                  "%s: tensor '%s' is stored in %s, which is not converted to the %s that is needed",

@@ -19,6 +19,11 @@ ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor)
     return tensor->narrowed ? tensor->narrow : tensor->dtype;
 }
 
+void ech_saved_shape(const ech_saved_tensor *tensor, int64_t out[ECH_MAX_DIMS])
+{
+    ech_box_place_shape(&tensor->place, tensor->dims, tensor->shape, out);
+}
+
 void ech_saved_add(ech_saved_tensor *tensor, const int64_t *begin, const ech_tensor *part)
 {
     ECH_ASSERT(tensor->boxes < ECH_MOST_BOXES);
@@ -35,14 +40,13 @@ void ech_saved_add(ech_saved_tensor *tensor, const int64_t *begin, const ech_ten
 
 /* ---- lists ---- */
 
-/* The parameter's name with the number for "%d", and the suffix. */
-static const char *name_of(ech_pool *pool, const ech_param *param, int64_t number,
-                           const char *suffix)
+/* The name with the number for "%d", and the suffix. */
+static const char *name_of(ech_pool *pool, const char *pattern, int64_t number, const char *suffix)
 {
-    const char *place = strstr(param->name, "%d"), *rest = place ? place + strlen("%d") : "";
+    const char *place = strstr(pattern, "%d"), *rest = place ? place + strlen("%d") : "";
     ECH_FREED_TEXT name = {0};
-    int before = (int)(place ? place - param->name : (ptrdiff_t)strlen(param->name));
-    ech_text_append(&name, "%.*s", before, param->name);
+    int before = (int)(place ? place - pattern : (ptrdiff_t)strlen(pattern));
+    ech_text_append(&name, "%.*s", before, pattern);
     if (place) ech_text_append(&name, "%" PRId64 "%s", number, rest);
     if (suffix) ech_text_append(&name, ".%s", suffix);
     return ech_pool_format(pool, "%s", name.at);
@@ -53,6 +57,7 @@ static ech_saved_tensor one_of(const ech_saved_tensor *stack, int64_t number)
 {
     ech_saved_tensor one = *stack;
     one.dims--;
+    one.place.dim--;
     memmove(one.shape, one.shape + 1, (size_t)one.dims * sizeof *one.shape);
     one.boxes = 0;
     for (int b = 0; b < stack->boxes; b++) {
@@ -70,19 +75,23 @@ static ech_saved_tensor one_of(const ech_saved_tensor *stack, int64_t number)
 
 const char *ech_saved_name(ech_pool *pool, const ech_param *param, const char *suffix)
 {
-    return name_of(pool, param, 0, suffix);
+    return name_of(pool, param->name, 0, suffix);
 }
 
 void ech_saved_list_add(ech_saved_list *list, const ech_param *param, const char *suffix,
                         const ech_saved_tensor *whole)
 {
-    bool stacked = ech_shape_is_stack(&param->shape);
+    bool stacked = ech_shape_is_stack(&param->shape), fused = !suffix && param->file_name;
+    const char *name = fused ? param->file_name : param->name;
     ECH_ASSERT(stacked == (strstr(param->name, "%d") != NULL));
     ECH_ASSERT(!stacked || (whole->dims > 1 && whole->shape[0] == param->shape.size[0]));
     if (!list->pool) list->pool = ech_pool_create();
-    for (int64_t i = 0; i < (stacked ? whole->shape[0] : 1); i++) {
-        ech_saved_tensor tensor = stacked ? one_of(whole, i) : *whole;
-        tensor.name = name_of(list->pool, param, i, suffix);
+    ech_saved_tensor placed = *whole;
+    if (fused) placed.place = param->place;
+    bool apart = strstr(name, "%d") != NULL;
+    for (int64_t i = 0; i < (apart ? whole->shape[0] : 1); i++) {
+        ech_saved_tensor tensor = apart ? one_of(&placed, i) : placed;
+        tensor.name = name_of(list->pool, name, i, suffix);
         tensor.copier = list->copier;
         ECH_PUSH(list->tensor, tensor);
     }
@@ -108,10 +117,12 @@ ech_status ech_shape_check(const char *where, const ech_saved_tensor *have,
                            const ech_saved_tensor *want, const char *before, const char *after)
 {
     size_t bytes = (size_t)want->dims * sizeof *want->shape;
-    if (have->dims == want->dims && memcmp(have->shape, want->shape, bytes) == 0) return ECH_OK;
+    int64_t shape[ECH_MAX_DIMS];
+    ech_saved_shape(want, shape);
+    if (have->dims == want->dims && memcmp(have->shape, shape, bytes) == 0) return ECH_OK;
     ECH_FREED_TEXT is = {0}, must = {0};
     print_shape(have->dims, have->shape, &is);
-    print_shape(want->dims, want->shape, &must);
+    print_shape(want->dims, shape, &must);
     ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' has shape %s%s%s%s", where, have->name, is.at, before,
              must.at, after);
 }

@@ -22,7 +22,8 @@
 enum { LARGEST_INDEX = 16 << 20 }; /* bytes */
 
 struct ech_shards {
-    char *folder, *table, *head; /* names of the token embedding's table, and of a head that is not tied */
+    /* names of the token embedding's table, and of a head that is not tied */
+    char *folder, *table, *head;
     const ech_family *family;
     bool tied;
     ECH_LIST(ech_safetensors *) file;

@@ -15,19 +15,19 @@
  * checkpoints. In a checkpoint the sizes of files and the texts must match the manifest. Release
  * *folder with free(). Errors: ECH_EUSAGE if there is none. */
 ech_status ech_shards_find(const char *path, char **folder);
-/* Whether `path` is a model in Hugging Face's cache: without config.json, with a folder per version
+/* True if `path` is a model in Hugging Face's cache: without config.json, with a folder per version
  * in snapshots/. */
 bool ech_shards_is_cache(const char *path);
 
-/* Whether the folder has files of weights. (`echelon plan` needs only config.json.) */
+/* True if the folder has files of weights. (`echelon plan` needs only config.json.) */
 bool ech_shards_are_there(const char *folder);
 
 typedef struct ech_shards ech_shards;
-/* Opens all files of the folder and checks their headers. `family` (borrowed): how names in files
- * may differ from the names of our parameters; the names below are ours. `tied`: the head is the
- * token table, which a file may repeat under the head's name. `verify`: compare the weights with
- * the hashes in the manifest, if the folder is a checkpoint's model/; callers that will read
- * weights must set it, since reading does not compare. */
+/* Opens all files of the folder and checks their headers. How names in files may differ from the
+ * names of our parameters depends on `family` (borrowed); the names below are ours. `tied`: the
+ * head is the token table, which a file may repeat under the head's name. `verify`: compare the
+ * weights with the hashes in the manifest, if the folder is a checkpoint's model/. Callers that
+ * will read weights must set it, since reading does not compare. */
 ech_status ech_shards_open(const char *folder, const ech_family *family, bool tied, bool verify,
                            ech_shards **out);
 void ech_shards_close(ech_shards *weights); /* accepts NULL */
@@ -41,8 +41,8 @@ ech_dtype ech_shards_dtype(const ech_shards *weights, const char *name);
  * shapes, as F32, F64, BF16 or F16. Boxes are ignored. Errors name the first tensor that is
  * missing, unexpected or of another shape. */
 ech_status ech_shards_check(const ech_shards *weights, const ech_saved_tensor *tensors, int n);
-/* If the files repeat the token table as the tied head, checks that both are equal. To be called
- * after ech_shards_check. */
+/* If the files repeat the token table as the tied head, checks that both are equal. Call it after
+ * ech_shards_check. */
 ech_status ech_shards_check_head(const ech_shards *weights);
 /* Reads the boxes of n tensors into their memory, converted to tensors[i].dtype. Errors: a missing
  * tensor, another shape or type. */

@@ -19,16 +19,17 @@
 #include "checkpoint/hash.h"
 #include "checkpoint/transfer.h"
 
-enum {
-    LARGEST_ITEM = 8, /* bytes */
-    ALIGNMENT = 4096  /* of the data: whole pages, for direct and mapped reads */
-};
+enum { ALIGNMENT = 4096 }; /* of the data: whole pages, for direct and mapped reads */
 
 static ech_status tensor_bytes(const ech_saved_tensor *tensor, int64_t *out)
 {
-    int64_t elements;
+    int64_t elements, shape[ECH_MAX_DIMS];
     if (tensor->dims < 0 || tensor->dims > ECH_MAX_DIMS ||
-        !ech_box_elements(tensor->dims, tensor->shape, &elements) ||
+        !ech_box_elements(tensor->dims, tensor->shape, &elements))
+        elements = -1;
+    else
+        ech_saved_shape(tensor, shape);
+    if (elements < 0 || !ech_box_elements(tensor->dims, shape, &elements) ||
         __builtin_mul_overflow(elements, (int64_t)ech_dtype_bytes(ech_saved_dtype(tensor)), out))
         ECH_FAIL(ECH_EINTERNAL, "tensor '%s' to be saved has no shape that can be counted",
                  tensor->name);
@@ -38,34 +39,132 @@ static ech_status tensor_bytes(const ech_saved_tensor *tensor, int64_t *out)
 static ech_status append_entry(const ech_saved_tensor *tensor, int64_t begin, int64_t end,
                                ech_text *out)
 {
+    int64_t shape[ECH_MAX_DIMS];
+    ech_saved_shape(tensor, shape);
     ech_text_append(out, ",");
     if (!ech_json_append_string(out, tensor->name))
         ECH_FAIL(ECH_EINTERNAL, "the name '%s' of a tensor to be saved is not UTF-8", tensor->name);
     ech_text_append(out, ":{\"dtype\":\"%s\",\"shape\":[",
                     ech_dtype_on_disk(ech_saved_dtype(tensor)));
     for (int d = 0; d < tensor->dims; d++)
-        ech_text_append(out, "%s%" PRId64, d ? "," : "", tensor->shape[d]);
+        ech_text_append(out, "%s%" PRId64, d ? "," : "", shape[d]);
     ech_text_append(out, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", begin, end);
     return ECH_OK;
 }
 
-static int by_name(const void *a, const void *b)
+/* ---- the order ---- */
+
+/* A tensor of the caller's list. */
+typedef struct listed {
+    const ech_saved_tensor *tensor;
+    int at;    /* its number */
+    int first; /* the number of the first tensor of its name */
+} listed;
+
+static size_t item_of(const listed *l)
 {
-    const char *const *x = a, *const *y = b;
-    return strcmp(*x, *y);
+    return ech_dtype_bytes(ech_saved_dtype(l->tensor));
 }
 
-static ech_status check_names(const ech_stored *stored)
+static int by_name(const void *a, const void *b)
 {
-    int n = stored->n;
-    ECH_FREED const char **names = ech_calloc((size_t)n + 1, sizeof *names);
-    for (int i = 0; i < n; i++) names[i] = stored->tensors[i].name;
-    names[n] = "__metadata__"; /* taken by the format */
-    qsort(names, (size_t)n + 1, sizeof *names, by_name);
-    for (int i = 0; i < n; i++)
-        if (strcmp(names[i], names[i + 1]) == 0)
-            ECH_FAIL(ECH_EINTERNAL, "two tensors to be saved have the name '%s'", names[i]);
+    const listed *x = a, *y = b;
+    int order = strcmp(x->tensor->name, y->tensor->name);
+    return order ? order : x->at - y->at;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const listed *x = a, *y = b;
+    if (item_of(x) != item_of(y)) return item_of(x) > item_of(y) ? -1 : 1;
+    return x->first != y->first ? x->first - y->first : x->at - y->at;
+}
+
+/* Whether both are parts of one tensor by its shape, type and groups. */
+static bool are_alike(const ech_saved_tensor *a, const ech_saved_tensor *b)
+{
+    int64_t x[ECH_MAX_DIMS], y[ECH_MAX_DIMS];
+    if (a->dims != b->dims || ech_saved_dtype(a) != ech_saved_dtype(b)) return false;
+    ech_saved_shape(a, x);
+    ech_saved_shape(b, y);
+    return a->place.period == b->place.period && a->place.dim == b->place.dim &&
+           a->place.transposed == b->place.transposed &&
+           memcmp(x, y, (size_t)a->dims * sizeof *x) == 0;
+}
+
+/* How many indices of a group the parts have from its beginning on, one part after the other. */
+static int64_t covered_by(const listed *part, int n)
+{
+    int64_t end = 0;
+    for (int found = 0, i; found < n; found++) {
+        for (i = 0; i < n; i++)
+            if (part[i].tensor->place.offset == end && are_alike(part[i].tensor, part->tensor))
+                break;
+        if (i == n) return -1;
+        end += part[i].tensor->place.width;
+    }
+    return end;
+}
+
+/* Tensors of one name. */
+static ech_status check_name(const listed *of, int n)
+{
+    const ech_saved_tensor *first = of->tensor;
+    if (strcmp(first->name, "__metadata__") == 0 || (n > 1 && !first->place.period))
+        ECH_FAIL(ECH_EINTERNAL, "two tensors to be saved have the name '%s'", first->name);
+    if (first->place.period && covered_by(of, n) != first->place.period)
+        ECH_FAIL(ECH_EINTERNAL, "the %d parts of tensor '%s' to be saved do not make it up", n,
+                 first->name);
     return ECH_OK;
+}
+
+static ech_status group_names(listed *all, int n)
+{
+    qsort(all, (size_t)n, sizeof *all, by_name);
+    for (int i = 0, same; i < n; i += same) {
+        for (same = 0; i + same < n; same++) {
+            if (strcmp(all[i].tensor->name, all[i + same].tensor->name) != 0) break;
+            all[i + same].first = all[i].at;
+        }
+        ECH_TRY(check_name(&all[i], same));
+    }
+    return ECH_OK;
+}
+
+/* Larger dtypes come first, and the parts of a tensor one after the other. */
+static ech_status put_in_order(const ech_saved_tensor *tensors, int n, bool is_state,
+                               ech_stored *out)
+{
+    ECH_FREED listed *all = ech_calloc((size_t)n + 1, sizeof *all);
+    int found = 0;
+    for (int i = 0; i < n; i++) {
+        if (tensors[i].is_state != is_state) continue;
+        ECH_TRY(ech_transfer_check(&tensors[i]));
+        all[found++] = (listed){.tensor = &tensors[i], .at = i};
+    }
+    ECH_TRY(group_names(all, found));
+    qsort(all, (size_t)found, sizeof *all, by_place);
+    for (int i = 0; i < found; i++) out->tensors[i] = *all[i].tensor;
+    out->n = found;
+    return ECH_OK;
+}
+
+/* ---- the header ---- */
+
+/* Whether tensor i of the list is a part of the same tensor as the one before it. */
+static bool is_next_part(const ech_stored *stored, int i)
+{
+    return i > 0 && strcmp(stored->tensors[i].name, stored->tensors[i - 1].name) == 0;
+}
+
+static ech_status append_tensor(ech_stored *stored, int i, int64_t *end)
+{
+    int64_t bytes, begin = *end;
+    ECH_TRY(tensor_bytes(&stored->tensors[i], &bytes));
+    stored->offsets[i] = begin;
+    if (__builtin_add_overflow(begin, bytes, end) || *end > INT64_MAX / 2)
+        ECH_FAIL(ECH_EINTERNAL, "the tensors to be saved are larger than a file can be");
+    return append_entry(&stored->tensors[i], begin, *end, &stored->header);
 }
 
 static ech_status append_header(ech_stored *stored)
@@ -75,12 +174,10 @@ static ech_status append_header(ech_stored *stored)
     ech_text_append_bytes(out, "\0\0\0\0\0\0\0\0", 8);
     ech_text_append(out, "{\"__metadata__\":{\"format\":\"pt\"}");
     for (int i = 0; i < stored->n; i++) {
-        int64_t bytes;
-        ECH_TRY(tensor_bytes(&stored->tensors[i], &bytes));
-        stored->offsets[i] = end;
-        if (__builtin_add_overflow(end, bytes, &end) || end > INT64_MAX / 2)
-            ECH_FAIL(ECH_EINTERNAL, "the tensors to be saved are larger than a file can be");
-        ECH_TRY(append_entry(&stored->tensors[i], stored->offsets[i], end, out));
+        if (is_next_part(stored, i))
+            stored->offsets[i] = stored->offsets[i - 1];
+        else
+            ECH_TRY(append_tensor(stored, i, &end));
     }
     ech_text_append(out, "}");
     while (out->n % ALIGNMENT != 0) ech_text_append(out, " ");
@@ -99,14 +196,7 @@ ech_status ech_stored_plan(const ech_saved_tensor *tensors, int n, bool is_state
 {
     *out = (ech_stored){.tensors = ech_calloc((size_t)n + 1, sizeof *out->tensors),
                         .offsets = ech_calloc((size_t)n + 1, sizeof *out->offsets)};
-    for (size_t item = LARGEST_ITEM; item > 0; item /= 2)
-        for (int i = 0; i < n; i++) {
-            const ech_saved_tensor *t = &tensors[i];
-            if (t->is_state != is_state || ech_dtype_bytes(ech_saved_dtype(t)) != item) continue;
-            ECH_TRY(ech_transfer_check(t));
-            out->tensors[out->n++] = *t;
-        }
-    ECH_TRY(check_names(out));
+    ECH_TRY(put_in_order(tensors, n, is_state, out));
     ECH_TRY(append_header(out));
     out->sums = ech_calloc((size_t)ech_hash_ranges(out->bytes) + 1, sizeof *out->sums);
     return ECH_OK;

@@ -10,24 +10,26 @@
 #include "checkpoint/checkpoint.h"
 
 typedef struct ech_stored {
-    ech_saved_tensor *tensors; /* [n] in the file's order; names and boxes' memory are borrowed */
+    /* [n] in the file's order, parts of one tensor one after the other; names and boxes' memory
+     * are borrowed */
+    ech_saved_tensor *tensors;
     int n;
-    int64_t *offsets; /* [n] bytes of the file before each tensor */
+    int64_t *offsets; /* [n] where each tensor of the file begins; parts of one have the same */
     ech_text header;  /* 8 bytes of length and the JSON */
     int64_t bytes;    /* of the file */
     uint64_t *sums;   /* checksums by range (ech_sum_bytes) of the bytes that this rank wrote */
 } ech_stored;
 
-/* Lays out the file of those of n tensors whose is_state equals `is_state`. Larger dtypes come
- * first and the header is padded to a multiple of 4,096 bytes, so that all data is aligned. The
- * same on all ranks if their tensors are, whatever their boxes. Errors: a name twice, or one that
- * is no UTF-8; 2^63 elements or more; a box that ech_transfer_check refuses. Release with
- * ech_stored_free, also after failures. */
+/* Lays out the file of the tensors whose is_state equals `is_state`. Larger dtypes come first and
+ * the header is padded to a multiple of 4,096 bytes, so that all data is aligned. The same on all
+ * ranks if their tensors are, whatever their boxes. Errors: a name twice, except for parts that
+ * make up one tensor; a name that is not UTF-8; 2^63 elements or more; a box that
+ * ech_transfer_check refuses. Release with ech_stored_free, also after failures. */
 ech_status ech_stored_plan(const ech_saved_tensor *tensors, int n, bool is_state, ech_stored *out);
 void ech_stored_free(ech_stored *stored);
 
-/* To be called by one rank: creates the file with its header and at its full size, so that a full
- * disk is an error before any data is written; syncs and closes it. */
+/* Called by one rank: creates the file with its header and at its full size, so that a full disk is
+ * an error before any data is written; syncs and closes it. */
 ech_status ech_stored_create(const ech_stored *stored, const char *path);
 /* Writes this rank's boxes into the created file and syncs it. Does not open it if all boxes are
  * empty. */

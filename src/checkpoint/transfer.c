@@ -168,6 +168,17 @@ static ech_status move_span(const transfer *t, span s)
     return t->writes ? call(t, t->buffer, s.end - s.begin, s.begin) : ECH_OK;
 }
 
+static ech_status move_box(transfer *t, int dims, const int64_t *shape, const ech_box *box)
+{
+    t->runs = ech_box_split(dims, shape, box);
+    for (int64_t i = 0; i < t->runs.count;) {
+        span s = next_span(t, i);
+        ECH_TRY(move_span(t, s));
+        i += s.n;
+    }
+    return ECH_OK;
+}
+
 static ech_status move_boxes(transfer t, const ech_saved_tensor *tensor)
 {
     ECH_TRY(ech_transfer_check(tensor));
@@ -180,12 +191,10 @@ static ech_status move_boxes(transfer t, const ech_saved_tensor *tensor)
     t.buffer = buffer;
     t.data = tensor->data;
     for (int b = 0; b < tensor->boxes; b++) {
-        t.runs = ech_box_split(tensor->dims, tensor->shape, &tensor->box[b]);
-        for (int64_t i = 0; i < t.runs.count;) {
-            span s = next_span(&t, i);
-            ECH_TRY(move_span(&t, s));
-            i += s.n;
-        }
+        ech_box_placed placed =
+            ech_box_place_in(&tensor->place, tensor->dims, tensor->shape, &tensor->box[b]);
+        for (int i = 0; i < placed.boxes; i++)
+            ECH_TRY(move_box(&t, placed.dims, placed.shape, &placed.box[i]));
     }
     return ECH_OK;
 }

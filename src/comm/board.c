@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "comm/life.h"
 
-enum { STALE_MS = 200 }; /* waits look every 0.1 ms, on crowded machines every few */
+enum { STALE_MS = 200 }; /* waits poll every 0.1 ms, on crowded machines every few ms */
 enum { WORDS = ECH_BOARD_TEXT / sizeof(uint64_t) };
 
 _Static_assert(sizeof(ech_board_slot) == 128, "a slot is two cache lines");
@@ -113,7 +113,7 @@ void ech_board_end_wait(ech_board *board, int slot, ech_board_thread thread, int
     atomic_compare_exchange_strong(&board->slot[slot].mark[thread].waits_for, &own, next);
 }
 
-/* FNV-1a by words, over all that ranks write while they run. */
+/* FNV-1a by words, over everything that ranks write while they run. */
 uint64_t ech_board_pulse(const ech_board *board)
 {
     const uint64_t fnv_prime = UINT64_C(0x100000001b3);
@@ -162,7 +162,7 @@ bool ech_board_claim_report(ech_board *board)
 
 static const ech_board_slot *find_slot(const ech_board *board, int rank)
 {
-    /* Mostly the ranks of a machine follow each other. */
+    /* Usually the ranks of a machine are consecutive. */
     int guess = rank - atomic_load(&board->slot[0].rank);
     if (guess >= 0 && guess < board->slots && atomic_load(&board->slot[guess].rank) == rank)
         return &board->slot[guess];
@@ -228,7 +228,7 @@ void ech_board_print(const ech_board *board)
     for (int i = 0; i < board->slots; i++) {
         int rank = atomic_load(&board->slot[i].rank);
         ECH_FREED_TEXT text = {0};
-        if (rank < 0) continue; /* it never came, or the board has room for more */
+        if (rank < 0) continue; /* it never joined, or the board has spare slots */
         ech_board_describe(board, rank, &text);
         ech_log_warn("rank %d: %s", rank, text.at);
     }
@@ -239,7 +239,7 @@ int ech_board_culprit(const ech_board *board, int peer, ech_board_thread thread)
 {
     uint32_t oldest = 0, newest = 0;
     int rank = peer, stopped = -1;
-    for (int i = 0; i <= board->slots; i++) { /* the last may be of another machine */
+    for (int i = 0; i <= board->slots; i++) { /* the last may be on another machine */
         const ech_board_slot *at = find_slot(board, rank);
         const ech_board_mark *mark = at ? find_mark(at, thread) : NULL;
         int next = mark ? atomic_load(&mark->waits_for) : -1;
@@ -324,7 +324,7 @@ ech_status ech_board_file_open(const char *path, int slots, ech_board **out)
     return ECH_OK;
 }
 
-/* A path from another machine names nothing here, and one that others have taken is theirs. */
+/* A path from another machine does not exist here, and a board that others have taken is theirs. */
 ech_board *ech_board_file_take_given(int slots, ech_transient *file)
 {
     int error;

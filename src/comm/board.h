@@ -78,14 +78,14 @@ void ech_board_join(ech_board *board, int slot, int rank);
 /* Clears the process, when the rank ends as it should; its position stays. A process that ends
  * before has died. */
 void ech_board_leave(ech_board *board, int slot);
-/* Says that the rank is spared. */
+/* Marks the rank as spared. */
 void ech_board_spare(ech_board *board, int slot);
-/* A rank has died. True if it is spared: then the job goes on, and its text says so until another
- * process joins in its place. */
+/* Notes that a rank has died. True if it is spared: then the job continues, and the rank's text
+ * says that it died until another process joins in its place. */
 bool ech_board_lose(ech_board *board, int slot);
-/* A rank has found that another one's process has ended, and is about to give up: that it died, if
- * it has not left, explains the end of the job, also to a job monitor that sees the abort flag at
- * the same time. Until another process joins. */
+/* Notes that this rank found another rank's process ended and is about to give up. If that process
+ * has not left, its death explains the end of the job, also to a job monitor that sees the abort
+ * flag at the same time. Valid until another process joins. */
 void ech_board_note_death(ech_board *board, int slot);
 bool ech_board_has_dead(const ech_board *board);
 void ech_board_set_position(ech_board *board, int slot, int64_t step, const char *what);
@@ -94,7 +94,7 @@ void ech_board_set_wait(ech_board *board, int slot, ech_board_thread thread, int
 /* Changes the mark from `peer` to `next` (a rank, or -1). Does nothing if the mark is not `peer`:
  * then another thread of the rank has set it, and still waits. */
 void ech_board_end_wait(ech_board *board, int slot, ech_board_thread thread, int peer, int next);
-/* Whether a rank's thread waits; false for a rank of another machine. A rank that writes no
+/* True if a rank's thread waits; false for a rank of another machine. A rank that writes no
  * checkpoint has no saver: for SAVER its ECH_BOARD_RANK counts then. */
 bool ech_board_waits(const ech_board *board, int rank, ech_board_thread thread);
 

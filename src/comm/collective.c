@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the collectives send, computed without sending it: each case repeats the arithmetic of a
+ * Computes what the collectives send without sending it: each case repeats the arithmetic of a
  * function of this room.
  */
 #include "comm/collective.h"

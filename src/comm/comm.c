@@ -106,7 +106,7 @@ ech_status ech_comm_check(const ech_comm *comm)
     return ech_comm_is_over(comm) ? ECH_EABORTED : ECH_OK;
 }
 
-/* Whether the processes of a launcher have found each other. */
+/* Checks that the processes of a launcher have found each other. */
 static ech_status check_company(const ech_comm *comm)
 {
     char by[96];
@@ -127,13 +127,13 @@ ech_status ech_comm_open(const ech_comm_backend *backend, int size, double deadl
     return st;
 }
 
-/* Until the other ranks have printed their errors. */
+/* Time for the other ranks to print their errors. */
 enum { GRACE_MS = 300 };
 
 /* Ends the job as far as the backend can. */
 static void end_job(ech_comm *comm)
 {
-    if (!comm->backend->abort || comm->size == 1) return; /* nobody waits for this process */
+    if (!comm->backend->abort || comm->size == 1) return; /* no rank waits for this process */
     nanosleep(&(struct timespec){.tv_nsec = GRACE_MS * 1000000L}, NULL);
     pthread_mutex_lock(&comm->lock);
     ech_status reason = (ech_status)atomic_load(&comm->board->reason);
@@ -336,7 +336,7 @@ bool ech_request_is_put(const ech_comm *comm, const ech_request *request)
     return is_queued(request) && comm->opened->data;
 }
 
-/* By the host. */
+/* Starts it on the host. */
 static ech_status start(ech_comm *comm, ech_request *request)
 {
     if (is_queued(request)) ECH_TRY(ech_comm_settle(comm, request->on));
@@ -401,7 +401,7 @@ ech_status ech_comm_receive_start(ech_comm *comm, int peer, int tag, void *data,
 
 ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done)
 {
-    bool over = ech_comm_is_over(comm); /* before: what was done by then is done */
+    bool over = ech_comm_is_over(comm); /* read first: what was done by then is done */
     ech_status st = ech_transfer_test(comm, request);
     if (st == ECH_OK && !request->done && over) st = ECH_EABORTED;
     if (st != ECH_OK) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waits and their deadline: polling loops that spin, then yield, then sleep. They watch the abort
- * flag and end at the deadline with an error that names the rank that holds up the job.
+ * Waits and their deadline (a watchdog): polling loops that spin, then yield, then sleep. They
+ * watch the abort flag and end at the deadline with an error that names the rank that holds up the
+ * job.
  */
 #include <sched.h>
 #include <time.h>
@@ -10,14 +11,13 @@
 #include "comm/backend.h"
 
 /* Seconds without progress until a wait yields its core, and until it sleeps. The first is short
- * because, where two members happen to share a core, each exchange takes twice as long as it: one
- * spins while the other has what it waits for. Members with a core each notice no difference. */
+ * because, if two members share a core, each exchange takes twice as long as it: one spins while
+ * the other has the data. Members with a core each notice no difference. */
 static const double spin_seconds = 5e-6;
 static const double yield_seconds = 500e-6;
 enum { FIRST_NAP_NS = 5000, LONGEST_NAP_NS = 1000000 };
-/* A nap is at most this part of the wait so far, by which a wait then ends late at most: a lane
- * that waits for a member behind in its steps wakes up seldom, and leaves the core to the lane that
- * computes. */
+/* A nap is at most this fraction of the wait so far, which bounds how late a wait ends: a lane that
+ * waits for a slower member wakes up rarely, and leaves the core to the lane that computes. */
 static const double nap_share = 1.0 / 16;
 
 static const ech_wait_for point_to_point = {.thread = ECH_BOARD_RANK};
@@ -35,7 +35,7 @@ static void give_way(const ech_comm *comm, double idle, long *nap_ns)
     if (longer <= LONGEST_NAP_NS && (double)longer <= most) *nap_ns = longer;
 }
 
-/* Tests what is not done yet, and counts what is left. */
+/* Tests the requests that are not done, and counts those that remain. */
 static ech_status test_all(ech_comm *comm, ech_request *requests, int n, int *left)
 {
     *left = 0;
@@ -79,8 +79,8 @@ static ech_status fail_deadline(ech_comm *comm, const ech_request *open, const e
         open->bytes, what.at, culprit, where.at,
         why->thread == ECH_BOARD_SAVER ? "a disk may stand still" : "a step may take");
     ech_comm_withdraw(comm);
-    /* The mark stays, whichever thread of this rank has set it meanwhile: reports of other ranks
-     * follow it to the culprit. */
+    /* The mark stays, even if another thread of this rank has set it: reports of other ranks follow
+     * it to the culprit. */
     ech_board_set_wait(comm->board, comm->local_rank, why->thread, open->peer);
     return st;
 }
@@ -95,7 +95,7 @@ static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const 
     int before = -1;
     for (;;) {
         int left;
-        bool over = ech_comm_is_over(comm); /* before: what was done by then is done */
+        bool over = ech_comm_is_over(comm); /* read first: what was done by then is done */
         ECH_TRY(test_all(comm, requests, n, &left));
         if (left == 0) return ECH_OK;
         if (over) return ECH_EABORTED;
@@ -145,9 +145,9 @@ ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double s
     return fail_deadline(comm, request, &point_to_point);
 }
 
-/* Seconds after which a device that waits for other ranks' does so in vain, once the job is over:
- * ranks that work let what they have put end. A rank's own work is waited for until the deadline,
- * since it touches what the rank then frees. */
+/* Seconds after which, once the job is over, a device waits for other ranks in vain: ranks that
+ * work complete what they have put. A rank's own work is awaited until the deadline, since it
+ * touches memory that the rank then frees. */
 static const double abort_patience = 4;
 
 /* The first that does not wait itself, else the first of all; -1: there is none. */

@@ -28,7 +28,7 @@ ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, si
     return ech_comm_batch_wait(group, batch);
 }
 
-/* ---- rows by counts ---- */
+/* ---- counted rows ---- */
 
 void ech_row_sums(const int32_t *table, int64_t pieces, int64_t each, int64_t *rows)
 {
@@ -133,11 +133,9 @@ ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, 
     return ech_comm_batch_wait(group, batch);
 }
 
-/* ---- barrier ----
- *
- * In round k every member signals member index + 2^k; after ceil(log2 N) rounds each has heard,
- * directly or not, from all. Source: Hensgen, Finkel, Manber 1988, "Two algorithms for barrier
- * synchronization". */
+/* ---- barrier ---- In round k every member signals member index + 2^k; after ceil(log2 N) rounds
+ * each has heard, directly or indirectly, from all. Source: Hensgen, Finkel, Manber 1988, "Two
+ * algorithms for barrier synchronization". */
 
 ech_status ech_group_barrier(ech_group *group)
 {
@@ -153,11 +151,9 @@ ech_status ech_group_barrier(ech_group *group)
     return ECH_OK;
 }
 
-/* ---- broadcast ----
- *
- * A binomial tree. Indices are relative to the root: in the round of distance `far`, members below
- * `far` have the data and send it to relative + far. Where ranks are spared the root sends to all:
- * in a tree one that dies would cut others off. */
+/* ---- broadcast ---- A binomial tree. Indices are relative to the root: in the round of distance
+ * `far`, members below `far` have the data and send it to relative + far. If ranks are spared the
+ * root sends to all, since in a tree a dead rank would cut off others. */
 
 ech_status ech_group_spread(ech_group *group, int root, void *data, size_t bytes)
 {
@@ -206,10 +202,8 @@ bool ech_group_has_missed(const ech_group *group, int member)
     return member > 0 && group->batch[0].at[member - 1].lost;
 }
 
-/* ---- fold ----
- *
- * Member 0 gathers the values, sums them or takes the maximum in member order, and broadcasts the
- * result, so all have the same bits. */
+/* ---- fold ---- Member 0 gathers the values, sums them or takes the maximum in member order, and
+ * broadcasts the result, so all have the same bits. */
 
 static double fold_two(ech_fold fold, double a, double b)
 {

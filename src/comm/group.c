@@ -2,11 +2,11 @@
  *
  * Groups: their members, channels, tags and counters, and batches of messages.
  *
- * Tags: two ranks number the groups that have both of them in order of creation, which is the same
- * on both; the n-th such group has the n-th block of tags between these two, and each lane a part
- * of that block. So members agree on tags without a message, and no two channels use the same, nor
- * do point-to-point messages. All groups use one communicator of MPI (mpi.c); LIBRARY reductions
- * have one more each.
+ * Tags: two ranks number the groups that contain both of them in order of creation, which is the
+ * same on both. The n-th such group has the n-th block of tags between these two, and each lane has
+ * a part of that block. So members agree on tags without a message, and no two channels use the
+ * same tags, nor do point-to-point messages. All groups use one communicator of MPI (mpi.c);
+ * LIBRARY reductions have one more each.
  */
 #include "comm/group.h"
 
@@ -16,14 +16,15 @@
 
 #include "base/memory.h"
 
-/* Tags of a group, for all of its lanes; and the most groups that two ranks can be in together. */
+/* Tags of a group, for all of its lanes; and the most groups that can contain the same two
+ * ranks. */
 enum {
     TAGS = ECH_GROUP_LANES * ECH_CALLS,
     MOST_SHARED = ((1 << ECH_COMM_TAG_BITS) - ECH_COMM_TAGS) / TAGS
 };
 
-/* This rank's index among the members. Checks that these are as comm.h asks and that tags are
- * left. */
+/* This rank's index among the members. Checks the members against the rules of comm.h, and that
+ * tags are left. */
 static ech_status find_index(const ech_comm *comm, const char *name, const int *ranks, int n,
                              int *index)
 {
@@ -45,7 +46,7 @@ static ech_status find_index(const ech_comm *comm, const char *name, const int *
     return ECH_OK;
 }
 
-/* ---- where the data are ---- */
+/* ---- location of data ---- */
 
 ech_status ech_group_set_queue(ech_group *group, const ech_comm_queue *on)
 {
@@ -63,7 +64,7 @@ void ech_group_copy(const ech_group *group, void *to, const void *from, size_t b
 
 /* ---- channels ---- */
 
-/* Under the endpoint's lock. */
+/* Called under the endpoint's lock. */
 static ech_group *add_channel(ech_comm *comm, ech_members *of, int size, int index, int lane)
 {
     ECH_ASSERT(lane >= 0 && lane < ECH_GROUP_LANES && !(of->lanes & 1u << lane));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to src/comm: the struct behind a channel, and batches of messages, of which the
- * collectives are made.
+ * Private to src/comm: the struct of a channel, and batches of messages, from which collectives are
+ * built.
  */
 #ifndef ECH_COMM_GROUP_H
 #define ECH_COMM_GROUP_H
@@ -9,8 +9,8 @@
 #include "comm/backend.h"
 #include "kernel/kernel.h"
 
-/* Every collective has a tag of its own: members that wrongly call different ones do not mix
- * data. */
+/* Every collective has its own tag, so that data do not mix if members wrongly call different
+ * ones. */
 typedef enum ech_comm_call {
     ECH_CALL_REDUCE,
     ECH_CALL_FOLD,
@@ -30,15 +30,15 @@ const char *ech_comm_call_name(ech_comm_call call);
 /* Requests that are put and waited for together. */
 typedef struct ech_comm_batch {
     ech_request *at; /* [2 x members] */
-    int n, put;      /* entered; the first ones of them were put */
+    int n, put;      /* number of requests entered, and of those put */
 } ech_comm_batch;
 
 enum {
     ECH_FOLD_VALUES = 64, /* values per message of ech_group_fold */
-    /* Segments of a sum in flight at once, since a link between machines idles during the handshake
-     * of a message if nothing else is in flight. */
+    /* Segments of a sum in flight at the same time, since a link between machines idles during the
+     * handshake of a message if nothing else is in flight. */
     ECH_UNDER_WAY = 4,
-    /* Two sets: what a sum begins is in one while messages of that before it end in the other. */
+    /* Two sets: a sum begins in one while messages of the previous sum end in the other. */
     ECH_BATCHES = 2 * ECH_UNDER_WAY
 };
 
@@ -48,9 +48,9 @@ typedef struct ech_members {
     int *ranks;     /* [size], ascending */
     int *tags;      /* [size]: first tag of messages with each member; lane l adds ECH_CALLS l */
     int machines;   /* of ech_group_set_machines; 0: not divided */
-    int *first;     /* [machines + 1]; NULL where there are none */
+    int *first;     /* [machines + 1]; NULL if machines is 0 */
     int stores;     /* of ech_group_set_stores */
-    unsigned lanes; /* bit l: lane l has been opened; it stays so without its channel */
+    unsigned lanes; /* bit l: lane l has been opened; it stays set without its channel */
     int channels;   /* open ones; under the endpoint's lock */
 } ech_members;
 
@@ -58,21 +58,21 @@ struct ech_group {
     ech_comm *comm;
     ech_members *of;
     int lane;
-    ech_comm_queue on;       /* where the data of collectives are; the host's: no queue */
-    ech_kernel_context host; /* of sums in host memory */
+    ech_comm_queue on;       /* location of the collectives' data; the host: no queue */
+    ech_kernel_context host; /* for sums in host memory */
     double *folds;           /* member 0: [size][ECH_FOLD_VALUES] received values; others: NULL */
     void *library;           /* allreduce_start's handle, for LIBRARY */
     ech_board_thread thread; /* which of the rank's threads uses the channel */
     int size, index;         /* number of members, and this rank among them */
-    ech_comm_call call;      /* the collective under way, or the last one */
-    ech_comm_count *count;   /* the one of counts[] that `call` adds to */
+    ech_comm_call call;      /* the current or last collective */
+    ech_comm_count *count;   /* the entry of counts[] to which `call` adds */
     ech_comm_count counts[ECH_COMM_COUNTS];
     bool lost;    /* ech_group_take_loss */
     int free_set; /* of batches: 0 or 1, for the next sum */
     ech_comm_batch batch[ECH_BATCHES];
 };
 
-/* Every collective starts with this: sets group->call and counts it. */
+/* Begins every collective: sets group->call and counts it. */
 void ech_group_begin(ech_group *group, ech_comm_call call);
 
 /* Enter a message to or from a member (its index). bytes 0: do nothing, on both sides. A batch has
@@ -81,20 +81,20 @@ void ech_comm_batch_send(ech_group *group, ech_comm_batch *batch, int member, co
                          size_t bytes);
 void ech_comm_batch_receive(ech_group *group, ech_comm_batch *batch, int member, void *data,
                             size_t bytes);
-/* Enters a send or receive. With bytes 0 an empty message is sent, too. */
+/* Enters a send or receive. With bytes 0 it sends an empty message. */
 void ech_comm_batch_enter(ech_group *group, ech_comm_batch *batch, int member, bool sends,
                           void *data, size_t bytes);
-/* Starts what was entered since the last put, together. Errors: as ech_comm_put. */
+/* Starts the requests entered since the last put, together. Errors: as ech_comm_put. */
 ech_status ech_comm_batch_put(ech_group *group, ech_comm_batch *batch);
 
 /* Copies within the channel's data. */
 void ech_group_copy(const ech_group *group, void *to, const void *from, size_t bytes);
 
-/* Puts what was not put yet, waits for all messages of the batch and empties it. Errors: as
+/* Puts the remaining requests, waits for all messages of the batch and empties it. Errors: as
  * ech_wait_all. */
 ech_status ech_comm_batch_wait(ech_group *group, ech_comm_batch *batch);
 
-/* ech_group_broadcast within another collective: does not count as a call. Collective. */
+/* ech_group_broadcast within another collective: not counted as a call. Collective. */
 ech_status ech_group_spread(ech_group *group, int root, void *data, size_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The guard: its thread, and what it says of ranks that hang or have died.
+ * The guard: its watchdog thread, and its reports of ranks that hang or have died.
  */
 #include "comm/guard.h"
 
@@ -19,11 +19,11 @@
 #include "comm/board.h"
 #include "comm/life.h"
 
-/* ---- ranks that a call of MPI waits for, as far as this machine shows them ---- */
+/* ---- ranks that a call of MPI waits for, as far as this machine knows ---- */
 
 enum { ENVIRONMENT_BYTES = 1 << 17 };
 
-/* The rank that a process's launcher has given it, for messages only; -1: unknown. */
+/* The rank that a process got from its launcher, for messages only; -1: unknown. */
 static int label_of(pid_t process)
 {
     int label = -1;
@@ -36,7 +36,7 @@ static int label_of(pid_t process)
     return label;
 }
 
-/* Of the processes that this one's launcher has started. */
+/* Searches the processes that this one's launcher has started. */
 static void find_stopped(ech_text *out)
 {
     ech_process_ids started = {0};
@@ -53,7 +53,7 @@ static void find_stopped(ech_text *out)
     free(started.at);
 }
 
-/* Of a job at its end: the ranks that have not left the board. */
+/* For a job at its end: the ranks that have not left the board. */
 static void find_present(const ech_board *board, ech_text *out)
 {
     for (int i = 0; i < board->slots; i++) {
@@ -64,7 +64,7 @@ static void find_present(const ech_board *board, ech_text *out)
     }
 }
 
-/* "rank 2 (process 4711) is stopped", or what else can be said. board NULL: there is none yet. */
+/* "rank 2 (process 4711) is stopped", or another description. board NULL: there is none yet. */
 static void absent_describe(const ech_board *board, ech_text *out)
 {
     find_stopped(out);
@@ -75,29 +75,29 @@ static void absent_describe(const ech_board *board, ech_text *out)
 }
 
 /* Milliseconds between searches for ranks that have not joined the board yet, and until a death is
- * reported: a launcher that ends all ranks at once is no death to be explained. */
+ * reported: a launcher that ends all ranks at the same time is not a death to explain. */
 enum { COMING_MS = 100, SETTLE_MS = 100 };
 
 /* Seconds that the process has to unwind after a death. */
 static const double unwind_seconds = 5;
 
-/* Calls of the library take seconds by themselves where many processes share few cores. */
+/* Calls of the library take seconds by themselves if many processes share few cores. */
 static const double least_deadline = 20;
 
 struct ech_guard {
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows, as far as both threads use it */
+    pthread_mutex_t lock; /* guards the following fields, as far as both threads use them */
     int wake;             /* an eventfd: something has changed */
     double deadline;      /* seconds */
-    const char *call;     /* under way; NULL: none */
+    const char *call;     /* in progress; NULL: none */
     double call_ends_by;  /* on the clock */
     bool over;
     ech_board *board;
     int slot;
 
-    /* Of the thread alone. */
+    /* Used only by the thread: */
     ech_watch watch; /* its descriptor: wake; no slots until there is a board */
-    double ends_by;  /* the process has to have ended; 0: it has not */
+    double ends_by;  /* the process must have ended by then; 0: no limit */
 };
 
 void ech_guard_enter(ech_guard *guard, const char *call)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Environment variables by which launchers are recognized.
+ * Environment variables that identify launchers.
  */
 #include "comm/launch.h"
 
@@ -8,15 +8,15 @@
 
 #include "base/text.h"
 
-/* Seen where `rank` is set and `size`, if there is such a variable, holds at least `least`: Slurm
- * gives an salloc shell and the shell of `srun --pty bash` a step of one task too. */
+/* Recognized if `rank` is set and `size`, if there is such a variable, is at least `least`: Slurm
+ * gives an salloc shell and the shell of `srun --pty bash` a step of one task, too. */
 typedef struct launcher {
     const char *by, *rank, *size;
     int64_t least;
     bool without_mpi;
 } launcher;
 
-/* Most telling first. */
+/* Most specific first. */
 static const launcher launchers[] = {
     {"Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", 1, false},
     {"MPICH's mpiexec", "PMI_RANK", "PMI_SIZE", 1, false},

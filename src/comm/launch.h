@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launchers (mpirun, mpiexec, srun, torchrun), recognized from the environment variables that they
- * give their processes. None of the calls is collective.
+ * Launchers (mpirun, mpiexec, srun, torchrun), recognized by the environment variables that they
+ * set for their processes. No call is collective.
  */
 #ifndef ECH_COMM_LAUNCH_H
 #define ECH_COMM_LAUNCH_H
@@ -11,24 +11,24 @@
 
 #include "base/status.h"
 
-/* What the launcher's variables say; MPI_LOCALNRANKS and MPI_LOCALRANKID count the ranks of one
- * machine alone. */
+/* The contents of the launcher's variables. MPI_LOCALNRANKS and MPI_LOCALRANKID count only the
+ * ranks of one machine. */
 typedef struct ech_launched {
     const char *by;   /* the launcher, for messages: "Open MPI's mpirun". Static */
-    int64_t size;     /* number of ranks; 0: the launcher does not say */
+    int64_t size;     /* number of ranks; 0: unknown */
     int64_t rank;     /* this process's, from 0 */
     bool without_mpi; /* its processes meet at MASTER_ADDR and MASTER_PORT */
 } ech_launched;
-/* Whether a launcher started this process as a rank. False: *out is not changed. */
+/* True if a launcher started this process as a rank. False: *out is not changed. */
 bool ech_launched_here(ech_launched *out);
 
-/* Detects a launcher whose processes do not find each other: mpirun of another MPI, srun without
- * PMIx, or any launcher without RANK and WORLD_SIZE under `ucx`. It starts N processes, but each
- * sees one rank, so each would train alone. size: the number of ranks that this process sees. by:
- * what joins them, for messages ("ucx (UCX 1.13.1)"). program: the path of what starts such ranks;
- * NULL: they need RANK and WORLD_SIZE. Errors: ECH_EUSAGE if size is 1 and the environment shows a
- * launcher that started several processes (size > 1, or an unknown size and rank > 0). The message
- * names that launcher and what to do instead. */
+/* Detects a launcher whose processes do not find each other. Examples: mpirun of another MPI, srun
+ * without PMIx, or any launcher without RANK and WORLD_SIZE under `ucx`. It starts N processes, but
+ * each sees one rank, and would train alone. size: the number of ranks that this process sees. by:
+ * what joins them, for messages ("ucx (UCX 1.13.1)"). program: the path of the program that starts
+ * such ranks; NULL: they need RANK and WORLD_SIZE. Errors: ECH_EUSAGE if size is 1 and the
+ * environment shows a launcher that started several processes (size > 1, or an unknown size and
+ * rank > 0). The message names that launcher and what to do instead. */
 ech_status ech_launched_check(int size, const char *by, const char *program);
 
 #endif

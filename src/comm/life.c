@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pidfd_open, what its errors mean, states of processes out of /proc and control groups, and
- * polling for the ends of several.
+ * pidfd_open and its errors, states of processes from /proc and control groups, and polling for the
+ * ends of several.
  */
 #include "comm/life.h"
 
@@ -63,7 +63,7 @@ void ech_life_children(pid_t parent, ech_process_ids *out)
     fclose(file);
 }
 
-/* Of /proc/PID/cgroup: the line of that hierarchy, up to its path, which begins with a slash; NULL:
+/* The line of that hierarchy in /proc/PID/cgroup, from its path, which begins with a slash; NULL:
  * there is none. */
 static const char *find_group(char *lines, const char *hierarchy)
 {
@@ -100,7 +100,7 @@ void ech_life_look(pid_t process, ech_life_signs *out)
     uint64_t user = 0, kernel = 0;
     *out = (ech_life_signs){0};
     ech_life_read(process, "stat", text, sizeof text);
-    const char *at = strrchr(text, ')'); /* the name may hold anything */
+    const char *at = strrchr(text, ')'); /* the name may contain anything */
     if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64,
                       &out->state, &user, &kernel) != 3)
         return;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The backend `local`: ranks are threads of one process, messages are copies between their buffers.
- *
  * Each rank has a box of posts: the sends to it and its receives that have no counterpart yet. The
- * side that comes first leaves a post; the second takes it out of the box and copies from the
- * sender's buffer straight to the receiver's, in chunks, some of which the first copies while it
+ * side that comes first leaves a post; the second removes it from the box and copies from the
+ * sender's buffer directly to the receiver's, in chunks; the first copies some of them while it
  * waits. Nothing is buffered, so a send never completes before its receive is started.
  *
- * Between queues of devices the second comer puts the copy on the first one's queue, behind an
- * event of its own queue, which in turn waits for an event behind the copy. Every wait is for an
- * event that has been recorded before, so queues never wait in a circle.
+ * Between queues of devices the second side puts the copy on the first one's queue, after an event
+ * of its own queue, which in turn waits for an event after the copy. Every wait is for an event
+ * that has been recorded before, so queues never form a cycle of waits.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -20,12 +19,12 @@
 #include "base/memory.h"
 #include "comm/backend.h"
 
-/* How many transfers are open at once depends on timing, but only the first training step may
- * allocate: so posts are allocated SLAB at a time. */
+/* The number of transfers open at the same time depends on timing, but only the first training step
+ * may allocate: so posts are allocated SLAB at a time. */
 enum { CHUNK = 128 * 1024, MOST_RANKS = 4096, SLAB = 64 };
 
-/* WAITING -> COPYING -> DONE, or WAITING -> MISFIT (other size), or WAITING -> WITHDRAWN.
- * Under the box's lock while it is in the box; later changed by the side that took it out. */
+/* WAITING -> COPYING -> DONE, or WAITING -> MISFIT (other size), or WAITING -> WITHDRAWN. Under the
+ * box's lock while it is in the box; later changed by the side that removed it. */
 enum { WAITING, COPYING, DONE, MISFIT, WITHDRAWN };
 
 typedef struct post {
@@ -52,7 +51,7 @@ typedef struct box {
 /* What all ranks share (ech_comm_take_window). */
 typedef struct window {
     pthread_mutex_t lock;
-    int takers; /* ranks that have it; 0: there is none */
+    int takers; /* number of ranks that have it; 0: there is none */
     const ech_device *device;
     void *memory;
     size_t bytes;
@@ -102,8 +101,8 @@ static void add_slab(local_state *state)
     }
 }
 
-/* A post of this endpoint, reused once done: there are as many as transfers were ever open at
- * once, and up to a slab more. */
+/* A post of this endpoint, reused once done: there are as many as transfers were ever open at the
+ * same time, and up to a slab more. */
 static post *new_post(local_state *state)
 {
     if (!state->free) add_slab(state);
@@ -124,7 +123,7 @@ static void append(post **list, post *p)
     *list = p;
 }
 
-/* Takes out the oldest post with this source and tag; NULL if there is none. */
+/* Removes the oldest post with this source and tag; NULL if there is none. */
 static post *take(post **list, int source, int tag)
 {
     for (; *list; list = &(*list)->next) {
@@ -137,7 +136,7 @@ static post *take(post **list, int source, int tag)
     return NULL;
 }
 
-/* Takes out this very post; false if it is not in the list. */
+/* Removes this post; false if it is not in the list. */
 static bool take_out(post **list, const post *p)
 {
     while (*list && *list != p) list = &(*list)->next;
@@ -148,7 +147,7 @@ static bool take_out(post **list, const post *p)
 
 /* ---- copies ---- */
 
-/* Copies chunks until none is left to claim; both sides may be in here. */
+/* Copies chunks until none is left to claim; both sides may run this. */
 static void copy_chunks(post *p)
 {
     for (;;) {
@@ -160,7 +159,7 @@ static void copy_chunks(post *p)
     }
 }
 
-/* `on`: the second comer's queue. */
+/* `on`: the second side's queue. */
 static void put_copy(const post *p, const ech_comm_queue *on)
 {
     const ech_comm_queue *first = p->on;
@@ -178,7 +177,7 @@ static ech_status fail_misfit(const post *p, size_t sent, size_t expected)
              p->source, sent, p->destination, p->tag, expected);
 }
 
-/* The second comer's part: `p` is the first one's, out of the box. */
+/* The second side's part: `p` is the first side's, removed from the box. */
 static ech_status meet(post *p, ech_request *request, const void *from, void *to)
 {
     if (p->bytes != request->bytes) {
@@ -307,7 +306,7 @@ static void withdraw_post(job *shared, post *p)
     if (take_out(&at->sends, p) || take_out(&at->receives, p))
         atomic_store_explicit(&p->state, WITHDRAWN, memory_order_release);
     pthread_mutex_unlock(&at->lock);
-    /* The other side took it out and copies or is about to: a matter of microseconds. */
+    /* The other side has removed it and copies or is about to: a matter of microseconds. */
     for (;;) {
         int state = atomic_load_explicit(&p->state, memory_order_acquire);
         if (state != WAITING && state != COPYING) return;

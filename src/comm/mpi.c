@@ -16,8 +16,8 @@
 
 #include "comm/mpi_state.h"
 
-/* PARTS: allocated in advance. How many are in flight depends on timing, but only the first
- * training step may allocate. */
+/* PARTS: allocated in advance. The number in flight depends on timing, but only the first training
+ * step may allocate. */
 enum { PART_BYTES = 1 << 30, NO_PART = -1, PARTS = 256 };
 
 /* "Open MPI v4.1.4, package: ..." -> "Open MPI 4.1.4"; "MPICH Version:\t4.0.2\n..." likewise. */
@@ -77,7 +77,8 @@ static int new_part(ech_mpi_state *state)
     return (int)state->parts.n - 1;
 }
 
-/* Adds a part to a request after part `last`; NO_PART: its first one, which it names. */
+/* Adds a part to a request after part `last`; NO_PART: its first part, which the request then
+ * names. */
 static int add_part(ech_mpi_state *state, ech_request *request, int last)
 {
     int added = new_part(state);
@@ -214,7 +215,7 @@ static void allreduce_forget(ech_comm *comm, void *handle)
 
 /* ---- the end ---- */
 
-/* Ends the receives that are open. False: there is something else, which cannot be ended. */
+/* Ends the open receives. False: there is something else, which cannot be ended. */
 static bool drop_receives(const ech_mpi_state *state)
 {
     ECH_FREED bool *is_free = ech_calloc(state->parts.n + 1, sizeof *is_free);
@@ -229,7 +230,7 @@ static bool drop_receives(const ech_mpi_state *state)
     return true;
 }
 
-/* Whether all ranks of the job come here, too, within two seconds. Nothing else that is collective
+/* True if all ranks of the job call this, too, within two seconds. Nothing else that is collective
  * runs in `points`. */
 static bool all_give_up(const ech_mpi_state *state)
 {
@@ -279,12 +280,12 @@ void ech_mpi_tune(ech_comm *comm, bool synchronous, size_t part_bytes)
 const ech_comm_backend ech_comm_mpi = {
     .name = "mpi",
     .version = ech_mpi_version,
-    .launcher = ECH_MPIEXEC, /* by CMake: of the MPI that this was built with */
+    .launcher = ECH_MPIEXEC, /* by CMake: of the MPI with which this was built */
     .open = open_own,
     .close = close_own,
     .start = start,
     .test = test,
-    .withdraw = NULL, /* MPI moves nothing outside of calls, and none follows but MPI_Abort */
+    .withdraw = NULL, /* MPI moves nothing outside calls, and only MPI_Abort follows */
     .abort = abort_job,
     .allreduce_start = allreduce_start,
     .allreduce_forget = allreduce_forget,

@@ -10,7 +10,7 @@
 #include "comm/mpi_state.h"
 #include "comm/open_files.h"
 
-/* Where MPI does not find it, it ends the process without saying why. The first rank says it. */
+/* If there is too little, MPI ends the process without a reason. The first rank reports it. */
 static void warn_of_shared_memory(void)
 {
     char room[32];
@@ -21,7 +21,7 @@ static void warn_of_shared_memory(void)
                      room);
 }
 
-/* Of a rank of Open MPI 4 alone; how many ranks there are is known once MPI has started. */
+/* For a single rank of Open MPI 4; the number of ranks is known once MPI has started. */
 enum { FILES = 32 };
 
 static ech_status init_library(ech_mpi_state *state)
@@ -76,9 +76,9 @@ static ech_status find_machine(MPI_Comm *machine)
                    machine);
 }
 
-/* All processes, machine by machine in the order of their first ones: where the launcher deals
- * processes out in turn, the ranks of a machine follow each other all the same. Where they do so
- * already, ranks are those of MPI_COMM_WORLD; rank 0 always is. */
+/* All processes, machine by machine in the order of their first ones: even if the launcher assigns
+ * processes to machines in turn, the ranks of a machine are consecutive. If they are already, ranks
+ * are the same as in MPI_COMM_WORLD; rank 0 always is. */
 static ech_status order_ranks(MPI_Comm machine, MPI_Comm *out)
 {
     int first; /* of the machine; processes with equal keys keep their order */
@@ -100,7 +100,7 @@ static ech_status make_communicators(ech_mpi_state *state, MPI_Comm machine)
     return ECH_OK;
 }
 
-/* The board's file: local rank 0 takes one (path "": it cannot), the others of this machine open
+/* The board's file: local rank 0 makes it (path "": it cannot), the others of this machine open
  * it. */
 static ech_status open_board(MPI_Comm machine, int local_rank, int local_size, ech_transient *file,
                              ech_board **board)
@@ -110,14 +110,14 @@ static ech_status open_board(MPI_Comm machine, int local_rank, int local_size, e
     if (local_rank == 0) st = ech_board_file_take(local_size, file, board);
     ECH_TRY(ECH_MPI(Bcast, path, sizeof file->path, MPI_CHAR, 0, machine));
     if (local_rank != 0) st = *path ? ech_board_file_open(path, local_size, board) : ECH_EABORTED;
-    /* All ranks of the job go on, or none. */
+    /* All ranks of the job continue, or none. */
     int mine = st, worst;
     ECH_TRY(ECH_MPI(Allreduce, &mine, &worst, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD));
     if (st == ECH_OK && worst != ECH_OK) st = ECH_EABORTED;
     return st;
 }
 
-/* Once all ranks have opened the file its name is not needed: nothing is left of a killed job. */
+/* Once all ranks have opened the file its name is not needed: nothing of a killed job remains. */
 static ech_status share_board(MPI_Comm machine, int local_rank, int local_size, ech_board **board)
 {
     ech_transient file = {.hold = -1};
@@ -126,7 +126,7 @@ static ech_status share_board(MPI_Comm machine, int local_rank, int local_size, 
     return st;
 }
 
-/* Makes the endpoint of this process among those of its machine. */
+/* Makes the endpoint of this process among the processes of its machine. */
 static ech_status join_machine(ech_mpi_state *state, MPI_Comm machine, double deadline_seconds,
                                ech_comm **out)
 {

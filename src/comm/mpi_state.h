@@ -14,7 +14,7 @@
 /* One MPI request of a message, which may need several (part_bytes). */
 typedef struct ech_mpi_part {
     MPI_Request request;
-    int bytes; /* that a receive expects; -1: not checked */
+    int bytes; /* expected by a receive; -1: not checked */
     int next;  /* the next part of the message, or of the free list; -1: this is the last */
 } ech_mpi_part;
 
@@ -22,7 +22,7 @@ typedef struct ech_mpi_state {
     MPI_Comm points, groups; /* of all ranks: for point-to-point messages, and for groups */
     int tag_limit;           /* the largest tag of this MPI */
     bool synchronous;        /* send with MPI_Issend (ech_mpi_tune) */
-    size_t part_bytes;       /* at most so many bytes per MPI request */
+    size_t part_bytes;       /* most bytes per MPI request */
     bool finalizes;          /* this endpoint has called MPI_Init, and will call MPI_Finalize */
     ECH_LIST(ech_mpi_part) parts;
     int free_part; /* the first free one in `parts`; -1: none */

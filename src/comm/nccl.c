@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `nccl`: data move by NCCL, control by `mpi` or `tcp` where a launcher started the
- * process, otherwise by `local`.
+ * The backend `nccl`: NCCL moves data; `mpi` or `tcp` provide control if a launcher started the
+ * process, otherwise `local`. NCCL's messages have no tags, so there are separate communicators for
+ * each channel, and for each boundary, kind of message and pair of ranks. Each completes its calls
+ * in the order in which its members put them, on one queue (simulate/rehearsal.h proves for all
+ * lists that this ends). Transfers that are put together are one group of NCCL's.
  *
- * NCCL's messages have no tags: what is told apart goes by communicators of its own, one for each
- * channel, and for each boundary, kind of message and pair of ranks. Each ends its calls in the
- * order in which its members put them, on one queue (simulate/rehearsal.h proves of all lists that
- * this ends). Transfers that are put together are one group of NCCL's.
- *
- * A communicator's first message connects two ranks, for which their threads wait for each other.
- * One thread serves all queues of messages, so pairs connect when they join. Channels have a thread
- * for each lane, and connect in the first step.
+ * A communicator's first message connects two ranks, during which their threads wait for each
+ * other. One thread serves all queues of messages, so pairs connect when they join. Channels have
+ * one thread per lane, and connect in the first step.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +29,7 @@ ech_status ech_nccl_check(const ech_nccl_state *state, int result, const char *c
 
 /* ---- calls ---- */
 
-/* Of the transfers to `peer`: a queue of messages has one for each peer. */
+/* The communicator for transfers to `peer`: a queue of messages has one per peer. */
 static ech_communicator *find(const ech_comm_queue *on, int peer, int *member)
 {
     for (ech_communicator *in = on->joined; in; in = in->next)
@@ -47,7 +45,7 @@ static ech_communicator *find(const ech_comm_queue *on, int peer, int *member)
     return NULL;
 }
 
-/* Nobody aborts the communicator until ech_nccl_leave, unless this call hangs. */
+/* The communicator is not aborted until ech_nccl_leave, unless this call hangs. */
 static ech_status enter(const ech_comm *comm, ech_communicator *in)
 {
     atomic_fetch_add(&in->calls, 1);
@@ -117,7 +115,8 @@ static ech_status allreduce(ech_comm *comm, ech_request *request, ech_dtype dtyp
 
 /* ---- communicators ---- */
 
-/* Member 0's id, to all. The barrier has a deadline, which the library's call behind it lacks. */
+/* Sends member 0's id to all. The barrier has a deadline, which the following library call
+ * lacks. */
 static ech_status agree(ech_comm *comm, const char *name, const int *ranks, int n, int *member,
                         ech_nccl_id *id)
 {
@@ -149,7 +148,7 @@ static void forget(ech_communicator *in)
     free(in);
 }
 
-/* A byte each way, and waits for it. */
+/* Sends a byte each way, and waits for it. */
 static ech_status connect_pair(ech_comm *comm, const ech_comm_queue *on, int peer)
 {
     void *memory;
@@ -163,14 +162,14 @@ static ech_status connect_pair(ech_comm *comm, const ech_comm_queue *on, int pee
     return status;
 }
 
-/* The guard ends the process where these calls take longer than the deadline. */
+/* The guard ends the process if these calls take longer than the deadline. */
 static ech_status begin(ech_comm *comm, ech_comm_queue *on, ech_communicator *in, int member,
                         ech_nccl_id id)
 {
     const ech_nccl_state *state = comm->joined;
     (void)on->device->stream(on->queue); /* its GPU is the thread's */
     ECH_TRY(in->device->event_create(&in->ended));
-    in->device->record(in->ended, on->queue); /* by this thread first: a device may make it now */
+    in->device->record(in->ended, on->queue); /* by this thread first: a device may create it now */
     ECH_TRY(ech_nccl_check(state, state->nccl->CommInitRank(&in->at, in->size, id, member),
                            "its start", in->name));
     ech_nccl_watch(comm->joined, in);
@@ -201,7 +200,7 @@ static void part(ech_comm *comm, ech_comm_queue *on)
     ech_nccl_state *state = comm->joined;
     for (ech_communicator *in = on->joined, *next; in; in = next) {
         next = in->next;
-        ech_nccl_unwatch(state, in); /* nobody else has it from now on */
+        ech_nccl_unwatch(state, in); /* only this thread has it from now on */
         ech_guard_enter(state->guard, in->name);
         if (in->at)
             (ech_comm_is_over(comm) ? state->nccl->CommAbort : state->nccl->CommDestroy)(in->at);

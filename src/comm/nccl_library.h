@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the backend `nccl`: NCCL's functions, opened when they are needed
- * (device/cuda_library.h). Declared here as nccl.h has them (2.7 and newer;
- * tests/comm/nccl_header.c compares), so that all builds have the backend.
+ * Private to the backend `nccl`: NCCL's functions, loaded on first use (device/cuda_library.h).
+ * They are declared here as in nccl.h (2.7 and newer; tests/comm/nccl_header.c compares), so that
+ * all builds have the backend.
  */
 #ifndef ECH_COMM_NCCL_LIBRARY_H
 #define ECH_COMM_NCCL_LIBRARY_H
@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "device/device.h"
 
-/* ncclResult_t and ncclRedOp_t; ncclDataType_t, of which bytes travel as the first. */
+/* ncclResult_t and ncclRedOp_t; ncclDataType_t: transfers use the type of bytes. */
 enum { ECH_NCCL_SUCCESS = 0, ECH_NCCL_IN_PROGRESS = 7, ECH_NCCL_SUM = 0 };
 enum { ECH_NCCL_BYTE = 0, ECH_NCCL_FLOAT32 = 7, ECH_NCCL_FLOAT64 = 8 };
 enum { ECH_NCCL_ID_BYTES = 128 };
@@ -44,9 +44,9 @@ typedef struct ech_nccl {
     const char *(*GetErrorString)(int result);
 } ech_nccl;
 
-/* Opens the library for a device, once for the process: of a GPU that of ech_library_nccl, or what
- * ECHELON_NCCL names; of others the latter alone, a stand-in for tests whose streams are the
- * device's. Errors: ECH_EUNSUPPORTED. */
+/* Opens the library for a device, once per process: for a GPU ech_library_nccl's, or the one that
+ * ECHELON_NCCL names; for other devices only the latter, a stand-in for tests that uses the
+ * device's streams. Errors: ECH_EUNSUPPORTED. */
 ech_status ech_nccl_open(const ech_device *device, const ech_nccl **out);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the backend `nccl`: what an endpoint has joined, and the thread that watches it.
+ * Private to the backend `nccl`: the communicators of an endpoint, and the watchdog thread that
+ * watches them.
  */
 #ifndef ECH_COMM_NCCL_STATE_H
 #define ECH_COMM_NCCL_STATE_H
@@ -11,12 +12,12 @@
 
 /* A communicator of NCCL. One thread at a time puts its calls. */
 typedef struct ech_communicator {
-    struct ech_communicator *next;         /* of those that its queue has joined */
-    struct ech_communicator *next_watched; /* of those of its endpoint */
+    struct ech_communicator *next;         /* next communicator of its queue */
+    struct ech_communicator *next_watched; /* next communicator of its endpoint */
     ech_nccl_comm at;                      /* NULL: not made yet, or aborted */
     char name[96];                         /* "NCCL's communicator of group data, lane 3" */
     int *ranks, size;                      /* [size] ascending */
-    atomic_int users;                      /* calls of the host under way */
+    atomic_int users;                      /* calls by the host in progress */
     atomic_uint calls;                     /* so far */
     const ech_device *device;
     ech_event *ended; /* on the device, of the last call */
@@ -28,29 +29,28 @@ typedef struct ech_nccl_state {
     const ech_nccl *nccl;
     ech_guard *guard;
     pthread_t watcher;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the following fields */
     pthread_cond_t changed;
     ech_communicator *watched;
     bool quit;
-    /* when something moved: a call was put or ended, or the rank's position on the board
-     * changed */
+    /* last progress: a call was put or ended, or the rank's position on the board changed */
     double since;
-    uint64_t seen; /* what moves, as it was then */
-    double looked; /* when it looked last */
+    uint64_t seen; /* the progress counters at that time */
+    double looked; /* time of the last check */
 } ech_nccl_state;
 
 /* The error of a call, for a communicator's name; ECH_EABORTED once the job is over. */
 ech_status ech_nccl_check(const ech_nccl_state *state, int result, const char *call,
                           const char *name);
 
-/* Makes comm->joined and starts its thread, unless there is one. That thread aborts all
- * communicators once the job is over (ech_comm_is_over): kernels that wait for other ranks end
- * then, and with them whoever waits for the device, such as a thread whose launch finds the stream
- * full. It ends the job itself when NCCL reports an error, or when a call is under way, there or on
- * the host, and nothing moves for longer than the deadline. Errors: ECH_EUNSUPPORTED, there is no
- * NCCL; ECH_EIO, no thread. */
+/* Makes comm->joined and starts its watchdog thread, unless they exist. The thread aborts all
+ * communicators once the job is over (ech_comm_is_over): kernels that wait for other ranks then
+ * end, and so do threads that wait for the device, such as one whose launch finds the stream full.
+ * It ends the job itself when NCCL reports an error, or when a call is in progress, on the device
+ * or host, and nothing progresses for longer than the deadline. Errors: ECH_EUNSUPPORTED, there is
+ * no NCCL; ECH_EIO, no thread. */
 ech_status ech_nccl_start(ech_comm *comm, const ech_device *device);
-/* Ends the thread and frees comm->joined. What was joined has parted, or was aborted. */
+/* Ends the thread and frees comm->joined. All communicators must have been released or aborted. */
 void ech_nccl_stop(ech_comm *comm);
 void ech_nccl_watch(ech_nccl_state *state, ech_communicator *in);
 void ech_nccl_unwatch(ech_nccl_state *state, const ech_communicator *in);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The thread that watches communicators of NCCL.
+ * The watchdog thread for communicators of NCCL.
  */
 #include <errno.h>
 #include <signal.h>
@@ -13,11 +13,11 @@
 #include "base/memory.h"
 #include "comm/nccl_state.h"
 
-/* How often it looks; and how long it waits for calls to return before it aborts their
+/* Interval of checks; and how long it waits for calls to return before it aborts their
  * communicators. */
 enum { LOOKS_MS = 20, RETURNS_MS = 1000 };
-/* Deadlines until it ends a job: who waits for the device knows more, and comes first unless that
- * thread hangs, too. */
+/* Deadlines until it ends a job: the thread that waits for the device knows more, and reports first
+ * unless it hangs, too. */
 static const double patience = 1.5;
 
 static void nap(long ms)
@@ -25,7 +25,7 @@ static void nap(long ms)
     nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
 }
 
-/* A call that hangs is ended by that. */
+/* This ends a call that hangs. */
 static void abort_one(const ech_nccl_state *state, ech_communicator *in)
 {
     if (!in->at) return;
@@ -34,7 +34,8 @@ static void abort_one(const ech_nccl_state *state, ech_communicator *in)
     in->at = NULL;
 }
 
-/* Whether a call of it is under way. A fault on the device is told by who waits for that. */
+/* True if a call of it is in progress. A fault on the device is reported by the thread that waits
+ * for it. */
 static bool is_busy(ech_communicator *in)
 {
     bool ended = true;
@@ -42,7 +43,7 @@ static bool is_busy(ech_communicator *in)
     return in->device->query(in->ended, &ended) == ECH_OK && !ended;
 }
 
-/* What changes whenever something moves. */
+/* A number that changes with any progress. */
 static uint64_t find_pulse(const ech_nccl_state *state)
 {
     const ech_board_slot *slot = &state->comm->board->slot[state->comm->local_rank];
@@ -54,8 +55,7 @@ static uint64_t find_pulse(const ech_nccl_state *state)
     return pulse;
 }
 
-/* Shows whom the rank waits for, and past the deadline ends it: the peers of all calls under
- * way. */
+/* Shows which peers of calls in progress the rank waits for, and ends the job past the deadline. */
 static ech_status show_stalled(const ech_nccl_state *state, double seconds)
 {
     ECH_LIST(int) peers = {0};

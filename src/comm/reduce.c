@@ -4,9 +4,9 @@
  */
 #include "comm/reduce.h"
 
-/* ---- the arithmetic of reductions, put where the data are ---- */
+/* ---- the arithmetic of reductions, put on the data's queue ---- */
 
-/* fp32's kernels sum and convert types in which numbers only travel. */
+/* fp32's kernels sum and convert types that are only used in messages. */
 static const ech_kernels *kernels_of(const ech_comm_queue *on, ech_dtype dtype)
 {
     return ech_kernels_on(on->device->name, ech_dtype_is_real(dtype) ? dtype : ECH_F32);
@@ -90,8 +90,8 @@ void ech_sum_deliver_all(const ech_sum *sum)
 
 /* Bytes of one segment: large enough to hide latency; small enough that several fit into caches,
  * and that on a link of 1 Gbit/s, where 1 MiB takes 8 ms, the next one's handshake is not queued
- * for long. SEGMENTS: of all segments that a member receives at once, unless they would fall below
- * SEGMENT_LEAST. */
+ * for long. SEGMENTS: total of the segments that a member receives at the same time, unless they
+ * would fall below SEGMENT_LEAST. */
 enum { SEGMENT = 1 << 18, SEGMENT_LEAST = 1 << 14, SEGMENTS = (1 << 24) / ECH_UNDER_WAY };
 
 static const struct {
@@ -250,8 +250,8 @@ static ech_status begin(ech_sum *sum, const ech_reduction_row *row)
     return has_messages(sum) && way_of(sum)->begin ? way_of(sum)->begin(sum) : ECH_OK;
 }
 
-/* The messages of a half are all in one set; of a whole sum those that end last are not in the one
- * it begins with. */
+/* The messages of a half are all in one set; the last messages of a whole sum are not in the set
+ * with which it begins. */
 static ech_status begin_half(ech_sum *sum, ech_reduction reduction)
 {
     sum->gathers = sum->scatters;
@@ -278,7 +278,7 @@ ech_status ech_sum_begin_scatter(ech_group *group, ech_reduction reduction, cons
     ech_sum sum;
     ECH_TRY(check_halves(reduction));
     ECH_TRY(check_supported(group, reduction, x, wire));
-    if (group->size == 1) wire = x->dtype; /* nothing travels */
+    if (group->size == 1) wire = x->dtype; /* nothing is sent */
     ECH_TRY(ech_sum_make(group, ECH_CALL_SCATTER, x, wire, scratch, &sum));
     sum.part = ECH_REDUCTION_SCATTER;
     sum.shard = shard;
@@ -312,8 +312,8 @@ ech_status ech_sum_begin_gather(ech_group *group, ech_reduction reduction, const
     return ECH_OK;
 }
 
-/* What is to be done without messages: the shard comes to its place in x; a single member's sum is
- * what it has. */
+/* The work without messages: the shard is copied to its place in x; a single member's sum is its
+ * own data. */
 static void run_alone(const ech_sum *sum)
 {
     if (sum->part == ECH_REDUCTION_GATHER) {

@@ -3,11 +3,11 @@
  * Private to src/comm: the algorithms of ech_group_reduce and of the collectives that sum or
  * gather. To add a reduction: a file with one ech_reduction_row, and a row of reduction.def.
  *
- * N members, n elements, of `item` bytes in x and of `wire_item` in messages and scratch. Where the
- * two differ, a segment's elements lie narrowed at the beginning of its own memory in x while they
- * travel. Each member owns a shard (ech_collective_shard_first). Shards move in segments, one
- * message each, so that scratch is bounded and stays in caches. Functions of an ech_group or
- * ech_sum that return a status are collective over the group.
+ * N members, n elements, of `item` bytes in x and of `wire_item` bytes in messages and scratch. If
+ * the two differ, a segment's elements are stored narrowed at the beginning of the segment's memory
+ * in x while they are sent. Each member owns a shard (ech_collective_shard_first). Shards are sent
+ * in segments, one message each, so that scratch is bounded and stays in caches. Functions of an
+ * ech_group or ech_sum that return a status are collective over the group.
  */
 #ifndef ECH_COMM_REDUCE_H
 #define ECH_COMM_REDUCE_H
@@ -29,7 +29,8 @@ typedef struct ech_reduction_way {
 } ech_reduction_way;
 
 struct ech_reduction_row {
-    bool narrows; /* sums halves, and what travels narrowed; otherwise fp32 and fp64 as they are */
+    /* supports 16-bit types and narrowed messages; otherwise only fp32 and fp64 as they are */
+    bool narrows;
     ech_reduction_way part[ECH_REDUCTION_PARTS]; /* run NULL: it has no such part */
     ech_status (*prepare)(ech_group *group);     /* optional; ech_group_prepare for N > 1 */
 };
@@ -67,45 +68,45 @@ ech_comm_batch *ech_sum_batch(const ech_sum *sum, int set, int64_t k);
 /* Enters n elements of the sum, to be sent to a member. */
 void ech_sum_send(const ech_sum *sum, ech_comm_batch *batch, int member, const void *data,
                   int64_t n);
-/* Where ech_scatter_end is to write the sum of segment k of this member's shard: sum->shard, or, if
- * that is added to or stays as it is, scratch, which stays in caches where x would be written back
- * to memory; x where the sum is to be widened. */
+/* The address to which ech_scatter_end writes the sum of segment k of this member's shard. It is in
+ * sum->shard; or in scratch if the sum is added to that or discarded (scratch stays in caches,
+ * while x would be written back to memory); or in x if the sum is to be widened. */
 char *ech_sum_place(const ech_sum *sum, int64_t k);
-/* That sum, as it travels, goes from there to sum->shard; ech_sum_deliver_all: all segments, summed
- * in x. */
+/* Copies that sum from there to sum->shard, from the type in which it was sent;
+ * ech_sum_deliver_all: all segments, summed in x. */
 void ech_sum_deliver(const ech_sum *sum, char *from, int64_t k);
 void ech_sum_deliver_all(const ech_sum *sum);
-/* From how many members an owner receives addends. */
+/* Number of members from which an owner receives addends. */
 int ech_sum_parts(const ech_lineup *of);
-/* The part of the scratch where `parts` addends of segment k arrive. Segments k and k +
+/* The part of the scratch that receives `parts` addends of segment k. Segments k and k +
  * ECH_UNDER_WAY share it. */
 char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts);
 
 /* Elements of scratch that ech_scatter_begin and ech_scatter_end need. */
 int64_t ech_scatter_scratch(size_t item, int64_t n, const ech_lineup *of);
-/* Reduce-scatter of segment k of every shard, N > 1. begin narrows the segments, if they travel so,
- * and starts their messages; end waits for them and writes the sum of this member's segment,
- * narrowed, to `mine`, which may be that segment in sum->x or its slot. Segments end in order; at
- * most ECH_UNDER_WAY may have begun and not ended. */
+/* Reduce-scatter of segment k of every shard, N > 1. begin narrows the segments if they are sent
+ * narrowed, and starts their messages. end waits for them and writes the narrowed sum of this
+ * member's segment to `mine`. That may be the segment in sum->x, or its slot. Segments end in
+ * order; at most ECH_UNDER_WAY may have begun and not ended. */
 ech_status ech_scatter_begin(const ech_sum *sum, int64_t k);
 ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k);
 /* All-gather of segment k of every shard. begin starts to send `mine`, this member's, and to
- * receive the others' into sum->x; end waits for it, and widens the segments that travelled
- * narrowed. At most ECH_UNDER_WAY may have begun and not ended. */
+ * receive the others' into sum->x. end waits for it, and widens segments that were sent narrowed.
+ * At most ECH_UNDER_WAY may have begun and not ended. */
 ech_status ech_gather_begin(const ech_sum *sum, const char *mine, int64_t k);
 ech_status ech_gather_end(const ech_sum *sum, int64_t k);
 
-/* ---- rings of some of the members (ring.c) ---- */
+/* ---- rings of a subset of the members (ring.c) ---- */
 
 /* Contiguous elements of x. */
 typedef struct ech_range {
     int64_t first, n;
 } ech_range;
 
-/* A ring, each member of which gets the sum of its ring chunk: of some runs of elements, as many in
- * each. */
+/* A ring in which each member gets the sum of its ring chunk, which consists of `runs` ranges of
+ * elements. */
 typedef struct ech_ring {
-    int size, place; /* members, and which one this is; of one there is nothing to do */
+    int size, place; /* number of members, and this member's index; nothing to do for size 1 */
     int runs;
     int64_t longest;                                          /* elements of the longest run */
     int (*member)(const ech_sum *sum, int i);                 /* its member i in the group */
@@ -113,25 +114,25 @@ typedef struct ech_ring {
 } ech_ring;
 /* Elements of scratch that ech_ring_add needs. */
 int64_t ech_ring_scratch(size_t item, int64_t longest, int runs, int N);
-/* size - 1 rounds, in which each chunk travels around the ring to its member and collects the
- * others' addends, in place. Other chunks are used up: they have partial sums. */
+/* size - 1 rounds, in which each chunk travels around the ring to its member and accumulates the
+ * others' addends, in place. Other chunks are consumed: they hold partial sums. */
 ech_status ech_ring_add(const ech_sum *sum, const ech_ring *ring);
-/* As many rounds, in which each member's chunk travels around to all. */
+/* size - 1 rounds, in which each member's chunk travels around the ring to all. */
 ech_status ech_ring_gather(const ech_sum *sum, const ech_ring *ring);
 
-/* n elements of x, of a sum that narrows, become those that travel, at x's beginning; and back.
- * Otherwise nothing. */
+/* If the sum narrows, converts n elements at x to the type in which they are sent, in place; and
+ * back. Otherwise does nothing. */
 void ech_narrow(const ech_sum *sum, char *x, int64_t n);
 void ech_widen(const ech_sum *sum, char *x, int64_t n);
 /* to[i] += from[i] for i < n elements; fp32 or fp64; no overlap. */
 void ech_add(const ech_sum *sum, char *to, char *from, int64_t n);
-/* to[n] = the sum of own[n], at place `index`, and of parts[others][n] around it, in order, in the
- * type that travels. */
+/* to[n] = the sum in order of own[n], as addend `index`, and of parts[others][n], in the type in
+ * which they are sent. */
 void ech_add_parts(const ech_sum *sum, char *to, char *own, char *parts, int others, int index,
                    int64_t n);
-/* to[n] = ((p0 + p1) + p2) + ..., the members' addends in member order, all in the type that
- * travels (the row add_parts of kernel.def). This member's addend is own[n], the others' are in
- * parts[N-1][n]; `to` may be own or the first part. */
+/* to[n] = ((p0 + p1) + p2) + ..., the members' addends in member order, all in the type in which
+ * they are sent (the row add_parts of kernel.def). This member's addend is own[n], the others' are
+ * in parts[N-1][n]; `to` may be own or the first part. */
 void ech_add_in_order(const ech_sum *sum, char *to, char *own, char *parts, int64_t n);
 
 #endif

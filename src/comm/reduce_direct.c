@@ -7,8 +7,8 @@
  *
  * Segments are pipelined: while the sum of one is sent, the next ones are received, so that a link
  * is busy in both directions. The last sums are sent while the next reduction begins. Its halves
- * are just these two: of a scatter the last segments arrive while the next one begins. These halves
- * also do where some members are stores: the others send them all that they add, and get all shards
+ * are just these two: the last segments of a scatter arrive while the next one begins. The halves
+ * also work if some members are stores: the others send them all their addends, and get all shards
  * from them.
  */
 #include "comm/reduce.h"
@@ -76,7 +76,7 @@ static ech_status take_sums(const ech_sum *sum, int64_t first, int64_t after)
     return ECH_OK;
 }
 
-/* Up to which segment nothing is left to begin. */
+/* All segments before this one have begun. */
 static int64_t last_begun(const ech_sum *sum)
 {
     int64_t segments = ech_sum_segments(sum);
@@ -100,7 +100,7 @@ static ech_status begin_gather(const ech_sum *sum)
 
 static ech_status run_gather(const ech_sum *sum)
 {
-    (void)sum; /* all is on its way */
+    (void)sum; /* all has been sent */
     return ECH_OK;
 }
 

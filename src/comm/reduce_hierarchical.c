@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hierarchical reduction: the members of a machine send what they have to its first member, the
- * leader, which adds in member order; the leaders sum around a ring, in which each machine's chunk
- * is its members' shards; each leader sends the sum to its members. Of S bytes, with M machines, a
- * leader of L members sends 2 (M - 1) / M S to the next machine and (L - 1) S within its own, each
- * other member S. So M machines send each other as much as a ring of M members does, however many
- * members they have.
+ * The hierarchical reduction. The members of a machine send their data to its first member, the
+ * leader, which adds in member order. The leaders sum around a ring, in which each machine's chunk
+ * is its members' shards. Each leader sends the sum to its members. With S bytes and M machines, a
+ * leader of L members sends 2 (M - 1) / M S to the next machine and (L - 1) S within its own; each
+ * other member sends S. So M machines send each other as much as a ring of M members does, however
+ * many members they have.
  */
 #include "comm/reduce.h"
 
@@ -150,7 +150,7 @@ static ech_status add_within(const ech_sum *sum)
     return ECH_OK;
 }
 
-/* The leader's x becomes that of all members of the machine. */
+/* Copies the leader's x to all members of the machine. */
 static ech_status spread(const ech_sum *sum)
 {
     machine m = own_machine(sum);
@@ -192,15 +192,15 @@ static int64_t scratch(size_t item, int64_t n, const ech_lineup *of)
     return within > between ? within : between;
 }
 
-/* To the next leader all but the own chunk; of that to the others of the machine all but the own
- * shard. */
+/* To the next leader all chunks but its own; from it, to the other members of the machine, all
+ * shards but its own. */
 static int64_t scattered(int64_t n, const ech_lineup *of, int index)
 {
     if (machine_of(of, index).first != index) return n;
     return ech_sum_scattered(n, of, index);
 }
 
-/* To the next leader all but its chunk, to each other member of the machine all. */
+/* To the next leader all but its chunk, to each other member of the machine everything. */
 static int64_t spread_elements(int64_t n, const ech_lineup *of, machine m)
 {
     int next = (m.number + 1) % count_machines(of);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The all-reduce of the backend's library, for comparison. Its order of additions is not known
- * here.
+ * The all-reduce of the backend's library, for comparison. Its order of additions is unknown.
  */
 #include "comm/reduce.h"
 
-/* The elements of x: how many the library sends is not known. */
+/* The elements of x, since the library's traffic is unknown. */
 static int64_t sent(int64_t n, const ech_lineup *of, int index)
 {
     (void)of, (void)index;
@@ -34,7 +33,7 @@ static ech_status run(const ech_sum *sum)
     ech_group *group = sum->group;
     ech_comm_batch *batch = &group->batch[0];
     ech_request *request = &batch->at[batch->n];
-    /* An error names the next member, since the rank that the library waits for is not known. */
+    /* An error names the next member, since the rank that the library waits for is unknown. */
     *request = (ech_request){.on = &group->on,
                              .data = sum->x,
                              .peer = group->of->ranks[(group->index + 1) % group->size],
@@ -46,8 +45,8 @@ static ech_status run(const ech_sum *sum)
     return ech_comm_batch_wait(group, batch);
 }
 
-/* The library makes a communicator of its own, which waits for all members and lets no other thread
- * of this rank send or receive meanwhile. The barrier comes first: it has a deadline. */
+/* The library makes a communicator of its own, which waits for all members and blocks sends and
+ * receives of this rank's other threads. The barrier comes first: it has a deadline. */
 static ech_status prepare(ech_group *group)
 {
     if (group->library || !group->comm->opened->allreduce_start) return ECH_OK;
@@ -55,6 +54,6 @@ static ech_status prepare(ech_group *group)
     return start(&(ech_sum){.group = group, .dtype = ECH_F32, .wire = ECH_F32}, &(ech_request){0});
 }
 
-/* Its scratch is the library's own. */
+/* The library has its own scratch. */
 const ech_reduction_row ech_reduce_LIBRARY = {
     .part = {[ECH_REDUCTION_WHOLE] = {.sent = sent, .run = run}}, .prepare = prepare};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The naive reduction: every member sends its whole tensor to every other, and each adds in member
- * order. It is the control that the others are measured against.
+ * order. It is the reference for the other algorithms.
  */
 #include "comm/reduce.h"
 
@@ -12,7 +12,7 @@ static int64_t scratch(size_t item, int64_t n, const ech_lineup *of)
 
 static int64_t sent(int64_t n, const ech_lineup *of, int index)
 {
-    (void)index; /* all alike */
+    (void)index; /* the same for all */
     return (of->size - 1) * n;
 }
 

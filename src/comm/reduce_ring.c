@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ring reduction: in N - 1 rounds each shard travels around the ring and collects the members'
- * addends, in N - 1 more its sum travels around: two halves, between which each member has the sum
- * of its own shard. Each shard starts at another member, the one behind its owner, so the order in
- * which an element is summed depends on its shard. Source: Patarasuk and Yuan 2009, "Bandwidth
- * optimal all-reduce algorithms for clusters of workstations".
+ * The ring reduction: in N - 1 rounds each shard travels around the ring and accumulates the
+ * members' addends, in N - 1 more its sum travels around: two halves, between which each member has
+ * the sum of its own shard. Each shard starts at another member, the one after its owner, so the
+ * order in which an element is summed depends on its shard.
+ *
+ * Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of
+ * workstations".
  */
 #include "comm/reduce.h"
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The torus reduction: members stand in rows of neighbours and in columns. A reduce-scatter around
- * each row leaves each member the row's sum of its column's shards, one around each column the sum
- * of its own shard; then they are gathered around columns and rows. With X columns and Y rows of S
- * bytes each member sends 2 (X - 1) / X S along rows and 2 (Y - 1) / (X Y) S along columns:
- * together as much as the ring, in X + Y - 2 rounds each way instead of X Y - 1. Source: Mikami et
- * al. 2018, "Massively distributed SGD: ImageNet/ResNet-50 training in a flash", arXiv:1811.05233;
- * the interconnects of TPUs are such tori.
+ * The torus reduction: members are arranged in rows of neighbours and in columns. A reduce-scatter
+ * around each row gives each member the row's sum of its column's shards, one around each column
+ * gives it the sum of its own shard; then they are gathered around columns and rows. With X columns
+ * and Y rows of S bytes each member sends 2 (X - 1) / X S along rows and 2 (Y - 1) / (X Y) S along
+ * columns: together as much as the ring, in X + Y - 2 rounds each way instead of X Y - 1.
+ *
+ * Source: Mikami et al. 2018, "Massively distributed SGD: ImageNet/ResNet-50 training in a flash",
+ * arXiv:1811.05233; the interconnects of TPUs are such tori.
  */
 #include "comm/reduce.h"
 
-/* Of this member's torus. Two, three, or another number without divisors are one row. */
+/* This member's torus. Two, three, or another prime number of members are one row. */
 typedef struct torus {
     int columns, rows;
     int row, column; /* this member's */
@@ -34,7 +35,7 @@ static ech_range shard_of(const ech_sum *sum, int member)
                        ech_collective_shard_count(sum->n, N, member)};
 }
 
-/* ---- rows: a chunk is the shards of a column, a run each ---- */
+/* ---- rows: a chunk is the shards of a column, one run each ---- */
 
 static int member_of_row(const ech_sum *sum, int i)
 {
@@ -81,7 +82,7 @@ static int64_t scratch(size_t item, int64_t n, const ech_lineup *of)
                             torus_of(of->size, 0).rows, of->size);
 }
 
-/* The shards of a column, of which the first n mod N have one element more. */
+/* The shards of a column; the first n mod N have one element more. */
 static int64_t count_column(int64_t n, const ech_lineup *of, int column)
 {
     torus t = torus_of(of->size, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums and gathers around a ring of some of a group's members, segment by segment, several in
- * flight: so that one is added while the next ones arrive.
+ * Sums and gathers around a ring of a subset of a group's members, segment by segment, with several
+ * in flight, so that one is added while the next ones arrive.
  */
 #include "comm/reduce.h"
 
@@ -78,7 +78,7 @@ static ech_status run_round(const ech_sum *sum, const ech_ring *ring, ring_round
     return ECH_OK;
 }
 
-/* The last chunk to come is this member's own, complete. */
+/* The last chunk to arrive is this member's own, complete. */
 ech_status ech_ring_add(const ech_sum *sum, const ech_ring *ring)
 {
     int N = ring->size, from = ring->place + N;
@@ -88,7 +88,7 @@ ech_status ech_ring_add(const ech_sum *sum, const ech_ring *ring)
     return ECH_OK;
 }
 
-/* The first chunk to go is this member's own. */
+/* The first chunk to leave is this member's own. */
 ech_status ech_ring_gather(const ech_sum *sum, const ech_ring *ring)
 {
     int N = ring->size, from = ring->place + N;

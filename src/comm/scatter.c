@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reduce-scatter: every member sends to each other one its addends of that one's shard, and adds
- * those that it receives in member order; segment by segment, several in flight. All-gather of the
- * same shards.
+ * Reduce-scatter: every member sends its addends of each other member's shard to that member, and
+ * adds the ones that it receives in member order; segment by segment, with several in flight.
+ * All-gather of the same shards.
  */
 #include "comm/reduce.h"
 
@@ -25,7 +25,7 @@ int64_t ech_sum_segments(const ech_sum *sum)
                           sum->segment);
 }
 
-/* Where segment k of a shard begins; of windows *count: the elements in use from there to the end
+/* Where segment k of a shard begins; for windows, *count: the elements in use from there to the end
  * of its window. */
 static int64_t offset_of(const ech_sum *sum, int member, int64_t k, int64_t *count)
 {
@@ -41,7 +41,7 @@ static int64_t offset_of(const ech_sum *sum, int member, int64_t k, int64_t *cou
     return window * each + at;
 }
 
-/* A store has of x its own shard alone. */
+/* A store has only its own shard of x. */
 static char *place_in_x(const ech_sum *sum, int member, int64_t at)
 {
     ech_lineup of = ech_group_lineup(sum->group);
@@ -59,7 +59,7 @@ ech_segment ech_sum_segment(const ech_sum *sum, int member, int64_t k)
         .x = n ? place_in_x(sum, member, at) : sum->x, .n = n, .bytes = (size_t)n * sum->wire_item};
 }
 
-/* Where that of this member is in its own shard. */
+/* Where this member's segment is in its own shard. */
 static char *place_of(const ech_sum *sum, char *mine, int64_t k)
 {
     int64_t count;
@@ -129,7 +129,7 @@ ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k)
     ECH_TRY(ech_comm_batch_wait(sum->group, ech_sum_batch(sum, sum->scatters, k)));
     if (!of.stores)
         ech_add_in_order(sum, mine, own.x, parts, own.n);
-    else if (ech_sum_parts(&of) > 1) /* the first part stands for the own one */
+    else if (ech_sum_parts(&of) > 1) /* the first part replaces the own one */
         ech_add_parts(sum, mine, parts, parts + own.bytes, ech_sum_parts(&of) - 1, 0, own.n);
     else if (own.n && mine != parts)
         ech_group_copy(sum->group, mine, parts, own.bytes);
@@ -231,8 +231,7 @@ static void copy_rows(const ech_sum *sum, char *mine)
     }
 }
 
-/* A window is as many segments as it takes, so that four fit into the scratch of a sum of even
- * shards. */
+/* A window has enough segments that four fit into the scratch of a sum of even shards. */
 ech_status ech_group_scatter_rows(ech_group *group, const ech_tensor *x, void *mine, void *scratch,
                                   const ech_row_windows *of)
 {

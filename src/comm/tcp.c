@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `tcp`: one process a rank, which the variables of torchrun describe, and a connection
- * between every two. It is no row of comm.def: it moves the control of `nccl` where there is no
+ * The backend `tcp`: one process per rank, described by the variables of torchrun, and a connection
+ * between every two. It is not a row of comm.def: it moves the control of `nccl` if there is no
  * MPI.
  *
- * A connection carries messages one after the other, each behind its tag and length. What comes
- * before its receive was started is kept in memory of its own, which is for short messages: of one
- * connection never more than MOST_EARLY bytes, whatever it says.
+ * A connection carries messages one after the other, each with its tag and length in front.
+ * Messages that arrive before their receive was started are stored in memory of their own, which is
+ * meant for short messages: at most MOST_EARLY bytes per connection, whatever it sends.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static void append(ech_tcp_message **list, ech_tcp_message *m)
     *list = m;
 }
 
-/* Takes out the oldest with that tag; NULL: there is none. */
+/* Removes the oldest message with that tag; NULL: there is none. */
 static ech_tcp_message *take(ech_tcp_message **list, int64_t tag)
 {
     while (*list && (*list)->head.tag != tag) list = &(*list)->next;
@@ -48,7 +48,7 @@ static ech_tcp_message *take(ech_tcp_message **list, int64_t tag)
 
 /* ---- connections ---- */
 
-/* Nothing was moved: whether that is because nothing can be now. */
+/* Nothing was moved: checks whether nothing can be moved now. */
 static ech_status check_idle(const ech_comm *comm, int peer, ssize_t moved)
 {
     if (moved < 0 && (errno == EAGAIN || errno == EINTR)) return ECH_OK;
@@ -81,7 +81,7 @@ static ech_status send_some(ech_comm *comm, int to)
     return ECH_OK;
 }
 
-/* Memory for a message that no receive takes as it is. */
+/* Memory for a message that no receive accepts directly. */
 static ech_status make_early(const ech_comm *comm, int from, ech_tcp_message **out)
 {
     const ech_tcp_state *state = comm->state;
@@ -98,7 +98,7 @@ static ech_status make_early(const ech_comm *comm, int from, ech_tcp_message **o
     return ECH_OK;
 }
 
-/* The head has come: where its data go. */
+/* The header has arrived: chooses the destination of the data. */
 static ech_status choose_target(ech_comm *comm, int from)
 {
     ech_tcp_state *state = comm->state;
@@ -179,7 +179,7 @@ static ech_status test(ech_comm *comm, ech_request *request)
     ech_tcp_message *m = request->handle;
     for (int p = 0; p < state->size; p++)
         if (state->peer[p].sends) ECH_TRY(send_some(comm, p));
-    /* What came early may still be coming; then nothing else is to be read for. */
+    /* An early message may still be arriving; then nothing else is to be read for. */
     bool waits = !request->sends && !m->done && !(m->came && m->came->done);
     if (waits) ECH_TRY(receive_some(comm, request->peer));
     if (!m->fits)
@@ -209,5 +209,5 @@ const ech_comm_backend ech_comm_tcp = {.name = "tcp",
                                        .close = close_own,
                                        .start = start,
                                        .test = test,
-                                       .withdraw = NULL, /* nothing moves outside of calls */
+                                       .withdraw = NULL, /* nothing moves outside calls */
                                        .abort = ech_tcp_abort};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The door of a meeting: a listener, and the callers, which have connected and not yet said which
- * rank they are. All callers are read at the same time, so a silent one delays nobody. Their number
- * is bounded: the oldest makes room for a new one.
+ * The door of a meeting: a listener, and the callers, which have connected and not yet reported
+ * their rank. All callers are read at the same time, so a silent one delays no other. Their number
+ * is bounded: a new one replaces the oldest.
  */
 #include <errno.h>
 #include <poll.h>
@@ -20,7 +20,7 @@
 #include "comm/tcp_state.h"
 
 enum { MOST_CALLERS = 64, MOST_WARNINGS = 8 };
-/* Seconds in which a caller has to say which rank it is. */
+/* Seconds in which a caller must report its rank. */
 static const double card_seconds = 5;
 
 typedef struct caller {
@@ -39,7 +39,7 @@ struct ech_tcp_door {
     /* ech_tcp_door_keep. */
     pthread_t thread;
     bool is_kept;
-    int stop; /* an eventfd: readable once the thread is to end; -1: there is none */
+    int stop; /* an eventfd: readable once the thread must end; -1: there is none */
     const ech_tcp_state *state;
     ech_tcp_card own;
 };
@@ -102,8 +102,8 @@ static hearing hear(caller *c)
     return HEARD;
 }
 
-/* Polls the listener, `stop` and all callers until one of them has something to say, or a caller's
- * time is up. */
+/* Polls the listener, `stop` and all callers until one of them has data, or a caller's time is
+ * up. */
 static void wait_for_any(const ech_tcp_door *door, struct pollfd *polled)
 {
     double ends_at = 0;
@@ -117,7 +117,7 @@ static void wait_for_any(const ech_tcp_door *door, struct pollfd *polled)
     if (poll(polled, 2 + (nfds_t)door->callers, ms) < 0) polled[0].revents = polled[1].revents = 0;
 }
 
-/* The next process that says which rank it is. *fd -1: the thread is to end. */
+/* Returns the next process that reports its rank. *fd -1: the thread must end. */
 static ech_status await_any(ech_tcp_door *door, ech_tcp_card *who, int *fd)
 {
     for (;;) {
@@ -140,7 +140,7 @@ static ech_status await_any(ech_tcp_door *door, ech_tcp_card *who, int *fd)
     }
 }
 
-/* ---- who is let in ---- */
+/* ---- admission ---- */
 
 /* In a time that does not depend on where they differ. */
 static bool is_secret(const ech_tcp_card *own, const ech_tcp_card *who)
@@ -236,7 +236,7 @@ void ech_tcp_door_keep(ech_tcp_door *door, const ech_tcp_state *state, const ech
     door->stop = eventfd(0, EFD_CLOEXEC);
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    /* Without it the others wait for nobody to answer: no reason to end the job. */
+    /* Without it the other processes get no answer, which is no reason to end the job. */
     door->is_kept = door->stop >= 0 && pthread_create(&door->thread, NULL, keep, door) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }

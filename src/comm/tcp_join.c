@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the processes of `tcp` and `ucx` meet: all connect with rank 0, which tells them where the
- * others listen; then each connects with those below it. A guard ends the process where that takes
- * longer than the deadline.
+ * The way in which the processes of `tcp` and `ucx` meet. All connect with rank 0, which tells them
+ * where the others listen. Then each connects with the ranks below it. A guard ends the process if
+ * that takes longer than the deadline.
  */
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -23,7 +23,7 @@
 
 enum { MOST_RANKS = ECH_TCP_MOST_RANKS };
 enum { AGAIN_MS = 50 };
-/* Of a rank alone: data, logs, a checkpoint, libraries. */
+/* Files of a rank alone: data, logs, a checkpoint, libraries. */
 enum { OWN_FILES = 20 };
 
 /* ---- variables ---- */
@@ -43,7 +43,7 @@ static ech_status read_number(const char *name, int64_t least, int64_t most, int
 
 /* ---- introductions ---- */
 
-/* Returns how many ranks from 1 on are awaited. */
+/* Returns the number of awaited ranks, from 1 on. */
 static int count_awaited(const ech_tcp_state *state)
 {
     int awaited = 0;
@@ -51,7 +51,7 @@ static int count_awaited(const ech_tcp_state *state)
     return awaited;
 }
 
-/* Says who this is to a rank, to which it has just connected. *out: the answer; LATER: the
+/* Introduces this process to a rank to which it has just connected. *out: the answer; LATER: the
  * connection has ended. */
 static void greet(int fd, const ech_tcp_card *own, ech_tcp_verdict *out)
 {
@@ -99,7 +99,7 @@ void ech_comm_outlive(bool outlives)
     outlives_others = outlives;
 }
 
-/* The name alone is not enough: containers may share one, and machines may be called alike. */
+/* The name alone is not enough: containers may share one, and machines may have the same name. */
 static void name_machine(ech_tcp_card *own, int size)
 {
     char boot[64] = "";
@@ -114,8 +114,8 @@ static void name_machine(ech_tcp_card *own, int size)
     if (pretended_machines) snprintf(own->machine, 61, "%d", own->rank * pretended_machines / size);
 }
 
-/* Sixteenths of a second: two jobs at one place are further apart, and none is repeated after
- * weeks. */
+/* Sixteenths of a second: two jobs at one place start with a larger distance, and values do not
+ * repeat for weeks. */
 static uint32_t count_time(void)
 {
     struct timespec now;
@@ -124,7 +124,7 @@ static uint32_t count_time(void)
     return (uint32_t)(ticks % ECH_TCP_GENERATIONS);
 }
 
-/* One under which none of these has met before. */
+/* A generation that none of these has used before. */
 static uint32_t make_generation(const ech_tcp_card *cards, int n)
 {
     uint32_t next = count_time();
@@ -165,7 +165,8 @@ static void close_door(ech_tcp_state *state)
     state->door = NULL;
 }
 
-/* Rank 0 hears of all and tells all. Afterwards it tells whoever comes too late. */
+/* Rank 0 collects all cards and sends them to all. Afterwards it answers processes that come too
+ * late. */
 static ech_status lead(ech_tcp_state *state, ech_tcp_card *own, ech_tcp_card *cards)
 {
     const char *address = getenv("MASTER_ADDR");
@@ -181,15 +182,15 @@ static ech_status lead(ech_tcp_state *state, ech_tcp_card *own, ech_tcp_card *ca
     for (int r = 1; r < state->size; r++)
         ECH_TRY(ech_tcp_write(state->peer[r].fd, cards, (size_t)state->size * sizeof *cards));
     if (outlives_others)
-        close_door(state); /* a rank that is stopped may be replaced at the next meeting */
+        close_door(state); /* a suspended rank may be replaced at the next meeting */
     else
         ech_tcp_door_keep(state->door, state, own);
     return ECH_OK;
 }
 
-/* Connects with rank 0, again and again until the deadline where that ends the connection: it may
- * be of a start before. Opens a door for higher ranks, at the address by which this rank is
- * connected. */
+/* Connects with rank 0, repeatedly until the deadline if that ends the connection, since it may
+ * belong to a previous start. Opens a door for higher ranks, at the address of this rank's
+ * connection. */
 static ech_status find_leader(ech_tcp_state *state, ech_tcp_card *own, double deadline)
 {
     int port;
@@ -268,8 +269,8 @@ static ech_status find_machine(const ech_tcp_state *state, const ech_tcp_card *c
     return ECH_OK;
 }
 
-/* The first rank of the machine takes one (path "": it cannot), the others open it; the first
- * removes its name then. */
+/* The first rank of the machine makes the board (path "": it cannot), the others open it; then the
+ * first removes its name. */
 static ech_status share_board(const ech_tcp_state *state, int first, int n, ech_board **board)
 {
     ech_transient file = {.hold = -1};
@@ -338,7 +339,7 @@ ech_status ech_tcp_join(ech_tcp_state *state, int wanted, double deadline_second
 
 void ech_tcp_part(ech_tcp_state *state)
 {
-    close_door(state); /* it looks at the connections */
+    close_door(state); /* its thread reads the connections */
     for (int r = 0; r < state->size && state->peer; r++) {
         for (ech_tcp_message *m = state->peer[r].early, *next; m; m = next) {
             next = m->next;

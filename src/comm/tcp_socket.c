@@ -50,7 +50,7 @@ static bool is_mapped(const struct sockaddr_in6 *at)
     return IN6_IS_ADDR_V4MAPPED(&at->sin6_addr);
 }
 
-/* False: it is of no IP. *out: in network order. */
+/* False: it is not an IP address. *out: in network order. */
 static bool take_ipv4(const struct sockaddr *at, struct in_addr *out)
 {
     const struct sockaddr_in6 *six = (const void *)at;
@@ -70,7 +70,7 @@ void ech_tcp_print(const struct sockaddr *at, char text[INET6_ADDRSTRLEN])
                         INET6_ADDRSTRLEN);
 }
 
-/* Whether no other machine reaches it. */
+/* True if no other machine can reach it. */
 static bool is_loopback(const struct sockaddr *at)
 {
     struct in_addr four;
@@ -149,7 +149,7 @@ static ech_status resolve(const char *name, int port, struct addrinfo **out)
     return ECH_OK;
 }
 
-/* Whether this machine has the address. */
+/* True if this machine has the address. */
 static bool may_bind(const struct sockaddr *at)
 {
     place where = {0};
@@ -167,7 +167,7 @@ ech_status ech_tcp_open_leader(const char *address, int *port, ech_tcp_door **ou
     if (address && *address) ECH_TRY(resolve(address, *port, &found));
     const struct addrinfo *at = found;
     while (at && !is_loopback(at->ai_addr)) at = at->ai_next;
-    /* The others try all of them in this order, too. */
+    /* The others also try all of them in this order. */
     bool next = at && at->ai_next && is_loopback(at->ai_next->ai_addr);
     if (next && !may_bind(at->ai_addr)) at = at->ai_next;
     ech_status st = ech_tcp_door_open(at ? at->ai_addr : NULL, port, out);
@@ -185,8 +185,8 @@ ech_status ech_tcp_open_follower(int to_leader, int *port, ech_tcp_door **out)
 
 /* ---- connecting ---- */
 
-/* Where nobody listens yet, the system may have chosen that very port for this end: then it is both
- * ends. */
+/* If nothing listens there yet, the system may have chosen that very port for this end, which is
+ * then both ends. */
 static bool is_own(int fd)
 {
     place here = {0}, there = {0};

@@ -29,7 +29,7 @@ static const char *folder_at(int i)
     return folders[i];
 }
 
-/* ---- what others have left ---- */
+/* ---- files of others ---- */
 
 /* Whether a name is one of this user's. */
 static bool is_ours(const char *name)
@@ -73,7 +73,7 @@ void ech_transient_sweep(void)
     ech_log_set_quiet(quiet);
 }
 
-/* ---- one of one's own ---- */
+/* ---- files of this process ---- */
 
 static int open_new(bool is_folder, const char *path)
 {
@@ -94,7 +94,7 @@ static int create_in(const char *folder, bool is_folder, ech_transient *out)
         int fd = open_new(is_folder, out->path);
         if (fd < 0 && errno == ENOENT && is_folder) continue;
         if (fd < 0) return -1;
-        /* Nor does anyone sweep in a file system without locks. */
+        /* Files in a file system without locks are never swept. */
         bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
         if (locked && ech_file_is_same(out->path, fd)) return fd;
         close(fd);
@@ -127,7 +127,7 @@ void ech_transient_remove(const ech_transient *transient)
 
 bool ech_transient_is_tight(int ranks, char *room, size_t size)
 {
-    /* of Open MPI 4: for the launcher, and a little less for each rank */
+    /* for Open MPI 4's launcher, and a little less for each rank */
     enum { NEEDED = 4 << 20 };
     struct statvfs info;
     if (statvfs(folder_at(0), &info) != 0) return false;

@@ -23,18 +23,18 @@ typedef struct ech_transient {
  * descriptor stays open across exec. Errors: ECH_EIO, none can be made. */
 ech_status ech_transient_create(bool is_folder, ech_transient *out);
 
-/* Removes the file or the folder with its content, and releases the lock. Silent: what cannot be
- * removed now the next start removes. */
+/* Removes the file or the folder with its content, and releases the lock. Silent: the next start
+ * removes what cannot be removed now. */
 void ech_transient_remove(const ech_transient *transient);
 
-/* Whether /dev/shm has too little room for what MPI or UCX put there for so many ranks of this
+/* True if /dev/shm has too little room for the shared memory of MPI or UCX of so many ranks of this
  * machine. room: how much it has, as text. */
 bool ech_transient_is_tight(int ranks, char *room, size_t size);
 #define ECH_TRANSIENT_REMEDY                                                                       \
     "ranks share memory there; enlarge it (docker --shm-size=1g), or set parallel.comm=local, "    \
     "whose ranks are threads"
 
-/* Removes what killed jobs of this user have left. Silent about what cannot be removed. */
+/* Removes files left over from killed jobs of this user. Silent about what cannot be removed. */
 void ech_transient_sweep(void);
 
 #endif

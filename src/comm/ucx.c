@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `ucx`: one process a rank, which the variables of torchrun describe. UCX's tag
- * interface moves messages, in its mode for peers that may fail: ranks of a machine through memory,
- * others by what UCX finds (RDMA, TCP).
+ * The backend `ucx`: one process per rank, described by the variables of torchrun. UCX's tag
+ * interface moves messages, in its mode for peers that may fail: between ranks of a machine through
+ * memory, otherwise through what UCX finds (RDMA, TCP).
  *
- * A rank's death ends the messages with it by an error that names it, and leaves those with others
- * as they are. Two ranks of a machine have a worker of UCX each for this pair alone: a rank that is
- * killed in the middle of a message leaves the receiver's queue half written, which would hold up
- * all that send into the same queue.
+ * A rank's death ends the messages with it by an error that names it, and does not affect messages
+ * with others. Two ranks of a machine have a UCX worker each for this pair alone. A rank that is
+ * killed in the middle of a message leaves the receiver's queue half written, which would block all
+ * that send into the same queue.
  *
- * A message's tag holds the generation of the meeting, the sender, the kind and the tag. So nothing
- * of a process that met others before is ever received. A large message between ranks of a machine
- * is read by its receiver (ucx_read.c).
+ * A message's tag holds the generation of the meeting, the sender, the kind and the tag. So
+ * messages of a process from an earlier meeting are never received. A large message between ranks
+ * of a machine is read by its receiver (ucx_read.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "comm/ucx_state.h"
 
-/* Bits of a tag; generations and senders have those above. */
+/* Bits of a tag; generations and senders are above them. */
 enum { KIND_BITS = 2, TAG_BITS = ECH_COMM_TAG_BITS + KIND_BITS, RANK_BITS = 12 };
 static const uint64_t kind_mask = (uint64_t)((1 << KIND_BITS) - 1) << ECH_COMM_TAG_BITS;
 _Static_assert(ECH_UCX_KINDS <= 1 << KIND_BITS, "a kind fits into its bits");
@@ -72,7 +72,7 @@ static ech_status open_own(int size, double deadline_seconds, ech_comm **endpoin
 
 /* ---- messages ---- */
 
-/* Called by UCX: within the call that starts the message, which then gives UCX's request back
+/* Called by UCX, either within the call that starts the message, which then returns UCX's request
  * itself, or later. */
 static void end(ech_ucx_message *m, void *request, ucs_status_t status)
 {
@@ -125,7 +125,7 @@ void ech_ucx_post(ech_ucx_state *state, ech_ucx_message *m, const void *data, si
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA, .user_data = m};
     ucs_status_ptr_t got;
     if (m->receives) {
-        how.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL; /* always tells the length */
+        how.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL; /* always reports the length */
         how.cb.recv = note_received;
         got = state->ucx->ucp_tag_recv_nbx(peer->worker, (void *)(uintptr_t)data, bytes, tag,
                                            any_kind ? ~kind_mask : ~(ucp_tag_t)0, &how);
@@ -211,8 +211,8 @@ static ech_status test(ech_comm *comm, ech_request *request)
 
 /* ---- the end ---- */
 
-/* Nobody calls UCX any more but to end all, and nothing moves outside of calls; but others may
- * read. */
+/* From now on UCX is called only to end everything, and nothing moves outside calls; but other
+ * ranks may read memory. */
 static void withdraw(ech_comm *comm)
 {
     ech_ucx_state *state = comm->state;

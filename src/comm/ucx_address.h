@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the backend `ucx`: what a rank says before its address. Without UCX's headers.
+ * Private to the backend `ucx`: the header of a rank's address. Without UCX's headers.
  */
 #ifndef ECH_COMM_UCX_ADDRESS_H
 #define ECH_COMM_UCX_ADDRESS_H
@@ -10,10 +10,11 @@
 
 typedef struct ech_ucx_told {
     uint64_t length, seal;    /* of the address: its bytes, ech_ucx_seal */
-    uint64_t probe_at, probe; /* where `probe` is in the memory of a rank near by */
+    /* the address and content of `probe` in the memory of a rank on this machine */
+    uint64_t probe_at, probe;
 } ech_ucx_told;
 
-/* A checksum (FNV-1a): UCX reads any bytes as an address, and other bytes may end the process. */
+/* A checksum (FNV-1a): UCX accepts any bytes as an address, and wrong bytes may end the process. */
 static inline uint64_t ech_ucx_seal(const void *address, size_t bytes)
 {
     uint64_t seal = 0xcbf29ce484222325;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The backend `ucx`: how a process joins and leaves. The ranks meet over TCP (tcp_join.c); the
- * connections of the meeting carry UCX's addresses, and stay: they show that a rank has ended.
+ * connections of the meeting carry UCX's addresses, and stay open: they show that a rank has ended.
  */
 #include <poll.h>
 #include <stdlib.h>
@@ -27,10 +27,11 @@ typedef struct setting {
     const char *name, *value;
 } setting;
 
-/* Ranks near by: memory, which is asked to bear peers that fail. UCX's own look for dead ranks is
- * off: ours is sooner (ucx_watch.c). An interval of 0 would have it look in every few calls. */
+/* Ranks on this machine: memory, which must tolerate peers that fail. UCX's own check for dead
+ * ranks is off, since ours is faster (ucx_watch.c). An interval of 0 would make it check every few
+ * calls. */
 static const setting of_near[] = {{"TLS", "posix"}, {"KEEPALIVE_INTERVAL", "inf"}, {NULL, NULL}};
-/* Others: everything but memory, unless the user knows better. */
+/* Other ranks: everything but memory, unless the user sets it. */
 static const setting of_far[] = {{"KEEPALIVE_INTERVAL", "inf"}, {NULL, NULL}};
 static const setting of_far_alone[] = {
     {"TLS", "^shm,self"}, {"KEEPALIVE_INTERVAL", "inf"}, {NULL, NULL}};
@@ -67,8 +68,8 @@ static ech_status make_worker(const ech_ucx *ucx, ucp_context_h in, ucp_worker_h
         "2 a pair)");
 }
 
-/* Whether UCX has a worker to itself for the pair: ranks of one machine whose process ids are of
- * one namespace, by which they reach each other's memory. */
+/* Finds ranks for which UCX has a separate worker: ranks of one machine whose process ids are in
+ * one namespace, through which they access each other's memory. */
 static void find_near(ech_ucx_state *state, const ech_tcp_meeting *met)
 {
     const ech_tcp_card *own = &met->cards[state->links.rank];
@@ -104,7 +105,7 @@ static ech_status make_workers(ech_ucx_state *state)
 
 /* ---- addresses ---- */
 
-/* What others read to see whether they may; it stands there while the endpoint does. */
+/* Other ranks read it to find out whether they may; it is valid as long as the endpoint. */
 static uint64_t probe;
 
 static ech_status tell_address(ech_ucx_state *state, int rank)
@@ -156,7 +157,7 @@ static ech_status make_endpoint(const ech_ucx *ucx, ech_ucx_peer *peer, int rank
                                     : "an endpoint of the network; see UCX_TLS, UCX_NET_DEVICES");
 }
 
-/* *error: why the memory of a rank near by cannot be read; 0: it can. */
+/* *error: why the memory of a rank on this machine cannot be read; 0: it can. */
 static ech_status hear_address(ech_ucx_state *state, int rank, int *error)
 {
     ech_ucx_peer *peer = &state->peer[rank];
@@ -176,8 +177,8 @@ static ech_status hear_address(ech_ucx_state *state, int rank, int *error)
     return make_endpoint(state->ucx, peer, rank, address);
 }
 
-/* Tells all whether this rank may read their memory, and hears it of them. Nobody goes on, and
- * perhaps ends, before all have all endpoints. */
+/* Tells all whether this rank may read their memory, and receives the same from them. No rank
+ * continues, and perhaps ends, before all have all endpoints. */
 static ech_status await_all(ech_ucx_state *state)
 {
     char word;
@@ -193,7 +194,7 @@ static ech_status await_all(ech_ucx_state *state)
     return ECH_OK;
 }
 
-/* Once: said by the lower rank of the first pair. */
+/* Once: reported by the lower rank of the first pair. */
 static void say_slow(const ech_ucx_state *state, int rank, int error)
 {
     if (rank < state->links.rank) return;
@@ -204,7 +205,7 @@ static void say_slow(const ech_ucx_state *state, int rank, int error)
         state->links.rank, rank, strerror(error));
 }
 
-/* What is told at first is short enough for the connections' buffers. */
+/* The first message is short enough for the connections' buffers. */
 static ech_status connect_all(ech_ucx_state *state)
 {
     bool all_read = true;
@@ -220,7 +221,7 @@ static ech_status connect_all(ech_ucx_state *state)
     return await_all(state);
 }
 
-/* What shows that the others live. */
+/* Watches the signs of life of the others. */
 static void watch(ech_ucx_state *state, const ech_tcp_meeting *met)
 {
     for (int r = 0; r < state->links.size; r++) {
@@ -251,7 +252,7 @@ static ech_status join_all(ech_ucx_state *state, int wanted, double deadline_sec
     return connect_all(state);
 }
 
-/* A process that nobody has started as one of several is the only rank. */
+/* A process that was not started as one of several is the only rank. */
 static void set_alone(void)
 {
     if (getenv("RANK") || getenv("WORLD_SIZE")) return;
@@ -284,7 +285,7 @@ ech_status ech_ucx_join(ech_ucx_state *state, int wanted, double deadline_second
 
 /* ---- leaving ---- */
 
-/* Whether all others that live have said that they leave. */
+/* True if all other living ranks have announced that they leave. */
 static bool have_left(const ech_ucx_state *state)
 {
     for (int r = 0; r < state->links.size; r++) {
@@ -300,7 +301,7 @@ static void progress_all(ech_ucx_state *state)
         if (r != state->links.rank) ech_ucx_progress(state, &state->peer[r]);
 }
 
-/* What was sent is on its way. */
+/* Completes what was sent. */
 static void flush(ech_ucx_state *state, ucp_worker_h worker)
 {
     const ucp_request_param_t plain = {0};

@@ -49,21 +49,21 @@ static ech_status open_now(void)
     unsigned major, minor, release;
     if (is_open) return ECH_OK;
     for (char **entry = environ; *entry; entry++) has_settings |= is_users(*entry);
-    /* Signals are ours: UCX would print a trace of its own, and may wait for a debugger. */
+    /* Signal handling is ours: UCX would print a trace of its own, and may wait for a debugger. */
     setenv("UCX_HANDLE_ERRORS", "none", 0);
-    /* What it says of a rank that has died misleads; our errors name the rank. */
+    /* Its messages about a dead rank are misleading; our errors name the rank. */
     setenv("UCX_LOG_LEVEL", "fatal", 0);
-    /* Memory of which a rank may die while others use it, and that has no name in a file system:
-     * nothing of it is left. These are settings of a module, which a configuration does not
-     * take. */
+    /* Shared memory that survives the death of a rank, and has no name in a file system, so that
+     * nothing is left over. These are settings of a module, which a configuration does not
+     * accept. */
     setenv("UCX_POSIX_ERROR_HANDLING", "y", 1);
     setenv("UCX_POSIX_USE_PROC_LINK", "y", 1);
-    /* A quarter of the memory that each worker takes at first, which is of /dev/shm: there are two
-     * for each pair of ranks. */
+    /* A quarter of each worker's initial memory, which is in /dev/shm: there are two workers for
+     * each pair of ranks. */
     setenv("UCX_POSIX_RX_BUFS_GROW", "64", 0);
 #ifdef __SANITIZE_THREAD__
-    /* Its hooks into mmap take locks at the end of threads of which the sanitizer has forgotten
-     * all. */
+    /* Its hooks into mmap take locks at the end of threads that the sanitizer has already
+     * forgotten. */
     setenv("UCX_MEM_EVENTS", "n", 1);
 #endif
     ECH_TRY(ech_library_open(&library, symbols, sizeof symbols / sizeof *symbols, &path));
@@ -104,7 +104,7 @@ ech_status ech_ucx_make_folder(void)
     if (strncmp(folder.path, "/dev/shm/", strlen("/dev/shm/")) == 0)
         setenv(folder_variable, folder.path, 1);
     else
-        ech_ucx_remove_folder(); /* it would be no memory */
+        ech_ucx_remove_folder(); /* otherwise it would not be memory */
     return ECH_OK;
 }
 
@@ -114,7 +114,7 @@ void ech_ucx_remove_folder(void)
     unsetenv(folder_variable);
     ech_transient_remove(&folder);
     folder.hold = -1;
-    ech_transient_sweep(); /* a rank that was killed has left its own */
+    ech_transient_sweep(); /* a killed rank has left its own */
 }
 
 ech_status ech_ucx_check(const ech_ucx *ucx, ucs_status_t status, const char *what)
@@ -124,7 +124,7 @@ ech_status ech_ucx_check(const ech_ucx *ucx, ucs_status_t status, const char *wh
              ucx->ucs_status_string(status));
 }
 
-/* Whether a line of `known` is "NAME=...", of the first n characters of `entry`. */
+/* True if a line of `known` is "NAME=...", with NAME the first n characters of `entry`. */
 static bool is_known(const char *known, const char *entry, size_t n)
 {
     for (const char *at = known; at; at = strchr(at, '\n')) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the backend `ucx`: UCX's functions, opened when they are needed, since its libraries
- * do much as soon as they are loaded (they handle signals, and hook into allocators): a process of
- * another backend has nothing of them.
+ * Private to the backend `ucx`: UCX's functions, loaded on first use, since its libraries do much
+ * as soon as they are loaded (signal handling, hooks in allocators). Processes of other backends do
+ * not load them.
  */
 #ifndef ECH_COMM_UCX_LIBRARY_H
 #define ECH_COMM_UCX_LIBRARY_H
@@ -43,32 +43,32 @@ typedef struct ech_ucx {
 #define X(name) __typeof__(name) *name;
     ECH_UCX_CALLS(X)
 #undef X
-    /* Of libucs, as ucs/config/parser.h has them: prints all settings that the library and its
-     * modules know. */
+    /* From libucs, as in ucs/config/parser.h: prints all settings that the library and its modules
+     * know. */
     void (*ucs_config_parser_print_all_opts)(FILE *stream, const char *prefix,
                                              ucs_config_print_flags_t flags, void *tables);
     void *ucs_config_global_list; /* the tables */
 } ech_ucx;
 
-/* Opens the library, once for the process. Errors: ECH_EUNSUPPORTED, there is none, or it is older
- * than 1.13. */
+/* Opens the library, once per process. Errors: ECH_EUNSUPPORTED, there is none, or it is older than
+ * 1.13. */
 ech_status ech_ucx_open(const ech_ucx **out);
 /* "UCX 1.13.1"; static. */
 const char *ech_ucx_version(void);
 /* ECH_OK for UCS_OK, else ECH_ECOMM with UCX's text; `what` names the function. */
 ech_status ech_ucx_check(const ech_ucx *ucx, ucs_status_t status, const char *what);
 /* Makes a folder (comm/transient.h) for the memory that UCX shares with ranks of this machine,
- * unless UCX_POSIX_DIR names one, as the job monitor does. Its files have names for a moment, while
- * they are made. To be called before a context exists. Errors: ECH_EIO. */
+ * unless UCX_POSIX_DIR names one, as the job monitor does. Its files have names only while they are
+ * being made. Call it before a context exists. Errors: ECH_EIO. */
 ech_status ech_ucx_make_folder(void);
-/* If this process has made one: removes it, and those of ranks that were killed. Where all are
- * killed, the next start does that. */
+/* If this process has made one: removes it, and killed ranks' too. If all were killed, the next
+ * start does that. */
 void ech_ucx_remove_folder(void);
-/* Whether the user had set variables of UCX when it was opened. */
+/* True if the user had set variables of UCX when it was opened. */
 bool ech_ucx_has_settings(void);
-/* Whether UCX knows each of its variables (UCX_...) in the environment: it takes others silently,
- * and as if they were not there. To be called once a context exists, since modules are loaded with
- * it. Errors: ECH_EUSAGE, which names one. */
+/* Checks that UCX knows each of its variables (UCX_...) in the environment; UCX itself ignores
+ * unknown ones silently. Call it once a context exists, since modules are loaded with it. Errors:
+ * ECH_EUSAGE, which names one. */
 ech_status ech_ucx_check_settings(const ech_ucx *ucx);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Large messages between ranks of a machine. UCX would copy them twice, through pieces of 8 KiB of
- * common memory, since what it has for one copy does not bear peers that fail. So the sender sends
- * an offer, which says where the message is, the receiver reads it out of the sender's memory
+ * Large messages between ranks of a machine. UCX would copy them twice, through 8 KiB pieces of
+ * shared memory, since its single-copy methods do not tolerate peers that fail. So the sender sends
+ * an offer with the message's address, the receiver reads the message from the sender's memory
  * (process_vm_readv), and answers; then the sender's buffer is free.
  *
- * A reader may be late: it was stopped, and the sender has given it up. Therefore each read ends
- * with a word of the sender's that stands there as long as the sender waits; if it does not, what
- * was read is no message, and never becomes one. The word also tells apart another process that has
- * got the number of one that died. Who reads nothing waits as for any rank that is silent: until
- * the watch or the deadline says that it is lost.
+ * A reader may be late: it was suspended, and the sender has given up. Therefore each read ends
+ * with a word of the sender's memory that is valid only while the sender waits; otherwise the data
+ * read is not a message, and is discarded. The word also detects another process with the id of one
+ * that died. A rank that cannot read waits as for any silent rank: until the watchdog or the
+ * deadline declares it lost.
  */
 #include <errno.h>
 #include <string.h>
@@ -19,8 +19,8 @@
 #include "base/clock.h"
 #include "comm/ucx_state.h"
 
-/* From this size on a read is sooner than copies through common memory. And the most that one call
- * reads, so that a rank's other threads have their turn. */
+/* The size from which a read is faster than copies through shared memory. And the most that one
+ * call reads, so that a rank's other threads get their turn. */
 enum { LARGE = 1 << 16, MOST_READ = 8 << 20 };
 
 static uint64_t address_of(const volatile void *at)
@@ -28,8 +28,8 @@ static uint64_t address_of(const volatile void *at)
     return (uint64_t)(uintptr_t)at;
 }
 
-/* Reads `bytes` from there, and then the word, which must be `value`. 0; ESRCH: it is not, or there
- * is no such process; else why it cannot be read. */
+/* Reads `bytes` bytes, and then the word, which must be `value`. Returns 0; ESRCH if the word
+ * differs or the process does not exist; otherwise the error of the read. */
 static int read_from(pid_t process, uint64_t at, char *to, size_t bytes, uint64_t word_at,
                      uint64_t value)
 {
@@ -64,7 +64,7 @@ bool ech_ucx_is_large(const ech_ucx_peer *peer, size_t bytes)
 
 /* ---- the sender ---- */
 
-/* Sends a message that no request is for: m->offer's first bytes. */
+/* Sends a message without a request: m->offer's first bytes. */
 static void send_alone(ech_ucx_state *state, ech_ucx_message *m, size_t bytes, uint64_t tag)
 {
     m->alone = true;
@@ -91,13 +91,13 @@ void ech_ucx_offer_data(ech_ucx_state *state, ech_ucx_message *m, const void *da
 
 /* ---- the receiver ---- */
 
-/* The offer stands where its message goes. */
+/* The offer is stored at its message's destination. */
 void ech_ucx_note_offer(ech_ucx_message *m)
 {
     ech_ucx_message **last = &m->peer->offered;
     memcpy(&m->offer, m->to, sizeof m->offer);
     m->length = m->offer.bytes;
-    if (m->length != m->room) return; /* an error of whoever tests it */
+    if (m->length != m->room) return; /* reported as an error when it is tested */
     m->reads = true;
     while (*last) last = &(*last)->next_offered;
     *last = m;
@@ -108,7 +108,7 @@ static void answer(ech_ucx_state *state, const ech_ucx_message *m)
     send_alone(state, ech_ucx_take(state, m->peer), 0, m->offer.open);
 }
 
-/* Reads at most *left bytes of the oldest offer's message, and takes them off. */
+/* Reads at most *left bytes of the oldest offer's message, and subtracts them. */
 static void read_some(ech_ucx_state *state, ech_ucx_peer *peer, size_t *left)
 {
     ech_ucx_message *m = peer->offered;
@@ -116,7 +116,7 @@ static void read_some(ech_ucx_state *state, ech_ucx_peer *peer, size_t *left)
     size_t n = m->room - m->at < *left ? m->room - m->at : *left;
     int again,
         error = read_from(peer->process, of->at + m->at, m->to + m->at, n, of->open_at, of->open);
-    /* The memory may have gone since the sender gave the message up. */
+    /* The memory may be gone because the sender gave up the message. */
     if (error == EFAULT && !ech_ucx_may_read(peer->process, of->open_at, of->open, &again))
         error = ESRCH;
     *left -= n;

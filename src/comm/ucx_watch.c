@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that end without a word. One of this machine is known by its pidfd, whether its parent has
- * waited for it or not, the others by the connection over which the ranks have met, which their
- * system then ends; a machine that is switched off, or a process that is stopped, by the deadline
- * of waits alone.
+ * The watchdog for ranks that end without notice. A rank of this machine is watched through its
+ * pidfd, whether its parent has waited for it or not; other ranks through the connection over which
+ * the ranks met, which their system then ends. A machine that is switched off, or a suspended
+ * process, is detected only by the deadline of waits.
  *
- * A rank near by has a worker of its own. Once it is lost nobody calls UCX for that worker again:
- * what it has left half written in memory cannot hold up anybody, and nothing moves outside of
- * calls. For the worker of all others UCX cancels receives that nothing has reached, which it would
- * leave for good, and ends the rest as it closes the endpoint.
+ * A rank on this machine has a worker of its own. Once the rank is lost, UCX is no longer called
+ * for that worker: half-written memory cannot block other ranks, and nothing moves outside calls.
+ * For the worker of all others UCX cancels receives without a message, which it would otherwise
+ * keep forever, and ends the rest as it closes the endpoint.
  */
 #include <errno.h>
 #include <poll.h>
@@ -20,10 +20,10 @@
 /* Pieces of large messages that one call moves, so that a wait that naps finds its queue full and
  * leaves it empty. */
 enum { MOST_MOVES = 1000 };
-/* Between looks; and from a sign of a death until it is an error here: the guard and the job
- * monitor, which know more, speak first (comm/guard.h). Seconds. */
+/* Seconds between checks; and from a sign of a death until it is an error here: the guard and the
+ * job monitor, which know more, report first (comm/guard.h). */
 static const double look_seconds = 0.01, settle_seconds = 0.15;
-/* For UCX to end the messages with a lost rank. */
+/* Seconds for UCX to end the messages with a lost rank. */
 static const double drain_seconds = 2;
 
 static void move_all(const ech_ucx_state *state, ucp_worker_h worker)
@@ -40,8 +40,8 @@ void ech_ucx_progress(ech_ucx_state *state, ech_ucx_peer *peer)
     if (state->far_worker) move_all(state, state->far_worker);
 }
 
-/* A word is that it leaves (ech_ucx_leave). It is gone once all others have left, or it has given
- * them up: so if it ends before this rank leaves, it has taken this one for lost. */
+/* A rank may announce that it leaves (ech_ucx_leave). It ends once all others have left, or once it
+ * has given them up: so if it ends before this rank leaves, it considers this one lost. */
 static bool has_ended(ech_ucx_state *state, int rank)
 {
     char word;
@@ -61,7 +61,7 @@ void ech_ucx_look(ech_ucx_state *state)
     double now = ech_clock_now();
     if (now - state->looked_at < look_seconds) return;
     double gap =
-        ech_clock_take_gap(&state->looked_at, now); /* in which this rank was away itself */
+        ech_clock_take_gap(&state->looked_at, now); /* while this rank itself was suspended */
     if (poll(state->polled, 2 * (nfds_t)state->links.size, 0) < 0) return;
     for (int r = 0; r < state->links.size; r++) {
         ech_ucx_peer *peer = &state->peer[r];
@@ -84,7 +84,7 @@ void ech_ucx_cancel_receives(const ech_ucx_state *state, const ech_ucx_peer *pee
 {
     ech_ucx_message *next;
     for (ech_ucx_message *m = peer->open; m; m = next) {
-        next = m->next; /* the call may end the message, but leaves the list as it is */
+        next = m->next; /* the call may end the message, but does not change the list */
         if (m->receives && m->request) state->ucx->ucp_request_cancel(peer->worker, m->request);
     }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors of what a key names, such as a file: they say which key, and that the run file is wrong.
+ * Errors about the content of a key's value, such as a file: they name the key and blame the run
+ * file.
  */
 #ifndef ECH_CONFIG_ABOUT_H
 #define ECH_CONFIG_ABOUT_H
@@ -8,9 +9,9 @@
 #include "base/about.h"
 #include "config/config.h"
 
-/* Calls what reads the key's value. Its errors begin with the key as those of ech_config_complain
- * do. One that lies in the file (ECH_EINPUT, ECH_EUNSUPPORTED) becomes ECH_EUSAGE: it would come
- * again at the next start. */
+/* Evaluates `call`, which uses the key's value. Its errors begin with the key, as with
+ * ech_config_complain. An error in a file (ECH_EINPUT, ECH_EUNSUPPORTED) becomes ECH_EUSAGE, since
+ * a restart would meet it again. */
 #define ECH_CONFIG_TRY_ABOUT(config, key, call)                                                    \
     do {                                                                                           \
         ECH_FREED_TEXT ech_about_ = {0};                                                           \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The choices of NAME, LIST and INT keys: an enumeration for each key, and in the same order the
- * names that a run file has. Keys with a choice "@table" ("@models") have none here: their choices
- * are that table's rows, from 0.
+ * The choices of NAME, LIST and INT keys: an enumeration for each key, with the names of run files
+ * in the same order. The choices of keys with "@table" ("@models") are that table's rows, from 0,
+ * and are not here.
  */
 #ifndef ECH_CONFIG_CHOICES_H
 #define ECH_CONFIG_CHOICES_H
@@ -12,8 +12,8 @@
     X(ECH_ROPE_SCALING_DYNAMIC, "dynamic") X(ECH_ROPE_SCALING_YARN, "yarn")                        \
     X(ECH_ROPE_SCALING_LONGROPE, "longrope")
 
-/* Between the products of a feed-forward layer. GELU is its tanh form, which Hugging Face calls
- * gelu_new; its "gelu" has erf. */
+/* The function between the products of a feed-forward layer. GELU is its tanh form, which Hugging
+ * Face calls gelu_new; its "gelu" has erf. */
 #define ECH_HIDDEN_ACTS(X)                                                                         \
     X(ECH_HIDDEN_ACT_RELU, "relu")                                                                 \
     X(ECH_HIDDEN_ACT_GELU, "gelu_new")                                                             \
@@ -24,7 +24,8 @@
     X(ECH_HIDDEN_ACT_GEGLU_EXACT, "geglu_exact")                                                   \
     X(ECH_HIDDEN_ACT_SWIGLU_CLAMPED, "swiglu_clamped")
 
-/* Of a model: its norms, where they are in a layer, which norm queries and keys have, positions, initial weights. */
+/* Norms of a model, where they are in a layer, the norm of queries and keys, positions, and initial
+ * weights. */
 #define ECH_NORMS(X) X(ECH_NORM_RMS, "rmsnorm") X(ECH_NORM_LAYER, "layernorm")
 #define ECH_NORM_PLACEMENTS(X)                                                                     \
     X(ECH_NORM_BEFORE, "before") X(ECH_NORM_AFTER, "after") X(ECH_NORM_BOTH, "both")
@@ -33,14 +34,14 @@
 #define ECH_INITIALIZATIONS(X)                                                                     \
     X(ECH_INITIALIZATION_RANGE, "range") X(ECH_INITIALIZATION_INPUTS, "inputs")
 
-/* After a NaN or infinity. */
+/* The reaction to a NaN or infinity. */
 #define ECH_ON_NONFINITES(X) X(ECH_ON_NONFINITE_STOP, "stop") X(ECH_ON_NONFINITE_SKIP, "skip")
 
 /* Named as the types of tensors are. */
 #define ECH_COMPUTES(X)                                                                            \
     X(ECH_COMPUTE_FP32, "fp32")                                                                    \
     X(ECH_COMPUTE_FP64, "fp64") X(ECH_COMPUTE_BF16, "bf16") X(ECH_COMPUTE_FP16, "fp16")
-/* Of matrices' gradients, and of the stream between blocks. */
+/* Types of matrices' gradients, and of the residual stream between blocks. */
 #define ECH_GRADIENT_TYPES(X) X(ECH_GRADIENTS_FP32, "fp32") X(ECH_GRADIENTS_COMPUTE, "compute")
 #define ECH_RESIDUAL_TYPES(X) X(ECH_RESIDUAL_COMPUTE, "compute") X(ECH_RESIDUAL_FP32, "fp32")
 
@@ -48,7 +49,7 @@
 #define ECH_ADJUST_RATES(X)                                                                        \
     X(ECH_ADJUST_RATE_ORIGINAL, "original") X(ECH_ADJUST_RATE_MATCH_RMS_ADAMW, "match_rms_adamw")
 
-/* In which type gradients travel. */
+/* The type in which gradients are sent. */
 #define ECH_WIRES(X)                                                                               \
     X(ECH_WIRE_AUTO, "auto")                                                                       \
     X(ECH_WIRE_FP32, "fp32")                                                                       \
@@ -61,13 +62,13 @@
 
 #define ECH_CONTEXT_METHODS(X) X(ECH_CONTEXT_RING, "ring") X(ECH_CONTEXT_ULYSSES, "ulysses")
 
-/* What R makes again of a block, for its B and W; AUTO: the least with which the run fits. */
+/* What R recomputes of a block for its B and W; AUTO: the least with which the run fits. */
 #define ECH_RECOMPUTES(X)                                                                          \
     X(ECH_RECOMPUTE_NONE, "none")                                                                  \
     X(ECH_RECOMPUTE_SELECTIVE, "selective")                                                        \
     X(ECH_RECOMPUTE_FULL, "full") X(ECH_RECOMPUTE_AUTO, "auto")
 
-/* What is sent of gradients; how the factors of powersgd are made orthonormal. */
+/* How gradients are compressed; how the factors of powersgd are made orthonormal. */
 #define ECH_COMPRESSIONS(X)                                                                        \
     X(ECH_COMPRESSION_NONE, "none")                                                                \
     X(ECH_COMPRESSION_POWERSGD, "powersgd") X(ECH_COMPRESSION_TOPK, "topk")
@@ -79,12 +80,12 @@
 #define ECH_SAVED_DTYPES(X)                                                                        \
     X(ECH_SAVED_AUTO, "auto") X(ECH_SAVED_FP32, "fp32") X(ECH_SAVED_BF16, "bf16")
 
-/* Where what is offloaded is. */
+/* Where offloaded data are stored. */
 #define ECH_OFFLOADS(X)                                                                            \
     X(ECH_OFFLOAD_NONE, "none") X(ECH_OFFLOAD_HOST, "host") X(ECH_OFFLOAD_DISK, "disk")
 #define ECH_OFFLOADS_TO_PEER(X) ECH_OFFLOADS(X) X(ECH_OFFLOAD_PEER, "peer")
 
-/* Of the data: which samples a data rank may come upon. */
+/* Which samples of the data a data rank may use. */
 #define ECH_SHARDS(X) X(ECH_SHARDS_NONE, "none") X(ECH_SHARDS_STATIC, "static")
 
 /* The words that an INT key may have instead of a number. */

@@ -32,8 +32,8 @@ typedef enum ech_rule_scope {
 } ech_rule_scope;
 
 typedef enum ech_rule_kind {
-    ECH_RULE_FORBIDDEN, /* one rules the other out, or is an option that has nothing to act on */
-    ECH_RULE_UNBUILT    /* they could go together, but nobody has built it */
+    ECH_RULE_FORBIDDEN, /* one feature excludes the other, or is an option without effect */
+    ECH_RULE_UNBUILT    /* they could be combined, but this is not implemented */
 } ech_rule_kind;
 
 typedef struct ech_rule {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy: names for what several other keys say together (strategies.def).
+ * parallel.strategy: names for combinations of other keys (strategies.def).
  */
 #ifndef ECH_CONFIG_STRATEGY_H
 #define ECH_CONFIG_STRATEGY_H
@@ -14,44 +14,43 @@ typedef enum ech_strategy_protocol_kind {
     ECH_PROTOCOLS
 } ech_strategy_protocol_kind;
 
-/* Over which ranks gradients are summed. */
+/* The ranks over which gradients are summed. */
 typedef enum ech_strategy_sums {
     ECH_SUMS_ALL,     /* all that hold the same parameters, and servers */
     ECH_SUMS_REPLICA, /* the ranks of one replica */
-    ECH_SUMS_SERVERS  /* a worker's own reach servers by themselves */
+    ECH_SUMS_SERVERS  /* each worker's gradients are sent to servers separately */
 } ech_strategy_sums;
 
 /* All of them, blank-separated. */
 extern const char ech_strategy_names[];
 
-/* Sets the keys that the configuration's strategy stands for, as ech_config_fill does: what they
- * are is then printed, ruled and resolved as if the run file had set them. Call it once all
- * assignments are made. Errors: a key is set to another value than the strategy's, each with a
- * line. */
+/* Sets the keys that the configuration's strategy stands for, like ech_config_fill: they are then
+ * printed, checked and resolved as if the run file had set them. Call it once all assignments are
+ * made. Errors: a key is set to another value than the strategy's, one line per key. */
 ech_status ech_strategy_apply(ech_config *config);
-/* By which protocol the strategy, with the keys beside it, trains. */
+/* The protocol with which the strategy, and the other keys, train. */
 ech_strategy_protocol_kind ech_strategy_protocol(const ech_config *config);
-/* What protocols.def says of that: `sums`, and `one`. */
+/* That protocol's columns `sums` and `one` of protocols.def. */
 ech_strategy_sums ech_strategy_sums_over(const ech_config *config);
 bool ech_strategy_updates_alone(const ech_config *config);
-/* The assignments that it makes, divided by blanks; "": none. */
+/* The assignments of the strategy, separated by blanks; "": none. */
 const char *ech_strategy_keys(const ech_config *config);
-/* Whether replicas are apart: each takes training steps of its own, and all meet behind every
- * parallel.sync_every of them. */
+/* True if replicas diverge (local SGD): each takes training steps of its own, and all synchronize
+ * after every parallel.sync_every of them. */
 bool ech_strategy_is_apart(const ech_config *config);
 
-/* Whether each rank adds its gradients to weights in the window when it has them, and waits for no
- * other within a span. */
+/* True if each rank adds its gradients to weights in the window when it has them, and waits for no
+ * other within a span (Hogwild). */
 bool ech_strategy_is_lock_free(const ech_config *config);
-/* Whether clusters of these ranks have weights of their own there, and form a ring, around which a
- * token goes. */
+/* True if clusters of lock-free ranks have weights of their own in the window, and form a ring in
+ * which a token circulates. */
 bool ech_strategy_is_ring(const ech_config *config);
-/* How many ranks keep variables for the others, which are workers; 0: each rank computes. */
+/* Number of parameter servers; the other ranks are workers. 0: each rank computes. */
 int ech_strategy_servers(const ech_config *config);
-/* Workers that they do not wait for when they sum the pushes of a training step; 0: they update at
- * each push, or wait for all. */
+/* Number of workers that servers do not wait for when they sum the pushes of a training step; 0:
+ * they update at each push, or wait for all. */
 int ech_strategy_backups(const ech_config *config);
-/* Steps by which a worker may then be ahead of the slowest one. */
+/* The most steps by which a worker may then be ahead of the slowest. */
 int64_t ech_strategy_staleness(const ech_config *config);
 
 #endif

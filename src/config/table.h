@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to src/config: keys.def as data, where each key was set, and the value of one key from
- * and to text.
+ * Private to src/config: keys.def as data, the origin of each key's value, and conversion of a
+ * value from and to text.
  */
 #ifndef ECH_CONFIG_TABLE_H
 #define ECH_CONFIG_TABLE_H
@@ -64,7 +64,7 @@ extern const ech_config_section ech_config_sections[ECH_CONFIG_SECTIONS];
 
 typedef struct ech_config_origin {
     char *place; /* where the key was set: "run.yaml:3:5", "command line"; NULL: it was not */
-    char *text;  /* to what; NULL likewise */
+    char *text;  /* the value's text; NULL if not set */
     char *names; /* of a NAME or LIST key: its choices, one NUL-terminated string after the other */
     bool unread; /* ech_config_check_read found that this run does not read it */
     bool tried;  /* a refused input named it or probably meant it: it is not reported as missing */
@@ -74,7 +74,7 @@ struct ech_config_source {
     ech_pool *pool; /* of the names */
     ech_config_names *names;
     size_t n;
-    bool raw_paths; /* while a text is read whose paths are taken as they are */
+    bool raw_paths; /* while reading a text whose paths are not expanded */
     ech_config_origin keys[ECH_CONFIG_KEYS];
 };
 
@@ -84,8 +84,8 @@ const ech_config_key *ech_config_find_key(const ech_config_section *section, con
 /* "section.key"; NULL if there is none. */
 const ech_config_key *ech_config_find_path(const char *path);
 
-/* Append the hint for an unknown name, to stand after a semicolon: never empty. The keys that may
- * have been meant are marked as tried. */
+/* Append the hint for an unknown name, to follow a semicolon: never empty. Keys that may have been
+ * meant are marked as tried. */
 void ech_config_hint_section(ech_config *config, const char *name, ech_text *out);
 void ech_config_hint_key(ech_config *config, const ech_config_section *section, const char *name,
                          ech_text *out);
@@ -103,7 +103,7 @@ static inline ech_config_origin *ech_config_origin_of(const ech_config *config,
     return &config->source->keys[key - ech_config_keys];
 }
 
-/* Whether the key's field is a text: char *, owned. */
+/* True if the key's field is a text: char *, owned. */
 static inline bool ech_config_is_text(const ech_config_key *key)
 {
     return key->type == ECH_CONFIG_TEXT || key->type == ECH_CONFIG_PATH ||
@@ -133,7 +133,7 @@ void ech_config_format_bounds(const ech_config_key *key, ech_text *out);
 /* Appends words as lines of at most 90 columns. The first line of each paragraph is indented by
  * `indent`, the others by 6; '\n' ends a paragraph. */
 void ech_config_append_wrapped(const char *words, int indent, ech_text *out);
-/* Whether the key's values differ, as texts that read back to the same bits. Appends both texts. */
+/* True if the key's values differ, as texts that read back to the same bits. Appends both texts. */
 bool ech_config_is_changed(const ech_config *before, const ech_config *after,
                            const ech_config_key *key, ech_text *value_before,
                            ech_text *value_after);

@@ -61,7 +61,7 @@ struct ech_corpus {
 
 typedef struct ech_corpus_words {
     ECH_LIST(char *) path;
-    ECH_LIST(int64_t) weight; /* one a path, in units of 10^-9, or none at all */
+    ECH_LIST(int64_t) weight; /* one per path, in units of 10^-9, or none at all */
 } ech_corpus_words;
 
 /* Parses `text`, an ech_corpus_options.sources; `key` is its name in errors. Release with

@@ -5,8 +5,8 @@
  * 0. None of these calls is collective.
  *
  * The stream of a token file is its documents in index order, each ending in end-of-text (which is
- * in the file). Sample s is tokens s T .. s T + T of the stream: T + 1 tokens, the last of which is
- * also the next sample's first. Samples cross documents; the last sample is padded with weight 0. A
+ * in the file). Sample s is tokens s T .. s T + T of the stream: T + 1 tokens; the last one is also
+ * the next sample's first. Samples cross documents; the last sample is padded with weight 0. A
  * stream of N tokens has S = ceil((N - 1) / T) samples. An epoch is S samples, each once.
  *
  * A corpus is one stream or a blend of several. Sample i of step `step` has position g = step x
@@ -17,22 +17,22 @@
  *
  * A step has M = global_batch_size / b micro-batches, b the micro-batch size, numbered q = 0 .. M -
  * 1 over all replicas. Micro-batch q is samples i = q b .. q b + b - 1. Of a stage's r replicas the
- * one with data rank d takes q = d, d + r, d + 2 r, ... below M; M need not be a multiple of r. So
+ * one with data rank d reads q = d, d + r, d + 2 r, ... below M; M need not be a multiple of r. So
  * the samples and the token count of a step do not depend on the layout.
  *
- * With N SHARES, which divide M, micro-batch q is of share q mod N, so with as many as data ranks
- * each of these has its own. Share d of a source is samples that follow each other, S / N of them
- * or one more, shuffled by themselves; a blend is of each share's positions, of which a step has
- * global_batch_size / N. Without shuffling there is one share.
+ * With N SHARES, which divide M, micro-batch q belongs to share q mod N; with as many shares as
+ * data ranks each has its own. Share d of a source is S / N consecutive samples or one more,
+ * shuffled separately. A blend is formed from each share's positions; a step has global_batch_size
+ * / N of them. Without shuffling there is one share.
  *
- * A target has weight 1; it has weight 0 if it is in a sequence that the index marks as a prompt,
- * or if document_mask is set and it is the first token of a document, which nothing before it could
+ * A target has weight 1, or weight 0 if it is in a sequence that the index marks as a prompt, or if
+ * document_mask is set and it is the first token of a document, which nothing before it could
  * predict.
  *
- * SAMPLES OF FEATURES (sparse ones, of a model of the family logistic) are documents of such files:
- * PREFIX.values has a number beside each token. A document is a sample, padded to T tokens: at most
- * T features, whose ids are a prompt, and one label, 0 or 1, which is the target of the last
- * feature and has weight 1. All other targets have weight 0: step_tokens counts samples.
+ * SAMPLES OF FEATURES (sparse features, for models of the family logistic) are documents of such
+ * files: PREFIX.values has a number for each token. A document is a sample, padded to T tokens. It
+ * has at most T features, whose ids are a prompt, and one label, 0 or 1, which is the target of the
+ * last feature and has weight 1. All other targets have weight 0, so step_tokens counts samples.
  */
 #ifndef ECH_DATA_DATA_H
 #define ECH_DATA_DATA_H
@@ -78,52 +78,52 @@ char *ech_tokenizer_folder(const ech_tokenizer *tokenizer);
  * the text. */
 void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out);
 /* Appends to `file` the content of tokenizer->file (byte for byte what was read, if it was read
- * from such a file), and to `config_json` that of a tokenizer_config.json. A folder with these two
- * files opens as the same tokenizer. */
+ * from such a file), and to `config_json` the content of a tokenizer_config.json. A folder with
+ * these two files opens as the same tokenizer. */
 void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *file, ech_text *config_json);
 enum { ECH_TOKENIZER_HASH = 33 }; /* 32 hexadecimal digits and the NUL */
-/* A hash of all ids' bytes: with equal hashes ids mean the same, whatever the files and the
- * splitting into ids. */
+/* A hash of all ids' bytes: if hashes are equal, ids mean the same, independently of files and of
+ * how text is split into ids. */
 void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_HASH]);
 void ech_data_hash(const ech_text *text, char hash[ECH_TOKENIZER_HASH]); /* XXH3-128 of any bytes */
-/* Appends the ids that go before a text: none if `wanted` is 0; `front`, or where that is empty the
- * begin of text, if it is 1; `front`, as the tokenizer says, if it is -1. */
+/* Appends the ids that precede a text. `wanted` 0: none; 1: `front`, or if that is empty the begin
+ * of text; -1: `front`, the tokenizer's default. */
 void ech_tokenizer_begin(const ech_tokenizer *tokenizer, int wanted, ech_ids *out);
 
-/* Where a long text can be split for encoding: a k in (0, n], as large as the search finds, such
- * that, whatever follows the n bytes, the text's ids are those of the first k bytes followed by
- * those of the rest. 0: none was found. */
+/* Returns a place where a long text can be split for encoding: a k in (0, n], as large as the
+ * search finds. For any continuation of the n bytes, the ids of the text are the ids of the first k
+ * bytes followed by the ids of the rest. 0: none was found. */
 size_t ech_tokenizer_split(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
 
 /* An encoder, for one thread; caches words. Borrows the tokenizer. */
 typedef struct ech_coder ech_coder;
 ech_coder *ech_coder_create(const ech_tokenizer *tokenizer);
-/* Whether names of special tokens (<|endoftext|>) in a text stay text; at first they become ids, as
- * in Hugging Face's libraries. */
+/* Sets whether names of special tokens (<|endoftext|>) in a text stay text. Initially they become
+ * ids, as in Hugging Face's libraries. */
 void ech_coder_keep_special(ech_coder *coder, bool keep);
 void ech_coder_destroy(ech_coder *coder); /* accepts NULL */
-/* Appends the ids of n bytes, which are all of a text or a part of one between splits
+/* Appends the ids of n bytes, which are a whole text or a part between splits
  * (ech_tokenizer_split). `begins`: the text begins with these bytes. Appends no end-of-text. Any
- * bytes have ids, also such as are no UTF-8. */
+ * bytes have ids, even if they are not UTF-8. */
 ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, bool begins,
                             ech_ids *out);
 
 /* ---- texts ---- */
 
 /* The texts of an import or of training a tokenizer: a file, or the regular files below a folder in
- * the byte order of their paths. What a file is, its first bytes say, whatever its name: packed by
- * gzip, zstd, xz or bzip2; lines of JSON or an array of objects, each of which is an object with a
- * string `text`, or with strings `prompt` and `completion` (null counts as absent); any other file
- * is one text. In a folder what is usually no text to learn is left out, with a warning: README and
- * LICENSE, tables, HTML and XML, other JSON, documents, images. Errors name file and line, or file
- * and byte: no file or folder, no UTF-8, a line that is no such object or has more than 64 MiB, a
- * format that is not read. */
+ * the byte order of their paths. The first bytes of a file determine its format, whatever its name.
+ * It may be packed by gzip, zstd, xz or bzip2. It may be lines of JSON or an array of objects, each
+ * with a string `text`, or with strings `prompt` and `completion` (null counts as absent). Any
+ * other file is one text. In a folder, files that are usually not training text are skipped with a
+ * warning: README and LICENSE, tables, HTML and XML, other JSON, documents, images. Errors name
+ * file and line, or file and byte: no file or folder, invalid UTF-8, a line without such an object
+ * or with more than 64 MiB, an unsupported format. */
 typedef struct ech_data_text_source {
     const char *in; /* the file or folder */
-    bool binary;    /* accepts text that is no UTF-8 (not in JSON), and other formats, as bytes */
+    bool binary;    /* accepts text that is not UTF-8 (not in JSON), and other formats, as bytes */
     bool as_text;   /* JSON, tables, HTML and README are plain texts like any other */
-    int64_t skip_bad; /* up to so many objects that are not as due, or lines that are too long, are
-                         left out, with a warning */
+    /* the most invalid objects, or lines that are too long, that are skipped with a warning */
+    int64_t skip_bad;
     const char *text_key, *prompt_key, *completion_key; /* of objects; NULL: as above */
 } ech_data_text_source;
 
@@ -140,13 +140,13 @@ ech_status ech_bpe_trainer_add(ech_bpe_trainer *trainer, const void *bytes, size
 /* Learns a vocabulary of `vocabulary` tokens, including <|endoftext|> (id 0) and the 256 bytes, and
  * appends the content of tokenizer.json and of tokenizer_config.json. The result does not depend on
  * the order of texts. `progress` (may be NULL) is called after each token with the tokens so far.
- * Errors: the texts do not have so many. */
+ * Errors: the texts have fewer tokens. */
 ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabulary,
                                   void (*progress)(int64_t done, int64_t all),
                                   ech_text *tokenizer_json, ech_text *config_json);
 typedef struct ech_bpe_training {
     ech_data_text_source texts;
-    const char *out;                             /* the folder that the files are written to */
+    const char *out;                             /* the folder for the files */
     const char *pattern;                         /* as in ech_bpe_trainer_create */
     int64_t vocabulary;                          /* as in ech_bpe_trainer_finish, like `learnt` */
     void (*progress)(int64_t done, int64_t all); /* bytes of text read; may be NULL */
@@ -162,13 +162,13 @@ ech_status ech_data_train_bpe(const ech_bpe_training *training);
  * below 65,500, else i32 (Megatron's rule). The final names appear at ech_token_writer_finish. */
 typedef struct ech_token_writer ech_token_writer;
 ech_status ech_token_writer_create(const char *prefix, int64_t vocabulary, ech_token_writer **out);
-/* Appends n tokens to the document. An id outside of the vocabulary is an error. */
+/* Appends n tokens to the document. An id outside the vocabulary is an error. */
 ech_status ech_token_writer_add(ech_token_writer *writer, const int32_t *ids, size_t n);
 /* Appends n tokens that are not trained on: a sequence of their own, of mode 1 in the index. */
 ech_status ech_token_writer_add_prompt(ech_token_writer *writer, const int32_t *ids, size_t n);
 /* Ends the document; the next token begins another. Adds no end-of-text. */
 ech_status ech_token_writer_end_document(ech_token_writer *writer);
-/* The same with PREFIX.values, for samples of features alone. */
+/* The same with PREFIX.values, only for samples of features. */
 ech_status ech_token_writer_create_valued(const char *prefix, int64_t vocabulary,
                                           ech_token_writer **out);
 /* Appends a sample: n >= 1 features, and a label, 0 or 1, below the vocabulary as well. */
@@ -181,41 +181,42 @@ ech_status ech_token_writer_finish(ech_token_writer *writer);
 void ech_token_writer_discard(ech_token_writer *writer);
 ECH_DESTROY_AT(ech_token_writer, ech_token_writer_discard)
 
-/* Features of lines: LIBSVM's format, a sample a line: a label, 1 and -1, or 1 and 0, then
- * INDEX:VALUE pairs whose indices, from 1 on, ascend; from # on a comment. A feature's id is its
- * index - 1, its value rounded to fp32. */
+/* Imports features from lines in LIBSVM's format, one sample per line: a label, 1 and -1, or 1 and
+ * 0, then INDEX:VALUE pairs whose indices, from 1 on, ascend; # begins a comment. A feature's id is
+ * its index - 1, its value rounded to fp32. */
 typedef struct ech_libsvm_options {
-    const char *in, *out; /* as of an import of texts */
+    const char *in, *out; /* as for an import of texts */
     double valid;         /* the same */
     int64_t features;     /* indices are 1 .. features; 0: INT32_MAX */
     void (*progress)(int64_t before, int64_t done, int64_t all); /* the same, `before` 0 */
 } ech_libsvm_options;
 
 typedef struct ech_libsvm_count {
-    int64_t files, bytes;           /* that were read */
+    int64_t files, bytes;           /* of input */
     int64_t samples, valid_samples; /* in `out`, or in `out`-train; in `out`-valid */
     int64_t features;               /* the largest index */
-    int64_t longest;                /* features of a sample, the most */
+    int64_t longest;                /* the most features of a sample */
 } ech_libsvm_count;
 
-/* Whether the path ends in .libsvm or .svm, before the ending of a packing (.gz, .zst, .xz, .bz2)
- * or not. */
+/* True if the path ends in .libsvm or .svm, perhaps followed by the ending of a packing (.gz, .zst,
+ * .xz, .bz2). */
 bool ech_data_is_libsvm(const char *path);
 /* Writes a file of samples of features. A line without features becomes feature 0 with value 0.
- * Errors name file and line: a label that is none, or both -1 and 0 among labels; an index that is
- * out of range, or not above the one before; a value that is no number or not finite in fp32;
- * anything else that is no pair; no sample, or an empty part. */
+ * Errors name file and line. They are: an invalid label, or both -1 and 0 among labels; an index
+ * that is out of range, or not above the previous one; a value that is not a number or not finite
+ * in fp32; any other invalid pair; no sample; an empty part. */
 ech_status ech_data_import_libsvm(const ech_libsvm_options *options, ech_libsvm_count *count);
 
 /* An import: texts to token files. */
 typedef struct ech_import_options {
     ech_data_text_source texts;
-    const char *out;                /* prefix of the files that are written */
+    const char *out;                /* prefix of the output files */
     const ech_tokenizer *tokenizer; /* borrowed */
     bool special; /* names of special tokens in texts become their ids; false: they stay text */
-    int begins;   /* ech_tokenizer_begin before each document; a text that begins so gets none */
+    /* ech_tokenizer_begin before each document; a text that begins with these ids gets none */
+    int begins;
     double valid;                   /* fraction for validation, in [0, 1) */
-    int workers;                    /* threads that encode; changes no result */
+    int workers;                    /* threads that encode; does not change results */
     /* May be NULL. done of all bytes of text are imported, `before` of these by an earlier,
      * interrupted import. */
     void (*progress)(int64_t before, int64_t done, int64_t all);
@@ -224,12 +225,12 @@ typedef struct ech_import_options {
 
 /* The result of ech_data_import. */
 typedef struct ech_import_count {
-    int64_t files;        /* that were read */
+    int64_t files;        /* number of files read */
     int64_t documents;    /* in `out`, or in `out`-train and `out`-valid */
-    int64_t bytes;        /* of text that was read */
+    int64_t bytes;        /* of text */
     int64_t tokens;       /* in `out`, or in `out`-train */
     int64_t valid_tokens; /* in `out`-valid */
-    int64_t bad;          /* objects that were left out (skip_bad) */
+    int64_t bad;          /* skipped objects (skip_bad) */
 } ech_import_count;
 
 /* Tokenizes texts into `out`.bin/.idx, and writes the tokenizer's name and hash into
@@ -242,17 +243,16 @@ typedef struct ech_import_count {
  *
  * The same call continues an interrupted import, with the same bytes as a result: until it ends,
  * its files are in `out`.tmp, with a journal of inputs (paths, sizes, times), tokenizer and
- * options. If any of these has changed, it begins anew. The final names appear when all is done.
- *
- * Errors: those of the texts, no text or an empty part, an `out` inside of the folder `in`, another
- * import into `out` that is running. */
+ * options. If any of these has changed, it starts again. The final names appear when everything is
+ * done. Errors: as for the texts, no text or an empty part, an `out` inside the folder `in`,
+ * another import into `out` that is running. */
 ech_status ech_data_import(const ech_import_options *options, ech_import_count *count);
 
 /* ---- corpora: token files, blended and split, as samples ---- */
 
-/* Whether the token files of `sources` (as in ech_corpus_options) have begin of text before each
- * document, as their .origin.json says. *begins: 0 or 1; -1: none says so. Error: they differ.
- * `key`: as there. */
+/* Finds out whether the token files of `sources` (as in ech_corpus_options) have begin of text
+ * before each document, according to their .origin.json. *begins: 0 or 1; -1: unknown. Error: they
+ * differ. `key`: as there. */
 ech_status ech_data_begins(const char *key, const char *sources, int *begins);
 
 /* Samples of a stream: S = ceil((tokens - 1) / sequence_length). */
@@ -270,10 +270,10 @@ typedef struct ech_corpus_options {
     ech_split part;          /* which documents of the split; ignored if `split` is "" */
     int64_t sequence_length; /* T */
     bool document_mask;
-    bool valued; /* sources are of samples of features */
+    bool valued;         /* sources have samples of features */
     int32_t end_of_text; /* ends a document in files without an index */
-    /* PREFIX.origin.json must have this tokenizer's hash. NULL: the tokenizer is not known; then
-     * the vocabulary in PREFIX.origin.json must not be larger than `vocabulary`. */
+    /* PREFIX.origin.json must have this tokenizer's hash. NULL: the tokenizer is unknown; then the
+     * vocabulary in PREFIX.origin.json must not be larger than `vocabulary`. */
     const ech_tokenizer *tokenizer;
     int64_t vocabulary;
 } ech_corpus_options;
@@ -307,28 +307,28 @@ typedef struct ech_corpus_options {
  * `split` is up to three numbers, "969,30,1": the proportions of each source's documents for
  * training, validation and test. With D documents, the bounds are D (sum of the numbers before) /
  * (sum of all), rounded to even. */
-/* Errors: those of files, texts and splits; a source without a sample or without a target of weight
+/* Errors: as for files, texts and splits; a source without a sample or without a target of weight
  * 1. */
 ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out);
 void ech_corpus_close(ech_corpus *corpus); /* accepts NULL */
 ECH_DESTROY_AT(ech_corpus, ech_corpus_close)
 int64_t ech_corpus_tokens(const ech_corpus *corpus); /* of all sources */
-/* The file of a source that is one single document, of a corpus with document_mask; NULL: there is
+/* The file of a source that is a single document, in a corpus with document_mask; NULL: there is
  * none. */
 const char *ech_corpus_undivided(const ech_corpus *corpus);
-/* How many positions come before the first at which some source begins its second epoch. */
+/* The number of positions before the first at which some source begins its second epoch. */
 int64_t ech_corpus_samples(const ech_corpus *corpus);
 
-/* Appends what the corpus contains, in a form that is equal for equal data, whatever the files are
- * called: numbers of tokens, weights, and hashes of where documents begin and of 16,384 of each
- * source's tokens. Errors: of reading. */
+/* Appends a description of the corpus that is equal for equal data, whatever the file names:
+ * numbers of tokens, weights, and hashes of where documents begin and of 16,384 of each source's
+ * tokens. Errors: of reading. */
 ech_status ech_corpus_identity(const ech_corpus *corpus, ech_text *out);
-/* Appends how two identities that are not equal differ: "3100 tokens, where there were 3000". They
- * are untrusted. */
+/* Appends how two different identities differ: "3100 tokens, where there were 3000". They are
+ * untrusted. */
 void ech_corpus_print_change(const char *before, const char *now, ech_text *out);
 
-/* Whether each of so many shares of each source has a sample. Errors: ECH_EUSAGE, with data.shares
- * and how many would do. */
+/* Checks that each of `shares` shares of each source has a sample. Errors: ECH_EUSAGE, with
+ * data.shares and a number that would work. */
 ech_status ech_corpus_check_shares(const ech_corpus *corpus, int64_t shares);
 
 /* ---- the loader ---- */
@@ -340,14 +340,15 @@ typedef struct ech_loader_options {
     int64_t micro_batch_size;  /* b, in samples */
     int data_degree;           /* r <= M: replicas of this rank's stage */
     int data_rank;             /* d: this replica's index */
-    int64_t vocabulary;        /* an id outside of it is an error */
+    int64_t vocabulary;        /* an id outside it is an error */
     int64_t shares; /* N */
     bool shuffle;  /* permute each epoch's samples, keyed by seed and epoch; validation: false */
     uint64_t seed; /* of `shuffle` */
     int64_t last_position; /* from this position on: padding of weight 0; INT64_MAX: none */
     int prefetch;          /* batches to read ahead, at least 1 */
-    /* Of replicas that are apart, this one's index among how many: samples of others' micro-batches
-     * (q modulo `replicas`) are padding, and not counted; 0: replicas are not apart. */
+    /* For diverging replicas, this replica's index, and their number: samples of others'
+     * micro-batches (q modulo `replicas`) are padding, and not counted; 0: replicas do not
+     * diverge. */
     int replicas, replica;
     bool counts_only;      /* reads no tokens: for the inner stages of a pipeline */
     bool document_mask;    /* weight 0 for targets that begin a document; fills `starts` */
@@ -359,8 +360,8 @@ typedef struct ech_loader_options {
 typedef struct ech_batch {
     int64_t step;
     int64_t micro_batches; /* m: this rank's own, ceil or floor of M / r */
-    /* sum of the weights of all M b samples of the step, over all ranks; of replicas that are apart
-     * of this one's */
+    /* sum of the weights of all M b samples of the step, over all ranks; for diverging replicas
+     * only of this one's */
     double step_tokens;
     int32_t *tokens;       /* (m, b, T) */
     int32_t *targets;      /* (m, b, T): the following tokens; 0 in padding */
@@ -368,9 +369,9 @@ typedef struct ech_batch {
     /* (m, b, T): index in the sample at which each token's document begins (0: at or before the
      * sample's first token); NULL without document_mask */
     int32_t *starts;
-    /* (m, b): tokens of each sample that are of the stream; the rest is padding */
+    /* (m, b): number of the sample's tokens from the stream; the rest is padding */
     int32_t *lengths;
-    float *values; /* (m, b, T) of the features that tokens are; 0 in padding; NULL of texts */
+    float *values; /* (m, b, T) of the features in tokens; 0 in padding; NULL for texts */
 } ech_batch;
 
 typedef struct ech_loader ech_loader;
@@ -381,14 +382,14 @@ ech_status ech_loader_create(const ech_corpus *corpus, const ech_loader_options 
                              int64_t first_step, ech_loader **out);
 void ech_loader_destroy(ech_loader *loader); /* ends the thread; accepts NULL */
 ECH_DESTROY_AT(ech_loader, ech_loader_destroy)
-/* The batch of `step`, borrowed until the next call. Waits until it is read. `step` must be that of
- * the previous call (after creation or a rewind: there is none) or the one after it. Returns the
- * reading thread's errors. */
+/* The batch of `step`, borrowed until the next call. Waits until it is read. `step` must equal the
+ * previous call's step (except after creation or a rewind) or the one after it. Returns the reading
+ * thread's errors. */
 ech_status ech_loader_next(ech_loader *loader, int64_t step, const ech_batch **out);
 /* Makes `step` the next one for the thread and for ech_loader_next; batches read ahead are dropped.
  * Does not wait. If the thread has ended with an error, ech_loader_next still returns it. */
 void ech_loader_rewind(ech_loader *loader, int64_t step);
-/* How many calls of ech_loader_next had to wait for the thread. */
+/* Number of calls of ech_loader_next that had to wait for the thread. */
 int64_t ech_loader_waits(const ech_loader *loader);
 
 #endif

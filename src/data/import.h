@@ -18,7 +18,7 @@ typedef struct ech_import_chunk {
     /* Results of encoding; all memory is owned: */
     ech_ids ids;                        /* of all segments, one after the other */
     ECH_LIST(ech_text_segment) segment; /* .n counts ids instead of bytes */
-    ech_text_bad bad;                   /* objects that are left out */
+    ech_text_bad bad;                   /* skipped objects */
     ech_status status;
     char *message; /* of an error; NULL: none */
 } ech_import_chunk;
@@ -28,7 +28,7 @@ typedef struct ech_import_chunk {
 /* Encodes a chunk: fills ids and segments, or status and message. Logs nothing. */
 void ech_import_encode(const ech_import_options *options, ech_coder *coder,
                        ech_import_chunk *chunk);
-/* Encodes n chunks on options->workers threads, of which the caller is one, each with its coder. */
+/* Encodes n chunks on options->workers threads, including the caller's, each with its coder. */
 ech_status ech_import_encode_all(const ech_import_options *options, ech_coder *const *coders,
                                  ech_import_chunk *chunks, size_t n);
 
@@ -49,7 +49,7 @@ ech_status ech_import_journal_read(const char *folder, const char *hash, bool *f
                                    ech_import_journal *out);
 ech_status ech_import_journal_write(const char *folder, const ech_import_journal *journal);
 void ech_import_journal_remove(const char *folder);
-/* A hash of all that the result of an import depends on: inputs, tokenizer and options. */
+/* A hash of all inputs of an import's result: texts, tokenizer and options. */
 void ech_import_hash(const ech_import_options *options, const ech_texts *texts,
                      char hash[ECH_TOKENIZER_HASH]);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: finds strings in objects of untrusted JSON. Only what is read is checked: of
- * other values no more is looked at than says where they end, so they may be NaN, numbers of any
- * size, or strings that are no Unicode.
- * */
+ * Private to data: finds strings in objects of untrusted JSON. Only the strings that are read are
+ * checked. Other values are scanned only for their end, so they may be NaN, numbers of any size, or
+ * strings that are not Unicode.
+ */
 #ifndef ECH_DATA_JSON_SCAN_H
 #define ECH_DATA_JSON_SCAN_H
 
@@ -12,7 +12,7 @@
 
 #include "base/text.h"
 
-/* Where a value lies in a text; n = 0: there is none. */
+/* The location of a value in a text; n = 0: there is none. */
 typedef struct ech_json_span {
     size_t at, n;
 } ech_json_span;
@@ -23,16 +23,16 @@ typedef enum ech_json_found {
     ECH_JSON_NONE   /* no value */
 } ech_json_found;
 
-/* The first byte from `at` on that is no JSON blank, or n. */
+/* The first byte from `at` on that is not a JSON blank, or n. */
 size_t ech_json_skip_blanks(const char *text, size_t n, size_t at);
 /* The first byte after a byte order mark (RFC 8259, section 8.1) and blanks. */
 size_t ech_json_skip_mark(const char *text, size_t n);
-/* The value that begins at `at`: *end is its end, or where it was given up. */
+/* The value that begins at `at`: *end is its end, or where scanning stopped. */
 ech_json_found ech_json_skip_value(const char *text, size_t n, size_t at, size_t *end);
 
-/* Finds the values of `keys` in the object that begins at `at`: span[i] is that of keys[i] and has
- * n = 0 if there is none. *end: its end. Returns NULL, or what is wrong, and then *end is where: no
- * object, a key of `keys` twice. */
+/* Finds the values of `keys` in the object that begins at `at`: span[i] is the value of keys[i] and
+ * has n = 0 if there is none. *end: its end. Returns NULL, or what is wrong, with its location in
+ * *end: no object, a key of `keys` twice. */
 const char *ech_json_find(const char *text, size_t n, size_t at, const char *const *keys,
                           size_t count, ech_json_span *span, size_t *end);
 /* The content of a string, quotes included in the span. *out, *out_n: borrowed from the text, or

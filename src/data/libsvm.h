@@ -7,17 +7,18 @@
 
 #include "data/data.h"
 
-/* The sample of a line, and what earlier lines had. Begins as {0}; release with ech_libsvm_free. */
+/* The sample of a line, and the labels of earlier lines. Begins as {0}; release with
+ * ech_libsvm_free. */
 typedef struct ech_libsvm {
-    ech_ids ids; /* of features: indices - 1, ascending; at least one, and as many values */
+    ech_ids ids; /* of features: indices - 1, ascending; at least one, with equally many values */
     ECH_LIST(float) values; /* finite */
     int32_t label;          /* 0 or 1 */
-    bool minus, zero;       /* whether some label was -1, or 0 */
+    bool minus, zero;       /* some label was -1, or 0 */
 } ech_libsvm;
 
 /* Parses line `number` of the file `path`, n bytes with or without its newline; neither need end in
- * a NUL. *found: it has a sample, and is not blank or a comment alone. features: the largest index,
- * at least 1. Errors: those of ech_data_import_libsvm. */
+ * a NUL. *found: it has a sample; false for a blank line or only a comment. features: the largest
+ * index, at least 1. Errors: as for ech_data_import_libsvm. */
 ech_status ech_libsvm_parse(const char *path, int64_t number, const char *line, size_t n,
                             int64_t features, ech_libsvm *sample, bool *found);
 void ech_libsvm_free(ech_libsvm *sample);

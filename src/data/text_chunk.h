@@ -28,10 +28,11 @@ typedef struct ech_text_chunk {
     bool ends; /* the file, or of plain text its part for training, ends here */
     unsigned char *bytes; /* owned, with room for `capacity` bytes */
     size_t n, capacity;
-    int64_t left_out; /* the chunk is a line of so many bytes, too long, and n is 0; else 0 */
+    /* length in bytes of a line that is too long and was skipped (n is 0); otherwise 0 */
+    int64_t left_out;
 } ech_text_chunk;
 
-/* How many bytes of its file's text the chunk is. */
+/* The chunk's length in bytes of its file's text. */
 static inline int64_t ech_text_chunk_extent(const ech_text_chunk *chunk)
 {
     return chunk->left_out ? chunk->left_out : (int64_t)chunk->n;
@@ -48,14 +49,14 @@ typedef struct ech_text_position {
 typedef struct ech_text_chunk_reader {
     const ech_texts *texts;     /* borrowed */
     double valid;               /* fraction of each file for validation */
-    bool lines;                 /* every file is lines, whatever it holds */
-    bool leaves_out;            /* lines that are too long are left out; else they are an error */
-    const struct ech_bpe *bpe;  /* says where a text can be split; borrowed */
+    bool lines;                 /* every file is lines, whatever its content */
+    bool leaves_out; /* lines that are too long are skipped; otherwise they are an error */
+    const struct ech_bpe *bpe;  /* decides where a text can be split; borrowed */
     ech_text_position position; /* to begin: {.line = 1}, or where an earlier reader was */
     /* Internal, at first 0: */
     ech_text_file *file; /* the position's; NULL: not open */
     int64_t valid_from;  /* as in ech_text_chunk */
-    ech_text rest;       /* bytes that are read already, from the position on */
+    ech_text rest;       /* bytes already read, from the position on */
 } ech_text_chunk_reader;
 
 /* Reads the next chunk into *chunk, whose bytes' memory is reused ({0}: none yet). *found: there
@@ -78,15 +79,15 @@ typedef struct ech_text_segment {
 
 typedef ech_status (*ech_text_segment_use)(const ech_text_segment *segment, void *context);
 
-/* Objects of a chunk that were left out, since they are not as due. */
+/* Objects of a chunk that were skipped because they are invalid. */
 typedef struct ech_text_bad {
     int64_t n;
     ech_text first; /* the errors of the first ones, each with a NUL; owned */
 } ech_text_bad;
 
-/* Calls `use` for each segment, in order. Errors: those of `use`; no UTF-8; a line that is too long
- * or no object as due; these name file and line or byte. With source->skip_bad objects that are not
- * as due, and lines that are too long, are added to *bad instead. `source` must be complete. */
+/* Calls `use` for each segment, in order. Errors: as for `use`; invalid UTF-8; a line that is too
+ * long or has no valid object; these name file and line or byte. With source->skip_bad invalid
+ * objects and lines that are too long are added to *bad instead. `source` must be complete. */
 ech_status ech_text_chunk_each(const ech_data_text_source *source, const ech_text_chunk *chunk,
                                ech_text_segment_use use, void *context, ech_text_bad *bad);
 /* Warns about the objects of `bad`, empties it, and adds their number to *all. Error: more than

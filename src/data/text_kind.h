@@ -19,20 +19,20 @@ typedef enum ech_text_form {
 /* Whether a file is read. */
 typedef enum ech_text_use_of {
     ECH_TEXT_READ,
-    /* Left out among others in a folder: it is about the texts, or in another format. */
+    /* Skipped among others in a folder: it is about the texts, or in another format. */
     ECH_TEXT_ASIDE,
-    ECH_TEXT_FOREIGN, /* no text; left out likewise */
-    ECH_TEXT_DATA     /* has texts, but in a format that is not read: an error, also in a folder */
+    ECH_TEXT_FOREIGN, /* not a text; skipped likewise */
+    ECH_TEXT_DATA     /* has texts, but in an unsupported format: an error, also in a folder */
 } ech_text_use_of;
 
 typedef struct ech_text_kind {
     ech_text_form form;
     ech_text_use_of use;
     const char *is;   /* "a zip archive"; NULL: ECH_TEXT_READ */
-    const char *hint; /* of FOREIGN and DATA: what would work */
+    const char *hint; /* for FOREIGN and DATA: what would work */
 } ech_text_kind;
 
-enum { ECH_TEXT_KIND_FIRST = 64 << 10 }; /* bytes of a text that are looked at */
+enum { ECH_TEXT_KIND_FIRST = 64 << 10 }; /* bytes of a text that are inspected */
 
 /* The kind of a file whose text begins with n bytes: all of it, or at least ECH_TEXT_KIND_FIRST. */
 ech_text_kind ech_text_kind_of(const char *path, const char *first, size_t n);

@@ -16,7 +16,7 @@ typedef struct ech_data_text_file {
     char *path;
     ech_text_form form;
     int64_t bytes;                /* of its text, unpacked */
-    int64_t stored;               /* of the file: another number if it is packed */
+    int64_t stored;               /* size of the file, which differs if it is packed */
     int64_t seconds, nanoseconds; /* time of the last change, since 1970 */
 } ech_data_text_file;
 

@@ -98,7 +98,7 @@ typedef struct ech_token_part {
 typedef struct ech_token_file {
     ECH_LIST(ech_token_part) part;
     ech_token_runs runs;
-    int64_t documents; /* their number; 0: not known (no index, and not asked for) */
+    int64_t documents; /* their number; 0: unknown (no index, and not requested) */
 } ech_token_file;
 
 typedef struct ech_token_options {

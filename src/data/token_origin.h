@@ -27,8 +27,8 @@ ech_status ech_token_origin_parse(const char *path, const char *text, size_t n,
                                   ech_token_origin *out);
 void ech_token_origin_free(ech_token_origin *origin);
 
-/* Checks PREFIX.origin.json, if there is one, where PREFIX.bin has `tokens` tokens. Errors: another
- * hash than options->tokenizer's, or, if that is NULL, a larger vocabulary than
+/* Checks PREFIX.origin.json, if there is one, for a PREFIX.bin with `tokens` tokens. Errors:
+ * another hash than options->tokenizer's, or, if that is NULL, a larger vocabulary than
  * options->vocabulary; another number of tokens. */
 ech_status ech_token_origin_check(const ech_corpus_options *options, const char *prefix,
                                   int64_t tokens);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What this process's control groups (cgroups(7), versions 1 and 2) leave it of the machine: the
- * smallest limit of its own group and of those above it.
+ * Resource limits from this process's control groups (cgroups(7), versions 1 and 2): the smallest
+ * limit of its own group and its ancestors.
  */
 #ifndef ECH_DEVICE_CONTROL_GROUP_H
 #define ECH_DEVICE_CONTROL_GROUP_H
 
 #include <stddef.h>
 
-/* Where the groups are: the file that names this process's, "/proc/self/cgroup", and their folder,
+/* Locations: the file that names this process's groups, "/proc/self/cgroup", and their folder,
  * "/sys/fs/cgroup". */
 typedef struct ech_control_groups {
     const char *list, *folder;

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A set of cores (logical CPUs), as the system numbers them. Empty on machines with more than
+/* A set of cores (logical CPUs) with the system's numbers. Empty on machines with more than
  * ECH_MOST_CORES. */
 enum { ECH_MOST_CORES = 4096 };
 typedef struct ech_core_set {
@@ -21,14 +21,14 @@ int ech_cores_count(const ech_core_set *set);
 bool ech_cores_overlap(const ech_core_set *a, const ech_core_set *b);
 bool ech_cores_are_same(const ech_core_set *a, const ech_core_set *b);
 
-/* Lists the cores of a set for `wanted` threads to be bound to, in order: one hardware thread of
- * each physical core if these suffice, otherwise all, siblings next to each other. Returns how many
- * it wrote to `core`, which has room for ECH_MOST_CORES; fewer than `wanted` only if the set has
- * fewer. */
+/* Lists the cores of a set to which `wanted` threads should be bound, in order: one hardware thread
+ * of each physical core if these suffice, otherwise all, siblings next to each other. Returns the
+ * number written to `core`, which has room for ECH_MOST_CORES; fewer than `wanted` only if the set
+ * has fewer. */
 int ech_cores_order(const ech_core_set *set, int wanted, int *core);
 
 /* Binds the calling thread, and threads that it starts from now on, to these cores. A failure is
- * ignored: it costs speed alone. */
+ * ignored: it only costs speed. */
 void ech_cores_bind(const int *core, int n);
 void ech_cores_bind_set(const ech_core_set *set);
 /* Undoes the inherited binding of the calling thread: it may run on all cores that the process had

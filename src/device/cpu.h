@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What devices whose kernels run on the processor have in common: memory, and facts about the
- * machine.
+ * Common parts of devices whose kernels run on the processor: memory, and facts about the machine.
  */
 #ifndef ECH_DEVICE_CPU_H
 #define ECH_DEVICE_CPU_H
@@ -13,7 +12,7 @@ void ech_device_cpu_release(void *memory, size_t bytes);
 size_t ech_device_cpu_memory_bytes(void);
 int ech_device_cpu_cores(void);
 
-/* Immediate queues: the calling thread does at once what is put there. */
+/* Immediate queues: the calling thread executes work when it is put there. */
 ech_status ech_device_cpu_queue_create(ech_queue **out);
 void ech_device_cpu_queue_destroy(ech_queue *queue);
 ech_status ech_device_cpu_event_create(ech_event **out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that is not at its addresses, for devices to test with (walled.c).
+ * Memory at addresses that the host cannot access, for test devices (walled.c).
  */
 #ifndef ECH_DEVICE_WALLED_H
 #define ECH_DEVICE_WALLED_H

@@ -13,9 +13,9 @@ typedef struct ech_panel {
     const char *title;          /* NULL: the panel continues the one above it */
     double from, end;           /* the time that is shown */
     ech_timeline_rows drawn;    /* owned */
-    int rows;                   /* how many are drawn: at most ECH_TIMELINE_ROWS */
-    int digits;                 /* how many the largest number of a micro-batch has */
-    double scale;               /* pixels a unit */
+    int rows;                   /* number of drawn rows: at most ECH_TIMELINE_ROWS */
+    int digits;                 /* digits of the largest micro-batch number */
+    double scale;               /* pixels per unit */
     double row_height, row_gap; /* pixels */
     double font_size;           /* of numbers */
     bool hints;                 /* boxes have tooltips */
@@ -25,7 +25,7 @@ typedef struct ech_panel {
 } ech_panel;
 
 /* A panel of the entire timeline, which is borrowed. Chooses its rows: one for ranks that do the
- * same; beyond ECH_TIMELINE_ROWS some are left out. Release it with ech_panel_free. */
+ * same; rows beyond ECH_TIMELINE_ROWS are omitted. Release it with ech_panel_free. */
 ech_panel ech_panel_create(const ech_timeline *timeline, const char *title);
 void ech_panel_free(ech_panel *panel);
 /* Sets what depends on timeline, rows and scale. */
@@ -51,16 +51,16 @@ typedef enum ech_row_part {
 typedef struct ech_rectangle {
     const ech_timeline_bar *bar;    /* NULL: several */
     double x, width;                /* pixels */
-    double fraction[ECH_BAR_KINDS]; /* of several: the fraction of the box's time of each kind; the
-                                    rest is idle */
+    /* if several: the fraction of the box's time of each kind; the rest is idle */
+    double fraction[ECH_BAR_KINDS];
 } ech_rectangle;
 typedef ECH_LIST(ech_rectangle) ech_rectangles;
 
-/* Appends the boxes of one part of a rank's n bars between `from` and `end`, at `scale` pixels a
+/* Appends the boxes of one part of a rank's n bars between `from` and `end`, at `scale` pixels per
  * unit. A bar of a pixel or more is a box. Narrower ones are merged until the box has ten pixels or
- * the next is a pixel or more away; where less than three pixels are left for them, the box shows
- * the longest alone. Bars of no width are left out. There are at most two boxes a pixel, and at
- * most one merged box in three pixels. */
+ * the next is a pixel or more away; if fewer than three pixels remain for them, the box shows only
+ * the longest. Bars of no width are omitted. There are at most two boxes per pixel, and at most one
+ * merged box in three pixels. */
 void ech_rectangles_make(const ech_timeline_bar *bar, size_t n, ech_row_part part, double from,
                          double end, double scale, ech_rectangles *out);
 

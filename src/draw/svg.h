@@ -41,14 +41,14 @@ void ech_svg_words(ech_text *out, double x, double y, const char *more, const ch
 void ech_svg_title(ech_text *out, double x, double y, double width, double font_size,
                    const char *words);
 
-/* How wide a text is, in pixels: an upper estimate, as fonts differ from machine to machine. */
+/* The width of a text in pixels: an upper estimate, as fonts differ between machines. */
 double ech_svg_width(const char *text, double font_size);
-/* The text, truncated with an ellipsis where it would be wider than `width`. Free with
+/* The text, truncated with an ellipsis if it would be wider than `width`. Free with
  * ech_text_free. */
 ech_text ech_svg_truncate(const char *text, double font_size, double width);
 
-/* A mix of the colour #rrggbb and white, `white` (0 .. 1) of it white. Returns `buffer`, of 8
- * bytes. */
+/* A mix of the colour #rrggbb and white; `white` (0 .. 1) is the fraction of white. Returns
+ * `buffer`, of 8 bytes. */
 char *ech_svg_pale(const char *colour, double white, char *buffer);
 
 /* Colours and what they mean, from left to right and line by line. */
@@ -69,7 +69,7 @@ double ech_svg_tick(double span, double most);
 /* The number of the tick k x step with as many decimals as the step needs, "0.25" or "1.5e-07". */
 void ech_svg_tick_text(ech_text *out, int64_t k, double step);
 
-/* A horizontal axis of `length` pixels at `scale` pixels a unit, `low` at its left end; ticks and
+/* A horizontal axis of `length` pixels at `scale` pixels per unit, `low` at its left end; ticks and
  * numbers at multiples of `step`, the unit's words in a line below. It is 40 pixels high. */
 void ech_svg_axis(ech_text *out, double left, double y, double length, double low, double scale,
                   double step, const char *unit);

@@ -17,19 +17,19 @@ typedef struct ech_timeline_bar {
     int chunk;         /* model chunk of F, B, W */
     int micro;         /* the number in the box; -1: none */
     double begin, end; /* in the timeline's unit */
-    double weight; /* how much of end - begin is W; where B and W alternate they are one B bar */
+    double weight;     /* part of end - begin that is W; alternating B and W are one B bar */
 } ech_timeline_bar;
 
 typedef struct ech_timeline {
     int ranks;
-    const ech_layout *layout; /* of the ranks; borrowed. NULL: not known */
+    const ech_layout *layout; /* of the ranks; borrowed. NULL: unknown */
     int chunks;               /* model chunks of a rank, drawn in shades of a colour */
     int sequence_chunks; /* of a micro-batch, each with a number of its own; 0 or 1: not divided */
     double end;          /* when the last rank ends */
     bool seconds;        /* the unit: seconds, or forwards of one block */
     double bubble; /* fraction of ranks x end in which no F, B or W runs; 0 for an empty timeline */
     double waits;  /* fraction of ranks x end in which compute waits for a collective */
-    double collective; /* time in which collectives run, summed over all ranks; 0: not known */
+    double collective; /* time in which collectives run, summed over all ranks; 0: unknown */
     double forward;    /* the median duration of an F bar; 0: there is none */
     ECH_LIST(ech_timeline_bar) bar; /* by rank, then by begin */
 } ech_timeline;
@@ -37,15 +37,15 @@ typedef struct ech_timeline {
 void ech_timeline_free(ech_timeline *timeline);
 /* Adds a rank's bars; begin[s] and end[s] are when step s of the list began and ended. On the
  * compute lane successive steps of one kind, model chunk and micro-batch are one bar (a W next to
- * its own B is part of B's bar), and each wait for a collective is a bar, within or before these.
- * Each sum of gradients on the reduce lane is a bar, and each update on the host. Ranks may come in
- * any order; call ech_timeline_finish after the last. */
+ * its own B is part of B's bar). Each wait for a collective is a bar, within or before these. Each
+ * sum of gradients on the reduce lane is a bar, and each update on the host. Ranks may come in any
+ * order; call ech_timeline_finish after the last. */
 void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *list,
                            const double *begin, const double *end);
 /* Sorts the bars and sets `end` (unless it is set), `bubble`, `waits` and `forward` from them.
- * Waits for a collective (ECH_BAR_COLLECTIVE) are no work, also within the bar of an F, B or W.
- * Call it once, before everything below. Time before 0 or past `end` is not drawn and does not
- * count; where bars of a rank overlap, the time counts once. */
+ * Waits for a collective (ECH_BAR_COLLECTIVE) do not count as work, also within the bar of an F, B
+ * or W. Call it once, before the functions below. Time before 0 or past `end` is not drawn and does
+ * not count; where bars of a rank overlap, the time counts once. */
 void ech_timeline_finish(ech_timeline *timeline);
 
 /* Appends "bubble 21.3 %", or "bubble 21.3 %, waits for collectives 4.0 %". */
@@ -67,17 +67,16 @@ typedef ECH_LIST(ech_timeline_row) ech_timeline_rows;
 /* A row for each rank; `shared`: one row for successive ranks of a stage with the same bars. Free
  * rows->at. */
 void ech_timeline_find_rows(const ech_timeline *timeline, bool shared, ech_timeline_rows *rows);
-/* "stage 1, 2 replicas, tensor rank 0", or where the layout is not known "rank 4 .. 7". Returns its
- * length. */
+/* "stage 1, 2 replicas, tensor rank 0", or without a layout "rank 4 .. 7". Returns its length. */
 int ech_timeline_name_row(const ech_timeline *timeline, const ech_timeline_row *row, char *name,
                           size_t size);
 
 /* Appends a text picture. A row is a rank, or successive ranks with the same bars; a column is one
  * forward (the shortest F, B or W). "F0.3" (chunk.micro) stands where a bar begins, "BW0.3" where B
- * and W alternate, "-" while it goes on, "." for idle; waits, sums and updates on the host are not
- * shown. Rows longer than `width` characters continue below; after 48 lines they end with "...".
- * Ranks beyond `most_rows` are left out, and a line says so. The last line has the duration of a
- * column, of the whole timeline, and the bubble. */
+ * and W alternate, "-" while it continues, "." for idle; waits, sums and updates on the host are
+ * not shown. Rows longer than `width` characters continue below; after 48 lines they end with
+ * "...". Ranks beyond `most_rows` are omitted, and a line says so. The last line has the duration
+ * of a column, of the whole timeline, and the bubble. */
 void ech_timeline_text(const ech_timeline *timeline, int width, int most_rows, ech_text *out);
 
 /* The most rows of a picture. Ranks that do the same are one row; where more rows remain, the
@@ -86,10 +85,10 @@ enum { ECH_TIMELINE_ROWS = 64 };
 /* The rank, of `ranks` ranks, that is drawn as row `row`. */
 int ech_timeline_rank_of_row(int ranks, int row);
 
-/* One SVG element, for a file or an HTML page: a timeline, or two above each other on one scale.
- * Where their units differ each has a scale of its own and the whole width. `below` NULL: there is
- * one; if it is too wide for its numbers, it continues below. Boxes too narrow for a number have
- * none; those narrower than a pixel are merged. */
+/* One SVG element, for a file or an HTML page: a timeline, or two above each other on one scale. If
+ * their units differ each has a scale of its own and the whole width. `below` NULL: there is one;
+ * if it is too wide for its numbers, it continues below. Boxes too narrow for a number have none;
+ * boxes narrower than a pixel are merged. */
 void ech_timeline_svg(const ech_timeline *timeline, const char *title, const ech_timeline *below,
                       const char *below_title, ech_text *out);
 

@@ -32,7 +32,7 @@ static void each_part(ech_exec *exec, const ech_step *step, const ech_batch *bat
     }
 }
 
-/* One step's rows of samples of T tokens each: their positions. */
+/* Gathers one step's rows of samples of T tokens each by position. */
 static void gather_rows(const ech_exec *exec, const part *p, const char *from, size_t item)
 {
     char *to = p->staged;
@@ -46,7 +46,7 @@ static void gather_rows(const ech_exec *exec, const part *p, const char *from, s
     }
 }
 
-/* Of the step's micro-batch, by sequence chunks or of whole samples. */
+/* Gathers the step's micro-batch, by sequence chunks or of whole samples. */
 static void gather_part(ech_exec *exec, const part *p, const ech_batch *batch)
 {
     const ech_list *list = exec->list;
@@ -90,9 +90,9 @@ static ech_status gather(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* What the host gathers is put on the queue like what is copied: the staging and the loader's batch
- * are there for the next micro-batch when the queue is there, and the thread that puts steps on
- * queues never waits. */
+/* The host's gathering is put on the queue like copies: the staging and the loader's batch are free
+ * for the next micro-batch when the queue gets there, and the thread that puts steps on queues
+ * never waits. */
 ech_status ech_handle_LOAD(ech_exec *exec, const ech_step *step)
 {
     if (step->scratch >= 0) ech_exec_touch(exec, step->scratch);

@@ -12,7 +12,7 @@
 /* ---- views: shapes are computed once per list, since only addresses depend on the micro-batch
  * ---- */
 
-/* Values of the rank's own blocks: as many as value_of has rows. */
+/* Number of values of the rank's own blocks: the rows of value_of. */
 static size_t count_locals(const ech_plan *plan, const ech_list *list)
 {
     size_t n = 0;
@@ -31,7 +31,7 @@ static bool runs_blocks(const ech_list *list)
 static ech_view view_of(const ech_plan *plan, const ech_list *list, const ech_block *block,
                         int local)
 {
-    static char somewhere; /* asked where a view begins in its base, which lies nowhere yet */
+    static char somewhere; /* a base without memory yet, to find where a view begins in it */
     ech_tensor at = ech_block_tensor(block, local, list->extent, plan->types, &somewhere);
     return (ech_view){.tensor = at, .skip = (char *)at.data - &somewhere};
 }
@@ -98,7 +98,7 @@ void ech_exec_view(const ech_exec *exec, const ech_block *block, int local, void
     out->data = (char *)data + view->skip;
 }
 
-/* ---- what all calls of a step have ---- */
+/* ---- common to all calls of a step ---- */
 
 typedef struct frame {
     ech_exec *exec;
@@ -106,7 +106,7 @@ typedef struct frame {
     const ech_block *block;
     ech_phase phase;
     int call;  /* index in the program */
-    int moved; /* slots from where the plan has the step's weights to where they are */
+    int moved; /* distance in slots from the plan's weights to the current ones */
     ech_rows rows;
     void *scratch;
     size_t scratch_bytes;
@@ -143,7 +143,7 @@ static void set_place(const frame *f, ech_call *call)
     call->shard.first = here->tensor * (call->extent.batch * call->extent.tokens / layout->tensor);
 }
 
-/* What is the same for all calls of a step. */
+/* Prepares what is the same for all calls of a step. */
 static void prepare_step(frame *f, ech_call *call)
 {
     ech_exec *exec = f->exec;
@@ -167,8 +167,8 @@ static void prepare_step(frame *f, ech_call *call)
 
 /* ---- a call ---- */
 
-/* Clears the tensors of the previous call. A tensor without data is absent, whatever else it holds;
- * to clear all of it would take as long as all other preparations of a call. */
+/* Clears the tensors of the previous call. A tensor without data counts as absent, so only data is
+ * cleared; clearing everything would take as long as all other preparations of a call. */
 static void clear_ports(const frame *f, ech_call *call)
 {
     if (!f->last) return;
@@ -185,7 +185,7 @@ static void take_gradient(const frame *f, const ech_operand *o, ech_call *call)
                           &call->dparam[o->index]);
     call->accumulate[o->index] =
         !ech_list_writes_first(plan, f->exec->list, f->step, f->call, o->value);
-    if (!call->accumulate[o->index]) /* its memory was another value's */
+    if (!call->accumulate[o->index]) /* its memory belonged to another value before */
         ech_exec_clear_padding(f->exec, o->value, &call->dparam[o->index]);
 }
 
@@ -248,8 +248,8 @@ static void scan_call(const frame *f, const ech_block_call *c, const ech_call *c
     }
 }
 
-/* Where the node's report lies in the turn's row, if it is a forward's call and counts on this
- * rank. */
+/* Where the node's report is in the turn's row, if the call is a forward and this rank reports
+ * it. */
 static double *report_of(const frame *f, const ech_node *node)
 {
     const ech_plan *plan = f->exec->plan;
@@ -263,7 +263,7 @@ static double *report_of(const frame *f, const ech_node *node)
     return at;
 }
 
-/* Without a node it is where two gradients of one value meet. */
+/* A call without node sums two gradients of one value. */
 static void run_call(frame *f, const ech_block_call *c, ech_call *call)
 {
     if (!(c->purposes & 1u << f->exec->list->purpose)) return;

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradients that are sent as selections of their largest numbers, with error feedback (top-k: Lin
- * et al. 2018, arXiv:1712.01887). Of each matrix, with G what this rank has of its gradient and E
- * what it has not sent before:
+ * Gradients sent as selections of their largest numbers, with error feedback (top-k: Lin et al.
+ * 2018, arXiv:1712.01887). For each matrix, with G this rank's part of its gradient and E the
+ * residual that it has not sent before:
  *
  *     RESIDUAL        D = G + E, in the gradient's place
- *     CHOOSE          this rank's selection: of each line of D its largest numbers, and their
- *     places
- *     GATHER_CHOSEN   the selections of all that add to the gradient
- *     NORM            that of the sum of all selections
- *     DECOMPRESS      E = D without its own selection, unless the update is withheld; G = the sum
- *     of all selections, in member order
+ *     CHOOSE          this rank's selection: the largest numbers of each line of D, with places
+ *     GATHER_CHOSEN   the selections of all ranks that add to the gradient
+ *     NORM            the norm of the sum of all selections
+ *     DECOMPRESS      E = D without its own selection, unless the update is withheld;
+ *                     G = the sum of all selections, in member order
  *
- * A line is a row, or a column where tensor ranks share out columns (ech_compression_by_columns): a
- * rank has it whole, and chooses what a rank with the whole matrix would.
+ * A line is a row, or a column if tensor ranks shard columns (ech_compression_by_columns). So a
+ * rank has whole lines, and selects the same numbers as a rank with the whole matrix.
  */
 #include "exec/compression.h"
 #include "schedule/states.h"
@@ -107,7 +106,7 @@ void ech_chosen_sum(ech_exec *exec, const ech_step *step, int param, const ech_t
     }
 }
 
-/* Each member of the group counts its shard, as of gradients that are not compressed. */
+/* Each member of the group counts its shard, as for uncompressed gradients. */
 void ech_chosen_norm(ech_exec *exec, const ech_step *step, int param)
 {
     const ech_plan *plan = exec->plan;
@@ -124,7 +123,7 @@ void ech_chosen_norm(ech_exec *exec, const ech_step *step, int param)
     if (exec->scanning)
         ech_scan_tensor(exec, step, "the sum over ranks of the gradient of",
                         plan->model->param.at[param].name, &all);
-    if (own == 0) return; /* COUNT has put a zero */
+    if (own == 0) return; /* COUNT has written a zero */
     plan->kernels->square_sums(exec->context, &shard, &sums);
     ech_scalars_count_squares(exec, step->turn, param, &sums, exec->share[param].counts);
 }

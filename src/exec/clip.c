@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradient clipping: NORM counts the squares of gradients, NORM_SUM adds them up, and CLIP makes
- * the clip factor of the turn, by which updates multiply gradients, from the norm and
- * optimizer.clip_norm. An update is withheld if the norm or the loss is no number.
+ * Gradient clipping: NORM computes the squares of gradients, NORM_SUM adds them up, and CLIP
+ * computes the clip factor of the turn, by which updates multiply gradients, from the norm and
+ * optimizer.clip_norm. An update is withheld if the norm or the loss is not finite.
  */
 #include "exec/state.h"
 
@@ -12,8 +12,8 @@ static ech_tensor number(double *at)
 }
 
 /* The squares of each element of a gradient count on one rank only. A NaN or infinity counts on all
- * that look at it, since it might be on this rank alone, and all must know. Loss scales are powers
- * of two: to divide by one rounds nothing. */
+ * that see it, since it might be on this rank alone, and all must know. Loss scales are powers of
+ * two, so dividing by one rounds nothing. */
 void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums,
                                bool counts)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lanes that gather. Collective: of tensor and context ranks and expert groups inside of
- * blocks, COLLECTIVE. Reduce: sums over ranks between blocks, REDUCE_GRADS (REDUCE: scalars.c). And
- * counts of what a rank has sent so far.
+ * The lanes of collectives. COLLECTIVE: collectives of tensor and context ranks and expert groups
+ * inside blocks. Reduce: sums over ranks between blocks, REDUCE_GRADS (REDUCE: scalars.c), and
+ * weight gathering. Also counts of what a rank has sent so far.
  */
 #include "exec/state.h"
 #include "schedule/operands.h"
@@ -10,7 +10,7 @@
 
 /* ---- channels work on the device's data ---- */
 
-/* Those of steps; the rank's own thread and its saver talk of host memory. */
+/* Only channels of steps; the rank's own thread and its saver send host memory. */
 ech_status ech_collectives_create(ech_exec *exec)
 {
     size_t members = (size_t)exec->plan->layout->sharding.expert + 1;
@@ -42,9 +42,9 @@ typedef struct exchange {
     ech_group *group;
     void *scratch;
     ech_tensor from, to;
-    ech_tensor table[2]; /* of what goes by counts: its second and third input */
-    int tables[2];       /* of the list: their values */
-    int64_t round;       /* likewise */
+    ech_tensor table[2]; /* of counted exchanges: its second and third input */
+    int tables[2];       /* their values in the list */
+    int64_t round;       /* of counted exchanges */
     bool by_counts;
 } exchange;
 
@@ -55,7 +55,7 @@ static int value_of(const exchange *x, int local)
                              ech_step_instance(x->step));
 }
 
-/* `like`: whose geometry the value has. */
+/* `like`: the value with the shape. */
 static ech_tensor tensor_of(const exchange *x, int local, int like)
 {
     void *data = ech_exec_address(x->exec, x->step, value_of(x, local));
@@ -82,7 +82,7 @@ static void move_shards(const exchange *x, const ech_tensor *whole, bool by_head
     }
 }
 
-/* From some tokens of all heads to all tokens of some heads, or (`back`) the other way. */
+/* Exchanges some tokens of all heads for all tokens of some heads, or (`back`) the reverse. */
 static ech_status exchange_heads(const exchange *x, bool back)
 {
     size_t bytes = ech_tensor_bytes(&x->from);
@@ -94,7 +94,7 @@ static ech_status exchange_heads(const exchange *x, bool back)
     return ECH_OK;
 }
 
-/* Block i of each member's goes to member i, as it lies in memory. */
+/* Block i of each member goes to member i, unchanged. */
 static ech_status exchange_blocks(const exchange *x)
 {
     size_t members = (size_t)ech_group_size(x->group), bytes = ech_tensor_bytes(&x->from);
@@ -102,10 +102,10 @@ static ech_status exchange_blocks(const exchange *x)
     return ech_group_all_to_all(x->group, x->from.data, x->to.data, bytes / members);
 }
 
-/* ---- rows by counts ---- */
+/* ---- counted rows ---- */
 
-/* The host must know how many rows there are before it can put messages: this thread waits until
- * the lane's queue, which waits for the tables, has fetched them. */
+/* The host must know the number of rows before it can put messages: this thread waits until the
+ * lane's queue, which waits for the tables, has fetched them. */
 static ech_status fetch_counts(const exchange *x, int tables, int64_t pieces, int64_t *sums[])
 {
     ech_exec *exec = x->exec;
@@ -124,7 +124,7 @@ static ech_status fetch_counts(const exchange *x, int tables, int64_t pieces, in
     return ECH_OK;
 }
 
-/* What the channel is to count of it. */
+/* The count that the channel should reach. */
 static void count_rows(const exchange *x, const ech_row_exchange *what)
 {
     ech_comm_count *sum = &x->exec->exchanged;
@@ -137,16 +137,16 @@ static void count_rows(const exchange *x, const ech_row_exchange *what)
     }
 }
 
-/* What the exchange's tables say of so many pieces. A layer's exchanges, of all rounds and both
- * ways, go by the same tables, which are written once a run of the list: who follows another of
- * them knows already, and does not wait. So an empty round waits for nothing. */
+/* Reads the counts of `pieces` pieces from the exchange's tables. A layer's exchanges, of all
+ * rounds and both ways, share their tables, which are written once in a run of the list. So later
+ * exchanges have the counts already and do not wait; an empty round waits for nothing. */
 static ech_status know_rows(const exchange *x, int tables, int64_t pieces, ech_known_rows *known)
 {
     const int second = tables > 1 ? x->tables[1] : -1;
     const bool knows =
         known->run == x->exec->run && known->table[0] == x->tables[0] && known->table[1] == second;
     if (knows) return ECH_OK;
-    known->run = 0; /* of none, should this fail */
+    known->run = 0; /* unknown, if this fails */
     ECH_TRY(fetch_counts(x, tables, pieces, known->rows));
     known->run = x->exec->run;
     known->table[0] = x->tables[0];
@@ -174,7 +174,7 @@ static ech_status exchange_rows(const exchange *x, bool packs)
     return ech_group_exchange_rows(x->group, x->from.data, x->to.data, &what);
 }
 
-/* What tensor ranks have received, of all or their sum: `whole` has the windows of all, `own` this
+/* Gathers or reduces the rows received by tensor ranks: `whole` has the windows of all, `own` this
  * rank's. */
 static ech_status move_windows(const exchange *x, const ech_tensor *whole, const ech_tensor *own)
 {
@@ -223,7 +223,7 @@ static ech_status run(const exchange *x, const ech_exchange *does)
     ECH_FAIL(ECH_EINTERNAL, "a collective step without a collective");
 }
 
-/* Gathers what came from another stage in message shards, one a tensor rank. */
+/* Gathers a message from another stage that arrived in shards, one per tensor rank. */
 static ech_status make_whole(exchange *x)
 {
     const int *ports;
@@ -268,7 +268,7 @@ ECH_HANDLE_BY(COLLECTIVE, collect)
 
 /* ---- gradients and weights ---- */
 
-/* Left factors lie before right ones. */
+/* Left factors come before right ones. */
 static ech_status begin_factors(ech_exec *exec, const ech_step *step, ech_group *group,
                                 void *scratch, ech_sum *out)
 {
@@ -290,7 +290,7 @@ static ech_status begin_chosen(ech_exec *exec, const ech_step *step, ech_group *
     return ech_sum_begin_gather(group, exec->plan->reduction, &all, data, out);
 }
 
-/* What lies there of a bucket, all of it; of a server its shard alone. *own: this rank's shard. */
+/* A bucket's whole data; for a server only its shard. *own: this rank's shard. */
 static ech_tensor all_of(const ech_bucket *bucket, char *data, ech_dtype dtype, char **own)
 {
     bool serves = ech_bucket_serves(bucket);
@@ -298,7 +298,7 @@ static ech_tensor all_of(const ech_bucket *bucket, char *data, ech_dtype dtype, 
     return ech_tensor_1d(serves ? NULL : data, dtype, bucket->elements);
 }
 
-/* Each member's shard, from where it is kept: of an instance that is brought, elsewhere. */
+/* Each member's shard, from where it is stored; for an instance, from elsewhere. */
 static ech_status begin_gather(ech_exec *exec, const ech_step *step, ech_group *group, ech_sum *out)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
@@ -308,8 +308,8 @@ static ech_status begin_gather(ech_exec *exec, const ech_step *step, ech_group *
     return ech_sum_begin_gather(group, exec->plan->reduction, &all, instance ? kept : own, out);
 }
 
-/* Into this rank's shard of what is summed, or where micro-batches are scattered one by one into a
- * value of that alone. */
+/* Into this rank's shard of the sum, or if micro-batches are scattered one by one into a value of
+ * that shard alone. */
 static ech_status begin_scatter(ech_exec *exec, const ech_step *step, ech_group *group,
                                 void *scratch, ech_sum *out)
 {
@@ -343,7 +343,7 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
     return begin_sum_over(exec, step, ech_exec_channel(exec, step), out);
 }
 
-/* Whether the step is one collective: a server's gather may be one with each of several workers, or
+/* True if the step is one collective: a server's gather may be one with each of several workers, or
  * with none. */
 static bool is_one(const ech_exec *exec, const ech_step *step)
 {
@@ -356,7 +356,7 @@ bool ech_exec_has_begun(const ech_exec *exec, const ech_step *step)
     return step == exec->begun_step[step->lane];
 }
 
-/* The lane's next step, if it is a reduction, too, and need not wait; or NULL. */
+/* The lane's next step, if it is also a reduction and need not wait; or NULL. */
 static const ech_step *find_next(ech_exec *exec, const ech_step *step)
 {
     const ech_step *end = exec->list->step.at + exec->list->step.n;
@@ -370,7 +370,7 @@ static const ech_step *find_next(ech_exec *exec, const ech_step *step)
     return may ? step : NULL;
 }
 
-/* With each of these workers, at once. */
+/* Gathers with each of these workers at the same time. */
 static ech_status answer(ech_exec *exec, const ech_step *step)
 {
     ech_answer *to;
@@ -381,7 +381,7 @@ static ech_status answer(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* A bucket's last messages are followed at once by the next bucket's, so that a slow link is never
+/* A bucket's last messages are directly followed by the next bucket's, so that a slow link is never
  * idle. */
 static ech_status reduce_gradients(ech_exec *exec, const ech_step *step)
 {
@@ -409,7 +409,7 @@ ECH_HANDLE_BY(REDUCE_RIGHT, reduce_gradients)
 ECH_HANDLE_BY(GATHER_CHOSEN, reduce_gradients)
 ECH_HANDLE_BY(GATHER_WEIGHTS, reduce_gradients)
 
-/* ---- counts, without the messages of the thread that writes checkpoints ---- */
+/* ---- counts, without messages of the thread that writes checkpoints ---- */
 
 static ech_comm_count add_counts(const ech_exec *exec, ech_comm_counted kind)
 {

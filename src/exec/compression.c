@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compressed gradients. RESIDUAL and DECOMPRESS are of all of them; what is sent as selections is
- * in chosen.c.
+ * Gradient compression. RESIDUAL and DECOMPRESS handle all kinds; selections are in chosen.c.
  *
- * Gradients that are sent as factors (PowerSGD: Vogels et al. 2019, arXiv:1905.13727). Of each
- * matrix, with G what this rank has of its gradient and E what it has not sent before:
+ * Gradients sent as factors (PowerSGD: Vogels et al. 2019, arXiv:1905.13727). For each matrix, with
+ * G this rank's part of its gradient and E the residual that it has not sent before:
  *
  *     RESIDUAL        D = G + E, in the gradient's place
  *     TRANSFORM       P = D Q, with the basis Q of the step before; REDUCE_LEFT sums P
  *     TRANSFORM_BACK  P is made orthonormal; Q = transposed D times P; REDUCE_RIGHT sums Q
- *     NORM            that of Q, since P is orthonormal; and the rank that was found: columns of Q
- *                     that are no rounding errors
+ *     NORM            the norm of Q, since P is orthonormal; and its numerical rank: columns of Q
+ *                     that are not rounding errors
  *     DECOMPRESS      columns of Q that are rounding errors become 0; G = P times transposed Q;
  *                     unless the update is withheld, E = D - G / replicas, and the basis is Q
  *
  * Gradients are sums over replicas, and so are residuals: what the sum lacks is shared equally.
- *
- * Factors are those of the whole matrix. A rank with a shard of it multiplies what it has with the
- * rows that belong to that, and adds zeros elsewhere; so the sums over tensor ranks complete what
- * has other rows, and add what is a partial sum.
+ * Factors belong to the whole matrix. A rank with a shard of it multiplies its shard with the
+ * corresponding rows, and adds zeros elsewhere. So the sums over tensor ranks concatenate parts
+ * with different rows, and add partial sums.
  */
 #include "exec/compression.h"
 #include "schedule/operands.h"
@@ -29,8 +27,8 @@ typedef struct matrix {
     int param, one;
     int64_t rows, columns, rank;
     ech_tensor left, right; /* (rows, rank), (columns, rank) */
-    char *gradient;         /* what this rank has */
-    const ech_box *box;     /* [boxes] where that lies in the whole */
+    char *gradient;         /* this rank's part */
+    const ech_box *box;     /* [boxes] its place in the whole */
     int boxes;
 } matrix;
 
@@ -84,7 +82,7 @@ char *ech_compression_sent(ech_exec *exec, const ech_step *step)
     return ech_exec_used(exec, step, ECH_USE_FACTORS, 0);
 }
 
-/* Number `one` of a parameter's stack. */
+/* Matrix number `one` of a parameter's stack. */
 static matrix matrix_of(ech_exec *exec, const ech_step *step, int param, int one)
 {
     const ech_plan *plan = exec->plan;
@@ -105,7 +103,7 @@ static matrix matrix_of(ech_exec *exec, const ech_step *step, int param, int one
     return m;
 }
 
-/* The right factor that comes next, of a step that works on bases. */
+/* The next right factor, for a step that works on bases. */
 static ech_tensor basis_of(ech_exec *exec, const ech_step *step, const matrix *m)
 {
     ech_tensor all = state_of(exec, step, m->param, ECH_STATE_BASIS);
@@ -131,7 +129,7 @@ static ech_tensor flat(const ech_tensor *x, int64_t columns)
     return ech_tensor_2d(x->data, x->dtype, ech_tensor_count(x) / columns, columns);
 }
 
-/* Residuals are kept as gradients without a loss scale, which is fixed, and a power of two. */
+/* Residuals are stored like gradients without a loss scale, which is fixed, and a power of two. */
 ech_status ech_handle_RESIDUAL(ech_exec *exec, const ech_step *step)
 {
     int n;
@@ -154,7 +152,7 @@ static void clear(ech_exec *exec, const ech_tensor *x)
     exec->plan->kernels->wide->fill(exec->context, x, 0);
 }
 
-/* The factor to which it adds, of gradients times the other; `transposed`: gradients are. */
+/* Adds gradients times `with` to the factor; `transposed`: transposed gradients. */
 static void multiply(ech_exec *exec, const matrix *m, bool transposed, const ech_tensor *with,
                      const ech_tensor *to)
 {
@@ -216,7 +214,7 @@ ech_status ech_handle_TRANSFORM_BACK(ech_exec *exec, const ech_step *step)
 
 /* ---- NORM ---- */
 
-/* Ranks have the same right factors: the first of a stage counts them. */
+/* Ranks have the same right factors, so only the first rank of a stage counts them. */
 void ech_compression_norm(ech_exec *exec, const ech_step *step, int param)
 {
     const ech_plan *plan = exec->plan;
@@ -271,7 +269,7 @@ static void multiply_factors(ech_exec *exec, const matrix *m)
     }
 }
 
-/* Ranks with a residual each of the same matrices: of experts fewer than of the rest. */
+/* Number of ranks that each have a residual of the same matrices; smaller for experts. */
 static double replicas_of(const ech_exec *exec, int param)
 {
     const ech_plan *plan = exec->plan;
@@ -296,7 +294,7 @@ static void decompress_factors(ech_exec *exec, const ech_step *step, int param, 
     commit(exec, step, x, -unscale / replicas, 1, residual);
 }
 
-/* What this rank has not chosen is its residual. */
+/* The numbers that this rank has not selected are its residual. */
 static void decompress_selections(ech_exec *exec, const ech_step *step, int param,
                                   const ech_tensor *x, const ech_tensor *residual)
 {
@@ -323,15 +321,15 @@ ech_status ech_handle_DECOMPRESS(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* ---- what is kept ---- */
+/* ---- bases ---- */
 
-/* Normals that are the same on every rank, under any layout: the parameter's own, of a step that is
- * none. */
+/* Normals that are the same on every rank, under any layout: the parameter's own, with the step
+ * number of initial values. */
 void ech_compression_init_basis(ech_exec *exec, int param, int state, const ech_tensor *basis)
 {
     ech_held held = ech_plan_held(exec->plan, exec->plan->rank, param, ECH_HELD_STATE, state);
     const ech_param *of = &exec->plan->model->param.at[param];
-    /* Of experts a rank has some, one after the other. */
+    /* A rank has several experts, one after the other. */
     int64_t stacked = exec->plan->param[param].stacked;
     int64_t first = held.box[0].begin[0] * (ech_tensor_count(basis) / stacked);
     ech_random_key key = {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FETCH and OFFLOAD, and what updates on the host fetch and offload: pairs of values of two spaces,
- * one after the other, read and written by the step. Between device and host the queue copies;
- * files are read and written by whoever runs the queue, a value at a time, past the page cache.
+ * FETCH and OFFLOAD, and the copies for updates on the host: pairs of values of two spaces, one
+ * after the other, read and written by the step. Between device and host the queue copies; files
+ * are read and written by the thread that runs the queue, one value at a time, without the page
+ * cache. Also the watchdog for file I/O.
  */
 #include <time.h>
 
@@ -11,7 +12,7 @@
 #include "schedule/operands.h"
 #include "schedule/states.h"
 
-/* How long a throttled copy sleeps before it looks whether the run has failed. */
+/* How long a throttled copy sleeps before it checks whether the run has failed. */
 static const double nap_seconds = 10e-3;
 
 static const ech_value *value_at(const ech_exec *exec, const ech_step *step, int access)
@@ -20,14 +21,14 @@ static const ech_value *value_at(const ech_exec *exec, const ech_step *step, int
     return ech_plan_value(exec->plan, exec->list, value);
 }
 
-/* Of one pair: as many as the smaller one has. */
+/* Bytes of one pair: the smaller one's. */
 static int64_t pair_bytes(const ech_exec *exec, const ech_step *step, int pair)
 {
     int64_t from = value_at(exec, step, pair)->bytes, to = value_at(exec, step, pair + 1)->bytes;
     return from < to ? from : to;
 }
 
-/* Where the bytes that move begin in a value, which may have more of a bucket than they are. */
+/* Where the moved bytes begin in a value that may hold more of a bucket. */
 static int64_t offset_at(const ech_exec *exec, const ech_step *step, int access)
 {
     int64_t first, bytes = pair_bytes(exec, step, access / 2 * 2);
@@ -108,7 +109,7 @@ void ech_exec_hurry_on(ech_exec *exec, const atomic_bool *is_urgent)
     exec->is_urgent = is_urgent;
 }
 
-/* The kinds of steps that copy_step does. */
+/* The kinds of steps that copy_step handles. */
 #define COPIES(X)                                                                                  \
     X(FETCH)                                                                                       \
     X(OFFLOAD)                                                                                     \
@@ -174,7 +175,7 @@ static ech_status end_pace(ech_exec *exec, const ech_step *step)
 static ech_status copy_step(ech_exec *exec, const ech_step *step)
 {
     bool throttled = exec->config->memory.offload_bandwidth > 0;
-    if (step->accesses == 0) return ECH_OK; /* of an optimizer without states */
+    if (step->accesses == 0) return ECH_OK; /* an optimizer without states */
     ech_space from = space_at(exec, step, 0), to = space_at(exec, step, 1);
     if (throttled) ech_exec_put(exec, step, begin_pace);
     if (from == ECH_SPACE_DISK || to == ECH_SPACE_DISK)

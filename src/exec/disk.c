@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "exec/state.h"
 
-/* Without values on disk what a killed run has left there goes all the same, if this run trains:
- * another one only reads. */
+/* Without values on disk the files of a killed run are removed all the same, if this run trains;
+ * other runs only read. */
 static ech_status take(ech_exec *exec, int64_t bytes)
 {
     const ech_config *config = exec->config;
@@ -27,7 +27,7 @@ static ech_status take(ech_exec *exec, int64_t bytes)
     return ECH_OK;
 }
 
-/* Whether some rank may have values there; all say the same. */
+/* True if some rank may have values there; all ranks agree. */
 static bool offloads_to_disk(const ech_config *config)
 {
     return config->memory.offload_activations == ECH_OFFLOAD_DISK ||
@@ -47,7 +47,7 @@ static int find(const outcome *all, int size, bool fails)
     return rank;
 }
 
-/* A folder is bad, or slow, for many ranks: the first of them says why. If one fails, all end. */
+/* A folder is bad, or slow, for many ranks: only the first reports it. If one fails, all end. */
 ech_status ech_exec_take_disk(ech_exec *exec)
 {
     int64_t bytes = exec->plan->arena_bytes[ECH_SPACE_DISK];

@@ -26,7 +26,8 @@ ech_status ech_exec_handle(ech_exec *exec, const ech_step *step)
     return handlers[step->kind](exec, step);
 }
 
-/* The lane whose thread runs the steps of a lane: its own, but sends and receives share one. */
+/* The lane whose thread runs the steps of a lane: its own, except that sends and receives share
+ * one. */
 static ech_lane engine_of(const ech_step *step)
 {
     return step->lane == ECH_LANE_RECEIVE ? ECH_LANE_SEND : step->lane;
@@ -47,8 +48,8 @@ void ech_exec_show_position(ech_exec *exec, const ech_step *step)
                           exec->where[exec->list->kind][step - exec->list->step.at]);
 }
 
-/* A step of the compute lane: what died in it is dead before other lanes, which may use its memory,
- * go on. */
+/* Runs a step of the compute lane. Values that died in it are dead before other lanes, which may
+ * reuse their memory, continue. */
 static ech_status compute_step(ech_exec *exec, const ech_step *step)
 {
     ech_exec_show_position(exec, step);
@@ -59,7 +60,7 @@ static ech_status compute_step(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* Waits until what a step comes after is complete. False: the run has failed. */
+/* Waits until a step's dependencies are complete. False: the run has failed. */
 static bool await(ech_exec *exec, const ech_step *step)
 {
     for (int i = 0; i < step->afters; i++)
@@ -69,14 +70,14 @@ static bool await(ech_exec *exec, const ech_step *step)
     return !ech_exec_has_failed(exec);
 }
 
-/* Of a turn that the worker has no push for, and so without time. */
+/* Skips a step of a turn for which the worker has no push; it takes no time. */
 static ech_status pass_over(ech_exec *exec, const ech_step *step)
 {
     for (int i = 0; i < ech_step_ticks(step); i++) ech_exec_mark(exec, step->tick + i);
     return ECH_OK;
 }
 
-/* An engine's steps of the list, one after the other. */
+/* Runs a lane's steps of the list, one after the other. */
 static ech_status run_in_order(ech_exec *exec, ech_lane lane)
 {
     const ech_list *list = exec->list;
@@ -119,7 +120,7 @@ static void *engine_main(void *argument)
     }
 }
 
-/* Threads for those lanes that some list uses. */
+/* Starts threads for the lanes that some list uses. */
 static ech_status start_engines(ech_exec *exec)
 {
     for (int l = 0; l < ECH_LIST_KINDS; l++)
@@ -139,8 +140,8 @@ static ech_status start_engines(ech_exec *exec)
     return ECH_OK;
 }
 
-/* Lanes on which this rank uses the group: those of steps, of the rank's own thread between lists,
- * of the thread that writes checkpoints. Bit by lane. */
+/* Lanes on which this rank uses the group: lanes of steps, of the rank's own thread between lists,
+ * and of the thread that writes checkpoints. One bit per lane. */
 static unsigned find_lanes(const ech_plan *plan, ech_layout_group kind)
 {
     unsigned lanes = 0;
@@ -153,7 +154,7 @@ static unsigned find_lanes(const ech_plan *plan, ech_layout_group kind)
     return lanes;
 }
 
-/* Lane l has the group's channel l + 1: what made the group is closed again. */
+/* Lane l has the group's channel l + 1; the channel that made the group is closed again. */
 static ech_status make_group(ech_exec *exec, ech_layout_group kind, const int *members, int n)
 {
     ech_group *group;
@@ -186,7 +187,7 @@ static ech_status make_groups(ech_exec *exec)
     return ECH_OK;
 }
 
-/* What the board shows of each step, made once: a step is to cost nothing but its work. */
+/* Makes the texts that the board shows for steps once, so that steps cost only their work. */
 static void name_positions(ech_exec *exec)
 {
     ECH_FREED_TEXT text = {0};
@@ -201,8 +202,8 @@ static void name_positions(ech_exec *exec)
     }
 }
 
-/* Records of each step, in arrays as long as the longest list. How many messages are under way at
- * once depends on time, so there is room for all of a list. */
+/* Records of each step, in arrays as long as the longest list. The number of messages in flight
+ * depends on time, so there is room for all of a list. */
 static ech_status allot_records(ech_exec *exec)
 {
     size_t steps = 0, ticks = 0, messages = 1, requests = 1;
@@ -232,8 +233,8 @@ static ech_status allot_records(ech_exec *exec)
     return ech_queues_create(exec, steps, ticks);
 }
 
-/* The host's is touched at once, so that the first snapshot does not wait until the system hands
- * out its pages. */
+/* The host arena is touched immediately, so that the first snapshot does not wait for page
+ * faults. */
 static ech_status take_arenas(ech_exec *exec)
 {
     const int64_t *bytes = exec->plan->arena_bytes;
@@ -311,7 +312,7 @@ void ech_exec_destroy(ech_exec *exec)
         if (exec->engine[i].started && !(exec->stuck && exec->watch[i].is_stuck))
             pthread_join(exec->engine[i].thread, NULL);
     ech_saver_free(&exec->saver);
-    /* a device or a disk that hangs keeps all of it */
+    /* a device or a disk that hangs still uses all of it */
     if (exec->stuck || !ech_queues_are_idle(exec)) return;
     for (int i = 0; i < ECH_CHANNELS; i++)
         ech_group_destroy(exec->channel[i / ECH_LANES][i % ECH_LANES]);
@@ -334,7 +335,7 @@ void ech_exec_destroy(ech_exec *exec)
     free(exec);
 }
 
-/* The list's other lanes begin; threads that it does not need sleep on. */
+/* Begins the list's other lanes; threads that it does not need continue to sleep. */
 static void call_engines(ech_exec *exec)
 {
     exec->busy = 0;

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The interpreter: runs the lists of a rank's plan, one handler per kind of step.
+ * The interpreter: it runs the lists of a rank's plan, with one handler per kind of step.
  *
  *     ech_exec_create(&setup, &exec);             // arena, groups, lanes' threads
  *     ech_exec_run(exec, ECH_LIST_INIT, 0);
  *     for (step = 0; ...; step++) ech_exec_run(exec, ECH_LIST_TRAIN, step); // step: training step
  *
- * The compute lane is the calling thread; send and receive share one thread, reduce and collective
- * have one each, and copy and disk share one. A thread sleeps while a list runs that has no step
- * for it. On a device that is not immediate they put their steps on queues, and the calling thread
- * waits at the list's end. Steps of a lane begin in order; a step waits for the steps that it comes
- * after. A message begins as soon as its step may; many may be under way at once. All memory that
- * steps touch is in one arena, at the plan's offsets. A step that fails raises the job's abort
- * flag, so that no rank on this machine waits for this one; ech_exec_run then returns an error, on
- * the other ranks ECH_EABORTED, and its caller ends the job (ech_comm_abort).
+ * The compute lane is the calling thread. Send and receive share one thread, copy and disk share
+ * one, and reduce and collective have one each. A thread sleeps while a list runs that has no step
+ * for it. On a device that is not immediate these threads put their steps on queues, and the
+ * calling thread waits at the list's end. Steps of a lane begin in order, and each waits for the
+ * steps it depends on. A message begins as soon as its step may; many may be in flight at the same
+ * time.
  *
- * All calls are for the thread that created the interpreter. Collective over all ranks are
- * ech_exec_create, ech_exec_run (if the list's steps communicate) and ech_exec_find_nonfinite; the
- * others are not.
+ * All memory that steps touch is in one arena, at the plan's offsets. A step that fails raises the
+ * job's abort flag, so that no rank on this machine waits for this one. ech_exec_run then returns
+ * an error, on the other ranks ECH_EABORTED, and its caller ends the job (ech_comm_abort).
+ *
+ * All calls are for the thread that created the interpreter. Collective over all ranks are only
+ * ech_exec_create, ech_exec_run (if the list's steps communicate) and ech_exec_find_nonfinite.
  */
 #ifndef ECH_EXEC_EXEC_H
 #define ECH_EXEC_EXEC_H
@@ -42,178 +43,176 @@ typedef struct ech_exec_setup {
     ech_comm *comm;
 } ech_exec_setup;
 
-/* Makes the plan's groups, the arena and the lanes' threads. Everything in the setup is borrowed.
- * */
+/* Makes the plan's groups, the arena and the lanes' threads. Everything in the setup is
+ * borrowed. */
 ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out);
-void ech_exec_destroy(ech_exec *exec); /* waits for a checkpoint under way; accepts NULL */
-/* The outcome of parallel.pin, for logs: "pinned", or "not pinned: " and why. */
+void ech_exec_destroy(ech_exec *exec); /* waits for a pending checkpoint; accepts NULL */
+/* The outcome of parallel.pin, for logs: "pinned", or "not pinned: " and the reason. */
 const char *ech_exec_binding(const ech_exec *exec);
 
-/* Once *is_urgent, the run is to come to an end: from then on memory.offload_bandwidth slows
- * nothing down. Borrowed; for any thread and handler to set. NULL: never. */
+/* Lifts the throttle of memory.offload_bandwidth as soon as *is_urgent is true, so that the run
+ * ends quickly. Borrowed; any thread or signal handler may set it. NULL: never. */
 void ech_exec_hurry_on(ech_exec *exec, const atomic_bool *is_urgent);
 
-/* Runs a list for training step `step`, which selects the batch and the random numbers; a list of
- * several turns runs one training step a turn, from `step` on. All ranks run the same lists in the
- * same order. When it returns ECH_OK, every step of every lane is complete; a checkpoint may still
- * be written (see saving). */
+/* Runs a list for training step `step`, which selects the batch and the random numbers. A list of
+ * several turns runs one training step per turn, starting at `step`. All ranks run the same lists
+ * in the same order. On ECH_OK every step of every lane is complete; only a checkpoint may still be
+ * in progress (see saving). */
 ech_status ech_exec_run(ech_exec *exec, ech_list_kind list, int64_t step);
 
-/* Sets the loader from which COUNT and LOAD take batches in lists of that purpose. Borrowed. */
+/* Sets the loader from which COUNT and LOAD get batches in lists of that purpose. Borrowed. */
 void ech_exec_set_loader(ech_exec *exec, ech_purpose purpose, ech_loader *loader);
-/* Sets the token that LOAD gives to the next run of ECH_LIST_GENERATE, and its position < T in the
- * text, from 0. Earlier runs had the tokens at the positions before it, one each: their keys and
- * values are in the KV cache. */
+/* Sets the token that LOAD passes to the next run of ECH_LIST_GENERATE, and its position < T in the
+ * text, from 0. Earlier runs must have processed the tokens at the positions before it, one each:
+ * their keys and values are in the KV cache. */
 void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position);
 
-/* ---- saving ----
- *
- * ECH_LIST_SAVE begins a checkpoint. On every rank another thread writes, verifies and commits it,
- * and then removes those that are not wanted any more (ech_checkpoint_prune); these threads have a
- * channel of their own. Where the plan has a snapshot, the list only copies into it and ends, and
- * training goes on while that is written; otherwise the list ends when the checkpoint is there. At
- * most one checkpoint is under way: the next one waits for it. */
+/* ---- saving ---- ECH_LIST_SAVE begins a checkpoint. On every rank a separate thread writes,
+ * verifies and commits it, then removes checkpoints that are no longer wanted
+ * (ech_checkpoint_prune). These threads have a channel of their own. If the plan has a snapshot,
+ * the list only copies into it and ends, and training continues during the write; otherwise the
+ * list ends once the checkpoint is committed. At most one checkpoint is pending: the next one waits
+ * for it. */
 
-/* To be called on every rank before each ECH_LIST_SAVE. Sets the folder of checkpoints and what the
- * next one holds besides tensors; keep and proven: as in ech_checkpoint_prune. All is copied. */
+/* Call it on every rank before each ECH_LIST_SAVE. Sets the folder of checkpoints and what the next
+ * one holds besides tensors. keep and proven: as in ech_checkpoint_prune. Copies everything. */
 void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info,
                        int64_t keep, int64_t proven);
 
-/* The thread that writes a checkpoint calls it on its rank before it writes, and before it removes
- * older ones: it completes what must come before. An error on one rank is an error on all, and
- * nothing is written or removed then. */
+/* Called by the thread that writes a checkpoint, on its rank, before it writes and before it
+ * removes older ones. It completes whatever must precede these. An error on one rank is an error on
+ * all; nothing is then written or removed. */
 typedef ech_status ech_save_gate(void *context);
 void ech_exec_gate_saves(ech_exec *exec, ech_save_gate *gate, void *context); /* NULL: no gate */
 
-/* The dtype of the weights in model/: checkpoint.dtype. If the run's weights have another one, they
- * are in state/, too, as NAME.master. */
+/* The dtype of the weights in model/: checkpoint.dtype. If the run's weights have another dtype,
+ * they are also in state/, as NAME.master. */
 ech_dtype ech_exec_saved_dtype(const ech_exec *exec);
 
-/* A checkpoint that was committed. */
+/* A committed checkpoint. */
 typedef struct ech_exec_saved {
     int64_t step;          /* its training step: ech_checkpoint_info.step */
-    int64_t bytes;         /* of all of its files, over all ranks */
+    int64_t bytes;         /* of all its files, over all ranks */
     double seconds;        /* from the start of its thread to its commit */
-    double waited_seconds; /* its ECH_LIST_SAVE's wait for the checkpoint before */
+    double waited_seconds; /* its ECH_LIST_SAVE's wait for the previous checkpoint */
 } ech_exec_saved;
-/* Whether a checkpoint was committed that no call has told of; *out: which, the older first. Call
- * it behind each ECH_LIST_SAVE and each ech_exec_finish_save, before the next of these. Never waits
- * for one. */
+/* Returns true if a committed checkpoint has not been returned yet; *out: the oldest of these. Call
+ * it after each ECH_LIST_SAVE and each ech_exec_finish_save, before the next of either. Never
+ * waits. */
 bool ech_exec_take_saved(ech_exec *exec, ech_exec_saved *out);
-/* Waits for the checkpoint under way, if any; returns the status of the last one. If one could not
- * be written, every rank gets an error (ECH_EABORTED where another rank failed), here or from the
- * next ECH_LIST_SAVE. */
+/* Waits for the pending checkpoint, if any, and returns the status of the last one. If one could
+ * not be written, every rank gets an error (ECH_EABORTED where another rank failed), here or from
+ * the next ECH_LIST_SAVE. */
 ech_status ech_exec_finish_save(ech_exec *exec);
 
-/* What the last READ wrote of a turn. Under asynchronous schedules learning_rate, clip and updates
- * are this stage's. */
+/* A turn's results, as the last READ fetched them. Under asynchronous schedules learning_rate, clip
+ * and updates belong to this stage. */
 typedef struct ech_readings {
     double loss;      /* loss_sum / tokens; 0 if there are no tokens */
     double tokens;    /* sum of the targets' weights */
     double loss_sum;  /* over all targets, times their weights */
-    double grad_norm; /* of all parameters, before clipping; from here on: only of ECH_LIST_TRAIN */
+    /* of all parameters, before gradient clipping; this and the following fields: only for
+     * ECH_LIST_TRAIN */
+    double grad_norm;
     double learning_rate; /* of the step; 0 if its update was withheld */
-    double clip;          /* factor of gradients, <= 1; 0 if the update was withheld */
-    double loss_scale;    /* of this turn's gradients; those of the norm are without it */
-    /* share of the time between the beginnings of the turn before and this one in which compute
-     * lanes have waited for others, mean over ranks but servers; NaN: not known */
+    double clip;          /* gradient clipping factor, <= 1; 0 if the update was withheld */
+    double loss_scale;    /* of this turn's gradients; the norm excludes it */
+    /* share of the turn (from the previous turn's beginning to its own) that compute lanes spent
+     * waiting, mean over ranks without servers; NaN: unknown */
     double idle;
-    /* pushes of others served since a push's worker got its weights, mean over the step's
+    /* pushes of others applied since a push's worker got its weights, mean over the step's
      * pushes */
     double staleness;
-    /* factored: gradients are sent as factors. Columns of a factor that were found to be no
-     * rounding errors, mean over matrices; the share of matrices with fewer than their factors
-     * have. Otherwise not set. */
+    /* Gradients are sent as factors (factored): mean rank of a factor, that is, its columns that
+     * are not rounding errors; and the share of matrices of lower rank than their factors.
+     * Otherwise not set. */
     bool factored;
     double rank, rank_short;
     int64_t updates; /* ech_exec_updates after this turn */
     bool withheld;   /* no update was made, because of a NaN or infinity */
     bool overflow;   /* withheld because gradients overflowed under a dynamic loss scale above 1 */
-    const double *reports; /* [model.reports], over all ranks; borrowed, until the next run */
-    bool stop, save_now;   /* ech_exec_ask asked for it on some rank */
+    const double *reports; /* [model.reports], over all ranks; borrowed until the next run */
+    bool stop, save_now;   /* some rank requested it (ech_exec_ask) */
     bool save_failed;      /* a checkpoint was not written: ech_exec_finish_save returns why */
-    bool hash_differs;     /* only of ECH_LIST_CHECK: replicas of some parameter differ in bits */
+    bool hash_differs;     /* only for ECH_LIST_CHECK: replicas of some parameter differ in bits */
 } ech_readings;
 /* [turns of the list that ran last]. Borrowed. */
 const ech_readings *ech_exec_readings(const ech_exec *exec);
-/* Copies between the host and this rank's device memory, or within that, behind the compute lane's
- * work. Complete on return; a fault of the device makes the run fail. In a list for observers
- * alone. */
+/* Copies between the host and this rank's device memory, or within it, after the pending work of
+ * the compute lane. Complete on return; a fault of the device makes the run fail. During a list,
+ * only observers may call it. */
 void ech_exec_copy(ech_exec *exec, void *to, const void *from, size_t bytes);
-/* The numbers of a contiguous tensor of this rank's, as fp64 (also of uint8), and back. */
+/* Copies a contiguous local tensor to the host as fp64 (also from uint8), and back. */
 void ech_exec_read(ech_exec *exec, const ech_tensor *x, double *out);
 void ech_exec_write(ech_exec *exec, const ech_tensor *x, const double *from);
-/* The logits (V) that the last ECH_LIST_GENERATE gave on this rank, as fp64. Borrowed. */
+/* The logits [V] of the last ECH_LIST_GENERATE on this rank, as fp64. Borrowed. */
 const double *ech_exec_logits(const ech_exec *exec);
 
-/* Sets what this rank asks of all: to stop, to save now. The next ECH_LIST_TRAIN tells all ranks
- * (ech_readings). */
+/* Requests that all ranks stop, or save now. The next ECH_LIST_TRAIN passes the request to all
+ * ranks (ech_readings). */
 void ech_exec_ask(ech_exec *exec, bool stop, bool save_now);
 
-/* The loss scale of the next training step, and what a dynamic one follows from; the same on all
+/* The loss scale of the next training step and its state if it is dynamic; the same on all
  * ranks. */
 ech_scaler ech_exec_scaler(const ech_exec *exec);
-/* How often this rank's thread has waited for what is on queues: a list does so once, at its end,
- * and an asynchronous one of several turns once a turn; observers and a search for a NaN do each
- * time that they look. */
+/* Number of times this rank's thread has waited for queues. A list waits once, at its end; an
+ * asynchronous list of several turns once per turn; observers and NaN searches at each look. */
 int64_t ech_exec_host_waits(const ech_exec *exec);
-/* The number of updates so far, which is the position on the learning-rate curve; checkpoints hold
- * it. */
+/* The number of updates so far, which is the position on the learning-rate curve; saved in
+ * checkpoints. */
 int64_t ech_exec_updates(const ech_exec *exec);
-/* Sets it, for who replays steps. */
+/* Sets it, to replay steps. */
 void ech_exec_set_updates(ech_exec *exec, int64_t updates);
 
-/* Fills parameters, optimizer states and the number of updates; a forward-only plan's parameters
- * only, from model/, or where it is an evaluator's as training has them: from state/, if that has
- * them in full. */
+/* Loads parameters, optimizer states and the number of updates. A forward-only plan loads only
+ * parameters, from model/; an evaluator loads them in full precision from state/ if it has them. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint);
 /* Checks that a folder of weights has exactly this model's parameters, in their shapes; on rank 0
  * also a tied head. */
 ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weights);
-/* Fills parameters, in all weight versions that the plan holds, from a folder that passed
- * ech_exec_check_weights. Each rank reads its own boxes. */
+/* Loads parameters, in all weight versions of the plan, from a folder that passed
+ * ech_exec_check_weights. Each rank reads its own boxes. This is also how weights are resharded on
+ * import. */
 ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights);
 
-/* ---- looking inside, for verify and tests ----
- *
- * Tensors are this rank's shards, in the arena. `param`: index in model->param; this rank must have
- * it. */
+/* ---- inspection, for verify and tests ---- Tensors are this rank's shards, in the arena. `param`:
+ * index in model->param; this rank must have it. */
 
-/* The newest version of a parameter when the list that runs began; between lists: the newest. Where
- * weights are gathered (ech_bucket_is_gathered) what this rank keeps of it (ech_plan_own): as rows
- * where these are whole, otherwise of one dimension. */
+/* The newest version of a parameter when the running list began; between lists, the newest. For
+ * gathered weights (ech_bucket_is_gathered), the part that this rank stores (ech_plan_own): as rows
+ * if it consists of whole rows, otherwise one-dimensional. */
 ech_tensor ech_exec_param(const ech_exec *exec, int param);
-/* The version after `version` updates since the list began; 0: ech_exec_param; -1: that before, if
- * the plan has it. */
+/* The version after `version` updates since the list began; 0: ech_exec_param; -1: the one before,
+ * if the plan has it. */
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version);
-/* A gradient, multiplied by the turn's loss scale, or a layer state's sum of partials, of turn 0;
- * only in ECH_LIST_TRAIN's observer. */
+/* A gradient of turn 0, multiplied by the loss scale, or a layer state's sum of partials; only in
+ * an observer of ECH_LIST_TRAIN. */
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
-/* A number of turn 0's row of scalars, `index` from its beginning (ech_scalar); only there. */
+/* One number of turn 0's row of scalars at `index` (ech_scalar); only in such an observer. */
 double ech_exec_scalar(ech_exec *exec, int index);
 void ech_exec_set_scalar(ech_exec *exec, int index, double value);
 
-/* ---- pushes ---- */
+/* ---- pushes (asynchronous parameter servers) ---- */
 
-/* What the rank has served in the list that ran last, turn by turn; NULL, *n 0: it serves none. */
+/* The pushes that this rank served in the last list, turn by turn; NULL, *n 0: it serves none. */
 const ech_serve *ech_exec_serves(const ech_exec *exec, int *n);
-/* Pushes are served in that order, and the run waits for them; another one than that in which they
- * come. */
+/* Makes the rank serve pushes in a given order, and wait for them, instead of in the order of
+ * arrival. */
 void ech_exec_order_serves(ech_exec *exec, ech_serve_order *order, void *context);
-/* [workers] the training step of each worker's next push, alike on all ranks after a span. NULL:
+/* [workers] the training step of each worker's next push; the same on all ranks after a span. NULL:
  * there are no pushes. Borrowed. */
 const int64_t *ech_exec_clocks(const ech_exec *exec);
-/* The rank's updates count as pushes of so many workers: the learning rate is that of the step they
- * are of, over their number. */
+/* Counts the rank's updates as pushes of `workers` workers: the learning rate is their training
+ * step's, divided by the number of workers. */
 void ech_exec_set_workers(ech_exec *exec, int workers);
 
-/* All factors of the bucket of a step of compressed gradients in the list that runs, but for
- * RESIDUAL: the left ones first (ech_plan_param.left, right). */
+/* All factors of a step's bucket in the running list, for steps of compressed gradients except
+ * RESIDUAL: left factors first (ech_plan_param.left, right). */
 ech_tensor ech_exec_factors(const ech_exec *exec, const ech_step *step);
-/* What of it this rank has when it is summed: in a sharded bucket its part (ech_plan_own) alone,
- * then of one dimension. Of layer states that turn's. */
+/* The part of the summed gradient that this rank has: in a sharded bucket only its own part
+ * (ech_plan_own), one-dimensional. For layer states, of the given turn. */
 ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param, int turn);
-/* What of ech_exec_param_at this rank updates: in a sharded bucket likewise its part alone. */
+/* The part of ech_exec_param_at that this rank updates: in a sharded bucket only its own part. */
 ech_tensor ech_exec_own_param(const ech_exec *exec, int param, int version);
 /* Optimizer state number `state`. */
 ech_tensor ech_exec_state(const ech_exec *exec, int param, int state);
@@ -225,55 +224,55 @@ void ech_exec_observe(ech_exec *exec, ech_observer observer, void *context);
 typedef struct ech_finding {
     int rank;       /* -1: none was found */
     int step;       /* index in that rank's train list */
-    int block;      /* -1: it is in no block */
-    int micro;      /* number of the rank's micro-batch; -1: it is in a parameter, or summed */
-    bool summed;    /* it is in a gradient after its sum over ranks, and was nowhere before */
+    int block;      /* -1: it is not in a block */
+    int micro;   /* index among the rank's micro-batches; -1: it is in a parameter, or in a sum */
+    bool summed; /* it appears in a gradient only after the sum over ranks */
     char what[192]; /* "gradient of model.layers.1...., element 17 is nan, in step B0.1/3" */
 } ech_finding;
 /* Finds the first NaN or infinity of training step `step`: runs it a second time, without an
- * update, and checks parameters and all that calls write. *out is the same on all ranks. Only for
- * synchronous schedules. */
+ * update, and checks parameters and everything that calls write. *out is the same on all ranks.
+ * Only for synchronous schedules. */
 ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *out);
 
-/* The most bytes of each memory kind that were live at once so far, measured; after all lists equal
- * to the plan's. */
+/* The measured peak of each memory kind so far, in bytes; after all lists, equal to the plan's. */
 void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS]);
-/* The same of all working memory together; after all lists equal to ech_plan_working's. */
+/* The measured peak of all working memory together; after all lists, equal to
+ * ech_plan_working's. */
 int64_t ech_exec_working(const ech_exec *exec);
-/* What this rank has sent so far in sums of gradients over ranks, and to gather weights that were
+/* What this rank has sent so far to sum gradients over ranks, and to gather weights that were
  * updated in shards. */
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec);
-/* Of these, how many it has begun before the one before them had ended. */
+/* Number of these collectives that began before the previous one had ended. */
 int64_t ech_exec_sums_ahead(const ech_exec *exec);
-/* Bytes of values that FETCH and OFFLOAD have copied from one space to another so far, without what
- * aligns them. */
+/* Bytes of values that FETCH and OFFLOAD have copied from one space to another so far, without
+ * alignment. */
 int64_t ech_exec_copied(const ech_exec *exec, ech_space from, ech_space to);
-/* What this rank has sent to other stages so far of activations and gradients; .calls: steps that
+/* Activations and gradients that this rank has sent to other stages so far; .calls: steps that
  * sent. */
 ech_comm_count ech_exec_message_count(const ech_exec *exec);
-/* Messages of one kind. */
+/* The same for messages of one kind. */
 ech_comm_count ech_exec_messages_of(const ech_exec *exec, ech_message_kind kind);
 
-/* What this rank was to send so far of rows by counts, by the tables: the channels have counted the
- * same, and exchanges of the tables themselves. */
+/* Counted rows that this rank should have sent so far, according to the count tables. The channels
+ * count what was sent, and the exchanges of the tables themselves. */
 ech_comm_count ech_exec_exchanged(const ech_exec *exec);
-/* How many times it has waited for tables so far, to know how many rows go where. */
+/* Number of times it has waited for count tables so far, to know how many rows go to each rank. */
 int64_t ech_exec_tables_fetched(const ech_exec *exec);
-/* What this rank has sent so far over one channel by calls of that kind; zeros: it has no such
+/* What this rank has sent so far over one channel by calls of that kind; zeros if it has no such
  * channel. */
 ech_comm_count ech_exec_channel_count(const ech_exec *exec, ech_layout_group group, ech_lane lane,
                                       ech_comm_counted kind);
-/* The payload bytes of all that this rank has sent so far, without what saving has sent. */
+/* The payload bytes that this rank has sent so far, without checkpoints. */
 int64_t ech_exec_sent_bytes(const ech_exec *exec);
 
-/* Sets whether the next runs of lists record the times at which steps and calls begin and end. */
+/* Sets whether the next runs of lists record when steps and calls begin and end. */
 void ech_exec_record(ech_exec *exec, bool on);
 /* Times of the last run of a list, in seconds of ech_clock_now. */
 typedef struct ech_exec_times {
     double began, ended;   /* of the run, on all lanes */
-    double *begins, *ends; /* [steps of its list]; of a message: posted and completed */
-    /* [ticks of its list]: the end of each call of F, B and W; at COUNT's tick, when the batch had
-     * arrived. Other ticks are not set. */
+    double *begins, *ends; /* [steps of its list]; for a message: posted and completed */
+    /* [ticks of its list]: the end of each call of F, B and W; at COUNT's tick, the arrival of the
+     * batch. Other ticks are not set. */
     double *marks;
 } ech_exec_times;
 const ech_exec_times *ech_exec_get_times(const ech_exec *exec);

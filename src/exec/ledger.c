@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ledger: which values live, as run. A value is born when a step first touches it and dies when
- * the compute lane has passed its last tick; the peaks are then compared with the plan's. A touch
- * outside of the planned life aborts the process, on every lane. With ECH_POISON dead values are
- * filled with NaN patterns, so that a read of one shows in the result.
+ * The ledger: which values are live at run time. A value is born when a step first touches it and
+ * dies when the compute lane has passed its last tick; the peaks are then compared with the plan's.
+ * A touch outside the planned life aborts the process, on every lane. With ECH_POISON dead values
+ * are filled with NaN patterns, so that a read of one shows in the result.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static int by_tick(const void *a, const void *b)
     return x->value < y->value ? -1 : x->value > y->value;
 }
 
-/* The chosen values (NULL: all) by the time of their death or birth. */
+/* The selected values (NULL: all) sorted by the time of their death or birth. */
 static ech_dated *sort_values(ech_pool *pool, const ech_list *list, bool deaths, const bool *chosen,
                               size_t *n)
 {
@@ -45,8 +45,8 @@ static ech_dated *sort_values(ech_pool *pool, const ech_list *list, bool deaths,
     return dates;
 }
 
-/* What other lanes write before any compute step touches it (received values, their scratch) is
- * born by the calendar. */
+/* Values that other lanes write before any compute step touches them (received values, their
+ * scratch) are born at their planned tick. */
 static void find_foreign(const ech_plan *plan, const ech_list *list, bool *foreign)
 {
     for (size_t s = 0; s < list->step.n; s++) {
@@ -90,7 +90,7 @@ void ech_ledger_begin(ech_exec *exec)
                                (size_t)exec->list->bytes[space]);
 }
 
-/* The value comes (1) or goes (-1). */
+/* Counts a value that is born (1) or dies (-1). */
 static void count(const ech_plan *plan, ech_ledger *ledger, const ech_value *v, int sign)
 {
     int64_t bytes = ech_plan_align(plan, v->kind, v->bytes);
@@ -153,8 +153,8 @@ void *ech_exec_look(const ech_exec *exec, int value)
     return ech_exec_at(exec, ech_plan_value(exec->plan, exec->list, value));
 }
 
-/* ---- other lanes: what a step may touch is in its plan, which never changes; the time is the
- * compute lane's ---- */
+/* ---- other lanes: the values that a step may touch are fixed in its plan; the time is the compute
+ * lane's ---- */
 
 static _Noreturn void refuse(const ech_exec *exec, const ech_step *step, int value, const char *why)
 {
@@ -206,9 +206,9 @@ void *ech_exec_used(ech_exec *exec, const ech_step *step, ech_used_as use, int n
                                           : ech_exec_address(exec, step, value);
 }
 
-/* The compute lane is at this tick or at a later one when a step begins that comes after that
- * lane's; at this one or at an earlier one when a step ends that it will wait for. What lives to
- * the list's end lives until all lanes have ended. */
+/* The compute lane is at or after this tick when a step begins that waits for that lane, and at or
+ * before it when a step ends that it will wait for. Values that live to the list's end live until
+ * all lanes have ended. */
 void ech_ledger_check(const ech_exec *exec, const ech_step *step, bool begins)
 {
     int tick = now(exec), persistent = (int)exec->plan->persistent.n;

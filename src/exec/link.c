@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The link lanes: messages between stages, begun in order and ended in any.
- *
- * One thread serves send and receive: it begins every message whose step may begin, progresses
- * those under way, and sleeps in between. So messages move while the compute lane computes.
+ * The send and receive lanes: messages between stages, which begin in order and end in any order.
+ * One thread serves both: it begins every message whose step may begin, progresses the messages in
+ * flight, and sleeps in between. So messages progress during compute.
  */
 #include <sched.h>
 #include <time.h>
@@ -13,12 +12,13 @@
 #include "schedule/operands.h"
 
 /* While the compute lane waits for a message: seconds without progress until the thread yields, and
- * until it naps. While it computes, this thread must not take its core away: it looks seldom, and
- * is woken when a step ends. */
+ * until it naps. During compute this thread must not take its core, so it polls rarely, and is
+ * woken when a step ends. */
 static const double spin_seconds = 10e-6, yield_seconds = 100e-6, report_seconds = 10e-3;
 enum { FIRST_NAP_NS = 5000, LONGEST_NAP_NS = 50000, IDLE_NAP_NS = 500000 };
 
-/* Messages across one boundary in one direction keep their order; all others are told apart. */
+/* Messages across one boundary in one direction keep their order; all others have different
+ * tags. */
 static int tag_of(const ech_step *step, int port)
 {
     return (ech_step_boundary(step) * ECH_MAX_PORTS + port) * ECH_MESSAGES +
@@ -51,8 +51,8 @@ static void add_port(ech_message *message, const ech_step *step, int port, int l
         (ech_request){.data = (char *)data + first, .tag = tag_of(step, port), .bytes = bytes});
 }
 
-/* What a step touches: values that are held, as many as a block keeps, or the token. Those of one
- * message keep their order, too. */
+/* The values that a step touches: held values, as many as a block keeps, or the token. Messages of
+ * these keep their order, too. */
 static void add_touched(ech_message *message, const ech_step *step)
 {
     ech_exec *exec = message->exec;
@@ -66,7 +66,7 @@ static void add_touched(ech_message *message, const ech_step *step)
     }
 }
 
-/* A message is a transfer for each of its tensors, begun here and ended by the loop. */
+/* A message is one transfer per tensor, begun here and ended by the loop. */
 static ech_status post(ech_exec *exec, const ech_step *step)
 {
     bool of_block = ech_step_kind_is_of_blocks(step->kind);
@@ -100,14 +100,13 @@ ECH_HANDLE_BY(RECV_TOKEN, post)
 
 /* ---- the loop ---- */
 
-/* Messages begin in the order of their lane; where queues run by themselves in that of their queue,
- * each behind the one before it, since what a queue waits for holds up whatever is put there
- * later. */
+/* Messages begin in the order of their lane. With queues they begin in the order of their queue,
+ * each after the previous one, since a wait of a queue delays all later work on it. */
 typedef struct link {
     ech_exec *exec;
     int *next; /* [cursors] the first step of each lane or queue that has not begun, or -1 */
     int cursors;
-    double progress_at, looked_at; /* when something moved, and when it was looked for */
+    double progress_at, looked_at; /* time of the last progress, and of the last poll */
     int awaited;                   /* by the compute lane, and since when */
     double awaited_at;
     long nap_ns;
@@ -141,7 +140,7 @@ static int find_next(const link *l, int cursor)
     return -1;
 }
 
-/* Whether a message is under way behind which the cursor's next one begins. */
+/* True if a message is in flight that must end before the cursor's next one begins. */
 static bool is_busy(const link *l, int cursor)
 {
     const ech_exec *exec = l->exec;
@@ -202,7 +201,7 @@ static ech_status test_posted(link *l, bool *progress)
     return ECH_OK;
 }
 
-/* The message that the compute lane waits for, if it is under way. */
+/* The message that the compute lane waits for, if it is in flight. */
 static const ech_message *find_awaited(const ech_exec *exec)
 {
     int awaited = atomic_load(&exec->awaited);
@@ -212,8 +211,8 @@ static const ech_message *find_awaited(const ech_exec *exec)
     return NULL;
 }
 
-/* Tells the board which rank is waited for, and fails at the deadline. A message that the compute
- * lane does not wait for was begun ahead, and has no deadline. */
+/* Shows on the board which rank is waited for, and fails at the deadline. A message that the
+ * compute lane does not wait for began early and has no deadline. */
 static ech_status look_at_awaited(link *l)
 {
     ech_exec *exec = l->exec;
@@ -232,7 +231,7 @@ static ech_status look_at_awaited(link *l)
     return ECH_OK;
 }
 
-/* Nothing moved: gives way, more and more. */
+/* Without progress: yields for longer and longer times. */
 static ech_status rest(link *l)
 {
     double now = ech_clock_now(), gap = ech_clock_take_gap(&l->looked_at, now);

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where replicas that are apart meet (Stich 2019, arXiv:1805.09767; Douillard et al. 2023,
- * arXiv:2311.08105). Of a bucket, with w its weights in full, and a, the anchor, where replicas met
- * last:
+ * Synchronization of diverged replicas (Stich 2019, arXiv:1805.09767; Douillard et al. 2023,
+ * arXiv:2311.08105). For a bucket, with w its full-precision weights, and the anchor a, the weights
+ * at the replicas' last synchronization:
  *
  *     DIFFERENCE    d = a - w; REDUCE_GRADS sums d over replicas
  *     OUTER_UPDATE  d /= replicas; m = momentum m + d; a -= rate (d + momentum m); w = a
  *
- * With momentum 0 there is no m, and with rate 1, too, w becomes the mean of the replicas' weights.
- * And where they mix with their neighbours in a ring (Lian et al. 2017, arXiv:1705.09056):
+ * With momentum 0 there is no m; with rate 1, too, w becomes the mean of the replicas' weights.
+ * Averaging with the neighbours in a ring (Lian et al. 2017, arXiv:1705.09056):
  *
- *     NEIGHBOURS    sends w to the next replica and to the one before, and gets theirs
- *     MIX           w = (w + both) / 3; of two replicas both are the other one's
+ *     NEIGHBOURS    sends w to the next and the previous replica, and receives theirs
+ *     MIX           w = (w + both) / 3; with two replicas both are the other one's
  */
 #include "exec/state.h"
 #include "schedule/operands.h"
 #include "schedule/states.h"
 
-/* All elements of a bucket, as they lie there. */
+/* All elements of a bucket, in the order of memory. */
 static ech_tensor flat(const ech_exec *exec, int bucket, ech_dtype dtype, void *data)
 {
     return ech_tensor_2d(data, dtype, 1, exec->plan->bucket.at[bucket].elements);
@@ -30,7 +30,7 @@ static ech_tensor state_of(const ech_exec *exec, int bucket, ech_state_role role
                 ech_exec_look(exec, ech_plan_bucket_state_of(plan, bucket, role)));
 }
 
-/* What UPDATE works on: masters, or the weights themselves. */
+/* The tensor that UPDATE works on: masters, or the weights themselves. */
 static ech_tensor in_full(const ech_exec *exec, int bucket)
 {
     const ech_plan *plan = exec->plan;
@@ -51,14 +51,14 @@ static void copy(ech_exec *exec, const ech_tensor *from, const ech_tensor *to)
                        ech_tensor_bytes(from));
 }
 
-/* What replicas exchange: differences, or the weights of the first neighbour. */
+/* The exchanged data: differences, or the weights of the first neighbour. */
 static ech_tensor differences(ech_exec *exec, const ech_step *step)
 {
     char *data = ech_exec_used(exec, step, ECH_USE_SUM, 0);
     return flat(exec, step->index, exec->plan->types.wide, data);
 }
 
-/* The step must have declared what it works on; -1: nothing. */
+/* The step must have declared the value that it works on; -1: none. */
 static void expect(const ech_exec *exec, const ech_step *step, int value)
 {
     if (value >= 0) ech_ledger_expect(exec, step, value);

@@ -197,8 +197,8 @@ void ech_exec_round_weights(ech_exec *exec, int param, int version)
     round_into(exec, &wide, &weights);
 }
 
-/* ---- what is on disk, for steps of the compute lane: by way of buffers of the host, which the
- * host waits for ---- */
+/* ---- data on disk, for steps of the compute lane: through buffers of the host, which the host
+ * waits for ---- */
 
 static char *weights_buffer(ech_exec *exec, const ech_step *step)
 {
@@ -210,7 +210,7 @@ static char *state_buffer(ech_exec *exec, const ech_step *step)
     return weights_buffer(exec, step) + ech_plan_weights_room(exec->plan);
 }
 
-/* A state, or weights, where the device reaches it: itself, or the buffer. */
+/* A state, or weights, where the device can access it: itself, or the buffer. */
 static ech_tensor in_reach(ech_exec *exec, const ech_tensor *x, char *buffer)
 {
     int64_t offset;
@@ -233,7 +233,7 @@ static ech_status move(ech_exec *exec, const ech_step *step, const ech_tensor *x
 
 /* ---- INIT ---- */
 
-/* Normals, run by run, each as a part of the whole. Padding is zero, and stays so: it has no
+/* Draws normals, run by run, each as a part of the whole. Padding is zero, and stays so: it has no
  * gradient. */
 static void fill_normals(ech_exec *exec, int index, const ech_held *held, const ech_tensor *x)
 {
@@ -268,14 +268,14 @@ static void init_elements(ech_exec *exec, int index, int64_t first, const ech_te
         exec->plan->kernels->fill(exec->context, x, param->initializer == ECH_INIT_ONE ? 1 : 0);
 }
 
-/* What is worked on at a time, from element `at` on. */
+/* The elements processed at a time, from element `at` on. */
 static ech_tensor part_from(const ech_exec *exec, const ech_tensor *x, int64_t at)
 {
     int64_t rest = ech_tensor_count(x) - at, most = exec->plan->at_once;
     return ech_exec_elements(x, at, rest < most ? rest : most);
 }
 
-/* A part of the weights, from element `at` on, becomes the rounding of `wide`. */
+/* Sets a part of the weights, from element `at` on, to the rounded `wide`. */
 static ech_status round_part(ech_exec *exec, const ech_step *step, const ech_tensor *wide,
                              const ech_tensor *weights, int64_t at)
 {
@@ -286,8 +286,8 @@ static ech_status round_part(ech_exec *exec, const ech_step *step, const ech_ten
     return move(exec, step, &part, buffer, true);
 }
 
-/* weights: what this rank has of them of the elements of the state; NULL: these are not the state's
- * roundings. */
+/* weights: this rank's weights of the state's elements; NULL: they are not rounded from the
+ * state. */
 static ech_status init_state(ech_exec *exec, const ech_step *step, int index, int s,
                              const ech_tensor *weights)
 {
@@ -309,7 +309,7 @@ static ech_status init_state(ech_exec *exec, const ech_step *step, int index, in
     return ECH_OK;
 }
 
-/* Weights that have masters, whole. */
+/* Draws whole weights that have masters. */
 static ech_status draw_whole(ech_exec *exec, const ech_step *step, int index,
                              const ech_tensor *weights)
 {
@@ -325,7 +325,7 @@ static ech_status draw_whole(ech_exec *exec, const ech_step *step, int index,
     return ECH_OK;
 }
 
-/* Weights without masters; first: of their elements. */
+/* Draws weights without masters; first: of their elements. */
 static ech_status init_weights(ech_exec *exec, const ech_step *step, int index, int64_t first,
                                const ech_tensor *weights)
 {
@@ -340,7 +340,7 @@ static ech_status init_weights(ech_exec *exec, const ech_step *step, int index, 
     return ECH_OK;
 }
 
-/* As if whole, so that it is the same under every layout. */
+/* Draws as if whole, so that it is the same under every layout. */
 static ech_status init_param(ech_exec *exec, const ech_step *step, int index)
 {
     const ech_plan *plan = exec->plan;
@@ -419,7 +419,7 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
         if (exec->scanning && (own || !sharded))
             ech_scan_tensor(exec, step, "the sum over ranks of the gradient of",
                             plan->model->param.at[params[i]].name, sharded ? &part : &gradient);
-        if (own == 0) continue; /* COUNT has put a zero */
+        if (own == 0) continue; /* COUNT has written a zero */
         square_sums(exec, step, &part, &sums);
         ech_scalars_count_squares(exec, step->turn, params[i], &sums,
                                   exec->share[params[i]].counts);
@@ -440,7 +440,7 @@ ech_status ech_handle_STASH(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* `index`: among all that is hashed; each tensor has places of its own. */
+/* `index`: among all hashed tensors; each has places of its own. */
 static ech_status add_hash(ech_exec *exec, const ech_step *step, const ech_tensor *x, char *buffer,
                            int64_t index, const ech_tensor *sum)
 {
@@ -456,8 +456,8 @@ static ech_status add_hash(ech_exec *exec, const ech_step *step, const ech_tenso
     return ECH_OK;
 }
 
-/* Whether all members of the step's group hold a parameter's weights, or its master, alike. Of what
- * is shared out those do who have the same shard. */
+/* True if all members of the step's group hold equal copies of a parameter's weights, or of its
+ * master. For sharded tensors, members with the same shard do. */
 static bool is_alike(const ech_exec *exec, const ech_step *step, int param, int master)
 {
     const ech_plan *plan = exec->plan;
@@ -471,7 +471,7 @@ static bool is_alike(const ech_exec *exec, const ech_step *step, int param, int 
                                master < 0 ? ECH_HELD_WEIGHTS : ECH_HELD_STATE, shape);
 }
 
-/* Of what is alike: those who differ in one bit differ in the hash. */
+/* Hashes equal copies: ranks that differ in one bit differ in the hash. */
 ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The queues of a rank. On a device that is not immediate a step is complete, for the threads of
- * the lanes, when all of its work has been put: its queue waits for the events of the steps that it
- * comes after, its handler puts its work there, and its own event is recorded behind that. At the
+ * the lanes, when all of its work has been queued. Its queue waits for the events of the step's
+ * dependencies, its handler queues its work, and its own event is recorded after that. At the
  * list's end the host waits once, for all of it.
  */
 #include <stdio.h>
@@ -14,12 +14,12 @@
 #include "base/log.h"
 #include "exec/state.h"
 
-/* How long the host sleeps before it asks again whether the list has ended. */
+/* How long the host sleeps before it checks again whether the list has ended. */
 enum { NAP_NS = 20000 };
-/* Seconds without progress until the board shows for whom the device waits. */
+/* Seconds without progress until the board shows which ranks the device waits for. */
 static const double report_seconds = 10e-3;
 
-/* ---- which queue ---- */
+/* ---- choice of the queue ---- */
 
 static int count_queues(const ech_exec *exec)
 {
@@ -37,7 +37,8 @@ static ech_status make_queue(const ech_exec *exec, ech_comm_queue *on)
     on->device = exec->device;
     ECH_TRY(exec->device->queue_create(&on->queue));
     ECH_TRY(exec->device->event_create(&on->mark));
-    exec->device->record(on->mark, on->queue); /* by this thread first: a device may make it now */
+    /* by this thread first: a device may create it now */
+    exec->device->record(on->mark, on->queue);
     return ECH_OK;
 }
 
@@ -67,7 +68,7 @@ static void destroy_events(const ech_exec *exec, ech_event **events)
     for (; events && *events; events++) exec->device->event_destroy(*events);
 }
 
-/* A queue that is a thread. */
+/* For a queue that is a thread. */
 static void prepare_thread(void *argument)
 {
     const ech_exec *exec = *(ech_exec **)argument;
@@ -109,7 +110,7 @@ void ech_queues_destroy(ech_exec *exec)
     free(exec->events.marked.at);
 }
 
-/* ---- with whom a queue of messages has to do ---- */
+/* ---- peers of a queue of messages ---- */
 
 static void find_met(const ech_exec *exec, int queue, bool *met)
 {
@@ -122,7 +123,7 @@ static void find_met(const ech_exec *exec, int queue, bool *met)
         }
 }
 
-/* By queue, then by peer: so all pairs of ranks, (lower, higher), join in one order. */
+/* By queue, then by peer, so that all pairs of ranks, (lower, higher), join in one order. */
 ech_status ech_queues_join(ech_exec *exec)
 {
     int world = exec->plan->layout->world, rank = exec->plan->rank;
@@ -186,8 +187,8 @@ static bool is_reached(const ech_exec *exec, int step)
     return exec->device->query(exec->events.ends[step], &reached) != ECH_OK || reached;
 }
 
-/* Puts on the board the step at which the compute queue is: where it stays if the device fails.
- * True: it has moved. */
+/* Shows on the board the step that the compute queue has reached, which remains if the device
+ * fails. True: it has changed. */
 static bool show_position(ech_exec *exec)
 {
     const ech_list *list = exec->list;
@@ -218,8 +219,8 @@ static int first_of_queue(const ech_exec *exec, int step)
     return s;
 }
 
-/* The step for whose own work the one waits at which the compute queue stands, or once that is done
- * any other. NULL: none. */
+/* The step whose own work is not done, among the dependencies of the compute queue's current step;
+ * once these are done, any other. NULL: none. */
 static const ech_step *find_standing(const ech_exec *exec)
 {
     const ech_list *list = exec->list;
@@ -236,7 +237,7 @@ static const ech_step *find_standing(const ech_exec *exec)
     return s < n ? &list->step.at[s] : NULL;
 }
 
-/* The ranks that the step meets. */
+/* The ranks with which the step communicates. */
 static int find_peers(const ech_exec *exec, const ech_step *step, int *peers)
 {
     const ech_plan *plan = exec->plan;
@@ -252,7 +253,7 @@ static int find_peers(const ech_exec *exec, const ech_step *step, int *peers)
     return left;
 }
 
-/* The device has said what has failed; this is where. */
+/* The device has reported the fault; this reports its location. */
 static ech_status tell_fault(const ech_exec *exec)
 {
     const ech_list *list = exec->list;
@@ -264,8 +265,8 @@ static ech_status tell_fault(const ech_exec *exec)
              exec->where[list->kind][at]);
 }
 
-/* Waits until the compute queue has got to the event. Past the deadline without any progress there
- * the run fails. */
+/* Waits until the compute queue has reached the event. The run fails past the deadline without any
+ * progress. */
 static ech_status wait_for(ech_exec *exec, ech_event *event)
 {
     double progress_at = ech_clock_now(), looked_at = progress_at;
@@ -288,14 +289,14 @@ static ech_status wait_for(ech_exec *exec, ech_event *event)
     return ech_comm_check(exec->comm);
 }
 
-/* The other lanes' threads have peers of their own. */
+/* The threads of other lanes have peers of their own. */
 static ech_status report_stalled(const ech_exec *exec, const ech_step *step, double seconds)
 {
     ECH_FREED int *peers = ech_calloc((size_t)exec->plan->layout->world, sizeof *peers);
     return ech_comm_stalled(exec->comm, peers, find_peers(exec, step, peers), seconds);
 }
 
-/* The step's event is recorded again behind all of it. */
+/* The step's event is recorded again after all of it. */
 ech_status ech_queue_wait(ech_exec *exec, const ech_step *step)
 {
     ech_event *event = exec->events.ends ? exec->events.ends[step - exec->list->step.at] : NULL;
@@ -357,7 +358,7 @@ bool ech_queues_are_idle(const ech_exec *exec)
     return !end || (exec->device->query(end, &idle) == ECH_OK && idle);
 }
 
-/* ---- what the host does in its turn ---- */
+/* ---- host work in the queue's order ---- */
 
 typedef struct work {
     ech_exec *exec;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parameters and states as tensors of checkpoints and of folders of weights: SNAPSHOT, and back.
+ * Parameters and states as tensors of checkpoints and of folders of weights: SNAPSHOT, and loading.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,22 +9,21 @@
 #include "exec/state.h"
 #include "schedule/states.h"
 
-/* The weights before the newest, without which a run with buffered weights could not go on. */
+/* The previous weights, which a run with buffered weights needs to resume. */
 static const char previous_name[] = "previous";
-/* The weights in full, where model/ has narrower ones. */
+/* The full-precision weights, if model/ has narrower ones. */
 static const char master_name[] = "master";
 
-/* ---- what is saved of a parameter: weights, states, and where the run keeps them the weights
- * before ---- */
+/* ---- what is saved of a parameter: weights, states, and perhaps the previous weights ---- */
 
 typedef struct saved {
     const char *name; /* suffix to the parameter's; NULL: the weights */
     ech_shape shape;
     ech_dtype dtype;
     int value;        /* where training has it; -1: this rank does not hold the parameter */
-    size_t at, bytes; /* from that value's beginning; how many */
+    size_t at, bytes; /* from that value's beginning; their number */
     int snapshot;     /* its copy; -1: none */
-    int state;        /* index; of weights 0 */
+    int state;        /* index; 0 for weights */
     ech_held held;
 } saved;
 
@@ -84,7 +83,7 @@ static saved state_at(const ech_exec *exec, int param, const ech_state *state, i
     return of;
 }
 
-/* The weights in full come first, the weights before last. Returns how many. */
+/* The full-precision weights come first, the previous weights last. Returns their number. */
 static int list_saved(const ech_exec *exec, int param, saved out[MOST_SAVED])
 {
     int n = 1;
@@ -103,7 +102,7 @@ static int list_saved(const ech_exec *exec, int param, saved out[MOST_SAVED])
 
 /* ---- as tensors of a file ---- */
 
-/* NULL where the host touches all that there is. */
+/* NULL if the host can access all memory. */
 static const ech_saved_copier *copier_of(const ech_exec *exec, int thread)
 {
     const ech_device *device = exec->device;
@@ -111,7 +110,7 @@ static const ech_saved_copier *copier_of(const ech_exec *exec, int thread)
     return sees ? NULL : &exec->copier[thread];
 }
 
-/* data: what this rank has; NULL: no boxes. in_file: the type there. */
+/* data: this rank's part; NULL: no boxes. in_file: the type there. */
 static void add_tensor_as(const ech_exec *exec, ech_saved_list *list, int param, const saved *of,
                           void *data, ech_dtype in_file)
 {
@@ -148,7 +147,7 @@ ech_dtype ech_exec_saved_dtype(const ech_exec *exec)
     }
 }
 
-/* The weights, into model/ and where they are rounded there also in full. */
+/* Adds the weights to model/, and if they are rounded there also to state/ in full precision. */
 static void add_weights(const ech_exec *exec, ech_saved_list *list, int param, saved of, void *data)
 {
     ech_dtype in_file =
@@ -166,7 +165,7 @@ static char *training_data(const ech_exec *exec, const ech_step *step, const sav
     return data + of->at;
 }
 
-/* Without what others write. */
+/* Removes the boxes that other ranks write. */
 static void leave_to_others(ech_held *held)
 {
     held->boxes -= held->others;
@@ -192,7 +191,7 @@ ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
     return list;
 }
 
-/* What is on disk this thread reads: the disk has all of it when a list begins. */
+/* Data on disk is read by this thread: the disk has all of it when a list begins. */
 static ech_status copy_saved(ech_exec *exec, const ech_step *step, const saved *of)
 {
     int64_t offset;
@@ -213,16 +212,16 @@ ech_status ech_handle_SNAPSHOT(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* ---- and back ---- */
+/* ---- loading ---- */
 
-/* Whether this rank has the parameter. */
+/* True if this rank has the parameter. */
 static bool has_param(const ech_exec *exec, int param)
 {
     return exec->plan->param[param].bucket >= 0;
 }
 
-/* The state that training goes on from, and an evaluator validates, instead of the weights in
- * model/; NULL: from those. */
+/* The state from which training resumes, and which an evaluator validates, instead of the weights
+ * in model/; NULL: use model/. */
 static const char *weights_of(const ech_exec *exec, const ech_checkpoint *checkpoint, int param)
 {
     if (!trains(exec) && !exec->plan->validates) return NULL;
@@ -233,8 +232,8 @@ static const char *weights_of(const ech_exec *exec, const ech_checkpoint *checkp
     return has ? master_name : NULL;
 }
 
-/* Where the checkpoint has none, saved by another schedule, the newest weights stand for those
- * before, as at the start of a run. */
+/* If the checkpoint has none, because another schedule saved it, the newest weights replace the
+ * previous ones, as at the start of a run. */
 static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpoint)
 {
     ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {.copier = copier_of(exec, 0)};
@@ -249,8 +248,8 @@ static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpo
     return ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n);
 }
 
-/* Weights that are on disk, or whose masters are, are rounded as they are read, and whole ones of
- * whose masters this rank has a shard. name: of their masters. */
+/* Weights that are on disk, or whose masters are, are rounded as they are read; so are whole
+ * weights of whose masters this rank has a shard. name: of their masters. */
 static void add_rounded(const ech_exec *exec, ech_saved_list *list, int param, const char *name)
 {
     const ech_plan_param *p = &exec->plan->param[param];
@@ -263,7 +262,7 @@ static void add_rounded(const ech_exec *exec, ech_saved_list *list, int param, c
     add_tensor(exec, list, param, &weights, training_data(exec, NULL, &weights));
 }
 
-/* How many replicas' the checkpoint has; 0: it has none of that name. */
+/* The number of replicas in the checkpoint; 0: it has no such state. */
 static int64_t replicas_in(const ech_exec *exec, const ech_checkpoint *checkpoint, int param,
                            const saved *of)
 {
@@ -272,7 +271,7 @@ static int64_t replicas_in(const ech_exec *exec, const ech_checkpoint *checkpoin
     return ech_checkpoint_state_size(checkpoint, list.tensor.at[0].name);
 }
 
-/* Of as many replicas as the checkpoint has one's, into this rank's place. */
+/* With equal numbers of replicas: loads this rank's replica. */
 static ech_status load_replica(const ech_exec *exec, const ech_checkpoint *checkpoint, int param,
                                const saved *own, int64_t replicas, int64_t replica)
 {
@@ -285,8 +284,8 @@ static ech_status load_replica(const ech_exec *exec, const ech_checkpoint *check
     return ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n);
 }
 
-/* What other numbers of replicas have not sent, each gets an equal share of: gradients are sums
- * over them. Of what optimizers of replicas that are apart keep each gets the mean. */
+/* With other numbers of replicas: each gets an equal share of residuals, since gradients are sums
+ * over them, and the mean of the optimizer states of diverging replicas. */
 static ech_status restore_share(ech_exec *exec, const ech_checkpoint *checkpoint, int param,
                                 const saved *of, int64_t replicas)
 {
@@ -306,7 +305,7 @@ static ech_status restore_share(ech_exec *exec, const ech_checkpoint *checkpoint
     return ECH_OK;
 }
 
-/* True: it is restored, from other numbers of replicas. */
+/* True: it was restored from another number of replicas. */
 static ech_status restore_replicas(ech_exec *exec, const ech_checkpoint *checkpoint, int param,
                                    const saved *of, bool *restored)
 {
@@ -316,7 +315,7 @@ static ech_status restore_replicas(ech_exec *exec, const ech_checkpoint *checkpo
     return *restored ? restore_share(exec, checkpoint, param, of, replicas) : ECH_OK;
 }
 
-/* What this rank holds, but for previous weights, which some checkpoints lack. */
+/* Loads what this rank holds, except previous weights, which some checkpoints lack. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
 {
     ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {.copier = copier_of(exec, 0)};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SAVE: the thread that writes a checkpoint. Its rank's other threads do not change the memory that
- * it reads until it has ended, and its channel is its own.
+ * SAVE: the thread that writes a checkpoint. Until it ends, its rank's other threads do not change
+ * the memory that it reads; it has its own channel.
  */
 #include <stdlib.h>
 
@@ -38,7 +38,7 @@ static ech_group *group_of(const ech_exec *exec)
     return exec->channel[ECH_GROUP_WORLD][ECH_LANE_DISK];
 }
 
-/* Whether rank 0 may go on; every rank gets the answer. */
+/* Asks rank 0 whether to continue; every rank gets the answer. */
 static ech_status pass_gate(const ech_exec *exec)
 {
     ech_joint joint;
@@ -80,7 +80,7 @@ static void *saver_main(void *argument)
     return NULL;
 }
 
-/* Waits for the thread's end, if it is under way. The status of the last checkpoint. */
+/* Waits for the thread's end, if it is running. Returns the status of the last checkpoint. */
 static ech_status join(ech_saver *saver)
 {
     if (!saver->under_way) return saver->status;
@@ -140,7 +140,7 @@ void ech_saver_free(ech_saver *saver)
 bool ech_exec_take_saved(ech_exec *exec, ech_exec_saved *out)
 {
     ech_saver *saver = &exec->saver;
-    /* Of the one before the caller has not heard yet, if ECH_LIST_SAVE waited for it. */
+    /* The caller has not yet learned about the previous one, if ECH_LIST_SAVE waited for it. */
     if (!saver->news && saver->under_way && atomic_load(&saver->ended)) join(saver);
     if (!saver->news) return false;
     saver->news = false;

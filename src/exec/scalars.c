@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scalars on the device: COUNT puts what the host knows before a turn, REDUCE folds them, READ
- * fetches them, and the host takes them when the list has ended. What outlives a list, the number
- * of updates and the scaler, is the host's, and moves on then.
+ * Scalars on the device: COUNT writes the host's numbers before a turn, REDUCE folds them, READ
+ * fetches them, and the host reads them when the list has ended. State that outlives a list, such
+ * as the number of updates and the scaler, is on the host and is advanced then.
  */
 #include <math.h>
 #include <string.h>
@@ -50,13 +50,13 @@ static bool is_asynchronous(const ech_exec *exec)
     return !ech_weights_are_synchronous(exec->plan->schedule->weights);
 }
 
-/* Ranks that each add a part of the step's learning rate. */
+/* Number of ranks that each add a fraction of the step's learning rate. */
 static int adders(const ech_exec *exec)
 {
     return ech_protocol_of(exec->plan->layout)->adders(exec->plan->layout);
 }
 
-/* W pushes are of one step, and move weights as far as that. */
+/* W pushes belong to one step, and together move the weights as far as one update. */
 static void number_update(const ech_exec *exec, int64_t number, ech_scalar_row *row)
 {
     int64_t step = (number - 1) / exec->workers + 1;
@@ -70,7 +70,7 @@ void ech_exec_set_workers(ech_exec *exec, int workers)
     exec->workers = workers;
 }
 
-/* The updates of a span are numbered before it runs, since one that is withheld counts, too. */
+/* The updates of a span are numbered before it runs, since a withheld update counts, too. */
 static void stage_update(const ech_exec *exec, int turn, ech_scalar_row *row)
 {
     row->loss_scale = exec->scaler.scale;
@@ -88,10 +88,10 @@ static void put_flags(const ech_exec *exec, ech_scalar_row *row)
     row->save_failed = ech_saver_has_failed(&exec->saver);
 }
 
-/* Where queues run by themselves the host does not know. */
+/* With queues the host does not know. */
 static double take_idle(ech_exec *exec)
 {
-    if (ech_layout_serves(exec->plan->layout, exec->plan->rank)) return 0; /* not of workers */
+    if (ech_layout_serves(exec->plan->layout, exec->plan->rank)) return 0; /* only for workers */
     if (!exec->device->is_immediate) return (double)NAN;
     double now = ech_clock_now(), since = now - exec->counted_at, waited = exec->waited;
     bool known = exec->counted_at > 0 && since > 0;
@@ -100,7 +100,7 @@ static double take_idle(ech_exec *exec)
     return known ? waited / since : (double)NAN;
 }
 
-/* Put on the queue, since the loader keeps a turn's batch until the next turn's is asked for. */
+/* Runs on the queue, since the loader keeps a turn's batch until the next turn's is requested. */
 static ech_status stage_row(ech_exec *exec, const ech_step *step)
 {
     ech_scalar_row *row = staged_row(exec, step->turn);
@@ -127,7 +127,7 @@ ech_status ech_handle_COUNT(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* Of sampling, whose lists have no COUNT. */
+/* For sampling, whose lists have no COUNT. */
 void ech_scalars_put_position(ech_exec *exec, const ech_step *step)
 {
     staged_row(exec, step->turn)->position = exec->position;
@@ -193,7 +193,7 @@ void ech_scalars_put(ech_exec *exec, const ech_step *step, int update, const ech
     put_row(exec, step);
 }
 
-/* Of the norm the sum of squares is in the first parameter's place. */
+/* The total of squares for the norm is in the first parameter's place. */
 static void tally_step(const ech_pushed_step *of, ech_scalar_row *row)
 {
     row->loss = of->loss;
@@ -203,7 +203,7 @@ static void tally_step(const ech_pushed_step *of, ech_scalar_row *row)
     row->staleness = of->staleness;
 }
 
-/* A worker's turns are training steps, whose layers have reported in its rows; a server's are
+/* A worker's turns are training steps, with layers' reports in its rows; a server's turns are
  * pushes. */
 static ech_status keep_reports(ech_exec *exec, const ech_step *step)
 {
@@ -266,7 +266,7 @@ static ech_status spread(ech_exec *exec, const ech_step *step)
                                (size_t)step->count * sizeof(double));
 }
 
-/* Tensor ranks have the same loss: it counts on the first. */
+/* Tensor ranks have the same loss; only the first counts it. */
 static void count_own_loss(ech_exec *exec, const ech_step *step)
 {
     ech_scalar_row *row = ech_exec_row(exec, step->turn);
@@ -276,7 +276,7 @@ static void count_own_loss(ech_exec *exec, const ech_step *step)
     exec->device->fill(ech_exec_queue(exec, step), &row->loss, 0, ECH_LOSS_SUMS * sizeof(double));
 }
 
-/* A member that is lost adds nothing, and its maximum is another's. */
+/* A lost member adds nothing, and does not take part in a maximum. */
 static void leave_out(ech_exec *exec, const ech_step *step, const ech_tensor *all, int member)
 {
     size_t bytes = (size_t)step->count * sizeof(double);
@@ -306,8 +306,8 @@ ECH_HANDLE_BY(REDUCE, reduce)
 
 /* ---- READ ---- */
 
-/* The norm over all parameters: under asynchronous schedules the row's own is a stage's. Of
- * replicas that are apart the root mean square. */
+/* The norm over all parameters. Under asynchronous schedules the row's own norm is a stage's. For
+ * diverging replicas, the root mean square. */
 static double whole_norm(const ech_exec *exec, const ech_scalar_row *row)
 {
     double sum = 0;
@@ -316,7 +316,7 @@ static double whole_norm(const ech_exec *exec, const ech_scalar_row *row)
     return sqrt(layout->alone ? sum / layout->replicas[0] : sum);
 }
 
-/* Whether the gradient is at fault alone, so that a smaller loss scale may mend the next step. The
+/* True if only the gradient is not finite, so that a smaller loss scale may help the next step. The
  * scaler of every rank sees the same folded numbers. */
 static bool take_overflow(ech_exec *exec, const ech_scalar_row *s)
 {
@@ -328,23 +328,23 @@ static bool take_overflow(ech_exec *exec, const ech_scalar_row *s)
     return overflow;
 }
 
-/* In a span the host hears of a withheld step at the end alone. */
+/* In a span the host learns about a withheld step only at the end. */
 static bool is_span(const ech_exec *exec)
 {
     return is_asynchronous(exec) || exec->plan->schedule->weights == ECH_WEIGHTS_PULLED ||
            ech_list_is_delayed(exec->plan, exec->list);
 }
 
-/* A withheld step advances neither the optimizer's count nor the curve; in a span it does: under
- * asynchronous schedules stages withhold each for itself, and the count is the same everywhere. A
- * scan repeats a step that was withheld, and leaves it so even if nothing is wrong the second
- * time. */
+/* A withheld step advances neither the optimizer's count nor the curve. In a span it does, since
+ * under asynchronous schedules each stage withholds separately, and the count is the same
+ * everywhere. A scan repeats a step that was withheld, and leaves it withheld even if the second
+ * run finds nothing. */
 static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r)
 {
     bool withheld = s->withheld > 0;
     if (!withheld || is_span(exec)) exec->updates = s->updates;
     r->grad_norm = ech_unsigned_nan(whole_norm(exec, s));
-    double rate = s->learning_rate; /* the row has a part of it if several ranks add */
+    double rate = s->learning_rate; /* the row has a fraction of it if several ranks add */
     if (adders(exec) > 1) rate = ech_learning_rate(exec->config, exec->curve, exec->updates);
     r->learning_rate = withheld ? 0 : rate;
     r->loss_scale = s->loss_scale;
@@ -408,7 +408,7 @@ ech_status ech_handle_READ(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* ---- what is read ---- */
+/* ---- results ---- */
 
 const ech_readings *ech_exec_readings(const ech_exec *exec)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The search after a NaN or infinity: the training step is run a second time, and every tensor that
- * its calls write is checked, which names the tensor, block, micro-batch and rank of the first NaN
- * or infinity. There is no update.
+ * The search for a NaN or infinity: the training step is run a second time, and every tensor that
+ * its calls write is checked, to name the tensor, block, micro-batch and rank of the first NaN or
+ * infinity. There is no update.
  */
 #include <math.h>
 #include <stdio.h>
 
 #include "exec/state.h"
 
-/* The same of what is on disk, a piece at a time. */
+/* The same for tensors on disk, one piece at a time. */
 static int64_t find_on_disk(ech_exec *exec, const ech_tensor *x, double *value)
 {
     enum { PIECE = 1 << 14 };
@@ -27,7 +27,8 @@ static int64_t find_on_disk(ech_exec *exec, const ech_tensor *x, double *value)
     return -1;
 }
 
-/* The first element, row-major, that is not finite; -1: all are. Views are looked at row by row. */
+/* The first element, row-major, that is not finite; -1: all are finite. Views are checked row by
+ * row. */
 static int64_t find_first(ech_exec *exec, const ech_tensor *x, double *value)
 {
     int64_t rows = 1, width = 1;
@@ -88,7 +89,7 @@ static void scan_params(ech_exec *exec)
 
 /* The finding's position in the order in which data flows through a step, over all ranks:
  * parameters, then micro-batch by micro-batch, up the blocks and down. Within a block the list's
- * steps decide: ranks that have shards of it have lists alike. */
+ * steps decide: ranks that share it have equal lists. */
 static double position_of(const ech_exec *exec)
 {
     const ech_step *step = &exec->list->step.at[exec->finding.step];

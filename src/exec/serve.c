@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pushes: where servers update at each worker's gradient by itself. ANNOUNCE sends the first server
- * what the update must know besides, SERVE takes the next that may be served
+ * Pushes: parameter servers that update at each worker's gradient. ANNOUNCE sends the first server
+ * the scalars of the update. SERVE takes the next push that may be served
  * (schedule/protocol/serving.h): from then on the turn is that worker's, and its sums and gathers
- * are over the group of that worker and all servers. The first server tells the others, so all have
- * one order: with two, two workers could wait for each other's server. It tells the worker whether
- * that has another push in the span: a list has turns for the most that can be, and those that it
- * has no push for do nothing. TALLY tells all how far each worker has come.
+ * use the group of that worker and all servers. The first server passes its choice to the others,
+ * so all have one order; otherwise two workers could wait for each other's server. It answers the
+ * worker whether it has another push in the span: a list has the most turns that are possible, and
+ * surplus turns do nothing. TALLY reports each worker's clock to all.
  *
- * With backup workers a turn adds its push to the sum of its clock, or throws it away, and the last
- * one that the sum waits for updates: then all of its workers get weights, and until then none. A
- * worker hears which of its turns can count next, and does not compute those before: what it pushes
- * then is whatever its memory has.
+ * With backup workers a turn adds its push to the sum of its clock, or discards it, and the last
+ * push of the sum triggers the update: only then do all of its workers get weights. A worker is
+ * told which of its turns can count next, and skips the compute of earlier ones; it then pushes the
+ * current content of its memory.
  */
 #include <limits.h>
 #include <string.h>
@@ -23,17 +23,17 @@
 enum { TAG = (1 << 20) - 2 }; /* of announcements, their answers and tallies */
 enum { NAP_NS = 20000, LONGEST_NAP_NS = 500000 };
 
-/* What a worker announces, and the first server passes on. */
+/* A worker's announcement, which the first server passes on. */
 typedef struct announced {
     int worker;
-    int64_t step; /* the training step whose samples its gradient is of */
+    int64_t step; /* training step whose samples gave the gradient */
     double loss_scale, clip, withheld;
     ech_pushed_step counts; /* its part of a training step */
-    double step_tokens;     /* by which its gradient is divided */
+    double step_tokens;     /* divisor of its gradient */
     bool lost;              /* the worker has died */
 } announced;
 
-/* What the worker hears. */
+/* The answer to the worker. */
 typedef struct answered {
     bool more; /* it has another push in the span */
     int next;  /* ech_served.next */
@@ -43,20 +43,20 @@ struct ech_server {
     ech_serving serving;
     ech_request *request;   /* [workers] of the next announcement */
     announced *announced;   /* [workers] */
-    bool *asked;            /* [workers] its receive is under way */
-    ech_served *served;     /* [turns] whose push each is, and what becomes of it */
-    int *read;              /* [workers] pushes that were served in the weights that it has */
-    double tokens;          /* of the sum that is not complete */
+    bool *asked;            /* [workers] its receive is in flight */
+    ech_served *served;     /* [turns] the worker of each push, and the push's fate */
+    int *read;              /* [workers] pushes applied to the weights that it has */
+    double tokens;          /* of the incomplete sum */
     ech_serve *log;         /* [turns] */
     ech_pushed_step *step;  /* [training steps of a span] */
-    ech_serve_order *order; /* NULL: as they come */
+    ech_serve_order *order; /* NULL: in order of arrival */
     void *order_context;
     ech_group **channel; /* [workers * ECH_LANES] */
-    /* Room, so that no step allocates: */
-    int *answered;      /* [workers] of the lane that gathers */
-    int *reads;         /* [workers] of SERVE */
-    ech_request *told;  /* [ranks] of SERVE and TALLY */
-    ech_answer *answer; /* [workers] of the lane that gathers */
+    /* Preallocated, so that no step allocates: */
+    int *answered;      /* [workers] for the gather lane */
+    int *reads;         /* [workers] for SERVE */
+    ech_request *told;  /* [ranks] for SERVE and TALLY */
+    ech_answer *answer; /* [workers] for the gather lane */
 };
 
 static const ech_layout *layout_of(const ech_exec *exec)
@@ -64,7 +64,7 @@ static const ech_layout *layout_of(const ech_exec *exec)
     return exec->plan->layout;
 }
 
-/* The list's first step of that kind; after its last one: there is none. */
+/* The list's first step of that kind; after its last step if there is none. */
 static int find_kind(const ech_list *list, ech_step_kind kind)
 {
     int s = 0;
@@ -191,7 +191,7 @@ void ech_exec_begin_pushes(ech_exec *exec)
     exec->pushes.next = 0;
 }
 
-/* Turns of a training step: of a server so many pushes. */
+/* Turns per training step: on a server, one per push. */
 static int per_step(const ech_exec *exec)
 {
     return exec->server ? ech_layout_workers(layout_of(exec)) : 1;
@@ -246,7 +246,7 @@ ech_status ech_handle_ANNOUNCE(ech_exec *exec, const ech_step *step)
 
 /* ---- SERVE ---- */
 
-/* Who has pushes left in the span will announce another one. */
+/* Workers with more pushes in the span will announce again. */
 static ech_status ask(ech_exec *exec, int worker)
 {
     ech_server *server = exec->server;
@@ -276,7 +276,7 @@ static ech_status look(ech_exec *exec, bool *progress)
     return ECH_OK;
 }
 
-/* Nobody has come: says for whom the server waits, and fails at the deadline. */
+/* No push has arrived: shows for whom the server waits, and fails at the deadline. */
 static ech_status rest(ech_exec *exec, double idle, long *nap)
 {
     ech_server *server = exec->server;
@@ -292,7 +292,7 @@ static ech_status rest(ech_exec *exec, double idle, long *nap)
     return ECH_OK;
 }
 
-/* Whom the run's order has next, if any. */
+/* The next worker of the prescribed order, if any. */
 static int wanted(const ech_exec *exec, const ech_step *step)
 {
     ech_server *server = exec->server;
@@ -338,7 +338,7 @@ static ech_status answer(ech_exec *exec, const ech_served *served)
     return ech_comm_wait(exec->comm, &request, 1);
 }
 
-/* The first server tells the others whose push it takes: to all the same becomes of it. */
+/* The first server passes its choice to the others, so that the push has the same fate on all. */
 static ech_status agree(ech_exec *exec, const ech_step *step, announced *what, ech_served *served)
 {
     const ech_layout *layout = layout_of(exec);
@@ -359,7 +359,7 @@ static ech_status agree(ech_exec *exec, const ech_step *step, announced *what, e
     return ech_comm_wait(exec->comm, told, others);
 }
 
-/* Whom the turn answers has what it leaves. */
+/* Workers that get weights in the turn have read its result. */
 static void note_read(ech_server *server, int turn)
 {
     int n = ech_served_answered(server->served, turn, server->reads);
@@ -375,21 +375,20 @@ static void add_counts(ech_server *server, int turn, const ech_pushed_step *of)
     if (served->dropped) return;
     step->loss += of->loss;
     step->loss_weight += of->loss_weight;
-    if (sums) return; /* their norm is not known yet, and they are of the newest weights */
+    if (sums) return; /* their norm is unknown yet, and they are of the newest weights */
     step->squares += of->squares;
     step->staleness += turn - server->log[turn].read;
 }
 
-/* Of a training step's gradient, divided by all of its tokens, what has come is summed: as if by a
- * smaller loss scale, that is the mean over its own tokens. Only the update of the last one is
- * made. */
+/* Sums a push of a training step's gradient, which is divided by all of its tokens: this acts like
+ * a smaller loss scale on the mean over its own tokens. Only the last push of the sum updates. */
 static void put_sum(ech_server *server, const ech_served *served, const announced *what,
                     ech_scalar_row *row)
 {
     if (served->first) server->tokens = 0;
     if (!served->dropped) server->tokens += what->counts.loss_weight;
     if (server->tokens > 0) row->loss_scale *= server->tokens / what->step_tokens;
-    row->loss = server->step[served->clock].loss; /* an update is withheld where it is not finite */
+    row->loss = server->step[served->clock].loss; /* an update is withheld if it is not finite */
     row->withheld = !served->updates;
 }
 
@@ -433,7 +432,7 @@ ech_status ech_handle_SERVE(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* ---- what becomes of pushes ---- */
+/* ---- fates of pushes ---- */
 
 ech_delivery ech_exec_delivery(const ech_exec *exec, const ech_step *step)
 {
@@ -444,7 +443,8 @@ ech_delivery ech_exec_delivery(const ech_exec *exec, const ech_step *step)
     return served->first ? ECH_DELIVER_OVER : ECH_DELIVER_ADDED;
 }
 
-/* Of what has not come nothing is applied; of other buckets' parts that have something may be. */
+/* Nothing is applied of parts that have not arrived; other buckets' parts that have arrived may
+ * be. */
 void ech_exec_lose_push(ech_exec *exec, const ech_step *step)
 {
     static const double one = 1;
@@ -462,7 +462,7 @@ bool ech_exec_updates_in(const ech_exec *exec, int turn)
 
 /* ---- TALLY ---- */
 
-/* The first server tells all. */
+/* The first server sends the clocks to all. */
 static ech_status tell_clocks(ech_exec *exec)
 {
     int first = ech_layout_workers(layout_of(exec)), world = layout_of(exec)->world, n = 0;
@@ -481,8 +481,8 @@ static ech_status tell_clocks(ech_exec *exec)
     return ech_comm_wait(exec->comm, told, n);
 }
 
-/* Of sums the squares, and whether they are withheld, are the servers' own. Of one that is no push
- * has updated anything. */
+/* For sums, the squares and the withheld flag are the servers' own. Turns without a push have
+ * updated nothing. */
 static ech_status take_sums(ech_exec *exec, const ech_step *step)
 {
     ech_server *server = exec->server;

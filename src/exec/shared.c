@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The window that all ranks share: PUBLISH, and its memory. Each rank writes its own shards there,
- * and reads the others' when it has heard that they are there.
+ * and reads the others' after they have reported completion.
  */
 #include <math.h>
 
@@ -37,8 +37,9 @@ static int own_cluster(const ech_exec *exec)
     return ech_layout_cluster(exec->plan->layout, exec->plan->rank);
 }
 
-/* Which of the equal shards of a cluster's ranks is this one's. Padding is in one, too. Who will
- * have the token, and the first rank has it, has relayed these weights, and nothing else so far. */
+/* This rank's part of the equal shards of a cluster's ranks, which may include padding. A rank that
+ * will have the token, and the first rank that has it, has relayed these weights, and nothing else
+ * so far. */
 ech_status ech_handle_OFFER(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
@@ -143,8 +144,8 @@ static ech_tensor flat(const ech_bucket *bucket, void *data)
     return ech_tensor_2d(data, bucket->weight_dtype, 1, bucket->elements);
 }
 
-/* Behind the last turn all have the mean of the clusters' weights, which nobody changes then: the
- * same bits. */
+/* After the last turn all ranks get the mean of the clusters' weights, which no rank changes any
+ * more: the same bits. */
 ech_status ech_handle_PULL(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
@@ -163,8 +164,8 @@ ech_status ech_handle_PULL(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* beta, the root of beta^n + beta = 1: of what a cluster has added it has all when the token has
- * been around the ring of n. */
+/* beta, the root of beta^n + beta = 1: a cluster's additions have reached it completely when the
+ * token has gone around the ring of n. */
 static double part_passed_on(int clusters)
 {
     double low = 0, high = 1;
@@ -178,8 +179,8 @@ static double part_passed_on(int clusters)
     return low;
 }
 
-/* The token counts relays: who has not had it from the cluster before, after all others, has
- * another number. */
+/* The token counts relays: a different number shows that it did not come from the previous cluster,
+ * after all others. */
 ech_status ech_handle_RELAY(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Binds a rank's compute threads to cores; these threads touch its memory first, so that it is
- * near. Ranks of a machine that may run on the same cores divide them in order of rank, so that
- * each thread of a kernel has a core of its own: a thread that moves leaves its caches, and two on
- * one core delay all others at the end of each loop. A job that needs at most half of the cores is
- * not bound; threads for messages and files never are.
+ * Binds a rank's compute threads to cores; these threads touch its memory first, so that it is in
+ * near memory. Ranks of a machine that may run on the same cores divide them in order of rank, so
+ * that each thread of a kernel has a core of its own. A thread that moves loses its caches, and two
+ * on one core delay all others at the end of each loop. A job that needs at most half of the cores
+ * is not bound; threads for messages and files never are.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -22,9 +22,9 @@ static const char *binding_variable(void)
     return NULL;
 }
 
-/* What this rank knows of the others that may run where it may. */
+/* What this rank knows about other ranks that may run on its cores. */
 typedef struct neighbours {
-    int sharing, index; /* ranks that have the same cores, and which of them this one is */
+    int sharing, index; /* ranks with the same cores, and this one's index among them */
     bool strange;       /* others have some of these cores */
 } neighbours;
 
@@ -42,14 +42,14 @@ static neighbours look_around(const ech_exec *exec, const ech_core_set *sets)
     return found;
 }
 
-/* Whether another job that takes as many cores could have some that this one does not. Nobody tells
- * jobs of each other, and all would be bound to the same first cores. */
+/* True if another job of equal size could get cores that this one does not use. Jobs do not know
+ * about each other, and all would be bound to the same first cores. */
 static bool has_room(const ech_core_set *set, int wanted, int *core)
 {
     return 2 * wanted <= ech_cores_order(set, 0, core);
 }
 
-/* NULL: it has bound them. */
+/* NULL: success. */
 static const char *bind(ech_exec *exec, const neighbours *others)
 {
     int threads = exec->context->threads, wanted = threads * others->sharing;
@@ -57,7 +57,8 @@ static const char *bind(ech_exec *exec, const neighbours *others)
     if (binding_variable()) return "not pinned: an environment variable binds OpenMP's threads";
     if (others->strange) return "not pinned: ranks have different cores, and some in common";
     if (cores == 0) return "not pinned: the system does not say which cores there are";
-    if (ech_device_find("cpu")->cores() < cores) /* others, as other containers, have the rest */
+    /* others, such as other containers, have the rest */
+    if (ech_device_find("cpu")->cores() < cores)
         return "not pinned: a control group's quota leaves fewer cores";
     if (wanted > cores) return "not pinned: more threads than cores";
     ECH_FREED int *core = ech_calloc(ECH_MOST_CORES, sizeof *core);
@@ -76,8 +77,8 @@ static void *pass(void *hold)
     return NULL;
 }
 
-/* OpenMP ends the process where it cannot start its threads. So as many are started here first, to
- * be there at once. */
+/* OpenMP ends the process if it cannot start its threads. So the same number is started here first,
+ * all at the same time. */
 static ech_status try_threads(const ech_exec *exec)
 {
     int most = (int)exec->config->parallel.threads - 1 + exec->plan->host_threads, n = 0;
@@ -120,7 +121,7 @@ const char *ech_exec_binding(const ech_exec *exec)
     return exec->binding;
 }
 
-/* Large values only; what is between them is left to the last touch. */
+/* Large values only; memory between them is left to its first use. */
 static void touch_values(const ech_exec *exec, const ech_value *values, size_t n)
 {
     for (const ech_value *v = values; v < values + n; v++)
@@ -128,8 +129,8 @@ static void touch_values(const ech_exec *exec, const ech_value *values, size_t n
             ech_kernel_context_touch(exec->context, ech_exec_at(exec, v), (size_t)v->bytes);
 }
 
-/* Kernels divide a tensor among threads. Where values share memory, the first touch decides:
- * persistent values, then those of training. */
+/* Kernels divide a tensor among threads. Some values share memory, and the first touch decides
+ * where it is: persistent values come first, then training's. */
 void ech_threads_touch(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;

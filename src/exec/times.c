@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When steps and calls begin and end: by this thread's clock, or where queues run by themselves by
- * events there.
+ * When steps and calls begin and end: by this thread's clock, or with queues by events on them.
  */
 #include "base/clock.h"
 #include "exec/state.h"

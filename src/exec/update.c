@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The optimizer: STATISTICS and UPDATE, and the same on the host, hand it each parameter of a
- * bucket (layer states commit themselves), FOLD makes what ranks have computed of their shards the
- * statistics of the whole.
+ * The optimizer. STATISTICS and UPDATE, and the same on the host, pass each parameter of a bucket
+ * to it (layer states commit themselves). FOLD combines the ranks' results for their shards into
+ * the statistics of the whole.
  */
 #include <string.h>
 
@@ -20,12 +20,12 @@ ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, ech
 
 /* ---- STATISTICS, UPDATE ---- */
 
-/* What an optimizer is handed at a time: n elements of a parameter, or of number `one` of the stack
- * that this rank has of it: the step's part. */
+/* The unit passed to an optimizer: n elements of a parameter, or of matrix number `one` of this
+ * rank's stack of it; the step's part. */
 typedef struct piece {
     int param, one;
-    int64_t at;    /* the first of them, in this rank's shard of the parameter */
-    int64_t first; /* and in that of the one */
+    int64_t at;    /* index of the first element in this rank's shard of the parameter */
+    int64_t first; /* ... and in the shard of the matrix */
     int64_t n;
 } piece;
 
@@ -38,7 +38,7 @@ static piece piece_of(const ech_exec *exec, const ech_step *step, int param, int
     return of;
 }
 
-/* Number `one` of what lies there stacked, of that shape. */
+/* Matrix number `one` of a stack with that shape. */
 static ech_tensor one_of(const ech_exec *exec, const ech_state *state, ech_sharding sharding,
                          char *data, int one)
 {
@@ -49,7 +49,8 @@ static ech_tensor one_of(const ech_exec *exec, const ech_state *state, ech_shard
     return view;
 }
 
-/* Of the weights or gradients that the step works on, of which the first is element `first`. */
+/* The piece of the weights or gradients that the step works on, whose first element is element
+ * `first`. */
 static ech_tensor piece_of_param(const ech_exec *exec, const piece *of, int64_t first,
                                  const ech_tensor *all)
 {
@@ -60,8 +61,8 @@ static ech_tensor piece_of_param(const ech_exec *exec, const piece *of, int64_t 
     return ech_exec_part(&one, of->first, of->n, (char *)all->data + before);
 }
 
-/* Of the numbers of a state, or statistic, of which `data` has those of this rank's shard from
- * number `begin` on. */
+/* The piece of the numbers of a state or statistic; `data` holds this rank's shard from number
+ * `begin` on. */
 static ech_tensor piece_of_state(const ech_exec *exec, const piece *of, const ech_state *state,
                                  int64_t begin, char *data)
 {
@@ -72,8 +73,8 @@ static ech_tensor piece_of_state(const ech_exec *exec, const piece *of, const ec
     return ech_exec_part(&one, n ? from - of->one * ech_tensor_count(&one) : 0, n, data + before);
 }
 
-/* In the rounds that come after its own a gathered statistic is whole; what one rank makes is all
- * of its shard then. */
+/* In the rounds after its own a gathered statistic is whole; a result computed by one rank is then
+ * its whole shard. */
 static ech_tensor piece_of_statistic(const ech_exec *exec, const piece *of,
                                      const ech_plan_statistic *s, int round, char *statistics)
 {
@@ -111,7 +112,7 @@ static void work_on_piece(const ech_exec *exec, const work *w, const piece *of,
     for (int i = 0; i < p->states; i++) {
         int64_t begin;
         const ech_plan_state *s = &plan->state.at[p->first_state + i];
-        if (s->is.role != ECH_STATE_OPTIMIZER) continue; /* no optimizer knows of it */
+        if (s->is.role != ECH_STATE_OPTIMIZER) continue; /* it is not the optimizer's */
         ech_plan_state_numbers(plan, of->param, &s->is, first, n, &begin);
         kept[i] = piece_of_state(exec, of, &s->is, begin, state[i].data);
     }
@@ -157,7 +158,7 @@ static void work_on_tensors(const ech_exec *exec, const work *w, int index,
     }
 }
 
-/* Whether the step works on any of it. */
+/* True if the step works on any of it. */
 static bool takes_part(const ech_plan *plan, const work *w, int param)
 {
     for (int one = 0; one < plan->param[param].stacked; one++)
@@ -165,7 +166,7 @@ static bool takes_part(const ech_plan *plan, const work *w, int param)
     return false;
 }
 
-/* A state of a parameter, in what the step uses of it. */
+/* A state of a parameter, in the value that the step uses. */
 static ech_tensor state_used(ech_exec *exec, const ech_step *step, int param, int index)
 {
     const ech_plan_state *state =
@@ -192,7 +193,7 @@ static void work_on(ech_exec *exec, const ech_step *step, const work *w, int ind
     work_on_tensors(exec, w, index, has_weights ? &weights : NULL, &gradient, state);
 }
 
-/* What ranks fold after the step's round. */
+/* The statistics that ranks fold after the step's round. */
 static char *folded_of(const ech_exec *exec, const ech_step *step, char *statistics, size_t *bytes)
 {
     const struct ech_folded *first = exec->plan->bucket.at[step->index].folded[step->count];
@@ -201,8 +202,8 @@ static char *folded_of(const ech_exec *exec, const ech_step *step, char *statist
     return statistics + first->at;
 }
 
-/* w: kernels, their context, the round, and the turn's update. Of a withheld step zeros are folded:
- * ranks meet all the same. */
+/* w: kernels, their context, the round, and the turn's update. In a withheld step zeros are folded,
+ * since ranks communicate in any case. */
 static void work_on_bucket(ech_exec *exec, const ech_step *step, work *w)
 {
     const ech_plan *plan = exec->plan;
@@ -295,7 +296,7 @@ ech_status ech_handle_UPDATE_ON_HOST(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* The compute lane has waited: what the update had on the host has gone. */
+/* The compute lane has waited, so the update's memory on the host is free. */
 ech_status ech_handle_ROOM(ech_exec *exec, const ech_step *step)
 {
     (void)exec;
@@ -309,7 +310,7 @@ typedef struct folding {
     ech_exec *exec;
     ech_fold_over over;
     int members, index; /* this rank's */
-    int64_t at, bytes;  /* of the statistics that are folded */
+    int64_t at, bytes;  /* of the folded statistics */
     char *gathered;     /* [members][bytes] */
     char *statistics;
 } folding;
@@ -319,8 +320,8 @@ static void *part_of(const folding *f, const ech_plan_statistic *s, int member)
     return f->gathered + member * f->bytes + (s->at - f->at);
 }
 
-/* Tensor ranks with the same shard are neighbours, of which each counts those that are where it is
- * itself. */
+/* Tensor ranks with the same shard are adjacent; each uses the copies at its own position among
+ * them. */
 static void combine(folding *f, const ech_plan_statistic *s)
 {
     int64_t n = ech_plan_state_bytes(f->exec->plan, &s->is.is) / (int64_t)sizeof(double);
@@ -351,8 +352,8 @@ static void put_together(folding *f, const ech_plan_statistic *s)
     }
 }
 
-/* Of statistics that lie like the bucket each member has its shard, and gets the others', or the
- * owners' parts of it. */
+/* For statistics laid out like the bucket: each member has its shard, and gets the others' shards,
+ * or the owners' parts of it. */
 static ech_status fold_flat(ech_exec *exec, const ech_step *step, const struct ech_folded *folded)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];

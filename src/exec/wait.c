@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How lanes wait for each other's steps, and wake each other.
+ * Lanes wait for each other's steps and wake each other here.
  *
  * Each lane's thread sleeps on a condition of its own (ech_lane_thread.woken), and the end of a
- * step wakes only the threads that wait for it. The word done[step] says which they are: it holds
- * the last run that completed the step and, in its lowest ECH_LANES bits, one bit for each lane
- * whose thread waits. A step that nobody waits for ends without a lock.
+ * step wakes only the threads that wait for it. The word done[step] records them: it holds the last
+ * run that completed the step and, in its lowest ECH_LANES bits, one bit for each lane whose thread
+ * waits. A step without waiters ends without a lock.
  *
  * No wake-up is lost. A thread checks the run and sets its bit in one atomic operation (must_wait).
  * ech_exec_complete stores the run and reads the bits in one atomic operation, too. If that
@@ -47,7 +47,7 @@ void ech_waits_destroy(ech_exec *exec)
     pthread_mutex_destroy(&exec->lock);
 }
 
-/* `lanes`: a bit for each lane whose thread is to be woken. */
+/* `lanes`: a bit for each lane whose thread must be woken. */
 static void wake(ech_exec *exec, unsigned lanes)
 {
     if (lanes == 0) return;
@@ -65,14 +65,14 @@ void ech_exec_wake(ech_exec *exec)
     wake(exec, ALL_LANES);
 }
 
-/* The bit of the link's thread while it naps: whatever step ends wakes it. */
+/* The bit of the link thread while it naps: the end of any step wakes it. */
 static unsigned napping(const ech_exec *exec)
 {
     return atomic_load(&exec->naps) ? 1u << ECH_LANE_SEND : 0;
 }
 
-/* ech_exec_nap stores `naps` and then reads `awaited`. The order here is the reverse, so at
- * least one of the two threads sees what the other has stored. */
+/* ech_exec_nap stores `naps` and then reads `awaited`. The order here is the reverse, so at least
+ * one of the two threads sees the other's store. */
 void ech_exec_set_awaited(ech_exec *exec, int step)
 {
     atomic_store(&exec->awaited, step);
@@ -170,8 +170,8 @@ void ech_exec_nap(ech_exec *exec, long ns)
     pthread_mutex_unlock(&exec->lock);
 }
 
-/* Sets, for each of the n steps, the bit at the first incomplete step that it comes after.
- * False: one of the n may begin. */
+/* Sets, for each of the n steps, the bit at its first incomplete dependency. False: one of the n
+ * may begin. */
 static bool must_wait_for_any(ech_exec *exec, const int *steps, int n)
 {
     for (int i = 0; i < n; i++) {

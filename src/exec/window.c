@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How the host reads and writes device memory: through a window of the host arena, of fixed size.
- * The rank's own thread has it, and while that waits for a checkpoint the one that writes it.
+ * The rank's own thread uses it; while that waits for a checkpoint, the thread that writes the
+ * checkpoint does.
  */
 #include <string.h>
 
@@ -41,7 +42,7 @@ void ech_exec_copy(ech_exec *exec, void *to, const void *from, size_t bytes)
     ech_exec_fail(exec, copy_for_rank(exec, to, from, bytes));
 }
 
-/* Numbers of the window's elements; fp32, fp64 and uint8 without loss. */
+/* Converts numbers of the window's elements; fp32, fp64 and uint8 without loss. */
 static void convert(const ech_tensor *x, char *window, double *numbers, int64_t n, bool reads)
 {
     unsigned char *codes = (unsigned char *)window;

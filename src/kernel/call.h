@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that compute nothing: each copies its arguments into a call, which is reached where its
- * memory is and done by another table. Whoever includes this defines `put`, which every row calls.
+ * Deferred kernels: rows that copy their arguments into a call, which another table executes later,
+ * where the memory is accessible. The including file defines `put`, which every row calls.
  */
 #ifndef ECH_KERNEL_CALL_H
 #define ECH_KERNEL_CALL_H
@@ -13,19 +13,19 @@ typedef struct ech_deferred_call {
     ech_op op;
     ech_dtype dtype; /* of the table */
     const ech_kernel_context *context;
-    void *scratch;               /* the context's, when the row was called */
+    void *scratch;               /* the context's at the time of the call */
     size_t scratch_bytes, bytes; /* bytes: of the call, with its arguments */
 } ech_deferred_call;
 
 static void put(ech_deferred_call *call);
 
-/* Where what has this address is for the one that computes. */
+/* Translates an address for the executing side. */
 typedef struct ech_call_memory {
     void *(*at)(const void *context, const void *address, size_t bytes);
     const void *context;
 } ech_call_memory;
 
-/* ---- where structs have addresses of device memory ---- */
+/* ---- structs that contain addresses of device memory ---- */
 
 #define REACH(address, bytes)                                                                      \
     if (address) address = memory->at(memory->context, address, bytes)
@@ -80,7 +80,7 @@ static void reach_ech_update(const ech_call_memory *memory, ech_update *x)
 }
 #undef REACH
 
-/* ---- calls: their arguments, and how they are reached and passed on ---- */
+/* ---- calls: their arguments, and how they are translated and passed on ---- */
 
 #undef ECH_ARGUMENT
 #define ECH_ARGUMENT(kind, type, name) FIELD_##kind(type, name)
@@ -110,7 +110,7 @@ static void reach_ech_update(const ech_call_memory *memory, ech_update *x)
         ECH_UNPACK arguments break;                                                                \
     }
 
-/* Replaces all addresses. */
+/* Translates all addresses. */
 static void reach(ech_deferred_call *call, const ech_call_memory *memory)
 {
     switch (call->op) {
@@ -149,8 +149,8 @@ static ech_deferred_call call_of(ech_op op, ech_dtype dtype, const ech_kernel_co
     return (ech_deferred_call){op, dtype, context, context->scratch, context->scratch_bytes, bytes};
 }
 
-/* ---- rows. A function has its arguments as parameters and takes them: so they are a sequence,
- * (kind, type, name)(...), of which each turn's macro leaves the other one for the next. ---- */
+/* ---- rows. A function both declares its arguments as parameters and stores them. So they are a
+ * sequence, (kind, type, name)(...); each of two alternating macros consumes one element. ---- */
 
 #undef ECH_ARGUMENT
 #define ECH_ARGUMENT(kind, type, name) (kind, type, name)
@@ -182,7 +182,7 @@ static ech_deferred_call call_of(ech_op op, ech_dtype dtype, const ech_kernel_co
 #include "kernel/kernel.def"
 #undef X
 
-/* tables[t]: that of type t that `of` names, NULL: none, with these rows. */
+/* tables[t]: the table of type t that `of` returns, or NULL, with these rows. */
 static void make_tables(ech_kernels tables[ECH_DTYPES], const ech_kernels *(*of)(ech_dtype dtype))
 {
     for (ech_dtype dtype = 0; dtype < ECH_DTYPES; dtype++) {

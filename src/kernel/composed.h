@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that stand for two of the same table, one after the other, where it has nothing faster.
- * Included by a file that says what its functions are called: ECH_COMPOSED(row), and
- * ECH_COMPOSED_MATMUL, which may be another table's; and with ECH_COMPOSED_NORMS that it has no
- * rows of its own for sums and norms, with ECH_COMPOSED_BIAS for gradients with a bias's.
+ * Fused rows as a sequence of two rows of the same table, for tables without a faster version. The
+ * including file names the functions: ECH_COMPOSED(row), and ECH_COMPOSED_MATMUL, which may be
+ * another table's. ECH_COMPOSED_NORMS: it has no rows of its own for sums with norms.
+ * ECH_COMPOSED_BIAS: it has none for gradients with a bias's.
  */
 #include "kernel/kernel.h"
 

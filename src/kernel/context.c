@@ -21,10 +21,11 @@ ech_status ech_kernel_context_create(int threads, ech_kernel_context **out)
     if (threads < 1 || threads > ECH_MAX_THREADS)
         ECH_FAIL(ECH_EUSAGE, "%d threads for kernels: parallel.threads must be 1 to %d", threads,
                  ECH_MAX_THREADS);
-    ech_isa isa; /* the library must know before it multiplies */
+    ech_isa isa; /* the library must know it before its first product */
     ECH_TRY(ech_isa_decide(&isa));
 #ifndef ECH_KERNEL_CPU
-    /* The definition runs on one thread, and so must the library that multiplies for it. */
+    /* The definition runs on one thread, so the library must compute its products on one thread,
+     * too. */
     threads = 1;
 #endif
     ech_kernel_context *context = ech_calloc(1, sizeof *context);
@@ -49,9 +50,9 @@ void ech_kernel_context_defer(ech_kernel_context *context, const ech_device *dev
     context->inner->threads = context->threads;
 }
 
-/* The calling thread is bound to all of the cores: the library sometimes asks OpenMP for fewer
- * threads, whereupon GNU's ends the others and later starts new ones, which inherit the calling
- * thread's binding. */
+/* The calling thread is bound to all of the cores: the library sometimes requests fewer threads
+ * from OpenMP, and GNU's OpenMP then ends the others and later starts new ones, which inherit the
+ * calling thread's binding. */
 void ech_kernel_context_bind(const ech_kernel_context *context, const int *core)
 {
     ech_cores_bind(core, context->threads);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deferred tables, for devices that are the processor behind queues: a row puts its call on its
- * context's queue, where the fast row computes.
+ * Deferred tables, for devices that are the processor with queues: a row puts its call on its
+ * context's queue, which runs the fast row.
  */
 #include <pthread.h>
 
@@ -42,7 +42,7 @@ static void make(void)
     for (ech_dtype dtype = 0; dtype < ECH_DTYPES; dtype++) {
         if (!tables[dtype].name) continue;
         tables[dtype].name = "deferred";
-        tables[dtype].library_product = NULL; /* it is no row, and is called at once */
+        tables[dtype].library_product = NULL; /* it is not a row, and is called directly */
     }
 }
 

@@ -19,8 +19,8 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Decade i has the middles of equal parts of [0.1, 1], times 10^(i - 6): 2^i of them, and with
- * signs as many below 0, else twice as many. And 0 and 1. */
+/* Decade i has the middles of equal parts of [0.1, 1], times 10^(i - 6): 2^i of them, and as many
+ * negative ones in the signed map, otherwise twice as many. In addition there are 0 and 1. */
 static void fill_values(ech_dynamic_map *map, bool is_signed)
 {
     int n = 0;
@@ -38,8 +38,8 @@ static void fill_values(ech_dynamic_map *map, bool is_signed)
 }
 
 /* The middles are the next floats: some middles are fractions like 5/32, which are exactly the
- * ratio of two gradients that are a few units of rounding noise. Then the last bit of the factor of
- * clipping, which a layout may change, would decide. */
+ * ratio of two gradients that are a few units of rounding noise. Then the last bit of the clip
+ * factor, which a layout may change, would decide. */
 static void fill(ech_dynamic_map *map, bool is_signed)
 {
     fill_values(map, is_signed);

@@ -13,12 +13,12 @@ enum { ECH_MAP_CODES = 256 };
 
 typedef struct ech_dynamic_map {
     float value
-        [ECH_MAP_CODES]; /* ascending; of the signed map from about -1, of the other from 0, to 1 */
+        [ECH_MAP_CODES]; /* ascending; signed map: from about -1 to 1; unsigned map: from 0 to 1 */
     float middle[ECH_MAP_CODES +
                  1]; /* between value[i - 1] and value[i]; the first -infinity, the last infinity */
 } ech_dynamic_map;
 
-/* The map of numbers from -1 to 1, or of those from 0 to 1. Static. */
+/* The map for numbers from -1 to 1, or from 0 to 1. Static. */
 const ech_dynamic_map *ech_dynamic_map_of(bool is_signed);
 
 #endif

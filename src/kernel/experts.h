@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Buffers of rows by expert: P pieces of Q rows each, of which counts (P,X) says how many expert i
- * has in a piece. These follow each other from the piece's first row on, by expert; rows behind
- * them are neither read nor written.
+ * Buffers of rows by expert: P pieces of Q rows each. counts (P,X) has the number of rows of expert
+ * i in a piece; these follow each other by expert from the piece's first row. Rows after them are
+ * neither read nor written.
  */
 #ifndef ECH_KERNEL_EXPERTS_H
 #define ECH_KERNEL_EXPERTS_H
@@ -12,7 +12,7 @@
 #include "base/inline.h"
 #include "base/random.h"
 
-/* The rows of the first n experts of a piece. */
+/* The number of rows of a piece's first n experts. */
 ECH_EVERYWHERE int64_t ech_rows_before(const int32_t *counts, int64_t X, int64_t piece, int64_t n)
 {
     int64_t rows = 0;
@@ -20,8 +20,7 @@ ECH_EVERYWHERE int64_t ech_rows_before(const int32_t *counts, int64_t X, int64_t
     return rows;
 }
 
-/* How many of n rows, in front of which there are `before`, are among rows first .. first +
- * rows. */
+/* How many of n rows that follow `before` other rows are among rows first .. first + rows. */
 ECH_EVERYWHERE int64_t ech_rows_within(int64_t before, int64_t n, int64_t first, int64_t rows)
 {
     int64_t begin = before > first ? before : first;
@@ -29,7 +28,7 @@ ECH_EVERYWHERE int64_t ech_rows_within(int64_t before, int64_t n, int64_t first,
     return end > begin ? end - begin : 0;
 }
 
-/* The number of a choice in two words (kernel.def: dispatch_index). */
+/* A choice's number in two words (kernel.def: dispatch_index). */
 ECH_EVERYWHERE void ech_choice_put(int32_t *index, int64_t row, int64_t choice)
 {
     index[2 * row] = (int32_t)(uint32_t)choice;

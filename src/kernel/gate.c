@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gates by their names, and checks of what a call is given.
+ * Names of gates, and checks of a call's arguments.
  */
 #include "kernel/gate.h"
 

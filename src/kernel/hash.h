@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an element adds to a hash. Private to src/kernel.
+ * An element's contribution to a hash. Private to src/kernel.
  */
 #ifndef ECH_KERNEL_HASH_H
 #define ECH_KERNEL_HASH_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Choosing the instruction set: what the machine has, and what the user allows.
+ * Chooses the instruction set from the machine's sets and the user's setting.
  */
 #include "kernel/isa.h"
 
@@ -29,7 +29,7 @@ const char *ech_isa_name(ech_isa isa)
     return names[isa];
 }
 
-/* Whether the machine can run it. */
+/* True if the machine can run it. */
 static bool is_here(ech_isa isa)
 {
 #ifdef ECH_KERNEL_X86
@@ -40,7 +40,7 @@ static bool is_here(ech_isa isa)
     return isa == ECH_ISA_PORTABLE;
 }
 
-/* Without fast kernels, portable is the reference's. */
+/* Without fast kernels, portable uses the reference. */
 static bool is_built(ech_isa isa)
 {
 #ifdef ECH_KERNEL_CPU
@@ -57,7 +57,7 @@ bool ech_isa_works(ech_isa isa)
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static ech_isa decided;
-static char refused[320]; /* why nothing is decided; empty: something is */
+static char refused[320]; /* why nothing is decided; empty: decided */
 
 static ech_isa best(void)
 {
@@ -89,7 +89,7 @@ static void follow(const char *wanted)
                            : "this machine does not have it");
 }
 
-/* To be called before the library's first product, which fixes its instruction set. */
+/* Call it before the library's first product, which fixes its instruction set. */
 static void limit_library(void)
 {
 #if defined(ECH_KERNEL_X86) && defined(ECH_HAS_ONEDNN)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which x86-64 instruction sets of isa.def this machine can run. The build reads it, too
+ * Which x86-64 instruction sets of isa.def this machine can run. The build uses it, too
  * (cmake/native_isa.c).
  */
 #ifndef ECH_KERNEL_ISA_X86_H

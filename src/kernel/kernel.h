@@ -2,17 +2,17 @@
  *
  * Kernels: the mathematical operations. Each is a row of kernel.def.
  *
- * kernel/ref/ defines them: plain loops, compiled in fp32, fp64, bf16 and fp16. kernel/cpu/
- * overrides rows with fast versions, compiled once per instruction set (kernel/isa.h) and type;
- * tests compare each with ref. Kernels take views (tensor/tensor.h), check shapes, allocate
- * nothing, and know nothing of ranks, layouts or schedules. The caller provides scratch: as many
- * bytes as the row's scratch function returns. Kernels cannot fail: wrong arguments abort the
- * process (kernel/shape.h).
+ * kernel/ref/ defines them: plain loops, compiled in fp32, fp64, bf16 and fp16. kernel/cpu/ and
+ * kernel/cuda/ override rows with fast versions; kernel/cpu/ is compiled once per instruction set
+ * (kernel/isa.h) and type. Tests compare each with ref. Kernels take views (tensor/tensor.h), check
+ * shapes, allocate nothing, and know nothing about ranks, layouts or schedules. The caller provides
+ * scratch: as many bytes as the row's scratch function returns. Kernels cannot fail: wrong
+ * arguments abort the process (kernel/shape.h).
  *
- * Shapes use the letters of docs/design.md: B batch, T tokens, C model width, H heads, G key/value
- * heads, D head width, F ffn width, V vocabulary, R = B·T rows. "real" is the table's dtype, "wide"
- * ech_dtype_wide of it. Any tensor may be a rank's shard: it has the sizes of its view, and
- * ech_rows, first_head and first_id say which part of the whole (unsharded) tensor it is.
+ * Letters of shapes: B batch, T tokens, C model width, H heads, G key/value heads, D head width, F
+ * ffn width, V vocabulary, R = B·T rows. "real" is the table's dtype, "wide" its ech_dtype_wide.
+ * Any tensor may be a rank's shard: it has the sizes of its view, and ech_rows, first_head and
+ * first_id locate it in the whole (unsharded) tensor.
  */
 #ifndef ECH_KERNEL_KERNEL_H
 #define ECH_KERNEL_KERNEL_H
@@ -48,8 +48,8 @@ struct ech_kernel_context {
 
 enum { ECH_MAX_THREADS = 1024 };
 
-/* Prepares the calling thread to run kernels with so many OpenMP threads. To be called by each
- * thread that computes, since OpenMP's settings are per thread. Errors: ECH_EUSAGE, `threads` or
+/* Prepares the calling thread to run kernels with `threads` OpenMP threads. Each thread that
+ * computes must call it, since OpenMP's settings are per thread. Errors: ECH_EUSAGE, `threads` or
  * ECHELON_ISA. */
 ech_status ech_kernel_context_create(int threads, ech_kernel_context **out);
 /* Prepares another thread to run this context's kernels, one thread at a time. */
@@ -58,19 +58,19 @@ void ech_kernel_context_destroy(ech_kernel_context *context); /* accepts NULL */
 /* Binds OpenMP thread i > 0 to core[i], and the calling thread, which must have made the context,
  * to all of core[context->threads]. */
 void ech_kernel_context_bind(const ech_kernel_context *context, const int *core);
-/* Calls of deferred tables (ech_kernels_on) with this context are put on that queue. */
+/* Puts calls of deferred tables (ech_kernels_on) with this context on that queue. */
 void ech_kernel_context_defer(ech_kernel_context *context, const struct ech_device *device,
                               struct ech_queue *queue);
 /* First touch of zeroed memory: the OpenMP threads write zeros to its full pages, divided as
- * tensors are when kernels compute on them. So pages are on the NUMA node that uses them, and
- * kernels have no page faults. Of a device that is not the processor nothing is touched. */
+ * kernels divide tensors. So pages are on the NUMA node that uses them, and kernels have no page
+ * faults. Does nothing for a device other than the processor. */
 void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, size_t bytes);
 
-/* Which rows (tokens) of the whole tensor a view has. A rank may have a part of each sample's
+/* The rows (tokens) of the whole tensor that a view has. A rank may have part of each sample's
  * tokens: one contiguous range, or under context parallelism two (an early and a late one), or one
- * token next to a KV cache; under sequence parallelism its rows are also sharded over tensor ranks.
- * Kernels that use positions or random numbers take them from here, so results equal those of the
- * whole tensor. Positions ascend within a sample and are below `whole`. */
+ * token next to a KV cache. Under sequence parallelism its rows are also sharded over tensor ranks.
+ * Kernels that use positions or random numbers take them from here, so results equal the whole
+ * tensor's. Positions ascend within a sample and are below `whole`. */
 typedef struct ech_rows {
     int64_t first_sample; /* index in the global batch of this rank's first sample */
     int64_t whole;        /* T: tokens of a whole sample */
@@ -82,7 +82,7 @@ typedef struct ech_rows {
         *position; /* on the device, read when a row runs: added to start[0]; NULL: none */
 } ech_rows;
 
-/* The same rows, of known positions: for rows, which may read the device's memory. */
+/* The same rows with known positions. Only for rows, which may read device memory. */
 ECH_EVERYWHERE ech_rows ech_rows_now(const ech_rows *rows)
 {
     ech_rows now = *rows;
@@ -103,9 +103,9 @@ ECH_EVERYWHERE int64_t ech_row_position(const ech_rows *rows, int64_t row)
     return ech_rows_token_position(rows, (rows->first + row) % rows->tokens);
 }
 
-/* The rows of samples from first_sample on that context rank `index` of `context` has, each with
- * `tokens` of `whole` tokens. zigzag: a sample's rows are two runs, one from its front and one from
- * its back, so that causal work is balanced; else one run. */
+/* The rows of context rank `index` of `context`, in samples from first_sample on. The rank has
+ * `tokens` of each sample's `whole` tokens. zigzag: a sample's rows are two runs, one from its
+ * front and one from its back, to balance causal work; else one run. */
 ECH_EVERYWHERE ech_rows ech_rows_context(int64_t first_sample, int64_t whole, int64_t tokens,
                                          int64_t context, int64_t index, bool zigzag)
 {
@@ -152,7 +152,7 @@ ECH_EVERYWHERE int64_t ech_row_in_document(const ech_rows *rows, const ech_tenso
     return position - ech_document_start(starts, (rows->first + row) / rows->tokens, position);
 }
 
-/* Which part of the whole attention one call computes: rows of queries and of keys of the same
+/* The part of the whole attention that one call computes: rows of queries and of keys of the same
  * samples, and a range of heads. */
 typedef struct ech_attention_shard {
     ech_rows query, key;
@@ -180,12 +180,12 @@ ECH_EVERYWHERE int64_t ech_attention_first(const ech_attention_rule *rule, const
 /* Which elements a dropout drops. Element i of the whole tensor is dropped if
  * ech_random_unit(ech_random_word(ech_dropout_key, i)) < p; the others are scaled by 1/(1-p). */
 typedef struct ech_dropout {
-    double p; /* 0: nothing is dropped, nothing is drawn */
+    double p; /* 0: nothing is dropped or drawn */
     ech_random_key key;
-    const int64_t *step; /* on the device, read when a row runs: stands for key.step; NULL: none */
+    const int64_t *step; /* on the device, read when a row runs: replaces key.step; NULL: none */
 } ech_dropout;
 
-/* For rows, which may read the device's memory. */
+/* Only for rows, which may read device memory. */
 ECH_EVERYWHERE ech_random_key ech_dropout_key(const ech_dropout *dropout)
 {
     ech_random_key key = dropout->key;
@@ -196,18 +196,18 @@ ECH_EVERYWHERE ech_random_key ech_dropout_key(const ech_dropout *dropout)
 /* Parameters of an element-wise optimizer update. */
 typedef struct ech_update {
     double learning_rate, weight_decay; /* weight_decay is 0 for parameters without it */
-    double adjust;            /* muon: multiplies the rate, behind *rate; 0: nothing does */
+    double adjust;            /* muon: factor of the rate, in addition to *rate; 0: none */
     double beta1, beta2, eps; /* adamw, adamw8, muon */
     double momentum;          /* sgd, adafactor, sm3, muon */
     bool scale_parameter;     /* adafactor: the rate is relative to the weights' size */
     bool nesterov;            /* sgd, muon */
     bool match_adamw;         /* muon: the rate is for updates as large as AdamW's */
-    int64_t block;            /* adamw8: elements with one scale */
+    int64_t block;            /* adamw8: elements per scale */
     int64_t count;            /* this update's number, from 1 */
     double grad_scale;        /* gradients are multiplied by it, and by *clip */
     /* On the device, read when a row runs; NULL: none. learning_rate is multiplied by *rate;
-     * *number stands for count; clip: the factor of clipping, divided by the loss scale. If
-     * *withheld > 0 a row does nothing but write `rounded`. */
+     * *number replaces count; clip: the gradient clipping factor, divided by the loss scale. If
+     * *withheld > 0, a row only writes `rounded`. */
     const double *rate, *clip, *withheld;
     const int64_t *number;
 } ech_update;
@@ -220,7 +220,7 @@ typedef enum ech_op {
     ECH_OPS
 } ech_op;
 
-/* A row's parameters behind the context, where ECH_ARGUMENT is ECH_PARAMETER. */
+/* A row's parameters after the context, if ECH_ARGUMENT is ECH_PARAMETER. */
 #define ECH_UNPACK(...)                   __VA_ARGS__
 #define ECH_PARAMETER_VALUE(type, name)   , type name
 #define ECH_PARAMETER_ADDRESS(type, name) , const type *name
@@ -232,27 +232,26 @@ typedef enum ech_op {
 #include "kernel/kernel.def"
 #undef X
 
-/* Scratch bytes of a row. dims: the dimensions that the row's last column in kernel.def names, in
- * its order. */
+/* Scratch bytes of a row. dims: the dimensions named in the row's last column of kernel.def, in
+ * that order. */
 typedef size_t (*ech_kernel_scratch_fn)(ech_dtype dtype, int threads, const int64_t *dims);
 
 struct ech_kernels {
     const char *name;         /* "ref", "cpu", "cuda" */
     const char *architecture; /* NULL: the instruction set of the process */
     ech_dtype dtype;
-    const struct ech_kernels
-        *wide; /* the table for ech_dtype_wide(dtype) that goes with this one */
+    const struct ech_kernels *wide; /* the corresponding table for ech_dtype_wide(dtype) */
 #define X(op, ...) ech_##op##_fn op;
 #include "kernel/kernel.def"
 #undef X
     ech_kernel_scratch_fn scratch[ECH_OPS]; /* NULL: the row needs none */
     /* Reference speeds for benchmarks. multiply_adds runs `rounds` rounds of independent
-     * multiply-adds in the registers of each of the context's threads and returns the
-     * floating-point operations of all threads: of fp32, or, in the bf16 table of a set that has
-     * these, of pairs of bf16 with sums in fp32. triad does a[i] = b[i] + 3 c[i] for n numbers,
-     * divided among the threads; b may be a. library_product is a product of contiguous fp32
-     * matrices by one plain call of oneDNN; NULL: this build is without it, or the table is not the
-     * processor's. */
+     * multiply-adds in the registers of each of the context's threads, and returns the
+     * floating-point operations of all threads. They are fp32 operations. In the bf16 table of a
+     * set that supports it they are on pairs of bf16 with fp32 sums. triad does a[i] = b[i] + 3
+     * c[i] for n numbers, divided among the threads; b may be a. library_product is a product of
+     * contiguous fp32 matrices by one plain call of oneDNN; NULL: this build lacks it, or the table
+     * is not the processor's. */
     double (*multiply_adds)(const ech_kernel_context *context, int64_t rounds);
     void (*triad)(const ech_kernel_context *context, double *a, const double *b, const double *c,
                   int64_t n);
@@ -263,36 +262,37 @@ struct ech_kernels {
 /* The reference kernels, for fp32, fp64, bf16 and fp16. NULL for other types. All tables are
  * static. */
 const ech_kernels *ech_kernels_ref(ech_dtype dtype);
-/* The reference kernels overridden by this build's fast ones for an instruction set. NULL: no such
- * type, or the machine lacks the set. For tests and benches, since it does not limit oneDNN to the
- * set (ech_isa_decide does). */
+/* The reference kernels overridden by this build's fast kernels for an instruction set. NULL: no
+ * such type, or the machine lacks the set. For tests and benchmarks, since it does not limit oneDNN
+ * to the set (ech_isa_decide does). */
 const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype);
 /* ech_kernels_of the process's instruction set. NULL: no such type, or ech_isa_decide failed and
- * has logged why. */
+ * logged why. */
 const ech_kernels *ech_kernels_fast(ech_dtype dtype);
 
-/* The fast kernels where only queued work reaches memory (ech_device.reach): each row copies its
- * arguments and puts the fast row on its context's queue (ech_kernel_context_defer). NULL as of
- * ech_kernels_fast. */
+/* The fast kernels for devices whose memory only queued work can access (ech_device.reach): each
+ * row copies its arguments and puts the fast row on its context's queue (ech_kernel_context_defer).
+ * NULL as for ech_kernels_fast. */
 const ech_kernels *ech_kernels_deferred(ech_dtype dtype);
-/* The kernels of NVIDIA GPUs. A build that lacks them, or those of fp16 (ECH_CUDA_F16), has only
+/* The kernels of NVIDIA GPUs. A build without them, or without fp16 ones (ECH_CUDA_F16), has only
  * their scratch functions, which plans need. NULL: no such type. */
 const ech_kernels *ech_kernels_cuda(ech_dtype dtype);
-/* The table by which a device computes (device.def). NULL as of ech_kernels_fast. */
+/* The table with which a device computes (device.def). NULL as for ech_kernels_fast. */
 const ech_kernels *ech_kernels_on(const char *device, ech_dtype dtype);
-/* Why this build has no kernels of a real type for a device that it has. NULL: it has them. */
+/* Why this build has no kernels of a real type for a device that it supports. NULL: it has them. */
 const char *ech_kernels_lack(const char *device, ech_dtype dtype);
-/* For what a table's scratch is: "avx512", "sm_80". Call ech_isa_decide first. */
+/* The architecture for which a table's scratch sizes are: "avx512", "sm_80". Call ech_isa_decide
+ * first. */
 const char *ech_kernels_architecture(const ech_kernels *kernels);
 
-/* The least rows of a chunk of logits, by the device's name (device.def); of auto, before it is
+/* The least rows of a chunk of logits, by the device's name (device.def); for auto, before it is
  * resolved, the CPU's. */
 int64_t ech_kernels_loss_rows(const char *device);
-/* Which fused calls of layer/fused.def it has, likewise. */
+/* The fused calls of layer/fused.def that the device has. */
 const char *ech_kernels_fused(const char *device);
 
-/* At how many bytes' multiples a device's tensors begin, and its gradients in their bucket: powers
- * of two (device.def). */
+/* Alignments in bytes of a device's tensors, and of its gradients in their bucket: powers of two
+ * (device.def). */
 typedef struct ech_alignment {
     int64_t value, part;
 } ech_alignment;
@@ -313,18 +313,19 @@ ECH_EVERYWHERE double ech_clip_factor(double norm, double limit)
     return factor < 1 ? factor : 1;
 }
 
-/* Gradient norms are sums over blocks of so many contiguous elements of a rank's shard of a tensor.
- * */
+/* Gradient norms are sums over blocks of so many contiguous elements of a rank's shard of a
+ * tensor. */
 enum { ECH_NORM_BLOCK = 4096 };
 
-/* What count_columns adds to of each matrix: columns, whether some are missing, and matrices. */
+/* The sums to which count_columns adds for each matrix: columns, whether some are missing, and
+ * matrices. */
 enum { ECH_RANK_COLUMNS, ECH_RANK_SHORT, ECH_RANK_MATRICES, ECH_RANK_SUMS };
 
 /* orthogonalize: each column of work has room for so many numbers beyond the column's own. */
 enum { ECH_ORTHOGONAL_ROOM = 3 };
 #define ECH_ORTHOGONAL_EPSILON 1e-6 /* Ramesh et al. 2021, arXiv:2102.12092, appendix E */
-/* The longest vector that counts as 0 beside one of length `longest`, if each number, of type
- * `wide`, is a sum of at most `terms` products. 0 if `longest` is infinite. */
+/* The longest vector that is a rounding error next to one of length `longest`, if each number, of
+ * type `wide`, is a sum of at most `terms` products. 0 if `longest` is infinite. */
 ECH_EVERYWHERE double ech_rounding_error(ech_dtype wide, int64_t terms, double longest)
 {
     double epsilon = wide == ECH_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
@@ -332,9 +333,9 @@ ECH_EVERYWHERE double ech_rounding_error(ech_dtype wide, int64_t terms, double l
 }
 /* Entries of loss_gradient's sums: the weighted loss, and the weights. */
 enum { ECH_LOSS_SUM, ECH_LOSS_WEIGHT, ECH_LOSS_SUMS };
-/* loss_statistics' numbers of a row of logits, or of a vocabulary shard of it: the maximum
- * (-infinity if it has none), the sum of exp(logit - maximum), and the target's logit (0 if it is
- * not among them). */
+/* loss_statistics' numbers for a row of logits, or of a vocabulary shard of it: the maximum
+ * (-infinity if the shard is empty), the sum of exp(logit - maximum), and the target's logit (0 if
+ * it is in another shard). */
 enum { ECH_STAT_MAX, ECH_STAT_SUM, ECH_STAT_TARGET, ECH_LOSS_STATS };
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists of a table's rows: their numbers ascending, each once, and -1 from behind the last to the
- * list's end. Private to src/kernel.
+ * Lists of a table's rows: row numbers in ascending order, each once, then -1 up to the list's end.
+ * Private to src/kernel.
  */
 #ifndef ECH_KERNEL_LISTED_H
 #define ECH_KERNEL_LISTED_H
@@ -11,8 +11,7 @@
 
 #include "base/inline.h"
 
-/* The place of the first row of the list that is `row` or comes behind it; the list's end is behind
- * all rows. */
+/* The index of the first listed row >= `row`; the list's end if there is none. */
 ECH_EVERYWHERE int64_t ech_listed_from(const int32_t *rows, int64_t places, int64_t row)
 {
     int64_t first = 0, left = places;
@@ -25,10 +24,10 @@ ECH_EVERYWHERE int64_t ech_listed_from(const int32_t *rows, int64_t places, int6
     return first;
 }
 
-/* How many rows ahead one is fetched: those of lists are in no cache. */
+/* Prefetch distance in rows: listed rows are in no cache. */
 enum { ECH_LISTED_AHEAD = 32 };
 
-/* How many rows are in it. */
+/* The number of rows in the list. */
 ECH_EVERYWHERE int64_t ech_listed(const int32_t *rows, int64_t places)
 {
     return ech_listed_from(rows, places, (int64_t)1 << 31);

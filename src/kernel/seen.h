@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The keys of a cache that queries may see whose position is on the device. Private to src/kernel.
+ * The keys of a KV cache that queries may attend to if their position is known only on the device.
+ * Private to src/kernel.
  */
 #ifndef ECH_KERNEL_SEEN_H
 #define ECH_KERNEL_SEEN_H
@@ -12,8 +13,8 @@ typedef struct ech_seen {
     ech_tensor k, v;
 } ech_seen;
 
-/* As if the host had known the position: the keys behind the last query are left out, which are not
- * there yet. */
+/* Gives the result of a position known on the host: excludes the keys after the last query, which
+ * do not exist yet. */
 static inline ech_seen ech_seen_now(const ech_attention_shard *at, const ech_tensor *k,
                                     const ech_tensor *v)
 {

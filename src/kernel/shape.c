@@ -17,13 +17,13 @@ static const char *const row_shapes[ECH_OPS] = {
 #undef X
 };
 
-/* What a row says of one tensor. A letter may have a second one ("Tq"), and a digit is a size. */
+/* A row's rule for one tensor. A letter may have a second one ("Tq"), and a digit is a size. */
 typedef struct rule {
     const char *name;
     int name_length;
-    /* real: "any", of all types that ech_convert takes */
+    /* real: "any", of all types that ech_convert accepts */
     bool optional, strided, wide, either, real;
-    ech_dtype fixed; /* ECH_DTYPES: of the table's type, or what `wide` and `either` say */
+    ech_dtype fixed; /* ECH_DTYPES: the table's type, or as `wide` and `either` say */
     bool any;        /* "(...)" */
     int dims, letter[ECH_MAX_DIMS];
 } rule;
@@ -34,15 +34,15 @@ static struct {
     rule tensor[MOST_TENSORS];
 } row[ECH_OPS];
 
-/* What a call's tensor has to be. */
+/* The required properties of a call's tensor. */
 typedef struct wanted {
     const rule *of;
-    ech_dtype dtype, other; /* two where either will do */
+    ech_dtype dtype, other; /* two if either is accepted */
     int dims;
     int64_t shape[ECH_MAX_DIMS];
 } wanted;
 
-/* What the tensors so far have decided: the sizes of letters, and the shape "(...)". */
+/* Sizes determined by the tensors so far: of letters, and of the shape "(...)". */
 typedef struct sizes {
     int n, letter[MOST_LETTERS];
     int64_t size[MOST_LETTERS];
@@ -51,7 +51,7 @@ typedef struct sizes {
 
 /* ---- a row's text, read once ---- */
 
-/* Reads "optional either NAME(" and returns what follows. */
+/* Reads "optional either NAME(" and returns the rest. */
 static const char *read_words(const char *at, rule *out)
 {
     size_t n = 0;

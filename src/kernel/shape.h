@@ -9,7 +9,7 @@
 #include "kernel/kernel.h"
 
 /* Checks n tensors of a call against the shapes of its row of kernel.def; `real` is the table's
- * dtype. A letter of these shapes stands for the size that the first tensor with it has. */
+ * dtype. The first tensor with a letter determines the letter's size. */
 void ech_shapes_check(const char *file, int line, ech_op op, ech_dtype real, int n,
                       const ech_tensor *const *x);
 /* ECH_SHAPES(add, ECH_F32, a, b, y): all tensors that the row names, in its order. */
@@ -18,12 +18,12 @@ void ech_shapes_check(const char *file, int line, ech_op op, ech_dtype real, int
                      (int)(sizeof((const ech_tensor *const[]){__VA_ARGS__}) / sizeof(void *)),     \
                      (const ech_tensor *const[]){__VA_ARGS__})
 
-/* x with the sizes of op(x), which is x or its transpose: only for the check of a product. */
+/* x with the sizes of op(x), which is x or its transpose: only to check a product. */
 ech_tensor ech_shape_transposed(const ech_tensor *x, bool transposed);
 
-/* Checks that the positions of `count` rows from rows->first on ascend and are within the sample;
- * and that `starts` (kernel.def; NULL: not checked) has a row for each of their samples, of entries
- * in [0, position], not descending. */
+/* Checks that the positions of `count` rows from rows->first ascend and are within the sample; and
+ * that `starts` (kernel.def; NULL: not checked) has a row for each of their samples, with entries
+ * in [0, position] that do not descend. */
 void ech_rows_check(const char *file, int line, const ech_rows *rows, const ech_tensor *starts,
                     int64_t count);
 #define ECH_ROWS(rows, starts, count) ech_rows_check(__FILE__, __LINE__, rows, starts, count)
@@ -35,13 +35,13 @@ void ech_rows_check(const char *file, int line, const ech_rows *rows, const ech_
         ECH_ASSERT((rows)->tokens == (T) && (rows)->first == 0);                                   \
     } while (0)
 
-/* The first line of a row with rows: those of known positions. */
+/* The first line of a row with rows: reads their positions. */
 #define ECH_ROWS_NOW(rows)                                                                         \
     const ech_rows rows_now = ech_rows_now(rows);                                                  \
     (rows) = &rows_now
 
-/* Checks what gate_forward is given (kernel.def) against the gate: sizes of all members' rows and
- * groups. */
+/* Checks the arguments of gate_forward (kernel.def) against the gate: sizes of all members' rows
+ * and groups. */
 void ech_gate_check(const ech_gate *gate, const ech_tensor *logits, const ech_tensor *noise,
                     const ech_tensor *all, const ech_tensor *all_noise, const ech_rows *rows,
                     const ech_tensor *statistics, const ech_tensor *partial);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers in memory that threads share without waiting for each other: each is read and changed as
- * a whole, in no order with others. Private to src/kernel.
+ * Numbers in memory that threads update concurrently without waiting: each read and update is
+ * atomic, without any order between them. Private to src/kernel.
  */
 #ifndef ECH_KERNEL_SHARED_H
 #define ECH_KERNEL_SHARED_H
@@ -11,8 +11,8 @@
 _Static_assert(sizeof(_Atomic float) == sizeof(float) && sizeof(_Atomic double) == sizeof(double),
                "numbers that are atomic are as large as others");
 
-/* Defines load(x), which is *x, and sgd(x, rate, g): *x -= rate g, by step(*x, rate, g) of type
- * `number`, rounded as `real`; no change that comes meanwhile is lost. */
+/* Defines load(x), which is *x, and sgd(x, rate, g): *x -= rate g, computed by step(*x, rate, g) in
+ * type `number`, rounded to `real`; concurrent updates are not lost. */
 #define ECH_SHARED_NUMBERS(real, number, step, load, sgd)                                          \
     static inline real load(const real *x)                                                         \
     {                                                                                              \

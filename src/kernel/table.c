@@ -19,7 +19,7 @@
 #include <oneapi/dnnl/dnnl_debug.h>
 #endif
 
-/* Builds without fast kernels do scalar multiply-adds and triads, on one thread. */
+/* Builds without fast kernels run scalar multiply-adds and triads, on one thread. */
 static double multiply_adds(const ech_kernel_context *context, int64_t rounds)
 {
     volatile float a = 0.5F, b = 0.5F, sink = 0;
@@ -36,13 +36,13 @@ static void triad(const ech_kernel_context *context, double *a, const double *b,
     for (int64_t i = 0; i < n; i++) a[i] = b[i] + 3 * c[i];
 }
 
-/* Scratch of sums over rows: an fp64 sum a column. */
+/* Scratch of sums over rows: an fp64 sum per column. */
 static size_t scratch_bias_backward(ech_dtype dtype, int threads, const int64_t *dims)
 {
     return (size_t)dims[1] * sizeof(double);
 }
 
-/* Two fp64 sums a column: gain and bias. */
+/* Two fp64 sums per column: gain and bias. */
 static size_t scratch_layernorm_backward(ech_dtype dtype, int threads, const int64_t *dims)
 {
     return 2 * (size_t)dims[1] * sizeof(double);
@@ -127,7 +127,7 @@ static const ech_kernels ref[] = {
 };
 
 #ifdef ECH_KERNEL_CPU
-/* The fast rows, and the reference's where a set has none: completed once. */
+/* The fast rows, completed once with the reference's. */
 static ech_kernels fast[ECH_ISAS][ECH_CPU_TYPES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -159,7 +159,7 @@ const ech_kernels *ech_kernels_ref(ech_dtype dtype)
     return ech_dtype_is_real(dtype) ? &ref[dtype] : NULL;
 }
 
-/* Of an instruction set that works. */
+/* For an instruction set that works. */
 static const ech_kernels *table_of(ech_isa isa, ech_dtype dtype)
 {
 #ifdef ECH_KERNEL_CPU
@@ -174,8 +174,8 @@ const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype)
     return ech_isa_works(isa) ? table_of(isa, dtype) : NULL;
 }
 
-/* Steps ask this for each segment of a sum: CPUID, which takes microseconds in a virtual machine,
- * was asked once. */
+/* Steps call this for each segment of a sum, so the result is cached: CPUID takes microseconds in a
+ * virtual machine. */
 const ech_kernels *ech_kernels_fast(ech_dtype dtype)
 {
     ech_isa isa;
@@ -214,7 +214,7 @@ const char *ech_kernels_architecture(const ech_kernels *kernels)
     return ech_isa_name(isa);
 }
 
-/* Of auto, before it is resolved, the CPU's. */
+/* For auto, before it is resolved, the CPU's row. */
 static const ech_device_row *row_of(const char *device)
 {
     const ech_device_row *row = ech_device_row_find(device);
@@ -255,7 +255,7 @@ size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, co
     return scratch ? scratch(kernels->dtype, threads, dims) : 0;
 }
 
-/* Who multiplies in fp32 and narrower types. */
+/* Describes which library computes products in fp32 and narrower types. */
 static void describe_products(char *out, size_t n)
 {
 #if defined(ECH_HAS_ONEDNN)

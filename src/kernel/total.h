@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the row `total` adds, alike in all tables and on GPUs by many threads: number i to sum i mod
- * ECH_TOTAL_SUMS, in order; then these, in order.
+ * The summation order of the row `total`, the same in all tables and on GPUs with many threads:
+ * number i is added to sum i mod ECH_TOTAL_SUMS, in order; then these sums are added, in order.
  */
 #ifndef ECH_KERNEL_TOTAL_H
 #define ECH_KERNEL_TOTAL_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What of an update is on the device: rows that take an ech_update begin with it. Private to
+ * The part of an update that is on the device: rows with an ech_update begin with it. Private to
  * src/kernel.
  */
 #ifndef ECH_KERNEL_UPDATE_H
@@ -10,7 +10,8 @@
 
 #include "kernel/kernel.h"
 
-/* Points *update to `now`, the update with what is on the device. False: it is withheld. */
+/* Points *update to `now`, the update with the numbers on the device applied. False: it is
+ * withheld. */
 ECH_EVERYWHERE bool ech_update_begins(const ech_update **update, ech_update *now)
 {
     *now = **update;
@@ -21,7 +22,7 @@ ECH_EVERYWHERE bool ech_update_begins(const ech_update **update, ech_update *now
     if (now->clip) now->grad_scale *= *now->clip;
     return !now->withheld || *now->withheld <= 0;
 }
-/* A row's first line: `otherwise` is done, and nothing else, if the update is withheld. */
+/* A row's first line: if the update is withheld, only `otherwise` is done. */
 #define ECH_UPDATE_UNLESS_WITHHELD(update, otherwise)                                              \
     ech_update now;                                                                                \
     if (!ech_update_begins(&(update), &now)) {                                                     \
@@ -34,13 +35,13 @@ ECH_EVERYWHERE double ech_update_number(const ech_tensor *scalar)
     return *(const double *)scalar->data;
 }
 
-/* Of adafactor_factors. */
+/* For adafactor_factors. */
 ECH_EVERYWHERE double ech_adafactor_beta2(const ech_update *update)
 {
     return 1 - pow((double)update->count, -0.8);
 }
 
-/* Of adafactor: the learning rate of a parameter of n elements, whose sum of squares is
+/* For adafactor: the learning rate of a parameter of n elements, whose sum of squares is
  * `weights`. */
 ECH_EVERYWHERE double ech_adafactor_rate(const ech_update *update, const ech_tensor *weights,
                                          int64_t n)
@@ -49,7 +50,7 @@ ECH_EVERYWHERE double ech_adafactor_rate(const ech_update *update, const ech_ten
     return update->learning_rate * fmax(1e-3, sqrt(ech_update_number(weights) / (double)n));
 }
 
-/* Likewise, by which u is multiplied; arguments as in kernel.def. */
+/* For adafactor: the factor of u; arguments as in kernel.def. */
 ECH_EVERYWHERE double ech_adafactor_scale(const ech_update *update, const ech_tensor *total,
                                           const ech_tensor *squares, const ech_tensor *weights,
                                           int64_t n)
@@ -59,7 +60,7 @@ ECH_EVERYWHERE double ech_adafactor_scale(const ech_update *update, const ech_te
     return ech_adafactor_rate(update, weights, n) * sqrt(all) / fmax(1.0, rms);
 }
 
-/* Of scaled_sum, alpha with what `squares` and `update` (NULL: neither) make of it. */
+/* For scaled_sum: alpha combined with `squares` and `update` (NULL: neither). */
 ECH_EVERYWHERE double ech_scaled_alpha(double alpha, const ech_tensor *squares,
                                        const ech_update *update)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Over which ranks a parameter's gradient is summed. The gradient is a sum over the axes that the
- * node's inputs and outputs have and the parameter lacks. Where such an axis is sharded, each rank
- * has a partial sum: rows for gains and biases, heads for a norm inside of heads. So it is with a
- * layer state's partials, of the node that writes them.
+ * The ranks over which a parameter's gradient is summed. The gradient is a sum over the axes that
+ * the node's inputs and outputs have and the parameter lacks. If such an axis is sharded, each rank
+ * has a partial sum: rows for gains and biases, heads for a norm inside of heads. The same holds
+ * for a layer state's partials and the node that writes them.
  *
- * Ranks with the same key/value heads have different queries (fewer such heads than ranks). Each
- * has only its queries' part of the gradient of these heads, so gradients of parameters that make
- * them are partial sums over these ranks, too, even if a parameter has the axis (Ainslie et al.
- * 2023, arXiv:2305.13245, with fewer heads than tensor ranks).
+ * Ranks with the same key/value heads have different queries (if there are fewer such heads than
+ * ranks). Each has only its queries' part of the gradient of these heads. So gradients of
+ * parameters that make them are partial sums over these ranks, too, even if a parameter has the
+ * axis (Ainslie et al. 2023, arXiv:2305.13245, with fewer heads than tensor ranks).
  */
 #include "base/status.h"
 #include "layer/program.h"
@@ -22,7 +22,7 @@ static ech_mesh addends_of(ech_axis axis, const ech_shape *param)
 
 /* The values whose axes count for the gradient of the node's parameter i: its outputs, and its
  * inputs unless the parameter is only added. So a row-parallel product, whose inputs are sharded
- * and whose outputs are whole, has its bias' gradient whole on each rank. Returns how many. */
+ * and whose outputs are whole, has its bias' gradient whole on each rank. Returns their number. */
 static int find_taking_part(const ech_node *node, int i, int *value)
 {
     int n = 0;
@@ -32,8 +32,8 @@ static int find_taking_part(const ech_node *node, int i, int *value)
     return n;
 }
 
-/* A parameter that is sharded along an axis works on values that are sharded along it, or is looked
- * up in. */
+/* A parameter sharded along an axis either works on values sharded along it, or is a lookup
+ * table. */
 static void check_axes(const ech_block *block, const ech_node *node, const ech_shape *param,
                        const int *value, int values)
 {

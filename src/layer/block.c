@@ -202,7 +202,7 @@ void ech_node_out_in_place(ech_node *node, int value)
     node->out[node->outs++] = value;
 }
 
-/* An activation that the block's last node makes. */
+/* Adds an activation that the block's last node makes. */
 static int add_made(ech_block *block, const ech_node *node, const char *name, ech_shape shape)
 {
     name = ech_pool_format(block->pool, "%s%zu.%s", node->layer->name, block->node.n - 1, name);
@@ -292,7 +292,7 @@ ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent
     ech_tensor tensor = ech_tensor_view(data, dtype, v->shape.dims, sizes);
     if (v->base < 0 || !data) return tensor;
 
-    /* A view of rows: dimensions before TOKENS' end step by the base's row width. */
+    /* A view of rows: dimensions up to TOKENS step by the base's row width. */
     const ech_shape *whole = &block->value.at[v->base].shape;
     int64_t base_sizes[ECH_MAX_DIMS], width = 1;
     ech_shape_resolve(whole, extent, base_sizes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What plans must know of the calls of a block's programs: the operands that each reads and writes,
- * and its collective.
+ * What plans need to know about the calls of a block's programs: the operands that each reads and
+ * writes, and its collective.
  */
 #include "layer/program.h"
 
@@ -72,7 +72,7 @@ static ech_operand *add_operand(lister *l, ech_port port, int index, int value, 
     return &l->block->operand.at[l->block->operand.n - 1];
 }
 
-/* `like`: whose geometry the value has. */
+/* `like`: the value with the shape. */
 static ech_operand *add_value(lister *l, ech_port port, int index, int value, int like,
                               ech_mode mode)
 {
@@ -88,8 +88,8 @@ static bool is_gradient(const lister *l, int value)
     return l->block->value.at[value].role == ECH_ROLE_GRADIENT;
 }
 
-/* Saved gradients are the backward's. A cache has rows of other chunks beside the call's; R finds
- * these there, too. */
+/* Saved gradients belong to the backward. A cache has rows of other chunks in addition to the
+ * call's; R finds these there, too. */
 static void list_forward(lister *l, const ech_node *node)
 {
     ech_mode mode = node->goes_on ? ECH_ADD : ECH_WRITE;
@@ -115,8 +115,8 @@ static void list_forward(lister *l, const ech_node *node)
                     partials ? ECH_ADD : ECH_READ);
 }
 
-/* The gradient of input i may take over the memory of what is read of that input, if neither is a
- * view and nothing is added. */
+/* The gradient of input i may reuse the memory of the read input, if neither is a view and nothing
+ * is added. */
 static bool may_overwrite(const lister *l, const ech_node *node, unsigned reads, int i)
 {
     int read = ech_block_backward_value(l->block, node->in[i]);
@@ -124,7 +124,7 @@ static bool may_overwrite(const lister *l, const ech_node *node, unsigned reads,
            ech_block_base(l->block, read) == read;
 }
 
-/* Values of the forward, or what is recomputed for them. */
+/* Values of the forward, or the values recomputed for them. */
 static void list_backward(lister *l, const ech_node *node, ech_phase phase)
 {
     const ech_reads *reads = phase == ECH_BACKWARD_INPUT ? &node->b : &node->w;

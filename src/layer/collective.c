@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collective nodes between sharded layers, and where builders put them.
- *
- * Tensor parallelism (Shoeybi et al. 2019): a column-parallel product needs its whole input and
- * makes partial sums of its input's gradient: `spread` stands before it. A row-parallel one makes
- * partial sums of its output: `sum` stands after it. With sequence parallelism (Korthikanti et al.
- * 2022) activations between such pairs of products are sharded by rows: `gather` stands for
- * `spread`, `scatter` for `sum`.
+ * Collective nodes between sharded layers, and where builders insert them. Tensor parallelism
+ * (Shoeybi et al. 2019): a column-parallel product needs its whole input and makes partial sums of
+ * its input's gradient, so `spread` comes before it. A row-parallel product makes partial sums of
+ * its output, so `sum` comes after it. With sequence parallelism (Korthikanti et al. 2022)
+ * activations between such pairs of products are sharded by rows: `gather` replaces `spread`, and
+ * `scatter` replaces `sum`.
  */
 #include "layer/layers.h"
 
-/* The collectives of F and of B. way: to the next rank (1) or the one before; of all-to-all from
+/* The collectives of F and of B. way: to the next rank (1) or the previous one; for all-to-all from
  * tokens to heads (1) or back; B goes the other way. */
 #define COLLECTIVE(row, forward, back, mesh, way, is_in_place)                                     \
     const ech_layer ech_layer_row_##row = {                                                        \
@@ -36,12 +35,12 @@ COLLECTIVE(return_rows, EXCHANGE_ROWS, EXCHANGE_ROWS, EXPERT, -1, false);
 COLLECTIVE(gather_rows, ALL_GATHER, REDUCE_SCATTER, TENSOR, 0, false);
 COLLECTIVE(scatter_rows, REDUCE_SCATTER, ALL_GATHER, TENSOR, 0, false);
 
-/* Rows of tables, which selective recomputation does not make again. */
+/* Rows of tables, which selective recomputation does not recompute. */
 const ech_layer ech_layer_row_gather_context = {
     .name = "gather_context", .exchange = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_CONTEXT, 0}};
 
-/* A tensor rank's share of numbers that all have, which are sharded as messages between stages are:
- * evenly, whatever their shape. So rows are if their number divides evenly. */
+/* Copies a tensor rank's share of numbers that all ranks have. They are sharded like messages
+ * between stages: evenly, whatever their shape; so are rows if their number divides evenly. */
 static void copy_shard(const ech_call *call, const ech_tensor *whole, const ech_tensor *own)
 {
     int64_t n = ech_tensor_count(whole);
@@ -83,7 +82,7 @@ static int add_in_place(ech_block *block, const ech_layer *layer, int x)
     return x;
 }
 
-/* The output of the layer's node of x, if there is one; -1. */
+/* The output of the layer's node for x, if there is one; otherwise -1. */
 static int find_output(const ech_block *block, const ech_layer *layer, int x)
 {
     for (size_t i = 0; i < block->node.n; i++) {
@@ -100,7 +99,7 @@ void ech_block_set_recompute(ech_block *block, int value, int recomputed)
     block->node.at[block->node.n - 1].recompute_only = true;
 }
 
-/* The shape of what row shards of that value are parts of. */
+/* The unsharded shape of a value of row shards. */
 static ech_shape shape_of_rows(const ech_block *block, int x)
 {
     const ech_shape *shape = &block->value.at[x].shape;
@@ -167,10 +166,10 @@ int ech_block_exchange_counts(ech_block *block, int counts)
     return ech_node_out_table(block, node, "received", shape, ECH_TYPE_FIXED, dtype);
 }
 
-/* Of nodes that go by counts. */
+/* For nodes that go by counts. */
 typedef struct rows_options {
     ech_round round;
-    double expected; /* rows in use, as a share of those that there is room for */
+    double expected; /* expected rows in use, as a fraction of the capacity */
 } rows_options;
 
 bool ech_node_goes_by_counts(const ech_node *node)
@@ -192,7 +191,7 @@ double ech_node_expected(const ech_node *node)
     return ech_node_goes_by_counts(node) ? options->expected : 1;
 }
 
-/* The output of a node that moves rows: a table of a table's, and in its lists. */
+/* The output of a node that moves rows: for a table's rows a table, in the same lists. */
 static int moved(ech_block *block, ech_node *node, int rows, const char *name, ech_shape shape)
 {
     const ech_block_value from = block->value.at[rows];
@@ -205,7 +204,7 @@ static int moved(ech_block *block, ech_node *node, int rows, const char *name, e
     return made;
 }
 
-/* Windows of tensor ranks become those of all, one's behind the other's, or the other way. */
+/* Converts windows of tensor ranks to the windows of all, one after the other, or back. */
 static int move_windows(ech_block *block, const ech_layer *layer, int rows, int counts,
                         ech_shape shape, ech_round round, double expected)
 {

@@ -53,7 +53,7 @@ static ech_tensor as_heads(const ech_tensor *x)
     return ech_tensor_view(x->data, x->dtype, 4, (int64_t[]){1, 1, rows.shape[0], rows.shape[1]});
 }
 
-/* The stream's gradient goes on as it is; the branch's is the same, rounded to the branch's
+/* The stream's gradient is passed on unchanged; the branch's is the same, rounded to the branch's
  * type. */
 static void narrow_gradient(const ech_call *call)
 {

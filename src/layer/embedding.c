@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of tables: token embedding, a row per id; learned positions, y (B,T,C) = x + table [position
- * of the row in its document]. With a token table that is sharded over tensor ranks, a rank has the
- * rows of some ids and writes zeros for all others: its output is a partial sum.
+ * Rows of tables: token embedding, one row per id; learned positions, y (B,T,C) = x + table
+ * [position of the row in its document]. If the token table is sharded over tensor ranks, a rank
+ * has the rows of some ids and writes zeros for all others: its output is a partial sum.
  */
 #include "layer/layers.h"
 

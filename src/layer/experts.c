@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Experts: rows are copied to a buffer where those of one expert follow each other, experts work on
- * these by grouped products, and each row gets the sum of what its experts made of it, weighted by
- * its gates (Shazeer et al. 2017, arXiv:1701.06538; products over sorted rows: Gale et al. 2022,
- * arXiv:2211.15841). Which row goes where is in tables that gate.c makes. Kernels run over the rows
- * in use, whatever the size of the buffer: what is behind them is undefined.
+ * Experts. Rows are copied to a buffer in which the rows of one expert follow each other, and
+ * experts process these by grouped products. Each row gets the sum of its experts' results,
+ * weighted by its gates (Shazeer et al. 2017, arXiv:1701.06538; products over sorted rows: Gale et
+ * al. 2022, arXiv:2211.15841). The tables of gate.c define the destinations of rows. Kernels
+ * process only the rows in use, whatever the size of the buffer; the rest is undefined.
  *
  * Tensor ranks have a share of each expert's width, as of a feed-forward layer's. Without an expert
- * group all dispatch the same rows, and each row's sum over its experts is a partial one, which is
- * summed as a row-parallel product's is. So is the gradient of its gates. With sequence parallelism
- * routers work on row shards, and rows, gates and choices are gathered behind them. Over an expert
- * group each tensor rank routes, sends and combines a row shard, so that no row is sent twice; what
- * it has received is gathered before the products, and their partial sums are scattered behind
+ * group all dispatch the same rows, and each row's sum over its experts is a partial sum, which is
+ * completed like a row-parallel product's; so is the gradient of its gates. With sequence
+ * parallelism routers work on row shards, and rows, gates and choices are gathered after them. Over
+ * an expert group each tensor rank routes, sends and combines a row shard, so that no row is sent
+ * twice; received rows are gathered before the products, and their partial sums are scattered after
  * them.
  */
 #include <math.h>
@@ -40,7 +40,7 @@ const ech_layer ech_layer_row_dispatch = {.name = "dispatch",
                                           .backward_input = dispatch_backward,
                                           .fuses_add = true};
 
-/* Whether tensor ranks make partial sums of the gradients of rows that all of them dispatch. */
+/* True if tensor ranks make partial sums of the gradients of rows that all of them dispatch. */
 static bool gradient_is_partial(const ech_block *block, const ech_routed *to)
 {
     return !to->grouped && ech_block_gradient_is_partial(block, ECH_AXIS_FFN);
@@ -61,7 +61,7 @@ static int dispatch(ech_block *block, const ech_routed *to)
 /* Words of a choice's number (kernel/experts.h). */
 enum { INDEX_WORDS = 2 };
 
-/* The choices' numbers go the same way, in training alone. */
+/* The choices' numbers go the same way, in training only. */
 static void index_forward(const ech_call *call)
 {
     ech_tensor slot = ech_tensor_matrix(&call->in[0]);
@@ -82,7 +82,7 @@ static int dispatch_index(ech_block *block, const ech_routed *to)
     return index;
 }
 
-/* ---- combine: of each row, the sum over its experts ---- */
+/* ---- combine: for each row, the sum over its experts ---- */
 
 static void combine_forward(const ech_call *call)
 {
@@ -104,7 +104,7 @@ const ech_layer ech_layer_row_combine = {.name = "combine",
                                          .backward_input = combine_backward,
                                          .overwrites = 1u << 2};
 
-/* Without an expert group a partial sum, where experts' width is sharded. */
+/* Without an expert group it is a partial sum if experts' width is sharded. */
 static int combine(ech_block *block, int y, const ech_routed *to)
 {
     int gates = to->grouped ? to->gates : ech_block_whole(block, to->gates, true);
@@ -121,9 +121,9 @@ static int combine(ech_block *block, int y, const ech_routed *to)
 
 typedef struct expert_options {
     ech_axis in_axis, out_axis;
-    int64_t in, out; /* whole */
+    int64_t in, out; /* unsharded */
     int64_t pieces, experts;
-    double expected; /* rows in use, as a share of the buffer */
+    double expected; /* expected rows in use, as a fraction of the buffer */
 } expert_options;
 
 static void product_forward(const ech_call *call)
@@ -133,7 +133,7 @@ static void product_forward(const ech_call *call)
                                   &y);
 }
 
-/* What is added has been written to the gradient by another reader of the same rows. */
+/* The addend was written to the gradient by another reader of the same rows. */
 static void product_backward(const ech_call *call)
 {
     bool adds = call->add[0].data != NULL;
@@ -212,13 +212,13 @@ const ech_layer ech_layer_row_expert_linear_both = {.name = "expert_linear_both"
                                                     .fuses_add = true,
                                                     .finishes_in_b = true};
 
-/* What experts work on: rows by expert, with a table of how many are whose. */
+/* Input of experts: rows by expert, with a table of their numbers. */
 typedef struct rows_by_expert {
     int rows, counts;
     int index;       /* the numbers of the rows' choices; -1: nothing is dropped */
     uint32_t site;   /* of the dropout */
-    double expected; /* rows in use, as a share of the buffer */
-    bool again;      /* of a round: W is done in B */
+    double expected; /* expected rows in use, as a fraction of the buffer */
+    bool again;      /* in a round: W is done in B */
 } rows_by_expert;
 
 /* rows (R,in) -> (R,out); weight (experts, out, in). */
@@ -247,7 +247,7 @@ static int product(ech_block *block, const rows_by_expert *of, int rows, int wei
     return ech_node_out(block, node, "out", shape);
 }
 
-/* ---- what is between them ---- */
+/* ---- activations between the products ---- */
 
 #define LAYERS_1(NAME)                                                                             \
     static void NAME##_forward(const ech_call *call)                                               \
@@ -305,11 +305,11 @@ static int activate(ech_block *block, ech_activation activation, int gate, int u
 }
 
 /* Dropout (Fedus et al. 2021, arXiv:2101.03961, section 2.4): a mask of the choice and of the
- * column of the whole width. So no layout moves it: neither where the row lies, nor which
- * columns of it the rank has. */
+ * column of the whole width. So it is independent of the layout: of the row's position, and of the
+ * rank's columns. */
 typedef struct dropout_options {
     double p;
-    int64_t width; /* whole */
+    int64_t width; /* unsharded */
 } dropout_options;
 
 static void drop(const ech_call *call, const ech_tensor *from, const ech_tensor *to)
@@ -380,10 +380,10 @@ static int work(ech_block *block, const rows_by_expert *of, const ech_experts *e
     return product(block, of, y, experts->down, ECH_AXIS_MODEL, C);
 }
 
-/* ---- rounds: windows of what each rank of an expert group sends ---- */
+/* ---- rounds: windows of the rows that each rank of an expert group sends ---- */
 
-/* Parts of a place a row, of the windows: those of all rows; with a bound, that times what a rank
- * gets of each other if all experts are chosen alike. */
+/* The windows' size in units of ECH_WINDOW_PART per row: for all rows; or with a bound, the bound
+ * times a rank's balanced share. */
 static int64_t window_size(const ech_block *block, int64_t width, double bound)
 {
     double all = (double)(width * ECH_WINDOW_PART);
@@ -406,7 +406,7 @@ static void window_forward(const ech_call *call)
 
 const ech_layer ech_layer_row_window_counts = {.name = "window_counts", .forward = window_forward};
 
-/* Of a table of whole pieces that of a round's windows. */
+/* Computes the table of a round's windows from the table of whole pieces. */
 static int window_counts(ech_block *block, int counts, int64_t size, ech_round round)
 {
     if (round.of == 1) return counts;
@@ -417,8 +417,7 @@ static int window_counts(ech_block *block, int counts, int64_t size, ech_round r
     return ech_node_out_table(block, node, "window", shape, ECH_TYPE_FIXED, ECH_I32);
 }
 
-/* What is packed, of rows or of their choices' numbers, comes to the ranks of the rows' experts,
- * in windows. */
+/* Sends packed rows, or their choices' numbers, to the ranks of their experts, in windows. */
 static int receive(ech_block *block, const ech_routed *to, int packed, int64_t size,
                    ech_round round)
 {

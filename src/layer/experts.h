@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between gate.c and experts.c. Private to src/layer.
- *
- * Letters: S a rank's rows, C their width, E experts, k that a row chooses, P pieces of a buffer, Q
- * rows of a piece at most, X experts of a piece.
+ * Shared by gate.c and experts.c. Private to src/layer. Letters: S rows of a rank, C their width, E
+ * experts, k experts that a row chooses, P pieces of a buffer, Q most rows of a piece, X experts of
+ * a piece.
  */
 #ifndef ECH_LAYER_EXPERTS_H
 #define ECH_LAYER_EXPERTS_H
 
 #include "layer/layers.h"
 
-/* Which experts the rows of x go to, without their buffer. x may be row shards: each tensor rank
- * routes its own, and is told what others have chosen. */
+/* Adds the nodes that choose the experts of x's rows, without their buffer. If x is row shards,
+ * each tensor rank routes its own rows and then gets the choices of the others. */
 ech_routed ech_block_route(ech_block *block, int x, const ech_experts *experts);
 
-/* x's shape with `columns` of `axis` a row. */
+/* x's shape with a last axis of `columns` of `axis`. */
 static inline ech_shape ech_shape_beside(const ech_block *block, int x, ech_axis axis,
                                          int64_t columns)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that fuses calls: in F and R a call and the one behind it, which reads what it makes,
- * become one call of a fused layer (fused.def), where the device's kernels have that. Its node has
- * the inputs of both but for the value between, the outputs of both, what the second keeps, and the
- * parameters of both. R fuses as F does, so that what is made again has the same bits. In B a call
- * takes over the bias of a product's W.
+ * The pass that fuses calls: in F and R a call and the next one, which reads its result, become one
+ * call of a fused layer (fused.def), if the device's kernels have it. The fused node has the inputs
+ * of both except the value between, the outputs of both, what the second keeps, and the parameters
+ * of both. R fuses as F does, so that recomputed values have the same bits. In B a call takes over
+ * the bias of a product's W.
  */
 #include <string.h>
 
@@ -42,8 +42,7 @@ static bool crosses(const int *values, size_t n, int value)
     return false;
 }
 
-/* In lists of which purposes calls other than these two touch the value, or something outside of
- * the block does. */
+/* The purposes of lists in which other calls, or code outside the block, touch the value. */
 static unsigned other_readers(const ech_block *block, int value, const ech_block_call *first,
                               const ech_block_call *second)
 {
@@ -63,14 +62,14 @@ static unsigned other_readers(const ech_block *block, int value, const ech_block
     return purposes;
 }
 
-/* A product adds what it need not round first. But R of a reversible block subtracts what F has
- * added: that must be the product as it is rounded. */
+/* A product may add without rounding first. But R of a reversible block subtracts what F has added,
+ * which must be the rounded product. */
 static bool may_add(const ech_block *block, int other)
 {
     return !block->options.reversible && block->value.at[other].base < 0;
 }
 
-/* Which input of `second` is the only output of `first`, and no other input is; -1: none. */
+/* The input of `second` that is the only output of `first`, if no other input is; -1: none. */
 static int find_between(const ech_node *first, const ech_node *second)
 {
     int at = -1;
@@ -92,7 +91,7 @@ static bool fits(const ech_block *block, const struct fusion *row, const ech_blo
     return row->way != BIAS;
 }
 
-/* The node of both calls; what is not said here is the second's. The value between is its last
+/* The node of both calls; fields not set here are the second's. The value between is its last
  * output, if it has it. */
 static ech_node fuse_nodes(const ech_node *a, const ech_node *b, const struct fusion *row)
 {
@@ -138,7 +137,7 @@ static void fuse_calls(ech_block *block, ech_phase phase, size_t i, const struct
     ech_program_list_operands(block);
 }
 
-/* Not over the end of what B and W need of R: plans may leave out the rest. */
+/* Does not fuse across the last call of R that B and W need, since plans may omit the rest. */
 static void fuse_phase(ech_block *block, ech_phase phase)
 {
     ech_program *program = &block->program[phase];
@@ -150,7 +149,7 @@ static void fuse_phase(ech_block *block, ech_phase phase)
     }
 }
 
-/* ---- a bias, whose gradient is the sum of the rows of what the second call's B makes ---- */
+/* ---- a bias, whose gradient is the sum of rows of the result of the second call's B ---- */
 
 static ech_block_call *find_weight_call(const ech_block *block, const ech_layer *layer, int dout)
 {
@@ -164,7 +163,7 @@ static ech_block_call *find_weight_call(const ech_block *block, const ech_layer 
     return NULL;
 }
 
-/* Whether the call alone makes the gradient. */
+/* True if only this call makes the gradient. */
 static bool is_only_maker(const ech_block *block, const ech_block_call *call, int gradient)
 {
     const ech_program *program = &block->program[ECH_BACKWARD_INPUT];
@@ -175,7 +174,7 @@ static bool is_only_maker(const ech_block *block, const ech_block_call *call, in
     return only;
 }
 
-/* The call of B gets the bias as its parameter, and that of W has it no more. */
+/* Moves the bias parameter from the call of W to the call of B. */
 static void move_bias(ech_block *block, ech_block_call *b, ech_block_call *w,
                       const struct fusion *row)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which experts a row goes to: the router's logits, the gate's choice among them (kernel/gate.h),
- * and the route, which is where each choice lies in a buffer of rows by expert. Logits and gates
- * are wide in all runs, so that half a bit does not decide (Fedus et al. 2021, arXiv:2101.03961,
- * section 2.4, "selective precision"). Of gates with noise a second product of the router says how
- * much there is (Shazeer et al. 2017, arXiv:1701.06538), in training alone.
+ * Routing of rows to experts: the router's logits, the gate's choice (kernel/gate.h), and the
+ * route, which assigns each choice a slot in a buffer of rows by expert. Logits and gates are wide
+ * in all runs, so that half a bit does not decide (Fedus et al. 2021, arXiv:2101.03961, section
+ * 2.4, "selective precision"). For gates with noise a second product of the router scales it
+ * (Shazeer et al. 2017, arXiv:1701.06538), in training only.
  */
 #include "base/status.h"
 #include "layer/experts.h"
@@ -48,7 +48,7 @@ static void router_backward_weight(const ech_call *call)
                                           call->accumulate[0], &call->dparam[0]);
 }
 
-/* Numbers of a rank's tensor a row. */
+/* Rows of a rank's tensor. */
 static int64_t rows_of(const ech_block *block, int value, ech_extent extent)
 {
     return ech_shape_count(&block->value.at[value].shape, extent) / ech_columns(block, value);
@@ -134,7 +134,7 @@ int ech_layer_shared_gate(ech_block *block, int x, int weight, int y)
 
 /* ---- gate: the choice ---- */
 
-/* Ports of its node; others are in its options. */
+/* Fixed ports of its node; others are in its options. */
 enum { LOGITS, LENGTHS, GATES = 0, CHOICE, STATISTICS };
 
 typedef struct gate_options {
@@ -142,11 +142,11 @@ typedef struct gate_options {
     int noise, all, all_noise; /* ports, -1: none; a list of another purpose has no value there */
 } gate_options;
 
-/* Lists in which it looks at balance groups: what is sampled is whole texts' next tokens, of which
- * none is dropped. And those in which it draws noise. */
+/* Lists in which it uses balance groups: sampling predicts next tokens of whole texts, so it drops
+ * no row. And lists in which it draws noise. */
 static const unsigned grouped = 1u << ECH_TRAIN | 1u << ECH_EVALUATE, noisy = 1u << ECH_TRAIN;
 
-/* Ranks that have rows of the same samples: over tensor ranks only where these are sharded. */
+/* Ranks that have rows of the same samples; tensor ranks only if rows are sharded over them. */
 static int64_t context_ranks(const ech_sharding *sharding)
 {
     return sharding->context > 1 ? sharding->context : 1;
@@ -158,7 +158,7 @@ static int64_t tensor_ranks(const ech_sharding *sharding)
     return sharded && sharding->tensor > 1 ? sharding->tensor : 1;
 }
 
-/* The gate of this call: of this list's purpose, and as rows lie over ranks. */
+/* The gate of this call, for this list's purpose and the distribution of rows over ranks. */
 static ech_gate gate_of(const ech_call *call)
 {
     ech_gate gate = ((const gate_options *)call->node->options)->gate;
@@ -177,7 +177,7 @@ static ech_gate gate_of(const ech_call *call)
     return gate;
 }
 
-/* A row a group of the micro-batch; NULL where there are none. */
+/* One row per group of the micro-batch; NULL if there are none. */
 static const ech_tensor *statistics_of(const ech_call *call, const ech_gate *gate, ech_tensor *out)
 {
     if (!ech_gate_looks_at_groups(gate)) return NULL;
@@ -186,7 +186,7 @@ static const ech_tensor *statistics_of(const ech_call *call, const ech_gate *gat
     return out;
 }
 
-/* A port's rows; NULL where there are none. */
+/* A port's rows; NULL if there are none. */
 static const ech_tensor *matrix_of(const ech_tensor *ports, int port, ech_tensor *out)
 {
     if (port < 0 || !ports[port].data) return NULL;
@@ -253,8 +253,8 @@ const ech_layer ech_layer_row_gate = {.name = "gate",
                                       .backward_input = gate_backward,
                                       .scratch = gate_scratch};
 
-/* A table of x's rows of all ranks of a group, one after the other; `shape`: of these. In lists of
- * `purposes`. */
+/* Adds a table of x's rows of all ranks of a group, one after the other; `shape`: of these. In
+ * lists of `purposes`. */
 static int gather_rows(ech_block *block, const ech_layer *layer, int x, ech_shape shape,
                        unsigned purposes)
 {
@@ -267,7 +267,7 @@ static int gather_rows(ech_block *block, const ech_layer *layer, int x, ech_shap
 }
 
 /* The logits of all ranks that have rows of the same samples, context coordinate first; -1: the
- * rank has all itself. */
+ * rank has all rows itself. */
 static int gather_members(ech_block *block, int logits, unsigned purposes)
 {
     const ech_sharding *sharding = &block->options.sharding;
@@ -285,7 +285,7 @@ static int gather_members(ech_block *block, int logits, unsigned purposes)
     return all;
 }
 
-/* What B needs of each balance group: as many rows as samples, of which groups have the first. */
+/* Adds what B needs of each balance group: one row per sample; groups use the first ones. */
 static void add_statistics(ech_block *block, ech_node *node, const ech_gate *is)
 {
     ech_shape shape =
@@ -296,7 +296,7 @@ static void add_statistics(ech_block *block, ech_node *node, const ech_gate *is)
     node->b.out |= 1u << STATISTICS;
 }
 
-/* Which port the value comes by, of a node that is not made yet. */
+/* The port of the value in a node that is not made yet. */
 static int next_port(int *ports, int value)
 {
     return value < 0 ? -1 : (*ports)++;
@@ -308,7 +308,7 @@ static bool draws(const ech_gate *is)
     return is->kind == ECH_GATE_gshard || ech_gate_has_noise(is->kind);
 }
 
-/* noise: as logits, of gates that have it; -1. Returns the table of choices. */
+/* noise: like logits, for gates that have it; otherwise -1. Returns the table of choices. */
 static int gate(ech_block *block, int logits, int noise, const ech_experts *experts, int *gates)
 {
     const ech_gate *is = &experts->gate;
@@ -341,7 +341,7 @@ static int gate(ech_block *block, int logits, int noise, const ech_experts *expe
     return choice;
 }
 
-/* ---- the bias that balances experts: what chose them in a step ---- */
+/* ---- the bias that balances experts: counts of choices in a step ---- */
 
 static void load_forward(const ech_call *call)
 {
@@ -366,10 +366,9 @@ static void count(ech_block *block, int choice, int bias)
     node->purposes = 1u << ECH_TRAIN;
 }
 
-/* ---- route: places in the buffer ---- */
+/* ---- route: slots in the buffer ---- */
 
-/* What goes to one rank lies in front of what goes to the next, as its experts are behind the
- * others': one piece. */
+/* Rows for one rank come before rows for the next, as their experts do: one piece. */
 static void route_forward(const ech_call *call)
 {
     ech_tensor choice = ech_tensor_matrix(&call->in[0]), slot = ech_tensor_matrix(&call->out[0]);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Vocabulary projection and cross-entropy loss, a chunk of rows at a time: all chunks' logits lie
- * in the same memory, one after the other. Neither logits nor their gradient of size (B·T, V) live,
- * and nothing is computed twice: in training B does the forward of a chunk, turns its logits into
- * their gradient where they lie, and makes dx and dW of it; without a backward, F computes the
+ * Vocabulary projection and cross-entropy loss, a chunk of rows at a time: all chunks' logits share
+ * the same memory, one after the other. Neither logits nor their gradient of size (B·T, V) ever
+ * exist, and nothing is computed twice. In training B runs the forward of a chunk, turns its logits
+ * into their gradient in place, and computes dx and dW from it; without a backward, F computes the
  * loss.
  *
- * With a vocabulary that is sharded over tensor ranks, a rank has the logits of some ids: per chunk
- * the ranks gather three numbers a row, and dx is a partial sum. Shards are padded to one length;
- * the padding takes no part. Shoeybi et al. 2019, "Megatron-LM", section 3.
+ * If the vocabulary is sharded over tensor ranks, a rank has the logits of some ids: per chunk the
+ * ranks gather three numbers per row, and dx is a partial sum. Shards are padded to one length; the
+ * padding takes no part. Shoeybi et al. 2019, "Megatron-LM", section 3.
  */
 #include "layer/layers.h"
 
@@ -18,8 +18,8 @@ typedef struct head_options {
     ech_logits logits;
 } head_options;
 
-/* Logits of a chunk take about this many bytes, but a chunk has at least the device's loss_rows,
- * and there are at most MOST_CHUNKS: each has nodes of its own, of which plans speak one by one. */
+/* Logits of a chunk take about CHUNK_BYTES, but a chunk has at least the device's loss_rows. There
+ * are at most MOST_CHUNKS, since each has nodes of its own in plans. */
 enum { CHUNK_BYTES = 4 << 20, MOST_CHUNKS = 256 };
 
 static int64_t most_rows(const ech_block_options *options, int64_t V)
@@ -41,13 +41,13 @@ typedef struct builder {
     int logits; /* (rows,V): every chunk's */
 } builder;
 
-/* (rows,columns), which all ranks hold alike unless the axis is sharded. */
+/* (rows,columns), with equal copies on all ranks unless the axis is sharded. */
 static ech_shape shape_of(int64_t rows, ech_axis axis, int64_t columns)
 {
     return rows ? ech_shape_2d(ECH_AXIS_NONE, rows, axis, columns) : ech_shape_rows(axis, columns);
 }
 
-/* Statistics of `rows` rows, of `shards` shards of the vocabulary. */
+/* Statistics of `rows` rows, for `shards` shards of the vocabulary. */
 static ech_shape shape_of_stats(int64_t rows, int shards)
 {
     ech_shape one = shape_of(rows, ECH_AXIS_NONE, ECH_LOSS_STATS);
@@ -105,7 +105,7 @@ static void add_chunk(builder *b, int64_t first, int64_t rows)
     node->purposes = 1u << ECH_EVALUATE;
 }
 
-/* The logits of the next token, of whole rows. */
+/* Adds the logits of the next token, of whole rows. */
 static int add_next(builder *b)
 {
     ech_shape shape = ech_shape_2d(ECH_AXIS_BATCH, 0, ECH_AXIS_VOCAB, b->V);
@@ -156,8 +156,8 @@ static vocab_shard shard_of(const ech_call *call)
     return s;
 }
 
-/* The gradient of n rows of logits, which takes their place: an operand of products, so of the
- * compute type. Each of its rows begins where that of the logits does. */
+/* The gradient of n rows of logits, in their place: an operand of products, so of the compute type.
+ * Each of its rows begins where the row of logits does. */
 static ech_tensor gradient_of(const ech_call *call, const ech_tensor *logits, int64_t n,
                               int64_t valid)
 {
@@ -224,7 +224,7 @@ static void logits_backward(const ech_call *call)
     kernels->fill(call->context, &padding, 0);
 }
 
-/* The most that the products of n rows with `ids` ids ask for. */
+/* The most scratch of the products of n rows with `ids` ids. */
 static size_t product_scratch(const ech_scratch_query *query, int64_t n, int64_t ids, int64_t C)
 {
     if (query->phase == ECH_FORWARD)
@@ -283,8 +283,8 @@ const ech_layer ech_layer_row_head_gather = {
     .exchange = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_TENSOR, 0},
     .joined = true};
 
-/* Merges the shards' statistics into those of whole rows, in scratch; an unsharded head has these
- * already. */
+/* Merges the shards' statistics into statistics of whole rows, in scratch; an unsharded head has
+ * these already. */
 static ech_tensor combine(const ech_call *call, int64_t n)
 {
     ech_tensor own = ech_tensor_2d(call->in[1].data, ECH_F64, n, ECH_LOSS_STATS);

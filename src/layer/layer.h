@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers and blocks: the differentiable parts that models are made of.
+ * Layers and blocks: the differentiable parts of models.
  *
  * A LAYER is a row of layers.def, and an ech_layer of functions. It declares its outputs, what its
- * forward saves for its backward and what each phase reads; it computes forward (F), backward of
- * the input (B) and backward of the weights (W). A BLOCK is a small graph of layers, the unit of
- * schedules. A model file writes its forward once, and ech_block_finish derives its programs: the
- * calls of F, B, W and R (recompute), in order.
+ * forward saves for its backward and what each phase reads. It computes forward (F), backward of
+ * the input (B) and backward of the weights (W).
+ *
+ * A BLOCK is a small graph of layers, the unit of schedules. A model file writes its forward once,
+ * and ech_block_finish derives its programs: the calls of F, B, W and R (activation recomputation),
+ * in order.
  *
  *     int x = ech_block_input(block, "hidden", ech_shape_rows(ECH_AXIS_MODEL, C));
- *     int n = ech_layer_rmsnorm(block, x, weight, eps);        // layers.h: one builder a layer
+ *     int n = ech_layer_rmsnorm(block, x, weight, eps);        // layers.h: one builder per layer
  *     int y = ech_layer_linear(block, n, ...);
  *     ech_block_output(block, ech_layer_residual(block, x, y));
  *     ech_block_finish(block, params);
  *
  * Everything up to ech_call is a declaration: structs without memory for tensors, which
- * src/schedule turns into steps, lives and offsets. A layer never knows ranks, schedules or
+ * src/schedule turns into steps, lives and offsets. A layer knows nothing about ranks, schedules or
  * recomputation. Nothing here communicates or fails.
  *
- * Where layers are sharded over ranks, builders see it from the names of axes (shape.h). A
- * row-parallel product, whose inner axis is sharded, makes a partial sum; a column-parallel one,
- * whose outer axis is sharded, needs its whole input. Builders put COLLECTIVE nodes between them,
- * which compute nothing and name what a group of ranks does (Shoeybi et al. 2019, arXiv:1909.08053;
- * Korthikanti et al. 2022, arXiv:2205.05198). Model files need not know.
+ * If layers are sharded over ranks, builders see it from the names of axes (shape.h). A
+ * row-parallel product, whose inner axis is sharded, makes a partial sum; a column-parallel
+ * product, whose outer axis is sharded, needs its whole input. Builders insert COLLECTIVE nodes
+ * between them, which compute nothing and name a group's collective (Shoeybi et al. 2019,
+ * arXiv:1909.08053; Korthikanti et al. 2022, arXiv:2205.05198). Model files need not know.
  */
 #ifndef ECH_LAYER_LAYER_H
 #define ECH_LAYER_LAYER_H
@@ -48,30 +50,34 @@ typedef enum ech_initializer {
 
 struct ech_param;
 
-/* What the commit of a layer state works on: this rank's shard, as the turn's micro-batches and all
- * ranks that have others' rows have left their partials of it. */
+/* The arguments of a layer state's commit: this rank's shard, after the partials of the turn's
+ * micro-batches and of all ranks with other rows were summed. */
 typedef struct ech_commit {
     const struct ech_param *of;
     const ech_kernels *kernels;
     ech_kernel_context *context;
-    const ech_tensor *state;  /* changed in place; not where the update is withheld */
+    const ech_tensor *state;  /* updated in place; unchanged if the update is withheld */
     const ech_tensor *sum;    /* of the partials, fp64, of the state's shape */
     const ech_update *update; /* has `withheld`, a number on the device */
 } ech_commit;
 
 typedef struct ech_param {
-    /* As on disk in Hugging Face checkpoints. Of a parameter that is stacked of experts, its first
-     * axis, "%d" stands for the number of one: each is a tensor of its own there. */
+    /* As on disk in Hugging Face checkpoints. In the name of a stack of experts' parameters, "%d"
+     * stands for the expert's number, the first axis: on disk each expert has its own tensor. */
     const char *name;
-    ech_shape shape; /* whole, with named axes */
+    /* The tensor that it is a part of in a folder of weights, and its place there; NULL: it is a
+     * tensor of its own. Without "%d" that tensor has all experts of a stack. */
+    const char *file_name;
+    ech_box_place place;
+    ech_shape shape; /* unsharded, with named axes */
     ech_type type;   /* matrices are compute, gains and biases wide */
     ech_initializer initializer;
-    double std;  /* of ECH_INIT_NORMAL and ECH_INIT_TRUNCATED, before it is truncated */
-    bool decay;  /* takes part in weight decay: matrices do, norms and biases do not */
+    double std;  /* of ECH_INIT_NORMAL and ECH_INIT_TRUNCATED, before truncation */
+    bool decay;  /* weight decay applies: true for matrices, false for norms and biases */
     double rate; /* factor of the learning rate (optimizer.rates) */
-    /* A layer state, which no optimizer knows: forwards write partials of it where others write
-     * gradients, and once a turn this makes the state's next version of their sum. NULL: a
-     * parameter that is trained. */
+    /* For a layer state, which no optimizer updates: forwards write partials of it instead of
+     * gradients, and once per turn this computes the state's next version from their sum. NULL: a
+     * trained parameter. */
     void (*commit)(const ech_commit *commit);
     double commit_rate; /* of the layer's own */
     /* The axes of the device mesh along which its gradient is summed: ranks that differ only in
@@ -79,27 +85,27 @@ typedef struct ech_param {
      * another shard, or the same gradient. */
     ech_mesh addends;
     int block; /* the block that declared it */
-    int site;  /* which parameter of that block: its random stream */
+    int site;  /* index among that block's parameters; selects its random stream */
 } ech_param;
 
 /* ---- values of a block ---- */
 
 typedef enum ech_block_value_source {
     ECH_FROM_NODE,  /* a layer of this block writes it */
-    ECH_FROM_BLOCK, /* the previous block's output; for gradients: the next block's */
+    ECH_FROM_BLOCK, /* the previous block's output; for gradients, the next block's */
     ECH_FROM_BATCH  /* LOAD writes it */
 } ech_block_value_source;
 
-/* The batch tensors that LOAD steps write: token ids, targets, loss weights, starts of documents,
- * lengths, values of features. */
+/* The batch tensors that LOAD steps write: token ids, targets, loss weights, document starts,
+ * lengths, feature values. */
 typedef enum ech_slot {
     ECH_TOKENS,
     ECH_TARGETS,
     ECH_WEIGHTS,
-    ECH_STARTS, /* per position of the whole sample, on every rank: where its document begins */
-    /* per sample, on every rank: tokens of the stream; those behind them are padding */
+    ECH_STARTS, /* per position of the whole sample, on every rank: start of its document */
+    /* per sample, on every rank: number of tokens; the rest is padding */
     ECH_LENGTHS,
-    ECH_VALUES, /* per position: the value of the feature whose id is there; 0 in padding */
+    ECH_VALUES, /* per position: the value of the feature with that id; 0 in padding */
     ECH_BATCH_SLOTS
 } ech_slot;
 
@@ -112,7 +118,7 @@ typedef enum ech_block_value_role {
     ECH_ROLE_SCRATCH /* shared by calls of one program; no other program reads it */
 } ech_block_value_role;
 
-/* What a list of steps is for. */
+/* The purpose of a list of steps. */
 typedef enum ech_purpose { ECH_TRAIN, ECH_EVALUATE, ECH_GENERATE, ECH_PURPOSES } ech_purpose;
 
 /* How a value is kept from F to B and W. */
@@ -134,8 +140,8 @@ typedef struct ech_block_value {
     ech_dtype dtype;   /* of ECH_TYPE_FIXED */
     ech_slot slot;     /* of ECH_FROM_BATCH */
     unsigned purposes; /* bit 1 << purpose: lists in which the value exists */
-    /* A view: columns [first, first + its own) of the base value's last dimension, under another
-     * shape. base < 0: a value with memory of its own. */
+    /* A view: columns [first, first + its own) of the base value's last dimension, with another
+     * shape. base < 0: the value has memory of its own. */
     int base;
     int64_t first;
     ech_kept kept;
@@ -150,7 +156,7 @@ typedef struct ech_layer ech_layer;
 
 /* What a phase reads. Masks of ports: bit i is port i. */
 typedef struct ech_reads {
-    unsigned in, out, keep; /* values of the forward that are read */
+    unsigned in, out, keep; /* values of the forward */
     unsigned param;         /* parameters */
 } ech_reads;
 
@@ -163,53 +169,54 @@ typedef struct ech_node {
     int params, param[ECH_MAX_PORTS]; /* indices of the model's parameters */
     unsigned added;                   /* parameters that are only added to the output (biases) */
     ech_reads b, w;                   /* what B and W read besides gradients */
-    unsigned cached; /* inputs that F copies to a cache: R, which finds them there, has -1 */
-    unsigned passes; /* inputs whose gradient is the output's, unchanged */
-    uint32_t site;   /* which dropout of the block: its random stream */
-    /* The value over whose rows its inputs are sums, where these have none: it says whose partial
-     * sums and reports are added. -1: they have rows. */
+    /* inputs that F copies into a cache: for R, which finds them there, the input is -1 */
+    unsigned cached;
+    unsigned passes; /* inputs whose gradient equals the output's */
+    uint32_t site;   /* index among the block's dropouts; selects its random stream */
+    /* For inputs without rows, the value over whose rows they are sums: it decides whose partial
+     * sums and reports are added. -1: the inputs have rows. */
     int rows_of;
-    int report; /* whose numbers F adds to: of the block; -1: none */
-    int round;  /* from 1 on: of a round of that number (ech_block_begin_round); 0: of none */
-    /* its index among the block's nodes; of copies and of fused calls' nodes that of whose place
-     * they take */
+    int report; /* the block's report to which F adds; -1: none */
+    int round;  /* from 1: number of its round (ech_block_begin_round); 0: none */
+    /* index among the block's nodes; copies and fused nodes have the index of the node that they
+     * replace */
     int place;
     bool recompute_only;   /* not in the forward: recomputes a value for the backward */
     bool in_phase;         /* recompute_only: in R; otherwise right before the reader, in B or W */
-    bool made_by_r;        /* its outputs are made again by the calls of R that B and W need */
+    bool made_by_r;        /* the calls of R that B and W need recompute its outputs */
     bool sharded_rows;     /* input 0's rows are ech_call.shard, not ech_call.rows */
-    bool partial_gradient; /* its gradient of input 0 is a partial sum, which a spread sums */
+    /* its gradient of input 0 is a partial sum, which a collective completes */
+    bool partial_gradient;
     bool goes_on;          /* F adds to an earlier node's outputs and saved values */
-    bool is_part;          /* B writes some rows of its input's gradient; other nodes the rest */
+    bool is_part; /* B writes some rows of its input's gradient; other nodes write the rest */
     unsigned purposes;     /* bits 1 << purpose: lists in which F does something */
 } ech_node;
 
-/* A collective that a call stands for. */
+/* The collective of a call. */
 typedef struct ech_exchange {
     ech_collective kind; /* ECH_COLLECTIVE_NONE: none, the call computes */
-    ech_mesh over;       /* among ranks that differ in these coordinates only */
-    /* Of SHIFT, in ranks of the group (comm/comm.h). Of ALL_TO_ALL: from tokens to heads (> 0),
-     * back (< 0), or of equal blocks that follow each other in memory as they are (0), in values of
-     * any shape and type. Of EXCHANGE_ROWS, from the packed buffer, of which the node's second
-     * input is the table, to windows, of which it is the third (> 0), or back (< 0). An ALL_GATHER
-     * or REDUCE_SCATTER of a node that goes by counts moves windows, of all of which its second
-     * input is the table. */
+    ech_mesh over;       /* among ranks that differ only in these coordinates */
+    /* SHIFT: number of ranks of the group (comm/comm.h). ALL_TO_ALL: from tokens to heads (> 0),
+     * back (< 0), or of equal blocks that are contiguous in memory (0), in values of any shape and
+     * type. EXCHANGE_ROWS: from the packed buffer, with the table as the node's second input, to
+     * windows, with the table as the third input (> 0), or back (< 0). ALL_GATHER or REDUCE_SCATTER
+     * of a node that goes by counts: moves windows; the second input is the table of all. */
     int distance;
 } ech_exchange;
 
-/* Numbers that a node reports of each training step: each forward adds to them, over micro-batches
- * and all ranks they are summed, and the host reads them with the loss. R and lists other than
+/* Numbers that a node reports in each training step: each forward adds to them, they are summed
+ * over micro-batches and all ranks, and the host reads them with the loss. R and lists other than
  * training report nothing. */
 typedef struct ech_reported {
     const char *kind; /* says what the numbers are */
     const char *name; /* of the layer: "model.layers.3.mlp" */
     int64_t numbers;
-    /* along these axes ranks have other rows or columns; of tensor ranks that have the same the
-     * first counts */
+    /* axes along which ranks have different rows or columns; of tensor ranks with the same ones,
+     * the first counts */
     ech_mesh over;
 } ech_reported;
 
-/* Where a call finds an operand: in which array of ech_call. */
+/* Which array of ech_call holds an operand. */
 typedef enum ech_port {
     ECH_PORT_IN, /* values of the block, up to ADD */
     ECH_PORT_OUT,
@@ -226,8 +233,8 @@ typedef enum ech_port {
 typedef enum ech_mode {
     ECH_READ,
     ECH_WRITE, /* overwrites all of it (of a view: its columns) */
-    /* adds to what is there, or writes a part and reads the rest. Of parameters' gradients: the
-     * first of a training step writes (ech_list_writes_first) */
+    /* Adds to what is there, or writes a part and reads the rest. For parameters' gradients
+     * (gradient accumulation), the first call of a training step writes (ech_list_writes_first). */
     ECH_ADD
 } ech_mode;
 
@@ -237,18 +244,18 @@ typedef struct ech_operand {
     uint8_t port, index; /* ech_port; index in its array of ech_call */
     uint8_t mode;        /* ech_mode */
     uint8_t purposes;    /* bit 1 << purpose */
-    bool overwrites; /* DIN: may take the memory of the IN of that index, whose life ends here */
+    bool overwrites; /* DIN: may reuse the memory of the IN of that index, whose life ends here */
     int value; /* of the block, never a view; PARAM, DPARAM: the model's parameter; SCRATCH: -1 */
-    /* the block's value whose shape it has here: a view, or the value it is the gradient of */
+    /* the block's value whose shape it has here: what it is a view of, or the gradient of */
     int like;
 } ech_operand;
 
 /* One execution of one node in a program. */
 typedef struct ech_block_call {
-    int node;       /* -1: din[0] = add[0] + dout[0], where gradients meet */
+    int node;       /* -1: no node; din[0] = add[0] + dout[0], where gradients are summed */
     bool recompute; /* in B, W or R: runs the node's forward, whose outputs the backward needs */
-    /* Block values or -1: gradients of the outputs (read), of the inputs (written), and what is
-     * added to the latter. */
+    /* Block values or -1: gradients of the outputs (read), of the inputs (written), and values to
+     * add to the latter. */
     int dout[ECH_MAX_PORTS], din[ECH_MAX_PORTS], add[ECH_MAX_PORTS];
     unsigned purposes;           /* in other lists it does nothing, and has no operands */
     int first_operand, operands; /* in block.operand: values, then parameters, then scratch */
@@ -258,28 +265,28 @@ typedef enum __attribute__((packed)) ech_phase {
     ECH_FORWARD,
     ECH_BACKWARD_INPUT,
     ECH_BACKWARD_WEIGHT,
-    ECH_RECOMPUTE, /* what B and W read and F's memory does not have any more */
+    ECH_RECOMPUTE, /* recomputes what B and W read and F did not keep */
     ECH_PHASES
 } ech_phase;
 
-/* How a model's layers are parallelized, and what else changes blocks. All zero: one rank, and a
+/* How a model's layers are parallelized, and other options of blocks. All zero: one rank, and a
  * sample is one document. */
 typedef struct ech_block_options {
     ech_sharding sharding;
     bool keep;    /* sequence parallelism: gathered inputs are saved for W, not gathered twice */
-    bool ulysses; /* context parallelism by all-to-all; otherwise by a ring of keys and values */
-    int sequence_chunks; /* which share a KV cache; 0 or 1: the sequence is not divided */
-    bool documents;      /* attention and positions stay inside of documents */
-    int64_t rows;        /* B·T' of a micro-batch; 0: not known yet */
-    ech_dtype wide;      /* of logits: whose chunks have so many bytes */
-    int64_t loss_rows;   /* of a chunk of logits, at least: the device's */
-    ech_type stream;     /* of what crosses block boundaries, and residual sums */
+    bool ulysses; /* context parallelism by all-to-all (Ulysses); otherwise by ring attention */
+    int sequence_chunks; /* chunks that share a KV cache; 0 or 1: the sequence is not divided */
+    bool documents;      /* attention and positions stay within documents */
+    int64_t rows;        /* B·T' of a micro-batch; 0: unknown yet */
+    ech_dtype wide;      /* type of logits, which determines the bytes of their chunks */
+    int64_t loss_rows;   /* least rows of a chunk of logits; depends on the device */
+    ech_type stream;     /* of values at block boundaries, and of residual sums */
     bool drifts; /* no weight stashing: a backward reads newer weights than its forward did */
-    /* what R makes again, of blocks with inputs and outputs: a choice of memory.recompute */
+    /* what R recomputes in blocks with inputs and outputs: a choice of memory.recompute */
     int recompute;
-    unsigned fused;  /* bit 1 << row of fused.def: which the device's kernels have */
-    bool reversible; /* blocks have two streams, to which nodes of their own add */
-    bool invert;     /* R makes all of a block with inputs and outputs again, from its outputs */
+    unsigned fused;  /* bit 1 << row of fused.def: fused calls that the device's kernels have */
+    bool reversible; /* blocks have two residual streams (RevNet) */
+    bool invert; /* R recomputes everything in a block with inputs and outputs from its outputs */
 } ech_block_options;
 
 typedef ECH_LIST(ech_block_call) ech_program;
@@ -293,23 +300,24 @@ typedef struct ech_block {
     ech_program program[ECH_PHASES];
     ECH_LIST(ech_operand) operand;
     ECH_LIST(ech_reported) report;
-    /* Where its reports' numbers begin, one report after the other, among the model's. */
+    /* Offset of its reports' numbers among the model's; its reports follow each other. */
     int64_t first_report;
     ECH_LIST(int) input, output;   /* values that cross the block's boundary */
     ECH_LIST(int) dinput, doutput; /* their gradients, in the same order; dinput -1: not needed */
-    /* With a program R that makes all of the block again: the values that it reads for the inputs,
-     * and its outputs, in the same order. A block's rinput is its input, or the routput of the
-     * block before. Where R inverts the block, it makes rinput; routput is the block's output, or
-     * the rinput of the block behind. Otherwise empty. */
+    /* With a program R that recomputes the whole block: the values that it uses as inputs, and its
+     * outputs, in the same order. A block's rinput is its input, or the routput of the block
+     * before. If R inverts the block, R computes rinput, and routput is the block's output, or the
+     * rinput of the next block. Otherwise empty. */
     ECH_LIST(int) rinput, routput;
-    /* calls of R that B and W need; those after them make what R of a neighbour reads */
+    /* number of R's calls that B and W need; later calls make what a neighbour's R reads */
     int needed;
     int doubled
-        /* first calls of B and of W that make what R has made, too, where it does all its calls */
+        /* number of first calls of B and of W that are redundant if R ran all its calls */
         [ECH_PHASES];
-    int shared; /* first calls of B, which recompute what W reads, too: they come before all of W */
-    /* inputs of which shards are kept: the last calls of F write these, the first of R gather
-     * them */
+    /* number of first calls of B that also recompute what W reads: they precede all of W */
+    int shared;
+    /* number of inputs whose shards are kept: the last calls of F write these, the first calls of R
+     * gather them */
     int sharded;
     int sites;                  /* dropouts so far */
     int rounds, first_of_round; /* rounds so far; the first node of the last one */
@@ -321,7 +329,7 @@ void ech_block_destroy(ech_block *block); /* accepts NULL */
 
 int ech_block_input(ech_block *block, const char *name, ech_shape shape); /* of the stream's type */
 int ech_block_batch(ech_block *block, ech_slot slot);
-/* Whether the slot's value is of whole samples: one value for all sequence chunks of a
+/* True if the slot's value is for whole samples: one value for all sequence chunks of a
  * micro-batch. */
 bool ech_slot_is_whole(ech_slot slot);
 ech_dtype ech_slot_dtype(ech_slot slot);
@@ -329,10 +337,10 @@ ech_dtype ech_slot_dtype(ech_slot slot);
  * document. */
 int ech_block_starts(ech_block *block);
 void ech_block_output(ech_block *block, int value);
-/* A view: columns of `value` from `first` on, as many as `shape` has, read as `shape`. A value with
- * views is read through them only, each view by one layer. */
+/* Adds a view: columns of `value` from `first` on, as many as `shape` has, read as `shape`. A value
+ * with views is read only through them, each view by one layer. */
 int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape);
-/* The node reports so many numbers. After its inputs, or `rows_of`, are set. */
+/* Makes the node report so many numbers. Call it after its inputs, or `rows_of`, are set. */
 void ech_block_report(ech_block *block, ech_node *node, const char *kind, const char *name,
                       int64_t numbers);
 /* Derives the programs, the operands of their calls, and the addends of the parameters that its
@@ -340,93 +348,95 @@ void ech_block_report(ech_block *block, ech_node *node, const char *kind, const 
  * agree on its addends. */
 void ech_block_finish(ech_block *block, ech_param *params);
 
-/* The shape of what crosses block boundaries: (B,T',C), or under sequence parallelism this rank's
- * shard of its rows. */
+/* The shape of values at block boundaries: (B,T',C), or under sequence parallelism this rank's
+ * shard of their rows. */
 ech_shape ech_block_stream(const ech_block *block, int64_t C);
-/* For builders of column-parallel products: returns the value of x unsharded, and adds the
+/* For builders of column-parallel products: returns the unsharded value of x, and adds the
  * collective that sums the partial sums of its gradient (Megatron's f, or g of sequence
- * parallelism). kept: B reads it, too, so it is saved. */
+ * parallelism). kept: B also reads the value, so it is saved. */
 int ech_block_whole(ech_block *block, int x, bool kept);
-/* The same of a table of rows, which has no gradient. */
+/* The same for a table of rows, which has no gradient. */
 int ech_block_whole_table(ech_block *block, int table);
-/* For builders of what works on row shards: of x, which is whole without sequence parallelism, this
- * tensor rank's rows, and the way back, after which the gradient is one that all have. Rows that
- * are sharded already are returned as they are. */
+/* For builders that work on row shards: returns this tensor rank's rows of x, which is whole
+ * without sequence parallelism; and all rows again, after which each rank has the full gradient.
+ * Rows that are already sharded are returned unchanged. */
 int ech_block_own_rows(ech_block *block, int x);
 int ech_block_all_rows(ech_block *block, int y);
-/* Whether a node with that outer axis, which reads what ech_block_whole(x) returned, writes partial
+/* True if a node with that outer axis, which reads what ech_block_whole(x) returned, writes partial
  * sums of the gradient of x itself: without sequence parallelism, where x itself is whole. */
 bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis);
 /* For builders of row-parallel products: returns the sum of the partial sums y (Megatron's g);
  * under sequence parallelism, this rank's rows of it. */
 int ech_block_sum(ech_block *block, int y);
-/* For builders of experts; over an expert group, without one they return what they are given. The
- * first returns the table of what the others have said: `counts` has a piece for each member, whose
- * sum says how many rows it gets. */
+/* For builders of experts: exchanges row counts over the expert group; returns the argument
+ * unchanged if there is no group. `counts` has a piece for each member, whose sum is the number of
+ * rows that the member gets. Returns the table of what the others sent. */
 int ech_block_exchange_counts(ech_block *block, int counts);
-/* Nodes between these two are a *round*: of what they make the forward keeps nothing. B makes again
- * what it reads of it, the last round first, right before its calls of that round's nodes, which
- * write their parameters' gradients, too (ech_layer.finishes_in_b): so there is memory for one
- * round at a time. also: a value from before the rounds that they read and B is to make again with
- * this one, the last; -1: none. */
+/* Nodes between these two calls form a *round*; the forward keeps nothing of it. B recomputes what
+ * it reads of a round right before its calls of that round's nodes, the last round first; these
+ * calls also write their parameters' gradients (ech_layer.finishes_in_b). So only one round at a
+ * time needs memory. also: a value from before the rounds that they read and that B recomputes with
+ * this one, the last round; -1: none. */
 void ech_block_begin_round(ech_block *block);
 void ech_block_end_round(ech_block *block, int also);
-/* Which window of pieces that go in `of` windows; {0, 1}: one that has all. */
+/* Index of a window among the `of` windows of pieces; {0, 1}: a single window with everything. */
 typedef struct ech_round {
     int at, of;
 } ech_round;
-/* Whether tables, the inputs behind the first one, say how many rows the node's collective
- * moves. */
+/* True if tables, the inputs after the first one, give the number of rows that the node's
+ * collective moves. */
 bool ech_node_goes_by_counts(const ech_node *node);
-/* Of such a node; of others {0, 1}. And the share of the rows that there is room for which is
- * expected in its first round; of others 1. */
+/* The round of such a node ({0, 1} otherwise); and the fraction of the rows' capacity that is
+ * expected in its first round (1 otherwise). */
 ech_round ech_node_round(const ech_node *node);
 double ech_node_expected(const ech_node *node);
-/* Rows that members send each other, and the way back. `packed` has the rows for one behind those
- * for the other, as tables[0] says, `windows` a piece for each member, of equal size, of whose
- * places tables[1] says how many are in use. They return a value of the shape that they name; what
- * is behind the rows in use is undefined there. */
+/* Exchanges rows between members (all-to-all with counts), and back. `packed` has the rows for each
+ * member one after the other, with the counts of tables[0]; `windows` has a piece of equal size for
+ * each member, with the counts of tables[1]. Both return a value of the given shape, undefined
+ * after the rows in use. */
 int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], ech_shape windows,
                             ech_round round);
-/* into: what the round before has returned, to which this one adds its window; -1: a value of the
+/* into: the result of the previous round, to which this one adds its window; -1: a new value of the
  * shape `packed`. */
 int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ech_shape packed,
                           int into, ech_round round);
-/* Windows of rows, (windows,ECH_AXIS_WINDOW,width), of all tensor ranks, one's behind the other's;
- * and of such, which are partial sums, this rank's of their sum. counts: the table of all whole
- * pieces, of which the round's windows follow. Rows behind those in use are not moved, and
- * undefined. Without tensor ranks they return what they are given. */
+/* All-gathers windows of rows, (windows,ECH_AXIS_WINDOW,width), of all tensor ranks, one after the
+ * other; and reduce-scatters such windows of partial sums. counts: the table of all whole pieces,
+ * from which the round's windows follow. Rows that are not in use are not moved, and undefined.
+ * Without tensor ranks both return their argument. */
 int ech_block_gather_rows(ech_block *block, int rows, int counts, ech_round round, double expected);
 int ech_block_scatter_rows(ech_block *block, int rows, int counts, ech_round round,
                            double expected);
-/* The block's last node computes `recomputed` for the backward, which reads it instead of `value`,
- * right before it does. */
+/* Makes the backward read `recomputed`, which the block's last node computes right before each
+ * read, instead of `value`. */
 void ech_block_set_recompute(ech_block *block, int value, int recomputed);
 bool ech_block_is_sharded(const ech_block *block, ech_axis axis); /* over tensor ranks */
 
-/* The rows of fused.def of those names, blanks between: ech_block_options.fused. */
+/* The rows of fused.def with these blank-separated names: ech_block_options.fused. */
 unsigned ech_fused_rows(const char *names);
 
 /* For the builders in layer files. */
 ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
                          size_t options_bytes);
-/* Adds a node without options or parameters, of inputs x and y (-1: x only), of which B reads
+/* Adds a node without options or parameters, of inputs x and y (-1: x only). B reads the inputs in
  * `reads` (bit i: input i). Returns its output, of the type of x. */
 int ech_block_add(ech_block *block, const ech_layer *layer, int x, int y, unsigned reads,
                   ech_shape out);
 void ech_node_in(ech_node *node, int value);
 /* Adds the optional input `starts` (-1: none). Returns its bit for the masks of ech_reads. */
 unsigned ech_node_starts(ech_node *node, int starts);
-/* An output that an earlier node made; this node works on it in place. */
+/* Adds an output that an earlier node made; this node works on it in place. */
 void ech_node_out_in_place(ech_node *node, int value);
 int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape shape);
-/* An output of that value's shape and type. */
+/* Adds an output of that value's shape and type. */
 int ech_node_out_like(ech_block *block, ech_node *node, int value);
-/* An output without gradient, of the wide type or with `fixed` of that one: a table. A node may
- * have such outputs beside others; it has a B only if one of its outputs has a gradient. */
+/* Adds a table: an output without gradient, of the wide type or, with ECH_TYPE_FIXED, of type
+ * `fixed`. A node may have such outputs beside others; it has a B only if one of its outputs has a
+ * gradient. */
 int ech_node_out_table(ech_block *block, ech_node *node, const char *name, ech_shape shape,
                        ech_type type, ech_dtype fixed);
-/* A value of ECH_ROLE_SCRATCH, which nodes write one after the other (ech_node_out_in_place). */
+/* Adds a value of ECH_ROLE_SCRATCH, which nodes write one after the other
+ * (ech_node_out_in_place). */
 int ech_block_scratch(ech_block *block, const char *name, ech_shape shape);
 int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape shape);
 /* The same in the run's wide type: a statistic of rows. */
@@ -441,7 +451,7 @@ static inline int ech_block_backward_value(const ech_block *block, int value)
 }
 /* The value's memory owner (itself or its base). */
 int ech_block_base(const ech_block *block, int value);
-/* Which node of the graph the call is of; of copies that of whose place they take, -1: of none. */
+/* Index of the call's node in the graph; for copies, of the node that they replace; -1: none. */
 static inline int ech_call_place(const ech_block *block, const ech_block_call *call)
 {
     return call->node < 0 ? -1 : block->node.at[call->node].place;
@@ -449,18 +459,18 @@ static inline int ech_call_place(const ech_block *block, const ech_block_call *c
 /* The call's collective in lists of that purpose; NULL: the call computes, or does nothing. */
 const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_call *call,
                                       ech_phase phase, ech_purpose purpose);
-/* How many of a program's calls are run in lists of that purpose: all but the last ones that do
+/* Number of a program's calls that run in lists of that purpose: all but the last ones that do
  * nothing there. */
 int ech_program_calls(const ech_block *block, ech_phase phase, ech_purpose purpose);
-/* Whether some layer of the block uses the parameter. */
+/* True if some layer of the block uses the parameter. */
 bool ech_block_uses(const ech_block *block, int param);
 /* Multiply-adds of a call of that phase's program, and of all programs: one micro-batch of
  * training. */
 double ech_call_multiplies(const ech_block *block, const ech_block_call *call, ech_phase phase,
                            ech_extent extent);
 double ech_block_multiplies(const ech_block *block, ech_extent extent);
-/* The call's operands in lists of that purpose, one after the other: the one after `last` (NULL:
- * the first); NULL: there are no more. */
+/* Iterates over the call's operands in lists of that purpose: returns the one after `last` (NULL:
+ * the first); NULL: the end. */
 static inline const ech_operand *ech_call_next(const ech_block *block, const ech_block_call *call,
                                                ech_purpose purpose, const ech_operand *last)
 {
@@ -473,7 +483,7 @@ static inline bool ech_operand_is_value(const ech_operand *operand)
 {
     return operand->port < ECH_PORT_PARAM;
 }
-/* The value whose memory `operand` of that call may take over; -1: none. */
+/* The value whose memory `operand` of that call may reuse; -1: none. */
 int ech_operand_overwrites(const ech_block *block, const ech_block_call *call,
                            const ech_operand *operand);
 
@@ -489,7 +499,7 @@ ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent
 typedef struct ech_call {
     const ech_node *node;
     const ech_kernels *kernels;
-    ech_kernel_context *context; /* its scratch has the bytes that ech_layer.scratch asked for */
+    ech_kernel_context *context; /* its scratch has the bytes that ech_layer.scratch returned */
     ech_extent extent;
     ech_purpose purpose;
     union {
@@ -500,18 +510,20 @@ typedef struct ech_call {
         };
         ech_tensor port[ECH_TENSOR_PORTS][ECH_MAX_PORTS];
     };
-    bool accumulate[ECH_MAX_PORTS];   /* add to dparam; otherwise overwrite it */
+    /* add to dparam (gradient accumulation); otherwise overwrite it */
+    bool accumulate[ECH_MAX_PORTS];
     uint64_t seed;                    /* of dropout, with the next two */
     const int64_t *step;              /* the training step's number, on the device */
     uint32_t layer;                   /* index of the block in the model */
     const ech_block_options *options; /* how the model is parallelized */
     ech_rows rows;                    /* the samples and positions of this rank's B x T' rows */
-    ech_rows shard;                   /* likewise, of its row shard */
-    int tensor_index, tensor_size;    /* coordinate along the tensor axis; size 0 or 1: alone */
+    ech_rows shard;                   /* the same for its row shard */
+    /* coordinate along the tensor axis; size 0 or 1: no tensor parallelism */
+    int tensor_index, tensor_size;
     int context_index, context_size;
     double *loss_sums;   /* ECH_LOSS_SUMS in fp64, added to */
-    /* The numbers of the node's report in fp64, on the device, to be added to; NULL: they do not
-     * count here. */
+    /* The numbers of the node's report in fp64, on the device; the call adds to them. NULL: it does
+     * not report. */
     double *reported;
     double *loss_factor; /* of the loss's gradient: loss scale / global token count */
     /* of the gradient of a balance group's losses: loss scale / groups of the step */
@@ -532,32 +544,32 @@ typedef struct ech_scratch_query {
 struct ech_layer {
     const char *name;
     void (*forward)(const ech_call *call);
-    /* Optional: NULL where no input has a gradient, or where `passes_gradient`. */
+    /* Optional: NULL if no input has a gradient, or with `passes_gradient`. */
     void (*backward_input)(const ech_call *call);
-    /* Optional: NULL where there are no parameters, or where B computes their gradients. */
+    /* Optional: NULL if there are no parameters, or if B computes their gradients. */
     void (*backward_weight)(const ech_call *call);
     size_t (*scratch)(const ech_scratch_query *query); /* optional: NULL needs none */
-    /* Optional: multiply-adds of one run, for estimates of how long it takes. NULL: none worth
-     * counting. */
+    /* Optional: multiply-adds of one run, for estimates of time. NULL: negligible. */
     double (*multiplies)(const ech_block *block, const ech_node *node, ech_extent extent,
                          ech_phase phase);
     /* Inputs whose gradient B may write over them: it reads each element first. */
     unsigned overwrites;
     bool passes_gradient; /* every input's gradient is the output's; B computes nothing */
     bool fuses_add;       /* backward_input adds call->add[i], which may be din[i] itself */
-    /* A node of a loop over chunks of rows: where there is a backward, B does F as well. The last
-     * node of each chunk has no outputs, and turns its input 0 into the gradient of that. */
+    /* A node of a loop over chunks of rows: if there is a backward, B also does F. The last node of
+     * each chunk has no outputs, and turns its input 0 into its gradient. */
     bool joined;
     bool finishes_in_b; /* B, not W, writes the parameters' gradients */
-    /* F writes partials of its parameters, which are layer states, as others write gradients; R and
-     * lists other than training do not. It has no outputs and no backward. */
+    /* F writes partials of its parameters, which are layer states, as other layers write gradients;
+     * R and lists other than training do not. It has no outputs and no backward. */
     bool writes_partials;
-    bool cheap;    /* its one output is recomputed for B and W, by F from F's inputs, not saved */
-    bool core;     /* of attention: selective recomputation makes its outputs again */
-    bool looks_up; /* reads rows of its parameters and multiplies nothing */
-    bool by_ids;   /* those that its input 0 names; other rows have no gradient */
-    const ech_layer *inverse; /* optional: whose F makes input 0 from the output and input 1 */
-    /* Of collectives: those of F and of B; the functions are NULL. */
+    bool cheap;    /* its one output is not saved; B and W recompute it by F from F's inputs */
+    bool core;     /* of attention: selective recomputation recomputes its outputs */
+    bool looks_up; /* reads rows of its parameters without products */
+    bool by_ids;   /* the rows that its input 0 names; other rows have no gradient */
+    /* optional: the layer whose F computes input 0 from the output and input 1 */
+    const ech_layer *inverse;
+    /* For collectives: the collectives of F and of B; the functions are NULL. */
     ech_exchange exchange, exchange_back;
     bool in_place; /* a collective's output is its input */
 };
@@ -567,14 +579,14 @@ static inline const ech_rows *ech_call_rows(const ech_call *call)
 {
     return call->node->sharded_rows ? &call->shard : &call->rows;
 }
-/* The samples and positions of the B x T' rows of context rank `index`. With a ring each sample's
- * rows are two runs, one from its front and one from its back, so that causal work is balanced
+/* The samples and positions of the B x T' rows of context rank `index`. With ring attention each
+ * sample's rows are two runs, one from its front and one from its back, to balance causal work
  * (zig-zag); else one run. */
 ech_rows ech_context_rows(const ech_block_options *options, ech_extent extent, int64_t first_sample,
                           int index);
 /* The dropout of a call, with its site's random stream; off outside of training. */
 ech_dropout ech_call_dropout(const ech_call *call, double p, uint32_t site);
-/* NULL where the tensor is absent. */
+/* NULL if the tensor is absent. */
 static inline const ech_tensor *ech_optional(const ech_tensor *x)
 {
     return x->data ? x : NULL;

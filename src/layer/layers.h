@@ -17,8 +17,8 @@
 extern const ech_layer *const ech_layers[];
 extern const int ech_layers_count;
 
-/* ids (B,T) -> (B,T,C); table (V,C). With a sharded table the rows of ids of other ranks' shards
- * are zero, and the sum over tensor ranks is the output. */
+/* ids (B,T) -> (B,T,C); table (V,C). With a sharded table, rows whose ids are in other ranks'
+ * shards are zero, and the output is the sum over tensor ranks. */
 int ech_layer_embedding(ech_block *block, int ids, int table, int64_t C);
 /* x (B,T,C), or (rows,C) of ECH_AXIS_ROWS, plus for each row the row of table (P,C) at its
  * position. `starts` here and below: ech_block_starts. */
@@ -57,7 +57,7 @@ int ech_layer_dropout(ech_block *block, int x, double p); /* returns x itself if
 int ech_layer_residual(ech_block *block, int x, int y);
 int ech_layer_scale(ech_block *block, int x, double factor); /* returns x itself if factor is 1 */
 
-/* Whether a second product of the router says how much noise its logits get in training. */
+/* True if a second product of the router scales noise that is added to its logits in training. */
 static inline bool ech_gate_has_noise(ech_gate_kind kind)
 {
     return kind == ECH_GATE_noisy_topk || kind == ECH_GATE_hierarchical;
@@ -65,18 +65,19 @@ static inline bool ech_gate_has_noise(ech_gate_kind kind)
 
 /* A layer of experts, of which each row of x goes to some. */
 typedef struct ech_experts {
-    ech_gate gate; /* what says which; numbers of a call are filled in there */
+    ech_gate gate; /* the gate; the fields that depend on a call are set there */
     int64_t width; /* F of each expert */
     int router;    /* (L,C), wide, L: ech_gate_logits */
-    int noise;     /* the same, of gates that ech_gate_has_noise says */
+    int noise;     /* the same, for gates for which ech_gate_has_noise is true */
     int bias;      /* (E), of the gate `bias`: a layer state, which ech_gate_balance commits */
     ech_activation activation;
     int gate_proj, up; /* (E,F,C) each; gate_proj: of activations of two operands */
     int down;          /* (E,C,F) */
-    /* of what the router reads: its numbers are multiplied by 1 - jitter to 1 + jitter */
+    /* noise on the router's input: factors uniform in 1 - jitter to 1 + jitter */
     double jitter;
-    double dropout; /* inside of an expert: of what its last product reads */
-    /* over an expert group: rows that are kept, as a multiple of a rank's share; 0: all */
+    double dropout; /* within an expert: on the input of its last product */
+    /* with an expert group: receive capacity in rows, as a multiple of a rank's balanced share; 0:
+     * all rows */
     double bound;
 } ech_experts;
 
@@ -87,31 +88,31 @@ int ech_layer_shared_gate(ech_block *block, int x, int weight, int y);
 /* Commits the bias of a router (kernel/gate/bias.h): by commit_rate towards experts that fewer
  * rows than the mean chose. */
 void ech_gate_balance(const ech_commit *commit);
-/* Where rows go: values of the block. */
+/* The destinations of rows: values of the block. */
 typedef struct ech_routed {
-    /* (S,C): what is sent: without an expert group whole on each tensor rank, with one its row
-     * shard */
+    /* (S,C): the rows to send; whole on each tensor rank without an expert group, a row shard with
+     * one */
     int x;
-    int gates;  /* (S,k) wide: the factor of what each choice makes of a row of what was routed */
-    int slot;   /* (S,k) int32, a table: the row's place in the buffer; -1: nowhere */
-    int counts; /* (e,X) int32, a table: rows of each expert, of which a rank of the group has X */
+    int gates;    /* (S,k) wide: the weight of each choice's result */
+    int slot;     /* (S,k) int32, a table: the row's slot in the buffer; -1: none */
+    int counts;   /* (e,X) int32, a table: rows of each expert; a rank of the group has X experts */
     bool grouped; /* over an expert group */
-    /* the buffer has so many places a row of x: of ECH_AXIS_SLOTS, or else ECH_AXIS_RECEIVED */
+    /* buffer slots per row of x: of ECH_AXIS_SLOTS, or with a group of ECH_AXIS_RECEIVED */
     int64_t width;
     int rows;     /* the buffer */
-    /* over an expert group: counts as above, of what all its ranks send to this one */
+    /* with an expert group: counts as above, of what all its ranks send to this one */
     int arriving;
     int received; /* and rows of the first round */
     int index, received_index; /* numbers of these rows' choices, tables; -1: nothing is dropped */
     uint32_t site;             /* of the dropout */
 } ech_routed;
 
-/* A layer of experts, in three parts: rows of x, (B,T,C) or (rows,C) of ECH_AXIS_ROWS, go to their
- * experts; these work on them, and they come back; each row gets the sum of what its experts made
- * of it, down (silu(gate x) up x), or down (relu(up x)) and so on, by its gates. What is built
- * between the parts is computed while rows are on their way. */
+/* A layer of experts, in three parts. Rows of x, (B,T,C) or (rows,C) of ECH_AXIS_ROWS, are sent to
+ * their experts; the experts compute; the results return. Each row gets the sum of its experts'
+ * results, down (silu(gate x) up x), or down (relu(up x)) and so on, weighted by its gates. Nodes
+ * that are built between the parts are computed while rows are in flight. */
 ech_routed ech_layer_send_rows(ech_block *block, int x, const ech_experts *experts);
-/* Returns the buffer of what experts have made. */
+/* Returns the buffer with the experts' results. */
 int ech_layer_experts(ech_block *block, const ech_routed *to, const ech_experts *experts);
 /* y: that buffer. Returns a value of x's shape. */
 int ech_layer_combine(ech_block *block, int y, const ech_routed *to);

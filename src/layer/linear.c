@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Linear: y (R,out) = x (R,in) Wᵀ + bias, W (out,in) as in PyTorch, or (in,out) as in GPT-2's
- * Conv1D. B: dx = dy W. W: dW = dyᵀ x, dbias = sum of dy's rows. Fused with the residual sum behind
- * it, which is input 1 then, F adds that.
- *
- * Sharded over tensor ranks along `out` (column-parallel) it needs x whole; along `in`
- * (row-parallel) a rank's y is a partial sum.
+ * Conv1D. B: dx = dy W. W: dW = dyᵀ x, dbias = sum of dy's rows. If fused with the following
+ * residual sum, F also adds that, as input 1. Sharded over tensor ranks along `out`
+ * (column-parallel) it needs the whole x; along `in` (row-parallel) a rank's y is a partial sum.
  */
 #include "base/status.h"
 #include "layer/layers.h"
@@ -13,7 +11,7 @@
 typedef struct linear_options {
     bool in_first;
     ech_axis in_axis, out_axis;
-    int64_t in, out;  /* whole */
+    int64_t in, out;  /* unsharded */
     bool partial_sum; /* the inner axis is sharded: y is a partial sum; one rank adds the bias */
 } linear_options;
 
@@ -112,7 +110,7 @@ const ech_layer ech_layer_row_linear = {.name = "linear",
                                         .multiplies = multiplies,
                                         .fuses_add = true};
 
-/* ---- fused with what comes behind it ---- */
+/* ---- fused with the following layer ---- */
 
 static size_t scratch_before(const ech_scratch_query *query, ech_op op)
 {

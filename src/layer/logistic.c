@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a logistic regression: of each sample the sum of its features' weights times their
+ * The end of a logistic regression: for each sample the sum of its features' weights times their
  * values, and the loss of that logit.
  */
 #include "layer/layers.h"
@@ -28,7 +28,7 @@ void ech_layer_logistic_loss(ech_block *block, int x, int bias)
     node->purposes = measured;
 }
 
-/* x (B,T,1) as (B,T): of each sample its features. */
+/* x (B,T,1) as (B,T): the features of each sample. */
 static ech_tensor of_samples(const ech_tensor *x)
 {
     return ech_tensor_2d(x->data, x->dtype, x->shape[0], x->shape[1]);

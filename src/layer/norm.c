@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * LayerNorm (Ba et al. 2016, arXiv:1607.06450) and RMSNorm (Zhang and Sennrich 2019,
- * arXiv:1910.07467). Gradients of gain and bias are finished in B.
+ * arXiv:1910.07467). B completes the gradients of gain and bias.
  */
 #include "base/status.h"
 #include "layer/layers.h"
@@ -98,7 +98,7 @@ static size_t scratch(const ech_scratch_query *query)
 const ech_layer ech_layer_row_layernorm = NORM(layernorm);
 const ech_layer ech_layer_row_rmsnorm = NORM(rmsnorm);
 
-/* ---- fused with the residual sum before it: inputs are what is added, and the sum is the second
+/* ---- fused with the residual sum before it: the inputs are its addends, and the sum is the second
  * output ---- */
 
 static void residual_layernorm(const ech_call *call)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * From a block's forward graph to its three programs: reverse-mode differentiation, done once, on
- * declarations. Each gradient becomes a value of the block like any other, so that the schedule
- * room can give it a life and an offset.
+ * declarations. Each gradient becomes a value of the block like any other, so that src/schedule can
+ * give it a life and an offset.
  */
 #include <stdlib.h>
 
@@ -10,12 +10,12 @@
 #include "layer/layers.h"
 #include "layer/program.h"
 
-/* The gradient so far of every forward value, and after these of all values their partial sums
+/* The gradient so far of every forward value, followed by the partial sums of all values
  * (slot_of). */
 typedef struct gradients {
     int values;
     int *value;      /* block value that holds it, or -1 */
-    bool *exclusive; /* no one else reads that memory: may be added to in place */
+    bool *exclusive; /* it is the only reader of that memory: may be added to in place */
     bool *viewed;    /* of views: their columns are written */
 } gradients;
 
@@ -40,7 +40,7 @@ static int new_gradient(ech_block *block, int like, ech_block_value_source sourc
     return (int)block->value.n - 1;
 }
 
-/* Where the gradient of a value is, or of node's input i what the node makes of it. */
+/* The slot of a value's gradient, or of the node's contribution to the gradient of its input i. */
 static int slot_of(const gradients *g, const ech_block *block, const ech_node *node, int i)
 {
     int base = ech_block_base(block, node->in[i]);
@@ -52,8 +52,7 @@ static bool wants_gradient(const ech_block *block, int value)
     return block->value.at[value].role == ECH_ROLE_ACTIVATION;
 }
 
-/* The value to write the slot's gradient to: the one that holds it so far, if nothing else reads
- * that memory. */
+/* The value to write the slot's gradient to: the current one, if nothing else reads that memory. */
 static int own_gradient(ech_block *block, gradients *g, int slot)
 {
     if (!g->exclusive[slot]) g->value[slot] = new_gradient(block, slot % g->values, ECH_FROM_NODE);
@@ -71,7 +70,7 @@ static void emit_sum(ech_block *block, gradients *g, int slot, int other)
     ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
 }
 
-/* `gradient` is one of a value's gradient, too: the first, or one to add. */
+/* Makes `gradient` part of another value's gradient: the first part, or an addend. */
 static void take_over(ech_block *block, gradients *g, int base, int gradient, bool exclusive)
 {
     if (g->value[base] >= 0) {
@@ -82,8 +81,8 @@ static void take_over(ech_block *block, gradients *g, int base, int gradient, bo
     g->exclusive[base] = exclusive;
 }
 
-/* Where the layer shall write the gradient of input i, and what it shall add to it. Returns the
- * value to add later to the gradient so far, or -1. A view's columns have no other value's
+/* Decides where the layer writes the gradient of input i, and what it adds to it. Returns the value
+ * to add later to the gradient so far, or -1. A view's columns share no memory with another value's
  * gradient: its first reader writes, others add in place. */
 static int plan_input(ech_block *block, gradients *g, const ech_node *node, int i,
                       ech_block_call *call)
@@ -134,8 +133,8 @@ static void emit_backward_weight(ech_block *block, const gradients *g, int index
     ECH_PUSH(block->program[ECH_BACKWARD_WEIGHT], call);
 }
 
-/* Collectives in place: the gradient of what goes in is that of what comes out, or the sum of its
- * partial sums, and of what those have made of it that have all of it. */
+/* Collectives in place: the gradient of the input is the gradient of the output, or the sum of its
+ * partial sums plus the contributions of readers that have all of it. */
 static void exchange_in_place(ech_block *block, gradients *g, int index)
 {
     const ech_node *node = &block->node.at[index];
@@ -173,7 +172,7 @@ static void emit_forward(ech_block *block)
     }
 }
 
-/* Where the nodes of a chunk begin whose last is `last`. */
+/* The first node of the chunk whose last node is `last`. */
 static int begin_of_chunk(const ech_block *block, int last)
 {
     while (last > 0 && block->node.at[last - 1].layer->joined && block->node.at[last - 1].outs > 0)
@@ -181,8 +180,8 @@ static int begin_of_chunk(const ech_block *block, int last)
     return last;
 }
 
-/* A chunk's F, then its B: the last node turns its input into its own gradient. *gradient: of what
- * the first node reads, of all chunks; -1: there is none yet. */
+/* Emits a chunk's F, then its B: the last node turns its input into its own gradient. *gradient: of
+ * the first node's input, for all chunks; -1: there is none yet. */
 static void emit_chunk(ech_block *block, gradients *g, int first, int last, int *gradient)
 {
     const ech_node *begin = &block->node.at[first];
@@ -204,7 +203,7 @@ static void emit_chunk(ech_block *block, gradients *g, int first, int last, int 
     ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
 }
 
-/* Chunks first to last. Returns the first node of them all. */
+/* Emits chunks first to last. Returns the first node of all. */
 static int emit_chunks(ech_block *block, gradients *g, int last)
 {
     int first = last, gradient = -1;
@@ -215,7 +214,7 @@ static int emit_chunks(ech_block *block, gradients *g, int last)
     return first;
 }
 
-/* Then its inputs get no gradient of it. */
+/* Its inputs then get no gradient from it. */
 static bool makes_tables_alone(const ech_block *block, const ech_node *node)
 {
     int tables = 0;
@@ -229,7 +228,7 @@ static bool is_made_again(const ech_node *node)
     return node->recompute_only && node->round;
 }
 
-/* What B of a round reads. Returns the first of the nodes that make it. */
+/* Emits the calls that recompute what B of a round reads. Returns the first of their nodes. */
 static int emit_again(ech_block *block, int last)
 {
     const ech_node *nodes = block->node.at;
@@ -275,7 +274,7 @@ static void find_sharded_rows(ech_block *block)
 
 /* ---- collectives begin early ---- */
 
-/* Marks what the call touches. Returns whether some of it was marked. */
+/* Marks what the call touches. Returns true if some of it was marked already. */
 static bool mark_touched(const ech_block *block, const ech_block_call *call, bool *touched,
                          bool mark)
 {
@@ -289,8 +288,8 @@ static bool mark_touched(const ech_block *block, const ech_block_call *call, boo
     return meets;
 }
 
-/* The earliest position of call i: after the last call that touches what it touches, and those that
- * come first. */
+/* The earliest position of call i: after the last call that touches its operands, and after calls
+ * that must come first. */
 static size_t earliest(const ech_block *block, ech_phase phase, size_t i)
 {
     ECH_FREED bool *touched = ech_calloc(block->value.n, sizeof *touched);
@@ -301,8 +300,8 @@ static size_t earliest(const ech_block *block, ech_phase phase, size_t i)
     return place;
 }
 
-/* The backward's collectives move up to where their values are ready, so that what stands between
- * computes in the meantime. */
+/* Moves the backward's collectives up to where their operands are ready, so that the calls between
+ * them compute in the meantime. */
 static void begin_early(ech_block *block, ech_phase phase)
 {
     for (size_t i = 0; i < block->program[phase].n; i++) {

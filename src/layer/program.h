@@ -13,15 +13,15 @@ void ech_program_find_addends(const ech_block *block, ech_param *params);
 /* A call without node or gradients: all of these are -1. */
 extern const ech_block_call ech_no_call;
 
-/* Before programs are derived: adds nodes that make again what the backward reads and the forward
+/* Before programs are derived: adds nodes that recompute what the backward reads and the forward
  * does not keep. */
 void ech_program_keep_less(ech_block *block);
-/* Derives R, and inserts into the derived programs of B and W the calls that recompute values, each
+/* Derives R, and inserts the calls that recompute values into the derived programs of B and W, each
  * once. */
 void ech_program_recompute(ech_block *block);
-/* Lists what each call of the derived programs reads and writes, anew. */
+/* Lists again what each call of the derived programs reads and writes. */
 void ech_program_list_operands(ech_block *block);
-/* Replaces neighbouring calls by fused ones, where the block's options have them, and lists
+/* Replaces neighbouring calls by fused calls, where the block's options have them, and lists
  * operands again. */
 void ech_program_fuse(ech_block *block);
 

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Recomputation: values that the backward reads but the forward does not save are recomputed.
+ * Activation recomputation: values that the backward reads but the forward does not save are
+ * recomputed. Chen et al. 2016, arXiv:1604.06174, drop the results of cheap operations and run
+ * these operations a second time, or keep only the inputs of segments; Korthikanti et al. 2022,
+ * arXiv:2205.05198, section 5, choose by compute and memory. A recomputed value has the same bits,
+ * since the same kernel computes it.
  *
- * Chen et al. 2016, arXiv:1604.06174, drop the results of cheap operations and run these operations
- * a second time, or keep the inputs of segments alone; Korthikanti et al. 2022, arXiv:2205.05198,
- * section 5, choose by compute and memory. A recomputed value has the same bits: the same kernel
- * computes it.
- *
- * What layers declare (ech_layer.cheap) and builders choose (what a collective fetched) is
- * recomputed right before its reader in B or W. What the run file asks for (memory.recompute) is
- * R's: a program of its own, which needs no gradient. It is found by walking back from what B and W
- * read to what is kept. Where R needs the output of a cheap layer, B and W read what R has made: so
- * no layer runs more than twice.
+ * Values that layers declare (ech_layer.cheap) and builders choose (results of collectives) are
+ * recomputed right before their reader in B or W. Values that the run file selects
+ * (memory.recompute) are recomputed by R, a separate program that needs no gradient. It is found by
+ * walking back from the reads of B and W to kept values. If R needs the output of a cheap layer, B
+ * and W read R's result, so no layer runs more than twice.
  *
  * A reversible block's inputs follow from its outputs (Gomez et al. 2017, arXiv:1707.04585; Kitaev
  * et al. 2020, arXiv:2001.04451): y1 = x1 + F(x2), y2 = x2 + G(y1), so x2 = y2 - G(y1), x1 = y1 -
- * F(x2). Walking back ends at the outputs then, and an input is found by the inverse of the
- * residual sum that has added to it (ech_layer.inverse).
+ * F(x2). The walk then ends at the outputs, and an input is found by the inverse of the residual
+ * sum that has added to it (ech_layer.inverse).
  */
 #include <stdlib.h>
 
@@ -27,13 +26,13 @@
 
 /* ---- right before the reader ---- */
 
-/* Inputs that the node's B and W read, or the node itself, which is recomputed for them. */
+/* Inputs that the node's B and W read, or the node itself if it is recomputed for them. */
 static unsigned inputs_read_back(const ech_node *node)
 {
     return node->recompute_only ? ~0u : node->b.in | node->w.in;
 }
 
-/* Whether some node's B or W, or a node that is recomputed right before them, reads the value. */
+/* True if some node's B or W, or a node that is recomputed right before them, reads the value. */
 static bool is_read_back(const ech_block *block, int value)
 {
     for (size_t n = 0; n < block->node.n; n++) {
@@ -47,7 +46,7 @@ static bool is_read_back(const ech_block *block, int value)
     return false;
 }
 
-/* `by`: who recomputes it. */
+/* `by`: the recomputing program. */
 static int copy_value(ech_block *block, int value, const char *by)
 {
     ech_block_value recomputed = block->value.at[value];
@@ -58,8 +57,8 @@ static int copy_value(ech_block *block, int value, const char *by)
     return (int)block->value.n - 1;
 }
 
-/* A copy of the node for the backward, which makes what some R makes, or a value of its own. It
- * also recomputes what the node saves; nothing reads that. */
+/* Adds a copy of the node for the backward, whose output is R's value or a value of its own. It
+ * also recomputes what the node saves, which is not read. */
 static void add_recompute(ech_block *block, int index)
 {
     ech_node node = block->node.at[index];
@@ -73,13 +72,14 @@ static void add_recompute(ech_block *block, int index)
     ech_block_set_recompute(block, value, recomputed);
 }
 
-/* Weights that changed since the forward would give a value that no forward computed. */
+/* With weights that changed since the forward, the result would be a value that no forward
+ * computed. */
 static bool can_be_recomputed(const ech_block *block, const ech_node *node)
 {
     return node->layer->cheap && !(block->options.drifts && node->params > 0);
 }
 
-/* Those first that read others. */
+/* Values that read other recomputed values come first. */
 static void keep_less_of_cheap(ech_block *block, int own)
 {
     for (int n = own - 1; n >= 0; n--)
@@ -92,22 +92,22 @@ static void keep_less_of_cheap(ech_block *block, int own)
 
 enum { UNSEEN = -1 };
 
-/* The values that R has for the forward's, and the nodes that make them. */
+/* R's replacements of the forward's values, and the nodes that make them. */
 typedef struct again {
     ech_block *block;
     int own;    /* nodes of the forward and of B and W */
-    int *value; /* by the forward's value: R's; itself where it is kept; UNSEEN: nobody has asked */
+    int *value; /* by the forward's value: R's; itself if it is kept; UNSEEN: not needed so far */
     bool *needed;   /* by node */
-    bool *inverted; /* likewise: its inverse is what is needed */
+    bool *inverted; /* by node: its inverse is needed */
 } again;
 
-/* Whether R makes all of a block again that it is for. */
+/* True if R recomputes all of its block. */
 static bool makes_all(const ech_block *block)
 {
     return block->options.invert || block->options.recompute == ECH_RECOMPUTE_FULL;
 }
 
-/* Whether the node's forward writes to the value's memory. */
+/* True if the node's forward writes to the value's memory. */
 static bool makes(const ech_node *node, const ech_block *block, int base)
 {
     bool found = false;
@@ -116,7 +116,7 @@ static bool makes(const ech_node *node, const ech_block *block, int base)
     return found && (node->layer->forward || node->layer->exchange.kind);
 }
 
-/* Whether the value is there when R begins, or is made by who reads it. */
+/* True if the value exists when R begins, or is made by its reader. */
 static bool is_kept(const ech_block *block, int value)
 {
     const ech_block_value *v = &block->value.at[value];
@@ -134,8 +134,7 @@ static bool is_kept(const ech_block *block, int value)
 
 static void need(again *a, int value);
 
-/* All nodes that write to the value's memory, those that work in place included, and what they
- * read. */
+/* Marks all nodes that write to the value's memory, including in-place ones, and their inputs. */
 static void need_makers(again *a, int base)
 {
     for (int n = 0; n < a->own; n++) {
@@ -149,7 +148,7 @@ static void need_makers(again *a, int base)
     }
 }
 
-/* An input, by the inverse of the residual sum that adds to it. */
+/* Computes an input by the inverse of the residual sum that adds to it. */
 static void need_inverse(again *a, int value)
 {
     int n = 0;
@@ -192,7 +191,8 @@ static void need(again *a, int value)
     }
 }
 
-/* What B or W reads: of what a cheap layer makes right before that, its inputs. */
+/* Marks what B or W reads: for the result of a cheap layer that is recomputed right before, its
+ * inputs. */
 static void need_read(again *a, int value)
 {
     if (a->block->value.at[value].recomputed >= 0) return;
@@ -205,8 +205,7 @@ static void need_read(again *a, int value)
     need(a, value);
 }
 
-/* What B and W, and what is recomputed for them right before they read it, read of the
- * forward's. */
+/* Marks what B and W, and the nodes recomputed right before them, read of the forward's values. */
 static void need_reads(again *a)
 {
     for (int n = 0; n < a->own; n++) {
@@ -222,7 +221,7 @@ static void need_reads(again *a)
     }
 }
 
-/* Whether a node that is not copied yet makes what node n reads. */
+/* True if a node that is not copied yet makes what node n reads. */
 static bool is_waited_for(const again *a, const bool *copied, int n, int value)
 {
     int base = ech_block_base(a->block, value);
@@ -244,7 +243,7 @@ static bool is_ready(const again *a, const bool *copied, int n)
     return ready;
 }
 
-/* The inverse of a residual sum: from its output and what was added to the input, the input. */
+/* The inverse of a residual sum: computes the input from its output and the addend. */
 static void invert(ech_node *node)
 {
     int input = node->in[0];
@@ -253,8 +252,8 @@ static void invert(ech_node *node)
     node->layer = node->layer->inverse;
 }
 
-/* Copies of the needed nodes, in the forward's order, as soon as what they read is made: the
- * attention part of a reversible block after the MLP part. */
+/* Copies the needed nodes in the forward's order, as soon as their inputs are made: the attention
+ * part of a reversible block after the MLP part. */
 static bool copy_ready(again *a, bool *copied)
 {
     bool some = false;
@@ -280,8 +279,8 @@ static void copy_needed(again *a, bool *copied)
     for (int n = 0; n < a->own; n++) ECH_ASSERT(copied[n] || !a->needed[n]);
 }
 
-/* Under tensor parallelism every rank has the whole input: each keeps a shard of it. R gathers them
- * first. */
+/* Under tensor parallelism every rank has the whole input; each keeps a shard of it, and R gathers
+ * them first. */
 static void shard_input(ech_block *block, int input, int whole)
 {
     ech_block_value shard = block->value.at[input];
@@ -328,7 +327,7 @@ static void add_outputs(again *a, bool *copied)
     copy_needed(a, copied);
 }
 
-/* The backward reads R's values. */
+/* Makes the backward read R's values. */
 static void replace(ech_block *block, const int *made, size_t values)
 {
     for (size_t v = 0; v < values; v++) {

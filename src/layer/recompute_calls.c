@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where in a block's programs the nodes run that recompute values (recompute.c): in R, in their
- * order; the others right before their readers in B and W, but first of all in B what both read:
- * parts of W may run before B's reader.
+ * Where in a block's programs the recomputing nodes run (recompute.c): in R, in their order; the
+ * others right before their readers in B and W. Nodes that both read come first in B, since parts
+ * of W may run before B's reader.
  */
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@
 typedef struct recompute {
     ech_block *block;
     const int *maker; /* by value: the node that recomputes it in B or W; -1: none */
-    bool *made;       /* likewise: whether a call does already */
+    bool *made;       /* by value: a call already makes it */
     ech_program out;
 } recompute;
 
@@ -29,7 +29,7 @@ static void make(recompute *r, int value)
     ECH_PUSH(r->out, call);
 }
 
-/* Whether a collective takes part in making the value. */
+/* True if a collective takes part in making the value. */
 static bool is_fetched(const recompute *r, int value)
 {
     int maker = r->maker[value];
@@ -41,7 +41,7 @@ static bool is_fetched(const recompute *r, int value)
 }
 
 /* The values that B, or W, of the node reads instead of the forward's, or that a node reads which
- * makes some again for a round; returns how many. */
+ * recomputes values for a round; returns their number. */
 static int list_reads(const recompute *r, int index, ech_phase phase, int reads[2 * ECH_MAX_PORTS])
 {
     const ech_node *node = &r->block->node.at[index];
@@ -55,7 +55,7 @@ static int list_reads(const recompute *r, int index, ech_phase phase, int reads[
     return n;
 }
 
-/* Recomputes what the call reads; if `fetched`, only what collectives fetch. */
+/* Recomputes what the call reads; if `fetched`, only results of collectives. */
 static void make_for(recompute *r, const ech_block_call *call, ech_phase phase, bool fetched)
 {
     int reads[2 * ECH_MAX_PORTS], n = call->node < 0 ? 0 : list_reads(r, call->node, phase, reads);
@@ -75,8 +75,8 @@ static size_t next_layer(const ech_block *block, ech_phase phase, size_t at)
     return at;
 }
 
-/* Behind what is made already: recomputes each value right before the call that reads it, while it
- * is in cache; what a collective fetches one layer earlier, so that the message arrives while that
+/* After the values made already: recomputes each value right before the call that reads it, while
+ * it is in cache; results of collectives one layer earlier, so that the message arrives while that
  * layer computes. */
 static void insert(recompute *r, ech_phase phase)
 {
@@ -102,7 +102,7 @@ static void mark_made_of(const recompute *r, int value, bool *marked)
     for (int i = 0; i < node->ins; i++) mark_made_of(r, node->in[i], marked);
 }
 
-/* What the phase reads that is recomputed, with all that this is made of. */
+/* Marks recomputed values that the phase reads, with all their inputs. */
 static void mark_reads(const recompute *r, ech_phase phase, bool *marked)
 {
     const ech_program *program = &r->block->program[phase];
@@ -113,8 +113,8 @@ static void mark_reads(const recompute *r, ech_phase phase, bool *marked)
     }
 }
 
-/* Begins the phase with what R makes, too, of what it reads: plans whose R does leave these calls
- * out. */
+/* Begins the phase with the values of R that it reads: plans whose R makes them omit these
+ * calls. */
 static void make_doubled(recompute *r, ech_phase phase, const bool *reads)
 {
     for (int v = 0; v < (int)r->block->value.n; v++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounds: what a forward does several times over parts of something whose size data say, of which
- * it keeps the first part's values alone. B makes those of one round again, does B and W of it, and
- * goes on to the round before: so memory for one of them is needed, however many there are
- * (recomputation: Chen et al. 2016, arXiv:1604.06174).
+ * Rounds: nodes that a forward runs several times over parts of data-dependent size, keeping only
+ * the first part's values. B recomputes one round, runs B and W of it, and continues with the round
+ * before, so only one of them needs memory at a time (activation recomputation: Chen et al. 2016,
+ * arXiv:1604.06174).
  */
 #include "base/status.h"
 #include "layer/program.h"
@@ -14,7 +14,7 @@ void ech_block_begin_round(ech_block *block)
     block->first_of_round = (int)block->node.n;
 }
 
-/* A copy of the node, which makes its output again for the round's B. */
+/* Adds a copy of the node, which recomputes its output for the round's B. */
 static void make_again(ech_block *block, int n)
 {
     ech_node node = block->node.at[n];
@@ -34,7 +34,7 @@ static void make_again(ech_block *block, int n)
     block->value.at[value].recomputed = node.out[0];
 }
 
-/* Whether B of a node of the round reads what node n makes, or one does that is needed itself. */
+/* True if B of a node of the round, or a node that is needed itself, reads what node n makes. */
 static bool is_read(const ech_block *block, const bool *needed, int n, int end)
 {
     int value = block->node.at[n].out[0];

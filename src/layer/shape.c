@@ -117,7 +117,7 @@ int64_t ech_axis_local(ech_axis axis, int64_t size, ech_sharding sharding)
 ech_cut ech_axis_cut(ech_axis axis, int64_t size, ech_sharding sharding, ech_shard_at at)
 {
     int shards = ech_axis_shards(axis, sharding);
-    /* With fewer shards than ranks, neighbours have the same one. */
+    /* With fewer shards than ranks, adjacent ranks have the same one. */
     ech_mesh mesh = rules[axis].mesh;
     int shard = at.tensor * shards / at_least_one(sharding.tensor);
     if (mesh == ECH_MESH_EXPERT) shard = at.expert;

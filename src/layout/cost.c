@@ -45,7 +45,7 @@ double ech_cost_half(const ech_rates *rates, double bytes, int members, int firs
     return ech_cost_reduction(rates, bytes / 2, members, first, last);
 }
 
-/* Whether each row of `columns` members is on one machine. */
+/* True if each row of `columns` members is on one machine. */
 static bool rows_are_inside(ech_lineup of, int columns)
 {
     for (int m = 1; m < of.machines; m++)
@@ -71,7 +71,8 @@ static int largest_machine(ech_lineup of)
     return most;
 }
 
-/* A half has within the machine all one way, and the shards of its members the other. */
+/* A half sends everything one way within the machine, and the shards of its members the other
+ * way. */
 static double cost_hierarchical(const ech_rates *rates, ech_reduction_part part, double bytes,
                                 ech_lineup of, double slowest)
 {
@@ -88,7 +89,8 @@ double ech_cost_sum(const ech_rates *rates, ech_reduction reduction, ech_reducti
     double slowest = ech_rates_between(rates, first, last);
     bool whole = part == ECH_REDUCTION_WHOLE;
     if (of.size < 2) return 0;
-    if (of.stores) { /* all of a worker's, or what a server has of all workers: whichever is more */
+    /* everything that a worker has, or that a server gets from all workers: whichever is more */
+    if (of.stores) {
         double most = fmax(1, (double)(of.size - of.stores) / of.stores);
         return rates->latency + bytes * most / slowest;
     }
@@ -99,7 +101,7 @@ double ech_cost_sum(const ech_rates *rates, ech_reduction reduction, ech_reducti
     return (whole ? ech_cost_reduction : ech_cost_half)(rates, bytes, of.size, first, last);
 }
 
-/* A norm reads once what an update reads and writes, and a copy is read and written. */
+/* A norm reads once what an update reads and writes; a copy reads and writes. */
 double ech_cost_norm(const ech_rates *rates, double bytes)
 {
     return rates->update_seconds * bytes / 3;

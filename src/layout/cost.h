@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Estimates the seconds of messages, reductions and updates, for the partitioner and the simulator.
- * The seconds of blocks are in the profile. Nothing here fails or communicates.
+ * Times of blocks are in the profile. Nothing here fails or communicates.
  */
 #ifndef ECH_LAYOUT_COST_H
 #define ECH_LAYOUT_COST_H
@@ -9,21 +9,21 @@
 #include "comm/collective.h"
 #include "layout/profile.h"
 
-/* Ranks are numbered machine by machine. */
+/* Bandwidths and latencies. Ranks are numbered machine by machine. */
 typedef struct ech_rates {
     int node; /* ranks of one machine */
     /* Bytes per second between two ranks of one machine, and of two machines; INFINITY: messages
-     * cost nothing. A rank sends one message at a time, and receives one at the same time. */
+     * are free. A rank sends one message at a time, and may receive one simultaneously. */
     double inside, between;
     double copy;           /* bytes per second between the device, the host and disk, each way */
-    double latency;        /* seconds of a message without bytes */
+    double latency;        /* seconds of an empty message */
     double update_seconds; /* of norm and update together, per byte of parameters */
-    double other_seconds;  /* of all else in a training step: reading its batch, its scalars */
+    double other_seconds;  /* of the rest of a training step: reading its batch, its scalars */
 } ech_rates;
 
-/* From parallel.node_ranks, node_bandwidth and network_bandwidth, and memory.offload_bandwidth (0:
- * as between ranks of a machine); from the profile where they are "auto". config NULL: all ranks
- * are on one machine. */
+/* Rates from parallel.node_ranks, node_bandwidth and network_bandwidth, and
+ * memory.offload_bandwidth (0: same as between ranks of a machine); where these are "auto", from
+ * the profile. config NULL: all ranks are on one machine. */
 ech_rates ech_rates_of(const ech_config *config, const ech_profile *profile);
 /* Bytes per second of the slowest link between ranks first .. last. */
 double ech_rates_between(const ech_rates *rates, int first, int last);
@@ -33,12 +33,13 @@ double ech_cost_message(const ech_rates *rates, double bytes, int from, int to);
 /* Seconds of an all-reduce of `bytes` over n = `members` ranks between `first` and `last`,
  * inclusive: each sends and receives 2 (n - 1) / n x bytes. */
 double ech_cost_reduction(const ech_rates *rates, double bytes, int members, int first, int last);
-/* Of one of its halves, a reduce-scatter or an all-gather: each sends and receives (n - 1) / n x
+/* Seconds of a reduce-scatter or an all-gather: each member sends and receives (n - 1) / n x
  * bytes. */
 double ech_cost_half(const ech_rates *rates, double bytes, int members, int first, int last);
-/* Seconds of an all-reduce, or a half of one, in that way, over members so lined up, between ranks
- * `first` and `last`. TORUS: along rows, at the rate inside of machines where each is on one, then
- * along columns. HIERARCHICAL: of the leader of the largest machine. All others as above. */
+/* Seconds of an all-reduce, or half of one, by the given algorithm over the members of the lineup,
+ * between ranks `first` and `last`. TORUS: along rows, at the rate within a machine if each row is
+ * on one machine, then along columns. HIERARCHICAL: at the leader of the largest machine. All other
+ * algorithms: as above. */
 double ech_cost_sum(const ech_rates *rates, ech_reduction reduction, ech_reduction_part part,
                     double bytes, ech_lineup of, int first, int last);
 /* Seconds of NORM, of UPDATE and of STASH (the copy to the next weight version), for `bytes` of
@@ -46,7 +47,7 @@ double ech_cost_sum(const ech_rates *rates, ech_reduction reduction, ech_reducti
 double ech_cost_norm(const ech_rates *rates, double bytes);
 double ech_cost_update(const ech_rates *rates, double bytes);
 double ech_cost_stash(const ech_rates *rates, double bytes);
-/* Seconds of a copy from space to space. */
+/* Seconds of a copy from one space to another. */
 double ech_cost_copy(const ech_rates *rates, double bytes);
 
 #endif

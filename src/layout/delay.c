@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that are slowed for experiments.
+ * Ranks that are slowed down for experiments.
  */
 #include "layout/delay.h"
 

@@ -111,7 +111,7 @@ static bool refuse(ech_grid_refusal *refusal, const char *key, const char *forma
     return false;
 }
 
-typedef long long number; /* as printf has it */
+typedef long long number; /* for printf */
 
 static bool rule_tensor(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
@@ -137,7 +137,7 @@ static bool rule_tensor(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
     return true;
 }
 
-/* Ranks of Ulysses have all tokens of their heads while they attend. */
+/* Under Ulysses, ranks have all tokens of their heads during attention. */
 static bool divides_heads(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
     number heads = p->config->model.num_attention_heads;
@@ -169,7 +169,7 @@ static bool rule_context(const ech_grid_problem *p, const ech_grid *g, ech_grid_
 
 static bool rule_together(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
-    ech_config config = *p->config; /* its texts are the other's */
+    ech_config config = *p->config; /* its texts belong to the other configuration */
     config.parallel.pipeline = g->pipeline;
     config.parallel.context = g->context;
     config.parallel.tensor = g->tensor;
@@ -182,7 +182,7 @@ static bool rule_together(const ech_grid_problem *p, const ech_grid *g, ech_grid
 
 /* ---- ranks ---- */
 
-/* The number of ranks nearest to the present one on which the asked degrees work; 0: none is
+/* The number of ranks nearest to the actual one on which the requested degrees work; 0: none is
  * near. */
 static int64_t fitting_world(const ech_grid_problem *problem)
 {
@@ -204,7 +204,7 @@ static int64_t fitting_world(const ech_grid_problem *problem)
     return found;
 }
 
-/* `otherwise`: what would help, too; NULL: nothing else. Always false. */
+/* `otherwise`: another remedy; NULL: none. Always false. */
 static bool refuse_ranks(const ech_grid_problem *p, const char *otherwise,
                          ech_grid_refusal *refusal)
 {
@@ -290,7 +290,7 @@ static bool rule_stages(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
 {
     number v = p->config->parallel.virtual_stages, stages = g->pipeline * v;
     if (stages <= p->blocks) return true;
-    /* With more stages than blocks no number of virtual ones works, and the other way around. */
+    /* If there are more stages than blocks, no number of virtual stages works, and vice versa. */
     bool is_virtual = v > 1 && (g->pipeline <= p->blocks || v > p->blocks);
     int64_t most = p->blocks / (is_virtual ? g->pipeline : v);
     return refuse(refusal, is_virtual ? "parallel.virtual_stages" : "parallel.pipeline",
@@ -302,8 +302,8 @@ static bool rule_stages(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
 
 /* ---- experts ---- */
 
-/* Whether an expert group of e ranks is e of a replica's context ranks, or all those of several
- * replicas. */
+/* True if an expert group of e ranks is e of a replica's context ranks, or all context ranks of
+ * several replicas. */
 static bool has_groups(const ech_grid *g, int64_t e)
 {
     if (e <= g->context) return g->context % e == 0;
@@ -367,7 +367,7 @@ static bool rule_partition(const ech_grid_problem *p, const ech_grid *g, ech_gri
 
 /* ---- samples ---- */
 
-/* Loads of replicas may differ by one micro-batch where each stage has its own number of replicas;
+/* Loads of replicas may differ by one micro-batch if each stage has its own number of replicas;
  * each replica needs at least one. */
 static bool rule_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
@@ -401,7 +401,7 @@ static bool rule_groups(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
                   samples, b, (number)ech_largest_divisor(b, samples));
 }
 
-/* Of a sample, that a rank has at a time. */
+/* Tokens of a sample that a rank has at a time. */
 static int64_t tokens_of(const ech_grid_problem *p, const ech_grid *g)
 {
     return p->config->data.sequence_length / (g->context * p->config->memory.sequence_chunks);
@@ -459,7 +459,7 @@ static bool rule_runs(const ech_grid_problem *p, const ech_grid *g, ech_grid_ref
                   larger_micro_batch(b, each, ECH_MOST_BLOCK_RUNS / own));
 }
 
-/* ---- all of them ---- */
+/* ---- all rules ---- */
 
 static const struct {
     bool (*holds)(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal);

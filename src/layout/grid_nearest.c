@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finds the grids that work and are nearest to one that does not, and the nearest batch.
+ * Finds the nearest grids that work to one that does not, and the nearest batch.
  */
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@
 
 enum {
     MOST_GRIDS = 4,            /* shown */
-    MOST_SAMPLES = 1000000000, /* of a step, as keys.def has it */
+    MOST_SAMPLES = 1000000000, /* of a step; the bound in keys.def */
     MOST_TRIES = 512           /* other numbers of ranks, on either side */
 };
 
@@ -33,12 +33,12 @@ bool ech_grid_is_offered(const ech_grid_problem *problem, const ech_grid *grid)
 
 typedef struct candidate {
     ech_grid grid;
-    /* The product of ratios of degrees as a fraction, which doubles hold exactly. */
+    /* The product of ratios of degrees as a fraction, which doubles represent exactly. */
     double over, under;
 } candidate;
 
 typedef struct search {
-    const ech_grid_problem *problem; /* with the number of ranks that is tried */
+    const ech_grid_problem *problem; /* with the number of ranks being tried */
     ech_grid wanted;
     ECH_LIST(int64_t) divisor; /* of that number */
     ECH_LIST(candidate) found;
@@ -50,7 +50,7 @@ static void add_ratio(candidate *c, int64_t have, int64_t wanted)
     c->under *= (double)(have > wanted ? wanted : have);
 }
 
-/* Another depth moves every layer: it weighs twice. */
+/* Another depth moves every layer, so it counts twice. */
 static candidate measure(const search *s, ech_grid grid)
 {
     candidate c = {.grid = grid, .over = 1, .under = 1};
@@ -61,7 +61,7 @@ static candidate measure(const search *s, ech_grid grid)
     return c;
 }
 
-/* Those as near: fewer stages, then fewer context ranks, then fewer tensor ranks. */
+/* At equal distance: fewer stages, then fewer context ranks, then fewer tensor ranks. */
 static int by_distance(const void *a, const void *b)
 {
     const candidate *x = a, *y = b;
@@ -139,7 +139,7 @@ static void print_role(int64_t n, const char *one, const char *many, ech_text *o
     if (n > 1) ech_text_append(out, ", %lld of them %s", (long long)n, many);
 }
 
-/* "13, 1 of them a server": all ranks, as --ranks has them. */
+/* "13, 1 of them a server": all ranks, as --ranks counts them. */
 static void print_world(const ech_grid_problem *p, ech_text *out, const char *unit)
 {
     int64_t ranks = ech_grid_ranks(p, p->world);
@@ -181,7 +181,7 @@ void ech_grid_print_nearest(const ech_grid_problem *problem, ech_grid wanted, ec
     free(s.divisor.at);
 }
 
-/* Larger and smaller multiples of what must divide it, the nearest first; fewer before more. */
+/* Larger and smaller multiples of the required divisor, the nearest first; fewer before more. */
 int64_t ech_grid_nearest_batch(const ech_grid_problem *problem, const ech_grid *grid)
 {
     ech_config config = *problem->config;

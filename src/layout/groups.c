@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups of ranks, from the axes of the mesh that each runs over.
+ * Groups of ranks, from the axes of the mesh over which each runs.
  */
 #include "layout/layout.h"
 
@@ -34,7 +34,7 @@ ech_layout_group ech_layout_group_over(ech_mesh axes)
     return (ech_layout_group)kind;
 }
 
-/* Of what is summed in a step each replica has its own where they take steps of their own. */
+/* If replicas take steps of their own, each has its own groups for sums within a step. */
 static ech_mesh axes_in(const ech_layout *layout, ech_layout_group kind)
 {
     ech_mesh axes = ech_layout_group_axes(kind);
@@ -62,15 +62,16 @@ ech_shard_at ech_layout_shard_at(const ech_layout *layout, int rank)
                                             here->context / in.context};
 }
 
-/* With fewer key/value heads than tensor ranks, neighbours have the same ones: how many. */
+/* With fewer key/value heads than tensor ranks: the number of adjacent ranks with the same
+ * heads. */
 static int ranks_alike(const ech_layout *layout)
 {
     return layout->tensor / ech_axis_shards(ECH_AXIS_KV_HEADS, layout->sharding);
 }
 
 /* The members of a rank's group at a stage: `size` coordinates from `first` on along each axis, the
- * nearest axis last. The tensor coordinate is two: key/value heads, and the ranks that have the
- * same ones. So are those of data and context: outside of an expert group, and inside. */
+ * fastest axis last. The tensor coordinate is split in two: key/value heads, and the ranks with the
+ * same heads. So are data and context: outside and inside an expert group. */
 enum { AXES = 6 };
 static const ech_mesh axis_of[AXES] = {ECH_MESH_DATA_OUTER,    ECH_MESH_DATA_INNER,
                                        ECH_MESH_CONTEXT_OUTER, ECH_MESH_CONTEXT_INNER,
@@ -78,7 +79,7 @@ static const ech_mesh axis_of[AXES] = {ECH_MESH_DATA_OUTER,    ECH_MESH_DATA_INN
 typedef struct box {
     int first[AXES], size[AXES];
     int index; /* of the rank itself among the members, at its own stage */
-    int n;     /* members */
+    int n;     /* number of members */
 } box;
 
 static box box_of(const ech_layout *layout, int rank, ech_mesh axes, int stage)
@@ -123,8 +124,8 @@ static bool is_tied(const ech_layout *layout, int param, int *first, int *last)
     return *first < *last;
 }
 
-/* Whether the stage is one of TIED. Parameters that several stages share are all shared by the same
- * ones. */
+/* True if the stage is in TIED. All parameters that several stages share are shared by the same
+ * stages. */
 static bool is_tied_stage(const ech_layout *layout, const ech_model *model, int stage)
 {
     for (int p = 0; p < (int)model->param.n; p++) {
@@ -153,7 +154,7 @@ static int pushed_members(const ech_layout *layout, int rank, int *ranks)
     return 1 + layout->servers;
 }
 
-/* Servers alone are the same without it. */
+/* Servers alone: the same without the worker. */
 static int server_members(const ech_layout *layout, int rank, int *ranks)
 {
     bool sums = layout->sums == ECH_SUMS_SERVERS && !layout->alone;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank has of a parameter: the boxes that sharding leaves it, and who of those with the same
- * boxes count and write them.
+ * A rank's part of a parameter: the boxes of its shard, and which of the ranks with the same boxes
+ * count and write them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,11 +26,11 @@ ech_held ech_layout_held(const ech_layout *layout, const ech_model *model, int r
     int context = layout->context / in.context;
     int replica = here->data / in.data * context + here->context / in.context;
     int replicas = layout->replicas[here->stage] / in.data * context;
-    /* Of a state without the experts' axis the first of them. */
+    /* For a state without the experts' axis, the first of them. */
     if (in.data * in.context > 1 && !ech_shape_has(shape, ECH_AXIS_EXPERTS))
         index += at.expert * layout->tensor;
-    /* The first ranks with a state's boxes as many as share a parameter's, so that one has its
-     * turn. These are all in one addend group, or no two of them. */
+    /* As many of the first ranks with a state's boxes as share a parameter's boxes, so that each
+     * has its turn. They are all in one addend group, or no two of them are. */
     int sharers = ech_shape_copies(of, layout->sharding);
     ech_mesh addends = ech_layout_group_axes(ech_layout_addends(layout, model, param));
     held.is_first = index == 0 && replica == 0;
@@ -44,7 +44,7 @@ ech_held ech_layout_held(const ech_layout *layout, const ech_model *model, int r
     return held;
 }
 
-/* The first and the last member, since those who have the same boxes are neighbours. */
+/* The first and the last member, since ranks with the same boxes are adjacent. */
 bool ech_layout_is_alike(const ech_layout *layout, const ech_model *model, int rank,
                          ech_layout_group group, int param, ech_held_kind kind,
                          const ech_shape *state)

@@ -13,7 +13,7 @@
 #include "layout/partition.h"
 #include "optim/optim.h"
 
-/* Parameters belong to the block that declared them; blocks after it may use them, too. */
+/* Parameters belong to the block that declared them; later blocks may use them, too. */
 static void find_users(ech_layout *layout, const ech_model *model)
 {
     size_t params = model->param.n, blocks = model->block.n;
@@ -50,7 +50,7 @@ static void fill_replicas(const ech_config *config, ech_layout *layout)
     }
 }
 
-/* In the order of ranks: the last coordinate is the nearest. */
+/* In the order of ranks: the last coordinate varies fastest. */
 static void fill_coordinates(ech_layout *layout)
 {
     int rank = 0;
@@ -99,9 +99,8 @@ static double bytes_of_stage(const ech_config *config, const ech_model *model,
            (double)config->memory.sequence_chunks;
 }
 
-/* Keys are within their bounds, but their products may exceed 64 bits. Refuses parameters of which
- * a rank with the whole model would hold or send 2^60 bytes; so later counts of bytes cannot
- * overflow. */
+/* Keys are within their bounds, but their products may exceed 64 bits. Refuses parameters if a rank
+ * with the whole model would hold or send 2^60 bytes; so later counts of bytes cannot overflow. */
 static ech_status check_parameter_bytes(const ech_config *config, const ech_model *model,
                                         const ech_layout *layout)
 {
@@ -116,7 +115,7 @@ static ech_status check_parameter_bytes(const ech_config *config, const ech_mode
                                (long long)config->model.vocab_size);
 }
 
-/* The same of the values of any stage's rank, in as many steps as a list may have. It may send them
+/* The same for the values of any stage's rank, in the most steps of a list. The rank may send them
  * to each context and tensor rank. */
 static ech_status check_value_bytes(const ech_config *config, const ech_model *model,
                                     const ech_layout *layout)
@@ -146,7 +145,7 @@ int64_t ech_layout_block_runs(const ech_layout *layout, const ech_config *config
     return most * config->memory.sequence_chunks;
 }
 
-/* Of unequal stages; for equal ones it is a rule of grids. */
+/* For unequal stages; for equal ones it is a rule of grids. */
 static ech_status check_runs(const ech_config *config, const ech_layout *layout)
 {
     int64_t runs = ech_layout_block_runs(layout, config);
@@ -159,7 +158,7 @@ static ech_status check_runs(const ech_config *config, const ech_layout *layout)
         (long long)runs, ECH_MOST_BLOCK_RUNS);
 }
 
-/* How gradients reach the weights. Ranks of a cluster take their turns side by side. */
+/* How gradients reach the weights. Ranks of a cluster run their turns concurrently. */
 static void fill_strategy(const ech_config *config, ech_layout *layout)
 {
     int64_t ranks = config->parallel.cluster_ranks, updates = config->parallel.token_updates;

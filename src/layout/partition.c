@@ -38,7 +38,7 @@ static void sum_up_blocks(const ech_partition_problem *problem, costs *c)
     }
 }
 
-/* Of a stage of blocks i .. j - 1. */
+/* Sums over a stage of blocks i .. j - 1. */
 static sums sums_of(const costs *c, int i, int j)
 {
     const sums *from = &c->before[i], *to = &c->before[j];
@@ -59,21 +59,21 @@ static double crossing(const costs *c, int j, int a, int b)
                             b);
 }
 
-/* Tied parameters count at the first block; a stage with the last block alone has a copy. */
+/* Tied parameters count at the first block; a stage with only the last block has a copy. */
 static double own_params(const costs *c, int i, int j)
 {
     double copy = i > 0 && j == c->problem->blocks ? c->problem->tied_bytes : 0;
     return sums_of(c, i, j).params + copy;
 }
 
-/* Among how many ranks of a stage of q replicas each shares out what ZeRO does from that stage
+/* Number of ranks of a stage of q replicas that share data which ZeRO shards from stage `zero`
  * on. */
 static double shared_by(const ech_partition_problem *p, int zero, int q)
 {
     return p->zero >= zero ? q * p->copies : 1;
 }
 
-/* Bytes of a worker of the stage, whose first worker is `first`. */
+/* Checks the bytes of a worker of the stage, whose first worker is `first`. */
 static bool fits(const costs *c, int i, int j, int first, int q)
 {
     const ech_partition_problem *p = c->problem;
@@ -106,9 +106,9 @@ static double stage_cost(const costs *c, int i, int j, int first, int q)
     double update = ech_cost_norm(&p->rates, bytes / members) +
                     ech_cost_update(&p->rates, bytes / shared_by(p, 1, q));
     if (p->versions != 1) update += ech_cost_stash(&p->rates, bytes);
-    double each = p->zero > 1 ? sum : 0;     /* beside each micro-batch's backward */
-    double whole = p->zero > 2 ? gather : 0; /* beside each forward, and each backward */
-    double again = p->zero_keep ? 0 : whole; /* but the first forward */
+    double each = p->zero > 1 ? sum : 0;     /* during each micro-batch's backward */
+    double whole = p->zero > 2 ? gather : 0; /* during each forward, and each backward */
+    double again = p->zero_keep ? 0 : whole; /* all but the first forward */
     double forward = fmax(own.forward, again), backward = fmax(own.backward, each + again);
     double busy = (n - 1) * (forward + backward) + fmax(own.forward, whole) +
                   fmax(own.backward, sum + again) + update + gather - whole;
@@ -163,7 +163,7 @@ typedef struct choice {
 typedef struct table {
     costs *costs;
     int stages, only;
-    /* [stages][workers + 1, or 1 with `only`][blocks]: of so many stages + 1 on the last workers,
+    /* [stages][workers + 1, or 1 with `only`][blocks]: for index + 1 stages on the last workers,
      * for the blocks from one on. */
     choice *best;
 } table;
@@ -180,7 +180,7 @@ static choice *choice_of(const table *t, int stages, int workers, int block)
     return &t->best[row * (size_t)p->blocks + (size_t)block];
 }
 
-/* Whether a stage may have so many replicas. */
+/* True if a stage may have q replicas. */
 static bool may_have(const table *t, int q)
 {
     const ech_partition_problem *p = t->costs->problem;
@@ -224,7 +224,7 @@ static void fill(table *t)
         }
 }
 
-/* Reads the best of that number of stages off the table, if there is one. */
+/* Reads the best partition with that number of stages from the table, if there is one. */
 static void take(const table *t, int stages, ech_partitions *out)
 {
     const ech_partition_problem *p = t->costs->problem;
@@ -238,7 +238,7 @@ static void take(const table *t, int stages, ech_partitions *out)
         found.replicas[s] = c->replicas;
     }
     found.seconds = step_seconds(t->costs, stages, found.first_block, found.replicas);
-    for (size_t i = 0; i < out->n; i++) { /* the same in another table */
+    for (size_t i = 0; i < out->n; i++) { /* the same from another table */
         const ech_partition *other = &out->at[i];
         size_t n = (size_t)stages;
         if (other->stages != stages ||
@@ -265,14 +265,14 @@ static void search(costs *c, int stages, int only, ech_partitions *out)
     free(t.best);
 }
 
-/* How many stages of any replicas each there is time for. */
+/* The most stages with arbitrary replicas that can be searched in time. */
 static int most_stages(const ech_partition_problem *p)
 {
     double W = p->workers, N = p->blocks, most = fmin(W, N);
     return (int)fmin(most, MOST_STEPS / (W * W * N * N / 4));
 }
 
-/* ---- asking ---- */
+/* ---- the entry points ---- */
 
 static ech_status check(const ech_partition_problem *p)
 {

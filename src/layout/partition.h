@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Partitions blocks into stages and gives each stage a number of replicas, so that a training step
- * is as short as possible: PipeDream's dynamic program (Narayanan et al. 2019, §3.1; Harlap et al.
- * 2018, arXiv:1806.03377) with the costs of layout/cost.h. Nothing here communicates or does I/O.
- * "Step" means training step here.
+ * Partitions blocks into stages and chooses each stage's number of replicas, so that a training
+ * step is as short as possible: PipeDream's dynamic program (Narayanan et al. 2019, §3.1; Harlap et
+ * al. 2018, arXiv:1806.03377) with the costs of layout/cost.h. Nothing here communicates or does
+ * I/O. "Step" means training step here.
  *
- * A WORKER is what computes one stage (here: virtual stage) for one replica: context x tensor
- * ranks, which share its time and memory equally among their model chunks. All workers are used.
- * They are numbered stage by stage and machine by machine, so it is known which links lie between
- * machines.
+ * A WORKER computes one stage (here: virtual stage) for one replica: it is context x tensor ranks,
+ * which share their time and memory equally among their model chunks. All workers are used. They
+ * are numbered stage by stage and machine by machine, so it is known which links connect machines.
  *
- * With T seconds of a micro-batch, w bytes of gradients and bandwidth B, the paper charges a stage
- * of q replicas max(T, 2 (q - 1) w / B) / q for each micro-batch, as if gradients were summed for
- * each. Here they are summed once in a step of M micro-batches, of which the busiest replica
- * computes n = ceil(M / q); so in each step a stage is busy for
+ * With T seconds per micro-batch, w bytes of gradients and bandwidth B, the paper charges a stage
+ * of q replicas max(T, 2 (q - 1) w / B) / q per micro-batch, as if gradients were summed for each.
+ * Here they are summed once per step of M micro-batches (gradient accumulation). The busiest
+ * replica computes n = ceil(M / q) of them, so in each step a stage is busy for
  *
  *     (n - 1) (F + B + W) + F + max(B + W, 2 (q - 1) / q x w / bandwidth) + update
  *
@@ -24,18 +23,17 @@
  *
  *     pass + max over stages of (turns x busy - (F + B + W), (turns x n - 1) x links)
  *
- * where `pass` is F, B and W of all blocks and two messages for each boundary; what R takes counts
- * to B. Each step adds rates.other_seconds.
+ * where `pass` is F, B and W of all blocks and two messages for each boundary; the time of R counts
+ * towards B. Each step adds rates.other_seconds.
  *
- * With ZeRO N = q x copies ranks share out states (1), gradients (2) and weights (3): each updates
- * 1 / N of the stage's parameters. A sum is a reduce-scatter, from stage 2 on beside each
- * micro-batch's backward; an all-gather of the weights follows the update, at stage 3 instead one
- * goes beside each forward and one beside each backward. What several stages share is summed as
- * ever. Buckets under way are left out of the memory.
+ * With ZeRO, N = q x copies ranks shard states (1), gradients (2) and weights (3), and each updates
+ * 1 / N of the stage's parameters. Gradients are then reduce-scattered, from stage 2 on during each
+ * micro-batch's backward. An all-gather of the weights follows the update; at stage 3 one runs
+ * during each forward and one during each backward instead. Parameters that several stages share
+ * are all-reduced as before. Buckets in flight are not counted in the memory.
  *
  * For each number of stages the search finds the partition with the smallest maximum. Among equals,
- * the first stage has the fewest blocks, then the fewest replicas, and so on for the stages after
- * it.
+ * the first stage has the fewest blocks, then the fewest replicas, and so on for the next stages.
  */
 #ifndef ECH_LAYOUT_PARTITION_H
 #define ECH_LAYOUT_PARTITION_H
@@ -44,30 +42,30 @@
 
 typedef struct ech_partition_problem {
     int blocks;
-    const ech_profile_block *block; /* [blocks] of one worker, 0 s for what is not run; borrowed */
+    /* [blocks] of one worker; 0 s for phases that do not run; borrowed */
+    const ech_profile_block *block;
     int workers;
-    ech_rates rates; /* `node` is workers of one machine, not ranks */
-    int copies;      /* ranks of a worker over which gradients are summed, too: context ranks */
-    /* bytes of gradients that travel for each byte of parameters: 1 where both have one type */
+    ech_rates rates; /* `node` counts workers per machine, not ranks */
+    int copies;      /* ranks of a worker over which gradients are summed as well: context ranks */
+    /* bytes of gradients sent per byte of parameters: 1 if both have the same type */
     double wire;
-    double tied_bytes; /* of parameters that the first and last block share; in the first's bytes */
-    int64_t micro_batches; /* M, of a step; every replica has at least one */
+    double tied_bytes; /* of parameters that the first and last block share; counted at the first */
+    int64_t micro_batches; /* M, per step; every replica has at least one */
     int turns;             /* steps between two drains of the pipeline */
     bool divides;          /* all replicas of a stage must have equally many micro-batches */
     int stages;            /* exactly this many, each with equally many replicas; 0: any */
-    /* Most bytes of a worker; 0: no limit. A worker of a stage of r replicas, with R workers from
-     * this stage to the last, holds the activations of ceil(R / r) micro-batches (PipeDream's NOAM;
-     * n - i at stage i of n where r is the same everywhere), and for each byte of parameters
-     * `gradients`, `states` and `versions` bytes, of which N ranks that add to the same gradients
-     * share out what `zero` says. */
+    /* The most bytes of a worker; 0: no limit. A worker of a stage of r replicas, with R workers
+     * from this stage to the last, holds the activations of ceil(R / r) micro-batches (PipeDream's
+     * NOAM; n - i at stage i of n if r is the same everywhere). Per byte of parameters it holds
+     * `gradients`, `states` and `versions` bytes, partly sharded over the N ranks of a sum
+     * according to `zero`. */
     int64_t memory;
     bool keeps_all;   /* it holds the activations of all its micro-batches of a step instead */
-    double gradients; /* of the gradient */
-    double states;    /* of the optimizer's states */
+    double gradients; /* bytes of gradients per byte of parameters */
+    double states;    /* bytes of optimizer states per byte of parameters */
     int zero;         /* parallel.zero */
-    bool zero_keep;   /* at stage 3 weights are gathered once in a step, and kept */
-    /* weight versions; 0: one, and one more for each update while its micro-batches are in
-     * flight */
+    bool zero_keep;   /* at ZeRO stage 3, weights are gathered once per step and kept */
+    /* weight versions; 0: one, and one more for each update during a micro-batch's flight */
     int versions;
 } ech_partition_problem;
 
@@ -81,24 +79,24 @@ typedef ECH_LIST(ech_partition) ech_partitions;
 
 /* The best partition for each number of stages, the shortest step first; among equals the fewest
  * stages. Free *out with ech_partitions_free. Partitions with the same replicas at every stage are
- * always searched, those with unequal replicas only where the search takes seconds, not minutes.
- * Errors: no partition fits the memory or divides the micro-batches; more stages than blocks, or a
- * number of them that does not divide the workers; no bandwidth; too many blocks. */
+ * always searched, unequal replicas only if the search takes seconds, not minutes. Errors: no
+ * partition fits the memory or divides the micro-batches; more stages than blocks, or a number of
+ * stages that does not divide the workers; no bandwidth; too many blocks. */
 ech_status ech_partition_search(const ech_partition_problem *problem, ech_partitions *out);
 /* Seconds of a step with this partition; INFINITY: it does not fit the memory. */
 double ech_partition_seconds(const ech_partition_problem *problem, int stages,
                              const int *first_block, const int *replicas);
 void ech_partitions_free(ech_partitions *partitions);
 
-/* Partitions the model's blocks into `stages` virtual stages as parallel.partition of the resolved
- * configuration says: by a list of numbers of transformer layers (embedding and head do not count),
- * or "even" in multiply-adds. Writes first_block[stages + 1], as in ech_partition. */
+/* Partitions the model's blocks into `stages` virtual stages according to parallel.partition of the
+ * resolved configuration: a list of numbers of transformer layers (without embedding and head), or
+ * "even" in multiply-adds. Writes first_block[stages + 1], as in ech_partition. */
 void ech_partition_blocks(const ech_config *config, const ech_model *model, ech_extent extent,
                           int stages, int *first_block);
 /* Partitions blocks of weights >= 0 into stages of at least one block each. The heaviest stage is
- * as light as can be; among those partitions the sum of the squares of the stages' weights is
- * smallest; among those the first stage has the fewest blocks, then the second, and so on. Weights
- * that differ by less than 10^-9 of the sum of all are equal. */
+ * as light as possible; then the sum of squares of the stages' weights is smallest; then the first
+ * stage has the fewest blocks, then the second, and so on. Weights that differ by less than 10^-9
+ * of the total are equal. */
 void ech_partition_evenly(const double *weight, int blocks, int stages, int *first_block);
 
 #endif

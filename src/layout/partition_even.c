@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Partitions of blocks into stages of about even weight, and those that a list of layers gives.
+ * Partitions of blocks into stages of nearly equal weight, or by a list of layers.
  */
 #include "layout/partition.h"
 
 #include <math.h>
 
-/* The sum of all weights, as whole numbers: sums and their squares are exact, and equal partitions
+/* The sum of all weights as a whole number: sums and their squares are exact, and equal partitions
  * are ties. */
 static const double WHOLE = 1 << 30;
 
 typedef struct search {
     int blocks, stages;
-    int64_t *before; /* [blocks + 1] the weight of all blocks before each */
+    int64_t *before; /* [blocks + 1] the total weight of the blocks before each */
     int64_t limit;   /* no stage may be heavier */
     bool squares;    /* the best is the smallest sum of squares; otherwise the lightest stage */
     /* [blocks + 1] the best score of a stage and those after it, by the stage's first block; of the
@@ -38,7 +38,7 @@ static int64_t score(const search *c, int64_t own, int64_t rest)
     return own > rest ? own : rest;
 }
 
-/* The stage grows until it alone is no better than the best. */
+/* Extends the stage until it alone is no better than the best. */
 static void grow_stage(const search *c, int stage, int first)
 {
     int later = c->stages - 1 - stage; /* stages that need a block each */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Describes what was measured, and writes profiles and reads them from untrusted JSON: every number
+ * Describes what was measured, writes profiles, and reads them from untrusted JSON: every number
  * has bounds, and so has the memory of reading.
  */
 #include "layout/profile.h"
@@ -23,7 +23,7 @@ void ech_profile_destroy(ech_profile *profile)
     free(profile);
 }
 
-/* ---- of what ---- */
+/* ---- names ---- */
 
 static const char *const names[ECH_PROFILE_PHASES] = {"forward",         "backward_input",
                                                       "backward_weight", "recompute_selective",
@@ -38,7 +38,7 @@ int ech_profile_phase(ech_phase phase, const ech_block_options *options)
 
 static void append_dropout(const char *key, double p, ech_text *out)
 {
-    if (p > 0) ech_text_append(out, " %s", key); /* how much of it costs nothing more */
+    if (p > 0) ech_text_append(out, " %s", key); /* its value does not change costs */
 }
 
 static void append_experts(const ech_config *config, ech_text *out)
@@ -109,7 +109,7 @@ int64_t ech_profile_micro_batch(const ech_profile *profile)
 
 /* ---- writing ---- */
 
-/* What JSON has no number for becomes null, which the reader refuses. */
+/* Numbers without a JSON representation become null, which the reader refuses. */
 static void append_real(const char *before, double value, ech_text *out)
 {
     char digits[40] = "null";
@@ -159,7 +159,7 @@ ech_status ech_profile_write(const ech_profile *profile, const char *path)
     ECH_FREED_TEXT text = {0};
     if (!print_profile(profile, &text))
         ECH_FAIL(ECH_EINPUT, "%s: the model's description is not UTF-8", path);
-    /* What cannot be read back, such as a time without bounds, is not worth writing. */
+    /* A profile that cannot be read back, for example with a time out of bounds, is not written. */
     ech_profile *back = NULL;
     ECH_TRY(ech_profile_parse(text.at, text.n, path, &back));
     ech_profile_destroy(back);
@@ -178,10 +178,10 @@ enum {
 
 static const double LONGEST = 1e9;  /* seconds */
 static const double FASTEST = 1e18; /* bytes per second */
-/* So that sums over all blocks are far from overflowing. */
+/* Keeps sums over all blocks far from overflowing. */
 static const int64_t LARGEST = INT64_C(1000000000000);
 
-/* What is being read, for errors: "p.json: blocks[3]: 'forward' ..." */
+/* The current position, for errors: "p.json: blocks[3]: 'forward' ..." */
 typedef struct place {
     const char *file;
     char in[40];
@@ -203,7 +203,7 @@ static ech_status take_real(const place *p, const json_t *object, const char *ke
     return take_number(p, json_object_get(object, key), key, most, out);
 }
 
-/* [quartile, median, quartile], none of which is below the one before. */
+/* [quartile, median, quartile], in ascending order. */
 static ech_status take_times(const place *p, const json_t *object, int phase,
                              ech_profile_block *out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times and bytes of a model's blocks, as `echelon profile` measured them: a JSON file
- * (docs/formats.md) that plans, simulations and the partitioner read.
+ * Times and bytes of a model's blocks, measured by `echelon profile`: a JSON file (docs/formats.md)
+ * that plans, simulations and the partitioner read.
  */
 #ifndef ECH_LAYOUT_PROFILE_H
 #define ECH_LAYOUT_PROFILE_H
@@ -9,18 +9,19 @@
 #include "config/config.h"
 #include "model/model.h"
 
-/* Of the file. 1 had the times of fragments of blocks, 2 none of R. */
+/* File format version. Version 1 stored times of block fragments; version 2 had no recompute
+ * times. */
 enum { ECH_PROFILE_VERSION = 3 };
 
-/* What is measured: F, B and W without recomputation, and R by what it makes again
- * (memory.recompute, memory.invert) of a block that is a segment of its own. */
+/* The measured phases: F, B and W without recomputation, and R by what it recomputes
+ * (memory.recompute, memory.invert) in a block that is a segment of its own. */
 enum {
     ECH_PROFILE_SELECTIVE = ECH_RECOMPUTE,
     ECH_PROFILE_FULL,
     ECH_PROFILE_INVERT,
     ECH_PROFILE_PHASES
 };
-/* A phase among these, of blocks with these options. */
+/* The measured phase for a phase of blocks with these options. */
 int ech_profile_phase(ech_phase phase, const ech_block_options *options);
 
 /* One block and one micro-batch, on one rank. */
@@ -39,10 +40,10 @@ typedef struct ech_profile {
     double update_seconds;    /* of norm and update, per byte of parameters */
     double other_seconds;     /* of the rest of a training step: reading its batch, its scalars */
     double bandwidth;         /* bytes per second between two ranks of one machine */
-    double latency;           /* seconds of a message without bytes */
+    double latency;           /* seconds of an empty message */
     double spread;          /* (sum of high - low) / (sum of medians), over all blocks and phases */
     double processor_share; /* fraction of the time in which the compute lane had a processor */
-    bool busy;              /* the machine ran other work meanwhile: the seconds are unreliable */
+    bool busy;              /* other work ran on the machine: the seconds are unreliable */
     char *model;            /* what was measured: ech_profile_describe */
 } ech_profile;
 
@@ -50,11 +51,11 @@ typedef struct ech_profile {
  * resolved model keys, sequence length, micro-batch size, compute type, threads. */
 void ech_profile_describe(const ech_config *config, ech_text *out);
 
-/* The micro-batch size that the profile's description names; ECH_AUTO: it names none. */
+/* The micro-batch size in the profile's description; ECH_AUTO: none. */
 int64_t ech_profile_micro_batch(const ech_profile *profile);
 
-/* The caller destroys *out. Errors: not JSON, another version, missing or negative numbers (file
- * and key are named). */
+/* Reads a profile; the caller destroys *out. Errors: not JSON, another version, missing or negative
+ * numbers (file and key are named). */
 ech_status ech_profile_read(const char *path, ech_profile **out);
 /* The same from memory; `name` stands for the file in errors. */
 ech_status ech_profile_parse(const char *text, size_t n, const char *name, ech_profile **out);
@@ -62,8 +63,8 @@ ech_status ech_profile_write(const ech_profile *profile, const char *path);
 void ech_profile_destroy(ech_profile *profile); /* accepts NULL */
 ECH_DESTROY_AT(ech_profile, ech_profile_destroy)
 
-/* Refuses a profile of another model or batch; the error has both descriptions and what to run
- * instead. */
+/* Refuses a profile of another model or batch; the error has both descriptions and the command to
+ * run instead. */
 ech_status ech_profile_check(const ech_profile *profile, const ech_config *config,
                              const ech_model *model, const char *path);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes a problem for the partitioner from a configuration, and keys from its answers.
+ * Builds the partitioner's problem from a configuration, and keys from its answers.
  */
 #include "layout/propose.h"
 
@@ -16,7 +16,7 @@ typedef struct proposer {
     const ech_profile *profile;
     const ech_partition_needs *needs;
     int world, chunks;
-    int ranks; /* that are one worker to the partitioner: they work on the same samples */
+    int ranks; /* ranks that are one worker of the partitioner: they work on the same samples */
     ech_profile_block *block; /* [blocks] of a worker */
     ech_partition_problem problem;
 } proposer;
@@ -39,7 +39,7 @@ static ech_status check_keys(const proposer *p)
     return ECH_OK;
 }
 
-/* The profile's costs are for one size of micro-batches. */
+/* The profile's costs are for one micro-batch size. */
 static ech_status take_micro_batch(proposer *p)
 {
     ech_config *config = p->config;
@@ -76,7 +76,7 @@ static ech_status check_node(const proposer *p)
     return ECH_OK;
 }
 
-/* A depth or data degree that is given fixes both: *stages of the pipeline; 0: none is. */
+/* A given depth or data degree determines both: *stages of the pipeline; 0: none is given. */
 static ech_status find_depth(const proposer *p, int64_t *stages)
 {
     const ech_config *given = p->config;
@@ -102,7 +102,7 @@ static double bytes_of(const ech_shape *shape, ech_dtype dtype)
     return (double)ech_shape_whole(shape) * (double)ech_dtype_bytes(dtype);
 }
 
-/* For each byte of weights on the device: of their gradients, and of optimizer states. */
+/* Per byte of weights on the device: bytes of gradients, and of optimizer states. */
 static void find_states(const proposer *p, double *of_gradients, double *of_states)
 {
     double params = 0, gradients = 0, states = 0;
@@ -122,7 +122,7 @@ static void find_states(const proposer *p, double *of_gradients, double *of_stat
     *of_states = states / params;
 }
 
-/* The profile is of one rank that has all of a layer, with whatever R may make again. */
+/* The profile is of one rank with whole layers, and with whatever R may recompute. */
 static void shard_blocks(const proposer *p)
 {
     int tensor = (int)p->config->parallel.tensor;
@@ -143,7 +143,7 @@ static void shard_blocks(const proposer *p)
     }
 }
 
-/* Bytes of the first block's parameters that the last one uses, too. */
+/* Bytes of the first block's parameters that the last block uses, too. */
 static double tied_bytes(const proposer *p)
 {
     const ech_block *last = p->model->block.at[p->model->block.n - 1];
@@ -157,7 +157,7 @@ static double tied_bytes(const proposer *p)
     return all > 0 ? tied / all * (double)p->block[0].param_bytes : 0;
 }
 
-/* Bytes of gradients that travel for each byte of parameters. */
+/* Bytes of gradients sent per byte of parameters. */
 static double wire_of(const ech_config *config)
 {
     ech_types types = ech_model_types(config);
@@ -165,9 +165,9 @@ static double wire_of(const ech_config *config)
     return (double)ech_dtype_bytes(wire) / (double)ech_dtype_bytes(types.compute);
 }
 
-/* The model chunks of a rank are partitioned as if each were a worker. Where one rank has the first
- * and the last virtual stage, it holds tied parameters once, and the memory of one virtual stage
- * alone has no limit: only the plan is checked against memory.device_limit. */
+/* The model chunks of a rank are partitioned as if each were a worker. If one rank has the first
+ * and the last virtual stage, it holds tied parameters once, and the memory of a single virtual
+ * stage has no limit: only the plan is checked against memory.device_limit. */
 static void pose(proposer *p, int64_t stages)
 {
     const ech_config *config = p->config;

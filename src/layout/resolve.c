@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fills the "auto" keys of the parallel section with numbers: depth, replicas, partition,
- * micro-batches.
+ * Resolves the "auto" keys of the parallel section: depth, replicas, partition, micro-batches.
  */
 #include "base/divisor.h"
 #include "base/text.h"
@@ -19,7 +18,7 @@ static ech_status check_listed(const ech_config *config, int listed)
                                ECH_COUNT(listed, "number"), ECH_COUNT(stages, "stage"));
 }
 
-/* Whether the grid that is asked for works with so many sequence chunks. */
+/* True if the requested grid works with `chunks` sequence chunks. */
 static bool takes_chunks(const ech_grid_problem *asked, int64_t chunks)
 {
     ech_config config = *asked->config;
@@ -30,8 +29,8 @@ static bool takes_chunks(const ech_grid_problem *asked, int64_t chunks)
     return ech_grid_is_offered(&problem, &grid);
 }
 
-/* All sequence chunks are equally long, whatever the grid. After an error the number that it offers
- * replaces the one that was asked for, so that the grid is checked with that. */
+/* All sequence chunks are equally long, whatever the grid. After an error the suggested number
+ * replaces the requested one, so that the grid is checked with it. */
 static ech_status check_chunks(ech_config *config, const ech_grid_problem *problem)
 {
     int64_t tokens = config->data.sequence_length, n = config->memory.sequence_chunks;
@@ -58,9 +57,9 @@ static ech_status resolve_grid(ech_config *config, const ech_grid_problem *probl
     return ECH_OK;
 }
 
-/* ---- which blocks a stage has ---- */
+/* ---- blocks of stages ---- */
 
-/* The list of layers of each virtual stage, apart from whether it has as many entries. */
+/* Checks the list of layers of each virtual stage, except its length. */
 static ech_status check_partition(const ech_config *config)
 {
     const ech_config_list *list = &config->parallel.partition;
@@ -80,7 +79,7 @@ static ech_status check_partition(const ech_config *config)
     return ECH_OK;
 }
 
-/* Clusters are of equally many ranks, which are all that train. */
+/* Clusters have equally many ranks, and include all that train. */
 static ech_status check_clusters(const ech_config *config, int world)
 {
     int64_t ranks = config->parallel.cluster_ranks;

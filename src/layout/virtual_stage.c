@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where virtual stages are, and which micro-batches go there.
+ * Locations of virtual stages, and the micro-batches that they process.
  */
 #include "layout/layout.h"
 

@@ -93,12 +93,11 @@ static ech_status refuse(const ech_family_import *in, const ech_family_row *row,
     char *text = json_dumps(ech_family_import_get(in, row->name), JSON_ENCODE_ANY | JSON_COMPACT);
     size_t n = strlen(expected);
     while (expected[n - 1] == ' ') n--;
-    ech_status st =
-        ech_fail_at(__FILE__, __LINE__, ECH_EUNSUPPORTED,
-                    "%s: %s = %.80s%s: not supported; only%s %.*s%s%s", in->path, row->name,
-                    text ? text : "?", text && strlen(text) > 80 ? "..." : "",
-                    is_literal(expected) ? "" : ":", (int)n, expected,
-                    row->property ? "; Echelon has no " : "", row->property ? row->property : "");
+    ech_status st = ech_fail_at(
+        __FILE__, __LINE__, ECH_EUNSUPPORTED, "%s: %s = %.80s%s: not supported; only%s %.*s%s%s",
+        in->path, row->name, text ? text : "?", text && strlen(text) > 80 ? "..." : "",
+        is_literal(expected) ? "" : ":", (int)n, expected, row->property ? "; Echelon has no " : "",
+        row->property ? row->property : "");
     free(text);
     return st;
 }
@@ -153,8 +152,10 @@ static void append_name(const ech_config *config, const ech_family_row *row, ech
 {
     const char *name = ech_config_name(config, row->key);
     const char *pair = row->values ? find_pair(row->values, name, true) : NULL;
-    if (pair) ech_text_append(out, "\"%.*s\"", (int)strcspn(pair, "="), pair);
-    else ech_text_append(out, "\"%s\"", name);
+    if (pair)
+        ech_text_append(out, "\"%.*s\"", (int)strcspn(pair, "="), pair);
+    else
+        ech_text_append(out, "\"%s\"", name);
 }
 
 static bool has_names(const ech_family_row *row)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decoder-only transformers, built from the properties of the model section: layers x + attention(norm(x)),
- * x + mlp(norm(x)), a final norm and the head. Radford et al. 2019 (GPT-2); Touvron et al. 2023, arXiv:2302.13971
- * (RMSNorm, rotary positions and SwiGLU). Tensors have the names of the family's files.
+ * Decoder-only transformers, built from the properties of the model section: layers x +
+ * attention(norm(x)), x + mlp(norm(x)), a final norm and the head. Radford et al. 2019 (GPT-2);
+ * Touvron et al. 2023, arXiv:2302.13971 (RMSNorm, rotary positions and SwiGLU). Tensors have the
+ * names of the family's files.
  */
 #include <math.h>
 #include <stdio.h>
@@ -24,8 +25,7 @@ int ech_builder_linear(const ech_builder *b, const char *role, int x, ech_axis i
     bool in_first = b->names.in_first;
     ech_shape shape =
         in_first ? ech_shape_2d(in_axis, in, axis, out) : ech_shape_2d(axis, out, in_axis, in);
-    int w =
-        ech_model_matrix(b->model, b->block, ech_builder_name(b, role, "weight"), shape, std);
+    int w = ech_model_matrix(b->model, b->block, ech_builder_name(b, role, "weight"), shape, std);
     int shift = -1;
     if (bias)
         shift = ech_model_vector(b->model, b->block, ech_builder_name(b, role, "bias"), axis, out,
@@ -330,8 +330,9 @@ static int build_embedding(ech_builder *b)
     b->block = ech_model_block(
         b->model, ech_pool_format(b->model->pool, "%sembeddings", b->model->family->prefix));
     b->at = NULL;
-    int tokens = ech_model_matrix(b->model, b->block, ech_builder_name(b, b->names.tokens, "weight"),
-                                  ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), b->model->std);
+    int tokens =
+        ech_model_matrix(b->model, b->block, ech_builder_name(b, b->names.tokens, "weight"),
+                         ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), b->model->std);
     int positions = -1;
     if (!is_rotary(config))
         positions =
@@ -367,8 +368,9 @@ static void build_head(ech_builder *b, int table)
                                            logits);
 }
 
-/* Truncated normals of sqrt(s / inputs), whatever a matrix' place: its last axis is its inputs (Fedus et al. 2021,
- * arXiv:2101.03961, section 2.4, "reduced initialization", by which training is stable). */
+/* Truncated normals of sqrt(s / inputs), whatever a matrix' place: its last axis is its inputs
+ * (Fedus et al. 2021, arXiv:2101.03961, section 2.4, "reduced initialization", by which training is
+ * stable). */
 static void initialize_by_inputs(const ech_config *config, ech_model *model)
 {
     for (size_t p = 0; p < model->param.n; p++) {
@@ -382,8 +384,7 @@ static void initialize_by_inputs(const ech_config *config, ech_model *model)
 
 void ech_decoder_build(const ech_config *config, ech_model *model)
 {
-    ech_builder b = {
-        .config = config, .model = model, .names = ech_names_of(model->family)};
+    ech_builder b = {.config = config, .model = model, .names = ech_names_of(model->family)};
     int table = build_embedding(&b);
     ech_block *first = model->block.at[0];
     if (model->options.reversible) ech_block_output(first, first->output.at[0]);

@@ -34,8 +34,8 @@ static ech_gate gate_of(const ech_config *config)
     return gate;
 }
 
-/* One of the router's products, (logits,C). With noise both begin at 0, so that all experts get as much at first (Shazeer et
- * al. 2017, arXiv:1701.06538, appendix A). */
+/* One of the router's products, (logits,C). With noise both begin at 0, so that all experts get as
+ * much at first (Shazeer et al. 2017, arXiv:1701.06538, appendix A). */
 static int router(const ech_builder *b, const char *role, const ech_gate *gate)
 {
     ech_shape shape = ech_shape_2d(ECH_AXIS_CHOICES, ech_gate_logits(gate), ECH_AXIS_MODEL,
@@ -47,7 +47,8 @@ static int router(const ech_builder *b, const char *role, const ech_gate *gate)
     return at;
 }
 
-/* The bias that balances experts: no parameter, but committed once a step. Named as in DeepSeek's models. */
+/* The bias that balances experts: no parameter, but committed once a step. Named as in DeepSeek's
+ * models. */
 static int bias(const ech_builder *b)
 {
     char *name = ech_builder_name(b, b->names.router, "e_score_correction_bias");
@@ -68,8 +69,8 @@ static int shared_gate(const ech_builder *b, int x, int y)
     return ech_layer_shared_gate(b->block, x, weight, y);
 }
 
-/* Shared experts, which all tokens go to, are one feed-forward layer as wide as they are together (Dai et al. 2024,
- * arXiv:2401.06066); they work while rows are on their way. */
+/* Shared experts, which all tokens go to, are one feed-forward layer as wide as they are together
+ * (Dai et al. 2024, arXiv:2401.06066); they work while rows are on their way. */
 int ech_builder_experts(const ech_builder *b, int x)
 {
     const ech_config *config = b->config;
@@ -212,8 +213,7 @@ ech_status ech_experts_check(const ech_config *config)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "model.moe_gate = dense goes to all experts; use %lld",
                                    (long long)E);
-    if (config->model.moe_gate != ECH_GATE_bias)
-        ECH_TRY(check_gate_reads(config, ECH_BIAS_KEYS));
+    if (config->model.moe_gate != ECH_GATE_bias) ECH_TRY(check_gate_reads(config, ECH_BIAS_KEYS));
     ECH_TRY(check_groups(config));
     ECH_TRY(check_capacity(config));
     ECH_TRY(check_shared(config));

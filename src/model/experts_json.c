@@ -17,7 +17,8 @@ void ech_family_export_dense(const ech_config *config, json_t *json)
     json_object_set_new(json, DENSE, layers);
 }
 
-/* Which layers are said to be dense: the first ones. Others may be listed that decoder_sparse_step makes dense. */
+/* Which layers are said to be dense: the first ones. Others may be listed that decoder_sparse_step
+ * makes dense. */
 ech_status ech_family_import_dense(const ech_family_import *in)
 {
     const json_t *list = ech_family_import_get(in, DENSE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of families, and what a family says of the model section: the keys that it reads, its constants, its
- * defaults.
+ * The table of families, and what a family says of the model section: the keys that it reads, its
+ * constants, its defaults.
  */
 #include "model/family.h"
 

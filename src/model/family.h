@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to src/model. What a family is made of: the table between the run file's model section and a Hugging Face
- * config.json, constant properties, and the names of its tensors.
+ * Private to src/model. What a family is made of: the table between the run file's model section
+ * and a Hugging Face config.json, constant properties, and the names of its tensors.
  */
 #ifndef ECH_MODEL_FAMILY_H
 #define ECH_MODEL_FAMILY_H
@@ -20,8 +20,28 @@
 ech_status ech_family_check_keys(const ech_config *config);
 /* Errors: values that the family's config.json cannot say. */
 ech_status ech_family_check_rows(const ech_config *config);
-/* Keys a query of layer i sees, itself included; 0: all of its document up to it. */
-int64_t ech_model_window(const ech_config *config, int64_t i);
+
+/* ---- fused tensors of files ---- */
+
+/* Where the family's files have several parameters in one tensor. A part's parameter has a name
+ * with one of `parts` in it, as whole components, and the tensor's name has `file` there instead.
+ * A family's parameters are named as if its files had them separately. */
+typedef enum ech_fused_order {
+    ECH_FUSED_PARTS, /* one part after the other, by rows (outputs of a product) */
+    ECH_FUSED_HEADS, /* for each key/value head the rows of all parts that belong to it */
+    ECH_FUSED_ROWS   /* row i of each part, then row i + 1 of each */
+} ech_fused_order;
+
+struct ech_family_fused {
+    const char *file; /* ".self_attn.qkv_proj"; NULL ends the table */
+    const char
+        *parts; /* blank-separated: ".self_attn.q_proj .self_attn.k_proj .self_attn.v_proj" */
+    ech_fused_order order;
+    bool transposed; /* the file has rows and columns swapped */
+};
+/* Sets file_name and place of the model's parameters. ECH_EINTERNAL: a part lacks others, or their
+ * shapes do not fit. */
+ech_status ech_family_place_params(const ech_config *config, ech_model *model);
 
 /* ---- config.json ---- */
 
@@ -30,21 +50,25 @@ typedef enum ech_family_row_use {
     ECH_ROW_UNREAD = 2,     /* only written */
     ECH_ROW_UNWRITTEN = 4,  /* only read */
     ECH_ROW_LIST = 8,       /* the file has a list of such values */
-    ECH_ROW_OURS = 16, /* no other program knows it: written where it is not `initial`, and not missed */
-    ECH_ROW_NAME = 32  /* the value is one of the key's names */
+    /* no other program knows it: written where it is not `initial`, and not missed */
+    ECH_ROW_OURS = 16,
+    ECH_ROW_NAME = 32 /* the value is one of the key's names */
 } ech_family_row_use;
 
 /* A value of config.json, in the order in which they are written and read. */
 struct ech_family_row {
     const char *name; /* "n_embd"; NULL ends the table */
     const char *key;  /* of the run file: "model.hidden_size"; NULL: a constant */
-    /* The value if the file does not have it; NULL: an error then, unless `derived` gives it. Of a constant: the
-     * values that we support, one of true, false, 0, 1 and null, or blank-separated words. The first one is written. */
+    /* The value if the file does not have it; NULL: an error then, unless `derived` gives it. Of a
+     * constant: the values that we support, one of true, false, 0, 1 and null, or blank-separated
+     * words. The first one is written. */
     const char *initial;
-    int64_t (*derived)(const ech_config *config); /* from rows before: the value for null, or without `initial` */
-    unsigned use;                                 /* bits of ech_family_row_use */
-    const char *null;   /* the key's value for the file's null; NULL: as if the file had none */
-    const char *values; /* of a key with names: "silu=swiglu swish=swiglu", the file's name and ours */
+    /* from rows before: the value for null, or without `initial` */
+    int64_t (*derived)(const ech_config *config);
+    unsigned use;     /* bits of ech_family_row_use */
+    const char *null; /* the key's value for the file's null; NULL: as if the file had none */
+    /* of a key with names: "silu=swiglu swish=swiglu", the file's name and ours */
+    const char *values;
     const char *property; /* what a model with another constant would need: "attention sinks" */
 };
 
@@ -105,17 +129,29 @@ void ech_rope_export(const ech_config *config, json_t *json);
 
 /* Rows of Hugging Face's decoders since Llama. */
 #define ECH_ROWS_SIZES                                                                             \
-    {"vocab_size", "model.vocab_size", .initial = NULL}, {"hidden_size", "model.hidden_size", .initial = NULL},                      \
-        {"intermediate_size", "model.intermediate_size", .initial = NULL},                                          \
-        {"num_hidden_layers", "model.num_hidden_layers", .initial = NULL},                                          \
-        {"num_attention_heads", "model.num_attention_heads", .initial = NULL}
+    {"vocab_size", "model.vocab_size", .initial = NULL},                                           \
+        {"hidden_size", "model.hidden_size", .initial = NULL},                                     \
+        {"intermediate_size", "model.intermediate_size", .initial = NULL},                         \
+        {"num_hidden_layers", "model.num_hidden_layers", .initial = NULL},                         \
+    {                                                                                              \
+        "num_attention_heads", "model.num_attention_heads", .initial = NULL                        \
+    }
 #define ECH_ROW_KV_HEADS(otherwise)                                                                \
-    {"num_key_value_heads", "model.num_key_value_heads", .initial = otherwise}
+    {                                                                                              \
+        "num_key_value_heads", "model.num_key_value_heads", .initial = otherwise                   \
+    }
 #define ECH_ROW_KV_HEADS_AS_HEADS                                                                  \
-    {"num_key_value_heads", "model.num_key_value_heads", .derived = ech_rows_heads}
-#define ECH_ROW_HEAD_DIM {"head_dim", "model.head_dim", .derived = ech_rows_head_dim}
+    {                                                                                              \
+        "num_key_value_heads", "model.num_key_value_heads", .derived = ech_rows_heads              \
+    }
+#define ECH_ROW_HEAD_DIM                                                                           \
+    {                                                                                              \
+        "head_dim", "model.head_dim", .derived = ech_rows_head_dim                                 \
+    }
 #define ECH_ROW_POSITIONS(otherwise)                                                               \
-    {"max_position_embeddings", "model.max_position_embeddings", .initial = otherwise}
+    {                                                                                              \
+        "max_position_embeddings", "model.max_position_embeddings", .initial = otherwise           \
+    }
 /* hidden_act of a gated feed-forward layer, act(gate x) up x, and of one without gate. */
 #define ECH_ROW_GATED_ACT                                                                          \
     {"hidden_act", "model.hidden_act", "silu", .values = ECH_GATED_ACTS}
@@ -128,27 +164,39 @@ void ech_rope_export(const ech_config *config, json_t *json);
     {                                                                                              \
         "rope_scaling", .initial = "null", .use = ECH_ROW_UNREAD                                   \
     }
-#define ECH_ROW_RMS_EPS(otherwise) {"rms_norm_eps", "model.rms_norm_eps", .initial = otherwise}
+#define ECH_ROW_RMS_EPS(otherwise)                                                                 \
+    {                                                                                              \
+        "rms_norm_eps", "model.rms_norm_eps", .initial = otherwise                                 \
+    }
 /* One value of the file for several of our keys. */
 #define ECH_ROWS_ATTENTION_BIAS(otherwise)                                                         \
-    {"attention_bias", "model.qkv_bias", .initial = otherwise},                                               \
+    {"attention_bias", "model.qkv_bias", .initial = otherwise},                                    \
     {                                                                                              \
         "attention_bias", "model.o_bias", otherwise, .use = ECH_ROW_UNWRITTEN                      \
     }
-#define ECH_ROW_MLP_BIAS(otherwise) {"mlp_bias", "model.mlp_bias", .initial = otherwise}
+#define ECH_ROW_MLP_BIAS(otherwise)                                                                \
+    {                                                                                              \
+        "mlp_bias", "model.mlp_bias", .initial = otherwise                                         \
+    }
 #define ECH_ROWS_TRAINING(range)                                                                   \
     {"attention_dropout", "model.attn_pdrop", "0", .use = ECH_ROW_MAY_DIFFER},                     \
     {                                                                                              \
         "initializer_range", "model.initializer_range", range, .use = ECH_ROW_MAY_DIFFER           \
     }
 #define ECH_ROW_TIED(otherwise)                                                                    \
-    {"tie_word_embeddings", "model.tie_word_embeddings", .initial = otherwise}
+    {                                                                                              \
+        "tie_word_embeddings", "model.tie_word_embeddings", .initial = otherwise                   \
+    }
 #define ECH_ROW_WHOLE_ROTARY                                                                       \
-    {"partial_rotary_factor", .initial = "1", .use = ECH_ROW_UNWRITTEN,                            \
-     .property = "rotary positions of a part of each head"}
+    {                                                                                              \
+        "partial_rotary_factor", .initial = "1", .use = ECH_ROW_UNWRITTEN,                         \
+                                 .property = "rotary positions of a part of each head"             \
+    }
 #define ECH_ROW_NO_WINDOW                                                                          \
-    {"sliding_window", .initial = "null", .use = ECH_ROW_UNWRITTEN,                                \
-     .property = "attention windows"}
+    {                                                                                              \
+        "sliding_window", .initial = "null", .use = ECH_ROW_UNWRITTEN,                             \
+                          .property = "attention windows"                                          \
+    }
 /* Numbers of experts that only Echelon knows. */
 #define ECH_ROWS_CAPACITY                                                                          \
     {"moe_capacity_factor", "model.moe_capacity_factor", "0",                                      \
@@ -160,7 +208,10 @@ void ech_rope_export(const ech_config *config, json_t *json);
             .use = ECH_ROW_OURS | ECH_ROW_MAY_DIFFER                                               \
     }
 #define ECH_CAPACITY_NAMES " moe_capacity_factor moe_group_samples moe_gshard_ports"
-#define ECH_ROWS_END {.name = NULL}
+#define ECH_ROWS_END                                                                               \
+    {                                                                                              \
+        .name = NULL                                                                               \
+    }
 
 int64_t ech_rows_heads(const ech_config *config);
 int64_t ech_rows_head_dim(const ech_config *config);
@@ -182,6 +233,8 @@ int64_t ech_inner_quadruple(const ech_config *config);
 void ech_decoder_build(const ech_config *config, ech_model *model);
 /* Errors: properties that layers cannot have together. */
 ech_status ech_decoder_check(const ech_config *config);
+/* Keys a query of layer i sees, itself included; 0: all of its document up to it. */
+int64_t ech_model_window(const ech_config *config, int64_t i);
 /* Whether layer i has experts. */
 bool ech_model_has_experts(const ech_config *config, int64_t i);
 
@@ -203,13 +256,14 @@ int ech_builder_linear(const ech_builder *b, const char *role, int x, ech_axis i
                        ech_axis axis, int64_t out, bool bias, double std);
 /* The activation of feed-forward layers, dense ones and experts. */
 ech_activation ech_builder_activation(const ech_config *config);
-/* A feed-forward layer in two parts: silu(gate x) up x, or relu(up x) and so on, F wide, and down of that.
- * x (B,T,C) -> (B,T,F) -> (B,T,C). */
+/* A feed-forward layer in two parts: silu(gate x) up x, or relu(up x) and so on, F wide, and down
+ * of that. x (B,T,C) -> (B,T,F) -> (B,T,C). */
 int ech_builder_widen(const ech_builder *b, const char *gate, const char *up, int64_t F, int x);
 int ech_builder_narrow(const ech_builder *b, const char *down, int64_t F, int y);
 /* A layer of experts. x (B,T,C) -> (B,T,C). */
 int ech_builder_experts(const ech_builder *b, int x);
-/* Errors: numbers of the resolved section that do not go together in a layer of experts, and what would. */
+/* Errors: numbers of the resolved section that do not go together in a layer of experts, and what
+ * would. */
 ech_status ech_experts_check(const ech_config *config);
 
 #endif

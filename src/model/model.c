@@ -187,6 +187,11 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     model->std = config->model.initializer_range;
     model->options = options;
     (family->build ? family->build : ech_decoder_build)(config, model);
+    ech_status status = ech_family_place_params(config, model);
+    if (status != ECH_OK) {
+        ech_model_destroy(model);
+        return status;
+    }
     for (size_t i = 0; i < model->block.n; i++) {
         ech_block *block = model->block.at[i];
         ech_block_finish(block, model->param.at);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Models: stacks of blocks, each a small graph of layers. A family is an ech_family, a
- * file of families/, and a row of models.def: properties, from which one decoder (decoder.c) is built. Nothing here communicates. Files are read and written by one process on its own.
+ * file of families/, and a row of models.def: properties, from which one decoder (decoder.c) is
+ * built. Nothing here communicates. Files are read and written by one process on its own.
  */
 #ifndef ECH_MODEL_MODEL_H
 #define ECH_MODEL_MODEL_H
@@ -11,6 +12,7 @@
 
 typedef struct ech_family ech_family;
 typedef struct ech_family_import ech_family_import; /* a config.json being read; private */
+typedef struct ech_family_fused ech_family_fused;   /* a fused tensor of files; private */
 typedef struct ech_family_row ech_family_row;       /* a value of config.json; private */
 struct json_t;
 
@@ -38,8 +40,9 @@ typedef struct ech_model {
 struct ech_family {
     const char *name;
     const char *reads; /* blank-separated keys that it reads, besides those of `rows` */
-    /* "key=value key=value": properties that all models of the family have, which a run file cannot set; and values of
-     * keys that a run file leaves open, where they are not those of keys.def. NULL: none. */
+    /* "key=value key=value": properties that all models of the family have, which a run file cannot
+     * set; and values of keys that a run file leaves open, where they are not those of keys.def.
+     * NULL: none. */
     const char *constants, *defaults;
     int64_t (*inner)(const ech_config *config); /* a feed-forward layer's width; NULL: as others' */
     ech_status (*check)(const ech_config *config); /* of the resolved section; NULL: nothing more */
@@ -57,8 +60,9 @@ struct ech_family {
     const char *replaces;
     /* Names of weights in other programs' files: */
     const ech_names *names; /* by role; NULL: all as in roles.def */
-    const char *prefix;            /* "transformer.", which a file may omit */
+    const char *prefix;     /* "transformer.", which a file may omit */
     const char *buffers; /* blank-separated suffixes of names of tensors that are no parameters */
+    const ech_family_fused *fused; /* tensors with several parameters; NULL: none */
 };
 
 const ech_family *ech_family_find(const char *name); /* NULL: none of that name */
@@ -70,7 +74,8 @@ bool ech_family_reads(const ech_config *config, const char *key);
 void ech_family_append_reads(const ech_family *family, ech_text *out);
 /* A family's names, with those of roles.def where it has none of its own. */
 ech_names ech_names_of(const ech_family *family);
-/* Names in files of the token embedding's table, and of a head's that is not tied. Release with free. */
+/* Names in files of the token embedding's table, and of a head's that is not tied. Release with
+ * free. */
 char *ech_family_table(const ech_family *family);
 char *ech_family_head(const ech_family *family);
 
@@ -111,13 +116,13 @@ ech_status ech_model_export(const ech_config *config, const ech_model_export_opt
 void ech_model_mark_keys(const ech_config *config);
 /* The same, and gives keys that the run file leaves open the family's constants and defaults. */
 void ech_model_choose(ech_config *config);
-/* Resolves the model section's "auto" keys. Errors: keys that the family does not use; a width that heads do not
- * divide; a vocabulary smaller than the tokenizer's. */
+/* Resolves the model section's "auto" keys. Errors: keys that the family does not use; a width that
+ * heads do not divide; a vocabulary smaller than the tokenizer's. */
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);
 /* Appends properties that the configuration's model has unlike others of its family. */
 void ech_model_describe(const ech_config *config, ech_text *out);
-/* Degrees by which layers are sharded: tensor, key/value heads, context, sequence. num_key_value_heads is
- * resolved. */
+/* Degrees by which layers are sharded: tensor, key/value heads, context, sequence.
+ * num_key_value_heads is resolved. */
 ech_sharding ech_model_sharding(const ech_config *config);
 /* The types that a configuration asks for. */
 ech_types ech_model_types(const ech_config *config);
@@ -136,8 +141,8 @@ int64_t ech_model_active(const ech_model *model); /* of these, without experts t
  * name. */
 bool ech_model_looks_up(const ech_model *model, int param);
 /* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens +
- * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021), of experts those that a
- * token goes to. */
+ * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021),
+ * of experts those that a token goes to. */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
 
 /* For families. The first three add a parameter to the block and return its index. */

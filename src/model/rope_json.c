@@ -101,8 +101,8 @@ static ech_status import_factor(const ech_family_import *in, const ech_family_im
     return ech_family_import_set(in, "model.rope_scaling_factor", text);
 }
 
-/* transformers 4 has rope_theta and rope_scaling, 5 has both as rope_parameters. The older versions of 4
- * call the type "type". */
+/* transformers 4 has rope_theta and rope_scaling, 5 has both as rope_parameters. The older versions
+ * of 4 call the type "type". */
 static ech_status import_rope_from(const ech_family_import *in, const ech_family_import *inner,
                                    const char *otherwise)
 {

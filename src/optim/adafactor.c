@@ -2,18 +2,18 @@
  *
  * Adafactor. Shazeer and Stern 2018, arXiv:1804.04235: algorithm 4 for matrices, 5 for vectors,
  * with its numbers (eps1 = 1e-30, eps2 = 1e-3, d = 1, beta2 = 1 - t^-0.8). Momentum averages the
- * clipped and scaled update, as in the authors' code (tensor2tensor). Keys are named as
- * transformers' options; weight decay is by the same rate as the update, as transformers has it, so
- * with scale_parameter it is multiplied by the size of the weights, too.
+ * clipped and scaled update, as in the authors' code (tensor2tensor). Keys are named after
+ * transformers' options. Weight decay uses the rate of the update, as in transformers, so with
+ * scale_parameter it is multiplied by the size of the weights, too.
  */
 #include "optim/optim.h"
 
-/* Statistics in the order in which they are declared; a vector has those from COLUMNS on. */
+/* Statistics in declaration order; a vector has those from COLUMNS on. */
 enum {
     ROWS,        /* sums of squares of the gradient, by row */
     ROW_FACTORS, /* 1 / sqrt of the row state */
-    TOTAL,       /* sum of the row state; that of the column state is the same */
-    COLUMNS,     /* as ROWS; of a vector the squares */
+    TOTAL,       /* sum of the row state, equal to the column state's */
+    COLUMNS,     /* like ROWS; for a vector the squares */
     COLUMN_FACTORS,
     WEIGHT_SQUARE, /* sums of squares over all elements */
     UPDATE_SQUARE
@@ -59,8 +59,8 @@ static size_t scratch(const ech_kernels *kernels, int threads, const ech_param *
     return ech_kernel_scratch(kernels, ECH_OP_adafactor_sums, threads, dims);
 }
 
-/* What kernels take: a matrix, and of each statistic and state the tensor; those of rows NULL for a
- * vector. */
+/* The kernels' operands: a matrix, and the tensors of statistics and states; row tensors are NULL
+ * for a vector. */
 typedef struct factored {
     ech_tensor param, grad, rounded, exp_avg;
     const ech_tensor *statistic[UPDATE_SQUARE + 1], *row_state, *column_state;
@@ -96,7 +96,7 @@ static void compute(const ech_optimizer_work *w, int round)
                                   s[UPDATE_SQUARE]);
 }
 
-/* The kernels leave out of u the root of the row state's sum, which is one number. */
+/* The kernels omit from u the root of the row state's sum, which is one number. */
 static void apply(const ech_optimizer_work *w)
 {
     factored f = factor(w);

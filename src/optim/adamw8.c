@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * AdamW with 8-bit states. Dettmers et al. 2022, arXiv:2110.02861: blocks along the last axis of
- * the unsharded tensor, each with its largest magnitude, and numbers of the dynamic map
+ * the unsharded tensor, each with its largest magnitude, and codes of the dynamic map
  * (kernel/dynamic_map.h).
  */
 #include "optim/optim.h"
 
-/* One number a block. The axis keeps its name where its parts (queries, keys, values) are whole
- * blocks: then it is sharded as the axis is. Otherwise it cannot be sharded, which
- * ech_optimizer_check_shards says. */
+/* One number per block. The axis keeps its name if its parts (queries, keys, values) are whole
+ * blocks: then it is sharded like the axis. Otherwise it cannot be sharded, which
+ * ech_optimizer_check_shards reports. */
 static ech_state largest_of(const char *name, const ech_shape *shape, int64_t block)
 {
     ech_state state = {.name = name, .shape = *shape, .type = ECH_TYPE_WIDE, .block = block};
@@ -52,7 +52,7 @@ static size_t scratch(const ech_kernels *kernels, int threads, const ech_param *
 
 static void apply(const ech_optimizer_work *w)
 {
-    /* Whole blocks are rows of one block each: so a part of a row is as whole ones. */
+    /* Whole blocks become rows of one block each, so a part of a row is handled like whole rows. */
     int64_t block = w->update->block, row = w->param->shape[w->param->dims - 1];
     int64_t columns = row % block ? row : block;
     int64_t rows = ech_tensor_count(w->param) / columns, blocks = (columns + block - 1) / block;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What of gradients is compressed, and what is kept of them from step to step. PowerSGD: Vogels et
- * al. 2019, arXiv:1905.13727; embeddings, heads and routers are left alone, as in Ramesh et al.
- * 2021, arXiv:2102.12092, appendix E. The largest numbers: Lin et al. 2018, arXiv:1712.01887, here
- * of each line.
+ * Which gradients are compressed, and the states that compression keeps between steps. PowerSGD:
+ * Vogels et al. 2019, arXiv:1905.13727; embeddings, heads and routers are excluded, as in Ramesh et
+ * al. 2021, arXiv:2102.12092, appendix E. The largest numbers: Lin et al. 2018, arXiv:1712.01887,
+ * here per line.
  */
 #include <math.h>
 

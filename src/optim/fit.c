@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What must fit before a run: shards of states, and the states of the run that is resumed.
+ * Checks before a run: shards of states, and the states of the resumed run.
  */
 #include <string.h>
 
@@ -44,7 +44,7 @@ int64_t ech_optimizer_unit(const ech_optimizer_needs *needs, const ech_param *pa
     return param->shape.dims > 1 && (rows || row % block) ? row : block;
 }
 
-/* The numbers of the elements before element `end`, with which a unit ends. */
+/* Number of state numbers for the elements before element `end`, which ends a unit. */
 static int64_t numbers_before(const ech_state *state, int last, int64_t row, int64_t end)
 {
     if (state->lacks & 1u << last) return end / row;
@@ -70,7 +70,7 @@ int64_t ech_state_part(const ech_state *state, const ech_param *param, const int
 
 /* ---- resume ---- */
 
-/* On other ranks there are other numbers of replicas. */
+/* Other numbers of ranks have other numbers of replicas. */
 static bool is_same_shape(const ech_shape *a, const ech_shape *b)
 {
     bool same = a->dims == b->dims;
@@ -94,7 +94,7 @@ static ech_status refuse_strategy(const ech_config *saved, const ech_config *now
                                was.at);
 }
 
-/* A master is not compared: the weights stand for a missing one. */
+/* A master is not compared: the weights replace a missing one. */
 ech_status ech_optimizer_check_resume(const ech_config *saved, const ech_config *now,
                                       const ech_param *param)
 {

@@ -38,14 +38,14 @@ static double wsd(const ech_config *config, double t, double steps)
     return between(config, left < decay ? left / decay : 1);
 }
 
-/* Of the update's number, warmup included. */
+/* A function of the update's number, with warmup. */
 static double rsqrt(const ech_config *config, double t, double steps)
 {
     double rate = 1 / sqrt(t * steps + 1 + (double)config->optimizer.warmup_steps);
     return rate < config->optimizer.learning_rate ? rate : config->optimizer.learning_rate;
 }
 
-/* Adafactor's relative steps, as in transformers: of the update's number alone. */
+/* Adafactor's relative steps, as in transformers: a function of the update's number only. */
 static double relative_step(const ech_config *config, double t, double steps)
 {
     double number = round(t * steps + 1);
@@ -90,7 +90,7 @@ const char *ech_curve_names(void)
         ;
 }
 
-/* What all curves of optimizer.schedule read, and relative steps do not. */
+/* Keys that all curves of optimizer.schedule read, and relative steps do not. */
 static const char scheduled[] = "optimizer.learning_rate optimizer.schedule optimizer.warmup_steps";
 
 static const char *reads_scheduled(const ech_config *config)

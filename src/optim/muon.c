@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Muon. Jordan et al. 2024, kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv:2502.16982. A
- * matrix of a layer moves along its momentum, whose singular values Newton-Schulz iterations have
- * made about 1: in the wide type, where torch.optim.Muon has bf16. A matrix is what is stored as
- * one: queries, keys and values side by side are one. Tables by token or position (embeddings, the
- * head) and vectors are AdamW's.
+ * layer's matrix moves along its momentum, whose singular values Newton-Schulz iterations have made
+ * about 1: in the wide type, where torch.optim.Muon uses bf16. A matrix is what is stored as one:
+ * queries, keys and values side by side are one. AdamW updates tables by token or position
+ * (embeddings, the head) and vectors.
  */
 #include <math.h>
 
@@ -12,7 +12,7 @@
 
 extern const ech_optimizer ech_optimizer_row_adamw;
 
-/* Statistics, and the rounds that compute them: what the matrix would move along, and that
+/* Statistics, and the rounds that compute them: the direction of the momentum, and the same
  * orthogonalized. */
 enum { ALONG, DIRECTION };
 
@@ -47,8 +47,8 @@ static void configure(const ech_config *config, ech_update *update)
 
 /* ---- Newton-Schulz ---- */
 
-/* The sides of an unsharded matrix X, k <= n. An iteration multiplies X by itself transposed, which
- * gives (k,k), that by itself, and X by a polynomial of it. */
+/* The sides of an unsharded matrix X, k <= n. An iteration multiplies X by its transpose, which
+ * gives (k,k), squares that, and multiplies X by a polynomial of it. */
 typedef struct products {
     bool tall; /* more rows than columns */
     int64_t k, n;
@@ -73,10 +73,10 @@ static int64_t aligned(int64_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Scratch: bytes from the beginning. A matrix as large as X comes first; `rest` is the kernels'. */
+/* Offsets in scratch, in bytes. A matrix as large as X comes first; `rest` is for the kernels. */
 typedef struct places {
     int64_t gram, square, sums, rest;
-    int64_t blocks; /* numbers of sums */
+    int64_t blocks; /* number of partial sums */
 } places;
 
 static places places_of(const ech_kernels *wide, const ech_param *param)
@@ -107,7 +107,7 @@ static size_t scratch(const ech_kernels *kernels, int threads, const ech_param *
     return (size_t)places_of(kernels->wide, param).rest + most;
 }
 
-/* y = (A + B G + C G^2) x, G = x xT; of a tall x the same from the right. */
+/* y = (A + B G + C G^2) x, G = x xT; for a tall x the same from the right. */
 static void iterate(const ech_optimizer_work *w, const ech_tensor *x, const ech_tensor *gram,
                     const ech_tensor *square, const ech_tensor *y)
 {
@@ -119,7 +119,7 @@ static void iterate(const ech_optimizer_work *w, const ech_tensor *x, const ech_
     wide->matmul(w->context, tall ? x : square, false, tall ? square : x, false, NULL, NULL, y);
 }
 
-/* In place; `memory` is laid out by places_of. */
+/* In place; places_of defines the layout of `memory`. */
 static void orthogonalize(const ech_optimizer_work *w, const ech_tensor *x, char *memory)
 {
     const ech_kernels *wide = w->kernels->wide;
@@ -128,12 +128,12 @@ static void orthogonalize(const ech_optimizer_work *w, const ech_tensor *x, char
     ech_tensor gram = ech_tensor_2d(memory + at.gram, x->dtype, k, k), square = gram;
     ech_tensor sums = ech_tensor_1d(memory + at.sums, ECH_F64, at.blocks), turn[2] = {*x, *x};
     square.data = memory + at.square;
-    turn[(ITERATIONS + 1) % 2].data = memory; /* so that the last one writes to x */
+    turn[(ITERATIONS + 1) % 2].data = memory; /* so that the last iteration writes to x */
     const ech_update norm = {.grad_scale = 1, .eps = w->update->eps};
     const ech_tensor squares = ech_tensor_view(memory + at.gram, ECH_F64, 0, NULL);
     wide->square_sums(w->context, x, &sums);
     wide->total(w->context, &sums, NULL, true, &squares);
-    /* By the Frobenius norm: then no singular value is above 1. */
+    /* Divides by the Frobenius norm, so that no singular value is above 1. */
     wide->scaled_sum(w->context, x, 1, 0, 0, &squares, &norm, &turn[0]);
     for (int i = 0; i < ITERATIONS; i++)
         iterate(w, &turn[i % 2], &gram, &square, &turn[(i + 1) % 2]);
@@ -141,7 +141,7 @@ static void orthogonalize(const ech_optimizer_work *w, const ech_tensor *x, char
 
 /* ---- rounds and update ---- */
 
-/* The buffer is a sum, as SGD's; its size does not matter. */
+/* The buffer is a sum, like SGD's; its magnitude does not matter. */
 static void follow(const ech_optimizer_work *w)
 {
     const ech_update *u = w->update;
@@ -153,7 +153,7 @@ static void follow(const ech_optimizer_work *w)
                            u->nesterov ? 1 : 0, 0, NULL, NULL, &along);
 }
 
-/* Of the whole matrix this rank's shard: only tables are padded, so boxes fill it. */
+/* This rank's shard of the whole matrix: only tables are padded, so boxes fill it. */
 static void take_shard(const ech_optimizer_work *w, const ech_tensor *whole, const ech_tensor *to)
 {
     for (int i = 0; i < w->boxes; i++) {
@@ -190,9 +190,9 @@ static double adjustment(const ech_optimizer_work *w)
     return w->update->match_adamw ? 0.2 * sqrt(fmax(rows, columns)) : sqrt(fmax(1, rows / columns));
 }
 
-/* p -= rate (adjustment x direction + decay p), which is a step of SGD without momentum. A withheld
- * update withholds it alone: the iterations before it write to statistics and scratch, which nobody
- * reads afterwards. */
+/* p -= rate (adjustment x direction + decay p), which is a step of SGD without momentum. If the
+ * update is withheld, only this is skipped: the iterations before it write to statistics and
+ * scratch, which are not read afterwards. */
 static void apply_matrix(const ech_optimizer_work *w)
 {
     double factor = adjustment(w);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of optimizers, and gradient clipping.
+ * The table of optimizers, and what they need for a parameter.
  */
 #include <string.h>
 
@@ -38,15 +38,16 @@ const char *ech_optimizer_names(void)
         ;
 }
 
-/* ---- of replicas ---- */
+/* ---- replicas ---- */
 
 int64_t ech_optimizer_replicas(const ech_config *config)
 {
     bool compresses = config->parallel.compression != ECH_COMPRESSION_NONE;
     if (!compresses && !ech_strategy_is_apart(config)) return 1;
-    const ech_config_list *replicas = &config->parallel.stage_replicas; /* as many of each */
+    /* equal numbers for each stage */
+    const ech_config_list *replicas = &config->parallel.stage_replicas;
     int64_t data = replicas->n > 0 ? replicas->at[0] : config->parallel.data;
-    if (data == ECH_AUTO) data = 1; /* not known yet */
+    if (data == ECH_AUTO) data = 1; /* unknown yet */
     return data * config->parallel.context;
 }
 
@@ -58,7 +59,7 @@ ech_state ech_state_of_replica(const ech_state *state)
     return of;
 }
 
-/* ---- of a parameter ---- */
+/* ---- parameters ---- */
 
 ech_param ech_optimizer_one(const ech_param *param)
 {
@@ -67,7 +68,7 @@ ech_param ech_optimizer_one(const ech_param *param)
     return one;
 }
 
-/* What one of a stack has becomes what all have, by the stack's first dimension. */
+/* Extends the state of one matrix of a stack to all, by the stack's first dimension. */
 static void stack(ech_state *state, const ech_shape *of)
 {
     ech_shape one = state->shape;
@@ -80,7 +81,7 @@ static void stack(ech_state *state, const ech_shape *of)
     state->lacks <<= 1;
 }
 
-/* Of experts there are fewer replicas: the ranks of an expert group together have one. */
+/* Experts have fewer replicas: the ranks of an expert group together have one. */
 static void share_replicas(const ech_config *config, ech_shape *of)
 {
     int d = ech_shape_replicas(of);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is kept of a parameter where replicas are apart: what the optimizer of each keeps, where
- * they met last, and the momentum of the outer optimizer. Douillard et al. 2023, arXiv:2311.08105.
+ * The states of a parameter if replicas diverge: the optimizer states of each replica, the weights
+ * at the last synchronization, and the momentum of the outer optimizer. Douillard et al. 2023,
+ * arXiv:2311.08105.
  */
 #include "config/strategy.h"
 #include "optim/optim.h"
@@ -13,7 +14,7 @@ static void add(ech_optimizer_needs *needs, const char *name, const ech_param *p
     needs->state[needs->states - 1].role = role;
 }
 
-/* Each replica has another. */
+/* Each replica has its own. */
 static void add_replicas(ech_state *state, int64_t replicas)
 {
     ech_shape of = state->shape;

@@ -11,15 +11,15 @@
 
 #include "base/text.h"
 
-static const double MOST_FACTOR = 1e6; /* as of optimizer.learning_rate */
+static const double MOST_FACTOR = 1e6; /* the bound of optimizer.learning_rate */
 
-/* The patterns of a key, and what they are about. */
+/* The patterns of a key, and the parameters they apply to. */
 typedef struct patterns {
     const ech_config *config;
     const char *key;
     ech_param *params;
     size_t n;
-    double *rate; /* [n] what optimizer.rates has given so far; < 0: nothing */
+    double *rate; /* [n] factors set by optimizer.rates so far; < 0: none */
 } patterns;
 
 /* factor: NULL: matched parameters do not decay. */

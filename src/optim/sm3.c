@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SM3-II. Anil, Gupta, Koren and Singer 2019, arXiv:1901.11150: of a matrix an accumulator a row
- * and a column; of a vector one an element, which is Adagrad. Momentum averages what weights move
- * by, as in the authors' code.
+ * SM3-II. Anil, Gupta, Koren and Singer 2019, arXiv:1901.11150: a matrix has one accumulator per
+ * row and per column; a vector has one per element, which is Adagrad. Momentum averages the weight
+ * updates, as in the authors' code.
  */
 #include "optim/optim.h"
 

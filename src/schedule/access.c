@@ -47,7 +47,7 @@ int *ech_access_on_host(const ech_accessor *a)
                               (1 + a->plan->bucket.at[index].state_values)];
 }
 
-/* Before the first update. */
+/* State before the first update. */
 static int *make_on_host(const ech_plan *plan, const ech_bucket *bucket)
 {
     int each = 1 + bucket->state_values;
@@ -99,7 +99,7 @@ void ech_access_reads(ech_accessor *a)
         a->tick = a->step->tick + read.first - a->step->first_call;
         ech_access_value(a, value, false);
         if (read.last == read.first || value < (int)a->plan->persistent.n) continue;
-        a->tick = a->step->tick + read.last - a->step->first_call; /* so long it lives */
+        a->tick = a->step->tick + read.last - a->step->first_call; /* its life */
         ech_access_value(a, value, false);
     }
 }
@@ -136,15 +136,15 @@ static int port_of(const int *ports, size_t n, int local)
     return -1;
 }
 
-/* Whether what crosses the boundary at this block, from the block before (forward) or after it,
- * comes from another rank: what the rank's own neighbouring block makes is there. */
+/* True if the value at the block's boundary (to the block before for forward, else to the next)
+ * comes from another rank; otherwise the rank's own neighbouring block makes it. */
 static bool is_received(const ech_accessor *a, int block_index, bool forward)
 {
     int neighbour = forward ? block_index - 1 : block_index + 1;
     return a->list->first_local[neighbour] < 0;
 }
 
-/* What sampling carries from token to token lives as long as the plan. */
+/* A KV cache that sampling carries from token to token lives as long as the plan. */
 static int cache_of(const ech_accessor *a, int block, int local)
 {
     for (size_t i = 0; i < a->plan->persistent.n; i++) {
@@ -162,9 +162,9 @@ static ech_memory_kind kind_of(const ech_block_value *value)
     return value->role == ECH_ROLE_SCRATCH ? ECH_MEMORY_SCRATCH : ECH_MEMORY_ACTIVATIONS;
 }
 
-/* What R reads from outside of its block: for an input that input, or what the R of the block
- * before makes again; for an output, where R inverts, that output, or what the R of the block
- * behind makes of it. False: R does not read it. */
+/* Finds the value outside its block that R reads. For an input: that input, or the value that the
+ * previous block's R recomputes. For an output, where R inverts: that output, or the value that the
+ * next block's R computes from it. False: R does not read it. */
 static bool find_kept(const ech_accessor *a, int block_index, int *local, int *other)
 {
     const ech_block *block = a->plan->model->block.at[block_index];
@@ -183,8 +183,8 @@ static bool find_kept(const ech_accessor *a, int block_index, int *local, int *o
     return true;
 }
 
-/* The value whose memory a block's value from outside of the block has: that of a neighbour on this
- * rank, or what R reads. False: it has its own. */
+/* Finds the value that shares the memory of a block's value at its boundary: a neighbour's value on
+ * this rank, or the value that R reads. False: it has memory of its own. */
 static bool find_origin(const ech_accessor *a, int block_index, int *local, int *other)
 {
     const ech_model *model = a->plan->model;
@@ -206,7 +206,7 @@ static bool find_origin(const ech_accessor *a, int block_index, int *local, int 
     return true;
 }
 
-/* The list's value of a block's own value, as forwards touch it; made if it is new. */
+/* The list's value of a block's own value, as forwards touch it; adds it if it is new. */
 int ech_access_value_of(ech_accessor *a, int block_index, int local, int micro)
 {
     const ech_block *block = a->plan->model->block.at[block_index];
@@ -366,7 +366,7 @@ void ech_access_sum_scratch(ech_accessor *a, size_t bytes)
     ech_access_value(a, value, true);
 }
 
-/* Slots for the values of the rank's own blocks, of those only. */
+/* Makes slots for the values of the rank's own blocks only. */
 static void make_slots(const ech_plan *plan, ech_list *list)
 {
     size_t blocks = plan->model->block.n, locals = 0;
@@ -383,7 +383,7 @@ static void make_slots(const ech_plan *plan, ech_list *list)
     list->logits = -1;
     size_t instances = ech_list_kind_trains(list->kind) ? (size_t)list->instances : 0;
     if (list->kind == ECH_LIST_SYNC || list->kind == ECH_LIST_GOSSIP)
-        instances = 1; /* what replicas exchange */
+        instances = 1; /* data that replicas exchange */
     size_t writers = plan->model->param.n * instances, gradients = plan->bucket.n * instances;
     list->first_writer = ech_calloc(writers + 1, sizeof *list->first_writer);
     for (size_t i = 0; i < writers; i++) list->first_writer[i].step = -1;

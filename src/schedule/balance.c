@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When items of all stages run, and from that what an evictor's acceptor holds, and when.
+ * Computes when items of all stages run, and from that what an evictor's acceptor holds, and when.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -8,16 +8,16 @@
 #include "schedule/passes.h"
 #include "schedule/segments.h"
 
-/* The pipeline that the rank is in, stage by stage. */
+/* The rank's pipeline, stage by stage. */
 typedef struct timing {
     const ech_layout *layout;
     int micro_batches; /* of a list */
     ech_timed_items *of;
     int **item_of; /* [stages] of F and B, by chunk and `micro` */
-    int *next;     /* [stages] the first that has no time yet */
+    int *next;     /* [stages] first item without a time */
 } timing;
 
-/* ---- when items run ---- */
+/* ---- times of items ---- */
 
 static int *slot_of(const timing *t, int stage, ech_action action, int chunk, int micro)
 {
@@ -25,7 +25,7 @@ static int *slot_of(const timing *t, int stage, ech_action action, int chunk, in
     return &t->item_of[stage][at];
 }
 
-/* A rank's order as items. */
+/* Converts a rank's order to items. */
 static void list_items(const ech_schedule *schedule, const ech_layout *layout, int rank,
                        ech_numbering numbering, const bool *keeps, ech_timed_items *out)
 {
@@ -51,7 +51,7 @@ static void list_items(const ech_schedule *schedule, const ech_layout *layout, i
     free(order.at);
 }
 
-/* When what the item needs of other stages is there; -1: not known yet. */
+/* The time at which an item's inputs from other stages are there; -1: unknown yet. */
 static int find_ready(const timing *t, int stage, const ech_timed_item *item)
 {
     const ech_layout *layout = t->layout;
@@ -63,7 +63,7 @@ static int find_ready(const timing *t, int stage, const ech_timed_item *item)
     return before < 0 ? -1 : t->of[other->stage].at[before].end;
 }
 
-/* Those of a stage that may run now. Returns whether some do. */
+/* Times the items of a stage that may run now. Returns true if there were any. */
 static bool advance(timing *t, int stage)
 {
     ech_timed_items *of = &t->of[stage];
@@ -126,9 +126,9 @@ static void end_timing(timing *t)
     free(t->next);
 }
 
-/* ---- how many are kept ---- */
+/* ---- numbers of kept activations ---- */
 
-/* After its F, or its B and W: what it kept it needs no more. */
+/* After its F, or its B and W, which no longer needs what was kept. */
 static int change_at(const ech_timed_item *item)
 {
     if (!item->keeps) return 0;
@@ -145,15 +145,15 @@ static int count_kept(const ech_timed_items *items)
     return most;
 }
 
-/* ---- which go, and when ---- */
+/* ---- which are sent, and when ---- */
 
-/* The evictor's items from which on it lacks what a forward has made, and until when; prefetch
- * items are the way out, and as many the way in. */
+/* The range of the evictor's items in which a forward's activations are away; sending and returning
+ * takes prefetch items each. */
 typedef struct absence {
     int made, first, last, needed;
 } absence;
 
-/* Of those who can be away at item `at`, whoever is needed last; NULL: nobody. */
+/* Chooses, among those that can be away at item `at`, the one that is needed last; NULL: none. */
 static absence *choose(absence *all, size_t n, int at)
 {
     absence *best = NULL;
@@ -164,7 +164,7 @@ static absence *choose(absence *all, size_t n, int at)
     return best;
 }
 
-/* How many items have begun before that time; or have ended by then. */
+/* Number of items that have begun before that time, or that have ended by then. */
 static int count_until(const ech_timed_items *items, int time, bool ended)
 {
     int low = 0, high = (int)items->n;
@@ -179,7 +179,7 @@ static int count_until(const ech_timed_items *items, int time, bool ended)
     return low;
 }
 
-/* The acceptor's memory is taken amid the item that runs when the forward has ended, unless the
+/* The acceptor's memory is reused during the item that runs when the forward has ended, unless the
  * evictor waits right then. */
 static ech_hold hold_of(const ech_balance *b, const absence *a)
 {
@@ -201,8 +201,8 @@ static int by_made(const void *a, const void *b)
     return ((const ech_hold *)a)->made - ((const ech_hold *)b)->made;
 }
 
-/* Of the acceptor's items those at which what is held goes, of what has not gone at item `taken`.
- * Returns how many. */
+/* Removes the acceptor's items at which held activations have gone by item `taken`. Returns the
+ * number of remaining ones. */
 static int drop_freed(int *freed, int n, int taken)
 {
     int left = 0;
@@ -219,9 +219,8 @@ static int find_next_freed(const int *freed, int n)
     return next;
 }
 
-/* The acceptor has room for what it keeps less than the limit. So it takes what comes when
- * something has gone, if the evictor need not wait for that, and in the order in which it is
- * sent. */
+/* The acceptor has room for the limit minus what it keeps. It accepts activations when others have
+ * gone, if the evictor need not wait for that, and in the order in which they are sent. */
 static void share_room(ech_balance *b)
 {
     const ech_timed_item *own = b->of_evictor.at, *other = b->of_acceptor.at;
@@ -242,8 +241,8 @@ static void share_room(ech_balance *b)
     }
 }
 
-/* Passes over the items once; where more would be kept than the limit says, somebody is away. The
- * oldest absences are let go as they end, so that a search passes over those under way. */
+/* Passes over the items once and sends activations away wherever more than the limit would be kept.
+ * The oldest absences are dropped as they end, so that a search visits only current ones. */
 static void choose_holds(ech_balance *b, absence *all, size_t n, int *away)
 {
     const ech_timed_items *items = &b->of_evictor;
@@ -267,7 +266,7 @@ static void choose_holds(ech_balance *b, absence *all, size_t n, int *away)
     share_room(b);
 }
 
-/* Absences by `made`. */
+/* Absences sorted by `made`. */
 static absence *find_absences(const timing *t, int stage, int prefetch, size_t *n)
 {
     const ech_timed_items *items = &t->of[stage];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Buckets: parameters whose gradients are reduced together (Li et al. 2020, arXiv:2006.15704,
- * section 3.2.3). A bucket is of one block, so that it is complete, and its weights are needed,
- * with that block; of one group; and of one type each of weights, gradients and element-wise
- * states, which are all laid out alike. It follows from model, types, optimizer and tensor shards
- * alone, not from the schedule: all ranks that have a block have the same ones of it, in all their
- * plans.
+ * section 3.2.3). A bucket belongs to one block, so that it is complete, and its weights are
+ * needed, with that block; to one group; and has one type each of weights, gradients and
+ * element-wise states, which are all laid out alike. Buckets follow from model, types, optimizer
+ * and tensor shards only, not from the schedule: all ranks that have a block have the same buckets
+ * of it, in all their plans.
  */
 #include <string.h>
 
@@ -65,15 +65,15 @@ static int64_t round_up(int64_t n, int64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* The least multiple of a unit that is one of a power of two as well. */
+/* The least multiple of a unit that is also a multiple of a power of two. */
 static int64_t common_multiple(int64_t unit, int64_t power)
 {
     for (int64_t rest = unit; rest % 2 == 0 && power > 1; rest /= 2) power /= 2;
     return unit * power;
 }
 
-/* What begins at multiples of so many elements begins at those of plan.part in any type, and cuts
- * no unit of the optimizer's. */
+/* Offsets at multiples of this number of elements are multiples of plan.part in any type, and split
+ * no unit of the optimizer. */
 static int64_t unit_of(const ech_plan *plan, const ech_param *of, const ech_optimizer_needs *needs)
 {
     enum { NARROWEST = 2 }; /* bytes of an element */
@@ -82,8 +82,8 @@ static int64_t unit_of(const ech_plan *plan, const ech_param *of, const ech_opti
     return common_multiple(ech_optimizer_unit(needs, of, size), plan->part / NARROWEST);
 }
 
-/* Over whom factors are summed: of a matrix of which tensor ranks have shards, each has its own
- * rows of one of the two, and a partial sum of the other. */
+/* The group over which factors are summed. If tensor ranks hold shards of the matrix, each has its
+ * own rows of one factor and a partial sum of the other. */
 static ech_layout_group factored_over(const ech_plan *plan, const ech_param *of,
                                       ech_layout_group addends)
 {
@@ -105,7 +105,7 @@ static ech_listed listed_of(const ech_plan *plan, int param, const ech_config *c
     return (ech_listed){.ids = ids, .most = rows < ids ? rows : ids};
 }
 
-/* A bucket that is empty, of the kind that the parameter goes to. */
+/* An empty bucket of the kind to which the parameter belongs. */
 static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *config)
 {
     const ech_param *of = &plan->model->param.at[param];
@@ -142,7 +142,7 @@ static bool is_of_kind(const ech_bucket *bucket, const ech_bucket *kind)
     return same;
 }
 
-/* The block's last bucket of the kind, if `elements` more are not too many; otherwise a new one. */
+/* The block's last bucket of the kind, if it has room for `elements` more; otherwise a new one. */
 static int find_open(ech_plan *plan, const ech_bucket *kind, int64_t elements, int64_t most_bytes)
 {
     int b = ech_bucket_is_listed(kind) ? -1 : (int)plan->bucket.n - 1;
@@ -170,7 +170,7 @@ static void put(ech_plan *plan, int param, const ech_config *config)
     bucket->padding += p->padding;
 }
 
-/* Where the shard of a rank begins; behind all of them, if it has none. */
+/* Where a rank's shard begins; after all shards if it has none. */
 static int64_t begin_of_shard(const ech_plan *plan, const ech_bucket *bucket, int rank)
 {
     ech_membership m = ech_layout_membership(plan->layout, plan->model, rank, bucket->group);
@@ -178,13 +178,14 @@ static int64_t begin_of_shard(const ech_plan *plan, const ech_bucket *bucket, in
     return (owner < 0 ? servers : owner) * bucket->shard;
 }
 
-/* Where weights, gradients and states lie, and whose they are, of a bucket whose group has
+/* Sets location and distribution of weights, gradients and states of a bucket whose group has
  * `members`. */
 static void place(const ech_plan *plan, ech_bucket *bucket, int members)
 {
     bool shares_out = plan->zero > 0 || plan->weights_in == ECH_SPACE_WINDOW;
     bool sharded = shares_out && members > 1 && !bucket->commits;
-    /* Stages complete a micro-batch at different times: their sums come once, after all others. */
+    /* Stages complete a micro-batch at different times: their sums run once per turn, after all
+     * others. */
     bool each = sharded && plan->zero > 1 && bucket->group != ECH_GROUP_TIED && !bucket->compressed;
     if (plan->layout->servers) {
         bool serves = ech_layout_serves(plan->layout, plan->rank);
@@ -202,7 +203,7 @@ static void place(const ech_plan *plan, ech_bucket *bucket, int members)
         bucket->of_weights.where = plan->weights;
 }
 
-/* Cuts a bucket into equal shards, for which the padding of its last parameter is longer. */
+/* Cuts a bucket into equal shards by padding its last parameter. */
 static void cut(ech_plan *plan, ech_bucket *bucket)
 {
     ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, bucket->group);
@@ -217,7 +218,7 @@ static void cut(ech_plan *plan, ech_bucket *bucket)
     bucket->elements += more;
 }
 
-/* Each parameter's factors begin where its gradient may. */
+/* Each parameter's factors begin at an offset that is valid for its gradient. */
 static int64_t place_factors(const ech_plan *plan, const ech_bucket *bucket, int64_t *at,
                              int64_t numbers)
 {
@@ -267,7 +268,8 @@ int ech_plan_state_of(const ech_plan *plan, int param, ech_state_role role)
     return -1;
 }
 
-/* Its parameters have the same. state: as the first one declares them; -1: none. */
+/* The value of a state; all parameters of a bucket share it. state: index as the first parameter
+ * declares it; -1: none. */
 static int value_of_state(const ech_plan *plan, int param, int state)
 {
     return state < 0 ? -1 : plan->state.at[plan->param[param].first_state + state].value;
@@ -285,7 +287,7 @@ int ech_plan_masters(const ech_plan *plan, int bucket)
     return value_of_state(plan, first, plan->param[first].master);
 }
 
-/* What lies of a parameter in the shard of its bucket that begins with element `own`. */
+/* The elements of a parameter in its bucket's shard that begins with element `own`. */
 static int64_t find_part(const ech_plan *plan, int param, int64_t own, int64_t *first)
 {
     const ech_plan_param *p = &plan->param[param];
@@ -337,9 +339,9 @@ int64_t ech_plan_state_part(const ech_plan *plan, int rank, int param, int state
                                   from);
 }
 
-/* Of a state that has one number for several rows whoever has the parameter's first element, or
- * that of one of a stack, writes it. Returns how many of the first numbers, of those of n elements,
- * others write. */
+/* If a state has one number for several rows, the rank with the parameter's first element (or the
+ * first of a stack's matrix) writes it. Returns how many of the first numbers, of n elements'
+ * numbers, other ranks write. */
 static int64_t others_write(const ech_plan *plan, int param, const ech_state *state, int64_t first,
                             int64_t n)
 {
@@ -352,7 +354,7 @@ static int64_t others_write(const ech_plan *plan, int param, const ech_state *st
     return all - ech_plan_state_numbers(plan, param, state, next, rest, &from);
 }
 
-/* The boxes of n elements of a rank's shard of that shape, from `from` on. */
+/* Adds the boxes of n elements of a rank's shard of that shape, from `from` on. */
 static void add_boxes(const ech_plan *plan, int rank, const ech_shape *shape, int64_t from,
                       int64_t n, ech_held *held)
 {
@@ -417,7 +419,7 @@ static void list_params(ech_plan *plan)
 
 /* ---- pieces ---- */
 
-/* Bytes of an element in the narrowest of the values that pass through the host. */
+/* Bytes of an element in the narrowest value that passes through the host. */
 static int64_t narrowest_item(const ech_bucket *bucket)
 {
     size_t least = ech_dtype_bytes(bucket->weight_dtype);
@@ -427,16 +429,15 @@ static int64_t narrowest_item(const ech_bucket *bucket)
     return (int64_t)least;
 }
 
-/* Statistics and states with fewer numbers than elements are of whole parameters; and weights of
- * which members update shards are gathered as they are kept, whole. */
+/* Statistics, and states with fewer numbers than elements, are of whole parameters; weights that
+ * members update in shards but store whole are gathered whole. Such buckets are not cut. */
 static bool is_cut(const ech_bucket *bucket)
 {
     return ech_bucket_leaves(bucket) && bucket->rounds == 0 &&
            bucket->states == bucket->state_values && !ech_bucket_meets(bucket);
 }
 
-/* A piece begins where the host's values may, and a file's: in each type at a multiple of their
- * alignment. */
+/* A piece begins at a multiple of the alignment of host and disk values, in each type. */
 static void cut_update(const ech_plan *plan, ech_bucket *bucket, int64_t most_bytes)
 {
     int64_t first, all = ech_bucket_updated(bucket, &first);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A BUCKET: parameters that are reduced and updated together, which of them this rank keeps, and
- * where.
+ * A BUCKET: parameters whose gradients are reduced together and which are updated together, and
+ * what this rank stores of them where. Gradient accumulation over micro-batches, ZeRO's shards and
+ * offloading are properties of a bucket.
  */
 #ifndef ECH_SCHEDULE_BUCKET_H
 #define ECH_SCHEDULE_BUCKET_H
@@ -10,15 +11,15 @@
 #include "optim/optim.h"
 #include "schedule/values.h"
 
-/* Over whom statistics of a bucket are folded: first over its group, whose members have computed
- * them of their shards of it, then over tensor ranks. */
+/* The ranks over which a bucket's statistics are folded: first its group (each member computed them
+ * of its own shard), then the tensor ranks. */
 typedef enum ech_fold_over { ECH_FOLD_SHARDS, ECH_FOLD_TENSOR, ECH_FOLDS } ech_fold_over;
 
-/* Whose a tensor of a bucket is: every member of its group has all of it; each has its own shard;
- * or each server has its shard, and workers have none of it, or copies. */
+/* Distribution of a bucket's tensor: each member of the group stores all of it (ALL), or its own
+ * shard (SHARD); or each server stores a shard, and workers store nothing or copies (SERVERS). */
 typedef enum ech_whose { ECH_WHOSE_ALL, ECH_WHOSE_SHARD, ECH_WHOSE_SERVERS } ech_whose;
 
-/* Where a tensor of a bucket lies between the steps that work on it, and whose it is. */
+/* Where a tensor of a bucket is stored between steps, and how it is distributed. */
 typedef struct ech_keeping {
     ech_space where;
     ech_whose whose;
@@ -26,201 +27,201 @@ typedef struct ech_keeping {
 
 /* The rows of a table that a turn reads and changes. */
 typedef struct ech_listed {
-    int64_t ids;  /* of a turn's batch: each names a row */
-    int64_t most; /* that a list has room for; 0: steps work on all rows */
-    /* persistent value: the list of even turns, and after it that of odd ones, since a batch is
-     * there a turn ahead; -1: none */
+    int64_t ids;  /* ids in a turn's batch; each names a row */
+    int64_t most; /* capacity of a list; 0: steps work on all rows */
+    /* persistent value: the list of even turns, followed by the list of odd turns (a batch is
+     * loaded one turn ahead); -1: none */
     int value;
 } ech_listed;
 
-/* Parameters of one block whose gradients are reduced together, in the model's order; what is kept
- * of them element by element is contiguous. */
+/* Parameters of one block whose gradients are reduced together, in the model's order. Their
+ * element-wise data is contiguous. */
 typedef struct ech_bucket {
-    int block;               /* the first that uses its parameters (ech_param.block) */
-    int first_param, params; /* its parameters are a range of plan.bucket_param */
-    int64_t elements; /* of this rank's shards of parameters, padded; a multiple of `shard` */
-    int64_t padding;  /* of these */
-    int64_t unit;     /* parameters and shards begin at multiples of so many elements */
-    /* The elements are cut into equal shards, one for each member of `group`, which counts its own
-     * in norms. Shards are no tensor ranks' shards of parameters; they begin anywhere in them, at
-     * multiples of plan.part in any type. */
+    int block;               /* first block that uses the parameters (ech_param.block) */
+    int first_param, params; /* range in plan.bucket_param */
+    /* elements of this rank's parameter shards with padding; a multiple of `shard` */
+    int64_t elements;
+    int64_t padding; /* padding elements among these */
+    int64_t unit;    /* alignment of parameters and shards in elements */
+    /* Elements per shard: the bucket is cut into equal shards, one per member of `group`, and each
+     * member counts its own shard in norms. These are not the tensor ranks' shards of parameters;
+     * they begin anywhere in those, at multiples of plan.part in any type. */
     int64_t shard;
-    int64_t own; /* where this rank's begins */
-    /* Its parameters are layer states (ech_param.commit), alike on all members: its gradients are
-     * their partials, one value for each turn, since forwards of the next turn may write before
-     * this one's update. */
+    int64_t own; /* first element of this rank's shard */
+    /* The parameters are layer states (ech_param.commit), equal on all members. The gradients are
+     * their partials. Each turn has a value of its own, since forwards of the next turn may write
+     * before this turn's update. */
     bool commits;
-    /* Of this rank: its weights, the sum of its gradients, and its optimizer's states, which are
-     * updated where they lie, and by those whose they are. A worker's shard begins at the end: it
-     * is empty. */
+    /* Location and distribution of this rank's weights, gradient sum and optimizer states. States
+     * are updated where they are stored, by the ranks that store them. A worker's shard is empty
+     * and begins at the bucket's end. */
     ech_keeping of_weights, of_gradients, of_states;
-    /* What is sent of its gradients (ech_is_compressed) lies in one value, in the wide type, which
-     * its gradients have: once a turn, and of all of them. Factors: first the left ones of all its
-     * matrices, then the right ones, which are summed. Or numbers that are chosen: the selection of
-     * each member of `group`, with those of one parameter after the other, values and then
-     * places. */
+    /* Gradients are sent compressed (ech_is_compressed), once per turn, as one value of the wide
+     * type, which is also the gradients' type. It holds factors (all left factors, then all right
+     * factors, both summed over ranks) or selections (one per member of `group`; in it parameter by
+     * parameter, numbers before their places). */
     bool compressed;
-    /* over which factors are summed: where tensor ranks have shards of its matrices these,
-     * too */
+    /* ranks over which factors are summed; includes tensor ranks that hold shards of the
+     * matrices */
     ech_layout_group factored;
-    int64_t left, right; /* elements of factors */
-    int64_t chosen;      /* elements of a selection; 0: its gradients are not sent as selections */
-    int factors; /* value of the turn whose steps the access pass is at: factors, or selections */
-    /* and what its optimizer makes of a parameter one member makes for all (ECH_SHARDS_OWNER) */
+    int64_t left, right; /* elements of the left and of the right factors */
+    int64_t chosen;      /* elements of a selection; 0: gradients are not sent as selections */
+    int factors;         /* access pass: value with the current turn's factors or selections */
+    /* one member computes the optimizer's products of a parameter for all (ECH_SHARDS_OWNER) */
     bool owned;
-    /* Where steps go by a list of rows, its one parameter is a table of which a turn reads, and
-     * changes, those rows alone that its batch names. Its gradients are zero where a turn
-     * begins. */
+    /* If steps use row lists, the bucket's only parameter is a table. A turn reads and changes only
+     * the rows that its batch names. The gradients are zero at the beginning of a turn. */
     ech_listed rows;
-    ech_dtype weight_dtype; /* of all its weights */
-    ech_dtype dtype;        /* of all its gradients */
-    ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
-    ech_layout_group group; /* over which it is reduced */
-    /* persistent value of slot 0; slot i is weights + i (plan.versions). `gathered`: a shard */
+    ech_dtype weight_dtype; /* type of the weights */
+    ech_dtype dtype;        /* type of the gradients */
+    ech_dtype wire;         /* type in which gradients are reduced (ech_group_reduce) */
+    ech_layout_group group; /* group over which gradients are reduced */
+    /* persistent value of slot 0; slot i is weights + i (plan.versions); a shard if `gathered` */
     int weights;
-    int states; /* that are element-wise; each of its parameters has them */
+    int states; /* number of element-wise states; all its parameters have them */
     struct ech_flat_state {
         const char *name; /* ech_state.name */
         ech_dtype dtype;
         int value;           /* persistent value */
     } state[ECH_MAX_STATES]; /* [states] */
-    /* Values of all its states, in plan.state_value: the element-wise ones, and then those of
-     * parameters. None in plans of forwards alone. */
+    /* All its states in plan.state_value: element-wise states first, then the states of single
+     * parameters. Empty in plans without training. */
     int first_state_value, state_values;
-    /* Statistics of its optimizer, of all rounds in one value. What ranks fold after a round lies
-     * side by side. */
+    /* The optimizer's statistics, all rounds in one value. The numbers that ranks fold after one
+     * round are contiguous. */
     int rounds;
     int64_t statistics_bytes;
     struct ech_folded {
-        int64_t at, bytes; /* in that value; bytes 0: nothing is folded */
-        /* GATHER, OWNER: they are of the wide type and lie like the bucket, so its shards meet by
-         * one collective. Otherwise each is folded by itself. */
+        int64_t at, bytes; /* bytes from the value's beginning; bytes 0: nothing is folded */
+        /* GATHER, OWNER: the numbers have the wide type and are laid out like the bucket, so one
+         * collective folds all shards. Otherwise each statistic is folded separately. */
         ech_fold_of_shards flat;
     } folded[ECH_MAX_ROUNDS][ECH_FOLDS];
-    int statistics; /* value of the turn whose steps the access pass is at, on the device */
-    int statistics_on_host; /* the same on the host */
-    /* The update on the host, and what it has copied, goes piece by piece: of what this rank
-     * updates so many, of `piece` elements each, the last of the rest. 1: it is not cut. */
+    int statistics;         /* access pass: the current turn's statistics, on the device */
+    int statistics_on_host; /* access pass: the current turn's statistics, on the host */
+    /* The host updates and copies the bucket in so many pieces of `piece` elements each; the last
+     * may be shorter. 1: the bucket is not cut. */
     int pieces;
     int64_t piece;
-    int sum_on_host; /* value with the sum so far of the gradients that the access pass is at */
-    /* Values with complete gradients, of even turns and of odd ones: an update may run under the
-     * next turn. */
+    int sum_on_host; /* access pass: value with the current gradient sum on the host */
+    /* Values with complete gradients of even and of odd turns: an update may run during the next
+     * turn. */
     int complete[2];
 } ech_bucket;
 
-/* The list of rows of a turn. */
+/* The value with a turn's row list. */
 static inline int ech_bucket_rows(const ech_bucket *bucket, int turn)
 {
     return bucket->rows.value + turn % 2;
 }
 
-/* Whether what is done with its gradients and weights goes by a list of rows. */
+/* True if steps use row lists for the gradients and weights. */
 static inline bool ech_bucket_is_listed(const ech_bucket *bucket)
 {
     return bucket->rows.most > 0;
 }
 
-/* Whether this rank updates a part of it alone, and keeps the states of that part; or none. */
+/* True if this rank updates, and keeps states of, only a part of the bucket or nothing. */
 static inline bool ech_bucket_is_sharded(const ech_bucket *bucket)
 {
     return bucket->of_states.whose != ECH_WHOSE_ALL;
 }
 
-/* Whether each micro-batch's gradients are an instance, a value that dies when it is scattered; the
- * sums add up in a value of this rank's shard. Otherwise an instance is of a turn, and is what is
- * summed. */
+/* True if gradients are scattered per micro-batch (ZeRO 2): each micro-batch's gradients are an
+ * instance that dies once it is scattered, and a value of this rank's shard accumulates the sum.
+ * Otherwise there is one instance per turn, which is itself the sum. */
 static inline bool ech_bucket_scatters_each(const ech_bucket *bucket)
 {
     return bucket->of_gradients.whose == ECH_WHOSE_SHARD;
 }
 
-/* Whether steps of blocks read instances of its weights that are gathered for them. */
+/* True if blocks read weights that are gathered for them (ZeRO 3, weight gathering). */
 static inline bool ech_bucket_is_gathered(const ech_bucket *bucket)
 {
     return bucket->of_weights.whose == ECH_WHOSE_SHARD;
 }
 
-/* Whether this rank is a server. */
+/* True if this rank is a server. */
 static inline bool ech_bucket_serves(const ech_bucket *bucket)
 {
     return bucket->of_weights.whose == ECH_WHOSE_SERVERS;
 }
 
-/* Whether its weights are in a window, where all ranks read them, and each of several writes its
- * own shard. */
+/* True if the weights are in the window, which all ranks read. If several ranks write it, each
+ * writes its own shard. */
 static inline bool ech_bucket_is_in_window(const ech_bucket *bucket)
 {
     return bucket->of_weights.where == ECH_SPACE_WINDOW;
 }
 
-/* Whether its weights lie on the host or on disk: steps of blocks read instances that are fetched,
- * or then gathered. */
+/* True if the weights are stored on the host or on disk. Blocks read instances that are fetched,
+ * and gathered if they are sharded as well. */
 static inline bool ech_bucket_is_fetched(const ech_bucket *bucket)
 {
     return bucket->of_weights.where == ECH_SPACE_HOST || bucket->of_weights.where == ECH_SPACE_DISK;
 }
 
-/* Whether its gradients leave the device: while no step writes them their sum is on the host, and
- * complete ones stay there for the update (schedule/frame_gradients.c). */
+/* True if gradients leave the device: the sum is on the host while no step writes it, and complete
+ * gradients stay there for the update (schedule/frame_gradients.c). */
 static inline bool ech_bucket_leaves(const ech_bucket *bucket)
 {
     return bucket->of_gradients.where != ECH_SPACE_DEVICE;
 }
 
-/* Whether steps of blocks read instances of its weights, not what the rank keeps. */
+/* True if blocks read gathered or fetched copies instead of the stored weights. */
 static inline bool ech_bucket_is_brought(const ech_bucket *bucket)
 {
     return ech_bucket_is_gathered(bucket) || ech_bucket_is_fetched(bucket);
 }
 
-/* Whether this rank keeps of its weights its own shard alone. */
+/* True if this rank stores only its own shard of the weights. */
 static inline bool ech_bucket_keeps_shard(const ech_bucket *bucket)
 {
     return bucket->of_weights.whose != ECH_WHOSE_ALL;
 }
 
-/* Whether of its weights its own shard alone is what this rank holds (ech_plan_held), as one that
- * keeps all of them may. */
+/* True if this rank is responsible only for its own shard of the weights (ech_plan_held), even if
+ * it stores all of them. */
 static inline bool ech_bucket_holds_shard(const ech_bucket *bucket)
 {
     return ech_bucket_keeps_shard(bucket) ||
            (ech_bucket_is_in_window(bucket) && ech_bucket_is_sharded(bucket));
 }
 
-/* Whether this rank keeps of its gradients' sum its own shard alone. */
+/* True if this rank sums only its own shard of the gradients. */
 static inline bool ech_bucket_sums_shard(const ech_bucket *bucket)
 {
     return bucket->of_gradients.whose != ECH_WHOSE_ALL;
 }
 
-/* Elements of that sum. */
+/* Elements of this rank's gradient sum. */
 static inline int64_t ech_bucket_summed(const ech_bucket *bucket)
 {
     return ech_bucket_sums_shard(bucket) ? bucket->shard : bucket->elements;
 }
 
-/* Elements of its weights that this rank keeps. */
+/* Elements of the weights that this rank stores. */
 static inline int64_t ech_bucket_kept(const ech_bucket *bucket)
 {
     return ech_bucket_keeps_shard(bucket) ? bucket->shard : bucket->elements;
 }
 
-/* Whether servers update it, and this rank is none of them. */
+/* True if servers update it and this rank is not a server. */
 static inline bool ech_bucket_is_served(const ech_bucket *bucket)
 {
     return bucket->of_states.whose == ECH_WHOSE_SERVERS && !ech_bucket_serves(bucket);
 }
 
-/* Whether of weights that are kept whole, elsewhere, members update shards: these meet on the
- * device. */
+/* True if the weights are stored whole on the host or on disk, but each member updates a shard: the
+ * shards are gathered on the device. */
 static inline bool ech_bucket_meets(const ech_bucket *bucket)
 {
     return ech_bucket_is_fetched(bucket) && ech_bucket_is_sharded(bucket) &&
            !ech_bucket_is_gathered(bucket);
 }
 
-/* Elements of the bucket that this rank updates, and keeps states of. *first: where they begin. */
+/* Returns how many elements of the bucket this rank updates and keeps states of. *first: the first
+ * of them. */
 static inline int64_t ech_bucket_updated(const ech_bucket *bucket, int64_t *first)
 {
     *first = ech_bucket_is_sharded(bucket) ? bucket->own : 0;
@@ -228,7 +229,8 @@ static inline int64_t ech_bucket_updated(const ech_bucket *bucket, int64_t *firs
     return ech_bucket_is_sharded(bucket) ? bucket->shard : bucket->elements;
 }
 
-/* Those of a piece, from 1 on, or of all of them: 0. *first: where it begins among them. */
+/* Returns the elements of a piece (from 1), or of all that this rank updates (piece 0). *first: the
+ * piece's offset in the updated elements. */
 static inline int64_t ech_bucket_piece(const ech_bucket *bucket, int piece, int64_t *first)
 {
     int64_t begin, all = ech_bucket_updated(bucket, &begin);

@@ -46,7 +46,7 @@ static bool is_round(ech_bucket_stage stage)
     return stage < ECH_BUCKET_STAGES && rows[stage].repeats == ECH_REPEATS_ROUND;
 }
 
-/* Behind the last stage of a round comes the first one of the next. */
+/* After the last stage of a round, the first stage of the next round follows. */
 static ech_bucket_place after(const ech_bucket_way *way, ech_bucket_place at)
 {
     ech_bucket_place next = {at.stage + 1, at.round};

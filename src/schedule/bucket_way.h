@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A bucket's way through a turn: which of the stages of bucket_stages.def it takes part in, and
- * what comes next. Private to src/schedule.
+ * The path of a bucket through a turn: which stages of bucket_stages.def (gradient reduction,
+ * clipping, update, weight gathering) apply to it, and which comes next. Private to src/schedule.
  */
 #ifndef ECH_SCHEDULE_BUCKET_WAY_H
 #define ECH_SCHEDULE_BUCKET_WAY_H
@@ -19,64 +19,66 @@ typedef enum ech_bucket_stage {
 /* Points of a turn, in order. */
 typedef enum ech_bucket_point {
     ECH_POINT_MICRO_BATCH, /* an instance of the bucket's gradients is complete */
-    ECH_POINT_COMPLETE,    /* the last of them is */
-    /* those of all buckets are: what compressed ones send next is made of what they have sent */
+    ECH_POINT_COMPLETE,    /* the last instance is complete */
+    /* the left factors of all buckets have been computed; right factors follow from them */
     ECH_POINT_FACTORS,
-    ECH_POINT_NORMS,   /* then */
-    ECH_POINT_LEAVES,  /* weights go to the host, where there is room */
-    ECH_POINT_BRINGS,  /* what else the update needs there comes */
-    ECH_POINT_UPDATES, /* the clip factor is there */
+    ECH_POINT_NORMS,   /* gradients are summed: norms */
+    ECH_POINT_LEAVES,  /* weights go to the host, which has room */
+    ECH_POINT_BRINGS,  /* states and other inputs of the update come to the host */
+    ECH_POINT_UPDATES, /* the clip factor is known */
     ECH_POINT_ROOM     /* the compute lane waits for an update on the host */
 } ech_bucket_point;
 
-/* How often a stage comes in a turn: once for the bucket; once for each round of its optimizer's
- * statistics, together with its neighbours; or once for each of its pieces, of which the last goes
- * on through the stages that come once. */
+/* The number of times that a stage occurs in a turn: once per bucket; once per round of the
+ * optimizer's statistics, together with neighbouring ROUND stages; or once per piece. The last
+ * piece then continues through the stages that occur once. */
 typedef enum ech_bucket_repeats {
     ECH_REPEATS_ONCE,
     ECH_REPEATS_ROUND,
     ECH_REPEATS_PIECE
 } ech_bucket_repeats;
 
-/* Groups of a bucket's own, among those of groups.def. */
+/* Groups that depend on the bucket, numbered after the groups of groups.def. */
 enum { ECH_BUCKET_ADDENDS = ECH_GROUPS, ECH_BUCKET_FACTORS };
 
 /* A row of bucket_stages.def. */
 typedef struct ech_bucket_row {
     ech_step_kind kind;
     ech_bucket_point point;
-    int group;    /* ech_layout_group, or one of those */
-    int version;  /* of the weights, from the newest on; -1: none */
+    int group;   /* an ech_layout_group, or one of the two above */
+    int version; /* weight version relative to the newest; -1: none */
     ech_bucket_repeats repeats;
 } ech_bucket_row;
 const ech_bucket_row *ech_bucket_row_of(ech_bucket_stage stage);
 
-/* What decides in which stages a bucket takes part. */
+/* The properties of a bucket that select its stages. */
 typedef struct ech_bucket_way {
-    uint64_t stages;   /* of the rank's role: a bit for each stage (ech_protocol_stages) */
+    uint64_t stages;   /* stages of the rank's role, one bit each (ech_protocol_stages) */
     bool shared;       /* its addend group has other members */
-    bool sharded;      /* and each member updates its own shard */
-    bool each;         /* to which each micro-batch's gradients are added by themselves */
-    bool gathered;     /* and of whose weights it keeps no more */
-    bool stashes;      /* several versions of its weights are kept */
-    bool compressed;   /* its gradients are sent as factors, or as selections of numbers */
-    bool chosen;       /* as selections */
-    bool factors_meet; /* factors, to which others add */
+    bool sharded;      /* ... and each member updates its own shard */
+    bool each;         /* ... and gradients are scattered per micro-batch (ZeRO 2) */
+    bool gathered;     /* ... and each member stores only its shard of the weights (ZeRO 3) */
+    bool stashes;      /* several versions of the weights are stored */
+    bool compressed;   /* gradients are sent as factors or as selections */
+    bool chosen;       /* gradients are sent as selections */
+    bool factors_meet; /* factors are summed with other ranks */
     bool commits;      /* its parameters are layer states, which have no norm */
-    bool masters;      /* its weights are roundings of states */
-    ech_space weights; /* where its weights are */
-    ech_space states;  /* where its optimizer's states are; if not on the device the host updates */
-    bool last;         /* of several pieces it is the last, or the bucket is not cut */
-    int rounds;        /* of its optimizer's statistics */
-    /* [rounds] members, and tensor ranks, fold what that round makes */
+    bool masters;      /* its weights are rounded copies of master weights */
+    ech_space weights; /* where the weights are stored */
+    /* where the optimizer's states are stored; off the device, the host updates */
+    ech_space states;
+    bool last;  /* the last piece, or the bucket is not cut */
+    int rounds; /* rounds of the optimizer's statistics */
+    /* [rounds] the round's results are folded over members (folds_shards) and over tensor ranks
+     * (folds) */
     bool folds_shards[ECH_MAX_ROUNDS], folds[ECH_MAX_ROUNDS];
 } ech_bucket_way;
 
 typedef struct ech_bucket_place {
-    ech_bucket_stage stage; /* ECH_BUCKET_STAGES: the way has ended */
+    ech_bucket_stage stage; /* ECH_BUCKET_STAGES: the path has ended */
     int round;
 } ech_bucket_place;
-/* The place on the way after `at`, of a bucket or of its piece. */
+/* Returns the place after `at` on the path of a bucket or of a piece of it. */
 ech_bucket_place ech_bucket_next(const ech_bucket_way *way, ech_bucket_place at);
 
 #endif

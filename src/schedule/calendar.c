@@ -6,7 +6,8 @@
 
 #include "schedule/protocol/protocol.h"
 
-/* Something is left to validate on: a set of its own, or a share of the training documents. */
+/* True if there is something to validate on: a separate set, or a share of the training
+ * documents. */
 static bool validates(const ech_config *config)
 {
     int64_t bound[4];
@@ -52,7 +53,7 @@ bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t 
     case ECH_LIST_SAVE:
         return last || is_multiple(step, calendar->save_every);
     case ECH_LIST_UNDELAYED: /* in TRAIN's place: ech_schedule_list */
-    case ECH_LIST_INIT:      /* run by who begins, not by step */
+    case ECH_LIST_INIT:      /* run at the beginning, not by step */
     case ECH_LIST_GENERATE:
     case ECH_LIST_KINDS:
         break;

@@ -9,16 +9,17 @@
 
 typedef struct ech_calendar {
     int64_t steps;                                   /* training steps of the run */
-    int64_t validate_every, check_every, save_every; /* training steps; 0: at the end only */
-    int64_t sync_every;                              /* training steps; 0: replicas are not apart */
-    bool gossips;   /* replicas that are apart mix behind steps behind which not all meet */
-    bool validates; /* there are samples to validate on */
+    int64_t validate_every, check_every, save_every; /* training steps; 0: only at the end */
+    /* training steps between synchronizations of local SGD; 0: replicas never diverge */
+    int64_t sync_every;
+    /* diverged replicas average with neighbours after the steps without a synchronization */
+    bool gossips;
+    bool validates; /* there are validation samples */
 } ech_calendar;
 ech_calendar ech_calendar_of(const ech_config *config);
-/* Whether a checkpoint is due before the end of training: only then does a snapshot save time. */
+/* True if a checkpoint is due before the end of training: only then does a snapshot save time. */
 bool ech_calendar_saves_amid(const ech_calendar *calendar);
-/* Whether the list runs when `step` training steps of the run are done. False for INIT and
- * GENERATE. */
+/* True if the list runs after `step` training steps of the run. False for INIT and GENERATE. */
 bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t step);
 
 #endif

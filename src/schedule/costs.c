@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What steps cost in a simulation: units, or seconds from a profile.
+ * Costs of steps in a simulation: units, or seconds from a profile.
  */
 #include "schedule/step/step.h"
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that makes a list of block steps a whole training step, or several: the token count
- * before a turn, LOAD of each micro-batch one ahead of its first forward, what is done bucket by
- * bucket as bucket_stages.def says: from when a bucket is complete, with norms, clipping and
- * updates after the turn's last backward. Where a group has one member no communication is
- * inserted.
+ * The pass that completes a list of block steps to a whole training step, or to several. It adds
+ * the token count before a turn, and LOAD of each micro-batch one ahead of its first forward. It
+ * adds the stages of buckets (bucket_stages.def), from the completion of a bucket to norms,
+ * gradient clipping and updates after the turn's last backward. A group with one member gets no
+ * communication.
  *
  * Synchronous: losses, flags and squares of all ranks are folded before the update, so the norm is
- * the whole model's. Asynchronous: a stage does not wait for others, so its norm is its own ranks',
- * and the fold of all turns comes at the end of the list, for READ.
+ * the whole model's. Asynchronous: a stage does not wait for others, so its norm covers its own
+ * ranks, and the fold of all turns comes at the end of the list, for READ.
  *
- * Where replicas are apart each folds its own before its update, and what is shown of all of them
- * at the end, for READ.
+ * Diverging replicas each fold their own scalars before their update, and report the totals of all
+ * replicas at the end, for READ.
  */
 #include <stdlib.h>
 
@@ -98,7 +98,7 @@ static void end(ech_framing *f)
     ech_frame_end_gradients(f);
 }
 
-/* A server's list has none of the lowered steps: what completes a bucket is complete when the turn
+/* A server's list has none of the lowered steps: its gradients are complete when the turn
  * begins. */
 static void copy_step(ech_framing *f, size_t s)
 {
@@ -107,8 +107,8 @@ static void copy_step(ech_framing *f, size_t s)
         return;
     }
     int here = ech_list_copy_step(f->list, &f->from[s], f->from_after, f->now);
-    /* So instances under way are those being written, and of those being scattered the last
-     * step's. */
+    /* So the only instances in flight are those being written, and the last step's being
+     * scattered. */
     if (f->begins && f->begins[s] && f->settled >= 0) ech_list_add_after(f->list, f->settled);
     ech_frame_await_weights(f, &f->from[s]);
     ech_frame_await_leave(f, s);
@@ -116,9 +116,9 @@ static void copy_step(ech_framing *f, size_t s)
     f->now[s] = here;
 }
 
-/* ---- a turn's beginning and end ---- */
+/* ---- beginning and end of a turn ---- */
 
-/* Before a micro-batch's first forward the next one is loaded, of the next turn, too. */
+/* Before a micro-batch's first forward the next one is loaded, across turns. */
 static void load_ahead(ech_framing *f, const ech_step *step)
 {
     ech_numbering numbering = f->list->numbering;
@@ -142,7 +142,7 @@ bool ech_frame_comes_last(const ech_bucket *bucket)
     return bucket->group == ECH_GROUP_TIED || bucket->commits;
 }
 
-/* Reductions of what lowered step s completes. */
+/* Adds reductions of what lowered step s completes. */
 static void reduce_ready(ech_framing *f, int turn, size_t s)
 {
     int buckets = (int)f->plan->bucket.n, before = f->scatter;
@@ -175,7 +175,7 @@ static void find_ready(ech_framing *f, const int *first, const int *last)
     ech_frame_begin_buckets(f);
     for (size_t s = 0; s < f->n; s++) f->first_ready[s] = f->first_begun[s] = -1;
     for (size_t i = 0; i < all; i++) {
-        if (last[i] < 0) continue; /* an instance of a turn, where others are of micro-batches */
+        if (last[i] < 0) continue; /* an instance per turn, not per micro-batch */
         int *last_ready = &f->last_ready[f->from[last[i]].turn];
         if (last[i] > *last_ready) *last_ready = last[i];
         if (ech_bucket_scatters_each(&f->plan->bucket.at[i % buckets])) f->begins[first[i]] = true;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the frame pass that goes bucket by bucket: it takes each along its way
- * (bucket_stages.def), from when its gradients are complete to its update, and what is updated on
- * the host there and back.
+ * The part of the frame pass for single buckets: it moves each along its path (bucket_stages.def),
+ * from the completion of its gradients to its update, including copies for updates on the host.
  */
 #include <stdlib.h>
 
@@ -15,8 +14,8 @@ static int *gathered(const ech_framing *f, int bucket, int version)
     return &f->gathered[bucket * f->plan->versions + ech_plan_slot(f->plan, version)];
 }
 
-/* The step being added, of the compute lane, comes after a gather: it reads what that makes whole,
- * or puts the next version there. The lane of gathers ends them in order. */
+/* Makes the step being added, of the compute lane, wait for a gather whose result it reads, or
+ * whose slot it overwrites. The gather lane ends its steps in order. */
 static void await_gather(ech_framing *f, int gather)
 {
     if (gather > f->known) ech_list_add_after(f->list, f->known = gather);
@@ -46,7 +45,7 @@ void ech_frame_await_leave(ech_framing *f, size_t s)
     }
 }
 
-/* ---- the way ---- */
+/* ---- the path ---- */
 
 static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
 {
@@ -79,7 +78,7 @@ static ech_layout_group group_of(const ech_bucket *bucket, const ech_bucket_row 
     return row->group == ECH_BUCKET_FACTORS ? bucket->factored : (ech_layout_group)row->group;
 }
 
-/* The step of that place. It waits for the one before it; a lane keeps its order. */
+/* Adds the step of that place. It waits for the previous place's step; a lane keeps its order. */
 static int add_stage(ech_framing *f, const ech_turn_buckets *of, const ech_on_way *on,
                      ech_bucket_place at)
 {
@@ -100,7 +99,7 @@ static int add_stage(ech_framing *f, const ech_turn_buckets *of, const ech_on_wa
     if (row->point < ECH_POINT_UPDATES) return here;
     if (ech_bucket_is_served(
             &f->plan->bucket
-                 .at[bucket])) /* no update is between them and who has read the weights */
+                 .at[bucket])) /* no update is between them and the readers of the weights */
         ech_list_add_after(f->list, ech_frame_last_compute(f->list));
     int gather = *gathered(f, bucket, of->turn + 1);
     if (at.stage == ECH_BUCKET_ADD && of->turn == 0 && f->met >= 0)
@@ -114,7 +113,8 @@ static int add_stage(ech_framing *f, const ech_turn_buckets *of, const ech_on_wa
     return here;
 }
 
-/* Takes a bucket, or a piece, to the next stage, if that comes by a point of the turn. */
+/* Advances a bucket, or a piece, to the next stage if that occurs by the given point of the
+ * turn. */
 static bool advance_once(ech_framing *f, const ech_turn_buckets *of, ech_on_way *on,
                          ech_bucket_point point)
 {
@@ -126,14 +126,14 @@ static bool advance_once(ech_framing *f, const ech_turn_buckets *of, ech_on_way 
     return true;
 }
 
-/* Takes it along its way up to there. */
+/* Advances it along its path up to that point. */
 static void advance(ech_framing *f, const ech_turn_buckets *of, ech_on_way *on,
                     ech_bucket_point point)
 {
     while (advance_once(f, of, on, point)) continue;
 }
 
-/* How many instances of the bucket's gradients a turn has. */
+/* Number of instances of the bucket's gradients in a turn. */
 static int instances_of(const ech_framing *f, int bucket)
 {
     return ech_bucket_scatters_each(&f->plan->bucket.at[bucket]) ? f->list->numbering.micro_batches
@@ -180,7 +180,7 @@ void ech_frame_norms(ech_framing *f)
 
 /* ---- updates ---- */
 
-/* How much of a bucket has an owner: its matrices, of stacks each of them. */
+/* Number of matrices of a bucket with an owner, counting each matrix of a stack. */
 static int owned_by(const ech_plan *plan, const ech_bucket *bucket)
 {
     int n = 0;
@@ -189,7 +189,7 @@ static int owned_by(const ech_plan *plan, const ech_bucket *bucket)
     return n;
 }
 
-/* Those of the turn's buckets. */
+/* Cuts the turn's buckets into pieces. */
 static void cut(const ech_framing *f, ech_turn_buckets *of)
 {
     of->piece.n = 0;
@@ -209,8 +209,8 @@ static const ech_bucket *bucket_of(const ech_framing *f, const ech_turn_buckets 
     return &f->plan->bucket.at[of->piece.at[piece].bucket];
 }
 
-/* The end of the turn's pieces, from number i on, that are updated side by side: where members of
- * their groups make something for each other, as many as have work for all of them. */
+/* The end of the group of the turn's pieces, from number i on, that are updated together: if
+ * members of their groups compute for each other, enough pieces to give all of them work. */
 static int end_together(const ech_framing *f, const ech_turn_buckets *of, int i)
 {
     int members = 1;
@@ -222,7 +222,7 @@ static int end_together(const ech_framing *f, const ech_turn_buckets *of, int i)
     return i;
 }
 
-/* Takes those along their ways, stage by stage. */
+/* Advances these along their paths, stage by stage. */
 static void advance_together(ech_framing *f, ech_turn_buckets *of, int end, ech_bucket_point point)
 {
     for (bool more = true; more;) {
@@ -231,8 +231,8 @@ static void advance_together(ech_framing *f, ech_turn_buckets *of, int end, ech_
     }
 }
 
-/* Begins the updates of the next ones, and brings what the `prefetch` after them need: the host
- * has that of no more at once. */
+/* Begins the updates of the next group, and copies the inputs of the next `prefetch` pieces: the
+ * host has room for no more at the same time. */
 static void begin_updates(ech_framing *f, ech_turn_buckets *of)
 {
     int end = of->end = end_together(f, of, of->next), pieces = (int)of->piece.n;
@@ -254,7 +254,7 @@ static void end_updates(ech_framing *f, ech_turn_buckets *of)
     of->next = of->end;
 }
 
-/* Those of one turn end, and the next ones begin. */
+/* Ends the updates of a group, and begins the next. */
 static void go_on(ech_framing *f, ech_turn_buckets *of)
 {
     end_updates(f, of);
@@ -280,8 +280,8 @@ static double work_of(const ech_framing *f, const ech_step *step)
     return 2 * multiplies;
 }
 
-/* What the updates need leaves now: they are not to wait for the pace of the next turn's compute.
- * */
+/* Copies the inputs of the updates to the host immediately, independently of the next turn's
+ * compute. */
 static void leave(ech_framing *f, ech_turn_buckets *of)
 {
     for (size_t i = 0; i < of->piece.n; i++) advance(f, of, &of->piece.at[i], ECH_POINT_LEAVES);
@@ -308,11 +308,11 @@ void ech_frame_updates(ech_framing *f)
     f->done = 0;
 }
 
-/* The compute lane waits for an update when it has done the share of its turn that the buckets
- * which are brought by then have of all. So what needs room gets it at the pace at which the
- * compute goes on, and a host that is as fast as that is not waited for; the last ones are waited
- * for at the turn's end. There those begin whose group meets over stages, too: these do not come to
- * the same share of their turns at the same time. */
+/* The compute lane waits for an update once its share of the turn's work equals the share of the
+ * elements that are brought by then. So room becomes free at the pace of the compute, and a host
+ * that is as fast is not waited for; the last updates are waited for at the turn's end. Buckets
+ * whose group spans stages also begin there, since their members do not reach the same share of
+ * their turns at the same time. */
 void ech_frame_follow(ech_framing *f, const ech_step *step)
 {
     ech_turn_buckets *of = &f->before;
@@ -328,7 +328,7 @@ void ech_frame_catch_up(ech_framing *f)
     finish(f, &f->before);
 }
 
-/* ---- the whole ---- */
+/* ---- the whole turn ---- */
 
 static void begin_turn(const ech_framing *f, ech_turn_buckets *of)
 {

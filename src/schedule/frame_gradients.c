@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The part of the frame pass for gradients that leave the device (ech_bucket_leaves): it decides
- * when a bucket's sum so far goes to the host and comes back, and when complete gradients leave
- * for good.
+ * when a bucket's sum so far goes to the host and returns (gradient accumulation with offloading),
+ * and when complete gradients leave for good.
  *
- * A use is a block's work on gradients for one sequence chunk: successive steps that write some.
- * If two uses of a bucket in the same turn are more than memory.prefetch uses apart, its sum is on
- * the host between them (where each micro-batch's gradients are scattered, the shard's sum).
- * Backwards and scatters add to it on the device, so the order of additions and the bits are those
- * of a run without offload. Before use v begins, everything that left after use v - 1 - prefetch
- * has gone. So the device holds the gradients of at most 2 (1 + prefetch) uses, half of which are
- * leaving, and those that are being summed over ranks.
+ * A use is a block's work on gradients for one sequence chunk: successive steps that write some. If
+ * more than memory.prefetch uses lie between two uses of a bucket in the same turn, its sum is on
+ * the host during that time (where each micro-batch's gradients are scattered, the shard's sum).
+ * Backwards and scatters add to it on the device, so the order of additions and the bits are the
+ * same as without offloading. Before use v begins, everything that left after use v - 1 - prefetch
+ * has gone. So the device holds the gradients of at most 2 (1 + prefetch) uses, half of them
+ * leaving, and the gradients that are being summed over ranks.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,13 +27,13 @@ typedef struct visit {
 
 typedef struct gradient_use {
     int first, last; /* lowered steps */
-    int visit;       /* the first */
+    int visit;       /* first visit */
     int gone;        /* the last step so far that frees memory of gradients; -1: none */
-    int fetch;       /* the last that brings some for this use; -1: none */
+    int fetch;       /* the last step that fetches some for this use; -1: none */
 } gradient_use;
 
 struct ech_frame_gradients {
-    int *use_of; /* [lowered steps] the use that the step is a part of; -1: none */
+    int *use_of; /* [lowered steps] the use to which the step belongs; -1: none */
     ECH_LIST(gradient_use) use;
     ECH_LIST(visit) visit;
     int gone; /* the last step so far that frees memory of gradients; -1: none */
@@ -78,8 +78,8 @@ static int turn_of(const ech_framing *f, int at)
     return f->from[f->gradients->use.at[at].first].turn;
 }
 
-/* Whether use u changes the bucket's sum; where instances are scattered, only a complete one does.
- * */
+/* True if use u changes the bucket's sum; where instances are scattered, only a complete one
+ * does. */
 static bool adds(const ech_framing *f, int u, int bucket)
 {
     const gradient_use *of = &f->gradients->use.at[u];
@@ -175,7 +175,8 @@ void ech_frame_leave(ech_framing *f, int bucket)
     g->summed[g->sums++] = bucket;
 }
 
-/* The compute lane waits for the sums over ranks that began before this use and ran beside it. */
+/* Makes the compute lane wait for the sums over ranks that began before this use and ran
+ * concurrently with it. */
 static void end_sums(ech_framing *f)
 {
     struct ech_frame_gradients *g = f->gradients;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.offload_activations = peer (schedule/balance.h): the evictor's and the acceptor's
- * messages. Those of a sequence chunk are one for each block, so that the last block's comes back
- * first. They go behind the messages that other stages wait for.
+ * memory.offload_activations = peer (schedule/balance.h): the messages of the evictor and the
+ * acceptor. A sequence chunk has one message per block, so that the last block's returns first.
+ * They follow the messages that other stages wait for.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +13,14 @@
 /* Steps of an item. */
 typedef struct visit {
     int first,
-        last; /* the first of the compute lane; `last` also a collective behind that lane's last */
+        last; /* the first of the compute lane; `last` may be a collective after that lane's last */
 } visit;
 
-/* Of a block and a sequence chunk. */
+/* For a block and a sequence chunk. */
 typedef struct backward {
-    /* of R's or B's compute steps; the first collective, if it comes before; -1: none */
+    /* R's or B's first compute step; its first collective if that comes before; -1: none */
     int first, collective;
-    int gone;       /* the insertion that brings away what it needs */
+    int gone; /* the insertion that frees the memory it needs */
 } backward;
 
 typedef struct holding {
@@ -138,7 +138,7 @@ static int by_needed(const void *a, const void *b)
     return ((const ech_hold *)a)->needed - ((const ech_hold *)b)->needed;
 }
 
-/* Both ranks' messages go in one order, and come back in one. */
+/* Both ranks send these messages in one order, and return them in one order. */
 static void add_all(holding *h)
 {
     size_t n = h->balance->hold.n;

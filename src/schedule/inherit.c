@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that lets gradients take over the offsets of values. Where a layer's backward may write
- * the gradient of an input in place of the input (ech_layer.overwrites), and no later call reads
- * that input, the input dies a tick early and the gradient, its successor, is at its offset. The
- * order decides whether a later call reads it: a W that comes after all of B does.
+ * The pass that lets gradients reuse the offsets of values. If a layer's backward may write the
+ * gradient of an input in place of the input (ech_layer.overwrites), and no later call reads that
+ * input, the input dies a tick early and the gradient, its successor, is at its offset. The order
+ * decides whether a later call reads it: a W that comes after all of B does.
  *
- * What a copy brings to the device for sequence chunks takes over the offset of what another has
- * taken away, for which it waits. Both run at some time between the same two steps of the compute
- * lane: there the one that goes is counted to the end.
+ * A copy that brings data of a sequence chunk to the device reuses the offset of data that another
+ * copy has removed, and waits for that copy. Both run at some time between the same two steps of
+ * the compute lane; during that time the removed value is counted.
  */
 #include "schedule/passes.h"
 #include "schedule/operands.h"
 
-/* NULL: it is none of the list's own. */
+/* NULL: it is not one of the list's own values. */
 static ech_value *find_own(const ech_plan *plan, ech_list *list, const ech_step *step, int local)
 {
     int value = ech_list_operand(plan, list, step, local);
@@ -55,7 +55,7 @@ static bool carries(const ech_step *step, ech_step_kind kind)
            step->resource != ECH_RESOURCE_KEPT;
 }
 
-/* Value by value: keys take over from keys. */
+/* Value by value: keys reuse the offsets of keys. */
 static void inherit_copy(const ech_plan *plan, ech_list *list, const ech_step *goes,
                          const ech_step *comes)
 {
@@ -77,7 +77,7 @@ void ech_pass_inherit(const ech_plan *plan, ech_list *list)
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         bool comes = carries(step, ECH_STEP_FETCH) && step->to == ECH_SPACE_DEVICE;
-        for (int i = step->afters - 1; i >= 0 && comes; i--) { /* what goes last first */
+        for (int i = step->afters - 1; i >= 0 && comes; i--) { /* the last removed comes first */
             const ech_step *other = &list->step.at[list->after.at[step->first_after + i]];
             if (carries(other, ECH_STEP_OFFLOAD) && other->from == ECH_SPACE_DEVICE)
                 inherit_copy(plan, list, other, step);

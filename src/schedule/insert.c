@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists that are made anew with other steps among their own.
+ * Rebuilds lists with other steps among their own.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ int ech_list_copy_step(ech_list *list, const ech_step *from, const int *after, c
     return here;
 }
 
-/* Chains of insertions, each in their order, by a step of the list. */
+/* Chains of insertions, in their order, by step of the list. */
 typedef struct chains {
     int *first, *next; /* [steps + 1], [insertions]: insertion + 1; 0: none */
 } chains;
@@ -31,7 +31,7 @@ static void link_to(chains *c, int step, size_t insertion)
     c->first[step] = (int)insertion + 1;
 }
 
-/* An insertion's step, with its own waits alone. */
+/* Adds an insertion's step, with its own waits only. */
 static int add(ech_list *list, const ech_insertion *in, const int *now, const int *here)
 {
     ech_step step = in->step;
@@ -43,7 +43,7 @@ static int add(ech_list *list, const ech_insertion *in, const int *now, const in
     return added;
 }
 
-/* Behind which step it comes. */
+/* The step after which it is inserted. */
 static int place_of(const ech_list *old, const ech_insertion *in)
 {
     int place = in->after;

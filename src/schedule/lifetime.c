@@ -3,10 +3,10 @@
  * The pass that gives every value its ticks of birth and death.
  *
  * On the compute lane a value lives from its first to its last touch. A step of another lane runs
- * at some time between the end of the compute steps it comes after and the first compute step that
- * waits for it, that step included: only then is it known to be complete. Where a lane ends its
- * steps in order, it is known as well once a later step of the lane is waited for; messages may
- * overtake each other. What a step of any lane waits for has ended when that one has. Whatever a
+ * at some time between the end of the compute steps it waits for and the first compute step that
+ * waits for it, inclusive: only then is it known to be complete. If a lane ends its steps in order,
+ * the step is also known to be complete once a later step of the lane is waited for; messages may
+ * overtake each other. A step's dependencies have ended when the step has ended. Every value that a
  * step touches lives through all of that time.
  */
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #include "schedule/passes.h"
 #include "schedule/protocol/protocol.h"
 
-/* Who has a shard of a master rounds that, into each slot. Whole weights that are offloaded each
- * draws for itself. */
+/* A rank with a shard of a master rounds it, into each slot. Each rank draws offloaded whole
+ * weights itself. */
 static void plan_init(ech_plan *plan, ech_list *list)
 {
     int init = ech_list_add(list, ECH_STEP_INIT);
@@ -22,7 +22,7 @@ static void plan_init(ech_plan *plan, ech_list *list)
     }
 }
 
-/* The hash of what a group's members all hold, compared: in scalars from `first` on. */
+/* Hashes the data that all members of a group hold, and compares: in scalars from `first` on. */
 static void check_group(ech_plan *plan, ech_list *list, ech_layout_group group, int first)
 {
     int hash = ech_list_add(list, ECH_STEP_HASH);
@@ -38,7 +38,7 @@ static void check_group(ech_plan *plan, ech_list *list, ech_layout_group group, 
     ech_list_add_after(list, hash);
 }
 
-/* Replicas that are apart are compared where they have just met. They have no expert groups. */
+/* Diverging replicas are compared right after a synchronization. They have no expert groups. */
 static void plan_check(ech_plan *plan, ech_list *list)
 {
     const ech_layout_group groups[] = {ECH_GROUP_DATA, ECH_GROUP_TENSOR, ECH_GROUP_KEY_VALUE,
@@ -46,7 +46,8 @@ static void plan_check(ech_plan *plan, ech_list *list)
     int data = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_DATA);
     bool experts = plan->layout->sharding.expert > 1;
     for (int i = 0; i < ECH_HASHES; i++) {
-        if (groups[i] == ECH_GROUP_EXPERT_DATA && !experts) continue; /* they are those of DATA */
+        /* the same as DATA's */
+        if (groups[i] == ECH_GROUP_EXPERT_DATA && !experts) continue;
         int size = ech_layout_group_size(plan->layout, plan->model, plan->rank, groups[i]);
         int least = groups[i] == ECH_GROUP_DATA        ? 1
                     : groups[i] == ECH_GROUP_KEY_VALUE ? data + 1

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The first pass: an order of F, B and W per chunk becomes steps per block, with messages where the
- * neighbouring virtual stage is another rank's. A W that directly follows its B is interleaved with
- * it block by block, so that gradients of activations die early; the two are one backward then, as
- * the papers count it, and what it makes is sent when it has ended. Not so where the schedule
- * splits them: there the next rank gets its gradient before W.
+ * neighbouring virtual stage is on another rank. A W that directly follows its B is interleaved
+ * with it block by block, so that gradients of activations die early. The two are then one
+ * backward, as the papers count it, and its results are sent when it has ended. If the schedule
+ * splits them, the next rank instead gets its gradient before W.
  *
  * Recomputation. R of a segment's blocks comes right before the B of its last one. It needs no
- * gradient: the R of the item's first B runs before that waits for what is received.
+ * gradient: the R of the item's first B runs before that waits for received messages.
  *
- * Messages. A receive is posted one item of the order ahead of the one that needs it, so that it
- * can arrive while another computes. A send begins when its values are there; they must live until
- * it has ended, and it ends when the other side has received. To know that without asking, the pass
- * looks at the other rank's order for the first message that comes back from there after that: the
- * step that needs that one also waits for the send, at no cost. (Forwards alone bring nothing back
- * but to the next chunk: otherwise the forward after the next waits.) So no training step ever
- * waits for the progress of another rank but for data, and an order that can run with unbounded
+ * Messages. A receive is posted one item of the order ahead of the item that needs it, so that it
+ * can arrive while another item computes. A send begins when its values exist; they must live until
+ * it has ended, and it ends when the other side has received. To know that without a query, the
+ * pass looks in the other rank's order for the first message that comes back from there afterwards:
+ * the step that needs that message also waits for the send, at no cost. (Forwards alone bring back
+ * a message only for the next chunk; otherwise the forward after the next waits.) So training steps
+ * wait for data of other ranks, never for their progress, and an order that can run with unbounded
  * buffers can run with none (checked for all ranks together in check/plans.c).
  */
 #include <stdlib.h>
@@ -24,11 +24,12 @@
 #include "schedule/operands.h"
 #include "schedule/segments.h"
 
-/* A neighbour's order, seen from here. */
+/* A neighbour's order, as seen from this rank. */
 typedef struct neighbour {
     int rank, micro_batches; /* its own, as of a list */
     int *item;               /* of its F and B by chunk and micro-batch */
-    int *returns; /* [its items]: my first item that needs what it made after that item; -1: none */
+    /* [its items]: this rank's first item that needs the item's later results; -1: none */
+    int *returns;
 } neighbour;
 
 typedef struct lowering {
@@ -38,7 +39,7 @@ typedef struct lowering {
     const ech_order *order;
     bool forwards;
     int rank;
-    int *item;          /* of my F and B by chunk and micro-batch */
+    int *item;          /* of this rank's F and B by chunk and micro-batch */
     const int *version; /* [items], or NULL: all 0 */
     int *received;      /* [items] the receive that the item waits for, or -1 */
     ECH_LIST(neighbour) near;
@@ -47,7 +48,7 @@ typedef struct lowering {
     ech_block_lowering of_block;
 } lowering;
 
-/* ---- items by what they are ---- */
+/* ---- items by their contents ---- */
 
 static int *index_items(const ech_order *order, int chunks, int micro_batches)
 {
@@ -68,14 +69,15 @@ static int find_item(const int *item, ech_action action, int chunks, int micro_b
     return item[((int)action * chunks + chunk) * micro_batches + micro];
 }
 
-/* How the list numbers a rank's micro-batches. */
+/* The numbering of a rank's micro-batches in the list. */
 static ech_numbering numbering_of(const lowering *l, int rank)
 {
     return (ech_numbering){.micro_batches = ech_layout_micro_batches(l->layout, rank),
                            .sequence_chunks = l->list->numbering.sequence_chunks};
 }
 
-/* The number of a rank's micro-batch as that of the rank that does another virtual stage of it. */
+/* Translates a rank's number of a micro-batch to the number used by the rank that computes another
+ * virtual stage of it. */
 static int translate(const lowering *l, int from, int number, int stage, int *rank)
 {
     ech_micro at = ech_micro_at(numbering_of(l, from), number);
@@ -87,7 +89,7 @@ static int translate(const lowering *l, int from, int number, int stage, int *ra
 
 /* ---- neighbours ---- */
 
-/* The item of mine that needs what the neighbour's item makes; -1: none. */
+/* This rank's item that needs the result of the neighbour's item; -1: none. */
 static int fed_by(const lowering *l, const neighbour *n, const ech_order_item *theirs)
 {
     bool forward = theirs->action == ECH_F;
@@ -148,14 +150,15 @@ static void wait_at(lowering *l, int item, int step)
     l->first_wait[item] = (int)l->waits.n - 1;
 }
 
-/* The item at which the receiver is known to have received what item i has sent; -1: at the end. */
+/* The item at which the receiver is known to have received the message of item i; -1: at the
+ * end. */
 static int safe_item(lowering *l, int i, int peer, int their_chunk, int their_micro)
 {
     const ech_order_item *item = &l->order->at[i];
     ech_action action = item->action;
     if (l->forwards) {
-        /* Through one chunk orders are the same, and nobody waits for who comes after; what goes to
-         * the next chunk comes back to that of this rank. */
+        /* Orders are the same through one chunk, and no rank waits for a later one; messages to the
+         * next chunk return to this rank's next chunk. */
         bool same = their_chunk == item->chunk;
         int back = find_item(l->item, action, l->layout->chunks, l->list->micro_batches,
                              their_chunk, item->micro);
@@ -185,7 +188,7 @@ static int add_message(lowering *l, ech_step_kind kind, int i, int block, int pe
     return added;
 }
 
-/* What item i, an F or B, makes goes to the next virtual stage, if that is another rank's. */
+/* Sends the result of item i, an F or B, to the next virtual stage if that is on another rank. */
 static void send(lowering *l, int i)
 {
     const ech_order_item *item = &l->order->at[i];
@@ -201,7 +204,7 @@ static void send(lowering *l, int i)
     if (safe >= 0) wait_at(l, safe, step);
 }
 
-/* What item i needs comes from another rank. */
+/* Posts the receive of item i's input if that comes from another rank. */
 static void post(lowering *l, int i)
 {
     if (i >= (int)l->order->n || l->order->at[i].action == ECH_W) return;
@@ -230,14 +233,13 @@ static ech_block_lowering *lowering_of(lowering *l, int block, int i)
     return &l->of_block;
 }
 
-/* The item's first block waits for what the item has received; message shards are gathered
- * before. */
+/* The item's first block waits for the item's message; message shards are gathered first. */
 static void await_received(lowering *l, int i, int block)
 {
     int received = l->received[i];
     if (received < 0) return;
-    /* The compute lane waits for the message itself, too: only what it awaits has a deadline, and a
-     * known end of its life. */
+    /* The compute lane also waits for the message itself: only awaited steps have a deadline, and a
+     * known end of their lives. */
     ECH_PUSH(l->of_block.pending, received);
     if (!ech_plan_shards_messages(l->plan)) return;
     bool backward = l->order->at[i].action == ECH_B;
@@ -252,8 +254,8 @@ bool ech_order_is_joined(const ech_schedule *schedule, const ech_order *order, s
     return b->action == ECH_B && w->action == ECH_W && w->chunk == b->chunk && w->micro == b->micro;
 }
 
-/* If the block is the last of its segment: makes all of the segment again. What is inverted is made
- * block by block. */
+/* If the block is the last of its segment, recomputes the whole segment. Inverted blocks are
+ * recomputed one by one. */
 static void recompute(lowering *l, int block, int i)
 {
     int first = l->plan->segment[block];
@@ -263,7 +265,7 @@ static void recompute(lowering *l, int block, int i)
     for (int b = first; b <= block; b++) ech_lower_phase(lowering_of(l, b, i), ECH_RECOMPUTE);
 }
 
-/* Items i .. : one, or a B with its W. Returns how many. */
+/* Lowers item i, together with its W if it is a joined B. Returns the number of items. */
 static int lower_item(lowering *l, int i)
 {
     const ech_order_item *item = &l->order->at[i];

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the first pass that looks inside of blocks: where a block's layers are sharded, its
- * program is split at each collective into steps of the compute lane, with COLLECTIVE steps between
- * them on a lane of their own.
- *
- * A collective begins when the compute step before it has ended. Computing waits for the
- * collectives that write what it touches or read what it writes, and for no others, at the call
- * that does: so a W that needs nothing of a collective runs while that is under way, and a part of
- * ring attention while the next keys and values arrive. Two blocks do not overlap: a block's first
- * step waits for all that is outstanding.
+ * The part of the first pass inside blocks: if a block's layers are sharded, its program is split
+ * at each collective into steps of the compute lane, with COLLECTIVE steps between them on a lane
+ * of their own. A collective begins when the compute step before it has ended. Compute waits only
+ * for collectives that write what it touches or read what it writes, at the call that does so. So a
+ * W that needs nothing from a collective runs during it, and so does a part of ring attention while
+ * the next keys and values arrive. Two blocks do not overlap: a block's first step waits for all
+ * outstanding steps.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -40,9 +38,9 @@ static int add_step(ech_block_lowering *p, ech_step_kind kind, ech_phase phase)
     return added;
 }
 
-/* ---- who waits for whom ---- */
+/* ---- waits ---- */
 
-/* Notes the collective, `step`, as what touches the call's operands. */
+/* Records the collective, `step`, as accessing the call's operands. */
 static void enter_collective(ech_block_lowering *p, ech_phase phase, int call, int step)
 {
     const ech_block *block = block_of(p);
@@ -51,8 +49,8 @@ static void enter_collective(ech_block_lowering *p, ech_phase phase, int call, i
         if (ech_operand_is_value(o)) (o->mode == ECH_READ ? p->reader : p->writer)[o->value] = step;
 }
 
-/* The collective that a call of the compute lane must wait for and no call before it has; -1:
- * none. */
+/* The collective that a call of the compute lane must wait for and no earlier call has waited for;
+ * -1: none. */
 static int find_wait(ech_block_lowering *p, ech_phase phase, int call)
 {
     const ech_block *block = block_of(p);
@@ -75,7 +73,7 @@ static void wait_here(ech_block_lowering *p, int step)
 
 /* ---- steps ---- */
 
-/* Calls [first, end) as one step, which waits for `wait`, too. */
+/* Adds calls [first, end) as one step, which also waits for `wait`. */
 static void add_part(ech_block_lowering *p, ech_phase phase, int first, int end, int wait)
 {
     p->last = add_step(p, kind_of[phase], phase);
@@ -88,7 +86,7 @@ static void add_part(ech_block_lowering *p, ech_phase phase, int first, int end,
     if (wait > p->awaited) wait_here(p, wait);
 }
 
-/* A call that must wait begins a step: those before it need not. */
+/* A call that must wait begins a step, since the calls before it need not wait. */
 static void add_compute(ech_block_lowering *p, ech_phase phase, int first, int end)
 {
     int begin = first, wait = first < end ? find_wait(p, phase, first) : -1;
@@ -155,7 +153,7 @@ static void add_collective(ech_block_lowering *p, ech_phase phase, int call)
     double expected = ech_node_expected(&block_of(p)->node.at[c->node]);
     if (!ech_step_exchanges_rest(block_of(p), c))
         step->bytes = (int64_t)llround(expected * (double)whole);
-    /* What a collective before it made is there: the lane keeps its order. What has been received
+    /* The result of an earlier collective is there, since the lane keeps its order. Data received
      * for the block's first call must be waited for here if this is the first. */
     for (size_t i = 0; i < p->pending.n; i++) ech_list_add_after(p->list, p->pending.at[i]);
     enter_collective(p, phase, call, added);
@@ -223,8 +221,8 @@ void ech_lower_phase(ech_block_lowering *p, ech_phase phase)
     end(p);
 }
 
-/* The calls of W that may run once B has done the node of that place, its own included: up to the
- * last of them. */
+/* The calls of W that may run once B has finished the node at that place: up to the last of
+ * them. */
 static int ready_weights(const ech_block *block, int place)
 {
     int end = 0;
@@ -235,9 +233,9 @@ static int ready_weights(const ech_block *block, int place)
     return end;
 }
 
-/* The calls of W that may run while call `at` of B, a collective, is under way. It may have been
- * moved up before calls of B whose nodes come later than its own (ech_block_finish): then those
- * that wait for these are not ready. */
+/* The calls of W that may run during call `at` of B, a collective. It may have been moved before
+ * calls of B whose nodes come later than its own (ech_block_finish): calls of W that need these are
+ * then not ready. */
 static int ready_beside(const ech_block *block, int at)
 {
     const ech_block_call *calls = block->program[ECH_BACKWARD_INPUT].at;
@@ -250,8 +248,7 @@ static int ready_beside(const ech_block *block, int at)
     return ready_weights(block, place);
 }
 
-/* Whether a call of W before `end` that is not done yet makes, or reads, a value that is
- * recomputed. */
+/* True if a remaining call of W before `end` makes, or reads, a value that is recomputed. */
 static bool recomputes(const ech_block_lowering *p, int end)
 {
     const ech_block *block = block_of(p);
@@ -264,7 +261,7 @@ static bool recomputes(const ech_block_lowering *p, int end)
     return false;
 }
 
-/* Calls of W from `call` on that recompute what a collective after them fetches: how many. */
+/* Number of calls of W from `call` on that recompute the input of a later collective. */
 static int made_to_fetch(const ech_block_lowering *p, int call)
 {
     const ech_block *block = block_of(p);
@@ -274,7 +271,7 @@ static int made_to_fetch(const ech_block_lowering *p, int call)
     return end < n && exchanges(p, ECH_BACKWARD_WEIGHT, end) ? end - call : 0;
 }
 
-/* What W fetches again, begun before the part of B that it can arrive during. */
+/* Begins what W gathers again before the part of B during which it can arrive. */
 static void fetch_for_weights(ech_block_lowering *p, int end)
 {
     for (int call = 0; call < end; call++) {
@@ -297,11 +294,11 @@ static void add_weights(ech_block_lowering *p, int end)
     }
 }
 
-/* Calls [first, end) of B, after which nothing is under way that W could run during, in turns with
- * W: where W makes a value again, it and what else of W is ready go in front of the B of the node
- * that reads it. So that value is gone before B makes its gradient, as large; and what B reads next
- * is nobody else's any more, so that gradients can take over its offset (inherit.c). The last of W
- * stays after all of B: with it the block is done. */
+/* Interleaves calls [first, end) of B with W, when W can no longer run during a collective. If W
+ * recomputes a value, W's calls up to that and other ready ones go before the B of the node that
+ * reads the value. So the value is gone before B makes its equally large gradient, and B becomes
+ * the only reader of its next inputs, so that gradients can reuse their offsets (inherit.c). The
+ * last calls of W stay after all of B: they end the block. */
 static void add_in_turns(ech_block_lowering *p, int first, int end)
 {
     const ech_block *block = block_of(p);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a rank's list numbers its sequence chunks: the turn (training step of the list) counts most,
- * then the rank's own micro-batch, then the sequence chunk. Steps and values have this one number,
- * an int called `micro`; only functions here take it apart. (An order counts whole micro-batches
- * until ech_order_expand_sequence_chunks.)
+ * A rank's list numbers its sequence chunks by turn (training step of the list), then by the rank's
+ * micro-batch, then by sequence chunk. Steps and values store this one number, an int called
+ * `micro`; only functions of this file split it. (An order counts whole micro-batches until
+ * ech_order_expand_sequence_chunks.)
  */
 #ifndef ECH_SCHEDULE_NUMBERING_H
 #define ECH_SCHEDULE_NUMBERING_H
 
 typedef struct ech_numbering {
-    int micro_batches;   /* of the rank in each turn; >= 1 */
-    int sequence_chunks; /* of each micro-batch; 1: it is not divided */
+    int micro_batches;   /* micro-batches of the rank per turn; >= 1 */
+    int sequence_chunks; /* per micro-batch; 1: not divided */
 } ech_numbering;
 
-/* What a number `micro` stands for; each counts from 0. */
+/* The parts of a number `micro`, each counted from 0. */
 typedef struct ech_micro {
     int turn, micro_batch, sequence_chunk;
 } ech_micro;
@@ -26,7 +26,7 @@ static inline ech_micro ech_micro_at(ech_numbering numbering, int number)
                        .sequence_chunk = number % numbering.sequence_chunks};
 }
 
-/* The index of the micro-batch over all turns: turn x micro_batches + micro_batch. */
+/* The micro-batch's index over all turns: turn x micro_batches + micro_batch. */
 static inline int ech_micro_whole(ech_numbering numbering, ech_micro at)
 {
     return at.turn * numbering.micro_batches + at.micro_batch;

@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.offload_activations (vDNN, Rhu et al. 2016): what leaves the device between its uses.
- * There are three kinds of resources:
+ * Activation offloading, memory.offload_activations (vDNN, Rhu et al. 2016): values that leave the
+ * device between their uses. There are three kinds of resources:
  *
- *   - KEPT: what the forward of a block keeps of a sequence chunk. It leaves when the forward has
- *     ended, and comes back for R or B, whichever is first. A use is the forward or that. What W
- *     reads later stays until then.
- *   - CARRIED: a block's keys and values of a micro-batch, to which the forward of each sequence
- *     chunk appends, and which its R and B read. A use is what the block does for one chunk. What
- *     a use has only read need not leave: the copy is as it was.
- *   - CARRIED_GRADIENTS: their gradients, to which the B of each chunk adds.
+ * - KEPT: what the forward of a block keeps of a sequence chunk. It leaves when the forward has
+ *   ended, and returns for R or B, whichever is first. These are its two uses. Values that W reads
+ *   later stay until then.
+ * - CARRIED: a block's keys and values (KV cache) of a micro-batch, to which the forward of each
+ *   sequence chunk appends, and which its R and B read. A use is the block's work for one chunk.
+ *   After a use that only reads, nothing need be copied back.
+ * - CARRIED_GRADIENTS: their gradients, to which the B of each chunk adds.
  *
- * The uses of all resources of a kind are one sequence in the order of the compute lane, and
- * ech_residency says what leaves, when it must have gone and when another may come. What is carried
- * goes and comes all the time: what comes waits until that has gone whose memory it takes over
- * (inherit.c).
- *
- * To and from disk values pass through the host: two steps in one lane.
+ * The uses of all resources of a kind are one sequence in the order of the compute lane.
+ * ech_residency decides what leaves, when it must have gone and when another may come. Carried
+ * values go and come all the time: an arriving value waits until the value whose memory it reuses
+ * has gone (inherit.c). Values go to and from disk through the host: two steps in one lane.
  */
 #include <stdlib.h>
 
@@ -27,8 +25,8 @@
 
 /* Steps of a use. */
 typedef struct visit {
-    int first, last; /* of the compute lane; `last` also a collective behind it */
-    int collective;  /* the first of R's or B's collectives, if it comes before `first`; -1: none */
+    int first, last; /* of the compute lane; `last` may be a collective after it */
+    int collective;  /* R's or B's first collective, if it comes before `first`; -1: none */
 } visit;
 
 /* The resources of a kind. */
@@ -36,7 +34,7 @@ typedef struct offloading {
     const ech_plan *plan;
     const ech_list *list;
     ech_resource kind;
-    int64_t *bytes; /* [blocks] of one resource; 0: nothing that leaves, or not this rank's */
+    int64_t *bytes; /* [blocks] of one resource; 0: none that leaves, or not this rank's */
     ECH_LIST(ech_use) use;
     ECH_LIST(visit) visit;
     int *collective; /* [resources] of a backward that no compute step has begun, + 1 */
@@ -46,7 +44,7 @@ typedef struct offloading {
     int *gone; /* [stays] the insertion after which it has left the device, + 1; 0: none */
 } offloading;
 
-/* What is carried is one resource for all chunks of a micro-batch. */
+/* Carried values are one resource for all chunks of a micro-batch. */
 static int resource_of(const offloading *o, const ech_step *step)
 {
     int micro = step->micro;
@@ -55,7 +53,7 @@ static int resource_of(const offloading *o, const ech_step *step)
     return step->block * o->list->micro_batches + micro;
 }
 
-/* Whether the step is of a block's work on what it keeps. */
+/* True if the step belongs to a block's work on its kept values. */
 static bool uses_kept(const offloading *o, const ech_step *step)
 {
     bool works = ech_step_kind_phase(step->kind) >= 0 ||
@@ -89,8 +87,8 @@ static void note_kept(offloading *o, int s)
     }
 }
 
-/* *writes: some call of the step does more than read what is carried. Returns whether any accesses
- * it. */
+/* *writes: some call of the step does more than read carried values. Returns true if any accesses
+ * them. */
 static bool uses_carried(const offloading *o, const ech_step *step, bool *writes)
 {
     bool some = *writes = false;
@@ -149,7 +147,7 @@ static ech_insertion copy_of(const offloading *o, ech_step_kind kind, const ech_
     return copy;
 }
 
-/* One hop further from the device, or towards it; the next one comes behind it. */
+/* Adds a hop further from the device, or towards it; the next hop follows it. */
 static void add_hop(offloading *o, ech_insertion *copy, ech_space from, ech_space to)
 {
     copy->step.from = from;

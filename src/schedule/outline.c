@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What of plans is let go, so that those of many ranks fit into memory: values, once a plan is
- * checked; lists but the train list; and steps that are the same as another rank's.
+ * Frees parts of plans so that the plans of many ranks fit into memory: values, once a plan is
+ * checked; all lists but the train list; and steps that equal another rank's.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -56,8 +56,8 @@ void ech_list_free(ech_list *list)
     free_steps(list);
 }
 
-/* Whether both do the same, but for peers, which are as far from their ranks; what belongs to
- * values does not count. */
+/* True if both are equal except for peers, which have the same distance from their ranks; fields
+ * about values are ignored. */
 static bool is_same_step(const ech_step *a, const ech_step *b, int shift)
 {
     ech_step other = *b;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The passes that turn an order into a finished list (see plan.h). Private to src/schedule.
+ * The passes that turn an order into a complete list (see plan.h), and helpers that they share.
+ * Private to src/schedule.
  */
 #ifndef ECH_SCHEDULE_PASSES_H
 #define ECH_SCHEDULE_PASSES_H
@@ -8,63 +9,66 @@
 #include "schedule/balance.h"
 #include "schedule/plan.h"
 
-/* A step of that kind, in the kind's lane; and the same appended to a list: returns its index. */
+/* Makes a step of that kind, in the kind's lane; appends one to a list and returns its index. */
 ech_step ech_step_make(ech_step_kind kind);
 int ech_list_add(ech_list *list, ech_step_kind kind);
-/* Frees what the list has; it is empty then. */
+/* Frees the list's contents and leaves it empty. */
 void ech_list_free(ech_list *list);
 /* Makes the list's last step also wait for `step`. */
 void ech_list_add_after(ech_list *list, int step);
-/* Appends a step of another list, with its waits: `after` is that list's, now[s] where its step s
- * is here. */
+/* Appends a step of another list with its waits. after: the other list's; now[s]: index here of its
+ * step s. */
 int ech_list_copy_step(ech_list *list, const ech_step *from, const int *after, const int *now);
-/* A step that comes right after step `after`, for which it waits (-1: before all, for none), and
- * for which the steps `before` wait; all of the list as it is before. It also waits for two earlier
- * insertions, `behind`. Each -1: none. */
+/* A step to insert right after step `after` (-1: before all), for which it waits. The steps
+ * `before` wait for it. All three are indices into the list before insertion. `behind`: two earlier
+ * insertions that it also waits for. Each -1: none. */
 typedef struct ech_insertion {
     ech_step step;
     int after, before[2], behind[2];
-    bool yields; /* it comes behind messages that are sent right behind `after` */
+    bool yields; /* it goes after messages that are sent right after `after` */
 } ech_insertion;
 typedef ECH_LIST(ech_insertion) ech_insertion_list;
-/* Puts steps into a list that has no accesses yet; those behind one step in their order. */
+/* Inserts steps into a list that has no accesses yet. Insertions after the same step keep their
+ * order. */
 void ech_list_insert(ech_list *list, const ech_insertion_list *in);
 
-/* Makes the steps of the lists that run no blocks. */
+/* Builds the lists that run no blocks. */
 void ech_pass_other_lists(ech_plan *plan);
-/* Sets plan->segment. `order`: of training, with sequence chunks; may be empty. */
+/* Sets plan->segment (activation recomputation). `order`: the training order with sequence chunks;
+ * may be empty. */
 void ech_pass_segments(ech_plan *plan, const ech_config *config, const ech_order *order);
-/* Lowers an order to steps of blocks, with sends and receives where the neighbours are on other
- * ranks. version[i]: the weight version (ech_step.version) that item i reads; NULL: 0 for all. */
+/* Lowers an order to steps of blocks, with sends and receives where neighbouring blocks are on
+ * other ranks. version[i]: the weight version (ech_step.version) that item i reads; NULL: 0 for
+ * all. */
 void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order,
                     const int *version);
-/* The lowering of one block: the list that its steps go to, what they have in common, what they
- * wait for. */
+/* State of the lowering of one block: the target list, the common fields of its steps, and their
+ * waits. */
 typedef struct ech_block_lowering {
     const ech_plan *plan;
     ech_list *list;
     int block, chunk, micro, turn, version;
     int last;              /* compute step that was added last, or -1 */
-    ECH_LIST(int) pending; /* steps for the next compute step to wait for */
-    int outstanding; /* the collective that was added last, if no step waits for it yet, or -1 */
+    ECH_LIST(int) pending; /* steps that the next compute step waits for */
+    int outstanding;       /* the collective added last if no step waits for it yet, or -1 */
     int awaited;     /* the last collective that a compute step waits for, or -1 */
     int *writer,
         *reader; /* [locals]: the last collective that writes, or reads, the value; -1: none */
     ECH_LIST(bool) weight_done; /* by call of the block's W program: it has been lowered */
 } ech_block_lowering;
-/* Lowers a phase of a block: steps of F, B or W, split at each collective of its program. */
+/* Lowers a phase of a block to steps of F, B or W, split at each collective of its program. */
 void ech_lower_phase(ech_block_lowering *p, ech_phase phase);
-/* Lowers B with its W. Parts of W come after a collective of B that they do not need, so that the
- * two overlap. */
+/* Lowers B with its W. Parts of W follow a collective of B that they do not need, so that they
+ * overlap. */
 void ech_lower_backward(ech_block_lowering *p);
 /* Adds the COLLECTIVE that all-gathers the block's inputs (backward: the gradients of its outputs)
- * over tensor ranks, each of which received a shard with step `received`. Returns the step. */
+ * over tensor ranks, after each received a shard in step `received`. Returns the step. */
 int ech_lower_gather_message(ech_block_lowering *p, bool backward, int received);
-/* Whether item i is a B that is lowered together with its W, the next item. */
+/* True if item i is a B that is lowered together with its W, the next item. */
 bool ech_order_is_joined(const ech_schedule *schedule, const ech_order *order, size_t i);
-/* Replaces each item of an order of whole micro-batches by one for each sequence chunk: forwards
- * from the first to the last chunk, backwards from the last to the first. version (optional):
- * expanded likewise. */
+/* Replaces each item of an order of whole micro-batches by one item per sequence chunk: forwards in
+ * ascending order of chunks, backwards in descending order. version (optional) is expanded
+ * likewise. */
 void ech_order_expand_sequence_chunks(const ech_schedule *schedule, ech_order *order,
                                       ech_numbering numbering, int **version);
 
@@ -72,43 +76,42 @@ void ech_order_expand_sequence_chunks(const ech_schedule *schedule, ech_order *o
 void ech_plan_states(ech_plan *plan, const ech_config *config, int param);
 /* Adds the values of the states of a bucket's parameters. */
 void ech_plan_state_values(ech_plan *plan, int bucket);
-/* Plans the copies of a parameter and its states that SAVE writes. After everything else, so that
- * no other value moves. */
+/* Plans the copies of a parameter and its states that SAVE writes. Runs last, so that no other
+ * value moves. */
 void ech_plan_snapshot(ech_plan *plan, int param);
-/* Whether a rank that holds what the plan's does writes a parameter's state into checkpoints; state
- * -1: the weights. */
+/* True if `rank`, which holds the same parameters as the plan's rank, writes a parameter's state
+ * into checkpoints; state -1: the weights. */
 bool ech_plan_writes(const ech_plan *plan, int rank, int param, int state);
 /* Lays out the statistics of each bucket. */
 void ech_pass_statistics(ech_plan *plan);
-/* Adds a persistent value; `index`: as in ech_value. Returns its number. */
+/* Adds a persistent value; `index` as in ech_value. Returns its number. */
 int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64_t bytes);
-/* Assigns the rank's parameters to buckets of `bucket_bytes` of gradients at most, or of one
+/* Assigns the rank's parameters to buckets of at most `bucket_bytes` of gradients, or of one
  * parameter. */
 void ech_pass_bucket(ech_plan *plan, const ech_config *config);
-/* Cuts what the host updates of a bucket into pieces of at most `bucket_bytes` of gradients. Call
- * it after ech_pass_statistics. */
+/* Cuts buckets that the host updates into pieces of at most `bucket_bytes` of gradients. Runs after
+ * ech_pass_statistics. */
 void ech_pass_pieces(ech_plan *plan, const ech_config *config);
-/* memory.offload_activations: what blocks of a lowered list keep for the backward, or carry from
- * sequence chunk to sequence chunk, leaves the device after its use, and comes back for the next
- * one. */
+/* Activation offloading (memory.offload_activations): what the blocks of a lowered list keep for
+ * the backward, or carry between sequence chunks, leaves the device after its use and returns for
+ * the next. */
 void ech_pass_offload(const ech_plan *plan, ech_list *list);
-/* The same with a peer's memory: the messages of the evictor or acceptor that the rank is. */
+/* The same with a peer's memory: adds the messages of the rank as evictor or acceptor. */
 void ech_pass_hold(const ech_plan *plan, ech_list *list, const ech_balance *balance);
-/* Adds COUNT and LOAD before and between the blocks' steps, and reductions, norms and updates
- * between and after. */
+/* Adds COUNT and LOAD before and between the blocks' steps, and reductions, norms, gradient
+ * clipping and updates between and after them. */
 void ech_pass_frame_training(ech_plan *plan, ech_list *list);
 void ech_pass_frame_validation(const ech_plan *plan, ech_list *list);
-/* Lists the values that each step touches, and its scratch. */
+/* Records the values that each step touches, and its scratch. */
 void ech_pass_access(ech_plan *plan, ech_list *list);
 /* Sets the ticks at which each value is born and dies. */
 void ech_pass_lifetime(const ech_plan *plan, ech_list *list);
-/* Sets successors: a gradient takes over the offset of the value that the gradient's writer is the
- * last to read. */
+/* Sets successors: a gradient reuses the offset of a value that its writer is the last to read. */
 void ech_pass_inherit(const ech_plan *plan, ech_list *list);
-/* Places the values of a space: sets offsets, greedy by size, and list->bytes[space]. */
+/* Places the values of a space: sets offsets, greedily by size, and list->bytes[space]. */
 void ech_pass_place(const ech_plan *plan, ech_list *list, ech_space space);
-/* Sets what of the list's memory is live at most: lower_bound, full_kind, peak, working,
- * working_tick, working_kind. */
+/* Sets the peaks of the list's memory: lower_bound, full_kind, peak, working, working_tick,
+ * working_kind. */
 void ech_pass_peaks(const ech_plan *plan, ech_list *list);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that finds the most memory of each kind that is live at once, and the peaks of a plan
- * over its lists.
+ * The pass that finds the most memory of each kind that is live at the same time, and the peaks of
+ * a plan over its lists.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 /* ---- of a list ---- */
 
-/* Kinds of memory, bit by bit. */
+/* Kinds of memory, one bit each. */
 static unsigned kinds_in(ech_space space)
 {
     unsigned kinds = 0;
@@ -53,7 +53,7 @@ static int64_t find_peak(const ech_plan *plan, const ech_list *list, unsigned ki
     return most;
 }
 
-/* Of these kinds. */
+/* Counts the live bytes of these kinds. */
 static void count_live(const ech_plan *plan, const ech_list *list, unsigned kinds, int tick,
                        int64_t bytes[ECH_MEMORY_KINDS])
 {
@@ -119,7 +119,7 @@ void ech_plan_paddings(const ech_plan *plan, int64_t padding[ECH_MEMORY_KINDS])
         int64_t of_states = bucket->padding;
         int64_t first, updated = ech_bucket_updated(bucket, &first);
         if (ech_bucket_is_sharded(bucket)) of_states = updated - ech_plan_own_all(plan, bucket);
-        /* Those that leave the device are together on the host. */
+        /* Sums that leave the device are complete on the host. */
         bool shard = ech_bucket_sums_shard(bucket) || ech_bucket_leaves(bucket);
         padding[ech_bucket_leaves(bucket) ? ECH_MEMORY_GRADIENTS_ON_HOST : ECH_MEMORY_GRADIENTS] +=
             (shard ? of_states : bucket->padding) * (int64_t)ech_dtype_bytes(bucket->dtype);

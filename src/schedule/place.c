@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that gives every value of a space an offset. Values of one size share TRACKS: an offset
- * that one of them has after the other. Sizes are placed one after the other, the largest first; of
- * one size each value, in order of birth, takes the lowest track on which nothing else lives at the
- * same time, or a new one at the lowest such offset. Searches pass over tracks, not values: as many
- * as live at once, however many micro-batches there are. A value and its successors are placed as
- * one. Deterministic.
+ * The pass that gives every value of a space an offset. Values of one size share TRACKS: a track is
+ * an offset that they use one after the other. Sizes are placed in descending order. Each value of
+ * a size, in order of birth, takes the lowest track on which nothing else lives at the same time,
+ * or a new track at the lowest such offset. Searches visit tracks, not values; the number of tracks
+ * is the number of values live at the same time, independently of micro-batches. A value and its
+ * successors are placed as one. The result is deterministic.
  *
- * Tracks are in shelves by offset. A shelf that is empty for all of a life is skipped; of one that
- * is full for all of it, without a gap that is wide enough, only the end is read.
+ * Tracks are in shelves by offset. A shelf that is empty for all of a life is skipped; of a shelf
+ * that is full for all of it, without a gap that is wide enough, only the end is read.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 
 enum { SHELF = 128 }; /* most tracks of a shelf */
 
-/* Of a value with its successors. */
+/* The life of a value with its successors. */
 typedef struct life {
     int born, dies;
 } life;
@@ -38,7 +38,7 @@ typedef struct neighbour {
 
 typedef struct track {
     int64_t offset, end;
-    ECH_LIST(life) life;           /* by birth; they do not meet */
+    ECH_LIST(life) life;           /* by birth; they do not overlap */
     ECH_LIST(neighbour) neighbour; /* while values of this size are placed */
     struct shelf *shelf;
     bool taken; /* by a value that has not died */
@@ -46,8 +46,8 @@ typedef struct track {
 
 typedef struct shelf {
     int n;
-    life any;         /* the span of time in which any of its tracks has a life */
-    life all;         /* a life that meets this one meets all tracks; none: born after its death */
+    life any; /* the time in which any of its tracks is in use */
+    life all; /* a life that overlaps this one overlaps all tracks; none: born after its death */
     int64_t end, gap; /* of all of them, and the widest gap between them */
     track *at[SHELF]; /* by offset */
 } shelf;
@@ -62,10 +62,10 @@ typedef struct placer {
     int64_t start;             /* of the list's part of the arena */
     ECH_LIST(shelf *) shelves; /* by offset */
     ECH_LIST(track *) own;     /* of the size being placed, by offset */
-    size_t lowest;             /* the own tracks before it are taken */
+    size_t lowest;             /* own tracks before this index are taken */
 } placer;
 
-/* ---- what is placed, in order ---- */
+/* ---- placements in order ---- */
 
 /* An offset is free after the last of the value's successors has died. */
 static int last_death(const ech_list *list, const ech_value *v)
@@ -74,7 +74,7 @@ static int last_death(const ech_list *list, const ech_value *v)
     return v->dies;
 }
 
-/* All values of the space but those that succeed another. Returns how many. */
+/* Finds all values of the space except successors. Returns their number. */
 static size_t find_placements(const placer *p, placement *all)
 {
     const ech_list *list = p->list;
@@ -92,7 +92,7 @@ static size_t find_placements(const placer *p, placement *all)
     return n;
 }
 
-/* Where bytes are, or belong, among sizes in descending order. */
+/* The index, or insertion point, of `bytes` among sizes in descending order. */
 static size_t find_size(const size_list *sizes, int64_t bytes)
 {
     size_t low = 0, high = sizes->n;
@@ -106,7 +106,7 @@ static size_t find_size(const size_list *sizes, int64_t bytes)
     return low;
 }
 
-/* The sizes of placements, each once, the largest first. There are few: they do not depend on
+/* The distinct sizes of placements in descending order. There are few: they do not depend on
  * micro-batches. */
 static size_list find_sizes(const placement *all, size_t n)
 {
@@ -121,7 +121,7 @@ static size_list find_sizes(const placement *all, size_t n)
     return found;
 }
 
-/* Placements by size, the largest first, and of one size by birth or by death. */
+/* Placements in descending order of size; within a size by birth or by death. */
 static int *sort_placements(const ech_list *list, const placement *all, size_t n,
                             const size_list *sizes, bool by_death)
 {
@@ -169,7 +169,7 @@ static void find_span(shelf *row)
     }
 }
 
-/* Half of a full shelf to a new one after it. */
+/* Moves half of a full shelf to a new one after it. */
 static void split_shelf(placer *p, size_t at)
 {
     shelf *full = p->shelves.at[at], *rest = ech_calloc(1, sizeof *rest);
@@ -181,7 +181,7 @@ static void split_shelf(placer *p, size_t at)
     add_shelf(p, at + 1, rest);
 }
 
-/* The last that begins at the offset or before it; otherwise the first. */
+/* The last shelf that begins at or before the offset; otherwise the first. */
 static size_t find_shelf(const placer *p, int64_t offset)
 {
     size_t low = 0, high = p->shelves.n - 1;
@@ -211,7 +211,7 @@ static void shelve(placer *p, track *t)
 
 /* ---- tracks ---- */
 
-/* Whether the track has a life that meets this one. */
+/* True if the track has a life that overlaps this one. */
 static bool meets(const track *t, life of)
 {
     size_t low = 0, high = t->life.n;
@@ -225,7 +225,7 @@ static bool meets(const track *t, life of)
     return low < t->life.n && t->life.at[low].born <= of.dies;
 }
 
-/* The lowest offset of bytes that are free for all of a life. */
+/* The lowest offset with enough free bytes for all of a life. */
 static int64_t find_offset(const placer *p, int64_t bytes, life of)
 {
     int64_t offset = p->start;
@@ -248,7 +248,8 @@ static int64_t find_offset(const placer *p, int64_t bytes, life of)
     return offset;
 }
 
-/* The tracks that have bytes of t's; to those of its size t is a new neighbour, too. */
+/* Finds the tracks that share bytes with t; t becomes a new neighbour of the tracks that have its
+ * size. */
 static void find_neighbours(placer *p, track *t)
 {
     for (size_t s = 0; s < p->shelves.n; s++) {
@@ -265,7 +266,7 @@ static void find_neighbours(placer *p, track *t)
     }
 }
 
-/* Index in p->own of the first track at an offset or above it. */
+/* Index in p->own of the first track at or above an offset. */
 static size_t find_own(const placer *p, int64_t offset)
 {
     size_t low = 0, high = p->own.n;
@@ -295,8 +296,8 @@ static track *add_track(placer *p, int64_t bytes, life of)
     return t;
 }
 
-/* Whether nothing else lives in a free track's bytes. Lives are asked about by birth, so what has
- * ended stays so. */
+/* True if nothing else lives in a free track's bytes. Queries are in order of birth, so ended lives
+ * stay ended. */
 static bool is_free(track *t, life of)
 {
     for (size_t i = 0; i < t->neighbour.n; i++) {
@@ -332,7 +333,7 @@ static void take(placement *of, track *t)
     note_life(t->shelf, t);
 }
 
-/* Values of one size, by birth and by death. */
+/* Places the values of one size, given by birth and by death. */
 static void place_size(placer *p, const int *by_birth, const int *by_death, size_t n)
 {
     p->lowest = p->own.n = 0;
@@ -350,7 +351,7 @@ static void place_size(placer *p, const int *by_birth, const int *by_death, size
     }
 }
 
-/* In the order of values, not of sizes: they are many, and lie apart. */
+/* In the order of values, not of sizes, since there are many in scattered memory. */
 static void set_offsets(ech_list *list, const placement *all, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -12,7 +12,7 @@
 
 enum {
     HOST_ALIGNMENT = 64,  /* bytes: a cache line */
-    DISK_ALIGNMENT = 4096 /* what direct I/O asks for */
+    DISK_ALIGNMENT = 4096 /* required by direct I/O */
 };
 
 int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64_t bytes)
@@ -30,8 +30,8 @@ int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int
     return (int)plan->persistent.n - 1;
 }
 
-/* Of how many numbers of a parameter squares are summed: of its gradient, or of the right factors
- * of one that is compressed. */
+/* Numbers of a parameter whose squares are summed: its gradient, or its right factors if it is
+ * compressed. */
 static int64_t normed(const ech_plan *plan, int param)
 {
     int64_t size[2];
@@ -46,7 +46,7 @@ int ech_plan_turns(const ech_plan *plan)
     return ech_protocol_role(plan)->turns(plan->schedule, plan->layout);
 }
 
-/* What this rank holds of a parameter. */
+/* Plans this rank's part of a parameter. */
 static void plan_param(ech_plan *plan, const ech_plan_request *request, int index)
 {
     ech_plan_param *p = &plan->param[index];
@@ -59,8 +59,7 @@ static void plan_param(ech_plan *plan, const ech_plan_request *request, int inde
     plan->norm_partials += (normed(plan, index) + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
 }
 
-/* A bucket's weights in as many versions as are kept, and its states: each laid out as its
- * gradients. */
+/* Plans a bucket's weights in all versions, and its states: each laid out like its gradients. */
 static void plan_bucket(ech_plan *plan, int index, bool forward_only)
 {
     ech_bucket *bucket = &plan->bucket.at[index];
@@ -89,7 +88,7 @@ static bool takes_snapshots(const ech_plan_request *request)
     return wanted && ech_calendar_saves_amid(&calendar);
 }
 
-/* Keys and values that sampling carries from token to token. */
+/* Plans the KV caches that sampling carries from token to token. */
 static void plan_caches(ech_plan *plan, ech_extent extent)
 {
     for (int b = 0; b < (int)plan->model->block.n; b++) {
@@ -105,14 +104,14 @@ static void plan_caches(ech_plan *plan, ech_extent extent)
     }
 }
 
-/* Sampling is one rank's. */
+/* Sampling runs on a single rank. */
 static bool samples(const ech_plan_request *request)
 {
     return request->forward_only && !request->validates && request->layout->world == 1 &&
            request->model->logits >= 0;
 }
 
-/* Bytes of the tables that one exchange of rows goes by, at most. */
+/* The most bytes of the tables of one exchange of rows. */
 static int64_t largest_counts(const ech_plan *plan)
 {
     ech_extent extent = ech_extent_of_params(plan->layout->sharding);
@@ -131,7 +130,7 @@ static int64_t largest_counts(const ech_plan *plan)
     return most;
 }
 
-/* What the host puts and fetches, but for batches. */
+/* Plans the host's staging values, except batches. */
 static void plan_staging(ech_plan *plan, const ech_plan_request *request)
 {
     int64_t rows = plan->persistent.at[plan->scalars].bytes;
@@ -187,8 +186,8 @@ static void begin(ech_plan *plan, ech_list_kind kind, ech_purpose purpose, ech_e
     list->micro_batches = turns * micro_batches * list->numbering.sequence_chunks;
 }
 
-/* The order of the train list, and the version of the weights that each item reads; what is held
- * for whom. */
+/* The order of the train list with the weight version that each item reads, and the activations
+ * held for the peer. */
 typedef struct ordered {
     ech_order order;
     int *version;
@@ -208,13 +207,13 @@ static void plan_training(ech_plan *plan, ech_list *list, const ordered *train)
     ech_pass_frame_training(plan, list);
 }
 
-/* Whose order of micro-batches its lists follow. */
+/* The rank whose order of micro-batches its lists follow. */
 static int pattern_of(const ech_plan *plan)
 {
     return ech_layout_pattern(plan->layout, plan->rank);
 }
 
-/* As where updates are not delayed, in a plan that keeps two versions. */
+/* Plans a training step without delayed updates, in a plan that stores two versions. */
 static void plan_undelayed(ech_plan *plan)
 {
     ech_list *list = &plan->list[ECH_LIST_UNDELAYED];
@@ -244,7 +243,7 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
 {
     int64_t T = config->data.sequence_length;
     ech_extent extent = ech_layout_extent(plan->layout, config, plan->model);
-    /* Token by token, with the keys and values of those before. */
+    /* Token by token, with the keys and values of earlier tokens. */
     ech_extent one = {.batch = 1, .tokens = 1, .sequence = T, .sharding = plan->layout->sharding};
     int m = ech_layout_micro_batches(plan->layout, pattern_of(plan)), turns = ech_plan_turns(plan);
     int64_t rows = plan->model->options.rows;
@@ -288,7 +287,7 @@ static void finish_lists(ech_plan *plan)
     }
 }
 
-/* Also finds how many versions must be kept. */
+/* Also finds how many versions must be stored. */
 static void order_training(ech_plan *plan, ordered *train)
 {
     ech_schedule_order(plan->schedule, plan->layout, pattern_of(plan), ech_plan_turns(plan), false,
@@ -300,7 +299,7 @@ static void order_training(ech_plan *plan, ordered *train)
                                      plan->list[ECH_LIST_TRAIN].numbering, &train->version);
 }
 
-/* Where a choice of ECH_OFFLOADS keeps things. */
+/* The space for a choice of ECH_OFFLOADS. */
 static ech_space space_of(int64_t offload)
 {
     static const ech_space spaces[] = {[ECH_OFFLOAD_NONE] = ECH_SPACE_DEVICE,
@@ -328,8 +327,8 @@ static void line_up(ech_plan *plan)
     }
 }
 
-/* So many as a bucket has in the widest type, unless that is hardly any: a multiple of UNIT, so
- * that what is worked on begins where kernels have it aligned. */
+/* The number of elements of a bucket in the widest type, but at least UNIT: a multiple of UNIT, so
+ * that parts are aligned for kernels. */
 static int64_t at_once(const ech_plan *plan, int64_t bucket_bytes)
 {
     enum { UNIT = 1024 };
@@ -367,7 +366,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->weights = space_of(request->config->memory.offload_parameters);
     plan->prefetch = (int)request->config->memory.prefetch;
     plan->at_once = at_once(plan, request->config->parallel.bucket_bytes);
-    /* what files are written from and read to is aligned as files are */
+    /* memory for file I/O has the alignment of files */
     bool files = plan->kept == ECH_SPACE_DISK || plan->states == ECH_SPACE_DISK ||
                  plan->weights == ECH_SPACE_DISK;
     plan->alignment[ECH_SPACE_HOST] = files ? DISK_ALIGNMENT : HOST_ALIGNMENT;
@@ -378,7 +377,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->reduction = (ech_reduction)request->config->parallel.reduction;
     line_up(plan);
     plan->zero = (int)request->config->parallel.zero;
-    if (request->forward_only && plan->zero < 3) plan->zero = 0; /* there is nothing to share out */
+    if (request->forward_only && plan->zero < 3) plan->zero = 0; /* there is nothing to shard */
     if (!request->forward_only) plan->weights_in = ech_protocol_space(plan->layout);
     plan->keeps = request->config->parallel.zero_keep == 1;
     ordered train = {0};
@@ -451,7 +450,7 @@ int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket)
     return b->elements * (int64_t)ech_dtype_bytes(b->dtype);
 }
 
-/* How many of a parameter's weights this rank keeps: in the window those that it updates. */
+/* Numbers of a parameter's weights that this rank stores; in the window, those that it updates. */
 static int64_t weights_of(const ech_plan *plan, int param)
 {
     const ech_plan_param *p = &plan->param[param];

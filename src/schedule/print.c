@@ -42,7 +42,8 @@ void ech_list_print(const ech_list *list, ech_text *out)
     }
 }
 
-/* A W is part of its B's word where the two are one backward, and so is the R of the next block. */
+/* True if a W, or the R of the next block, is part of its B's word because they are one
+ * backward. */
 static bool is_joined(const ech_step *before, const ech_step *step)
 {
     bool joins = step->kind == ECH_STEP_BACKWARD_WEIGHT || step->kind == ECH_STEP_RECOMPUTE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the checker of all ranks' lists refuses: one line with rank, step and reason, and above it
- * the rows of the ranks around, truncated to what is near the step.
+ * Refusals by the checker of all ranks' lists. A refusal is one line with rank, step and reason;
+ * above it are the rows of nearby ranks, truncated to the part near the step.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum { MOST_ROWS = 8, COLUMNS = 100 };
 
-/* Where "F0.3" stands in a row as a whole word; its length: *n. NULL: nowhere. */
+/* Where "F0.3" occurs in a row as a whole word; its length: *n. NULL: nowhere. */
 static const char *find_word(const char *row, char letter, const ech_step *step, size_t *n)
 {
     char word[64];
@@ -24,7 +24,7 @@ static const char *find_word(const char *row, char letter, const ech_step *step,
     return NULL;
 }
 
-/* The word of a row that a step belongs to. Rows may fold a W into its B. */
+/* The word of a row to which a step belongs. Rows may fold a W into its B. */
 static const char *find_marked(const char *row, const ech_step *step, size_t *n)
 {
     int phase = ech_step_row_of(step->kind)->phase;
@@ -79,7 +79,7 @@ ech_status ech_plans_reject(const ech_plan *const *plans, int n, ech_list_kind l
     ech_text name = {0};
     const ech_list *own = &plans[rank]->list[list];
     if (step >= 0) ech_list_print_step(own, &own->step.at[step], &name);
-    /* An order written by hand is its writer's; all else is ours. */
+    /* An order written by hand is the user's fault; any other is a bug. */
     bool written = plans[rank]->schedule && plans[rank]->schedule->written;
     ech_status status = ech_fail_at(
         __FILE__, __LINE__, written ? ECH_EUSAGE : ECH_EINTERNAL, "%s of list %s: rank %d: %s %s",

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors of lists that are wrong together.
+ * Errors of a set of lists that do not fit each other.
  */
 #ifndef ECH_SCHEDULE_REJECT_H
 #define ECH_SCHEDULE_REJECT_H
 
 #include "schedule/plan.h"
 
-/* Logs that `rank`'s step is wrong, and why; prints the rows (ech_list_print_row) of up to 8 ranks
- * about it with that step marked. Returns ECH_EUSAGE for orders written by hand, else
+/* Logs that a step of `rank` is wrong, and why, and prints the rows (ech_list_print_row) of up to 8
+ * ranks around it with that step marked. Returns ECH_EUSAGE for orders written by hand, else
  * ECH_EINTERNAL. step -1: the end of the list. standing[n] (optional): the step at which each other
- * rank waits, marked as well; -1: none. */
+ * rank waits, also marked; -1: none. */
 ech_status ech_plans_reject(const ech_plan *const *plans, int n, ech_list_kind list, int rank,
                             int step, const int *standing, const char *why);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stays: one pass over the uses, with the last stay of each resource.
+ * Finds stays in one pass over the uses, with the last stay of each resource.
  */
 #include "schedule/residency.h"
 
@@ -17,7 +17,7 @@ static ech_stay begin_stay(const ech_use *use, int at, int prefetch)
                       .room_after = after < 0 ? -1 : after};
 }
 
-/* Room is taken in the order in which it becomes free. */
+/* Rooms are reused in the order in which they become free. */
 static void find_rooms(ech_stay_list *out, size_t begin, int uses, int prefetch)
 {
     ECH_FREED size_t *ends = ech_calloc((size_t)uses + 1, sizeof *ends); /* by last use; + 1 */

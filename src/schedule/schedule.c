@@ -48,7 +48,7 @@ static ech_status take_generator(const ech_config *config, const ech_schedule_ch
     return status;
 }
 
-/* The first time, the file. */
+/* Reads the file on the first call. */
 static ech_status read_text(ech_schedule_choice *choice)
 {
     return choice->text ? ECH_OK : ech_order_read(choice->name, &choice->text, &choice->n);
@@ -70,7 +70,7 @@ static ech_status take_orders(const ech_config *config, ech_schedule_choice *cho
 
 /* ---- spans ---- */
 
-/* span: what ends where parallel.flush_every steps do. */
+/* span: name of what ends at multiples of parallel.flush_every steps. */
 static ech_status check_cadence(const ech_config *config, const char *span, const char *key,
                                 int64_t every)
 {
@@ -82,7 +82,7 @@ static ech_status check_cadence(const ech_config *config, const char *span, cons
                                (long long)flush, span, (long long)((every / flush + 1) * flush));
 }
 
-/* Replicas that meet every `sync` steps have weights in common only where they have just met. */
+/* Replicas that synchronize every `sync` steps have common weights only right after it. */
 static ech_status check_meetings(const ech_config *config, int64_t sync)
 {
     const struct {
@@ -102,21 +102,21 @@ static ech_status check_meetings(const ech_config *config, int64_t sync)
     return ECH_OK;
 }
 
-/* So many training steps of the busiest rank a plan can hold. */
+/* The most training steps of the busiest rank that fit into a plan. */
 static int64_t most_turns(const ech_config *config, const ech_layout *layout)
 {
     return ECH_MOST_BLOCK_RUNS / ech_layout_block_runs(layout, config);
 }
 
-/* At the end of a span only. */
+/* Only at the end of a span. */
 static void resolve_check(ech_config *config, int64_t flush)
 {
     if (config->training.check_every == ECH_AUTO)
         config->training.check_every = (CHECK_EVERY + flush - 1) / flush * flush;
 }
 
-/* Within a span of one step nothing could be delayed. all: what the calendar's numbers have in
- * common. */
+/* A span of one step cannot delay anything. all: greatest common divisor of the calendar's
+ * numbers. */
 static ech_status check_delays(const ech_config *config, int64_t all)
 {
     if (!config->memory.offload_delayed_from || config->parallel.flush_every > 1) return ECH_OK;
@@ -165,7 +165,7 @@ static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
     return ECH_OK;
 }
 
-/* The fewest micro-batches that divide by the replicas of every stage. */
+/* The fewest micro-batches that every stage's replicas divide. */
 static int64_t common_multiple(const ech_layout *layout)
 {
     int64_t all = 1;
@@ -174,7 +174,7 @@ static int64_t common_multiple(const ech_layout *layout)
     return all;
 }
 
-/* Where micro-batches were left to the batch, another one has others. */
+/* If the number of micro-batches follows from the batch, another batch gives another number. */
 static ech_status refuse_batch(const ech_config *config, const ech_layout *layout, int stage)
 {
     const char *key = "training.micro_batch_size";
@@ -246,7 +246,7 @@ ech_list_kind ech_schedule_list(const ech_schedule *schedule, int64_t step, int 
     return undelayed ? ECH_LIST_UNDELAYED : ECH_LIST_TRAIN;
 }
 
-/* ---- before there is a layout ---- */
+/* ---- before the layout exists ---- */
 
 ech_schedule_choice ech_schedule_find(const ech_config *config)
 {
@@ -309,7 +309,7 @@ static int depth_of(const ech_layout *layout, int stage)
     return (later + own - 1) / own;
 }
 
-/* Of a number of training steps that the generator takes as one. */
+/* Appends a number of training steps that the generator treats as one. */
 static void order_turns(const ech_schedule *schedule, const ech_layout *layout, int rank, int turns,
                         bool forwards, ech_order *order)
 {

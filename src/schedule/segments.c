@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Recomputation: which blocks are made again together. A segment of N blocks keeps its first
- * block's input. R makes its blocks again first to last, before the B of the last one; their values
- * are live at once then. Where R inverts blocks, a segment keeps its last block's output, and each
- * R comes right before its block's B: the most blocks are best.
+ * Activation recomputation: decides which blocks are recomputed together. A segment of N blocks
+ * keeps its first block's input. R recomputes its blocks first to last, before the B of the last
+ * one; their values are then live at the same time. If R inverts blocks, a segment keeps its last
+ * block's output, and each R comes right before its block's B: long segments are then best.
  *
- * Of n blocks, with m inputs in flight, that is about ceil(n / N) m a + N b bytes, where a is an
- * input and b what R makes of a block for its B and W: least at N = sqrt(n m a / b) (Chen et al.
- * 2016, arXiv:1604.06174, section 3.2; Narayanan et al. 2021, arXiv:2104.04473, section 3.5).
+ * With n blocks and m inputs in flight, the memory is about ceil(n / N) m a + N b bytes, where a is
+ * an input and b what R makes of a block for its B and W. It is least at N = sqrt(n m a / b) (Chen
+ * et al. 2016, arXiv:1604.06174, section 3.2; Narayanan et al. 2021, arXiv:2104.04473, section
+ * 3.5).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +27,8 @@ ech_calls ech_plan_calls(const ech_plan *plan, const ech_list *list, int block, 
     const ech_block *of = plan->model->block.at[block];
     ech_calls calls = {0, ech_program_calls(of, phase, list->purpose)};
     bool again = phase == ECH_RECOMPUTE, keeps = phase == ECH_FORWARD && list->purpose == ECH_TRAIN;
-    /* The last calls are for the R of the block behind; where R inverts, for that of the block
-     * before. */
+    /* The last calls serve the R of the next block; where R inverts, the R of the previous
+     * block. */
     int neighbour = of->options.invert ? block : block + 1;
     bool crossed = ech_plan_continues_segment(plan, neighbour);
     if (again && !crossed) calls.end = of->needed;
@@ -37,7 +38,7 @@ ech_calls ech_plan_calls(const ech_plan *plan, const ech_list *list, int block, 
     return calls;
 }
 
-/* ---- how many blocks ---- */
+/* ---- number of blocks ---- */
 
 static void mark_operands(const ech_block *block, ech_phase phase, int calls, bool write,
                           bool *marked)
@@ -49,7 +50,7 @@ static void mark_operands(const ech_block *block, ech_phase phase, int calls, bo
     }
 }
 
-/* Of what the first `calls` of R make of the block, what B and W read. */
+/* Bytes that the first `calls` of R make of the block and B and W read. */
 static int64_t made_bytes(const ech_plan *plan, const ech_block *block, int calls,
                           ech_extent extent)
 {
@@ -73,8 +74,8 @@ static int64_t input_bytes(const ech_plan *plan, const ech_block *block, ech_ext
     return bytes;
 }
 
-/* Two inputs that are one output of the block before, as the streams of a reversible model behind
- * its embedding, are one value on its rank. */
+/* Two inputs that are one output of the previous block, such as the streams of a reversible model
+ * after its embedding, are one value on its rank. */
 static void join_inputs(const ech_plan *plan, int index, bool *kept)
 {
     const ech_block *block = plan->model->block.at[index];
@@ -90,8 +91,7 @@ static void join_inputs(const ech_plan *plan, int index, bool *kept)
             }
 }
 
-/* continues: the block's input, or where R inverts it its output, is made again with a
- * neighbour's. */
+/* continues: the block's input, or where R inverts its output, is recomputed with a neighbour's. */
 static void find_kept(const ech_block *block, bool continues, bool *kept)
 {
     ECH_FREED bool *made = ech_calloc(block->value.n, sizeof *made);
@@ -165,7 +165,7 @@ void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS])
     }
 }
 
-/* The most inputs of a chunk's block that are kept at once. */
+/* The most inputs of a chunk's block that are kept at the same time. */
 static int count_in_flight(const ech_order *order, int chunk)
 {
     int now = 0, most = 0;
@@ -177,7 +177,7 @@ static int count_in_flight(const ech_order *order, int chunk)
     return most;
 }
 
-/* The N with the fewest bytes, of blocks that are like this one. */
+/* The N with the fewest bytes, for blocks like this one. */
 static int choose_blocks(const ech_plan *plan, const ech_block *block, int n, int in_flight)
 {
     ech_extent extent = plan->list[ECH_LIST_TRAIN].extent;
@@ -187,7 +187,7 @@ static int choose_blocks(const ech_plan *plan, const ech_block *block, int n, in
     int all = (int)block->program[ECH_RECOMPUTE].n;
     double crossed = (double)made_bytes(plan, block, all, extent) + input;
     bool away = plan->kept != ECH_SPACE_DEVICE;
-    double there = 1 + plan->prefetch; /* of inputs that are offloaded */
+    double there = 1 + plan->prefetch; /* inputs on the device, of those that are offloaded */
     int best = 1;
     for (int N = 1; N <= n; N++) {
         int segments = (n + N - 1) / N;
@@ -228,7 +228,7 @@ static void fill_segments(ech_plan *plan, const ech_config *config, int rank,
     }
 }
 
-/* The peer's as well: what it keeps, this rank may hold. */
+/* Also for the peer's blocks, whose activations this rank may hold. */
 void ech_pass_segments(ech_plan *plan, const ech_config *config, const ech_order *order)
 {
     int blocks = (int)plan->model->block.n;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the optimizer declares, in a plan: element-wise states are persistent values of a bucket,
- * other states and the copies of both for checkpoints those of a parameter; the statistics of a
+ * The optimizer's declarations in a plan. Element-wise states are persistent values of a bucket;
+ * other states, and copies of both for checkpoints, are values of a parameter. The statistics of a
  * bucket are one value that lives from the first round to the update.
  */
 #include "schedule/passes.h"
@@ -70,7 +70,7 @@ static int add_value(ech_plan *plan, int bucket, int value)
     return plan->bucket.at[bucket].state_values++;
 }
 
-/* The element-wise ones are the bucket's, in the order in which each of its parameters declares
+/* The element-wise ones belong to the bucket, in the order in which each of its parameters declares
  * them. */
 static void plan_values(ech_plan *plan, const ech_bucket *bucket, int param)
 {
@@ -126,7 +126,7 @@ bool ech_plan_writes(const ech_plan *plan, int rank, int param, int state)
     return ech_plan_held(plan, rank, param, kind, state).writes;
 }
 
-/* What `rank` writes of a state, or of the weights (-1): its copy has no more. */
+/* Bytes that `rank` writes of a state, or of the weights (-1): the size of its copy. */
 static int64_t written_bytes(const ech_plan *plan, int rank, int param, int state)
 {
     if (!ech_plan_writes(plan, rank, param, state)) return 0;
@@ -200,8 +200,8 @@ static bool is_flat(const ech_plan_statistic *s)
     return s->is.fold == ECH_SHARDS_GATHER || s->is.fold == ECH_SHARDS_OWNER;
 }
 
-/* Tensor ranks fold the statistic, or another of its round that lies like the bucket, as it does
- * itself. */
+/* True if tensor ranks fold the statistic, or if it is laid out like the bucket and they fold
+ * another such statistic of its round. */
 static bool folds_tensor(const ech_plan *plan, const ech_bucket *bucket,
                          const ech_plan_statistic *s)
 {
@@ -217,7 +217,7 @@ static bool folds_tensor(const ech_plan *plan, const ech_bucket *bucket,
     return folds;
 }
 
-/* Places the statistics of a round that just these folds fold. */
+/* Places the statistics of a round with exactly these folds. */
 static void place(ech_plan *plan, ech_bucket *bucket, int round, bool shards, bool tensor)
 {
     int64_t flat = -1, item = (int64_t)ech_dtype_bytes(plan->types.wide);
@@ -266,8 +266,8 @@ static void place_gathered(ech_plan *plan, ech_bucket *bucket)
     }
 }
 
-/* Of a sharded bucket rounds compute what is of this rank's shard, and members fold what is taken
- * over that. */
+/* In a sharded bucket, rounds compute statistics of this rank's shard, and members fold those taken
+ * over the shards. */
 static void cut_statistics(ech_plan *plan, const ech_bucket *bucket, int param)
 {
     const ech_plan_param *p = &plan->param[param];
@@ -279,7 +279,8 @@ static void cut_statistics(ech_plan *plan, const ech_bucket *bucket, int param)
     }
 }
 
-/* What one member makes is that one's who has least to do so far; all members find the same. */
+/* The member with the least work so far becomes the owner of a product; all members find the
+ * same. */
 static void find_owners(ech_plan *plan)
 {
     for (int group = 0; group < ECH_GROUPS && plan->optimizer->flops; group++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A STEP is what a rank does on one lane without waiting in between: part of a block's program, a
- * message, a sum over ranks. It is plain data; its kind is a row of steps.def. Texts are appended
- * to `out`, the caller's.
+ * A STEP: the work that a rank does on one lane without waiting in between, such as part of a
+ * block's program, a message, or a sum over ranks. It is plain data; its kind is a row of
+ * steps.def. Functions append texts to the caller's `out`.
  */
 #ifndef ECH_SCHEDULE_STEPS_H
 #define ECH_SCHEDULE_STEPS_H
@@ -25,7 +25,7 @@ typedef enum __attribute__((packed)) ech_step_kind {
     ECH_STEPS
 } ech_step_kind;
 
-/* Memories in which values are. */
+/* Memories that hold values. */
 typedef enum __attribute__((packed)) ech_space {
 #define X(name, ...) ECH_SPACE_##name,
 #include "schedule/spaces.def"
@@ -33,7 +33,7 @@ typedef enum __attribute__((packed)) ech_space {
     ECH_SPACES
 } ech_space;
 
-/* What FETCH and OFFLOAD copy as one. */
+/* The units that FETCH and OFFLOAD copy. */
 typedef enum __attribute__((packed)) ech_resource {
 #define X(name, ...) ECH_RESOURCE_##name,
 #include "schedule/resources.def"
@@ -41,7 +41,7 @@ typedef enum __attribute__((packed)) ech_resource {
     ECH_RESOURCES
 } ech_resource;
 
-/* What messages have, in which those between two ranks across one boundary differ. */
+/* The contents of messages. Messages between two ranks across one boundary differ in them. */
 typedef enum ech_message_kind {
 #define X(name, ...) ECH_MESSAGE_##name,
 #include "schedule/messages.def"
@@ -52,11 +52,11 @@ typedef enum ech_message_kind {
 const char *ech_message_name(ech_message_kind kind);
 const char *ech_space_name(ech_space space);
 const char *ech_lane_name(ech_lane lane);
-/* Whether its steps are collective: all members of step->group must run theirs. */
+/* True if the lane's steps are collective: all members of step->group must run theirs. */
 bool ech_lane_gathers(ech_lane lane);
 const char *ech_step_name(ech_step_kind kind);
 
-/* Kinds of bars in timelines, in colours that colour-blind readers can tell apart. */
+/* Kinds of bars in timelines, in colours that colour-blind readers can distinguish. */
 typedef enum ech_bar_kind {
 #define X(name, text, colour, meaning) ECH_BAR_##name,
 #include "schedule/bars.def"
@@ -68,48 +68,51 @@ const char *ech_bar_kind_text(ech_bar_kind kind);    /* "F" */
 const char *ech_bar_kind_colour(ech_bar_kind kind);  /* "#56b4e9" */
 const char *ech_bar_kind_meaning(ech_bar_kind kind); /* "forward" */
 
-/* Plans of many ranks have millions: what is small is a byte. */
+/* Plans of many ranks have millions of steps, so small fields are bytes. */
 typedef struct ech_step {
     ech_step_kind kind;
     ech_lane lane;
     ech_layout_group group;    /* of REDUCE, REDUCE_GRADS, COLLECTIVE */
     ech_phase phase;           /* of F, B, W, R, COLLECTIVE: which of the block's programs */
     ech_collective collective; /* of COLLECTIVE */
-    /* Of FETCH and OFFLOAD: where values are, and where their copies are. */
+    /* FETCH and OFFLOAD: the spaces of the values and of their copies. */
     ech_space from : 4, to : 4;
     bool is_part : 1;      /* of F, B, W, R: other steps run other calls of the program */
     bool maximum : 1;      /* REDUCE takes the maximum, not the sum */
-    bool adds : 1;         /* SCATTER_GRADS adds to the shard: others of its turn have written it */
+    /* SCATTER_GRADS adds to the shard, which earlier steps of its turn have written (gradient
+     * accumulation) */
+    bool adds : 1;
     ech_resource resource; /* of FETCH and OFFLOAD */
-    /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, R, COLLECTIVE, messages
-     * and copies of what blocks keep; of LOAD, and of SCATTER_GRADS of a micro-batch alone, `micro`
-     * is the micro-batch's first; of GATHER_WEIGHTS for a block `block` is that. Else -1. */
+    /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, R, COLLECTIVE,
+     * messages, and copies of kept values. For LOAD, and for SCATTER_GRADS of a single micro-batch,
+     * `micro` is the micro-batch's first sequence chunk. For GATHER_WEIGHTS on behalf of a block,
+     * `block` is that block. Otherwise -1. */
     int chunk, micro, block;
     int turn; /* training step within the list */
-    /* The weight version that F, B, W, R, STASH and GATHER_WEIGHTS of a block read, or that UPDATE
-     * (with its STATISTICS) writes. 0: the newest when the list begins; k: after k more updates;
-     * -1: the one before version 0 (ECH_WEIGHTS_BUFFERED reads it). */
+    /* The weight version that F, B, W, R, STASH and a block's GATHER_WEIGHTS read, or that UPDATE
+     * (with its STATISTICS) writes. 0: the newest at the list's beginning; k: after k more updates;
+     * -1: the one before version 0 (read under ECH_WEIGHTS_BUFFERED). */
     int version;
-    int peer; /* rank at the other end of a message (ech_list_peer); -1 elsewhere */
-    /* of a message or copy, all its tensors; of COLLECTIVE, what this rank sends, is expected
-     * to if tables say it */
+    int peer; /* rank at the other end of a message (ech_list_peer); otherwise -1 */
+    /* of a message or copy, all tensors; of COLLECTIVE, bytes sent by this rank (expected bytes if
+     * count tables decide) */
     int64_t bytes;
     int index; /* bucket (ech_step_has_bucket); first scalar of REDUCE and HASH */
-    /* Scalars of REDUCE; round of STATISTICS and FOLD; of what is done piece by piece
-     * (ech_step_piece) the piece of its bucket, from 1 on, or 0: all of the bucket. */
+    /* Number of scalars of REDUCE; round of STATISTICS and FOLD; for steps that work piece by piece
+     * (ech_step_piece), the bucket's piece, from 1, or 0 for the whole bucket. */
     int count;
-    /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those
-     * between two collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received
-     * message over the tensor ranks of this stage, each of which received a shard. */
+    /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R the
+     * calls between two collectives, COLLECTIVE one call. A COLLECTIVE with calls 0 all-gathers a
+     * received message over the tensor ranks of this stage; each received a shard. */
     int first_call, calls;
     int first_after, afters;    /* in list.after: earlier steps that must have ended */
     int first_access, accesses; /* in list.access */
-    int scratch; /* value: scratch, or of LOAD and LIST_ROWS their staging; -1: none */
+    int scratch;                /* value: scratch; for LOAD and LIST_ROWS their staging; -1: none */
     int tick;                   /* the first of its ticks (ech_step_ticks) */
 } ech_step;
 
-/* A channel is a group on a lane. Collectives of one channel run one after the other; those of two
- * may overlap. */
+/* A channel is a group on a lane. Collectives of one channel run one after the other; collectives
+ * of two channels may overlap. */
 enum { ECH_CHANNELS = ECH_GROUPS * ECH_LANES };
 static inline int ech_step_channel(const ech_step *step)
 {
@@ -125,39 +128,37 @@ static inline ech_layout_group ech_channel_group(int channel)
 typedef enum ech_params_use {
     ECH_PARAMS_NOTHING,
     ECH_PARAMS_READ,      /* computes with a version of the weights */
-    ECH_PARAMS_GRADIENTS, /* works on gradients, or on what is made of them */
-    ECH_PARAMS_COPY,      /* STASH: copies the newest version to the slot of the next one */
+    ECH_PARAMS_GRADIENTS, /* works on gradients, or on data computed from them */
+    ECH_PARAMS_COPY,      /* STASH: copies the newest version to the slot of the next */
     ECH_PARAMS_UPDATE,    /* makes the next version */
-    ECH_PARAMS_GATHER     /* makes a version whole, of which ranks have shards */
+    ECH_PARAMS_GATHER     /* gathers a version that ranks hold in shards */
 } ech_params_use;
 
 ech_params_use ech_step_params(const ech_step *step);
-ech_bar_kind ech_step_bar(const ech_step *step); /* what it is drawn as */
-/* What leaves its space after its last use in forwards and comes back for the backward is two
- * values: the instance that forwards and their messages and collectives touch, and that of all
- * other steps. */
+ech_bar_kind ech_step_bar(const ech_step *step); /* how it is drawn */
+/* A value that leaves its space after its last use in forwards and comes back for the backward is
+ * two values: one for forwards with their messages and collectives, one for all other steps. */
 typedef enum ech_instance { ECH_INSTANCE_FORWARD, ECH_INSTANCE_BACKWARD } ech_instance;
 ech_instance ech_step_instance(const ech_step *step);
-/* The phase of a block that steps of this kind run; -1: they run none. */
+/* The phase of a block that steps of this kind run; -1: none. */
 int ech_step_kind_phase(ech_step_kind kind);
-/* How many ticks the step has: one for each call of a layer, at least one. */
+/* Number of ticks of the step: one for each call of a layer, at least one. */
 int ech_step_ticks(const ech_step *step);
 
-/* What of a sum over ranks REDUCE_GRADS, SCATTER_GRADS and GATHER_WEIGHTS do, and those of
- * compressed gradients. */
+/* The half of a reduction that REDUCE_GRADS, SCATTER_GRADS, GATHER_WEIGHTS and the steps of
+ * compressed gradients perform. */
 ech_reduction_part ech_step_reduction_part(const ech_step *step);
-/* Whether it is one of these. */
+/* True for these kinds. */
 bool ech_step_is_sum(const ech_step *step);
-/* The boundary that the step's message crosses: the number of the block after it in the model, for
- * messages in either direction; of what is held the block's; of the token 0. Among messages of one
- * kind (ech_message_kind) from one rank to another across one boundary, the n-th send meets the
- * n-th receive. */
+/* The boundary that the step's message crosses: the number of the block after the boundary, in
+ * either direction; for activations held by a peer the block's number; for the token 0. Among
+ * messages of one kind (ech_message_kind) from one rank to another across one boundary, the n-th
+ * send matches the n-th receive. */
 int ech_step_boundary(const ech_step *step);
-/* The number of the queue on which the step's work is put: its lane; of messages one behind all
- * lanes, of its boundary and kind, since they wait for no others. */
+/* The number of the queue that runs the step: its lane. Messages have one queue per boundary and
+ * kind, numbered after all lanes, since they wait for no other messages. */
 int ech_step_queue(const ech_step *step);
-/* How many queues there are of a model of so many blocks. Of one behind all lanes: what its
- * messages have, and the boundary. */
+/* Number of queues for a model of `blocks` blocks; and the kind and boundary of a message queue. */
 static inline int ech_queues_of(size_t blocks)
 {
     return ECH_LANES + ECH_MESSAGES * ((int)blocks + 1);
@@ -175,34 +176,34 @@ bool ech_step_receives(const ech_step *step);
 /* The same for a kind of step. */
 bool ech_step_kind_sends(ech_step_kind kind);
 bool ech_step_kind_receives(ech_step_kind kind);
-/* What messages of this kind of step have. */
+/* The contents of messages of this kind of step. */
 ech_message_kind ech_step_kind_message(ech_step_kind kind);
-/* Whether that is gradients; and whether it is what a rank keeps, from or to the one that holds it
- * meanwhile. */
+/* True if these are gradients; true if these are kept activations, sent to or returned by the peer
+ * that holds them. */
 bool ech_step_kind_is_gradient(ech_step_kind kind);
 bool ech_step_kind_is_held(ech_step_kind kind);
-/* Or what one block makes and the next one reads, or gradients of that. */
+/* True if these are a block's outputs for the next block, or gradients of them. */
 bool ech_step_kind_is_of_blocks(ech_step_kind kind);
-/* Whether messages of this kind cross the boundary at their block's outputs, not at its inputs. */
+/* True if messages of this kind cross the boundary at their block's outputs, not at its inputs. */
 bool ech_step_kind_is_at_output(ech_step_kind kind);
-/* Whether the step is collective: all members of step->group must run theirs. */
+/* True if the step is collective: all members of step->group must run theirs. */
 bool ech_step_gathers(const ech_step *step);
-/* Whether the step works on one bucket, step->index. */
+/* True if the step works on one bucket, step->index. */
 bool ech_step_has_bucket(const ech_step *step);
-/* The piece of its bucket that the step works on, from 1 on; 0: it works on all of it. */
+/* The piece of its bucket that the step works on, from 1; 0: the whole bucket. */
 int ech_step_piece(const ech_step *step);
-/* Whether it fetches or gathers an instance of a bucket's weights for the steps of step->block. */
+/* True if it fetches or gathers an instance of a bucket's weights for the steps of step->block. */
 bool ech_step_brings_weights(const ech_step *step);
 
-/* *ports: the values of `block` that the step's message has, or that a COLLECTIVE with calls 0
- * gathers; an entry of -1 is no value. They are borrowed from the block. Returns how many. */
+/* *ports: the values of `block` in the step's message, or those that a COLLECTIVE with calls 0
+ * gathers; an entry of -1 is no value. Borrowed from the block. Returns their number. */
 size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports);
 
 /* Elements of the tensor that a call's collective works on, counted as in comm/collective.h; and
  * their type. */
 int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call *call,
                                    ech_extent extent);
-/* Whether it is of a round behind the first: nothing is expected to be left for that. */
+/* True if it belongs to a round after the first, for which usually no rows are left. */
 static inline bool ech_step_exchanges_rest(const ech_block *block, const ech_block_call *call)
 {
     return ech_node_round(&block->node.at[call->node]).at > 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank sends in a run of its train list, counted from the steps alone.
+ * The bytes that a rank sends in a run of its train list, counted only from the steps.
  */
 #include <stdlib.h>
 

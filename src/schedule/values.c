@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values of a list, by what they are.
+ * Looks up values of a list by their roles.
  */
 #include "schedule/operands.h"
 
@@ -56,8 +56,7 @@ int ech_list_batch(const ech_list *list, ech_slot slot, int micro)
            (ech_slot_is_whole(slot) ? ech_micro_whole(list->numbering, at) : micro);
 }
 
-/* The first of the list's own values of that kind, of that bucket, that the step accesses; -1:
- * none. */
+/* The first of the list's own values of that kind and bucket that the step accesses; -1: none. */
 static int accessed(const ech_plan *plan, const ech_list *list, const ech_step *step,
                     ech_memory_kind kind, int bucket)
 {
@@ -75,7 +74,7 @@ bool ech_use_fits(ech_used_as use, ech_memory_kind kind)
     case ECH_USE_GRADIENTS:
     case ECH_USE_SUM:
         return kind == ECH_MEMORY_GRADIENTS || kind == ECH_MEMORY_GRADIENTS_ON_HOST;
-    case ECH_USE_WEIGHTS: /* on the host an update may make them of masters */
+    case ECH_USE_WEIGHTS: /* on the host an update may make them from masters */
     case ECH_USE_NEXT:
     case ECH_USE_INSTANCE:
         return ech_memory_is_weights(kind) || kind == ECH_MEMORY_PARAMETERS_ON_HOST ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values: bytes of an arena that steps touch. And what these are used for, lists that have values
- * of their own, and the scalars of a turn.
+ * Values: bytes of an arena that steps touch. Also the kinds of memory they are used for, the kinds
+ * of lists, and the scalars of a turn.
  */
 #ifndef ECH_SCHEDULE_VALUES_H
 #define ECH_SCHEDULE_VALUES_H
@@ -19,7 +19,7 @@ typedef enum ech_memory_kind {
     ECH_MEMORY_KINDS
 } ech_memory_kind;
 
-/* Where values of a kind are. */
+/* The space that holds values of a kind. */
 static inline ech_space ech_memory_space(ech_memory_kind kind)
 {
     static const ech_space spaces[] = {
@@ -30,7 +30,7 @@ static inline ech_space ech_memory_space(ech_memory_kind kind)
     return spaces[kind];
 }
 
-/* Whether values of a kind are weights that steps of blocks read. */
+/* True if values of a kind are weights that steps of blocks read. */
 static inline bool ech_memory_is_weights(ech_memory_kind kind)
 {
     return kind == ECH_MEMORY_PARAMETERS || kind == ECH_MEMORY_PARAMETERS_IN_WINDOW;
@@ -50,12 +50,12 @@ typedef struct ech_scalar_row {
 #define X(name, field, type, dimensions, meaning) type field dimensions;
 #include "schedule/scalars.def"
 #undef X
-    /* [model.param.n] of each parameter's gradient: what this rank counts of it (ech_plan_own).
-     * Behind them the model's reports: what this rank counts of them, then all ranks'. */
+    /* [model.param.n] of each parameter's gradient, the part that this rank counts (ech_plan_own).
+     * They are followed by the model's reports: this rank's, then the totals of all ranks. */
     double squares[];
 } ech_scalar_row;
 
-/* Where a scalar lies in its row, in units of 8 bytes. */
+/* A scalar's offset in its row, in units of 8 bytes. */
 typedef enum ech_scalar {
 #define X(name, field, ...) ECH_SCALAR_##name = offsetof(ech_scalar_row, field) / sizeof(double),
 #include "schedule/scalars.def"
@@ -66,35 +66,35 @@ typedef enum ech_scalar {
 enum { ECH_WINDOW_BYTES = 1 << 20 };
 
 const char *ech_memory_name(ech_memory_kind kind);
-/* Whether its size depends on the tokens under way: activations and their gradients, logits,
+/* True if its size depends on the tokens in flight: activations and their gradients, logits,
  * scratch. */
 bool ech_memory_is_working(ech_memory_kind kind);
 const char *ech_list_name(ech_list_kind kind);
-/* Whether such a list updates weights. */
+/* True if such a list updates weights. */
 static inline bool ech_list_kind_trains(ech_list_kind kind)
 {
     return kind == ECH_LIST_TRAIN || kind == ECH_LIST_UNDELAYED;
 }
-/* Of the scalar, or of the array, that has this place in a row; "squares" from ECH_SCALARS on. */
+/* Name of the scalar or array at this offset of a row; "squares" from ECH_SCALARS on. */
 const char *ech_scalar_name(int scalar);
 
-/* Which a persistent value of the kind STAGING is (ech_value.index). */
+/* The role of a persistent value of the kind STAGING (ech_value.index). */
 typedef enum ech_staging {
     ECH_STAGING_ROWS,   /* rows of scalars */
     ECH_STAGING_WINDOW, /* the host's view of device memory */
     ECH_STAGING_LOGITS,
-    ECH_STAGING_DEVICE_LOGITS, /* as the device has them */
-    ECH_STAGING_COUNTS,        /* tables of an exchange of rows */
+    ECH_STAGING_DEVICE_LOGITS, /* in the device's type */
+    ECH_STAGING_COUNTS,        /* count tables of an exchange of rows */
     ECH_STAGING_TOKEN
 } ech_staging;
 
-/* As what a step of a bucket uses a value. */
+/* How a bucket's step uses a value. */
 typedef enum __attribute__((packed)) ech_used_as {
     ECH_USE_OTHER,
     ECH_USE_GRADIENTS,  /* one micro-batch's gradients, which the step adds to the sum */
-    ECH_USE_SUM,        /* the turn's gradients, or those of the shard, as far as they are summed */
-    ECH_USE_WEIGHTS,    /* of the step's version, as the rank keeps them or has fetched them */
-    ECH_USE_NEXT,       /* of the version after that */
+    ECH_USE_SUM,        /* the turn's gradient sum so far, or this rank's shard of it */
+    ECH_USE_WEIGHTS,    /* the step's version, as the rank stores or has fetched it */
+    ECH_USE_NEXT,       /* the version after that */
     ECH_USE_INSTANCE,   /* weights that the step brings for a block */
     ECH_USE_STATE,      /* optimizer states, in the order of plan.state_value */
     ECH_USE_STATISTICS, /* of the turn */
@@ -102,37 +102,38 @@ typedef enum __attribute__((packed)) ech_used_as {
     ECH_USES
 } ech_used_as;
 
-/* A call of a step touches a value. */
+/* One access of a call of a step to a value. */
 typedef struct ech_access {
     int value, tick;
     bool write; /* overwrites it or adds to it; false: reads only */
     ech_used_as use;
 } ech_access;
 
-/* Bytes of its space's arena (ech_memory_space) with an offset and a life. A value's number,
- * wherever a field or argument is a value: below plan.persistent.n it is that entry of
- * plan.persistent, which always lives; from there on list.value.at[number - plan.persistent.n]. */
+/* Bytes of its space's arena (ech_memory_space) with an offset and a life. Wherever a field or
+ * argument is a value, it is a number: below plan.persistent.n an index into plan.persistent, whose
+ * entries always live; from there on it means list.value.at[number - plan.persistent.n]. */
 typedef struct ech_value {
     ech_memory_kind kind;
     int block, local,
         micro; /* value `local` of `block` for sequence chunk `micro`; -1: no block's */
     /* The bucket of parameters (weights), gradients, element-wise states and statistics; the
-     * parameter of other states and of snapshots; -1: neither. */
+     * parameter of other states and of snapshots; otherwise -1. */
     int index;
     int64_t bytes;
     int64_t offset; /* bytes from the beginning of its space's arena */
-    /* First and last tick of its life, inclusive. A step on another lane than compute touches it in
+    /* First and last tick of its life, inclusive. A step on a lane other than compute touches it in
      * all ticks in which that step may run. */
     int born, dies;
     /* The value that is born at this one's offset in tick dies + 1, an index into list.value; -1:
-     * none. The call of that tick still reads each element of this value before it overwrites it
-     * with the successor's; or a step of another lane has brought the successor, when the step that
-     * took this one away had ended. */
+     * none. Either the call of that tick reads each element of this value before it overwrites it
+     * with the successor's; or a step of another lane brings the successor, after the step that
+     * removed this value has ended. */
     int successor;
-    /* the value in the next space, as which it is kept while it is away; 0: it never leaves */
+    /* the value in the next space that holds it while it is offloaded; 0: it never leaves */
     int copy;
     int returned; /* the value as which it comes back for the backward; 0: it does not */
-    bool brought; /* it is such a successor: what brings it may do so before it is born */
+    /* it is a successor that another lane brings, which may begin before it is born */
+    bool brought;
 } ech_value;
 
 /* The first tick in which a step of another lane may write it. */

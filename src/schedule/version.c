@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Versions of weights: which one each forward and backward of an order reads, and how many must be
- * held. The k-th update since the list began makes version k.
+ * Versions of weights: decides which one each forward and backward of an order reads, and how many
+ * must be stored. The k-th update since the list began makes version k.
  *
  *     STASHED    a forward reads the newest version, and its backward the same (Narayanan et al.
- *     2019,
- *                §3.3); with vertical sync, on every stage the one that the first stage's forward
- *                read;
- *                without stashing (the ablation), the backward reads the newest of its own time
- *     DELAYED    as BUFFERED, in an order that is synchronous (Ren et al. 2021, arXiv:2101.06840,
- *     §5.2)
- *     BUFFERED   forward and backward of training step t read version t - 1: the one before the
- *     newest
- *                that is sure to be there (Narayanan et al. 2021, arXiv:2006.09503, §3.1)
+ *                2019, §3.3); with vertical sync, on every stage the version that the first
+ *                stage's forward read; without stashing (the ablation), the backward reads the
+ *                newest at its own time
+ *     DELAYED    like BUFFERED, in a synchronous order (Ren et al. 2021, arXiv:2101.06840, §5.2)
+ *     BUFFERED   forward and backward of training step t read version t - 1: the version before
+ *                the newest that is certain to exist (Narayanan et al. 2021, arXiv:2006.09503,
+ *                §3.1)
  */
 #include <stdlib.h>
 
@@ -41,7 +39,7 @@ static void find_updates(const ech_order *order, ech_numbering numbering, int *t
     free(last);
 }
 
-/* What forwards read if each takes the newest: by_micro[chunk 0's micro-batch]. */
+/* The versions of forwards that each read the newest: by_micro[chunk 0's micro-batch]. */
 static void newest_at_forward(const ech_order *order, ech_numbering numbering, int *by_micro)
 {
     int *turn_ends = ech_calloc(order->n + 1, sizeof *turn_ends), newest = 0;
@@ -53,8 +51,8 @@ static void newest_at_forward(const ech_order *order, ech_numbering numbering, i
     free(turn_ends);
 }
 
-/* What this rank's forwards read under vertical sync: the input stage's newest. Its replicas share
- * the micro-batches out. */
+/* The versions of this rank's forwards under vertical sync: the input stage's newest. Its replicas
+ * share the micro-batches. */
 static void newest_at_input(const ech_schedule *schedule, const ech_layout *layout, int rank,
                             int micro_batches, int *by_micro)
 {
@@ -81,7 +79,7 @@ static void newest_at_input(const ech_schedule *schedule, const ech_layout *layo
     }
 }
 
-/* When version t + 1 is made, its slot must hold no version that is read later on. */
+/* When version t + 1 is made, its slot must not hold a version that is read later. */
 static int count_kept(const ech_order *order, const int *version, const int *turn_ends)
 {
     int kept = 1, oldest = -2; /* oldest: of those read after item i; -2: none */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Uses of weights that are brought, and from their stays the steps that fetch and gather.
+ * Finds the uses of gathered and fetched weights, and makes the steps that fetch and gather from
+ * their stays.
  */
 #include "schedule/weight_gathers.h"
 
@@ -64,7 +65,7 @@ static void find_stays(visits *v)
     }
 }
 
-/* The stay needs the bucket, if it is not known yet, from the step on. */
+/* Notes that the stay needs the bucket, from the step on, unless it is known already. */
 static void note_need(visits *v, int stay, int bucket, int step)
 {
     int *link = &v->first_need[stay];
@@ -90,7 +91,7 @@ static void find_needs(visits *v)
     }
 }
 
-/* What is brought comes in hops, each behind the one before; the reader waits for the last. */
+/* Weights arrive in hops, each after the previous one; the reader waits for the last. */
 static void add_hop(const visits *v, const need *of, ech_insertion *hop, bool last,
                     ech_insertion_list *brings)
 {
@@ -116,8 +117,8 @@ static void add_fetch(const visits *v, const need *of, ech_insertion *hop, ech_s
     add_hop(v, of, hop, to == ECH_SPACE_DEVICE && !ech_bucket_is_gathered(bucket), brings);
 }
 
-/* A FETCH of what lies elsewhere, from disk by way of the host; a GATHER_WEIGHTS of what is kept in
- * shards; or one after the other. */
+/* Adds a FETCH for weights stored elsewhere (from disk through the host); a GATHER_WEIGHTS for
+ * sharded weights; or both in sequence. */
 static void add_steps(const visits *v, const ech_stay *stay, const need *of,
                       ech_insertion_list *brings)
 {

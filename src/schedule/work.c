@@ -27,7 +27,7 @@ static double bytes_of_param(const counter *c, int param)
     return (double)ech_plan_param_bytes(c->plan, param);
 }
 
-/* Of a table rows are read, at most as many as there are tokens. */
+/* Rows of a table are read, at most one per token. */
 static double bytes_read(const counter *c, int param)
 {
     double all = bytes_of_param(c, param);
@@ -36,7 +36,7 @@ static double bytes_read(const counter *c, int param)
     return rows < all ? rows : all;
 }
 
-/* The first writer writes all of a gradient; everyone else adds to what is there. */
+/* The first writer writes all of a gradient; all others add to it. */
 static double bytes_of_gradient(const counter *c, int param)
 {
     if (!ech_list_writes_first(c->plan, c->list, c->step, c->call, param))

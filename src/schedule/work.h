@@ -8,13 +8,13 @@
 #include "schedule/plan.h"
 
 typedef struct ech_work {
-    double flops; /* of products and attention; a multiply-add is two */
-    /* Compute lane: all that is read and written, each value, parameter and gradient once, without
-     * scratch. Other lanes: what this rank sends. */
+    double flops; /* of products and attention; a multiply-add counts as two */
+    /* Compute lane: bytes read and written, each value, parameter and gradient once, without
+     * scratch. Other lanes: bytes that this rank sends. */
     double bytes;
 } ech_work;
 
-/* The work of call `call` of the block's program, of a step F, B or W. */
+/* The work of one call of the block's program in a step F, B or W. */
 ech_work ech_work_of_call(const ech_plan *plan, const ech_list *list, const ech_step *step,
                           int call);
 /* The work of any other step; a message counts at its sender. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Simulates the partitioner's candidates one by one, and takes the fastest.
+ * Simulates the partitioner's candidates one by one, and chooses the fastest.
  */
 #include "simulate/choose.h"
 
@@ -14,12 +14,12 @@
 
 enum {
     MOST_RANKS = 1024,
-    MOST_RUNS = 1 << 19, /* of a block, in all simulations together: some seconds */
+    MOST_RUNS = 1 << 19, /* block runs in all simulations together: some seconds */
     MOST_FOUND = 12,     /* of the partitioner's */
-    SPAN = 16            /* training steps between two drains, until the layout says how many */
+    SPAN = 16            /* training steps between two drains, until the layout decides it */
 };
 
-/* How much longer than the shortest the partitioner may take what it finds to be. */
+/* Candidates are simulated up to this ratio of the partitioner's shortest estimate. */
 static const double WORTH = 1.5;
 
 typedef struct chooser {
@@ -35,7 +35,7 @@ typedef struct chooser {
 
 /* ---- one proposal ---- */
 
-/* All that a proposal becomes. */
+/* Everything built from a proposal. */
 typedef struct trial {
     ech_config *config;
     ech_model *model;
@@ -84,7 +84,7 @@ static ech_status simulate(const chooser *c, trial *t)
     return status;
 }
 
-/* As a run with these keys would be set up. */
+/* Sets up a run with these keys. */
 static ech_status try_proposal(const chooser *c, const ech_proposal *proposal, trial *t)
 {
     ech_config *config = ech_config_copy(c->config);
@@ -99,7 +99,7 @@ static ech_status try_proposal(const chooser *c, const ech_proposal *proposal, t
     return c->simulates ? simulate(c, t) : ECH_OK;
 }
 
-/* One rank of each stage stands for the others; the first replica has the most micro-batches. */
+/* One rank of each stage represents the others; the first replica has the most micro-batches. */
 static ech_status check_memory(const chooser *c, const ech_proposal *proposal)
 {
     ECH_CLEANUP(end_trial) trial t = {0};
@@ -115,9 +115,10 @@ static ech_status check_memory(const chooser *c, const ech_proposal *proposal)
     return status;
 }
 
-/* ---- all of them ---- */
+/* ---- all proposals ---- */
 
-/* Whether it is worth a simulation: every even partition is, so that nothing simpler is faster. */
+/* True if a candidate is worth a simulation; every even partition is, so that nothing simpler is
+ * faster. */
 static bool is_worth(const ech_proposals *all, size_t i, int *found)
 {
     if (all->at[i].partition.word == ECH_PARTITION_EVEN) return true;
@@ -137,7 +138,7 @@ typedef struct ranked {
 } ranked;
 typedef ECH_LIST(ranked) ranking;
 
-/* Of those as short, the earlier proposal comes first. */
+/* Among equally short ones, the earlier proposal comes first. */
 static void rank_proposal(ranking *all, ranked new)
 {
     ECH_PUSH(*all, new);
@@ -146,7 +147,7 @@ static void rank_proposal(ranking *all, ranked new)
     all->at[at] = new;
 }
 
-/* What can be run, the shortest step first. */
+/* Ranks the candidates that can run, the shortest step first. */
 static void try_all(const chooser *c, const ech_proposals *all, ranking *out)
 {
     int found = 0;
@@ -173,7 +174,7 @@ static const ech_proposal *find_fitting(const chooser *c, const ranking *all)
     return NULL;
 }
 
-/* Why what would have been the shortest cannot be run. */
+/* Explains why the candidate that would be the shortest cannot run. */
 static ech_status explain(const chooser *c, const ech_proposal *first)
 {
     ECH_CLEANUP(end_trial) trial t = {0};
@@ -194,9 +195,9 @@ static ech_status choose(const chooser *c, const ech_proposals *all)
     return ECH_OK;
 }
 
-/* ---- asking ---- */
+/* ---- the entry point ---- */
 
-/* Whether stages begin all their forwards before the first backward. */
+/* True if stages begin all their forwards before the first backward. */
 static bool keeps_all(const ech_generator *generator, int chunks)
 {
     enum { MICRO_BATCHES = 8 };
@@ -209,7 +210,7 @@ static bool keeps_all(const ech_generator *generator, int chunks)
     return all;
 }
 
-/* Of an order written by hand all that is known is that it is synchronous. */
+/* An order written by hand is only known to be synchronous. */
 static ech_partition_needs needs_of(const chooser *c)
 {
     const ech_config *config = c->config;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Explains a deadlock: follows waits from a step that never ended, until a step repeats (a circle)
- * or the step waited for does not exist.
+ * Explains a deadlock: follows waits from a step that never ended, until a step repeats (a cycle)
+ * or the awaited step does not exist.
  */
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 #include "schedule/protocol/serving.h"
 #include "simulate/rehearsal.h"
 
-enum { MOST_SHOWN = 12 }; /* steps of a circle in the message */
+enum { MOST_SHOWN = 12 }; /* steps of a cycle in the message */
 
 typedef ECH_LIST(ech_wait) chain;
 
@@ -19,8 +19,8 @@ static const ech_step *step_of(const ech_rehearsal *r, ech_wait at)
     return &ech_rehearsal_list(r, at.rank)->step.at[at.step];
 }
 
-/* The step that a lane or queue stands at: the first that has not ended, of a lane of messages that
- * has not begun; -1: it is done. */
+/* The current step of a lane or queue: the first that has not ended, or in a message lane has not
+ * begun; -1: it is done. */
 static int head_of(const ech_rehearsal *r, int rank, int queue)
 {
     const ech_list *list = ech_rehearsal_list(r, rank);
@@ -85,7 +85,7 @@ static int find_pushed(const ech_list *list, int channel, int turn, int n)
     return -1;
 }
 
-/* A server's turn in which it has served that push (from 0) of the worker, or -1. */
+/* The turn in which a server has served that push (from 0) of the worker, or -1. */
 static int turn_of(const ech_rehearsal *r, int server, int worker, int push)
 {
     for (int turn = 0; turn < ech_rehearsal_list(r, server)->turns; turn++)
@@ -93,7 +93,7 @@ static int turn_of(const ech_rehearsal *r, int server, int worker, int push)
     return -1;
 }
 
-/* How many pushes of the worker a server has served before that turn. */
+/* Number of the worker's pushes that a server has served before that turn. */
 static int count_before(const ech_rehearsal *r, int server, int worker, int turn)
 {
     int n = 0;
@@ -101,8 +101,8 @@ static int count_before(const ech_rehearsal *r, int server, int worker, int turn
     return n;
 }
 
-/* A SERVE has begun: the step that makes the push it waits for, or with which the first server
- * takes it. */
+/* For a SERVE that has begun: the step that makes the push it waits for, or with which the first
+ * server accepts it. */
 static ech_wait absent_push(const ech_rehearsal *r, ech_wait at)
 {
     const ech_list *list = ech_rehearsal_list(r, at.rank);
@@ -115,7 +115,7 @@ static ech_wait absent_push(const ech_rehearsal *r, ech_wait at)
         return (ech_wait){worker,
                           find_of_turn(ech_rehearsal_list(r, worker), ECH_STEP_ANNOUNCE, k)};
     }
-    for (int w = 0; w < workers; w++) /* any push would do */
+    for (int w = 0; w < workers; w++) /* any push is acceptable */
         for (int s = 0; s < (int)ech_rehearsal_list(r, w)->step.n; s++)
             if (ech_rehearsal_list(r, w)->step.at[s].kind == ECH_STEP_ANNOUNCE &&
                 r->begin[w][s] < 0)
@@ -123,7 +123,7 @@ static ech_wait absent_push(const ech_rehearsal *r, ech_wait at)
     return (ech_wait){.rank = 0, .step = -1};
 }
 
-/* An ANNOUNCE has begun: the step with which the first server would take the push. */
+/* For an ANNOUNCE that has begun: the step with which the first server would accept the push. */
 static ech_wait absent_answer(const ech_rehearsal *r, ech_wait at)
 {
     int first = ech_layout_workers(r->plans[at.rank]->layout), turn = 0;
@@ -132,8 +132,8 @@ static ech_wait absent_answer(const ech_rehearsal *r, ech_wait at)
     return (ech_wait){first, find_of_turn(list, ECH_STEP_SERVE, turn)};
 }
 
-/* What a worker's collective with servers waits for: one that has not begun its own, or not served
- * the push. */
+/* What a worker's collective with servers waits for: a server that has not begun its own, or not
+ * served the push. */
 static ech_wait absent_server(const ech_rehearsal *r, ech_wait at, int n)
 {
     const ech_step *step = step_of(r, at);
@@ -149,7 +149,7 @@ static ech_wait absent_server(const ech_rehearsal *r, ech_wait at, int n)
     return (ech_wait){.rank = at.rank, .step = -1};
 }
 
-/* The same of a collective over ECH_GROUP_PUSHED that has begun. */
+/* The same for a collective over ECH_GROUP_PUSHED that has begun. */
 static ech_wait absent_partner(const ech_rehearsal *r, ech_wait at)
 {
     const ech_list *list = ech_rehearsal_list(r, at.rank);
@@ -185,7 +185,7 @@ static ech_wait waits_for(const ech_rehearsal *r, ech_wait at)
     return (ech_wait){.rank = at.rank, .step = list->after.at[step->first_after + i]};
 }
 
-/* Where each rank stands: its compute lane, else any lane; -1: it is done. */
+/* Each rank's current step: of its compute lane, else of any lane; -1: it is done. */
 static int *find_standing(const ech_rehearsal *r)
 {
     int *standing = ech_calloc((size_t)r->ranks, sizeof *standing);
@@ -204,8 +204,8 @@ static int find_in(const chain *c, ech_wait at)
     return -1;
 }
 
-/* Follows waits from `at`. Returns where in the chain the last one's wait leads back to, or -1: to
- * a step that does not exist, on rank `*lacks`. */
+/* Follows waits from `at`. Returns the index in the chain to which the last wait leads back, or -1
+ * if it leads to a step that does not exist, on rank `*lacks`. */
 static int follow(const ech_rehearsal *r, ech_wait at, chain *c, int *lacks)
 {
     for (;;) {
@@ -244,7 +244,7 @@ static void print_missing(const ech_rehearsal *r, const chain *c, int first, int
     ech_text_append(out, "; its list has no such step");
 }
 
-/* The chain from `first` on, a circle. */
+/* Prints the chain from `first` on, a cycle. */
 static void print_circle(const ech_rehearsal *r, const chain *c, int first, int again,
                          ech_text *out)
 {
@@ -260,7 +260,7 @@ static void print_circle(const ech_rehearsal *r, const chain *c, int first, int 
     ech_text_append(out, " again: a circle");
 }
 
-/* The member of the circle that people know best: a step of the compute lane. */
+/* The member of the cycle that is most familiar to users: a step of the compute lane. */
 static int find_compute(const ech_rehearsal *r, const chain *c, int again)
 {
     for (size_t i = (size_t)again; i < c->n; i++)

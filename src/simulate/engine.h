@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state of a rehearsal as it goes on (rehearsal.c), and what workers and servers add to it
+ * The state of a running rehearsal (rehearsal.c), and its handling of workers and servers
  * (serving.c).
  */
 #ifndef ECH_SIMULATE_ENGINE_H
@@ -11,54 +11,54 @@
 
 typedef struct event {
     double time;
-    int rank, step; /* that ends: of a message the send, of a collective any member's */
-    int worker;     /* with whom, of a server's part of what it does with several; -1: none */
+    int rank, step; /* the step that ends: for a message the send, for a collective any member's */
+    int worker; /* the worker, for the part of a server's step that concerns one worker; -1: none */
 } event;
 
 typedef struct cursor {
     int next;    /* step, or the list's length */
-    int ready;   /* afters of `next` that are known to have ended */
-    int running; /* where steps go one by one: the one that has begun and not ended, or -1 */
+    int ready;   /* dependencies of `next` that are known to have ended */
+    int running; /* where steps run one by one: the running one, or -1 */
 } cursor;
 
 typedef struct channel {
     ech_participants among;
     int arrived;
-    int last; /* rank that arrived last; the others by arrived_before */
+    int last; /* rank that arrived last; the others are linked by arrived_before */
 } channel;
 
-/* What a worker and servers have for each other in a lane. A server goes on when it has its
- * part. */
+/* A lane's communication between a worker and servers. A server continues once its part has
+ * ended. */
 typedef struct pushing {
-    int step;     /* that has begun; -1: none */
-    int left;     /* of a worker: servers that have not ended their part; of a server: workers */
-    bool *met;    /* [servers] of a worker: those that have begun it */
-    double until; /* of a server: it sends to one worker after the other */
+    int step;     /* the running step; -1: none */
+    int left;     /* for a worker: servers that have not ended their part; for a server: workers */
+    bool *met;    /* [servers] for a worker: servers that have begun it */
+    double until; /* for a server: it sends to one worker at a time, until then */
 } pushing;
 
 typedef struct rank_state {
     int *next;      /* [steps]: the next step of its lane or queue, or the list's length */
-    int *cursor_of; /* [lane or queue]: which of `cursor` */
+    int *cursor_of; /* [lane or queue]: index in `cursor` */
     cursor *cursor; /* of each lane or queue that the list uses, in their order */
     int cursors;
     double sends_until, receives_until;
-    int channel_of[ECH_CHANNELS];  /* 1 + which of engine.channel; 0: not asked yet */
-    int arrived_before[ECH_LANES]; /* in the lane's open collective; -1: nobody */
+    int channel_of[ECH_CHANNELS];  /* 1 + index in engine.channel; 0: unknown yet */
+    int arrived_before[ECH_LANES]; /* in the lane's open collective; -1: none */
     pushing push[ECH_LANES];
-    int tally;       /* the TALLY of the list, behind all turns; 0: it has none */
-    int last;        /* of a worker: the last turn that it has */
-    int counts_from; /* its pushes of turns before that are served, or will be dropped */
+    int tally;       /* the list's TALLY, after all turns; 0: none */
+    int last;        /* for a worker: its last turn */
+    int counts_from; /* its pushes of earlier turns have been served or will be dropped */
     int announces;   /* its ANNOUNCE that waits for an answer */
     /* Of a server: */
     int *bound;          /* ech_rehearsal.served */
-    ech_served *served;  /* [turns] what becomes of these; NULL: it serves no pushes */
-    ech_serving serving; /* who is served next */
-    int serves;          /* the SERVE that waits for a push; -1: none does */
-    int taken;           /* pushes that the first server has taken */
+    ech_served *served;  /* [turns] the fates of pushes; NULL: it serves no pushes */
+    ech_serving serving; /* chooses the next push */
+    int serves;          /* the SERVE that waits for a push; -1: none */
+    int taken;           /* pushes taken by the first server */
 } rank_state;
 
-/* What calls [c, c + calls) of a block's program cost: the same for every micro-batch and rank.
- * calls 0: not known. */
+/* The cost of calls [c, c + calls) of a block's program: the same for every micro-batch and rank.
+ * calls 0: unknown. */
 typedef struct known_cost {
     int calls;
     double cost;
@@ -79,24 +79,24 @@ typedef struct ech_engine {
 
 const ech_step *ech_engine_step(const ech_engine *e, int rank, int step);
 void ech_engine_push(ech_engine *e, event new);
-/* The rank's step ends after so many seconds. */
+/* Schedules the end of the rank's step after `cost` seconds (or units). */
 void ech_engine_end_in(ech_engine *e, double cost, int rank, int step);
-/* Of a step that its rank does alone. */
+/* The cost of a step that its rank runs alone. */
 double ech_engine_cost_alone(ech_engine *e, int rank, const ech_step *step);
-/* The step has ended: what waited for it begins. */
+/* Ends the step, and begins the steps that waited for it. */
 void ech_engine_finish(ech_engine *e, int rank, int step);
 
 /* ---- serving.c ---- */
 
 void ech_engine_begin_serving(ech_engine *e, int rank);
-/* Of a turn that the worker has no push for. */
+/* True for a step of a turn for which the worker has no push. */
 bool ech_engine_is_idle(const ech_engine *e, int rank, int step);
-/* A step of what a worker and servers have for each other. */
+/* Begins a step of the communication between a worker and servers. */
 void ech_engine_begin_pushed(ech_engine *e, int rank, int step);
-/* ended.worker -1: the server has nothing for any. */
+/* ended.worker -1: the server sends to no worker. */
 void ech_engine_finish_pushed(ech_engine *e, const event *ended);
 void ech_engine_serve(ech_engine *e, int server, int step);
-/* It ends when it is served. */
+/* It ends once the push is served. */
 void ech_engine_announce(ech_engine *e, int worker, int step);
 
 #endif

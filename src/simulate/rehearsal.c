@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The engine of rehearsals: a heap of steps that will end, and for every rank a cursor in each
- * lane, or queue. When a step ends, only its own rank's cursors are advanced, and of each only the
- * next step.
+ * lane, or queue. When a step ends, only its own rank's cursors are advanced, and each checks only
+ * its next step.
  */
 #include "simulate/engine.h"
 
@@ -12,7 +12,7 @@
 
 /* ---- the heap ---- */
 
-/* Ties go by rank, then step, so that results do not depend on the heap. */
+/* Ties are broken by rank, then step, so that results do not depend on the heap. */
 static bool is_before(const event *x, const event *y)
 {
     if (x->time < y->time || x->time > y->time) return x->time < y->time;
@@ -86,8 +86,7 @@ static void begin_message(ech_engine *e, int rank, int step)
     ech_engine_push(e, (event){.time = starts + cost, .rank = from, .step = send});
 }
 
-/* The rank's channel for a step, made when it is first asked for; NULL: the rank is in no such
- * group. */
+/* The rank's channel for a step, made on first use; NULL: the rank is in no such group. */
 static channel *find_channel(ech_engine *e, int rank, const ech_step *step)
 {
     int which = ech_step_channel(step), *slot = &e->rank[rank].channel_of[which];
@@ -117,7 +116,7 @@ static void begin_collective(ech_engine *e, int rank, int step)
     ech_engine_end_in(e, ech_costs_of_step(e->costs, e->out->plans[rank], s, c->among), rank, step);
 }
 
-/* Of a step that its rank does alone. */
+/* The cost of a step that its rank runs alone. */
 double ech_engine_cost_alone(ech_engine *e, int rank, const ech_step *step)
 {
     const ech_plan *plan = e->out->plans[rank];
@@ -133,8 +132,8 @@ double ech_engine_cost_alone(ech_engine *e, int rank, const ech_step *step)
     return of->cost;
 }
 
-/* What the rank does of a step for itself in a list of pushes: a server updates by the last push of
- * a sum, and a worker does not compute what will be dropped. */
+/* The cost of the rank's own work in a list of pushes: a server updates at the last push of a sum,
+ * and a worker does not compute pushes that will be dropped. */
 static double cost_in_turn(ech_engine *e, int rank, const ech_step *step)
 {
     const ech_layout *layout = e->out->plans[rank]->layout;
@@ -202,7 +201,7 @@ void ech_engine_finish(ech_engine *e, int rank, int step)
     advance(e, rank);
 }
 
-/* rank: the member that arrived last. A member that has ended may at once arrive at its next
+/* rank: the member that arrived last. A member that has ended may immediately arrive at its next
  * collective. */
 static void finish_collective(ech_engine *e, int rank, const ech_step *step)
 {
@@ -239,7 +238,7 @@ static void handle(ech_engine *e, const event *ended)
                           e->out->pairing.partner[ended->rank][ended->step]);
 }
 
-/* The rank's cursors, each at the first step of its lane or queue. */
+/* Sets the rank's cursors to the first step of each lane or queue. */
 static void find_cursors(ech_engine *e, int rank)
 {
     const ech_list *list = ech_rehearsal_list(e->out, rank);

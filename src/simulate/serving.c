@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Workers and servers in a rehearsal: what they have for each other in a lane, and whose push is
- * served next.
+ * Workers and servers in a rehearsal: their communication in a lane, and the choice of the next
+ * push.
  */
 #include <limits.h>
 #include <math.h>
@@ -9,12 +9,12 @@
 
 #include "simulate/engine.h"
 
-/* Fills workers[] with those for whom a server's step is, and returns how many; -1: its turn is
- * nobody's so far. */
+/* Sets workers[] to the workers of a server's step, and returns their number; -1: its turn has no
+ * worker yet. */
 static int workers_of(const ech_engine *e, int server, const ech_step *step, int *workers)
 {
     const ech_served *served = e->rank[server].served;
-    if (e->rank[server].bound[step->turn] < 0) return -1; /* of a list that is wrong */
+    if (e->rank[server].bound[step->turn] < 0) return -1; /* of an invalid list */
     if (step->kind == ECH_STEP_GATHER_WEIGHTS)
         return ech_served_answered(served, step->turn, workers);
     workers[0] = served[step->turn].worker;
@@ -38,7 +38,7 @@ static void try_to_meet(ech_engine *e, int worker, int server, ech_lane lane)
     if (own->step < 0 || own->met[number] || theirs->step < 0) return;
     const ech_step *step = ech_engine_step(e, server, theirs->step),
                    *at = ech_engine_step(e, worker, own->step);
-    /* A worker may be a bucket ahead of others that the server's step is for. */
+    /* A worker may be a bucket ahead of other workers of the server's step. */
     if (at->kind != step->kind || at->index != step->index) return;
     if (!is_for(e, server, step, worker)) return;
     ech_participants among = {1 + ech_layout_roles(layout).serve.n, worker, layout->world - 1};
@@ -74,7 +74,7 @@ void ech_engine_begin_pushed(ech_engine *e, int rank, int step)
     for (int i = 0; i < servers.n; i++) try_to_meet(e, rank, servers.first + i, s->lane);
 }
 
-/* One of its parts fewer is left of the rank's step: whether it was the last. */
+/* Ends one part of the rank's step; true if it was the last. */
 static bool end_part(ech_engine *e, int rank, ech_lane lane)
 {
     pushing *of = &e->rank[rank].push[lane];
@@ -83,7 +83,7 @@ static bool end_part(ech_engine *e, int rank, ech_lane lane)
     return true;
 }
 
-/* What a server and a worker have for each other; worker -1: the server has nothing for any. */
+/* Ends communication between a server and a worker; worker -1: the server sends to none. */
 void ech_engine_finish_pushed(ech_engine *e, const event *ended)
 {
     int server = ended->rank, worker = ended->worker;
@@ -95,8 +95,8 @@ void ech_engine_finish_pushed(ech_engine *e, const event *ended)
     if (workers_last) ech_engine_finish(e, worker, theirs);
 }
 
-/* Whose push the first server takes next, of those that have come; -1: nobody's. A bound list says
- * whose. */
+/* The worker whose push the first server serves next, of those that have arrived; -1: none. A bound
+ * list prescribes it. */
 static int next_push(const ech_engine *e, int first)
 {
     const rank_state *state = &e->rank[first];
@@ -107,7 +107,7 @@ static int next_push(const ech_engine *e, int first)
     return state->serving.came[worker] ? worker : -1;
 }
 
-/* Another server does as the first has done, once that has. */
+/* Another server follows the first server's choice, once that is made. */
 static void try_to_follow(ech_engine *e, int first, int server)
 {
     rank_state *state = &e->rank[server];
@@ -120,14 +120,14 @@ static void try_to_follow(ech_engine *e, int first, int server)
     state->serves = -1;
 }
 
-/* Of a turn that the worker has no push for. */
+/* True for a step of a turn for which the worker has no push. */
 bool ech_engine_is_idle(const ech_engine *e, int rank, int step)
 {
     const rank_state *state = &e->rank[rank];
     return step < state->tally && ech_engine_step(e, rank, step)->turn > state->last;
 }
 
-/* Of the pushes that have come the first server takes the first that it may. */
+/* The first server serves the first of the arrived pushes that it may. */
 static void try_to_serve(ech_engine *e, int first)
 {
     rank_state *state = &e->rank[first];
@@ -156,7 +156,7 @@ void ech_engine_serve(ech_engine *e, int server, int step)
         try_to_follow(e, first, server);
 }
 
-/* It ends when it is served. */
+/* It ends once the push is served. */
 void ech_engine_announce(ech_engine *e, int worker, int step)
 {
     int first = ech_layout_workers(e->out->plans[worker]->layout);

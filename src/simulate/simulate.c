@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The simulator: a rehearsal, and the times and bubble that it gives.
+ * The simulator: a rehearsal, and the times and bubble that result from it.
  */
 #include "simulate/simulate.h"
 
@@ -20,7 +20,7 @@ static void add_busy(const ech_list *list, int rank, ech_simulation *simulation)
             simulation->busy[rank] += simulation->finish[rank][s] - simulation->begin[rank][s];
 }
 
-/* Of the n steps `among`, the last to end; among NULL: of all. -1: there is none. */
+/* The last of the n steps `among` to end; among NULL: of all steps. -1: there is none. */
 static int last_to_end(const double *finish, const int *among, int n)
 {
     int last = -1;
@@ -48,8 +48,8 @@ static void add_waits(const ech_list *list, int rank, ech_simulation *simulation
     if (last >= 0 && finish[last] > idle) waits[list->step.at[last].lane] += finish[last] - idle;
 }
 
-/* The compute lane works one by one, so the list's order is time's. last[i]: the last step of a
- * chunk's micro-batch, a backward where it has one. */
+/* The compute lane runs its steps one by one, so the list's order is the order in time. last[i]:
+ * the last step of a chunk's micro-batch, a backward if it has one. */
 static int count_in_flight(const ech_plan *plan, const ech_list *list)
 {
     size_t items = (size_t)plan->layout->chunks * (size_t)list->micro_batches;
@@ -98,7 +98,7 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
                         .begin = rehearsal.begin,
                         .finish = rehearsal.finish,
                         .link = rehearsal.pairing.link};
-    rehearsal = (ech_rehearsal){0}; /* its arrays are the simulation's now */
+    rehearsal = (ech_rehearsal){0}; /* the simulation owns its arrays now */
     double busy = 0;
     for (int rank = 0; rank < n; rank++) {
         add_busy(&plans[rank]->list[list], rank, &s);

@@ -15,7 +15,7 @@ typedef struct ech_link_use {
     int from, to;
     int64_t messages, bytes;
 } ech_link_use;
-typedef ECH_LIST(ech_link_use) ech_link_uses; /* by from, then to */
+typedef ECH_LIST(ech_link_use) ech_link_uses; /* sorted by from, then to */
 
 typedef struct ech_simulation {
     int ranks;
@@ -24,11 +24,11 @@ typedef struct ech_simulation {
     double end;     /* when the last rank ends */
     double bubble;  /* fraction of ranks x end in which no F, B or W runs */
     double *busy;   /* [ranks] time in F, B, W */
-    /* [ranks] time in which compute waits, by the lane of the step that it waits for: of those that
-     * a step comes after, the last to end; behind the last step, the list's. */
+    /* [ranks] time in which compute waits, by the lane of the step it waits for: the dependency
+     * that ends last; after the last step, the last step of the list. */
     double (*waits)[ECH_LANES];
-    /* [ranks]: the most pairs (model chunk, `micro`) at once whose F has begun and whose last B or
-     * W has not ended. */
+    /* [ranks]: the most pairs (model chunk, `micro`) at the same time whose F has begun and whose
+     * last B or W has not ended. */
     int *in_flight;
     double **begin, **finish; /* [ranks][steps]; begin of messages and collectives: posted */
     ech_link_uses link;       /* point-to-point messages only */
@@ -40,8 +40,8 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
                         const ech_costs *costs, ech_simulation *out);
 void ech_simulation_free(ech_simulation *simulation);
 
-/* The simulation's timeline, for which the caller then calls ech_timeline_finish, and
- * ech_timeline_free at last. */
+/* The simulation's timeline. The caller completes it with ech_timeline_finish and frees it with
+ * ech_timeline_free. */
 void ech_simulation_timeline(const ech_simulation *simulation, const ech_plan *const *plans,
                              ech_list_kind list, ech_timeline *out);
 

@@ -21,8 +21,8 @@ typedef struct cutting {
     ech_box *box;
 } cutting;
 
-/* From the shard's indices to those of the whole, from dimension d on: a box for each part that
- * they meet. */
+/* From the shard's indices to the whole's, from dimension d on: a box for each part that they
+ * meet. */
 static void place(cutting *c, int d, ech_box box)
 {
     if (d == c->dims || d == ECH_MAX_DIMS) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One number of 16 bits, of so many bits of exponent and of significand after the point, as IEEE
- * 754 has them. For kernels on GPUs, too; ech_convert is for arrays.
+ * Conversion of single 16-bit floats with the given numbers of exponent and significand bits, as in
+ * IEEE 754. Also for kernels on GPUs; ech_convert is for arrays.
  */
 #ifndef ECH_TENSOR_HALF_H
 #define ECH_TENSOR_HALF_H
@@ -30,7 +30,7 @@ ECH_EVERYWHERE double ech_half_widen(uint16_t half, int exponent_bits, int signi
     return value * (double)rest * unit;
 }
 
-/* To nearest, ties to even; overflows to infinity; a NaN becomes a quiet one. */
+/* Rounds to nearest, ties to even; overflows to infinity; a NaN becomes a quiet one. */
 ECH_EVERYWHERE uint16_t ech_half_narrow(double value, int exponent_bits, int significand_bits)
 {
     uint64_t bits;
@@ -45,7 +45,7 @@ ECH_EVERYWHERE uint16_t ech_half_narrow(double value, int exponent_bits, int sig
     exponent -= 1023 - (1 << (exponent_bits - 1)) + 1;
     if (exponent >= (int)infinite) return (uint16_t)(sign | infinite << significand_bits);
     int dropped = 52 - significand_bits;
-    if (exponent < 1) { /* a subnormal number: its last bit is worth as much as the smallest's */
+    if (exponent < 1) { /* a subnormal number: its last bit has the weight of the smallest one */
         dropped += 1 - exponent;
         exponent = 1;
     }

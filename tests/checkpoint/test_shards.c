@@ -13,8 +13,9 @@
 
 enum { ROWS = 4, WIDTH = 3 };
 
-static const ech_family family = {
-    .prefix = "model.", .buffers = ".inv_freq .bias", .names = &(const ech_names){.tokens = "model.table"}};
+static const ech_family family = {.prefix = "model.",
+                                  .buffers = ".inv_freq .bias",
+                                  .names = &(const ech_names){.tokens = "model.table"}};
 
 /* A matrix of a file: element i is first + i. */
 typedef struct matrix {

@@ -75,10 +75,12 @@ static const trial trials[ECH_RULES] = {
          "memory.recompute=selective parallel.weight_stashing=false " SCHEDULE "pipedream",
          "memory.recompute=full " SCHEDULE "pipedream"},
     [ECH_RULE_bias_gate_newest_weights] =
-        {"model.architecture=mixtral model.num_local_experts=4 model.moe_gate=bias parallel.weight_stashing=false " SCHEDULE
-         "pipedream",
-         "model.architecture=mixtral model.num_local_experts=4 parallel.weight_stashing=false " SCHEDULE "pipedream",
-         "model.architecture=mixtral model.num_local_experts=4 model.moe_gate=bias " SCHEDULE "pipedream"},
+        {"model.architecture=mixtral model.num_local_experts=4 model.moe_gate=bias "
+         "parallel.weight_stashing=false " SCHEDULE "pipedream",
+         "model.architecture=mixtral model.num_local_experts=4 "
+         "parallel.weight_stashing=false " SCHEDULE "pipedream",
+         "model.architecture=mixtral model.num_local_experts=4 model.moe_gate=bias " SCHEDULE
+         "pipedream"},
     [ECH_RULE_segments_partial_recompute] = {"memory.recompute_blocks=2", "",
                                              "memory.recompute=full memory.recompute_blocks=2"},
     [ECH_RULE_invert_one_stream] = {"memory.invert=true", "",

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `echelon bench`: measures this machine and how close kernels, matrix products and collectives
+ * `echelon bench`: measures this machine, and how close kernels, matrix products and collectives
  * come to it.
  *
  * There are four tables (ech_bench_group): matrix products and kernels (rows in kernels.c),
- * collectives (rows in collectives.c), and reads and writes of a disk (disk.c), which is measured
- * only if it is named. A row of the first two gives one result, a collective one for each of
- * ECH_BENCH_SIZES sizes, a row of the disk one for each of ECH_BENCH_BLOCKS blocks. Products and
- * kernels have a bound, a roofline: max(FLOPs / peak FLOP/s, bytes / memory bandwidth). Each is
- * measured in fp32, and in bf16 if the device has a row of its own for it; products of bf16 are
- * bound by FLOPs of bf16. Kernels are measured on any device, between events of its queue.
- * Collectives are those of threads and processes, in the processor's memory.
+ * collectives (rows in collectives.c), and reads and writes of a disk (disk.c), which are measured
+ * only if named. A row of the first two gives one result, a collective one per size
+ * (ECH_BENCH_SIZES), a disk row one per block size (ECH_BENCH_BLOCKS). Products and kernels have a
+ * bound, a roofline: max(FLOPs / peak FLOP/s, bytes / memory bandwidth). Each is measured in fp32,
+ * and in bf16 if the device has a row of its own for it; bf16 products are bound by bf16 FLOPs.
+ * Kernels are measured on any device, between events of its queue. Collectives are measured between
+ * threads and between processes, in the processor's memory.
  */
 #ifndef ECH_APP_BENCH_BENCH_H
 #define ECH_APP_BENCH_BENCH_H
@@ -28,11 +28,11 @@ enum { ECH_BENCH_BLOCKS = 3 }; /* sizes of one read or write of a disk */
 
 /* The command's options. */
 typedef struct ech_bench_options {
-    const char *device;          /* of kernels and products; of device.def */
-    int threads;                 /* of kernels and products */
-    int ranks;                   /* of collectives, as threads of this process */
-    double seconds;              /* to spend on measuring, in all, roughly */
-    const char *directory;       /* of the disk, which is written to */
+    const char *device;          /* for kernels and products; a name of device.def */
+    int threads;                 /* for kernels and products */
+    int ranks;                   /* for collectives, as threads of this process */
+    double seconds;              /* total time for measurements, approximately */
+    const char *directory;       /* folder on the disk, which is written to */
     bool json;                   /* print JSON instead of text */
     ECH_LIST(const char *) name; /* tables and rows to measure; empty: all */
     int64_t most; /* limit on sizes of kernels and elements of collectives, for tests; 0: none */
@@ -54,17 +54,15 @@ typedef struct ech_bench_result {
     const char *name; /* of its row; static */
     ech_dtype dtype;  /* fp32 or bf16 */
     char shape[64];
-    double
-        seconds; /* of one call, the median; of the disk's rows of the whole file, block by block */
-    double flops; /* number of FLOPs of one call; of collectives 0 */
-    double bytes; /* read and written by one call; of collectives those of the unsharded tensor */
-    /* its FLOPs are those of products of matrices: of bf16 numbers, not of fp32 ones that they
-     * become */
+    double seconds; /* of one call, the median; for disk rows, of the whole file, block by block */
+    double flops;   /* number of FLOPs of one call; 0 for collectives */
+    double bytes; /* read and written by one call; for collectives, bytes of the unsharded tensor */
+    /* its FLOPs are matrix products of bf16 numbers, not of fp32 numbers converted from them */
     bool of_products;
     double library;  /* seconds of the library's or MPI's own call; 0: not measured */
 } ech_bench_result;
 
-/* The measured machine. Rates of a device that is not immediate are those of its own kernels
+/* The measured machine. Rates of a device that is not immediate are measured with its own kernels
  * (machine.h). */
 typedef struct ech_bench_machine {
     char processor[128], caches[128];
@@ -80,14 +78,14 @@ typedef struct ech_bench {
     const ech_device *device;
     ech_bench_machine machine;
     ECH_LIST(ech_bench_result) result;
-    int ranks;      /* of collectives */
-    bool processes; /* ranks are processes; else threads of this one */
-    bool is_direct; /* the disk was read and written past the page cache */
+    int ranks;      /* for collectives */
+    bool processes; /* ranks are processes; otherwise threads of this process */
+    bool is_direct; /* the disk was read and written without the page cache */
     double each;    /* seconds to spend on each result */
 } ech_bench;
 
-/* Whether a row is to be measured: options->name is empty and it is not the disk's, or it has the
- * table's or the row's name. */
+/* True if a row is to be measured: options->name is empty and it is not the disk's, or
+ * options->name has the table's or the row's name. */
 bool ech_bench_wants(const ech_bench_options *options, ech_bench_group group, const char *row);
 /* Checks options->device. Errors, ECH_EUSAGE: an unknown one; this build or machine cannot compute
  * with it; it is not the processor and the ranks are processes, which measure collectives only. */
@@ -98,7 +96,7 @@ ech_status ech_bench_check_device(const ech_bench_options *options, bool process
 ech_status ech_bench_check_names(const ech_bench_options *options, bool processes);
 /* The name of a table's row, from 0; NULL past the last. Several rows may have the same name. */
 const char *ech_bench_row_name(ech_bench_group group, int row);
-/* How many rows of a table are to be measured. */
+/* Number of rows of a table to measure. */
 int ech_bench_count_rows(const ech_bench_options *options, ech_bench_group group);
 
 /* Measures the machine and all wanted rows; ranks are threads of this process. Release
@@ -110,7 +108,7 @@ ech_status ech_bench_run(const ech_bench_options *options);
  * for one rank. Collective. */
 ech_status ech_bench_run_rank(ech_comm *comm, const ech_bench_options *options);
 
-/* ---- parts of these ---- */
+/* ---- parts of these functions ---- */
 
 /* Fills bench->machine. */
 ech_status ech_bench_measure_machine(ech_bench *bench);
@@ -119,7 +117,7 @@ ech_status ech_bench_measure_machine(ech_bench *bench);
 void ech_bench_measure_memory(ech_bench *bench);
 /* Measures products and kernels; appends to bench->result. */
 ech_status ech_bench_measure_kernels(ech_bench *bench);
-/* Measures collectives of options->ranks threads of this process, for one rank nothing; appends to
+/* Measures collectives of options->ranks threads of this process; nothing for one rank. Appends to
  * bench->result. */
 ech_status ech_bench_measure_collectives(ech_bench *bench);
 /* Measures collectives as one rank of `comm`; on rank 0 appends to bench->result. Collective. */
@@ -127,7 +125,7 @@ ech_status ech_bench_measure_collectives_rank(ech_bench *bench, ech_comm *comm);
 const char *ech_bench_collective_name(int row); /* NULL past the last */
 
 /* Measures reads and writes of a file in options->directory, which is removed afterwards; appends
- * to bench->result. Errors: those of ech_disk_create. */
+ * to bench->result. Errors: as for ech_disk_create. */
 ech_status ech_bench_measure_disk(ech_bench *bench);
 const char *ech_bench_disk_name(int row); /* NULL past the last */
 

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The rows of the bench's tables of matrix products and of kernels, and the notation of their sizes
- * (with the letters of docs/design.md), operands and counts.
+ * (with the letters of kernel/kernel.h), operands and counts.
  *
- *     sizes    "B=16 T=1024 C=768"   R is B x T unless given; S: in how many parts norms sum N
- *                                    numbers
- *     tensors  "<RC <C >RC =RC"      "<" read, ">" written, "=" both, "~" read but not counted as
- *     bytes;
- *                                    then the extents, letters or numbers. "i", "l", "d", "w" or
- *                                    "b" before
- *                                    them: int32, int64, fp64, fp32 or bytes instead of the type
- *                                    that is
- *                                    measured; "n" or "c": int32 tables of experts, rows 0, 1, ...
- *                                    below N and
- *                                    then -1, or counts, of R rows an equal share
- *     counts   "7RC 2C"              sums of products
+ *     sizes    "B=16 T=1024 C=768"  R is B x T unless given; S: in how many parts norms sum N
+ *     tensors  "<RC <C >RC =RC"     how a tensor is used, then its extents, as letters or numbers
+ *     counts   "7RC 2C"             sums of products
+ *
+ * How a tensor is used: "<" it is read; ">" written; "=" both; "~" read, but not counted as bytes.
+ * A small letter before the extents replaces the type that is measured: "i" int32, "l" int64, "d"
+ * fp64, "w" fp32, "b" bytes. "n" and "c" are int32 tables of experts: "n" has rows 0, 1, ... below
+ * N and then -1; "c" has counts, an equal share of R rows each.
  */
 #ifndef ECH_APP_BENCH_KERNELS_H
 #define ECH_APP_BENCH_KERNELS_H
@@ -32,13 +28,13 @@ typedef struct ech_bench_operands {
     int n;
     ech_tensor tensor[ECH_BENCH_TENSORS];
     bool reads[ECH_BENCH_TENSORS]; /* the call reads the tensor, so it must be filled */
-    char table[ECH_BENCH_TENSORS]; /* 'n' or 'c': with what; '\0': with numbers or ids */
+    char table[ECH_BENCH_TENSORS]; /* 'n' or 'c': the content; '\0': numbers or ids */
     double bytes;                  /* that one call reads and writes; "=" counts twice */
 } ech_bench_operands;
 
 /* Parses sizes, each reduced to at most `most` (0: as given), for tests. */
 ech_bench_sizes ech_bench_parse_sizes(const char *text, int64_t most);
-/* The size of a letter; the program ends if it is not given. */
+/* The size of a letter; the program ends if it is missing. */
 int64_t ech_bench_size(const ech_bench_sizes *sizes, char letter);
 /* Parses operands, for a table of the type `real`. */
 ech_bench_operands ech_bench_parse_operands(const char *text, const ech_bench_sizes *sizes,
@@ -81,8 +77,8 @@ typedef struct ech_bench_kernel {
 extern const ech_bench_kernel ech_bench_kernel_rows[];
 extern const int ech_bench_kernel_count;
 
-/* Whether a device's row is measured in a type: in fp32, and in others where it is not the
- * reference's. */
+/* True if a device's row is measured in a type: in fp32, and in others if it is not the reference's
+ * row. */
 bool ech_bench_kernel_has(const char *device, const ech_bench_kernel *row, ech_dtype dtype);
 /* Fills a result's name, type, shape, FLOPs and bytes. `most`: see ech_bench_options. */
 void ech_bench_kernel_describe(const ech_bench_kernel *row, ech_dtype dtype, int64_t most,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Measured rates of this machine. Each measurement takes tenths of a second; 0: memory or threads
- * were not to be had.
+ * were unavailable.
  */
 #ifndef ECH_APP_BENCH_MACHINE_H
 #define ECH_APP_BENCH_MACHINE_H
@@ -20,13 +20,15 @@ double ech_peak_flops(ech_dtype dtype, int threads);
  * pattern of optimizers. */
 double ech_stream_bytes(int threads);
 
-/* The same rates of a device by its own kernels and clock, of square products of `side` rows and of
- * sums of two tensors of as many MiB: for a device that is not immediate. 0: memory was not to be
- * had, or the device fails. */
+/* The same rates of a device that is not immediate, measured with its own kernels and clock: square
+ * products of `side` rows, and sums of two tensors of `mib` MiB each. 0: memory was unavailable, or
+ * the device fails. */
 enum {
     ECH_GPU_SIDE = 4096,
+    /* large enough to keep a GPU busy and exceed its caches, and small enough to fit next to an
+     * arena */
     ECH_GPU_MIB = 128
-}; /* keep a GPU busy, are larger than its caches, and fit beside an arena */
+};
 double ech_device_flops(const ech_device *device, ech_dtype dtype, bool tf32, int64_t side);
 double ech_device_bytes(const ech_device *device, int64_t mib);
 

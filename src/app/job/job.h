@@ -5,15 +5,14 @@
  *
  * A start (one execution of the job's command line) has failed when its exit code is not 0, 2 or 75
  * and it was not told to stop. The job is then restarted unless
- *   - no training step was done and no rank was killed: data or machine are not as they should be,
- *     and the
- *     next start would fail likewise;
- *   - a rank has said that a restart would not resume from its newest checkpoint;
- *   - a process of the job cannot be killed: it still has the run's folders open;
- *   - two starts have failed by themselves and no new checkpoint was saved meanwhile: the job makes
- *     no progress.
- *     A start that a signal from outside (SIGKILL, SIGTERM) has killed does not count here;
- *   - all restarts are used up.
+ * - no training step was done and no rank was killed: the data or the machine are at fault, and
+ *   the next start would fail in the same way;
+ * - a rank has reported that a restart would not resume from its newest checkpoint;
+ * - a process of the job cannot be killed: it still has the run's folders open;
+ * - two starts have failed by themselves without a new checkpoint between them: the job makes no
+ *   progress. A start that a signal from outside (SIGKILL, SIGTERM) has killed does not count
+ *   here;
+ * - all restarts are used up.
  */
 #ifndef ECH_APP_JOB_JOB_H
 #define ECH_APP_JOB_JOB_H
@@ -24,12 +23,13 @@
 #include "app/job/launcher.h"
 #include "app/job/monitor.h"
 
-/* Environment variable of a job that may be restarted: how often it was. */
+/* Environment variable of a job that may be restarted: number of restarts so far. */
 #define ECH_RESTART_VARIABLE "ECHELON_RESTART_COUNT"
-/* Likewise: the seconds that its earlier starts have taken; training.time_limit counts them. */
+/* Environment variable of such a job: seconds that its earlier starts have taken;
+ * training.time_limit counts them. */
 #define ECH_ELAPSED_VARIABLE "ECHELON_ELAPSED"
 
-/* What it points to is borrowed. */
+/* The pointers are borrowed. */
 typedef struct ech_job {
     const ech_launch_line *line; /* complete */
     int ranks;
@@ -37,12 +37,12 @@ typedef struct ech_job {
     bool by_launcher;        /* the line starts a launcher; else one process with all ranks */
     int stop_signal;         /* tells a rank to save and stop; 0: ranks have no such signal */
     double deadline;         /* seconds after which a stalled job is ended (app/job/stall.h) */
-    int restarts;            /* at most */
+    int restarts;            /* the most restarts */
     const char *checkpoints; /* folder of the run's checkpoints; NULL: no restarts */
 } ech_job;
 
 /* Logs the command line and executes it, with restarts, until the job ends. *code: the exit code of
- * the last start. Errors: those of ech_monitor_report for the last start; ECH_EIO. */
+ * the last start. Errors: as for ech_monitor_report of the last start; ECH_EIO. */
 ech_status ech_job_run(const ech_job *job, int *code);
 
 /* State of the rule above. Begins as {.most = K, .saved = newest checkpoint's training step, or
@@ -54,7 +54,7 @@ typedef struct ech_restarts {
     int64_t saved;  /* training step of the newest checkpoint; -1: there is none */
 } ech_restarts;
 
-/* Whether to restart after `end`; counts the restart. `newest`: training step of the newest
+/* Decides whether to restart after `end`; counts the restart. `newest`: training step of the newest
  * checkpoint now, or -1. If false, *why is the reason (static text), or NULL if the start had not
  * failed or most is 0. */
 bool ech_restarts_go_on(ech_restarts *restarts, const ech_job_end *end, int64_t newest,

@@ -19,7 +19,7 @@ typedef struct ech_launch {
     const char *program;  /* path */
     int ranks;            /* for the launcher; not used without one */
     int cores;            /* of this machine */
-    bool is_root;         /* the user is root, which Open MPI refuses unless it is told otherwise */
+    bool is_root;         /* the user is root, which Open MPI refuses by default */
 } ech_launch;
 
 typedef struct ech_launch_line {
@@ -34,7 +34,7 @@ typedef struct ech_launch_line {
 void ech_launch_line_begin(const ech_launch *launch, ech_launch_line *out);
 /* What starts a job's ranks. */
 typedef enum ech_launch_by {
-    ECH_LAUNCH_NOBODY, /* they are threads of one process */
+    ECH_LAUNCH_NOBODY, /* none: they are threads of one process */
     ECH_LAUNCH_MPI,    /* this build's mpirun or mpiexec */
     ECH_LAUNCH_OWN     /* echelon launch */
 } ech_launch_by;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The job monitor: the process that started a job's ranks watches those of its machine. It reads
- * their board, which it made and can read after they have died, and observes their processes. So it
- * knows which rank died first, ends a job that hangs, and sees to it that no process is left.
+ * The job monitor: the process that started a job's ranks watches the ranks of its machine. It
+ * reads their board, which it made and can read after they have died, and observes their processes.
+ * So it knows which rank died first, ends a job that hangs (a watchdog), and ensures that no
+ * process is left.
  */
 #ifndef ECH_APP_JOB_MONITOR_H
 #define ECH_APP_JOB_MONITOR_H
@@ -20,7 +21,7 @@ typedef struct ech_job_end {
     bool is_launcher;
     int code;         /* the child's exit code; 128 + signal if a signal ended it */
     int child_signal; /* signal that ended the child itself; 0: none */
-    int stops;        /* 0: not told to stop; 1: to save and stop; above: to stop at once */
+    int stops; /* 0: not told to stop; 1: told to save and stop; larger: told to stop immediately */
     bool asked;       /* this process was told to stop, or got SIGUSR2 to forward */
     /* Set by ech_monitor_report. */
     bool killed; /* it returned an error: ranks died without an error message, or the job stalled */
@@ -36,19 +37,20 @@ typedef struct ech_job_end {
 ech_status ech_monitor_create(int ranks, double deadline, ech_monitor **out);
 void ech_monitor_destroy(ech_monitor *monitor); /* removes board and folder; accepts NULL */
 
-/* Ranks from `first` on are evaluators: they look for work as long as they live, which does not
- * show that the job goes on. */
+/* Declares ranks from `first` on to be evaluators: they poll for work as long as they live, which
+ * does not show progress of the job. */
 void ech_monitor_set_evaluators(ech_monitor *monitor, int first);
 
 /* Names the child once it has started. Rank processes below a launcher are watched from their start
  * on. */
 void ech_monitor_follow(ech_monitor *monitor, pid_t child, bool is_launcher);
 
-/* The job was told to stop: sends SIGCONT to its processes, since a suspended one (SIGSTOP) could
- * not react. From now on ranks that do nothing are ended sooner (ECH_STALL_SUSPENDED,
+/* Notes that the job was told to stop: sends SIGCONT to its processes, since a suspended one
+ * (SIGSTOP) could not react. From now on inactive ranks are ended sooner (ECH_STALL_SUSPENDED,
  * _UNRESPONSIVE). */
 void ech_monitor_note_stop(ech_monitor *monitor);
-/* The job was told to stop at once: ranks that have not ended after 5 s are killed. */
+/* Notes that the job was told to stop immediately: ranks that have not ended after 5 s are
+ * killed. */
 void ech_monitor_note_stop_now(ech_monitor *monitor);
 
 /* Waits until `fd` is readable and returns true; meanwhile watches the ranks. If the launcher has
@@ -58,10 +60,11 @@ void ech_monitor_note_stop_now(ech_monitor *monitor);
  * cannot be killed. */
 bool ech_monitor_wait(ech_monitor *monitor, int fd);
 
-/* After the child's end: gives the ranks 2 s to end, kills those that are left, and completes *end.
- * Errors: ECH_ECOMM if ranks died without an error message of their own, or the job had stalled;
- * then it prints what each rank waits for, and the error names the rank that is the likely cause.
- * ECH_OK if the job ended well, a rank has printed its error, or the user wanted an end at once. */
+/* After the child's end: gives the ranks 2 s to end, kills the remaining ones, and completes *end.
+ * Errors: ECH_ECOMM if ranks died without an error message of their own, or the job had stalled; it
+ * then prints what each rank waits for, and the error names the rank that is the likely cause.
+ * ECH_OK if the job ended well, a rank has printed its error, or the user wanted an immediate
+ * end. */
 ech_status ech_monitor_report(ech_monitor *monitor, ech_job_end *end);
 
 #endif

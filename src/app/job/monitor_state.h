@@ -11,12 +11,12 @@
 #include "comm/board.h"
 #include "comm/life.h"
 
-/* What has been done so far to end the job. */
+/* Measures taken so far to end the job. */
 typedef enum ech_monitor_phase {
-    ECH_WATCHING, /* nothing */
+    ECH_WATCHING, /* none */
     ECH_RANKS_KILLED,
     ECH_CHILD_HANGS,     /* the child did not end after its ranks were killed */
-    ECH_CHILD_UNKILLABLE /* nor did it end after it was killed itself */
+    ECH_CHILD_UNKILLABLE /* it did not end after it was killed itself, either */
 } ech_monitor_phase;
 
 struct ech_monitor {
@@ -35,17 +35,18 @@ struct ech_monitor {
     ech_stall_kind halted; /* how the job had stalled when its ranks were killed */
     ech_text how;    /* the state of the first of these ranks: "rank 0 (process 12) is asleep" */
     double ended_at; /* when a rank died or the job's end began, seconds on the clock; 0: not yet */
-    int first_dead;  /* the rank that died first; -1: none, or several at once */
+    int first_dead;  /* the rank that died first; -1: none, or several at the same time */
     int killed_by;   /* the signal that ended the process that died first; 0: none, or unknown */
     bool has_dead;   /* a rank died before the abort flag was raised */
-    pid_t early; /* a process that died before it joined the board; 0: none, or several at once */
+    /* a process that died before it joined the board; 0: none, or several at the same time */
+    pid_t early;
 };
 
 /* Observes the ranks if that is due. True: the job has stalled, and what each rank waits for was
  * printed. */
 bool ech_monitor_check_stall(ech_monitor *monitor);
 
-/* Appends why a stalled job was ended, for the error. */
+/* Appends the reason why a stalled job was ended, for the error. */
 void ech_monitor_describe_halt(const ech_monitor *monitor, ech_text *out);
 
 /* The process id that a rank has put into a slot of the board and not removed; 0: none. */
@@ -54,7 +55,7 @@ static inline int32_t ech_monitor_present(const ech_monitor *monitor, int slot)
     return atomic_load(&monitor->board->slot[slot].process);
 }
 
-/* After the child's end: gives the ranks 2 s to end, then kills those that are left. */
+/* After the child's end: gives the ranks 2 s to end, then kills the remaining ones. */
 void ech_monitor_end_ranks(ech_monitor *monitor);
 
 /* The process of a slot's rank unless it has left the board and ended; 0: none, or this process

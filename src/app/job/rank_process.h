@@ -18,10 +18,10 @@ bool ech_rank_process_program(const char *link, char *path, size_t size);
 /* A rank process below `root` that has a handler for the signal; 0: none. */
 pid_t ech_rank_process_find(pid_t root, int signal);
 
-/* Whether a process has a handler for the signal. (Without one the signal would kill it.) */
+/* True if a process has a handler for the signal. (Without one the signal would kill it.) */
 bool ech_rank_process_catches(pid_t process, int signal);
 
-/* Whether a process has the same program as this process. */
+/* True if a process has the same program as this process. */
 bool ech_rank_process_is_ours(pid_t process);
 
 /* ---- rank processes from their start on: one that dies before it joins the board shows only here

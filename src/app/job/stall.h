@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether a job has stalled. A rank that waits too long for another fails by itself; but when no
- * rank does anything (all are suspended by SIGSTOP, frozen by their control group, or in a system
- * call that does not return), only the job monitor can tell. This is its rule: a state machine
- * without input or output. Its `deadline` is a number of seconds (parallel.deadline). Time in which
- * the monitor itself was suspended does not count.
+ * The watchdog rule of the job monitor: whether a job has stalled. A rank that waits too long for
+ * another fails by itself. But if no rank makes progress, only the monitor can tell: all may be
+ * suspended by SIGSTOP, frozen by their control group, or in a system call that does not return.
+ * The rule is a state machine without input or output. Its `deadline` is a number of seconds
+ * (parallel.deadline). Time in which the monitor itself was suspended does not count.
  */
 #ifndef ECH_APP_JOB_STALL_H
 #define ECH_APP_JOB_STALL_H
@@ -17,7 +17,7 @@ typedef struct ech_observation {
     uint64_t pulse; /* ech_board_pulse: changes when a rank writes to the board */
     uint64_t ticks; /* processor time that all ranks have used, in clock ticks of /proc */
     int shown; /* rank processes; 0: /proc does not show all, and ticks and suspended are void */
-    int suspended; /* how many of these are suspended or frozen */
+    int suspended; /* number of these that are suspended or frozen */
     bool asked;    /* the job was told to stop */
 } ech_observation;
 
@@ -40,7 +40,7 @@ typedef struct ech_stall {
 } ech_stall;
 
 /* Adds an observation made `seconds` after the last one (first: 0; at most 2 s count). Returns the
- * first kind of stall, in the order above, that has lasted long enough; then the job is to be
+ * first kind of stall, in the order above, that has lasted long enough; the job must then be
  * ended. */
 ech_stall_kind ech_stall_update(ech_stall *stall, const ech_observation *seen, double seconds);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a child, which is a launcher of ranks or one process with all ranks, and translates signals
- * for it.
+ * Signal handling of jobs: runs a child, which is a launcher of ranks or one process with all
+ * ranks, and translates signals for it.
  *
  * Launchers treat signals differently: Open MPI's mpirun forwards SIGUSR1 and SIGUSR2, MPICH's
  * mpiexec dies of SIGUSR2. At SIGTERM both kill the ranks after a grace time. They wait equally
- * long before they end a job of which a rank has died, so this time must stay short. Hence signals
- * for the ranks are sent directly to one rank, which tells the others, and the launcher's grace
- * time stays as it is.
+ * long before they end a job after a rank has died, so this time must stay short. Hence signals for
+ * the ranks are sent directly to one rank, which tells the others, and the launcher's grace time is
+ * not changed.
  */
 #ifndef ECH_APP_JOB_SUPERVISE_H
 #define ECH_APP_JOB_SUPERVISE_H
@@ -17,7 +17,8 @@
 
 typedef struct ech_child {
     char *const *words; /* a path, or a name in PATH; arguments; NULL */
-    bool is_launcher;   /* signals go to a rank process below the child; else to the child itself */
+    /* signals go to a rank process below the child; otherwise to the child itself */
+    bool is_launcher;
     int stop_signal;    /* tells a rank to save and stop; 0: no signal does */
 } ech_child;
 

@@ -11,19 +11,21 @@
 #include "schedule/traffic.h"
 #include "simulate/simulate.h"
 
-/* How much is planned. One rank of each class always has a full plan: all lists, and memory. The
+/* Limits of planning. One rank of each class always has a full plan: all lists, and memory. The
  * other ranks have plans only in runs of at most CHECKED_RANKS ranks and CHECKED_WORK forwards of a
- * block (blocks x micro-batches of all replicas x training steps of a train list): up to FULL_RANKS
- * ranks full ones, above outlines (ech_plan_request.outline). Then the train lists of all ranks are
- * checked against each other and simulated. */
+ * block (blocks x micro-batches of all replicas x training steps of a train list). Up to FULL_RANKS
+ * ranks these plans are full ones; with more ranks they are outlines (ech_plan_request.outline).
+ * With plans for all ranks, the train lists of all ranks are checked against each other and
+ * simulated. */
 enum { ECH_PLAN_FULL_RANKS = 64, ECH_PLAN_CHECKED_RANKS = 1024, ECH_PLAN_CHECKED_WORK = 1 << 23 };
 
 /* A class of ranks with the same blocks and number of micro-batches. Their lists, buckets and
- * memory are the same, but for snapshots: each rank writes other parameters into a checkpoint. */
+ * memory are the same, except for snapshots: each rank writes other parameters into a
+ * checkpoint. */
 typedef struct ech_plan_class {
     const ech_plan *plan; /* of its first rank with the largest snapshot; borrowed */
     const ech_plan
-        *lends;      /* of its first rank: the others' outlines may borrow its steps; borrowed */
+        *lends; /* of its first rank, from which the others' outlines may borrow steps; borrowed */
     int rank, ranks; /* that rank's number, and the number of ranks in the class */
 } ech_plan_class;
 
@@ -32,19 +34,18 @@ typedef struct ech_plan_options {
     bool simulate; /* show the simulation's results (it is made in any case) */
 } ech_plan_options;
 
-/* What each evaluator runs, beside the others. */
+/* The plan of each evaluator. */
 typedef struct ech_plan_evaluator {
     ech_config *config;
     ech_design design;
     ech_plan *plan; /* NULL: there are no evaluators; values forgotten */
 } ech_plan_evaluator;
 
-/* What sequence chunks save. Bytes are those of the device arena of the rank that needs the
- * most. */
+/* What sequence chunks save, in bytes of the device arena of the rank that needs the most. */
 typedef struct ech_plan_chunks {
-    int64_t bytes; /* of the run; 0: it has no sequence chunks, or cannot do without */
+    int64_t bytes; /* of the run; 0: it has no sequence chunks, or requires them */
     int64_t whole; /* of the same run with one chunk */
-    int64_t away;  /* with memory.offload_activations = host; 0: not asked, or impossible */
+    int64_t away;  /* with memory.offload_activations = host; 0: not computed, or impossible */
 } ech_plan_chunks;
 
 typedef struct ech_plan_report {
@@ -55,15 +56,15 @@ typedef struct ech_plan_report {
     ech_plan_evaluator evaluator;
     ech_plan_chunks chunks;
     int *class_of;                    /* [world] index in `alike` */
-    bool checked;                     /* there are plans of all ranks, checked and simulated */
+    bool checked;                     /* all ranks have plans, which were checked and simulated */
     ech_simulation simulation;        /* of all ranks' train lists, if checked */
     ech_timeline timeline;            /* of the simulation, finished; empty unless checked */
-    double list_time[ECH_LIST_KINDS]; /* of SYNC and GOSSIP, likewise simulated; 0: there is none */
+    double list_time[ECH_LIST_KINDS]; /* of SYNC and GOSSIP, also simulated; 0: there is none */
 } ech_plan_report;
 
 /* Makes, checks and simulates the plans. Simulated times are seconds if the design has a profile,
- * else in forwards of a block (all cost the same). Errors: a plan exceeds memory.device_limit;
- * those of the checker. */
+ * else in forwards of a block (all cost the same). Errors: a plan exceeds memory.device_limit; as
+ * for the checker. */
 ech_status ech_plan_report_create(const ech_design *design, const ech_plan_options *options,
                                   ech_plan_report *out);
 void ech_plan_report_destroy(ech_plan_report *report);
@@ -74,12 +75,12 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out);
 /* Appends the simulated timeline as SVG. Errors: too many ranks to simulate. */
 ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out);
 
-/* ---- used by these ---- */
+/* ---- parts of these functions ---- */
 
-/* Plans the run once more with one sequence chunk, and if chunks do not pay with what they carry on
- * the host. bytes: of the run. */
+/* Plans the run again with one sequence chunk, and if chunks do not save memory, with carried
+ * values on the host. bytes: of the run. */
 ech_plan_chunks ech_plan_compare_chunks(const ech_design *design, int64_t bytes);
-/* Whether the run needs as much of the device as with one chunk, or more. */
+/* True if the run needs at least as much of the device as with one chunk. */
 static inline bool ech_plan_chunks_waste(const ech_plan_chunks *chunks)
 {
     return chunks->bytes > 0 && chunks->bytes >= chunks->whole;
@@ -89,30 +90,30 @@ static inline bool ech_plan_chunks_waste(const ech_plan_chunks *chunks)
 
 /* Appends the axes of the device mesh, the slowest first: "2 stages of 2 chunks x 3 replicas x 2
  * context (ring) x 2 tensor, sequence parallel, 4 sequence chunks". Chunks of stages are model
- * chunks. Axes of degree 1, and what is not used, are left out. Unequal replicas are given per
- * stage: "3 stages of 3, 1 and 1 replicas". */
+ * chunks. Axes of degree 1 and unused features are omitted. Unequal replicas are given per stage:
+ * "3 stages of 3, 1 and 1 replicas". */
 void ech_print_axes(const ech_design *design, ech_text *out);
 /* Appends step time, bubble, waits, micro-batches in flight and links of the simulated train
  * lists. */
 void ech_plan_print_simulation(const ech_plan_report *report, ech_text *out);
-/* What the plan's rank sends in one training step, by axis: ech_plan_traffic divided by the list's
- * training steps. */
+/* The amount that the plan's rank sends in one training step, by axis: ech_plan_traffic divided by
+ * the list's training steps. */
 void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
 /* Appends this traffic as a table, by classes of ranks (of many classes the first ones and the
  * last); nothing for a single rank. */
 void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out);
 /* Appends gradient buckets and memory by kind if there is one class of ranks, else a table with a
- * row per class. Of many classes some rows are left out, never that of the class that needs the
- * most memory. */
+ * row per class. Of many classes some rows are omitted, but never the class that needs the most
+ * memory. */
 void ech_plan_print_memory(const ech_plan_report *report, ech_text *out);
 /* The number of parameters (elements) of a block of the model, unsharded; any block, also of
  * another rank. */
 int64_t ech_plan_block_elements(const ech_plan *plan, int block);
 /* Floating-point operations of one training step (ech_model_flops), over all ranks. */
 double ech_plan_step_flops(const ech_design *design);
-double ech_plan_token_flops(const ech_design *design); /* the same of a token */
+double ech_plan_token_flops(const ech_design *design); /* the same per token */
 /* ech_layout_imbalance of the design: multiply-adds of the busiest rank over the mean, 1: even.
- * *stage: of that rank. */
+ * *stage: the busiest rank's. */
 double ech_plan_imbalance(const ech_design *design, int *stage);
 
 #endif

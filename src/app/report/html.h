@@ -34,7 +34,7 @@ typedef struct ech_report_chart {
     bool logarithmic;             /* the y axis is, if all values are above 0 */
 } ech_report_chart;
 
-/* Of a model with experts: how many rows chose each expert, over their mean. */
+/* For a model with experts: the number of rows that chose each expert, over the mean. */
 typedef struct ech_report_loads {
     int experts;            /* 0: none */
     ECH_LIST(int64_t) step; /* ascending */
@@ -48,8 +48,8 @@ typedef struct ech_report_memory {
     int64_t limit;           /* bytes per rank; 0: none */
 } ech_report_memory;
 
-/* Empty, zero or NULL parts are left out of the page. Any text is escaped. The page borrows all
- * that it points to; lists and texts are released by who made them. */
+/* Empty, zero or NULL parts are omitted from the page. Any text is escaped. The page borrows all
+ * its pointers; whoever made lists and texts releases them. */
 typedef struct ech_report_page {
     const char *title;
     ECH_LIST(ech_report_fact) facts;
@@ -74,13 +74,13 @@ void ech_report_memory_svg(const ech_report_memory *memory, ech_text *out);
 
 /* ---- for charts of reports: running means ---- */
 
-/* Whether a value is drawn: not NaN, infinite or beyond 1e100. */
+/* True if a value is drawn: not NaN, infinite or beyond 1e100. */
 bool ech_report_is_drawn(double value);
 
 /* Centered running mean at each `every`-th point and at the last: over up to `reach` points before
  * it and as many after it. Near the beginning, where losses fall steeply, the window shrinks on
- * both sides; at the end only on the right. Values that are not drawn are left out; NaN if no value
- * is left. Release the result's `at` with free(). */
+ * both sides; at the end only on the right. Values that are not drawn are omitted; NaN if no value
+ * remains. Release the result's `at` with free(). */
 ech_report_points ech_report_mean(const ech_report_points *points, size_t reach, size_t every);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `echelon report` reads and holds while it makes the page. Private to app/report.
+ * The data that `echelon report` reads and holds while it makes the page. Private to app/report.
  */
 #ifndef ECH_APP_REPORT_PARTS_H
 #define ECH_APP_REPORT_PARTS_H
@@ -24,7 +24,7 @@ typedef struct ech_metrics_series {
     };
     ech_report_loads loads;
     int64_t steps;   /* training steps done */
-    int64_t skipped; /* lines that are no JSON objects of metrics, or out of order */
+    int64_t skipped; /* lines that are not JSON objects of metrics, or out of order */
 } ech_metrics_series;
 
 /* Reads the file line by line; it may be of any size. A null (NaN or infinity) is read as NaN. An
@@ -40,14 +40,14 @@ typedef struct ech_report {
     ech_design design;
     ech_plan_report plans;
     ech_metrics_series metrics;       /* may be empty */
-    ech_recording recording;          /* empty: there is none that matches the plans */
+    ech_recording recording;          /* empty: no recording matches the plans */
     ech_timeline predicted, measured; /* empty if the page has none */
     const char *basis;                /* which costs the prediction uses, for people */
     ech_pool *pool;                   /* owns the arrays of page.memory */
     ech_report_page page;
     char *run_file;   /* text of the run file */
     ech_text title;   /* of the page */
-    ech_text missing; /* what is left out and why, a sentence per line */
+    ech_text missing; /* what is omitted and why, one sentence per line */
 } ech_report;
 
 /* Sets the page's title and facts from the other fields, which must be set. */

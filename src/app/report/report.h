@@ -11,8 +11,8 @@
 /* Writes the page of the run in `directory` to `out` (NULL: report.html in the directory) and, if
  * the run has a trace (log.trace), its ranks' events to trace.json in the directory
  * (app/trace/trace.h). Appends to `summary`, for people: the files written, the bubble, and which
- * parts are left out and how to get them. Errors: run.yaml is missing or invalid; a trace is
- * damaged; a file cannot be written. Missing parts are no error. */
+ * parts are omitted and how to get them. Errors: run.yaml is missing or invalid; a trace is
+ * damaged; a file cannot be written. Missing parts are not an error. */
 ech_status ech_report_run(const char *directory, const char *out, ech_text *summary);
 
 #endif

@@ -47,31 +47,31 @@ ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
                            ech_status (*main)(const ech_run *run, void *arguments, int *code),
                            int *code);
 
-/* *ranks is `given` (--ranks); if that is 0, ech_setup_ranks; if that is 0, too, 1. Errors: above
+/* *ranks is `given` (--ranks); if that is 0, ech_setup_ranks; if that is also 0, 1. Errors: above
  * ECH_MOST_RANKS. */
 ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks);
 
-/* How to start the ranks of a command. What it points to is borrowed. */
+/* How to start the ranks of a command. Pointers are borrowed. */
 typedef struct ech_start {
     const char *command; /* "train" */
     const ech_run *run;
     char *const *options; /* [n] the command's own options, for the command line of a job */
     int n;
-    void (*prepare)(void); /* NULL, or is called in each process with ranks before they start */
+    void (*prepare)(void); /* NULL, or called in each process with ranks before they start */
     ech_design_main main;  /* executed by every rank, with `context` */
     void *context;
     bool reads_weights; /* check that there are weights (ech_initial_expect) */
-    /* `main` has something for evaluators to do; otherwise a run with some is refused */
+    /* `main` handles evaluators; otherwise a run with some is refused */
     bool evaluates;
     int stop_signal; /* tells a rank of a job to save and stop; 0: ranks are killed */
     int restarts;    /* of the job after failures, at most */
 } ech_start;
 
 /* Makes the design and executes start->main on every rank: as a rank if a launcher started this
- * process, else with all ranks. Errors of the run file come before a rank starts. If no launcher
- * started this process, and if several ranks are to be processes (parallel.comm mpi) or
- * start->restarts is not 0, this process starts the ranks as a job (app/job/job.h) and sets *code
- * to the job's exit code, or to ECH_EXIT_FAILED if that is not one of app/command.h. */
+ * process, otherwise with all ranks. Errors of the run file are reported before any rank starts. If
+ * no launcher started this process, it may have to start the ranks as a job (app/job/job.h): if
+ * several ranks are to be processes (parallel.comm mpi), or if start->restarts is not 0. Then it
+ * sets *code to the job's exit code, or to ECH_EXIT_FAILED if that is not one of app/command.h. */
 ech_status ech_start_ranks(const ech_start *start, int *code);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * The start of all commands: from a run file to a configuration, from that to the design (model,
  * layout and schedule), and from the design to a rank's plan and session. The caller releases every
- * *out. Nothing is collective unless it says so.
+ * *out. Nothing is collective unless stated.
  */
 #ifndef ECH_APP_SETUP_SETUP_H
 #define ECH_APP_SETUP_SETUP_H
@@ -13,35 +13,36 @@
 #include "schedule/plan.h"
 
 /* Reads a configuration: defaults, then the run file, then the n assignments "section.key=value" of
- * the command line. Fills the model section from model.init_from (ech_setup_fill_model) and checks
- * all sections. Errors: all that is wrong, logged with key and value. */
+ * the command line. Completes the model section from model.init_from (ech_setup_fill_model) and
+ * checks all sections. Errors: all that is wrong, logged with key and value. */
 ech_status ech_setup_config(const char *run_file, char *const *assignments, int n,
                             ech_config **out);
 /* Reads a configuration from a run file's text instead. The model section must be complete: nothing
- * is filled from model.init_from, which may be set. `name` is for errors. */
+ * is read from model.init_from, which may be set. `name` is for errors. */
 ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
                                  int n, ech_config **out);
 /* ech_setup_config_text of a checkpoint's run.yaml. */
 ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const *assignments, int n,
                                   ech_config **out);
-/* A configuration of defaults, not checked. */
+/* A configuration with defaults, not checked. */
 ech_status ech_setup_defaults(ech_config **out);
 
-/* Whether this build and this machine can compute with the configuration's device. `instead`: what
- * else to say, in the error. */
+/* Checks that this build and this machine can compute with the configuration's device. `instead`:
+ * an alternative for the error. */
 ech_status ech_setup_check_device(const ech_config *config, const char *instead);
-/* Whether so many ranks of this machine may compute on it; ranks share one only where
- * parallel.share_device is true. */
+/* Checks that `local_ranks` ranks of this machine may compute on the device; ranks share a device
+ * only if parallel.share_device is true. */
 ech_status ech_setup_check_sharing(const ech_config *config, const ech_device *device,
                                    int local_ranks);
 
-/* memory.device_limit of a design for a device that is not here, unless the run file sets it. */
+/* memory.device_limit of a design for a device that is not in this machine, unless the run file
+ * sets it. */
 #define ECH_LIMIT_UNKNOWN INT64_MAX
 
-/* The number of ranks that the parallel section asks for: pipeline x data x context x tensor, where
- * auto counts as 1; with stage_replicas their sum x context x tensor; and servers and evaluators.
- * 0: it asks for none, since pipeline and data are auto, context and tensor are 1, and there are no
- * evaluators. */
+/* The number of ranks that the parallel section specifies: pipeline x data x context x tensor,
+ * where auto counts as 1; with stage_replicas their sum x context x tensor; plus servers and
+ * evaluators. 0: unspecified, since pipeline and data are auto, context and tensor are 1, and there
+ * are no evaluators. */
 int64_t ech_setup_ranks(const ech_config *config);
 /* The design of a run, the same for all ranks. Made once per process; its ranks only read it. */
 typedef struct ech_design {
@@ -52,17 +53,17 @@ typedef struct ech_design {
     ech_layout *layout;
     ech_schedule *schedule;
     ech_profile *profile;       /* measured costs of blocks; NULL: none */
-    ech_serve_log *serves;      /* the order in which pushes are served; NULL: as they come */
+    ech_serve_log *serves; /* the order in which pushes are served; NULL: in order of arrival */
     const ech_kernels *kernels; /* static */
     int world;                  /* number of ranks, without evaluators: ech_layout.world */
-    int first_rank;             /* the job's rank that is rank 0 here; above 0: an evaluator's */
-    /* though another type is asked for, and memory.recompute chosen for that: what does not fit
-     * says so */
+    int first_rank;             /* the job's rank that is rank 0 here; above 0 for an evaluator */
+    /* fp64 although the run file has another type, and memory.recompute was chosen for fp64: errors
+     * about memory say so */
     bool in_fp64;
 } ech_design;
 
-/* Resolves the configuration in place (replaces every "auto", for `ranks` ranks, evaluators among
- * them, `local_ranks` of them on this machine) and makes model, layout and schedule from it.
+/* Resolves the configuration in place (replaces every "auto", for `ranks` ranks including
+ * evaluators, `local_ranks` of them on this machine) and makes model, layout and schedule from it.
  * tokenizer NULL: model.vocab_size must be set. The design borrows both. Errors: all that is wrong
  * with the configuration, each with its key and value. */
 ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int ranks,
@@ -70,31 +71,30 @@ ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer,
 /* A design of one rank on the data of `other`. Borrows config: a copy of other's, changed with
  * ech_config_set_alone. */
 ech_status ech_design_create_alone(const ech_design *other, ech_config *config, ech_design *out);
-/* The design of an evaluator, rank `rank` of the job that `other` is the design of: one rank with
- * the whole model, which validates in the same micro-batches. Borrows config: a copy of other's,
- * which it changes. */
+/* The design of an evaluator, rank `rank` of the job with the design `other`: one rank with the
+ * whole model, which validates in the same micro-batches. Borrows config: a copy of other's, which
+ * it changes. */
 ech_status ech_design_create_evaluator(const ech_design *other, int rank, ech_config *config,
                                        ech_design *out);
 void ech_design_destroy(ech_design *design); /* frees what the design does not borrow */
 /* Opens the corpus of a split. *out is NULL for ECH_SPLIT_VALID if the run does not validate. */
 ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_corpus **out);
-/* Bytes of the device arena of the rank that needs the most, whatever the limit. */
+/* Bytes of the device arena of the rank that needs the most, regardless of the limit. */
 int64_t ech_design_device_bytes(const ech_design *design);
 /* The options of a rank's loader. `shuffle`: true for training. `last`: samples from this position
- * in the reading order on are replaced by padding; INT64_MAX: none is. */
+ * in the reading order on are replaced by padding; INT64_MAX: none. */
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last);
 /* Makes a rank's plan. forward_only: without gradients, optimizer and train list, for evaluation
  * and sampling. Errors: it exceeds memory.device_limit or host_limit (then a table of its memory is
- * logged); those of the checker. Where there is a log of serves the train list is bound to its
- * first span. */
+ * logged); as for the checker. With a log of serves, the train list is bound to its first span. */
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out);
-/* Whether every rank's arenas fit into memory.device_limit and host_limit. *longest (NULL: not
- * wanted): blocks of the longest segment of recomputation. */
+/* True if every rank's arenas fit into memory.device_limit and host_limit. *longest (optional):
+ * blocks of the longest segment of recomputation. */
 bool ech_design_fits(const ech_design *design, int *longest);
-/* Whether the log of serves, if there is one, has all spans of training steps [step, end). */
+/* Checks that the log of serves, if there is one, has all spans of training steps [step, end). */
 ech_status ech_design_check_serves(const ech_design *design, int64_t step, int64_t end);
-/* Whether a run that goes on from `step` may repeat the log: that, and it is not the log that the
- * run itself writes. */
+/* Checks that a run that continues from `step` may repeat the log: the log has all spans, and is
+ * not the one that the run itself writes. */
 ech_status ech_design_check_repeat(const ech_design *design, int64_t step);
 /* Makes an outline of a rank's plan: only the steps of the train list, or with forward_only of all
  * other lists (ech_plan_request.outline). */
@@ -113,14 +113,14 @@ typedef struct ech_session {
 } ech_session;
 ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,
                               ech_session *out); /* collective over `comm` */
-/* The same on the device of this machine that is for its rank `local_rank`, whatever the endpoint's
- * is. */
+/* The same on this machine's device for its rank `local_rank`, regardless of the endpoint's
+ * device. */
 ech_status ech_session_create_on(const ech_design *design, ech_comm *comm, int local_rank,
                                  bool forward_only, ech_session *out);
 void ech_session_destroy(ech_session *session);
-/* Makes the loader of the session's batches for a purpose and gives it to the engine, which borrows
- * it. It begins with the batch of `first_step` (0: the first), is shuffled for ECH_TRAIN, and has
- * samples before position `last` (ech_design_reads). */
+/* Makes the loader of the session's batches for a purpose and passes it to the engine, which
+ * borrows it. It begins with the batch of `first_step` (0: the first), is shuffled for ECH_TRAIN,
+ * and has samples before position `last` (ech_design_reads). */
 ech_status ech_session_read(const ech_session *session, const ech_design *design,
                             const ech_corpus *corpus, ech_purpose purpose, int64_t first_step,
                             int64_t last, ech_loader **out);
@@ -129,12 +129,12 @@ typedef ech_status (*ech_rank_main)(ech_comm *comm, void *context);
 /* Calls `main` on every rank with its endpoint (ech_comm), which is closed afterwards: for `local`
  * on `ranks` threads, for `mpi` (ranks 0) on this process's rank. A rank's error aborts the others.
  * deadline: seconds after which a wait for another rank fails. Returns the error of the lowest rank
- * of this process that failed by itself, not because another one had; ECH_EUSAGE if this build
+ * of this process that failed by itself, not because of another rank; ECH_EUSAGE if this build
  * lacks the backend. Collective over the processes of `mpi`. */
 ech_status ech_run_ranks(ech_comm_kind kind, int ranks, double deadline, ech_rank_main main,
                          void *context);
 typedef ech_status (*ech_design_main)(ech_comm *comm, const ech_design *design, void *context);
-/* ech_run_ranks for the ranks of a design, evaluators among them. */
+/* ech_run_ranks for the ranks of a design, including evaluators. */
 ech_status ech_design_run(const ech_design *design, ech_design_main main, void *context);
 
 #endif

@@ -2,12 +2,12 @@
  *
  * The step profile (`echelon train --profile`): how long each kind of call and step takes, how long
  * it would take at the rates of this machine (a roofline), and what the compute lane waits for. (A
- * profile without "step" is the cost of blocks: layout/profile.h.) Not collective but for
- * ech_step_profile_gather.
+ * profile without "step" is the cost of blocks: layout/profile.h.) Only ech_step_profile_gather is
+ * collective.
  *
  * The rows of a rank's compute lane, with its waits, add up to the time of its train lists; with
- * the activities outside of lists they add up to the total. The other lanes' rows are concurrent
- * with these. The first execution of the train list is left out, since it pays for pages and
+ * the activities outside lists they add up to the total. The other lanes' rows are concurrent with
+ * these. The first execution of the train list is excluded, since it includes page faults and cold
  * caches.
  */
 #ifndef ECH_APP_STEP_PROFILE_STEP_PROFILE_H
@@ -70,9 +70,9 @@ typedef struct ech_step_profile ech_step_profile;
 ech_step_profile *ech_step_profile_create(const ech_plan *plan, ech_machine_rates rates);
 void ech_step_profile_destroy(ech_step_profile *profile); /* accepts NULL */
 
-/* The next two accept NULL and do nothing then. */
+/* The next two accept NULL and then do nothing. */
 
-/* Books the rank's time from `now` on, in seconds on the clock, to `activity`. */
+/* Attributes the rank's time from `now` on, in seconds on the clock, to `activity`. */
 void ech_step_profile_switch_to(ech_step_profile *profile, ech_activity activity, double now);
 /* Adds a train list that has ended, with its recorded times (ech_exec_record). The first call adds
  * nothing: it begins the measurement at `now`. */
@@ -95,7 +95,7 @@ void ech_step_profile_print_json(const ech_step_profile_table *all, int ranks, e
 /* ---- the rows of a plan, private ---- */
 
 typedef struct ech_step_profile_rows {
-    /* calls, flops, bytes and bound are those of one execution of the list */
+    /* calls, flops, bytes and bound count one execution of the list */
     ECH_LIST(ech_step_profile_row) row;
     int *of_tick;                /* [ticks of the train list] row of a call or step */
     int waits_for[ECH_STEPS];    /* row in which the lane waits for a kind of step; -1: none */

@@ -11,7 +11,7 @@
 #include "schedule/plan.h"
 #include "draw/timeline.h"
 
-/* One rank's file. Each start of a run writes it anew. */
+/* One rank's file. Each start of a run rewrites it. */
 typedef struct ech_recorded_rank {
     /* When steps began and ended, seconds on rank 0's clock: element e * (steps of the train list)
      * + s is step s in execution e of the list. */
@@ -27,10 +27,10 @@ typedef struct ech_recording {
     ech_recorded_rank *rank;      /* [ranks] */
 } ech_recording;
 
-/* Reads the traces in `folder` of a run with these plans (or outlines) of all n ranks. `why` is
- * empty before. If files are missing or of other plans, this is no error: the recording is empty
- * and `why` gets a sentence. Errors: a file is damaged or of another version; they name file:line
- * and key. Limits: 1 GiB per file, 4 KiB per line. An incomplete last line is ignored. */
+/* Reads the traces in `folder` of a run with these plans (or outlines) of all n ranks. `why` must
+ * be empty. If files are missing or belong to other plans, this is not an error: the recording is
+ * empty and `why` gets a sentence. Errors: a file is damaged or of another version; they name
+ * file:line and key. Limits: 1 GiB per file, 4 KiB per line. An incomplete last line is ignored. */
 ech_status ech_recording_read(const char *folder, const ech_plan *const *plans, int n,
                               ech_recording *out, ech_text *why);
 void ech_recording_free(ech_recording *recording);
@@ -43,8 +43,8 @@ void ech_recorded_rank_free(ech_recorded_rank *rank);
 
 /* ---- these need a recording that is not empty ---- */
 
-/* Whether the ranks' clocks agree: no execution of the list ends on one rank before it begins on
- * another, which is so on equal clocks, since the list ends with a reduction over all ranks. */
+/* True if the ranks' clocks agree: no execution of the list ends on one rank before it begins on
+ * another. This holds for equal clocks, since the list ends with a reduction over all ranks. */
 bool ech_recording_has_one_clock(const ech_recording *recording);
 /* Makes the timeline of the last complete execution; ech_timeline_finish was called on it. Time 0
  * is the begin of the first step on a compute lane. The clocks must agree. Release with

@@ -12,12 +12,10 @@
 #include "exec/exec.h"
 #include "schedule/plan.h"
 
-/* ---- events ----
- *
- * A rank's train lists in the Trace Event Format of Chrome and Perfetto: a process per rank, a
- * thread per lane, one event per line. Messages in flight at the same time are put on further
- * threads of the lane, since events of a thread must not overlap. Flow arrows lead from sends to
- * their receives. */
+/* ---- events ---- A rank's train lists in the Trace Event Format of Chrome and Perfetto: a process
+ * per rank, a thread per lane, one event per line. Messages in flight at the same time are put on
+ * further threads of the lane, since events of a thread must not overlap. Flow arrows lead from
+ * sends to their receives. */
 
 /* "version" in the "args" of a file's first event. */
 enum { ECH_TRACE_VERSION = 4 };
@@ -26,7 +24,7 @@ enum { ECH_TRACE_THREADS = 32 };
 
 typedef struct ech_trace_events ech_trace_events;
 
-/* `clock`: what to add to this rank's clock for rank 0's. Borrows the plan, which may be an
+/* `clock`: the offset from this rank's clock to rank 0's. Borrows the plan, which may be an
  * outline. */
 ech_trace_events *ech_trace_events_create(const ech_plan *plan, ech_comm_clock_offset clock);
 void ech_trace_events_destroy(ech_trace_events *events); /* accepts NULL */
@@ -35,26 +33,27 @@ void ech_trace_events_destroy(ech_trace_events *events); /* accepts NULL */
  * where this start of the run began. */
 void ech_trace_events_head(const ech_trace_events *events, int64_t first_step, ech_text *out);
 /* Appends the events of the train list that began at `step`; begin and end, [steps of the list],
- * are seconds on this rank's clock. To be called in the order of execution. The JSON array is never
+ * are seconds on this rank's clock. Call it in the order of execution. The JSON array is never
  * closed, as the format allows. */
 void ech_trace_events_list(ech_trace_events *events, int64_t step, const double *begin,
                            const double *end, ech_text *out);
 
 /* "FOLDER/rank-00003.json"; release with free(). */
 char *ech_trace_path(const char *folder, int rank);
-/* Merges the ranks' files of the folder into one file. Errors: a file is missing or is no trace. */
+/* Merges the ranks' files of the folder into one file. Errors: a file is missing or is not a
+ * trace. */
 ech_status ech_trace_merge(const char *folder, int ranks, const char *path);
 
 typedef struct ech_trace ech_trace;
 
-/* Measures the offset of this rank's clock to rank 0's, begins this rank's file anew and removes
+/* Measures the offset of this rank's clock to rank 0's, recreates this rank's file and removes
  * RUNDIR/trace.json. Borrows the plan. Collective over all ranks. */
 ech_status ech_trace_open(const ech_config *config, const ech_plan *plan, ech_comm *comm,
                           int64_t first_step, ech_trace **out);
 void ech_trace_close(ech_trace *trace); /* flushes; accepts NULL */
 ECH_DESTROY_AT(ech_trace, ech_trace_close)
 
-/* Whether the train list that begins at `step` is recorded: `step` is one of the first
+/* True if the train list that begins at `step` is recorded: `step` is one of the first
  * log.trace_steps of this start. trace NULL: false. */
 bool ech_trace_wants(const ech_trace *trace, int64_t step);
 /* Submits the recorded times (ech_exec_record) of the train list that began at `step` to a record

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Evaluations of checkpoints (parallel.evaluators; TFJob's Evaluator). Rank 0, the chief, hands
- * each checkpoint, once it is committed, to an evaluator that has none, the oldest first, and
- * writes what comes back into the metrics. An evaluator reads model/ of it and validates: so it
- * never sees one that is half written. One that checkpoint.keep has removed meanwhile comes back as
- * such.
+ * Evaluation of checkpoints on separate ranks during training (parallel.evaluators; TFJob's
+ * Evaluator). Rank 0, the chief, assigns each committed checkpoint, oldest first, to an idle
+ * evaluator, and writes the results into the metrics. An evaluator reads the checkpoint's model/
+ * and runs validation. It only sees committed checkpoints; it reports one that checkpoint.keep has
+ * removed before it could read it.
  *
- * Rank 0 and an evaluator have messages of two kinds, which no training step waits for: the number
- * of a step, and what became of its checkpoint. A busy evaluator sends signs of life, an idle one
- * nothing; both pass signals on that came to them alone. One that is silent for parallel.deadline
- * while it is busy is an error.
+ * Rank 0 sends an evaluator step numbers, and the evaluator sends back what became of each
+ * checkpoint. No training step waits for these messages. A busy evaluator sends heartbeats, an idle
+ * one nothing. Both sides forward signals that only they received. A busy evaluator that is silent
+ * for parallel.deadline is an error.
  */
 #ifndef ECH_APP_TRAIN_EVALUATIONS_H
 #define ECH_APP_TRAIN_EVALUATIONS_H
@@ -21,46 +21,45 @@
 
 typedef struct ech_evaluations ech_evaluations;
 
-/* deadline: parallel.deadline. The rest is borrowed. Not collective, as none of these. */
+/* deadline: parallel.deadline, in seconds. The rest is borrowed. No call here is collective. */
 ech_status ech_evaluations_create(ech_comm *comm, const ech_layout *layout, double deadline,
                                   ech_progress *progress, ech_evaluations **out);
-/* Ends messages that are under way, which there are after a failure alone. Accepts NULL. */
+/* Ends pending messages, which exist only after a failure. Accepts NULL. */
 void ech_evaluations_destroy(ech_evaluations *all);
-/* The checkpoint of that step was committed, and is to be evaluated. */
+/* Adds the committed checkpoint of a step to those to evaluate. */
 void ech_evaluations_add(ech_evaluations *all, int64_t step);
-/* Takes what has come, and gives out what is due; does not wait. Errors: an evaluator is silent;
- * those of ech_comm_test. */
+/* Processes messages that have arrived and assigns waiting checkpoints; does not wait. Errors: an
+ * evaluator is silent; as for ech_comm_test. */
 ech_status ech_evaluations_follow(ech_evaluations *all);
-/* The same for a while, until there is nothing left. *left: checkpoints that are not evaluated. */
-ech_status ech_evaluations_await(ech_evaluations *all, int *left);
-/* Ends the evaluators, of busy ones the evaluation too, and says which checkpoints were not
+/* The same repeatedly for a limited time, until no work is left. *left: checkpoints not yet
  * evaluated. */
+ech_status ech_evaluations_await(ech_evaluations *all, int *left);
+/* Ends the evaluators, also during an evaluation, and logs which checkpoints were not evaluated. */
 ech_status ech_evaluations_end(ech_evaluations *all);
 
 /* ---- evaluators ---- */
 
-/* An evaluator from its first checkpoint to its end, which rank 0 says. Errors: a checkpoint cannot
- * be read, though it is there. */
+/* Runs an evaluator until rank 0 ends it. Errors: a checkpoint exists but cannot be read. */
 ech_status ech_evaluator_run(ech_comm *comm, const ech_design *design);
 
-/* ---- between the two ---- */
+/* ---- messages ---- */
 
 enum {
-    ECH_EVALUATION_TAG = (1 << 20) - 16, /* of their messages */
+    ECH_EVALUATION_TAG = (1 << 20) - 16, /* tag of the messages */
     ECH_EVALUATOR_ENDS = -1              /* in place of a step */
 };
 
 typedef enum ech_evaluation_kind {
     ECH_EVALUATION_DONE,
-    ECH_EVALUATION_REMOVED, /* the checkpoint is not there any more */
-    ECH_EVALUATION_GOES_ON, /* a sign of life */
-    ECH_EVALUATION_ASKED,   /* by a signal, for `step` (ech_train_ask) */
-    ECH_EVALUATION_LAST     /* the evaluator's last word */
+    ECH_EVALUATION_REMOVED, /* the checkpoint does not exist any more */
+    ECH_EVALUATION_GOES_ON, /* heartbeat */
+    ECH_EVALUATION_ASKED,   /* a signal arrived, for `step` (ech_train_ask) */
+    ECH_EVALUATION_LAST     /* the evaluator's last message */
 } ech_evaluation_kind;
 
 typedef struct ech_evaluation {
     int64_t kind, step;
-    double loss; /* of ECH_EVALUATION_DONE, as the next two */
+    double loss; /* this and the next two fields: only for ECH_EVALUATION_DONE */
     int64_t tokens;
     double seconds;
 } ech_evaluation;

@@ -23,13 +23,14 @@ typedef struct ech_progress ech_progress;
 typedef struct ech_progress_setup {
     const char *directory; /* the run directory, created if missing */
     int64_t steps;         /* of the whole run */
-    int64_t first_step;    /* steps done before this start: metrics of later steps are dropped */
-    int64_t every; /* without a terminal, one line every so many steps (and the first and last) */
+    int64_t first_step;    /* steps done before this start: metrics of later steps are removed */
+    /* without a terminal, log one line every so many steps (and the first and last) */
+    int64_t every;
     double peak_flops; /* measured, of all ranks: for mfu */
     int ranks;
     const char *layout;   /* as text (ech_print_axes); "" or NULL: none */
     const char *run_yaml; /* the resolved run file, for TensorBoard; may be NULL */
-    const char *serves;   /* with which a start begins in serves.jsonl; NULL: there are no pushes */
+    const char *serves;   /* first line of a start in serves.jsonl; NULL: there are no pushes */
     bool tensorboard;
 } ech_progress_setup;
 
@@ -40,7 +41,7 @@ typedef struct ech_step_metrics {
     int64_t tokens, samples;               /* trained on since the run began, over all ranks */
     double step_seconds;
     double tokens_per_second, flops_per_second; /* over all ranks */
-    int64_t bytes_sent; /* that rank 0 has sent in this step, along all axes and for scalars */
+    int64_t bytes_sent; /* sent by rank 0 in this step, along all axes and for scalars */
     int64_t peak_bytes, host_bytes; /* sizes of rank 0's arenas, of device and host */
     bool skipped;                   /* the update was withheld (NaN or infinity) */
     double loss_scale; /* of this step; it and the next three have JSON keys if the run has one */
@@ -50,7 +51,7 @@ typedef struct ech_step_metrics {
     bool pushes;       /* servers update at each push */
     double staleness;  /* ech_readings.staleness, if so */
     bool factored;     /* gradients are sent as factors */
-    double rank, rank_short; /* likewise; JSON keys "compression_rank", "compression_rank_short" */
+    double rank, rank_short; /* if so; JSON keys "compression_rank", "compression_rank_short" */
     double next_scale; /* the next step's; JSON key "next_loss_scale" */
     ech_expert_metrics experts;
 } ech_step_metrics;
@@ -62,14 +63,14 @@ typedef struct ech_validation_metrics {
     double seconds;
 } ech_validation_metrics;
 
-/* Of a checkpoint, by an evaluator. */
+/* Evaluation of a checkpoint by an evaluator. */
 typedef struct ech_evaluation_metrics {
     int64_t step;
     char name[32];  /* JSON key "evaluation": "step-00000100" */
     double loss;    /* JSON key "evaluation_loss" */
     int64_t tokens; /* JSON key "evaluation_tokens": tokens with a target */
     double seconds;
-    /* JSON key if it is: the checkpoint was removed before it was read, and there is no loss */
+    /* JSON key if true: the checkpoint was removed before it was read, and there is no loss */
     bool removed;
 } ech_evaluation_metrics;
 
@@ -79,8 +80,8 @@ typedef struct ech_checkpoint_metrics {
     char name[32]; /* JSON key "checkpoint": "step-00000100" */
     int64_t bytes;
     double seconds;        /* from the start of writing until the checkpoint was committed */
-    double stall_seconds;  /* in which training waited for it */
-    double waited_seconds; /* part of stall_seconds in which it waited for the checkpoint before */
+    double stall_seconds;  /* for which training waited for it */
+    double waited_seconds; /* part of stall_seconds: wait for the previous checkpoint */
 } ech_checkpoint_metrics;
 
 /* The end of this start's training; the JSON line also has "loss_spikes". */
@@ -89,9 +90,9 @@ typedef struct ech_end_metrics {
     int64_t skipped_steps; /* updates withheld since the run's start */
 } ech_end_metrics;
 
-/* What a span has served: lines of serves.jsonl. */
+/* The pushes of a span: lines of serves.jsonl. */
 typedef struct ech_span_serves {
-    int64_t step; /* its last */
+    int64_t step; /* its last step */
     int pushes;
     ech_serve *serve; /* [pushes] owned by the record; freed when it was written */
 } ech_span_serves;
@@ -133,7 +134,7 @@ void ech_progress_submit(ech_progress *progress, const ech_note *note);
 /* Prints a log line. */
 void ech_progress_say(ech_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Waits until all records so far are written. From any thread. */
+/* Waits until all records so far are written. Any thread may call it. */
 void ech_progress_settle(ech_progress *progress);
 
 /* ---- loss spikes ---- */
@@ -149,8 +150,8 @@ typedef struct ech_spikes {
 
 /* Adds a step's loss. Returns loss / median of the window if the loss is a spike, else 0. It is a
  * spike if it is at least 1.5 times the median and exceeds it by at least six median absolute
- * deviations (so noisy losses have none), and 20 finite losses were before it. *begins: the loss is
- * a spike and the one before was none. */
+ * deviations (so noisy losses have none), and 20 finite losses came before it. *begins: the loss is
+ * a spike and the previous one was not. */
 double ech_spikes_take(ech_spikes *spikes, double loss, bool *begins);
 
 #endif

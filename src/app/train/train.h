@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The training loop of a rank, and its signals.
+ * The training loop of a rank, and signal handling.
  */
 #ifndef ECH_APP_TRAIN_TRAIN_H
 #define ECH_APP_TRAIN_TRAIN_H
@@ -11,7 +11,7 @@
 typedef struct ech_training {
     bool profile;   /* --profile: print a step profile (app/step_profile/step_profile.h) */
     double elapsed; /* seconds of training.time_limit that earlier starts have used */
-    bool stopped;   /* out, on rank 0: a signal or the limit ended it, with a checkpoint: exit 75 */
+    bool stopped; /* output on rank 0: a signal or the limit ended it, with a checkpoint: exit 75 */
 } ech_training;
 
 /* Trains from the newest checkpoint, or from the beginning, to the last training step. An
@@ -26,8 +26,8 @@ void ech_train_hold_signals(void);
  * a second SIGINT ends the process. */
 void ech_train_catch_signals(void);
 
-/* What a signal has asked for. An evaluator takes it (0: nothing since the last call), and has rank
- * 0 be asked for it. */
+/* The requests of signals. An evaluator takes them (0: none since the last call), and passes them
+ * to rank 0. */
 enum { ECH_ASKED_TO_STOP = 1, ECH_ASKED_TO_SAVE = 2 };
 int ech_train_take_asked(void);
 void ech_train_ask(int asked);

@@ -19,11 +19,11 @@ typedef struct ech_trained {
 
 typedef struct ech_trained_options {
     /* A checkpoint, a folder of checkpoints, a run directory, or a Hugging Face folder. The
-     * sequence length is that of the run; for a Hugging Face folder max_position_embeddings, at
-     * most 1,024. */
+     * sequence length is the run's; for a Hugging Face folder max_position_embeddings, at most
+     * 1,024. */
     const char *path;
     int64_t samples;       /* batch size */
-    bool evaluates;        /* losses are asked for, and not only what comes next in a text */
+    bool evaluates;        /* losses are needed, not only the next token of a text */
     const char *tokenizer; /* as data.tokenizer; NULL: the model's own */
     const char *device;    /* as parallel.device; NULL: the run's */
     bool ids_do; /* ids are enough: a model's own tokenizer that cannot be used is only a warning */
@@ -33,7 +33,7 @@ typedef struct ech_trained_options {
 typedef ech_status (*ech_trained_use)(ech_trained *trained, void *context);
 
 /* Reads the model, makes its session, calls `use` and frees all of it. Errors: there is no model at
- * the path, or it is damaged; those of `use`. Not collective: one rank in this process. */
+ * the path, or it is damaged; as for `use`. Not collective: one rank in this process. */
 ech_status ech_trained_run(const ech_trained_options *options, ech_trained_use use, void *context);
 
 #endif

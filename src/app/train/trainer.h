@@ -21,9 +21,9 @@ typedef struct ech_trainer {
     ech_comm *comm;
     const ech_design *design;
     ech_config *config;       /* a copy of the design's, with data.identity; owned */
-    bool accepts_data;        /* on resume others than the checkpoint's: data.identity = any */
+    bool accepts_data; /* on resume, accept data other than the checkpoint's: data.identity = any */
     ech_session session;
-    ech_calendar calendar;     /* after which steps which lists are due */
+    ech_calendar calendar;     /* which lists run after which steps */
     ech_corpus *train, *valid; /* valid: NULL without validation */
     ech_loader *loader, *valid_loader;
     ech_progress *progress;         /* rank 0; else NULL */
@@ -33,22 +33,22 @@ typedef struct ech_trainer {
     int lock[2];        /* rank 0: locked descriptors of log and checkpoint directory, or -1 */
     bool told_moved;    /* the saving thread has warned that the run directory was moved */
     int64_t step;       /* steps done since the run began */
-    int turns;          /* steps of the list that was the last to run */
-    int lost;           /* workers that have died, as last said */
+    int turns;          /* steps of the list that ran last */
+    int lost;           /* workers that have died, as last reported */
     int64_t saved_step; /* step of this run's newest checkpoint, complete or not; -1: none */
-    /* saved_step when an update was finite last; -1: none. ech_checkpoint_prune spares this
+    /* saved_step when an update was last finite; -1: none. ech_checkpoint_prune keeps this
      * checkpoint. */
     int64_t proven;
     int64_t skipped;    /* updates withheld for a NaN or infinity since the run began */
-    int64_t withheld;   /* consecutive ones up to the last step */
+    int64_t withheld;   /* consecutive withheld updates up to the last step */
     int64_t tokens;     /* trained on since the run began, over all ranks */
     double loss;        /* of the last step; NaN: no token counted as a target */
     double flops;       /* number of FLOPs of one step, over all ranks */
     char *model_folder; /* rank 0: folder of the config.json that the model came from; NULL: new */
     ech_checkpoint_info texts; /* rank 0: text files that each checkpoint gets: run.yaml ... */
-    double stall_seconds;      /* in which training waited for the newest checkpoint */
-    double stall_before;       /* and for the one before */
-    double began_at; /* where training.time_limit begins: ech_clock_now less earlier starts */
+    double stall_seconds;      /* for which training waited for the newest checkpoint */
+    double stall_before;       /* and for the previous one */
+    double began_at; /* start of training.time_limit: ech_clock_now minus earlier starts */
     bool stopped;    /* a signal or training.time_limit ends training after this step */
 } ech_trainer;
 
@@ -65,11 +65,12 @@ ech_status ech_trainer_begin(ech_trainer *t);
 /* Fills `texts`, which needs `progress` on rank 0; part of ech_trainer_begin. Not collective. */
 ech_status ech_trainer_begin_saves(ech_trainer *t);
 
-/* Warns of keys that do nothing in this run: a warm-up or decay longer than it, a split, a mask. */
+/* Warns about keys without effect in this run: a warm-up or decay longer than it, a split, a
+ * mask. */
 void ech_trainer_warn_of_nothing(const ech_trainer *t);
 
-/* Whether the run may repeat the log of serves: of each worker's clock, once it has been restored.
- * On rank 0. */
+/* Checks on rank 0 that the run may repeat the log of serves: each worker's restored clock must
+ * match it. */
 ech_status ech_trainer_check_clocks(const ech_trainer *t);
 /* After a train list: logs the pushes that were served, if there are any. Collective. */
 ech_status ech_trainer_log_serves(ech_trainer *t);
@@ -79,8 +80,9 @@ ech_status ech_trainer_log_serves(ech_trainer *t);
 ech_status ech_trainer_save(ech_trainer *t);
 
 /* After a train list: logs the checkpoint that was completed since the last call, if there is one.
- * `failed`: a checkpoint could not be written (ech_readings.save_failed, the same on all ranks);
- * then returns its error, on ranks that have none ECH_EABORTED. To be called on all ranks. */
+ * `failed`: a checkpoint could not be written (ech_readings.save_failed, the same on all ranks).
+ * Then it returns that error, on ranks that have none ECH_EABORTED. Collective: all ranks must call
+ * it. */
 ech_status ech_trainer_follow_save(ech_trainer *t, bool failed);
 /* Waits until the checkpoint that is being written is complete, and logs it. Errors: it could not
  * be written. To be called on all ranks. */
@@ -91,20 +93,20 @@ ech_status ech_trainer_finish_save(ech_trainer *t);
  * training.on_nonfinite and nonfinite_limit say. Collective. */
 ech_status ech_trainer_explain_nonfinite(ech_trainer *t);
 
-/* Whether servers take workers' gradients one by one. */
+/* True if servers apply workers' gradients one by one. */
 static inline bool ech_trainer_pushes(const ech_trainer *t)
 {
     return ech_layout_group_size(t->design->layout, t->design->model, 0, ECH_GROUP_PUSHED) > 0;
 }
 
-/* Workers that count training steps by themselves. */
+/* Number of workers that count training steps independently. */
 static inline int ech_trainer_clocks(const ech_trainer *t)
 {
     return ech_protocol_of(t->design->layout)->clocks(t->design->layout);
 }
 
-/* Whether this process has been asked to stop, and, once, whether it has been asked for a
- * checkpoint (signals.c). */
+/* True if this process was told to stop; and, once, true if it was told to save a checkpoint
+ * (signals.c). */
 const atomic_bool *ech_train_asked_to_stop(void);
 bool ech_train_take_save(void);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A validation: the mean loss over the first samples of the validation data, in order. Training
- * does it between its steps, evaluators of each checkpoint.
+ * Validation: the mean loss over the first samples of the validation data, in order. Training
+ * validates between its steps, evaluators validate each checkpoint.
  */
 #ifndef ECH_APP_TRAIN_VALIDATION_H
 #define ECH_APP_TRAIN_VALIDATION_H
@@ -9,19 +9,19 @@
 #include "exec/exec.h"
 
 typedef struct ech_validation {
-    double loss;    /* mean over the tokens that count; NaN: none does */
-    int64_t tokens; /* that count */
+    double loss;    /* mean over the counted tokens; NaN: there are none */
+    int64_t tokens; /* counted tokens */
     double seconds;
 } ech_validation;
 
-/* How many samples: training.validate_samples, or all that there are. */
+/* Number of samples: training.validate_samples, or all samples. */
 int64_t ech_validation_samples(const ech_config *config, const ech_corpus *corpus);
 
-/* Called behind each batch. *ends: leave the others out. Errors end the validation. */
+/* Called after each batch. *ends: skip the rest. Errors end the validation. */
 typedef ech_status ech_validation_pause(void *context, bool *ends);
-/* Runs the validate list for each batch of `samples` samples, which `loader` is at the first of,
- * and rewinds that. pause (NULL: none) gets `context`. *out is void if a pause has ended it.
- * Collective as ech_exec_run is. */
+/* Runs the validate list for each batch of `samples` samples, starting at the loader's first, and
+ * rewinds the loader. pause (NULL: none) gets `context`. *out is invalid if a pause ended it.
+ * Collective like ech_exec_run. */
 ech_status ech_validation_run(ech_exec *exec, int64_t batch, int64_t samples, ech_loader *loader,
                               ech_validation_pause *pause, void *context, ech_validation *out);
 

@@ -3,8 +3,8 @@
  * Which weights micro-batches read, by the papers' equations: what the serial program's RUN of
  * VERSIONS loads. PipeDream with n stages: w(t+1) = w(t) - v grad f(w1(t-n+1), w2(t-n+2), ...,
  * wn(t)), v the learning rate; with vertical sync all of version t-n+1 (Narayanan et al. 2019,
- * §3.3). PipeDream-2BW: W(t+1) = W(t) - v grad f(W(t-1)) (arXiv:2006.09503, §3.1), and so the
- * delayed update of ZeRO-Offload (arXiv:2101.06840, §5.2), whose list UNDELAYED reads the newest.
+ * §3.3). PipeDream-2BW: W(t+1) = W(t) - v grad f(W(t-1)) (arXiv:2006.09503, §3.1). The delayed
+ * update of ZeRO-Offload is the same (arXiv:2101.06840, §5.2); its list UNDELAYED reads the newest.
  */
 #ifndef ECH_APP_VERIFY_REPLAY_H
 #define ECH_APP_VERIFY_REPLAY_H

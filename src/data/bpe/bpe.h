@@ -55,21 +55,21 @@ typedef struct ech_bpe_added {
     int32_t stated;  /* the id that its file says; the library numbers tokens itself */
     bool special;    /* Hugging Face's flag: it may be told to stay text (ech_coder_keep_special) */
     bool normalized; /* Hugging Face's flag: searched in normalized text, normalized itself */
-    bool verbatim;   /* with `normalized`: it is searched as it is */
-    bool unlisted;   /* the file does not list it: another one names this token of the model */
+    bool verbatim;   /* with `normalized`: the search form is not normalized */
+    bool unlisted;   /* the file does not list it: another file names this token of the model */
     bool hidden;     /* not searched; its name in a text is encoded like any other text */
-    bool lstrip, rstrip; /* Hugging Face's: it takes the white space before it, after it */
-    bool single_word;    /* Hugging Face's: it is found between characters that are no letters */
-    bool apart;          /* .at and .n are set: it is searched in another form than it decodes to */
+    bool lstrip, rstrip; /* Hugging Face's: it includes the white space before it, after it */
+    bool single_word; /* Hugging Face's: it is found only between characters that are not letters */
+    bool apart;       /* .at and .n are set: the search form differs from the decoded form */
     size_t at, n;        /* the form that is searched and decoded; as in ech_bpe_token */
 } ech_bpe_added;
 
 typedef enum ech_bpe_form { ECH_BPE_AS_IS, ECH_BPE_NFC, ECH_BPE_NFKC } ech_bpe_form;
 
-/* Where encoding inserts a blank: FIRST before a text, unless it begins with a blank or an added
- * token; PARTS before each part of a text between added tokens, unless the part begins with a
- * blank; ALWAYS before each part between added tokens that are not `normalized`, even if the part
- * begins with a blank, and before `normalized` ones are searched. */
+/* The places where encoding inserts a blank. FIRST: before a text, unless it begins with a blank or
+ * an added token. PARTS: before each part of a text between added tokens, unless the part begins
+ * with a blank. ALWAYS: before each part between added tokens that are not `normalized`, even if
+ * the part begins with a blank; `normalized` tokens are searched after that. */
 typedef enum ech_bpe_prefix {
     ECH_BPE_NO_PREFIX,
     ECH_BPE_PREFIX_FIRST,
@@ -103,7 +103,7 @@ typedef struct ech_bpe {
     size_t vocabulary;                  /* tokens that the model's vocabulary lists */
     int32_t begin_of_text, end_of_text; /* ids, or ECH_BPE_NONE */
     int32_t named[ECH_BPE_NAMES];       /* likewise, by ech_bpe_names */
-    /* tokenizer_config.json has added tokens, whose flags replace those of the file */
+    /* tokenizer_config.json has added tokens, whose flags replace the file's */
     bool relisted;
     ech_text source;     /* content of tokenizer.json or tokenizer.model; empty: other files */
     bool sentencepiece;  /* `source` is a tokenizer.model */
@@ -139,7 +139,7 @@ int32_t ech_bpe_find(const ech_bpe *bpe, const void *bytes, size_t n);
  * merge of a byte. */
 ech_status ech_bpe_finish(ech_bpe *bpe);
 
-/* Appends the bytes that an id stands for in a text; `first`: it is the text's first id. */
+/* Appends the bytes of an id in a text; `first`: it is the text's first id. */
 void ech_bpe_decode(const ech_bpe *bpe, int32_t id, bool first, ech_text *out);
 
 /* Appends n bytes of text with each `from` replaced by `to`. */
@@ -148,7 +148,7 @@ void ech_bpe_mark_blanks(const char *text, size_t n, ech_text *out); /* U+2581 f
 /* *symbol: the first symbol of n > 0 bytes (over characters U+2581 for a blank). Returns its length
  * in bytes. */
 size_t ech_bpe_symbol(const ech_bpe *bpe, const char *text, size_t n, uint32_t *symbol);
-/* Whether some token has the symbol `right` directly after `left`; only without a pattern. If not,
+/* True if some token has the symbol `right` directly after `left`; only without a pattern. If not,
  * no merge crosses this boundary: the texts on both sides can be encoded separately. */
 bool ech_bpe_are_neighbours(const ech_bpe *bpe, uint32_t left, uint32_t right);
 void ech_bpe_find_neighbours(ech_bpe *bpe); /* for ech_bpe_finish */
@@ -166,7 +166,7 @@ bool ech_bpe_unshow(const char *text, size_t n, ech_text *out);
  * there is none. */
 bool ech_bpe_trie_find(const ech_bpe_trie *trie, const char *text, size_t n, size_t at,
                        size_t *begin, size_t *end, int32_t *id);
-/* Whether the text before `at` ends in one or more first bytes of a token, or in all of its bytes:
+/* True if the text before `at` ends in one or more first bytes of a token, or in all of its bytes:
  * the text from `at` on may belong to it. `longest`: ech_bpe.longest_added. */
 bool ech_bpe_trie_reaches(const ech_bpe_trie *trie, const char *text, size_t at, size_t longest);
 /* Puts a token of n > 0 bytes. False: the trie has these bytes already. */
@@ -191,7 +191,7 @@ typedef struct ech_bpe_place {
  * none. */
 bool ech_bpe_next_added(const ech_bpe *bpe, const ech_bpe_trie *trie, const char *text, size_t n,
                         bool special, ech_bpe_place *place);
-/* Whether a text may be split at `at` without changing which added tokens are found. */
+/* True if a text may be split at `at` without changing which added tokens are found. */
 bool ech_bpe_may_part(const ech_bpe *bpe, const char *text, size_t n, size_t at);
 
 /* The next three read untrusted files into a vocabulary that ech_bpe_create has just made;

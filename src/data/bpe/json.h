@@ -35,7 +35,7 @@ ech_status ech_bpe_take_merge(const char *left, size_t left_n, const char *right
  * "pre_tokenizer", "normalizer", "decoder", and whether the model is over characters. To be called
  * first. */
 ech_status ech_bpe_take_pattern(const json_t *root, ech_bpe *bpe);
-/* "added_tokens". To be called after the model's tokens. */
+/* "added_tokens". Call it after the model's tokens. */
 ech_status ech_bpe_take_added(const json_t *root, ech_bpe *bpe);
 /* An added token of n bytes of text. For errors: `file` lists it at `where`, "added_tokens[3]: ".
  * Sets added->id and appends it; its stated id and flags are set already. A token that the model's
@@ -45,7 +45,7 @@ ech_status ech_bpe_put_added(const char *file, const char *where, const char *te
                              ech_bpe *bpe, ech_bpe_added *added);
 /* The flags of an added token, here or in tokenizer_config.json. */
 void ech_bpe_take_flags(const json_t *token, ech_bpe_added *added);
-/* "post_processor", which sets front and back. To be called after all tokens. */
+/* "post_processor", which sets front and back. Call it after all tokens. */
 ech_status ech_bpe_take_around(const json_t *root, ech_bpe *bpe);
 
 #endif

@@ -34,8 +34,8 @@ const char *ech_bpe_pattern_expression(ech_bpe_pattern pattern, int stage);
  * individual_digits, and of Punctuation, of one character. */
 extern const char ech_bpe_gpt2_expression[], ech_bpe_digit_expression[],
     ech_bpe_digits_expression[], ech_bpe_punctuation_expression[];
-/* What Digits without individual_digits is on bytes that ByteLevel has made visible: \u00b2,
- * \u00b3, \u00b9 and fractions are bytes then, and numbers. */
+/* Digits without individual_digits on bytes that ByteLevel has made visible: \u00b2, \u00b3, \u00b9
+ * and fractions are then bytes and numbers. */
 extern const char ech_bpe_digit_bytes_expression[];
 const char *ech_bpe_pattern_names(void); /* blank-separated */
 /* Finds a pattern by its name. False, *out unchanged: unknown. */

@@ -2,7 +2,7 @@
  *
  * Private to data: learning a byte-level BPE vocabulary. The words of all texts are counted; then,
  * repeatedly, the most frequent adjacent pair of tokens becomes a token; of equally frequent pairs
- * the one with the lower left id, then the lower right id. Ids are those of Hugging Face's
+ * the one with the lower left id, then the lower right id. Ids are the same as with Hugging Face's
  * BpeTrainer.
  */
 #ifndef ECH_DATA_BPE_TRAIN_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Adafactor. Memory is read three times: by sums, squares and the update. Rows are in GROUPS of one
- * size whatever the number of threads, so that sums have one order.
+ * size, independent of the number of threads, so that sums have one order.
  */
 #include <string.h>
 
@@ -10,8 +10,8 @@
 
 enum {
     GROUPS = 16,
-    /* Sums in fp32 are over so many rows or columns, then in fp64; so many columns stay in the
-     * first cache. */
+    /* Sums of this many rows or columns are in fp32, then in fp64; these columns stay in the L1
+     * cache. */
     ROWS = 32,
     COLUMNS = 2048
 };
@@ -25,8 +25,8 @@ static range group_of(int64_t n, int64_t group)
     return (range){n * group / GROUPS, n * (group + 1) / GROUPS};
 }
 
-/* Of a group, in bytes that are whole cache lines: sums of columns, those of ROWS rows, and the
- * squares of each of these in each part of COLUMNS. */
+/* Layout of a group, in whole cache lines: sums of columns, sums of ROWS rows, and the squares of
+ * each of these in each part of COLUMNS. */
 typedef struct rooms {
     size_t columns, column, squares;
 } rooms;
@@ -54,7 +54,7 @@ typedef struct sums {
     float scale, eps;
 } sums;
 
-/* Of n columns from c on: of one row its sum, and added to column[n]. */
+/* For n columns from c on: returns the sum of one row, and adds it to column[n]. */
 static double add_row(const sums *s, int64_t r, int64_t c, int64_t n, float *column, double *square)
 {
     ECH_ALIGNED float part[COLUMNS];
@@ -73,7 +73,7 @@ static double add_row(const sums *s, int64_t r, int64_t c, int64_t n, float *col
 }
 
 /* rows: NULL, or of all rows; columns[C]: of this group, at the beginning of its memory. Memory is
- * read row by row; squares are added by columns' parts. */
+ * read row by row; squares are added by parts of columns. */
 static double sum_group(const sums *s, range group, double *rows, double *columns)
 {
     double square = 0;
@@ -135,7 +135,7 @@ ECH_OUTLINE float sum_part(const float *g, const float *by, int64_t n)
     return sum;
 }
 
-/* Of row r the sum of (g column)^2. */
+/* The sum of (g column)^2 over row r. */
 static double sum_squares(const ech_tensor *grad, int64_t r, const float *column)
 {
     double all = 0;
@@ -149,7 +149,7 @@ static double sum_squares(const ech_tensor *grad, int64_t r, const float *column
     return all;
 }
 
-/* The row's factor is applied in fp64, so that no square over- or underflows for it. */
+/* The row's factor is applied in fp64, so that no square overflows or underflows because of it. */
 void ECH_CPU(adafactor_squares)(ech_kernel_context *context, const ech_tensor *grad,
                                 const ech_tensor *rows, const ech_tensor *columns,
                                 const ech_update *update, const ech_tensor *square)

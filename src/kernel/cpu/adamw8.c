@@ -8,7 +8,7 @@
 #include "kernel/dynamic_map.h"
 #include "kernel/shape.h"
 
-/* A thread's room for a state of a block of at most so many elements: whole vectors. */
+/* A thread's room for the state of a block of at most `columns` elements: whole vectors. */
 static int64_t room_of(int64_t columns)
 {
     return (columns + ECH_WIDE - 1) / ECH_WIDE * ECH_WIDE;
@@ -38,9 +38,9 @@ static rates rates_of(const ech_update *u)
                    .eps = (float)u->eps};
 }
 
-/* The dynamic maps as arithmetic on vectors. Numbers above 0 are counted from 1: number 2^e + k, k
- * < 2^e, is part k of the 2^e of decade e. The signed map begins with e = 0 at 1e-6, the other with
- * e = 1, and with 0 as its number 1. 1 is a decade of one number. */
+/* The dynamic maps as arithmetic on vectors. Positive numbers are counted from 1: number 2^e + k, k
+ * < 2^e, is part k of the 2^e parts of decade e. The signed map begins with e = 0 at 1e-6, the
+ * other with e = 1, and with 0 as its number 1. 1 is a decade with one number. */
 enum { DECADES = ECH_WIDE_TABLE };
 
 typedef struct map {
@@ -50,8 +50,8 @@ typedef struct map {
     int32_t last;       /* the number of 1 */
     float lowest;       /* the least that has a number */
     float end[DECADES]; /* 10^e x base, at e + 7 modulo 8: the exponent's bits of 2^e */
-    /* By decade, counted from the first: the least that belongs to it, 10^-e, parts for each 0.9,
-     * number of parts, the last of them. */
+    /* By decade, counted from the first: its least member, 10^-e, parts per 0.9, number of parts,
+     * the last of them. */
     float least[DECADES], shrinks[DECADES], steps[DECADES], parts[DECADES];
 } map;
 
@@ -99,7 +99,7 @@ ECH_INLINE ech_wide values_of(const map *m, ech_wide_int code)
     return (ech_wide)((ech_wide_int)value ^ (below & INT32_MIN));
 }
 
-/* Writes whole vectors, as room_of has room for. */
+/* Writes whole vectors, for which room_of has room. */
 static void read_states(const map *of, int64_t n, const uint8_t *code, float most, float *x)
 {
     const map m = *of;
@@ -112,8 +112,8 @@ static void read_states(const map *of, int64_t n, const uint8_t *code, float mos
     ech_wide_store(x + i, values_of(&m, ech_wide_of_bytes(rest)) * most);
 }
 
-/* The codes of the nearest values. Which decade, is guessed from the logarithm, above which its
- * bits lie by 0.09 at most. A part of a decade ends at 0.8999 only beyond the last one's begin. */
+/* The codes of the nearest values. The decade is guessed from the logarithm, which its bits exceed
+ * by 0.09 at most. A part of a decade ends at 0.8999 only after the last one's beginning. */
 ECH_INLINE ech_wide_int codes_of(const map *m, bool is_signed, ech_wide x)
 {
     if (is_signed) x = ech_wide_max(ech_wide_all(m->lowest), x);
@@ -166,7 +166,7 @@ ECH_INLINE float write_states(const map *of, bool is_signed, int64_t n, float *x
     return most;
 }
 
-/* One block: its states are in fp32 in m and v meanwhile. */
+/* One block: its states are temporarily in fp32 in m and v. */
 static void update_block(const rates *k, const ech_tensor *param, const ech_tensor *grad,
                          const ech_tensor *rounded, int64_t first, int64_t n, float *m, float *v)
 {

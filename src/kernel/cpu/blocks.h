@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products by expert in blocks, each of which one thread multiplies: of the rows of one expert in
- * one piece (kernel/experts.h), cut into even parts. What a block is depends on counts and sizes
- * alone, so results do not depend on the threads.
+ * Products by expert in blocks, each multiplied by one thread: evenly cut parts of the rows of one
+ * expert in one piece (kernel/experts.h). Blocks depend only on counts and sizes, so results do not
+ * depend on the number of threads.
  */
 #ifndef ECH_KERNEL_CPU_BLOCKS_H
 #define ECH_KERNEL_CPU_BLOCKS_H
@@ -10,13 +10,13 @@
 #include "kernel/experts.h"
 #include "kernel/kernel.h"
 
-/* Rows [first, first + rows) of the buffers are the expert's; of them the block has rows [row,
- * row_end), and columns [column, column_end) of c. */
+/* Rows [first, first + rows) of the buffers belong to the expert; the block has rows [row, row_end)
+ * of these, and columns [column, column_end) of c. */
 typedef struct ech_grouped_block {
     int64_t expert, first, rows, row, row_end, column, column_end;
 } ech_grouped_block;
 
-/* How c is cut: parts of at most so many rows, and columns, of N. */
+/* How c is cut: parts of at most `rows` rows and `columns` columns, of N. */
 typedef struct ech_grouped_cut {
     int64_t rows, columns, N;
 } ech_grouped_cut;
@@ -26,7 +26,7 @@ static inline int64_t ech_even_parts(int64_t n, int64_t most)
     return (n + most - 1) / most;
 }
 
-/* Where the i-th of `parts` even parts of n begins, a multiple of 16; that behind the last is n. */
+/* Where the i-th of `parts` even parts of n begins, a multiple of 16; n for i = parts. */
 static inline int64_t ech_even_part(int64_t n, int64_t i, int64_t parts)
 {
     return i == parts ? n : n * i / parts / 16 * 16;
@@ -64,7 +64,7 @@ static inline ech_grouped_block ech_grouped_block_at(const ech_tensor *counts, i
     };
 }
 
-/* Checks that each piece of a buffer of R rows has room for what counts says. */
+/* Checks that each piece of a buffer of R rows has room for the rows of counts. */
 static inline void ech_grouped_check(const ech_tensor *counts, int64_t R)
 {
     int64_t P = counts->shape[0], X = counts->shape[1];
@@ -72,7 +72,7 @@ static inline void ech_grouped_check(const ech_tensor *counts, int64_t R)
     for (int64_t p = 0; p < P; p++) ECH_ASSERT(ech_rows_before(counts->data, X, p, X) <= R / P);
 }
 
-/* b (X,K,N) for the check of shapes, of one that is transposed. */
+/* b (X,K,N) for the check of shapes, also if it is transposed. */
 static inline ech_tensor ech_shape_of_experts(const ech_tensor *b, bool transposed)
 {
     ech_tensor view = *b;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The largest numbers of lines. A heap has the magnitudes that are chosen so far, the least of them
- * first; what is no larger, which are nearly all numbers of a long line, is passed by many at a
- * time. Of columns some are taken together, since they lie side by side. Heaps lie where values
- * will.
+ * first; numbers that are no larger, which are nearly all numbers of a long line, are skipped many
+ * at a time. Several adjacent columns are processed together. Heaps are in the memory of the
+ * resulting values.
  */
 #include "kernel/cpu/part.h"
 #include "kernel/shape.h"
@@ -26,14 +26,14 @@ static void sift(float *heap, int64_t n, int64_t at)
     heap[at] = own;
 }
 
-/* Numbers of a line that is a row, or of TOGETHER that are columns: number i of line l is x[i *
- * step + l]. */
+/* Numbers of a line that is a row, or of TOGETHER columns: number i of line l is x[i * step +
+ * l]. */
 typedef struct lines {
     const float *x;
     int64_t n, step;
     int lines;
-    uint32_t least[TOGETHER]; /* of the magnitudes that are chosen */
-    int64_t equal[TOGETHER];  /* how many of those that are as large are chosen */
+    uint32_t least[TOGETHER]; /* of the chosen magnitudes */
+    int64_t equal[TOGETHER];  /* how many of the equally large ones are chosen */
     int64_t taken[TOGETHER];
 } lines;
 
@@ -90,7 +90,7 @@ static void find(lines *of, int64_t K, float *values)
     }
 }
 
-/* Number i of line l, if it is chosen. */
+/* Handles number i of line l, if it is chosen. */
 static void take(lines *of, int l, int64_t i, int64_t K, float *values, float *places)
 {
     float x = of->x[i * of->step + l];
@@ -102,7 +102,7 @@ static void take(lines *of, int l, int64_t i, int64_t K, float *values, float *p
 
 static void take_all(lines *of, int64_t K, float *values, float *places)
 {
-    uint32_t below[TOGETHER]; /* what is above that may be chosen */
+    uint32_t below[TOGETHER]; /* numbers above this may be chosen */
     bool passes = of->step == 1 || of->lines == TOGETHER;
     int64_t at_once = of->step == 1 ? TOGETHER : 1;
     for (int l = 0; l < of->lines; l++) {
@@ -124,7 +124,7 @@ void ECH_CPU(choose)(ech_kernel_context *context, const ech_tensor *x, bool colu
 {
     ECH_SHAPES(choose, ECH_REAL, x, values, places);
     int64_t R = x->shape[0], C = x->shape[1], L = values->shape[0], K = values->shape[1];
-    int64_t together = columns && C > 1 ? TOGETHER : 1; /* one column lies like a row */
+    int64_t together = columns && C > 1 ? TOGETHER : 1; /* a single column is like a row */
     ECH_ASSERT(L == (columns ? C : R) && K > 0 && K <= (columns ? R : C));
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t l = 0; l < L; l += together) {

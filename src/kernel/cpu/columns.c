@@ -11,8 +11,7 @@
 
 enum { COLUMNS = 128 };
 
-/* n sums from sums' element `to` on, over R rows of dy, of which the first begins at element
- * `from`. */
+/* n sums from sums' element `to` on, over R rows of dy; the first row begins at element `from`. */
 static void sum_columns(int64_t R, int64_t stride, int64_t n, const ech_tensor *dy, int64_t from,
                         bool accumulate, const ech_tensor *sums, int64_t to)
 {
@@ -37,8 +36,8 @@ void ECH_CPU(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, b
                     first);
 }
 
-/* One document a sample: rows at one position lie T' apart; the first T' rows have one position
- * each. */
+/* One document per sample: rows at one position have a distance of T'; the first T' rows have one
+ * position each. */
 static void sum_positions(const ech_kernel_context *context, const ech_tensor *dy,
                           const ech_rows *rows, bool accumulate, const ech_tensor *dtable)
 {
@@ -54,8 +53,7 @@ static void sum_positions(const ech_kernel_context *context, const ech_tensor *d
     }
 }
 
-/* The rows of dy and the row of the table that each belongs to: that of its id or, if ids is NULL,
- * of its position. */
+/* The rows of dy and the table's row for each: by its id or, if ids is NULL, by its position. */
 typedef struct table_rows {
     const ech_tensor *dy, *dtable, *ids;
     int64_t first_id;
@@ -84,7 +82,7 @@ static void add_narrow_rows(const table_rows *at)
     }
 }
 
-/* Columns [first, first + n) of all rows, each added where it belongs to, in a table of fp32. */
+/* Columns [first, first + n) of all rows, each added to its row of an fp32 table. */
 static void add_rows(const table_rows *at, int64_t first, int64_t n)
 {
     int64_t C = at->dy->shape[1];
@@ -103,7 +101,7 @@ static void add_rows(const table_rows *at, int64_t first, int64_t n)
     }
 }
 
-enum { SEARCHED = 256 }; /* rows in which a place is looked for at once */
+enum { SEARCHED = 256 }; /* rows that are searched for a place at a time */
 
 static bool any_at(const table_rows *at, int64_t first, int64_t n, int64_t place)
 {
@@ -120,8 +118,8 @@ static bool any_at(const table_rows *at, int64_t first, int64_t n, int64_t place
     return found;
 }
 
-/* One row of a 16-bit table. Its sums are fp32 and rounded once, so all rows that belong to it are
- * looked for. */
+/* One row of a 16-bit table. Its sums are fp32 and rounded once, so all its rows are searched
+ * first. */
 static void sum_place(const table_rows *at, int64_t place, bool accumulate)
 {
     int64_t R = at->dy->shape[0], C = at->dy->shape[1];
@@ -157,7 +155,7 @@ static void sum_table(const ech_kernel_context *context, const table_rows *at, b
         float *table = at->dtable->data;
         if (!accumulate) {
 #pragma omp for
-            for (int64_t i = 0; i < places * C; i += ECH_CHUNK) /* rows may be of one number */
+            for (int64_t i = 0; i < places * C; i += ECH_CHUNK) /* rows may have a single number */
                 memset(table + i, 0, (size_t)ech_part(places * C, i, ECH_CHUNK) * sizeof *table);
         }
 #pragma omp for

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Vectorized random numbers of dropout: base/random.h's Philox4x32-10 for 16 counters at once.
+ * Vectorized random numbers of dropout: base/random.h's Philox4x32-10 for 16 counters at a time.
  * Tests compare it with base/random.h word by word.
  */
 #ifndef ECH_KERNEL_CPU_DROPOUT_H
@@ -12,7 +12,7 @@
 #include "kernel/cpu/vector.h"
 #include "kernel/kernel.h"
 
-enum { ECH_DRAWS = 16 }; /* counters at once, each of which gives the four words of a quad */
+enum { ECH_DRAWS = 16 }; /* counters at a time; each gives the four words of a quad */
 
 /* words[4 l + w] = word w of quad first + l. */
 ECH_INLINE void ech_lane_words(ech_random_key key, uint64_t first, uint32_t words[4 * ECH_DRAWS])
@@ -69,7 +69,7 @@ ECH_INLINE void ech_dropout_mask(ech_random_key key, uint32_t threshold, float s
     }
 }
 
-/* What a call's dropout of p above 0 does to each element. */
+/* The effect of a call's dropout with p > 0 on each element. */
 typedef struct ech_dropper {
     ech_random_key key;
     uint32_t threshold;
@@ -94,7 +94,7 @@ ECH_INLINE void ech_drop_row(const ech_dropper *drop, uint64_t first, int64_t r,
         float *out = ech_part_to(y, r * C + c, part[1]);
         ech_dropout_mask(drop->key, drop->threshold, drop->scale, first + (uint64_t)c, count,
                          factor);
-        /* A dropped element is 0 even where x is no number. */
+        /* A dropped element is 0 even if x is NaN. */
 #pragma omp simd
         for (int64_t j = 0; j < count; j++) out[j] = ech_kept(factor[j] != 0.0F, in[j] * factor[j]);
         ech_part_done(y, r * C + c, count, out);

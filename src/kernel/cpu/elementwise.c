@@ -155,7 +155,7 @@ void ECH_CPU(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_
     int64_t n = ech_tensor_count(x), end = first_element + n;
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t quad = first_element / 4; quad < (end + 3) / 4; quad++) {
-        double normals[4]; /* in fp64, as the definition does */
+        double normals[4]; /* in fp64, as in the definition */
         ech_random_normals(key, (uint64_t)quad, normals);
         for (int64_t i = 4 * quad; i < 4 * quad + 4; i++) {
             if (i < first_element || i >= end) continue;
@@ -168,7 +168,7 @@ void ECH_CPU(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_
     }
 }
 
-/* C numbers; a few are hardly worth a part. */
+/* Copies C numbers; a few are hardly worth a part. */
 ECH_INLINE void copy_row(const ech_tensor *x, int64_t from, int64_t C, const ech_tensor *y,
                          int64_t to)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The way of rows to experts and back. Slots name each row of a buffer once, so rows are
+ * Dispatch of rows to experts and their return. Slots name each row of a buffer once, so rows are
  * independent.
  */
 #include "kernel/experts.h"
@@ -68,7 +68,7 @@ void ECH_CPU(dispatch_index)(ech_kernel_context *context, const ech_tensor *slot
     }
 }
 
-/* What the gates multiply. */
+/* The operands of the gates. */
 typedef struct combined {
     const ech_tensor *y, *gates, *slot;
 } combined;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Activations and dropout of the rows that buffers by expert have (kernel/experts.h): of each piece
- * the first ones.
+ * Activations and dropout of the rows in use of buffers by expert (kernel/experts.h): the first
+ * rows of each piece.
  */
 #include "kernel/cpu/activation.h"
 #include "kernel/cpu/dropout.h"
 #include "kernel/experts.h"
 #include "kernel/shape.h"
 
-/* Where piece p of a buffer like x begins, and how many elements it has. */
+/* Where piece p of a buffer like x begins, and its number of elements. */
 static int64_t elements_of(const ech_tensor *x, const ech_tensor *counts, int64_t p, int64_t *first)
 {
     int64_t Q = x->shape[0] / counts->shape[0], F = x->shape[1], X = counts->shape[1];

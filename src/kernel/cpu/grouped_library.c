@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of rows by expert in fp32, by oneDNN's sgemm: it takes sizes at each call, so nothing is
+ * Products of rows by expert in fp32, by oneDNN's sgemm: it gets sizes at each call, so nothing is
  * made or kept for a count.
  */
 #include <oneapi/dnnl/dnnl.h>
@@ -10,8 +10,8 @@
 #include "kernel/cpu/rows.h"
 #include "kernel/shape.h"
 
-/* The most of a block: enough that a thread's GEMM packs its operands once for many products, and
- * several an expert for threads to share. */
+/* The largest block: large enough that a thread's GEMM packs its operands once for many products,
+ * and small enough that threads share an expert. */
 enum { ROWS = 256, COLUMNS = 768, WEIGHT_ROWS = 384 };
 
 static void multiply(char a_transposed, char b_transposed, int64_t M, int64_t N, int64_t K,
@@ -20,7 +20,7 @@ static void multiply(char a_transposed, char b_transposed, int64_t M, int64_t N,
 {
     dnnl_status_t status = dnnl_sgemm(a_transposed, b_transposed, M, N, K, 1.0F, a, a_stride, b,
                                       b_stride, add ? 1.0F : 0.0F, c, c_stride);
-    ECH_ASSERT(status == dnnl_success); /* fails on wrong arguments or without memory alone */
+    ECH_ASSERT(status == dnnl_success); /* fails only on wrong arguments or without memory */
 }
 
 void ech_cpu_grouped_matmul(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,

@@ -12,10 +12,7 @@
 #include "kernel/cpu/library.h"
 #include "kernel/shape.h"
 
-enum {
-    SCRATCH = ECH_OPERANDS,
-    OPERANDS
-}; /* the library's operands: those of the product, and scratch */
+enum { SCRATCH = ECH_OPERANDS, OPERANDS }; /* the library's operands: the product's, and scratch */
 static const int dnnl_names[OPERANDS] = {
     DNNL_ARG_SRC,  DNNL_ARG_WEIGHTS,
     DNNL_ARG_BIAS, DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
@@ -30,7 +27,7 @@ typedef struct entry {
 
 enum { MAX_ENTRIES = 256, LINE = 64 }; /* LINE: bytes of a cache line */
 
-/* Of one OpenMP thread. */
+/* For one OpenMP thread. */
 typedef struct library {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
@@ -70,7 +67,7 @@ static dnnl_memory_desc_t describe(const ech_product *p, int operand)
     return md;
 }
 
-/* What follows the product. GELU could too, but its backward needs what goes into it. */
+/* Operations after the product. GELU could be one, but its backward needs its input. */
 static dnnl_primitive_attr_t choose_attributes(const ech_product *p)
 {
     dnnl_primitive_attr_t attributes;
@@ -96,8 +93,8 @@ static bool is_gemm(const_dnnl_primitive_desc_t chosen)
     return strncmp(name, "gemm", 4) == 0;
 }
 
-/* The product's implementation for so many OpenMP threads: of those that the library has, best
- * first, the first; of a part the first GEMM, if there is one. */
+/* The product's implementation for `threads` OpenMP threads: the first of the library's list, which
+ * is sorted by preference; for a part the first GEMM, if there is one. */
 static dnnl_primitive_desc_t choose(dnnl_engine_t engine, const ech_product *p, int threads)
 {
     int before = omp_get_max_threads();
@@ -156,7 +153,7 @@ static void destroy_entries(library *lib)
     }
 }
 
-/* That of the calling thread. */
+/* The calling thread's objects. */
 static library *open_library(ech_kernel_context *context)
 {
 #pragma omp critical(ech_open_library)
@@ -195,7 +192,7 @@ static entry *find_entry(library *lib, const ech_product *key, int threads)
     return &lib->entry[lib->entries++];
 }
 
-/* The calling thread's of `threads` equal shares, each of whole cache lines. */
+/* The calling thread's share of `threads` equal shares, each of whole cache lines. */
 static void *share_scratch(const ech_kernel_context *context, size_t bytes)
 {
     size_t share = context->scratch_bytes / (size_t)context->threads / LINE * LINE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sums of logistic regression over features, and what they give back. Its loss, a number a
+ * The sums of logistic regression over features, and their gradients. Its loss, one number per
  * sample, is the reference's.
  */
 #include "kernel/cpu/part.h"

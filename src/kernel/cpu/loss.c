@@ -23,7 +23,7 @@ static float row_max(int64_t V, const ech_tensor *logits, int64_t row)
     return max;
 }
 
-/* The sum of a part is fp32, that of the parts fp64. */
+/* The sum of a part is fp32, the sum over parts fp64. */
 static double exp_sum(int64_t V, const ech_tensor *logits, int64_t row, float max)
 {
     double total = 0;

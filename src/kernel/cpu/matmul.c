@@ -11,14 +11,14 @@
 #include "kernel/cpu/vector.h"
 #include "kernel/shape.h"
 
-/* Parts are split between columns and rows of whole vectors, and are worth it from this side on:
- * smaller ones would pack more than they multiply. */
+/* Parts are split between columns and rows of whole vectors; shorter sides would pack more than
+ * they multiply. */
 enum { VECTOR = 16, LEAST_SIDE = 64 };
 
-/* A part of a 16-bit c has a sum of fp32 in scratch, so it is no larger than this. */
+/* A part of a 16-bit c has an fp32 sum in scratch, so its size is limited. */
 enum { MOST_ROWS = 256, MOST_COLUMNS = 1024 };
 
-/* The grid of parts of c: one a thread or, of a 16-bit c, several. */
+/* The grid of parts of c: one per thread or, for a 16-bit c, several. */
 typedef struct grid {
     int rows, columns;
 } grid;
@@ -45,30 +45,24 @@ static grid split(const ech_product *p, int threads)
     return best;
 }
 
-/* Whether c is made in parts, each by one thread and by the library's GEMM (of fp32 sgemm), or by
- * the matmul primitive all of it. By shapes and threads alone, so that the same product has the
- * same bits everywhere. GFLOP/s on two Zen 4 cores of 235 at their peak, with operands that are not
- * in the cache, 384 to 3072 wide, 1024 and 2048 rows:
+/* True if c is made in parts, each by one thread with the library's GEMM (for fp32 sgemm); false if
+ * the matmul primitive makes all of it. It depends on shapes and threads alone, so that the same
+ * product has the same bits everywhere. GFLOP/s on two Zen 4 cores of 235 at their peak, with
+ * operands that are not in the cache, 384 to 3072 wide, 1024 and 2048 rows:
  *                              primitive   sgemm   sgemm in parts
- *   dW = xᵀ dy                  200-218   201-227      206-227
- *   dx = dy W                   217-225   223-228      224-228
- *   dx of a head, V = 50,257    190-200   227          228
- *   dW of a head                170-180   211-215      220
- *   y = x W + bias              215-222   --- (the bias would take another pass)
- *   any with b transposed       205-220   162-223      203-220
- * In parts, since the GEMM's own threads pack together and wait for each other. Of bf16 (c too,
- * except where it says fp32), of a Zen 5 core of 470 by processor time, two threads, 512 to 3072
- * wide, 1024 and 2048 rows:
+ * dW = xᵀ dy                  200-218   201-227      206-227 dx = dy W                   217-225
+ * 223-228      224-228 dx of a head, V = 50,257    190-200   227          228 dW of a head 170-180
+ * 211-215      220 y = x W + bias              215-222   --- (the bias would take another pass) any
+ * with b transposed       205-220   162-223      203-220 In parts, since the GEMM's own threads
+ * pack together and wait for each other. The same for bf16 (c too, except where it says fp32), on a
+ * Zen 5 core of 470 by processor time, two threads, 512 to 3072 wide, 1024 and 2048 rows:
  *                              primitive    GEMM   GEMM in parts
- *   dW = xᵀ dy                  315-413   346-433      374-417
- *   dW in fp32                  324-386   393-436      409-428
- *   dW added to, in fp32        314-356   372-418      376-411
- *   dx = dy W                   388-440   403-428      402-424
- *   dx added to                 352-392   401-435      392-423
- *   dx of a head, V = 50,257    363       395          395
- *   the same with gaps          none      388          374
- *   dW of a head, added to      238       352          380
- *   y = x W                     408-455   387-440      382-429 */
+ * dW = xᵀ dy                  315-413   346-433      374-417 dW in fp32                  324-386
+ * 393-436      409-428 dW added to, in fp32        314-356   372-418      376-411 dx = dy W 388-440
+ * 403-428      402-424 dx added to                 352-392   401-435      392-423 dx of a head, V =
+ * 50,257    363       395          395 the same with gaps          none      388 374 dW of a head,
+ * added to      238       352          380 y = x W                     408-455 387-440
+ * 382-429 */
 static bool in_parts(const ech_product *p, int threads, bool dense)
 {
     bool plain = p->a_transposed || !p->b_transposed;
@@ -115,10 +109,10 @@ static void multiply_part(ech_kernel_context *context, const ech_product *p,
     dnnl_status_t status = dnnl_sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N',
                                       own.M, own.N, p->K, 1.0F, a, p->a_stride, b, p->b_stride,
                                       p->add == ECH_ADD_C ? 1.0F : 0.0F, c, p->c_stride);
-    ECH_ASSERT(status == dnnl_success); /* fails on wrong arguments or without memory alone */
+    ECH_ASSERT(status == dnnl_success); /* fails only on wrong arguments or without memory */
 }
 
-/* Inside of a parallel region the library takes the calling thread alone. */
+/* Inside a parallel region the library uses only the calling thread. */
 static void multiply_parts(ech_kernel_context *context, const ech_product *p,
                            void *const at[ECH_OPERANDS])
 {
@@ -127,11 +121,11 @@ static void multiply_parts(ech_kernel_context *context, const ech_product *p,
     for (int part = 0; part < g.rows * g.columns; part++) multiply_part(context, p, at, g, part);
 }
 
-/* The scratch of the product or, if it is made in parts, of their largest. */
+/* The scratch of the product or, if it is computed in parts, of their largest. */
 static size_t product_scratch(const ech_product *p, int threads, bool dense)
 {
     if (!in_parts(p, threads, dense)) return dense ? ech_cpu_primitive_scratch(threads, p) : 0;
-    if (!is_half(p, ECH_OUT_C)) return 0; /* a GEMM that sums where c lies needs none */
+    if (!is_half(p, ECH_OUT_C)) return 0; /* a GEMM that sums in c itself needs none */
     grid g = split(p, threads);
     ech_product part = *p;
     part.part = true;
@@ -140,7 +134,7 @@ static size_t product_scratch(const ech_product *p, int threads, bool dense)
     return ech_cpu_primitive_scratch(threads, &part);
 }
 
-/* A matrix of one row may have any stride; its width is the one that oneDNN knows best. */
+/* A matrix of one row may have any stride; oneDNN is fastest if it equals the width. */
 static int64_t row_stride(const ech_tensor *x)
 {
     return x->shape[0] > 1 ? x->stride[0] : x->shape[1];
@@ -190,7 +184,7 @@ static ech_product describe(const ech_tensor *a, bool a_transposed, const ech_te
     return p;
 }
 
-/* Whether rows have no gaps. */
+/* True if rows have no gaps. */
 static bool is_dense(const ech_product *p, const ech_tensor *a, const ech_tensor *b,
                      const ech_tensor *add)
 {
@@ -208,7 +202,7 @@ void ech_cpu_library_matmul(ech_kernel_context *context, const ech_tensor *a, bo
     ECH_SHAPES(matmul, ECH_F32, &op_a, &op_b, bias, add, c);
     if (M == 0 || N == 0) return;
     ech_product p = describe(a, a_transposed, b, b_transposed, add, c);
-    /* oneDNN's version for strided rows makes a copy of c if it adds anything but c itself. */
+    /* oneDNN's version for strided rows copies c if it adds anything but c itself. */
     bool dense = is_dense(&p, a, b, add);
     p.has_bias = bias && dense && K > 0;
     bool parts = in_parts(&p, context->threads, dense);
@@ -226,7 +220,7 @@ void ech_cpu_library_matmul(ech_kernel_context *context, const ech_tensor *a, bo
 }
 
 /* dims: M, N, K, a_transposed, b_transposed, has_bias, has_add. Dense matrices need most: for
- * spaced rows oneDNN takes an implementation without a scratchpad. */
+ * spaced rows oneDNN chooses an implementation without a scratchpad. */
 size_t ech_cpu_library_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
 {
     int64_t M = dims[0], N = dims[1], K = dims[2];

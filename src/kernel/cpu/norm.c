@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LayerNorm and RMSNorm, which is LayerNorm that is not centered: without mean and bias. The
- * backward goes over the rows once, four at a time: they are read for their means, then, from the
- * L1 cache, for dx and the gradients of gain and bias. The latter are summed in fp64 by blocks of
+ * LayerNorm, and RMSNorm, which is LayerNorm without centering: without mean and bias. The backward
+ * passes over the rows once, four at a time: it reads them for their means, then, from the L1
+ * cache, for dx and the gradients of gain and bias. The latter are summed in fp64 by blocks of
  * rows, and the blocks in order, so the result is the same for any number of threads.
  */
 #include <math.h>
@@ -10,22 +10,22 @@
 #include "kernel/cpu/part.h"
 #include "kernel/shape.h"
 
-/* Means are summed in fp32 over rows of fp32, of 16 bits in parts: sizes of parts of a row of C
- * elements. */
+/* Means are summed in fp32: for fp32 over rows, for 16 bits in parts. The size of parts of a row of
+ * C elements. */
 ECH_INLINE int64_t part_size(bool wide, int64_t C, int64_t part)
 {
     return wide || C < part ? C : part;
 }
 
-/* mean and bias are NULL of RMSNorm. With a and b x is their sum, each row of which is made right
- * before it is read. */
+/* mean and bias are NULL for RMSNorm. With a and b, x is their sum; each of its rows is computed
+ * right before it is read. */
 typedef struct forward_rows {
     const ech_tensor *a, *b, *x, *gain, *bias, *y, *mean, *rstd;
     double eps;
     float offset; /* added to gain */
 } forward_rows;
 
-/* The part of row r from element `first` on; where there is but one, it is widened once. */
+/* The part of row r from element `first` on; if there is only one, it is widened once. */
 ECH_INLINE const float *row_part(const ech_tensor *x, int64_t r, int64_t first, int64_t n,
                                  float *buffer, const float *before)
 {
@@ -136,7 +136,7 @@ void ECH_CPU(add_rmsnorm)(ech_kernel_context *context, const ech_tensor *a, cons
 
 enum { ROWS = 4, BLOCK_ROWS = 64, MOST_BLOCKS = 64 };
 
-/* Rows of a block: a multiple of ROWS that R alone decides. */
+/* Rows of a block: a multiple of ROWS that depends only on R. */
 static int64_t block_rows(int64_t R)
 {
     int64_t rows = (R + MOST_BLOCKS - 1) / MOST_BLOCKS;
@@ -161,7 +161,7 @@ size_t ECH_CPU(scratch_layernorm_backward)(ech_dtype dtype, int threads, const i
     return 2 * ECH_CPU(scratch_rmsnorm_backward)(dtype, threads, dims);
 }
 
-/* Some rows of (R,C); mean is NULL of RMSNorm. */
+/* Some rows of (R,C); mean is NULL for RMSNorm. */
 typedef struct norm_rows {
     int64_t C;
     const ech_tensor *dy, *x, *add, *dx;
@@ -202,7 +202,7 @@ ECH_INLINE row_factors row_means(const norm_rows *at, int64_t r, bool centered)
 
 enum { COLUMNS = 256 };
 
-/* Some columns of a few rows: where they are, or in a buffer. */
+/* Some columns of a few rows, in place or in a buffer. */
 typedef struct block_part {
     float *at;
     int64_t stride; /* of rows */
@@ -223,7 +223,7 @@ ECH_INLINE block_part read_part(const ech_tensor *x, int64_t first, int n, int64
     return place_part(x, first, buffer);
 }
 
-/* `count` columns from the first-th on of norm_group. */
+/* `count` columns from column `first` on of norm_group. */
 ECH_INLINE void norm_columns(const norm_rows *at, int64_t r, int n, const row_factors *f,
                              int64_t first, int64_t count, bool centered, bool adds,
                              double *gain_sum, double *bias_sum)
@@ -255,7 +255,7 @@ ECH_INLINE void norm_columns(const norm_rows *at, int64_t r, int n, const row_fa
         ech_part_done(at->dx, begin + i * at->C, count, dx.at + i * dx.stride);
 }
 
-/* `n` rows, at most ROWS, from row r on: dx = rstd (e - mean(e) - n mean(e n)) + add, of RMSNorm
+/* `n` rows, at most ROWS, from row r on: dx = rstd (e - mean(e) - n mean(e n)) + add, for RMSNorm
  * without mean(e); their terms of dgain and dbias are added to the sums. */
 ECH_INLINE void norm_group(const norm_rows *at, int64_t r, int n, bool centered, bool adds,
                            double *gain_sum, double *bias_sum)
@@ -291,7 +291,7 @@ static void fold(const double *sums, int64_t blocks, int64_t columns, int64_t fi
     }
 }
 
-/* mean and dbias are NULL of RMSNorm. Sums (blocks, C or 2 C): of gain, followed by those of
+/* mean and dbias are NULL for RMSNorm. Sums (blocks, C or 2 C): for gain, followed by those for
  * bias. */
 static void backward(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
                      const ech_tensor *gain, double offset, const ech_tensor *mean,
@@ -307,7 +307,7 @@ static void backward(ech_kernel_context *context, const ech_tensor *dy, const ec
     for (int64_t first = 0; first < R; first += each) {
         int64_t end = first + each < R ? first + each : R;
         double *own = sums + first / each * columns;
-        /* Each of the four loops by itself, so that none asks within. */
+        /* Separate loops for the four cases, so that none has conditions inside. */
         if (mean && add)
             norm_block(&at, first, end, true, true, own, own + C);
         else if (mean)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tensors in parts. Rows compute in fp32: a part of a 16-bit tensor is widened into a buffer that
- * stays in the L1 cache, and what comes out is rounded once. Parts of fp32 tensors are read and
- * written where they are. So a row is one loop for all types and all combinations of them, which is
- * the same in fp32 as without parts.
+ * stays in the L1 cache, and results are rounded once. Parts of fp32 tensors are read and written
+ * in place. So a row is one loop for all types and their combinations, and in fp32 it is the same
+ * as without parts.
  */
 #ifndef ECH_KERNEL_CPU_PART_H
 #define ECH_KERNEL_CPU_PART_H
@@ -16,16 +16,16 @@
 /* Elements of a part. */
 enum { ECH_PART = 1024 };
 
-/* Of buffers: a vector that crosses cache lines takes two accesses. */
+/* For buffers: a vector that crosses cache lines takes two accesses. */
 #define ECH_ALIGNED _Alignas(64)
 
-/* Elements of the part of n that begins with the first-th. */
+/* Elements of the part that begins with element `first` of n. */
 ECH_INLINE int64_t ech_part(int64_t n, int64_t first, int64_t part)
 {
     return n - first < part ? n - first : part;
 }
 
-/* Without instructions for them, fp16 numbers go by way of the library's loops. */
+/* Without instructions for fp16, the library's loops convert. */
 #if defined(ECH_REAL_F16) && !defined(__F16C__)
 enum { ECH_PART_CONVERTS = 1 };
 #else
@@ -65,7 +65,7 @@ ECH_INLINE void ech_set_number(const ech_tensor *x, int64_t i, float value)
     ech_either_stored(ech_is_wide(x), x->data, i, value);
 }
 
-/* Elements [first, first + n) of x's memory: where they are, or in the buffer; NULL if x is. */
+/* Elements [first, first + n) of x's memory, in place or in the buffer; NULL if x is. */
 ECH_INLINE const float *ech_part_of(const ech_tensor *x, int64_t first, int64_t n, float *buffer)
 {
     if (!x) return NULL;
@@ -74,8 +74,7 @@ ECH_INLINE const float *ech_part_of(const ech_tensor *x, int64_t first, int64_t 
     return buffer;
 }
 
-/* Where a part of y is to be written: to its place, or to the buffer; then ech_part_done stores
- * it. */
+/* Where a part of y is to be written: in place, or in the buffer; ech_part_done then stores it. */
 ECH_INLINE float *ech_part_to(const ech_tensor *y, int64_t first, float *buffer)
 {
     return ech_is_wide(y) ? (float *)y->data + first : buffer;
@@ -86,8 +85,7 @@ ECH_INLINE void ech_part_done(const ech_tensor *y, int64_t first, int64_t n, con
     if (!ech_is_wide(y)) ech_narrow(buffer, n, (ech_real *)y->data + first);
 }
 
-/* y's elements from the `to`-th on = n elements of x from the `from`-th on, rounded where y is
- * narrower. */
+/* Copies n elements of x from element `from` to y from element `to`, rounded if y is narrower. */
 ECH_INLINE void ech_part_copy(const ech_tensor *x, int64_t from, int64_t n, const ech_tensor *y,
                               int64_t to)
 {
@@ -100,7 +98,7 @@ ECH_INLINE void ech_part_copy(const ech_tensor *x, int64_t from, int64_t n, cons
                (size_t)n * (ech_is_wide(x) ? sizeof(float) : sizeof(ech_real)));
 }
 
-/* The copy of a parameter whose update is withheld. */
+/* The rounded copy of a parameter whose update is withheld. */
 static inline void ech_round_param(const ech_tensor *param, const ech_tensor *rounded)
 {
     if (rounded) ech_part_copy(param, 0, ech_tensor_count(param), rounded, 0);

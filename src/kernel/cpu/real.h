@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers of the table's real type (ech_real) and of tensors that are `wide` or `either`: they
- * become fp32 when they are loaded and are rounded once, to nearest even, when they are stored, as
- * ech_convert does. In fp32 tables all types are one, and nothing is asked.
+ * Numbers of the table's real type (ech_real) and of tensors that are `wide` or `either`: they are
+ * widened to fp32 when loaded and rounded once, to nearest even, when stored, like ech_convert. In
+ * fp32 tables all types are equal, and nothing is checked.
  */
 #ifndef ECH_KERNEL_CPU_REAL_H
 #define ECH_KERNEL_CPU_REAL_H
@@ -28,7 +28,7 @@ ECH_INLINE ech_real ech_stored(float x)
 typedef uint16_t ech_wide_bits16 __attribute__((vector_size(2 * ECH_WIDE), aligned(2), may_alias));
 typedef uint32_t ech_wide_bits __attribute__((vector_size(4 * ECH_WIDE), aligned(4), may_alias));
 
-/* gcc takes two halves of a 64-byte vector to lengthen or shorten its elements. */
+/* gcc needs two halves of a 64-byte vector to convert its elements. */
 ECH_INLINE ech_wide_bits ech_wide_lengthened(const ech_real *x)
 {
 #if defined(__AVX512F__)
@@ -152,7 +152,7 @@ ECH_INLINE void ech_either_stored(bool wide, void *x, int64_t i, float value)
         ((ech_real *)x)[i] = ech_stored(value);
 }
 
-/* The same for ECH_WIDE elements from the i-th on. */
+/* The same for ECH_WIDE elements from element i. */
 ECH_INLINE ech_wide ech_either_load(bool wide, const void *x, int64_t i)
 {
     return wide ? ech_wide_load((const float *)x + i) : ech_wide_value((const ech_real *)x + i);
@@ -166,7 +166,7 @@ ECH_INLINE void ech_either_store(bool wide, void *x, int64_t i, ech_wide value)
         ech_wide_stored((ech_real *)x + i, value);
 }
 
-/* Where element i of x's memory is. */
+/* The address of element i of x. */
 ECH_INLINE void *ech_either_at(const ech_tensor *x, int64_t i)
 {
     return (char *)x->data + (size_t)i * (ech_is_wide(x) ? sizeof(float) : sizeof(ech_real));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The router's product, in fp32 for all types. Of a logit the sum is in vectors and then over their
- * lanes, whatever rows are computed beside it; and each thread owns columns of the weight's
+ * The router's product, in fp32 for all types. The sum of a logit is computed in vectors and then
+ * over their lanes, independently of other rows; and each thread owns columns of the weight's
  * gradient and adds all rows in order. So results are the same for any number of threads and any
  * part of the rows.
  */
@@ -39,7 +39,7 @@ static void jittered_row(const ech_tensor *x, const ech_dropout *jitter, ech_ran
     if (jitter->p > 0) jitter_part(jitter, key, (uint64_t)(ech_row_whole(rows, s) * C + c), n, to);
 }
 
-/* The products of `rows` rows of x and `experts` ones of weight, C numbers each. */
+/* The products of `rows` rows of x and `experts` rows of weight, C numbers each. */
 ECH_INLINE void multiply_rows(int rows, int experts, int64_t C, const float *x, const float *weight,
                               float *logits, int64_t E)
 {
@@ -86,7 +86,7 @@ static void multiply_block(int64_t rows, int64_t C, const float *x, const float 
     }
 }
 
-/* ROWS rows of each thread. */
+/* ROWS rows per thread. */
 size_t ECH_CPU(scratch_router_forward)(ech_dtype dtype, int threads, const int64_t *dims)
 {
     return (size_t)(threads * ROWS * dims[2]) * sizeof(float);
@@ -144,8 +144,8 @@ void ECH_CPU(router_backward_input)(ech_kernel_context *context, const ech_tenso
         }
 }
 
-/* Of each thread: sums of COLUMNS columns of all experts in fp32, of ROWS_AT_ONCE rows, and in
- * fp64, of all. */
+/* Per thread: sums of COLUMNS columns of all experts, in fp32 for ROWS_AT_ONCE rows and in fp64 for
+ * all. */
 static size_t weight_bytes(int threads, int64_t E)
 {
     return (size_t)(threads * E * COLUMNS) * (sizeof(double) + sizeof(float));

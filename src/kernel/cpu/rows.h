@@ -4,8 +4,8 @@
  * the rows of kernel.def that have one. Files with loops are compiled once per instruction set and
  * type, with the macro ECH_ISA defined as the set's name and, for 16-bit types, ECH_REAL_BF16 or
  * ECH_REAL_F16: ECH_CPU(add) is ech_cpu_add_avx2_f32. This code runs only on machines with the set.
- * So these files may define no symbol that other objects define, too, since the linker might take
- * theirs for all: functions in headers are static inline.
+ * So these files must not define a symbol that another object defines, since the linker could use
+ * this version for all: functions in headers are static inline.
  */
 #ifndef ECH_KERNEL_CPU_ROWS_H
 #define ECH_KERNEL_CPU_ROWS_H
@@ -14,7 +14,7 @@
 
 #define ECH_CPU_JOIN(name, isa, type)   ech_cpu_##name##_##isa##_##type
 #define ECH_CPU_EXPAND(name, isa, type) ECH_CPU_JOIN(name, isa, type)
-/* The real type: ech_real is what tensors hold (of 16-bit types the bits), ECH_REAL its
+/* The real type: ech_real is the element type of tensors (the bits for 16-bit types), ECH_REAL its
  * ech_dtype. */
 #if defined(ECH_REAL_BF16)
 #define ECH_CPU(name) ECH_CPU_EXPAND(name, ECH_ISA, bf16)
@@ -36,10 +36,10 @@ typedef float ech_real;
 #endif
 
 #ifdef ECH_HAS_ONEDNN
-/* Compiled once, as only oneDNN computes: products of fp32 that are not thin, and the
+/* Compiled once, since only oneDNN computes here: products of fp32 that are not thin, and the
  * library_product of ech_kernels, for benchmarks. ech_cpu_library_multiplies is the row for bf16 on
- * machines with products of its pairs; false: not done, as the library has no fast one: of rows
- * with gaps those that are not made in parts, and those without elements to sum. */
+ * machines with products of bf16 pairs. It returns false, without computing, if the library has no
+ * fast implementation: for rows with gaps if not computed in parts, and for empty sums. */
 void ech_cpu_library_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
                             const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
                             const ech_tensor *add, const ech_tensor *c);
@@ -51,7 +51,7 @@ size_t ech_cpu_library_scratch(ech_dtype dtype, int threads, const int64_t *dims
 void ech_cpu_library_product(const ech_tensor *a, bool a_transposed, const ech_tensor *b,
                              bool b_transposed, const ech_tensor *c);
 #define ECH_CPU_LIBRARY_PRODUCT ech_cpu_library_product
-/* Rows grouped_matmul and grouped_matmul_weight of fp32, which need no scratch. */
+/* The rows grouped_matmul and grouped_matmul_weight of fp32, which need no scratch. */
 void ech_cpu_grouped_matmul(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
                             bool b_transposed, const ech_tensor *counts, bool accumulate,
                             const ech_tensor *c);
@@ -62,8 +62,8 @@ void ech_cpu_grouped_matmul_weight(ech_kernel_context *context, const ech_tensor
 #define ECH_CPU_LIBRARY_PRODUCT NULL
 #endif
 
-/* Products of fp32 are thin (thin.c), or the library's where the build has it; every other is made
- * of tiles (tiled.c). */
+/* Products of fp32 are thin (thin.c), or computed by the library if the build has it; all others
+ * are computed in tiles (tiled.c). */
 #if defined(ECH_HAS_ONEDNN) && !defined(ECH_REAL_16)
 #define ECH_CPU_GROUPED(op)         ech_cpu_##op
 #define ECH_CPU_SCRATCH_GROUPED(op) NULL
@@ -81,7 +81,7 @@ extern const ech_kernels ECH_CPU(kernels);
 #undef X
 
 #ifndef ECH_REAL_16
-/* A product of row matmul whose shapes are checked, if it is thin; false: not done. */
+/* Computes a product of the row matmul, with checked shapes, if it is thin; false: not computed. */
 bool ECH_CPU(multiplies_thin)(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
                               const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
                               const ech_tensor *add, const ech_tensor *c);

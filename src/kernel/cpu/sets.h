@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The instruction sets and types that a build has fast kernels for (the option ECH_ISAS).
+ * The instruction sets and types for which a build has fast kernels (the option ECH_ISAS).
  */
 #ifndef ECH_KERNEL_CPU_SETS_H
 #define ECH_KERNEL_CPU_SETS_H

@@ -19,8 +19,8 @@ static float smaller(float a, float b)
     return ((a < b) | (a != a)) ? a : b;
 }
 
-/* Of a part of row r the maximum of nu, and of each column that so far: as bits, which from 0 on
- * are ordered as numbers are. A NaN has the largest. */
+/* The maximum of nu over a part of row r, and the maximum of each column so far: as bits, which for
+ * nonnegative numbers have the same order. A NaN has the largest. */
 static int32_t add_part(const ech_tensor *grad, int64_t r, int64_t c, int64_t n, float scale,
                         float row, const float *column, int32_t *most)
 {
@@ -37,7 +37,7 @@ static int32_t add_part(const ech_tensor *grad, int64_t r, int64_t c, int64_t n,
     return all;
 }
 
-/* Of rows [first, end). */
+/* For rows [first, end). */
 static void find_maxima(const ech_tensor *grad, int64_t first, int64_t end, float scale,
                         const float *state, const float *column, double *rows, int32_t *most)
 {

@@ -10,7 +10,7 @@
 /* The definition's order: element i goes to lane i mod LANES. Squares of fp32 are exact in fp64. */
 enum { LANES = 16 };
 
-/* Of x's n elements, the first of which goes to lane `at` mod LANES. */
+/* For x's n elements; the first goes to lane `at` mod LANES. */
 static void add_squares(double lane[LANES], int64_t at, int64_t n, const float *x)
 {
     int64_t i = 0;
@@ -71,7 +71,7 @@ void ECH_CPU(square_sums_rows)(ech_kernel_context *context, const ech_tensor *x,
     }
 }
 
-/* Are all exponents below the one of NaN and infinity? */
+/* True if all exponents are below the one of NaN and infinity. */
 static bool all_finite(int64_t n, const float *x)
 {
     uint32_t largest = 0;
@@ -100,7 +100,7 @@ void ECH_CPU(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x,
     *(double *)first->data = found < n ? (double)found : -1;
 }
 
-/* Elements of 4 or 2 bytes; in any order, since sums modulo 2^64 have none. */
+/* Elements of 4 or 2 bytes; in any order, since sums modulo 2^64 do not depend on it. */
 void ECH_CPU(hash)(ech_kernel_context *context, const ech_tensor *x, int64_t first,
                    const ech_tensor *sum)
 {

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of this instruction set and type; kernel/table.c adds the reference's where there are
- * none. And its reference speeds: multiply-adds that touch no memory, in the widest registers, and
- * the triad of STREAM.
+ * The rows of this instruction set and type; kernel/table.c adds the reference's for missing ones.
+ * And reference speeds: multiply-adds without memory, in the widest registers, and the triad of
+ * STREAM.
  */
 #include "kernel/cpu/rows.h"
 #include "kernel/cpu/tile.h"
 
-/* Registers that do not wait for each other: enough for the latency of two units, and with the two
- * constants not more than sixteen; of pairs, which take longer, not more than the thirty-two of
- * their set. */
+/* Independent registers: enough for the latency of two units, and with the two constants at most
+ * sixteen; for pairs, which take longer, at most the thirty-two of their set. */
 #ifdef ECH_PAIRS
 enum { CHAINS = 24 };
 #else
 enum { CHAINS = 12 };
 #endif
 
-/* Each x becomes x a + b, or of pairs x + a b, over and over. The compiler knows neither number. */
+/* Each x becomes x a + b, or for pairs x + a b, repeatedly. The compiler knows neither number. */
 static float multiply_add(int64_t rounds, float a, float b)
 {
     ech_wide chain[CHAINS], factor = ech_wide_all(a), term = ech_wide_all(b), sum = {0};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Row matmul of fp32: thin products, and all others by the library. In a thin product one factor
- * and the result have few columns, as factors of compressed gradients have, and the other factor,
- * the long one, is read once. Processor time of one thread of a Zen 5 core that shares its memory
- * with busy ones, of six layers' matrices of 384 x 1,152, 384 x 384, 384 x 1,536 and 1,536 x 384
- * (42 MB, for which a loop that only reads takes 2.2 ms), ms by the library and here:
+ * and the result have few columns, as factors of compressed gradients do. The other factor, the
+ * long one, is read once. Measured: ms of processor time, by the library and here, of one thread on
+ * a Zen 5 core that shares its memory with busy cores. The matrices are six layers' of 384 x 1,152,
+ * 384 x 384, 384 x 1,536 and 1,536 x 384 (42 MB; a loop that only reads them takes 2.2 ms).
  *     columns       4            8            16
  *     c += a b      4.7, 3.4     4.7, 4.7     4.7, 6.7
  *     c += aT b     7.5, 3.2     7.5, 4.6     7.4, 6.2
@@ -18,8 +18,9 @@
 #include "kernel/cpu/tile.h"
 #include "kernel/shape.h"
 
-/* Columns of thin matrices; numbers of a long one, of which less is the library's; rows and columns
- * that are worked on together; bytes of the sums of a strip, which are to stay in the L1 cache. */
+/* Most columns of thin matrices; least numbers of a long one, below which the library is used; rows
+ * and columns that are processed together; bytes of the sums of a strip, which must stay in the L1
+ * cache. */
 enum { MOST_COLUMNS = 8, LEAST_NUMBERS = 65536, ROWS = 4, COLUMNS = 4, STRIP_BYTES = 24 * 1024 };
 
 /* LEFT: c += a b; RIGHT: c += aᵀ b; a is long. */
@@ -39,7 +40,7 @@ static int64_t round_up(int64_t n, int64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* Sums of all threads' strips lie side by side. */
+/* Sums of all threads' strips are adjacent. */
 static int64_t strip_of(int64_t M, int64_t N, int threads)
 {
     int64_t most = STRIP_BYTES / (int64_t)sizeof(float) / round_up(N, COLUMNS);
@@ -61,7 +62,7 @@ static const float *row_of(const ech_tensor *x, int64_t row)
     return (const float *)x->data + row * x->stride[0];
 }
 
-/* to (rows, n): the columns of x, which has n rows; those that it lacks are 0. */
+/* to (rows, n): the columns of x, which has n rows; missing ones are 0. */
 static void transpose(const ech_tensor *x, int64_t rows, float *to)
 {
     int64_t n = x->shape[0], columns = x->shape[1];
@@ -82,8 +83,8 @@ ECH_INLINE float lanes_of(ech_wide x)
 #endif
 }
 
-/* Rows side by side are not the order of memory, in which it is read fastest: what comes so many
- * numbers later is asked for in that, for each vector of a row that is read. */
+/* Adjacent rows are not the order of memory, in which it is read fastest: for each vector of a row
+ * that is read, the numbers this far ahead are prefetched in memory order. */
 enum { AHEAD = 4096 };
 
 ECH_INLINE void ask_ahead(int rows, const float *a, int64_t i)
@@ -92,7 +93,7 @@ ECH_INLINE void ask_ahead(int rows, const float *a, int64_t i)
     for (int r = 0; r < rows; r++) __builtin_prefetch(a + AHEAD + rows * i + r * ECH_WIDE);
 }
 
-/* Of `rows` rows of a and COLUMNS transposed columns of b. */
+/* For `rows` rows of a and COLUMNS transposed columns of b. */
 ECH_INLINE void multiply_rows(int rows, int64_t K, const float *a, int64_t stride, const float *b,
                               float sum[ROWS][COLUMNS])
 {
@@ -210,7 +211,7 @@ static void multiply_right(const ech_kernel_context *context, const ech_tensor *
     }
 }
 
-/* ---- whether ---- */
+/* ---- the decision ---- */
 
 bool ECH_CPU(multiplies_thin)(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
                               const ech_tensor *b, bool b_transposed, const ech_tensor *bias,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products in tiles: of 16-bit types, where oneDNN has no fast one of the type or shape, and
- * of all types in builds without it. For each tile of c blocks of both operands are widened and
- * multiplied in fp32, or, where the machine has products of pairs, multiplied as they are; the sum
- * is in fp32 and is rounded once. Tiles do not depend on the number of threads, and neither do
- * results.
+ * Matrix products in tiles: of 16-bit types if oneDNN has no fast implementation for the type or
+ * shape, and of all types in builds without it. For each tile of c, blocks of both operands are
+ * widened and multiplied in fp32, or, if the machine has products of pairs, multiplied as they are;
+ * the sum is in fp32 and is rounded once. Tiles do not depend on the number of threads, and neither
+ * do results.
  */
 #include <omp.h>
 #ifdef ECH_HAS_ONEDNN
@@ -17,13 +17,13 @@
 #include "kernel/cpu/tile.h"
 #include "kernel/shape.h"
 
-/* Sizes of tiles of c, and of the blocks of K. A packed number takes part in so many products that
- * its packing does not count; all three blocks fit in a core's second cache. */
+/* Sizes of tiles of c, and of the blocks of K. A packed number is used in so many products that
+ * packing is negligible; all three blocks fit in a core's L2 cache. */
 enum { ROWS = 128, COLUMNS = 256, DEPTH = 256 };
 
-/* What registers hold (ech_tile_block) divides a tile's sides, which are rounded up with zeros: by
- * so much at most, in all instruction sets alike, so that scratch sizes are equal. PANEL: columns
- * of b that follow each other. */
+/* The register block (ech_tile_block) divides a tile's sides, which are padded with zeros: by at
+ * most these numbers, in all instruction sets alike, so that scratch sizes are equal. PANEL:
+ * adjacent columns of b. */
 enum { PAD_ROWS = 8, PAD_COLUMNS = 32, PANEL = ECH_TILE_VECTORS * ECH_WIDE };
 
 typedef struct product {
@@ -98,8 +98,8 @@ static void pack_columns(const ech_tensor *x, int64_t row, int64_t rows, int64_t
 #endif
 
 #if defined(ECH_HAS_ONEDNN) && !defined(ECH_PAIRS)
-/* sum = the product of two blocks, or with `add` += it. Inside of a parallel region sgemm takes the
- * calling thread alone. */
+/* sum = the product of two blocks, or with `add` += it. Inside a parallel region sgemm uses only
+ * the calling thread. */
 static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, sides s, bool add,
                             void *a, void *b, float *sum)
 {
@@ -115,7 +115,7 @@ static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, s
         dnnl_sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N', s.rows, s.columns,
                    s.depth, 1.0F, a, p->a_transposed ? s.rows : s.depth, b,
                    p->b_transposed ? s.depth : s.columns, add ? 1.0F : 0.0F, sum, s.stride);
-    ECH_ASSERT(status == dnnl_success); /* fails on wrong arguments or without memory alone */
+    ECH_ASSERT(status == dnnl_success); /* fails only on wrong arguments or without memory */
 }
 #else
 /* (units of depth, PANEL) of each panel. Memory is read in its order. */

@@ -9,8 +9,8 @@
 #include "kernel/shape.h"
 #include "kernel/shared.h"
 
-/* A step of sgd and of sgd_shared alike, however each is compiled: it rounds once where the
- * instruction set can. */
+/* A step of sgd and of sgd_shared, however each is compiled: it rounds once if the instruction set
+ * can. */
 #if defined __FMA__ || defined __FP_FAST_FMAF
 #define STEP(old, rate, g) fmaf(-(rate), g, old)
 #else
@@ -25,7 +25,7 @@ void ECH_CPU(adamw)(ech_kernel_context *context, const ech_tensor *param, const 
     ECH_SHAPES(adamw, ECH_REAL, param, grad, exp_avg, exp_avg_sq, rounded);
     ECH_UPDATE_UNLESS_WITHHELD(update, ech_round_param(param, rounded));
     ECH_ASSERT(update->count >= 1);
-    /* What is the same for all elements, rounded once. */
+    /* Numbers common to all elements, rounded once. */
     double number = (double)update->count;
     const float grad_scale = (float)update->grad_scale, eps = (float)update->eps;
     const float beta1 = (float)update->beta1, rest1 = (float)(1 - update->beta1);
@@ -61,7 +61,7 @@ void ECH_CPU(sgd)(ech_kernel_context *context, const ech_tensor *param, const ec
     ECH_ASSERT(momentum || update->momentum == 0);
     const float grad_scale = (float)update->grad_scale, decay = (float)update->weight_decay;
     const float rate = (float)update->learning_rate, beta = (float)update->momentum;
-    /* What is stepped by: g + u buf with nesterov, buf without. */
+    /* The step: g + u buf with nesterov, buf without. */
     const float of_g = update->nesterov ? 1.0F : 0.0F, of_buffer = update->nesterov ? beta : 1.0F;
     int64_t n = ech_tensor_count(param);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
@@ -87,7 +87,7 @@ void ECH_CPU(sgd)(ech_kernel_context *context, const ech_tensor *param, const ec
     }
 }
 
-/* Where no other thread adds, bits are sgd's. */
+/* If no other thread adds, the bits equal sgd's. */
 void ECH_CPU(sgd_shared)(ech_kernel_context *context, const ech_tensor *shared,
                          const ech_tensor *grad, const ech_update *update)
 {
@@ -108,7 +108,7 @@ void ECH_CPU(sgd_shared)(ech_kernel_context *context, const ech_tensor *shared,
     }
 }
 
-/* x += moved. Where no other thread uses x, vectors of it at once. */
+/* x += moved. If no other thread uses x, in vectors. */
 static void move_shared(int64_t n, const float *moved, bool alone, float *x)
 {
     if (alone)

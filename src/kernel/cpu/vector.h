@@ -12,7 +12,7 @@
 /* Functions that are inlined at every optimization level. */
 #define ECH_INLINE static inline __attribute__((always_inline))
 
-/* Functions that are not: their loops need all registers. */
+/* Functions that must not be inlined: their loops need all registers. */
 #define ECH_OUTLINE static __attribute__((noinline, unused))
 
 /* Loops over at most so many elements are not worth an OpenMP region. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SIMD vectors of fp32, as wide as those of the instruction set that the file is compiled for. For
+ * SIMD vectors of fp32 with the width of the instruction set for which the file is compiled. For
  * loops whose values must stay in registers.
  */
 #ifndef ECH_KERNEL_CPU_WIDE_H
@@ -102,7 +102,7 @@ ECH_INLINE void ech_wide_to_bytes(ech_wide_int x, uint8_t *to)
 
 enum { ECH_WIDE_TABLE = 8 };
 
-/* Of each element of `at` the number of the table that its three low bits name. */
+/* For each element of `at`, the entry of the table with its three low bits as the index. */
 ECH_INLINE ech_wide ech_wide_pick(const float table[ECH_WIDE_TABLE], ech_wide_int at)
 {
 #if defined(__AVX512F__)
@@ -117,7 +117,7 @@ ECH_INLINE ech_wide ech_wide_pick(const float table[ECH_WIDE_TABLE], ech_wide_in
 #endif
 }
 
-/* 2^x for x below 128.5, with a relative error below 2e-7: infinity from 127.5 on, 0 where 2^x is
+/* 2^x for x below 128.5, with a relative error below 2e-7: infinity from 127.5, 0 where 2^x is
  * subnormal (negligible in a softmax), NaN for NaN. x = n + r; 2^r is the minimax polynomial of
  * relative error 2e-9 on [-1/2, 1/2] (Lawson's iteration, coefficients rounded). */
 ECH_INLINE ech_wide ech_wide_exp2(ech_wide x)

@@ -13,7 +13,7 @@ namespace
 #define ECH_SQRT_8_OVER_PI ((wide)1.5957691216057307118)
 #define ECH_CUBIC          ((wide)0.044715)
 
-/* The sigmoid of v; and of -v, without a difference of numbers alike. */
+/* The sigmoid of v; and of -v, without cancellation. */
 static __device__ inline wide ech_sigmoid(wide v, wide *rest)
 {
     wide e = exp(-fabs(v)), large = 1 / (1 + e), small = e * large;
@@ -21,7 +21,7 @@ static __device__ inline wide ech_sigmoid(wide v, wide *rest)
     return v < 0 ? small : large;
 }
 
-/* (1 + tanh(u / 2)) / 2 is the sigmoid of u; of GELU, u is this. */
+/* (1 + tanh(u / 2)) / 2 is the sigmoid of u; for GELU, u is this. */
 static __device__ inline wide ech_gelu_angle(wide v)
 {
     return ECH_SQRT_8_OVER_PI * (v + ECH_CUBIC * v * v * v);

@@ -12,7 +12,7 @@ enum { UPDATE_THREADS = 128 };
 
 namespace
 {
-/* The values of both maps, which are host memory, and the middles between them. */
+/* The values of both maps, copied from host memory, and the middles between them. */
 struct maps {
     float value[2][ECH_MAP_CODES];
 };
@@ -20,14 +20,14 @@ struct maps {
 struct adamw8_call {
     ech_numbers param, grad, most[2], rounded; /* of both: the mean, then the square */
     uint8_t *code[2];
-    int64_t C, block, blocks; /* elements of a block, and blocks of a row */
+    int64_t C, block, blocks; /* elements per block, and blocks per row */
     ech_update update;
     maps map;
 };
 } // namespace
 
-/* The code of the nearest value: the last one that x reaches the lower middle of. middle[code]:
- * that of it and the one before. */
+/* The code of the nearest value: the last one whose lower middle x reaches. middle[code]: between
+ * it and the one before. */
 static __device__ uint8_t nearest(const float *middle, wide x)
 {
     int code = 0;
@@ -56,9 +56,9 @@ static __device__ moved move(const adamw8_call &at, const ech_update_now &step, 
     return out;
 }
 
-/* A block of threads has some blocks of elements: of each once to find the largest magnitudes of
- * the averages, once more to round them, since their codes are in the way until then. What the step
- * needs, which is slow, is made once. */
+/* A block of threads processes some blocks of elements twice: first to find the largest magnitudes
+ * of the averages, then to round them, since their memory holds codes until then. Slow parts of the
+ * step are computed once. */
 static __global__ void update_blocks(const adamw8_call at, int64_t blocks)
 {
     ECH_SHARED(float, value, 2 * ECH_MAP_CODES);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The largest numbers of lines, a block a line, as ref/choose.c finds them: the least magnitude
- * that is chosen bit by bit. Then each thread has a part of the line of its own, and knows how many
- * of what is chosen come before it.
+ * The largest numbers of lines, one block per line, found as in ref/choose.c: the least chosen
+ * magnitude is found bit by bit. Then each thread has its own part of the line, and knows how many
+ * chosen numbers come before it.
  */
 #include "kernel/cuda/reduce.cuh"
 
@@ -33,7 +33,7 @@ struct lines {
         both.value = get(l, i);
         return both.bits & (((magnitude)1 << MAGNITUDE_BITS) - 1);
     }
-    /* How many of the numbers from `first` to `end` on, every `by`-th, are at least as large. */
+    /* How many of the numbers from `first` to `end`, every `by`-th, are at least as large. */
     __device__ int count(int64_t l, int64_t first, int64_t end, int64_t by, magnitude least) const
     {
         int n = 0;
@@ -67,7 +67,7 @@ static __global__ void choose_lines(lines x, int64_t K, wide *values, wide *plac
             above[t + 1] += above[t], equal[t + 1] += equal[t];
     }
     __syncthreads();
-    int64_t most = K - above[blockDim.x]; /* of those that are equal */
+    int64_t most = K - above[blockDim.x]; /* of the equal ones */
     int64_t before = equal[threadIdx.x], taken = before < most ? before : most;
     int64_t at = l * K + above[threadIdx.x] + taken;
     for (int64_t i = first; i < end; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that are two others, one after the other.
+ * Rows that are a sequence of two others.
  */
 #include "kernel/cuda/real.cuh"
 

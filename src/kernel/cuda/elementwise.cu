@@ -73,7 +73,7 @@ void ECH_CUDA(dropout)(ech_kernel_context *context, const ech_tensor *x, const e
 
 namespace
 {
-/* Where a row of x (B,T,H,D) is in a tensor of such strides: its token is t there. */
+/* Where a row of x (B,T,H,D) is in a tensor with such strides: its token is t there. */
 struct head_strides {
     int64_t stride[3];
 
@@ -87,7 +87,7 @@ struct head_strides {
 };
 } // namespace
 
-/* rows: where x's tokens go. */
+/* rows: destinations of x's tokens. */
 static void copy_tokens(const ech_kernel_context *context, const ech_tensor *x,
                         const ech_rows &rows, const ech_tensor *y)
 {
@@ -120,8 +120,8 @@ void ECH_CUDA(append)(ech_kernel_context *context, const ech_tensor *x, const ec
     copy_tokens(context, x, *rows, cache);
 }
 
-/* Normals by Box and Muller, in fp64 as everywhere. A thread draws four, of which the tensor may
- * lack some. */
+/* Normals by the Box-Muller transform, in fp64 as everywhere. A thread draws four; the tensor may
+ * lack some of them. */
 static __global__ void fill_normals(ech_numbers x, ech_random_key key, uint64_t first, uint64_t n,
                                     double mean, double std)
 {

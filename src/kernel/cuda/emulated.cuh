@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A grid of CUDA threads on the processor, so that the kernels' own source is tested where there is
- * no GPU: blocks run one after the other, the threads of a block as fibers that change only at
- * barriers, shuffles and matrix operations. Between two of these they run in an order that changes,
- * and shared memory is full of NaN when a block begins: so what needs a barrier and has none
- * computes other numbers.
+ * A grid of CUDA threads on the processor, so that the kernels' own source is tested without a GPU.
+ * Blocks run one after the other, the threads of a block as fibers that switch only at barriers,
+ * shuffles and matrix operations. Between two of these they run in a varying order, and shared
+ * memory is full of NaN when a block begins, so a missing barrier gives wrong numbers.
  */
 #ifndef ECH_KERNEL_CUDA_EMULATED_H
 #define ECH_KERNEL_CUDA_EMULATED_H
@@ -46,15 +45,15 @@ enum {
     DECLARED_BESIDE = 3 << 10, /* ECH_DECLARED_SHARED */
     MOST_ACROSS = 65535,       /* blocks of a grid's y and z */
     SLOT = 64,
-    MOST_COPIES = 64 /* of a thread, under way */
+    MOST_COPIES = 64 /* of a thread, in flight */
 };
 
-/* Threads that meet: the last one to come lets all go on. */
+/* Threads that wait for each other: the last one to arrive releases all. */
 struct barrier {
     unsigned arrived, generation;
 };
 
-/* A copy that has begun: it comes when its thread waits for it. */
+/* A copy that has begun: it is executed when its thread waits for it. */
 struct copy {
     void *to;
     const void *from;
@@ -78,10 +77,10 @@ struct machine {
     void (*body)(const void *);
     const void *argument;
     barrier block, warp[MOST_THREADS / WARP];
-    alignas(16) char slot[MOST_THREADS][SLOT]; /* what lanes show each other */
+    alignas(16) char slot[MOST_THREADS][SLOT]; /* the lanes' exchange slots */
     size_t dynamic;                            /* bytes of the launch */
     size_t declared;                           /* bytes that its kernel may declare */
-    uint64_t moves; /* of all threads: when it stands still, they wait for ever */
+    uint64_t moves; /* of all threads: if it does not change, they wait forever */
     uint64_t turn;  /* decides the order */
     alignas(128) char shared[MOST_DYNAMIC + MOST_DECLARED];
 };
@@ -134,7 +133,7 @@ inline void meet(barrier &b, unsigned count)
     while (b.generation == generation) yield();
 }
 
-/* A fiber lives as long as the process, and does a thread of each launch. */
+/* A fiber lives as long as the process, and runs one thread of each launch. */
 inline void live()
 {
     for (;;) {
@@ -162,7 +161,8 @@ inline void resume(unsigned thread)
     setcontext(&f.start);
 }
 
-/* Every thread once a round, until all have ended; 1031 is prime to every number of threads. */
+/* Runs every thread once per round, until all have ended; 1031 is coprime to every number of
+ * threads. */
 inline void run_block()
 {
     unsigned n = blockDim.x;
@@ -202,7 +202,7 @@ template <typename F> void run(dim3 blocks, int threads, size_t shared, F call)
             for (blockIdx.x = 0; blockIdx.x < blocks.x; blockIdx.x++) run_block();
 }
 
-/* The next so many bytes of the block's shared memory: each thread declares the same in the same
+/* The next `bytes` bytes of the block's shared memory: each thread declares the same in the same
  * order. */
 inline void *declare(size_t bytes)
 {
@@ -222,8 +222,8 @@ inline void meet_warp()
     meet(now.warp[threadIdx.x / WARP], WARP);
 }
 
-/* What this lane shows, and what lane `of` of the same warp does; `read` is over when the slots
- * change again. */
+/* This lane's value for others, and the value of lane `of` of the same warp; `read` ends before the
+ * slots change again. */
 template <typename T> void show(T value)
 {
     static_assert(sizeof(T) <= SLOT, "a slot");
@@ -273,7 +273,7 @@ inline unsigned __ballot_sync(unsigned, bool value)
     return bits;
 }
 
-/* Blocks and threads take turns, so nothing has to be atomic. */
+/* Blocks and threads run one at a time, so nothing has to be atomic. */
 template <typename T> T atomicAdd(T *at, T value)
 {
     T old = *at;

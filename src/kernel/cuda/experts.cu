@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Experts: the router's product, where rows go, and their way there and back.
+ * Experts: the router's product, the destinations of rows, and their dispatch and return.
  */
 #include "kernel/cuda/random.cuh"
 #include "kernel/cuda/reduce.cuh"
@@ -104,7 +104,7 @@ void ECH_CUDA(router_backward_weight)(ech_kernel_context *context, const ech_ten
         ech_put_sum{dweight, accumulate});
 }
 
-/* A block an expert. */
+/* One block per expert. */
 static __global__ void count_choices(const int32_t *choice, int64_t n, int32_t *counts)
 {
     ECH_SHARED(int, room, ECH_BLOCK / ECH_WARP);
@@ -112,7 +112,8 @@ static __global__ void count_choices(const int32_t *choice, int64_t n, int32_t *
     if (threadIdx.x == 0) counts[blockIdx.x] = count;
 }
 
-/* A block an expert: when all are counted it knows where its rows go, one behind the other. */
+/* One block per expert: when all are counted it knows the places of its rows, one after the
+ * other. */
 static __global__ void route_choices(const int32_t *choice, int64_t n, int64_t bound, int64_t X,
                                      const int32_t *counts, int32_t *slot)
 {

@@ -7,8 +7,8 @@
 
 namespace
 {
-/* The gradient of an element, as the update scales it now. Where nothing is written between two
- * elements, a compiler reads what is on the device once. */
+/* The scaled gradient of an element. If nothing is written between two elements, a compiler reads
+ * the device's numbers once. */
 struct scaled_grad {
     ech_numbers grad;
     ech_update update;

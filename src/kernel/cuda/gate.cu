@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gates of mixtures of experts (kernel/gate/): a thread a row, a block an expert of a balance
- * group.
+ * Gates of mixtures of experts (kernel/gate/): one thread per row, one block per expert of a
+ * balance group.
  */
 #include "kernel/cuda/random.cuh"
 #include "kernel/cuda/reduce.cuh"
@@ -12,18 +12,17 @@
 
 namespace
 {
-/* Rows that follow each other and are summed by one block, in their order. */
+/* Consecutive rows that one block sums in order. */
 enum { CHUNK = ECH_CUDA_GATE_CHUNK };
 
 /* A call's arguments. */
 struct gating {
     ech_gate gate;
-    const wide *logits, *noise,
-        *bias; /* of the rows that are read: all members', or the view's own */
+    const wide *logits, *noise, *bias; /* of the rows read: all members', or the view's own */
     const int32_t *lengths;
     ech_rows rows;
     int64_t S, E, L, K;
-    double *room; /* of each of a block's rows, for all blocks */
+    double *room; /* for each row of a block, for all blocks */
 
     __device__ int64_t sample_of(int64_t r) const
     {
@@ -43,7 +42,7 @@ struct gating {
         return of;
     }
 
-    /* Chooses by row `at` of the logits. */
+    /* Chooses experts by row `at` of the logits. */
     __device__ void choose(ech_gate_row *of, int64_t at, int64_t whole) const
     {
         of->whole = whole;
@@ -88,7 +87,7 @@ static gating gating_of(const ech_gate *gate, const ech_tensor *logits, const ec
 
 /* ---- forward: rows ---- */
 
-/* A row that was chosen for is row r of the view. */
+/* Stores the results of a row, which is row r of the view. */
 static __device__ void put_row(const gating &g, const ech_gate_row &row, int64_t r, wide *gates,
                                double *entropy)
 {
@@ -148,8 +147,8 @@ static __global__ void choose_chunks(gating g, int64_t n, int64_t chunks, int32_
 
 /* ---- forward: groups ---- */
 
-/* sums (groups, 3E + L): choices first and in all, shares, loads. A block an expert of a group: its
- * choices at their turns. */
+/* sums (groups, 3E + L): choices first and in all, shares, loads. One block per expert of a group
+ * handles its choices in their turns. */
 static __global__ void fill_experts(gating g, int64_t n, int32_t *chosen, double *sums)
 {
     ECH_SHARED(double, room, ECH_BLOCK / ECH_WARP);
@@ -212,9 +211,9 @@ static __global__ void lose_groups(gating g, int64_t n, const double *parts, dou
     losses[3 * a + 2] = group.load_loss;
 }
 
-/* ---- forward: what becomes of the view's choices ---- */
+/* ---- forward: results of the view's choices ---- */
 
-/* Where the choices of row r are: all has them in the order of samples and positions. */
+/* Index of the choices of row r: all has them in the order of samples and positions. */
 static __device__ int64_t choices_of(const gating &g, bool all, int64_t r)
 {
     return (all ? g.sample_of(r) * g.rows.whole + ech_row_position(&g.rows, r) : r) * g.K;
@@ -233,7 +232,7 @@ static __global__ void put_choices(gating g, bool all, const int32_t *chosen, wi
     }
 }
 
-/* A block an expert, and one for the sums of rows. */
+/* One block per expert, and one for the sums of rows. */
 static __global__ void add_partial(gating g, bool all, const int32_t *chosen, const double *entropy,
                                    const double *losses, int64_t groups, double *partial)
 {
@@ -382,9 +381,9 @@ void ECH_CUDA(gate_backward)(ech_kernel_context *context, const ech_gate *gate,
                dnoise ? static_cast<wide *>(dnoise->data) : NULL);
 }
 
-/* ---- how a bias balances ---- */
+/* ---- balancing by a bias ---- */
 
-/* A block an expert. */
+/* One block per expert. */
 static __global__ void count_load(const int32_t *choice, int64_t n, bool accumulate, double *load)
 {
     ECH_SHARED(int, room, ECH_BLOCK / ECH_WARP);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products, activations and dropout of rows by expert. The host does not know the counts: so there
- * are blocks for as many rows as a piece may have of each expert, and those without rows end at
- * once.
+ * Products, activations and dropout of rows by expert. The host does not know the counts, so there
+ * are blocks for the most rows of each expert in a piece; blocks without rows end immediately.
  */
 #include "kernel/cuda/activation.cuh"
 #include "kernel/cuda/random.cuh"
@@ -35,7 +34,7 @@ struct groups {
 };
 } // namespace
 
-/* `at` is of the whole buffers; b of expert 0. */
+/* `at` is for the whole buffers; b for expert 0. */
 template <bool Transposed>
 static __global__ void __launch_bounds__(ECH_TILE_THREADS, 1)
     multiply_group(ech_tile_product at, groups of, bool accumulate)
@@ -162,7 +161,7 @@ static void each_used(const ech_kernel_context *context, const ech_tensor *buffe
     ech_launch(context, each_used_kernel<Call>, blocks, ECH_BLOCK, 0, of, F, f);
 }
 
-/* y = f(x), number by number. */
+/* y = f(x), element by element. */
 template <typename Call>
 static void each_number(const ech_kernel_context *context, const ech_tensor *x,
                         const ech_tensor *counts, const ech_tensor *y, Call f)
@@ -176,7 +175,7 @@ static void each_number(const ech_kernel_context *context, const ech_tensor *x,
     });
 }
 
-/* y = f(a, b), likewise. */
+/* y = f(a, b), element by element. */
 template <typename Call>
 static void each_pair(const ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
                       const ech_tensor *counts, const ech_tensor *y, Call f)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all CUDA files begin with. The same source is built by nvcc for GPUs, and with ECH_EMULATED
- * by a C++ compiler for the processor (emulated.cuh), where tests compare it with ref/.
+ * The common beginning of all CUDA files. The same source is compiled by nvcc for GPUs, and with
+ * ECH_EMULATED by a C++ compiler for the processor (emulated.cuh), where tests compare it with
+ * ref/.
  */
 #ifndef ECH_KERNEL_CUDA_LAUNCH_H
 #define ECH_KERNEL_CUDA_LAUNCH_H
@@ -15,7 +16,7 @@
 #include <math.h>
 /* `count` elements of the block's shared memory. */
 #define ECH_SHARED(type, name, count) __shared__ type name[count]
-/* That of which a launch says the bytes; aligned to 16. */
+/* Shared memory whose bytes are given at launch; aligned to 16. */
 #define ECH_DYNAMIC_SHARED(name)                                                                   \
     extern __shared__ int4 ech_dynamic_shared[];                                                   \
     char *name = reinterpret_cast<char *>(ech_dynamic_shared)
@@ -29,10 +30,10 @@ extern "C" {
 
 enum {
     ECH_WARP = 32,
-    ECH_BLOCK = 256,        /* threads of a block where nothing asks for others */
+    ECH_BLOCK = 256,        /* threads of a block by default */
     ECH_MOST_BLOCKS = 4096, /* of kernels whose threads take more than one turn */
-    /* Shared memory that a block has without being asked. What a launch adds to what its kernel
-     * declares, and that, at most: all architectures from sm_80 on have 99 KiB. */
+    /* Shared memory that a block has by default. The most that a launch adds to its kernel's
+     * declared memory: all architectures from sm_80 on have 99 KiB. */
     ECH_PLAIN_SHARED = 48 << 10,
     ECH_LAUNCH_SHARED = 96 << 10,
     ECH_DECLARED_SHARED = 3 << 10
@@ -58,8 +59,8 @@ static inline dim3 ech_blocks(int64_t n, int threads)
     return dim3((unsigned)(blocks < most ? blocks : most));
 }
 
-/* Puts a kernel on the context's queue. An empty grid does nothing. Faults are told of by the
- * queue's events. */
+/* Puts a kernel on the context's queue. An empty grid does nothing. The queue's events report
+ * faults. */
 template <typename... Parameters, typename... Arguments>
 static void ech_launch(const ech_kernel_context *context, void (*kernel)(Parameters...),
                        dim3 blocks, int threads, size_t shared, const Arguments &...arguments)
@@ -69,8 +70,8 @@ static void ech_launch(const ech_kernel_context *context, void (*kernel)(Paramet
     (void)context;
     emulated::run(blocks, threads, shared, [&] { kernel(arguments...); });
 #else
-    /* First: its GPU, which becomes the thread's, is the one that the attribute is of. That is
-     * always the same, since another rank's thread may launch the kernel at this moment. */
+    /* First: the attribute applies to its GPU, which becomes the thread's. That is always the same,
+     * since another rank's thread may launch the kernel at this moment. */
     cudaStream_t stream = static_cast<cudaStream_t>(ech_device_cuda_stream(context->queue));
     if (shared + ECH_DECLARED_SHARED > ECH_PLAIN_SHARED &&
         !ech_device_cuda_check((int)cudaFuncSetAttribute(

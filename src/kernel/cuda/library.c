@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products by cuBLASLt, which is opened at the first one. It knows matrices by columns: of ours by
- * rows it sees the transposes, and makes c' = op(b)' op(a)'. An algorithm is asked for once a
- * shape; nothing is allocated after that.
+ * Products by cuBLASLt, which is loaded at the first one. It expects matrices by columns: our
+ * matrices by rows are their transposes, so it computes c' = op(b)' op(a)'. The heuristic is called
+ * once per shape; nothing is allocated after that.
  */
 #include "kernel/cuda/library.h"
 
@@ -19,9 +19,9 @@
 #include "device/cuda_library.h"
 #include "kernel/cuda/rows.h"
 
-/* Of the shapes of a process: where there are more, the others' algorithms are asked for each time.
- * No algorithm asks for more than the largest alignment, so bits do not depend on what memory has
- * beyond that; a bias has it, since the library does not ask. */
+/* Number of cached shapes of a process: for further ones the heuristic is called each time. No
+ * algorithm requires more than the largest alignment, so bits do not depend on additional alignment
+ * of memory; a bias has it, since the library does not check. */
 enum { WAYS = 2048, GPUS = 64, MOST_ALIGNMENT = 16 };
 
 #define FUNCTIONS(X)                                                                               \
@@ -40,14 +40,14 @@ static struct {
 #undef X
 } lt;
 
-/* What an algorithm depends on; all of it is compared. */
+/* All inputs of the choice of an algorithm; all are compared. */
 typedef struct key {
     int64_t M, N, K, a_stride, b_stride, add_stride, c_stride, flags;
 } key;
 
 typedef struct way {
     key key;
-    bool is_known, is_there; /* asked for; the library has one */
+    bool is_known, is_there; /* queried; the library has one */
     cublasLtMatmulAlgo_t algorithm;
 } way;
 
@@ -57,7 +57,7 @@ static struct gpu {
     way *way;
 } gpus[GPUS];
 
-/* A call as the library describes it. */
+/* A call in the library's terms. */
 typedef struct call {
     cublasLtMatmulDescOpaque_t product;
     cublasLtMatrixLayoutOpaque_t b, a, add, c;
@@ -65,7 +65,7 @@ typedef struct call {
 
 /* ---- the library ---- */
 
-/* The first is told of: behind a fault of the device all fail. */
+/* Only the first failure is reported: after a fault of the device all fail. */
 static bool fails(cublasStatus_t status, const char *what)
 {
     static atomic_flag is_told = ATOMIC_FLAG_INIT;
@@ -76,7 +76,7 @@ static bool fails(cublasStatus_t status, const char *what)
     return true;
 }
 
-/* Whether the device has failed before: a fault that a kernel has left is not the library's. */
+/* True if the device has failed before: a kernel's fault is not the library's. */
 static bool device_fails(cudaStream_t stream, const char *what)
 {
 #ifdef ECH_EMULATED
@@ -108,7 +108,7 @@ static bool is_open(void)
     return lt.MatrixLayoutInit_internal;
 }
 
-/* The GPU that the calling thread has. Under the lock. NULL: the library has failed. */
+/* The calling thread's GPU. Under the lock. NULL: the library has failed. */
 static struct gpu *gpu_now(void)
 {
     int index = 0;
@@ -152,21 +152,21 @@ static cudaDataType_t type_of(ech_dtype dtype)
                                : CUDA_R_16F;
 }
 
-/* Bytes at whose multiples it begins: a power of two. */
+/* Its alignment in bytes: a power of two. */
 static uint32_t alignment_of(const void *at)
 {
     uintptr_t bits = (uintptr_t)at | MOST_ALIGNMENT;
     return (uint32_t)(bits & -bits);
 }
 
-/* Of a single row the stride may be anything. */
+/* A single row may have any stride. */
 static int64_t stride_of(int64_t rows, int64_t columns, int64_t stride)
 {
     return rows == 1 ? columns : stride;
 }
 
-/* What is added, or what it would replace: the library is not told before the call whether it is
- * read. */
+/* The addend, or the memory that it would replace: the library is not told before the call whether
+ * it is read. */
 static const void *added(const ech_cuda_product *p)
 {
     return p->add ? p->add : p->c;
@@ -190,7 +190,7 @@ static key key_of(const ech_cuda_product *p, bool tf32)
                  flags};
 }
 
-/* A matrix of so many rows, of ours: by columns it is its transpose. */
+/* A matrix of `rows` rows in our order: by columns it is its transpose. */
 static bool lay_out(cublasLtMatrixLayoutOpaque_t *layout, ech_dtype dtype, int64_t rows,
                     int64_t columns, int64_t stride)
 {
@@ -232,7 +232,7 @@ static bool describe(const ech_cuda_product *p, const key *k, bool tf32, call *t
            lay_out(&to->c, p->results, M, N, k->c_stride);
 }
 
-/* ---- its algorithm ---- */
+/* ---- choice of an algorithm ---- */
 
 static bool prefer(cublasLtMatmulPreferenceOpaque_t *to, cublasLtMatmulPreferenceAttributes_t what,
                    const void *value, size_t bytes)
@@ -245,7 +245,7 @@ static void ask(cublasLtHandle_t handle, const ech_cuda_product *p, const call *
     cublasLtMatmulPreferenceOpaque_t to;
     cublasLtMatmulHeuristicResult_t result = {0};
     const uint64_t workspace = ECH_CUDA_WORKSPACE;
-    /* Sums of parts are added in a fixed order, in the type that they are made in. */
+    /* Partial sums are added in a fixed order, in the type in which they are computed. */
     const uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t b = alignment_of(p->b), a = alignment_of(p->a), c = alignment_of(p->c);
     const uint32_t add = alignment_of(added(p));
@@ -262,7 +262,7 @@ static void ask(cublasLtHandle_t handle, const ech_cuda_product *p, const call *
         handle, (cublasLtMatmulDesc_t)&of->product, (cublasLtMatrixLayout_t)&of->b,
         (cublasLtMatrixLayout_t)&of->a, (cublasLtMatrixLayout_t)&of->add,
         (cublasLtMatrixLayout_t)&of->c, &to, 1, &result, &n);
-    /* What it does not support it says in one of these ways. */
+    /* It reports unsupported products in one of these ways. */
     out->is_there = status == CUBLAS_STATUS_SUCCESS && n == 1 &&
                     result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace;
     out->algorithm = result.algo;
@@ -270,7 +270,7 @@ static void ask(cublasLtHandle_t handle, const ech_cuda_product *p, const call *
     if (!is_no) (void)fails(status, "the choice of an algorithm");
 }
 
-/* Where the way of a key is, or where it goes; NULL: there is no room for it. */
+/* The cached entry of a key, or a free one; NULL: the cache is full. */
 static way *find(struct gpu *gpu, const key *k)
 {
     uint64_t hash = 0;
@@ -303,7 +303,7 @@ static bool choose(const ech_cuda_product *p, const key *k, const call *of,
     return out->is_there;
 }
 
-/* A shape that the library was to know, and does not. */
+/* A shape that the library should support, and does not. */
 static void drop(const key *k)
 {
     pthread_mutex_lock(&lock);
@@ -335,7 +335,7 @@ bool ECH_CUDA_LIBRARY(multiply)(const ech_kernel_context *context, const ech_cud
                   &of.a, is_double ? (const void *)&add64 : &add, added(p), &of.add, p->c, &of.c,
                   &chosen.algorithm, workspace, ECH_CUDA_WORKSPACE, stream);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
-        drop(&k); /* the heuristic knew no better: nothing has been put */
+        drop(&k); /* the heuristic was wrong: nothing was queued */
         return false;
     }
     if (status != CUBLAS_STATUS_SUCCESS && !device_fails(stream, "cublasLtMatmul"))

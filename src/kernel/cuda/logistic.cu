@@ -46,13 +46,13 @@ void ECH_CUDA(sparse_logits_backward)(ech_kernel_context *context, const ech_ten
     ech_launch(context, add_all, dim3(1), ECH_BLOCK, 0, slope, R, accumulate, ech_numbers(dbias));
 }
 
-/* log(1 + exp(x)): large x lose nothing. */
+/* log(1 + exp(x)), accurate for large x. */
 static __device__ double softplus(double x)
 {
     return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));
 }
 
-/* By one block, whose threads take a position each. */
+/* By one block, with one thread per position. */
 static __global__ void add_logistic_losses(ech_numbers z, const int32_t *targets,
                                            const float *weights, int64_t K, int64_t n, double *sums)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cross-entropy of rows of logits, whole or of a vocabulary shard; a block takes a row. And the
- * bias gradient.
+ * The cross-entropy of rows of logits, whole or of a vocabulary shard, with one block per row; and
+ * the bias gradient.
  */
 #include "kernel/cuda/reduce.cuh"
 
@@ -9,7 +9,7 @@
 
 namespace
 {
-/* As fmax, which passes over NaN: the sums have them anyway. */
+/* Like fmax, which ignores NaN: the sums contain it anyway. */
 struct most {
     __device__ wide operator()(wide a, wide b) const
     {
@@ -20,13 +20,13 @@ struct most {
 
 namespace
 {
-/* The maximum so far, and the sum of exp(logit - maximum): of a thread, in one reading. */
+/* The maximum so far, and the sum of exp(logit - maximum), of one thread in a single pass. */
 struct online {
     wide max, sum;
 };
 } // namespace
 
-/* A maximum of -infinity is 0 here: each of its exponentials is 0 then, and not NaN. */
+/* A maximum of -infinity is replaced by 0: each of its exponentials is then 0, and not NaN. */
 static __device__ wide finite_shift(wide max)
 {
     return max == -(wide)INFINITY ? 0 : max;
@@ -93,8 +93,8 @@ struct gradient_call {
 } // namespace
 
 /* A gradient may be narrower than the logits in whose memory it is: each part of a row is read by
- * all before any is written, and the next part lies behind what is written. In a row that is not
- * aligned, numbers that are side by side are different threads'. */
+ * all before any is written, and the next part lies after what is written. In a row that is not
+ * aligned, adjacent numbers belong to different threads. */
 static __global__ void row_gradient(gradient_call at)
 {
     int64_t r = blockIdx.x, target = at.targets[r] - at.first_id;
@@ -122,7 +122,7 @@ static __global__ void row_gradient(gradient_call at)
     }
 }
 
-/* The losses of all rows and their weights, by one block. */
+/* Sums the losses of all rows and their weights, with one block. */
 static __global__ void add_losses(const double *stats, const float *weights, int64_t R,
                                   double *sums)
 {

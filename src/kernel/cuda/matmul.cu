@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products: by cuBLASLt, or of any strides and types by tiles: 16-bit types on tensor cores,
- * others by multiply-adds.
+ * Matrix products: by cuBLASLt, or with any strides and types by tiles: 16-bit types on tensor
+ * cores, others by multiply-adds.
  */
 #include "kernel/cuda/tiles.cuh"
 
@@ -21,7 +21,7 @@ static __global__ void __launch_bounds__(ECH_TILE_THREADS, 1) multiply(const ech
     ech_store_tile(at, m, n, sum);
 }
 
-/* False: not one of the library's. */
+/* False: not supported by the library. */
 static bool multiply_by_library(const ech_kernel_context *context, const ech_tile_product &at,
                                 bool b_transposed, const ech_tensor *bias, const ech_tensor *add,
                                 const ech_tensor *c)
@@ -50,7 +50,7 @@ static bool multiply_by_library(const ech_kernel_context *context, const ech_til
     if ((add && add->dtype != c->dtype) || !ECH_CUDA_LIBRARY(takes)(&product)) return false;
     size_t bytes = narrows ? (size_t)N * sizeof(real) : 0;
     char *scratch = static_cast<char *>(ech_scratch(context, ECH_CUDA_WORKSPACE + bytes));
-    if (narrows) { /* the library wants it in the result's type */
+    if (narrows) { /* the library needs it in the result's type */
         const ech_tensor narrow = ech_tensor_view(scratch + ECH_CUDA_WORKSPACE, ECH_REAL, 1, &N);
         const ech_numbers from = bias, to = &narrow;
         ech_each(context, N, [=] __device__(int64_t i, int n) {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * LayerNorm; and RMSNorm, whose mean, bias and dbias are absent here. A row is in registers when
- * its sums are made, and read once. The gradients of x, gain and bias are one kernel's, and a small
- * one adds what its blocks know of gain and bias.
+ * its sums are computed, and read once. One kernel computes the gradients of x, gain and bias, and
+ * a small one adds its blocks' sums for gain and bias.
  */
 #include "kernel/cuda/reduce.cuh"
 
 /* ---- forward ---- */
 
-/* Parts of a row that a thread keeps in registers; of a row that has more it reads the others
+/* Parts of a row that a thread keeps in registers; of longer rows it reads the other parts
  * again. */
-enum { KEPT = 4, MOST_WARPS = 16, ROWS = 4 /* of a block, where a warp has one */ };
+enum { KEPT = 4, MOST_WARPS = 16, ROWS = 4 /* of a block, if a warp has one */ };
 
 namespace
 {
@@ -22,8 +22,8 @@ struct forward_call {
     wide offset;       /* added to gain */
 };
 
-/* What a thread has of a row: its first element, the thread's first part, and how far it is to the
- * next. */
+/* A thread's position in a row: the row's first element, the thread's first part, and the distance
+ * to the next. */
 struct row_parts {
     const forward_call &at;
     int64_t row, first, step;
@@ -60,7 +60,8 @@ struct row_parts {
 };
 } // namespace
 
-/* A sum of numbers of a row over its warps, which are all of the block if it is not one. */
+/* A sum of numbers of a row over its warps, which are all warps of the block if there are
+ * several. */
 static __device__ double row_sum(int warps, double sum, double *room)
 {
     return warps > 1 ? ech_block_fold(ech_plus(), sum, room) : ech_warp_fold(ech_plus(), sum);
@@ -99,7 +100,7 @@ static __global__ void __launch_bounds__(MOST_WARPS *ECH_WARP) forward_rows(forw
     at.rstd.put(r, rstd);
 }
 
-/* A warp a row, or the block where it is long. */
+/* One warp per row, or one block if it is long. */
 static void forward(const ech_kernel_context *context, forward_call at)
 {
     int64_t warps = ech_ceil(at.C, KEPT * ECH_PART * ECH_WARP), most = MOST_WARPS;
@@ -130,11 +131,11 @@ void ECH_CUDA(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
 }
 
 /* ---- backward: with n = (x - mean) rstd and e = dy gain, dx = rstd (e - mean(e) - n mean(e n)),
- * without mean(e) of RMSNorm; dgain = sum of dy n, dbias = sum of dy. A team of threads has a row,
- * each a part of it, and sums its columns over the rows of the block ---- */
+ * without mean(e) for RMSNorm; dgain = sum of dy n, dbias = sum of dy. A team of threads has a row,
+ * each thread a part of it, and sums its columns over the rows of the block ---- */
 
-/* Threads of a block whose teams are no larger, and for how many there are registers: two such
- * blocks, but of fp64 one. */
+/* Threads of a block whose teams are no larger, limited by registers: for two such blocks, or one
+ * in fp64. */
 enum {
     ROW_THREADS = 384,
     BOUND = sizeof(wide) == sizeof(float) ? 2 * ROW_THREADS : ECH_COLUMN_THREADS
@@ -184,7 +185,7 @@ struct backward_part {
 };
 } // namespace
 
-/* Of a part's e and n; e is 0 behind the row's end, as are gradients there. In `wide`, by
+/* For a part's e and n; e is 0 after the row's end, and so are gradients there. In `wide`, by
  * halves. */
 static __device__ row_sums<wide> sums_of_part(const wide *e, const wide *n)
 {
@@ -209,7 +210,7 @@ static __device__ row_sums<wide> sums_of_warp(row_sums<wide> sums)
     return {ech_warp_fold(ech_plus(), sums.e), ech_warp_fold(ech_plus(), sums.en)};
 }
 
-/* Where a row is wider than a block's columns: its sums, by a block. */
+/* If a row is wider than a block's columns: its sums, by a block. */
 static __global__ void sum_rows(backward_call at, row_sums<double> *of_rows)
 {
     ECH_SHARED(double, room, 2 * ECH_BLOCK / ECH_WARP);
@@ -228,7 +229,7 @@ static __global__ void sum_rows(backward_call at, row_sums<double> *of_rows)
     if (threadIdx.x == 0) of_rows[blockIdx.x] = own;
 }
 
-/* of_rows: sum_rows's, or NULL. dx may take the place of what is read: a row is in registers when
+/* of_rows: the result of sum_rows, or NULL. dx may replace what is read: a row is in registers when
  * it is written. */
 template <int N>
 static __global__ void __launch_bounds__(BOUND)
@@ -260,7 +261,7 @@ static __global__ void __launch_bounds__(BOUND)
             if (has_row) sums = of_rows[r];
         } else {
             row_sums<wide> own = sums_of_warp(sums_of_part(e, n));
-            /* In one half of the room sums are read while they are written in the other. */
+            /* In one half of the room sums are read while the other half is written. */
             row_sums<wide> *half = room + folds.turns % 2 * WARPS;
             if (threadIdx.x % ECH_WARP == 0) half[threadIdx.x / ECH_WARP] = own;
             __syncthreads();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Orthonormal columns, as ref/orthogonalize.c makes them, by one block, as large as there is:
- * matrices are tall and have few columns, each of which waits for those before it. Each thread has
- * rows of its own, so only sums, and what all read of a row, wait for others.
+ * Orthonormal columns, as in ref/orthogonalize.c, by one block of the largest size: matrices are
+ * tall and have few columns, and each column depends on the ones before it. Each thread has rows of
+ * its own, so only sums, and shared reads of a row, wait for other threads.
  */
 #include "kernel/cuda/reduce.cuh"
 
@@ -17,14 +17,13 @@ enum { FACTOR, SIGN, EMPTY };
 struct columns {
     double *data;
     int64_t R, K, stride;
-    double *room; /* shared: a number a warp */
+    double *room; /* shared: one number per warp */
 
     __device__ double *of(int64_t k) const
     {
         return data + k * stride;
     }
-    /* The sum over the rows from `first` on, for all threads, which have met before it and
-     * after. */
+    /* The sum over the rows from `first` on, for all threads, with barriers before and after. */
     __device__ double product(const double *a, const double *b, int64_t first) const
     {
         double sum = 0;
@@ -32,7 +31,7 @@ struct columns {
             if (r >= first) sum += a[r] * b[r];
         return ech_block_fold(ech_plus(), sum, room);
     }
-    /* By a reflection, whose column others do not change meanwhile. */
+    /* By a reflection, whose column no other thread changes at the same time. */
     __device__ void reflect(int64_t k, double factor, double *other) const
     {
         const double *v = of(k);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What reductions over ranks compute.
+ * The arithmetic of reductions over ranks.
  */
 #include "kernel/cuda/real.cuh"
 #include "tensor/half.h"
 
 /* ---- numbers of any type ---- */
 
-/* Element i of memory of any type that ech_convert takes. */
+/* Element i of memory of any type that ech_convert accepts. */
 static __device__ double number_at(const void *x, ech_dtype dtype, int64_t i)
 {
     if (dtype == ECH_F64) return static_cast<const double *>(x)[i];
@@ -42,7 +42,7 @@ static __device__ void put_number(void *x, ech_dtype dtype, int64_t i, double va
 
 /* ---- sums ---- */
 
-/* Of a type that no kernel computes in: in fp32, and rounded once. */
+/* For a type in which no kernel computes: in fp32, and rounded once. */
 static void add_travelling(ech_kernel_context *context, const ech_tensor *own,
                            const ech_tensor *parts, int64_t index, const ech_tensor *sum)
 {
@@ -90,7 +90,8 @@ void ECH_CUDA(add_parts)(ech_kernel_context *context, const ech_tensor *own,
 
 /* ---- changes of type, in place ---- */
 
-/* Elements [first, end). One block may have them all: then they are read before any is written. */
+/* Elements [first, end). One block may have all of them: then they are read before any is
+ * written. */
 static __global__ void convert_range(void *memory, ech_dtype from, ech_dtype to, int64_t first,
                                      int64_t end)
 {
@@ -100,9 +101,9 @@ static __global__ void convert_range(void *memory, ech_dtype from, ech_dtype to,
     if (i < end) put_number(memory, to, i, value);
 }
 
-/* Of elements [s, 2 s) what is read and what is written have no byte in common, where one type is
- * at least twice as wide. So ranges double: from the first on to narrow, from the last on to widen,
- * so that nothing is written over before it has been read. */
+/* For elements [s, 2 s) the bytes read and written do not overlap, if one type is at least twice as
+ * wide. So ranges double: from the first on to narrow, from the last on to widen, so that nothing
+ * is overwritten before it has been read. */
 void ECH_CUDA(convert)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
     enum { MOST_RANGES = 64 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Products of a warp: 16 rows of a matrix times another one in shared memory, with sums in
- * registers. 16-bit types by tensor cores, others by multiply-adds; lane l has the sums of rows l /
- * 4 and l / 4 + 8, of columns 2 (l % 4) and the next of every
- * 8. Rows in shared memory have ECH_TILE_PAD elements behind them.
+ * registers. 16-bit types use tensor cores, others multiply-adds; lane l has the sums of rows l / 4
+ * and l / 4 + 8, for columns 2 (l % 4) and the next of every 8. Rows in shared memory are followed
+ * by ECH_TILE_PAD elements.
  */
 #ifndef ECH_KERNEL_CUDA_PRODUCT_H
 #define ECH_KERNEL_CUDA_PRODUCT_H
@@ -14,7 +14,7 @@ namespace
 {
 enum {
     ECH_TILE_ROWS = 16, /* of a warp */
-    /* Elements behind a row in shared memory: rows begin at multiples of 16 bytes and in other
+    /* Elements after a row in shared memory: rows begin at multiples of 16 bytes and in other
      * banks. */
     ECH_TILE_PAD = 16 / sizeof(real)
 };
@@ -32,7 +32,7 @@ template <int N> static __device__ inline void ech_clear(ech_sums<N> &c)
         for (int i = 0; i < 4; i++) c.at[j][i] = 0;
 }
 
-/* Calls f(row, column, sum) for each of the lane's; row: 0 is its first, 1 the other. */
+/* Calls f(row, column, sum) for each of the lane's sums; row: 0 is its first, 1 the other. */
 template <int N, typename F> static __device__ inline void ech_each_sum(ech_sums<N> &c, F f)
 {
 #pragma unroll
@@ -48,7 +48,7 @@ static __device__ inline int ech_lane_row(int which)
 }
 
 #if defined ECH_REAL_BF16 || defined ECH_REAL_F16
-/* Four matrices of 8 x 8, of which lane 8 i + r says where row r of matrix i is; of each, a lane
+/* Four matrices of 8 x 8; lane 8 i + r gives the address of row r of matrix i. From each, a lane
  * gets two numbers of row l / 4 or, transposed, of column l / 4. */
 static __device__ inline void ech_load_matrices(const half16 *row, bool transposed, uint32_t *to)
 {
@@ -113,7 +113,8 @@ static __device__ inline void ech_multiply(float *c, const uint32_t *a, const ui
 #endif
 }
 
-/* The left side of a product that is made of sums: a warp's 16 rows of K elements, in registers. */
+/* The left side of a product that is computed from sums: a warp's 16 rows of K elements, in
+ * registers. */
 template <int K> struct ech_left {
     uint32_t at[K / 16][4];
 };
@@ -139,7 +140,7 @@ static __device__ inline uint32_t ech_narrow_pair(float a, float b)
 #endif
 }
 
-/* A warp's sums become a left side: each lane has what it needs. */
+/* Converts a warp's sums to a left side: each lane has what it needs. */
 template <int K>
 static __device__ inline void ech_round_left(const ech_sums<K> &c, real *, ech_left<K> &left)
 {
@@ -152,7 +153,7 @@ static __device__ inline void ech_round_left(const ech_sums<K> &c, real *, ech_l
         }
 }
 
-/* c += a (16, 16) b, where b are rows k and on of a (K, N), or columns of a (N, K) if it is
+/* c += a (16, 16) b, where b is rows from k of a (K, N), or columns of a (N, K) if it is
  * transposed. */
 template <bool Transposed, int N, int K>
 static __device__ inline void ech_add_product(ech_sums<N> &c, const uint32_t *a, const real *b,
@@ -171,7 +172,7 @@ static __device__ inline void ech_add_product(ech_sums<N> &c, const uint32_t *a,
     }
 }
 
-/* c += a (16, K) b, where b is (K, N), or (N, K) if it is transposed. M: a are 16 columns of a (K,
+/* c += a (16, K) b, where b is (K, N), or (N, K) if it is transposed. M: a is 16 columns of a (K,
  * M); 0: it is not transposed. */
 template <bool Transposed, int N, int K, int M = 0>
 static __device__ inline void ech_product(ech_sums<N> &c, const real *a, const real *b)
@@ -187,7 +188,7 @@ static __device__ inline void ech_product(ech_sums<N> &c, const real *a, const r
     }
 }
 
-/* The same, where of K the sixteens from `end` on are left out: the same in all lanes. */
+/* The same without the groups of 16 of K from `end` on, which is the same in all lanes. */
 template <int N, int K>
 static __device__ inline void ech_product(ech_sums<N> &c, const ech_left<K> &a, const real *b,
                                           int end = K)
@@ -202,12 +203,13 @@ static __device__ inline void ech_product(ech_sums<N> &c, const ech_left<K> &a, 
         if (k < end) ech_add_product<false, N, K>(c, a.at[k / 16], b, k);
 }
 #else
-/* The left side of a product that is made of sums: where a warp's 16 rows of K elements lie. */
+/* The left side of a product that is computed from sums: the address of a warp's 16 rows of K
+ * elements. */
 template <int K> struct ech_left {
     const real *rows;
 };
 
-/* A warp's sums become a left side, in 16 rows of shared memory. */
+/* Converts a warp's sums to a left side, in 16 rows of shared memory. */
 template <int K>
 static __device__ inline void ech_round_left(ech_sums<K> &c, real *room, ech_left<K> &left)
 {
@@ -252,7 +254,7 @@ static __device__ inline void ech_product(ech_sums<N> &c, const ech_left<K> &a, 
 }
 #endif
 
-/* Writes the first `count` of two numbers that are beside each other. */
+/* Writes the first `count` of two adjacent numbers. */
 static __device__ inline void ech_put_pair(const ech_numbers &to, int64_t i, int count,
                                            const wide *two)
 {
@@ -267,8 +269,8 @@ static __device__ inline void ech_put_pair(const ech_numbers &to, int64_t i, int
     if (count > 1) to.put(i + 1, two[1]);
 }
 
-/* Begins to copy 16 bytes into shared memory, or makes them zeros. They are there when the thread
- * has waited. */
+/* Begins to copy 16 bytes into shared memory, or zeroes them. They are complete after the thread's
+ * wait. */
 static __device__ inline void ech_begin_copy(void *to, const void *from, bool is_there)
 {
 #ifdef ECH_EMULATED
@@ -281,7 +283,7 @@ static __device__ inline void ech_begin_copy(void *to, const void *from, bool is
 #endif
 }
 
-/* Waits for the thread's own copies; those of others are behind a barrier. */
+/* Waits for the thread's own copies; a barrier must follow for other threads' copies. */
 static __device__ inline void ech_end_copies()
 {
 #ifdef ECH_EMULATED
@@ -291,7 +293,7 @@ static __device__ inline void ech_end_copies()
 #endif
 }
 
-/* How a block's threads share rows of W elements: 16 bytes of every so many rows each. */
+/* How a block's threads share rows of W elements: each copies 16 bytes of every n-th row. */
 template <int W, int THREADS> struct ech_row_chunks {
     enum { CHUNK = sizeof(ech_chunk) / sizeof(real), CHUNKS = W / CHUNK, STEP = THREADS / CHUNKS };
     static __device__ int row()
@@ -302,8 +304,8 @@ template <int W, int THREADS> struct ech_row_chunks {
     {
         return (int)threadIdx.x % CHUNKS * CHUNK;
     }
-    /* Begins to copy rows 0 .. R - 1 of a matrix into a tile: 0 where there is no row below `end`
-     * or none from `begin` on, or none of so many columns. at: the thread's first element. */
+    /* Begins to copy rows 0 .. R - 1 of a matrix into a tile: 0 for rows below `begin` or from
+     * `end` on, and for missing columns. at: the thread's first element. */
     template <int R>
     static __device__ void load(real *tile, const real *at, int64_t stride, int begin, int end,
                                 int columns)

@@ -30,7 +30,7 @@ static __device__ inline void ech_philox(const ech_random_key &key, uint64_t qua
     }
 }
 
-/* The words of elements that ascend: those of four are drawn together. */
+/* The words of ascending elements: four elements' words are drawn together. */
 struct ech_drawn {
     uint64_t quad = UINT64_MAX;
     uint32_t words[4] = {};
@@ -63,8 +63,8 @@ static __device__ inline void ech_draw_part(const ech_random_key &key, uint64_t 
     }
 }
 
-/* The number of words, from 0 on, that are dropped: of those with ech_random_unit(word) < p, which
- * is word + 0.5 < 2^32 p, for a unit is exact in fp64. So is the difference here where it is not
+/* The number of words, from 0 on, that are dropped: those with ech_random_unit(word) < p, which is
+ * word + 0.5 < 2^32 p, since a unit is exact in fp64. So is the difference here if it is not
  * negative. */
 static inline uint64_t ech_dropped_words(double p)
 {
@@ -72,7 +72,7 @@ static inline uint64_t ech_dropped_words(double p)
     return least_kept > 0 ? (uint64_t)least_kept : 0;
 }
 
-/* Whether dropout drops element i, of elements that ascend; key: ech_dropout_key. */
+/* True if dropout drops element i, for ascending elements; key: ech_dropout_key. */
 static __device__ inline bool ech_drops(double p, const ech_random_key &key, uint64_t i,
                                         ech_drawn *d)
 {

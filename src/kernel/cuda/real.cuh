@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The real type of the CUDA kernels. Every file of cuda/ is compiled once a type, with
- * ECH_REAL_F32, _F64, _BF16 or _F16. Arithmetic is in `wide`, and in double where a sum is long;
- * results are rounded once, to nearest even. Tensors are read and written by their dtype, which is
- * `real` or `wide`; in fp32 and fp64 these are one type, and nothing is asked. What has no name of
- * the type's own is in namespaces without names: a linker would take that of one type for all.
+ * The real type of the CUDA kernels. Every file of cuda/ is compiled once per type, with
+ * ECH_REAL_F32, _F64, _BF16 or _F16. Arithmetic is in `wide`, and in double for long sums; results
+ * are rounded once, to nearest even. Tensors are read and written in their dtype, which is `real`
+ * or `wide`; in fp32 and fp64 these are equal, and nothing is checked. Functions whose names do not
+ * contain the type are in anonymous namespaces: otherwise a linker would use one type's version for
+ * all.
  */
 #ifndef ECH_KERNEL_CUDA_REAL_H
 #define ECH_KERNEL_CUDA_REAL_H
@@ -21,7 +22,7 @@ typedef double wide;
 typedef float wide;
 #endif
 
-/* A number of 16 bits, as it lies in memory. */
+/* A number of 16 bits, as in memory. */
 struct half16 {
     uint16_t bits;
 };
@@ -72,7 +73,7 @@ static __device__ inline void ech_narrow(wide value, half16 *to)
 #endif
 }
 
-/* A number as it is when it has been stored as `real`. */
+/* A number after being stored as `real`. */
 static __device__ inline wide ech_rounded(wide value)
 {
     real stored;
@@ -80,7 +81,7 @@ static __device__ inline wide ech_rounded(wide value)
     return ech_widen(stored);
 }
 
-/* Elements that a thread takes at a time: 16 bytes of the narrowest type. */
+/* Elements per thread at a time: 16 bytes of the narrowest type. */
 enum { ECH_PART = 8 };
 
 static __device__ inline int ech_part_count(int64_t left)
@@ -92,8 +93,8 @@ struct alignas(16) ech_chunk {
     uint32_t word[4];
 };
 
-/* In one piece, into the device's memory: of an assignment the compiler makes four where it sees
- * what the words are. */
+/* Stores in one piece to device memory: for an assignment the compiler generates four stores if it
+ * knows the words' contents. */
 static __device__ inline void ech_store_chunk(void *to, const ech_chunk &c)
 {
 #ifdef ECH_EMULATED
@@ -116,7 +117,7 @@ static __device__ inline bool ech_is_aligned(const void *at)
     return (reinterpret_cast<uintptr_t>(at) & (sizeof(ech_chunk) - 1)) == 0;
 }
 
-/* The first n of a part's numbers, others 0: as they lie in memory, so that nothing waits for them
+/* The first n of a part's numbers, others 0: in their memory format, so that nothing waits for them
  * yet. */
 template <typename T>
 static __device__ inline void ech_fetch_part(const T *from, int n, ech_part<T> *to)
@@ -160,8 +161,8 @@ template <typename T> static __device__ inline void ech_store_part(T *to, int n,
     }
 }
 
-/* As ech_fetch_part and ech_store_part, of numbers so far apart. n: how many there are from the
- * first on, with those between. */
+/* As ech_fetch_part and ech_store_part, for numbers with a stride. n: the number of elements from
+ * the first on, including those between. */
 template <typename T>
 static __device__ inline void ech_fetch_apart(const T *from, int apart, int64_t n, ech_part<T> *to)
 {
@@ -179,7 +180,7 @@ static __device__ inline void ech_store_apart(T *to, int apart, int64_t n, const
         if (k * apart < n) ech_narrow(from[k], to + k * apart);
 }
 
-/* A tensor's memory, of `real` or `wide` numbers; an optional one that is absent has none. */
+/* A tensor's memory, of `real` or `wide` numbers; NULL for an absent optional tensor. */
 struct ech_numbers {
     void *data;
     bool is_half;
@@ -277,7 +278,7 @@ template <typename F> static void ech_each(const ech_kernel_context *context, in
     ech_launch(context, ech_each_kernel<F>, blocks, ECH_BLOCK, 0, n, f);
 }
 
-/* n / by and the rest, neither negative: in 32 bits where both fit, which takes a fraction of the
+/* n / by and the remainder, neither negative: in 32 bits if both fit, which takes a fraction of the
  * time. */
 static __device__ inline int64_t ech_divide(int64_t n, int64_t by, int64_t *rest)
 {
@@ -287,7 +288,7 @@ static __device__ inline int64_t ech_divide(int64_t n, int64_t by, int64_t *rest
     return quotient;
 }
 
-/* Where a view's row is: its sample in the view, and the position in it. */
+/* The location of a view's row: its sample in the view, and the position in it. */
 struct ech_row_place {
     int64_t sample, position;
 
@@ -327,7 +328,7 @@ static void ech_each_of_rows(const ech_kernel_context *context, int64_t R, int64
                parts, n, f);
 }
 
-/* y = f(a, b), number by number; y may be a or b. */
+/* y = f(a, b), element by element; y may be a or b. */
 template <typename F>
 static void ech_each_pair(const ech_kernel_context *context, const ech_tensor *a,
                           const ech_tensor *b, const ech_tensor *y, F f)
@@ -342,8 +343,8 @@ static void ech_each_pair(const ech_kernel_context *context, const ech_tensor *a
     });
 }
 
-/* As ech_each, f(state, i, count), with what prepare() made of numbers on the device: once a block,
- * since it may be slow. */
+/* As ech_each, f(state, i, count), with the state that prepare() computes from numbers on the
+ * device: once per block, since it may be slow. */
 template <typename State, typename Prepare, typename F>
 static __global__ void ech_each_prepared_kernel(int64_t n, Prepare prepare, F f)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums and maxima over a warp, a block and a matrix's columns, in orders that depend on shapes
- * alone.
+ * Sums and maxima over a warp, a block and a matrix's columns, in orders that depend only on
+ * shapes.
  */
 #ifndef ECH_KERNEL_CUDA_REDUCE_H
 #define ECH_KERNEL_CUDA_REDUCE_H
@@ -49,8 +49,8 @@ static __device__ inline T ech_block_fold(Fold fold, T value, T *room)
     return value;
 }
 
-/* How many of the block's threads before this one have it; *all: how many in all.
- * room: as ech_block_fold's. */
+/* How many of the block's threads before this one have it; *all: how many in all. room: as for
+ * ech_block_fold. */
 static __device__ inline int ech_before(bool has, int *room, int *all)
 {
     unsigned bits = __ballot_sync(~0u, has), warps = blockDim.x / ECH_WARP;
@@ -67,8 +67,8 @@ static __device__ inline int ech_before(bool has, int *room, int *all)
     return before;
 }
 
-/* How many of n numbers are e; each of the block's threads gets the result.
- * room: as ech_block_fold's. */
+/* How many of n numbers are e; each of the block's threads gets the result. room: as for
+ * ech_block_fold. */
 static __device__ inline int ech_block_count(const int32_t *x, int64_t n, int32_t e, int *room)
 {
     int count = 0;
@@ -76,7 +76,7 @@ static __device__ inline int ech_block_count(const int32_t *x, int64_t n, int32_
     return ech_block_fold(ech_plus(), count, room);
 }
 
-/* Threads of a block that takes a row of C elements. */
+/* Threads of a block that processes a row of C elements. */
 static inline int ech_row_threads(int64_t C)
 {
     const int64_t warps = ech_ceil(C, ECH_PART * ECH_WARP), most = ECH_BLOCK / ECH_WARP;
@@ -86,16 +86,17 @@ static inline int ech_row_threads(int64_t C)
 /* ---- columns ---- */
 
 /* A block folds a slice of a matrix's columns over a group of its rows: a team of `lanes` threads
- * takes a row at a time, a thread of it a part of the columns. */
+ * processes a row at a time, each thread a part of the columns. */
 struct ech_column_grid {
     int64_t R, C;
     int lanes;
 };
 
-/* Rows of which a thread folds numbers in `wide`; then they are added to the block's, in double. */
+/* Number of rows that a thread folds in `wide` before it adds the result to the block's, in
+ * double. */
 enum { ECH_FEW_ROWS = 16, ECH_COLUMN_THREADS = 512 };
 
-/* N parts that each of the block's threads has in shared memory. */
+/* N parts per thread of the block in shared memory. */
 template <int N, typename T> struct ech_own_parts {
     static const int CHUNKS = sizeof(ech_part<T>) / sizeof(ech_chunk);
     ech_chunk *data; /* (N, CHUNKS, threads) */
@@ -122,19 +123,19 @@ template <int N, typename T> struct ech_own_parts {
     }
 };
 
-/* Of N values of each column. They are in shared memory: the registers are for rows that are read
+/* For N values of each column. They are in shared memory, since registers hold rows that are read
  * ahead. */
 template <int N, typename Fold> struct ech_column_folds {
     const ech_column_grid &grid;
     Fold fold;
-    int64_t first;                           /* the group's row */
+    int64_t first;                           /* the group's first row */
     int rows;                                /* of the group */
     int lane, team, teams, turns = 0, count; /* of the thread's columns, from c() on */
     ech_own_parts<N, double> all;
     ech_own_parts<N, wide> few; /* all, if `wide` is double */
 
     static const bool HAS_FEW = sizeof(wide) < sizeof(double);
-    static const size_t BYTES = /* a thread */
+    static const size_t BYTES = /* per thread */
         N * (sizeof(ech_part<double>) + (HAS_FEW ? sizeof(ech_part<wide>) : 0));
 
     __device__ ech_column_folds(const ech_column_grid &grid_, Fold fold_, char *shared)
@@ -154,12 +155,12 @@ template <int N, typename Fold> struct ech_column_folds {
     {
         return ((int64_t)blockIdx.x * grid.lanes + lane) * ECH_PART;
     }
-    /* The team's, of the group: it may be behind the last. */
+    /* The team's row in the group, perhaps after the last. */
     __device__ int row() const
     {
         return turns * teams + team;
     }
-    /* Whether the block has rows left, and the thread one. */
+    /* True if the block, and the thread, has rows left. */
     __device__ bool goes_on() const
     {
         return turns * teams < rows;
@@ -228,7 +229,7 @@ static __global__ void __launch_bounds__(ECH_COLUMN_THREADS)
 }
 
 /* f(s, column, fold over its groups). A block has as many columns as a warp has lanes, and each of
- * its warps some of the groups. */
+ * its warps has some of the groups. */
 template <int N, typename Fold, typename F>
 static __global__ void ech_column_ends(int64_t groups, int64_t C, Fold fold, F f,
                                        const double *parts)
@@ -248,14 +249,14 @@ static __global__ void ech_column_ends(int64_t groups, int64_t C, Fold fold, F f
     f((int)s, c, sum);
 }
 
-/* Parts of a row that a team has: all, or those of a slice. */
+/* Parts of a row for a team: all, or a slice's. */
 static inline int ech_column_lanes(int64_t C)
 {
     int64_t parts = ech_ceil(C, ECH_PART), most = ECH_CUDA_COLUMNS / ECH_PART;
     return (int)(parts < most ? parts : most);
 }
 
-/* Launches a kernel(grid, ..., parts), of a block for a slice of columns and a group of rows, that
+/* Launches a kernel(grid, ..., parts), with one block per slice of columns and group of rows, that
  * leaves folds of N values in parts; then put(s, column, fold over the groups). Scratch: the parts,
  * scratch.c. */
 template <int N, typename Fold, typename Put, typename Kernel, typename... More>
@@ -271,8 +272,8 @@ static void ech_columns_by(const ech_kernel_context *context, ech_column_grid gr
                grid.C, fold, put, (const double *)parts);
 }
 
-/* Folds a value of each of a matrix's elements down its columns: put(column, result). value(row,
- * first column, count, values of a part): what it says behind the last column is of none. */
+/* Folds one value of each of a matrix's elements over each column: put(column, result). value(row,
+ * first column, count, values of a part); values after the last column are ignored. */
 template <typename Fold, typename F, typename Put>
 static void ech_columns(const ech_kernel_context *context, int64_t R, int64_t C, Fold fold, F value,
                         Put put)
@@ -298,7 +299,7 @@ struct ech_put_sum {
     }
 };
 
-/* A block a row: put(row, fold of f(row, column)'s over the columns). */
+/* One block per row: put(row, fold of f(row, column) over the columns). */
 template <typename Fold, typename F, typename Put>
 static __global__ void ech_fold_row(int64_t C, Fold fold, F f, Put put)
 {
@@ -310,8 +311,7 @@ static __global__ void ech_fold_row(int64_t C, Fold fold, F f, Put put)
     if (threadIdx.x == 0) put((int64_t)blockIdx.x, sum);
 }
 
-/* The same where f(row, first column, count, values) says a part of them: behind the last column
- * 0. */
+/* The same with f(row, first column, count, values) for a part of them; 0 after the last column. */
 template <typename Fold, typename F, typename Put>
 static __global__ void ech_fold_row_parts(int64_t C, Fold fold, F f, Put put)
 {

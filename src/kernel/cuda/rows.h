@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of NVIDIA GPUs: ech_cuda_NAME_f32 and so on. With ECH_EMULATED, of the same source on
- * the processor: ech_emulated_NAME_f32.
+ * The kernels of NVIDIA GPUs: ech_cuda_NAME_f32 and so on. With ECH_EMULATED the same source is
+ * compiled for the processor: ech_emulated_NAME_f32.
  */
 #ifndef ECH_KERNEL_CUDA_ROWS_H
 #define ECH_KERNEL_CUDA_ROWS_H
 
 #include "kernel/kernel.h"
 
-/* Columns of a matrix are summed by blocks, which have so many columns at most and a group of the
- * rows, in a fixed order. There are so many blocks at most, two a multiprocessor of the largest
- * GPUs; a group has so many rows at least. */
+/* Columns of a matrix are summed in a fixed order by blocks of at most ECH_CUDA_COLUMNS columns and
+ * a group of at least ECH_CUDA_GROUP_ROWS rows. There are at most ECH_CUDA_COLUMN_BLOCKS blocks,
+ * two per multiprocessor of the largest GPUs. */
 enum { ECH_CUDA_COLUMNS = 4096, ECH_CUDA_COLUMN_BLOCKS = 264, ECH_CUDA_GROUP_ROWS = 8 };
-/* A product's workspace: what NVIDIA advises for cuBLASLt on Hopper; one size on all architectures,
- * so that its choice of an algorithm, and a plan, does not depend on the card. */
+/* A product's workspace: NVIDIA's recommendation for cuBLASLt on Hopper. One size on all
+ * architectures makes the choice of an algorithm, and a plan, independent of the card. */
 #ifdef ECH_EMULATED
 enum { ECH_CUDA_WORKSPACE = 4 << 10 };
 #else
 enum { ECH_CUDA_WORKSPACE = 32 << 20 };
 #endif
-/* Scratch of several arrays: each begins at a multiple of so many bytes. */
+/* Alignment in bytes of each array in scratch. */
 enum { ECH_CUDA_ALIGNMENT = 256 };
 
-/* A query's facts in attention's backward (ech_query_facts): two indices and two wide numbers, in
- * multiples of 16. */
+/* Bytes of a query's facts in attention's backward (ech_query_facts): two indices and two wide
+ * numbers, rounded up to 16. */
 #define ECH_CUDA_FACTS_BYTES(wide_bytes) ((8 + 2 * (wide_bytes) + 15) / 16 * 16)
 
 static inline size_t ech_cuda_align(size_t bytes)
@@ -36,7 +36,7 @@ static inline int64_t ech_cuda_slices(int64_t C)
     return (C + ECH_CUDA_COLUMNS - 1) / ECH_CUDA_COLUMNS;
 }
 
-/* Groups of rows, of a matrix of any number of columns at most; then of this one. */
+/* Groups of rows: the most for a matrix of any number of columns; the number for this matrix. */
 static inline int64_t ech_cuda_most_groups(int64_t R)
 {
     int64_t groups = (R + ECH_CUDA_GROUP_ROWS - 1) / ECH_CUDA_GROUP_ROWS;
@@ -51,7 +51,7 @@ static inline int64_t ech_cuda_row_groups(int64_t R, int64_t C)
     return groups < most ? groups : most;
 }
 
-/* Numbers of scratch: one of each group and column, and no fewer than of a smaller matrix. */
+/* Numbers of scratch: one per group and column, and at least as many as a smaller matrix needs. */
 static inline int64_t ech_cuda_column_parts(int64_t R, int64_t C)
 {
     int64_t parts = ech_cuda_most_groups(R) * C;
@@ -60,17 +60,17 @@ static inline int64_t ech_cuda_column_parts(int64_t R, int64_t C)
     return parts < most ? parts : most;
 }
 
-/* A norm's gradient has two sums a row in scratch where a block's columns are not the whole row. */
+/* A norm's gradient has two sums per row in scratch if a block's columns are not the whole row. */
 static inline int64_t ech_cuda_norm_sums(int64_t R, int64_t C)
 {
     return ech_cuda_slices(C) > 1 ? 2 * R : 0;
 }
 
-/* A gate's rows are chosen for a thread each, by blocks of so many, of which there are so many at
- * most. */
+/* A gate's rows are processed by one thread each, in blocks of ECH_CUDA_GATE_CHUNK rows, at most
+ * ECH_CUDA_GATE_BLOCKS at a time. */
 enum { ECH_CUDA_GATE_CHUNK = 32, ECH_CUDA_GATE_BLOCKS = 64 };
 
-/* Scratch of rows of a gate that are under way. */
+/* Scratch of a gate's rows in progress. */
 static inline size_t ech_cuda_gate_room(int64_t L, int64_t K)
 {
     return ech_cuda_align(
@@ -78,8 +78,8 @@ static inline size_t ech_cuda_gate_room(int64_t L, int64_t K)
         sizeof(double));
 }
 
-/* Where gate_forward's scratch has what: rows under way, and from these bytes on choices,
- * entropies, parts of sums over chunks, sums of groups and their losses. dims: N, L, K, groups. */
+/* Byte offsets in gate_forward's scratch: rows in progress come first, then choices, entropies,
+ * partial sums over chunks, sums of groups and their losses. dims: N, L, K, groups. */
 typedef struct ech_cuda_gate_scratch {
     size_t chosen, entropy, parts, sums, losses, bytes;
 } ech_cuda_gate_scratch;
@@ -98,9 +98,9 @@ static inline ech_cuda_gate_scratch ech_cuda_gate_scratch_of(const int64_t *dims
     return at;
 }
 
-/* Rows of a table's gradient are sorted by blocks of a thread for each digit, which have so many
- * rows at least; of so many blocks each has more. A sum is made in pieces of so many rows, beside
- * each other. */
+/* A table's gradient is sorted by row with blocks of one thread per digit. Blocks have a minimum
+ * number of rows; with the maximum number of blocks, each has more. Sums run in parallel pieces of
+ * ECH_CUDA_PIECE rows. */
 enum { ECH_CUDA_DIGITS = 256, ECH_CUDA_PIECE = 128 };
 #ifdef ECH_EMULATED
 enum { ECH_CUDA_SORT_ROWS = 64, ECH_CUDA_SORT_BLOCKS = 3 };
@@ -114,14 +114,14 @@ static inline int64_t ech_cuda_sort_blocks(int64_t R)
     return blocks < ECH_CUDA_SORT_BLOCKS ? blocks : (int64_t)ECH_CUDA_SORT_BLOCKS;
 }
 
-/* Sums of pieces that are kept: of any row of the table all but its first piece's. */
+/* Stored sums of pieces: for each row of the table all but its first piece's. */
 static inline int64_t ech_cuda_pieces(int64_t R)
 {
     return R > 0 ? (R - 1) / ECH_CUDA_PIECE : 0;
 }
 
-/* Where that gradient's scratch has what: behind keys and rows, each twice and of `each` bytes,
- * counts of digits and sums of pieces. */
+/* Offsets in that gradient's scratch: keys and rows, each twice and of `each` bytes, then counts of
+ * digits and sums of pieces. */
 typedef struct ech_cuda_table_scratch {
     size_t each, counts, pieces, bytes;
 } ech_cuda_table_scratch;

@@ -13,7 +13,7 @@ static double *number(const ech_tensor *x)
     return x ? static_cast<double *>(x->data) : NULL;
 }
 
-/* A thread a sum; one thread adds these. */
+/* One thread per sum; one thread adds these. */
 static __global__ void add_up(const double *x, int64_t n, const double *scale, bool counts,
                               double *sum)
 {
@@ -87,7 +87,8 @@ static __global__ void add_hashes(const T *x, int64_t n, int64_t first, word *su
         hash += ech_hash_of(first + i, x[i]);
     for (unsigned distance = ECH_WARP / 2; distance > 0; distance /= 2)
         hash += __shfl_xor_sync(~0u, hash, distance);
-    if (threadIdx.x % ECH_WARP == 0) atomicAdd(sum, hash); /* modulo 2^64 any order is the same */
+    /* modulo 2^64 any order gives the same result */
+    if (threadIdx.x % ECH_WARP == 0) atomicAdd(sum, hash);
 }
 
 template <typename T>
@@ -131,7 +132,7 @@ void ECH_CUDA(hash_parts)(ech_kernel_context *context, const ech_tensor *sum,
 
 enum { LANES = 16 };
 
-/* Of a block's values, in the order of the definition: element i goes to lane i mod LANES. */
+/* For a block's values, in the order of the definition: element i goes to lane i mod LANES. */
 static __device__ inline void sum_lanes(const wide *value, int count, double *out)
 {
     ECH_SHARED(double, lane, LANES);
@@ -163,7 +164,7 @@ static __global__ void sum_squares(ech_numbers x, int64_t n, double *sums)
     sum_lanes(value, count, sums + blockIdx.x);
 }
 
-/* The same, where rows that are not listed are zero. */
+/* The same if unlisted rows are zero. */
 static __global__ void sum_squares_of_rows(ech_numbers x, const int32_t *rows, int64_t places,
                                            int64_t C, int64_t n, double *sums)
 {
@@ -201,7 +202,7 @@ void ECH_CUDA(square_sums_rows)(ech_kernel_context *context, const ech_tensor *x
 
 /* ---- NaN and infinity ---- */
 
-/* The least index: numbers that are not negative have the order of their bits. */
+/* The least index: nonnegative numbers have the order of their bits. */
 static __global__ void find_first(ech_numbers x, int64_t n, word *first)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.x * ECH_PART;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tables of the kernels of NVIDIA GPUs. What they need as scratch is pure and in every build,
- * so that plans for a GPU are made without one; the kernels (ECH_CUDA_ROWS) are where their
- * compiler is.
+ * The tables of the kernels of NVIDIA GPUs. Their scratch functions are pure and in every build, so
+ * that plans for a GPU can be made without one; the kernels (ECH_CUDA_ROWS) exist only in builds
+ * with their compiler.
  */
 #include "kernel/cuda/rows.h"
 
-/* Partial sums, fp64: of each part of the rows a number a column. */
+/* Partial sums in fp64: one number per column and part of the rows. */
 static size_t sums_of_rows(int64_t R, int64_t C)
 {
     return ech_cuda_align((size_t)ech_cuda_column_parts(R, C) * sizeof(double));
 }
 
-/* The library's workspace, and behind it the bias in the type of a narrow result. */
+/* The library's workspace, followed by the bias in the type of a narrow result. */
 static size_t scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
 {
     bool narrows = dims[5] && ech_dtype_wide(dtype) != dtype;
@@ -27,7 +27,7 @@ static size_t scratch_sums_of_rows(ech_dtype dtype, int threads, const int64_t *
     return sums_of_rows(dims[0], dims[1]);
 }
 
-/* Of gain, and of bias where there is one, and of rows. */
+/* For gain, for bias if there is one, and for rows. */
 static size_t scratch_norm_backward(const int64_t *dims, int sums)
 {
     int64_t R = dims[0], C = dims[1];
@@ -47,7 +47,7 @@ static size_t scratch_rmsnorm_backward(ech_dtype dtype, int threads, const int64
     return scratch_norm_backward(dims, 1);
 }
 
-/* Of every query (B, H, Tq): two indices and two wide numbers, ech_query_facts. */
+/* For every query (B, H, Tq): two indices and two wide numbers, ech_query_facts. */
 static size_t scratch_attention_backward(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)threads;
@@ -61,21 +61,21 @@ static size_t scratch_table_backward(ech_dtype dtype, int threads, const int64_t
     return ech_cuda_table_scratch_of(dims[0], dims[2]).bytes;
 }
 
-/* Sums over S rows of each of the E x C elements. */
+/* Sums over S rows for each of the E x C elements. */
 static size_t scratch_router_backward_weight(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)dtype, (void)threads;
     return sums_of_rows(dims[0], dims[1] * dims[2]);
 }
 
-/* Sums of columns, and a number a row: of squares. */
+/* Sums of columns, and a number per row: of squares. */
 static size_t scratch_sums_and_squares(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)dtype, (void)threads;
     return sums_of_rows(dims[0], dims[1]) + ech_cuda_align((size_t)dims[0] * sizeof(double));
 }
 
-/* A number a row. */
+/* A number per row. */
 static size_t scratch_squares(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)dtype, (void)threads;
@@ -129,8 +129,8 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
 #define F16_ROW(op) .op = NULL
 #endif
 
-/* Rows of which no tensor has the table's own type, nor may have it: 16-bit types have fp32's, for
- * their files, ECH_CUDA_WIDE (cmake/cuda.cmake), are compiled for fp32 and fp64 alone. */
+/* Rows without tensors of the table's own type: 16-bit types use fp32's, since their files,
+ * ECH_CUDA_WIDE (cmake/cuda.cmake), are compiled only for fp32 and fp64. */
 #define WIDE_choose        , f32
 #define WIDE_add_chosen    , f32
 #define WIDE_orthogonalize , f32
@@ -140,7 +140,7 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
 #define WIDE_gate_backward , f32
 #define WIDE_gate_load     , f32
 #define WIDE_gate_balance  , f32
-/* Of a 16-bit type; without a WIDE_op the second argument of the second macro is the type
+/* For a 16-bit type; without a WIDE_op the second argument of the second macro is the type
  * itself. */
 #define HALF_ROW(op, real)             HALF_ROW_OF(op, WIDE_##op, real, )
 #define HALF_ROW_OF(op, ...)           HALF_ROW_BY(op, __VA_ARGS__)

@@ -4,12 +4,11 @@
  */
 #include "kernel/cuda/reduce.cuh"
 
-/* ---- forward: y's row r is x's, if there is one, and the table's row of r ---- */
+/* ---- forward: row r of y is row r of x, if there is one, plus the table's row for r ---- */
 
 namespace
 {
-/* Which row of the table a row belongs to: that of its id or, without ids, of its position. -1:
- * none. */
+/* The table's row for a row: by its id or, without ids, by its position. -1: none. */
 struct table_rows {
     const int32_t *ids;
     int64_t first_id, size; /* of the table */
@@ -70,15 +69,15 @@ void ECH_CUDA(position_forward)(ech_kernel_context *context, const ech_tensor *x
     forward(context, rows_of_positions(rows, starts, table), x, table, y);
 }
 
-/* ---- the gradient: rows of dy are sorted by the row of the table that is theirs, their key, and
- * keep their order; then those of a key are added. A radix sort, lowest digit first: blocks count
- * digits, and know then where each of their rows goes. ---- */
+/* ---- the gradient: rows of dy are sorted by the table's row, their key, in a stable order; then
+ * the rows of each key are added. A radix sort, lowest digit first: blocks count digits, and then
+ * know where each of their rows goes. ---- */
 
 enum { DIGITS = ECH_CUDA_DIGITS, BITS = 8, SORT_WARPS = DIGITS / ECH_WARP };
 
 namespace
 {
-/* A pass moves keys and rows; the first one makes them. */
+/* A pass moves keys and rows; the first one creates them. */
 struct sort_pass {
     table_rows place;
     const int32_t *key, *row; /* NULL in the first */
@@ -95,8 +94,8 @@ struct sort_pass {
 };
 } // namespace
 
-/* A warp counts its run's digits, 32 rows at a time, of which those of one digit know of each other
- * by its bits. `moves`: each goes where the count says. */
+/* A warp counts its run's digits, 32 rows at a time; rows with equal digits find each other by its
+ * bits. `moves`: each goes where the count says. */
 static __device__ void go_through(const sort_pass &pass, bool moves, int32_t *count)
 {
     int64_t warps = (int64_t)gridDim.x * SORT_WARPS;
@@ -144,7 +143,7 @@ static __global__ void count_digits(sort_pass pass, int32_t *counts)
     counts[(int64_t)blockIdx.x * DIGITS + threadIdx.x] = sum;
 }
 
-/* The sum over the block's threads before this one. room: a number a thread. */
+/* The sum over the block's threads before this one. room: one number per thread. */
 static __device__ int32_t sum_before(int32_t n, int32_t *room)
 {
     int32_t sum = n;
@@ -157,7 +156,7 @@ static __device__ int32_t sum_before(int32_t n, int32_t *room)
     return sum - n;
 }
 
-/* A row goes behind those of smaller digits, and those of the same in warps before. */
+/* A row goes after rows of smaller digits, and after rows of the same digit in earlier warps. */
 static __global__ void move_rows(sort_pass pass, const int32_t *counts)
 {
     ECH_SHARED(int32_t, count, SORT_WARPS * DIGITS);
@@ -191,8 +190,8 @@ template <typename T> static __device__ inline double number(T x)
     return x;
 }
 
-/* sum += n columns of each of `rows` rows of x, in order; the k-th is row(k). Several are on their
- * way at once. */
+/* sum += n columns of each of `rows` rows of x, in order; the k-th is row(k). Several loads are in
+ * flight. */
 template <typename T, typename F>
 static __device__ inline void add_rows(const T *x, int64_t stride, int n, int64_t rows, F row,
                                        double *sum)
@@ -217,8 +216,8 @@ static __device__ inline void add_rows(const T *x, int64_t stride, int n, int64_
             if (i < n) sum[i] += number(x[row(k) * stride + i]);
 }
 
-/* The first of sorted places [from, to) whose key is not below `least`. The warp's lanes look for
- * it together. */
+/* The first of sorted places [from, to) whose key is at least `least`. The warp's lanes search
+ * together. */
 static __device__ int64_t find(const int32_t *key, int64_t from, int64_t to, int64_t least)
 {
     while (from < to) {
@@ -232,16 +231,16 @@ static __device__ int64_t find(const int32_t *key, int64_t from, int64_t to, int
 
 namespace
 {
-/* Sums in pieces of PIECE rows of a key, so that one that many rows have waits for no single block:
- * which rows a piece has depends on these alone, not on other keys, nor on which of them are
- * here. */
+/* Sums in pieces of PIECE rows of a key, so that a key with many rows does not depend on a single
+ * block. The rows of a piece depend only on the key's rows, not on other keys, nor on which of them
+ * are here. */
 struct key_sums {
     const int32_t *key, *row;
     int64_t R, size, C;
     ech_numbers dy;
     double *pieces;
 
-    /* Behind the last of the key's places from `first` on, at most `most` of them. */
+    /* The end of the key's places from `first` on, at most `most` of them. */
     __device__ int64_t end(int64_t first, int64_t most) const
     {
         return find(key, first, first + most < R ? first + most : R, (int64_t)key[first] + 1);
@@ -260,7 +259,7 @@ struct key_sums {
 
 enum { PIECE = ECH_CUDA_PIECE, PLACES = 8 };
 
-/* A block for PIECE places, in which one piece at most begins that is not its key's first:
+/* A block for PIECE places, in which at most one piece begins that is not its key's first:
  * pieces[block] = its sum. */
 static __global__ void add_pieces(key_sums a)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A block's tile of a matrix product of any strides and types, read from the device's memory:
- * 16-bit types on tensor cores, others by multiply-adds.
+ * A block's tile of a matrix product with any strides and types, read from device memory: 16-bit
+ * types use tensor cores, others multiply-adds.
  */
 #ifndef ECH_KERNEL_CUDA_TILES_H
 #define ECH_KERNEL_CUDA_TILES_H
@@ -15,7 +15,7 @@ enum {
     ECH_TILE_DEPTH = 128 / sizeof(real),
     ECH_TILE_THREADS = 128,
     /* Chunks of shared memory for two tiles, (ECH_TILE, ECH_TILE_DEPTH) or (ECH_TILE_DEPTH,
-     * ECH_TILE): one comes while the other is computed with. */
+     * ECH_TILE): one is loaded while the other is used. */
     ECH_TILE_BYTES = ECH_TILE * (ECH_TILE_DEPTH + ECH_TILE_PAD) * sizeof(real),
     ECH_TILE_ROOM = 2 * ECH_TILE_BYTES / sizeof(ech_chunk)
 };
@@ -40,7 +40,7 @@ static __device__ inline void ech_load_tile(real *tile, const real *from, int64_
     chunks::template load<ROWS>(tile, at, stride, 0, (int)rows, (int)columns);
 }
 
-/* A tile of a (M, K), or where T of its transpose. */
+/* A tile of a (M, K), or if T of its transpose. */
 template <bool T>
 static __device__ inline void ech_load_side(real *tile, const real *from, int64_t stride, int64_t m,
                                             int64_t M, int64_t k, int64_t K)
@@ -51,9 +51,9 @@ static __device__ inline void ech_load_side(real *tile, const real *from, int64_
         ech_load_tile<ECH_TILE, ECH_TILE_DEPTH>(tile, from, stride, m, M, k, K);
 }
 
-/* Adds to the warp's sums those of the tile that begins at row m and column n of c. All threads of
- * the block take part; a and b: ECH_TILE_ROOM chunks of shared memory each. TA: a is (K, M); TB: b
- * is (N, K). */
+/* Adds the tile that begins at row m and column n of c to the warp's sums. All threads of the block
+ * take part; a and b: ECH_TILE_ROOM chunks of shared memory each. TA: a is (K, M); TB: b is (N,
+ * K). */
 template <bool TA, bool TB>
 static __device__ inline void ech_add_tile(const ech_tile_product &at, int64_t m, int64_t n,
                                            ech_chunk *a_room, ech_chunk *b_room,

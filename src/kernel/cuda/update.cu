@@ -82,7 +82,7 @@ void ECH_CUDA(relay_shared)(ech_kernel_context *context, const ech_tensor *own,
                             const ech_tensor *next, const ech_tensor *relayed, double beta,
                             double lambda, double rate, double tolerance, int64_t alone)
 {
-    (void)alone; /* nothing waits for additions whose results nobody reads */
+    (void)alone; /* additions without a returned result are never waited for */
     ech_cuda_check(ECH_OP_relay_shared, ECH_REAL, own, next, relayed);
     wide *const here = static_cast<wide *>(own->data), *const there =
                                                            static_cast<wide *>(next->data);

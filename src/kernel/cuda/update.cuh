@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Optimizer updates: what of them is on the device.
+ * Optimizer updates: their part on the device.
  */
 #ifndef ECH_KERNEL_CUDA_UPDATE_H
 #define ECH_KERNEL_CUDA_UPDATE_H
@@ -10,11 +10,11 @@
 namespace
 {
 
-/* An update as it is now. */
+/* An update with the device's numbers applied. */
 struct ech_update_now {
     ech_update now;
     bool is_withheld;
-    double number[2]; /* a row's own: corrections of biases, scales */
+    double number[2]; /* specific to the row: bias corrections, scales */
 };
 
 static __device__ inline void ech_begin(const ech_update &update, ech_update_now *step)
@@ -23,7 +23,7 @@ static __device__ inline void ech_begin(const ech_update &update, ech_update_now
     step->is_withheld = !ech_update_begins(&at, &step->now);
 }
 
-/* AdamW's corrections of the bias of both averages. */
+/* AdamW's bias corrections of both averages. */
 static __device__ inline void ech_begin_adamw(const ech_update &update, ech_update_now *step)
 {
     ech_begin(update, step);
@@ -31,7 +31,7 @@ static __device__ inline void ech_begin_adamw(const ech_update &update, ech_upda
     step->number[1] = 1 - pow(step->now.beta2, (double)step->now.count);
 }
 
-/* Of one number: the averages move, and the parameter by them. */
+/* For one number: updates the averages, and the parameter by them. */
 static __device__ inline wide ech_adamw(const ech_update_now &step, wide g, wide p, wide *m,
                                         wide *v)
 {
@@ -42,7 +42,7 @@ static __device__ inline wide ech_adamw(const ech_update_now &step, wide g, wide
     return p - (wide)u.learning_rate * (by + (wide)u.weight_decay * p);
 }
 
-/* A part of a parameter, and its rounded copy where there is one. */
+/* A part of a parameter, and its rounded copy if there is one. */
 static __device__ inline void ech_store_param(const ech_numbers &param, const ech_numbers &rounded,
                                               int64_t i, int n, const wide *value)
 {
@@ -60,7 +60,7 @@ static __device__ inline void ech_store_rounded(const ech_numbers &param,
     rounded.store(i, n, value);
 }
 
-/* Row and column of elements that ascend. */
+/* Row and column of ascending elements. */
 struct ech_place {
     int64_t r, c, C;
 

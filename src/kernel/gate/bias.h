@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Balance without a loss (Wang et al. 2024, arXiv:2408.15664; DeepSeek-AI 2024, arXiv:2412.19437):
- * scores are sigmoids; the k largest sums of score and bias are chosen, and gates are the scores of
- * these, divided by their sum where `normalized`, times `scale`. Of `groups` equal groups of
- * experts only the groups_chosen with the largest sums of their two best are chosen from. The
- * auxiliary loss is the one over a group's rows: the sum of f P, f = E / (k rows) times the rows
- * that chose the expert, P the mean of scores divided by their row's sum: the coefficient at
- * balance.
+ * Load balancing without a loss (Wang et al. 2024, arXiv:2408.15664; DeepSeek-AI 2024,
+ * arXiv:2412.19437). Scores are sigmoids. The experts with the k largest sums of score and bias are
+ * chosen; their gates are their scores, divided by their sum if `normalized`, times `scale`. With
+ * `groups` equal groups of experts, only the groups_chosen groups with the largest sums of their
+ * two best experts take part. The auxiliary loss is per group of rows: the sum of f P, where f = E
+ * / (k rows) times the rows that chose the expert, and P is the mean of the scores divided by their
+ * row's sum. At balance it equals the coefficient.
  */
 #ifndef ECH_KERNEL_GATE_BIAS_H
 #define ECH_KERNEL_GATE_BIAS_H
 
 #include "kernel/gate/row.h"
 
-/* room[1] of the experts of all but the best groups becomes -infinity. */
+/* Sets room[1] of the experts outside the best groups to -infinity. */
 ECH_GATE_CODE void ech_gate_bias_limit(ech_gate_row *row)
 {
     const ech_gate *gate = row->gate;
@@ -34,7 +34,7 @@ ECH_GATE_CODE void ech_gate_bias_limit(ech_gate_row *row)
         if (taken[e / n] == 0) row->room[1][e] = -INFINITY;
 }
 
-/* room[0]: scores; room[1]: what is compared. */
+/* room[0]: scores; room[1]: the sums that are compared. */
 ECH_GATE_CODE void ech_gate_bias_choose(ech_gate_row *row)
 {
     const ech_gate *gate = row->gate;
@@ -84,8 +84,8 @@ ECH_GATE_CODE void ech_gate_bias_losses(ech_gate_group *group)
                       (double)group->gate->experts / (double)group->gate->chosen);
 }
 
-/* The bias after a step: an expert that fewer rows than the mean chose is chosen more easily, and
- * the other way around. */
+/* The bias after a step: experts that fewer rows than the mean chose become easier to choose, and
+ * vice versa. */
 ECH_GATE_CODE double ech_gate_bias_moved(double bias, double load, double mean, double rate)
 {
     return bias + rate * ((mean > load) - (mean < load));

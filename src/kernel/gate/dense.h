@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All experts, by the softmax of their logits: k = E.
+ * All experts, weighted by the softmax of their logits: k = E.
  */
 #ifndef ECH_KERNEL_GATE_DENSE_H
 #define ECH_KERNEL_GATE_DENSE_H

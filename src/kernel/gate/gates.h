@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All gates, by their kind; and what is alike for them: where rows lie, and what becomes of a
- * group's choices.
+ * All gates by kind, and the code that they share: positions of rows, and capacities of experts.
  */
 #ifndef ECH_KERNEL_GATE_GATES_H
 #define ECH_KERNEL_GATE_GATES_H
@@ -54,8 +53,8 @@ ECH_GATE_CODE void ech_gate_losses(ech_gate_group *group)
     }
 }
 
-/* Where a row of the members' S rows each is among all: that of a sample of the view and a position
- * in it. */
+/* The index of a row among all members' rows (S each), from a sample of the view and a position in
+ * it. */
 ECH_GATE_CODE int64_t ech_gate_place(const ech_gate *gate, const ech_rows *rows, int64_t S,
                                      int64_t sample, int64_t position)
 {
@@ -71,8 +70,8 @@ ECH_GATE_CODE int64_t ech_gate_length(const int32_t *lengths, const ech_rows *ro
     return lengths ? lengths[sample] : rows->whole;
 }
 
-/* A choice of `expert`, at its turn: one that comes when the expert has its capacity is dropped.
- * One that is kept back takes a place, or by its gate's word none. */
+/* Handles a choice of `expert` in its turn: drops it if the expert is at its capacity. A choice
+ * that is kept back takes a slot, or none if the gate says so. */
 ECH_GATE_CODE void ech_gate_take(const ech_gate *gate, double capacity, int32_t expert,
                                  int32_t *choice, double *taken)
 {

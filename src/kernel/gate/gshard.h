@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GShard (Lepikhin et al. 2020, arXiv:2006.16668), algorithm 1: the two experts of the largest
- * probabilities, divided by their sum; the second is sent if twice its gate is above a uniform
- * number. Counters go up always: by choices that are not sent, too. The capacity is capacity_factor
- * 2 S / E; the auxiliary loss is (1 / E) times the sum of (c / S) m, c the rows whose first choice
- * is the expert, those that are dropped included, m its mean probability: 1 / E^2 at balance.
- * `ports`: as in Lingvo, Mesh TensorFlow and fairseq, where choices that are not sent take no place
- * and the loss is E^2 times that.
+ * GShard (Lepikhin et al. 2020, arXiv:2006.16668), algorithm 1. The two experts of the largest
+ * probabilities are chosen, with gates divided by their sum; the second is sent if twice its gate
+ * exceeds a uniform random number. Counters always increase, also for choices that are not sent.
+ * The capacity is capacity_factor 2 S / E. The auxiliary loss is (1 / E) times the sum of (c / S) m
+ * over the experts. Here c is the number of rows whose first choice is the expert, including
+ * dropped ones, and m is its mean probability. At balance the loss is 1 / E^2. `ports`: as in
+ * Lingvo, Mesh TensorFlow and fairseq, where choices that are not sent take no slot and the loss is
+ * E^2 times larger.
  */
 #ifndef ECH_KERNEL_GATE_GSHARD_H
 #define ECH_KERNEL_GATE_GSHARD_H

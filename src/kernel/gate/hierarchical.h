@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Noisy top-k gating in two levels (Shazeer et al. 2017, arXiv:1701.06538, appendix B). The first
- * logits are those of the groups, then come those of each group's experts. A gate is its group's
- * times its own in the group. Importance sums gates; the load of expert j of group i is the group's
- * load times the mean of j's over the rows that chose i.
+ * logits are the groups', followed by the logits of each group's experts. A gate is the group's
+ * gate times the expert's gate within the group. Importance sums gates; the load of expert j of
+ * group i is the group's load times the mean of j's load over the rows that chose i.
  */
 #ifndef ECH_KERNEL_GATE_HIERARCHICAL_H
 #define ECH_KERNEL_GATE_HIERARCHICAL_H
 
 #include "kernel/gate/noisy.h"
 
-/* Of a group of experts: where its logits begin. room[3] has the chosen groups' gates, and their
- * numbers; room[4] the gates in them. */
+/* Offset of a group's logits. room[3] has the chosen groups' gates, and their numbers; room[4] the
+ * gates within them. */
 ECH_GATE_CODE int64_t ech_gate_hierarchical_first(const ech_gate *gate, int64_t of)
 {
     return gate->groups + of * (gate->experts / gate->groups);
@@ -51,7 +51,7 @@ ECH_GATE_CODE void ech_gate_hierarchical_differentiate(ech_gate_row *row)
     int64_t n = gate->experts / gate->groups, groups = gate->groups_chosen;
     int64_t k = gate->chosen / groups;
     const double *number = row->room[3] + groups;
-    double *dgroup = row->load; /* free by now */
+    double *dgroup = row->load; /* no longer needed */
     for (int64_t j = 0; j < groups; j++) {
         int64_t of = (int64_t)number[j];
         int32_t *choice = row->choice + j * k;
@@ -70,8 +70,8 @@ ECH_GATE_CODE void ech_gate_hierarchical_differentiate(ech_gate_row *row)
     ech_gate_noisy_differentiate(row, 0, gate->groups, groups, row->choice, row->room[3], dgroup);
 }
 
-/* The mean over the group's rows of what its experts' loads sum, for the load of one of these: 0
- * without rows. */
+/* The mean over the rows that chose the group of what its experts' loads sum, to compute an
+ * expert's load: 0 without rows. */
 ECH_GATE_CODE double ech_gate_hierarchical_rows(const ech_gate_group *group, int64_t of)
 {
     const ech_gate *gate = group->gate;
@@ -89,7 +89,7 @@ ECH_GATE_CODE void ech_gate_hierarchical_losses(ech_gate_group *group)
     double *slopes = group->dload, count = (double)gate->experts, mean = 0, variance = 0;
     group->importance =
         ech_gate_variation(group->share, gate->experts, gate->importance, group->dshare);
-    /* Until the end the slopes of experts are their loads. */
+    /* Until the end, the experts' slopes are by their own loads. */
     for (int64_t i = 0; i < gate->groups; i++) {
         double rows = ech_gate_hierarchical_rows(group, i);
         for (int64_t at = gate->groups + i * n; at < gate->groups + (i + 1) * n; at++) {

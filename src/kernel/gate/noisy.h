@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Noisy top-k gating (Shazeer et al. 2017, arXiv:1701.06538) over n logits of a row: with l and m
+ * Noisy top-k gating (Shazeer et al. 2017, arXiv:1701.06538) over n logits of a row. With l and m
  * the logits of router and noise, H = l + normal softplus(m), and gates are the softmax of the k
  * largest H. The load of i is the probability that it is among them if its own noise is drawn
  * again: Phi((l - the k-th largest H of the others) / softplus(m)); 1 if all are chosen. Without
- * noise, which is drawn in training alone, it is 1 of those that are chosen.
+ * noise, which is drawn only in training, the load is 1 for chosen experts.
  */
 #ifndef ECH_KERNEL_GATE_NOISY_H
 #define ECH_KERNEL_GATE_NOISY_H
@@ -44,15 +44,15 @@ ECH_GATE_CODE void ech_gate_add_noise(ech_gate_row *row)
     }
 }
 
-/* What i has to beat, of logits of which the largest have been chosen, `last` the last of them and
- * `next` behind it. */
+/* The index whose H expert i must exceed to be chosen; `last` is the smallest chosen one, `next`
+ * the largest not chosen. */
 ECH_GATE_CODE int32_t ech_gate_rival(const double *H, int32_t last, int32_t next, int32_t i)
 {
     bool chosen = H[i] > H[last] || (H[i] == H[last] && i <= last);
     return chosen ? next : last;
 }
 
-/* Of logits [first, first + n): order = the k largest, gates = their softmax, load. */
+/* For logits [first, first + n): order = the k largest, gates = their softmax, and load. */
 ECH_GATE_CODE void ech_gate_noisy_choose(ech_gate_row *row, int64_t first, int64_t n, int64_t k,
                                          int32_t *order, double *gates)
 {

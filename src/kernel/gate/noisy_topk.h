@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Noisy top-k gating (Shazeer et al. 2017, arXiv:1701.06538). Losses: importance, the squared
- * coefficient of variation of the experts' sums of gates, and load, the same of their sums of loads
- * (noisy.h); the variance is a population's.
+ * coefficient of variation of the experts' sums of gates; and load, the same for their sums of
+ * loads (noisy.h), with the population variance.
  */
 #ifndef ECH_KERNEL_GATE_NOISY_TOPK_H
 #define ECH_KERNEL_GATE_NOISY_TOPK_H

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What gates are made of. Each gate's file has three functions, which the definition (ref/gate.c)
- * and the kernels for GPUs (cuda/gate.cu) call alike, a row or a group at a time, in fp64:
- *   ech_gate_NAME_choose(row)           choices, gates, shares and loads of a row
- *   ech_gate_NAME_differentiate(row)    the same row's gradients of logits and noise, after choose
- *   ech_gate_NAME_losses(group)         a balance group's losses and their slopes, from sums over
- *   its rows
- * A SHARE is what a loss sums over rows for each expert, and has a gradient: probabilities, or
- * gates. A LOAD is, for each logit, a smooth stand-in for how many rows choose it. Whoever includes
- * this defines ECH_GATE_WORDS(key, quad, words), ech_random_words where it runs.
+ * Building blocks of gates. Each gate's file has three functions, which the definition (ref/gate.c)
+ * and the kernels for GPUs (cuda/gate.cu) call per row or per group, in fp64:
+ *
+ *     ech_gate_NAME_choose(row)           choices, gates, shares and loads of a row
+ *     ech_gate_NAME_differentiate(row)    the row's gradients of logits and noise, after choose
+ *     ech_gate_NAME_losses(group)         losses of a balance group and their slopes, from sums
+ *                                         over its rows
+ *
+ * A SHARE is the quantity per expert that a loss sums over rows, and has a gradient: probabilities,
+ * or gates. A LOAD is, for each logit, a smooth estimate of the number of rows that choose it. The
+ * including file defines ECH_GATE_WORDS(key, quad, words), which is ech_random_words for its
+ * device.
  */
 #ifndef ECH_KERNEL_GATE_ROW_H
 #define ECH_KERNEL_GATE_ROW_H
@@ -18,8 +21,9 @@
 
 #include "kernel/kernel.h"
 
-/* For GPUs these are for GPUs alone, as what draws numbers there is. What all gates share is called
- * there: a kernel that had it once for each of them would take its compiler twice as long. */
+/* Under CUDA these functions are for the device only, like the random numbers there. Shared
+ * functions are not inlined: a kernel with one copy for each gate would take twice as long to
+ * compile. */
 #ifdef __CUDACC__
 #define ECH_GATE_CODE   static __device__ inline
 #define ECH_GATE_CALLED static __device__ __noinline__
@@ -28,7 +32,7 @@
 #define ECH_GATE_CALLED static inline
 #endif
 
-/* Of one row; arrays in scratch, of these lengths. */
+/* State of one row; the arrays are in scratch and have these lengths. */
 typedef struct ech_gate_row {
     const ech_gate *gate;
     ech_random_key key; /* with the step */
@@ -39,13 +43,14 @@ typedef struct ech_gate_row {
     double *gates;                 /* k */
     double *share, *load;          /* E, L; load is 0 before choose */
     double entropy;
-    double *dgates, *dshare, *dload; /* of differentiate: k (0 where nothing was sent), E, L */
+    /* inputs of differentiate: k (0 where nothing was sent), E, L */
+    double *dgates, *dshare, *dload;
     double *dlogits, *dnoise;        /* L; its results, 0 before */
-    double *room[5];                 /* L: of the gate's own */
+    double *room[5];                 /* L: private to the gate */
 } ech_gate_row;
 
-/* What becomes of a choice: e; of one that its capacity drops, or that a draw keeps back, e and E
- * or 2E more; -1: of padding. */
+/* The encoded result of a choice of expert e: e if sent; e + E if its capacity drops it; e + 2E if
+ * a random draw keeps it back; -1 for padding. */
 enum { ECH_GATE_SENT, ECH_GATE_DROPPED, ECH_GATE_KEPT_BACK };
 
 ECH_GATE_CODE int32_t ech_gate_fate(const ech_gate *gate, int32_t expert, int fate)
@@ -93,8 +98,8 @@ ECH_GATE_CALLED void ech_gate_softmax_backward(const double *p, const double *dp
     for (int64_t i = 0; i < n; i++) dx[i] += p[i] * (dp[i] - sum);
 }
 
-/* The standard normals of elements 4 quad to 4 quad + 3, by Box and Muller as base/random.h has
- * them. */
+/* The standard normals of elements 4 quad to 4 quad + 3, by the Box-Muller transform as in
+ * base/random.h. */
 ECH_GATE_CALLED void ech_gate_normals(ech_random_key key, uint64_t quad, double *normals)
 {
     const double turn = 6.28318530717958647692;
@@ -114,8 +119,8 @@ ECH_GATE_CODE double ech_gate_comparable(double x)
     return x == x ? x : -INFINITY;
 }
 
-/* The next of n numbers from the largest to the smallest, of equal ones the lower index first.
- * last: the one before; -1: there is none. */
+/* The next of n numbers in descending order; of equal ones the lower index comes first. last: the
+ * previous one; -1: none. */
 ECH_GATE_CALLED int32_t ech_gate_next(const double *x, int64_t n, int32_t last)
 {
     double before = last < 0 ? 0 : ech_gate_comparable(x[last]), largest = 0;
@@ -141,14 +146,15 @@ ECH_GATE_CALLED void ech_gate_top(const double *x, int64_t n, int64_t k, int32_t
 typedef struct ech_gate_group {
     const ech_gate *gate;
     double rows;                  /* without padding */
-    const double *first, *chosen; /* E: rows whose first choice, and of which any, is the expert */
+    /* E: rows whose first choice is the expert; rows with any choice of the expert */
+    const double *first, *chosen;
     const double *share, *load;   /* E, L: sums over the rows */
     double *dshare, *dload;       /* results: slopes of the losses by these; 0 before */
     double auxiliary, importance, load_loss;
 } ech_gate_group;
 
-/* The coefficient times the squared coefficient of variation of n numbers, by the variance of a
- * population; slopes += its own by each of them. */
+/* The coefficient times the squared coefficient of variation of n numbers, with the population
+ * variance; adds its derivative by each number to slopes. */
 ECH_GATE_CALLED double ech_gate_variation(const double *x, int64_t n, double coefficient,
                                           double *slopes)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Switch Transformer (Fedus et al. 2021, arXiv:2101.03961): the expert of the largest logit, by its
- * probability. The auxiliary loss is alpha E times the sum of f P: f the fraction of rows that
- * choose an expert, before any is dropped, P its mean probability. alpha at balance; it may be less
- * than that where f and P do not go together.
+ * Switch Transformer (Fedus et al. 2021, arXiv:2101.03961): the expert of the largest logit,
+ * weighted by its probability. The auxiliary loss is alpha E times the sum of f P: f the fraction
+ * of rows that choose an expert, before any is dropped, P its mean probability. It is alpha at
+ * balance, and may be less if f and P are not correlated.
  */
 #ifndef ECH_KERNEL_GATE_SWITCH_H
 #define ECH_KERNEL_GATE_SWITCH_H

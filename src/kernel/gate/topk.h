@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The k experts of the largest logits, by their probabilities, which are divided by their sum where
- * `normalized` (Jiang et al. 2024, "Mixtral of Experts"). The auxiliary loss is that of Switch
- * Transformers over all k choices, as in Hugging Face's load_balancing_loss_func: k times the
- * coefficient at balance.
+ * The k experts of the largest logits, weighted by their probabilities, which are divided by their
+ * sum if `normalized` (Jiang et al. 2024, "Mixtral of Experts"). The auxiliary loss is the one of
+ * Switch Transformers over all k choices, as in Hugging Face's load_balancing_loss_func: k times
+ * the coefficient at balance.
  */
 #ifndef ECH_KERNEL_GATE_TOPK_H
 #define ECH_KERNEL_GATE_TOPK_H

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The largest numbers of lines. The least magnitude that is chosen is found bit by bit: the
- * greatest that at least K reach. Magnitudes are compared as whole numbers, their bits without the
- * sign.
+ * The largest numbers of lines. The least chosen magnitude is found bit by bit: the greatest that
+ * at least K numbers reach. Magnitudes are compared as integers, their bits without the sign.
  */
 #include <string.h>
 

@@ -108,7 +108,7 @@ void ECH_REF(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_
     }
 }
 
-/* Elements are drawn one by one: few are drawn again. */
+/* Elements are drawn one by one, since few are drawn again. */
 void ECH_REF(fill_truncated)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
                              int64_t first_element, double mean, double std)
 {

@@ -18,8 +18,7 @@ void ECH_REF(embedding_forward)(ech_kernel_context *context, const ech_tensor *t
     }
 }
 
-/* The row of the table that row r belongs to: that of its id, or, if ids is NULL, of its position.
- * -1: none. */
+/* The table's row for row r: by its id, or, if ids is NULL, by its position. -1: none. */
 typedef struct table_rows {
     int64_t R, size; /* rows of dy and of the table */
     const ech_tensor *ids;
@@ -36,7 +35,7 @@ static int64_t place_of(const table_rows *at, int64_t r)
 }
 
 #ifdef ECH_REAL_F64
-/* Sums in fp64 are not rounded when they are stored, so each row is added by itself. */
+/* Sums in fp64 are not rounded when they are stored, so each row is added separately. */
 static void add_to_table(const table_rows *at, const ech_tensor *dy, const ech_tensor *dtable)
 {
     int64_t C = dy->shape[1];
@@ -50,8 +49,8 @@ static void add_to_table(const table_rows *at, const ech_tensor *dy, const ech_t
 #else
 enum { COLUMNS = 128 };
 
-/* Adds the rows of dy that belong to the same row of the table as row r, the first of them; they
- * are rounded once. */
+/* Adds the rows of dy with the same table row as row r, the first of them; they are rounded
+ * once. */
 static void add_rows(const table_rows *at, int64_t r, const ech_tensor *dy,
                      const ech_tensor *dtable)
 {

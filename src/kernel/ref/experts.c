@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Experts: the router's product, where rows go, and their way there and back.
+ * Experts: the router's product, the destinations of rows, and their dispatch and return.
  */
 #include <math.h>
 
@@ -86,7 +86,7 @@ void ECH_REF(router_backward_weight)(ech_kernel_context *context, const ech_tens
         }
 }
 
-/* First `slot` is a choice's number among those of its expert. */
+/* At first `slot` is a choice's index among its expert's choices. */
 void ECH_REF(route)(ech_kernel_context *context, const ech_tensor *choice, int64_t bound,
                     const ech_tensor *slot, const ech_tensor *counts)
 {

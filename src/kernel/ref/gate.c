@@ -11,8 +11,7 @@
 /* A call's arguments, and its scratch. */
 typedef struct gating {
     const ech_gate *gate;
-    const ech_tensor *logits, *noise,
-        *bias; /* of the rows that are read: all members', or the view's own */
+    const ech_tensor *logits, *noise, *bias; /* of the rows read: all members', or the view's own */
     const int32_t *lengths;
     const ech_rows *rows;
     int64_t S, E, L, K;
@@ -26,7 +25,7 @@ static const int32_t *numbers(const ech_tensor *x)
     return x ? x->data : NULL;
 }
 
-/* Of a group: choices first and in all, shares, loads, places taken. */
+/* Per group: choices first and in all, shares, loads, slots taken. */
 static int64_t sums_of(const gating *g)
 {
     return 4 * g->E + g->L;
@@ -58,7 +57,7 @@ static gating begin(ech_kernel_context *context, const ech_gate *gate, const ech
     return g;
 }
 
-/* Chooses by row `at` of the logits; whole: its index in the whole tensor. */
+/* Chooses experts by row `at` of the logits; whole: its index in the whole tensor. */
 static void choose(gating *g, int64_t at, int64_t whole)
 {
     ech_gate_row *row = &g->row;
@@ -74,8 +73,7 @@ static void choose(gating *g, int64_t at, int64_t whole)
 
 /* ---- forward ---- */
 
-/* A row that was chosen for is row r of the view: its gates, and what it adds to the view's
- * sums. */
+/* Stores the gates of a row, which is row r of the view, and adds to the view's sums. */
 static void put_row(const gating *g, int64_t r, const ech_tensor *gates, double *sum)
 {
     for (int64_t j = 0; j < g->K; j++) ech_store(gates, r * g->K + j, g->row.gates[j]);
@@ -84,7 +82,7 @@ static void put_row(const gating *g, int64_t r, const ech_tensor *gates, double 
     sum[ECH_GATE_ENTROPY] += g->row.entropy;
 }
 
-/* The choices of row r, whose fates are known; gates of those that are not sent are 0. */
+/* Stores the choices of row r with their results; gates of choices that are not sent are 0. */
 static void put_choices(const gating *g, const int32_t *chosen, int64_t r, const ech_tensor *gates,
                         const ech_tensor *choice, double *partial)
 {
@@ -100,7 +98,8 @@ static void put_choices(const gating *g, const int32_t *chosen, int64_t r, const
     }
 }
 
-/* A group's choices at their turns: first ones before second ones, rows in their order. */
+/* Handles a group's choices in their turns: first choices before second ones, rows in their
+ * order. */
 static void fill(gating *g, int32_t *chosen, int64_t n)
 {
     double capacity = (double)ech_gate_capacity(g->gate, g->rows->whole);
@@ -115,8 +114,8 @@ static void fill(gating *g, int32_t *chosen, int64_t n)
         }
 }
 
-/* The rows of group a, in the order of samples and positions; the choices of its own rows are among
- * them. */
+/* Processes the rows of group a, in the order of samples and positions, including the view's own
+ * rows. */
 static void choose_group(gating *g, int64_t a, const ech_tensor *gates, ech_gate_group *group,
                          double *sum)
 {
@@ -250,7 +249,7 @@ void ECH_REF(gate_backward)(ech_kernel_context *context, const ech_gate *gate,
     }
 }
 
-/* ---- how a bias balances ---- */
+/* ---- balancing by a bias ---- */
 
 void ECH_REF(gate_load)(ech_kernel_context *context, const ech_tensor *choice, bool accumulate,
                         const ech_tensor *load)

@@ -5,7 +5,7 @@
 #include "kernel/experts.h"
 #include "kernel/ref/real.h"
 
-/* The rows of one piece. Checks that there is room for what counts says. */
+/* The rows of one piece. Checks that there is room for the counted rows. */
 static int64_t piece_rows(const ech_tensor *buffer, const ech_tensor *counts)
 {
     int64_t R = buffer->shape[0], P = counts->shape[0], X = counts->shape[1];
@@ -72,7 +72,7 @@ void ECH_REF(grouped_matmul_weight)(ech_kernel_context *context, const ech_tenso
     }
 }
 
-/* A view of all rows that piece p has. */
+/* A view of all rows of piece p. */
 static ech_tensor piece_of(const ech_tensor *buffer, const ech_tensor *counts, int64_t p)
 {
     int64_t X = counts->shape[1], Q = piece_rows(buffer, counts);

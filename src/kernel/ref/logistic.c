@@ -34,7 +34,7 @@ void ECH_REF(sparse_logits_backward)(ech_kernel_context *context, const ech_tens
     ech_store(dbias, 0, sum);
 }
 
-/* log(1 + exp(x)): large x lose nothing. */
+/* log(1 + exp(x)), accurate for large x. */
 static double softplus(double x)
 {
     return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));

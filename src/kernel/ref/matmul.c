@@ -14,7 +14,7 @@ static int as_int(int64_t n)
     return (int)n;
 }
 
-/* A matrix of one row may have any stride; BLAS wants at least its width. */
+/* A matrix of one row may have any stride; BLAS requires at least its width. */
 static int row_stride(const ech_tensor *x)
 {
     return as_int(x->stride[0] > x->shape[1] ? x->stride[0] : x->shape[1]);

@@ -46,14 +46,14 @@ void ECH_REF(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
     forward(x, gain, offset, NULL, eps, y, NULL, rstd);
 }
 
-/* What both backwards read and write; mean and add may be NULL. */
+/* Operands of both backwards; mean and add may be NULL. */
 typedef struct norm {
     const ech_tensor *dy, *x, *gain, *mean, *rstd, *add, *dx;
     double offset;
 } norm;
 
 /* With n = (x - mean) rstd and e = dy gain: dx = rstd (e - mean(e) - n mean(e n)); without mean(e)
- * of RMSNorm. */
+ * for RMSNorm. */
 static void backward_row(const norm *at, int64_t r, double *dgain, double *dbias)
 {
     int64_t C = at->x->shape[1], row = r * C;

@@ -2,20 +2,19 @@
  *
  * Orthonormal columns, by Householder's reflections (Golub and Van Loan 2013, section 5.2:
  * factored, then formed in place) or by modified Gram-Schmidt, each column twice. Columns are
- * copied, so that each lies in one piece.
+ * copied, so that each is contiguous.
  */
 #include <math.h>
 
 #include "kernel/ref/real.h"
 
-/* Columns of R numbers, each followed by what is known of its reflection. */
+/* Columns of R numbers, each followed by the data of its reflection. */
 typedef struct columns {
     double *data;
     int64_t R, K, stride;
 } columns;
 
-/* FACTOR of the reflection; SIGN of the column that it makes; EMPTY: 1 if the column counts as 0.
- * */
+/* FACTOR of the reflection; SIGN of the resulting column; EMPTY: 1 if the column counts as 0. */
 enum { FACTOR, SIGN, EMPTY };
 
 static double *column_of(const columns *c, int64_t k)
@@ -23,7 +22,7 @@ static double *column_of(const columns *c, int64_t k)
     return c->data + k * c->stride;
 }
 
-enum { LANES = 8 }; /* sums that do not wait for each other */
+enum { LANES = 8 }; /* independent sums */
 
 /* From row `first` on. */
 static double product(const columns *c, const double *a, const double *b, int64_t first)
@@ -39,7 +38,7 @@ static double product(const columns *c, const double *a, const double *b, int64_
 
 /* ---- Householder ---- */
 
-/* I - factor v vT, v = (1, what lies below row k of column k), on another column. */
+/* Applies I - factor v vT, v = (1, the part below row k of column k), to another column. */
 static void reflect(const columns *c, int64_t k, double *other)
 {
     const double *v = column_of(c, k);
@@ -48,9 +47,9 @@ static void reflect(const columns *c, int64_t k, double *other)
     for (int64_t r = k + 1; r < c->R; r++) other[r] -= by * v[r];
 }
 
-/* The reflection that takes a column to a multiple of the unit vector k. There is none if the
- * column is at most `least` long from row k on, which counts as 0, nor if nothing lies below row k,
- * unless row k is NaN. */
+/* The reflection that maps a column to a multiple of the unit vector k. There is none if the column
+ * from row k on has at most the length `least`, which counts as 0, or if the part below row k is
+ * zero, unless row k is NaN. */
 static void find_reflection(const columns *c, int64_t k, double least)
 {
     double *v = column_of(c, k), top = v[k], below = product(c, v, v, k + 1);
@@ -66,7 +65,7 @@ static void find_reflection(const columns *c, int64_t k, double least)
     for (int64_t r = k + 1; r < c->R && about[FACTOR] != 0; r++) v[r] /= top - to;
 }
 
-/* The product of all reflections, last column first: a column's own place is free when later ones
+/* The product of all reflections, last column first: a column's own memory is free when later ones
  * have been reflected. */
 static void form(const columns *c, int64_t k)
 {
@@ -134,7 +133,7 @@ static bool is_empty(const ech_tensor *p, int64_t r)
     return empty;
 }
 
-/* Rows below the last column's stay at 0 by themselves where they are. */
+/* Rows below the last column stay 0 without stores. */
 static void store_row(const columns *c, int64_t r, bool householder, const ech_tensor *p)
 {
     bool stays = householder && r < c->K && is_empty(p, r);

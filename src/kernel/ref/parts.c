@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What reductions over ranks compute.
+ * The arithmetic of reductions over ranks.
  */
 #include "kernel/ref/real.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The real type of the reference kernels. Every file of ref/ is compiled once a type, with
- * ECH_REAL_F32, _F64, _BF16 or _F16. Elements are read and written by their tensor's dtype, which
- * is `real` or `wide`; in fp32 and fp64 these are one type, and nothing is asked. Arithmetic is in
- * double, rounded once, to nearest even, when a result is stored.
+ * The real type of the reference kernels. Every file of ref/ is compiled once per type, with
+ * ECH_REAL_F32, _F64, _BF16 or _F16. Elements are read and written in their tensor's dtype, which
+ * is `real` or `wide`; in fp32 and fp64 these are equal, and nothing is checked. Arithmetic is in
+ * double, and rounds once, to nearest even, when a result is stored.
  */
 #ifndef ECH_KERNEL_REF_REAL_H
 #define ECH_KERNEL_REF_REAL_H
@@ -33,7 +33,7 @@ typedef float wide;
 #define ECH_REF(op) ech_ref_##op##_f32
 #endif
 
-/* Whether the tensor's elements are of 16 bits. */
+/* True if the tensor's elements have 16 bits. */
 static inline bool ech_is_half(const ech_tensor *x)
 {
     return ECH_REAL != ECH_F32 && ECH_REAL != ECH_F64 && x->dtype == ECH_REAL;
@@ -56,8 +56,8 @@ static inline void ech_store(const ech_tensor *x, int64_t i, double value)
         ((wide *)x->data)[i] = (wide)value;
 }
 
-/* Element i of a parameter and, optionally, of its copy, which is that of the number that was
- * stored. */
+/* Element i of a parameter and, optionally, of its rounded copy, which is made from the stored
+ * number. */
 static inline void ech_store_param(const ech_tensor *param, const ech_tensor *rounded, int64_t i,
                                    double value)
 {
@@ -65,7 +65,7 @@ static inline void ech_store_param(const ech_tensor *param, const ech_tensor *ro
     if (rounded) ech_store(rounded, i, ech_value(param, i));
 }
 
-/* The copy of a parameter whose update is withheld. */
+/* The rounded copy of a parameter whose update is withheld. */
 static inline void ech_store_rounded(const ech_tensor *param, const ech_tensor *rounded)
 {
     for (int64_t i = 0; rounded && i < ech_tensor_count(param); i++)

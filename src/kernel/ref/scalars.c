@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scalars of a training step: totals, folds, clipping.
+ * Scalars of a training step: totals, folds, gradient clipping.
  */
 #include <math.h>
 
@@ -16,7 +16,7 @@ void ECH_REF(total)(ech_kernel_context *context, const ech_tensor *x, const ech_
                     bool counts, const ech_tensor *sum)
 {
     double sum_of[ECH_TOTAL_SUMS] = {0}, total = 0, by = scale ? *number(scale) : 1;
-    /* NORM sums each parameter: a check by the row's text would take longer than the sum. */
+    /* NORM sums each parameter: checking against the row's text would take longer than the sum. */
     ECH_ASSERT(x->dims == 1 && x->dtype == ECH_F64 && sum->dims == 0 && sum->dtype == ECH_F64);
     for (int64_t i = 0; i < x->shape[0]; i++) sum_of[i % ECH_TOTAL_SUMS] += number(x)[i];
     for (int64_t i = 0; i < ECH_TOTAL_SUMS && i < x->shape[0]; i++) total += sum_of[i];

@@ -67,7 +67,7 @@ void ECH_REF(relay_shared)(ech_kernel_context *context, const ech_tensor *own,
                            double lambda, double rate, double tolerance, int64_t alone)
 {
     ECH_SHAPES(relay_shared, ECH_REAL, own, next, relayed);
-    (void)alone; /* what others might have changed comes out the same */
+    (void)alone; /* concurrent changes by other threads do not alter the result */
     for (int64_t i = 0, n = ech_tensor_count(own); i < n; i++) {
         wide *here = (wide *)own->data + i, *there = (wide *)next->data + i;
         double w = load_shared(here), d = rate * (w - ech_value(relayed, i));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GPT-2. Radford et al. 2019. Weights of Hugging Face's Conv1D are (in,out). Defaults are those of GPT2Config.
+ * GPT-2. Radford et al. 2019. Weights of Hugging Face's Conv1D are (in,out). Defaults are those of
+ * GPT2Config.
  */
 #include "model/family.h"
 
@@ -27,16 +28,16 @@ static const ech_family_row rows[] = {
     ECH_ROWS_END};
 
 static const ech_names names = {.tokens = "transformer.wte",
-                                       .positions = "transformer.wpe",
-                                       .layers = "transformer.h",
-                                       .last_norm = "transformer.ln_f",
-                                       .attention_norm = "ln_1",
-                                       .mlp_norm = "ln_2",
-                                       .qkv = "attn.c_attn",
-                                       .o = "attn.c_proj",
-                                       .up = "mlp.c_fc",
-                                       .down = "mlp.c_proj",
-                                       .in_first = true};
+                                .positions = "transformer.wpe",
+                                .layers = "transformer.h",
+                                .last_norm = "transformer.ln_f",
+                                .attention_norm = "ln_1",
+                                .mlp_norm = "ln_2",
+                                .qkv = "attn.c_attn",
+                                .o = "attn.c_proj",
+                                .up = "mlp.c_fc",
+                                .down = "mlp.c_proj",
+                                .in_first = true};
 
 const ech_family ech_family_row_gpt2 = {
     .name = "gpt2",

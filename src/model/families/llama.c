@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Llama. Touvron et al. 2023, arXiv:2302.13971 and 2307.09288. The properties of this family are the defaults of
- * keys.def, and its names those of roles.def. Rotary pairs are (i, i + D/2).
+ * Llama. Touvron et al. 2023, arXiv:2302.13971 and 2307.09288. The properties of this family are
+ * the defaults of keys.def, and its names those of roles.def. Rotary pairs are (i, i + D/2).
  */
 #include "model/family.h"
 
@@ -20,7 +20,8 @@ static const ech_family_row rows[] = {ECH_ROWS_SIZES,
                                       ECH_ROW_NO_WINDOW,
                                       ECH_ROWS_END};
 
-/* transformers loads no Llama whose heads do not divide its width, also where heads have another width. */
+/* transformers loads no Llama whose heads do not divide its width, also where heads have another
+ * width. */
 static ech_status check(const ech_config *config)
 {
     if (config->model.hidden_size % config->model.num_attention_heads == 0) return ECH_OK;

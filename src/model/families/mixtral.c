@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mixtral. Jiang et al. 2024, arXiv:2401.04088: Llama with experts in place of each feed-forward layer.
+ * Mixtral. Jiang et al. 2024, arXiv:2401.04088: Llama with experts in place of each feed-forward
+ * layer.
  */
 #include "model/family.h"
 
@@ -24,13 +25,13 @@ static const ech_family_row rows[] = {
     ECH_ROWS_END};
 
 static const ech_names names = {.router = "block_sparse_moe.gate",
-                                       .noise = "block_sparse_moe.noise",
-                                       .expert_gate = "block_sparse_moe.experts.%d.w1",
-                                       .expert_up = "block_sparse_moe.experts.%d.w3",
-                                       .expert_down = "block_sparse_moe.experts.%d.w2",
-                                       .shared_gate = "block_sparse_moe.shared_experts.w1",
-                                       .shared_up = "block_sparse_moe.shared_experts.w3",
-                                       .shared_down = "block_sparse_moe.shared_experts.w2"};
+                                .noise = "block_sparse_moe.noise",
+                                .expert_gate = "block_sparse_moe.experts.%d.w1",
+                                .expert_up = "block_sparse_moe.experts.%d.w3",
+                                .expert_down = "block_sparse_moe.experts.%d.w2",
+                                .shared_gate = "block_sparse_moe.shared_experts.w1",
+                                .shared_up = "block_sparse_moe.shared_experts.w3",
+                                .shared_down = "block_sparse_moe.shared_experts.w2"};
 
 static ech_status import_more(const ech_family_import *in)
 {

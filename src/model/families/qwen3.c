@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Qwen3, the dense models. Yang et al. 2025, arXiv:2505.09388: Llama with an independent head width and RMSNorm of
- * queries and keys (Dehghani et al. 2023, arXiv:2302.05442, section 2.1, has LayerNorm there).
+ * Qwen3, the dense models. Yang et al. 2025, arXiv:2505.09388: Llama with an independent head width
+ * and RMSNorm of queries and keys (Dehghani et al. 2023, arXiv:2302.05442, section 2.1, has
+ * LayerNorm there).
  */
 #include "model/family.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Qwen3-MoE. Yang et al. 2025, arXiv:2505.09388: Qwen3 with experts, whose width is a key of its own.
+ * Qwen3-MoE. Yang et al. 2025, arXiv:2505.09388: Qwen3 with experts, whose width is a key of its
+ * own.
  */
 #include "model/family.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Switch is ours, after the Switch Transformer (Fedus et al. 2021, arXiv:2101.03961): Llama's layers, of which every
- * second one has experts, a token going to one, with ReLU in all feed-forward layers, whose names are T5's (wi_0: the
- * gate of SwiGLU). Weights begin as the paper has them (section 2.4). It can have other properties, too.
+ * Switch is ours, after the Switch Transformer (Fedus et al. 2021, arXiv:2101.03961): Llama's
+ * layers, of which every second one has experts, a token going to one, with ReLU in all
+ * feed-forward layers, whose names are T5's (wi_0: the gate of SwiGLU). Weights begin as the paper
+ * has them (section 2.4). Its files may have other properties, too.
  */
 #include "model/family.h"
 
@@ -38,14 +39,14 @@ static const ech_family_row rows[] = {
     ECH_ROWS_END};
 
 static const ech_names names = {.gate = "mlp.wi_0",
-                                       .up = "mlp.wi",
-                                       .down = "mlp.wo",
-                                       .expert_gate = "mlp.experts.%d.wi_0",
-                                       .expert_up = "mlp.experts.%d.wi",
-                                       .expert_down = "mlp.experts.%d.wo",
-                                       .shared_gate = "mlp.shared_experts.wi_0",
-                                       .shared_up = "mlp.shared_experts.wi",
-                                       .shared_down = "mlp.shared_experts.wo"};
+                                .up = "mlp.wi",
+                                .down = "mlp.wo",
+                                .expert_gate = "mlp.experts.%d.wi_0",
+                                .expert_up = "mlp.experts.%d.wi",
+                                .expert_down = "mlp.experts.%d.wo",
+                                .shared_gate = "mlp.shared_experts.wi_0",
+                                .shared_up = "mlp.shared_experts.wi",
+                                .shared_down = "mlp.shared_experts.wo"};
 
 const ech_family ech_family_row_switch = {
     .name = "switch",

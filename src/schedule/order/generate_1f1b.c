@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * 1F1B and its relatives, of one chunk: stage r of p runs p - r - 1 forwards ahead, then one
- * forward, one backward, then the backwards that are left. As idle as GPipe, but a stage holds
- * min(p - r, m) micro-batches. One stage alone runs micro-batch by micro-batch.
+ * 1F1B and its relatives, with one chunk: stage r of p runs p - r - 1 forwards ahead, then
+ * alternates one forward and one backward, then runs the remaining backwards. It is as idle as
+ * GPipe, but a stage holds only min(p - r, m) micro-batches. A single stage runs micro-batch by
+ * micro-batch.
  *
- * Where stages have unequal replicas, a rank runs pipe->depth - 1 ahead. Nothing waits in a circle
- * then: what a B needs goes back, over any stages, only to Bs of earlier micro-batches.
+ * If stages have unequal replicas, a rank runs pipe->depth - 1 ahead. There is no cycle of waits:
+ * the dependencies of a B lead, over any stages, only to Bs of earlier micro-batches.
  */
 #include "schedule/order/items.h"
 
@@ -34,9 +35,9 @@ const ech_generator ech_generator_row_1f1b = {
     .name = "1f1b", .weights = ECH_WEIGHTS_FLUSHED, .generate = generate};
 
 /* PipeDream: 1F1B without a flush. Narayanan et al. 2019 (SOSP), sections 3.2 and 3.3. The pipeline
- * fills once, runs through all micro-batches of a span, and updates come between them; the backward
- * of a micro-batch sees the weights that its forward saw, which are stashed until then: as many
- * versions as micro-batches begun, pipe->depth. */
+ * fills once, runs through all micro-batches of a span, and updates come between them. The backward
+ * of a micro-batch uses its forward's weights, which are stashed until then: as many versions as
+ * micro-batches begun, pipe->depth. */
 const ech_generator ech_generator_row_pipedream = {
     .name = "pipedream", .weights = ECH_WEIGHTS_STASHED, .generate = generate};
 
@@ -65,10 +66,10 @@ static void generate_zero_bubble(const ech_pipe *pipe, ech_order *order)
 }
 
 /* ZB-H1: Qi et al. 2023, arXiv:2401.10241, section 2.2. No other stage waits for a W, so stage r
- * delays them by r micro-batches: its B, which the stage before it needs, comes the earlier, and
- * the W fill the time when the pipeline runs empty. With F, B, W of one length and m >= p, idle is
- * (p - 1)(F + B - W) a rank and step, a third of what 1F1B idles, whose B and W are one backward.
- * Stage r holds the p - r micro-batches of 1F1B and r more for their W: on no stage more than
- * 1F1B's first. */
+ * delays its Ws by r micro-batches: its B, which the previous stage needs, comes earlier, and the
+ * Ws fill the time when the pipeline drains. With F, B, W of equal length and m >= p, idle time is
+ * (p - 1)(F + B - W) per rank and step, a third of 1F1B's, whose B and W are one backward. Stage r
+ * holds the p - r micro-batches of 1F1B and r more for their Ws: on no stage more than 1F1B's first
+ * stage. */
 const ech_generator ech_generator_row_zero_bubble = {
     .name = "zero-bubble", .weights = ECH_WEIGHTS_FLUSHED, .generate = generate_zero_bubble};

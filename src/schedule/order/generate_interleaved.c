@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Interleaved 1F1B: Narayanan et al. 2021, arXiv:2104.04473, §2.2, in Megatron-LM's order. Each
- * rank has v chunks, so a micro-batch comes by v times; p micro-batches go through a chunk before
+ * rank has v chunks, so a micro-batch passes it v times; p micro-batches go through a chunk before
  * the next chunk is due, forwards from the first chunk on, backwards from the last. Stage r runs
  * 2(p - r - 1) + (v - 1)p forwards ahead, and with m = p all of them. Idle time is (p - 1)/(v m) of
- * the working time, and a rank holds as many chunks as it runs ahead, and one.
+ * the working time, and a rank holds one chunk more than it runs ahead.
  */
 #include "schedule/order/items.h"
 
-/* Megatron-LM's "virtual micro-batch" i of p groups: which chunk, and which micro-batch. */
+/* Megatron-LM's "virtual micro-batch" i of p groups: its chunk, and its micro-batch. */
 static int chunk_of(const ech_pipe *pipe, int i)
 {
     return i % (pipe->stages * pipe->chunks) / pipe->stages;

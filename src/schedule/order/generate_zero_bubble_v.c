@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ZB-V: two chunks a rank, which a micro-batch goes down the stages through and back up, and whose
- * backwards of the weights wait for idle time. Qi et al. 2024, arXiv:2401.10241. The stage that has
- * the first virtual stage has the last one, too, so that the first backwards begin on all stages
- * soon after the first forwards.
+ * ZB-V: two chunks per rank; a micro-batch goes down the stages through the first chunks and back
+ * up through the second ones, and backwards of the weights wait for idle time. Qi et al. 2024,
+ * arXiv:2401.10241. The stage with the first virtual stage also has the last one, so that the first
+ * backwards begin on all stages soon after the first forwards.
  *
  * Stage r fills the way to its second chunk with 2(p - r) - 1 forwards of the first, holds 2p
- * chunks until its first W has ended, and then has F, B and W of either chunk take turns. With F,
- * B, W of one length and m >= 2p - 1 it never waits between its first F and its last W; and no
- * stage holds more than 2p chunks, which is as much as the p micro-batches of 1F1B's first stage.
- * With fewer micro-batches it is the same order without those that are not there.
+ * chunks until its first W has ended, and then alternates F, B and W of either chunk. With F, B, W
+ * of equal length and m >= 2p - 1 it never waits between its first F and its last W. No stage holds
+ * more than 2p chunks, which equals the p micro-batches of 1F1B's first stage. With fewer
+ * micro-batches the order is the same without the missing ones.
  */
 #include "schedule/order/items.h"
 

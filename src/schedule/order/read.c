@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Orders written by hand. Each word is checked against the rules as it is read, so that an error
- * names its line and column, and a text takes no more memory than the orders that it may hold.
+ * names its line and column, and the result has at most the size of the orders.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ typedef struct reader {
 typedef struct word {
     const char *at;
     size_t n;
-    char shown[LONGEST_SHOWN + 4]; /* fit for a message */
+    char shown[LONGEST_SHOWN + 4]; /* safe for a message */
 } word;
 
 /* An error at a place of the current line. */
@@ -52,7 +52,8 @@ static void show(word *w)
     memcpy(w->shown + n, n < w->n ? "..." : "", n < w->n ? 4 : 1);
 }
 
-/* The line's next word; false at its end, with r->at on the line break or the end of the text. */
+/* Reads the line's next word; false at its end, with r->at on the line break or the end of the
+ * text. */
 static bool next_word(reader *r, word *out)
 {
     while (r->at < r->end && is_blank(*r->at)) r->at++;
@@ -75,7 +76,7 @@ static void next_line(reader *r)
     r->line_begin = r->at;
 }
 
-/* Digits at *at, which moves past them. What is too large for any item stays too large. */
+/* Reads digits at *at, and moves past them. A number that is too large for any item saturates. */
 static bool parse_number(const char **at, const char *end, int *out)
 {
     const char *first = *at;
@@ -140,7 +141,7 @@ static ech_status finish_line(const reader *r, int stage, const ech_order_progre
     return ECH_OK;
 }
 
-/* The line that begins with the word `first`. */
+/* Reads the line that begins with the word `first`. */
 static ech_status read_line(reader *r, const word *first, int stage, int chunks, int micro_batches,
                             ech_order *order)
 {
@@ -212,7 +213,7 @@ ech_status ech_order_read(const char *path, char **text, size_t *n)
     return ech_file_read(path, LARGEST_TEXT, text, n);
 }
 
-/* By the lines, and the forwards of the first. */
+/* Counts the lines, and the forwards of the first. */
 static void count_items(const char *text, size_t n, int *lines, int *forwards)
 {
     reader r = {.at = text, .end = text + n, .line_begin = text};

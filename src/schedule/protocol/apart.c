@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Separate replicas: replica i makes w_i(t+1) = w_i(t) - v g_i(w_i(t)), with its own norm and clip
- * factor. After each parallel.sync_every training steps an outer optimizer updates the common
+ * Diverging replicas: replica i computes w_i(t+1) = w_i(t) - v g_i(w_i(t)), with its own norm and
+ * clip factor. After every parallel.sync_every training steps an outer optimizer updates the common
  * weights x by the mean of x - w_i, and each w_i becomes x (local SGD: Stich 2019; DiLoCo:
  * Douillard et al. 2023). Under gossip w_i becomes the mean of itself and two neighbours' weights
  * after each of the other steps.
@@ -18,13 +18,13 @@ static void update(ech_framing *f, int turn)
     ech_frame_update_summed(f, ECH_GROUP_REPLICA, turn);
 }
 
-/* What is shown of all replicas. */
+/* Sums the reported numbers of all replicas. */
 static int end(ech_framing *f)
 {
     return ech_frame_reduce_turn(f, ECH_GROUP_REPLICAS, 0, ech_frame_last_compute(f->list));
 }
 
-/* All differences leave first, so that sums run while weights are updated. */
+/* All differences are sent first, so that sums run during updates of weights. */
 static void plan_sync(ech_plan *plan)
 {
     ech_list *list = &plan->list[ECH_LIST_SYNC];
@@ -47,7 +47,7 @@ static void plan_sync(ech_plan *plan)
     }
 }
 
-/* Messages go while weights are mixed. */
+/* Messages are in flight while weights are averaged. */
 static void plan_gossip(ech_plan *plan)
 {
     ech_list *list = &plan->list[ECH_LIST_GOSSIP];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Backup workers: w(t+1) = w(t) - v (1/T) sum of the first N pushes of training step t, where there
- * are N + b workers and T is the number of the N pushes' tokens. Later pushes of the step are
- * dropped (Chen et al. 2016).
+ * Backup workers: w(t+1) = w(t) - v (1/T) sum of the first N pushes of training step t, with N + b
+ * workers, where T is the number of tokens of the N pushes. Later pushes of the step are dropped
+ * (Chen et al. 2016).
  */
 #include "schedule/protocol/roles.h"
 
@@ -22,7 +22,7 @@ static void announce(ech_framing *f, int turn)
     ech_frame_updates(f);
 }
 
-/* Servers clip their sum. Each has the squares of a shard of it. */
+/* Servers clip their sum (gradient clipping). Each has the squares of its shard. */
 static void update(ech_framing *f, int turn)
 {
     int summed = ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, -1);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lock-free training: rank r adds its update u_r = -v g_r(w) to weights in a window, which all
- * ranks share, without a lock; w is what it last pulled from there, while others may have been
+ * Lock-free training. Rank r adds its update u_r = -v g_r(w) to weights in a window, which all
+ * ranks share, without a lock. w is what it last pulled from there, possibly while others were
  * adding (Hogwild!: Recht et al. 2011).
  *
  * HogWild++ (Zhang, Hsieh, Akella 2016): clusters of ranks have weights of their own, and a token
- * goes around the ring of clusters. Its visit v is at cluster v mod n, whose first rank relays what
- * all its ranks have added, and sends the token on. The next visit begins after as many turns more
- * as parallel.token_updates makes. So visits begin after the same turns on all ranks, and a list
- * says which are its rank's; the token waits for ranks, they do not wait for it or for each other,
- * unless they are so many turns apart. What has been added after a cluster's last visit no other
- * cluster has: so after the last turn, when all ranks have met, the token goes around once more.
+ * circulates in the ring of clusters. Its visit v is at cluster v mod n, whose first rank relays
+ * the additions of all its ranks, and sends the token on. The next visit begins
+ * parallel.token_updates turns later. So visits begin after the same turns on all ranks, and a list
+ * knows which visits are its rank's. The token waits for ranks; ranks wait neither for it nor for
+ * each other, unless one is that many turns ahead of another. Additions after a cluster's last
+ * visit are missing on other clusters; so after the last turn, once all ranks have met, the token
+ * circulates once more.
  */
 #include "schedule/protocol/roles.h"
 
@@ -28,7 +29,7 @@ static int clusters_of(const ech_framing *f)
     return f->plan->layout->clusters;
 }
 
-/* Whether the list's rank has the token then. */
+/* True if the list's rank has the token at that visit. */
 static bool leads(const ech_framing *f, int visit)
 {
     return ech_layout_leader(f->plan->layout, visit) == f->plan->rank;
@@ -43,7 +44,7 @@ static int add_message(ech_framing *f, ech_step_kind kind, int turn, int peer, i
     return here;
 }
 
-/* The token comes from the visit before, and what the cluster has added goes on. */
+/* Receives the token of the previous visit, and relays the cluster's additions. */
 static void take(ech_framing *f, int visit, int turn, int after)
 {
     int before = clusters_of(f) + visit - 1, received = -1;
@@ -75,8 +76,8 @@ static void end_turn(ech_framing *f, int turn)
 
 /* ---- the list ---- */
 
-/* All ranks come to here; `after`: a step that this one has ended then. Returns the MEET; -1: there
- * are no others. */
+/* A barrier of all ranks; `after`: a step that this rank has completed by then. Returns the MEET;
+ * -1: there are no other ranks. */
 static int add_meet(ech_framing *f, int after)
 {
     if (!ech_frame_is_shared(f->plan, ECH_GROUP_WORLD)) return -1;
@@ -85,7 +86,7 @@ static int add_meet(ech_framing *f, int after)
     return meet;
 }
 
-/* A span begins with the weights that all have in common in the window. */
+/* A span begins with the common weights in the window. */
 static void begin(ech_framing *f)
 {
     for (int b = 0; b < (int)f->plan->bucket.n; b++) ech_frame_add(f, ECH_STEP_OFFER, 0, b, -1);
@@ -106,7 +107,7 @@ static void update(ech_framing *f, int turn)
     ech_frame_updates(f);
 }
 
-/* And ends with what all have made. */
+/* A span ends with the result of all additions. */
 static int end(ech_framing *f)
 {
     int met = add_meet(f, ech_frame_last_compute(f->list)), clusters = clusters_of(f);
@@ -127,8 +128,8 @@ static int add_copy(ech_plan *plan, ech_memory_kind kind, int index)
                                    plan->persistent.at[plan->bucket.at[index].weights].bytes);
 }
 
-/* Each cluster's weights lie together, so that its ranks, which write there first, have them
- * near. */
+/* Each cluster's weights are contiguous, so that its ranks, which write them first, have them in
+ * near memory. */
 static void values(ech_plan *plan)
 {
     const ech_layout *layout = plan->layout;
@@ -152,9 +153,9 @@ static int all_ranks(const ech_layout *layout)
     return layout->world;
 }
 
-/* The order in which ranks add is open, so what each had read is the layout's. That nothing is lost
- * is not: at a span's end w is what it was and all differences, or what the ring's token makes of
- * them. */
+/* The order in which ranks add is not fixed, so the weights that each had read are the layout's.
+ * But no addition is lost: at a span's end w is its initial value plus all differences, or their
+ * combination by the ring's token. */
 static const ech_serial_step serial[] = {
     ECH_OP(CHECK),  ECH_OP(CHANGE),        ECH_WITH(STORE, BEGUN),
     ECH_OP(CLEAR),  ECH_OP(EACH_STEP),     ECH_OP(EACH_WORKER),

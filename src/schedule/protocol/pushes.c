@@ -3,8 +3,8 @@
  * Parameter servers that update at each push: w(k+1) = w(k) - v g_r(w(k')), where k' is the update
  * after which worker r last got the weights, and g_r is clipped by its own norm (ASP: Dean et al.
  * 2012, Downpour). Under bounded staleness no worker is more than parallel.staleness training steps
- * ahead of the slowest one (SSP: Ho et al. 2013). Whom servers serve next is decided by who comes
- * (schedule/protocol/serving.h).
+ * ahead of the slowest one (SSP: Ho et al. 2013). The choice of the next push is a pure function of
+ * the arrivals (schedule/protocol/serving.h).
  */
 #include "schedule/protocol/roles.h"
 
@@ -18,7 +18,7 @@ static const ech_bucket_stage server[] = {
     ECH_BUCKET_WRITE, ECH_BUCKET_PUSH, ECH_STAGES_STATISTICS, ECH_BUCKET_UPDATE, ECH_BUCKET_GATHER,
 };
 
-/* A worker says what its push is clipped by before it sends it. */
+/* A worker sends the clip factor of its push before the push. */
 static void announce(ech_framing *f, int turn)
 {
     ech_frame_clip(f, turn);
@@ -32,7 +32,7 @@ static void update(ech_framing *f, int turn)
     ech_frame_updates(f);
 }
 
-/* Workers go on from what their pushes leave: w_k = w. */
+/* Workers continue from the result of their pushes: w_k = w. */
 static const ech_serial_step serial[] = {
     ECH_OP(CHECK),       ECH_OP(SERVES),       ECH_OP(ORDER),        ECH_OP(CHANGE),
     ECH_OP(EACH_WORKER), ECH_WITH(STORE, OWN), ECH_OP(END),          ECH_OP(EACH_STEP),

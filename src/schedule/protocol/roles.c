@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parts of step lists that several protocols make.
+ * Parts of step lists that several protocols share.
  */
 #include "schedule/protocol/roles.h"
 
@@ -36,7 +36,7 @@ int ech_frame_reduce(ech_framing *f, ech_layout_group group, int turn, ech_scala
     return reduce;
 }
 
-/* Everything from STOP on. */
+/* All scalars from STOP on. */
 int ech_frame_reduce_turn(ech_framing *f, ech_layout_group group, int turn, int after)
 {
     return ech_frame_reduce(f, group, turn, ECH_SCALAR_STOP,
@@ -64,7 +64,7 @@ void ech_frame_update_summed(ech_framing *f, ech_layout_group whole, int turn)
     if (synchronous)
         folded = ech_frame_reduce_turn(f, whole, turn, ech_frame_last_compute(f->list));
     int summed = ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, folded);
-    /* Of a stage alone: its ranks have counted shards. */
+    /* For a single stage, whose ranks have counted shards. */
     if (!synchronous)
         folded = ech_frame_reduce(f, ECH_GROUP_PARTIAL, turn, ECH_SCALAR_SQUARES_SUM, 1, summed);
     int clip = ech_frame_add(f, ECH_STEP_CLIP, turn, -1, synchronous ? -1 : folded);

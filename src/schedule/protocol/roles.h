@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What several protocols' roles have in common. Private to src/schedule/protocol.
+ * Parts that the roles of several protocols share. Private to src/schedule/protocol.
  */
 #ifndef ECH_SCHEDULE_PROTOCOL_ROLES_H
 #define ECH_SCHEDULE_PROTOCOL_ROLES_H
@@ -13,14 +13,14 @@
 #define ECH_STAGES_COMPRESS                                                                        \
     ECH_BUCKET_RESIDUAL, ECH_BUCKET_TRANSFORM, ECH_BUCKET_REDUCE_LEFT, ECH_BUCKET_TRANSFORM_BACK,  \
         ECH_BUCKET_REDUCE_RIGHT, ECH_BUCKET_CHOOSE, ECH_BUCKET_GATHER_CHOSEN
-/* Stages that update the shard or the bucket on the device, with the statistics that the optimizer
- * asks for. */
+/* Stages that compute the optimizer's statistics, before it updates the shard or bucket on the
+ * device. */
 #define ECH_STAGES_STATISTICS ECH_BUCKET_STATISTICS, ECH_BUCKET_FOLD_SHARDS, ECH_BUCKET_FOLD
 
 #define ECH_STAGES(array) .stage = array, .stages = sizeof array / sizeof *array
 
-/* A list whose turns are training steps, each of which begins with its token count, and needs
- * nothing else. */
+/* A list whose turns are training steps; each begins with its token count and needs nothing
+ * else. */
 #define ECH_COUNTED_TURNS                                                                          \
     .begin = ech_frame_nothing, .expect = ech_frame_count, .begin_turn = ech_frame_no_turn,        \
     .end_turn = ech_frame_no_turn, .turns = ech_turns_of_span, .sleeps = ECH_STEP_COUNT
@@ -28,34 +28,35 @@
 void ech_frame_nothing(ech_framing *f);
 void ech_frame_no_turn(ech_framing *f, int turn);
 int ech_frame_no_end(ech_framing *f);
-/* COUNT of the turn's tokens. */
+/* Adds the COUNT of the turn's tokens. */
 void ech_frame_count(ech_framing *f, int turn);
-/* Updates by what ranks of `whole` sum, all by one norm; stages of an asynchronous pipeline each by
- * their own. */
+/* Adds updates by the gradients summed over ranks of `whole`, with one norm for gradient clipping;
+ * in an asynchronous pipeline each stage uses its own norm. */
 void ech_frame_update_summed(ech_framing *f, ech_layout_group whole, int turn);
 void ech_frame_update_all(ech_framing *f, int turn); /* all ranks */
-/* The rank's clip factor, by its own norm. */
+/* Adds the rank's clip factor from its own norm. */
 void ech_frame_clip(ech_framing *f, int turn);
-/* Sums `count` scalars of a turn over a group, after `after`. Returns the step; -1: the group has
- * one member. */
+/* Adds a sum of `count` scalars of a turn over a group, after step `after`. Returns the step; -1:
+ * the group has one member. */
 int ech_frame_reduce(ech_framing *f, ech_layout_group group, int turn, ech_scalar first, int count,
                      int after);
-/* Flags, losses and squares of a turn; and of all turns of a span, whose ranks have not met
- * before. */
+/* Sums flags, losses and squares of a turn; or of all turns of a span whose ranks have not
+ * synchronized before. */
 int ech_frame_reduce_turn(ech_framing *f, ech_layout_group group, int turn, int after);
 int ech_frame_reduce_span(ech_framing *f);
 /* The training steps of a span. */
 int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
 
-/* A protocol whose plans have no values and lists but those of all; whose replicas have the same
- * weights in each step; and whose ranks take each training step together. */
+/* Defaults: a protocol whose plans have no values and lists of their own; whose replicas never
+ * diverge; and whose ranks take each training step together. */
 #define ECH_NO_LISTS_OF_ITS_OWN                                                                    \
     .lists_rows = ech_protocol_lists_no_rows, .values = ech_protocol_no_values,                    \
     .lists = ech_protocol_no_lists
 #define ECH_NEVER_APART .meets_every = ech_protocol_never, .mixes_every = ech_protocol_never
 #define ECH_SAME_STEP   .clocks = ech_protocol_no_ranks, .adders = ech_protocol_one_rank
 
-/* Servers that take pushes (served.c): what a worker's list, a server's, and both have. */
+/* Parameter servers that apply pushes (served.c): fields of a worker's role, of a server's role,
+ * and of the protocol. */
 #define ECH_PUSHING_WORKER                                                                         \
     .begin = ech_frame_nothing, .expect = ech_frame_count, .begin_turn = ech_frame_no_turn,        \
     .end_turn = ech_frame_no_turn, .end = ech_push_end_worker, .turns = ech_serving_most
@@ -68,7 +69,7 @@ int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
     .joining = ech_push_gathers, .alike = ECH_GROUP_EXPERT_DATA, ECH_NO_LISTS_OF_ITS_OWN,          \
     ECH_NEVER_APART
 
-/* SERVE: a turn begins when a push has come. */
+/* Adds SERVE: a turn begins when a push has arrived. */
 void ech_push_serve(ech_framing *f, int turn);
 int ech_push_end_worker(ech_framing *f);
 int ech_push_end_server(ech_framing *f);
@@ -77,7 +78,7 @@ ech_joining ech_push_gathers(const ech_bucket *bucket);
 
 /* Ranks pull weights within a span. */
 void ech_protocol_pulls(const ech_config *config, ech_schedule *schedule);
-/* Of protocols that add nothing of their own. */
+/* Functions for protocols without any of their own. */
 void ech_protocol_schedules_all(const ech_config *config, ech_schedule *schedule);
 bool ech_protocol_lists_no_rows(const ech_model *model, int param);
 ech_joining ech_protocol_gathers(const ech_bucket *bucket);

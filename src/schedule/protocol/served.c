@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parts of the lists of workers that push, and of the servers that take one push in each turn.
+ * Parts of the lists of workers that push, and of the servers that apply one push in each turn.
  */
 #include "schedule/protocol/roles.h"
 
@@ -9,7 +9,7 @@ void ech_push_serve(ech_framing *f, int turn)
     f->begun = ech_frame_add(f, ECH_STEP_SERVE, turn, -1, -1);
 }
 
-/* After a span all have what all pushes have made of the weights: as `version`. */
+/* After a span all ranks get the weights with all pushes applied, as `version`. */
 static int meet(ech_framing *f, int version)
 {
     int last = ech_frame_add(f, ECH_STEP_TALLY, 0, -1, -1);
@@ -21,7 +21,7 @@ static int meet(ech_framing *f, int version)
     return ech_frame_reduce_span(f);
 }
 
-/* A worker's version is the next to what it has seen. */
+/* A worker's version follows the one that it has read. */
 int ech_push_end_worker(ech_framing *f)
 {
     return meet(f, f->list->updates + 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parameter servers: w(t+1) = w(t) - v (1/T) sum_r g_r(w(t)). Each server keeps a shard of w and of
- * the optimizer's states; workers send it their gradients of that shard, and get w(t+1) (Li et al.
- * 2014).
+ * Parameter servers: w(t+1) = w(t) - v (1/T) sum_r g_r(w(t)). Each server stores a shard of w and
+ * of the optimizer's states; workers send it their gradients of that shard, and get w(t+1) (Li et
+ * al. 2014).
  */
 #include "schedule/protocol/roles.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whom a server serves next, who has another push, and lists that are bound to that.
+ * Chooses the next push to serve, decides which workers have another push, and binds lists to a
+ * known order.
  */
 #include "schedule/protocol/serving.h"
 
@@ -25,7 +26,7 @@ static bool is_bounded(const ech_schedule *schedule)
     return schedule->staleness < INT64_MAX;
 }
 
-/* Whether each worker has as many pushes. */
+/* True if all workers have equally many pushes. */
 static bool are_even(const ech_schedule *schedule, const ech_layout *layout)
 {
     return is_bounded(schedule) || layout->backups;
@@ -81,7 +82,7 @@ bool ech_serving_may(const ech_serving *serving, int worker)
     if (serving->ended[worker]) return false;
     for (int w = 0; w < serving->workers; w++)
         if (serving->done[w] < least && w != worker) least = serving->done[w];
-    if (serving->lost[worker]) return true; /* others wait for it otherwise */
+    if (serving->lost[worker]) return true; /* otherwise others would wait for it */
     return after - least <= serving->staleness;
 }
 
@@ -106,7 +107,8 @@ ech_served ech_serving_take(ech_serving *serving, int worker)
     ech_served served = {.worker = worker, .clock = serving->done[worker]++};
     serving->came[worker] = 0;
     served.more = serving->begun < serving->pushes && serving->done[worker] < serving->most;
-    if (serving->lost[worker]) served.more &= serving->each; /* others take what is left */
+    /* others take over its remaining pushes */
+    if (serving->lost[worker]) served.more &= serving->each;
     serving->begun += served.more;
     serving->ended[worker] = !served.more;
     served.dropped = serving->lost[worker] || (serving->drops && served.clock < serving->now);

@@ -2,8 +2,8 @@
  *
  * Synchronous training: w(t+1) = w(t) - v (1/T) sum_r g_r(w(t)), where v is the learning rate, g_r
  * the sum of the gradients of rank r's tokens, and T the number of all tokens. Under asynchronous
- * schedules each stage does that with the versions of the weights that the schedule gives. With
- * parallel.zero each rank updates its own shard of w.
+ * schedules each stage does that with the weight versions of the schedule. With parallel.zero each
+ * rank updates its own shard of w.
  */
 #include "schedule/protocol/roles.h"
 
@@ -35,7 +35,7 @@ static const ech_bucket_stage stages[] = {
     ECH_BUCKET_GATHER,
 };
 
-/* Stages of an asynchronous pipeline have not met in the span. */
+/* Stages of an asynchronous pipeline have not synchronized in the span. */
 static int end(ech_framing *f)
 {
     bool met = ech_weights_are_synchronous(f->plan->schedule->weights);

@@ -41,9 +41,9 @@ static ech_work work(const ech_step_query *q)
     return sum;
 }
 
-/* ---- what it costs ---- */
+/* ---- cost ---- */
 
-/* Multiply-adds that take as long as touching one number in memory, about. */
+/* Multiply-adds that take about as long as touching one number in memory. */
 static const double touching = 16;
 
 static double elements(const ech_block *block, const int *values, int n, ech_extent extent)
@@ -55,8 +55,8 @@ static double elements(const ech_block *block, const int *values, int n, ech_ext
     return sum;
 }
 
-/* How long a call takes, in multiply-adds: products and attention by these, all else by what it
- * touches. */
+/* Time of a call in multiply-adds: products and attention by their count, all others by the numbers
+ * that they touch. */
 static double effort_of(const ech_block *block, const ech_block_call *call, ech_phase phase,
                         ech_extent extent)
 {
@@ -69,8 +69,8 @@ static double effort_of(const ech_block *block, const ech_block_call *call, ech_
     return touching * touched + ech_call_multiplies(block, call, phase, extent);
 }
 
-/* The step's fraction of its block's phase: blocks are measured whole, on one rank. Where layers
- * are sharded, or samples processed in sequence chunks, a rank's steps are the smaller for it. */
+/* The step's fraction of its block's phase. Blocks are measured whole, on one rank; with sharded
+ * layers or sequence chunks a rank's steps are smaller. */
 static double fraction_of(const ech_plan *plan, const ech_step *step)
 {
     const ech_block *block = plan->model->block.at[step->block];
@@ -109,7 +109,7 @@ static double seconds(const ech_step_query *q)
            fraction_of(q->plan, step);
 }
 
-/* Whether a phase of the block computes anything, besides what groups of ranks do. */
+/* True if a phase of the block computes anything, apart from collectives. */
 static bool computes(const ech_block *block, ech_phase phase)
 {
     for (size_t c = 0; c < block->program[phase].n; c++)
@@ -117,8 +117,8 @@ static bool computes(const ech_block *block, ech_phase phase)
     return false;
 }
 
-/* Of a block's backward, which costs two units in all: a block that has only one of B and W (an
- * embedding has no input that wants a gradient) does everything in that one. */
+/* Units of a block's backward, which costs two units in all. A block with only one of B and W (an
+ * embedding has no input with a gradient) does everything in that one. */
 static double units_of(const ech_block *block, ech_phase phase)
 {
     if (phase == ECH_FORWARD || phase == ECH_RECOMPUTE) return 1;

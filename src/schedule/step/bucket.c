@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is done with buckets: INIT, HASH, REDUCE_GRADS, NORM, STASH, STATISTICS, FOLD, UPDATE.
+ * Steps that work on buckets: INIT, HASH, REDUCE_GRADS, NORM, STASH, STATISTICS, FOLD, UPDATE.
  */
 #include <stdlib.h>
 
@@ -15,9 +15,8 @@ static int64_t at_once(const ech_plan *plan, int64_t elements)
     return elements < plan->at_once ? elements : plan->at_once;
 }
 
-/* Room on the host for what is worked on at a time: for a state, where states are on disk, and for
- * weights in full of whose masters this rank has a shard; before it for weights, where they are on
- * disk. */
+/* Scratch on the host for the elements worked on at a time: for a state on disk, or for full
+ * weights of whose masters this rank has a shard; preceded by room for weights on disk. */
 static int64_t most_of_states(const ech_plan *plan)
 {
     int64_t most = 0;
@@ -122,7 +121,8 @@ static void read_gradients(ech_accessor *a)
     ech_access_sum(a, false);
 }
 
-/* ---- REDUCE_GRADS, and its halves: SCATTER_GRADS, and GATHER_WEIGHTS, which is of weights ---- */
+/* ---- REDUCE_GRADS, and its halves: SCATTER_GRADS, and GATHER_WEIGHTS, which works on weights
+ * ---- */
 
 static const struct {
     ech_reduction_part part;
@@ -151,15 +151,15 @@ static bool is_of_weights(const ech_step *step)
     return step->kind == ECH_STEP_GATHER_WEIGHTS;
 }
 
-/* In which its elements travel. */
+/* The type in which its elements are sent. */
 static ech_dtype wire_of(const ech_plan *plan, const ech_step *step)
 {
     const ech_bucket *bucket = bucket_of(plan, step);
     return is_of_weights(step) ? bucket->weight_dtype : bucket->wire;
 }
 
-/* Of what is scattered the sum is elsewhere, where each micro-batch is scattered by itself. A
- * server has nothing but sums. */
+/* If each micro-batch is scattered separately, the sum of a scatter is another value. A server has
+ * only sums. */
 static void touch_gradients(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
@@ -175,7 +175,7 @@ static void touch_gradients(ech_accessor *a)
     ech_access_sum(a, true);
 }
 
-/* Reads what this rank keeps, or has fetched of it, and writes an instance, in this order. */
+/* Reads the weights that this rank stores or has fetched, and writes an instance, in this order. */
 static void touch_brought(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
@@ -197,7 +197,7 @@ static void touch_sum(ech_accessor *a)
         ech_access_weights(a, a->step->index, a->step->version, true);
     else
         touch_brought(a);
-    if (ech_bucket_is_served(bucket)) return; /* it adds nothing up */
+    if (ech_bucket_is_served(bucket)) return; /* it adds nothing */
     ech_access_sum_scratch(
         a, ech_reduction_part_scratch(a->plan->reduction, sums[a->step->kind].part, bucket->wire,
                                       bucket->elements, a->plan->lineup[a->step->group]));
@@ -251,7 +251,7 @@ const ech_step_methods ech_reduce_grads_methods = {touch_sum, print_sum, sum_wor
 
 /* ---- NORM, STASH, UPDATE ---- */
 
-/* For one parameter's gradient after the other, of selections. */
+/* Room for one parameter's gradient at a time, for selections. */
 static int64_t room_of(const ech_plan *plan, const ech_bucket *bucket)
 {
     int64_t most = 0;
@@ -262,7 +262,7 @@ static int64_t room_of(const ech_plan *plan, const ech_bucket *bucket)
     return most;
 }
 
-/* Left factors are orthonormal: the right ones have the gradients' norm. */
+/* Left factors are orthonormal, so the right ones have the gradients' norm. */
 static void touch_norm(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
@@ -274,14 +274,14 @@ static void touch_norm(ech_accessor *a)
     ech_access_scratch(a, (size_t)room_of(a->plan, bucket));
 }
 
-/* What of a bucket the rank updates. */
+/* The part of a bucket that the rank updates. */
 static double updated_part(const ech_bucket *bucket)
 {
     int64_t first;
     return (double)ech_bucket_updated(bucket, &first) / (double)bucket->elements;
 }
 
-/* The rank's shard. */
+/* Work on the rank's shard. */
 static ech_work norm_work(const ech_step_query *q)
 {
     const ech_bucket *bucket = bucket_of(q->plan, q->step);
@@ -317,7 +317,7 @@ static double stash_seconds(const ech_step_query *q)
     return ech_cost_stash(&q->costs->rates, part * bytes_of(q));
 }
 
-/* Reads the gradient; reads and writes the weight, or writes it where it has a master, and each
+/* Reads the gradient; reads and writes the weight, or only writes it if it has a master, and each
  * state. */
 static ech_work update_work(const ech_step_query *q)
 {
@@ -400,7 +400,7 @@ static const struct ech_folded *folded_of(const ech_plan *plan, const ech_step *
     return &bucket_of(plan, step)->folded[step->count][ech_step_fold(plan, step)];
 }
 
-/* By what members of the step's group meet. */
+/* The collective used for this fold. */
 static ech_collective collective_of(const ech_plan *plan, const ech_step *step)
 {
     bool owned = folded_of(plan, step)->flat == ECH_SHARDS_OWNER;
@@ -431,7 +431,7 @@ static void print_fold(const ech_step *step, ech_text *out)
     ech_text_append(out, " over %s", ech_layout_group_name(step->group));
 }
 
-/* Gradients are read, and at most as many weights. */
+/* Reads gradients, and at most as many weights. */
 static ech_work round_work(const ech_step_query *q)
 {
     const ech_plan *plan = q->plan;

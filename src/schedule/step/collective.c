@@ -5,7 +5,7 @@
  */
 #include "schedule/step/step.h"
 
-/* All to all of heads and tokens packs what goes and what comes, shard by shard. */
+/* An all-to-all between heads and tokens packs both buffers shard by shard. */
 static size_t exchange_scratch(const ech_exchange *does, ech_dtype dtype, int64_t elements,
                                int members)
 {
@@ -63,7 +63,7 @@ static int64_t messages_of(const ech_traffic_count *c, const ech_step *step, ech
     return ech_collective_traffic(step->collective, dtype, elements, m->size, m->index).messages;
 }
 
-/* Message shards from another stage: one collective a tensor. */
+/* Message shards from another stage: one collective per tensor. */
 static ech_flow whole_flow(const ech_traffic_count *c, const ech_step *step, const ech_block *block)
 {
     const int *ports;
@@ -80,9 +80,9 @@ static ech_flow whole_flow(const ech_traffic_count *c, const ech_step *step, con
     return flow;
 }
 
-/* What the rounds behind the first exchange at most is that one's; but B, which makes them again,
- * sends that once more. Windows that tensor ranks gather may be full in each round, in as many
- * segments as counts say. */
+/* The most that the rounds after the first exchange counts for the first such round; B, which
+ * recomputes them, sends it again. Windows that tensor ranks gather may be full in each round, in
+ * as many segments as there are counts. */
 static ech_flow call_flow(const ech_traffic_count *c, const ech_step *step, const ech_block *block)
 {
     const ech_block_call *call = &block->program[step->phase].at[step->first_call];
@@ -118,8 +118,8 @@ const ech_step_methods ech_collective_methods = {touch, print, work, seconds, co
 
 /* ---- REDUCE ---- */
 
-/* Member 0 gathers all members' numbers. The others have that memory, too: ranks of a stage have
- * equal plans. */
+/* Member 0 gathers all members' numbers. The others have the same memory, since ranks of a stage
+ * have equal plans. */
 static void touch_scalars(ech_accessor *a)
 {
     size_t members = (size_t)ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank,
@@ -144,6 +144,6 @@ static double scalars_seconds(const ech_step_query *q)
     return q->costs->rates.latency * 2 * ech_cost_rounds(q->among.members);
 }
 
-/* Traffic leaves scalars out. */
+/* Traffic excludes scalars. */
 const ech_step_methods ech_scalars_methods = {
     .touch = touch_scalars, .print = print_scalars, .seconds = scalars_seconds};

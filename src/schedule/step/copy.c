@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies from space to space: FETCH towards the device, OFFLOAD away from it. What they touch are
- * pairs of values, one read and one written, of as many bytes.
+ * Copies from space to space: FETCH towards the device, OFFLOAD away from it. They touch pairs of
+ * values of equal size, one read and one written.
  */
 #include "schedule/step/step.h"
 #include "schedule/operands.h"
@@ -49,7 +49,7 @@ static void count(ech_traffic_count *c, const ech_step *step)
 
 const ech_step_methods ech_copy_methods = {touch, print, work, seconds, count};
 
-/* ---- what a rank keeps of a bucket's weights ---- */
+/* ---- a bucket's stored weights ---- */
 
 void ech_touch_fetched_weights(ech_accessor *a)
 {
@@ -74,10 +74,10 @@ void ech_touch_sum_of_gradients(ech_accessor *a)
     }
 }
 
-/* ---- what a block keeps of a sequence chunk ---- */
+/* ---- kept activations of a sequence chunk ---- */
 
-/* On its way out each value has a copy in the next space, on its way in each of these comes back as
- * another. */
+/* When it leaves, each value gets a copy in the next space; when it returns, each of these becomes
+ * another value. */
 static void touch_value(ech_accessor *a, int value)
 {
     static const ech_memory_kind kinds[ECH_SPACES] = {
@@ -92,7 +92,7 @@ static void touch_value(ech_accessor *a, int value)
         value = a->list->value.at[value - first].copy;
     int other = ech_access_twin(a, value, kinds[step->to]);
     ech_value *of = &a->list->value.at[value - first];
-    ECH_ASSERT(!(out ? of->copy : of->returned)); /* it is what one block keeps */
+    ECH_ASSERT(!(out ? of->copy : of->returned)); /* it is kept by one block */
     if (out) {
         of->copy = other;
         ech_access_pair(a, value, other);
@@ -103,7 +103,7 @@ static void touch_value(ech_accessor *a, int value)
     }
 }
 
-/* What all sequence chunks share (a KV cache) is a resource of its own. */
+/* Values that all sequence chunks share (a KV cache) are a resource of their own. */
 void ech_touch_kept(ech_accessor *a)
 {
     const ech_block *block = a->plan->model->block.at[a->step->block];
@@ -118,10 +118,10 @@ void ech_touch_kept(ech_accessor *a)
     }
 }
 
-/* ---- what is carried from sequence chunk to sequence chunk ---- */
+/* ---- values carried between sequence chunks ---- */
 
-/* The value has one copy in each space further from the device, whatever the chunk; and in each
- * nearer one another value each time that it comes back. */
+/* The value has one copy in each space further from the device, for all chunks; in each nearer
+ * space each return is another value. */
 static void touch_carried(ech_accessor *a, int local)
 {
     static const ech_memory_kind kinds[ECH_SPACES] = {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is done with gradients that are sent as factors: RESIDUAL, TRANSFORM, REDUCE_LEFT,
- * TRANSFORM_BACK, REDUCE_RIGHT, DECOMPRESS; as selections: RESIDUAL, CHOOSE, GATHER_CHOSEN,
- * DECOMPRESS. The first of them that touches the factors, or selections, makes their value; it is
- * what each of them touches first.
+ * Steps of gradient compression. Factors: RESIDUAL, TRANSFORM, REDUCE_LEFT, TRANSFORM_BACK,
+ * REDUCE_RIGHT, DECOMPRESS. Selections: RESIDUAL, CHOOSE, GATHER_CHOSEN, DECOMPRESS. The first step
+ * that touches the factors or selections makes their value; each step touches it first.
  */
 #include "schedule/step/step.h"
 #include "schedule/states.h"
@@ -58,11 +57,12 @@ int64_t ech_plan_orthogonal_room(const ech_plan *plan, int param)
     return ech_align(numbers * (int64_t)sizeof(double), plan->alignment[ECH_SPACE_DEVICE]);
 }
 
-/* Of gradients with right factors, transposed with left ones, and of these two. */
+/* Products of gradients with right factors, of transposed gradients with left factors, and of both
+ * factors. */
 typedef enum product { TO_LEFT, TO_RIGHT, BACK } product;
 
-/* The most that any product of a bucket's matrices with a factor needs, box by box of what this
- * rank has. */
+/* The most scratch that any product of a bucket's matrices with a factor needs, for each box of
+ * this rank. */
 static size_t scratch_of_products(const ech_plan *plan, const ech_bucket *bucket, product kind)
 {
     size_t most = 0;
@@ -173,7 +173,7 @@ static void touch_decompress(ech_accessor *a)
 
 /* ---- cost ---- */
 
-/* Gradients are read so many times, or written; a product with factors multiplies each by its
+/* Gradients are read or written `times` times; a product with factors multiplies each number by its
  * rank. */
 static ech_work work_of(const ech_step_query *q, int times, bool multiplies)
 {
@@ -202,7 +202,7 @@ static ech_work decompress_work(const ech_step_query *q)
     return work_of(q, 6, true);
 }
 
-/* What is chosen is found in one pass, and taken in another. */
+/* Selection takes two passes: one to find the numbers, one to copy them. */
 static ech_work choose_work(const ech_step_query *q)
 {
     return work_of(q, 2, false);
@@ -230,7 +230,7 @@ static double decompress_seconds(const ech_step_query *q)
 
 /* ---- traffic ---- */
 
-/* Lists are gathered as they are. */
+/* Selections are gathered unchanged. */
 static ech_dtype wire_of(const ech_plan *plan, const ech_step *step)
 {
     const ech_bucket *bucket = &plan->bucket.at[step->index];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What comes in from the host and goes out to it: COUNT, LOAD, LOGITS, SNAPSHOT, SAVE; and scalars
- * by messages: ANNOUNCE, SERVE.
+ * Input from and output to the host: COUNT, LOAD, LOGITS, SNAPSHOT, SAVE; and scalars by messages:
+ * ANNOUNCE, SERVE.
  */
 #include "schedule/operands.h"
 #include "schedule/protocol/protocol.h"
@@ -12,7 +12,7 @@ static double delay_in(const ech_step_query *q)
     return ech_protocol_delay(q->plan, q->step->kind);
 }
 
-/* Waiting for the batch is its part of what a training step does once. */
+/* Waiting for the batch is part of the fixed cost of a training step. */
 static double count_seconds(const ech_step_query *q)
 {
     return q->costs->rates.other_seconds + delay_in(q);
@@ -35,7 +35,7 @@ static double announce_seconds(const ech_step_query *q)
 
 const ech_step_methods ech_announce_methods = {.seconds = announce_seconds};
 
-/* A training step is so many of them as there are workers: a server that is slowed sleeps here. */
+/* A training step is one push per worker; a slowed server sleeps here. */
 static double serve_seconds(const ech_step_query *q)
 {
     return tally_seconds(q) + delay_in(q) / ech_layout_workers(q->plan->layout);
@@ -74,7 +74,7 @@ static void make_batch(ech_accessor *a, int block, int local)
     }
 }
 
-/* What this rank's blocks declare. */
+/* Makes the batch values that this rank's blocks declare. */
 static void make_batches(ech_accessor *a)
 {
     for (int b = 0; b < (int)a->plan->model->block.n; b++) {
@@ -140,9 +140,9 @@ static void touch_logits(ech_accessor *a)
 
 const ech_step_methods ech_logits_methods = {.touch = touch_logits};
 
-/* ---- checkpoints: what this rank writes of them ---- */
+/* ---- checkpoints: this rank's part ---- */
 
-/* Of the versions of weights the run knows which is the newest. */
+/* The run knows which weight version is the newest. */
 static void read_bucket(ech_accessor *a, const ech_bucket *bucket)
 {
     const ech_plan *plan = a->plan;
@@ -157,7 +157,7 @@ static void read_bucket(ech_accessor *a, const ech_bucket *bucket)
             int value = plan->state.at[p->first_state + s].value;
             if (value == last[s] || !ech_plan_writes(plan, plan->rank, params[i], s)) continue;
             ech_access_value(a, value, false);
-            last[s] = value; /* the next parameter's, too, if it is the bucket's */
+            last[s] = value; /* the next parameter's as well if it belongs to the bucket */
         }
     }
     for (int v = 0; v < plan->versions && writes; v++)
@@ -174,7 +174,7 @@ static void touch_copies(ech_accessor *a, const ech_plan_param *p, bool write)
     if (p->previous >= 0) ech_access_value(a, p->previous, write);
 }
 
-/* SNAPSHOT copies; SAVE reads the copies, or if there are none what training has. */
+/* SNAPSHOT copies; SAVE reads the copies, or without them the training's values. */
 static void touch_checkpoint(ech_accessor *a)
 {
     bool copies = a->step->lane == ECH_LANE_COPY_OUT;

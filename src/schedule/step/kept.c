@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages of what a block keeps of a sequence chunk, between a rank and its peer
- * (schedule/balance.h): SEND_KEPT and RECV_BACK of the rank that has the block, RECV_KEPT and
- * SEND_BACK of the one that holds it. All have one order of the values.
+ * Messages with a block's kept activations of a sequence chunk, between a rank and its peer
+ * (schedule/balance.h): SEND_KEPT and RECV_BACK on the rank that has the block, RECV_KEPT and
+ * SEND_BACK on the one that holds them. All have one order of the values.
  */
 #include <stdlib.h>
 
@@ -10,8 +10,8 @@
 #include "schedule/operands.h"
 #include "schedule/segments.h"
 
-/* Calls `visit` for each value; what all sequence chunks share (a KV cache) stays. Returns how many
- * there are. */
+/* Calls `visit` for each value; values that all sequence chunks share (a KV cache) stay. Returns
+ * their number. */
 static int each_kept(const ech_plan *plan, int index, void (*visit)(ech_accessor *a, int local),
                      ech_accessor *a)
 {
@@ -49,7 +49,7 @@ static void receive_back(ech_accessor *a, int local)
     own_value(a, local, &value);
     int other = ech_access_twin(a, value, ECH_MEMORY_ACTIVATIONS);
     ech_value *of = own_value(a, local, &value);
-    ECH_ASSERT(!of->returned); /* it is what one block keeps */
+    ECH_ASSERT(!of->returned); /* it is kept by one block */
     of->returned = other;
     ech_access_value(a, other, true);
 }
@@ -67,7 +67,7 @@ static void receive_kept(ech_accessor *a, int local)
     ech_access_value(a, value, true);
 }
 
-/* What the step that has received it has written. */
+/* The values that the receiving step has written. */
 static void send_back(ech_accessor *a)
 {
     const ech_step *step = a->step, *received = step - 1;

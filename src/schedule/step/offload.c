@@ -2,8 +2,7 @@
  *
  * A bucket's update on the host: FETCH_STATES, OFFLOAD_GRADS, STATISTICS_ON_HOST, FETCH_STATISTICS,
  * OFFLOAD_STATISTICS, UPDATE_ON_HOST, FETCH_WEIGHTS, OFFLOAD_WEIGHTS, OFFLOAD_STATES, ROOM; and
- * READ_UPDATE before them. A step that copies accesses pairs of values: what it reads, and where
- * that goes.
+ * READ_UPDATE before them. A step that copies accesses pairs of values: source and destination.
  */
 #include "schedule/step/step.h"
 #include "schedule/operands.h"
@@ -37,7 +36,7 @@ static int make_of(ech_accessor *a, ech_memory_kind kind, int64_t bytes)
                                          .bytes = bytes});
 }
 
-/* A value of as many numbers as the step works on. */
+/* Adds a value with as many numbers as the step works on. */
 static int make(ech_accessor *a, ech_memory_kind kind, ech_dtype dtype)
 {
     int64_t first, n = ech_step_part(a->plan, a->step, &first);
@@ -55,8 +54,8 @@ static const int *states_of(const ech_accessor *a)
     return &a->plan->state_value.at[bucket_of(a)->first_state_value];
 }
 
-/* What the step works on of a persistent value of its bucket: all of it, or where the bucket is cut
- * its piece of as many numbers as the rank updates. */
+/* Bytes of a persistent value of its bucket that the step works on: all of it, or if the bucket is
+ * cut its piece of the numbers that the rank updates. */
 static int64_t bytes_in(const ech_plan *plan, const ech_step *step, int value)
 {
     int64_t first, bytes = plan->persistent.at[value].bytes;
@@ -65,7 +64,7 @@ static int64_t bytes_in(const ech_plan *plan, const ech_step *step, int value)
     return n < all ? bytes / all * n : bytes;
 }
 
-/* A value for that. */
+/* Adds a value for that. */
 static int make_for(ech_accessor *a, int value, ech_memory_kind kind)
 {
     return make_of(a, kind, bytes_in(a->plan, a->step, value));
@@ -77,7 +76,7 @@ static bool fetches_weights(const ech_plan *plan, const ech_bucket *bucket)
     return plan->weights == ECH_SPACE_DISK && !ech_plan_has_masters(plan, bucket);
 }
 
-/* Of weights on disk. */
+/* For weights on disk. */
 static int twin_of_weights(ech_accessor *a)
 {
     return make_for(a, bucket_of(a)->weights, ECH_MEMORY_PARAMETERS_ON_HOST);
@@ -106,15 +105,15 @@ static void offload_grads(ech_accessor *a)
     ech_access_pair(a, *ech_access_summed(a, a->step->index), *complete_of(a));
 }
 
-/* Rounds read no weights that are roundings of masters: the update makes those. */
+/* Rounds do not read weights that are rounded masters: the update makes them. */
 static bool reads_weights(const ech_plan *plan, const ech_step *step)
 {
     return step->kind == ECH_STEP_UPDATE_ON_HOST ||
            !ech_plan_has_masters(plan, &plan->bucket.at[step->index]);
 }
 
-/* The weights of an update on the host: where they are kept; or a value, which has been brought or
- * is made of masters. */
+/* Finds the weights of an update on the host: the stored value, or one that was fetched or is made
+ * from masters. */
 static void find_weights(ech_accessor *a)
 {
     const ech_plan *plan = a->plan;
@@ -150,7 +149,7 @@ static void update_on_host(ech_accessor *a)
     ech_access_value(a, a->step->scratch, true);
 }
 
-/* What ranks fold they fold on the device. */
+/* Ranks fold statistics on the device. */
 static void fetch_statistics(ech_accessor *a)
 {
     ech_bucket *bucket = bucket_of(a);
@@ -193,7 +192,7 @@ static void offload_states(ech_accessor *a)
         ech_access_pair(a, on_host[1 + s], states_of(a)[s]);
 }
 
-/* What part the step works on of all that the rank updates. */
+/* The fraction that the step works on, of all that the rank updates. */
 static double share_of(const ech_step_query *q)
 {
     int64_t first, all = ech_bucket_updated(&q->plan->bucket.at[q->step->index], &first);
@@ -264,7 +263,7 @@ static int64_t bytes_of_weights(const ech_plan *plan, const ech_step *step)
     return bytes_as(plan, step, plan->bucket.at[step->index].weight_dtype);
 }
 
-/* The old ones; or those made whole on the device. */
+/* The old weights; or those gathered on the device. */
 static int64_t bytes_of_weights_out(const ech_plan *plan, const ech_step *step)
 {
     const ech_bucket *bucket = &plan->bucket.at[step->index];

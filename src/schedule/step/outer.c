@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where replicas that are apart meet: DIFFERENCE and OUTER_UPDATE, bucket by bucket; and where they
- * mix with neighbours: NEIGHBOURS and MIX. What replicas exchange of a bucket lies where its
- * gradients would, in a value of the list's own.
+ * Synchronization of diverged replicas: DIFFERENCE and OUTER_UPDATE, bucket by bucket; and
+ * averaging with neighbours: NEIGHBOURS and MIX. The data exchanged for a bucket has the layout of
+ * its gradients, in a value of the list's own.
  */
 #include "schedule/step/step.h"
 #include "schedule/states.h"
@@ -23,7 +23,7 @@ static void touch_state(ech_accessor *a, ech_state_role role, bool write)
     if (value >= 0) ech_access_value(a, value, write);
 }
 
-/* Weights, and where they have masters these. */
+/* Weights, and their masters if there are any. */
 static void touch_weights(ech_accessor *a, bool write)
 {
     int masters = ech_plan_masters(a->plan, a->step->index);
@@ -31,7 +31,7 @@ static void touch_weights(ech_accessor *a, bool write)
     ech_access_weights(a, a->step->index, 0, write);
 }
 
-/* A value for so many of the bucket's numbers times its elements. */
+/* Adds a value for `times` times the bucket's elements. */
 static void touch_new(ech_accessor *a, int times)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
@@ -55,7 +55,7 @@ static void touch_outer_update(ech_accessor *a)
     touch_weights(a, true);
 }
 
-/* What comes from two neighbours; masters travel, where there are some. */
+/* The data of two neighbours; masters are sent if there are any. */
 static void touch_neighbours(ech_accessor *a)
 {
     touch_new(a, 2);
@@ -68,7 +68,7 @@ static void touch_mix(ech_accessor *a)
     touch_weights(a, true);
 }
 
-/* So many passes over the bucket's numbers. */
+/* n passes over the bucket's numbers. */
 static ech_work passes(const ech_step_query *q, int n)
 {
     const ech_bucket *bucket = bucket_of(q->plan, q->step);

@@ -51,14 +51,14 @@ void ech_list_add_after(ech_list *list, int step)
     list->step.at[list->step.n - 1].afters++;
 }
 
-/* ---- what a row says ---- */
+/* ---- columns of a row ---- */
 
 const char *ech_step_name(ech_step_kind kind)
 {
     return rows[kind].text;
 }
 
-/* Messages run no phase; they have what one makes. */
+/* Messages run no phase; they carry the results of one. */
 int ech_step_kind_phase(ech_step_kind kind)
 {
     return rows[kind].lane == ECH_LANE_COMPUTE ? rows[kind].phase : -1;

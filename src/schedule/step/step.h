@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A kind of step is one row of steps.def and the methods that the row names. Code that depends on
- * the kind asks its row and never lists kinds. Private to src/schedule.
+ * A kind of step: one row of steps.def and the methods that the row names. Code that depends on the
+ * kind uses its row and never lists kinds. Private to src/schedule.
  */
 #ifndef ECH_SCHEDULE_STEP_STEP_H
 #define ECH_SCHEDULE_STEP_STEP_H
@@ -12,15 +12,15 @@
 #include "schedule/traffic.h"
 #include "schedule/work.h"
 
-/* How steps add to their rank's traffic. */
+/* Accumulates the traffic of a rank's steps. */
 typedef struct ech_traffic_count {
     const ech_plan *plan;
     const ech_list *list;
     ech_membership of[ECH_GROUPS]; /* the rank's */
-    ech_traffic *traffic;          /* [ECH_TRAFFIC_AXES]; what is counted is added to it */
+    ech_traffic *traffic;          /* [ECH_TRAFFIC_AXES]; counts are added to it */
 } ech_traffic_count;
 
-/* Adds what collectives of that kind over that group send. */
+/* Adds the bytes and messages of a collective of that kind over that group. */
 void ech_traffic_add(ech_traffic *traffic, ech_collective kind, ech_layout_group group,
                      ech_flow flow);
 
@@ -36,16 +36,16 @@ typedef struct ech_step_query {
     ech_participants among; /* set for `seconds` */
 } ech_step_query;
 
-/* Methods that several kinds may share. A method that is NULL: the step touches no value, prints
- * nothing more, has no work, takes no time, or sends nothing. */
+/* Methods, which several kinds may share. A NULL method means that the step touches no value,
+ * prints nothing more, has no work, takes no time, or sends nothing. */
 typedef struct ech_step_methods {
-    /* Adds the values that the step touches, call by call; sets its scratch where it has some. */
+    /* Adds the values that the step touches, call by call; sets its scratch if it has any. */
     void (*touch)(ech_accessor *a);
     /* Appends to the kind's text: " bucket 3". */
     void (*print)(const ech_step *step, ech_text *out);
     /* The least work of the step. */
     ech_work (*work)(const ech_step_query *query);
-    /* Its seconds according to a profile, waits not counted. */
+    /* Its seconds according to a profile, without waits. */
     double (*seconds)(const ech_step_query *query);
     /* Adds the messages and bytes that this rank sends. */
     void (*count)(ech_traffic_count *count, const ech_step *step);
@@ -56,8 +56,7 @@ typedef struct ech_step_methods {
 #include "schedule/steps.def"
 #undef X
 
-/* Of FETCH and OFFLOAD, by resource: pairs of values, the copied ones and their copies
- * (ech_access_pair). */
+/* FETCH and OFFLOAD, by resource: record the pairs of values and copies (ech_access_pair). */
 #define X(name, text, touch, meaning) void ech_touch_##touch(ech_accessor *a);
 #include "schedule/resources.def"
 #undef X
@@ -73,22 +72,22 @@ typedef struct ech_step_row {
 
 const ech_step_row *ech_step_row_of(ech_step_kind kind);
 
-/* A value for the statistics of the step's bucket. */
+/* Adds a value for the statistics of the step's bucket. */
 int ech_access_new_statistics(ech_accessor *a, ech_memory_kind kind);
-/* Reads the list of rows of a turn, if the step's bucket has lists (ech_bucket.rows). */
+/* Records a read of a turn's row list, if the step's bucket has one (ech_bucket.rows). */
 void ech_access_rows(ech_accessor *a, int turn);
-/* Numbers in these rows, at most. */
+/* The most numbers in these rows. */
 double ech_bucket_listed_numbers(const ech_plan *plan, const ech_bucket *bucket);
-/* Scratch bytes of the optimizer's kernels for any parameter of the bucket. */
+/* Scratch bytes of the optimizer's kernels, the most for any parameter of the bucket. */
 size_t ech_update_scratch(const ech_plan *plan, const ech_bucket *bucket,
                           const ech_kernels *kernels, int threads);
-/* Touches the values of a message, or those that a COLLECTIVE gathers from its shards in place. */
+/* Records the values of a message, or those that a COLLECTIVE gathers in place from shards. */
 void ech_message_touch(ech_accessor *a);
 /* "[4-9]", "[4]". */
 void ech_step_print_calls(const ech_step *step, ech_text *out);
 /* The cost in units of a step F, B or W. */
 double ech_block_units(const ech_plan *plan, const ech_step *step);
-/* Rounds of a tree over so many ranks. */
+/* Rounds of a tree over `members` ranks. */
 int ech_cost_rounds(int members);
 
 #endif

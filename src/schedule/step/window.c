@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is done with weights in the window: PUBLISH of those that are all ranks'; OFFER, LIST_ROWS,
- * ADD, PULL and RELAY of those to which lock-free ranks add.
+ * Steps on weights in the window: PUBLISH for weights that all ranks share; OFFER, LIST_ROWS, ADD,
+ * PULL and RELAY for weights to which lock-free ranks add.
  */
 #include "schedule/step/step.h"
 #include "schedule/operands.h"
@@ -35,13 +35,13 @@ static double publish_seconds(const ech_step_query *q)
     return q->costs->rates.latency * ech_cost_rounds(q->among.members);
 }
 
-/* Empty messages, which traffic leaves out. */
+/* Empty messages, which traffic excludes. */
 const ech_step_methods ech_publish_methods = {
     .touch = touch_publish, .print = print_publish, .seconds = publish_seconds};
 
 /* ---- OFFER, LIST_ROWS, ADD, PULL, RELAY ---- */
 
-/* Its weights in the window: of a cluster, counted from this rank's on. */
+/* A cluster's weights in the window; clusters are counted from this rank's. */
 static void touch_common(ech_accessor *a, int behind, bool write)
 {
     const ech_layout *layout = a->plan->layout;
@@ -49,8 +49,8 @@ static void touch_common(ech_accessor *a, int behind, bool write)
     ech_access_value(a, ech_plan_common(a->plan, a->step->index, cluster), write);
 }
 
-/* Who will have the token begins with what has been relayed, and the first rank with the token.
- * Gradients that are to be zero where a turn begins are. */
+/* A rank that will get the token starts with the relayed weights; so does the first rank with the
+ * token. Gradients that must be zero at the beginning of a turn are zeroed. */
 static void touch_offer(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
@@ -63,7 +63,7 @@ static void touch_offer(ech_accessor *a)
     if (relayed >= 0 && a->plan->rank == 0) ech_access_value(a, a->plan->token, true);
 }
 
-/* The host sorts ids in staging, with as much room again. */
+/* The host sorts ids in staging, which has twice the room. */
 static void touch_list(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
@@ -84,7 +84,7 @@ void ech_access_rows(ech_accessor *a, int turn)
     if (ech_bucket_is_listed(bucket)) ech_access_value(a, ech_bucket_rows(bucket, turn), false);
 }
 
-/* Gradients of rows that are listed become zero again. */
+/* Gradients of listed rows are zeroed again. */
 static void touch_add(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
@@ -93,13 +93,13 @@ static void touch_add(ech_accessor *a)
     touch_common(a, 0, true);
 }
 
-/* A version is pulled for the turn of its number, and one more for who comes behind the list. */
+/* A version is pulled for the turn of its number, and one more for the list that follows. */
 bool ech_step_pulls_rows(const ech_plan *plan, const ech_step *step)
 {
     return ech_bucket_is_listed(bucket_of(plan, step)) && step->version <= plan->schedule->turns;
 }
 
-/* Behind the last turn those of all clusters. */
+/* After the last turn, the weights of all clusters. */
 static void touch_pull(ech_accessor *a)
 {
     bool some = ech_step_pulls_rows(a->plan, a->step);
@@ -114,14 +114,14 @@ bool ech_step_pulls_all(const ech_list *list, const ech_step *step)
     return step->version == list->updates + 1;
 }
 
-/* The visits before it begin behind turns. */
+/* The earlier visits begin after turns. */
 bool ech_step_relays_last(const ech_plan *plan, const ech_list *list, const ech_step *step)
 {
     return step->count >= list->turns / plan->layout->token_turns;
 }
 
-/* Who else would relay has not the token; to a cluster's weights its own ranks add, of which there
- * may be one. */
+/* Only the rank with the token relays; a cluster's own ranks add to its weights, and there may be
+ * only one. */
 int ech_step_relays_alone(const ech_plan *plan, const ech_list *list, const ech_step *step)
 {
     if (ech_step_relays_last(plan, list, step)) return 2;
@@ -142,7 +142,7 @@ static void print_relay(const ech_step *step, ech_text *out)
     ech_text_append(out, ", visit %d", step->count);
 }
 
-/* Weights of two clusters are read and written, and those that have been relayed. */
+/* Reads and writes weights of two clusters, and the relayed weights. */
 static ech_work relay_work(const ech_step_query *q)
 {
     const ech_bucket *bucket = bucket_of(q->plan, q->step);
@@ -162,7 +162,7 @@ double ech_bucket_listed_numbers(const ech_plan *plan, const ech_bucket *bucket)
            (double)plan->model->param.at[table].shape.size[0];
 }
 
-/* A shard of weights is read and written, and gradients may be. */
+/* Reads and writes a shard of weights, and perhaps gradients. */
 static ech_work offer_work(const ech_step_query *q)
 {
     const ech_bucket *bucket = bucket_of(q->plan, q->step);
@@ -172,7 +172,7 @@ static ech_work offer_work(const ech_step_query *q)
                                zeros * (double)ech_dtype_bytes(bucket->dtype)};
 }
 
-/* Ids are read and written, some times. */
+/* Reads and writes ids a few times. */
 static ech_work list_work(const ech_step_query *q)
 {
     enum { TIMES = 3 };
@@ -185,8 +185,8 @@ static double list_seconds(const ech_step_query *q)
     return ech_cost_stash(&q->costs->rates, list_work(q).bytes / 2);
 }
 
-/* Gradients are read, of rows that are listed also written, and weights read and written; or
- * weights read and written. */
+/* Reads gradients (of listed rows also writes them), and reads and writes weights; or only reads
+ * and writes weights. */
 static ech_work add_work(const ech_step_query *q)
 {
     const ech_bucket *bucket = bucket_of(q->plan, q->step);
