@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The activations between the products of a feed-forward layer: with one operand y = f(x), with two
- * y = f(gate, up). Each has rows of kernel.def, NAME_forward and so on, also for rows by expert, and
- * those with one operand for fused calls; a layer; and an expert's layer.
+ * y = f(gate, up). Each has a layer, an expert's layer, and rows of kernel.def: NAME_forward and so
+ * on, also for rows by expert. Those with one operand have rows for fused calls, too.
  *
  *   relu            max(0, x), whose gradient at 0 is 0
  *   relu2           max(0, x)^2; So et al. 2021, arXiv:2109.08668

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Frequencies of rotary position embeddings (RoPE): Su et al. 2021, arXiv:2104.09864; and the ways
- * to scale them for sequences longer than those of pretraining, by the formulas of Hugging Face's
- * modeling_rope_utils.py:
+ * to scale them for sequences that are longer than in pretraining, by the formulas of Hugging
+ * Face's modeling_rope_utils.py:
  *   LINEAR    all are divided by `factor`; Chen et al. 2023, arXiv:2306.15595
  *   DYNAMIC   the base grows with the ratio of a sequence's length to the original positions; up to
  *             these nothing changes. A run takes all its sequences to be as long as the longest,
@@ -34,7 +34,7 @@ typedef struct ech_rope {
     ech_rope_scaling scaling;
     double factor;                            /* all but LONGROPE's frequencies */
     double original_positions;                /* original_max_position_embeddings; all but LINEAR */
-    double positions;                         /* DYNAMIC: those of the run's texts */
+    double positions;                         /* DYNAMIC: the longest sequence */
     double low_freq_factor, high_freq_factor; /* LLAMA3: low < high */
     double beta_fast, beta_slow;              /* YARN: rotations over the original positions */
     bool truncate;                            /* YARN: the bounds between pairs are whole numbers */

@@ -71,7 +71,7 @@ static bool read_numbers(const char *text, int64_t n, double *to)
     return text[strspn(text, " ")] == 0;
 }
 
-/* Whether sequences are longer than those of pretraining. */
+/* Whether sequences are longer than in pretraining. */
 static bool is_long(const ech_config *config)
 {
     return config->data.sequence_length >
