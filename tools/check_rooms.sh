@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Proves the order of the rooms (docs/design.md), which CMakeLists.txt lists in ECH_ROOMS:
+# Proves the order of the rooms (docs/design/README.md), which CMakeLists.txt lists in ECH_ROOMS:
 #   - a file of src/ROOM includes only headers of its own room and public ones of rooms before it
 #     (ECH_PUBLIC_HEADERS); so do tests, of any room and with all headers of the room that they are of;
 #   - a header that is listed as public is included by another room;

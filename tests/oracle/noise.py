@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Philox4x32-10 (Salmon et al. 2011), counted as docs/design.md says: key = seed, counter =
-(element / 4 in 64 bits, step, layer and site)."""
+"""Philox4x32-10 (Salmon et al. 2011), counted as docs/design/correctness.md says: key = seed,
+counter = (element / 4 in 64 bits, step, layer and site)."""
 import numpy as np
 
 

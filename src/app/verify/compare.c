@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Comparing: losses, gradients, weights and states of the layout with the single rank's. Errors as
- * docs/design.md defines them: max|a - b| / max|b|, of gradients at least 1e-3 x RMS of the whole.
+ * docs/design/correctness.md defines them: max|a - b| / max|b|, of gradients at least 1e-3 x RMS of
+ * the whole.
  */
 #include <math.h>
 #include <stdio.h>

@@ -55,10 +55,10 @@ static ech_status validate(ech_verifier *v)
 
 /* ---- the whole ---- */
 
-/* Equality level (b) of docs/design.md: only the pipeline differs. The gradient of a parameter that
- * several blocks use is summed in the order of their backwards, which a pipeline may change. Inputs
- * that are made from outputs are not the forward's to the last bit. Of pushes the replay is of the
- * same gradients, one by one. */
+/* Equality level (b) of docs/design/correctness.md: only the pipeline differs. The gradient of a
+ * parameter that several blocks use is summed in the order of their backwards, which a pipeline may
+ * change. Inputs that are made from outputs are not the forward's to the last bit. Of pushes the
+ * replay is of the same gradients, one by one. */
 static bool is_exact(const ech_design *design)
 {
     const ech_layout *layout = design->layout;
