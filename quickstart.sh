@@ -15,7 +15,8 @@ seconds=${QUICKSTART_SECONDS:-120}
     exit 2
 }
 [ -w . ] || {
-    echo "quickstart: $PWD is read-only; it writes build/, data/ and runs/ here: copy the folder" >&2
+    echo "quickstart: $PWD is read-only; it writes build/, data/ and runs/ here: copy the folder" \
+        >&2
     exit 1
 }
 log=$(mktemp)
@@ -52,9 +53,11 @@ tokenize() {
 choose_steps() {
     local tried=runs/quickstart-speed
     rm -rf "$tried"
-    "$echelon" train "$run" --ranks 2 training.steps=6 log.every=1 training.validate_every=0 checkpoint.every=0 \
+    "$echelon" train "$run" --ranks 2 training.steps=6 log.every=1 training.validate_every=0 \
+        checkpoint.every=0 \
         log.directory="$tried" optimizer.warmup_steps=0 > "$log" 2>&1 || { cat "$log" >&2; exit 1; }
-    steps=$(grep -o '"step_seconds": *[0-9.e+-]*' "$tried/metrics.jsonl" | sed 's/.*: *//' | sort -g |
+    steps=$(grep -o '"step_seconds": *[0-9.e+-]*' "$tried/metrics.jsonl" | sed 's/.*: *//' |
+        sort -g |
         awk -v want="$seconds" '{ time[NR] = $1 }
             END {
                 steps = int(want / time[int((NR + 1) / 2)] / 10) * 10
@@ -71,7 +74,8 @@ run "turn a text into tokens (data/bible)" tokenize
 choose_steps
 rm -rf runs/quickstart
 run "train on two ranks, $steps steps (runs/quickstart)" \
-    "$echelon" train "$run" --ranks 2 "training.steps=$steps" "optimizer.warmup_steps=$((steps / 9))" \
+    "$echelon" train "$run" --ranks 2 "training.steps=$steps" \
+        "optimizer.warmup_steps=$((steps / 9))" \
     "training.validate_every=$(((steps + 2) / 3))" "checkpoint.every=$(((steps + 2) / 3))"
 run "write a report" "$echelon" report runs/quickstart
 

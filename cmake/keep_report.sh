@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# A compiler launcher: runs COMMAND and keeps its stderr in OBJECT.report, which tests read. If there
-# is an error or a warning, it shows stderr, without the remarks of gcc's vectorizer and of ptxas.
+# A compiler launcher: runs COMMAND and keeps its stderr in OBJECT.report, which tests read. If
+# there is an error or a warning, it shows stderr, without the remarks of gcc's vectorizer and of
+# ptxas.
 #     keep_report.sh COMMAND ... -o OBJECT ...
 object='' last=''
 for word; do

@@ -17,7 +17,8 @@ most=$((40 << 20)) # bytes of the archive
 # What the other machine has: glibc, which its loader belongs to, and CUDA's.
 theirs='^(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util|cuda|cudart|cublas|cublasLt|cudnn[a-z_]*|nccl|nvidia-[a-z]+))\.so'
 
-[ ! -e "$folder" ] || [ -f "$folder/run" ] || { echo "bundle: $folder is there and is no bundle" >&2; exit 1; }
+[ ! -e "$folder" ] || [ -f "$folder/run" ] || { echo "bundle: $folder is there and is no bundle" \
+    >&2; exit 1; }
 rm -rf "$folder"
 mkdir -p "$folder/bin" "$folder/lib"
 
@@ -53,7 +54,8 @@ cp "$root/tools/gpu.sh" "$root/bench/gpu_peer.py" "$root/bench/common.py" "$root
 git -C "$root" archive --format=tar.gz --prefix= HEAD > "$folder/source.tar.gz" 2>/dev/null ||
     rm -f "$folder/source.tar.gz" # not a repository
 {
-    echo "made       $(date -u +%F) of $(git -C "$root" describe --always --dirty 2>/dev/null || echo "no repository")"
+    echo "made       $(date -u +%F) of $(git -C "$root" describe --always --dirty 2>/dev/null ||
+        echo "no repository")"
     echo "needs      glibc $(ldd --version | sed -n '1s/.* //p') or newer"
 } > "$folder/FACTS"
 

@@ -3,16 +3,20 @@
 #
 # Proves the order of the rooms (docs/design/README.md), which CMakeLists.txt lists in ECH_ROOMS:
 #   - a file of src/ROOM includes only headers of its own room and public ones of rooms before it
-#     (ECH_PUBLIC_HEADERS); so do tests, of any room and with all headers of the room that they are of;
+# (ECH_PUBLIC_HEADERS); so do tests, of any room and with all headers of the room that they are of;
 #   - a header that is listed as public is included by another room;
 #   - what public headers declare is named ech_NOUN...: no noun belongs to two rooms;
-#   - a type has one definition (in .c files each backend of a device defines the types that device.h leaves opaque);
+# - a type has one definition (in .c files each backend of a device defines the types that device.h
+# leaves opaque);
 #   - no source names a protocol (config/protocols.def), or tests for one, but those of its folder;
-#   - mpi.h stands in src/comm/mpi*.[ch] alone, oneDNN's and BLAS's headers in src/kernel alone, CUDA's and its libraries' in
+# - mpi.h stands in src/comm/mpi*.[ch] alone, oneDNN's and BLAS's headers in src/kernel alone,
+# CUDA's and its libraries' in
 #     src/device/cuda*, src/kernel/cuda/ and src/comm/nccl* alone;
 #   - pure rooms reach no header of device or comm, not even through others, except pure ones;
-#   - files are opened for writing by base/writing.h, which writes through no link; the few that open theirs themselves do so with
-#     O_NOFOLLOW or O_EXCL. ech_file_write, which follows what a user names, is for files that the command line names;
+# - files are opened for writing by base/writing.h, which writes through no link; the few that open
+# theirs themselves do so with
+# O_NOFOLLOW or O_EXCL. ech_file_write, which follows what a user names, is for files that the
+# command line names;
 #   - every header compiles alone, and twice.
 # Prints every offender as FILE:LINE: WHAT; exit code 1 if there is one.
 #
@@ -21,7 +25,8 @@ set -euo pipefail
 
 cd "${1:-$(dirname "$0")/..}"
 compiler=${CC:-cc}
-read -ra flags <<< "-std=c11 -D_GNU_SOURCE -DECH_VERSION=\"\" -Isrc $(pkg-config --cflags mpi-c 2>/dev/null || true) ${CPPFLAGS:-}"
+read -ra flags <<< "-std=c11 -D_GNU_SOURCE -DECH_VERSION=\"\" -Isrc $(pkg-config --cflags mpi-c \
+    2>/dev/null || true) ${CPPFLAGS:-}"
 pure_rooms="base config tensor model layout schedule draw simulate check"
 pure_headers="comm/reduction.def comm/collective.h comm/collective.def" # names and bytes that plans know
 offenders=$(mktemp)
@@ -29,7 +34,8 @@ trap 'rm -f "$offenders"' EXIT
 
 # The words of a list of CMakeLists.txt.
 list() {
-    sed -n "/^set($1\$/,/)/p; /^set($1 /,/)/p" CMakeLists.txt | tr -d '()\n' | tr -s ' ' | sed "s/^set$1 //"
+    sed -n "/^set($1\$/,/)/p; /^set($1 /,/)/p" CMakeLists.txt | tr -d '()\n' | tr -s ' ' |
+        sed "s/^set$1 //"
 }
 rooms=$(list ECH_ROOMS)
 public=$(list ECH_PUBLIC_HEADERS)
@@ -39,7 +45,8 @@ if [ -z "$rooms" ]; then
 fi
 
 check_includes() {
-    find src -type f \( -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' \) -print0 | sort -z |
+    find src -type f \( -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' \
+        \) -print0 | sort -z |
         xargs -0 -r grep -HnE '^[[:space:]]*#[[:space:]]*include' |
         awk -v rooms="$rooms" -v public="$public" '
         BEGIN {
@@ -100,9 +107,11 @@ declared() {
     for header in $public; do
         [ -f "src/$header" ] && [ "${header##*.}" = h ] || continue
         # Without comments; then ends of typedefs, and functions, whose lines begin with their type.
-        sed -E 's,/\*([^*]|\*[^/])*\*/,,g' "src/$header" | awk '/\/\*/ { inside = 1 } !inside; /\*\// { inside = 0 }' |
+        sed -E 's,/\*([^*]|\*[^/])*\*/,,g' "src/$header" |
+            awk '/\/\*/ { inside = 1 } !inside; /\*\// { inside = 0 }' |
             grep -oE '^\} ech_[a-z0-9_]+;|^typedef [^;(]*\(\*ech_[a-z0-9_]+\)|^typedef (struct|enum|union) ech_[a-z0-9_]+ ech_[a-z0-9_]+;|^[a-z][a-zA-Z0-9_ *]*[ *]ech_[a-z0-9_]+\(' |
-            grep -oE 'ech_[a-z0-9_]+[;()]$' | tr -d ';()' | sed -E "s,^ech_([a-z0-9]+).*,\1 ${header%%/*} $header &," || true
+            grep -oE 'ech_[a-z0-9_]+[;()]$' | tr -d ';()' |
+                sed -E "s,^ech_([a-z0-9]+).*,\1 ${header%%/*} $header &," || true
     done | sort -u
 }
 

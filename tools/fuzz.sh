@@ -116,7 +116,8 @@ print_table() {
 }
 print_table
 if [ "$record" = yes ]; then
-    { echo; echo "### $(date -u +%Y-%m-%d), $(git rev-parse --short HEAD), $at_once at a time"; echo; print_table; } \
+    { echo; echo "### $(date -u +%Y-%m-%d), $(git rev-parse \
+        --short HEAD), $at_once at a time"; echo; print_table; } \
         >> docs/fuzzing.md
     echo "added to docs/fuzzing.md" >&2
 fi

@@ -5,15 +5,21 @@
 # it sees to FOLDER/STAGE.txt and prints a table last. Runs in the repository, which it builds
 # (build/release), and in the folder that tools/bundle.sh makes.
 #
-#   tools/gpu.sh [--out FOLDER] [--device NAME] [--limit SECONDS] [STAGE ...]       all stages, without one named
-#     facts      driver, libraries and where they are, rates of copies, links; that the programs run here
+# tools/gpu.sh [--out FOLDER] [--device NAME] [--limit SECONDS] [STAGE ...]       all stages,
+# without one named
+# facts      driver, libraries and where they are, rates of copies, links; that the programs run
+# here
 #     rows       tests of the device and of every kernel row against the reference
 #     sanitizer  the same under compute-sanitizer: memcheck, racecheck, initcheck
-#     verify     layouts of 1 to 4 ranks, threads that share a GPU, against one rank in fp64; with two GPUs also over NCCL
-#     train      losses beside the CPU's in fp32 and bf16; bits from run to run; checkpoints from the CPU and back
-#     bench      every kernel row beside its bound; GPT-2 124M in bf16, 0.5M tokens a step, with the step profile;
+# verify     layouts of 1 to 4 ranks, threads that share a GPU, against one rank in fp64; with two
+# GPUs also over NCCL
+# train      losses beside the CPU's in fp32 and bf16; bits from run to run; checkpoints from the
+# CPU and back
+# bench      every kernel row beside its bound; GPT-2 124M in bf16, 0.5M tokens a step, with the
+# step profile;
 #                PyTorch's steps of the same, where python3 has it
-#   Exit code: 0, 1 if something fails, 77 if the machine lacks the device. --device: another one, to try this script.
+# Exit code: 0, 1 if something fails, 77 if the machine lacks the device. --device: another one, to
+# try this script.
 #   --limit: no command takes longer, 600: one that hangs takes no more of a lease than that.
 set -uo pipefail
 
@@ -51,7 +57,8 @@ if [ -f "$here/run" ]; then
     else
         tail -n 3 "$out/version.txt" >&2
         echo "the programs of $here do not run on this machine" >&2
-        mkdir -p "$out/source" && tar -C "$out/source" -xzf "$here/source.tar.gz" && build "$out/source"
+        mkdir -p "$out/source" && tar -C "$out/source" -xzf "$here/source.tar.gz" &&
+            build "$out/source"
     fi
 else
     build "$(dirname "$here")"
@@ -69,7 +76,8 @@ tell() {
     case $3 in
         0) say "$(printf '%-34s passed  %4d s' "$1" "$2")" ;;
         77) say "$(printf '%-34s skipped' "$1")" ;;
-        *) say "$(printf '%-34s FAILED  %4d s, exit code %d' "$1" "$2" "$3")"; failures=$((failures + 1)) ;;
+        *) say "$(printf '%-34s FAILED  %4d s, exit code %d' "$1" "$2" \
+            "$3")"; failures=$((failures + 1)) ;;
     esac
 }
 
@@ -139,7 +147,8 @@ Y
 }
 
 make_tokens() {
-    [ -e text.txt ] || awk 'BEGIN { s = 1; for (i = 0; i < 60000; i++) { s = (s * 16807) % 2147483647
+    [ -e text.txt ] || awk \
+        'BEGIN { s = 1; for (i = 0; i < 60000; i++) { s = (s * 16807) % 2147483647
         printf "%s%s", s % 5000, i % 12 == 11 ? ".\n" : " " } }' > text.txt
     [ -e text.json ] || "$echelon" data text.txt text >> "$log" 2>&1
 }
@@ -205,10 +214,12 @@ facts() {
         nvidia-smi; nvidia-smi topo -m; nvidia-smi nvlink --status
     } >> "$log" 2>&1
     say "$("$echelon" --version | sed -n 's/^cuda: *//p')"
-    say "$(nvidia-smi --query-gpu=index,name,driver_version,memory.total,clocks.max.sm --format=csv,noheader 2>/dev/null || echo "no nvidia-smi")"
+    say "$(nvidia-smi --query-gpu=index,name,driver_version,memory.total,clocks.max.sm \
+        --format=csv,noheader 2>/dev/null || echo "no nvidia-smi")"
     say "glibc $(ldd --version | sed -n '1s/.* //p'), $(nproc) cores"
     [ -x "$benches/bench_device_copies" ] &&
-        try "rates of copies" "$benches/bench_device_copies" "$device" && say "$(sed -n '/of the device/,$p' "$log" | head -5)"
+        try "rates of copies" "$benches/bench_device_copies" "$device" &&
+            say "$(sed -n '/of the device/,$p' "$log" | head -5)"
 }
 
 # Every test program that is about a GPU; their own words are in the log. Of kernels' many shapes an
@@ -224,7 +235,8 @@ rows() {
 sanitizer() {
     local tool checker
     checker=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)
-    [ -n "$checker" ] || { say "compute-sanitizer is not here (it comes with CUDA's toolkit)"; return; }
+    [ -n "$checker" ] || { say \
+        "compute-sanitizer is not here (it comes with CUDA's toolkit)"; return; }
     for tool in memcheck racecheck initcheck; do
         ECHELON_SHARE=0/64 ECHELON_EXACT_MEMORY=1 each "$tool" "$checker" --tool "$tool" \
             --target-processes all --error-exitcode 1 "$kernel_tests/test_kernel_cuda"
@@ -233,15 +245,22 @@ sanitizer() {
 
 verify() {
     local layout small=(model.hidden_size=64 model.num_attention_heads=8 model.num_key_value_heads=4
-        model.tie_word_embeddings=false data.sequence_length=32 training.global_batch_size=8 training.micro_batch_size=2)
+        model.tie_word_embeddings=false data.sequence_length=32 training.global_batch_size=8 \
+            training.micro_batch_size=2)
     write_run verify
-    for layout in "" "parallel.pipeline=2" "parallel.tensor=2" "parallel.tensor=2 parallel.sequence=keep" \
-        "parallel.context=2" "parallel.context=2 parallel.context_method=ulysses" "parallel.data=2" "parallel.pipeline=2 parallel.tensor=2" "parallel.pipeline=4 parallel.schedule=zero-bubble" \
-        "parallel.pipeline=2 parallel.schedule=pipedream" "parallel.pipeline=2 parallel.schedule=pipedream-2bw" \
-        "memory.recompute=full" "parallel.data=2 memory.sequence_chunks=2" "parallel.data=2 parallel.zero=3" \
+    for layout in "" "parallel.pipeline=2" "parallel.tensor=2" \
+        "parallel.tensor=2 parallel.sequence=keep" \
+        "parallel.context=2" "parallel.context=2 parallel.context_method=ulysses" \
+            "parallel.data=2" "parallel.pipeline=2 parallel.tensor=2" \
+            "parallel.pipeline=4 parallel.schedule=zero-bubble" \
+        "parallel.pipeline=2 parallel.schedule=pipedream" \
+            "parallel.pipeline=2 parallel.schedule=pipedream-2bw" \
+        "memory.recompute=full" "parallel.data=2 memory.sequence_chunks=2" \
+            "parallel.data=2 parallel.zero=3" \
         "memory.offload_optimizer=host memory.offload_activations=host" \
         "model.architecture=mixtral model.num_local_experts=4 parallel.data=2 parallel.expert=2" \
-        "parallel.data=2 optimizer.name=muon optimizer.momentum=0.95" "parallel.data=2 parallel.compression=powersgd" \
+        "parallel.data=2 optimizer.name=muon optimizer.momentum=0.95" \
+            "parallel.data=2 parallel.compression=powersgd" \
         "parallel.data=2 parallel.strategy=parameter_server"; do
         # shellcheck disable=SC2086
         try "verify ${layout:-one rank}" "$echelon" verify verify.yaml "${small[@]}" $layout
@@ -251,9 +270,11 @@ verify() {
         return
     fi
     for layout in "parallel.pipeline=2" "parallel.tensor=2" "parallel.context=2" "parallel.data=2" \
-        "parallel.data=2 parallel.reduction=library" "parallel.pipeline=2 parallel.schedule=pipedream"; do
+        "parallel.data=2 parallel.reduction=library" \
+            "parallel.pipeline=2 parallel.schedule=pipedream"; do
         # shellcheck disable=SC2086
-        try "over NCCL: $layout" "$echelon" verify verify.yaml "${small[@]}" parallel.comm=nccl parallel.share_device=false $layout
+        try "over NCCL: $layout" "$echelon" verify verify.yaml "${small[@]}" parallel.comm=nccl \
+            parallel.share_device=false $layout
     done
 }
 
@@ -266,30 +287,38 @@ train() {
         try "$type again" run "$type" precision.compute=$type log.directory="runs/$type-again"
         try "$type: bits from run to run" same "$type" "$type-again"
         for to in 9 20; do
-            try "$type to step $to" run "$type" precision.compute=$type log.directory="runs/$type-resumed" training.steps=$to
+            try "$type to step $to" run "$type" precision.compute=$type \
+                log.directory="runs/$type-resumed" training.steps=$to
         done
         try "$type: bits across the resume" same "$type" "$type-resumed"
-        try "$type on the CPU" run "$type" precision.compute=$type log.directory="runs/$type-cpu" parallel.device=cpu
-        try "$type: losses beside the CPU's" near "$type" "$type-cpu" "$([ $type = fp32 ] && echo 1e-4 || echo 3e-2)"
+        try "$type on the CPU" run "$type" precision.compute=$type log.directory="runs/$type-cpu" \
+            parallel.device=cpu
+        try "$type: losses beside the CPU's" near "$type" "$type-cpu" "$([ $type = fp32 ] &&
+            echo 1e-4 || echo 3e-2)"
     done
     # On the CPU to step 10, on the device to 15, and on the CPU again.
     write_run moved
     rm -rf runs/moved
     for to in 10:cpu 15:$device 20:cpu; do
-        try "to step ${to%:*} on ${to#*:}" run moved training.steps="${to%:*}" parallel.device="${to#*:}"
+        try "to step ${to%:*} on ${to#*:}" run moved training.steps="${to%:*}" \
+            parallel.device="${to#*:}"
     done
     try "moved: losses beside the CPU's" near moved fp32-cpu 1e-2
     # GPT-2 124M from a folder in Hugging Face's form, which a step on the CPU leaves.
     write_gpt2 gpt2
     rm -rf runs/gpt2*
-    try "a folder of GPT-2 124M" run gpt2 training.steps=1 parallel.device=cpu log.directory=runs/gpt2-source
+    try "a folder of GPT-2 124M" run gpt2 training.steps=1 parallel.device=cpu \
+        log.directory=runs/gpt2-source
     source=$(newest gpt2-source)/model
     for type in fp32 bf16; do
         write_gpt2 gpt2-$type
         sed -i "s|^model: .*|model: {init_from: $source}|; /^ *max_position/d" gpt2-$type.yaml
-        try "GPT-2 124M, $type on $device" "$([ "$device" = cuda ] && echo within || echo run)" gpt2-$type precision.compute=$type
-        try "GPT-2 124M, $type on the CPU" run gpt2-$type precision.compute=$type parallel.device=cpu log.directory=runs/gpt2-$type-cpu
-        try "GPT-2 124M, $type: losses beside" near gpt2-$type gpt2-$type-cpu "$([ $type = fp32 ] && echo 1e-4 || echo 3e-2)"
+        try "GPT-2 124M, $type on $device" "$([ "$device" = cuda ] && echo within ||
+            echo run)" gpt2-$type precision.compute=$type
+        try "GPT-2 124M, $type on the CPU" run gpt2-$type precision.compute=$type \
+            parallel.device=cpu log.directory=runs/gpt2-$type-cpu
+        try "GPT-2 124M, $type: losses beside" near gpt2-$type gpt2-$type-cpu "$([ $type = \
+            fp32 ] && echo 1e-4 || echo 3e-2)"
         rm -rf runs/gpt2-$type*/checkpoints
     done
     rm -rf runs/gpt2-source
@@ -297,7 +326,8 @@ train() {
 
 bench() {
     local less=() # on a processor
-    [ "$device" = cuda ] || less=(data.sequence_length=128 training.steps=3 training.global_batch_size=2 training.micro_batch_size=1)
+    [ "$device" = cuda ] || less=(data.sequence_length=128 training.steps=3 \
+        training.global_batch_size=2 training.micro_batch_size=1)
     cat > bench.yaml <<Y
 model: {architecture: gpt2, hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12, vocab_size: 50304}
 data: {train: text, sequence_length: 1024}
@@ -310,7 +340,8 @@ Y
     rm -rf runs/bench
     try "kernel rows beside their bounds" "$echelon" bench --device "$device" products kernels &&
         say "$(awk '$NF ~ /%$/ { sub("%", "", $NF); if (n++ == 0 || $NF < least) { least = $NF; row = $1 } }
-            END { printf "%d rows; the farthest from its bound: %s, %s%% of it", n, row, least }' "$log")"
+            END { printf "%d rows; the farthest from its bound: %s, %s%% of it", n, row, least }' \
+                "$log")"
     try "GPT-2 124M, bf16" "$echelon" train --profile bench.yaml "${less[@]}"
     say "$(grep -E 'tok/s' "$log" | tail -1)"
     if [ "$device" = cuda ] && python3 -c 'import torch' 2> /dev/null; then
@@ -321,13 +352,15 @@ Y
 
 # ---- all of them ----
 
-if ! "$echelon" --version > "$out/version.txt" 2>&1; then tail -n 3 "$out/version.txt" >&2; exit 1; fi
+if ! "$echelon" --version > "$out/version.txt" 2>&1; then tail -n 3 "$out/version.txt" \
+    >&2; exit 1; fi
 lacks=$(sed -n 's/^cuda: *//p' "$out/version.txt")
 mkdir -p "$out/work" && cd "$out/work" || exit 1
 for stage in "${stages[@]}"; do
     log=$out/$stage.txt table=$out/$stage.table
     : > "$log"; : > "$table"
-    if [ "$device" = cuda ] && [ "$stage" != facts ] && ! grep -q "^cuda: .*(sm_" "$out/version.txt"; then
+    if [ "$device" = cuda ] && [ "$stage" != facts ] &&
+        ! grep -q "^cuda: .*(sm_" "$out/version.txt"; then
         echo "$stage: skipped: $lacks"
         skipped=1
         continue

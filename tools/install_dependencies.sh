@@ -88,7 +88,8 @@ if [ ${#missing[@]} -gt 0 ]; then
     [ -n "$can_install" ] ||
         fail "needs root to install ${missing[*]}: run it as root, or install sudo"
     echo "installing ${missing[*]}"
-    run_apt update || fail "apt-get update failed: is there a network, and does /etc/apt name a mirror?"
+    run_apt update || fail \
+        "apt-get update failed: is there a network, and does /etc/apt name a mirror?"
     run_apt install --no-install-recommends "${missing[@]}" ||
         fail "apt-get could not install ${missing[*]}: see its messages above"
     find_missing "${packages[@]}"
@@ -100,6 +101,7 @@ find_missing "${optional[@]}"
 if [ ${#missing[@]} -gt 0 ] && [ -n "$can_install" ]; then
     echo "installing ${missing[*]}"
     attempts=1
-    run_apt -o Acquire::Retries=0 -o Acquire::http::Timeout=10 install --no-install-recommends "${missing[@]}" ||
+    run_apt -o Acquire::Retries=0 -o Acquire::http::Timeout=10 install \
+        --no-install-recommends "${missing[@]}" ||
         echo "goes on without ${missing[*]}: apt-get could not install it"
 fi

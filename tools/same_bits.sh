@@ -8,11 +8,13 @@
 #
 #   tools/same_bits.sh BASE [CASE ...]     CASE: numbers, from 1; all without
 #
-#   SAME_BITS_FOLDER   keeps both builds and runs there, so that the next call builds only what has changed
+# SAME_BITS_FOLDER   keeps both builds and runs there, so that the next call builds only what has
+# changed
 #   SAME_BITS_BASE, SAME_BITS_NEW   programs to take in place of building
 #   SAME_BITS_WORDS                 further words for this tree's program
 #
-# The cases cover the lattice of app/lattice with all types, optimizers and ways to recompute, every schedule, local ranks and 2 ranks over MPI:
+# The cases cover the lattice of app/lattice with all types, optimizers and ways to recompute, every
+# schedule, local ranks and 2 ranks over MPI:
 #   ECHELON_LATTICE=print build/release/tests/test_app_lattice > tools/same_bits.cases
 # What BASE does not know yet is refused by it, and listed as new. Exit code 1: something differs.
 set -uo pipefail
@@ -22,7 +24,8 @@ base=$1
 shift
 here=$(cd "$(dirname "$0")/.." && pwd)
 cd "$here" || exit 1
-commit=$(git rev-parse --verify --quiet "$base^{commit}") || { echo "$base: no such commit" >&2; exit 2; }
+commit=$(git rev-parse --verify --quiet "$base^{commit}") ||
+    { echo "$base: no such commit" >&2; exit 2; }
 if [ -n "${SAME_BITS_FOLDER:-}" ]; then
     mkdir -p "$SAME_BITS_FOLDER" && folder=$(cd "$SAME_BITS_FOLDER" && pwd) || exit 1
 else
@@ -69,7 +72,8 @@ train() {
     local program=$1 out=$2 ranks=$3
     shift 3
     mkdir -p "$out"
-    "$program" train run.yaml --ranks "$ranks" log.directory="$out/run" "$@" >"$out/out" 2>"$out/err" || return
+    "$program" train run.yaml --ranks "$ranks" log.directory="$out/run" "$@" >"$out/out" \
+        2>"$out/err" || return
     "$program" plan run.yaml --ranks "$ranks" --steps log.directory=none "$@" >"$out/plan" 2>&1
 }
 

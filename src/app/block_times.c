@@ -13,7 +13,7 @@
 
 enum { MICRO_BATCHES = 2, MESSAGE_TAG = 1, MESSAGES = 32, MESSAGE_BYTES = 4 << 20 };
 
-/* On an idle machine quartiles are 1 to 4% apart, and a thread that computes always has a core. */
+/* On an idle machine quartiles differ by 1 to 4%, and a thread that computes always has a core. */
 static const double widest_spread = 0.1, smallest_share = 0.95;
 
 void ech_block_times_create(const ech_model *model, ech_block_times *out)

@@ -17,7 +17,7 @@ static const char about[] =
     "Measures what this machine can do and how near the kernels come: multiply-adds in "
     "registers and the rate of memory; matrix products beside the library's own call; "
     "every fast kernel beside the least time that its FLOPs and bytes take at those "
-    "rates; collectives between ranks. On a GPU rates are those of its own products "
+    "rates; collectives between ranks. On a GPU the rates are measured with its own products "
     "and sums. Times are medians."
     "\vNAMEs choose tables (products, kernels, collectives, disk) or rows (gelu_forward, up_768, "
     "all_reduce, disk_read). The disk is measured only if it is named: 256 MiB of --directory are "

@@ -18,8 +18,8 @@
 #include "checkpoint/folder.h"
 
 static const char about[] =
-    "Says which checkpoints there are in DIR (a run directory, a folder of checkpoints, or one of "
-    "them), and whether they are whole."
+    "Lists or verifies the checkpoints in DIR: a run directory, a folder of checkpoints, or one of "
+    "them."
     "\v'list' prints a line for each, newest first, and what is wrong with it if it is broken, as "
     "far as its manifest, headers and sizes tell. It exits with 0 whatever it finds.\n\n"
     "'verify' also reads every byte and compares all checksums. It exits with 0 if all are whole, "
@@ -112,7 +112,7 @@ ech_status ech_command_checkpoint(int argc, char **argv, int *code)
         whole += show(&folders.at[i], verify);
     }
     if (!verify) return ECH_OK;
-    if (all == 0) printf("no finished checkpoint: what is being written or was left is not one\n");
+    if (all == 0) printf("no finished checkpoint; unfinished ones do not count\n");
     if (all == 0 || whole < all) *code = ECH_EXIT_FAILED;
     return ECH_OK;
 }

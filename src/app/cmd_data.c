@@ -142,13 +142,14 @@ static void check(void *arguments, const struct argp_state *state)
     bool of_texts = in->import.texts.binary || in->import.texts.text_key ||
                     in->import.texts.prompt_key || in->import.texts.completion_key ||
                     in->import.texts.as_text || in->import.texts.skip_bad;
-    if (in->features && !libsvm) argp_error(state, "--features goes with --libsvm");
+    if (in->features && !libsvm) argp_error(state, "--features needs --libsvm");
     bool of_tokens = in->tokenizer || in->import.begins >= 0 || in->import.special;
     if (libsvm && (of_tokens || in->train_bpe || of_texts))
-        argp_error(state, "lines of features are no texts, which the other options are about");
-    if (in->pattern && !in->train_bpe) argp_error(state, "--pattern goes with --train-bpe");
+        argp_error(state, "--libsvm reads features; options for texts cannot be used with it");
+    if (in->pattern && !in->train_bpe) argp_error(state, "--pattern needs --train-bpe");
     if (in->train_bpe && (of_tokens || in->import.valid > 0))
-        argp_error(state, "--train-bpe learns a tokenizer; --tokenizer and --valid make tokens");
+        argp_error(state, "--train-bpe learns a tokenizer; remove --tokenizer and --valid, which "
+                          "are for making tokens");
 }
 
 static double began_at; /* of an import */

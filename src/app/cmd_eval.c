@@ -17,8 +17,8 @@
 
 /* ---- logits ----
  *
- * Logits of whole samples. Training and evaluation never have them all; sampling has those of a
- * position. */
+ * Logits of whole samples. Training and evaluation never store them all; sampling computes them for
+ * one position. */
 
 static const int64_t LARGEST = INT64_C(16) << 30; /* bytes */
 
@@ -57,7 +57,7 @@ static ech_status check_size(const logits *l)
     if (!over && l->S <= LARGEST / sample) return ECH_OK;
     ECH_FAIL(ECH_EUSAGE,
              "--logits %s: the logits of %" PRId64 " samples of %" PRId64 " tokens and %" PRId64
-             " ids take more than 16 GiB; --samples %" PRId64 " would do",
+             " ids take more than 16 GiB; use at most --samples %" PRId64,
              l->path, l->S, l->T, l->V, over ? 0 : LARGEST / sample);
 }
 
@@ -118,7 +118,7 @@ static ech_status logits_write(const ech_trained *trained, const ech_corpus *cor
                 .V = trained->config->model.vocab_size};
     ECH_TRY(check_size(&l));
     if (ech_file_exists(path))
-        ECH_FAIL(ECH_EUSAGE, "--logits %s: is there already; name a new file, or remove it", path);
+        ECH_FAIL(ECH_EUSAGE, "--logits %s: already exists; name a new file, or remove it", path);
     describe(&l);
     l.row = ech_calloc((size_t)l.V, sizeof *l.row);
     ECH_TRY(ech_stored_plan(l.tensor, TENSORS, false, &l.stored));
@@ -131,11 +131,11 @@ static ech_status logits_write(const ech_trained *trained, const ech_corpus *cor
 static const char about[] =
     "Loss of a trained model on token files: the prefix of a .bin and .idx (see `echelon data'), "
     "or whatever data.train may say. DIR is a run directory, a folder of checkpoints (the newest "
-    "that verifies is taken), one checkpoint, or a Hugging Face model of a supported family."
-    "\vPrints one line: the mean loss per token in nats, the perplexity exp(loss), where the "
-    "tokenizer is known the bits per byte of the text that was predicted, and how many tokens that "
-    "was. --logits writes safetensors: logits F32 (samples, tokens, ids), tokens and targets I32 "
-    "and weights F32 (samples, tokens), at most 16 GiB, token by token, which takes longer.";
+    "valid one is used), one checkpoint, or a Hugging Face model of a supported family.\vPrints "
+    "one line: the mean loss per token in nats, the perplexity exp(loss), where the tokenizer is "
+    "known the bits per byte of the text that was predicted, and how many tokens that was. "
+    "--logits writes safetensors: logits F32 (samples, tokens, ids), tokens and targets I32 and "
+    "weights F32 (samples, tokens), at most 16 GiB, token by token, which takes longer.";
 
 enum { MOST_BATCH = 1 << 20 };
 
@@ -154,11 +154,11 @@ static const ech_option options[] = {
     ECH_INT(eval_arguments, batch, "batch", 'b', "B", 1, MOST_BATCH,
             "samples at a time (8): costs memory, changes no result"),
     ECH_PATH(eval_arguments, logits, "logits", 'l', "FILE",
-             "write what the model says at each position into a new file"),
+             "write the logits at each position to a new file"),
     ECH_PATH(eval_arguments, tokenizer, "tokenizer", 't', "SOURCE",
-             "that made the tokens, in place of the model's own"),
+             "tokenizer that made the tokens, if it is not the model's own"),
     ECH_TEXT(eval_arguments, device, "device", 0, "NAME",
-             "as parallel.device, in place of the run's"),
+             "device instead of the run's (as parallel.device)"),
     {0}};
 
 static const ech_word words[] = {
@@ -194,8 +194,8 @@ static ech_status run_batches(ech_exec *exec, const eval_arguments *in, int64_t 
     return status;
 }
 
-/* The bytes of the text that was predicted: that of the targets that count. The end of text has
- * none. */
+/* The bytes of the predicted text, which are the bytes of the targets that count. The end-of-text
+ * token has none. */
 static ech_status count_bytes(const ech_trained *trained, const ech_corpus *corpus, int64_t samples,
                               double *bytes)
 {
@@ -250,7 +250,7 @@ static ech_status evaluate(ech_trained *trained, void *context)
     ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
     eval_sums sums = {0};
     if (wanted.valued && (in->tokenizer || in->logits))
-        ECH_FAIL(ECH_EUSAGE, "--%s: %s is of the family %s, which has no tokens; leave it out",
+        ECH_FAIL(ECH_EUSAGE, "--%s: %s is of the family %s, which has no tokens; remove the option",
                  in->tokenizer ? "tokenizer" : "logits", in->directory,
                  trained->design.model->family->name);
     ECH_TRY(ech_corpus_open(&wanted, &corpus));
@@ -261,8 +261,8 @@ static ech_status evaluate(ech_trained *trained, void *context)
     ECH_TRY(run_batches(trained->session.exec, in, samples, &sums));
     if (sums.tokens <= 0)
         ECH_FAIL(ECH_EUSAGE,
-                 "--samples %" PRId64 ": no token of these is a target, so there is no loss; use "
-                 "more",
+                 "--samples %" PRId64 ": none of these tokens is a target, so there is no loss; "
+                 "use more samples",
                  samples);
     if (trained->tokenizer) ECH_TRY(count_bytes(trained, corpus, samples, &sums.bytes));
     if (in->logits) ECH_TRY(logits_write(trained, corpus, samples, in->logits));

@@ -67,7 +67,8 @@ static ech_status find_port(int *out, int *hold)
                  getsockname(fd, (struct sockaddr *)&at, &n) == 0;
     int error = errno;
     if (!found && fd >= 0) close(fd);
-    if (!found) ECH_FAIL(ECH_EIO, "no port at which ranks could meet: %s", strerror(error));
+    if (!found)
+        ECH_FAIL(ECH_EIO, "cannot find a free port for the ranks to connect: %s", strerror(error));
     *hold = fd;
     *out = ntohs(at.sin_port);
     return ECH_OK;
@@ -88,7 +89,7 @@ static ech_status set_variables(int n, int *hold)
     char secret[2 * sizeof drawn + 1];
     ECH_TRY(find_port(&port, hold));
     if (getrandom(drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
-        ECH_FAIL(ECH_EIO, "the system draws no random numbers: %s", strerror(errno));
+        ECH_FAIL(ECH_EIO, "cannot get random numbers from the system: %s", strerror(errno));
     for (size_t i = 0; i < sizeof drawn; i++)
         snprintf(secret + 2 * i, 3, "%02x", (unsigned)drawn[i]);
     setenv("ECHELON_SECRET", secret, 1);
@@ -130,7 +131,7 @@ static ech_status start_all(ranks *of, int n, char **program, const sigset_t *si
         if (child < 0) {
             int error = errno;
             kill_all(of);
-            ECH_FAIL(ECH_EIO, "the system starts no further process: %s", strerror(error));
+            ECH_FAIL(ECH_EIO, "cannot start another process: %s", strerror(error));
         }
         ECH_PUSH(of->process, child);
         of->left++;
@@ -213,7 +214,7 @@ static ech_status launch(int n, char **program, int *code)
     ECH_TRY(set_variables(n, &hold));
     sigprocmask(SIG_BLOCK, &signals, NULL);
     int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "the system shows no signals: %s", strerror(errno));
+    if (fd < 0) ECH_FAIL(ECH_EIO, "cannot set up signal handling: %s", strerror(errno));
     ech_status status = start_all(&of, n, program, &signals);
     if (status == ECH_OK) watch(&of, fd);
     close(fd);

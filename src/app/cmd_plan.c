@@ -12,10 +12,10 @@
 #include "base/file.h"
 
 static const char about[] =
-    "Shows what the run file asks for, without running anything: who holds what, the schedule in "
-    "time, the buckets in which gradients are reduced, every byte of memory by kind, and what is "
-    "sent and copied. A run that does not fit is refused with the table of what takes the bytes."
-    "\v" ECH_RUN_NOTE;
+    "Shows what the run file asks for, without running anything: the layout over ranks, the "
+    "schedule in time, the buckets in which gradients are reduced, every byte of memory by kind, "
+    "and the bytes sent and copied. A run that does not fit is refused with a table of its "
+    "memory.\v" ECH_RUN_NOTE;
 
 typedef struct plan_arguments {
     ech_run_arguments run;

@@ -15,9 +15,8 @@ static const char about[] =
     "Measures what the blocks of a model cost on this machine: seconds of forward, backwards and "
     "recomputation, bytes saved for the backward and sent. Each rank trains the whole model alone "
     "for a few steps, and as many again for each kind of recomputation, all ranks at once. With "
-    "the file as parallel.profile, `echelon plan --simulate' "
-    "speaks of seconds, and parallel.partition=auto knows where to cut."
-    "\v" ECH_RUN_NOTE;
+    "the file as parallel.profile, `echelon plan --simulate' predicts seconds, and "
+    "parallel.partition=auto uses the costs.\v" ECH_RUN_NOTE;
 
 enum { MOST_STEPS = 10000 };
 
@@ -34,7 +33,7 @@ static const ech_option options[] = {
              "where it is written (profile.json in log.directory)"),
     {0}};
 
-/* spread: how far the quartiles are apart, over the time. */
+/* spread: the difference of the quartiles, divided by the time. */
 static void print_times(const char *name, const double seconds[ECH_PROFILE_PHASES], double spread)
 {
     printf("%-28s", name);
@@ -68,7 +67,7 @@ static void print_profile(const ech_profile *profile, const ech_model *model, co
                1e6 * profile->latency);
     else
         printf("; messages: not measured, with one rank");
-    printf("\nwritten to %s; use it: parallel.profile=%s\n", path, path);
+    printf("\nwritten to %s; use it with parallel.profile=%s\n", path, path);
 }
 
 static ech_status write_profile(const ech_profile *profile, const ech_config *config,
@@ -80,10 +79,10 @@ static ech_status write_profile(const ech_profile *profile, const ech_config *co
     ECH_TRY(ech_profile_write(profile, path));
     print_profile(profile, model, path);
     if (profile->busy)
-        ech_log_warn("the machine did something else, too: quartiles are %.0f %% apart, and the "
-                     "compute lane had a processor for %.0f %% of the time; what is predicted from "
-                     "this profile will be off as much, so measure again when nothing else runs "
-                     "(or with fewer ranks and threads, if these have no core each)",
+        ech_log_warn("the machine was busy with other work: the quartiles of the times differ by "
+                     "%.0f %%, and the compute lane had a processor for %.0f %% of the time; "
+                     "predictions from this profile will be off as much. Measure again on an idle "
+                     "machine, with a core for each thread",
                      100 * profile->spread, 100 * profile->processor_share);
     return ECH_OK;
 }

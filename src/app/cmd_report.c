@@ -10,12 +10,12 @@
 #include "base/visible.h"
 
 static const char about[] =
-    "One HTML page about a run, that needs nothing else to be read: what it was, how loss and "
-    "speed went, who computed what when, predicted and measured, and where the memory is. RUNDIR "
-    "is the run's log.directory; a run that is under way may be reported on."
-    "\vThe measured timeline needs a run with log.trace=true. Its steps also go to "
-    "RUNDIR/trace.json, for ui.perfetto.dev. Predicted is what the simulator makes of the costs of "
-    "blocks: from parallel.profile if the run file has it, otherwise from the recorded steps.";
+    "Writes one self-contained HTML page about a run: its keys, loss and speed over time, the "
+    "timeline of all ranks as predicted and as measured, and the memory of each rank. RUNDIR is "
+    "the run's log.directory; the run may still be in progress.\vThe measured timeline needs a run "
+    "with log.trace=true. Its steps also go to RUNDIR/trace.json, for ui.perfetto.dev. The "
+    "prediction is a simulation with the block costs of parallel.profile, or of the recorded steps "
+    "if the run file has no profile.";
 
 typedef struct report_arguments {
     const char *directory, *out;

@@ -17,9 +17,9 @@
 static const char about[] =
     "Writes text with a trained model: PROMPT and what follows it, until --tokens tokens are "
     "written or the model ends the text. DIR is a run directory, a folder of checkpoints (the "
-    "newest that verifies is taken), one checkpoint, or a Hugging Face model of a supported family."
-    "\vThe same checkpoint, prompt and options write the same text.\n\nA model whose tokenizer is "
-    "not known takes --ids, and --tokenizer names one.";
+    "newest valid one is used), one checkpoint, or a Hugging Face model of a supported "
+    "family.\vThe same checkpoint, prompt and options write the same text.\n\nA model whose "
+    "tokenizer is not known takes --ids, and --tokenizer names one.";
 
 typedef struct sample_arguments {
     const char *directory, *prompt;
@@ -33,21 +33,22 @@ typedef struct sample_arguments {
 static const ech_option options[] = {
     ECH_INT(sample_arguments, tokens, "tokens", 'n', "N", 0, INT32_MAX, "tokens to write (200)"),
     ECH_REAL(sample_arguments, sampler.temperature, "temperature", 't', "X",
-             "below 1 likely tokens gain; 0 takes the likeliest (0.8)"),
+             "sampling temperature; 0 picks the most likely token (0.8)"),
     ECH_INT(sample_arguments, sampler.top_k, "top-k", 0, "K", 0, INT32_MAX,
-            "only the K likeliest tokens (0: all)"),
+            "sample from the K most likely tokens only (0: all)"),
     ECH_REAL(sample_arguments, sampler.top_p, "top-p", 0, "P",
-             "only the likeliest tokens that make up a share P (1)"),
-    ECH_INT(sample_arguments, seed, "seed", 's', "S", 0, INT64_MAX, "of the random numbers (1)"),
+             "sample from the most likely tokens with total probability P (1)"),
+    ECH_INT(sample_arguments, seed, "seed", 's', "S", 0, INT64_MAX,
+            "seed of the random numbers (1)"),
     ECH_TEXT(sample_arguments, ids, "ids", 0, "IDS",
-             "in place of PROMPT: its token ids, as in \"1 2 3\"; ids are written"),
+             "token ids instead of PROMPT, as in \"1 2 3\"; ids are written"),
     ECH_PATH(sample_arguments, tokenizer, "tokenizer", 0, "SOURCE", "in place of the model's own"),
     ECH_TRUTH(sample_arguments, begins, "begin-of-text", 0,
               "begin of text before the prompt, or not (as the training data have it)"),
     ECH_FLAG(sample_arguments, special, "special-tokens", 0,
              "names of special tokens in PROMPT become their ids"),
     ECH_TEXT(sample_arguments, device, "device", 0, "NAME",
-             "as parallel.device, in place of the run's"),
+             "device instead of the run's (as parallel.device)"),
     {0}};
 
 static const ech_word words[] = {
@@ -57,10 +58,12 @@ static const ech_word words[] = {
 static void check(void *arguments, const struct argp_state *state)
 {
     const sample_arguments *in = arguments;
-    if (in->ids && in->prompt[0]) argp_error(state, "--ids stands in place of a prompt");
+    if (in->ids && in->prompt[0])
+        argp_error(state, "--ids replaces the prompt; give only one of "
+                          "the two");
 }
 
-/* The text so far. The model sees ids [base, ids.n), of which it has been given the first `fed`. */
+/* The text so far. The model sees ids [base, ids.n); it has already processed the first `fed`. */
 typedef struct generation {
     const ech_trained *trained;
     const sample_arguments *in;
@@ -130,8 +133,10 @@ static ech_status read_ids(const char *text, int64_t vocabulary, ech_ids *out)
          word = strtok_r(NULL, " ,\t\n", &rest)) {
         int64_t id;
         if (!ech_text_to_int(word, &id) || id < 0 || id >= vocabulary)
-            ECH_FAIL(ECH_EUSAGE, "--ids: %s is no id of this model, 0 to %lld", word,
-                     (long long)vocabulary - 1);
+            ECH_FAIL(ECH_EUSAGE,
+                     "--ids: %s is not a token id of this model; ids are 0 to "
+                     "%lld",
+                     word, (long long)vocabulary - 1);
         ECH_PUSH(*out, (int32_t)id);
     }
     return ECH_OK;
@@ -165,7 +170,7 @@ static ech_status sample(ech_trained *trained, void *arguments)
     const sample_arguments *in = arguments;
     if (trained->design.model->logits < 0)
         ECH_FAIL(ECH_EUSAGE,
-                 "%s: a model of the family %s writes no text; `echelon eval` measures its loss",
+                 "%s: a model of the family %s generates no text; `echelon eval` measures its loss",
                  in->directory, trained->design.model->family->name);
     ECH_CLEANUP(free_generation)
     generation g = {.trained = trained, .in = in, .is_shown = isatty(STDOUT_FILENO)};

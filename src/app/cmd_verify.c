@@ -56,13 +56,13 @@ static void print_main(const ech_verification *v, const ech_comm *comm)
            v->layout);
     printf("against    1 rank, %s, in %s\n",
            v->replayed ? "the serial replay of its delayed updates"
-           : v->open
-               ? "each micro-batch with the weights that its rank had read, and the sum of all"
-               : "the same micro-batches in order",
+           : v->open   ? "each micro-batch with the weights that its rank had read, then their sum"
+                       : "the same micro-batches in order",
            v->precision);
-    if (v->open) printf("exempt     the order in which ranks have added, which lies between numbers\n");
+    if (v->open)
+        printf("skipped    the order in which ranks add their updates, which is not recorded\n");
     if (v->carried)
-        printf("exempt     weights behind a span, which follow from what the token has met amid it\n");
+        printf("skipped    final weights: they depend on the timing of the ring exchange\n");
     printf("steps      %lld\n", (long long)v->steps);
     printf("errors     loss       %.1e\n", v->worst_loss);
     printf("           gradients  %.1e\n", v->worst_gradient);
@@ -89,8 +89,8 @@ static void print_verdict(const ech_verification *v, const ech_verification *own
 {
     const ech_verification *bad = !v->passed ? v : own && !own->passed ? own : NULL;
     if (v->ill)
-        printf("ILL-CONDITIONED  a unit above %g proves nothing; lower optimizer.learning_rate or "
-               "dropout, or use more tokens\n",
+        printf("ILL-CONDITIONED  with a unit above %g the comparison proves nothing; lower "
+               "optimizer.learning_rate or dropout, or use more tokens\n",
                ECH_MOST_UNIT);
     else if (bad && bad->tolerance > 0)
         printf("FAILED     not within %.2g in %s, first at %s\n", bad->tolerance, bad->precision,

@@ -37,7 +37,7 @@ static void print_tour(FILE *out)
                  "  echelon COMMAND --help   what a command takes\n"
                  "  echelon help keys        every key of a run file, a line each\n"
                  "  echelon help key NAME    all about one key\n"
-                 "  echelon help together    what does not go together, and why\n"
+                 "  echelon help together    features that cannot be combined, and why\n"
                  "  echelon help techniques  which techniques run together: a matrix\n"
                  "  echelon --version        what this program was built with\n\n"
                  "For example:\n\n"

@@ -24,8 +24,8 @@ static ech_status fill_from_folder(const char *in, ech_conversion *c)
     ECH_TRY(ech_model_import(c->config, path, &c->ends));
     if (c->config->model.reversible == 1)
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: a reversible model: no other program computes it; echelon train, sample and "
-                 "eval read the folder as it is",
+                 "%s: no other program supports reversible models; echelon train, sample and eval "
+                 "read the folder as it is",
                  path);
     return ech_initial_check_shapes(c->config, c->folder);
 }
@@ -224,7 +224,7 @@ static char *temporary_name(const char *out)
 ech_status ech_conversion_write(const ech_conversion *conversion, const char *out, ech_dtype dtype)
 {
     if (ech_file_exists(out))
-        ECH_FAIL(ECH_EUSAGE, "%s: is there already; name a new folder, or remove it", out);
+        ECH_FAIL(ECH_EUSAGE, "%s: already exists; name a new folder, or remove it", out);
     ECH_FREED char *temporary = temporary_name(out);
     ech_status st = write_folder(conversion, temporary, dtype);
     if (st == ECH_OK) st = ech_folder_rename(temporary, out);

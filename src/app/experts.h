@@ -20,8 +20,8 @@ typedef struct ech_expert_metrics {
     double auxiliary, importance,
         load;  /* losses with their coefficients: mean over balance groups, summed over layers */
     int loads; /* entries of `of`: experts, or 0 if there are more than ECH_MOST_LOADS */
-    float of
-        [ECH_MOST_LOADS]; /* rows that chose expert i of any layer, over their mean: 1 is balance */
+    /* rows that chose expert i of any layer, over their mean: 1 is balance */
+    float of[ECH_MOST_LOADS];
 } ech_expert_metrics;
 
 /* Computes them from ech_readings.reports. */

@@ -158,8 +158,8 @@ static bool stays(const truncation *c, const char *line, size_t n)
     return ech_json_to_int(json_object_get(object, "step"), 0, c->last_step, &step);
 }
 
-/* Steps ascend, and other lines follow those of their step, so all lines before a training step
- * that stays stay, too. Most lines are not parsed: a file may have millions. */
+/* Steps ascend, and other lines follow their step's line. So all lines before a training step that
+ * is kept are kept, too. Most lines are not parsed, since a file may have millions. */
 static ech_status examine_line(void *context, const char *line, size_t n, int64_t end)
 {
     static const char start[] = "\"start\":", loss[] = "\"loss\":";

@@ -4,10 +4,9 @@
  *
  *   submitted  records submitted since the beginning; record k is in slot k mod records
  *   written    how many of them are written
- *   invariant  written <= submitted <= written + records; the writing thread reads only the slots
- *   of
- *              records [written, submitted), the submitting thread fills only that of record
- *              `submitted`
+ *   invariant  written <= submitted <= written + records. The writing thread reads only the slots
+ *              of records [written, submitted); the submitting thread fills only the slot of
+ *              record `submitted`
  */
 #include "app/record_writer.h"
 
@@ -103,7 +102,7 @@ ech_status ech_record_writer_begin(const ech_record_writer_setup *setup, ech_rec
     int why = pthread_create(&writer->thread, NULL, writer_main, writer);
     if (why) {
         release(writer);
-        ECH_FAIL(ECH_EIO, "%s: the system starts no further thread to write them: " ECH_NO_THREAD,
+        ECH_FAIL(ECH_EIO, "%s: cannot start another thread to write them: " ECH_NO_THREAD,
                  setup->what);
     }
     *out = writer;
@@ -133,13 +132,13 @@ static void wait_loudly(ech_record_writer *writer)
     double start = ech_clock_now();
     pthread_mutex_unlock(&writer->lock);
     ech_log_warn(
-        "%s: %d records are to be written, and the disk, or who reads standard error, stands "
-        "still; training waits for it",
+        "%s: %d records wait for the disk, or for the reader of standard error, which does not "
+        "accept them; training waits",
         writer->what, writer->setup.records);
     pthread_mutex_lock(&writer->lock);
     while (is_full(writer)) pthread_cond_wait(&writer->changed, &writer->lock);
     pthread_mutex_unlock(&writer->lock);
-    ech_log_info("%s: written again; training has waited for %.0f s", writer->what,
+    ech_log_info("%s: records are written again; training waited for %.0f s", writer->what,
                  PATIENCE + ech_clock_now() - start);
     pthread_mutex_lock(&writer->lock);
 }

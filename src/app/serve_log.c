@@ -66,20 +66,20 @@ void ech_serve_log_add(int64_t step, const ech_serve *serve, int pushes, ech_tex
 typedef struct reading {
     ech_serve_log *log;
     identity own;
-    int64_t last; /* training steps of the run: what is behind them is not read */
+    int64_t last; /* training steps of the run: later lines are not read */
     int64_t line; /* its number, from 1 */
     int64_t at;   /* training steps done before the span that is read; -1: no line so far */
     int push;     /* its number in the span */
     ech_serving serving;
     int *left; /* [workers] the version that its last push of the span has left */
     int64_t
-        *next; /* [workers] the clock of its next push; -1: not known, behind another beginning */
+        *next; /* [workers] the clock of its next push; -1: not known, after another start */
     int64_t whole; /* bytes of whole lines */
 } reading;
 
 #define REFUSE(r, format, ...)                                                                     \
     ECH_FAIL(ECH_EINPUT, "%s:%lld: " format, (r)->log->path, (long long)(r)->line, __VA_ARGS__)
-#define AS_WRITTEN "give the file as its run has written it"
+#define AS_WRITTEN "use the file as its run wrote it"
 
 static bool to_int(const json_t *object, const char *key, int64_t *out)
 {
@@ -94,8 +94,8 @@ static ech_status compare(const reading *r, const json_t *object)
             REFUSE(r, "\"%s\" is no number; " AS_WRITTEN, field[i]);
         if (value != r->own.of[i])
             REFUSE(r,
-                   "of another run: \"%s\" is %lld, and of this run %lld; give the log of a run "
-                   "that was laid out as this one",
+                   "from another run: \"%s\" is %lld there and %lld in this run; use the log of a "
+                   "run with the same layout",
                    field[i], (long long)value, (long long)r->own.of[i]);
     }
     return ECH_OK;
@@ -108,16 +108,19 @@ static ech_status take_start(reading *r, const json_t *object)
     const char *format = json_string_value(json_object_get(object, "format"));
     if (!format || strcmp(format, FORMAT) != 0)
         REFUSE(r,
-               "no line of a start, with \"format\":\"%s\", as the log of serves of a run (its "
-               "serves.jsonl) begins with",
+               "does not begin with a start line (\"format\":\"%s\"); name the serves.jsonl of a "
+               "run",
                FORMAT);
     if (!to_int(object, "version", &version) || version != VERSION)
-        REFUSE(r, "not of version %d; let this program's run write one", VERSION);
+        REFUSE(r, "not of version %d; use a log that this version of the program wrote", VERSION);
     ECH_TRY(compare(r, object));
     if (!to_int(object, "step", &step) || step % r->log->turns)
-        REFUSE(r, "no start behind a span of %d steps; " AS_WRITTEN, r->log->turns);
+        REFUSE(r, "a start that is not at the end of a span of %d steps; " AS_WRITTEN,
+               r->log->turns);
     if (r->at >= 0 && (r->push > 0 || step != r->at))
-        REFUSE(r, "goes on behind step %lld, and before are pushes of %lld steps%s; " AS_WRITTEN,
+        REFUSE(r,
+               "continues after step %lld, but the lines before it have pushes of %lld "
+               "steps%s; " AS_WRITTEN,
                (long long)step, (long long)r->at, r->push > 0 ? " and a part" : "");
     if (r->at >= 0) return ECH_OK;
     r->log->first = r->log->end = r->at = step;
@@ -132,25 +135,25 @@ static ech_status check_push(const reading *r, const ech_serve *push)
     int64_t next = r->next[w] < 0 ? push->clock : r->next[w];
     if (push->clock < next)
         REFUSE(r,
-               "a push of worker %d in step %lld, a second time; its next one is in step "
+               "repeats the push of worker %d in step %lld; its next push is in step "
                "%lld; " AS_WRITTEN,
                w, (long long)push->clock + 1, (long long)next + 1);
     if (push->clock > next)
-        REFUSE(r, "the push of worker %d in step %lld comes before that in step %lld; " AS_WRITTEN,
+        REFUSE(r, "the push of worker %d in step %lld precedes its push in step %lld; " AS_WRITTEN,
                w, (long long)push->clock + 1, (long long)next + 1);
     if (r->serving.ended[w])
         REFUSE(r,
-               "another push of worker %d, which has had its last of the span that ends with step "
+               "worker %d has already made its last push of the span that ends with step "
                "%lld; " AS_WRITTEN,
                w, (long long)r->at + r->log->turns);
     if (!ech_serving_may(&r->serving, w))
         REFUSE(r,
                "takes worker %d more than parallel.staleness = %lld steps ahead of the slowest; "
-               "give a greater one, or another log",
+               "raise parallel.staleness, or use another log",
                w, (long long)r->serving.staleness);
     if (push->read != r->left[w])
         REFUSE(r,
-               "the push of worker %d has read version %d, and its push before has left version "
+               "the push of worker %d read version %d, but its previous push returned version "
                "%d; " AS_WRITTEN,
                w, push->read, r->left[w]);
     return ECH_OK;
@@ -179,25 +182,25 @@ static ech_status take_serve(reading *r, const json_t *object)
         !to_int(object, "worker", &worker) || !to_int(object, "clock", &clock) || clock < 1 ||
         !to_int(object, "read", &version) || !json_is_boolean(withheld))
         REFUSE(r,
-               "no push with \"step\", \"push\", \"worker\", \"clock\", \"read\" and "
+               "not a push: it needs \"step\", \"push\", \"worker\", \"clock\", \"read\" and "
                "\"withheld\"; " AS_WRITTEN "%s",
                "");
     if (json_object_get(object, "dropped"))
         REFUSE(r,
-               "a push of worker %lld that was dropped, which depends on when it came, or when its "
-               "worker died; give the log of a run that has dropped none",
+               "a dropped push of worker %lld, which depends on its time of arrival or its "
+               "worker's death; use the log of a run that dropped none",
                (long long)worker);
     if (step != r->at + r->log->turns || number != r->push)
         REFUSE(r,
-               "push %lld of the span that ends with step %lld, where push %d of that which "
-               "ends with step %lld must be; " AS_WRITTEN,
+               "push %lld of the span that ends with step %lld, but push %d of the span that ends "
+               "with step %lld is due; " AS_WRITTEN,
                (long long)number, (long long)step, r->push, (long long)r->at + r->log->turns);
     if (worker >= r->serving.workers)
-        REFUSE(r, "there is no worker %lld, but 0 to %d; " AS_WRITTEN, (long long)worker,
+        REFUSE(r, "there is no worker %lld; workers are 0 to %d; " AS_WRITTEN, (long long)worker,
                r->serving.workers - 1);
     if (version > number)
-        REFUSE(r, "has read version %lld, and only %lld are made; " AS_WRITTEN, (long long)version,
-               (long long)number);
+        REFUSE(r, "read version %lld, but only %lld versions exist; " AS_WRITTEN,
+               (long long)version, (long long)number);
     const ech_serve push = {.worker = (int)worker,
                             .clock = clock - 1,
                             .read = (int)version,
@@ -222,14 +225,16 @@ static ech_status check_end(reading *r, int64_t bytes)
 {
     if (r->at >= r->last && r->push == 0) return ECH_OK;
     r->line++;
-    if (r->whole < bytes) REFUSE(r, "the line is torn; " AS_WRITTEN "%s", "");
+    if (r->whole < bytes) REFUSE(r, "the line is incomplete; " AS_WRITTEN "%s", "");
     if (r->at < 0) return take_start(r, NULL);
     if (r->push > 0)
-        REFUSE(r, "ends with %d of the %d pushes of the span that ends with step %lld; " AS_WRITTEN,
+        REFUSE(r,
+               "ends after %d of the %d pushes of the span that ends with step "
+               "%lld; " AS_WRITTEN,
                r->push, r->log->pushes, (long long)r->at + r->log->turns);
     ECH_FAIL(ECH_EUSAGE,
-             "%s: ends with step %lld, and training.steps is %lld; give a log that goes "
-             "as far, or set training.steps to %lld",
+             "%s: ends with step %lld, and training.steps is %lld; use a longer log, or set "
+             "training.steps to %lld",
              r->log->path, (long long)r->at, (long long)r->last, (long long)r->at);
 }
 
@@ -295,7 +300,7 @@ typedef struct truncation {
     bool ended;
 } truncation;
 
-/* Steps ascend: behind a line that goes, all go. */
+/* Steps ascend, so all lines after a removed one are removed, too. */
 static ech_status find_end(void *context, const char *line, size_t n, int64_t end)
 {
     static const char head[] = "{\"step\":", format[] = "\"format\":";

@@ -88,8 +88,8 @@ void ech_startup_prepare_words(void)
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
     ech_last_words_set(
-        "a library has ended the process by a signal, likely since it got no memory: there is a "
-        "limit on address space; raise it (ulimit -v), or take fewer parallel.threads");
+        "a library ended the process by a signal, probably because it got no memory: raise the "
+        "limit on address space (ulimit -v), or use fewer parallel.threads");
 }
 
 /* glibc's largest threshold for mappings of their own, and the free bytes that stay at a heap's

@@ -74,7 +74,7 @@ ech_status ech_file_open(const char *path, int *out, int64_t *bytes)
     if (!known) ECH_FAIL(ECH_EIO, "%s: cannot look at it: %s", path, strerror(why));
     if (!S_ISREG(info.st_mode))
         ECH_FAIL(ECH_EINPUT, "%s: is %s, not a regular file%s", path, kind_of(info.st_mode),
-                 S_ISDIR(info.st_mode) ? "" : "; what comes out of it goes into a file first");
+                 S_ISDIR(info.st_mode) ? "" : "; write its output to a file first");
     *out = fd;
     *bytes = info.st_size;
     return ECH_OK;

@@ -191,7 +191,7 @@ static ech_status check_complete(const flow *f, int block)
                                    "ends a list without %c%d.%d/%d", letters[phase], f->chunk,
                                    f->micro, block);
         return ech_list_reject(f->plan, list, step,
-                               "is of a program with %d calls, of which %d are done", calls, done);
+                               "belongs to a program with %d calls; %d are done", calls, done);
     }
     return ECH_OK;
 }

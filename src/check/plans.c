@@ -191,7 +191,7 @@ static ech_status check_message(const plans *p, const ech_pairing *pairing, int 
                         (long long)other->bytes);
     else if (q != met || (q >= 0 && step->turn != other->turn))
         ech_text_append(&why,
-                        "is of the step's micro-batch %lld (turn %d) and meets that of %lld "
+                        "is of the step's micro-batch %lld (turn %d) and meets micro-batch %lld "
                         "(turn %d), ",
                         (long long)q, step->turn, (long long)met, other->turn);
     else

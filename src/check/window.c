@@ -181,9 +181,9 @@ static ech_status relay(window_check *c, int s)
         return ech_list_reject(c->plan, c->list, s, "is not of bucket %d and visit %d", c->relays,
                                c->visit);
     if (c->meetings != (drains ? 2 : 1) || (drains && !knows(c, step, ECH_LANE_REDUCE, c->meeting)))
-        return ech_list_reject(c->plan, c->list, s, "comes behind %d meetings", c->meetings);
+        return ech_list_reject(c->plan, c->list, s, "comes after %d meetings", c->meetings);
     if (!drains && step->count + 1 != visits_of(c, step->turn))
-        return ech_list_reject(c->plan, c->list, s, "comes behind turn %d", step->turn);
+        return ech_list_reject(c->plan, c->list, s, "comes after turn %d", step->turn);
     c->relays++;
     c->last_relay = s;
     return ECH_OK;
@@ -204,7 +204,7 @@ static ech_status check_lock_free(window_check *c, int s)
         c->offered++;
         c->last_offer = s;
         if (c->meetings)
-            return ech_list_reject(c->plan, c->list, s, "comes behind the first meeting");
+            return ech_list_reject(c->plan, c->list, s, "comes after the first meeting");
     }
     if (step->kind == ECH_STEP_MEET) return meet(c, s);
     if (step->kind == ECH_STEP_RELAY) return relay(c, s);

@@ -62,9 +62,10 @@ static uint64_t mark(int d, int64_t at)
     return ech_hash_number((uint64_t)at * ECH_MAX_DIMS + (uint64_t)d);
 }
 
-/* An element's mark is the product of those of its coordinates. So those of a box sum up to the
- * product of its dimensions' sums, and boxes that hold each element once to that of the whole;
- * with elements twice and others not at all they do not. All modulo 2^64. */
+/* An element's mark is the product of its coordinates' marks. So the marks of a box sum to the
+ * product of its dimensions' sums. The sums of boxes that hold each element once add up to the sum
+ * of the whole tensor; if some elements occur twice and others never, they do not. All modulo
+ * 2^64. */
 static void add_box(cover *c, int dims, const int64_t *begin, const int64_t *size)
 {
     uint64_t product = 1;

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Saving. Invariants:
+ * Saving of checkpoints: plan, create (rank 0), write (all ranks), hash (divided among all), commit
+ * (rank 0). Invariants:
  *
  *   1. A folder with a final name is complete: it is renamed after all fsyncs.
  *   2. While step N is replaced, either step-N or step-N.old is complete (the latter while step-N
  *      does not exist).
- *   3. Each phase ends on all ranks together (agree.h): one rank's failure is a failure of all
- *      before any of them
- *      continues, so no rank waits for one that has left.
- *   4. The manifest's hashes are those of the bytes in memory: ranks add these up by range as they
- *      write them, and
- *      the bytes that are read back and hashed must have the same sums.
+ *   3. Each phase ends on all ranks together (agree.h). One rank's failure is a failure of all
+ *      before any of them continues, so no rank waits for one that has left.
+ *   4. The manifest has the hashes of the bytes in memory. Ranks sum these bytes by range as they
+ *      write them, and the bytes that are read back and hashed must have the same sums.
  *
  *   plan -> create (rank 0) -> write (all) -> hash (all, divided) -> commit (rank 0)
  */
@@ -165,9 +164,9 @@ static ech_status hash_range(const save *s, int f, int fd, int64_t i)
         ech_hash_file_range(fd, s->path[f], bytes, i, &visitor, &s->manifest.files[f].hashes[i]));
     if (sum == s->sums[f][i]) return ECH_OK;
     ECH_FAIL(ECH_EIO,
-             "%s: of bytes %" PRId64 "..%" PRId64
-             " others are read back than were written; suspect "
-             "this machine's memory or disk, or whoever else writes into the folder",
+             "%s: bytes %" PRId64 "..%" PRId64
+             " read back differ from those written; suspect this machine's memory or disk, or "
+             "another program that writes into the folder",
              s->path[f], begin, bytes - begin < ECH_HASH_RANGE ? bytes : begin + ECH_HASH_RANGE);
 }
 
@@ -242,7 +241,7 @@ static ech_status write_manifest(save *s)
     ECH_TRY(ech_file_read(path, ECH_MANIFEST_LIMIT, &back, &n));
     s->manifest_bytes = (int64_t)text.n;
     if (n == text.n && memcmp(back, text.at, n) == 0) return ECH_OK;
-    ECH_FAIL(ECH_EIO, "%s: is read back otherwise than it was written; suspect memory or disk",
+    ECH_FAIL(ECH_EIO, "%s: reads back differently from what was written; suspect memory or disk",
              path);
 }
 

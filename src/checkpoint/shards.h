@@ -24,9 +24,9 @@ bool ech_shards_are_there(const char *folder);
 
 typedef struct ech_shards ech_shards;
 /* Opens all files of the folder and checks their headers. How names in files may differ from the
- * names of our parameters depends on `family` (borrowed); the names below are ours. `tied`: the
- * head is the token table, which a file may repeat under the head's name. `verify`: compare the
- * weights with the hashes in the manifest, if the folder is a checkpoint's model/. Callers that
+ * names of our parameters depends on `family` (borrowed); the names below are ours. If `tied`, the
+ * head is the token table, which a file may repeat under the head's name. With `verify` it compares
+ * the weights with the hashes in the manifest, if the folder is a checkpoint's model/. Callers that
  * will read weights must set it, since reading does not compare. */
 ech_status ech_shards_open(const char *folder, const ech_family *family, bool tied, bool verify,
                            ech_shards **out);

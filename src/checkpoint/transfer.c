@@ -51,7 +51,7 @@ ech_status ech_transfer_check(const ech_saved_tensor *tensor)
         if (!ech_box_is_apart(tensor->dims, box))
             ECH_FAIL(ECH_EINTERNAL,
                      "box %d of tensor '%s': by its strides elements overlap in memory, or "
-                     "those of the last dimension do not follow each other",
+                     "the last dimension is not contiguous",
                      b, tensor->name);
     }
     return ECH_OK;

@@ -71,7 +71,7 @@ static ech_status verify_tensors(const char *path, int64_t bytes, const ech_hash
     if (!s.found.name) return ECH_OK;
     ECH_FAIL(ECH_EINPUT,
              "%s: tensor '%s', element %" PRId64
-             " is %s: saved by a run that had gone wrong by then",
+             " is %s: the run that saved it had already diverged",
              path, s.found.name, s.found.index, s.found.value);
 }
 

@@ -43,8 +43,8 @@ typedef struct ech_comm_data {
 
 struct ech_comm {
     const ech_comm_backend *opened; /* the backend that opened the endpoint and moves its data */
-    const ech_comm_backend
-        *backend;     /* the backend for control: the same, unless that opened another one */
+    /* the backend for control: the same, unless that opened another one */
+    const ech_comm_backend *backend;
     void *state;      /* the backend's */
     void *joined;     /* opened->data's; NULL: none */
     ech_board *board; /* this machine's; this rank's slot is local_rank */

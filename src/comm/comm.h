@@ -142,7 +142,7 @@ void ech_comm_forbid_restart(ech_comm *comm);
 /* ---- location of data ---- Control messages (flags, checkpoints) are in host memory. Data are in
  * a device's memory, and their transfers and collectives are put on a queue: they begin when the
  * queue reaches them, and later work on the queue follows them. On an immediate device a transfer
- * begins at once. */
+ * begins immediately. */
 typedef struct ech_comm_queue {
     const ech_device *device;
     ech_queue *queue;

@@ -70,8 +70,8 @@ static void absent_describe(const ech_board *board, ech_text *out)
     find_stopped(out);
     if (!out->n && board) find_present(board, out);
     if (!out->n)
-        ech_text_append(out, "none of this machine is stopped; see whether all processes and "
-                             "machines of the job are up");
+        ech_text_append(out, "none of this machine is stopped; check whether all processes and "
+                             "machines of the job are running");
 }
 
 /* Milliseconds between searches for ranks that have not joined the board yet, and until a death is
@@ -157,8 +157,8 @@ static void report_death(ech_guard *guard, int slot)
         ech_board_print(board);
         ech_board_describe(board, rank, &where);
         ech_fail_at(__FILE__, __LINE__, ECH_ECOMM,
-                    "rank %d (process %d) has died, and the job with it: %s; the launcher knows of "
-                    "what; if nobody killed it, memory may have run out: see dmesg",
+                    "rank %d (process %d) has died, and the job with it: %s; the launcher reports "
+                    "the cause; if nobody killed it, memory may have run out: see dmesg",
                     rank, (int)guard->watch.process[slot], where.at);
     }
     ech_board_abort(board, own);
@@ -229,8 +229,7 @@ ech_status ech_guard_start(double deadline_seconds, ech_guard **out)
         pthread_mutex_destroy(&guard->lock);
         ech_watch_end(&guard->watch);
         free(guard);
-        ECH_FAIL(ECH_EIO, "the system starts no further thread (%s): " ECH_NO_THREAD,
-                 strerror(error));
+        ECH_FAIL(ECH_EIO, "cannot start another thread (%s): " ECH_NO_THREAD, strerror(error));
     }
     *out = guard;
     return ECH_OK;

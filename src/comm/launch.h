@@ -24,11 +24,11 @@ bool ech_launched_here(ech_launched *out);
 
 /* Detects a launcher whose processes do not find each other. Examples: mpirun of another MPI, srun
  * without PMIx, or any launcher without RANK and WORLD_SIZE under `ucx`. It starts N processes, but
- * each sees one rank, and would train alone. size: the number of ranks that this process sees. by:
- * what joins them, for messages ("ucx (UCX 1.13.1)"). program: the path of the program that starts
- * such ranks; NULL: they need RANK and WORLD_SIZE. Errors: ECH_EUSAGE if size is 1 and the
- * environment shows a launcher that started several processes (size > 1, or an unknown size and
- * rank > 0). The message names that launcher and what to do instead. */
+ * each sees one rank, and would train alone. Argument `size` is the number of ranks that this
+ * process sees; `by` is what joins them, for messages ("ucx (UCX 1.13.1)"). The path of the program
+ * that starts such ranks is `program`; NULL: they need RANK and WORLD_SIZE. Errors: ECH_EUSAGE if
+ * size is 1 and the environment shows a launcher that started several processes (size > 1, or an
+ * unknown size and rank > 0). The message names that launcher and what to do instead. */
 ech_status ech_launched_check(int size, const char *by, const char *program);
 
 #endif

@@ -148,7 +148,7 @@ static ech_status start_threads(ech_nccl_state *state)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!error) return ECH_OK;
     ech_guard_stop(state->guard);
-    ECH_FAIL(ECH_EIO, "the system starts no further thread (%s): " ECH_NO_THREAD, strerror(error));
+    ECH_FAIL(ECH_EIO, "cannot start another thread (%s): " ECH_NO_THREAD, strerror(error));
 }
 
 ech_status ech_nccl_start(ech_comm *comm, const ech_device *device)

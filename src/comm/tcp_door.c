@@ -50,7 +50,8 @@ struct ech_tcp_door {
 static bool may_warn(ech_tcp_door *door)
 {
     if (door->warnings == MOST_WARNINGS)
-        ech_log_warn("further processes that are none of this job are ignored without a line");
+        ech_log_warn("further processes that do not belong to this job are ignored without a "
+                     "message");
     return door->warnings++ < MOST_WARNINGS;
 }
 
@@ -201,12 +202,12 @@ ech_status ech_tcp_door_await(ech_tcp_door *door, ech_tcp_state *state, const ec
             ECH_FAIL(ECH_EUSAGE, "rank %d was told that WORLD_SIZE is %d, but here it is %d",
                      who->rank, who->size, own->size);
         if (verdict == ECH_TCP_TAKEN)
-            ECH_FAIL(
-                ECH_EUSAGE,
-                "a process says that it is rank %d of %d, which %s; RANK is from 0 on, another "
-                "one for each process",
-                who->rank, own->size,
-                who->rank >= least && who->rank < own->size ? "is there already" : "cannot be");
+            ECH_FAIL(ECH_EUSAGE,
+                     "a process says that it is rank %d of %d, which %s; give each process its own "
+                     "RANK, from 0 on",
+                     who->rank, own->size,
+                     who->rank >= least && who->rank < own->size ? "is there already"
+                                                                 : "cannot be");
         if (is_there) warn_of(door, who, verdict);
     }
 }

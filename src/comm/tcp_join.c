@@ -71,14 +71,12 @@ static ech_status check_verdict(ech_tcp_verdict verdict, int to, const ech_tcp_c
                  own->size);
     if (verdict == ECH_TCP_TAKEN)
         ECH_FAIL(ECH_EUSAGE,
-                 "rank %d refuses this process: rank %d is there already; RANK is another one for "
-                 "each process, and MASTER_PORT for each job",
+                 "rank %d refuses this process: rank %d is there already; give each process its "
+                 "own RANK, and each job its own MASTER_PORT",
                  to, own->rank);
     ECH_FAIL(ECH_EUSAGE,
-             "rank %d refuses this process as rank %d: its secret is another one; "
-             "set " ECH_SECRET_VARIABLE
-             " alike for all ranks of a job, and MASTER_PORT apart from other "
-             "jobs'",
+             "rank %d refuses this process as rank %d: its secret differs; set " ECH_SECRET_VARIABLE
+             " to the same value for all ranks of a job, and MASTER_PORT to a port of its own",
              to, own->rank);
 }
 

@@ -223,7 +223,7 @@ ech_status ech_tcp_connect(const char *address, int port, double deadline, int *
     int error = errno;
     freeaddrinfo(found);
     if (*out < 0)
-        ECH_FAIL(ECH_ECOMM, "%s, port %d, does not answer: %s; see whether that rank is up",
+        ECH_FAIL(ECH_ECOMM, "%s, port %d, does not answer: %s; check whether that rank is running",
                  address, port, strerror(error));
     return ECH_OK;
 }

@@ -27,8 +27,8 @@ ech_status ech_transient_create(bool is_folder, ech_transient *out);
  * removes what cannot be removed now. */
 void ech_transient_remove(const ech_transient *transient);
 
-/* True if /dev/shm has too little room for the shared memory of MPI or UCX of so many ranks of this
- * machine. room: how much it has, as text. */
+/* True if /dev/shm has too little room for the shared memory of MPI or UCX between that number of
+ * ranks on this machine. room: how much it has, as text. */
 bool ech_transient_is_tight(int ranks, char *room, size_t size);
 #define ECH_TRANSIENT_REMEDY                                                                       \
     "ranks share memory there; enlarge it (docker --shm-size=1g), or set parallel.comm=local, "    \

@@ -168,7 +168,7 @@ static ech_status hear_address(ech_ucx_state *state, int rank, int *error)
     if (can_be) ECH_TRY(ech_tcp_read(state->links.peer[rank].fd, address, word.length));
     if (!can_be || ech_ucx_seal(address, word.length) != word.seal)
         ECH_FAIL(ECH_ECOMM,
-                 "what rank %d says is its address is none; is that rank of this job? See "
+                 "rank %d sent an invalid address; does that rank belong to this job? See "
                  "MASTER_ADDR and MASTER_PORT",
                  rank);
     *error = 0;

@@ -153,8 +153,8 @@ ech_status ech_ucx_check_settings(const ech_ucx *ucx)
         size_t n = strcspn(*entry, "=");
         if (!is_setting(*entry) || is_known(known, *entry, n)) continue;
         ECH_FAIL(ECH_EUSAGE,
-                 "%.*s: %s has no such setting, and would do as if it were not there; unset it, or "
-                 "see ucx_info -cf (Debian's ucx-utils)",
+                 "%.*s: %s has no such setting and would ignore it; unset it, or see ucx_info -cf "
+                 "(Debian's ucx-utils)",
                  (int)n, *entry, ech_ucx_version());
     }
     return ECH_OK;

@@ -51,8 +51,8 @@ typedef enum ech_ucx_loss {
 } ech_ucx_loss;
 
 struct ech_ucx_peer {
-    ucp_worker_h
-        worker;  /* for a rank on this machine: of this pair alone; for others: the common one */
+    /* for a rank on this machine: of this pair alone; for others: the common one */
+    ucp_worker_h worker;
     ucp_ep_h ep; /* NULL: this rank itself, or closed */
     bool near, failed; /* UCX has reported that it is lost */
     int life;          /* a pidfd; -1: none */
@@ -81,7 +81,7 @@ typedef struct ech_ucx_state {
     uint32_t offers;         /* so far */
     bool leaves;
     double looked_at; /* seconds of ech_clock_now */
-    /* A rank is lost if no message with it has completed for so many seconds. 0: waits have a
+    /* Seconds after which a rank is lost if no message with it has completed. 0: waits have a
      * deadline instead (comm/deadline.c). */
     double patience;
     ech_guard *guard;
@@ -134,7 +134,7 @@ bool ech_ucx_may_read(pid_t process, uint64_t at, uint64_t value, int *error);
 /* Allows or forbids processes of the same user to read this one's memory, if the system requires it
  * (Yama). */
 void ech_ucx_let_read(bool may);
-/* True if a message of so many bytes is one that the peer reads from memory. */
+/* True if a message of that size is one that the peer reads from memory. */
 bool ech_ucx_is_large(const ech_ucx_peer *peer, size_t bytes);
 /* Sends the offer of m->peer's message in its place. The message is done when the answer
  * arrives. */

@@ -159,7 +159,7 @@ ech_status ech_config_fill(ech_config *config, const char *path, const char *tex
     ECH_FREED_TEXT ours = {0}, theirs = {0};
     ECH_TRY(ech_config_set_value(filled, key, text, place));
     if (may_differ || !ech_config_is_changed(config, filled, key, &ours, &theirs)) return ECH_OK;
-    return ech_config_complain(config, path, "%s says %s; leave the key out to take that", place,
+    return ech_config_complain(config, path, "%s says %s; remove this key to use that value", place,
                                theirs.at);
 }
 

@@ -107,10 +107,11 @@ bool ech_config_is_named(const ech_config *config, const char *key);
 ech_status ech_config_complain(const ech_config *config, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Checks keys that not every run reads. Each row of a table (a model family, an optimizer) has keys
- * of its own; the run reads the keys of its chosen row. owned: the keys of all rows; read: the keys
- * of the chosen row, both blank-separated "section.key" words; reader: the row's name, for errors.
- * A key in `owned` and not in `read` is an error if it is set. Otherwise it is marked as unread:
- * ech_config_print then omits it, so that a resolved run file passes this check. */
+ * of its own; the run reads the keys of its chosen row. Both lists are blank-separated
+ * "section.key" words: `owned` has the keys of all rows, `read` the keys of the chosen row. Errors
+ * name the row as `reader`. A key in `owned` and not in `read` is an error if it is set. Otherwise
+ * it is marked as unread: ech_config_print then omits it, so that a resolved run file passes this
+ * check. */
 ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,
                                  const char *reader);
 /* Only marks them, before required keys are checked (ech_config_check). */

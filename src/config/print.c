@@ -122,7 +122,7 @@ void ech_config_format(const ech_config *config, const char *path, ech_text *out
     ech_config_format_value(config, ech_config_find_path(path), out);
 }
 
-/* Whether YAML readers, ours and others, take the text for nothing but text without quotes. */
+/* Whether all YAML readers read the text without quotes as a string. */
 static bool is_plain(const char *text)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which features of a run cannot be combined: the table of rules.def, checked before there is a
- * model. A rule is a pair of features; a configuration breaks it if both are on. All texts are
- * static.
+ * The pairs of features of a run that cannot be combined (the table rules.def). They are checked
+ * before there is a model. A rule is a pair of features; a configuration breaks it if both are on.
+ * All texts are static.
  */
 #ifndef ECH_CONFIG_RULES_H
 #define ECH_CONFIG_RULES_H

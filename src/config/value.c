@@ -307,8 +307,8 @@ ech_status ech_config_set_value(ech_config *config, const ech_config_key *key, c
                                 const char *place)
 {
     if (*text == '\0' && !ech_config_is_text(key))
-        ECH_FAIL(ECH_EUSAGE, "%s: %s.%s: no value; give one or leave the key out", place,
-                 key->section, key->name);
+        ECH_FAIL(ECH_EUSAGE, "%s: %s.%s: no value; set one or remove the key", place, key->section,
+                 key->name);
     ECH_TRY(read_value(config, &(attempt){key, text, place, false}));
     ech_config_origin *origin = ech_config_origin_of(config, key);
     ech_config_replace_text(&origin->text, text);

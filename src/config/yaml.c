@@ -41,8 +41,8 @@ static bool has_leading_tab(const reader *r, size_t line)
     return at < end && *at == '\t';
 }
 
-/* What libyaml says. It counts lines only once characters are decoded; before that it knows a byte
- * offset. */
+/* Logs libyaml's error. libyaml counts lines only after characters are decoded; before that it has
+ * only a byte offset. */
 static ech_status fail_yaml(reader *r)
 {
     const yaml_parser_t *p = &r->parser;
@@ -102,7 +102,7 @@ static const char *describe_event(const reader *r)
 static ech_status look_at_scalar(const reader *r, const char *what, const char **out)
 {
     if (r->event.type != YAML_SCALAR_EVENT)
-        FAIL_HERE(r, "%s: %s where one value is due", what, describe_event(r));
+        FAIL_HERE(r, "%s: %s where a single value is expected", what, describe_event(r));
     const char *text = (const char *)r->event.data.scalar.value;
     if (strlen(text) != r->event.data.scalar.length)
         FAIL_HERE(r, "%s: a NUL character; no value has one", what);
@@ -150,7 +150,7 @@ static ech_status read_scalar(const reader *r, const ech_config_key *key, const 
     const char *text;
     ECH_TRY(look_at_scalar(r, what, &text));
     if (is_null(r))
-        FAIL_HERE(r, "%s: no value; give one%s or leave the key out", what,
+        FAIL_HERE(r, "%s: no value; set one%s or remove the key", what,
                   ech_config_is_text(key) ? ", \"\" for an empty text," : "");
     ech_text_append(value, "%s", text);
     return ECH_OK;
@@ -168,15 +168,15 @@ static ech_status read_value(reader *r, const ech_config_key *key)
     return ech_config_set_value(r->config, key, value.at, place.at);
 }
 
-/* After an error, which is logged, in an entry of a mapping at this depth: goes on after the entry,
- * so that other errors are logged, too; returns an error where that cannot be. in_key: the entry's
- * value has not been read. */
+/* Continues after a logged error in an entry of a mapping at this depth, so that other errors are
+ * logged, too. Skips the rest of the entry; returns an error if that is impossible. in_key: the
+ * entry's value has not been read. */
 static ech_status pass_over(reader *r, int depth, bool in_key, ech_status st)
 {
     r->errors++;
     if (r->broken) return st;
     if (r->errors == MOST_ERRORS)
-        ECH_FAIL(st, "%s: that makes %d errors; the rest of the file was not looked at", r->name,
+        ECH_FAIL(st, "%s: found %d errors; the rest of the file was not read", r->name,
                  MOST_ERRORS);
     while (r->depth > depth) ECH_TRY(step(r));
     if (in_key) ECH_TRY(step(r));
@@ -255,8 +255,8 @@ static ech_status open_section(reader *r, const ech_config_section *section)
     if (st == ECH_OK && r->event.type == YAML_MAPPING_START_EVENT) return ECH_OK;
     give_up(r, section);
     ECH_TRY(st);
-    FAIL_HERE(r, "%s: %s where keys are due; indent \"key: value\" lines below it", section->name,
-              describe_event(r));
+    FAIL_HERE(r, "%s: %s where keys are expected; indent \"key: value\" lines below it",
+              section->name, describe_event(r));
 }
 
 static ech_status read_sections(reader *r)
@@ -281,7 +281,7 @@ static ech_status read_stream(reader *r)
     if (r->event.type == YAML_MAPPING_START_EVENT)
         ECH_TRY(read_sections(r));
     else if (r->event.type != YAML_SCALAR_EVENT || !is_null(r))
-        FAIL_HERE(r, "%s where sections are due; a run file is lines of \"section:\"",
+        FAIL_HERE(r, "%s where sections are expected; a run file is lines of \"section:\"",
                   describe_event(r));
     ECH_TRY(advance(r)); /* the document's end */
     ECH_TRY(advance(r));

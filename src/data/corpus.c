@@ -75,8 +75,8 @@ static ech_status add_weight(const char *key, const char *text, const char *numb
                  key, text, number);
     if (weight == 0)
         ECH_FAIL(ECH_EUSAGE,
-                 "%s \"%s\": a weight of 0: leave that source out; a path that is a number stands "
-                 "in quotes: '%s'",
+                 "%s \"%s\": a weight of 0: remove that source; a path that is a number stands in "
+                 "quotes: '%s'",
                  key, text, number);
     ECH_PUSH(words->weight, weight);
     return ECH_OK;
@@ -122,7 +122,7 @@ ech_status ech_corpus_read_words(const char *key, const char *text, ech_corpus_w
         word w = next_word(&at);
         if (!w.text) break;
         ECH_PUSH(list, w);
-        if (w.open) ECH_FAIL(ECH_EUSAGE, "%s \"%s\": a quote that does not end", key, text);
+        if (w.open) ECH_FAIL(ECH_EUSAGE, "%s \"%s\": a quote is not closed", key, text);
     }
     ECH_TRY(find_weights(key, text, &list, &weighted));
     for (size_t i = 0; i < list.n; i++) {
@@ -170,10 +170,10 @@ static void find_counts(const int64_t *weights, int64_t longest, ech_blend *blen
     }
 }
 
-/* Whose turn it is after t samples, of which each source had had[k]. With e = 1 / (2 K - 2), a
- * source is due if of t + 1 samples it lacks e; among those due, the one that soonest would lack 1
- * - e, which is at (had + 1 - e) / share. Then none is ever further than 1 - e from its share
- * (Tijdeman). */
+/* The source of the next sample after t samples, had[k] of them from source k. With
+ * e = 1 / (2 K - 2), a source is due if it lacks at least e of its share of t + 1 samples. The due
+ * source that would be the first to lack 1 - e, at sample (had + 1 - e) / share, is chosen. Then no
+ * source is ever more than 1 - e from its share (Tijdeman). */
 static int choose(const ech_blend *blend, const int64_t *had, int64_t t)
 {
     int64_t whole = blend->sources > 1 ? 2 * blend->sources - 2 : 1; /* 1 / e */
@@ -251,8 +251,8 @@ static ech_status split_source(const ech_corpus_options *options, const char *pa
     return ECH_OK;
 }
 
-/* Of a file whose documents are samples: each has features, which are a prompt, and then a label.
- * *samples: how many. */
+/* Checks a file whose documents are samples: each has features, which are a prompt, and then a
+ * label. *samples: how many. */
 static ech_status count_examples(const ech_corpus_options *options, const char *path,
                                  const ech_token_file *file, int64_t *samples)
 {

@@ -202,9 +202,9 @@ typedef struct ech_libsvm_count {
  * .xz, .bz2). */
 bool ech_data_is_libsvm(const char *path);
 /* Writes a file of samples of features. A line without features becomes feature 0 with value 0.
- * Errors name file and line. They are: an invalid label, or both -1 and 0 among labels; an index
- * that is out of range, or not above the previous one; a value that is not a number or not finite
- * in fp32; any other invalid pair; no sample; an empty part. */
+ * Errors name file and line. Labels: an invalid one, or both -1 and 0. Pairs: an index that is out
+ * of range, or not above the previous one; a value that is not a number or not finite in fp32; any
+ * other invalid pair. Files: no sample; an empty part. */
 ech_status ech_data_import_libsvm(const ech_libsvm_options *options, ech_libsvm_count *count);
 
 /* An import: texts to token files. */
@@ -278,19 +278,15 @@ typedef struct ech_corpus_options {
     int64_t vocabulary;
 } ech_corpus_options;
 
-/* A token file is one of
+/* A token file is one of:
  *
- *   PREFIX      PREFIX.bin and PREFIX.idx in Megatron's format; the stream is the sequences in
- *   index order. All
- *               numbers of .idx are checked (sizes, lengths, aligned pointers inside .bin,
- *               ascending documents,
- *               modes).
- *   FILE.bin    without a FILE.idx: tokens as llm.c writes them, u16 or u32 after a header of 1,024
- *   bytes, which is
- *               checked; or u16 alone, as nanoGPT writes them.
- *   PATTERN     with *, ? or [: all matching files, which must be of the kind FILE.bin, as one
- *   stream in the byte order
- *               of paths.
+ * - PREFIX: PREFIX.bin and PREFIX.idx in Megatron's format; the stream is the sequences in index
+ *   order. All numbers of .idx are checked (sizes, lengths, aligned pointers inside .bin,
+ *   ascending documents, modes).
+ * - FILE.bin without a FILE.idx: tokens as llm.c writes them, u16 or u32 after a header of 1,024
+ *   bytes, which is checked; or u16 alone, as nanoGPT writes them.
+ * - PATTERN, with *, ? or [: all matching files, which must be of the kind FILE.bin, as one
+ *   stream in the byte order of paths.
  *
  * `sources` is blank-separated (a blank in a path is written "\ "): one token file; or several,
  * blended by their numbers of samples; or, as in Megatron, weights before paths: "0.3 PREFIX1 0.7

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a corpus contains, whatever its files are called: of each source the tokens, how often it
- * comes in a period of the blend, and a hash of the runs (documents and prompts) and of samples of
- * the tokens: TOKENS*COUNT:HASH, sources with blanks between.
+ * The identity of a corpus, whatever the names of its files. Each source is TOKENS*COUNT:HASH, and
+ * blanks separate sources. COUNT is how often the source occurs in a period of the blend. HASH
+ * covers its runs (documents and prompts) and samples of its tokens.
  */
 #include <inttypes.h>
 #include <stdio.h>

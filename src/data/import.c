@@ -161,13 +161,12 @@ static ech_status begin(importing *im)
     for (int i = 0; i < im->parts && found && im->journal.sealed; i++) {
         found = !ech_token_is_lost(im->prefix[i], im->folder);
         if (!found)
-            ech_log_warn("%s: %s.idx is neither there nor in this folder any more; the import "
-                         "begins anew",
+            ech_log_warn("%s: %s.idx is no longer there; the import starts from the beginning",
                          im->folder, im->prefix[i]);
     }
     if (found) {
         char done[32];
-        ech_log_info("%s: going on after %s that an earlier import has read", im->folder,
+        ech_log_info("%s: continuing after %s that an earlier import has read", im->folder,
                      ech_text_from_bytes(im->journal.done, done, sizeof done));
     } else {
         im->journal = (ech_import_journal){0};
@@ -206,11 +205,12 @@ static ech_status import_locked(importing *im)
 {
     ech_status st = import_texts(im);
     if (st == ECH_EIO && im->resumable) {
-        ech_log_info("%s holds what is done; the same command goes on from there", im->folder);
+        ech_log_info("%s holds the finished part; the same command continues from there",
+                     im->folder);
         return st;
     }
     if (st != ECH_OK && im->resumable)
-        ech_log_info("%s is removed; the next import begins anew", im->folder);
+        ech_log_info("%s is removed; the next import starts from the beginning", im->folder);
     clear(im);
     return st;
 }

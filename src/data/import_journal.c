@@ -185,7 +185,7 @@ ech_status ech_import_journal_read(const char *folder, const char *hash, bool *f
     json_auto_t *object = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
     const char *why = object ? unpack(object, hash, out) : "is no JSON";
     *found = !why;
-    if (why) ech_log_warn("%s: %s; the import begins anew", path, why);
+    if (why) ech_log_warn("%s: %s; the import starts from the beginning", path, why);
     return ECH_OK;
 }
 

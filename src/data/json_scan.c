@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON (RFC 8259) without a tree: time is linear, memory is that of the strings that are read.
+ * JSON (RFC 8259) without a tree. It takes linear time, and memory only for the strings that are
+ * read.
  */
 #include "data/json_scan.h"
 
@@ -176,7 +177,7 @@ static const char *find_member(const char *text, size_t n, size_t *at, const cha
                                size_t count, ech_json_span *span)
 {
     ech_json_span key = {.at = *at};
-    if (*at == n || text[*at] != '"') return "a key in quotes is due";
+    if (*at == n || text[*at] != '"') return "expected a key in quotes";
     if (skip_string(text, n, *at, at) != ECH_JSON_WHOLE) return "a string does not end";
     key.n = *at - key.at;
     *at = ech_json_skip_blanks(text, n, *at);
@@ -215,7 +216,7 @@ const char *ech_json_find(const char *text, size_t n, size_t at, const char *con
         if (c == '}') return NULL;
         if (c != ',') {
             (*end)--;
-            return "a comma or the end of the object is due";
+            return "expected a comma or the end of the object";
         }
         *end = ech_json_skip_blanks(text, n, *end);
     }

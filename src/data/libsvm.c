@@ -54,15 +54,16 @@ static ech_status read_label(words *w, ech_libsvm *sample)
     bool is_number = to_number(w->word, &label);
     if (!is_number || (label != 1 && label != 0 && label != -1))
         ECH_FAIL(ECH_EINPUT,
-                 "%s:%lld: the label %.40s: a line begins with a label of two classes, 1 or -1, or "
-                 "1 or 0",
+                 "%s:%lld: the label %.40s: a line must begin with the label of one of two "
+                 "classes: 1 or -1, or 1 or 0",
                  w->path, (long long)w->line, w->word);
     sample->label = label == 1;
     sample->minus = sample->minus || label == -1;
     sample->zero = sample->zero || label == 0;
     if (sample->minus && sample->zero)
         ECH_FAIL(ECH_EINPUT,
-                 "%s:%lld: the label %.40s: other labels are %s, which would be three classes",
+                 "%s:%lld: the label %.40s: other labels are %s, but 1, 0 and -1 would be three "
+                 "classes; use two",
                  w->path, (long long)w->line, w->word, label == 0 ? "-1" : "0");
     return ECH_OK;
 }
@@ -77,11 +78,11 @@ static ech_status read_index(const words *w, const char *text, int64_t features,
         ECH_FAIL(ECH_EINPUT, "%s:%lld: index %lld: the first is 1", w->path, (long long)w->line,
                  (long long)*index);
     if (*index > features)
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: index %lld, of %lld features%s", w->path, (long long)w->line,
-                 (long long)*index, (long long)features,
-                 features < INT32_MAX ? "; --features says how many there are" : " at most");
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: index %lld exceeds the %lld features%s", w->path,
+                 (long long)w->line, (long long)*index, (long long)features,
+                 features < INT32_MAX ? "; --features sets their number" : " at most");
     if (*index <= before)
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: index %lld after %lld: indices ascend", w->path,
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: index %lld after %lld: indices must ascend", w->path,
                  (long long)w->line, (long long)*index, (long long)before);
     return ECH_OK;
 }
@@ -93,7 +94,9 @@ static ech_status read_pair(words *w, int64_t features, ech_libsvm *sample)
     int64_t index;
     double value;
     if (strncmp(w->word, "qid:", 4) == 0)
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: %.40s is of rankings, which nothing here trains; remove it",
+        ECH_FAIL(ECH_EINPUT,
+                 "%s:%lld: %.40s is for rankings, which Echelon does not train; remove "
+                 "it",
                  w->path, (long long)w->line, w->word);
     if (!colon)
         ECH_FAIL(ECH_EINPUT, "%s:%lld: %.40s is no INDEX:VALUE", w->path, (long long)w->line,

@@ -3,14 +3,12 @@
  * Reading ahead: one thread fills a ring of batches, one reader takes them in order.
  *
  *   slots      prefetch + 1; the batch of step k lies in slot k mod slots
- *   held       the step whose batch the reader may still look at, or the first before any
+ *   held       the step whose batch the reader may still use; before any, the first step
  *   filled     the steps before this one are complete
  *   invariant  held <= filled <= held + slots; the thread writes only slot `filled` mod slots, and
  *              only while filled < held + slots, so never what the reader holds
- *   rewind     sets both back. The thread may then be amid another step's slot; it comes to the
- *   steps from
- *              `filled` on when it has left that, and the reader looks only at steps before
- *              `filled`
+ *   rewind     sets both back. The thread may be writing another step's slot then. It finishes that
+ *              and continues with step `filled`; the reader uses only steps before `filled`
  *
  * The thread logs nothing: its error is stored, and ech_loader_next logs it when it comes to that
  * step, with the reader's rank.
@@ -46,7 +44,7 @@ struct ech_loader {
     char *message;
 };
 
-/* Whether sample i of a step is of another replica, where they are apart. */
+/* Whether sample i of a step belongs to another local replica. */
 static bool is_anothers(const ech_loader_options *options, int64_t i)
 {
     int64_t q = i / options->micro_batch_size;
@@ -67,8 +65,8 @@ static ech_status fill_row(ech_loader *loader, const ech_batch *batch, int64_t r
     return ech_sample_read(file, options, s, loader->ids, batch, row);
 }
 
-/* The targets of all ranks' samples of the step, or of all of a replica's that is apart. Every one
- * of these ranks computes the same sum, without reading tokens. */
+/* The number of targets in the step's samples of all ranks, or of this local replica. Each of these
+ * ranks computes the same sum, without reading tokens. */
 static ech_status count_tokens(const ech_loader *loader, int64_t step, double *out)
 {
     const ech_loader_options *options = &loader->options;
@@ -190,8 +188,7 @@ static ech_status start_thread(ech_loader *loader)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int why = pthread_create(&loader->thread, NULL, run, loader);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (why)
-        ECH_FAIL(ECH_EIO, "the system starts no further thread to read batches: " ECH_NO_THREAD);
+    if (why) ECH_FAIL(ECH_EIO, "cannot start another thread to read batches: " ECH_NO_THREAD);
     return ECH_OK;
 }
 
@@ -264,7 +261,7 @@ ech_status ech_loader_next(ech_loader *loader, int64_t step, const ech_batch **o
 {
     bool repeated = step == loader->last && step >= loader->first;
     if (!repeated && step != loader->last + 1)
-        ECH_FAIL(ECH_EINTERNAL, "batch of step %lld asked for after that of step %lld",
+        ECH_FAIL(ECH_EINTERNAL, "the batch of step %lld was requested after step %lld",
                  (long long)step, (long long)loader->last);
     if (!repeated) {
         ech_status st = wait_for_step(loader, step);

@@ -23,8 +23,8 @@ typedef struct ech_text_chunk {
     int64_t at;           /* byte of the file's text at which it begins */
     int64_t line;         /* number of its first line, from 1; not of plain text */
     int64_t valid_from;   /* byte of the file's text at which the validation part begins */
-    ech_text_form
-        form;  /* LINES: complete lines; ARRAY: up to the end of an element, or of the file */
+    /* LINES: complete lines; ARRAY: up to the end of an element, or of the file */
+    ech_text_form form;
     bool ends; /* the file, or of plain text its part for training, ends here */
     unsigned char *bytes; /* owned, with room for `capacity` bytes */
     size_t n, capacity;

@@ -38,8 +38,8 @@ static ech_status open_file(ech_text_chunk_reader *reader, const ech_data_text_f
     ECH_TRY(ech_text_file_open(file->path, &reader->file, &stored));
     if (stored != file->stored)
         ECH_FAIL(ECH_EINPUT,
-                 "%s: its size has changed since it was first looked at: begin again when nothing "
-                 "writes to it",
+                 "%s: its size has changed since it was opened: start again when nothing writes to "
+                 "it",
                  file->path);
     return find_valid(reader, file);
 }
@@ -105,15 +105,16 @@ static ech_status check_length(const ech_text_chunk_reader *reader, const ech_te
                  chunk->form == ECH_TEXT_LINES ? "a line" : "an element");
     if (have >= ECH_TEXT_CHUNK_LONGEST)
         ECH_FAIL(ECH_EINPUT,
-                 "%s: the %d MiB from byte %lld on would have to be tokenized as one, which takes "
-                 "too much memory: the tokenizer can split text only after a word, or (with "
+                 "%s: the %d MiB from byte %lld on must be tokenized in one piece, which needs too "
+                 "much memory; split the text into several files, or into lines of JSON. The "
+                 "tokenizer splits text only after a word. It does not split at all with "
                  "ignore_merges and no pattern, with a pattern of its own, or with NFC and "
-                 "normalized added tokens) nowhere; make it several files, or lines of JSON",
+                 "normalized added tokens",
                  chunk->path, (int)(ECH_TEXT_CHUNK_LONGEST >> 20), (long long)reader->position.at);
     return ECH_OK;
 }
 
-/* The chunk is the line of which `have` bytes are read. Its end is searched for piece by piece. */
+/* The chunk is a line; `have` bytes of it are read. Its end is searched for piece by piece. */
 static ech_status leave_out_line(ech_text_chunk_reader *reader, int64_t end, ech_text_chunk *chunk,
                                  size_t have)
 {

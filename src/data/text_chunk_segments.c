@@ -218,9 +218,9 @@ static ech_status next_element(const ech_text_chunk *chunk, bool first, size_t a
         *found = !empty;
         ech_json_found is = empty ? ECH_JSON_WHOLE : ech_json_skip_value(text, n, at, &end);
         if (is == ECH_JSON_CUT) why = "an element does not end";
-        if (is == ECH_JSON_NONE) why = "an element is due";
+        if (is == ECH_JSON_NONE) why = "expected an element";
     } else if (text[at] != ']') {
-        why = first ? "an array is due" : "a comma or the end of the array is due";
+        why = first ? "expected an array" : "expected a comma or the end of the array";
     }
     if (!why && !*found && !(chunk->ends && ech_json_skip_blanks(text, n, at + 1) == n))
         why = "something follows the array";

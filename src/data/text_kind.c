@@ -136,8 +136,8 @@ static ech_text_kind kind_of_json(const char *path, const char *text, size_t n)
                                object = {.use = ECH_TEXT_ASIDE,
                                          .is = "JSON, but neither lines of objects nor an array "
                                                "of objects",
-                                         .hint = "make it lines with jq -c, or give --as-text to "
-                                                 "learn it as it is"};
+                                         .hint = "convert it to lines with jq -c, or give "
+                                                 "--as-text to learn it as it is"};
     size_t at = ech_json_skip_mark(text, n), end;
     if (begins_object(text, n, at)) {
         if (has_line(text, n, at)) return lines;

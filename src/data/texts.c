@@ -39,7 +39,7 @@ static ech_status add_entry(ech_texts *texts, FTS *tree, FTSENT *entry)
     } else if (entry->fts_level > DEEPEST_FOLDER && S_ISDIR(info.st_mode)) {
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: more than %d folders deep", path, (int)DEEPEST_FOLDER);
     } else if (S_ISLNK(info.st_mode) && stat(path, &info) != 0) {
-        ech_log_warn("%s: a link to what is not there; left out", path);
+        ech_log_warn("%s: left out: the target of the link does not exist", path);
     } else if (S_ISREG(info.st_mode)) {
         ECH_PUSH(texts->file, (ech_data_text_file){.path = ech_strdup(path),
                                                    .seconds = info.st_mtim.tv_sec,
@@ -77,7 +77,7 @@ static int compare_paths(const void *a, const void *b)
 
 /* ---- what of the list is read ---- */
 
-/* What a file is, of which n bytes of text are known. */
+/* The kind of a file, from its first n bytes of text. */
 static ech_text_kind find_kind(const ech_data_text_source *source, const char *path,
                                const char *first, size_t n)
 {
@@ -134,7 +134,7 @@ static ech_status choose(const ech_data_text_source *source, ech_texts *texts)
     for (size_t i = n - left_out; i < n; i++) free(texts->file.at[i].path);
     texts->file.n = n - left_out;
     if (left_out > MOST_SHOWN)
-        ech_log_warn("%s: %zu files are left out, of which %d are named above", source->in,
+        ech_log_warn("%s: %zu files are left out; %d are named above", source->in,
                      left_out, MOST_SHOWN);
     return ECH_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Streams of tokens: checked when they are opened, ids as they are read. Files are read, not
- * mapped: one that is truncated meanwhile is an error, where a mapping would end the process.
+ * mapped: truncating one during a run is an error, whereas a mapping would end the process.
  */
 #include "data/token_file.h"
 
@@ -35,8 +35,8 @@ static ech_status open_values(const char *prefix, ech_token_file *file)
     ECH_FREED char *path = ech_token_path(prefix, ECH_TOKEN_VALUES);
     if (file->part.n > 1 || !ech_file_exists(path))
         ECH_FAIL(ECH_EUSAGE,
-                 "%s: no such file, so the tokens of %s are no features; make features of lines as "
-                 "LIBSVM has them with `echelon data FILE.libsvm %s`",
+                 "%s: no such file, so %s is not a feature data set; create one with `echelon data "
+                 "FILE.libsvm %s`",
                  path, prefix, prefix);
     ech_token_array values = {.width = sizeof(float)};
     ECH_TRY(ech_file_open(path, &values.fd, &bytes));
@@ -46,8 +46,8 @@ static ech_status open_values(const char *prefix, ech_token_file *file)
     if (bytes / values.width == part->bytes / part->tokens.width && bytes % values.width == 0)
         return ECH_OK;
     ECH_FAIL(ECH_EINPUT,
-             "%s: has %lld bytes, and %s %lld tokens, each of which has a value of 4: "
-             "they are not of one import, or truncated",
+             "%s: has %lld bytes, but %s has %lld tokens with a value of 4 bytes each: they are "
+             "from different imports, or truncated",
              values.path, (long long)bytes, part->path,
              (long long)(part->bytes / part->tokens.width));
 }
@@ -116,8 +116,8 @@ void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, boo
     file->documents = end - first;
 }
 
-/* n tokens behind each other in a part: from its token `at` on, of which the first is the stream's
- * token `position`, and the first that the reader has asked for is `done` before it. */
+/* n consecutive tokens of a part, beginning with its token `at`, which is the stream's token
+ * `position`. The reader's first requested token is `done` tokens before it. */
 typedef struct piece {
     const ech_token_part *part;
     int64_t at, position, n, done;
@@ -134,8 +134,8 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Calls `use` for each piece of tokens [first, first + n), of which the first is in run i. Runs
- * that go on in the file are one: reads are dear, however short. */
+/* Calls `use` for each piece of tokens [first, first + n); the first token is in run i. Runs that
+ * are adjacent in the file are read together, because every read is expensive. */
 static ech_status each_piece(const ech_token_file *file, size_t i, int64_t first, int64_t n,
                              ech_status (*use)(const piece *p, void *context), void *context)
 {

@@ -33,8 +33,8 @@ enum { ECH_TOKEN_U8 = 1, ECH_TOKEN_I32 = 4, ECH_TOKEN_I64 = 5, ECH_TOKEN_U16 = 8
 /* Modes of sequences. */
 enum { ECH_TOKEN_TRAINED = 0, ECH_TOKEN_PROMPT = 1 };
 
-/* PREFIX.values: of each token of .bin a number, f32. A file that has it is of samples of features
- * (data.h). */
+/* PREFIX.values has an f32 number for each token of .bin. A token file with it consists of samples
+ * of features (data.h). */
 #define ECH_TOKEN_VALUES ".values"
 
 /* PREFIX + suffix in new memory, released with free(). */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Opening token files of two halves, PREFIX.bin and PREFIX.idx. The index is read once, in blocks,
- * not mapped: so the numbers that are used are those that were checked, even if the file changes
- * meanwhile.
+ * not mapped. So the numbers that are used are the checked ones, even if the file changes later.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which tokenizer made a token file. Ids alone do not tell: a model trains on wrong ones without
- * an error.
+ * Records which tokenizer made a token file. Ids alone do not show it: a model would train on wrong
+ * ids without an error.
  */
 #include "data/token_origin.h"
 
@@ -107,7 +107,7 @@ static ech_status compare(const ech_corpus_options *options, const char *prefix,
     if (origin->tokens != tokens)
         ECH_FAIL(
             ECH_EINPUT,
-            "%s%s: tells of %lld tokens, and %s.bin has %lld: it is about another file; remove "
+            "%s%s: describes %lld tokens, but %s.bin has %lld: it belongs to another file; remove "
             "it",
             prefix, ECH_TOKEN_ORIGIN, (long long)origin->tokens, prefix, (long long)tokens);
     if (!options->tokenizer) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening token files without an index: those of llm.c, which begin with a header of 256 i32, and
- * nanoGPT's, which are u16 and nothing else. Shards that match a pattern are one stream. Documents
- * are searched only on request.
- * */
+ * Opening token files without an index: llm.c's, which begin with a header of 256 i32, and
+ * nanoGPT's, which are plain u16. Shards that match a pattern are one stream. Documents are
+ * searched only on request.
+ */
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing token files: tokens stream into .bin, their sequences into a list, of which the index is
- * made at the end.
+ * Writing token files. Tokens stream into .bin, their sequences into a list; the index is made from
+ * the list at the end.
  */
 #include "data/token_writer.h"
 
@@ -239,8 +239,8 @@ ech_status ech_token_writer_seal(ech_token_writer *writer)
 
 /* ---- final names ---- */
 
-/* An older index goes first: a crash between the renames leaves no index, never that of another
- * .bin. */
+/* An older index goes first: a crash between the renames leaves no index, never another .bin's
+ * index. */
 static ech_status remove_older(const char *prefix, const char *suffix)
 {
     ECH_FREED char *path = ech_token_path(prefix, suffix);

@@ -53,14 +53,14 @@ static const char *hint_of(cudaError_t error)
     case cudaErrorIllegalAddress:
     case cudaErrorMisalignedAddress:
     case cudaErrorLaunchFailure:
-        return "a kernel touched what it may not; tools/gpu.sh sanitizer finds where";
+        return "a kernel accessed invalid memory; tools/gpu.sh sanitizer finds where";
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
         return "this build has no kernels for the GPU; build with its ECH_CUDA_ARCHITECTURES";
     case cudaErrorECCUncorrectable:
         return "the GPU's memory is damaged; leave it out with CUDA_VISIBLE_DEVICES";
     case cudaErrorMemoryAllocation:
-        return "set memory.device_limit lower, or end what else uses the GPU";
+        return "lower memory.device_limit, or end other programs that use the GPU";
     case cudaErrorDevicesUnavailable:
         return "another process has the GPU for itself (nvidia-smi -q -d COMPUTE)";
     default:
@@ -129,8 +129,8 @@ static void say_no_gpu(cudaError_t error, int driver)
     int runtime = CUDART_VERSION;
     if (driver == 0)
         snprintf(missing, sizeof missing,
-                 "this machine has no NVIDIA driver (libcuda.so.1); install one, or go where there "
-                 "is a GPU");
+                 "this machine has no NVIDIA driver (libcuda.so.1); install one, or use a machine "
+                 "with a GPU");
     else if (error == cudaErrorInsufficientDriver)
         snprintf(missing, sizeof missing,
                  "the driver is for CUDA %d.%d, older than this build's %d.%d; update it, or build "
@@ -148,8 +148,8 @@ static void say_no_gpu(cudaError_t error, int driver)
 static void look(void)
 {
     int driver = 0, n = 0;
-    /* A rank has more queues than the 8 that a GPU keeps apart unless told: one that waits would
-     * hold up others. */
+    /* A rank has more than the 8 queues that a GPU separates by default. If they shared one, a
+     * queue that waits would delay others. */
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     (void)cudaDriverGetVersion(&driver);
     cudaError_t error = cudaGetDeviceCount(&n);
@@ -240,8 +240,8 @@ static ech_status alloc_host(size_t bytes, void **out)
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         ECH_FAIL(ECH_ENOMEM,
-                 "the system gives no %s of pinned memory; end what else takes memory, or raise "
-                 "the container's limit",
+                 "cannot get %s of pinned memory; end other programs that use memory, or raise the "
+                 "container's limit",
                  ech_text_from_bytes((int64_t)bytes, wanted, sizeof wanted));
     }
     if (error != cudaSuccess) return fail_by(error, "cudaHostAlloc");

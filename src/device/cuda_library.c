@@ -25,8 +25,8 @@ const ech_library ech_library_cudnn = {"cuDNN", "libcudnn.so.9",
 const ech_library ech_library_nccl = {"NCCL", "libnccl.so.2",
                                       "pip install nvidia-nccl-cu" ECH_CUDA_MAJOR};
 
-/* Folders behind the system's own, as patterns. {variable of the environment, what comes behind
- * it}; NULL: none. */
+/* Patterns of folders that are searched after the system's own: {environment variable or NULL, the
+ * path after its value}. */
 static const struct {
     const char *variable, *folder;
 } places[] = {

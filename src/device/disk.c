@@ -91,7 +91,7 @@ static ech_status lock_file(ech_disk *disk)
         if (!locked) nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
     ECH_FAIL(ECH_EIO,
-             "%s: another run keeps what it offloads there: let it end, or name another "
+             "%s: another run uses this folder: wait for its end, or name another "
              "memory.offload_directory",
              disk->path);
 }
@@ -118,8 +118,8 @@ static ech_status reserve(const ech_disk *disk)
     }
     if (!why) return ECH_OK;
     ECH_FAIL(ECH_EIO,
-             "%s: cannot reserve %s for what the rank offloads (%s free): %s: free some space, or "
-             "name another memory.offload_directory",
+             "%s: cannot reserve %s for the rank's offloaded tensors (%s free): %s: free some "
+             "space, or name another memory.offload_directory",
              disk->path, ech_text_from_bytes(disk->bytes, needs, sizeof needs),
              known ? ech_text_from_bytes(is_free, left, sizeof left) : "unknown", strerror(why));
 }
@@ -198,7 +198,7 @@ static void check(const ech_disk *disk, int64_t offset, const void *data, size_t
     ECH_ASSERT(offset >= 0 && offset + (int64_t)bytes <= disk->bytes);
 }
 
-/* A write behind the file's end would leave a hole that reads as zeros. */
+/* A write beyond the file's end would leave a hole that reads as zeros. */
 static ech_status check_size(const ech_disk *disk)
 {
     struct stat info;
@@ -224,8 +224,9 @@ ech_status ech_disk_read(const ech_disk *disk, int64_t offset, void *data, size_
 /* Direct I/O of small blocks is slow: a block costs a round trip. */
 enum { MOST_AT_ONCE = 4 << 20 };
 
-/* How much of a range that begins `skip` bytes into a block is moved at once. Of what is written a
- * block that has other bytes, too, is moved alone: only those are read first. */
+/* Bytes to move in one request, of a range that begins `skip` bytes into a block. In a write, a
+ * block that also has bytes outside of the range is moved alone, because only such blocks are read
+ * first. */
 static size_t at_once(bool writes, size_t skip, size_t bytes, size_t room)
 {
     size_t most = room - skip;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device to test with: its memory is that of `walled` and its kernels are the CPU's, but each
- * queue is a thread that rests for a random while before some of its work. So who relies on an
- * order that no event makes is found out. How long a queue rests depends on its rank, on its number
- * and its work's there, and on the seed ECHELON_QUEUED_SEED (0 without) alone. A thread that puts
- * work on a queue rests behind some of it: so it is found out, too, who relies on what several
- * threads put there not coming in between.
+ * A device for tests. It has the memory of `walled` and the CPU's kernels, but each queue is a
+ * thread that pauses at random before some of its work. This reveals code that relies on an order
+ * without an event. The pauses depend only on the rank, the numbers of the queue and of the work,
+ * and the seed ECHELON_QUEUED_SEED (default 0). A thread that submits work pauses after some of it,
+ * too. This reveals code that assumes that no other thread submits work in between.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,8 +20,8 @@
 #include "device/cores.h"
 #include "device/walled.h"
 
-/* One piece of work in so many is rested before by its queue, and behind by who puts it; for at
- * most so long. */
+/* A queue pauses before one piece of work in RESTS; a submitting thread pauses after one in
+ * RESTS_BEHIND. No pause is longer than LONGEST_NS. */
 enum { RESTS = 4, RESTS_BEHIND = 16, LONGEST_NS = 100000 };
 
 /* A call. */
@@ -53,7 +52,7 @@ static void rest(const ech_queue *queue, uint64_t draw, uint32_t one_in)
     nanosleep(&(struct timespec){.tv_nsec = (long)(ech_random_unit(word) * LONGEST_NS)}, NULL);
 }
 
-/* For threads that put work. Their draws are those of work that no queue reaches. */
+/* For submitting threads: they draw with numbers of work that no queue reaches. */
 static void rest_behind(ech_queue *queue)
 {
     rest(queue, UINT64_MAX - atomic_fetch_add(&queue->behind, 1), RESTS_BEHIND);
@@ -121,7 +120,7 @@ static ech_status queue_create(ech_queue **out)
         pthread_mutex_destroy(&queue->lock);
         pthread_cond_destroy(&queue->changed);
         free(queue);
-        ECH_FAIL(ECH_EIO, "the system starts no further thread for a queue: " ECH_NO_THREAD);
+        ECH_FAIL(ECH_EIO, "cannot start another thread for a queue: " ECH_NO_THREAD);
     }
     *out = queue;
     return ECH_OK;

@@ -13,8 +13,8 @@
 #include "base/text.h"
 #include "device/walled.h"
 
-/* Addresses from `first` on, of all memory of this device, and as many behind them, at which it
- * is. */
+/* The addresses of this device's memory begin at `first`. The same number of addresses follows, at
+ * which the memory is mapped. */
 enum { PAGE = 4096 };
 static const size_t room = (size_t)1 << 36;
 static char *first;

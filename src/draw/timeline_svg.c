@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Timelines as pictures: panels of title, rows and axis one above the other, and one legend. A
- * timeline that is too wide is several panels, of which the first has the title. How rows are drawn
- * is in rows.c.
+ * Timelines as pictures: panels with title, rows and axis, one above the other, and one legend. A
+ * timeline that is too wide becomes several panels, and the first has the title. rows.c draws the
+ * rows.
  */
 #include "draw/timeline.h"
 

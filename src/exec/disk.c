@@ -63,8 +63,8 @@ ech_status ech_exec_take_disk(ech_exec *exec)
     if (failed == me) ECH_FAIL(own.status, "%s", ech_last_error());
     if (failed < size) return all[failed].status;
     if (find(all, size, false) == me)
-        ech_log_info("%s: its file system has no direct I/O (O_DIRECT): what is offloaded there "
-                     "passes through the page cache, which takes host memory",
+        ech_log_info("%s: its file system has no direct I/O (O_DIRECT): offloaded tensors pass "
+                     "through the page cache, which uses host memory",
                      ech_disk_path(exec->disk));
     return ECH_OK;
 }

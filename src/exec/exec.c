@@ -133,7 +133,7 @@ static ech_status start_engines(ech_exec *exec)
         if (!memchr(engine->used, true, sizeof engine->used)) continue;
         if (pthread_create(&engine->thread, NULL, engine_main, engine) != 0)
             ECH_FAIL(ECH_EIO,
-                     "the system starts no further thread for the lanes of rank %d: " ECH_NO_THREAD,
+                     "cannot start another thread for the lanes of rank %d: " ECH_NO_THREAD,
                      exec->plan->rank);
         engine->started = true;
     }

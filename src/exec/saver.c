@@ -116,8 +116,7 @@ ech_status ech_handle_SAVE(ech_exec *exec, const ech_step *step)
     saver->began = ech_clock_now();
     atomic_store(&saver->ended, false);
     if (pthread_create(&saver->thread, NULL, saver_main, exec) != 0)
-        ECH_FAIL(ECH_EIO,
-                 "the system starts no further thread to write a checkpoint: " ECH_NO_THREAD);
+        ECH_FAIL(ECH_EIO, "cannot start another thread to write a checkpoint: " ECH_NO_THREAD);
     saver->under_way = true;
     return exec->plan->snapshots ? ECH_OK : join(saver);
 }

@@ -90,8 +90,8 @@ static ech_status try_threads(const ech_exec *exec)
     for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
     if (n == most) return ECH_OK;
     ECH_FAIL(ECH_EIO,
-             "the system starts no further thread for kernels: " ECH_NO_THREAD
-             ", or take fewer parallel.threads than %d",
+             "cannot start another thread for kernels: " ECH_NO_THREAD
+             ", or use fewer parallel.threads than %d",
              (int)exec->config->parallel.threads);
 }
 

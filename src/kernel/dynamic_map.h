@@ -12,8 +12,8 @@
 enum { ECH_MAP_CODES = 256 };
 
 typedef struct ech_dynamic_map {
-    float value
-        [ECH_MAP_CODES]; /* ascending; signed map: from about -1 to 1; unsigned map: from 0 to 1 */
+    /* ascending; signed map: from about -1 to 1; unsigned map: from 0 to 1 */
+    float value[ECH_MAP_CODES];
     float middle[ECH_MAP_CODES +
                  1]; /* between value[i - 1] and value[i]; the first -infinity, the last infinity */
 } ech_dynamic_map;

@@ -59,8 +59,8 @@ typedef struct ech_gate {
 
 #define ECH_GATE_REPORT "gate" /* the kind of reports with these numbers: */
 /* Numbers that gate_forward accumulates over the rows of a view, in fp64: for each expert the rows
- * that chose it; for each expert the rows that its capacity dropped; then ECH_GATE_SUMS numbers, of
- * which only member 0 adds those about groups. */
+ * that chose it; for each expert the rows that its capacity dropped; then ECH_GATE_SUMS numbers.
+ * Only member 0 adds the numbers about groups. */
 enum {
     ECH_GATE_ENTROPY,   /* of rows' probabilities, in nats */
     ECH_GATE_ROWS,      /* without padding */

@@ -78,8 +78,8 @@ typedef struct ech_rows {
     int64_t first;        /* the view's first row among the rank's B x T' rows; 0 unless sharded */
     int64_t split;        /* tokens in the early range; T' if there is only one range */
     int64_t start[2];     /* token t < split has position start[0] + t, else start[1] + t - split */
-    const int64_t
-        *position; /* on the device, read when a row runs: added to start[0]; NULL: none */
+    /* on the device, read when a row runs: added to start[0]; NULL: none */
+    const int64_t *position;
 } ech_rows;
 
 /* The same rows with known positions. Only for rows, which may read device memory. */
@@ -248,10 +248,10 @@ struct ech_kernels {
     /* Reference speeds for benchmarks. multiply_adds runs `rounds` rounds of independent
      * multiply-adds in the registers of each of the context's threads, and returns the
      * floating-point operations of all threads. They are fp32 operations. In the bf16 table of a
-     * set that supports it they are on pairs of bf16 with fp32 sums. triad does a[i] = b[i] + 3
-     * c[i] for n numbers, divided among the threads; b may be a. library_product is a product of
-     * contiguous fp32 matrices by one plain call of oneDNN; NULL: this build lacks it, or the table
-     * is not the processor's. */
+     * set that supports it they are on pairs of bf16 with fp32 sums. The triad computes a[i] = b[i]
+     * + 3 c[i] for n numbers, divided among the threads; b may be a. The library_product is a
+     * product of contiguous fp32 matrices by one plain call of oneDNN; NULL: this build lacks it,
+     * or the table is not the processor's. */
     double (*multiply_adds)(const ech_kernel_context *context, int64_t rounds);
     void (*triad)(const ech_kernel_context *context, double *a, const double *b, const double *c,
                   int64_t n);
@@ -313,7 +313,7 @@ ECH_EVERYWHERE double ech_clip_factor(double norm, double limit)
     return factor < 1 ? factor : 1;
 }
 
-/* Gradient norms are sums over blocks of so many contiguous elements of a rank's shard of a
+/* Gradient norms are sums over blocks of this many contiguous elements of a rank's shard of a
  * tensor. */
 enum { ECH_NORM_BLOCK = 4096 };
 
@@ -321,7 +321,7 @@ enum { ECH_NORM_BLOCK = 4096 };
  * matrices. */
 enum { ECH_RANK_COLUMNS, ECH_RANK_SHORT, ECH_RANK_MATRICES, ECH_RANK_SUMS };
 
-/* orthogonalize: each column of work has room for so many numbers beyond the column's own. */
+/* orthogonalize: each column of work has room for this many numbers beyond the column's own. */
 enum { ECH_ORTHOGONAL_ROOM = 3 };
 #define ECH_ORTHOGONAL_EPSILON 1e-6 /* Ramesh et al. 2021, arXiv:2102.12092, appendix E */
 /* The longest vector that is a rounding error next to one of length `longest`, if each number, of

@@ -213,8 +213,8 @@ static void check_starts(const char *file, int line, const ech_tensor *starts, c
         int64_t before = i % T ? ech_document_start(starts, i / T, i % T - 1) : 0;
         if (start >= before && start <= i % T) continue;
         snprintf(message, sizeof message,
-                 "the document of position %lld begins at %lld, and that of the one before at "
-                 "%lld: expected ascending positions up to its own",
+                 "the document of position %lld begins at %lld, the previous position's at %lld: "
+                 "expected ascending positions up to its own",
                  (long long)(i % T), (long long)start, (long long)before);
         ech_assert_failed(file, line, message);
     }

@@ -146,7 +146,7 @@ typedef struct ech_block_value {
     int64_t first;
     ech_kept kept;
     int recomputed; /* not ECH_KEPT_STORED: the value that B and W read instead; otherwise -1 */
-    bool again;     /* calls that recompute make it */
+    bool again;     /* recompute calls make it */
     bool cached; /* shared by all sequence chunks of a micro-batch: KV cache, starts of documents */
 } ech_block_value;
 
@@ -311,9 +311,8 @@ typedef struct ech_block {
     ECH_LIST(int) rinput, routput;
     /* number of R's calls that B and W need; later calls make what a neighbour's R reads */
     int needed;
-    int doubled
-        /* number of first calls of B and of W that are redundant if R ran all its calls */
-        [ECH_PHASES];
+    /* number of first calls of B and of W that are redundant if R ran all its calls */
+    int doubled[ECH_PHASES];
     /* number of first calls of B that also recompute what W reads: they precede all of W */
     int shared;
     /* number of inputs whose shards are kept: the last calls of F write these, the first calls of R
@@ -340,7 +339,7 @@ void ech_block_output(ech_block *block, int value);
 /* Adds a view: columns of `value` from `first` on, as many as `shape` has, read as `shape`. A value
  * with views is read only through them, each view by one layer. */
 int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape);
-/* Makes the node report so many numbers. Call it after its inputs, or `rows_of`, are set. */
+/* Makes the node report `numbers` numbers. Call it after its inputs, or `rows_of`, are set. */
 void ech_block_report(ech_block *block, ech_node *node, const char *kind, const char *name,
                       int64_t numbers);
 /* Derives the programs, the operands of their calls, and the addends of the parameters that its
@@ -375,8 +374,8 @@ int ech_block_exchange_counts(ech_block *block, int counts);
 /* Nodes between these two calls form a *round*; the forward keeps nothing of it. B recomputes what
  * it reads of a round right before its calls of that round's nodes, the last round first; these
  * calls also write their parameters' gradients (ech_layer.finishes_in_b). So only one round at a
- * time needs memory. also: a value from before the rounds that they read and that B recomputes with
- * this one, the last round; -1: none. */
+ * time needs memory. also: a value computed before the rounds and read by them, which B recomputes
+ * together with the last round; -1: none. */
 void ech_block_begin_round(ech_block *block);
 void ech_block_end_round(ech_block *block, int also);
 /* Index of a window among the `of` windows of pieces; {0, 1}: a single window with everything. */

@@ -101,7 +101,8 @@ typedef struct ech_layout {
     /* The protocol's: each update uses one replica's gradient, with its own tokens, norm and clip
      * factor. */
     bool alone;
-    int backups; /* backup workers: servers do not wait for so many workers in a training step */
+    /* backup workers: the number of workers that servers do not wait for in a training step */
+    int backups;
     /* Number of clusters: equal groups of successive ranks that share weights in a window. 1: all
      * ranks share them, or none do. */
     int clusters;
@@ -228,7 +229,8 @@ typedef struct ech_held {
     /* it writes them into checkpoints (never gradients); ranks alternate by parameter */
     bool writes;
     int boxes;  /* 0: the rank does not hold the parameter, or only padding of it */
-    int others; /* the first so many of these are also held, and written, by other ranks */
+    /* the number of these, from the first, that are also held, and written, by other ranks */
+    int others;
     ech_box box[ECH_MOST_BOXES];
 } ech_held;
 

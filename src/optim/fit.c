@@ -111,9 +111,9 @@ ech_status ech_optimizer_check_resume(const ech_config *saved, const ech_config 
         return refuse_strategy(saved, now);
     bool momentum = (saved->optimizer.momentum > 0) != (now->optimizer.momentum > 0);
     return ech_config_complain(now, momentum ? "optimizer.momentum" : "optimizer.block",
-                               "changes which optimizer states there are, and the checkpoint has "
-                               "those of %g; use that, or "
-                               "start a run in another directory with model.init_from",
+                               "changes which optimizer states exist; the checkpoint's are for %g; "
+                               "use that, or start a run in another directory with "
+                               "model.init_from",
                                momentum ? saved->optimizer.momentum
                                         : (double)saved->optimizer.block);
 }

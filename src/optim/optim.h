@@ -45,7 +45,7 @@ typedef struct ech_state {
     unsigned lacks; /* bit d: it has a single number along the parameter's dimension d */
     ech_type type;
     ech_dtype fixed; /* of ECH_TYPE_FIXED */
-    /* it has one number per so many numbers of the parameter's last axis; 0: one per number */
+    /* it has one number for this many numbers of the parameter's last axis; 0: one per number */
     int64_t block;
     ech_state_role role;
 } ech_state;

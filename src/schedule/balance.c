@@ -333,8 +333,8 @@ ech_status ech_balance_check(const ech_config *config, const ech_model *model,
     }
     return ech_config_complain(
         config, "memory.offload_activations",
-        "no rank would hold anything for another, of %s; use more with as many micro-batches "
-        "(with parallel.schedule = 1f1b 4 or more), a smaller memory.prefetch, or host or disk",
+        "no rank would hold activations for another with %s; use more stages and micro-batches (4 "
+        "or more with parallel.schedule = 1f1b), a smaller memory.prefetch, or host or disk",
         ECH_COUNT(layout->stages, "stage"));
 }
 

@@ -99,8 +99,8 @@ typedef struct ech_bucket {
     } folded[ECH_MAX_ROUNDS][ECH_FOLDS];
     int statistics;         /* access pass: the current turn's statistics, on the device */
     int statistics_on_host; /* access pass: the current turn's statistics, on the host */
-    /* The host updates and copies the bucket in so many pieces of `piece` elements each; the last
-     * may be shorter. 1: the bucket is not cut. */
+    /* The number of pieces of `piece` elements each in which the host updates and copies the
+     * bucket; the last may be shorter. 1: the bucket is not cut. */
     int pieces;
     int64_t piece;
     int sum_on_host; /* access pass: value with the current gradient sum on the host */

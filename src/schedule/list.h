@@ -47,10 +47,10 @@ typedef struct ech_list {
     /* Memory of the list's own values in bytes, each aligned (ech_plan_align), without persistent
      * values. */
     int64_t bytes[ECH_SPACES]; /* the list's part of each arena, with gaps */
-    int64_t
-        lower_bound[ECH_SPACES]; /* the most that is live in one tick: no placement needs less */
-    int64_t full_kind
-        [ECH_MEMORY_KINDS]; /* by kind, in the first tick with its space's lower_bound bytes */
+    /* the most that is live in one tick: no placement needs less */
+    int64_t lower_bound[ECH_SPACES];
+    /* by kind, in the first tick with its space's lower_bound bytes */
+    int64_t full_kind[ECH_MEMORY_KINDS];
     int64_t peak[ECH_MEMORY_KINDS]; /* by kind, the most that is live in one tick */
     int64_t working; /* the most of all working kinds together that is live in one tick */
     int working_tick;               /* the first tick with `working` bytes */

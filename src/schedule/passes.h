@@ -20,8 +20,8 @@ void ech_list_add_after(ech_list *list, int step);
  * step s. */
 int ech_list_copy_step(ech_list *list, const ech_step *from, const int *after, const int *now);
 /* A step to insert right after step `after` (-1: before all), for which it waits. The steps
- * `before` wait for it. All three are indices into the list before insertion. `behind`: two earlier
- * insertions that it also waits for. Each -1: none. */
+ * `before` wait for it. All three are indices into the list before insertion. The last array has
+ * two earlier insertions that it also waits for. Each -1: none. */
 typedef struct ech_insertion {
     ech_step step;
     int after, before[2], behind[2];
@@ -52,8 +52,8 @@ typedef struct ech_block_lowering {
     ECH_LIST(int) pending; /* steps that the next compute step waits for */
     int outstanding;       /* the collective added last if no step waits for it yet, or -1 */
     int awaited;     /* the last collective that a compute step waits for, or -1 */
-    int *writer,
-        *reader; /* [locals]: the last collective that writes, or reads, the value; -1: none */
+    /* [locals]: the last collective that writes, or reads, the value; -1: none */
+    int *writer, *reader;
     ECH_LIST(bool) weight_done; /* by call of the block's W program: it has been lowered */
 } ech_block_lowering;
 /* Lowers a phase of a block to steps of F, B or W, split at each collective of its program. */

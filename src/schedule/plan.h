@@ -100,8 +100,8 @@ typedef struct ech_plan {
     int threads;             /* of the compute lane */
     int host_threads;        /* for updates on the host; 0: there are none */
     ech_reduction reduction; /* algorithm of REDUCE_GRADS and its halves */
-    ech_lineup lineup
-        [ECH_GROUPS]; /* this rank's groups over which gradients are summed; others are not set */
+    /* this rank's groups over which gradients are summed; others are not set */
+    ech_lineup lineup[ECH_GROUPS];
     int zero;         /* parallel.zero; without training 0 or 3 */
     /* Where weights are stored if they are not offloaded; without training, the device. */
     ech_space weights_in;
@@ -156,8 +156,8 @@ typedef struct ech_plan {
     int token;
     int partials; /* persistent value: norm_partials in fp64; -1: none */
     ech_list list[ECH_LIST_KINDS];
-    int64_t persistent_bytes
-        [ECH_SPACES]; /* of the first part of an arena; the lists' own values follow */
+    /* of the first part of an arena; the lists' own values follow */
+    int64_t persistent_bytes[ECH_SPACES];
     int64_t arena_bytes[ECH_SPACES]; /* persistent_bytes + the largest `bytes` of a list */
 } ech_plan;
 

@@ -30,8 +30,8 @@ static ech_status take_generator(const ech_config *config, const ech_schedule_ch
     schedule->generator = choice->generator;
     if (!schedule->generator)
         return ech_config_complain(config, "parallel.schedule",
-                                   "no such schedule; one of: %s- or a file (a name with a dot or "
-                                   "a slash) with an order written by hand",
+                                   "no such schedule; use one of: %s- or a schedule file (a name "
+                                   "with a dot or a slash)",
                                    ech_generator_names());
     ech_pipeline_shape shape = {.stages = layout->stages,
                                 .micro_batches = fewest_micro_batches(layout)};
@@ -58,9 +58,10 @@ static ech_status take_orders(const ech_config *config, ech_schedule_choice *cho
                               const ech_layout *layout, ech_schedule *schedule)
 {
     if (!choice->text && !ech_file_exists(choice->name))
-        return ech_config_complain(config, "parallel.schedule",
-                                   "no such file with an order, and no schedule; one of: %s",
-                                   ech_generator_names());
+        return ech_config_complain(
+            config, "parallel.schedule",
+            "no such file, and no schedule has this name; the schedules are: %s",
+            ech_generator_names());
     int m = ech_layout_micro_batches(layout, 0);
     ECH_TRY(read_text(choice));
     schedule->written = ech_calloc((size_t)layout->stages, sizeof *schedule->written);
@@ -77,8 +78,8 @@ static ech_status check_cadence(const ech_config *config, const char *span, cons
     int64_t flush = config->parallel.flush_every;
     if (every % flush == 0) return ECH_OK;
     return ech_config_complain(config, key,
-                               "no multiple of parallel.flush_every = %lld, at whose end %s can do "
-                               "that; %lld would be",
+                               "not a multiple of parallel.flush_every = %lld, at whose end %s can "
+                               "do that; use %lld",
                                (long long)flush, span, (long long)((every / flush + 1) * flush));
 }
 
@@ -95,8 +96,8 @@ static ech_status check_meetings(const ech_config *config, int64_t sync)
     for (size_t i = 0; i < sizeof all / sizeof *all && sync > 0; i++)
         if (all[i].every % sync)
             return ech_config_complain(config, all[i].key,
-                                       "no multiple of parallel.sync_every = %lld, behind which "
-                                       "replicas have weights in common; %lld would be",
+                                       "not a multiple of parallel.sync_every = %lld, after which "
+                                       "all replicas have the same weights; use %lld",
                                        (long long)sync,
                                        (long long)((all[i].every / sync + 1) * sync));
     return ECH_OK;
@@ -122,11 +123,11 @@ static ech_status check_delays(const ech_config *config, int64_t all)
     if (!config->memory.offload_delayed_from || config->parallel.flush_every > 1) return ECH_OK;
     if (all == 1)
         return ech_config_complain(config, "memory.offload_delayed_from",
-                                   "delayed updates need spans of two steps or more, and this, "
+                                   "delayed updates need spans of two steps or more, but this key, "
                                    "training.steps, validate_every, check_every and "
-                                   "checkpoint.every have no divisor in common; even numbers have");
+                                   "checkpoint.every have no common divisor; use even numbers");
     return ech_config_complain(config, "parallel.flush_every",
-                               "delayed updates need spans of two steps or more; %lld would do",
+                               "delayed updates need spans of two steps or more; use %lld",
                                (long long)(all ? all : 2));
 }
 

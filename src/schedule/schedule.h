@@ -33,8 +33,8 @@ typedef struct ech_schedule {
  * ech_schedule_create. */
 typedef struct ech_schedule_choice {
     const char *name; /* borrowed */
-    const ech_generator
-        *generator;            /* NULL: an order written by hand, or no schedule of that name */
+    /* NULL: an order written by hand, or no schedule of that name */
+    const ech_generator *generator;
     bool is_written;           /* an order written by hand */
     char *text;                /* of the order's file, read on first use; owned */
     size_t n;                  /* bytes of `text` */

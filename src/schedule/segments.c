@@ -257,7 +257,7 @@ ech_status ech_segments_check(const ech_config *config, const ech_model *model,
         }
     if (most == 0 || config->memory.recompute_blocks <= most) return ECH_OK;
     return ech_config_complain(config, "memory.recompute_blocks",
-                               "no stage recomputes more than %s; use at most %d, or "
-                               "leave it out",
+                               "no stage recomputes more than %s; use at most %d, or remove this "
+                               "key",
                                ECH_COUNT(most, "layer"), most);
 }

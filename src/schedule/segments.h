@@ -17,7 +17,7 @@ int64_t ech_plan_kept_bytes(const ech_plan *plan, int block);
 /* Bytes of activations that the forward of one `micro` makes for the backward in all blocks of this
  * rank, by how they are kept. */
 void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS]);
-/* True if a block's forward keeps anything but a KV cache, if it begins a segment. */
+/* True if the forward of a block that begins a segment keeps anything but a KV cache. */
 bool ech_segments_keep(const ech_block *block);
 /* Sets kept[values of the block] for the values that its forward reads or makes and that its R, B
  * or W reads, including a KV cache. */

@@ -3,14 +3,12 @@
  * Versions of weights: decides which one each forward and backward of an order reads, and how many
  * must be stored. The k-th update since the list began makes version k.
  *
- *     STASHED    a forward reads the newest version, and its backward the same (Narayanan et al.
- *                2019, §3.3); with vertical sync, on every stage the version that the first
- *                stage's forward read; without stashing (the ablation), the backward reads the
- *                newest at its own time
- *     DELAYED    like BUFFERED, in a synchronous order (Ren et al. 2021, arXiv:2101.06840, §5.2)
- *     BUFFERED   forward and backward of training step t read version t - 1: the version before
- *                the newest that is certain to exist (Narayanan et al. 2021, arXiv:2006.09503,
- *                §3.1)
+ * - STASHED: a forward reads the newest version, and its backward the same (Narayanan et al.
+ *   2019, §3.3). With vertical sync, all stages read the version that the first stage's forward
+ *   read. Without stashing (the ablation), the backward reads the newest at its own time.
+ * - DELAYED: like BUFFERED, in a synchronous order (Ren et al. 2021, arXiv:2101.06840, §5.2).
+ * - BUFFERED: forward and backward of training step t read version t - 1, the version before the
+ *   newest that is certain to exist (Narayanan et al. 2021, arXiv:2006.09503, §3.1).
  */
 #include <stdlib.h>
 

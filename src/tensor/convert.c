@@ -115,8 +115,9 @@ static uint32_t choose(bool first, uint32_t a, uint32_t b)
     return (a & mask) | (b & ~mask);
 }
 
-/* Of a type with so many bits of exponent, e, and of significand, m: significand and exponent move
- * as one number; the exponent's bias differs, and all its bits stand for infinity. */
+/* Widens a type with e bits of exponent and m bits of significand. Significand and exponent move as
+ * one number; the exponent's bias differs, and an exponent with all bits set stands for
+ * infinity. */
 static inline void to_f32(const uint16_t *restrict from, float *restrict to, int64_t n, int e,
                           int m)
 {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The folder that tools/bundle.sh makes runs where none of its libraries is installed, has no library of glibc and CUDA, and
-# its script says what a machine without a GPU lacks.
+# The folder that tools/bundle.sh makes runs where none of its libraries is installed, has no
+# library of glibc and CUDA, and its script says what a machine without a GPU lacks.
 #     bundle.sh ECHELON [SANITIZER]
 set -euo pipefail
 [ -z "${2:-}" ] || { echo "not for programs with sanitizers"; exit 77; }
@@ -12,7 +12,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 "$script" "$folder/made" "$program" > "$folder/said"
-grep -Eq 'made\.tar\.gz, [0-3]?[0-9] MiB$' "$folder/said" || { echo "its size: $(cat "$folder/said")"; exit 1; }
+grep -Eq 'made\.tar\.gz, [0-3]?[0-9] MiB$' "$folder/said" ||
+    { echo "its size: $(cat "$folder/said")"; exit 1; }
 mkdir "$folder/elsewhere"
 tar -C "$folder/elsewhere" -xzf "$folder/made.tar.gz"
 moved=$folder/elsewhere/made
@@ -20,12 +21,14 @@ name=$(basename "$program")
 
 # All that the program loads is in the folder, or what every machine has.
 libraries=$(LD_LIBRARY_PATH=$moved/lib ldd "$moved/bin/$name")
-strangers=$(grep '=> /' <<< "$libraries" | grep -v "$moved/lib/" | grep -Ev '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread))\.so' || true)
+strangers=$(grep '=> /' <<< "$libraries" | grep -v "$moved/lib/" |
+    grep -Ev '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread))\.so' || true)
 [ -z "$strangers" ] || { echo "not of the folder: $strangers"; exit 1; }
 for file in "$moved"/lib/lib{c,m,cuda,cublas,cublasLt,nccl,cudnn}.so*; do
     [ ! -e "$file" ] || { echo "not to be taken along: $file"; exit 1; }
 done
-env -i PATH="$PATH" "$moved/$name" --version | grep -q "^echelon " || { echo "it does not run"; exit 1; }
+env -i PATH="$PATH" "$moved/$name" --version | grep -q "^echelon " ||
+    { echo "it does not run"; exit 1; }
 
 # The script: without a GPU the facts, and of the other stages why not.
 code=0
@@ -36,5 +39,6 @@ grep -q "^== facts" "$folder/printed" || { cat "$folder/printed"; exit 1; }
 grep -q "^verify: skipped: " "$folder/printed" || { cat "$folder/printed"; exit 1; }
 code=0
 "$script" "$folder/elsewhere" "$program" 2> "$folder/said" || code=$?
-grep -q "is there and is no bundle" "$folder/said" || { echo "it takes any folder ($code)"; exit 1; }
+grep -q "is there and is no bundle" "$folder/said" ||
+    { echo "it takes any folder ($code)"; exit 1; }
 [ -x "$moved/$name" ] || { echo "it has removed what is not its"; exit 1; }

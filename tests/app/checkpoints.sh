@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Checkpoints from outside: echelon checkpoint list|verify, what a resume takes, skips and refuses, and
-# disks that fail under several processes.
+# Checkpoints from outside: echelon checkpoint list|verify, what a resume takes, skips and refuses,
+# and disks that fail under several processes.
 #     checkpoints.sh ECHELON FAULTS_LIBRARY
 set -u
 echelon=${1:?usage: checkpoints.sh ECHELON FAULTS_LIBRARY}
@@ -14,7 +14,8 @@ faults=${2:?usage: checkpoints.sh ECHELON FAULTS_LIBRARY}
 enter checkpoints
 export OMP_NUM_THREADS=1
 
-make_run model.num_attention_heads=2 data.sequence_length=16 training.steps=6 training.global_batch_size=4 \
+make_run model.num_attention_heads=2 data.sequence_length=16 training.steps=6 \
+    training.global_batch_size=4 \
     training.micro_batch_size=2 optimizer.learning_rate=3e-3 parallel.comm=local checkpoint.every=2
 for _ in $(seq 60); do echo "the quick brown fox jumps over the lazy dog"; done >text.txt
 expect 0 "" "$echelon" data text.txt text
@@ -35,7 +36,8 @@ expect 1 "no finished checkpoint" "$echelon" checkpoint verify left
 expect 0 "step-00000002.tmp +broken: not finished" "$echelon" checkpoint list left
 rm -r left
 train 0 "saved step-00000006" checkpoint.dtype=bf16
-expect 0 "^step-00000006 +6 +20[0-9-]+ [0-9:]+ +[0-9.]+ [KM]iB +1 +[0-9.]+ +bf16" "$echelon" checkpoint list run
+expect 0 "^step-00000006 +6 +20[0-9-]+ [0-9:]+ +[0-9.]+ [KM]iB +1 +[0-9.]+ +bf16" "$echelon" \
+    checkpoint list run
 [ "$(sed -n 2p out | cut -c1-13)" = step-00000006 ] || complain "the newest is not first"
 expect 0 "^step-00000002 +whole" "$echelon" checkpoint verify run/checkpoints
 expect 0 "^step-00000004 +whole" "$echelon" checkpoint verify run/checkpoints/step-00000004/
@@ -47,11 +49,13 @@ cp -a run whole
 model=run/checkpoints/step-00000006/model/model.safetensors
 printf x | dd of=$model bs=1 seek=5000 conv=notrunc status=none
 expect 0 "^step-00000006 +6" "$echelon" checkpoint list run
-expect 1 "^step-00000006 +broken: .*model.safetensors: bytes 0\.\.[0-9]+ are damaged" "$echelon" checkpoint verify run
+expect 1 "^step-00000006 +broken: .*model.safetensors: bytes 0\.\.[0-9]+ are damaged" "$echelon" \
+    checkpoint verify run
 also "^step-00000004 +whole"
 truncate -s -1 run/checkpoints/step-00000004/state/state.safetensors
 mkdir run/checkpoints/step-00000008.tmp
-expect 0 "^step-00000004 +broken: .*state.safetensors: has [0-9]+ bytes, the manifest says" "$echelon" checkpoint list run
+expect 0 "^step-00000004 +broken: .*state.safetensors: has [0-9]+ bytes, the manifest says" \
+    "$echelon" checkpoint list run
 also "^step-00000008.tmp +broken: not finished"
 train 0 "skipped: .*step-00000006/model/model.safetensors: bytes 0\.\.[0-9]+ are damaged"
 also "skipped: .*step-00000004/state/state.safetensors: has"
@@ -59,7 +63,8 @@ also "resuming from run/checkpoints/step-00000002"
 expect 0 "^step-00000006 +whole" "$echelon" checkpoint verify run
 [ ! -e run/checkpoints/step-00000008.tmp ] || complain "what was not finished is still there"
 cmp -s run/checkpoints/step-00000006/state/state.safetensors \
-    whole/checkpoints/step-00000006/state/state.safetensors && complain "saved as fp32 it has no master"
+    whole/checkpoints/step-00000006/state/state.safetensors &&
+        complain "saved as fp32 it has no master"
 for step in 2 4 6; do rm run/checkpoints/step-0000000$step/manifest.json; done
 train 1 "none of its 3 checkpoints is whole"
 expect 1 "has no manifest.json" "$echelon" checkpoint verify run
@@ -79,7 +84,8 @@ rm -rf run elsewhere moved
 # ---- a named checkpoint ----
 
 train 2 "neither a checkpoint" checkpoint.resume=nothing
-train 0 "resuming from whole/checkpoints/step-00000004" checkpoint.resume=whole/checkpoints/step-00000004
+train 0 "resuming from whole/checkpoints/step-00000004" \
+    checkpoint.resume=whole/checkpoints/step-00000004
 for part in model state; do
     name=$part/$part.safetensors
     "$echelon" train run.yaml checkpoint.dtype=fp32 log.directory=straight >/dev/null 2>&1
@@ -89,7 +95,7 @@ done
 # given again, the same command goes on with its own; an older one of its own is refused
 train 0 "all 6 steps were done" checkpoint.resume=whole/checkpoints/step-00000004
 also "this run has checkpoints of its own"
-train 2 "goes on from its newest whole checkpoint, which is whole/checkpoints/step-00000006" \
+train 2 "resumes from its newest valid checkpoint, which is whole/checkpoints/step-00000006" \
     checkpoint.resume=whole/checkpoints/../checkpoints/step-00000004 log.directory=whole
 train 0 "all 6 steps were done" checkpoint.resume=whole log.directory=whole checkpoint.dtype=bf16
 train 0 "resuming from whole/checkpoints/step-00000006" checkpoint.resume=whole log.directory=other
@@ -111,15 +117,17 @@ mkdir far && cp text.bin text.idx text.origin.json far
 train 0 "all 6 steps were done" data.train=far/text
 train 0 "resuming from run/checkpoints" data.train="$folder/far/text" checkpoint.resume=run \
     log.directory=branch
-grep -Eq "identity: \"?[0-9]+[*][0-9]+:[0-9a-f]{16}" branch/run.yaml || complain "no identity in run.yaml"
+grep -Eq "identity: \"?[0-9]+[*][0-9]+:[0-9a-f]{16}" branch/run.yaml ||
+    complain "no identity in run.yaml"
 sed 's/the lazy/a lazy/' text.txt >other.txt
 expect 0 "" "$echelon" data other.txt other
-train 2 "data.train = other: other data than the checkpoint's .text.: [0-9]+ tokens, where there were [0-9]+; .*data.identity=any" \
+train 2 "data.train = other: differs from the data of the checkpoint .text.: [0-9]+ tokens, where there were [0-9]+; .*data.identity=any" \
     data.train=other
 rm -f other.* && sed 's/jumps/leaps/' text.txt >other.txt
 expect 0 "" "$echelon" data other.txt other
 train 2 "checkpoint's .text.: as many tokens, but others" data.train=other
-train 2 "data.train = text text: other data .*: 2 sources, where there were 1" data.train="text text"
+train 2 "data.train = text text: differs from the data .*: 2 sources, where there were 1" \
+    data.train="text text"
 train 0 "all 6 steps were done" data.train=other data.identity=any
 train 2 "data.identity = 5.1:ab: data.train = text has other data: .* tokens, where there were 5" \
     data.identity=5*1:ab log.directory=pinned
@@ -131,7 +139,7 @@ cp -r run/checkpoints/step-00000006/model broken
 printf '\000\000\300\177' |
     dd of=broken/model.safetensors conv=notrunc bs=1 status=none \
         seek=$(($(stat -c %s broken/model.safetensors) - 4)) # a NaN
-train 1 "before the first micro-batch: parameter .* is nan, .*; the weights have it already" \
+train 1 "before the first micro-batch: parameter .* is nan, .*; put it into the weights" \
     model.init_from=broken log.directory=none
 rm -rf broken none
 
@@ -141,14 +149,16 @@ rm -rf run
 export OMPI_MCA_rmaps_base_oversubscribe=1
 # What MPI leaks is not ours; the library of faults comes before the sanitizer's.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0:verify_asan_link_order=0"
-expect 0 "saved step-00000006" "$echelon" train run.yaml --ranks 2 parallel.comm=mpi log.directory=apart
+expect 0 "saved step-00000006" "$echelon" train run.yaml --ranks 2 parallel.comm=mpi \
+    log.directory=apart
 for background in true false; do
     for at in 9 40 70; do
         expect 1 "$folder/run/checkpoints/.*: (No space left on device|Input/output error)" \
             env LD_PRELOAD="$faults" ECH_FAULTS="$folder/run eio $at" \
             "$echelon" train run.yaml --ranks 2 parallel.comm=mpi log.directory="$folder/run" \
             checkpoint.background=$background
-        expect 0 "" "$echelon" train run.yaml --ranks 2 parallel.comm=mpi log.directory="$folder/run"
+        expect 0 "" "$echelon" train run.yaml --ranks 2 parallel.comm=mpi \
+            log.directory="$folder/run"
         cmp run/checkpoints/step-00000006/model/model.safetensors \
             apart/checkpoints/step-00000006/model/model.safetensors || complain "another run, $at"
         rm -rf run

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Checkpoints damaged at random, one file at a time, and everybody who reads them: whoever can take an older
-# checkpoint does, with its results to the last bit; whoever was told which one to take refuses it by name;
-# nobody uses what is damaged, hangs or crashes.
+# Checkpoints damaged at random, one file at a time, and everybody who reads them: whoever can take
+# an older checkpoint does, with its results to the last bit; whoever was told which one to take
+# refuses it by name; nobody uses what is damaged, hangs or crashes.
 #     corruptions.sh ECHELON [NUMBER [SEED]]
 set -u
 echelon=${1:?usage: corruptions.sh ECHELON [NUMBER [SEED]]}
@@ -17,7 +17,8 @@ enter corruptions
 export OMP_NUM_THREADS=1
 limit=(timeout -k 5 60)
 
-files=(manifest.json model/config.json model/model.safetensors model/tokenizer.json state/state.safetensors)
+files=(manifest.json model/config.json model/model.safetensors model/tokenizer.json \
+    state/state.safetensors)
 damages=(flip cut lengthen zero remove pipe device older)
 readers=(resume newest one model convert init_from verify)
 

@@ -33,8 +33,8 @@ for ((i = 1; i <= 40; i++)); do printf '%d %d:1 %d:-0.5 1000000:0.1\n' $((i % 2)
 expect 0 "data/sparse-valid" "$echelon" data input.libsvm data/sparse --features 1000000 --valid 0.1
 run sparse 2
 expect 0 "^loss 0[.][0-9]+ +samples 3$" "$echelon" eval runs/sparse --data data/sparse-valid
-expect 2 "a model of the family logistic writes no text" "$echelon" sample runs/sparse hello
-expect 2 "lines of features are no texts" "$echelon" data input.libsvm data/sparse --tokenizer bytes
+expect 2 "a model of the family logistic generates no text" "$echelon" sample runs/sparse hello
+expect 2 "libsvm reads features" "$echelon" data input.libsvm data/sparse --tokenizer bytes
 expect 1 "input.libsvm:1: index 1000000, of 18 features" "$echelon" data input.libsvm data/other --features 18
 run pipeline 2
 run grid 4

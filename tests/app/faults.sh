@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Disks that are full, files that vanish, pipes nobody writes, and too little memory: a line that names the
-# file and says why, exit code 1 or 2, and no training that ends for the sake of its logs.
+# Disks that are full, files that vanish, pipes nobody writes, and too little memory: a line that
+# names the file and says why, exit code 1 or 2, and no training that ends for the sake of its logs.
 #     faults.sh ECHELON
 set -u
 echelon=${1:?usage: faults.sh ECHELON}
@@ -47,7 +47,7 @@ expect 2 "/dev/null: is a device" "$echelon" plan /dev/null
 expect 2 "/dev/zero: is a device" "$echelon" plan /dev/zero
 ln -s /dev/tty terminal.yaml
 expect 2 "terminal.yaml: " "$echelon" train terminal.yaml
-expect 2 "is a pipe, not a regular file; what comes out of it goes into a file" "$echelon" plan <(cat run.yaml)
+expect 2 "is a pipe, not a regular file; write its output to a file" "$echelon" plan <(cat run.yaml)
 head -c 2000000 /dev/zero | tr '\0' '#' >large.yaml
 expect 2 "large.yaml: larger than" "$echelon" plan large.yaml
 
@@ -88,7 +88,8 @@ checks=$((checks + 1))
 grep -q "warning: runs/four/trace/rank-00000.json: cannot be written: File too large; the run goes on" err ||
     complain "no warning of the trace"
 grep -q '"step":4,' runs/four/metrics.jsonl || complain "the run did not go on"
-[ "$(grep -c "warning: .*rank-00000.json: cannot" err)" = 1 ] || complain "the warning came more than once"
+[ "$(grep -c "warning: .*rank-00000.json: cannot" err)" = 1 ] ||
+    complain "the warning came more than once"
 
 # The folder vanishes while the run goes on.
 if mkfifo gate && mkdir -p runs/five; then
@@ -112,7 +113,8 @@ rm -f gate
 if mkfifo gate; then
     for what in moved removed replaced; do
         checks=$((checks + 1))
-        timeout -k 5 120 "$echelon" train run.yaml --restarts 3 log.directory=runs/here training.steps=3000 \
+        timeout -k 5 120 "$echelon" train run.yaml --restarts 3 log.directory=runs/here \
+            training.steps=3000 \
             checkpoint.every=1000 log.every=1 log.trace=false >out 2>gate </dev/null &
         run=$!
         { while read -r line; do
@@ -125,12 +127,13 @@ if mkfifo gate; then
         done; } <gate >err
         wait $run
         [ $? = 1 ] || complain "a run directory that was $what: not exit code 1"
-        grep -q "error: runs/here/checkpoints: not the folder any more" err ||
+        grep -q "error: runs/here/checkpoints: the folder was moved, removed or replaced" err ||
             complain "a run directory that was $what: not said"
         grep -q "not started again: another start would not go on" err ||
             complain "a run directory that was $what: started again"
         if [ $what = replaced ]; then
-            [ "$(find runs/here -type f | wc -l)$(ls runs/here/checkpoints)" = 0step-00000500.tmp ] ||
+            [ "$(find runs/here -type f | wc -l)$(ls runs/here/checkpoints)" = \
+                0step-00000500.tmp ] ||
                 complain "a run directory that was replaced: its successor was touched"
         elif [ -e runs/here ]; then
             complain "a run directory that was $what: made anew"
@@ -152,7 +155,8 @@ timeout -k 5 120 "$echelon" train run.yaml log.directory=runs/six log.every=1 lo
 checks=$((checks + 1))
 (ulimit -s 64 && exec "$echelon" train run.yaml log.directory=runs/eight) >out 2>err
 [ $? = 1 ] || complain "stacks of 64 KiB"
-grep -q "error: the limit on stacks (ulimit -s) is below the 256 KiB" err || complain "no word of stacks"
+grep -q "error: the limit on stacks (ulimit -s) is below the 256 KiB" err ||
+    complain "no word of stacks"
 
 # A limit on processes holds for users only.
 as_nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups)
@@ -165,7 +169,7 @@ if [ "$(id -u)" = 0 ] && "${as_nobody[@]}" "$echelon" --version >/dev/null 2>&1 
             log.directory=runs/nobody log.trace=false) >out 2>err </dev/null
         code=$?
         if [ $code != 0 ]; then
-            [ $code = 1 ] && grep -q "^echelon: .*error: .*no further thread.*ulimit -u" err ||
+            [ $code = 1 ] && grep -q "cannot start another thread.*ulimit -u" err ||
                 complain "at most $most processes: exit code $code, or no word of it"
         elif [ $most -lt 4 ]; then
             complain "at most $most processes are enough"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# ECHELON_ISA from outside: what each set is called, that training under each comes to nearly the same, and
-# exactly so again; what is refused, and how.
+# ECHELON_ISA from outside: what each set is called, that training under each comes to nearly the
+# same, and exactly so again; what is refused, and how.
 #     isa.sh ECHELON
 set -u
 echelon=${1:?usage: isa.sh ECHELON}

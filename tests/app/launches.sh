@@ -4,7 +4,8 @@
 # How jobs start and fail, whatever joins their ranks: causes that messages name, and exit codes.
 #     launches.sh ECHELON MPI UCX     ON or OFF: whether the build has them
 set -u
-echelon=${1:?usage: launches.sh ECHELON MPI UCX} mpi=${2:?usage: launches.sh ECHELON MPI UCX} ucx=${3:?usage: launches.sh ECHELON MPI UCX}
+echelon=${1:?usage: launches.sh ECHELON MPI UCX} mpi=${2:?usage: launches.sh ECHELON MPI UCX} \
+    ucx=${3:?usage: launches.sh ECHELON MPI UCX}
 # shellcheck source-path=SCRIPTDIR source=scratch.sh
 . "$(dirname "$0")/scratch.sh"
 # shellcheck source-path=SCRIPTDIR source=expect.sh
@@ -43,7 +44,8 @@ refuse() {
     shift
     for comm in "${comms[@]}"; do
         for ranks in 1 2; do
-            expect_once 2 "$text" "$echelon" train run.yaml "parallel.comm=$comm" "$@" --ranks $ranks
+            expect_once 2 "$text" "$echelon" train run.yaml "parallel.comm=$comm" "$@" \
+                --ranks $ranks
             ! grep -qi mpi_abort out err || complain "MPI speaks: $comm, $ranks ranks, $*"
         done
     done
@@ -66,8 +68,10 @@ done
 if [ "$ucx" = ON ]; then
     expect 2 "parallel.comm = ucx: the limit on open files is 24" \
         few 24 "$echelon" train run.yaml parallel.comm=ucx --ranks 2
-    expect_once 2 "UCX_FOO: UCX 1.* has no such setting" env UCX_FOO=1 "$echelon" train run.yaml parallel.comm=ucx
-    expect_once 2 "started as one of several" env PMI_RANK=1 PMI_SIZE=2 "$echelon" train run.yaml parallel.comm=ucx
+    expect_once 2 "UCX_FOO: UCX 1.* has no such setting" env UCX_FOO=1 "$echelon" train run.yaml \
+        parallel.comm=ucx
+    expect_once 2 "started as one of several" env PMI_RANK=1 PMI_SIZE=2 "$echelon" train run.yaml \
+        parallel.comm=ucx
 fi
 
 # ---- plans ----
@@ -77,11 +81,14 @@ fi
 asp=(parallel.comm=local parallel.strategy=asp parallel.flush_every=2 --ranks 3)
 expect 0 "saved step-0*4" "$echelon" train run.yaml "${asp[@]}" training.steps=4 log.directory=first
 for command in plan train; do
-    expect_once 2 "parallel.serve_log = first/serves.jsonl: .*step" "$echelon" $command run.yaml "${asp[@]}" \
+    expect_once 2 "parallel.serve_log = first/serves.jsonl: .*step" "$echelon" $command run.yaml \
+        "${asp[@]}" \
         training.steps=8 parallel.serve_log=first/serves.jsonl log.directory=second
-    expect_once 2 "parallel.serve_log = first/serves.jsonl: is the file that this run itself writes" \
-        "$echelon" $command run.yaml "${asp[@]}" training.steps=4 parallel.serve_log=first/serves.jsonl log.directory=first
+    expect_once 2 "parallel.serve_log = first/serves.jsonl: this run would overwrite the file" \
+        "$echelon" $command run.yaml "${asp[@]}" training.steps=4 \
+            parallel.serve_log=first/serves.jsonl log.directory=first
 done
-expect 0 "checked" "$echelon" plan run.yaml "${asp[@]}" training.steps=4 parallel.serve_log=first/serves.jsonl log.directory=second
+expect 0 "checked" "$echelon" plan run.yaml "${asp[@]}" training.steps=4 \
+    parallel.serve_log=first/serves.jsonl log.directory=second
 
 conclude

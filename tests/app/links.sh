@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A run directory from a stranger: nothing is written through its links, and its pipes make nobody wait.
+# A run directory from a stranger: nothing is written through its links, and its pipes make nobody
+# wait.
 #     links.sh ECHELON
 set -u
 echelon=${1:?usage: links.sh ECHELON}
@@ -49,7 +50,8 @@ expect 0 "saved step-0*1" "$echelon" train run.yaml
 mv run/trace elsewhere
 before=$(ls -l --time-style=full-iso elsewhere)
 ln -s "$PWD/elsewhere" run/trace
-expect_once 1 "run/trace: is a link, and nothing is written through it" "$echelon" train run.yaml training.steps=2
+expect_once 1 "run/trace: is a link, and nothing is written through it" "$echelon" train run.yaml \
+    training.steps=2
 [ "$(ls -l --time-style=full-iso elsewhere)" = "$before" ] || complain "written through run/trace"
 
 conclude

@@ -193,7 +193,7 @@ for who in "all ranks" "all ranks and the launcher"; do
     for r in 0 1 2; do
         says "$name" "warning: rank $r \(process ${ranks[r]}\) is stopped: step [0-9]+, "
     done
-    says "$name" "error: all ranks have stood still for $deadline s .*: rank 0 .* is stopped$"
+    says "$name" "error: no rank has made progress for $deadline s .*: rank 0 .* is stopped$"
 done
 
 name="kill -STOP of all ranks and the launcher, then SIGTERM"

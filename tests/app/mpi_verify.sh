@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Layouts against one rank over MPI, from outside: a subset that covers ranks 1 to 4, micro-batches 1
-# to 3, every reduction, both families, and every schedule with and without replicas. (The whole lattice
-# runs on threads: test_verify.c, test_verify_pipeline.c, test_asynchronous.c; and over MPI with
-# every kind of send: mpi_pipeline.c.)
+# Layouts against one rank over MPI, from outside: a subset that covers ranks 1 to 4, micro-batches
+# 1 to 3, every reduction, both families, and every schedule with and without replicas. (The whole
+# lattice runs on threads: test_verify.c, test_verify_pipeline.c, test_asynchronous.c; and over MPI
+# with every kind of send: mpi_pipeline.c.)
 #     mpi_verify.sh ECHELON
 set -u
 echelon=${1:?usage: mpi_verify.sh ECHELON}
@@ -39,14 +39,17 @@ verify 4 2 parallel.reduction=ring optimizer.name=sgd optimizer.momentum=0.9
 verify 2 2 parallel.reduction=naive model.architecture=gpt2 parallel.bucket_bytes=1
 
 verify 2 2 parallel.pipeline=2 parallel.schedule=gpipe model.tie_word_embeddings=true
-verify 3 1 parallel.pipeline=3 parallel.schedule=1f1b model.architecture=gpt2 "parallel.partition=[0,1,1]"
+verify 3 1 parallel.pipeline=3 parallel.schedule=1f1b model.architecture=gpt2 \
+    "parallel.partition=[0,1,1]"
 verify 4 2 parallel.pipeline=2 parallel.schedule=zero-bubble model.attn_pdrop=0.1
 verify 4 1 parallel.pipeline=4 parallel.schedule=naive model.architecture=gpt2
 verify 2 2 parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2
 verify 4 2 parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2 \
     parallel.reduction=ring model.architecture=gpt2
-verify 4 3 parallel.pipeline=4 parallel.schedule=zero-bubble-v model.num_hidden_layers=6 model.architecture=gpt2
-verify 4 2 parallel.pipeline=2 parallel.schedule=zero-bubble-v model.tie_word_embeddings=true model.attn_pdrop=0.1
+verify 4 3 parallel.pipeline=4 parallel.schedule=zero-bubble-v model.num_hidden_layers=6 \
+    model.architecture=gpt2
+verify 4 2 parallel.pipeline=2 parallel.schedule=zero-bubble-v model.tie_word_embeddings=true \
+    model.attn_pdrop=0.1
 verify 4 1 parallel.pipeline=2 parallel.reduction=mpi model.tie_word_embeddings=true
 verify 4 2 "parallel.stage_replicas=[3, 1]" model.architecture=gpt2 parallel.reduction=naive
 verify 4 1 "parallel.stage_replicas=[1,2,1]" parallel.schedule=gpipe parallel.reduction=mpi

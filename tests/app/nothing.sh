@@ -68,7 +68,7 @@ grep -q '"valid_loss":null,"valid_tokens":0' run/metrics.jsonl ||
     complain "a validation of nothing is a number"
 ! grep -q '"loss":0[,.]' run/metrics.jsonl || complain "a loss of 0"
 expect 1 "data: prompts has 100 tokens and no target" "$echelon" eval run --data prompts
-expect 2 "samples 2: no token of these is a target" "$echelon" eval run --data mixed --samples 2
+expect 2 "samples 2: none of these tokens is a target" "$echelon" eval run --data mixed --samples 2
 expect 0 "tokens 12$" "$echelon" eval run --data mixed
 
 # ---- keys that do nothing ----

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Parts that a build may lack (cmake/optional.cmake), from outside: what --version says of each, what is refused without MPI and
-# how, and that the program plans, verifies and trains with what it has.
+# Parts that a build may lack (cmake/optional.cmake), from outside: what --version says of each,
+# what is refused without MPI and how, and that the program plans, verifies and trains with what it
+# has.
 #     parts.sh ECHELON MPI ONEDNN BLAS       ON or OFF: whether the build has it
 set -u
 usage="usage: parts.sh ECHELON MPI ONEDNN BLAS"
@@ -25,8 +26,10 @@ named() {
     esac
 }
 named "$mpi" "^MPI: +[A-Z].* \(/.*\)$" "^MPI: +this build is without MPI; say parallel.comm=local"
-named "$onednn" "^kernels: .*products by oneDNN [0-9]" "^kernels: .*(built without oneDNN|the reference on one thread)"
-named "$blas" "^kernels: .*fp64 by OpenBLAS \(" "^kernels: .*fp64 by the reference \(built without OpenBLAS"
+named "$onednn" "^kernels: .*products by oneDNN [0-9]" \
+    "^kernels: .*(built without oneDNN|the reference on one thread)"
+named "$blas" "^kernels: .*fp64 by OpenBLAS \(" \
+    "^kernels: .*fp64 by the reference \(built without OpenBLAS"
 
 make_tokens
 make_run training.steps=20 model.hidden_size=32
@@ -40,17 +43,21 @@ if [ "$mpi" = OFF ]; then
         # shellcheck disable=SC2086
         expect_once 2 "$refusal" "$echelon" $command run.yaml
     done
-    expect_once 2 "$refusal" env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$echelon" train run.yaml
+    expect_once 2 "$refusal" env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$echelon" train \
+        run.yaml
     [ ! -e run ] || complain "a refused run left its folder"
 fi
 
 # ---- with threads all of it works, in every type ----
 
-expect 0 "^PASSED" "$echelon" verify run.yaml parallel.comm=local parallel.pipeline=2 parallel.tensor=2 training.steps=2
+expect 0 "^PASSED" "$echelon" verify run.yaml parallel.comm=local parallel.pipeline=2 \
+    parallel.tensor=2 training.steps=2
 for type in fp32 bf16 fp16; do
     rm -rf run
-    expect 0 "saved step-0*20" "$echelon" train run.yaml parallel.comm=local parallel.data=2 parallel.threads=2 precision.compute=$type
+    expect 0 "saved step-0*20" "$echelon" train run.yaml parallel.comm=local parallel.data=2 \
+        parallel.threads=2 precision.compute=$type
     awk -F'"loss": *' 'NF > 1 { split($2, x, /[,}]/); if (!n++) first = x[1]; last = x[1] }
-        END { exit !(n > 1 && last > 0 && last < 0.8 * first) }' run/metrics.jsonl || complain "$type: the loss does not fall"
+        END { exit !(n > 1 && last > 0 && last < 0.8 * first) }' run/metrics.jsonl ||
+            complain "$type: the loss does not fall"
 done
 conclude

@@ -3,17 +3,19 @@
 #
 # Signals in every phase of a run, whoever has started the ranks. To be sourced behind jobs.sh; the
 # test defines
-#     launch WORD ...      starts 2 ranks of `train run.yaml WORD ...` as $job, output to out and err,
+# launch WORD ...      starts 2 ranks of `train run.yaml WORD ...` as $job, output to out and err,
 #                          all of it below the command "${under[@]}"
 #     send SIGNAL          tells the whole job
-# With $faults, the library of tests/checkpoint/faults.h, saves stand still until a signal has been sent.
+# With $faults, the library of tests/checkpoint/faults.h, saves stand still until a signal has been
+# sent.
 
 code=0 under=() faults=${faults:-}
 
 # What launch trains, in the test's folder.
 make_signalled_run() {
     make_tokens
-    make_run model.hidden_size=32 model.num_hidden_layers=4 data.valid=text data.sequence_length=16 \
+    make_run model.hidden_size=32 model.num_hidden_layers=4 data.valid=text \
+        data.sequence_length=16 \
         training.steps=1000000 training.global_batch_size=16 training.micro_batch_size=2 \
         training.check_every=0 training.validate_every=1000000 optimizer.learning_rate=0.003 \
         optimizer.schedule=constant parallel.pipeline=2 checkpoint.keep=2 log.every=1000
@@ -125,7 +127,8 @@ stop_in_every_phase() {
     begin "$2: $signal in validation" training.validate_every=3 -- has_done 3
     send "$signal"
     stops
-    grep -q '"validation_loss"\|"valid_loss"\|valid' run/metrics.jsonl || complain "$name: no validation"
+    grep -q '"validation_loss"\|"valid_loss"\|valid' run/metrics.jsonl ||
+        complain "$name: no validation"
     hold_saves
     begin "$2: $signal in a save" checkpoint.every=3 -- has_come_to_a_save
     send "$signal"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Kills at random moments: a job with --restarts of which ranks are killed over and over comes to its
-# end, with the parameters of a run that nobody disturbed, bit for bit, and loses no more steps by a
-# kill than lie between two checkpoints (twice as many when one is being written meanwhile). And what is not to be started again is not.
+# Kills at random moments: a job with --restarts of which ranks are killed over and over comes to
+# its end, with the parameters of a run that nobody disturbed, bit for bit, and loses no more steps
+# by a kill than lie between two checkpoints (twice as many when one is being written meanwhile).
+# And what is not to be started again is not.
 #     restarts.sh ECHELON [KILLS [SEED]]
 set -u
 echelon=${1:?usage: restarts.sh ECHELON [KILLS [SEED]]}
@@ -22,7 +23,8 @@ every=5
 
 make_tokens
 make_run model.hidden_size=32 model.num_hidden_layers=4 data.sequence_length=16 training.steps=30 \
-    training.global_batch_size=16 training.micro_batch_size=2 training.check_every=0 optimizer.learning_rate=0.003 \
+    training.global_batch_size=16 training.micro_batch_size=2 training.check_every=0 \
+        optimizer.learning_rate=0.003 \
     checkpoint.every=$every checkpoint.keep=3 log.every=1000
 
 # ---- what is not started again ----
@@ -122,7 +124,8 @@ disturb "a lone rank" 1 $((2 * every))
 # Over and over at the same place: it gives up, and says why. Kills from outside are not its own
 # doing.
 rm -rf run
-"$echelon" train run.yaml --restarts 9 training.steps=1000000 checkpoint.every=0 >out 2>err </dev/null &
+"$echelon" train run.yaml --restarts 9 training.steps=1000000 checkpoint.every=0 >out 2>err \
+    </dev/null &
 job=$!
 new_process() { # the job has another one than $process
     local now

@@ -102,7 +102,8 @@ name="a file that is not there, under ${mpiexec##*/}"
 # 0.
 for wrong in data.train=none parallel.pipeline=7 model.hidden_size=17; do
     name="$wrong under ${mpiexec##*/}" code=0
-    "$mpiexec" -n 2 "$echelon" train run.yaml parallel.comm=mpi "$wrong" >out 2>err </dev/null || code=$?
+    "$mpiexec" -n 2 "$echelon" train run.yaml parallel.comm=mpi "$wrong" >out 2>err </dev/null ||
+        code=$?
     [ "$code" = 2 ] || complain "$name: exit code $code"
     grep -q "MPI_ABORT" out err && complain "$name: MPI_Abort was called"
 done

@@ -47,7 +47,8 @@ find_ranks() {
 }
 options=()
 launch() {
-    "${under[@]}" srun "${options[@]}" -n 2 -J test --mpi=pmix "$echelon" train run.yaml parallel.comm=mpi "$@" \
+    "${under[@]}" srun "${options[@]}" -n 2 -J test --mpi=pmix "$echelon" train run.yaml \
+        parallel.comm=mpi "$@" \
         >out 2>err </dev/null &
     job=$!
 }
@@ -76,7 +77,8 @@ for victim in 0 1; do
     ended any
     [ $code != 0 ] || complain "$name: exit code 0"
     for rank in 0 1; do
-        [ "$(grep -Ec "warning: rank $rank: step [0-9]+, .+, (does not wait|waits for rank [01])$" err)" = 1 ] ||
+        [ "$(grep -Ec "warning: rank $rank: step [0-9]+, .+, (does not wait|waits for rank [01])$" \
+            err)" = 1 ] ||
             complain "$name: not one position of rank $rank"
     done
     grep -Eq "error: .*rank $victim \(process ${ranks[victim]}\) has died.*: step [0-9]+, " err ||
@@ -101,7 +103,8 @@ batch_ended() { # what state it is in says `state`
 submit() {
     name=$1
     rm -rf run out
-    batch=$(sbatch --parsable -o out -n 2 "$here/../../examples/slurm.sh" run.yaml parallel.comm=mpi "${@:3}")
+    batch=$(sbatch --parsable -o out -n 2 "$here/../../examples/slurm.sh" run.yaml \
+        parallel.comm=mpi "${@:3}")
     if ! wait_until 240 batch_ended; then
         complain "$name: does not end"
         scancel "$batch"

@@ -75,7 +75,8 @@ Y
     slurmd -D >/dev/null 2>"$folder/slurmd.err" &
     slurm_processes+=($!)
     wait_until 30 slurm_answers ||
-        { why="Slurm does not start: $(tail -q -n 1 "$folder"/slurm*.log "$folder"/*.err)"; return 1; }
+        { why="Slurm does not start: $(tail -q -n 1 "$folder"/slurm*.log "$folder"/*.err)"; return \
+            1; }
 }
 
 stop_slurm() {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# `echelon train --profile` from outside: on threads and over MPI, which must hand the option on; what it
-# prints and what it leaves. (Its numbers: test_step_profile.c.)
+# `echelon train --profile` from outside: on threads and over MPI, which must hand the option on;
+# what it prints and what it leaves. (Its numbers: test_step_profile.c.)
 #     step_profile.sh ECHELON
 set -u
 echelon=${1:?usage: step_profile.sh ECHELON}
@@ -28,7 +28,8 @@ profiled() {
     local ranks=$1
     shift
     rm -rf run
-    expect 0 "where the time of a step goes: mean of 3 steps" "$echelon" train --profile run.yaml "$@"
+    expect 0 "where the time of a step goes: mean of 3 steps" "$echelon" train --profile run.yaml \
+        "$@"
     also "^compute lane  .* ms a step "
     also "^  sum  .*[0-9]"
     has_row "head_logits B "
@@ -63,5 +64,6 @@ expect 0 "saved step-00000004" "$echelon" train run.yaml parallel.comm=local
 checks=$((checks + 1))
 [ ! -e run/step_profile.jsonl ] || complain "a profile that nobody asked for"
 rm -rf run
-expect 0 "no step was profiled" "$echelon" train --profile run.yaml parallel.comm=local training.steps=1
+expect 0 "no step was profiled" "$echelon" train --profile run.yaml parallel.comm=local \
+    training.steps=1
 conclude

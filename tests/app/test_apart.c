@@ -112,8 +112,8 @@ TEST(epochs_that_cannot_be_are_errors)
 {
     static const runs_refusal all[] = {
         {"parallel.strategy=diloco training.steps=15",
-         "no multiple of parallel.sync_every = 10, behind which replicas have weights in "
-         "common; 20 would be"},
+         "not a multiple of parallel.sync_every = 10, after which all replicas have the same "
+         "weights; use 20"},
         {"parallel.strategy=gossip training.global_batch_size=111 parallel.data=3",
          "all replicas are averaged after each step"},
         {"", "this strategy reduces gradients in every step"},
@@ -383,7 +383,7 @@ TEST(other_calendars_are_errors)
                  keys[i]);
         assert_int_equal(runs_try("gpt2", "refused", 2, words), i == 0 ? ECH_OK : ECH_EUSAGE);
         if (i > 0)
-            assert_non_null(strstr(ech_last_error(), "no multiple of parallel.sync_every = 3"));
+            assert_non_null(strstr(ech_last_error(), "not a multiple of parallel.sync_every = 3"));
     }
     runs_remove("refused");
 }

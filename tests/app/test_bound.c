@@ -258,7 +258,7 @@ TEST(other_clocks_are_refused)
     capture c = begin_capture();
     assert_int_equal(fixture_run(config, RANKS, ech_train_rank, &training), ECH_EUSAGE);
     char *said = end_capture(&c);
-    if (!strstr(said, "goes on behind step 4 with worker 0's push in step 1, and the run"))
+    if (!strstr(said, "continues after step 4 with the push of worker 0 in step 1, but this run"))
         fail_msg("%s", said);
     free(said);
     ech_config_destroy(config);

@@ -78,10 +78,12 @@ TEST(what_is_used_instead_is_said)
         char words[200], *text;
         snprintf(words, sizeof words, "parallel.data=2 parallel.compression=%s", all[i].words);
         run_and_read(words, &text);
-        bool said = strstr(text, "parallel.compression_rank = 17 is above the shorter side of 8 "
-                                 "matrices") &&
-                    strstr(text, "of these that side is taken, since two factors of that rank are "
-                                 "the matrix itself");
+        bool said =
+            strstr(text, "parallel.compression_rank = 17 exceeds the shorter side of 8 "
+                         "matrices") &&
+            strstr(
+                text,
+                "that side is their rank, and only a lower rank sends less than the whole matrix");
         if (said != all[i].said) fail_msg("%s", text);
         free(text);
     }

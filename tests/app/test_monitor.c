@@ -185,10 +185,9 @@ TEST(knows_a_job_without_ranks)
     job j = {.monitor = monitor};
     expect(&j, (ech_job_end){.is_launcher = true, .code = 127}, NULL);
     expect(&j, (ech_job_end){.code = 1}, NULL); /* it was the rank itself, and has said why */
-    expect(
-        &j, (ech_job_end){.is_launcher = true, .code = 1},
-        "the launcher has ended before it started a rank; give the line above to a shell without "
-        "--quiet, if it has that: then it says why (the launcher's exit code is 1)");
+    expect(&j, (ech_job_end){.is_launcher = true, .code = 1},
+           "the launcher ended before it started a rank; run the command above in a shell, without "
+           "--quiet, to see why (the launcher's exit code is 1)");
     ech_monitor_destroy(monitor);
 }
 
@@ -318,7 +317,7 @@ TEST(ends_a_job_that_stands_still)
         if (stopped) assert_false(ech_monitor_wait(j.monitor, never[0]));
         for (int i = 0; i < RANKS; i++) expect_end(process[i], SIGKILL, 0);
         snprintf(wanted, sizeof wanted,
-                 "all ranks have stood still for 0.2 s (parallel.deadline), and the job was ended: "
+                 "no rank has made progress for 0.2 s (parallel.deadline), so the job was ended: "
                  "rank 0 (process %d) is %s",
                  (int)process[0], stopped ? "stopped" : "asleep");
         ech_job_end ended = expect(

@@ -58,7 +58,7 @@ TEST(where_nothing_is_held_it_is_refused)
                  refused[i]);
         ech_config *config = fixture_config("gpt2", words);
         assert_int_equal(fixture_run(config, ranks[i], run_rank, NULL), ECH_EUSAGE);
-        assert_non_null(strstr(ech_last_error(), "no rank would hold anything for another"));
+        assert_non_null(strstr(ech_last_error(), "no rank would hold activations for another"));
         ech_config_destroy(config);
     }
 }

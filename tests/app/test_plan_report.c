@@ -296,8 +296,8 @@ TEST(test_traffic_table)
  * are kept. */
 TEST(test_bound)
 {
-    static const char said[] = "experts of a rank keep up to 48 rows a layer of 128 that may come; "
-                               "the others take up to 2 further rounds\n";
+    static const char said[] = "the experts of a rank buffer up to 48 rows per layer, of at most "
+                               "128; the rest needs up to 2 further rounds\n";
     static const char *const bounds[] = {"0", "1.5", "4"};
     for (int i = 0; i < 3; i++) {
         made m;

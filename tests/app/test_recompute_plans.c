@@ -373,11 +373,11 @@ TEST(test_refused)
 {
     refuse("memory.recompute=full memory.recompute_blocks=3",
            "command line: memory.recompute_blocks = 3: no stage recomputes more than 2 layers; "
-           "use at most 2, or leave it out");
+           "use at most 2, or remove this key");
     refuse("memory.recompute=full memory.recompute_blocks=2 parallel.pipeline=2 "
            "parallel.partition=[1,1]",
            "command line: memory.recompute_blocks = 2: no stage recomputes more than 1 layer; "
-           "use at most 1, or leave it out");
+           "use at most 1, or remove this key");
     refuse(
         "memory.recompute=selective memory.recompute_blocks=2",
         "command line: memory.recompute_blocks = 2: not with memory.recompute = selective: only "

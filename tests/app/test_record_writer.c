@@ -165,13 +165,13 @@ TEST(waits_when_full)
     handing h = {.writer = begin(b)};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, hand_many, &h), 0);
-    wait_for_text(path, "echelon: warning: a book: 4 records are to be written, ");
+    wait_for_text(path, "echelon: warning: a book: 4 records wait for the disk, ");
     assert_int_equal(atomic_load(&h.done), ROOM);
     assert_int_equal(b->n, 0);
     let_go(b);
     pthread_join(thread, NULL);
     ech_record_writer_end(h.writer);
-    wait_for_text(path, "echelon: a book: written again; training has waited for ");
+    wait_for_text(path, "echelon: a book: records are written again; training waited for ");
     dup2(before, STDERR_FILENO);
     ech_log_set_quiet(true);
     close(before);

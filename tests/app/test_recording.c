@@ -311,7 +311,7 @@ TEST(test_of_another_run)
     recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=2", 2);
     recorded_write_all(&run, 0, 2);
     recorded_write(&run, 1, 4, 2, -1, 4000);
-    assert_unusable(&run, "of another run");
+    assert_unusable(&run, "from another run");
     recorded_write_all(&run, 0, 2);
     recorded other = recorded_create("parallel.pipeline=2 training.micro_batch_size=3", 2);
     assert_unusable(&other, "not of this layout");

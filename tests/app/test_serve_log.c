@@ -209,47 +209,48 @@ TEST(lines_that_cannot_be_are_errors)
         int number;
         const char *text, *why;
     } faults[] = {
-        {1, START(2, 2, 2, 6, 1), "of another run: \"workers\" is 2, and of this run 3"},
-        {1, START(3, 1, 2, 6, 1), "\"servers\" is 1, and of this run 2"},
-        {1, START(3, 2, 4, 6, 1), "\"span\" is 4, and of this run 2; give the log of a run"},
-        {1, START(3, 2, 2, 8, 1), "\"samples\" is 8, and of this run 6"},
-        {1, START(3, 2, 2, 6, 7), "\"seed\" is 7, and of this run 1"},
+        {1, START(2, 2, 2, 6, 1), "from another run: \"workers\" is 2 there and 3 in this run"},
+        {1, START(3, 1, 2, 6, 1), "\"servers\" is 1 there and 2 in this run"},
+        {1, START(3, 2, 4, 6, 1), "\"span\" is 4 there and 2 in this run; use the log of a run"},
+        {1, START(3, 2, 2, 8, 1), "\"samples\" is 8 there and 6 in this run"},
+        {1, START(3, 2, 2, 6, 7), "\"seed\" is 7 there and 1 in this run"},
         {1, START(3, 2, 2, 6, 1e3), "\"seed\" is no number"},
         {1, "{\"step\":1,\"start\":1,\"time\":1700000000,\"ranks\":2,\"layout\":\"\"}",
-         "no line of a start, with \"format\":\"echelon serves\""},
+         "does not begin with a start line (\"format\":\"echelon serves\")"},
         {1, "", "no JSON object"},
         {1, "{\"format\":\"echelon serves\",\"version\":2}", "not of version 1"},
         {2, "[]", "no JSON object"},
         {2, "{\"step\":2,\"step\":2}", "no JSON object"},
         {2, "{\"step\":2,\"push\":0,\"worker\":0,\"clock\":1,\"read\":0}",
-         "no push with \"step\", "},
-        {2, PUSH(2, 0, -1, 1, 0), "no push with \"step\", "},
-        {2, PUSH(2, 0, 0, 0, 0), "no push with \"step\", "},
-        {2, PUSH(2, 0, 0, 1, 1e300), "no push with \"step\", "},
-        {2, PUSH(2, 0, 3, 1, 0), "there is no worker 3, but 0 to 2"},
+         "not a push: it needs \"step\", "},
+        {2, PUSH(2, 0, -1, 1, 0), "not a push: it needs \"step\", "},
+        {2, PUSH(2, 0, 0, 0, 0), "not a push: it needs \"step\", "},
+        {2, PUSH(2, 0, 0, 1, 1e300), "not a push: it needs \"step\", "},
+        {2, PUSH(2, 0, 3, 1, 0), "there is no worker 3; workers are 0 to 2"},
         {2, PUSH(2, 0, 9000000000000000, 1, 0), "there is no worker 9000000000000000"},
-        {2, PUSH(2, 0, 0, 1, 1), "has read version 1, and only 0 are made"},
+        {2, PUSH(2, 0, 0, 1, 1), "read version 1, but only 0 versions exist"},
         {2,
          "{\"step\":2,\"push\":0,\"worker\":1,\"clock\":1,\"read\":0,\"withheld\":false,"
          "\"dropped\":true}",
-         "a push of worker 1 that was dropped"},
-        {2, PUSH(2, 1, 0, 1, 0), "push 1 of the span that ends with step 2, where push 0"},
+         "a dropped push of worker 1"},
+        {2, PUSH(2, 1, 0, 1, 0), "push 1 of the span that ends with step 2, but push 0"},
         {3, PUSH(4, 1, 1, 1, 0),
-         "push 1 of the span that ends with step 4, where push 1 of that "
-         "which ends with step 2 must be"},
-        {3, NULL, "push 2 of the span that ends with step 2, where push 1"},
+         "push 1 of the span that ends with step 4, but push 1 of the span that ends with step 2 "
+         "is due"},
+        {3, NULL, "push 2 of the span that ends with step 2, but push 1"},
         {4, PUSH(2, 2, 1, 1, 0),
-         "a push of worker 1 in step 1, a second time; its next one is in step 2"},
-        {2, PUSH(2, 0, 0, 2, 0), "the push of worker 0 in step 2 comes before that in step 1"},
-        {2, PUSH(2, 0, 0, 3, 0), "the push of worker 0 in step 3 comes before that in step 1"},
-        {5, PUSH(2, 3, 2, 2, 2), "has read version 2, and its push before has left version 3"},
+         "repeats the push of worker 1 in step 1; its next push is in step 2"},
+        {2, PUSH(2, 0, 0, 2, 0), "the push of worker 0 in step 2 precedes its push in step 1"},
+        {2, PUSH(2, 0, 0, 3, 0), "the push of worker 0 in step 3 precedes its push in step 1"},
+        {5, PUSH(2, 3, 2, 2, 2), "read version 2, but its previous push returned version 3"},
         {3, PUSH(2, 1, 0, 2, 1), "takes worker 0 more than parallel.staleness = 1 steps ahead"},
         {7, PUSH(2, 5, 2, 3, 4),
-         "another push of worker 2, which has had its last of the span that ends with step 2"},
-        {8, PUSH(4, 0, 1, 4, 0), "the push of worker 1 in step 4 comes before that in step 3"},
+         "worker 2 has already made its last push of the span that ends with step 2"},
+        {8, PUSH(4, 0, 1, 4, 0), "the push of worker 1 in step 4 precedes its push in step 3"},
         {3, START(3, 2, 2, 6, 1),
-         "goes on behind step 0, and before are pushes of 0 steps and a part"},
-        {8, START(3, 2, 2, 6, 1), "goes on behind step 0, and before are pushes of 2 steps; give"},
+         "continues after step 0, but the lines before it have pushes of 0 steps and a part"},
+        {8, START(3, 2, 2, 6, 1),
+         "continues after step 0, but the lines before it have pushes of 2 steps; use"},
     };
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         expect_refused(faults[i].number, faults[i].text, LINES, false, faults[i].why);
@@ -257,15 +258,15 @@ TEST(lines_that_cannot_be_are_errors)
 
 TEST(files_that_end_early_are_errors)
 {
-    expect_refused(0, NULL, 0, false, ":1: no line of a start");
+    expect_refused(0, NULL, 0, false, ":1: does not begin with a start line");
     expect_refused(0, NULL, 4, false,
-                   ":5: ends with 3 of the 6 pushes of the span that ends with step 2");
+                   ":5: ends after 3 of the 6 pushes of the span that ends with step 2");
     expect_refused(0, NULL, 4, true,
-                   ":4: the line is torn; give the file as its run has written it");
-    expect_refused(0, NULL, LINES, true, ":19: the line is torn");
-    expect_refused(0, NULL, 1 + PUSHES, false,
-                   "ends with step 2, and training.steps is 6; give a log "
-                   "that goes as far, or set training.steps to 2");
+                   ":4: the line is incomplete; use the file as its run wrote it");
+    expect_refused(0, NULL, LINES, true, ":19: the line is incomplete");
+    expect_refused(
+        0, NULL, 1 + PUSHES, false,
+        "ends with step 2, and training.steps is 6; use a longer log, or set training.steps to 2");
     write_lines(0, NULL, LINES, false);
     assert_int_equal(read_with("training.steps=8", NULL), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "ends with step 6, and training.steps is 8"));
@@ -332,11 +333,10 @@ TEST(logs_are_of_the_runs_steps)
     ech_design_destroy(&design);
     ech_config_destroy(config);
     assert_int_equal(read_with("", NULL), ECH_OK);
-    expect_said(
-        "late", train,
-        "has the pushes of steps 3 to 6, and the run is of steps 1 to 6; begin and end with "
-        "the log");
-    expect_said("late", verify, "has the pushes of steps 3 to 6, and the run is of steps 1 to 2");
+    expect_said("late", train,
+                "has the pushes of steps 3 to 6, but the run has steps 1 to 6; train the same "
+                "steps as the log's run");
+    expect_said("late", verify, "has the pushes of steps 3 to 6, but the run has steps 1 to 2");
     runs_remove("late");
 
     char before[sizeof path];
@@ -345,7 +345,7 @@ TEST(logs_are_of_the_runs_steps)
     assert_int_equal(ech_file_make_folder(path), ECH_OK);
     snprintf(path, sizeof path, "%s/own/serves.jsonl", fixture_folder);
     write_lines(0, NULL, LINES, false);
-    expect_said("own", train, "is the file that this run itself writes; repeat it in another");
+    expect_said("own", train, "this run would overwrite the file; use another");
     assert_int_equal(read_with("", NULL), ECH_OK); /* and is as it was */
     runs_remove("own");
     memcpy(path, before, sizeof path);

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# parallel.comm = ucx from outside: ranks that echelon starts, and ranks that others start; the same weights as over `local`; Ctrl-C, a
-# rank that is killed, and a restart; and what a build without it says.
+# parallel.comm = ucx from outside: ranks that echelon starts, and ranks that others start; the same
+# weights as over `local`; Ctrl-C, a rank that is killed, and a restart; and what a build without it
+# says.
 #     ucx.sh ECHELON UCX       ON or OFF: whether the build has it
 set -u
 echelon=${1:?usage: ucx.sh ECHELON UCX} ucx=${2:?usage: ucx.sh ECHELON UCX}
@@ -62,11 +63,13 @@ rm -rf run
 by_hand || complain "ranks that others start do not train"
 [ "$(weights)" = "$local_weights" ] || complain "ranks that others start train other weights"
 expect 0 "^PASSED" "$echelon" verify run.yaml --ranks 4 parallel.comm=ucx training.steps=2
-expect 0 "saved step-0*12" env -u RANK "$echelon" train run.yaml parallel.comm=ucx parallel.pipeline=1 parallel.data=1 log.directory=alone
+expect 0 "saved step-0*12" env -u RANK "$echelon" train run.yaml parallel.comm=ucx \
+    parallel.pipeline=1 parallel.data=1 log.directory=alone
 
 # ---- ranks that are killed, and stops ----
 
-make_run training.steps=100000 model.hidden_size=32 parallel.pipeline=2 parallel.data=2 checkpoint.every=20 checkpoint.keep=2 \
+make_run training.steps=100000 model.hidden_size=32 parallel.pipeline=2 parallel.data=2 \
+    checkpoint.every=20 checkpoint.keep=2 \
     training.check_every=0
 
 # begin OPTION ...: starts the job, and waits until it has saved
@@ -115,7 +118,8 @@ loops() {
             for _ in 1 2 3; do
                 code=0
                 RANK=$r WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=$port ECHELON_SECRET=same \
-                    "$echelon" train run.yaml parallel.comm=ucx >>"out.$r" 2>>"err.$r" </dev/null || code=$?
+                    "$echelon" train run.yaml parallel.comm=ucx >>"out.$r" 2>>"err.$r" \
+                        </dev/null || code=$?
                 [ $code = 1 ] || [ $code = 137 ] || break
             done
             exit "$code"
@@ -132,7 +136,8 @@ job=$!
 wait_until 60 has_saved || complain "ranks in loops do not save"
 wait_until 10 find_ranks 4 $job || complain "ranks in loops are not found"
 kill -9 "${ranks[2]}"
-wait_until 30 grep -qs "resuming from .*step-0*[0-9]* (saved by 4 ranks)" err.0 || complain "ranks in loops do not go on"
+wait_until 30 grep -qs "resuming from .*step-0*[0-9]* (saved by 4 ranks)" err.0 ||
+    complain "ranks in loops do not go on"
 wait_until 10 find_ranks 4 $job || complain "nobody has taken the place of rank 2"
 kill -TERM "${ranks[0]}"
 ended 75 "stopped after step"
@@ -156,7 +161,7 @@ folder_of_killed && complain "a rank that was killed leaves its folder"
 make_run training.steps=12 model.hidden_size=32 parallel.pipeline=2 parallel.data=2
 rm -rf run
 # shellcheck disable=SC2016
-expect 2 "rank 0 refuses this process as rank 1: its secret is another one; set ECHELON_SECRET alike" "$echelon" launch 4 \
+expect 2 "rank 0 refuses this process as rank 1: its secret differs; set ECHELON_SECRET to the same value" "$echelon" launch 4 \
     sh -c '[ "$RANK" != 1 ] || export ECHELON_SECRET=another; exec "$0" train run.yaml parallel.comm=ucx' "$echelon"
 expect_once 2 "parallel.reduction = library: not with parallel.comm = ucx" \
     "$echelon" train run.yaml --ranks 4 parallel.comm=ucx parallel.reduction=library
@@ -164,6 +169,7 @@ expect_once 2 "parallel.reduction = library: not with parallel.comm = ucx" \
 expect 2 "must be a number from 1 to" "$echelon" launch many true
 expect 2 "which program" "$echelon" launch 2
 # shellcheck disable=SC2016
-expect 7 "rank 1" "$echelon" launch 2 sh -c 'echo "rank $RANK"; [ "$RANK" = 0 ] && exec sleep 60; exit 7'
+expect 7 "rank 1" "$echelon" launch 2 sh \
+    -c 'echo "rank $RANK"; [ "$RANK" = 0 ] && exec sleep 60; exit 7'
 expect 127 "no-such-program: cannot be started" "$echelon" launch 2 no-such-program
 conclude

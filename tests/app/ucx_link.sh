@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# parallel.comm = ucx between two machines, as two network namespaces with names of their own: two ranks each, memory within and TCP
-# between. The same weights as over `local`; when the link between them is cut, each rank ends by its deadline, with a word of whom it waited for, and
-# from what was saved the job goes on over a link that is back. Needs root, ip and unshare.
+# parallel.comm = ucx between two machines, as two network namespaces with names of their own: two
+# ranks each, memory within and TCP between. The same weights as over `local`; when the link between
+# them is cut, each rank ends by its deadline, with a word of whom it waited for, and from what was
+# saved the job goes on over a link that is back. Needs root, ip and unshare.
 #     ucx_link.sh ECHELON UCX       ON or OFF: whether the build has it
 set -u
 echelon=${1:?usage: ucx_link.sh ECHELON UCX} ucx=${2:?usage: ucx_link.sh ECHELON UCX}
@@ -23,10 +24,12 @@ unlink_all() {
 link() {
     local i
     for i in 0 1; do ip netns add "${ends[i]}" || return; done
-    ip link add "${devices[0]}" netns "${ends[0]}" type veth peer name "${devices[1]}" netns "${ends[1]}" || return
+    ip link add "${devices[0]}" netns "${ends[0]}" type veth peer name "${devices[1]}" netns \
+        "${ends[1]}" || return
     for i in 0 1; do
         ip -n "${ends[i]}" address add "10.98.0.$((i + 1))/24" dev "${devices[i]}" &&
-            ip -n "${ends[i]}" link set lo up && ip -n "${ends[i]}" link set "${devices[i]}" up || return
+            ip -n "${ends[i]}" link set lo up && ip -n "${ends[i]}" link set "${devices[i]}" up ||
+                return
     done
 }
 
@@ -37,7 +40,8 @@ if [ "$ucx" = OFF ]; then
     echo "skipped: this build is without UCX"
     exit 77
 fi
-if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null || ! command -v unshare >/dev/null || ! link 2>why; then
+if [ "$(id -u)" != 0 ] || ! command -v ip >/dev/null || ! command -v unshare >/dev/null ||
+    ! link 2>why; then
     echo "skipped: no network namespaces: they need root, ip and unshare; $(cat why 2>/dev/null)"
     exit 77
 fi
@@ -47,7 +51,8 @@ keys=(model.hidden_size=32 parallel.pipeline=2 parallel.data=2 checkpoint.every=
 # A link that has just been made is not up yet, and UCX takes no interface that is down.
 is_up() {
     local i
-    for i in 0 1; do ip -n "${ends[i]}" link show dev "${devices[i]}" | grep -q "state UP" || return 1; done
+    for i in 0 1; do ip -n "${ends[i]}" link show dev "${devices[i]}" | grep -q "state UP" ||
+        return 1; done
 }
 # begin OPTION ...: four ranks, two at each end.
 begin() {
@@ -58,7 +63,8 @@ begin() {
         end=${ends[r / 2]}
         # shellcheck disable=SC2016
         ip netns exec "$end" unshare --uts sh -c 'hostname "$0" && exec "$@"' "$end" \
-            env RANK=$r WORLD_SIZE=4 MASTER_ADDR=10.98.0.1 MASTER_PORT=$port ECHELON_SECRET=same UCX_NET_DEVICES="${devices[r / 2]}" \
+            env RANK=$r WORLD_SIZE=4 MASTER_ADDR=10.98.0.1 MASTER_PORT=$port ECHELON_SECRET=same \
+                UCX_NET_DEVICES="${devices[r / 2]}" \
             "$echelon" train run.yaml parallel.comm=ucx "$@" >"out.$r" 2>"err.$r" </dev/null &
         processes+=($!)
     done
@@ -91,7 +97,8 @@ begin
 ended 0
 [ "$(weights)" = "$local_weights" ] || complain "two machines train other weights than one"
 
-make_run training.steps=100000 "${keys[@]}" parallel.deadline=8 checkpoint.keep=2 training.check_every=0
+make_run training.steps=100000 "${keys[@]}" parallel.deadline=8 checkpoint.keep=2 \
+    training.check_every=0
 rm -rf run
 begin
 has_saved() {
@@ -101,8 +108,10 @@ wait_until 60 has_saved || complain "it does not save"
 ip -n "${ends[0]}" link set "${devices[0]}" down
 ended 1
 # At each end one says whom it waited for; the other ends with it.
-grep -Eqs "error: rank [01] waited .*rank [23]" err.[01] || complain "ranks 0 and 1 name nobody: $(tail -n 3 err.[01])"
-grep -Eqs "error: rank [23] waited .*rank [01]" err.[23] || complain "ranks 2 and 3 name nobody: $(tail -n 3 err.[23])"
+grep -Eqs "error: rank [01] waited .*rank [23]" err.[01] ||
+    complain "ranks 0 and 1 name nobody: $(tail -n 3 err.[01])"
+grep -Eqs "error: rank [23] waited .*rank [01]" err.[23] ||
+    complain "ranks 2 and 3 name nobody: $(tail -n 3 err.[23])"
 saved=$(newest)
 ip -n "${ends[0]}" link set "${devices[0]}" up
 make_run training.steps=$((saved + 4)) "${keys[@]}"

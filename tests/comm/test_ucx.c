@@ -234,9 +234,7 @@ static void expect_other_secret(void)
     assert_int_equal(codes[0], -SIGKILL);
     assert_int_equal(codes[1], FAILED);
     expect_in(log, "says that it is rank 1, but names another secret; it is refused");
-    expect_in(
-        log,
-        "rank 0 refuses this process as rank 1: its secret is another one; set ECHELON_SECRET");
+    expect_in(log, "rank 0 refuses this process as rank 1: its secret differs; set ECHELON_SECRET");
     free(log);
 }
 

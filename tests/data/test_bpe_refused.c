@@ -330,7 +330,7 @@ TEST(test_added)
     memset(content, 'x', 1025);
     content[1025] = 0;
     snprintf(text, sizeof text, "{\"id\": 256, \"content\": \"%s\"}", content);
-    assert_refused(WITH(added, text), "a string of 1 to 1024 bytes is due");
+    assert_refused(WITH(added, text), "must be a string of 1 to 1024 bytes");
 }
 
 static void assert_text_refused(const char *text, size_t n, const char *why)

@@ -446,7 +446,7 @@ TEST(test_names_that_are_numbers)
         {"3 '2023' 4 \"a b\"", "3 2023|4 a b|"},
         {"'a\\'b' it's \\'c", "a'b|it's|'c|"},
         {"''", "|"},
-        {"a 'open end", "a quote that does not end"},
+        {"a 'open end", "a quote is not closed"},
         {"1 '2'3", "no path after the last weight"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

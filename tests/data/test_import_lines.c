@@ -111,9 +111,9 @@ TEST(test_bad_lines)
     assert_bad_line(TWO "{\"text\": \"\\x41\"}\n", "begins no escape");
     assert_bad_line(TWO "{\"text\": \"a\tb\"}\n", "a control character");
     assert_bad_line(TWO "{\"text\" \"1\"}\n", "a colon is due");
-    assert_bad_line(TWO "{\"text\": \"1\" \"a\": 1}\n", "a comma or the end");
+    assert_bad_line(TWO "{\"text\": \"1\" \"a\": 1}\n", "expected a comma or the end");
     assert_bad_line(TWO "{\"text\": }\n", "a value is due");
-    assert_bad_line(TWO "{\"text\": \"1\",}\n", "a key in quotes is due");
+    assert_bad_line(TWO "{\"text\": \"1\",}\n", "expected a key in quotes");
     assert_bad_line(TWO "text\n", "must be an object");
     assert_bad_line(TWO "[\"text\"]\n", "must be an object");
     assert_bad_line(TWO "{}\n", "has neither \"text\" nor \"prompt\" and \"completion\"");

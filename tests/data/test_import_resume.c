@@ -123,8 +123,8 @@ TEST(test_goes_on_after_a_full_disk)
     assert_false(ech_file_exists(in_scratch("t.tmp")));
 }
 
-/* Nobody can go on with files that have become shorter; it is said, and the next import begins
- * anew. */
+/* An import cannot continue with files that have become shorter. It says so, and the next import
+ * starts from the beginning. */
 TEST(test_begins_anew_after_files_were_cut_off)
 {
     ech_import_count one, count;
@@ -133,11 +133,11 @@ TEST(test_begins_anew_after_files_were_cut_off)
     ech_import_options options = {.valid = 0.1, .workers = 1, .save_bytes = 1};
     int before = begin_listening();
     assert_int_equal(import_to_full_disk(options, 5000000), ECH_EIO);
-    end_listening(before, "t.tmp holds what is done; the same command goes on from there");
+    end_listening(before, "t.tmp holds the finished part; the same command continues from there");
     assert_int_equal(truncate(in_scratch("t.tmp/t-train.bin"), 1000), 0);
     before = begin_listening();
     assert_int_equal(import_with(options, "in", "t", &count), ECH_EINPUT);
-    end_listening(before, "t.tmp is removed; the next import begins anew");
+    end_listening(before, "t.tmp is removed; the next import starts from the beginning");
     assert_error_has("t-train.bin: has less than the ");
     assert_false(ech_file_exists(in_scratch("t.tmp")));
     assert_int_equal(import_with(options, "in", "t", &count), ECH_OK);
@@ -152,8 +152,10 @@ TEST(test_begins_anew_when_something_changed)
     } cases[] = {
         {NULL, "some text", "journal.json: is of another import: texts, tokenizer or options have"},
         {NULL, "other text", "journal.json: is of another import"},
-        {"{\"version\": 1", "some text", "journal.json: is no JSON; the import begins anew"},
-        {"{\"version\": 1}", "some text", "journal.json: is damaged; the import begins anew"},
+        {"{\"version\": 1", "some text",
+         "journal.json: is no JSON; the import starts from the beginning"},
+        {"{\"version\": 1}", "some text",
+         "journal.json: is damaged; the import starts from the beginning"},
         {"{\"version\": 4, \"hash\": \"\", \"sealed\": true, \"parts\": []}", "some text",
          "journal.json: is of another version"},
     };
@@ -231,7 +233,7 @@ TEST(test_begins_anew_when_files_are_lost)
     assert_int_equal(ech_import_journal_write(in_scratch("t.tmp"), &journal), ECH_OK);
     int before = begin_listening();
     assert_int_equal(import("in", "t", 0, &count), ECH_OK);
-    end_listening(before, "t.idx is neither there nor in this folder any more");
+    end_listening(before, "t.idx is no longer there");
     assert_stream("t", "some text|", 1);
 }
 

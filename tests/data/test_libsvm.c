@@ -207,9 +207,9 @@ TEST(bad_lines)
     } bad[] = {
         {"1 0:1\n", "a.libsvm:1: index 0: the first is 1"},
         {"1 1:1\n1 -3:1\n", "a.libsvm:2: index -3: the first is 1"},
-        {"1 51:1\n", "a.libsvm:1: index 51, of 50 features; --features says"},
-        {"\n\n1 3:1 3:2\n", "a.libsvm:3: index 3 after 3: indices ascend"},
-        {"1 3:1 2:2\n", "a.libsvm:1: index 2 after 3: indices ascend"},
+        {"1 51:1\n", "a.libsvm:1: index 51 exceeds the 50 features; --features sets"},
+        {"\n\n1 3:1 3:2\n", "a.libsvm:3: index 3 after 3: indices must ascend"},
+        {"1 3:1 2:2\n", "a.libsvm:1: index 2 after 3: indices must ascend"},
         {"1 x:1\n", "a.libsvm:1: x is no index of a feature"},
         {"1 1.5:1\n", "a.libsvm:1: 1.5 is no index of a feature"},
         {"1 99999999999999999999:1\n", "is no index of a feature"},
@@ -221,8 +221,9 @@ TEST(bad_lines)
         {"1 1: 2\n", "is no number"},
         {"1 1:2:3\n", "the value 2:3 of index 1"},
         {"1 7\n", "a.libsvm:1: 7 is no INDEX:VALUE"},
-        {"1 qid:4 1:1\n", "a.libsvm:1: qid:4 is of rankings"},
-        {"2 1:1\n", "a.libsvm:1: the label 2: a line begins with a label of two classes"},
+        {"1 qid:4 1:1\n", "a.libsvm:1: qid:4 is for rankings"},
+        {"2 1:1\n",
+         "a.libsvm:1: the label 2: a line must begin with the label of one of two classes"},
         {"cat 1:1\n", "a.libsvm:1: the label cat:"},
         {"1:1 2:2\n", "a.libsvm:1: the label 1:1:"},
         {"-1 1:1\n1 1:1\n0 1:1\n", "a.libsvm:3: the label 0: other labels are -1"},
@@ -270,12 +271,13 @@ TEST(other_files)
     texts.valued = false;
     assert_refused(texts, ECH_EUSAGE, "has features with values, which a model of texts cannot");
     write_file("a.values", "12345678", 8);
-    assert_refused(corpus_options("a", LENGTH), ECH_EINPUT, "they are not of one import");
+    assert_refused(corpus_options("a", LENGTH), ECH_EINPUT, "they are from different imports");
 
     /* A file of tokens takes the name: its values are no longer there. */
     ech_token_file_close(counting_file("a", 9));
     assert_false(ech_file_exists(in_scratch("a.values")));
-    assert_refused(corpus_options("a", LENGTH), ECH_EUSAGE, "are no features; make features of");
+    assert_refused(corpus_options("a", LENGTH), ECH_EUSAGE,
+                   "is not a feature data set; create one");
     write_file("a.values", golden_idx, 36);
     assert_refused(corpus_options("a", LENGTH), ECH_EINPUT, "is no sample, which has features");
 }

@@ -209,7 +209,7 @@ TEST(test_resume)
     more->optimizer.momentum = 0.5;
     assert_int_equal(ech_optimizer_check_resume(some, more, &param), ECH_OK);
     assert_int_equal(ech_optimizer_check_resume(some, none, &param), ECH_EUSAGE);
-    assert_non_null(strstr(ech_last_error(), "the checkpoint has those of 0.9"));
+    assert_non_null(strstr(ech_last_error(), "the checkpoint's are for 0.9"));
     assert_int_equal(ech_optimizer_check_resume(none, some, &param), ECH_EUSAGE);
     ech_config_destroy(none);
     ech_config_destroy(some);

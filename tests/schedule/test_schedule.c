@@ -27,7 +27,7 @@ TEST(test_names)
 {
     refuse((fixture_shape){.schedule = "1b1f", .stages = 2, .micro_batches = 4},
            "parallel.schedule = 1b1f|no such schedule|naive gpipe interleaved zero-bubble "
-           "zero-bubble-v pipedream pipedream-2bw|or a file");
+           "zero-bubble-v pipedream pipedream-2bw|or a schedule file");
     refuse((fixture_shape){.schedule = "GPipe", .stages = 1, .micro_batches = 1},
            "no such schedule");
 }
@@ -96,13 +96,13 @@ TEST(test_cadence)
 {
     fixture_shape shape = {.schedule = "pipedream", .stages = 2, .micro_batches = 2, .turns = 4};
     shape.more = "training.steps=10";
-    refuse(shape, "training.steps = 10|no multiple of parallel.flush_every = 4|12 would be");
+    refuse(shape, "training.steps = 10|not a multiple of parallel.flush_every = 4|use 12");
     shape.more = "training.validate_every=6";
-    refuse(shape, "training.validate_every = 6|flush_every = 4|8 would be");
+    refuse(shape, "training.validate_every = 6|flush_every = 4|use 8");
     shape.more = "training.check_every=2";
-    refuse(shape, "training.check_every = 2|flush_every = 4|4 would be");
+    refuse(shape, "training.check_every = 2|flush_every = 4|use 4");
     shape.more = "checkpoint.every=5";
-    refuse(shape, "checkpoint.every = 5|flush_every = 4|8 would be");
+    refuse(shape, "checkpoint.every = 5|flush_every = 4|use 8");
 }
 
 static void expect_turns(const char *schedule, const char *more, int turns);
@@ -113,14 +113,14 @@ TEST(test_delayed_cadence)
     fixture_shape shape = {.schedule = "1f1b", .stages = 2, .micro_batches = 2};
 #define DELAYED "memory.offload_optimizer=host training.steps=12 memory.offload_delayed_from="
     shape.more = DELAYED "6 parallel.flush_every=4";
-    refuse(shape, "memory.offload_delayed_from = 6|no multiple of parallel.flush_every = 4|"
-                  "a span of delayed updates|8 would be");
+    refuse(shape, "memory.offload_delayed_from = 6|not a multiple of parallel.flush_every = 4|"
+                  "a span of delayed updates|use 8");
     shape.more = DELAYED "8 checkpoint.every=6 parallel.flush_every=4";
-    refuse(shape, "checkpoint.every = 6|parallel.flush_every = 4|8 would be");
+    refuse(shape, "checkpoint.every = 6|parallel.flush_every = 4|use 8");
     shape.more = DELAYED "8 parallel.flush_every=1";
-    refuse(shape, "parallel.flush_every = 1|spans of two steps or more|4 would do");
+    refuse(shape, "parallel.flush_every = 1|spans of two steps or more|use 4");
     shape.more = DELAYED "7";
-    refuse(shape, "memory.offload_delayed_from = 7|no divisor in common|even numbers have");
+    refuse(shape, "memory.offload_delayed_from = 7|no common divisor|even numbers");
     expect_turns("gpipe", DELAYED "8", 4);
     expect_turns("1f1b", DELAYED "24 checkpoint.every=6", 6);
     expect_turns("zero-bubble", DELAYED "4 training.check_every=2", 2);

@@ -416,7 +416,7 @@ static void refuse_a_deadlock(const costs *of)
     close(fd);
     snprintf(keys, sizeof keys,
              "parallel.pipeline=2 training.global_batch_size=2 parallel.schedule=%s", path);
-    refuse(keys, of, 2, "the order written by hand cannot run|waits for");
+    refuse(keys, of, 2, "the schedule file cannot run|waits for");
     unlink(path);
 }
 

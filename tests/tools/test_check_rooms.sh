@@ -16,8 +16,10 @@ put() {
 
 clean_tree() {
     rm -rf "$tree/src" "$tree/tests"
-    printf '%s\n' 'set(ECH_ROOMS base device' '    comm kernel model app)' 'set(ECH_PUBLIC_HEADERS' \
-        '    base/base.h device/device.h comm/comm.h comm/collective.h' '    kernel/kernel.h)' > "$tree/CMakeLists.txt"
+    printf '%s\n' 'set(ECH_ROOMS base device' '    comm kernel model app)' \
+        'set(ECH_PUBLIC_HEADERS' \
+        '    base/base.h device/device.h comm/comm.h comm/collective.h' '    kernel/kernel.h)' \
+            > "$tree/CMakeLists.txt"
     put base/base.h '#ifndef A' '#define A' '#include <stddef.h>' '#endif'
     put base/base.c '#include "base/base.h"'
     put device/device.h '#ifndef D' '#define D' '#include "base/base.h"' '#endif'
@@ -60,10 +62,13 @@ offends 'src/comm/link.c:2: tests for a protocol; call its row (schedule/protoco
 src/comm/link.c:3: tests for a protocol; call its row (schedule/protocol/)'
 put device/cpu.c '#include "device.h"'
 offends 'src/device/cpu.c:1: "device.h" does not begin with a room'
-put comm/link.h '#ifndef L' '#define L' 'typedef struct ech_part {' '    int n;' '} ech_part;' '#endif'
-put kernel/part.h '#ifndef P' '#define P' 'typedef struct ech_part {' '    int m;' '} ech_part;' '#endif'
+put comm/link.h '#ifndef L' '#define L' 'typedef struct ech_part {' '    int n;' '} ech_part;' \
+    '#endif'
+put kernel/part.h '#ifndef P' '#define P' 'typedef struct ech_part {' '    int m;' '} ech_part;' \
+    '#endif'
 offends 'src/kernel/part.h:3: ech_part is defined in src/comm/link.h:3 as well'
-put comm/link.h '#ifndef L' '#define L' 'typedef struct ech_part {' '    int n;' '} ech_part;' '#endif'
+put comm/link.h '#ifndef L' '#define L' 'typedef struct ech_part {' '    int n;' '} ech_part;' \
+    '#endif'
 put kernel/part.c 'struct ech_part {' '    int m;' '};'
 offends 'src/kernel/part.c:1: ech_part is defined in src/comm/link.h:3 as well'
 put comm/link.c 'struct ech_part {' '    int n;' '};'
@@ -74,7 +79,8 @@ put app/main.c 'ech_status st = ech_file_write(path, text.at, text.n); /* ech_fi
 offends 'src/app/main.c:1: ech_file_write follows links; use ech_file_write_inside (base/writing.h)'
 put app/main.c 'FILE *file = fopen(path, "we");' 'FILE *read = fopen(path, "re");'
 offends 'src/app/main.c:1: opens a file for writing; use base/writing.h'
-put app/main.c 'int a = open(path, O_WRONLY | O_NOFOLLOW);' 'int b = open(path, O_RDWR);' 'ech_file_open_to_write(path, O_RDWR, &c);'
+put app/main.c 'int a = open(path, O_WRONLY | O_NOFOLLOW);' 'int b = open(path, O_RDWR);' \
+    'ech_file_open_to_write(path, O_RDWR, &c);'
 offends 'src/app/main.c:2: opens a file for writing through links; use ech_file_open_to_write (base/writing.h)'
 put app/main.c '#include <mpi.h>'
 offends 'src/app/main.c:1: mpi.h belongs in src/comm/mpi*.[ch] alone'
@@ -106,8 +112,10 @@ offends 'tests/all.h:1: "device/inner.h" is private to device: not in ECH_PUBLIC
 tests/app/test_main.c:2: "device/inner.h" is private to device: not in ECH_PUBLIC_HEADERS'
 sed -i 's,kernel/kernel.h),kernel/kernel.h device/inner.h),' "$tree/CMakeLists.txt"
 offends 'CMakeLists.txt:1: device/inner.h is in ECH_PUBLIC_HEADERS, but no other room includes it'
-put base/base.h '#ifndef A' '#define A' '/* int ech_type_in_comment(void); */' 'int ech_count_all(int n);' '#endif'
-put device/device.h '#ifndef D' '#define D' 'typedef struct ech_count {' '    int n;' '} ech_count;' \
+put base/base.h '#ifndef A' '#define A' '/* int ech_type_in_comment(void); */' \
+    'int ech_count_all(int n);' '#endif'
+put device/device.h '#ifndef D' '#define D' 'typedef struct ech_count {' '    int n;' \
+    '} ech_count;' \
     'int ech_device_count(const ech_count *c);' '#endif'
 put device/inner.h 'int ech_kernel_run(int n);'
 offends 'src/device/device.h:1: ech_count: the noun count belongs to base (ech_count_all)'

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The program is position-independent, has no relocations left to write, no executable stack, and guards its stack;
-# where it is optimised and has no sanitizer, also libc's checked functions.
+# The program is position-independent, has no relocations left to write, no executable stack, and
+# guards its stack; where it is optimised and has no sanitizer, also libc's checked functions.
 #     test_hardening.sh ECHELON BUILD_TYPE SANITIZER
 set -euo pipefail
 program=$1 build=$2 sanitizer=${3:-}

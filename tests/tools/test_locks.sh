@@ -8,10 +8,12 @@ cd "$(dirname "$0")/../.."
 rows=$(sed -n '/^## The thread sanitizer/,/^## Builds/p' docs/testing.md | grep '^|')
 failures=0
 while read -r file; do
-    grep -qF "$file" <<< "$rows" || { echo "$file has a lock and no row in docs/testing.md"; failures=1; }
+    grep -qF "$file" <<< "$rows" ||
+        { echo "$file has a lock and no row in docs/testing.md"; failures=1; }
 done < <(grep -rlE 'pthread_(mutex|rwlock|spinlock)_t [a-z*]' src | LC_ALL=C sort)
 for program in $(sed -n 's/^threaded=(\(.*\))$/\1/p' test.sh); do
-    grep -q "| $program |" <<< "$rows" || { echo "$program takes no lock that has a row"; failures=1; }
+    grep -q "| $program |" \
+        <<< "$rows" || { echo "$program takes no lock that has a row"; failures=1; }
 done
 [ "$(wc -l <<< "$rows")" -ge 6 ] || { echo "docs/testing.md has no table of locks"; failures=1; }
 exit "$failures"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# tools/same_bits.sh finds nothing between a program and itself, and a difference where there is one: a program that
-# takes another seed, one that fails, and one whose plan alone is another.
+# tools/same_bits.sh finds nothing between a program and itself, and a difference where there is
+# one: a program that takes another seed, one that fails, and one whose plan alone is another.
 #     test_same_bits.sh ECHELON
 set -uo pipefail
 echelon=${1:?usage: test_same_bits.sh ECHELON}

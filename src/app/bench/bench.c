@@ -60,7 +60,7 @@ static ech_status check_possible(const ech_bench_options *options, const char *n
                  "without it",
                  name);
     if (collectives > 0 && !processes && options->ranks < 2)
-        ECH_FAIL(ECH_EUSAGE, "%s: one rank has nobody to talk to; --ranks 2 would work", name);
+        ECH_FAIL(ECH_EUSAGE, "%s: a collective needs at least two ranks; use --ranks 2", name);
     return ECH_OK;
 }
 
@@ -69,8 +69,8 @@ static ech_status check_name(const char *name, const word_list *names)
     for (size_t i = 0; i < names->n; i++)
         if (strcmp(name, names->at[i]) == 0) return ECH_OK;
     const char *nearest = ech_text_nearest(name, names->at, names->n);
-    if (nearest) ECH_FAIL(ECH_EUSAGE, "bench knows no %s; did you mean %s?", name, nearest);
-    ECH_FAIL(ECH_EUSAGE, "bench knows no %s; a name is that of a row, or %s, %s, %s or %s", name,
+    if (nearest) ECH_FAIL(ECH_EUSAGE, "there is no benchmark %s; did you mean %s?", name, nearest);
+    ECH_FAIL(ECH_EUSAGE, "there is no benchmark %s; name a row, or %s, %s, %s or %s", name,
              group_names[0], group_names[1], group_names[2], group_names[3]);
 }
 
@@ -102,7 +102,7 @@ ech_status ech_bench_check_device(const ech_bench_options *options, bool process
 {
     const char *name = options->device;
     if (!ech_device_row_find(name))
-        ECH_FAIL(ECH_EUSAGE, "--device %s: it is one of%s", name, devices);
+        ECH_FAIL(ECH_EUSAGE, "--device %s: must be one of%s", name, devices);
     const char *lacks = ech_device_lacks(name);
     if (lacks) ECH_FAIL(ECH_EUSAGE, "--device %s: %s", name, lacks);
     if (processes && strcmp(name, "cpu") != 0)
@@ -174,7 +174,8 @@ ech_status ech_bench_run_rank(ech_comm *comm, const ech_bench_options *options)
                        .processes = true,
                        .each = divide_time(options)};
     if (bench.ranks < 2)
-        ECH_FAIL(ECH_EUSAGE, "collectives of 1 rank: start 2 or more, or bench without a launcher");
+        ECH_FAIL(ECH_EUSAGE, "collectives need at least two ranks; start 2 or more, or run bench "
+                             "without a launcher");
     ech_status status = ech_bench_measure_collectives_rank(&bench, comm);
     if (status == ECH_OK && ech_comm_rank(comm) == 0) status = print(&bench);
     free(bench.result.at);

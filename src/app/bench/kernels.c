@@ -142,7 +142,7 @@ static void call_adamw8(ech_bench_call *c)
         ECH_BENCH_KERNELS, ECH_OP_##op, #op, __VA_ARGS__, call_##op, NULL, ""                      \
     }
 
-/* Those of X experts with R rows in all, each as many. */
+/* Operands of X experts with R rows in all, R / X for each. */
 #define GROUPED(R, X, in, out)                                                                     \
     {ECH_BENCH_KERNELS,                                                                            \
      ECH_OP_grouped_matmul,                                                                        \
@@ -431,9 +431,9 @@ static void call_library(ech_bench_call *c)
     c->kernels->library_product(&c->t[0], c->a_transposed, &c->t[1], c->b_transposed, &c->t[2]);
 }
 
-/* Seconds of one call: the median of as many as fit into `seconds`, but at least a batch, after a
- * warm-up. Calls of a batch are put on the queue behind each other: so a GPU does not wait for the
- * host between them. */
+/* Seconds of one call, after a warm-up: the median over the calls that fit into `seconds`, at least
+ * one batch. The calls of a batch are queued together, so that a GPU does not wait for the host
+ * between them. */
 static ech_status time_call(ech_bench_call *c, void (*call)(ech_bench_call *c), double seconds,
                             double *median)
 {

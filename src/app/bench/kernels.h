@@ -66,8 +66,8 @@ typedef struct ech_bench_kernel {
     const char *name;
     const char *sizes;
     const char *tensors; /* operands, ech_bench_call.t in order */
-    const char
-        *flops; /* FLOPs of the formula; an exponential, a root or a logarithm counts as one */
+    /* FLOPs of the formula; an exponential, a root or a logarithm counts as one */
+    const char *flops;
     const char *bytes;               /* count; NULL: ech_bench_operands.bytes */
     void (*call)(ech_bench_call *c); /* calls the kernel once */
     const char *phase;               /* of products: "F", "B" or "W"; else NULL */

@@ -106,7 +106,7 @@ static const struct {
          "the machine's rates allow, by ms\n",
          print_product},
     [ECH_BENCH_KERNELS] =
-        {"Kernels, with data that no cache of a processor holds",
+        {"Kernels, on data larger than the processor's caches",
          "  kernel              sizes                      type        ms   GFLOP/s "
          "     GB/s  bound ms by      of it\n",
          "bound: the longer of FLOPs and bytes at the machine's rates; above 100%: "

@@ -103,8 +103,8 @@ static void name_culprit(const ech_monitor *monitor, const ech_job_end *end, ech
         ech_text_append(out, "a rank (process %d) has died as it began, and the job with it",
                         (int)monitor->early);
     else if (!came && !monitor->any && end->is_launcher)
-        ech_text_append(out, "the launcher has ended before it started a rank; give the line above "
-                             "to a shell without --quiet, if it has that: then it says why");
+        ech_text_append(out, "the launcher ended before it started a rank; run the command above "
+                             "in a shell, without --quiet, to see why");
     else if (!came)
         ech_text_append(out, "the job has died before a rank of this machine began");
     else if (rank < 0)

@@ -105,7 +105,8 @@ static int64_t newest_checkpoint(const char *directory)
     return folders.n ? folders.at[0].step : -1;
 }
 
-/* Longer where nothing was won: what is wrong may pass. False if asked to stop meanwhile. */
+/* Waits before a restart, longer if the last start made no progress: the fault may pass. False if
+ * the job is told to stop during the wait. */
 static bool pause_before(const ech_restarts *restarts)
 {
     sigset_t stops;

@@ -32,7 +32,7 @@ typedef struct ech_launch_line {
 /* Begins a line: settings, the launcher with its options, and the program's path. Release with
  * ech_launch_line_free. */
 void ech_launch_line_begin(const ech_launch *launch, ech_launch_line *out);
-/* What starts a job's ranks. */
+/* The program that starts a job's ranks. */
 typedef enum ech_launch_by {
     ECH_LAUNCH_NOBODY, /* none: they are threads of one process */
     ECH_LAUNCH_MPI,    /* this build's mpirun or mpiexec */

@@ -18,8 +18,8 @@
  * between two is not seen. */
 enum { COMING_MS = 25 };
 
-/* Seconds that a launcher has to end a job of which a rank has died, then for its own end, and that
- * ranks have to end after their launcher. Open MPI takes two, in all it must stay below ten. */
+/* Seconds for a launcher to end a job with a dead rank, then to end itself, and for ranks to end
+ * after their launcher. Open MPI needs two. The sum must stay below ten. */
 static const double patience = 5, abort_patience = 5, last_patience = 1.5, stragglers_patience = 2;
 /* Then, until it is left alone: SIGKILL does not end a frozen process. */
 static const double kill_patience = 5;
@@ -27,9 +27,9 @@ static const double kill_patience = 5;
 /* ---- the job folder ----
  *
  * A temporary folder for the files that MPI and UCX make for a job (Open MPI: the launcher's
- * session folder and the memory that ranks of a machine share), which a killed launcher or rank
- * would leave behind. The monitor removes it; if that is killed too, the next start of any job does
- * (comm/transient.h). */
+ * session folder and the memory that ranks of a machine share). A killed launcher or rank would
+ * not remove them. The monitor removes the folder; if the monitor is killed, too, the next start of
+ * any job does (comm/transient.h). */
 
 /* Environment variables that tell Open MPI 4 and 5, and UCX, where to put its files; shared memory
  * only where the folder is memory. */
@@ -227,8 +227,8 @@ static bool end_patience(ech_monitor *monitor)
 {
     if (monitor->phase == ECH_WATCHING) {
         if (!monitor->halted)
-            ech_log_warn("a rank has ended, or the job is to end, and the launcher has not ended "
-                         "it: killing the ranks");
+            ech_log_warn("a rank has ended or the job must end, and the launcher still runs; "
+                         "killing the ranks");
         kill_ranks(monitor);
         monitor->phase = ECH_RANKS_KILLED;
     } else if (monitor->phase == ECH_RANKS_KILLED) {
@@ -236,8 +236,8 @@ static bool end_patience(ech_monitor *monitor)
         monitor->phase = ECH_CHILD_HANGS;
     } else {
         ech_log_warn(
-            "process %d does not end, though it was killed: its control group is frozen, or "
-            "a call of the system does not come back",
+            "process %d was killed but does not end: its control group is frozen, or it hangs in a "
+            "system call",
             (int)monitor->child);
         monitor->phase = ECH_CHILD_UNKILLABLE;
     }
@@ -294,8 +294,8 @@ static bool await_ends(ech_monitor *monitor, double seconds)
     }
 }
 
-/* Ranks end with their launcher, those of a killed one a moment later. What died with the launcher
- * needs no further note. */
+/* Ranks end with their launcher, or a moment later if it was killed. Deaths that follow the
+ * launcher's are not noted. */
 void ech_monitor_end_ranks(ech_monitor *monitor)
 {
     ech_watch_update(&monitor->watch, ech_rank_process_is_ours);

@@ -143,8 +143,8 @@ void ech_monitor_describe_halt(const ech_monitor *monitor, ech_text *out)
     double deadline = monitor->stall.deadline;
     if (monitor->halted == ECH_STALL_IDLE)
         ech_text_append(out,
-                        "all ranks have stood still for %g s (parallel.deadline), and the job "
-                        "was ended: ",
+                        "no rank has made progress for %g s (parallel.deadline), so the job was "
+                        "ended: ",
                         deadline);
     else if (monitor->halted == ECH_STALL_SUSPENDED)
         ech_text_append(out,
@@ -152,7 +152,7 @@ void ech_monitor_describe_halt(const ech_monitor *monitor, ech_text *out)
                         "a save: ");
     else
         ech_text_append(out,
-                        "the job was told to stop, but no rank has got any further for %g s "
+                        "the job was told to stop, but no rank has made progress for %g s "
                         "(parallel.deadline); all were killed without a save: ",
                         deadline);
     ech_text_append(out, "%s", monitor->how.at);
@@ -176,6 +176,5 @@ void ech_monitor_note_stop(ech_monitor *monitor)
     if (monitor->child) ECH_PUSH(processes, monitor->child);
     for (size_t i = 0; i < processes.n; i++) n += continue_process(processes.at[i]);
     free(processes.at);
-    if (n)
-        ech_log_info("processes of the job that were stopped go on now, so that it can end: %d", n);
+    if (n) ech_log_info("resumed stopped processes of the job, so that it can end: %d", n);
 }

@@ -67,9 +67,9 @@ static bool is_small(const ech_design *design)
     return forwards <= ECH_PLAN_CHECKED_WORK;
 }
 
-/* A report needs of the plan that stands for a class its steps and sums only, of others the steps
- * of a training step, which ranks of a class may share; the rest of many plans would not fit into
- * memory. */
+/* A report needs only the steps and sums of the plan that represents a class of ranks. It needs
+ * only the training steps of the other plans, and ranks of a class may share them. The rest is
+ * freed, since many whole plans would not fit into memory. */
 static ech_status add_rank(ech_plan_report *report, int rank)
 {
     ech_plan_class *class = &report->alike.at[report->class_of[rank]];
@@ -105,8 +105,8 @@ static ech_status check_others(const ech_design *design)
     return status;
 }
 
-/* Where replicas that are apart meet, or mix: the lists of all ranks together, and how long they
- * take. */
+/* Checks and simulates the lists of all ranks that average or mix local replicas (local_sgd,
+ * diloco, gossip), and stores their time. */
 static ech_status check_meeting(ech_plan_report *report, const ech_plan *const *plans,
                                 ech_list_kind list)
 {

@@ -24,8 +24,8 @@ enum { ECH_PLAN_FULL_RANKS = 64, ECH_PLAN_CHECKED_RANKS = 1024, ECH_PLAN_CHECKED
  * checkpoint. */
 typedef struct ech_plan_class {
     const ech_plan *plan; /* of its first rank with the largest snapshot; borrowed */
-    const ech_plan
-        *lends; /* of its first rank, from which the others' outlines may borrow steps; borrowed */
+    /* of its first rank, from which the others' outlines may borrow steps; borrowed */
+    const ech_plan *lends;
     int rank, ranks; /* that rank's number, and the number of ranks in the class */
 } ech_plan_class;
 

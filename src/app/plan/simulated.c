@@ -70,14 +70,14 @@ static void print_meetings(const ech_plan_report *report, ech_text *out)
 {
     const double *time = report->list_time;
     if (!report->simulation.seconds || !(time[ECH_LIST_SYNC] > 0)) return;
-    ech_text_append(out, ECH_PLAN_INDENT "replicas meet in ");
+    ech_text_append(out, ECH_PLAN_INDENT "replicas are averaged in ");
     ech_timeline_time(&report->timeline, time[ECH_LIST_SYNC], out);
-    ech_text_append(out, " behind every %s",
+    ech_text_append(out, " after every %s",
                     ECH_COUNT(report->design->config->parallel.sync_every, "step"));
     if (time[ECH_LIST_GOSSIP] > 0) {
         ech_text_append(out, ", and mix in ");
         ech_timeline_time(&report->timeline, time[ECH_LIST_GOSSIP], out);
-        ech_text_append(out, " behind each of the others");
+        ech_text_append(out, " after each of the others");
     }
     ech_text_append(out, "\n");
 }
@@ -95,12 +95,11 @@ void ech_plan_print_simulation(const ech_plan_report *report, ech_text *out)
     ech_timeline_time(&report->timeline, simulation->end / turns, out);
     ech_text_append(out, " a step, bubble %.1f %% of the total%s\n", 100 * simulation->bubble,
                     simulation->seconds ? ""
-                                        : "; without a profile (parallel.profile) blocks cost the "
-                                          "same and messages nothing");
+                                        : "; without a profile (parallel.profile) all blocks cost "
+                                          "the same and messages are free");
     if (simulation->seconds && report->design->profile->busy)
-        ech_text_append(out,
-                        ECH_PLAN_INDENT "the profile is of a machine that did something else, too: "
-                                        "measure again\n");
+        ech_text_append(out, ECH_PLAN_INDENT "the profile was measured on a busy machine: measure "
+                                             "again\n");
     print_meetings(report, out);
     ech_timeline_collectives(&report->timeline, turns, &collectives);
     if (collectives.n) ech_text_append(out, ECH_PLAN_INDENT "collectives: %s\n", collectives.at);

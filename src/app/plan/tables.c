@@ -322,17 +322,19 @@ static void print_reduction(const ech_plan *plan, ech_text *out)
         ech_text_append(out, ", as %s", ech_dtype_name(plan->bucket.at[b].wire));
 }
 
-/* Where replicas that are apart meet. */
+/* Bytes of the averages of local replicas (local_sgd, diloco, gossip). */
 static void print_meeting(const ech_plan *plan, ech_text *out)
 {
     ech_traffic traffic[ECH_TRAFFIC_AXES];
     if (plan->list[ECH_LIST_SYNC].step.n == 0) return;
     ech_plan_list_traffic(plan, ECH_LIST_SYNC, traffic);
-    ech_text_append(out, ECH_PLAN_INDENT "where replicas meet rank %d sends %s more\n", plan->rank,
-                    ECH_BYTES(ech_traffic_all(&traffic[ECH_TRAFFIC_DATA]).bytes));
+    ech_text_append(out, ECH_PLAN_INDENT "for each average of replicas rank %d sends %s more\n",
+                    plan->rank, ECH_BYTES(ech_traffic_all(&traffic[ECH_TRAFFIC_DATA]).bytes));
     if (plan->list[ECH_LIST_GOSSIP].step.n == 0) return;
     ech_plan_list_traffic(plan, ECH_LIST_GOSSIP, traffic);
-    ech_text_append(out, ECH_PLAN_INDENT "behind each step between to its two neighbours %s\n",
+    ech_text_append(out,
+                    ECH_PLAN_INDENT "after each step in between it sends its two neighbours "
+                                    "%s\n",
                     ECH_BYTES(ech_traffic_all(&traffic[ECH_TRAFFIC_DATA]).bytes));
 }
 

@@ -163,8 +163,8 @@ static void print_bound(const ech_plan *plan, ech_text *out)
             int64_t kept = tensor * ech_shape_count(&windows, extent);
             int64_t all = tensor * members * ech_shape_count(&packed, extent);
             ech_text_append(out,
-                            ECH_PLAN_INDENT "experts of a rank keep up to %s rows a layer of %s "
-                                            "that may come; the others take up to %s\n",
+                            ECH_PLAN_INDENT "the experts of a rank buffer up to %s rows per layer, "
+                                            "of at most %s; the rest needs up to %s\n",
                             ECH_DIGITS(kept), ECH_DIGITS(all),
                             ECH_COUNT(round.of - 1, "further round"));
             return;
@@ -273,8 +273,8 @@ static void print_strategy(const ech_config *config, ech_text *out)
                         ech_config_name(config, "parallel.strategy"), keys);
     if (!meets_every) return;
     ech_text_append(out,
-                    ECH_PLAN_INDENT "replicas meet behind every %s, outer learning rate %g, outer "
-                                    "momentum %g\n",
+                    ECH_PLAN_INDENT "replicas are averaged after every %s, outer learning rate %g, "
+                                    "outer momentum %g\n",
                     ECH_COUNT(meets_every, "step"), config->parallel.outer_learning_rate,
                     config->parallel.outer_momentum);
 }
@@ -287,7 +287,7 @@ static void print_delays(const ech_layout *layout, ech_text *out)
                             ech_layout_delay(layout, rank));
 }
 
-/* Those behind the table, and who begins what all do. */
+/* Ranks that follow the table's (evaluators), and the chief. */
 static void print_roles(const ech_layout *layout, ech_text *out)
 {
     const ech_roles roles = ech_layout_roles(layout);
@@ -295,14 +295,14 @@ static void print_roles(const ech_layout *layout, ech_text *out)
     if (evaluators.n) {
         ech_text_append(out, ECH_PLAN_INDENT);
         print_range(evaluators.first, evaluators.n, rank_width(layout), out);
-        ech_text_append(out, evaluators.n > 1 ? "  evaluators, each of checkpoints of its own\n"
+        ech_text_append(out, evaluators.n > 1 ? "  evaluators, each with checkpoints of its own\n"
                                               : "  an evaluator of checkpoints\n");
     }
     if (evaluators.n || roles.serve.n)
         ech_text_append(out,
                         ECH_PLAN_INDENT "rank 0 is the chief: it initializes, begins and commits "
                                         "checkpoints%s\n",
-                        evaluators.n ? ", hands them out and writes what evaluators find" : "");
+                        evaluators.n ? ", hands them out and writes the evaluators' results" : "");
 }
 
 static void print_layout(const ech_plan_report *report, ech_text *out)

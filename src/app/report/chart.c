@@ -55,7 +55,7 @@ typedef struct chart_frame {
     double first, last;
     double low, high;
     bool logarithmic;
-    int64_t points, broken; /* values, and those of them that are not finite */
+    int64_t points, broken; /* values; values that are not finite */
 } chart_frame;
 
 static double x_of(const chart_frame *frame, double step)

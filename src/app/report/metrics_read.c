@@ -46,7 +46,7 @@ static bool take_start(const json_t *object, int64_t step, ech_metrics_series *o
     return true;
 }
 
-/* Experts are as many in all lines of a run: those of the first line that has some. */
+/* All lines of a run have the same number of experts; the first line with experts sets it. */
 static void take_loads(const json_t *object, int64_t step, ech_report_loads *loads)
 {
     const json_t *values = json_object_get(object, "expert_load");

@@ -108,7 +108,7 @@ static ech_status read_config(ech_report *report)
     size_t n;
     if (!ech_file_exists(path))
         ECH_FAIL(ECH_EUSAGE,
-                 "%s: not there; a run directory is what a run file names as log.directory", path);
+                 "%s: does not exist; name a run directory (log.directory of a run file)", path);
     ECH_TRY(ech_file_read(path, MOST_CONFIG, &report->run_file, &n));
     report->page.run_file = report->run_file;
     ECH_TRY(ech_setup_config_text(report->run_file, path, NULL, 0, &report->config));
@@ -187,7 +187,7 @@ static void add_memory(ech_report *report)
     int world = report->design.world, kinds = 0;
     int64_t most = 0, limit = report->config->memory.device_limit;
     int64_t *bytes = ech_pool_alloc(report->pool, (size_t)world * ALL * sizeof *bytes);
-    int64_t *to = bytes; /* numbers move ahead over those of unused kinds */
+    int64_t *to = bytes; /* numbers move ahead over numbers of unused kinds */
     const char **name = ech_pool_alloc(report->pool, ALL * sizeof *name);
     for (int rank = 0; rank < world; rank++) {
         int64_t *row = bytes + (size_t)rank * ALL, sum = count_memory(report, rank, row);

@@ -12,9 +12,9 @@
 
 /* ---- the model section ---- */
 
-/* The checkpoint to resume from: the run's newest, or without one that of checkpoint.resume; NULL:
- * none. Its weights are not verified yet: if they turn out to be damaged, the run resumes from an
- * older one, which has the same model section and tokenizer. */
+/* The checkpoint to resume from: the run's newest, or else the one that checkpoint.resume names;
+ * NULL: none. Its weights are not verified yet: if they turn out to be damaged, the run resumes
+ * from an older one, which has the same model section and tokenizer. */
 static ech_status find_past(const ech_config *config, ech_checkpoint **out)
 {
     const char *resume = config->checkpoint.resume;
@@ -118,7 +118,7 @@ ech_status ech_initial_open_folder(const char *folder, ech_tokenizer **out)
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         ECH_FREED char *path = ech_file_join(folder, files[i]);
         if (ech_file_exists(path)) return ech_tokenizer_open(folder, out);
-        if (ech_file_is_link(path)) ech_log_warn("%s: a link to what is not there", path);
+        if (ech_file_is_link(path)) ech_log_warn("%s: the target of the link does not exist", path);
     }
     return ECH_OK;
 }
@@ -233,8 +233,7 @@ ech_status ech_initial_resolve_begin(ech_config *config)
     if (*key != ECH_AUTO)
         return ech_config_complain(
             config, "data.begin_of_text",
-            "data.train was made %s begin of text; leave the key out, or make "
-            "the tokens again",
+            "data.train was made %s begin of text; remove this key, or make the tokens again",
             begins ? "with" : "without");
     *key = begins;
     return ECH_OK;

@@ -34,8 +34,7 @@ static ech_status check_spans(const ech_design *design, ech_plan **plans)
     return ECH_OK;
 }
 
-/* Orders of a generator fit together; orders from a file are checked, those of all ranks at
- * once. */
+/* The orders of a generator fit together. Orders from a file are checked, all ranks together. */
 static ech_status check_read(const ech_design *design)
 {
     ECH_FREED ech_plan **plans = ech_calloc((size_t)design->world, sizeof *plans);
@@ -69,8 +68,8 @@ ech_status ech_design_check_serves(const ech_design *design, int64_t step, int64
     const ech_serve_log *log = design->serves;
     if (!log || (log->first <= step && end <= log->end)) return ECH_OK;
     return ech_config_complain(design->config, "parallel.serve_log",
-                               "has the pushes of steps %lld to %lld, and the run is of steps %lld "
-                               "to %lld; begin and end with the log",
+                               "has the pushes of steps %lld to %lld, but the run has steps %lld "
+                               "to %lld; train the same steps as the log's run",
                                (long long)log->first + 1, (long long)log->end, (long long)step + 1,
                                (long long)end);
 }
@@ -84,8 +83,8 @@ ech_status ech_design_check_repeat(const ech_design *design, int64_t step)
     ECH_FREED char *own = realpath(written, NULL), *given = realpath(c->parallel.serve_log, NULL);
     if (own && given && strcmp(own, given) == 0)
         return ech_config_complain(c, "parallel.serve_log",
-                                   "is the file that this run itself writes; repeat it in another "
-                                   "log.directory, or from a copy");
+                                   "this run would overwrite the file; use another log.directory, "
+                                   "or a copy of the file");
     return ech_design_check_serves(design, step, c->training.steps);
 }
 

@@ -45,9 +45,9 @@ static ech_status run_threads(ech_comm **comms, int ranks, ech_rank_main main, v
         threads[r].started =
             pthread_create(&threads[r].thread, NULL, thread_main, &threads[r]) == 0;
         if (threads[r].started) continue;
-        threads[r].status = ech_fail_at(
-            __FILE__, __LINE__, ECH_EIO,
-            "the system starts no further thread for rank %d of %d: " ECH_NO_THREAD, r, ranks);
+        threads[r].status =
+            ech_fail_at(__FILE__, __LINE__, ECH_EIO,
+                        "cannot start another thread for rank %d of %d: " ECH_NO_THREAD, r, ranks);
         for (; r < ranks; r++) { /* one error is enough */
             ech_comm_abort(comms[r], ECH_EIO);
             ech_comm_close(comms[r]);

@@ -76,7 +76,7 @@ static ech_plan_request request_of(const ech_design *design, int rank)
         .threads = (int)design->config->parallel.threads};
 }
 
-/* Stages, and behind them servers: each part's first rank stands for it (ech_layout.first_rank). */
+/* Stages, then servers. The first rank of each part represents it (ech_layout.first_rank). */
 static int parts_of(const ech_layout *layout)
 {
     return layout->stages + (ech_layout_roles(layout).serve.n > 0);
@@ -114,16 +114,16 @@ static ech_status refuse_fp64(const ech_design *design)
                                (long long)most);
 }
 
-/* Whether a limit of device memory is that of this machine, which a processor's device and host
- * memory share. */
+/* Whether the device limit is this machine's memory, which a processor's device arena shares with
+ * the host arena. */
 static bool shares_limit(const ech_design *design)
 {
     return !design->kernels->architecture &&
            !ech_config_is_set(design->config, "memory.device_limit");
 }
 
-/* What a rank needs of what memory.device_limit says, if its host arena has so many bytes. Of the
- * window, of which there is one, it is a rank's share. */
+/* Bytes of memory.device_limit that a rank needs with a host arena of this size. The window exists
+ * once for all ranks; each rank counts its share. */
 static int64_t device_need(const ech_design *design, const ech_plan *plan, int64_t host)
 {
     int64_t ranks = design->world, window = plan->arena_bytes[ECH_SPACE_WINDOW];
@@ -192,7 +192,7 @@ static bool may_shard(const ech_design *design, const ech_plan *plan)
            design->config->parallel.data * design->config->parallel.context > 1;
 }
 
-/* What makes a plan need less, a comma behind each. */
+/* Appends settings that reduce a plan's memory, each with a comma after it. */
 static void append_helps(const ech_design *design, const ech_plan *plan, ech_text *out)
 {
     bool recomputes = design->config->memory.recompute == ECH_RECOMPUTE_FULL;

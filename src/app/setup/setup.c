@@ -49,9 +49,10 @@ static void warn_of_relative_step(const ech_config *config)
     if (ech_config_is_set(config, "optimizer.relative_step") &&
         config->optimizer.relative_step == 0 &&
         !ech_config_is_set(config, "optimizer.scale_parameter"))
-        ech_log_warn("optimizer.relative_step = false: learning rates are multiplied by the size "
-                     "of weights all the same, since optimizer.scale_parameter is true; set that "
-                     "to false, too, if the run file is from before it was a key of its own");
+        ech_log_warn("optimizer.relative_step = false: optimizer.scale_parameter = true still "
+                     "multiplies learning rates by the size of the weights; in older run files "
+                     "relative_step = false turned that off, too: set optimizer.scale_parameter = "
+                     "false for that");
 }
 
 /* The assignments come before the check, which reports missing keys as well as wrong ones. `text`
@@ -120,8 +121,8 @@ static ech_status resolve_loss_scale(ech_config *config)
     while (lower <= *scale / 2) lower *= 2;
     if (*scale == ECH_AUTO || *scale == lower) return ECH_OK;
     return ech_config_complain(config, "precision.loss_scale",
-                               "%lld is no power of two, and gradients would be rounded by it; "
-                               "use %lld or %lld",
+                               "%lld is not a power of two and would round the gradients; use %lld "
+                               "or %lld",
                                (long long)*scale, (long long)lower, (long long)(2 * lower));
 }
 
@@ -129,17 +130,20 @@ static ech_status check_directories(const ech_config *config)
 {
     ech_status status = ECH_OK;
     if (!config->log.directory[0])
-        ECH_ALSO(&status,
-                 ech_config_complain(config, "log.directory", "empty; for example runs/first"));
+        ECH_ALSO(&status, ech_config_complain(config, "log.directory",
+                                              "empty; name a folder, for example runs/first"));
     if (!config->checkpoint.directory[0])
         ECH_ALSO(&status, ech_config_complain(config, "checkpoint.directory",
-                                              "empty; leave it out for log.directory/checkpoints"));
+                                              "empty; remove this key to use "
+                                              "log.directory/checkpoints"));
     if (!config->memory.offload_directory[0])
         ECH_ALSO(&status, ech_config_complain(config, "memory.offload_directory",
-                                              "empty; leave it out for log.directory/offload"));
+                                              "empty; remove this key to use "
+                                              "log.directory/offload"));
     if (!config->checkpoint.resume[0])
         ECH_ALSO(&status, ech_config_complain(config, "checkpoint.resume",
-                                              "empty; auto, never, or the path of a checkpoint"));
+                                              "empty; set auto, never, or the path of a "
+                                              "checkpoint"));
     return status;
 }
 
@@ -148,7 +152,7 @@ static void resolve_device(ech_config *config)
     if (config->parallel.device != ECH_DEVICE_auto) return;
     const char *why = ech_device_lacks("cuda");
     config->parallel.device = why ? ECH_DEVICE_cpu : ECH_DEVICE_cuda;
-    if (why) ech_log_info("parallel.device = auto takes the CPU: %s", why);
+    if (why) ech_log_info("parallel.device = auto uses the CPU: %s", why);
 }
 
 ech_status ech_setup_check_device(const ech_config *config, const char *instead)
@@ -166,10 +170,11 @@ ech_status ech_setup_check_sharing(const ech_config *config, const ech_device *d
     bool is_refused = device->count && config->parallel.share_device != 1;
     if (!is_refused || ech_device_sharers(device, local_ranks) <= 1) return ECH_OK;
     int n = device->count();
-    return ech_config_complain(config, "parallel.share_device",
-                               "this machine has %d of the device %s for %d ranks; start %d, or "
-                               "say parallel.share_device=true",
-                               n, device->name, local_ranks, n);
+    return ech_config_complain(
+        config, "parallel.share_device",
+        "this machine has %d of the device %s for %d ranks; start at most %d, "
+        "or set parallel.share_device=true",
+        n, device->name, local_ranks, n);
 }
 
 /* A machine without the device has nothing to limit a plan by. */
@@ -184,8 +189,8 @@ static ech_status resolve_limit(ech_config *config, int local_ranks)
             (int64_t)(device->memory_bytes() / (size_t)ech_device_sharers(device, local_ranks));
     else if (config->memory.recompute == ECH_RECOMPUTE_AUTO)
         return ech_config_complain(config, "memory.recompute",
-                                   "goes by the device's memory, and here is no %s; set "
-                                   "memory.device_limit, for example 80GB",
+                                   "needs the memory size of the device, and this machine has "
+                                   "no %s; set memory.device_limit, for example 80GB",
                                    name);
     return ECH_OK;
 }

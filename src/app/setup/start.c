@@ -127,8 +127,8 @@ static ech_status check_start(const ech_start *start, const ech_design *design, 
     int ranks = ech_layout_ranks(design->layout);
     if (ech_layout_roles(design->layout).evaluate.n && !start->evaluates)
         return ech_config_complain(given, "parallel.evaluators",
-                                   "`echelon %s` has nothing for them to do; with "
-                                   "parallel.evaluators=0 it takes %s",
+                                   "`echelon %s` uses no evaluators; set parallel.evaluators=0, "
+                                   "and start %s",
                                    start->command, ECH_COUNT(design->world, "rank"));
     ECH_TRY(check_device(design->config, ranks, local_ranks));
     if (start->reads_weights) ECH_TRY(ech_initial_expect(given));
@@ -246,8 +246,8 @@ static ech_status run_launched(const ech_start *start, const ech_launched *launc
                                    launched->by, (long long)launched->size);
     if (ranks && launched->size && launched->size != ranks)
         ECH_FAIL(ECH_EUSAGE,
-                 "--ranks %d, but %s started %lld; leave --ranks out: it is for starting a "
-                 "launcher",
+                 "--ranks %d, but %s started %lld; leave --ranks out: it would start a launcher of "
+                 "its own",
                  ranks, launched->by, (long long)launched->size);
     if (start->prepare) start->prepare();
     return ech_run_ranks((ech_comm_kind)config->parallel.comm, 0, config->parallel.deadline,

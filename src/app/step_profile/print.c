@@ -206,8 +206,8 @@ void ech_step_profile_print(const ech_step_profile_table *all, int ranks, ech_te
 {
     printer p = {.all = all, .ranks = ranks, .steps = (double)all->steps, .out = out};
     if (all->steps < 1) {
-        ech_text_append(out, "no step was profiled: the first one pays for pages and caches, and "
-                             "there was no other\n");
+        ech_text_append(out, "no step was profiled: the first step does not count, and there was "
+                             "no other\n");
         return;
     }
     p.step = all->seconds / p.steps;

@@ -66,7 +66,8 @@ static void add_gap(ech_step_profile *p, const ech_exec_times *t, const int *ste
     add(p, row, now - last);
 }
 
-/* A step of the compute lane: its calls one by one; for COUNT the wait for the batch apart. */
+/* A step of the compute lane: each of its calls, and for COUNT the wait for the batch as a row of
+ * its own. */
 static void add_step(ech_step_profile *p, const ech_exec_times *t, size_t s)
 {
     const ech_step *step = &p->plan->list[ECH_LIST_TRAIN].step.at[s];

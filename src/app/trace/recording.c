@@ -176,7 +176,9 @@ static ech_status read_rank(const char *path, int r, ech_recording *recording, e
     if (rank->world == 0)
         ech_text_append(why, "%s is empty: no step was recorded yet", path);
     else if (rank->world != first->world || rank->first_step != first->first_step)
-        ech_text_append(why, "%s is of another run than that of rank 0; %s to record all ranks",
+        ech_text_append(why,
+                        "%s is from another run than the trace of rank 0; %s to record all "
+                        "ranks",
                         path, again);
     else if (!fits || rank->world != recording->ranks)
         ech_text_append(why,

@@ -125,7 +125,7 @@ static int find_thread(ech_trace_events *events, ech_lane lane, int64_t begin, i
     return id;
 }
 
-/* splitmix64's mixing: numbers that differ stay apart but for one pair in 2^53. */
+/* splitmix64's mixing: two different numbers collide with probability 2^-53. */
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
     hash = (hash + value + 1) * 0x9e3779b97f4a7c15u;

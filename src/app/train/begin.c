@@ -55,8 +55,8 @@ static ech_status check_same_tokenizer(const ech_trainer *t, const ech_checkpoin
     ECH_TRY(ech_initial_open_folder(folder, &saved));
     if (!saved || is_same(t->design->tokenizer, saved)) return ECH_OK;
     return ech_config_complain(t->config, "data.tokenizer",
-                               "another tokenizer than the checkpoint's; use %s/model, or start a "
-                               "run in another directory",
+                               "differs from the tokenizer of the checkpoint; use %s/model, or "
+                               "start a run in another directory",
                                ech_checkpoint_path(checkpoint));
 }
 
@@ -96,9 +96,9 @@ static ech_status check_same_data(const ech_trainer *t, const ech_config *saved)
     if (strcmp(before, now) == 0) return ECH_OK;
     ech_corpus_print_change(before, now, &change);
     return ech_config_complain(t->config, "data.train",
-                               "other data than the checkpoint's (%s): %s; name the same data, "
-                               "wherever they are now, accept others with data.identity=any, or "
-                               "start a run in another directory",
+                               "differs from the data of the checkpoint (%s): %s; name the same "
+                               "data in their present place, accept others with data.identity=any, "
+                               "or start a run in another directory",
                                saved->data.train, change.at);
 }
 
@@ -140,14 +140,13 @@ static ech_status check_named(const ech_trainer *t, const ech_checkpoint *newest
     bool is_newest = lies_in(named, own) || lies_in(own, named);
     if (is_newest) return ECH_OK;
     if (!lies_in(named, t->config->checkpoint.directory)) {
-        ech_log_info("this run has checkpoints of its own: checkpoint.resume = %s was for its "
-                     "beginning",
+        ech_log_info("this run has checkpoints of its own, so checkpoint.resume = %s is not used",
                      named);
         return ECH_OK;
     }
     return ech_config_complain(t->config, "checkpoint.resume",
-                               "a run goes on from its newest whole checkpoint, which is %s; to go "
-                               "back, move away what is newer, or take another log.directory",
+                               "a run resumes from its newest valid checkpoint, which is %s; to go "
+                               "back, move newer ones away, or use another log.directory",
                                own);
 }
 
@@ -162,8 +161,8 @@ static ech_status find_start(const ech_trainer *t, ech_checkpoint **out)
     ECH_TRY(ech_checkpoint_open_newest(c->checkpoint.directory, true, out));
     if (*out && never)
         return ech_config_complain(c, "checkpoint.resume",
-                                   "%s is there; remove it, choose another checkpoint.directory, "
-                                   "or set checkpoint.resume to auto",
+                                   "%s exists; remove it, choose another checkpoint.directory, or "
+                                   "set checkpoint.resume to auto",
                                    ech_checkpoint_path(*out));
     if (*out && named) ECH_TRY(check_named(t, *out));
     if (!*out && named) ECH_TRY(ech_checkpoint_find(resume, true, out));
@@ -311,7 +310,7 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
                          "that divides a machine's ranks would be faster");
 }
 
-/* Of which matrices the rank that is asked for is more than there is. */
+/* Warns of matrices whose shorter side is below parallel.compression_rank. */
 static void say_whose_rank_is_lower(const ech_trainer *t)
 {
     const ech_model *model = t->design->model;
@@ -328,13 +327,13 @@ static void say_whose_rank_is_lower(const ech_trainer *t)
     ech_shape one = ech_shape_of_one(&first->shape);
     ech_progress_say(
         t->progress,
-        "parallel.compression_rank = %lld is above the shorter side of %d matrices, such "
-        "as %s, %lld x %lld: of these that side is taken, since two factors of that rank "
-        "are the matrix itself; only a lower rank sends less",
+        "parallel.compression_rank = %lld exceeds the shorter side of %d matrices, such as %s, "
+        "%lld x %lld; that side is their rank, and only a lower rank sends less than the whole "
+        "matrix",
         (long long)asked, n, first->name, (long long)one.size[0], (long long)one.size[1]);
 }
 
-/* Of which matrices the density that is asked for is below a number a line. */
+/* Warns of matrices with less than one number per line at parallel.compression_density. */
 static void say_whose_density_is_higher(const ech_trainer *t)
 {
     const ech_model *model = t->design->model;
@@ -348,9 +347,9 @@ static void say_whose_density_is_higher(const ech_trainer *t)
     }
     if (n == 0) return;
     ech_progress_say(t->progress,
-                     "parallel.compression_density = %g is less than a number of each row, or "
-                     "column, of %d matrices, such as %s, where that has %lld: of these one "
-                     "number is taken, the fewest that can be chosen of it",
+                     "parallel.compression_density = %g is less than one number per row or column "
+                     "of %d matrices, such as %s, whose lines have %lld; one number per line is "
+                     "sent",
                      asked, n, first->name, (long long)ech_compression_line(first));
 }
 

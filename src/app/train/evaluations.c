@@ -14,8 +14,8 @@
 #include "base/clock.h"
 
 enum { NAP_NS = 5000000 };
-/* Seconds of one wait, at most this part of the deadline: other ranks wait for this one
- * meanwhile. */
+/* A single wait lasts at most this part of the deadline, because other ranks wait for this one in
+ * that time. */
 static const double most_wait = 1, deadline_share = 0.25;
 
 /* One result is always awaited. */

@@ -15,7 +15,8 @@
 #include "checkpoint/folder.h"
 
 enum { NAP_NS = 20000000 };
-/* A busy evaluator is heard of at least that often in a deadline, if a batch takes less. */
+/* The number of heartbeats that a busy evaluator sends in a deadline, at least, if a batch takes
+ * less time. */
 enum { SIGNS = 8 };
 
 typedef struct evaluator {
@@ -110,7 +111,7 @@ static ech_status try_to_load(evaluator *e, int64_t step, bool *removed)
     ECH_FAIL(status, "%s", ech_last_error());
 }
 
-/* *ends: rank 0 has said so meanwhile. */
+/* *ends: rank 0 has told this rank to end. */
 static ech_status evaluate(evaluator *e, int64_t step, bool *ends)
 {
     ech_validation found = {0};

@@ -23,9 +23,9 @@ static bool is_beyond(const ech_trainer *t)
 static ech_status refuse_more(const ech_trainer *t, const char *what)
 {
     ECH_FAIL(ECH_ENUMERIC,
-             "step %lld: NaN or infinity, %s; update %lld in a row that was skipped, where "
+             "step %lld: NaN or infinity, %s; update %lld in a row would be skipped, and "
              "training.nonfinite_limit is %lld (%lld skipped in all); lower "
-             "optimizer.learning_rate and go on from the newest checkpoint",
+             "optimizer.learning_rate and resume from the newest checkpoint",
              (long long)t->step + 1, what, (long long)t->withheld,
              (long long)t->config->training.nonfinite_limit, (long long)t->skipped);
 }
@@ -110,9 +110,9 @@ static ech_status refuse(const ech_trainer *t, const ech_finding *finding, const
 {
     if (is_lost(finding))
         ECH_FAIL(ECH_ENUMERIC,
-                 "step %lld: NaN or infinity, %s; the weights have it already, by an update of "
-                 "finite gradients, and no checkpoint has them: lower optimizer.learning_rate and "
-                 "go on from the newest checkpoint, or begin with other weights (model.init_from)",
+                 "step %lld: NaN or infinity, %s; an update with finite gradients put it into the "
+                 "weights, and no checkpoint contains it; lower optimizer.learning_rate and resume "
+                 "from the newest checkpoint, or start from other weights (model.init_from)",
                  (long long)t->step + 1, what);
     if (is_beyond(t)) return refuse_more(t, what);
     ECH_FAIL(ECH_ENUMERIC,

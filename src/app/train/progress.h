@@ -24,7 +24,7 @@ typedef struct ech_progress_setup {
     const char *directory; /* the run directory, created if missing */
     int64_t steps;         /* of the whole run */
     int64_t first_step;    /* steps done before this start: metrics of later steps are removed */
-    /* without a terminal, log one line every so many steps (and the first and last) */
+    /* steps per logged line without a terminal; the first and the last are also logged */
     int64_t every;
     double peak_flops; /* measured, of all ranks: for mfu */
     int ranks;

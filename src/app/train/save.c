@@ -83,11 +83,10 @@ static ech_status read_tokenizer(const ech_tokenizer *tokenizer, const char *fol
     return ECH_OK;
 }
 
-/* Fills the texts of checkpoints. `folder` is the one with config.json that the model came from,
- * NULL: it is new. Keys of config.json that Echelon does not write stay. generation_config.json and
- * the tokenizer's files are the same bytes, the latter from where the tokenizer was opened; a
- * tokenizer that has no such files is exported, and without one (NULL) there is none. On failure
- * some texts may be set. */
+/* Fills the texts of checkpoints. `folder` has the config.json that the model came from; NULL: the
+ * model is new. Keys of config.json that Echelon does not write are kept. generation_config.json is
+ * copied. The tokenizer's files are copied from where it was opened; a tokenizer without such files
+ * is exported, and NULL writes none. On failure some texts may be set. */
 static ech_status read_texts(const ech_config *config, const ech_tokenizer *tokenizer,
                              const char *folder, ech_dtype dtype, ech_checkpoint_info *out)
 {
@@ -166,7 +165,7 @@ ech_status ech_trainer_save(ech_trainer *t)
 }
 
 /* A folder that was moved must not be created anew: the run would save to a new folder without its
- * own checkpoints, or into that of another run, and a restart would not find its checkpoints. */
+ * own checkpoints, or into another run's folder, and a restart would not find its checkpoints. */
 static ech_status check_folders(ech_trainer *t)
 {
     const ech_config *c = t->config;
@@ -174,15 +173,14 @@ static ech_status check_folders(ech_trainer *t)
     if (!ech_file_is_same(c->checkpoint.directory, t->lock[one ? 0 : 1])) {
         ech_comm_forbid_restart(t->comm);
         ECH_FAIL(ECH_EIO,
-                 "%s: not the folder any more that this run began with: it was moved, removed or "
-                 "replaced, and nothing is saved elsewhere; move it back, and the same command "
-                 "goes on from its newest checkpoint",
+                 "%s: the folder was moved, removed or replaced during the run, so nothing can be "
+                 "saved; move it back, and the same command resumes from its newest checkpoint",
                  c->checkpoint.directory);
     }
     if (!one && !t->told_moved && !ech_file_is_same(c->log.directory, t->lock[0])) {
         t->told_moved = true;
-        ech_log_warn("%s: not the folder any more that this run began with: it was moved, removed "
-                     "or replaced; what is logged goes where it is now, or is lost",
+        ech_log_warn("%s: the folder was moved, removed or replaced during the run; log records go "
+                     "to its new place, or are lost",
                      c->log.directory);
     }
     return ECH_OK;

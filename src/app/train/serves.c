@@ -19,9 +19,9 @@ ech_status ech_trainer_check_clocks(const ech_trainer *t)
         int64_t logged = ech_serve_log_clock(log, t->step, w);
         if (logged >= 0 && logged != clock[w])
             return ech_config_complain(t->config, "parallel.serve_log",
-                                       "goes on behind step %lld with worker %d's push in step "
-                                       "%lld, and the run with that in step %lld; begin where the "
-                                       "log's run has begun, or go on from its checkpoint",
+                                       "continues after step %lld with the push of worker %d in "
+                                       "step %lld, but this run with its push in step %lld; start "
+                                       "where the log's run started, or resume from its checkpoint",
                                        (long long)t->step, w, (long long)logged + 1,
                                        (long long)clock[w] + 1);
     }

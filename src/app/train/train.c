@@ -26,8 +26,8 @@ static void switch_to(ech_trainer *t, ech_activity activity)
     if (t->step_profile) ech_step_profile_switch_to(t->step_profile, activity, ech_clock_now());
 }
 
-/* Measures this machine, all ranks at once: those of one machine share its memory, and its clock
- * rates. */
+/* Measures this machine on all ranks at the same time, since the ranks of a machine share its
+ * memory bandwidth and clock rates. */
 static ech_status begin_step_profile(ech_trainer *t)
 {
     int threads = (int)t->config->parallel.threads;
@@ -47,8 +47,8 @@ static ech_status begin_step_profile(ech_trainer *t)
     return ECH_OK;
 }
 
-/* The run goes on without the file where it cannot be written. A start that has nothing to show
- * leaves that of the one before. */
+/* Writes the step profile. The run continues if the file cannot be written. A start without
+ * profiled steps keeps the file of the previous start. */
 static void write_table(const ech_trainer *t, const ech_step_profile_table *all)
 {
     ECH_FREED char *path = ech_file_join(t->config->log.directory, "step_profile.jsonl");
@@ -169,8 +169,8 @@ static void take_times(ech_trainer *t)
     ech_step_profile_take(t->step_profile, ech_exec_get_times(t->session.exec), ech_clock_now());
 }
 
-/* Whether replicas that are apart meet behind the list that begins now: where all have the same
- * weights they may stop, or save. */
+/* Whether local replicas are averaged after the list that begins now. Then all have the same
+ * weights, and the run may stop or save. */
 static bool may_stop_behind(const ech_trainer *t, int turns)
 {
     return t->calendar.sync_every == 0 ||
@@ -204,10 +204,12 @@ static void note_losses(ech_trainer *t)
         if (ech_comm_is_lost(t->comm, r)) ech_text_append(&who, "%s%d", lost++ ? ", " : "", r);
     if (lost == t->lost || !ech_trainer_is_first(t)) return;
     t->lost = lost;
-    ech_progress_say(
-        t->progress, "step %lld: lost %s %s: what was to come of %s is dropped, and %s go%s on",
-        (long long)t->step, lost == 1 ? "rank" : "ranks", who.at, lost == 1 ? "it" : "them",
-        ECH_COUNT(workers - lost, "worker"), workers - lost == 1 ? "es" : "");
+    ech_progress_say(t->progress,
+                     "step %lld: %s %s died; %s pending gradients are discarded, and %s "
+                     "continue%s",
+                     (long long)t->step, lost == 1 ? "rank" : "ranks", who.at,
+                     lost == 1 ? "its" : "their", ECH_COUNT(workers - lost, "worker"),
+                     workers - lost == 1 ? "s" : "");
 }
 
 /* One step, or a span of them. Recorded, and profiled, is the train list. */
@@ -277,9 +279,9 @@ static ech_status run_due(ech_trainer *t)
     return ECH_OK;
 }
 
-/* Waits until all checkpoints are evaluated, unless the run is stopped; those who have nothing to
- * do with it look after each other meanwhile, so that no wait is longer than parallel.deadline.
- * Evaluators end then. */
+/* Waits until all checkpoints are evaluated, unless the run is stopped; then evaluators end. The
+ * other ranks exchange messages during the wait, so that none waits longer than parallel.deadline.
+ * */
 static ech_status finish_evaluations(ech_trainer *t)
 {
     enum { LEFT, ASKED, NUMBERS };

@@ -70,8 +70,8 @@ static ech_status fit_groups(const ech_trained_options *options, ech_config *c)
     if (!options->evaluates) c->model.moe_group_samples = 1;
     if (!options->evaluates || options->samples % samples == 0) return ECH_OK;
     ECH_FAIL(ECH_EUSAGE,
-             "--batch %lld: experts drop rows by groups of %lld samples, which a batch has whole; "
-             "use --batch %lld",
+             "--batch %lld: experts drop rows per group of %lld samples, so a batch needs whole "
+             "groups; use --batch %lld",
              (long long)options->samples, (long long)samples,
              (long long)((options->samples / samples + 1) * samples));
 }
@@ -97,9 +97,9 @@ static void try_tokenizer(ech_trained *trained)
     bool quiet = ech_log_set_quiet(true);
     ech_status status = ech_initial_open_folder(trained->folder, &trained->tokenizer);
     ech_log_set_quiet(quiet);
-    if (status != ECH_OK) ech_log_warn("%s; going on with ids alone", ech_last_error());
+    if (status != ECH_OK) ech_log_warn("%s; continuing with token ids only", ech_last_error());
     if (!trained->tokenizer || trained->tokenizer->vocabulary <= V) return;
-    ech_log_warn("the tokenizer of %s has %lld ids, the model %lld; going on with ids alone",
+    ech_log_warn("the tokenizer of %s has %lld ids, the model %lld; continuing with token ids only",
                  trained->folder, (long long)trained->tokenizer->vocabulary, (long long)V);
     ech_tokenizer_close(trained->tokenizer);
     trained->tokenizer = NULL;

@@ -42,8 +42,8 @@ static int compare_numbers(const void *a, const void *b)
     return x->place < y->place ? -1 : 1;
 }
 
-/* The line from x on, whose numbers are `step` apart: the k that are chosen go to `sent`, and x
- * loses them. */
+/* Moves the k chosen numbers of the line x[0], x[step], ... to `sent`, and sets them to zero in x.
+ * */
 static void choose_line(double *x, int64_t n, int64_t step, int64_t k, number *room, double *sent)
 {
     for (int64_t i = 0; i < n; i++) room[i] = (number){x[i * step], i};

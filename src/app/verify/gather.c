@@ -98,8 +98,8 @@ static ech_held own_held(const ech_verifier *v, const ech_compared *x)
     return ech_plan_held(plan, plan->rank, x->copy->param, x->kind, state);
 }
 
-/* The rank of the worker that is compared, of a rank of the first: each replica that is apart has
- * all copies of its own. */
+/* The rank of the compared worker that corresponds to a rank of the first one. Local replicas each
+ * have a full set of copies. */
 static int in_replica(const ech_verifier *v, int rank)
 {
     const ech_layout *layout = v->layout.design->layout;

@@ -16,14 +16,15 @@ static ech_status check_log(const ech_verifier *v)
     for (int i = 0; i < log->pushes; i++)
         if (v->serves[i].worker != span[i].worker || v->serves[i].clock != span[i].clock)
             ECH_FAIL(ECH_EINTERNAL,
-                     "step %lld: push %d is of worker %d and its step %lld, in %s of %d and %lld",
+                     "step %lld: push %d is from worker %d and its step %lld, but in %s from "
+                     "worker %d and its step %lld",
                      (long long)v->span + 1, i, v->serves[i].worker,
                      (long long)v->serves[i].clock + 1, log->path, span[i].worker,
                      (long long)span[i].clock + 1);
     return ECH_OK;
 }
 
-/* On rank 0 those of the first server; all have one order. */
+/* On rank 0 the pushes of the first server; all servers have the same order. */
 ech_status ech_verifier_gather_serves(ech_verifier *v)
 {
     int n, first = ech_layout_workers(v->layout.design->layout);
@@ -46,8 +47,8 @@ ech_status ech_verifier_check_order(ech_verifier *v)
         const ech_serve *push = &v->serves[i];
         if (!is_next(v, push))
             ECH_FAIL(ECH_EINTERNAL,
-                     "servers have written down that push %d after step %lld is of worker %d and "
-                     "its step %lld, which has no such push then",
+                     "servers recorded push %d after step %lld as worker %d's in its step %lld, "
+                     "but that worker makes no such push then",
                      i, (long long)v->span, push->worker, (long long)push->clock);
         v->pushed[push->worker]++;
     }
@@ -72,8 +73,8 @@ ech_status ech_verifier_check_sum_order(ech_verifier *v)
         const ech_serve *push = &v->serves[i];
         if (!is_in_order(v, push, now, sent))
             ECH_FAIL(ECH_EINTERNAL,
-                     "servers have written down that push %d after step %lld, of worker %d and "
-                     "step %lld, is %s while step %lld is summed",
+                     "servers recorded that push %d after step %lld, from worker %d in its step "
+                     "%lld, is %s while step %lld is summed",
                      i, (long long)v->span, push->worker, (long long)push->clock,
                      push->dropped ? "dropped" : "served", (long long)now);
         v->pushed[push->worker]++;

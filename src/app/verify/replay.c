@@ -8,9 +8,9 @@
 
 #include "schedule/numbering.h"
 
-/* Micro-batches in flight on a rank of the stage, begun before its first backward ends: the workers
- * of this and the later stages over the stage's replicas (Narayanan et al. 2019, section 3.2: NOAM
- * of the input stage; d - i of stage i of d). */
+/* Micro-batches that a rank of the stage begins before its first backward ends. Their number is the
+ * workers of this and the later stages, divided by the stage's replicas. Narayanan et al. 2019,
+ * section 3.2: NOAM for the input stage, d - i for stage i of d. */
 static int64_t in_flight(const ech_layout *layout, int stage)
 {
     double workers = 0;

@@ -140,8 +140,8 @@ static void describe_layout(ech_verifier *v)
     snprintf(v->result->layout, sizeof v->result->layout, "%s", text.n ? text.at : "alone");
 }
 
-/* fp16 loses small gradients without one. Of a dynamic scale a fixed one stands in, under which no
- * step is withheld. */
+/* fp16 loses small gradients without a loss scale. A fixed scale replaces a dynamic one, so that no
+ * update is skipped. */
 static int64_t verified_scale(const ech_config *config, bool own_precision)
 {
     enum { FIXED = 4096 };
@@ -149,8 +149,8 @@ static int64_t verified_scale(const ech_config *config, bool own_precision)
     return config->precision.loss_scale == ECH_AUTO ? FIXED : config->precision.loss_scale;
 }
 
-/* Replicas that are apart meet soon, to be seen: after a small divisor of their steps, as
- * training.steps is a multiple of these. */
+/* Local replicas are averaged soon, so that the comparison includes it: after a small divisor of
+ * parallel.sync_every, since training.steps is a multiple of that. */
 static int64_t meets_soon(int64_t sync_every)
 {
     enum { MOST = 1000 };

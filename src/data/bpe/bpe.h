@@ -199,11 +199,11 @@ bool ech_bpe_may_part(const ech_bpe *bpe, const char *text, size_t n, size_t at)
 ech_status ech_bpe_read_sentencepiece(const char *path, ech_bpe *bpe); /* a tokenizer.model */
 ech_status ech_bpe_read_json(const char *path, ech_bpe *bpe);          /* a tokenizer.json */
 ech_status ech_bpe_read_gpt2(const char *vocabulary, const char *merges, ech_bpe *bpe);
-/* Afterwards: reads what lies beside the file `path` in `folder` and says more of the same
- * tokenizer: flags of added tokens, begin_of_text and end_of_text (else by usual names, "</s>"),
- * front and back. The files are tokenizer_config.json, special_tokens_map.json, added_tokens.json
- * and, beside a tokenizer.json, tokenizer.model. Calls ech_bpe_finish. Errors: two files disagree,
- * which names both; no end_of_text. */
+/* Afterwards: reads the files beside `path` in `folder` that say more about the same tokenizer:
+ * flags of added tokens, begin_of_text and end_of_text (else by usual names, "</s>"), front and
+ * back. The files are tokenizer_config.json, special_tokens_map.json, added_tokens.json and, beside
+ * a tokenizer.json, tokenizer.model. Calls ech_bpe_finish. Errors: two files disagree (both are
+ * named); no end_of_text. */
 ech_status ech_bpe_read_sides(const char *path, const char *folder, ech_bpe *bpe);
 /* An error if there is a tokenizer_config.json at `config_path` that names another class than
  * GPT-2's. */

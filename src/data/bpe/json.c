@@ -35,7 +35,7 @@ static bool is_blank(const json_t *value)
     return !value || json_is_null(value) || (json_is_string(value) && !json_string_length(value));
 }
 
-/* What of a model would change ids, and is not done here. */
+/* Refuses options of a model that change ids and are not implemented here. */
 static ech_status check_model(const json_t *model, const char *file)
 {
     const char *type = json_string_value(json_object_get(model, "type"));

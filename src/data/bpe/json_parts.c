@@ -175,8 +175,8 @@ static ech_status put_added(const listing *l, int32_t known, ech_bpe *bpe, ech_b
 static ech_status check_content(const listing *l)
 {
     if (l->n == 0 || l->n > ECH_BPE_LONGEST_ADDED)
-        ECH_FAIL(ECH_EINPUT, "%s: %scontent: a string of 1 to %d bytes is due", l->file,
-                 l->where, ECH_BPE_LONGEST_ADDED);
+        ECH_FAIL(ECH_EINPUT, "%s: %scontent: must be a string of 1 to %d bytes", l->file, l->where,
+                 ECH_BPE_LONGEST_ADDED);
     return ECH_OK;
 }
 

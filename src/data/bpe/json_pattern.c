@@ -45,7 +45,7 @@ static bool isolates(const json_t *split, bool alone)
                   : has_text(split, "behavior", "Isolated");
 }
 
-/* Hugging Face's Punctuation, of which a run is one word or each character. */
+/* Hugging Face's Punctuation: either a run of punctuation is one word, or each character is. */
 static ech_status punctuation(const json_t *step, const ech_bpe *bpe, ech_text *out)
 {
     bool together = has_text(step, "behavior", "Contiguous");
@@ -79,7 +79,7 @@ static ech_status find_expression(const json_t *step, bool alone, const ech_bpe 
     return ECH_OK;
 }
 
-/* After ByteLevel: characters stand for bytes there, of which ASCII's digits are themselves. */
+/* Steps after ByteLevel, where characters stand for bytes; ASCII digits stand for themselves. */
 static ech_status find_bytes_expression(const json_t *step, const ech_bpe *bpe, ech_text *out)
 {
     const char *regex =
@@ -181,8 +181,8 @@ static ech_status take_metaspace(const json_t *part, ech_bpe *bpe)
     return ECH_OK;
 }
 
-/* Where words are not over bytes. Gemma's Split splits at blanks, of which its normalizer has left
- * none. */
+/* The pre-tokenizers of a tokenizer whose words are not byte-level. Gemma's Split splits at blanks,
+ * but its normalizer has replaced them all. */
 static ech_status take_characters(const json_t *root, const json_t *parts, ech_bpe *bpe)
 {
     const json_t *first = json_array_get(parts, 0);

@@ -138,7 +138,7 @@ static void merge_pair(learner *l, uint32_t number)
     pair p = l->pair.at[number]; /* the list may move */
     ech_bpe_put_merge(l->bpe, p.left, p.right, true);
     int32_t made = l->bpe->merge.at[l->bpe->merge.n - 1].made;
-    /* What is made is longer than its parts, so this pair comes in no new slot meanwhile. */
+    /* The merged token is longer than its parts, so no new slot gets this pair. */
     for (size_t i = 0; i < p.words.n; i++) merge_word(l, p.words.at[i], p.left, p.right, made);
     free(p.words.at);
     l->pair.at[number] = (pair){.left = p.left, .right = p.right};

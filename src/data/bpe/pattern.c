@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Patterns, run by PCRE2. Letters and numbers are those of Unicode 14 with PCRE2 10.42: later ones
- * are split as if they were punctuation.
- * */
+ * Patterns, run by PCRE2. PCRE2 10.42 knows the letters and numbers of Unicode 14; later ones are
+ * split as if they were punctuation.
+ */
 #include "data/bpe/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -62,7 +62,7 @@ bool ech_bpe_pattern_find(const char *name, ech_bpe_pattern *out)
     return false;
 }
 
-/* The same characters, of which some files have \r and \n as they are. */
+/* Escapes and their characters: some files have \r and \n as plain characters. */
 static bool is_same(const char *known, const char *expression)
 {
     for (; *expression; known++, expression++) {

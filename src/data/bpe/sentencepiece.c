@@ -77,7 +77,7 @@ static ech_status check_piece(const Pieces__Piece *piece, const char *file, size
     size_t n = piece->piece.len;
     int most = piece->type == USER_DEFINED ? ECH_BPE_LONGEST_ADDED : LONGEST_PIECE;
     if (n == 0 || n > (size_t)most || ech_utf8_valid(piece->piece.data, n) != n)
-        ECH_FAIL(ECH_EINPUT, "%s: piece %zu: 1 to %d bytes of UTF-8 are due", file, id, most);
+        ECH_FAIL(ECH_EINPUT, "%s: piece %zu: must be 1 to %d bytes of UTF-8", file, id, most);
     if (!isfinite(piece->score))
         ECH_FAIL(ECH_EINPUT, "%s: piece %zu: its score is no finite number", file, id);
     bool known = piece->type >= NORMAL && piece->type <= BYTE && piece->type != UNUSED;

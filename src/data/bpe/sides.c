@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What lies beside a tokenizer's own file and says more of it: tokenizer_config.json,
- * special_tokens_map.json, added_tokens.json. As in Hugging Face's transformers
- * (tokenization_utils_base.py, version 5.24) flags of added tokens in tokenizer_config.json replace
- * those of tokenizer.json, and tokens that only these list are added, in the order of their ids;
- * without these, tokens of added_tokens.json are added. Names of tokens are in either of the first
- * two files. There, names that no file lists become tokens, too, and of names that differ one wins.
- * Here that is an error.
+ * The files beside a tokenizer's own: tokenizer_config.json, special_tokens_map.json and
+ * added_tokens.json. Hugging Face's transformers (tokenization_utils_base.py, version 5.24) is
+ * followed. Flags of added tokens in tokenizer_config.json replace the flags in tokenizer.json.
+ * Tokens that only tokenizer_config.json lists are added in the order of their ids; if it lists
+ * none, the tokens of added_tokens.json are added. The first two files may name special tokens. In
+ * transformers a name that no file lists becomes a token, and one of two different names wins; here
+ * both are errors.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,8 +120,8 @@ static ech_status put_listed(const sides *s, const char *file, const char *key, 
     return ech_bpe_put_added(file, key, l->text, l->n, s->bpe, &l->flags);
 }
 
-/* Tokens that the tokenizer's own file does not have are added in the order of their ids.
- * replaces: the flags of the others replace those of that file. */
+/* Adds the tokens that the tokenizer's own file does not have, in the order of their ids. replaces:
+ * the flags of the other tokens replace the flags in that file. */
 static ech_status take_listed(const sides *s, const char *file, const char *key, listing *all,
                               bool replaces)
 {
@@ -164,7 +164,8 @@ static ech_status read_decoder(const sides *s, const json_t *decoder, listing *o
         const json_t *content = json_object_get(token, "content");
         if (!json_is_string(content) || !ech_text_to_int(number, &id) || !is_id(id))
             ECH_FAIL(ECH_EINPUT,
-                     "%s: added_tokens_decoder: %.40s: an id, and an object with a content are due",
+                     "%s: added_tokens_decoder: %.40s: must be an id with an object that has a "
+                     "content",
                      s->config_path, number);
         listed l = {.text = json_string_value(content),
                     .n = json_string_length(content),
@@ -219,7 +220,7 @@ static ech_status read_added(const sides *s, listing *out)
     {
         int64_t number = json_is_integer(id) ? json_integer_value(id) : -1;
         if (!is_id(number))
-            ECH_FAIL(ECH_EINPUT, "%s: \"%.80s\": an id is due", s->added_path, text);
+            ECH_FAIL(ECH_EINPUT, "%s: \"%.80s\": must be an id", s->added_path, text);
         bool special = names(s->config, text) || names(s->map, text);
         ech_bpe_added flags = {
             .stated = (int32_t)number, .special = special, .normalized = !special};
@@ -269,7 +270,7 @@ static ech_status take_named(const sides *s, const char *key, int32_t *id)
     if (*id == ECH_BPE_NONE)
         ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.80s\" is no token of the tokenizer beside it, %s", file,
                  key, name, s->main);
-    /* Named tokens are special ones, also those of the model alone. */
+    /* Named tokens are special, even if only the model's vocabulary has them. */
     if (s->bpe->sentencepiece) return ECH_OK;
     ech_bpe_added *added = find_added(s->bpe, name);
     if (added)

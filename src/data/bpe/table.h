@@ -38,7 +38,7 @@ static inline uint64_t ech_bpe_table_get(const ech_bpe_table *table, uint64_t ke
 }
 
 /* The value of a key, which is put if it is new: then the value is ECH_BPE_NO_VALUE, and must be
- * set at once. */
+ * set immediately. */
 uint64_t *ech_bpe_table_put(ech_bpe_table *table, uint64_t key);
 
 /* The key of a pair of ids or characters. */

@@ -134,8 +134,8 @@ ECH_INLINE void ech_tile_columns(ech_interval columns, ech_interval over, ech_fa
         ech_tile_block(1, over, a, b, b_row, add, rescale, scale, c, c_row);
 }
 
-/* c (ECH_TILE, ECH_TILE) = a b, summed over K units; of pairs times `scale`. Of each block of rows
- * it computes only the columns in `needed`, rounded outwards to full vectors. */
+/* c (ECH_TILE, ECH_TILE) = a b, summed over K units; for units of pairs times `scale`. In each
+ * block of rows it computes only the columns in `needed`, rounded outwards to full vectors. */
 ECH_OUTLINE void ech_tile_scores(const ech_interval needed[ECH_TILE_BLOCKS], int64_t K,
                                  ech_factor a, const ech_unit *b, float scale, float *c)
 {
@@ -183,8 +183,8 @@ ECH_INLINE const ech_real *ech_tile_row(const ech_tensor *x, int64_t b, int64_t 
     return (const ech_real *)x->data + ech_tile_place(x, b, t, h);
 }
 
-/* Prefetches the row AHEAD rows after row r of the tile: rows of a head are far apart in memory,
- * which hardware prefetchers do not predict. */
+/* Prefetches the row AHEAD rows after row r of the tile: the distance of a head's rows in memory is
+ * too large for hardware prefetchers. */
 ECH_INLINE void ech_tile_prefetch(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
                                   int64_t r, int64_t rows)
 {
@@ -297,7 +297,7 @@ ECH_INLINE void ech_tile_turn(const ech_real *const from[4], int64_t unit, float
 }
 
 /* Packs up to four rows of D numbers, times `factor`, as columns of (units of D, stride): zeros
- * from the `rows`-th on. `apart`: numbers between rows. */
+ * from the `rows`-th on. The second argument is the distance of rows, in numbers. */
 ECH_INLINE void ech_tile_turn_rows(const ech_real *x, int64_t apart, int64_t rows, int64_t D,
                                    float factor, int64_t stride, ech_unit *to)
 {

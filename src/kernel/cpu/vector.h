@@ -15,7 +15,7 @@
 /* Functions that must not be inlined: their loops need all registers. */
 #define ECH_OUTLINE static __attribute__((noinline, unused))
 
-/* Loops over at most so many elements are not worth an OpenMP region. */
+/* The largest number of elements in a loop that is not worth an OpenMP region. */
 enum { ECH_CHUNK = 16384 };
 
 ECH_INLINE float ech_float_of_bits(uint32_t bits)

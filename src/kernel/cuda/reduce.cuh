@@ -26,7 +26,7 @@ struct ech_larger {
     }
 };
 
-/* Over the warp's lanes; each gets the result. */
+/* Folds over the warp's lanes; each lane gets the result. */
 template <typename Fold, typename T> static __device__ inline T ech_warp_fold(Fold fold, T value)
 {
     for (unsigned distance = ECH_WARP / 2; distance > 0; distance /= 2)
@@ -34,8 +34,8 @@ template <typename Fold, typename T> static __device__ inline T ech_warp_fold(Fo
     return value;
 }
 
-/* Over the block's threads; each gets the result. room: as many numbers of shared memory as the
- * block has warps, which are free again after the next barrier. */
+/* Folds over the block's threads; each thread gets the result. room: as many numbers of shared
+ * memory as the block has warps, which are free again after the next barrier. */
 template <typename Fold, typename T>
 static __device__ inline T ech_block_fold(Fold fold, T value, T *room)
 {
@@ -49,8 +49,8 @@ static __device__ inline T ech_block_fold(Fold fold, T value, T *room)
     return value;
 }
 
-/* How many of the block's threads before this one have it; *all: how many in all. room: as for
- * ech_block_fold. */
+/* The number of the block's threads before this one with `has`; *all: the number among all. room:
+ * as for ech_block_fold. */
 static __device__ inline int ech_before(bool has, int *room, int *all)
 {
     unsigned bits = __ballot_sync(~0u, has), warps = blockDim.x / ECH_WARP;
@@ -92,7 +92,7 @@ struct ech_column_grid {
     int lanes;
 };
 
-/* Number of rows that a thread folds in `wide` before it adds the result to the block's, in
+/* The number of rows that a thread folds in `wide` before it adds the result to its sums in
  * double. */
 enum { ECH_FEW_ROWS = 16, ECH_COLUMN_THREADS = 512 };
 
@@ -123,8 +123,8 @@ template <int N, typename T> struct ech_own_parts {
     }
 };
 
-/* For N values of each column. They are in shared memory, since registers hold rows that are read
- * ahead. */
+/* Folds of N values of each column. They are in shared memory, since registers hold rows that are
+ * read ahead. */
 template <int N, typename Fold> struct ech_column_folds {
     const ech_column_grid &grid;
     Fold fold;

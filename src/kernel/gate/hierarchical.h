@@ -70,8 +70,8 @@ ECH_GATE_CODE void ech_gate_hierarchical_differentiate(ech_gate_row *row)
     ech_gate_noisy_differentiate(row, 0, gate->groups, groups, row->choice, row->room[3], dgroup);
 }
 
-/* The mean over the rows that chose the group of what its experts' loads sum, to compute an
- * expert's load: 0 without rows. */
+/* The number of rows that chose group `of`. An expert's load is a mean over these rows; 0 without
+ * rows. */
 ECH_GATE_CODE double ech_gate_hierarchical_rows(const ech_gate_group *group, int64_t of)
 {
     const ech_gate *gate = group->gate;
@@ -89,7 +89,7 @@ ECH_GATE_CODE void ech_gate_hierarchical_losses(ech_gate_group *group)
     double *slopes = group->dload, count = (double)gate->experts, mean = 0, variance = 0;
     group->importance =
         ech_gate_variation(group->share, gate->experts, gate->importance, group->dshare);
-    /* Until the end, the experts' slopes are by their own loads. */
+    /* Until the last loop, an expert's slope has its load. */
     for (int64_t i = 0; i < gate->groups; i++) {
         double rows = ech_gate_hierarchical_rows(group, i);
         for (int64_t at = gate->groups + i * n; at < gate->groups + (i + 1) * n; at++) {

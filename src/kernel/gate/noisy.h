@@ -72,7 +72,7 @@ ECH_GATE_CODE void ech_gate_noisy_choose(ech_gate_row *row, int64_t first, int64
     }
 }
 
-/* From dgates of those and dload. */
+/* Computes the gradients of these logits and of their noise logits from dgates and dload. */
 ECH_GATE_CODE void ech_gate_noisy_differentiate(ech_gate_row *row, int64_t first, int64_t n,
                                                 int64_t k, const int32_t *order,
                                                 const double *gates, const double *dgates)
