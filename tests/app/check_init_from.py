@@ -332,7 +332,7 @@ def check_refusals(folder):
     refused("attention_bias", config=config | {"attention_bias": True})
     refused("it is [64, 32]", config=config | {"head_dim": 16})
     refused("mistral", config=config | {"model_type": "mistral"})
-    refused("yarn", config=config | {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}})
+    refused("ntk", config=config | {"rope_parameters": {"rope_type": "ntk", "factor": 2.0}})
     refused("[270, 32]", config=config | {"vocab_size": 280})
     refused("model.layers.2", config=config | {"num_hidden_layers": 2})
     refused("no tensor 'model.layers.3", config=config | {"num_hidden_layers": 4})
