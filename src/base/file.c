@@ -25,6 +25,17 @@
 
 enum { BLOCK = 64 << 20 }; /* bytes at most between two ticks */
 
+ech_status ech_file_check_pointer(const char *path, const char *bytes, size_t n)
+{
+    static const char begin[] = "version https://git-lfs.github.com/spec/";
+    ECH_FREED char *folder = ech_file_parent(path);
+    if (n < sizeof begin - 1 || memcmp(bytes, begin, sizeof begin - 1) != 0) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT,
+             "%s: a Git LFS pointer: the file itself was not downloaded; run: git lfs install && "
+             "git -C '%s' lfs pull",
+             path, folder);
+}
+
 static ech_status read_open_file(int fd, const char *path, int64_t bytes_now, size_t limit,
                                  char **out, size_t *n)
 {
@@ -45,6 +56,7 @@ static ech_status read_open_file(int fd, const char *path, int64_t bytes_now, si
         bytes = ech_grow(bytes, &capacity, used + 2, 1);
     }
     bytes[used] = '\0';
+    ECH_TRY(ech_file_check_pointer(path, bytes, used));
     *out = bytes;
     bytes = NULL;
     *n = used;

@@ -20,6 +20,10 @@
  * NUL; release it with free(). */
 ech_status ech_file_read(const char *path, size_t limit, char **out, size_t *n);
 
+/* ECH_EINPUT if a file that begins with these n bytes is a Git LFS pointer, which stands for a file
+ * that was not downloaded. The error names the command that downloads it. ech_file_read calls it. */
+ech_status ech_file_check_pointer(const char *path, const char *bytes, size_t n);
+
 /* Creates or replaces a file atomically: writes a temporary file beside `path`, fsyncs it, renames
  * it to `path` and fsyncs the folder. If `path` is a device or a pipe, it is written directly. */
 ech_status ech_file_write(const char *path, const void *bytes, size_t n);

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "checkpoint/foreign.h"
 #include "checkpoint/manifest.h"
 
 enum { NAME_BYTES = 40 };
@@ -83,6 +84,7 @@ ech_status ech_folder_list(const char *directory, ech_folders *out)
 
 static ech_status fail_none(const char *path)
 {
+    ECH_TRY(ech_foreign_check(path));
     ECH_FAIL(ECH_EUSAGE,
              "%s: neither a checkpoint (a folder with %s), nor a folder with step-00000000 "
              "folders, nor a run directory with checkpoints/",

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/foreign.h"
 #include "checkpoint/transfer.h"
 
 ech_status ech_raw_open(const char *path, ech_config *config, ech_raw *out)
@@ -17,10 +18,12 @@ ech_status ech_raw_open(const char *path, ech_config *config, ech_raw *out)
     char header[ECH_RAW_HEADER];
     int64_t bytes;
     int fd;
+    ECH_TRY(ech_foreign_check(path));
     ECH_TRY(ech_file_open(path, &fd, &bytes));
     size_t n = bytes < ECH_RAW_HEADER ? (size_t)bytes : ECH_RAW_HEADER;
     ECH_CLEANUP(ech_raw_close) ech_raw raw = {0};
     ech_status st = ech_file_read_at(fd, path, header, n, 0);
+    if (st == ECH_OK) st = ech_file_check_pointer(path, header, n);
     if (st == ECH_OK) st = ech_raw_read(path, header, n, bytes, config, &raw);
     raw.fd = fd;
     ECH_TRY(st);

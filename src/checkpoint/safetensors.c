@@ -170,7 +170,11 @@ static ech_status fill_entries(ech_safetensors *file, json_t *root, int64_t data
 static ech_status check_length(const ech_safetensors *file, int64_t size, int64_t *header_bytes)
 {
     uint64_t length = 0;
-    if (size >= 8) ECH_TRY(ech_file_read_at(file->fd, file->path, &length, 8, 0));
+    char begin[64];
+    size_t n = size < (int64_t)sizeof begin ? (size_t)size : sizeof begin;
+    ECH_TRY(ech_file_read_at(file->fd, file->path, begin, n, 0));
+    ECH_TRY(ech_file_check_pointer(file->path, begin, n));
+    if (size >= 8) memcpy(&length, begin, sizeof length);
     if (size < 8 || length > (uint64_t)size - 8)
         ECH_FAIL(ECH_EINPUT,
                  "%s: a header of %" PRIu64 " bytes does not fit into this file of %" PRId64

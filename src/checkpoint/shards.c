@@ -11,9 +11,11 @@
 #include "base/memory.h"
 #include "checkpoint/saved.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/foreign.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shards.h"
 #include "checkpoint/shards_index.h"
+#include "checkpoint/transfer.h"
 
 #define CONFIG "config.json"
 #define SINGLE "model.safetensors"
@@ -26,6 +28,8 @@ struct ech_shards {
     char *folder, *table, *head;
     const ech_family *family;
     bool tied;
+    int64_t had; /* rows of tables of the vocabulary; 0: as many as the model has */
+    ECH_LIST(int64_t) grown_from; /* rows whose mean new rows are; none: all */
     ECH_LIST(ech_safetensors *) file;
 };
 
@@ -53,9 +57,11 @@ bool ech_shards_is_cache(const char *path)
 
 ech_status ech_shards_find(const char *path, char **folder)
 {
-    if (!ech_file_is_folder(path))
+    if (!ech_file_is_folder(path)) {
+        ECH_TRY(ech_foreign_check(path));
         ECH_FAIL(ECH_EUSAGE, "%s: no such folder; name a Hugging Face model's, or a run directory",
                  path);
+    }
     if (ech_shards_is_cache(path))
         ECH_FAIL(
             ECH_EUSAGE,
@@ -68,6 +74,7 @@ ech_status ech_shards_find(const char *path, char **folder)
     else if (ech_file_has(model, CONFIG))
         found = ech_strdup(model);
     ECH_TRY(found ? ech_manifest_verify_model(found, false) : find_run(path, &found));
+    if (!found) ECH_TRY(ech_foreign_check(path));
     if (!found)
         ECH_FAIL(
             ECH_EUSAGE,
@@ -143,7 +150,7 @@ bool ech_shards_are_there(const char *folder)
     return ech_file_has(folder, SINGLE) || ech_file_has(folder, INDEX);
 }
 
-/* As transformers looks: one file before shards. Pickles run code when they are read. */
+/* As transformers looks: one file before shards. */
 static ech_status open_all(ech_shards *weights)
 {
     if (ech_file_has(weights->folder, SINGLE)) return open_file(weights, SINGLE);
@@ -151,13 +158,7 @@ static ech_status open_all(ech_shards *weights)
         ECH_FREED char *path = ech_file_join(weights->folder, INDEX);
         return open_shards(weights, path);
     }
-    if (ech_file_has(weights->folder, "pytorch_model.bin") ||
-        ech_file_has(weights->folder, "pytorch_model.bin.index.json"))
-        ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: has its weights as pytorch_model.bin, a pickle, which may run any code when "
-                 "it is read; convert it where you trust it, in Python: AutoModelForCausalLM"
-                 ".from_pretrained(DIR).save_pretrained(NEW, safe_serialization=True)",
-                 weights->folder);
+    ECH_TRY(ech_foreign_check(weights->folder));
     ECH_FAIL(ECH_EINPUT, "%s: has neither " SINGLE " nor " INDEX, weights->folder);
 }
 
@@ -182,6 +183,7 @@ void ech_shards_close(ech_shards *weights)
     if (!weights) return;
     for (size_t f = 0; f < weights->file.n; f++) ech_safetensors_close(weights->file.at[f]);
     free(weights->file.at);
+    free(weights->grown_from.at);
     free(weights->folder);
     free(weights->table);
     free(weights->head);
@@ -228,6 +230,11 @@ ech_dtype ech_shards_dtype(const ech_shards *weights, const char *name)
 
 /* ---- checking ---- */
 
+static bool is_grown(const ech_shards *weights, const ech_saved_tensor *want)
+{
+    return weights->had > 0 && want->by_token && want->shape[0] > weights->had;
+}
+
 static ech_status check_one(const ech_shards *weights, const ech_saved_tensor *stored,
                             const ech_saved_tensor *want)
 {
@@ -235,12 +242,20 @@ static ech_status check_one(const ech_shards *weights, const ech_saved_tensor *s
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: tensor '%s' is of type %s; weights are F32, F64, BF16 or F16",
                  weights->folder, stored->name, ech_dtype_on_disk(stored->dtype));
-    return ech_shape_check(weights->folder, stored, want, "; by the model section it is ", "");
+    ech_saved_tensor whole = *want;
+    if (is_grown(weights, want)) whole.shape[0] = weights->had;
+    return ech_shape_check(weights->folder, stored, &whole, "; by the model section it is ", "");
 }
 
 static ech_status demand(const ech_shards *weights, const ech_saved_tensor *want, location *out)
 {
     location at = find_tensor(weights, want->name);
+    if (!at.file && strcmp(want->name, weights->head) == 0)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: " CONFIG
+                 " says tie_word_embeddings = false, but there is no tensor '%s'; set "
+                 "it to true to use '%s' as the head",
+                 weights->folder, want->name, weights->table);
     if (!at.file)
         return ech_safetensors_fail_missing(weights->folder, weights->file.at, weights->file.n,
                                             want->name);
@@ -283,17 +298,31 @@ ech_status ech_shards_check(const ech_shards *weights, const ech_saved_tensor *t
     return ECH_OK;
 }
 
-/* ---- a tied head ---- */
+/* ---- rows ---- */
 
-/* Rows [first, first + rows) of a matrix, as fp64. */
+enum { ROWS_ELEMENTS = 1 << 16 }; /* to read at once, where a row is not longer */
+
+/* Indices [first, first + rows) of the first dimension, as fp64. */
 static ech_status read_rows(location at, int64_t first, int64_t rows, double *to)
 {
+    const int64_t begin[ECH_MAX_DIMS] = {first};
     ech_saved_tensor tensor = ech_safetensors_get(at.file, at.tensor);
-    ech_tensor part = ech_tensor_2d(to, ECH_F64, rows, tensor.shape[1]);
+    int64_t shape[ECH_MAX_DIMS];
+    memcpy(shape, tensor.shape, sizeof shape);
+    shape[0] = rows;
+    ech_tensor part = ech_tensor_view(to, ECH_F64, tensor.dims, shape);
     tensor.dtype = ECH_F64;
-    ech_saved_add(&tensor, (const int64_t[]){first, 0}, &part);
+    ech_saved_add(&tensor, begin, &part);
     return ech_safetensors_read(at.file, at.tensor, &tensor);
 }
+
+/* How many rows of that many elements to read at once. */
+static int64_t rows_at_once(int64_t width)
+{
+    return width < ROWS_ELEMENTS ? ROWS_ELEMENTS / width : 1;
+}
+
+/* ---- a tied head ---- */
 
 static ech_status compare_rows(const ech_shards *weights, location head, location table,
                                int64_t first, int64_t rows, int64_t width, double *room)
@@ -303,15 +332,14 @@ static ech_status compare_rows(const ech_shards *weights, location head, locatio
     for (int64_t i = 0; i < rows * width; i++)
         if (memcmp(&room[i], &room[rows * width + i], sizeof *room) != 0)
             ECH_FAIL(ECH_EINPUT,
-                     "%s: tensor '%s' differs from '%s' at row %" PRId64
-                     ", but tie_word_embeddings says they are one; one of them is wrong",
+                     "%s: " CONFIG " says tie_word_embeddings = true, but tensor '%s' differs from "
+                     "'%s' at row %" PRId64 "; set it to false to use both tables",
                      weights->folder, weights->head, weights->table, first + i / width);
     return ECH_OK;
 }
 
 ech_status ech_shards_check_head(const ech_shards *weights)
 {
-    enum { ELEMENTS = 1 << 16 };
     if (!weights->tied) return ECH_OK;
     location head = find_exactly(weights, weights->head);
     if (!head.file) return ECH_OK;
@@ -320,11 +348,99 @@ ech_status ech_shards_check_head(const ech_shards *weights)
     ech_saved_tensor must = ech_safetensors_get(table.file, table.tensor);
     ECH_TRY(check_one(weights, &is, &must));
     int64_t V = must.shape[0], width = must.shape[1];
-    int64_t rows = width < ELEMENTS ? ELEMENTS / width : 1;
+    int64_t rows = rows_at_once(width);
     ECH_FREED double *room = ech_calloc((size_t)(2 * rows * width), sizeof *room);
     for (int64_t first = 0; first < V; first += rows)
         ECH_TRY(compare_rows(weights, head, table, first, V - first < rows ? V - first : rows,
                              width, room));
+    return ECH_OK;
+}
+
+/* ---- new rows of a vocabulary ---- */
+
+void ech_shards_grow(ech_shards *weights, int64_t had, const int64_t *from, int n)
+{
+    weights->had = had;
+    weights->grown_from.n = 0;
+    for (int i = 0; i < n; i++) ECH_PUSH(weights->grown_from, from[i]);
+}
+
+/* Adds rows[n] up, one after the other. */
+static void add_rows(const double *rows, int64_t n, int64_t width, double *sum)
+{
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t i = 0; i < width; i++) sum[i] += rows[r * width + i];
+}
+
+int64_t ech_shards_grown_from(const ech_shards *weights)
+{
+    return weights->had;
+}
+
+/* A new row of the table. */
+static ech_status find_mean(const ech_shards *weights, location at, int64_t width, double *mean)
+{
+    const ech_dtype dtype = ech_safetensors_get(at.file, at.tensor).dtype;
+    size_t named = weights->grown_from.n;
+    int64_t most = named ? 1 : rows_at_once(width);
+    int64_t all = named ? (int64_t)named : weights->had;
+    ECH_FREED double *rows = ech_calloc((size_t)(most * width), sizeof *rows);
+    for (int64_t r = 0; r < all; r += most) {
+        int64_t n = all - r < most ? all - r : most;
+        ECH_TRY(read_rows(at, named ? weights->grown_from.at[r] : r, n, rows));
+        add_rows(rows, n, width, mean);
+    }
+    for (int64_t i = 0; i < width; i++) {
+        mean[i] /= (double)all;
+        if (dtype != ECH_F64) mean[i] = (float)mean[i];
+    }
+    return ECH_OK;
+}
+
+/* Indices begin .. end - 1 of the box's first dimension; without any it is empty. */
+static ech_box rows_of(const ech_box *box, int64_t begin, int64_t end)
+{
+    ech_box part = *box;
+    int64_t last = box->begin[0] + box->size[0];
+    if (part.begin[0] < begin) part.begin[0] = begin;
+    part.size[0] = (end < last ? end : last) - part.begin[0];
+    if (part.size[0] < 0) part.size[0] = 0;
+    if (part.size[0]) part.at += (part.begin[0] - box->begin[0]) * box->stride[0];
+    return part;
+}
+
+static ech_status take_new_rows(const ech_box *rows, const double *mean, ech_saved_tensor tensor)
+{
+    tensor.shape[0] = 1;
+    tensor.boxes = 1;
+    for (int64_t r = 0; r < rows->size[0]; r++) {
+        tensor.box[0] = *rows;
+        tensor.box[0].at += r * rows->stride[0];
+        tensor.box[0].begin[0] = 0;
+        tensor.box[0].size[0] = 1;
+        ECH_TRY(ech_transfer_take(mean, &tensor));
+    }
+    return ECH_OK;
+}
+
+static ech_status load_grown(const ech_shards *weights, location at, const ech_saved_tensor *want)
+{
+    ech_saved_tensor known = *want;
+    int64_t width = ech_box_count(want->dims, want->shape) / want->shape[0], added = 0;
+    known.shape[0] = weights->had;
+    for (int b = 0; b < want->boxes; b++) {
+        known.box[b] = rows_of(&want->box[b], 0, weights->had);
+        added += rows_of(&want->box[b], weights->had, want->shape[0]).size[0];
+        if (!known.box[b].size[0]) known.box[b].begin[0] = 0;
+    }
+    ECH_TRY(ech_safetensors_read(at.file, at.tensor, &known));
+    if (!added) return ECH_OK;
+    ECH_FREED double *mean = ech_calloc((size_t)width, sizeof *mean);
+    ECH_TRY(find_mean(weights, at, width, mean));
+    for (int b = 0; b < want->boxes; b++) {
+        ech_box rows = rows_of(&want->box[b], weights->had, want->shape[0]);
+        ECH_TRY(take_new_rows(&rows, mean, *want));
+    }
     return ECH_OK;
 }
 
@@ -335,7 +451,9 @@ ech_status ech_shards_load(const ech_shards *weights, const ech_saved_tensor *te
     for (int i = 0; i < n; i++) {
         location at;
         ECH_TRY(demand(weights, &tensors[i], &at));
-        ECH_TRY(ech_safetensors_read(at.file, at.tensor, &tensors[i]));
+        ECH_TRY(is_grown(weights, &tensors[i])
+                    ? load_grown(weights, at, &tensors[i])
+                    : ech_safetensors_read(at.file, at.tensor, &tensors[i]));
     }
     return ECH_OK;
 }

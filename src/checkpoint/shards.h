@@ -37,6 +37,12 @@ int ech_shards_count(const ech_shards *weights);
 /* The dtype in the files of a tensor that they must have. */
 ech_dtype ech_shards_dtype(const ech_shards *weights, const char *name);
 
+/* Tables with a row for each token (ech_saved_tensor.by_token) have `had` rows in the files. The
+ * model may have more: each new row is the mean of rows from[n], or of all rows if n is 0, rounded
+ * to fp32 unless the file has fp64. Entries of `from` must be below `had`. */
+void ech_shards_grow(ech_shards *weights, int64_t had, const int64_t *from, int n);
+/* The `had` of ech_shards_grow; 0: it was not called. */
+int64_t ech_shards_grown_from(const ech_shards *weights);
 /* Checks that the files have these n tensors and no others but buffers and a tied head, in these
  * shapes, as F32, F64, BF16 or F16. Boxes are ignored. Errors name the first tensor that is
  * missing, unexpected or of another shape. */

@@ -28,6 +28,7 @@ typedef struct span {
 typedef struct transfer {
     int fd;
     const char *path, *name;
+    const char *memory; /* the whole tensor; NULL: it is in the file */
     bool writes;    /* or reads */
     int64_t offset; /* of the whole tensor in the file */
     ech_dtype stored, wanted;
@@ -133,6 +134,10 @@ static ech_status take(const transfer *t, int64_t at, char *stored, int64_t n)
 static ech_status call(const transfer *t, char *stored, int64_t n, int64_t at)
 {
     size_t bytes = (size_t)n * t->stored_bytes;
+    if (t->memory) {
+        memcpy(stored, t->memory + (size_t)at * t->stored_bytes, bytes);
+        return ECH_OK;
+    }
     if (!t->writes) return ech_file_read_at(t->fd, t->path, stored, bytes, file_at(t, at));
     int64_t bad = t->sums ? ech_find_nonfinite(t->stored, stored, n) : -1;
     if (bad >= 0) return refuse(t, stored + (size_t)bad * t->stored_bytes, at + bad);
@@ -215,5 +220,11 @@ ech_status ech_transfer_read(int fd, const char *path, ech_dtype stored,
                              const ech_saved_tensor *tensor, int64_t offset)
 {
     return move_boxes((transfer){.fd = fd, .path = path, .offset = offset, .stored = stored},
+                      tensor);
+}
+
+ech_status ech_transfer_take(const double *whole, const ech_saved_tensor *tensor)
+{
+    return move_boxes((transfer){.fd = -1, .memory = (const char *)whole, .stored = ECH_F64},
                       tensor);
 }

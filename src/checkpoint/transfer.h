@@ -18,4 +18,7 @@ ech_status ech_transfer_check(const ech_saved_tensor *tensor);
 ech_status ech_transfer_read(int fd, const char *path, ech_dtype stored,
                              const ech_saved_tensor *tensor, int64_t offset);
 
+/* The same from a whole tensor of fp64 in memory. */
+ech_status ech_transfer_take(const double *whole, const ech_saved_tensor *tensor);
+
 #endif

@@ -94,6 +94,7 @@
 /* The words that a LIST key may have instead of a list. */
 #define ECH_STAGE_REPLICAS(X) X(ECH_REPLICAS_AUTO, "auto")
 #define ECH_PARTITIONS(X)     X(ECH_PARTITION_EVEN, "even") X(ECH_PARTITION_AUTO, "auto")
+#define ECH_NEW_ROWS(X)       X(ECH_NEW_ROWS_MEAN, "mean")
 
 #define ECH_CHOICE(enumerator, name) enumerator,
 enum { ECH_ROPE_SCALINGS(ECH_CHOICE) };
@@ -121,6 +122,7 @@ enum { ECH_SHARDS(ECH_CHOICE) };
 enum { ECH_SYNC_EVERIES(ECH_CHOICE) };
 enum { ECH_STAGE_REPLICAS(ECH_CHOICE) };
 enum { ECH_PARTITIONS(ECH_CHOICE) };
+enum { ECH_NEW_ROWS(ECH_CHOICE) };
 #undef ECH_CHOICE
 
 /* Values of parallel.strategy. */

@@ -175,6 +175,14 @@ static ech_status check_constant(const ech_family_import *in, const ech_family_r
     return fits ? ECH_OK : refuse(in, row, row->initial);
 }
 
+/* The run file may have a larger vocabulary than the file, whose tables then get rows. */
+static bool grows(const ech_family_import *in, const ech_family_row *row, const char *text)
+{
+    int64_t rows;
+    return strcmp(row->key, "model.vocab_size") == 0 && ech_text_to_int(text, &rows) &&
+           in->config->model.vocab_size > rows;
+}
+
 ech_status ech_family_import_row(const ech_family_import *in, const ech_family_row *row)
 {
     if (!row->key) return check_constant(in, row);
@@ -200,7 +208,8 @@ ech_status ech_family_import_row(const ech_family_import *in, const ech_family_r
     else if (!value)
         snprintf(text, sizeof text, "%s", row->initial);
     if (has_names(row)) return import_name(in, row, text);
-    return ech_config_fill(in->config, row->key, text, in->path, row->use & ECH_ROW_MAY_DIFFER);
+    return ech_config_fill(in->config, row->key, text, in->path,
+                           row->use & ECH_ROW_MAY_DIFFER || grows(in, row, text));
 }
 
 ech_status ech_family_import_rows(const ech_family_import *in, const ech_family_row *rows)
@@ -232,15 +241,33 @@ json_t *ech_family_export_rows(const ech_config *config, const ech_family_row *r
     return object;
 }
 
+/* By quant_method what converts such a folder, in Python; %s: the folder. */
+#define LOADED(config)                                                                             \
+    "from transformers import AutoModelForCausalLM, " config                                       \
+    "; AutoModelForCausalLM.from_pretrained(\"%s\", quantization_config=" config                   \
+    "(dequantize=True)).save_pretrained(\"NEW\")"
+static const struct {
+    const char *method, *python;
+} quantizers[] = {{"fp8", LOADED("FineGrainedFP8Config")},
+                  {"mxfp4", LOADED("Mxfp4Config")},
+                  {"gptq", "from gptqmodel.utils.model_dequant import dequantize_model; "
+                           "dequantize_model(\"%s\", \"NEW\")"}};
+
 static ech_status import_unquantized(const ech_family_import *in)
 {
     const json_t *how = ech_family_import_get(in, "quantization_config");
     const char *method = json_string_value(json_object_get(how, "quant_method"));
+    ECH_FREED char *folder = ech_file_parent(in->path);
+    ECH_FREED_TEXT python = {0};
     if (!how) return ECH_OK;
+    for (size_t i = 0; method && i < sizeof quantizers / sizeof *quantizers; i++)
+        if (strcmp(quantizers[i].method, method) == 0)
+            ech_text_append(&python, quantizers[i].python, folder);
     ECH_FAIL(ECH_EUNSUPPORTED,
              "%s: quantization_config: quantized weights%s%.40s%s are not read; name the folder of "
-             "the model in fp32, bf16 or fp16 that they were made from",
-             in->path, method ? " (" : "", method ? method : "", method ? ")" : "");
+             "the model in fp32, bf16 or fp16 that they were made from%s%s",
+             in->path, method ? " (" : "", method ? method : "", method ? ")" : "",
+             python.n ? ", or convert them, in Python: " : "", python.n ? python.at : "");
 }
 
 /* Whether the text begins with that; if so it is moved behind it. */

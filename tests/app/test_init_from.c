@@ -311,4 +311,115 @@ TEST(from_a_cache)
     runs_remove("blobs");
 }
 
+/* ---- rows for more tokens ---- */
+
+enum { HAD = 257, MORE = 262 };
+
+/* The table's first rows are those of the source, and each new one is the mean of some of them. */
+static void check_grown(const char *name, const int *from, int count)
+{
+    int64_t n[2];
+    ech_dtype dtype[2];
+    float *was = runs_tensor("source", 1, runs_model, name, &dtype[0], &n[0]);
+    float *now = runs_tensor("grown", 0, runs_model, name, &dtype[1], &n[1]);
+    int64_t width = n[0] / HAD;
+    assert_true(dtype[0] == ECH_F32 && dtype[1] == ECH_F32);
+    assert_true(n[0] == HAD * width && n[1] == MORE * width);
+    assert_memory_equal(was, now, (size_t)n[0] * sizeof *was);
+    for (int64_t i = 0; i < width; i++) {
+        double sum = 0;
+        for (int r = 0; r < count; r++) sum += was[(from ? from[r] : r) * width + i];
+        for (int64_t r = HAD; r < MORE; r++)
+            assert_true(now[r * width + i] == (float)(sum / count));
+    }
+    free(was);
+    free(now);
+}
+
+static void train_grown(const char *architecture, const char *run, int ranks, const char *more)
+{
+    char words[600];
+    snprintf(words, sizeof words,
+             "training.seed=5 data.sequence_length=8 model.init_from=%s/source "
+             "model.vocab_size=%d %s",
+             fixture_folder, MORE, more);
+    runs_train(architecture, run, ranks, words);
+}
+
+/* Rows are the same under any layout, and trained and saved as others are. */
+TEST(more_tokens)
+{
+    static const struct {
+        int ranks;
+        const char *words;
+    } layouts[] = {{2, "parallel.tensor=2"},
+                   {2, "parallel.pipeline=2"},
+                   {4, "parallel.data=4 parallel.zero=3"},
+                   {4, "parallel.tensor=2 parallel.data=2 parallel.zero=3"},
+                   {2, "parallel.tensor=2 parallel.device=walled"}};
+    static const struct {
+        const char *architecture, *words, *table;
+    } models[] = {{"gpt2", "model.tie_word_embeddings=true", "transformer.wte.weight"},
+                  {"llama", "model.tie_word_embeddings=false", "model.embed_tokens.weight"}};
+    char words[400];
+    for (int m = 0; m < 2; m++) {
+        snprintf(words, sizeof words, "training.steps=1 data.sequence_length=8 %s",
+                 models[m].words);
+        runs_train(models[m].architecture, "source", 1, words);
+        snprintf(words, sizeof words, "training.steps=0 %s", models[m].words);
+        train_grown(models[m].architecture, "grown", 1, words);
+        check_grown(models[m].table, NULL, HAD);
+        if (m == 1) check_grown("lm_head.weight", NULL, HAD);
+        for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+            snprintf(words, sizeof words, "training.steps=0 %s %s", models[m].words,
+                     layouts[i].words);
+            train_grown(models[m].architecture, "other", layouts[i].ranks, words);
+            if (!runs_same_file("grown", "other", 0, runs_model)) fail_msg("%s", words);
+            runs_remove("other");
+        }
+        /* the checkpoint has them, and a run goes on from it */
+        snprintf(words, sizeof words, "training.steps=2 %s", models[m].words);
+        train_grown(models[m].architecture, "grown", 2, words);
+        assert_true(runs_has_checkpoint("grown", 2));
+        runs_remove("grown");
+        runs_remove("source");
+    }
+}
+
+TEST(more_tokens_from_some)
+{
+    static const int from[] = {256, 0, 41};
+    runs_train("llama", "source", 1, "training.steps=1 data.sequence_length=8");
+    train_grown("llama", "grown", 2,
+                "training.steps=0 parallel.tensor=2 model.new_rows_from=[256,0,41]");
+    check_grown("model.embed_tokens.weight", from, 3);
+    check_grown("lm_head.weight", from, 3);
+    runs_remove("grown");
+    runs_remove("source");
+}
+
+TEST(rows_that_cannot_be_added)
+{
+    static const struct {
+        const char *model, *said;
+    } cases[] = {
+        {"  vocab_size: 262\n  new_rows_from: [3, 257]\n", "has no token 257; name tokens"},
+        {"  new_rows_from: [3]\n", "no rows are added"},
+        {"  vocab_size: 256\n", "model.vocab_size = 256: "}};
+    static const char more[] = "  vocab_size: 262\n";
+    runs_train("gpt2", "source", 1, "training.steps=1");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(train_from_with("run", "source", cases[i].model, 1, ""), ECH_EUSAGE);
+        if (!strstr(ech_last_error(), cases[i].said)) fail_msg("%s", ech_last_error());
+    }
+    assert_int_equal(train_from("run", "source", 1, ""), ECH_OK);
+    assert_int_equal(train_from_with("run", "source", more, 2, ""), ECH_EUSAGE);
+    assert_int_equal(train_from("run", "source", 2, ""), ECH_OK);
+    runs_remove("run");
+    assert_int_equal(train_from_with("run", "source", more, 1, ""), ECH_OK);
+    assert_int_equal(train_from_with("run", "source", more, 2, ""), ECH_OK);
+    runs_remove("run");
+    runs_remove("source");
+}
+
 ALL_TESTS(fixture_setup, fixture_teardown)

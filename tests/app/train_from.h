@@ -9,20 +9,22 @@
 #include "app/setup/initial.h"
 #include "unit.h"
 
-/* Trains as a run file says that names no model: `more` are lines of sections of it. */
-static inline ech_status train_from(const char *run, const char *from, int steps, const char *more)
+/* Trains as a run file says that names no architecture: `model` are lines of its model section,
+ * `more` lines of other sections. */
+static inline ech_status train_from_with(const char *run, const char *from, const char *model,
+                                         int steps, const char *more)
 {
     ech_text yaml = {0};
     char path[300];
     ech_config *config;
     ech_text_append(&yaml,
-                    "model:\n  init_from: %s/%s\n"
+                    "model:\n  init_from: %s/%s\n%s"
                     "data:\n  train: %s/train\n  sequence_length: 9\n"
                     "training:\n  steps: %d\n  global_batch_size: 12\n"
                     "optimizer:\n  learning_rate: 1e-2\n"
                     "parallel:\n  comm: local\n  threads: 1\n"
                     "log:\n  directory: %s/%s\n%s",
-                    fixture_folder, from, fixture_folder, steps, fixture_folder, run, more);
+                    fixture_folder, from, model, fixture_folder, steps, fixture_folder, run, more);
     snprintf(path, sizeof path, "%s/from.yaml", fixture_folder);
     assert_int_equal(ech_file_write(path, yaml.at, yaml.n), ECH_OK);
     ech_text_free(&yaml);
@@ -41,6 +43,11 @@ static inline ech_status train_from(const char *run, const char *from, int steps
         ech_config_destroy(config);
     }
     return status;
+}
+
+static inline ech_status train_from(const char *run, const char *from, int steps, const char *more)
+{
+    return train_from_with(run, from, "", steps, more);
 }
 
 #endif

@@ -26,11 +26,43 @@ static ech_status find_past(const ech_config *config, ech_checkpoint **out)
     return named && !*out ? ech_checkpoint_find(resume, false, out) : ECH_OK;
 }
 
+/* The vocabulary by the folder's config.json. */
+static ech_status read_vocabulary(const char *folder, int64_t *out)
+{
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *theirs = NULL;
+    ECH_FREED char *path = ech_file_join(folder, "config.json");
+    ECH_TRY(ech_setup_defaults(&theirs));
+    ECH_TRY(ech_model_import(theirs, path, NULL));
+    *out = theirs->model.vocab_size;
+    return ECH_OK;
+}
+
+/* A run's vocabulary may be larger than the folder's. */
+static ech_status grow(const ech_config *config, const char *folder, ech_shards *weights)
+{
+    const ech_config_list *from = &config->model.new_rows_from;
+    int64_t had;
+    ECH_TRY(read_vocabulary(folder, &had));
+    if (config->model.vocab_size <= had) return ECH_OK;
+    for (int i = 0; i < from->n; i++)
+        if (from->at[i] >= had)
+            return ech_config_complain(config, "model.new_rows_from",
+                                       "%s has no token %lld; name tokens below %lld", folder,
+                                       (long long)from->at[i], (long long)had);
+    ech_shards_grow(weights, had, from->at, from->n);
+    return ECH_OK;
+}
+
 ech_status ech_initial_open(const ech_config *config, const char *folder, bool verify,
                             ech_shards **out)
 {
     bool tied = config->model.tie_word_embeddings == 1;
-    return ech_shards_open(folder, ech_family_of(config), tied, verify, out);
+    ECH_CLEANUP(ech_shards_close_at) ech_shards *weights = NULL;
+    ECH_TRY(ech_shards_open(folder, ech_family_of(config), tied, verify, &weights));
+    ECH_TRY(grow(config, folder, weights));
+    *out = weights;
+    weights = NULL;
+    return ECH_OK;
 }
 
 ech_saved_tensor ech_initial_tensor(const ech_param *param)
@@ -78,7 +110,14 @@ static ech_status fill_from_folder(ech_config *config)
     ECH_FREED char *folder = NULL;
     ECH_TRY(ech_shards_find(config->model.init_from, &folder));
     ECH_FREED char *path = ech_file_join(folder, "config.json");
+    int64_t had;
     ECH_TRY(ech_model_import(config, path, NULL));
+    ECH_TRY(read_vocabulary(folder, &had));
+    if (config->model.new_rows_from.n && config->model.vocab_size == had)
+        return ech_config_complain(config, "model.new_rows_from",
+                                   "no rows are added: %s has %lld, too; leave the key out, or "
+                                   "set a larger model.vocab_size",
+                                   folder, (long long)had);
     return ech_initial_check_shapes(config, folder);
 }
 
@@ -92,7 +131,9 @@ ech_status ech_setup_fill_model(ech_config *config)
 {
     ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *past = NULL;
     ECH_CLEANUP(ech_config_destroy_at) ech_config *saved = NULL;
-    if (!config->model.init_from[0]) return ECH_OK;
+    if (!config->model.init_from[0])
+        return ech_config_check_read(config, "model.new_rows_from", "",
+                                     "a run without model.init_from");
     ECH_TRY(find_past(config, &past));
     if (!past) return fill_from_folder(config);
     ECH_TRY(ech_setup_config_saved(past, NULL, 0, &saved));
@@ -204,6 +245,17 @@ static ech_status open_checked(const ech_session *session, const ech_config *con
     return ech_exec_check_weights(session->exec, *out);
 }
 
+static void report_new_rows(const ech_config *config, const ech_shards *weights)
+{
+    int64_t had = ech_shards_grown_from(weights), V = config->model.vocab_size;
+    int named = config->model.new_rows_from.n;
+    if (had)
+        ech_log_info("model.vocab_size = %lld: %s of the embedding and the head, each the "
+                     "mean of %s%s of %s (model.new_rows_from)",
+                     (long long)V, ECH_COUNT(V - had, "new row"), named ? "" : "all ",
+                     ECH_COUNT(named ? named : had, "row"), config->model.init_from);
+}
+
 /* Rank 0 finds and logs what is wrong for all ranks while the others wait. */
 static ech_status take_weights(ech_session *session, const ech_config *config)
 {
@@ -215,6 +267,7 @@ static ech_status take_weights(ech_session *session, const ech_config *config)
     if (first)
         ech_log_info("starting from the %d tensors of %s", ech_shards_count(weights),
                      config->model.init_from);
+    if (first) report_new_rows(config, weights);
     return ech_exec_take_weights(session->exec, weights);
 }
 

@@ -102,6 +102,19 @@ static ech_status check_same_data(const ech_trainer *t, const ech_config *saved)
                                saved->data.train, change.at);
 }
 
+/* A run that goes on has states for the rows that it has; only one that begins can add rows. */
+static ech_status check_vocabulary(const ech_trainer *t, const ech_config *saved,
+                                   const ech_checkpoint *checkpoint)
+{
+    int64_t had = saved->model.vocab_size, V = t->config->model.vocab_size;
+    if (V <= had) return ECH_OK;
+    return ech_config_complain(
+        t->config, "model.vocab_size",
+        "%lld in %s, whose optimizer states have as many rows; set it back, or begin a run with "
+        "new states and added rows: model.init_from=%s log.directory=NEW",
+        (long long)had, ech_checkpoint_path(checkpoint), ech_checkpoint_path(checkpoint));
+}
+
 static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkpoint)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *saved = NULL;
@@ -116,6 +129,7 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
     ECH_TRY(check_same_tokenizer(t, checkpoint)); /* a vocabulary that follows from it */
     ECH_TRY(check_same_data(t, saved));
     ECH_TRY(ech_model_resolve(saved, 1));         /* keys that are newer than it */
+    ECH_TRY(check_vocabulary(t, saved, checkpoint));
     ECH_TRY(ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t)));
     for (size_t i = 0; i < t->design->model->param.n; i++)
         ECH_TRY(ech_optimizer_check_resume(saved, t->config, &t->design->model->param.at[i]));

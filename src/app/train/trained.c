@@ -10,6 +10,7 @@
 #include "app/setup/initial.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "checkpoint/foreign.h"
 
 enum { MOST_TOKENS = 1024 }; /* of a sample, where no run says how many */
 
@@ -180,11 +181,13 @@ ech_status ech_trained_run(const ech_trained_options *options, ech_trained_use u
     const char *path = options->path;
     const double deadline = 600; /* seconds; one rank waits for nobody */
     ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
-    if (!ech_file_is_folder(path))
+    if (!ech_file_is_folder(path)) {
+        ECH_TRY(ech_foreign_check(path));
         ECH_FAIL(ECH_EUSAGE,
                  "%s: no such folder; name a run directory, a checkpoint or a Hugging Face model's "
                  "folder",
                  path);
+    }
     if (!ech_initial_is_folder(path)) ECH_TRY(ech_checkpoint_find(path, true, &checkpoint));
     trained_run run = {options, checkpoint, use, context};
     return ech_run_ranks(ECH_COMM_local, 1, deadline, run_rank, &run);

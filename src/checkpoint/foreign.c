@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Recognizing weights that are not read by names of files alone; none of the files is opened.
+ */
+#include "checkpoint/foreign.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+#define PICKLE                                                                                     \
+    "a pickle, which may run any code when it is read; convert it where you trust it, in Python: " \
+    "from transformers import AutoModelForCausalLM; "                                              \
+    "AutoModelForCausalLM.from_pretrained(\"%s\").save_pretrained(\"NEW\")"
+/* Files of a folder, the likeliest first; %s: the folder. */
+static const struct {
+    const char *file, *text;
+} kinds[] = {
+    {"adapter_config.json",
+     "an adapter (PEFT, LoRA), which is no model without the one that it adapts; merge them, in "
+     "Python: from peft import AutoPeftModelForCausalLM; AutoPeftModelForCausalLM.from_pretrained("
+     "\"%s\").merge_and_unload().save_pretrained(\"NEW\")"},
+    {"pytorch_model.bin", PICKLE},
+    {"pytorch_model.bin.index.json", PICKLE},
+    {"quantize_config.json",
+     "weights of GPTQ, integers of 2 to 8 bits, which are not read; name the folder of the model "
+     "that they were made from, or convert them, in Python: from gptqmodel.utils.model_dequant "
+     "import dequantize_model; dequantize_model(\"%s\", \"NEW\")"},
+    {"quant_config.json",
+     "weights of AWQ, integers of 4 bits, which are not read; name the folder of the model that "
+     "they were made from"}};
+
+static bool is_gguf(const char *name)
+{
+    size_t n = strlen(name), end = strlen(".gguf");
+    return n > end && strcmp(name + n - end, ".gguf") == 0;
+}
+
+/* The first GGUF file in the order of names; NULL: there is none. Release with free(). */
+static char *find_gguf(const char *folder)
+{
+    char *first = NULL;
+    DIR *listing = opendir(folder);
+    for (const struct dirent *entry; listing && (entry = readdir(listing));) {
+        if (!is_gguf(entry->d_name) || (first && strcmp(first, entry->d_name) < 0)) continue;
+        free(first);
+        first = ech_strdup(entry->d_name);
+    }
+    if (listing) closedir(listing);
+    return first;
+}
+
+static ech_status refuse_gguf(const char *folder, const char *name)
+{
+    ECH_FAIL(ECH_EUNSUPPORTED,
+             "%s/%s: a GGUF file, which is not read; convert it, in Python: from transformers "
+             "import AutoModelForCausalLM, GgufConfig; AutoModelForCausalLM.from_pretrained(\"%s\""
+             ", gguf_file=\"%s\", quantization_config=GgufConfig(dequantize=True))"
+             ".save_pretrained(\"NEW\")",
+             folder, name, folder, name);
+}
+
+ech_status ech_foreign_check(const char *path)
+{
+    ECH_FREED char *parent = ech_file_parent(path);
+    const char *slash = strrchr(path, '/');
+    if (is_gguf(path) && !ech_file_is_folder(path))
+        return refuse_gguf(parent, slash ? slash + 1 : path);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        ECH_FREED_TEXT text = {0};
+        if (!ech_file_has(path, kinds[i].file)) continue;
+        ech_text_append(&text, kinds[i].text, path);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: %s: %s", path, kinds[i].file, text.at);
+    }
+    ECH_FREED char *gguf = find_gguf(path);
+    return gguf ? refuse_gguf(path, gguf) : ECH_OK;
+}
