@@ -7,10 +7,11 @@
 #ifndef ECH_CONFIG_CHOICES_H
 #define ECH_CONFIG_CHOICES_H
 
-#define ECH_ROPE_SCALINGS(X) X(ECH_ROPE_SCALING_NONE, "none")                                                               \
-    X(ECH_ROPE_SCALING_LLAMA3, "llama3") X(ECH_ROPE_SCALING_LINEAR, "linear")                      \
-    X(ECH_ROPE_SCALING_DYNAMIC, "dynamic") X(ECH_ROPE_SCALING_YARN, "yarn")                        \
-    X(ECH_ROPE_SCALING_LONGROPE, "longrope")
+#define ECH_ROPE_SCALINGS(X)                                                                       \
+    X(ECH_ROPE_SCALING_NONE, "none")                                                               \
+    X(ECH_ROPE_SCALING_LLAMA3, "llama3")                                                           \
+    X(ECH_ROPE_SCALING_LINEAR, "linear") X(ECH_ROPE_SCALING_DYNAMIC, "dynamic")                    \
+        X(ECH_ROPE_SCALING_YARN, "yarn") X(ECH_ROPE_SCALING_LONGROPE, "longrope")
 
 /* The function between the products of a feed-forward layer. GELU is its tanh form, which Hugging
  * Face calls gelu_new; its "gelu" has erf. */

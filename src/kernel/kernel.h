@@ -177,7 +177,7 @@ ECH_EVERYWHERE int64_t ech_attention_first(const ech_attention_rule *rule, const
     return rule->window > 0 && first > start ? first : start;
 }
 
-/* Which elements a dropout drops. Element i of the whole tensor is dropped if
+/* The rule for the elements that a dropout drops. Element i of the whole tensor is dropped if
  * ech_random_unit(ech_random_word(ech_dropout_key, i)) < p; the others are scaled by 1/(1-p). */
 typedef struct ech_dropout {
     double p; /* 0: nothing is dropped or drawn */

@@ -44,9 +44,9 @@ typedef struct ech_rope {
     double attention_factor;
 } ech_rope;
 
-/* Writes frequency[width/2], in radians per position. Unscaled it is f_i = theta^(-2i/width). LLAMA3
- * looks at the full rotations n = original_positions f_i / 2 pi: f_i if n > high_freq_factor,
- * f_i / factor if n < low_freq_factor, linear in n between the two. */
+/* Writes frequency[width/2], in radians per position. Unscaled it is f_i = theta^(-2i/width).
+ * LLAMA3 looks at the full rotations n = original_positions f_i / 2 pi: f_i if n >
+ * high_freq_factor, f_i / factor if n < low_freq_factor, linear in n between the two. */
 void ech_rope_frequencies(const ech_rope *rope, int64_t width, double *frequency);
 /* What rotated numbers are multiplied by: 1 unless YARN or LONGROPE scales. */
 double ech_rope_factor(const ech_rope *rope);

@@ -50,8 +50,8 @@ int ech_layer_attention(ech_block *block, const ech_layer_attention_args *attent
 int ech_layer_copy(ech_block *block, int x);
 /* How many operands it has; of two it is gated. */
 int ech_activation_operands(ech_activation activation);
-/* x is the gate of an activation of two operands, of which `up` is the other; of one operand up
- * is -1. */
+/* x is the gate of an activation with two operands, and up the other one; up is -1 for an
+ * activation with one operand. */
 int ech_layer_activation(ech_block *block, ech_activation activation, int x, int up);
 int ech_layer_dropout(ech_block *block, int x, double p); /* returns x itself if p is 0 */
 int ech_layer_residual(ech_block *block, int x, int y);
@@ -63,7 +63,7 @@ static inline bool ech_gate_has_noise(ech_gate_kind kind)
     return kind == ECH_GATE_noisy_topk || kind == ECH_GATE_hierarchical;
 }
 
-/* A layer of experts, of which each row of x goes to some. */
+/* A layer of experts (mixture of experts); each row of x goes to some of them. */
 typedef struct ech_experts {
     ech_gate gate; /* the gate; the fields that depend on a call are set there */
     int64_t width; /* F of each expert */

@@ -10,7 +10,7 @@ typedef struct norm_options {
     double eps, offset; /* offset: added to an RMSNorm's gain */
 } norm_options;
 
-/* Saves one number a row: with a bias the mean, and in any case 1 / the standard deviation or root mean square. */
+/* Saves 1 / the standard deviation or root mean square of each row, and with a bias its mean. */
 static int add_norm(ech_block *block, const ech_layer *layer, int x, int gain, int bias,
                     norm_options options)
 {

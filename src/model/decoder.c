@@ -95,18 +95,18 @@ static const struct scaling {
     [ECH_ROPE_SCALING_NONE] = {ECH_ROPE_UNSCALED, ""},
     [ECH_ROPE_SCALING_LINEAR] = {ECH_ROPE_LINEAR, FACTOR},
     [ECH_ROPE_SCALING_DYNAMIC] = {ECH_ROPE_DYNAMIC, FACTOR ORIGINAL},
-    [ECH_ROPE_SCALING_LLAMA3] = {ECH_ROPE_LLAMA3, FACTOR ORIGINAL
-                                 "model.rope_scaling_low_freq_factor "
-                                 "model.rope_scaling_high_freq_factor"},
+    [ECH_ROPE_SCALING_LLAMA3] = {ECH_ROPE_LLAMA3,
+                                 FACTOR ORIGINAL "model.rope_scaling_low_freq_factor "
+                                                 "model.rope_scaling_high_freq_factor"},
     [ECH_ROPE_SCALING_YARN] = {ECH_ROPE_YARN, FACTOR ORIGINAL
                                "model.rope_scaling_beta_fast model.rope_scaling_beta_slow "
                                "model.rope_scaling_truncate model.rope_scaling_mscale "
                                "model.rope_scaling_mscale_all_dim "
                                "model.rope_scaling_attention_factor"},
-    [ECH_ROPE_SCALING_LONGROPE] = {ECH_ROPE_LONGROPE, FACTOR ORIGINAL
-                                   "model.rope_scaling_short_factor "
-                                   "model.rope_scaling_long_factor "
-                                   "model.rope_scaling_attention_factor"},
+    [ECH_ROPE_SCALING_LONGROPE] = {ECH_ROPE_LONGROPE,
+                                   FACTOR ORIGINAL "model.rope_scaling_short_factor "
+                                                   "model.rope_scaling_long_factor "
+                                                   "model.rope_scaling_attention_factor"},
 };
 
 static ech_rope rope_of(const ech_builder *b)
@@ -364,8 +364,7 @@ static void build_head(ech_builder *b, int table)
     int weights = ech_block_batch(b->block, ECH_WEIGHTS);
     const ech_logits logits = {.factor = 1 / config->model.logits_scaling,
                                .cap = config->model.final_logit_softcapping};
-    b->model->logits = ech_layer_head_loss(b->block, x, targets, weights, table, V,
-                                           logits);
+    b->model->logits = ech_layer_head_loss(b->block, x, targets, weights, table, V, logits);
 }
 
 /* Truncated normals of sqrt(s / inputs), whatever a matrix' place: its last axis is its inputs

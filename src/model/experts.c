@@ -62,9 +62,9 @@ static int shared_gate(const ech_builder *b, int x, int y)
 {
     int64_t C = b->config->model.hidden_size;
     char *name = ech_builder_name(b, b->names.shared_router, "weight");
-    int weight = ech_model_matrix(b->model, b->block, name,
-                                  ech_shape_2d(ECH_AXIS_CHOICES, 1, ECH_AXIS_MODEL, C),
-                                  b->model->std);
+    int weight =
+        ech_model_matrix(b->model, b->block, name,
+                         ech_shape_2d(ECH_AXIS_CHOICES, 1, ECH_AXIS_MODEL, C), b->model->std);
     b->model->param.at[weight].type = ECH_TYPE_WIDE;
     return ech_layer_shared_gate(b->block, x, weight, y);
 }
@@ -145,7 +145,8 @@ static ech_status check_gate_reads(const ech_config *config, const char *keys)
     return ech_config_check_read(config, keys, "", gate.at);
 }
 
-/* Groups of experts, of which a hierarchical gate chooses as many experts each, and the gate `bias` the best ones. */
+/* Groups of experts: a hierarchical gate chooses equally many experts of each, the gate `bias` the
+ * best ones. */
 static ech_status check_groups(const ech_config *config)
 {
     int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;

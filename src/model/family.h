@@ -154,7 +154,9 @@ void ech_rope_export(const ech_config *config, json_t *json);
     }
 /* hidden_act of a gated feed-forward layer, act(gate x) up x, and of one without gate. */
 #define ECH_ROW_GATED_ACT                                                                          \
-    {"hidden_act", "model.hidden_act", "silu", .values = ECH_GATED_ACTS}
+    {                                                                                              \
+        "hidden_act", "model.hidden_act", "silu", .values = ECH_GATED_ACTS                         \
+    }
 #define ECH_GATED_ACTS                                                                             \
     "silu=swiglu swish=swiglu gelu_pytorch_tanh=geglu gelu_new=geglu gelu=geglu_exact"
 #define ECH_PLAIN_ACTS                                                                             \

@@ -102,7 +102,7 @@ static ech_status check_windows(const ech_config *config)
                                    "LLLLLG");
     if ((int64_t)n > L)
         return ech_config_complain(config, "model.window_layers",
-                                   "names %s, of which there are only %lld",
+                                   "names %s; there are only %lld",
                                    ECH_COUNT((int64_t)n, "layer"), (long long)L);
     return ECH_OK;
 }
@@ -153,20 +153,21 @@ static ech_block_options ways_of(const ech_config *config)
     ech_types types = ech_model_types(config);
     bool wide_stream =
         types.compute != types.wide && config->precision.residual == ECH_RESIDUAL_FP32;
-    return (ech_block_options){.sharding = ech_model_sharding(config),
-                               .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
-                               .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
-                               .sequence_chunks = (int)config->memory.sequence_chunks,
-                               .documents = config->data.document_mask == 1,
-                               .rows = rows_of(config),
-                               .wide = types.wide,
-                               .loss_rows = ech_kernels_loss_rows(ech_config_name(config, "parallel.device")),
-                               .fused = ech_fused_rows(ech_kernels_fused(ech_config_name(config, "parallel.device"))),
-                               .stream = wide_stream ? ECH_TYPE_WIDE : ECH_TYPE_COMPUTE,
-                               .drifts = config->parallel.weight_stashing == 0,
-                               .recompute = (int)config->memory.recompute,
-                               .reversible = config->model.reversible == 1,
-                               .invert = config->memory.invert == 1};
+    return (ech_block_options){
+        .sharding = ech_model_sharding(config),
+        .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
+        .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
+        .sequence_chunks = (int)config->memory.sequence_chunks,
+        .documents = config->data.document_mask == 1,
+        .rows = rows_of(config),
+        .wide = types.wide,
+        .loss_rows = ech_kernels_loss_rows(ech_config_name(config, "parallel.device")),
+        .fused = ech_fused_rows(ech_kernels_fused(ech_config_name(config, "parallel.device"))),
+        .stream = wide_stream ? ECH_TYPE_WIDE : ECH_TYPE_COMPUTE,
+        .drifts = config->parallel.weight_stashing == 0,
+        .recompute = (int)config->memory.recompute,
+        .reversible = config->model.reversible == 1,
+        .invert = config->memory.invert == 1};
 }
 
 /* ---- building ---- */

@@ -20,7 +20,7 @@ struct json_t;
 typedef struct ech_names {
 #define ROLE(name, otherwise, meaning) const char *name;
 #include "model/roles.def"
-    bool in_first; /* matrices but tables are (in,out), as those of GPT-2's Conv1D */
+    bool in_first; /* matrices but tables are (in,out), as in GPT-2's Conv1D */
 } ech_names;
 
 typedef struct ech_model {
@@ -28,8 +28,9 @@ typedef struct ech_model {
     ech_pool *pool;
     ECH_LIST(ech_block *) block;
     ECH_LIST(ech_param) param; /* in the order of blocks; a tied table is one parameter */
-    int64_t reports;           /* numbers that its blocks report of a training step (ech_reported) */
-    int logits; /* the last block's value that has the logits in ECH_GENERATE; -1: it generates nothing */
+    int64_t reports; /* numbers that its blocks report of a training step (ech_reported) */
+    /* the last block's value that has the logits in ECH_GENERATE; -1: it generates nothing */
+    int logits;
     int64_t vocabulary;
     int64_t layers, width;     /* L, and H D of attention: for FLOPs */
     double std;                /* of initial weights */
@@ -39,10 +40,9 @@ typedef struct ech_model {
 
 struct ech_family {
     const char *name;
-    const char *reads; /* blank-separated keys that it reads, besides those of `rows` */
+    const char *reads; /* blank-separated keys that it reads, besides the keys of `rows` */
     /* "key=value key=value": properties that all models of the family have, which a run file cannot
-     * set; and values of keys that a run file leaves open, where they are not those of keys.def.
-     * NULL: none. */
+     * set; and defaults that differ from keys.def. NULL: none. */
     const char *constants, *defaults;
     int64_t (*inner)(const ech_config *config); /* a feed-forward layer's width; NULL: as others' */
     ech_status (*check)(const ech_config *config); /* of the resolved section; NULL: nothing more */
@@ -50,8 +50,9 @@ struct ech_family {
     void (*build)(const ech_config *config, struct ech_model *model);
     bool valued; /* reads samples of features (data/data.h), and so has no tokenizer */
     bool ours; /* no other program knows it: its model_type has our name in front */
-    /* A Hugging Face config.json of this family: its architecture ("GPT2LMHeadModel"), the table of its values, and
-     * what the table cannot express. Errors of import_more: what the layers cannot do. NULL: nothing more. */
+    /* A Hugging Face config.json of this family: its architecture ("GPT2LMHeadModel"), the
+     * table of its values, and what the table cannot express. Errors of import_more: what the
+     * layers cannot do. NULL: nothing more. */
     const char *architecture;
     const ech_family_row *rows;
     ech_status (*import_more)(const ech_family_import *import);
@@ -72,7 +73,7 @@ const char *ech_family_names(void); /* blank-separated */
 bool ech_family_reads(const ech_config *config, const char *key);
 /* Appends these keys, blank-separated. */
 void ech_family_append_reads(const ech_family *family, ech_text *out);
-/* A family's names, with those of roles.def where it has none of its own. */
+/* A family's names; roles.def has the defaults. */
 ech_names ech_names_of(const ech_family *family);
 /* Names in files of the token embedding's table, and of a head's that is not tied. Release with
  * free. */
@@ -84,15 +85,15 @@ typedef struct ech_model_text_ends {
     int32_t begin, end;
 } ech_model_text_ends;
 
-/* Sets the model section from a Hugging Face config.json, whose model_type names the family. The file is untrusted.
- * Errors name the file and its key. *ends (NULL: not wanted): the first of several ids; default of EOS: the last
- * id of the vocabulary; default of BOS: EOS. */
+/* Sets the model section from a Hugging Face config.json, whose model_type names the family.
+ * The file is untrusted. Errors name the file and its key. *ends (NULL: not wanted): the first
+ * of several ids; default of EOS: the last id of the vocabulary; default of BOS: EOS. */
 ech_status ech_model_import(ech_config *config, const char *path, ech_model_text_ends *ends);
 /* The same from n bytes of text; `path` is the file's name in errors. */
 ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n,
                                  ech_model_text_ends *ends);
-/* Appends the eos_token_id, one or several, of `text`, a config.json or generation_config.json: those below the
- * vocabulary that are not in `stops` yet. The text is untrusted. */
+/* Appends the eos_token_id, one or several, of `text`, a config.json or generation_config.json:
+ * those below the vocabulary that are not in `stops` yet. The text is untrusted. */
 typedef ECH_LIST(int32_t) ech_stops;
 ech_status ech_model_read_stops(const char *path, const char *text, size_t n, int64_t vocabulary,
                                 ech_stops *stops);
@@ -101,9 +102,10 @@ ech_status ech_model_read_stops(const char *path, const char *text, size_t n, in
 typedef struct ech_model_export_options {
     ech_dtype dtype;                 /* of the weights in the same folder */
     const ech_model_text_ends *ends; /* the tokenizer's; NULL: no tokenizer is known */
-    /* The config.json of the weights that the run began with, untrusted; NULL: none. Its keys that we do not
-     * write are copied. Its BOS and EOS entries (or their absence) replace ours if no tokenizer is known, if
-     * tokenizer and config.json are from the same folder (came_together), or if they include ours. */
+    /* The config.json of the weights that the run began with, untrusted; NULL: none. Its keys
+     * that we do not write are copied. Its BOS and EOS entries (or their absence) replace ours
+     * if no tokenizer is known, if tokenizer and config.json are from the same folder
+     * (came_together), or if they include ours. */
     const char *path, *text;
     size_t n;
     bool came_together;
@@ -126,19 +128,19 @@ void ech_model_describe(const ech_config *config, ech_text *out);
 ech_sharding ech_model_sharding(const ech_config *config);
 /* The types that a configuration asks for. */
 ech_types ech_model_types(const ech_config *config);
-/* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or no multiple of the key/value
- * heads; a sequence longer than the positions; the family's own. */
+/* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or no
+ * multiple of the key/value heads; a sequence longer than the positions; the family's own. */
 ech_status ech_model_create(const ech_config *config, ech_model **out);
-/* The same, unsharded: as if all keys of parallel and memory had their defaults. For code that needs blocks and
- * parameters before the layout has checked that the model can be sharded. */
+/* The same, unsharded: as if all keys of parallel and memory had their defaults. For code that
+ * needs blocks and parameters before the layout has checked that the model can be sharded. */
 ech_status ech_model_create_whole(const ech_config *config, ech_model **out);
 void ech_model_destroy(ech_model *model); /* accepts NULL */
 ECH_DESTROY_AT(ech_model, ech_model_destroy)
 
 int64_t ech_model_params(const ech_model *model); /* elements of all that are trained */
-int64_t ech_model_active(const ech_model *model); /* of these, without experts that a token does not go to */
-/* Whether the parameter is a table of which nothing is read but the rows that a batch's tokens
- * name. */
+int64_t ech_model_active(
+    const ech_model *model); /* of these, without experts that a token does not go to */
+/* True for a table whose only rows that are read are those that a batch's tokens name. */
 bool ech_model_looks_up(const ech_model *model, int param);
 /* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens +
  * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021),

@@ -12,10 +12,22 @@
 #define ORIGINAL "original_max_position_embeddings"
 
 /* What a kind of scaling has in the file. */
-#define TYPE(name)     {"rope_type", .initial = name, .use = ECH_ROW_UNREAD}
-#define FACTOR         {"factor", "model.rope_scaling_factor", .initial = NULL}
-#define ORIGINAL_ROW   {ORIGINAL, "model.rope_scaling_" ORIGINAL, .use = ECH_ROW_UNREAD}
-#define OPTIONAL(key, otherwise) {#key, "model.rope_scaling_" #key, otherwise, .use = ECH_ROW_OURS}
+#define TYPE(name)                                                                                 \
+    {                                                                                              \
+        "rope_type", .initial = name, .use = ECH_ROW_UNREAD                                        \
+    }
+#define FACTOR                                                                                     \
+    {                                                                                              \
+        "factor", "model.rope_scaling_factor", .initial = NULL                                     \
+    }
+#define ORIGINAL_ROW                                                                               \
+    {                                                                                              \
+        ORIGINAL, "model.rope_scaling_" ORIGINAL, .use = ECH_ROW_UNREAD                            \
+    }
+#define OPTIONAL(key, otherwise)                                                                   \
+    {                                                                                              \
+#key, "model.rope_scaling_" #key, otherwise, .use = ECH_ROW_OURS                           \
+    }
 static const ech_family_row linear_rows[] = {TYPE("linear"), FACTOR, {.name = NULL}};
 static const ech_family_row dynamic_rows[] = {TYPE("dynamic"), FACTOR, {.name = NULL}};
 static const ech_family_row llama3_rows[] = {
@@ -35,9 +47,8 @@ static const ech_family_row yarn_rows[] = {TYPE("yarn"),
                                            OPTIONAL(attention_factor, "0"),
                                            ORIGINAL_ROW,
                                            {.name = NULL}};
-static const ech_family_row longrope_rows[] = {TYPE("longrope"), FACTOR,
-                                               OPTIONAL(attention_factor, "0"), ORIGINAL_ROW,
-                                               {.name = NULL}};
+static const ech_family_row longrope_rows[] = {
+    TYPE("longrope"), FACTOR, OPTIONAL(attention_factor, "0"), ORIGINAL_ROW, {.name = NULL}};
 
 static const struct kind {
     const char *name;

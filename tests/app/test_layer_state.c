@@ -72,7 +72,8 @@ static void tally_forward(const ech_call *call)
 
 static const ech_layer tally = {.name = "tally", .forward = tally_forward, .writes_partials = true};
 
-/* Of what may be alike on tensor ranks, or a shard of rows on each: a rank that need not count is not asked to. */
+/* Of what may be alike on tensor ranks, or a shard of rows on each: a rank that need not count is
+ * not asked to. */
 static void census_forward(const ech_call *call)
 {
     bool shards = call->tensor_size > 1 && call->options->sharding.sequence;

@@ -390,8 +390,8 @@ TEST(table_gradients)
     check_gradients(&position);
 }
 
-/* The loss is its own scalar: sums x scale. The gradient takes the place of the logits, which have a
- * factor and a cap. */
+/* The loss is its own scalar: sums x scale. The gradient replaces the logits, which have a factor
+ * and a cap. */
 typedef struct loss {
     double logits[5 * 7];
     float weights[5];

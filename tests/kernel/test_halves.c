@@ -295,8 +295,10 @@ TEST(rows_are_rounded_once)
         ROW(layernorm_backward, yes, x, ex, column, kept, kept, ex, ey, esum, esum),
         ROW(rmsnorm_forward, no, ex, column, y, row),
         ROW(rmsnorm_backward, yes, x, ex, column, kept, ex, ey, esum),
-#define ROWS_1(name)                    ROW(name##_forward, no, x, y), ROW(name##_backward, no, x, x, y),
-#define ROWS_2(name)                    ROW(name##_forward, no, x, x, y), ROW(name##_backward, no, x, x, x, y, y),
+#define ROWS_1(name)                                                                               \
+    ROW(name##_forward, no, x, y), ROW(name##_backward, no, x, x, y),
+#define ROWS_2(name)                                                                               \
+    ROW(name##_forward, no, x, x, y), ROW(name##_backward, no, x, x, x, y, y),
 #define ROWS(NAME, name, operands, ...) ROWS_##operands(name)
         ECH_ACTIVATIONS(ROWS) ROW(rotary, no, q, turned),
         ROW(rotary, yes, q, turned),

@@ -442,8 +442,8 @@ TEST(test_round_trip)
     runner_close(&r);
 }
 
-/* Every row of the table has occurred above; or it does nothing where nothing is cut, and test_cut.c has
- * it on several ranks, test_exchange.c, or model/test_recompute.c. */
+/* Every row of the table has occurred above; or it does nothing where nothing is cut, and
+ * test_cut.c, test_exchange.c or model/test_recompute.c has it on several ranks. */
 #define NAMES(NAME, name, ...) #name " expert_" #name " "
 #define FUSED_1(name)          "linear_" #name " " #name "_bias "
 #define FUSED_2(name)

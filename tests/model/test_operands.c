@@ -64,7 +64,8 @@ static const char *const activations[] = {
     "model.hidden_act=gelu model.mlp_bias=true model.moe_shared_experts=1 "
     "parallel.device=walled",
     "model.hidden_act=gelu model.embedding_multiplier=3 model.residual_multiplier=0.5 "
-    "model.logits_scaling=4 model.final_logit_softcapping=2 parallel.tensor=2",
+    "model.logits_scaling=4 model.final_logit_softcapping=2 model.moe_shared_experts=1 "
+    "parallel.tensor=2",
     "model.hidden_act=geglu model.norm_unit_offset=true model.head_dim=4 "
     "model.partial_rotary_factor=0.5 model.rope_interleaved=true",
     "model.hidden_act=geglu_exact model.moe_shared_experts=1 model.moe_shared_gate=true",

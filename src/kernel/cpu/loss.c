@@ -39,7 +39,8 @@ static double exp_sum(int64_t V, const ech_tensor *logits, int64_t row, float ma
     return total;
 }
 
-/* gradient (V elements from `out` on) = exp(logit - max) factor, bounded: times 1 - (logit / cap)^2. */
+/* gradient (V elements from `out` on) = exp(logit - max) factor; if bounded, this is multiplied by
+ * 1 - (logit / cap)^2. */
 ECH_INLINE void scaled_exp(int64_t V, const ech_tensor *logits, int64_t row, float max,
                            float factor, float cap, bool bounded, const ech_tensor *gradient,
                            int64_t out)
@@ -76,8 +77,8 @@ void ECH_CPU(loss_statistics)(ech_kernel_context *context, const ech_tensor *log
     }
 }
 
-/* (softmax - onehot) factor of n logits from element `row` on, with a cap times the slope of that. The target's is found in
- * fp64: near 1 - 1 nothing is lost. */
+/* (softmax - onehot) factor of n logits from element `row` on, multiplied by the slope of a
+ * cap. The target's is computed in fp64, so that no digits cancel near 1 - 1. */
 static void row_gradient(int64_t n, const ech_tensor *logits, int64_t row, int64_t target,
                          const double *known, double factor, double cap, const ech_tensor *gradient,
                          int64_t out)

@@ -12,7 +12,7 @@
 
 enum { BLOCK = 64 };
 
-/* One call's numbers, and the angles' steps: frequency, its cosine and sine (half of the width each). */
+/* One call's numbers, and the angles' steps: frequency, its cosine and sine (width/2 each). */
 typedef struct turning {
     const ech_tensor *x, *y, *starts;
     const ech_rows *rows;

@@ -85,7 +85,7 @@ struct ech_attention_call {
     wide *lse;              /* (B,H,Tq) */
     ech_query_facts *facts; /* (B,H,Tq) */
     wide scale, exponent;   /* of scores, and of those whose exponential is asked for */
-    wide inner;             /* scale / cap; exponent is that of the tanh then; 0: no cap */
+    wide inner;             /* scale / cap; exponent then belongs to the tanh; 0: no cap */
     ech_attention_rule rule;
     ech_attention_shard shard;
     ech_maybe starts;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GPT-2. Radford et al. 2019. Weights of Hugging Face's Conv1D are (in,out). Defaults are those of
- * GPT2Config.
+ * GPT-2. Radford et al. 2019. Weights of Hugging Face's Conv1D are (in,out). Defaults are
+ * GPT2Config's.
  */
 #include "model/family.h"
 
