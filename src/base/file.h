@@ -20,9 +20,9 @@
  * NUL; release it with free(). */
 ech_status ech_file_read(const char *path, size_t limit, char **out, size_t *n);
 
-/* ECH_EINPUT if a file that begins with these n bytes is a Git LFS pointer, which stands for a
- * file that was not downloaded. The error names the command that downloads it. ech_file_read
- * calls it. */
+/* ECH_EINPUT if a file that begins with these n bytes is a Git LFS pointer, which stands for a file
+ * that was not downloaded. The error names the command that downloads it. ech_file_read calls
+ * this. */
 ech_status ech_file_check_pointer(const char *path, const char *bytes, size_t n);
 
 /* Creates or replaces a file atomically: writes a temporary file beside `path`, fsyncs it, renames
