@@ -170,7 +170,7 @@ def string_texts(strings, category):
         return []
     texts, text = [], Text(category)
     for line, words in strings:
-        for i, piece in enumerate(words.split("\\n")):
+        for i, piece in enumerate(re.split(r"\\[nv]", words)):
             if i:
                 texts.append(text)
                 text = Text(category)

@@ -20,8 +20,8 @@
 static const char about[] =
     "Lists or verifies the checkpoints in DIR: a run directory, a folder of checkpoints, or one of "
     "them."
-    "\v'list' prints a line for each, newest first, and what is wrong with it if it is broken, as "
-    "far as its manifest, headers and sizes tell. It exits with 0 whatever it finds.\n\n"
+    "\v'list' prints a line for each, newest first, and what its manifest, headers and sizes show "
+    "to be wrong. It exits with 0 whatever it finds.\n\n"
     "'verify' also reads every byte and compares all checksums. It exits with 0 if all are whole, "
     "with 1 if not, or if none is finished.";
 

@@ -132,8 +132,8 @@ static const char about[] =
     "Loss of a trained model on token files: the prefix of a .bin and .idx (see `echelon data'), "
     "or whatever data.train may say. DIR is a run directory, a folder of checkpoints (the newest "
     "valid one is used), one checkpoint, or a Hugging Face model of a supported family.\vPrints "
-    "one line: the mean loss per token in nats, the perplexity exp(loss), where the tokenizer is "
-    "known the bits per byte of the text that was predicted, and how many tokens that was. "
+    "one line: the mean loss per token in nats, the perplexity exp(loss), the bits per byte of "
+    "the predicted text if the tokenizer is known, and the number of predicted tokens. "
     "--logits writes safetensors: logits F32 (samples, tokens, ids), tokens and targets I32 and "
     "weights F32 (samples, tokens), at most 16 GiB, token by token, which takes longer.";
 

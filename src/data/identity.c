@@ -91,7 +91,7 @@ void ech_corpus_print_change(const char *before, const char *now, ech_text *out)
             ech_text_append(out, "%" PRId64 " tokens, where there were %" PRId64, b.tokens,
                             a.tokens);
         else
-            ech_text_append(out, others ? "as many tokens, but others, or other documents"
+            ech_text_append(out, others ? "the same number of tokens, but others or other documents"
                                         : "another weight");
         return;
     }

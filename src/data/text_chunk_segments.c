@@ -81,10 +81,39 @@ static ech_status complain(const object *o, size_t at, const char *why)
     ECH_FAIL(ECH_EINPUT, "%s:%lld:%zu: no JSON: %s", o->path, (long long)o->line, at + 1, why);
 }
 
+/* Whether a value is a list of objects, as other trainers read the turns of a conversation. */
+static bool is_chat(const object *o, ech_json_span span)
+{
+    size_t first = ech_json_skip_blanks(o->text, o->n, span.at + 1);
+    return span.n > 0 && o->text[span.at] == '[' && first < o->n && o->text[first] == '{';
+}
+
+static ech_status refuse_chat(const object *o, const char *key)
+{
+    ECH_FAIL(ECH_EINPUT,
+             "%s:%lld: \"%s\" is a list of chat messages, which is not read; write texts "
+             "\"prompt\" and \"completion\" for each answer, in Python: prompt = "
+             "tokenizer.apply_chat_template(messages[:-1], tokenize=False, "
+             "add_generation_prompt=True); completion = messages[-1][\"content\"]",
+             o->path, (long long)o->line, key);
+}
+
+/* Refuses an object that has chat messages under one of the keys in use. */
+static ech_status check_chat(const object *o, size_t at)
+{
+    static const char *const keys[] = {"messages", "conversations"};
+    ech_json_span span[2];
+    if (ech_json_find(o->text, o->n, at, keys, 2, span, &at)) return ECH_OK;
+    for (int i = 0; i < 2; i++)
+        if (is_chat(o, span[i])) return refuse_chat(o, keys[i]);
+    return ECH_OK;
+}
+
 static ech_status read_string(walk *w, const object *o, const char *const *keys,
                               const ech_json_span *span, int key, strings *out)
 {
     if (span[key].n == 0 || is_null(o, span[key])) return ECH_OK;
+    if (key != TEXT && is_chat(o, span[key])) return refuse_chat(o, keys[key]);
     if (o->text[span[key].at] != '"')
         ECH_FAIL(ECH_EINPUT, "%s:%lld: \"%s\" must be a string", o->path, (long long)o->line,
                  keys[key]);
@@ -99,7 +128,7 @@ static ech_status read_object(walk *w, const object *o, strings *out)
     const char *const keys[KEYS] = {w->source->text_key, w->source->prompt_key,
                                     w->source->completion_key};
     ech_json_span span[KEYS];
-    size_t at = ech_json_skip_blanks(o->text, o->n, 0);
+    size_t at = ech_json_skip_blanks(o->text, o->n, 0), begin = at;
     bool is_object = at < o->n && o->text[at] == '{';
     const char *why = ech_json_find(o->text, o->n, at, keys, KEYS, span, &at);
     if (!is_object)
@@ -111,7 +140,9 @@ static ech_status read_object(walk *w, const object *o, strings *out)
     ECH_TRY(read_string(w, o, keys, span, TEXT, out));
     for (int i = PROMPT; i < KEYS && !out->at[TEXT]; i++)
         ECH_TRY(read_string(w, o, keys, span, i, out));
-    if (!out->at[TEXT] && !(out->at[PROMPT] && out->at[COMPLETION]))
+    bool complete = out->at[TEXT] || (out->at[PROMPT] && out->at[COMPLETION]);
+    if (!complete) ECH_TRY(check_chat(o, begin));
+    if (!complete)
         ECH_FAIL(ECH_EINPUT,
                  "%s:%lld: has neither \"%s\" nor \"%s\" and \"%s\"; --text-key names another "
                  "key, and --as-text reads the file as plain text",

@@ -100,7 +100,7 @@ train 2 "resumes from its newest valid checkpoint, which is whole/checkpoints/st
 train 0 "all 6 steps were done" checkpoint.resume=whole log.directory=whole checkpoint.dtype=bf16
 train 0 "resuming from whole/checkpoints/step-00000006" checkpoint.resume=whole log.directory=other
 also "saved step-00000006"
-train 2 "checkpoint.resume = never: .*step-00000006 is there" checkpoint.resume=never
+train 2 "checkpoint.resume = never: .*step-00000006 exists" checkpoint.resume=never
 train 2 "checkpoint.resume = : empty" checkpoint.resume=
 
 # ---- what may not change ----
@@ -125,7 +125,7 @@ train 2 "data.train = other: differs from the data of the checkpoint .text.: [0-
     data.train=other
 rm -f other.* && sed 's/jumps/leaps/' text.txt >other.txt
 expect 0 "" "$echelon" data other.txt other
-train 2 "checkpoint's .text.: as many tokens, but others" data.train=other
+train 2 "checkpoint .text.: the same number of tokens, but others" data.train=other
 train 2 "data.train = text text: differs from the data .*: 2 sources, where there were 1" \
     data.train="text text"
 train 0 "all 6 steps were done" data.train=other data.identity=any
@@ -139,7 +139,7 @@ cp -r run/checkpoints/step-00000006/model broken
 printf '\000\000\300\177' |
     dd of=broken/model.safetensors conv=notrunc bs=1 status=none \
         seek=$(($(stat -c %s broken/model.safetensors) - 4)) # a NaN
-train 1 "before the first micro-batch: parameter .* is nan, .*; put it into the weights" \
+train 1 "before the first micro-batch: parameter .* is nan, .*; the weights already contain it" \
     model.init_from=broken log.directory=none
 rm -rf broken none
 

@@ -88,8 +88,8 @@ done
 
 expect 0 "parallel.device = auto uses the CPU: $lacking" "$echelon" train run.yaml \
     parallel.device=auto
-[ "$(grep -c "auto takes" err out | cut -d: -f2 | paste -sd+ | bc)" = 1 ] ||
-    complain "auto is told of more than once"
+[ "$(grep -c "auto uses" err out | cut -d: -f2 | paste -sd+ | bc)" = 1 ] ||
+    complain "auto is reported more than once"
 expect 0 "device: cpu" cat run/run.yaml
 for command in "sample run" "eval run --data text"; do
     # shellcheck disable=SC2086

@@ -35,7 +35,8 @@ run sparse 2
 expect 0 "^loss 0[.][0-9]+ +samples 3$" "$echelon" eval runs/sparse --data data/sparse-valid
 expect 2 "a model of the family logistic generates no text" "$echelon" sample runs/sparse hello
 expect 2 "libsvm reads features" "$echelon" data input.libsvm data/sparse --tokenizer bytes
-expect 1 "input.libsvm:1: index 1000000, of 18 features" "$echelon" data input.libsvm data/other --features 18
+expect 1 "input.libsvm:1: index 1000000 exceeds the 18 features" "$echelon" data input.libsvm \
+    data/other --features 18
 run pipeline 2
 run grid 4
 mkdir models

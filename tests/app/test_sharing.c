@@ -37,7 +37,7 @@ TEST(test_more_ranks_than_devices)
     }
     assert_non_null(strstr(ech_last_error(),
                            "parallel.share_device = false (default): this machine "
-                           "has 2 of the device pair for 4 ranks; start 2, or"));
+                           "has 2 of the device pair for 4 ranks; start at most 2, or"));
     ech_config_destroy(config);
     ech_config_destroy(shares);
 }

@@ -20,8 +20,8 @@ make_tokens
 make_run training.steps=12 model.hidden_size=32 parallel.pipeline=2 parallel.data=2
 
 if [ "$ucx" = OFF ]; then
-    expect 0 "^UCX: +this build is without UCX; say parallel.comm=mpi or local" "$echelon" --version
-    expect_once 2 "parallel.comm = ucx.*: this build is without UCX; say parallel.comm=mpi or local, .* -DECH_UCX=ON" \
+    expect 0 "^UCX: +this build is without UCX; set parallel.comm=mpi or local" "$echelon" --version
+    expect_once 2 "parallel.comm = ucx.*: this build is without UCX; set parallel.comm=mpi or local, .* -DECH_UCX=ON" \
         "$echelon" train run.yaml --ranks 4 parallel.comm=ucx
     conclude
     exit

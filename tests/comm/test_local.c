@@ -28,7 +28,7 @@ TEST(test_backends)
     } else {
         assert_null(ech_comm_of_kind(ECH_COMM_mpi));
         assert_non_null(
-            strstr(ech_comm_lacks(ECH_COMM_mpi), "without MPI; say parallel.comm=local"));
+            strstr(ech_comm_lacks(ECH_COMM_mpi), "without MPI; set parallel.comm=local"));
     }
     ech_comm *none[1];
     assert_int_equal(ech_comm_open(local, 0, 1, none), ECH_EUSAGE);

@@ -109,7 +109,7 @@ TEST(test_not_too_much)
     for (int i = 0; i < 1000; i++) ech_text_append(&text, "  key_%d: [1, [2]]\n", i);
     char *said = errors_of(text.at, words);
     assert_int_equal(count_lines(said), 21);
-    assert_non_null(strstr(said, "run.yaml: that makes 20 errors; the rest"));
+    assert_non_null(strstr(said, "run.yaml: found 20 errors; the rest"));
     free(said);
     ech_text_free(&text);
     for (int i = 0; i < 100000; i++) ech_text_append(&text, i ? "{" : "model: {x: ");

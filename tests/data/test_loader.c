@@ -176,7 +176,7 @@ TEST(test_last_step_again)
             assert_memory_equal(next(loader, step)->tokens, tokens, sizeof tokens);
         assert_int_equal(ech_loader_next(loader, step - 1, &refused), ECH_EINTERNAL);
         assert_int_equal(ech_loader_next(loader, step + 2, &refused), ECH_EINTERNAL);
-        assert_error_has("asked for after that of step");
+        assert_error_has("was requested after step");
         assert_null(refused);
     }
     ech_loader_destroy(loader);

@@ -107,7 +107,7 @@ TEST(goes_with_its_file)
     ech_token_file_close(counting_file("tokens", 50));
     assert_int_equal(rename(in_scratch("kept"), in_scratch("tokens.origin.json")), 0);
     assert_int_equal(open_with("data.train", "tokens", NULL, 65000), ECH_EINPUT);
-    assert_error_has("tells of 11 tokens");
+    assert_error_has("describes 11 tokens");
     ech_token_file_close(counting_file("tokens", 60)); /* who writes a file anew removes it */
     assert_false(ech_file_exists(in_scratch("tokens.origin.json")));
 }

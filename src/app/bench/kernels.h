@@ -8,8 +8,8 @@
  *     counts   "7RC 2C"             sums of products
  *
  * How a tensor is used: "<" it is read; ">" written; "=" both; "~" read, but not counted as bytes.
- * A small letter before the extents replaces the type that is measured: "i" int32, "l" int64, "d"
- * fp64, "w" fp32, "b" bytes. "n" and "c" are int32 tables of experts: "n" has rows 0, 1, ... below
+ * A small letter before the extents replaces the measured type. "i" is int32, "l" int64, "d" fp64,
+ * "w" fp32, and "b" bytes. "n" and "c" are int32 tables of experts: "n" has rows 0, 1, ... below
  * N and then -1; "c" has counts, an equal share of R rows each.
  */
 #ifndef ECH_APP_BENCH_KERNELS_H

@@ -109,11 +109,12 @@ static ech_status refuse(const ech_trainer *t, const ech_finding *finding, const
                          bool finite_loss)
 {
     if (is_lost(finding))
-        ECH_FAIL(ECH_ENUMERIC,
-                 "step %lld: NaN or infinity, %s; an update with finite gradients put it into the "
-                 "weights, and no checkpoint contains it; lower optimizer.learning_rate and resume "
-                 "from the newest checkpoint, or start from other weights (model.init_from)",
-                 (long long)t->step + 1, what);
+        ECH_FAIL(
+            ECH_ENUMERIC,
+            "step %lld: NaN or infinity, %s; the weights already contain it, and no checkpoint "
+            "does; lower optimizer.learning_rate and resume from the newest checkpoint, or "
+            "start from other weights (model.init_from)",
+            (long long)t->step + 1, what);
     if (is_beyond(t)) return refuse_more(t, what);
     ECH_FAIL(ECH_ENUMERIC,
              "step %lld: NaN or infinity, %s; the update was withheld. Lower "
