@@ -95,7 +95,7 @@ static ech_status refuse(const ech_family_import *in, const ech_family_row *row,
     while (expected[n - 1] == ' ') n--;
     ech_status st = ech_fail_at(
         __FILE__, __LINE__, ECH_EUNSUPPORTED, "%s: %s = %.80s%s: not supported; only%s %.*s%s%s",
-        in->path, row->name, text ? text : "?", text && strlen(text) > 80 ? "..." : "",
+        in->path, row->name, text ? text : "(absent)", text && strlen(text) > 80 ? "..." : "",
         is_literal(expected) ? "" : ":", (int)n, expected, row->property ? "; Echelon has no " : "",
         row->property ? row->property : "");
     free(text);
@@ -169,7 +169,9 @@ static ech_status check_constant(const ech_family_import *in, const ech_family_r
 {
     const json_t *value = ech_family_import_get(in, row->name);
     bool lists = row->use & ECH_ROW_LIST;
-    bool fits = !value || (lists ? json_is_array(value) : is_one_of(value, row->initial));
+    bool is_missing = row->use & ECH_ROW_NEEDED && !json_object_get(in->json, row->name);
+    bool fits =
+        !value ? !is_missing : (lists ? json_is_array(value) : is_one_of(value, row->initial));
     for (size_t i = 0; lists && i < json_array_size(value); i++)
         fits = fits && is_one_of(json_array_get(value, i), row->initial);
     return fits ? ECH_OK : refuse(in, row, row->initial);
@@ -299,22 +301,36 @@ static const ech_family_row *gate_rows(const ech_config *config)
     return config->model.moe_gate == ECH_GATE_hierarchical ? group_rows + 1 : NULL;
 }
 
+/* The error for a model_type that is not in models.def. */
+static ech_status refuse_family(const ech_family_import *in, const char *type)
+{
+    static const struct {
+        const char *type, *lacks;
+    } unbuilt[] = {
+#define X(type, property, nearest) {#type, property "; the nearest family is " #nearest},
+#include "model/unbuilt.def"
+    };
+    ech_family_row family = {.name = "model_type", .initial = ech_family_names()};
+    for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++)
+        if (strcmp(unbuilt[i].type, type) == 0) family.property = unbuilt[i].lacks;
+    return refuse(in, &family, family.initial);
+}
+
 static ech_status import_family(const ech_family_import *in)
 {
     const char *type = json_string_value(ech_family_import_get(in, "model_type"));
     if (!type)
         ECH_FAIL(ECH_EINPUT, "%s: has no model_type: not a Hugging Face model's config.json",
                  in->path);
-    const ech_family_row family = {.name = "model_type", .initial = ech_family_names()};
     bool ours = skip(OURS, &type), reversible = ours && skip(REVERSIBLE, &type);
     const char *gate = ours ? skip_gate(&type) : NULL;
     bool shared = ours && skip(SHARED, &type);
     const ech_family *named = ech_family_find(type);
     if (!named || (named->ours ? !ours || gate : ours && !reversible && !gate && !shared))
-        return refuse(in, &family, family.initial);
+        return refuse_family(in, type);
     ECH_TRY(ech_family_import_set(in, "model.architecture", type));
     if ((gate || shared) && !ech_family_reads(in->config, "model.moe_gate"))
-        return refuse(in, &family, family.initial);
+        return refuse_family(in, type);
     ECH_TRY(ech_family_import_set(in, "model.reversible", reversible ? "true" : "false"));
     if (gate) ECH_TRY(ech_family_import_set(in, "model.moe_gate", gate));
     if (shared)

@@ -145,8 +145,8 @@ static ech_status check_gate_reads(const ech_config *config, const char *keys)
     return ech_config_check_read(config, keys, "", gate.at);
 }
 
-/* Groups of experts: a hierarchical gate chooses equally many experts of each, the gate `bias` the
- * best ones. */
+/* A hierarchical gate chooses equally many experts from some groups; the gate `bias` chooses the
+ * best experts of the best groups. */
 static ech_status check_groups(const ech_config *config)
 {
     int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;

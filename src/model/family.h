@@ -52,7 +52,8 @@ typedef enum ech_family_row_use {
     ECH_ROW_LIST = 8,       /* the file has a list of such values */
     /* no other program knows it: written where it is not `initial`, and not missed */
     ECH_ROW_OURS = 16,
-    ECH_ROW_NAME = 32 /* the value is one of the key's names */
+    ECH_ROW_NAME = 32,  /* the value is one of the key's names */
+    ECH_ROW_NEEDED = 64 /* a constant that the file must say: its absence has another meaning */
 } ech_family_row_use;
 
 /* A value of config.json, in the order in which they are written and read. */

@@ -20,7 +20,7 @@ struct json_t;
 typedef struct ech_names {
 #define ROLE(name, otherwise, meaning) const char *name;
 #include "model/roles.def"
-    bool in_first; /* matrices but tables are (in,out), as in GPT-2's Conv1D */
+    bool in_first; /* matrices but tables are (in,out), like GPT-2's Conv1D */
 } ech_names;
 
 typedef struct ech_model {
@@ -42,7 +42,8 @@ struct ech_family {
     const char *name;
     const char *reads; /* blank-separated keys that it reads, besides the keys of `rows` */
     /* "key=value key=value": properties that all models of the family have, which a run file cannot
-     * set; and defaults that differ from keys.def. NULL: none. */
+     * set; and values of keys that a run file leaves open, where they differ from keys.def.
+     * NULL: none. */
     const char *constants, *defaults;
     int64_t (*inner)(const ech_config *config); /* a feed-forward layer's width; NULL: as others' */
     ech_status (*check)(const ech_config *config); /* of the resolved section; NULL: nothing more */
@@ -73,7 +74,7 @@ const char *ech_family_names(void); /* blank-separated */
 bool ech_family_reads(const ech_config *config, const char *key);
 /* Appends these keys, blank-separated. */
 void ech_family_append_reads(const ech_family *family, ech_text *out);
-/* A family's names; roles.def has the defaults. */
+/* A family's names, completed from roles.def. */
 ech_names ech_names_of(const ech_family *family);
 /* Names in files of the token embedding's table, and of a head's that is not tied. Release with
  * free. */
@@ -138,9 +139,9 @@ void ech_model_destroy(ech_model *model); /* accepts NULL */
 ECH_DESTROY_AT(ech_model, ech_model_destroy)
 
 int64_t ech_model_params(const ech_model *model); /* elements of all that are trained */
-int64_t ech_model_active(
-    const ech_model *model); /* of these, without experts that a token does not go to */
-/* True for a table whose only rows that are read are those that a batch's tokens name. */
+/* of these, without experts that a token does not go to */
+int64_t ech_model_active(const ech_model *model);
+/* True for a table from which only the rows of a batch's tokens are read. */
 bool ech_model_looks_up(const ech_model *model, int param);
 /* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens +
  * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021),

@@ -10,7 +10,7 @@ OpenAI's old GPT-2 names. Then
     logits of `print_logits` on their folder equal theirs,
     a run under several layouts that starts from it has their loss, and saves the same weights,
     transformers' logits of what the run saved equal those of `print_logits` on it,
-    what a chat model's folder says besides weights is what transformers reads in the run's checkpoints,
+    what a chat model's folder says besides weights is what transformers reads in checkpoints,
     what is wrong with a folder is said.
 
 Exits 77 where a package is missing.
@@ -48,6 +48,13 @@ MIXTRAL = LLAMA | {"num_key_value_heads": 2, "num_local_experts": 5, "num_expert
                    "sliding_window": None}
 QWEN3_MOE = QWEN3 | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20,
                      "norm_topk_prob": True}
+# Families without a branch of their own here: the configuration's class, and its options.
+MISTRAL = {"class": "MistralConfig", "num_key_value_heads": 2, "head_dim": 10,
+           "sliding_window": None}
+QWEN2 = {"class": "Qwen2Config", "num_key_value_heads": 2, "rope_theta": 5e5}
+STARCODER2 = {"class": "Starcoder2Config", "num_key_value_heads": 2, "norm_epsilon": 0.004,
+              "tie_word_embeddings": False}
+PHI3 = {"class": "Phi3Config", "num_key_value_heads": 2, "pad_token_id": None}
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
@@ -77,6 +84,15 @@ CASES = {
                                   "decoder_sparse_step": 2, "mlp_only_layers": [0, 1, 2]},
                      {"v4": True, "max_shard_size": "25KB"}),
     "qwen3": (QWEN3, {"max_shard_size": "15KB"}),
+    "mistral": (LLAMA | MISTRAL, {}),
+    "mistral tied": (LLAMA | MISTRAL | {"tie_word_embeddings": True, "rope_scaling": SCALING}, {}),
+    "qwen2": (LLAMA | QWEN2, {}),
+    "qwen2 v4": (LLAMA | QWEN2 | {"tie_word_embeddings": True}, {"v4": True}),
+    "starcoder2": (LLAMA | STARCODER2, {"max_shard_size": "15KB"}),
+    "starcoder2 without biases": (LLAMA | STARCODER2 | {"use_bias": False, "hidden_act": "relu"},
+                                  {}),
+    "phi3": (LLAMA | PHI3, {}),
+    "phi3 v4": (LLAMA | PHI3 | {"tie_word_embeddings": True}, {"v4": True}),
     "qwen3 v4": (QWEN3 | {"rope_theta": 1e6, "num_key_value_heads": 4}, {"v4": True}),
     "qwen3 bf16": (QWEN3 | {"num_key_value_heads": 1, "tie_word_embeddings": True},
                    {"dtype": torch.bfloat16}),
@@ -131,7 +147,10 @@ def load(folder):
 def save(folder, options, how):
     """A model whose weights are large enough to matter; as loaded again, computing in fp64."""
     torch.manual_seed(7)
-    kind = "n_embd" in options and transformers.GPT2Config or (
+    options = dict(options)
+    named = options.pop("class", None)
+    kind = getattr(transformers, named) if named else (
+        "n_embd" in options and transformers.GPT2Config or
         "num_experts" in options and transformers.Qwen3MoeConfig or
         "use_sliding_window" in options and transformers.Qwen3Config or
         "num_local_experts" in options and transformers.MixtralConfig or transformers.LlamaConfig)
@@ -330,9 +349,10 @@ def check_refusals(folder):
     refused(name, index={"weight_map": shards | {name: other}})
     refused("model.extra.weight", index={"weight_map": shards | {"model.extra.weight": shard}})
     refused("hidden_act", config=config | {"hidden_act": "relu"})
-    refused("attention_bias", config=config | {"attention_bias": True})
+    refused("self_attn.q_proj.bias", config=config | {"attention_bias": True})
     refused("it is [64, 32]", config=config | {"head_dim": 16})
-    refused("mistral", config=config | {"model_type": "mistral"})
+    refused("sliding_window", config=config | {"model_type": "mistral"})
+    refused("DeltaNet", config=config | {"model_type": "qwen3_next"})
     refused("ntk", config=config | {"rope_parameters": {"rope_type": "ntk", "factor": 2.0}})
     refused("[270, 32]", config=config | {"vocab_size": 280})
     refused("model.layers.2", config=config | {"num_hidden_layers": 2})

@@ -23,6 +23,12 @@
 #define QWEN3_MOE                                                                                  \
     "\"model_type\": \"qwen3_moe\", \"hidden_size\": 20, \"num_hidden_layers\": 5, "               \
     "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300"
+#define SIZES                                                                                      \
+    "\"hidden_size\": 32, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "                  \
+    "\"num_key_value_heads\": 2, \"intermediate_size\": 40, \"vocab_size\": 300"
+#define MISTRAL    "\"model_type\": \"mistral\", " SIZES
+#define QWEN2      "\"model_type\": \"qwen2\", " SIZES
+#define STARCODER2 "\"model_type\": \"starcoder2\", " SIZES
 #define SCALING                                                                                    \
     "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4, "                         \
     "\"original_max_position_embeddings\": 8192"
@@ -188,6 +194,46 @@ TEST(there_and_back)
     }
 }
 
+#define PUBLISHED(type, C, L, H, G, F, V, more)                                                    \
+    "{\"model_type\": \"" type "\", \"hidden_size\": " #C ", \"num_hidden_layers\": " #L           \
+    ", \"num_attention_heads\": " #H ", \"num_key_value_heads\": " #G                              \
+    ", \"intermediate_size\": " #F ", \"vocab_size\": " #V more "}"
+
+/* Parameters of published models, by their authors and indexes of weights. */
+TEST(published_sizes)
+{
+    static const struct {
+        const char *json;
+        int64_t params;
+    } cases[] = {
+        /* Mistral 7B v0.3, Mistral Nemo */
+        {PUBLISHED("mistral", 4096, 32, 32, 8, 14336, 32768, ", \"sliding_window\": null"),
+         7248023552},
+        {PUBLISHED("mistral", 5120, 40, 32, 8, 14336, 131072,
+                   ", \"sliding_window\": null, \"head_dim\": 128"),
+         12247782400},
+        /* Qwen2.5 0.5B and 7B */
+        {PUBLISHED("qwen2", 896, 24, 14, 2, 4864, 151936, ", \"tie_word_embeddings\": true"),
+         494032768},
+        {PUBLISHED("qwen2", 3584, 28, 28, 4, 18944, 152064, ""), 7615616512},
+        /* StarCoder2 3B and 7B */
+        {PUBLISHED("starcoder2", 3072, 30, 24, 2, 12288, 49152, ""), 3030371328},
+        {PUBLISHED("starcoder2", 4608, 32, 36, 4, 18432, 49152, ""), 7173923840},
+        /* Phi-3 mini, whose windows of 2047 are left out here, and Phi-4 */
+        {PUBLISHED("phi3", 3072, 32, 32, 32, 8192, 32064, ""), 3821079552},
+        {PUBLISHED("phi3", 5120, 40, 40, 10, 17920, 100352, ""), 14659507200},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ech_config *config = imported(cases[i].json);
+        ech_model *model;
+        assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
+        assert_int_equal(ech_model_create_whole(config, &model), ECH_OK);
+        assert_int_equal(ech_model_params(model), cases[i].params);
+        ech_model_destroy(model);
+        ech_config_destroy(config);
+    }
+}
+
 TEST(says_both_values)
 {
     ech_config *config = import_config();
@@ -337,7 +383,17 @@ TEST(refuses)
          "\"num_attention_heads\": 2, \"intermediate_size\": 40, \"vocab_size\": 300, "
          "\"hidden_act\": \"gelu_fast\"}",
          "not one of: relu gelu_new swiglu relu2 gelu geglu geglu_exact swiglu_clamped"},
-        {"{\"model_type\": \"mistral\"}", "mistral"},
+        {"{\"model_type\": \"bart\"}", "bart"},
+        {"{\"model_type\": \"qwen3_next\"}",
+         "Echelon has no gated DeltaNet layers; the nearest family is qwen3_moe"},
+        {"{\"model_type\": \"mamba\"}", "Echelon has no state-space layers"},
+        {"{" MISTRAL "}", "sliding_window = (absent): not supported; only null"},
+        {"{" MISTRAL ", \"sliding_window\": 4096}",
+         "sliding_window = 4096: not supported; only null; Echelon has no attention windows"},
+        {"{" QWEN2 ", \"use_sliding_window\": true}", "Echelon has no attention windows"},
+        {"{" QWEN2 ", \"layer_types\": [\"sliding_attention\"]}", "layer_types"},
+        {"{" STARCODER2 ", \"hidden_act\": \"gelu\"}",
+         "hidden_act = \"gelu\": not supported; only: gelu_pytorch_tanh gelu_new relu"},
         {"{\"model_type\": \"gpt2\", \"n_embd\": 3}", "vocab_size"},
         {"{" GPT2 ", \"n_embd\": 3}", "duplicate"},
         {"{" GPT2 ", \"activation_function\": \"tanh\"}", "activation_function = \"tanh\""},

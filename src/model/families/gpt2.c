@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GPT-2. Radford et al. 2019. Weights of Hugging Face's Conv1D are (in,out). Defaults are
- * GPT2Config's.
+ * GPT-2. Radford et al. 2019. Weights of Hugging Face's Conv1D are (in,out). GPT2Config has the
+ * same defaults.
  */
 #include "model/family.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Llama. Touvron et al. 2023, arXiv:2302.13971 and 2307.09288. Its properties are the defaults
- * of keys.def, and its names the defaults of roles.def. Rotary pairs are (i, i + D/2).
+ * Llama. Touvron et al. 2023, arXiv:2302.13971 and 2307.09288. The properties of this family are
+ * the defaults of keys.def, and its names the defaults of roles.def. Rotary pairs are (i, i + D/2).
  */
 #include "model/family.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Switch is ours, after the Switch Transformer (Fedus et al. 2021, arXiv:2101.03961): Llama's
- * layers, of which every second one has experts, a token going to one, with ReLU in all
- * feed-forward layers, whose names are T5's (wi_0: the gate of SwiGLU). Weights begin as the paper
+ * layers with ReLU. Every second layer has experts, and each token goes to one expert. Names of
+ * feed-forward layers are T5's (wi_0: the gate of SwiGLU). Weights begin as the paper
  * has them (section 2.4). Its files may have other properties, too.
  */
 #include "model/family.h"

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Phi-3 and Phi-4. Abdin et al. 2024, arXiv:2404.14219 and 2412.08905: Llama, in whose files one
+ * tensor has queries, keys and values, and another the gate and the first product of a feed-forward
+ * layer.
+ */
+#include "model/family.h"
+
+static const ech_family_row rows[] = {
+    ECH_ROWS_SIZES,
+    ECH_ROW_KV_HEADS_AS_HEADS,
+    ECH_ROW_HEAD_DIM,
+    ECH_ROW_POSITIONS("4096"),
+    ECH_ROW_GATED_ACT,
+    ECH_ROWS_ROPE,
+    ECH_ROW_RMS_EPS("1e-5"),
+    {"sliding_window", .initial = "null", .property = "attention windows"},
+    {"resid_pdrop", "model.resid_pdrop", .initial = "0", .use = ECH_ROW_MAY_DIFFER},
+    {"embd_pdrop", "model.embd_pdrop", .initial = "0", .use = ECH_ROW_MAY_DIFFER},
+    ECH_ROWS_TRAINING("0.02"),
+    ECH_ROW_TIED("false"),
+    ECH_ROW_WHOLE_ROTARY,
+    ECH_ROWS_END};
+
+static const ech_family_fused fused[] = {
+    {.file = ".self_attn.qkv_proj",
+     .parts = ".self_attn.q_proj .self_attn.k_proj .self_attn.v_proj",
+     .order = ECH_FUSED_PARTS},
+    {.file = ".mlp.gate_up_proj", .parts = ".mlp.gate_proj .mlp.up_proj", .order = ECH_FUSED_PARTS},
+    {.file = NULL}};
+
+const ech_family ech_family_row_phi3 = {.name = "phi3",
+                                        .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
+                                        .architecture = "Phi3ForCausalLM",
+                                        .rows = rows,
+                                        .import_more = ech_family_import_rotary,
+                                        .export_more = ech_rope_export,
+                                        .replaces = "dtype rope_parameters",
+                                        .prefix = "model.",
+                                        .buffers = ".rotary_emb.inv_freq",
+                                        .fused = fused};
