@@ -15,9 +15,9 @@
 
 enum { LARGEST = 4 << 20 }; /* bytes of a config.json */
 
-/* Before the family's name, in the model_type of models that no other program knows, and before its
- * architecture: one that ignored the two streams of a reversible model, or its shared experts, or
- * chose experts by another gate, would compute something else from the same weights. */
+/* The prefix of model_type and architecture of models that no other program knows. A program that
+ * ignored the two streams of a reversible model, or its shared experts, or chose experts by another
+ * gate, would compute something else from the same weights. */
 #define OURS       "echelon-"
 #define REVERSIBLE "reversible-"
 #define SHARED     "shared-"
@@ -174,7 +174,12 @@ static ech_status check_constant(const ech_family_import *in, const ech_family_r
         !value ? !is_missing : (lists ? json_is_array(value) : is_one_of(value, row->initial));
     for (size_t i = 0; lists && i < json_array_size(value); i++)
         fits = fits && is_one_of(json_array_get(value, i), row->initial);
-    return fits ? ECH_OK : refuse(in, row, row->initial);
+    if (!fits) return refuse(in, row, row->initial);
+    int64_t entries = (int64_t)json_array_size(value), L = in->config->model.num_hidden_layers;
+    if (lists && value && entries != L)
+        ECH_FAIL(ECH_EINPUT, "%s: %s: names %s, but num_hidden_layers is %lld", in->path, row->name,
+                 ECH_COUNT(entries, "layer"), (long long)L);
+    return ECH_OK;
 }
 
 /* The run file may have a larger vocabulary than the file, whose tables then get rows. */
@@ -272,7 +277,7 @@ static ech_status import_unquantized(const ech_family_import *in)
              python.n ? ", or convert them, in Python: " : "", python.n ? python.at : "");
 }
 
-/* Whether the text begins with that; if so it is moved behind it. */
+/* True if the text begins with that; *text is then moved past it. */
 static bool skip(const char *prefix, const char **text)
 {
     size_t n = strlen(prefix);
@@ -281,7 +286,7 @@ static bool skip(const char *prefix, const char **text)
     return true;
 }
 
-/* The name of the gate that the text begins with, a hyphen behind it; NULL: none. */
+/* The name of the gate with which the text begins, followed by a hyphen; NULL: none. */
 static const char *skip_gate(const char **text)
 {
     for (int i = 0; i < GATES; i++) {

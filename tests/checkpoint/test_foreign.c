@@ -12,7 +12,7 @@
 #include "checkpoint/shards.h"
 #include "unit.h"
 
-static const ech_family family = {.prefix = "", .buffers = "", .table = "table"};
+static const ech_family family = {.prefix = "", .buffers = ""};
 
 /* The error of opening the weights of a folder with that file, with config.json and without. */
 static void refuse(const char *file, const char *part)

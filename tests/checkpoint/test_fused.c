@@ -250,7 +250,7 @@ TEST(tensors_as_others_have_them)
 
 TEST(folder)
 {
-    static const ech_family family = {.prefix = "model.", .buffers = "", .table = "none"};
+    static const ech_family family = {.prefix = "model.", .buffers = ""};
     char *directory = scratch_make();
     save(directory, grids[0], 1);
     char *folder = file_of(directory, 1, "model");

@@ -423,6 +423,8 @@ TEST(refuses)
          "layer_types = [\"full_attention\",\"sliding_attention\"]: not supported; only: "
          "full_attention"},
         {"{" QWEN3 ", \"layer_types\": \"full_attention\"}", "layer_types"},
+        {"{" QWEN3 ", \"layer_types\": [\"full_attention\"]}",
+         "layer_types: names 1 layer, but num_hidden_layers is "},
         {"{" QWEN3 ", \"rope_scaling\": {\"rope_type\": \"ntk\", \"factor\": 4}}", "ntk"},
         {"{" QWEN3_MOE ", \"num_experts\": 0}", "model.num_local_experts = 0: out of bounds"},
         {"{" QWEN3_MOE ", \"norm_topk_prob\": 3}", "norm_topk_prob"},

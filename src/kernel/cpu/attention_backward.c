@@ -11,8 +11,8 @@
 #include "kernel/cpu/attention.h"
 #include "kernel/cpu/rows.h"
 
-/* So many tiles of keys meet a tile of queries before the next one comes from further away in
- * memory: with their gradients they fit in a core's second cache. */
+/* The number of tiles of keys that a tile of queries is multiplied with before the next one is
+ * loaded from memory: with their gradients they fit in a core's L2 cache. */
 enum { CHUNK = 4 };
 
 enum { UNITS_WANTED = 16 };
@@ -20,7 +20,7 @@ enum { UNITS_WANTED = 16 };
 typedef struct gradients {
     const ech_tensor *dout, *out, *lse, *dq, *dk, *dv;
     bool add_q, add_kv;
-    float *dq_parts; /* (parts, B, H, queries, width) where there is more than one part */
+    float *dq_parts; /* (parts, B, H, queries, width) if there is more than one part */
 } gradients;
 
 /* One thread's memory; "queries" and "keys" are rows of all tiles, ECH_TILE each. */
@@ -38,8 +38,8 @@ typedef struct workspace {
 } workspace;
 
 /* Units of work per key/value head. Each unit packs the queries once more, and its partial dq must
- * be added: so heads are split only where there are few, or a number that does not even fill two
- * threads. */
+ * be added. So heads are split only if there are few, or a number that does not divide evenly among
+ * two threads. */
 static int64_t parts_of(int64_t heads, int64_t Tk)
 {
     if (heads <= 0 || heads >= UNITS_WANTED || (heads >= UNITS_WANTED / 2 && heads % 2 == 0))
@@ -56,7 +56,7 @@ static int64_t workspace_floats(int64_t Tq, int64_t Tk, int64_t D)
            ECH_TILE * (3 * CHUNK * width + 2 * ECH_TILE);
 }
 
-/* Units of pairs need less than the floats that there are. */
+/* The existing buffers of floats are large enough for units of pairs. */
 static workspace cut_workspace(const ech_attention *at, float *memory)
 {
     int64_t queries = at->query_tiles * ECH_TILE * at->width;
@@ -95,7 +95,7 @@ ECH_INLINE float dot(const ech_real *dout, const ech_real *out, int64_t D)
     return sum;
 }
 
-/* The same where out is fp32. gcc does not vectorize what makes fp32 of fp16. */
+/* The same for fp32 out. gcc does not vectorize conversions from fp16 to fp32. */
 ECH_OUTLINE float dot_wide(const ech_real *dout, const float *out, int64_t D)
 {
     float sum = 0;
@@ -139,8 +139,8 @@ ECH_OUTLINE void begin_head(const ech_attention *at, const gradients *from, cons
 }
 
 /* A query's row: from scores p and dout·v in ds, p becomes the (dropped) probability, ds the
- * score's gradient probability (m dout·v - delta), m what dropout multiplies by; both zero where
- * the query does not see. */
+ * score's gradient probability (m dout·v - delta), m what dropout multiplies by; both are zero if
+ * the query does not see the key. */
 ECH_INLINE void softmax_row(float *p, float *ds, const float *factor, const ech_interval *seen,
                             float cap2, float lse, float delta)
 {
@@ -177,7 +177,7 @@ ECH_INLINE void softmax_row(float *p, float *ds, const float *factor, const ech_
     }
 }
 
-/* All rows of a tile of queries, the first of which is row `row` of the head's. */
+/* All rows of a tile of queries; the first is row `row` of the head's. */
 ECH_OUTLINE void softmax_rows(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
                               const ech_tile_mask *mask, const ech_attention_tile *queries,
                               const ech_attention_tile *keys, int64_t row)

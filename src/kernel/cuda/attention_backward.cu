@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention backward, without atomics: a kernel for the queries' gradient, and one for that of keys
- * and values, which computes the probabilities again. Dao 2023, "FlashAttention-2".
+ * Attention backward, without atomics: one kernel for the queries' gradient, and one for the
+ * gradients of keys and values, which recomputes the probabilities. Dao 2023, "FlashAttention-2".
  *
- * With P the probabilities, m what dropout multiplies them by, dP = m (dout v) and delta = dout
- * out, the gradient of a score is P (dP - delta).
+ * With P the probabilities, m the factors of dropout, dP = m (dout v) and delta = dout out, the
+ * gradient of a score is P (dP - delta).
  */
 #include "kernel/cuda/attention.cuh"
 
@@ -132,7 +132,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
                     x = is_seen ? slope * p * (x - delta[r]) : 0;
                 }
             ech_left<N> left;
-            if (Drops) __syncwarp(); /* lanes draw apart */
+            if (Drops) __syncwarp(); /* lanes draw separately */
             ech_round_left(gradient, own, left);
             ech_product(sum, left, k);
         }
@@ -142,7 +142,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
 
 /* ---- keys and values ---- */
 
-/* Begins to copy those of so many queries; queries from Tq on see no key. */
+/* Begins to copy the numbers of so many queries; queries from Tq on see no key. */
 static __device__ inline void load_facts(ech_query_facts *to, const ech_query_facts *from,
                                          int first, int count, int Tq)
 {
@@ -192,7 +192,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
     const ech_query_facts *known =
         at.facts + (b * at.H + g * heads) * Tq; /* of the group's heads */
     /* Queries before the first key do not see any. Documents begin later and later: from the first
-     * query on that begins behind these keys, none sees them. */
+     * query whose document begins after these keys, no query sees them. */
     int begin = ech_tokens_before(at.shard.query, ech_rows_token_position(&at.shard.key, first)),
         end = Tq;
     int last = first + R < Tk ? first + R : Tk, key = first + warp;

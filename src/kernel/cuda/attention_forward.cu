@@ -7,8 +7,8 @@
 
 namespace
 {
-/* Of each of a lane's two rows: the largest score so far, times ECH_EXPONENT, and the lane's sum of
- * exponentials over it. */
+/* For each of a lane's two rows: the largest score so far, times ECH_EXPONENT, and the lane's sum
+ * of exponentials relative to it. */
 struct softmax {
     wide max[2], sum[2];
 };
@@ -31,7 +31,7 @@ struct larger_number {
 };
 } // namespace
 
-/* Scores become exponentials over the new maxima; what was summed before is scaled to these. scale:
+/* Scores become exponentials relative to the new maxima; earlier sums are scaled to these. scale:
  * the call's exponent. */
 template <int W, int N>
 static __device__ void move_softmax(ech_sums<N> &score, ech_sums<W> &sum, softmax *s, wide scale)
@@ -152,9 +152,9 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(4))
                 ech_each_sum(score, [&](int which, int n, wide &x) {
                     if (x != 0) x *= dropped.factor(first + warp + ech_lane_row(which), key + n);
                 });
-            if (Drops) __syncwarp(); /* lanes draw apart */
+            if (Drops) __syncwarp(); /* lanes draw separately */
             ech_round_left(score, own, probability);
-            ech_product(sum, probability, v, all.end - key); /* values behind may be NaN */
+            ech_product(sum, probability, v, all.end - key); /* later values may be NaN */
         }
         finish(at, sum, &s, seen, b, h, first + warp, column);
     }

@@ -8,7 +8,7 @@
 #include "kernel/ref/real.h"
 #include "kernel/seen.h"
 
-/* One call's numbers. k and v of head h are those of key/value head h / group. */
+/* One call's numbers. Head h uses k and v of key/value head h / group. */
 typedef struct problem {
     int64_t B, Tq, Tk, H, G, D;
     const ech_tensor *q, *k, *v;
@@ -48,7 +48,7 @@ static run keys_seen(const problem *p, int64_t b, int64_t query)
     return seen;
 }
 
-/* What dropout multiplies the probability of (query, key) by: 0 or 1/(1-p). */
+/* The factor by which dropout multiplies the probability of (query, key): 0 or 1/(1-p). */
 static double dropout_factor(const problem *p, int64_t b, int64_t h, int64_t query, int64_t key)
 {
     const ech_dropout *dropout = p->dropout;
@@ -155,9 +155,9 @@ void ECH_REF(attention_forward)(ech_kernel_context *context, const ech_tensor *q
             }
 }
 
-/* What backward knows of one row: with P the probabilities, m what dropout multiplies them by,
- * dP = m (dout v) and delta = dout out, the gradient of a score is P (dP - delta). lse and out are
- * those over all keys, so P and delta are the whole row's, whichever part of the keys this is. */
+/* Numbers of one row for backward. With P the probabilities, m the factors of dropout, dP = m (dout
+ * v) and delta = dout out, the gradient of a score is P (dP - delta). Both lse and out are over all
+ * keys, so P and delta belong to the whole row, for any part of the keys. */
 typedef struct gradients {
     const ech_tensor *dout, *out, *lse;
     double *delta; /* (B,H,Tq) */
