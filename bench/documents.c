@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What attention within documents saves: processor time of one call over samples of one document,
- * and of documents of a part of the sample each, forward and backward, one after the other in
- * turns. One thread, fp32, 8 heads of width 64.
+ * What attention within documents and windows saves: processor time of one call over samples of one
+ * document, of documents of a part of the sample each, and under a window, forward and backward,
+ * one after the other in turns. One thread, fp32, 8 heads of width 64.
  *
  *     cmake --build build/release --target bench_documents && build/release/bench/bench_documents
  */
@@ -13,7 +13,7 @@
 #include "base/memory.h"
 #include "kernel/kernel.h"
 
-enum { H = 8, D = 64, ROUNDS = 9, PARTS = 8 };
+enum { H = 8, D = 64, ROUNDS = 9, PARTS = 8, WINDOW = 1024, WAYS = 4 };
 typedef enum operand { Q, K, V, OUT, DOUT, DQ, DK, DV, OPERANDS } operand;
 
 typedef struct problem {
@@ -53,12 +53,12 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static double run(const problem *p, bool backward, const ech_tensor *starts)
+static double run(const problem *p, bool backward, const ech_tensor *starts, int64_t window)
 {
     const ech_kernels *k = ech_kernels_fast(ECH_F32);
     const ech_tensor *x = p->x;
     ech_rows rows = {.whole = p->T, .tokens = p->T, .split = p->T};
-    const ech_attention_rule rule = {.scale = 0.125};
+    const ech_attention_rule rule = {.scale = 0.125, .window = window};
     ech_attention_shard at = {.query = rows, .key = rows, .heads = H};
     ech_dropout dropout = {.p = 0};
     double begin = now();
@@ -73,23 +73,28 @@ static double run(const problem *p, bool backward, const ech_tensor *starts)
 
 static void measure(problem *p, bool backward)
 {
-    const ech_tensor *const starts[] = {NULL, &p->starts[0], &p->starts[1]};
-    double seconds[3][ROUNDS];
+    const ech_tensor *const starts[WAYS] = {NULL, &p->starts[0], &p->starts[1]};
+    double seconds[WAYS][ROUNDS], share[ROUNDS];
     for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < 3; i++) seconds[i][round] = run(p, backward, starts[i]);
-    for (int i = 0; i < 3; i++) qsort(seconds[i], ROUNDS, sizeof(double), by_value);
+        for (int i = 0; i < WAYS; i++)
+            seconds[i][round] = run(p, backward, starts[i], i == WAYS - 1 ? WINDOW : 0);
+    for (int round = 0; round < ROUNDS; round++)
+        share[round] = seconds[WAYS - 1][round] / seconds[0][round];
+    qsort(share, ROUNDS, sizeof(double), by_value);
+    for (int i = 0; i < WAYS; i++) qsort(seconds[i], ROUNDS, sizeof(double), by_value);
     double one = seconds[0][ROUNDS / 2];
     printf("T = %5lld %-8s  one document %7.1f ms", (long long)p->T,
            backward ? "backward" : "forward", 1e3 * one);
     for (int i = 1; i < 3; i++)
         printf("   of T/%-2d %6.1f ms, 1/%.1f", i == 1 ? PARTS : 64, 1e3 * seconds[i][ROUNDS / 2],
                one / seconds[i][ROUNDS / 2]);
-    printf("\n");
+    printf("   window %d %6.1f ms, %.3f (%.3f to %.3f)\n", WINDOW,
+           1e3 * seconds[WAYS - 1][ROUNDS / 2], share[ROUNDS / 2], share[0], share[ROUNDS - 1]);
 }
 
 int main(void)
 {
-    for (int64_t T = 1024; T <= 4096; T *= 2) {
+    for (int64_t T = 1024; T <= 8192; T *= 2) {
         const int64_t dims[] = {1, T, T, H, H, D};
         problem p = {.T = T, .starts = {make_starts(T, T / PARTS), make_starts(T, T / 64)}};
         for (operand i = Q; i < OPERANDS; i++) p.x[i] = make(T);

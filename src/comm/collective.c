@@ -80,6 +80,11 @@ int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t 
     return n * (int64_t)ech_dtype_bytes(dtype) * (back ? size - 1 : 1);
 }
 
+bool ech_collective_slides(int distance, int size, int index)
+{
+    return index + distance >= 0 && index + distance < size;
+}
+
 size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size)
 {
     if (collective != ECH_COLLECTIVE_ALL_REDUCE && collective != ECH_COLLECTIVE_REDUCE_SCATTER)
@@ -138,6 +143,7 @@ ech_collective_sends ech_collective_traffic(ech_collective collective, ech_dtype
     case ECH_COLLECTIVE_ALL_TO_ALL:
         return (ech_collective_sends){others, (n - own) * item};
     case ECH_COLLECTIVE_SHIFT:
+    case ECH_COLLECTIVE_SLIDE:
         return (ech_collective_sends){1, n * item};
     case ECH_COLLECTIVE_EXCHANGE_ROWS:
         return (ech_collective_sends){others, (n - n / size) * item};

@@ -14,7 +14,7 @@
 #include "tensor/tensor.h"
 
 /* Rows of collective.def: NONE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SHIFT,
- * EXCHANGE_ROWS. */
+ * SLIDE, EXCHANGE_ROWS. */
 typedef enum __attribute__((packed)) ech_collective {
 #define X(name, text, help) ECH_COLLECTIVE_##name,
 #include "comm/collective.def"
@@ -36,10 +36,14 @@ int64_t ech_collective_shard_count(int64_t n, int N, int member);
  *     ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER   of the unsharded tensor
  *     ALL_TO_ALL                               of a member's send buffer: a multiple of `size`
  *     SHIFT                                    of a member's send buffer
+ *     SLIDE                                    likewise; 0 of a member that sends nothing
  *     EXCHANGE_ROWS                            capacity of the packed buffer, for all rows that a
  *                                              member sends, also to itself; tables give the actual
  *                                              number in each call */
 
+/* Whether a SLIDE's member sends: there is a member at that distance. With the opposite distance:
+ * whether it receives. */
+bool ech_collective_slides(int distance, int size, int index);
 /* Bytes of scratch that the collective needs; 0 for collectives without sums. */
 size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size);
 /* The amount that member `index` sends in one call, counted like ech_group_count. A SHIFT by a

@@ -449,6 +449,11 @@ ech_status ech_group_exchange_rows(ech_group *group, const void *to, void *from,
  * member (index - distance) mod N. If distance is a multiple of N, copies. */
 ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, void *to_receive,
                            size_t bytes);
+/* The same without a ring: it sends to member index + distance and receives from member index -
+ * distance, if there are such members (ech_collective_slides). If nothing is received, `to_receive`
+ * stays as it is. */
+ech_status ech_group_slide(ech_group *group, int distance, const void *to_send, void *to_receive,
+                           size_t bytes);
 
 /* ---- not collective ---- */
 

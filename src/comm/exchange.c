@@ -133,6 +133,21 @@ ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, 
     return ech_comm_batch_wait(group, batch);
 }
 
+ech_status ech_group_slide(ech_group *group, int distance, const void *to_send, void *to_receive,
+                           size_t bytes)
+{
+    ech_comm_batch *batch = &group->batch[0];
+    int N = group->size, index = group->index;
+    ECH_ASSERT(distance != 0);
+    ech_group_begin(group, ECH_CALL_SLIDE);
+    if (bytes == 0) return ECH_OK;
+    if (ech_collective_slides(-distance, N, index))
+        ech_comm_batch_receive(group, batch, index - distance, to_receive, bytes);
+    if (ech_collective_slides(distance, N, index))
+        ech_comm_batch_send(group, batch, index + distance, to_send, bytes);
+    return ech_comm_batch_wait(group, batch);
+}
+
 /* ---- barrier ---- In round k every member signals member index + 2^k; after ceil(log2 N) rounds
  * each has heard, directly or indirectly, from all. Source: Hensgen, Finkel, Manber 1988, "Two
  * algorithms for barrier synchronization". */

@@ -191,6 +191,18 @@ static ech_status move_windows(const exchange *x, const ech_tensor *whole, const
                            : ech_group_scatter_rows(x->group, &all, own->data, x->scratch, &of);
 }
 
+/* ---- slides ---- */
+
+/* A rank that receives nothing gets zeros: no rank has gradients for it. */
+static ech_status slide(const exchange *x, int distance)
+{
+    bool receives =
+        ech_collective_slides(-distance, ech_group_size(x->group), ech_group_index(x->group));
+    if (!receives) x->exec->plan->kernels->fill(&x->exec->lane_context[x->step->lane], &x->to, 0);
+    return ech_group_slide(x->group, distance, x->from.data, x->to.data,
+                           ech_tensor_bytes(&x->from));
+}
+
 /* ---- the step ---- */
 
 static ech_status run(const exchange *x, const ech_exchange *does)
@@ -214,6 +226,8 @@ static ech_status run(const exchange *x, const ech_exchange *does)
     case ECH_COLLECTIVE_SHIFT:
         return ech_group_shift(x->group, does->distance, from.data, to.data,
                                ech_tensor_bytes(&from));
+    case ECH_COLLECTIVE_SLIDE:
+        return slide(x, does->distance);
     case ECH_COLLECTIVE_EXCHANGE_ROWS:
         return exchange_rows(x, does->distance < 0);
     case ECH_COLLECTIVE_NONE:

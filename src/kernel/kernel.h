@@ -164,8 +164,8 @@ typedef struct ech_attention_shard {
 typedef struct ech_attention_rule {
     double scale;
     double cap; /* 0: scores are not capped */
-    int64_t
-        window; /* keys that a query may see, itself included; 0: all of its document up to it */
+    /* keys that a query sees, itself included; 0: all of its document up to it */
+    int64_t window;
 } ech_attention_rule;
 
 /* The first position that the query at `position` sees. */

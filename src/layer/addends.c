@@ -13,8 +13,17 @@
 #include "base/status.h"
 #include "layer/program.h"
 
+/* Ulysses' heads are those of tensor ranks, sharded once more. */
+static bool has_heads(const ech_shape *shape, ech_axis axis)
+{
+    return ech_shape_has(shape, axis) ||
+           (axis == ECH_AXIS_HEADS && ech_shape_has(shape, ECH_AXIS_CONTEXT_HEADS));
+}
+
 static ech_mesh addends_of(ech_axis axis, const ech_shape *param)
 {
+    if (axis == ECH_AXIS_CONTEXT_HEADS && ech_shape_has(param, ECH_AXIS_HEADS))
+        return ECH_MESH_CONTEXT;
     ech_mesh mesh = ech_axis_mesh(axis);
     ech_mesh alike = mesh == ECH_MESH_KEY_VALUE ? ECH_MESH_QUERY : ECH_MESH_NONE;
     return ech_shape_has(param, axis) ? alike : alike | mesh;
@@ -40,7 +49,7 @@ static void check_axes(const ech_block *block, const ech_node *node, const ech_s
     for (int d = 0; d < param->dims && !node->layer->looks_up; d++) {
         bool found = !ech_block_is_sharded(block, param->axis[d]);
         for (int k = 0; k < values; k++)
-            found |= ech_shape_has(&block->value.at[value[k]].shape, param->axis[d]);
+            found |= has_heads(&block->value.at[value[k]].shape, param->axis[d]);
         ECH_ASSERT(found);
     }
 }

@@ -9,9 +9,10 @@ const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_ca
                                       ech_phase phase, ech_purpose purpose)
 {
     if (call->node < 0 || !(call->purposes & 1u << purpose)) return NULL;
-    const ech_layer *layer = block->node.at[call->node].layer;
-    const ech_exchange *exchange =
-        phase == ECH_FORWARD || call->recompute ? &layer->exchange : &layer->exchange_back;
+    const ech_node *node = &block->node.at[call->node];
+    bool back = phase != ECH_FORWARD && !call->recompute;
+    const ech_exchange *exchange = back ? &node->layer->exchange_back : &node->layer->exchange;
+    if (node->exchange) exchange = &node->exchange[back];
     return exchange->kind == ECH_COLLECTIVE_NONE ? NULL : exchange;
 }
 

@@ -24,6 +24,7 @@ COLLECTIVE(spread, NONE, ALL_REDUCE, TENSOR, 0, true);
 COLLECTIVE(gather, ALL_GATHER, REDUCE_SCATTER, TENSOR, 0, false);
 COLLECTIVE(scatter, REDUCE_SCATTER, ALL_GATHER, TENSOR, 0, false);
 COLLECTIVE(shift, SHIFT, SHIFT, CONTEXT, 1, false);
+COLLECTIVE(slide, SLIDE, SLIDE, CONTEXT, 0, false); /* the distance is the node's */
 COLLECTIVE(unshift, SHIFT, NONE, CONTEXT, -1, false);
 COLLECTIVE(gather_kept, ALL_GATHER, NONE, TENSOR, 0, false);
 COLLECTIVE(gather_table, ALL_GATHER, NONE, TENSOR, 0, false);

@@ -160,6 +160,19 @@ typedef struct ech_reads {
     unsigned param;         /* parameters */
 } ech_reads;
 
+/* The collective of a call. */
+typedef struct ech_exchange {
+    ech_collective kind; /* ECH_COLLECTIVE_NONE: none, the call computes */
+    ech_mesh over;       /* among ranks that differ only in these coordinates */
+    /* SHIFT, SLIDE: number of ranks of the group (comm/comm.h). ALL_TO_ALL: from tokens to heads
+     * (> 0), back (< 0), or of equal blocks that are contiguous in memory (0), in values of any
+     * shape and type. EXCHANGE_ROWS: from the packed buffer, with the table as the node's second
+     * input, to windows, with the table as the third input (> 0), or back (< 0). ALL_GATHER or
+     * REDUCE_SCATTER of a node that goes by counts: moves windows; the second input is the table
+     * of all. */
+    int distance;
+} ech_exchange;
+
 typedef struct ech_node {
     const ech_layer *layer;
     const void *options; /* the layer's own struct */
@@ -176,6 +189,7 @@ typedef struct ech_node {
     /* For inputs without rows, the value over whose rows they are sums: it decides whose partial
      * sums and reports are added. -1: the inputs have rows. */
     int rows_of;
+    const ech_exchange *exchange; /* [2], of F and of B; NULL: the layer's */
     int report; /* the block's report to which F adds; -1: none */
     int round;  /* from 1: number of its round (ech_block_begin_round); 0: none */
     /* index among the block's nodes; copies and fused nodes have the index of the node that they
@@ -191,18 +205,6 @@ typedef struct ech_node {
     bool is_part; /* B writes some rows of its input's gradient; other nodes write the rest */
     unsigned purposes;     /* bits 1 << purpose: lists in which F does something */
 } ech_node;
-
-/* The collective of a call. */
-typedef struct ech_exchange {
-    ech_collective kind; /* ECH_COLLECTIVE_NONE: none, the call computes */
-    ech_mesh over;       /* among ranks that differ only in these coordinates */
-    /* SHIFT: number of ranks of the group (comm/comm.h). ALL_TO_ALL: from tokens to heads (> 0),
-     * back (< 0), or of equal blocks that are contiguous in memory (0), in values of any shape and
-     * type. EXCHANGE_ROWS: from the packed buffer, with the table as the node's second input, to
-     * windows, with the table as the third input (> 0), or back (< 0). ALL_GATHER or REDUCE_SCATTER
-     * of a node that goes by counts: moves windows; the second input is the table of all. */
-    int distance;
-} ech_exchange;
 
 /* Numbers that a node reports in each training step: each forward adds to them, they are summed
  * over micro-batches and all ranks, and the host reads them with the loss. R and lists other than
@@ -278,6 +280,7 @@ typedef struct ech_block_options {
     int sequence_chunks; /* chunks that share a KV cache; 0 or 1: the sequence is not divided */
     bool documents;      /* attention and positions stay within documents */
     int64_t rows;        /* B·T' of a micro-batch; 0: unknown yet */
+    int64_t sequence;    /* T; 0: unknown */
     ech_dtype wide;      /* type of logits, which determines the bytes of their chunks */
     int64_t loss_rows;   /* least rows of a chunk of logits; depends on the device */
     ech_type stream;     /* of values at block boundaries, and of residual sums */

@@ -44,9 +44,12 @@ typedef struct ech_layer_attention_args {
     double scale;   /* of q·k; 0: 1 / sqrt(D) */
     double softcap; /* scores s become softcap tanh(s / softcap); 0: they stay */
     int64_t window; /* keys that a query sees, itself included; 0: all up to it */
+    int sinks; /* parameter (H), wide, of ECH_AXIS_HEADS (kernel.def: sinks_forward); -1: none */
 } ech_layer_attention_args;
 
 int ech_layer_attention(ech_block *block, const ech_layer_attention_args *attention);
+/* Pairs of a query and a key that it sees; `window` as above. */
+double ech_layer_attention_pairs(const ech_rows *query, const ech_rows *key, int64_t window);
 int ech_layer_copy(ech_block *block, int x);
 /* How many operands it has; of two it is gated. */
 int ech_activation_operands(ech_activation activation);

@@ -206,10 +206,14 @@ static projections project_together(const ech_builder *b, int x)
                          .v = ech_block_view(b->block, qkv, 2 * all, heads)};
 }
 
-int64_t ech_model_window(const ech_config *config, int64_t i)
+/* The sinks beside the output product's matrix; -1: none. */
+static int sinks(const ech_builder *b)
 {
-    const char *layers = config->model.window_layers;
-    return layers[i % (int64_t)strlen(layers)] == 'L' ? config->model.sliding_window : 0;
+    const char *o = b->names.o, *end = strrchr(o, '.');
+    if (!b->config->model.attention_sinks) return -1;
+    char *part = ech_pool_format(b->model->pool, "%.*s", (int)(end ? end - o : 0), o);
+    return ech_model_vector(b->model, b->block, ech_builder_name(b, part, "sinks"), ECH_AXIS_HEADS,
+                            b->config->model.num_attention_heads, ECH_INIT_ZERO);
 }
 
 static int attention(const ech_builder *b, int x)
@@ -227,7 +231,8 @@ static int attention(const ech_builder *b, int x)
                                               .dropout = config->model.attn_pdrop,
                                               .scale = config->model.attention_scale,
                                               .softcap = config->model.attn_logit_softcapping,
-                                              .window = ech_model_window(config, b->layer)});
+                                              .window = ech_model_window(config, b->layer),
+                                              .sinks = sinks(b)});
     y = ech_block_view(b->block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, all));
     return ech_builder_linear(b, b->names.o, y, ECH_AXIS_HEADS, all, ECH_AXIS_MODEL, C,
                               config->model.o_bias, b->std);

@@ -23,6 +23,9 @@ ech_status ech_family_check_rows(const ech_config *config);
 
 /* ---- fused tensors of files ---- */
 
+/* Returns the number of keys that a query of layer i sees, itself included; 0: all of its document
+ * up to it. */
+int64_t ech_model_window(const ech_config *config, int64_t i);
 /* Where the family's files have several parameters in one tensor. A part's parameter has a name
  * with one of `parts` in it, as whole components, and the tensor's name has `file` there instead.
  * A family's parameters are named as if its files had them separately. */
@@ -104,7 +107,7 @@ void ech_rope_export(const ech_config *config, json_t *json);
     "model.num_key_value_heads model.intermediate_size model.tie_word_embeddings "                 \
     "model.initializer_range model.embd_pdrop model.resid_pdrop model.attn_pdrop "                 \
     "model.sliding_window model.window_layers model.attn_logit_softcapping "                       \
-    "model.attention_scale "                                                                       \
+    "model.attention_scale model.attention_sinks "                                                 \
     "data.tokenizer data.document_mask"
 
 #define ECH_ROPE_SCALING_KEYS                                                                      \

@@ -102,7 +102,7 @@ static ech_status check_windows(const ech_config *config)
                                    "LLLLLG");
     if ((int64_t)n > L)
         return ech_config_complain(config, "model.window_layers",
-                                   "names %s; there are only %lld",
+                                   "names %s, but model.num_hidden_layers is %lld",
                                    ECH_COUNT((int64_t)n, "layer"), (long long)L);
     return ECH_OK;
 }
@@ -160,6 +160,7 @@ static ech_block_options ways_of(const ech_config *config)
         .sequence_chunks = (int)config->memory.sequence_chunks,
         .documents = config->data.document_mask == 1,
         .rows = rows_of(config),
+        .sequence = config->data.sequence_length,
         .wide = types.wide,
         .loss_rows = ech_kernels_loss_rows(ech_config_name(config, "parallel.device")),
         .fused = ech_fused_rows(ech_kernels_fused(ech_config_name(config, "parallel.device"))),
@@ -171,6 +172,20 @@ static ech_block_options ways_of(const ech_config *config)
 }
 
 /* ---- building ---- */
+
+int64_t ech_model_window(const ech_config *config, int64_t i)
+{
+    const char *layers = config->model.window_layers;
+    return layers[i % (int64_t)strlen(layers)] == 'L' ? config->model.sliding_window : 0;
+}
+
+static void find_windows(const ech_config *config, ech_model *model)
+{
+    size_t bytes = (size_t)model->layers * sizeof *model->window;
+    int64_t *window = ech_pool_alloc(model->pool, bytes);
+    for (int64_t i = 0; i < model->layers; i++) window[i] = ech_model_window(config, i);
+    model->window = window;
+}
 
 static ech_status create(const ech_config *config, ech_block_options options, ech_model **out)
 {
@@ -187,6 +202,7 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     model->width = config->model.num_attention_heads * config->model.head_dim;
     model->std = config->model.initializer_range;
     model->options = options;
+    if (!family->build) find_windows(config, model);
     (family->build ? family->build : ech_decoder_build)(config, model);
     ech_status status = ech_family_place_params(config, model);
     if (status != ECH_OK) {
@@ -294,7 +310,15 @@ double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
         if (multiplied[i] && !model->param.at[i].commit)
             N += used * (double)ech_shape_whole(shape);
     }
-    double attention = (double)model->layers * (double)T * (double)model->width;
+    double layers = 0;
+    ech_rows all = ech_rows_context(0, T, T, 1, 0, false);
+    for (int64_t i = 0; i < model->layers; i++) {
+        int64_t window = model->window ? model->window[i] : 0;
+        layers += window == 0 ? 1
+                              : ech_layer_attention_pairs(&all, &all, window) /
+                                    ech_layer_attention_pairs(&all, &all, 0);
+    }
+    double attention = layers * (double)T * (double)model->width;
     return 6 * (N + attention) * (double)tokens;
 }
 

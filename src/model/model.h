@@ -33,6 +33,7 @@ typedef struct ech_model {
     int logits;
     int64_t vocabulary;
     int64_t layers, width;     /* L, and H D of attention: for FLOPs */
+    const int64_t *window;     /* [layers] attention windows; NULL: no layer has one */
     double std;                /* of initial weights */
     double experts_used;       /* of stacked experts: the share that a token goes to */
     ech_block_options options; /* how layers are sharded, and more that changes blocks */
@@ -143,9 +144,10 @@ int64_t ech_model_params(const ech_model *model); /* elements of all that are tr
 int64_t ech_model_active(const ech_model *model);
 /* True for a table from which only the rows of a batch's tokens are read. */
 bool ech_model_looks_up(const ech_model *model, int param);
-/* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens +
- * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021),
- * of experts those that a token goes to. */
+/* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens + 6 L T H D
+ * tokens, N the parameters without those that are only looked up (Narayanan et al. 2021), of
+ * experts those that a token goes to. A window lessens a layer's T as it lessens the pairs of
+ * queries and keys. */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
 
 /* For families. The first three add a parameter to the block and return its index. */

@@ -140,6 +140,13 @@ int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call 
     return in > out ? in : out;
 }
 
+int64_t ech_step_sent_elements(const ech_exchange *does, int64_t elements, ech_membership of)
+{
+    bool sends = does->kind != ECH_COLLECTIVE_SLIDE ||
+                 ech_collective_slides(does->distance, of.size, of.index);
+    return sends ? elements : 0;
+}
+
 static void add_collective(ech_block_lowering *p, ech_phase phase, int call)
 {
     const ech_block_call *c = &block_of(p)->program[phase].at[call];
@@ -148,8 +155,11 @@ static void add_collective(ech_block_lowering *p, ech_phase phase, int call)
     ech_step *step = &p->list->step.at[added];
     step->first_call = call;
     step->calls = 1;
+    int64_t elements = ech_step_exchange_elements(block_of(p), c, p->list->extent);
+    ech_membership of =
+        ech_layout_membership(p->plan->layout, p->plan->model, p->plan->rank, step->group);
     int64_t whole = sent_bytes(p, step, ech_step_exchange_dtype(block_of(p), c, p->plan->types),
-                               ech_step_exchange_elements(block_of(p), c, p->list->extent));
+                               ech_step_sent_elements(does, elements, of));
     double expected = ech_node_expected(&block_of(p)->node.at[c->node]);
     if (!ech_step_exchanges_rest(block_of(p), c))
         step->bytes = (int64_t)llround(expected * (double)whole);

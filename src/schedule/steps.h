@@ -203,6 +203,8 @@ size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **
  * their type. */
 int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call *call,
                                    ech_extent extent);
+/* What a member sends of these elements: a SLIDE's last ones nothing. */
+int64_t ech_step_sent_elements(const ech_exchange *does, int64_t elements, ech_membership of);
 /* True if it belongs to a round after the first, for which usually no rows are left. */
 static inline bool ech_step_exchanges_rest(const ech_block *block, const ech_block_call *call)
 {

@@ -57,7 +57,8 @@ static const char *const lattice_models[] = {
     "model.architecture=llama model.num_key_value_heads=2",
     "model.architecture=llama model.num_key_value_heads=1",
     "model.architecture=llama model.num_key_value_heads=4 model.tie_word_embeddings=true",
-    "model.architecture=qwen3 model.num_key_value_heads=2 model.head_dim=6",
+    "model.architecture=qwen3 model.num_key_value_heads=2 model.head_dim=6 model.sliding_window=3 "
+    "model.window_layers=GL model.attn_logit_softcapping=2 model.attention_sinks=true",
     "model.architecture=qwen3 model.num_key_value_heads=4 model.head_dim=2 "
     "model.tie_word_embeddings=true",
     "model.architecture=mixtral model.num_key_value_heads=2 model.num_local_experts=5 "

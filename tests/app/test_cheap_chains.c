@@ -39,8 +39,9 @@ static ech_block *chained(ech_model *model, const ech_config *config, const ech_
     y = ech_layer_linear(b, y, p + 2, p + 3, true, ECH_AXIS_QKV, 3 * C);
     int q = ech_block_view(b, y, 0, heads), k = ech_block_view(b, y, C, heads);
     int v = ech_block_view(b, y, 2 * C, heads);
-    y = ech_layer_attention(
-        b, &(ech_layer_attention_args){.q = q, .k = k, .v = v, .starts = -1, .dropout = 0.2});
+    y = ech_layer_attention(b,
+                            &(ech_layer_attention_args){
+                                .q = q, .k = k, .v = v, .starts = -1, .dropout = 0.2, .sinks = -1});
     y = ech_block_view(b, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
     y = ech_layer_linear(b, y, p + 4, p + 5, true, ECH_AXIS_MODEL, C);
     x = ech_layer_residual(b, x, ech_layer_dropout(b, y, 0.1));

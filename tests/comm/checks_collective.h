@@ -426,6 +426,30 @@ static inline ech_status checks_shift(ech_group *group, ech_dtype dtype, int64_t
                           &before);
 }
 
+/* Whoever has no member at that distance keeps what its buffer had. */
+static inline ech_status checks_slide(ech_group *group, ech_dtype dtype, int64_t n, int distance)
+{
+    ech_comm_count before = ech_group_count(group, ECH_COMM_COLLECTIVES);
+    int N = ech_group_size(group), index = ech_group_index(group), source = index - distance;
+    size_t bytes = (size_t)n * ech_dtype_bytes(dtype);
+    checks_buffer to = checks_buffer_new(bytes), from = checks_buffer_new(bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        to.at[i] = checks_byte(index, 1, i);
+        from.at[i] = 3;
+    }
+    ech_status st = ech_group_slide(group, distance, to.at, from.at, bytes);
+    bool right = true, receives = source >= 0 && source < N;
+    for (size_t i = 0; i < bytes; i++)
+        right &= from.at[i] == (receives ? checks_byte(source, 1, i) : 3);
+    bool intact = checks_buffer_end(&to);
+    intact &= checks_buffer_end(&from);
+    ECH_TRY(st);
+    RANKS_CHECK(right && intact);
+    bool sends = index + distance >= 0 && index + distance < N;
+    return checks_counted(group, sends ? ECH_COLLECTIVE_SLIDE : ECH_COLLECTIVE_NONE, dtype, n,
+                          &before);
+}
+
 /* ---- all of them ---- */
 
 /* Every collective once with n elements, over a group that is used for nothing else. */
@@ -439,6 +463,8 @@ static inline ech_status checks_collectives_of(ech_group *group, ech_dtype dtype
     ECH_TRY(checks_all_to_all(group, dtype, n));
     for (int distance = -3; distance <= 3; distance++)
         ECH_TRY(checks_shift(group, dtype, n, distance));
+    for (int distance = -3; distance <= 3; distance++)
+        if (distance) ECH_TRY(checks_slide(group, dtype, n, distance));
     return ECH_OK;
 }
 

@@ -182,8 +182,8 @@ TEST(test_refused)
                                       "normalizer nmt_nfkc; identity works",
                                       "no token <0x07>"};
     for (int i = 0; i < 8; i++) refuse_model(m[i], why[i]);
-    refuse_piece("", 0, 0, NORMAL, "piece 260: 1 to 256 bytes of UTF-8");
-    refuse_piece("\xff", 1, 0, NORMAL, "piece 260: 1 to 256 bytes of UTF-8");
+    refuse_piece("", 0, 0, NORMAL, "piece 260: must be 1 to 256 bytes of UTF-8");
+    refuse_piece("\xff", 1, 0, NORMAL, "piece 260: must be 1 to 256 bytes of UTF-8");
     refuse_piece("b", 1, 0, UNUSED, "piece 260: type 5");
     refuse_piece("b", 1, 0, 77, "piece 260: type 77");
     refuse_piece("b", 1, (float)(0.0 / 0.0), NORMAL, "piece 260: its score");

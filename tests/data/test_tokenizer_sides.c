@@ -118,14 +118,14 @@ TEST(test_added_tokens_decoder)
     assert_refused((sides){.config = DECODER("\"258\": {\"content\": \"b\"}")},
                    "added_tokens_decoder: \"b\" has id 258 here and 98 in the vocabulary", "");
     assert_refused((sides){.config = DECODER("\"258\": {\"content\": \"\"}")},
-                   "added_tokens_decoder: content: a string of 1 to 1024 bytes", "");
+                   "added_tokens_decoder: content: must be a string of 1 to 1024 bytes", "");
     assert_refused((sides){.config = DECODER("\"258\": {\"content\": \"<y>\"}, "
                                              "\"259\": {\"content\": \"<y>\"}")},
                    "tokenizer_config.json: added_tokens_decoder: \"<y>\" comes twice", "");
     assert_refused((sides){.config = DECODER("\"-1\": {\"content\": \"<y>\"}")},
-                   "added_tokens_decoder: -1: an id", "");
+                   "added_tokens_decoder: -1: must be an id", "");
     assert_refused((sides){.config = DECODER("\"x\": {\"content\": \"<x>\"}")},
-                   "added_tokens_decoder: x: an id", "");
+                   "added_tokens_decoder: x: must be an id", "");
     assert_refused((sides){.config = DECODER("\"257\": \"<x>\"")}, "added_tokens_decoder: 257", "");
 }
 

@@ -297,6 +297,81 @@ TEST(outside_of_windows_nothing_is_computed)
     }
 }
 
+/* As a layer calls them: q, k, v, out, lse, dout, dq, dk, dv, sinks, and the sinks' gradient. */
+static void call_with_sinks(const ech_kernels *kernels, ech_kernel_context *context,
+                            const ech_tensor *const *t, const void *options)
+{
+    const attention_case *o = options;
+    kernels->sinks_forward(context, t[9], t[3], t[4]);
+    kernels->attention_forward(context, t[0], t[1], t[2], &o->rule, &o->at, o->starts, &o->dropout,
+                               true, t[3], t[4]);
+    call_attention_backward(kernels, context, t, options);
+    kernels->sinks_backward(context, t[5], t[3], t[4], t[9], false, t[10]);
+    kernels->sinks_backward(context, t[5], t[3], t[4], t[9], true, t[10]);
+}
+
+static trial make_sinks(const int64_t s[5], const attention_case *options)
+{
+    trial t = make_trial(s, 0, options);
+    t.call = call_with_sinks;
+    t.tensor[9] = (trial_tensor){
+        .role = TRIAL_IN, .dims = 1, .shape = {s[2]}, .low = -1, .high = 3, .type = TRIAL_WIDE};
+    t.tensor[10] =
+        (trial_tensor){.role = TRIAL_OUT, .dims = 1, .shape = {s[2]}, .type = TRIAL_EITHER};
+    return t;
+}
+
+TEST(sinks_agree_with_the_definition)
+{
+    for (size_t s = 0; s < TRIAL_COUNT(shapes); s++) {
+        if (shapes[s][1] == 1) continue;
+        ech_tensor starts = starts_of(shapes[s][0], shapes[s][1], lengths[s % 4], 3);
+        attention_case options = uncut(shapes[s], 11, s % 2 ? &tenth : &off);
+        if (s % 3 == 0) options.starts = &starts;
+        if (s % 4 > 1) options.rule = rules[s % TRIAL_COUNT(rules)];
+        trial t = make_sinks(shapes[s], &options);
+        trial_check(&t);
+        t.depends_on_threads = false;
+        trial_check_halves(&t, 3e-5, TRIAL_BOUND(1e-2, 1.2e-2));
+        free(starts.data);
+    }
+}
+
+/* exp(sink) in the denominator, and the loss sum dout·out by a sink numerically. */
+TEST(sinks_join_the_denominator)
+{
+    for (size_t s = 1; s < TRIAL_COUNT(shapes); s++) {
+        int64_t T = shapes[s][1], H = shapes[s][2], D = shapes[s][4];
+        attention_case options = uncut(shapes[s], 11, &tenth);
+        options.rule = rules[s % TRIAL_COUNT(rules)];
+        trial t = make_sinks(shapes[s], &options);
+        trial_run run = trial_execute(&t, ech_kernels_ref(ECH_F64), (trial_way){.threads = 1});
+        const double *lse = run.result[4], *dout = run.result[5], *sinks = run.result[9];
+        double *p = ech_calloc((size_t)(T * T), sizeof *p);
+        double *out = ech_calloc((size_t)(T * D), sizeof *out);
+        for (int64_t h = 0; h < H; h++) {
+            double slope = 0;
+            for (int64_t b = 0; b < shapes[s][0]; b++) {
+                naive_head(&run, shapes[s], b, h, &options, p, out);
+                for (int64_t i = 0; i < T; i++) {
+                    /* lse has the sink in it: of the keys alone it is log(exp(lse) - exp(sink)). */
+                    double share = exp(sinks[h] - lse[(b * H + h) * T + i]);
+                    for (int64_t d = 0; d < D; d++) {
+                        int64_t at = ((b * T + i) * H + h) * D + d;
+                        double mixed = (1 - share) * out[i * D + d];
+                        assert_true(fabs(run.result[3][at] - mixed) < 1e-11);
+                        slope -= 2 * share * mixed * dout[at]; /* called twice */
+                    }
+                }
+            }
+            assert_true(fabs(run.result[10][h] - slope) < 1e-9 * (1 + fabs(slope)));
+        }
+        free(p);
+        free(out);
+        trial_free(&run);
+    }
+}
+
 /* Sample 1 of two gives the bits that it gives alone with first_sample one higher. */
 TEST(samples_do_not_mix)
 {

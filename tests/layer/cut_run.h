@@ -150,6 +150,15 @@ static inline void cut_shift(const cut_group *g, int distance)
     }
 }
 
+static inline void cut_slide(const cut_group *g, int distance)
+{
+    for (int m = 0; m < g->n; m++)
+        if (ech_collective_slides(-distance, g->n, m))
+            memcpy(g->to[m].data, g->from[m - distance].data, ech_tensor_bytes(&g->to[m]));
+        else
+            memset(g->to[m].data, 0, ech_tensor_bytes(&g->to[m]));
+}
+
 static inline double *cut_element(const ech_tensor *x, int64_t b, int64_t t, int64_t h, int64_t d)
 {
     return (double *)x->data + b * x->stride[0] + t * x->stride[1] + h * x->stride[2] + d;
@@ -269,6 +278,9 @@ static inline void cut_group_does(const cut_group *g, const ech_exchange *does)
         break;
     case ECH_COLLECTIVE_SHIFT:
         cut_shift(g, does->distance);
+        break;
+    case ECH_COLLECTIVE_SLIDE:
+        cut_slide(g, does->distance);
         break;
     case ECH_COLLECTIVE_NONE:
     case ECH_COLLECTIVES:

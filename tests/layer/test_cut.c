@@ -67,6 +67,7 @@ static ech_block_options grid(int tensor, int context, int64_t G, int sequence, 
                                             .key_value = (int)(tensor < G ? tensor : G),
                                             .context = context,
                                             .sequence = sequence && tensor > 1},
+                               .sequence = T,
                                .keep = sequence == 2,
                                .ulysses = ulysses};
 }
@@ -244,12 +245,19 @@ TEST(test_head)
 
 /* ---- attention ---- */
 
+/* The arguments of all attention here; sinks 1: there are some. */
+static ech_layer_attention_args way;
+
 static int attend(graph *g, int q, int k, int v)
 {
-    int starts = ech_block_starts(g->block);
-    return ech_layer_attention(
-        g->block,
-        &(ech_layer_attention_args){.q = q, .k = k, .v = v, .starts = starts, .dropout = g->p});
+    ech_layer_attention_args args = way;
+    args.sinks = way.sinks ? vector(g, ECH_AXIS_HEADS, H) : -1;
+    args.q = q;
+    args.k = k;
+    args.v = v;
+    args.starts = ech_block_starts(g->block);
+    args.dropout = g->p;
+    return ech_layer_attention(g->block, &args);
 }
 
 /* GPT-2's: queries, keys and values are columns of one product, each shared out by heads. */
@@ -341,6 +349,63 @@ TEST(test_ring)
             compare("ring", build_attention, grid(1, c, H, 0, false), H, i ? 0.3 : 0);
             compare("ring, keys apart", build_grouped, grid(1, c, 2, 0, false), 2, i ? 0.3 : 0);
         }
+}
+
+/* The windows are a token, less than a rank's run, over some ranks, and over all; with caps and
+ * sinks. */
+TEST(test_windows)
+{
+    static const int64_t windows[] = {0, 1, 2, 4, 5, 9, 20};
+    for (int i = 0; i < 7; i++) {
+        way = (ech_layer_attention_args){
+            .window = windows[i], .softcap = i % 3 ? 0 : 0.7, .scale = 0.9, .sinks = i % 2 == 0};
+        for (int c = 2; c <= 4; c++)
+            compare("window, ring", i % 2 ? build_attention : build_grouped,
+                    grid(1, c, 2, 0, false), 2, i % 3 ? 0 : 0.3);
+        compare("window, ring over tensor ranks", build_grouped, grid(2, 4, 4, i % 3, false), 4,
+                0.3);
+        compare("window, ulysses", build_grouped, grid(2, 2, 4, i % 3, true), 4, 0.3);
+        compare("window, tensor ranks", build_normed, grid(4, 1, 2, i % 3, false), 2, 0.3);
+        ech_block_options options = grid(1, 1, 2, 0, false);
+        options.sequence_chunks = 3;
+        compare("window in sequence chunks", build_grouped, options, 2, 0.3);
+    }
+    way = (ech_layer_attention_args){.window = 0};
+}
+
+/* A rank exchanges with those whose keys it sees, twice and back once; runs are of three tokens. */
+TEST(test_what_windows_exchange)
+{
+    static const int64_t windows[][2] = {{0, 9}, {1, 0}, {2, 6}, {4, 6}, {5, 12}, {7, 12}, {8, 9}};
+    for (int i = 0; i < 7; i++) {
+        way = (ech_layer_attention_args){.window = windows[i][0]};
+        graph g = make("window", build_attention, grid(1, 4, H, 0, false), H, 0);
+        int exchanges = 0;
+        for (int phase = 0; phase < ECH_PHASES; phase++)
+            for (size_t c = 0; c < g.block->program[phase].n; c++)
+                exchanges += ech_call_exchange(g.block, &g.block->program[phase].at[c],
+                                               (ech_phase)phase, ECH_TRAIN) != NULL;
+        assert_int_equal(exchanges, windows[i][1]);
+        drop(&g);
+    }
+    way = (ech_layer_attention_args){.window = 0};
+}
+
+TEST(test_pairs_are_counted)
+{
+    for (int64_t window = 0; window < 30; window++)
+        for (int a = 0; a < 4; a++)
+            for (int b = 0; b < 4; b++) {
+                ech_rows query = ech_rows_context(0, 24, 6, 4, a, true);
+                ech_rows key = ech_rows_context(0, 24, 6, 4, b, true);
+                int64_t pairs = 0;
+                for (int64_t i = 0; i < 36; i++) {
+                    int64_t before = ech_rows_token_position(&query, i / 6) -
+                                     ech_rows_token_position(&key, i % 6);
+                    pairs += before >= 0 && (window == 0 || before < window);
+                }
+                assert_true(ech_layer_attention_pairs(&query, &key, window) == (double)pairs);
+            }
 }
 
 TEST(test_ulysses)

@@ -175,7 +175,7 @@ TEST(test_pointwise)
 
 TEST(test_attention)
 {
-    for (int form = 0; form < 8; form++) {
+    for (int form = 0; form < 16; form++) {
         int64_t H = 4, G = form & 1 ? 2 : 4, D = 2;
         runner r = open_documents(form & 4);
         int starts = ech_block_starts(r.block);
@@ -183,12 +183,18 @@ TEST(test_attention)
         int k = ech_block_input(r.block, "k", ech_shape_heads(ECH_AXIS_KV_HEADS, G, D));
         int v = ech_block_input(r.block, "v", ech_shape_heads(ECH_AXIS_KV_HEADS, G, D));
         q = ech_layer_rotary(r.block, q, &(ech_rope){.theta = 100}, starts);
-        ech_block_output(
-            r.block,
-            ech_layer_attention(
-                r.block,
-                &(ech_layer_attention_args){
-                    .q = q, .k = k, .v = v, .starts = starts, .dropout = form & 2 ? 0.3 : 0}));
+        bool ruled = form & 8;
+        int sinks = ruled ? runner_param(&r, ech_shape_1d(ECH_AXIS_HEADS, H)) : -1;
+        ech_block_output(r.block, ech_layer_attention(r.block, &(ech_layer_attention_args){
+                                                                   .q = q,
+                                                                   .k = k,
+                                                                   .v = v,
+                                                                   .starts = starts,
+                                                                   .dropout = form & 2 ? 0.3 : 0,
+                                                                   .scale = ruled ? 0.9 : 0,
+                                                                   .softcap = ruled ? 0.8 : 0,
+                                                                   .window = ruled ? 3 : 0,
+                                                                   .sinks = sinks}));
         check_block(&r);
     }
 }
@@ -203,8 +209,8 @@ static void check_views(bool copied)
     int q = ech_block_view(r.block, qkv, 0, heads), k = ech_block_view(r.block, qkv, C, heads);
     if (copied) q = ech_layer_copy(r.block, q);
     int v = ech_block_view(r.block, qkv, 2 * C, heads);
-    int y = ech_layer_attention(r.block,
-                                &(ech_layer_attention_args){.q = q, .k = k, .v = v, .starts = -1});
+    int y = ech_layer_attention(
+        r.block, &(ech_layer_attention_args){.q = q, .k = k, .v = v, .starts = -1, .sinks = -1});
     y = ech_block_view(r.block, y, 0, rows(C));
     ech_block_output(r.block,
                      ech_layer_linear(r.block, y, matrix(&r, C, C), -1, false, ECH_AXIS_MODEL, C));
@@ -458,7 +464,7 @@ TEST(test_every_layer_is_here)
                    "router gate route dispatch dispatch_index expert_linear "
                    "expert_dropout combine shared_gate";
     const char *cut = "sum spread gather scatter keep_shard gather_kept gather_table shift unshift "
-                      "to_heads to_tokens pack attend head_gather exchange_counts exchange_rows "
+                      "slide to_heads to_tokens pack attend head_gather exchange_counts exchange_rows "
                       "return_rows gather_rows scatter_rows window_counts expert_linear_both "
                       "gather_context own_rows all_rows";
     const char *sampled = "head_next";

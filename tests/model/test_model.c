@@ -141,6 +141,41 @@ TEST(test_head_widths)
     }
 }
 
+#define TINY                                                                                       \
+    "model.hidden_size=16 model.num_hidden_layers=6 model.num_attention_heads=4 "                  \
+    "model.vocab_size=300"
+
+/* With T = 1024 and W = 256, queries see 1 + ... + 256 and 768 times 256 keys. */
+TEST(test_windows)
+{
+    static const char *const refused[][2] = {
+        {"model.window_layers=LX", "must be letters L"},
+        {"model.window_layers=LLLLLLG", "model.num_hidden_layers is 6"},
+    };
+    double share = (256 * 257 / 2 + 768 * 256) / (1024.0 * 1025 / 2), flops[3];
+    static const char *const words[] = {TINY, TINY " model.sliding_window=256",
+                                        TINY " model.sliding_window=256 model.window_layers=LLG "
+                                             "model.attention_sinks=true"};
+    for (int i = 0; i < 3; i++) {
+        ech_config *c = config("llama", words[i]);
+        ech_model *model = create(c);
+        flops[i] = ech_model_flops(model, 1000, 1024);
+        for (int64_t layer = 0; layer < 6; layer++)
+            assert_int_equal(model->window[layer], i == 0 || (i == 2 && layer % 3 == 2) ? 0 : 256);
+        assert_int_equal(has(model, "model.layers.5.self_attn.sinks"), i == 2);
+        ech_model_destroy(model);
+        ech_config_destroy(c);
+    }
+    double all = 6.0 * 6 * 1024 * 16 * 1000, sinks = 6.0 * 6 * 4 * 1000;
+    assert_true(fabs(flops[0] - flops[1] - all * (1 - share)) < 1e-6 * all);
+    assert_true(fabs(flops[0] + sinks - flops[2] - all * (1 - share) * 4 / 6) < 1e-6 * all);
+    for (int i = 0; i < 2; i++) {
+        ech_config *c = config("llama", TINY);
+        import_set(c, refused[i][0]);
+        refuse(c, refused[i][1]);
+    }
+}
+
 /* Which layers have experts. */
 TEST(test_sparse_layers)
 {

@@ -45,6 +45,9 @@ static const char *const grids[] = {
     "parallel.tensor=2 parallel.sequence=true",
     "parallel.tensor=4 parallel.sequence=keep",
     "parallel.context=2 data.document_mask=true",
+    "parallel.context=3 model.sliding_window=2 model.attention_sinks=true",
+    "parallel.context=2 parallel.context_method=ulysses model.attention_sinks=true "
+    "model.sliding_window=5 model.attn_logit_softcapping=3 model.attention_scale=0.5",
     "parallel.context=3 parallel.tensor=2",
     "parallel.context=2 parallel.context_method=ulysses data.document_mask=true",
     "memory.sequence_chunks=2 data.document_mask=true",
@@ -322,11 +325,17 @@ static void take_all(const bench *b, const ech_node *node, ech_call *call)
     }
 }
 
+/* Returns a rank with neighbours on both sides, if there are three or more. */
+static int context_index(const bench *b)
+{
+    return b->model->options.sharding.context > 2 ? 1 : 0;
+}
+
 /* The piece in whose F what is carried has rows of others before, in whose B rows behind. */
 static ech_rows rows_of(const bench *b)
 {
     const ech_block_options *options = &b->model->options;
-    ech_rows rows = ech_context_rows(options, b->extent, 4, 0);
+    ech_rows rows = ech_context_rows(options, b->extent, 4, context_index(b));
     if (options->sequence_chunks > 1 && b->phase == ECH_FORWARD) rows.start[0] = b->extent.tokens;
     if (b->purpose == ECH_GENERATE) rows.position = &position;
     return rows;
@@ -346,6 +355,7 @@ static ech_call make_call(bench *b)
                       .rows = rows_of(b),
                       .shard = rows_of(b),
                       .tensor_size = sharding->tensor > 1 ? sharding->tensor : 1,
+                      .context_index = context_index(b),
                       .context_size = sharding->context > 1 ? sharding->context : 1,
                       .loss_sums = b->sums,
                       .loss_factor = &b->scale,

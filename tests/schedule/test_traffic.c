@@ -146,6 +146,30 @@ TEST(test_ring)
     fixture_free(&f);
 }
 
+/* A window that reaches only the neighbours: each rank sends them keys and values twice, and
+ * gradients back once. */
+TEST(test_window)
+{
+    enum { c = 4, NEXT = T / (2 * c) + 1 };
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    char words[80];
+    for (int window = 1; window <= NEXT; window += NEXT - 1) {
+        snprintf(words, sizeof words, "parallel.context=4 model.sliding_window=%d", window);
+        fixture f = plan(c, 1, words);
+        for (int rank = 0; rank < c; rank++) {
+            ech_plan_traffic(f.plan[rank], traffic);
+            const ech_traffic *context = &traffic[ECH_TRAFFIC_CONTEXT];
+            int64_t neighbours = window == 1 ? 0 : rank % (c - 1) == 0 ? 1 : 2;
+            check(context, ECH_COLLECTIVE_SHIFT, 0);
+            check(context, ECH_COLLECTIVE_SLIDE, window == 1 ? 0 : M * L * 6);
+            assert_int_equal(ech_traffic_all(context).messages, M * L * 3 * neighbours);
+            assert_int_equal(ech_traffic_all(context).bytes,
+                             M * L * 3 * neighbours * 2 * B * T / c * C * ITEM);
+        }
+        fixture_free(&f);
+    }
+}
+
 /* DeepSpeed-Ulysses: queries, keys, values and what comes of them change places, and their
  * gradients. */
 TEST(test_ulysses)

@@ -13,16 +13,28 @@ static bool leads_cluster(const ech_layout *layout, int rank)
     return layout->clusters > 1 && ech_layout_leader(layout, cluster) == rank;
 }
 
+/* Whether context ranks send different numbers of messages: those at the ends slide fewer. */
+static bool slides(const ech_model *model)
+{
+    for (size_t b = 0; b < model->block.n; b++)
+        for (size_t n = 0; n < model->block.at[b]->node.n; n++)
+            if (model->block.at[b]->node.at[n].exchange) return true;
+    return false;
+}
+
 /* The class of a rank, or the number of classes if it begins one. Ranks of a class are neighbours,
  * except that some replicas of a stage have one micro-batch more, and some ranks lead clusters. */
 static int find_class(const ech_plan_report *report, int rank)
 {
     const ech_layout *layout = report->design->layout;
+    bool by_context = slides(report->design->model);
     for (int c = (int)report->alike.n - 1; c >= 0; c--) {
         int other = report->alike.at[c].rank;
         if (layout->coordinates[other].stage != layout->coordinates[rank].stage) break;
         if (ech_layout_micro_batches(layout, other) == ech_layout_micro_batches(layout, rank) &&
-            leads_cluster(layout, other) == leads_cluster(layout, rank))
+            leads_cluster(layout, other) == leads_cluster(layout, rank) &&
+            (!by_context ||
+             layout->coordinates[other].context == layout->coordinates[rank].context))
             return c;
     }
     return (int)report->alike.n;

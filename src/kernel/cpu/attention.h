@@ -2,8 +2,8 @@
  *
  * Common code of tiled attention's forward and backward. Queries and keys are divided into tiles of
  * up to ECH_TILE tokens. The positions of a tile are contiguous: it is within one of the two ranges
- * that a view may have (ech_rows). So which keys of a tile a tile of queries attends to follows
- * from the tiles' first positions and the starts of the documents of its first and last query.
+ * that a view may have (ech_rows). So the tiles' first positions, and the starts of the documents
+ * of the first and last query, determine which keys of a tile a tile of queries attends to.
  */
 #ifndef ECH_KERNEL_CPU_ATTENTION_H
 #define ECH_KERNEL_CPU_ATTENTION_H
@@ -28,16 +28,16 @@ typedef struct ech_attention {
     int64_t group;      /* query heads per key/value head: head h reads key/value head h / group */
     int64_t width;      /* D, padded */
     int64_t query_tiles, key_tiles;
-    int64_t parts;       /* units of work per (sample, key/value head), for threads to share */
+    int64_t parts;       /* units of work per (sample, key/value head), divided among threads */
     float scale;         /* of scores */
     float scale2;        /* scale log2 e; with a cap, scale / cap */
     float cap2;          /* cap log2 e; 0: no cap */
     float key_scale;     /* of sums of packed queries that are the keys' gradients */
-    /* queries are packed times scale2; where pairs are multiplied times 1, as they would be
-     * rounded, and the scores of a pair's products times scale2 */
+    /* factor of packed queries: scale2; 1 where pairs are multiplied, since packed queries would be
+     * rounded, and scores of products are multiplied by scale2 instead */
     float query_scale;
     uint32_t threshold;  /* random words below it are dropped; 0: no dropout */
-    /* of kept probabilities; where these are rounded to pairs, of sums over them */
+    /* factor of kept probabilities; if these are rounded to pairs, of sums over them */
     float dropout_scale;
     float sums_scale;
 } ech_attention;
@@ -103,7 +103,7 @@ ECH_INLINE bool ech_span_sees_all(const ech_attention *at, int64_t b,
 typedef struct ech_tile_mask {
     bool masked; /* some query does not attend to some key, or is padding */
     int32_t first[ECH_TILE], end[ECH_TILE]; /* the keys of each query */
-    ech_interval keys[ECH_TILE_BLOCKS];     /* those of each block of query rows, */
+    ech_interval keys[ECH_TILE_BLOCKS];     /* the same for each block of query rows, */
     ech_interval queries[ECH_TILE_BLOCKS];  /* and the queries that attend to a block of keys */
 } ech_tile_mask;
 
@@ -116,7 +116,7 @@ ECH_OUTLINE void ech_tile_mask_fill(const ech_attention *at, int64_t b,
         ech_interval seen = {0, ECH_TILE};
         if (mask->masked && i < queries->count)
             seen = ech_span_seen(at, b, keys, queries->position + i);
-        else if (mask->masked) /* padding behind the last query sees nothing */
+        else if (mask->masked) /* padding after the last query sees nothing */
             seen.first = seen.end = mask->end[i - 1];
         mask->first[i] = (int32_t)seen.first;
         mask->end[i] = (int32_t)seen.end;
@@ -181,8 +181,8 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
     return at;
 }
 
-/* The factors by which dropout multiplies ECH_TILE probabilities: of the query at `position`, from
- * key position `first` on. */
+/* Writes the factors by which dropout multiplies ECH_TILE probabilities of the query at `position`,
+ * from key position `first` on. */
 ECH_INLINE void ech_attention_dropout_mask(const ech_attention *at, int64_t b, int64_t h,
                                            int64_t position, int64_t first, float factor[ECH_TILE])
 {

@@ -6,6 +6,7 @@
  * whose partial sums of dq are added in a fixed order. The number of units depends on the shapes
  * alone, so the result is the same for any number of threads.
  */
+#include <math.h>
 #include <omp.h>
 
 #include "kernel/cpu/attention.h"
@@ -363,6 +364,28 @@ void ECH_CPU(attention_backward)(ech_kernel_context *context, const ech_tensor *
             for (int64_t unit = 0; unit < at.B * at.H * at.query_tiles; unit++)
                 add_parts(&at, &from, unit);
         }
+    }
+}
+
+void ECH_CPU(sinks_backward)(ech_kernel_context *context, const ech_tensor *dout,
+                             const ech_tensor *out, const ech_tensor *lse, const ech_tensor *sinks,
+                             bool accumulate, const ech_tensor *dsinks)
+{
+    ECH_SHAPES(sinks_backward, ECH_REAL, dout, out, lse, sinks, dsinks);
+    int64_t B = out->shape[0], T = out->shape[1], H = out->shape[2], D = out->shape[3];
+    bool wide = ech_is_wide(out), sums_wide = ech_is_wide(dsinks);
+#pragma omp parallel for num_threads(context->threads)
+    for (int64_t h = 0; h < H; h++) {
+        double sum = 0;
+        float sink = ((const float *)sinks->data)[h];
+        for (int64_t row = 0; row < B * T; row++) {
+            const void *x = ech_either_at(out, ech_tile_place(out, row / T, row % T, h));
+            const ech_real *dx = ech_tile_row(dout, row / T, row % T, h);
+            float p = expf(sink - ((const float *)lse->data)[(row / T * H + h) * T + row % T]);
+            sum -= (double)(p * (wide ? dot_wide(dx, x, D) : dot(dx, x, D)));
+        }
+        if (accumulate) sum += (double)ech_either_value(sums_wide, dsinks->data, h);
+        ech_either_stored(sums_wide, dsinks->data, h, (float)sum);
     }
 }
 

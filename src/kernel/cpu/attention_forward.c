@@ -7,13 +7,14 @@
 #include <float.h>
 #include <math.h>
 #include <omp.h>
+#include <string.h>
 
 #include "kernel/cpu/attention.h"
 #include "kernel/cpu/rows.h"
 #include "kernel/seen.h"
 
 /* One thread's memory. Keys and values of a whole head, the rest for one tile of queries. Scores
- * lie with a row for each key, so that maxima and sums of many queries are made at once. */
+ * have a row for each key, so that maxima and sums of many queries are computed together. */
 typedef struct workspace {
     ech_unit *keys, *values;       /* (key tiles, ECH_TILE, width) */
     ech_unit *query;               /* (D, ECH_TILE) */
@@ -30,7 +31,7 @@ static int64_t workspace_floats(int64_t Tk, int64_t D)
            3 * tile;
 }
 
-/* Units of pairs need less than the floats that there are. */
+/* The existing buffers of floats are large enough for units of pairs. */
 static workspace cut_workspace(const ech_attention *at, float *memory)
 {
     workspace w = {.keys = (ech_unit *)memory};
@@ -45,8 +46,8 @@ static workspace cut_workspace(const ech_attention *at, float *memory)
     return w;
 }
 
-/* A vector of queries from `query` on: turns their scores into units of 2^(score - max), and finds
- * what corrects what was summed under a smaller max. */
+/* A vector of queries from `query` on: turns their scores into units of 2^(score - max), and
+ * computes the factor that corrects sums made with a smaller max. */
 ECH_OUTLINE void softmax_columns(const ech_attention *at, const workspace *w,
                                  const ech_tile_mask *mask, int64_t query)
 {
@@ -110,7 +111,7 @@ ECH_INLINE void meet_keys(const ech_attention *at, const workspace *w, int64_t b
                   w->values + offset, w->correction, w->out);
 }
 
-/* Where results go: alone, or merged with what is there. */
+/* The destination of results, which overwrite it or are merged with it. */
 typedef struct results {
     const ech_tensor *out;
     float *lse;
@@ -134,9 +135,10 @@ ECH_INLINE void store_numbers(int64_t D, const float *from, float weight, bool a
     }
 }
 
-/* The row `from` (D) times scale, whose exponentials add up to `sum` under max, to out and lse. The
- * softmax over two sets of keys weighs each result by its fraction of the sum of exponentials. A
- * row that saw no key has sum 0; what padded products left in it is not read. */
+/* Writes the row `from` (D) times scale, whose exponentials relative to max add up to `sum`, to out
+ * and lse. The softmax over two sets of keys weighs each result by its fraction of the sum of
+ * exponentials. A row that saw no key has sum 0; the results of padded products in it are not
+ * read. */
 ECH_OUTLINE void store_row(int64_t D, const float *from, float max, float sum, float scale,
                            bool merge, bool wide, void *out, float *lse)
 {
@@ -157,8 +159,8 @@ ECH_OUTLINE void store_row(int64_t D, const float *from, float max, float sum, f
     }
 }
 
-/* The tiles of keys that a tile of queries meets: none if first > end. Those of a later
- * one begin and end no earlier. */
+/* The tiles of keys that a tile of queries is multiplied with: none if first > end. For a later
+ * tile of queries they begin and end no earlier. */
 ECH_INLINE ech_interval tiles_met(const ech_attention *at, int64_t b,
                                   const ech_attention_tile *queries)
 {
@@ -172,7 +174,7 @@ ECH_INLINE ech_interval tiles_met(const ech_attention *at, int64_t b,
     return met;
 }
 
-/* Does the query see some key? */
+/* True if the query sees some key. */
 static bool sees_some(const ech_attention *at, int64_t b, int64_t position)
 {
     for (int64_t tile = 0; tile < at->key_tiles; tile++) {
@@ -240,7 +242,8 @@ void ECH_CPU(attention_forward)(ech_kernel_context *context, const ech_tensor *q
     int64_t heads = at.B * at.G, room = workspace_floats(at.Tk, at.D);
     float *memory = ech_scratch(context, (size_t)(threads * room) * sizeof *memory);
     const results to = {out, lse->data, merge};
-    /* Each part packs keys and values once more: worth it only if threads would be idle. */
+    /* Each part packs keys and values once more, which is worth it only if threads would be
+     * idle. */
     at.parts = 1;
     if (heads % threads && heads < 8 * threads) at.parts = (8 * threads + heads - 1) / heads;
     if (at.parts > at.query_tiles) at.parts = at.query_tiles;
@@ -249,6 +252,18 @@ void ECH_CPU(attention_forward)(ech_kernel_context *context, const ech_tensor *q
         workspace w = cut_workspace(&at, memory + omp_get_thread_num() * room);
         forward_unit(&at, &w, unit, &to);
     }
+}
+
+void ECH_CPU(sinks_forward)(ech_kernel_context *context, const ech_tensor *sinks,
+                            const ech_tensor *out, const ech_tensor *lse)
+{
+    ECH_SHAPES(sinks_forward, ECH_REAL, sinks, out, lse);
+    int64_t T = out->shape[1], H = out->shape[2], heads = out->shape[0] * H;
+    const float *sink = sinks->data;
+    memset(out->data, 0, ech_tensor_bytes(out));
+#pragma omp parallel for num_threads(context->threads) if (heads * T > ECH_CHUNK)
+    for (int64_t head = 0; head < heads; head++)
+        for (int64_t t = 0; t < T; t++) ((float *)lse->data)[head * T + t] = sink[head % H];
 }
 
 /* dims: B, Tq, Tk, H, G, D. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What forward and backward of attention share: a call, which keys a query sees, tiles in shared
- * memory, dropout.
+ * Common code of attention's forward and backward: a call's arguments, the keys that a query sees,
+ * tiles in shared memory, dropout.
  *
- * A block has R rows, of queries or keys, 16 a warp, and goes over tiles of N of the others, which
- * come while those before them are computed with. Heads wider than a tile are taken in slices,
- * which do not: scores are sums over them, and results are made slice by slice from scores that are
- * computed again.
+ * A block has R rows of queries or keys, 16 per warp, and loops over tiles of N rows of the others;
+ * the next tile is loaded during the computation with the current one. Heads wider than a tile are
+ * processed in slices, without that overlap. Scores are sums over the slices; results are computed
+ * slice by slice from scores that are recomputed.
  */
 #ifndef ECH_KERNEL_CUDA_ATTENTION_H
 #define ECH_KERNEL_CUDA_ATTENTION_H
@@ -17,11 +17,11 @@
 
 namespace
 {
-/* 16-bit types have a kernel of its own for heads that are no wider than this. */
+/* 16-bit types have their own kernel for heads up to this width. */
 enum { ECH_NARROW_HEAD = 64 };
 
-/* Blocks that are to be on a multiprocessor at once, which limits a thread's registers: so many
- * where these suffice. */
+/* The number of blocks that should run on a multiprocessor at the same time, which limits a
+ * thread's registers. */
 #define ECH_ATTENTION_BLOCKS(most) (ech_has_halves && !Drops && W <= ECH_NARROW_HEAD ? (most) : 1)
 
 /* A block of R rows, 16 a warp, in slices of W columns, and tiles of N others. */
@@ -71,7 +71,7 @@ struct ech_seen_keys {
     }
 };
 
-/* Of a query of a head: what backward needs of it besides its numbers. lse: times ECH_EXPONENT;
+/* Numbers of a query and head that backward needs besides the tensors. lse: times ECH_EXPONENT;
  * delta: dout·out. */
 struct alignas(16) ech_query_facts {
     ech_seen_keys seen;
@@ -79,13 +79,14 @@ struct alignas(16) ech_query_facts {
 };
 static_assert(sizeof(ech_query_facts) == ECH_CUDA_FACTS_BYTES(sizeof(wide)), "scratch.c");
 
+/* Kernels with Drops, which have registers to spare, also cap scores. */
 struct ech_attention_call {
     int64_t B, Tq, Tk, H, G, D;
     ech_heads q, k, v, dout, out, dq, dk, dv;
     wide *lse;              /* (B,H,Tq) */
     ech_query_facts *facts; /* (B,H,Tq) */
-    wide scale, exponent;   /* of scores, and of those whose exponential is asked for */
-    wide inner;             /* scale / cap; exponent then belongs to the tanh; 0: no cap */
+    wide scale, exponent;   /* of scores, and of scores to be exponentiated */
+    wide inner;             /* scale / cap, whose tanh `exponent` multiplies; 0: no cap */
     ech_attention_rule rule;
     ech_attention_shard shard;
     ech_maybe starts;
@@ -93,8 +94,8 @@ struct ech_attention_call {
     bool merge, add_q, add_kv;
 };
 
-/* Exponentials are of numbers that are multiplied by this before: those of 16-bit types are powers
- * of 2, an instruction. */
+/* The factor of a number before its exponential: for 16-bit types exponentials are powers of 2,
+ * which are one instruction. */
 #if defined ECH_REAL_BF16 || defined ECH_REAL_F16
 #define ECH_EXPONENT 1.4426950408889634f
 static __device__ inline wide ech_exponential(wide x)
@@ -134,8 +135,8 @@ static __device__ inline ech_seen_keys ech_keys_seen(const ech_attention_call &a
     return {ech_tokens_before(at.shard.key, start), ech_tokens_before(at.shard.key, position + 1)};
 }
 
-/* Of a warp, whose lanes have two rows each: keys that some row may see end at `end`, and all rows
- * see those from `from` to `to`. */
+/* For a warp, whose lanes have two rows each: keys that some row may see end at `end`, and all rows
+ * see the keys from `from` to `to`. */
 struct ech_seen_by_all {
     int from, to, end;
 
@@ -157,7 +158,7 @@ struct ech_seen_by_all {
     }
 };
 
-/* How a block's threads read slices of W columns of a head. */
+/* The way in which a block's threads read slices of W columns of a head. */
 template <int W, int THREADS> struct ech_head_reader {
     typedef ech_row_chunks<W, THREADS> chunks;
     const ech_heads &x;
@@ -170,8 +171,8 @@ template <int W, int THREADS> struct ech_head_reader {
           D((int)width)
     {
     }
-    /* Begins to copy tokens [first, first + R), of the slice that begins at this column: 0 where
-     * there is no token below `end` or none from `begin` on, or no column. */
+    /* Begins to copy tokens [first, first + R), of the slice that begins at this column: with 0 for
+     * tokens outside of [begin, end) and missing columns. */
     template <int R>
     __device__ void load(real *tile, int first, int begin, int end, int slice) const
     {
@@ -180,7 +181,7 @@ template <int W, int THREADS> struct ech_head_reader {
     }
 };
 
-/* What dropout multiplies the probability of (query, key) by. */
+/* The factor by which dropout multiplies the probability of (query, key). */
 struct ech_dropped {
     const ech_attention_call &at;
     const ech_rows &rows;
@@ -197,6 +198,7 @@ struct ech_dropped {
     __device__ wide factor(int query, int k)
     {
         double p = at.dropout.p;
+        if (p == 0) return 1;
         int64_t row = head * rows.whole + ech_rows_token_position(&rows, query);
         int64_t i = row * rows.whole + ech_rows_token_position(&at.shard.key, k);
         return ech_drops(p, key, (uint64_t)i, &drawn) ? 0 : (wide)(1 / (1 - p));

@@ -34,11 +34,12 @@ static __global__ void find_facts(const ech_attention_call at, int64_t n)
 
 /* The probability of the product q·k, given the row's lse times ECH_EXPONENT. *slope: the score's
  * derivative. */
+template <bool Drops>
 static __device__ inline wide ech_weight(const ech_attention_call &at, wide product, wide lse,
                                          wide *slope)
 {
     *slope = at.scale;
-    if (at.inner != 0) {
+    if (Drops && at.inner != 0) {
         product = tanh(product * at.inner);
         *slope *= 1 - product * product;
     }
@@ -128,7 +129,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
                     wide &x = gradient.at[j][i];
                     bool is_seen = is_whole || seen[r].have(n);
                     if (Drops && is_seen) x *= dropped.factor(first + warp + ech_lane_row(r), n);
-                    wide slope, p = ech_weight(at, score.at[j][i], lse[r], &slope);
+                    wide slope, p = ech_weight<Drops>(at, score.at[j][i], lse[r], &slope);
                     x = is_seen ? slope * p * (x - delta[r]) : 0;
                 }
             ech_left<N> left;
@@ -168,7 +169,7 @@ static __device__ void move_scores(const ech_attention_call &at, ech_sums<N> &sc
             wide &x = score.at[j][i], &y = gradient.at[j][i];
             bool is_seen = is_whole || f.seen.have(row);
             wide m = Drops && is_seen ? dropped.factor(query + n, row) : 1;
-            wide slope, p = ech_weight(at, x, f.lse, &slope);
+            wide slope, p = ech_weight<Drops>(at, x, f.lse, &slope);
             x = is_seen ? p * m : 0;
             y = is_seen ? slope * p * (m * y - f.delta) : 0;
         }
@@ -314,7 +315,7 @@ void ECH_CUDA(attention_backward)(ech_kernel_context *context, const ech_tensor 
         ech_scratch(context, (size_t)(at.B * at.H * at.Tq) * sizeof(ech_query_facts)));
     at.add_q = add_q;
     at.add_kv = add_kv;
-    const bool drops = dropout->p > 0;
+    const bool drops = dropout->p > 0 || at.inner != 0;
     /* Tiles as wide as registers and shared memory allow. */
 #if defined ECH_REAL_F64
     (drops ? put<true, 64, 32, 16, 16> : put<false, 64, 32, 16, 16>)(context, at);

@@ -141,7 +141,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(4))
                 if (is_own) ech_product<true, N, W>(score, q + warp * ROW, k);
             }
             if (!is_own) continue;
-            if (at.inner != 0)
+            if (Drops && at.inner != 0)
                 ech_each_sum(score, [&](int, int, wide &x) { x = tanh(x * at.inner); });
             if (!all.see(key, N))
                 ech_each_sum(score, [&](int which, int n, wide &x) {
@@ -165,8 +165,9 @@ static void put(const ech_kernel_context *context, const ech_attention_call &at)
 {
     typedef ech_attention_shape<R, W, N> shape;
     dim3 grid((unsigned)ech_ceil(at.Tq, R), (unsigned)at.H, (unsigned)at.B);
-    ech_launch(context, at.dropout.p > 0 ? forward<true, R, W, N> : forward<false, R, W, N>, grid,
-               shape::THREADS, shape::shared(1), at);
+    ech_launch(context,
+               at.dropout.p > 0 || at.inner != 0 ? forward<true, R, W, N> : forward<false, R, W, N>,
+               grid, shape::THREADS, shape::shared(1), at);
 }
 
 void ECH_CUDA(attention_forward)(ech_kernel_context *context, const ech_tensor *q,

@@ -244,3 +244,31 @@ void ECH_REF(attention_backward)(ech_kernel_context *context, const ech_tensor *
             for (int64_t g = 0; g < p.G; g++) key_gradient(&p, &from, b, g, t, add_kv, sum, dk, dv);
     }
 }
+
+void ECH_REF(sinks_forward)(ech_kernel_context *context, const ech_tensor *sinks,
+                            const ech_tensor *out, const ech_tensor *lse)
+{
+    int64_t H = out->shape[2], T = out->shape[1], rows = ech_tensor_count(lse);
+    (void)context;
+    ECH_SHAPES(sinks_forward, ECH_REAL, sinks, out, lse);
+    for (int64_t i = 0; i < ech_tensor_count(out); i++) ech_store(out, i, 0);
+    for (int64_t i = 0; i < rows; i++) ech_store(lse, i, ech_value(sinks, i / T % H));
+}
+
+void ECH_REF(sinks_backward)(ech_kernel_context *context, const ech_tensor *dout,
+                             const ech_tensor *out, const ech_tensor *lse, const ech_tensor *sinks,
+                             bool accumulate, const ech_tensor *dsinks)
+{
+    int64_t B = out->shape[0], T = out->shape[1], H = out->shape[2], D = out->shape[3];
+    (void)context;
+    ECH_SHAPES(sinks_backward, ECH_REAL, dout, out, lse, sinks, dsinks);
+    for (int64_t h = 0; h < H; h++) {
+        double sum = accumulate ? ech_value(dsinks, h) : 0, sink = ech_value(sinks, h);
+        for (int64_t b = 0; b < B; b++)
+            for (int64_t t = 0; t < T; t++) {
+                double p = exp(sink - ech_value(lse, (b * H + h) * T + t));
+                sum -= p * dot(D, dout, ech_head(dout, b, t, h), out, ech_head(out, b, t, h));
+            }
+        ech_store(dsinks, h, sum);
+    }
+}

@@ -90,6 +90,7 @@ static ech_flow call_flow(const ech_traffic_count *c, const ech_step *step, cons
     ech_dtype dtype = ech_step_exchange_dtype(block, call, c->plan->types);
     int64_t elements = ech_step_exchange_elements(block, call, c->list->extent);
     const ech_membership *m = &c->of[step->group];
+    elements = ech_step_sent_elements(does, elements, *m);
     const ech_node *node = &block->node.at[call->node];
     bool rest = ech_step_exchanges_rest(block, call);
     bool second = call->recompute && node->round == 1;
