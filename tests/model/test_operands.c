@@ -70,6 +70,7 @@ static const char *const activations[] = {
     "model.logits_scaling=4 model.final_logit_softcapping=2 model.moe_shared_experts=1 "
     "parallel.tensor=2",
     "model.hidden_act=geglu model.norm_unit_offset=true model.head_dim=4 "
+    "model.moe_shared_experts=1 "
     "model.partial_rotary_factor=0.5 model.rope_interleaved=true",
     "model.hidden_act=geglu_exact model.moe_shared_experts=1 model.moe_shared_gate=true",
     "model.hidden_act=swiglu_clamped model.moe_shared_experts=1 model.moe_shared_gate=true "
