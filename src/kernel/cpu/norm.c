@@ -36,7 +36,7 @@ ECH_INLINE const float *row_part(const ech_tensor *x, int64_t r, int64_t first, 
 ECH_INLINE void forward_row(const forward_rows *at, bool centered, int64_t r)
 {
     ECH_ALIGNED float buffer[2][ECH_PART];
-    float sum = 0, squares = 0, m = 0;
+    float sum = 0, squares = 0, m = 0, offset = at->offset;
     const float *gain = at->gain->data, *bias = centered ? at->bias->data : NULL, *x = NULL;
     int64_t C = at->x->shape[1], part = part_size(ech_is_wide(at->x), C, ECH_PART);
     for (int64_t first = 0; centered && first < C; first += part) {
@@ -63,7 +63,7 @@ ECH_INLINE void forward_row(const forward_rows *at, bool centered, int64_t r)
         const float *in = row_part(at->x, r, first, n, buffer[0], x);
         float *y = ech_part_to(at->y, r * C + first, buffer[1]);
         for (int64_t c = 0; c < n; c++) {
-            float g = gain[first + c] + at->offset;
+            float g = gain[first + c] + offset;
             y[c] = centered ? (in[c] - m) * s * g + bias[first + c] : in[c] * s * g;
         }
         ech_part_done(at->y, r * C + first, n, y);
@@ -184,11 +184,11 @@ ECH_INLINE row_factors row_means(const norm_rows *at, int64_t r, bool centered)
         int64_t n = ech_part(at->C, first, part);
         const float *dy = ech_part_of(at->dy, r * at->C + first, n, buffer[0]);
         const float *x = ech_part_of(at->x, r * at->C + first, n, buffer[1]);
-        const float *gain = at->gain + first;
+        const float *gain = at->gain + first, offset = at->offset;
         float e_part = 0, en_part = 0;
 #pragma omp simd reduction(+ : e_part, en_part)
         for (int64_t c = 0; c < n; c++) {
-            float e = dy[c] * (gain[c] + at->offset);
+            float e = dy[c] * (gain[c] + offset);
             e_part += e;
             en_part += e * ((x[c] - f.mean) * f.rstd);
         }
@@ -235,15 +235,14 @@ ECH_INLINE void norm_columns(const norm_rows *at, int64_t r, int n, const row_fa
     const block_part add =
         adds ? read_part(at->add, begin, n, count, buffer[2]) : (block_part){NULL, 0};
     const block_part dx = place_part(at->dx, begin, buffer[3]);
-    const float *gain = at->gain + first;
+    const float *gain = at->gain + first, offset = at->offset;
 #pragma omp simd
     for (int64_t c = 0; c < count; c++) {
         float gain_part = 0, bias_part = 0;
         for (int i = 0; i < n; i++) {
             float d = dy.at[i * dy.stride + c];
             float normal = (x.at[i * x.stride + c] - f[i].mean) * f[i].rstd;
-            float out =
-                f[i].rstd * (d * (gain[c] + at->offset) - f[i].e_mean - normal * f[i].en_mean);
+            float out = f[i].rstd * (d * (gain[c] + offset) - f[i].e_mean - normal * f[i].en_mean);
             gain_part += d * normal;
             bias_part += d;
             dx.at[i * dx.stride + c] = adds ? out + add.at[i * add.stride + c] : out;
