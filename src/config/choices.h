@@ -7,13 +7,23 @@
 #ifndef ECH_CONFIG_CHOICES_H
 #define ECH_CONFIG_CHOICES_H
 
-#define ECH_ROPE_SCALINGS(X) X(ECH_ROPE_SCALING_NONE, "none") X(ECH_ROPE_SCALING_LLAMA3, "llama3")
+#define ECH_ROPE_SCALINGS(X)                                                                       \
+    X(ECH_ROPE_SCALING_NONE, "none")                                                               \
+    X(ECH_ROPE_SCALING_LLAMA3, "llama3")                                                           \
+    X(ECH_ROPE_SCALING_LINEAR, "linear") X(ECH_ROPE_SCALING_DYNAMIC, "dynamic")                    \
+        X(ECH_ROPE_SCALING_YARN, "yarn") X(ECH_ROPE_SCALING_LONGROPE, "longrope")
 
 /* The function between the products of a feed-forward layer. GELU is its tanh form, which Hugging
  * Face calls gelu_new; its "gelu" has erf. */
 #define ECH_HIDDEN_ACTS(X)                                                                         \
     X(ECH_HIDDEN_ACT_RELU, "relu")                                                                 \
-    X(ECH_HIDDEN_ACT_GELU, "gelu_new") X(ECH_HIDDEN_ACT_SWIGLU, "swiglu")
+    X(ECH_HIDDEN_ACT_GELU, "gelu_new")                                                             \
+    X(ECH_HIDDEN_ACT_SWIGLU, "swiglu")                                                             \
+    X(ECH_HIDDEN_ACT_RELU2, "relu2")                                                               \
+    X(ECH_HIDDEN_ACT_GELU_EXACT, "gelu")                                                           \
+    X(ECH_HIDDEN_ACT_GEGLU, "geglu")                                                               \
+    X(ECH_HIDDEN_ACT_GEGLU_EXACT, "geglu_exact")                                                   \
+    X(ECH_HIDDEN_ACT_SWIGLU_CLAMPED, "swiglu_clamped")
 
 /* Norms of a model, where they are in a layer, the norm of queries and keys, positions, and initial
  * weights. */

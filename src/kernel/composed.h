@@ -8,23 +8,30 @@
 #include "kernel/kernel.h"
 
 #ifdef ECH_COMPOSED
-void ECH_COMPOSED(matmul_gelu)(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
-                               const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
-                               const ech_tensor *x, const ech_tensor *y)
-{
-    if (!x) x = y;
-    ECH_COMPOSED_MATMUL(context, a, a_transposed, b, b_transposed, bias, NULL, x);
-    ECH_COMPOSED(gelu_forward)(context, x, y);
-}
+#define FUSED_1(name)                                                                              \
+    void ECH_COMPOSED(matmul_##name)(                                                              \
+        ech_kernel_context * context, const ech_tensor *a, bool a_transposed, const ech_tensor *b, \
+        bool b_transposed, const ech_tensor *bias, const ech_tensor *x, const ech_tensor *y)       \
+    {                                                                                              \
+        if (!x) x = y;                                                                             \
+        ECH_COMPOSED_MATMUL(context, a, a_transposed, b, b_transposed, bias, NULL, x);             \
+        ECH_COMPOSED(name##_forward)(context, x, y);                                               \
+    }
+#define FUSED_2(name)
+#define FUSED(NAME, name, operands, ...) FUSED_##operands(name)
+ECH_ACTIVATIONS(FUSED)
+#undef FUSED_1
 
 #ifdef ECH_COMPOSED_BIAS
-void ECH_COMPOSED(gelu_backward_bias)(ech_kernel_context *context, const ech_tensor *dy,
-                                      const ech_tensor *x, const ech_tensor *dx, bool accumulate,
-                                      const ech_tensor *dbias)
-{
-    ECH_COMPOSED(gelu_backward)(context, dy, x, dx);
-    ECH_COMPOSED(bias_backward)(context, dx, accumulate, dbias);
-}
+#define FUSED_1(name)                                                                              \
+    void ECH_COMPOSED(name##_backward_bias)(ech_kernel_context * context, const ech_tensor *dy,    \
+                                            const ech_tensor *x, const ech_tensor *dx,             \
+                                            bool accumulate, const ech_tensor *dbias)              \
+    {                                                                                              \
+        ECH_COMPOSED(name##_backward)(context, dy, x, dx);                                         \
+        ECH_COMPOSED(bias_backward)(context, dx, accumulate, dbias);                               \
+    }
+ECH_ACTIVATIONS(FUSED)
 #endif
 
 #ifdef ECH_COMPOSED_NORMS
@@ -39,10 +46,11 @@ void ECH_COMPOSED(add_layernorm)(ech_kernel_context *context, const ech_tensor *
 
 void ECH_COMPOSED(add_rmsnorm)(ech_kernel_context *context, const ech_tensor *a,
                                const ech_tensor *b, const ech_tensor *x, const ech_tensor *gain,
-                               double eps, const ech_tensor *y, const ech_tensor *rstd)
+                               double offset, double eps, const ech_tensor *y,
+                               const ech_tensor *rstd)
 {
     ECH_COMPOSED(add)(context, a, b, x);
-    ECH_COMPOSED(rmsnorm_forward)(context, x, gain, eps, y, rstd);
+    ECH_COMPOSED(rmsnorm_forward)(context, x, gain, offset, eps, y, rstd);
 }
 #endif
 

@@ -25,6 +25,7 @@
 #include "base/inline.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "kernel/activations.h"
 #include "kernel/gate.h"
 #include "kernel/isa.h"
 #include "kernel/rope.h"

@@ -78,12 +78,15 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
     return (size_t)(ech_gate_room(dims[1], dims[2]) + 5 * dims[1]) * sizeof(double);
 }
 
+#define SCRATCH_1(name) [ECH_OP_##name##_backward_bias] = scratch_bias_backward,
+#define SCRATCH_2(name)
+#define SCRATCH(NAME, name, operands, ...) SCRATCH_##operands(name)
+
 #define REF(type, wide_type)                                                                       \
     .name = "ref", .dtype = type, .wide = &ref[wide_type], .multiply_adds = multiply_adds,         \
     .triad = triad,                                                                                \
     .scratch = {[ECH_OP_bias_backward] = scratch_bias_backward,                                    \
-                [ECH_OP_gelu_backward_bias] = scratch_bias_backward,                               \
-                [ECH_OP_gate_forward] = scratch_gate_forward,                                      \
+                ECH_ACTIVATIONS(SCRATCH)[ECH_OP_gate_forward] = scratch_gate_forward,              \
                 [ECH_OP_gate_backward] = scratch_gate_backward,                                    \
                 [ECH_OP_adamw8] = scratch_adamw8,                                                  \
                                                                                                    \

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers without parameters that work element by element: copy, residual sum, GELU, SwiGLU,
- * dropout.
+ * Layers without parameters that work element by element: copy, residual sum, activations, dropout.
  */
 #include "layer/layers.h"
 
@@ -74,99 +73,112 @@ static void difference_forward(const ech_call *call)
 
 const ech_layer ech_layer_row_difference = {.name = "difference", .forward = difference_forward};
 
-/* ---- ReLU ---- */
+/* ---- activations (kernel/activations.h); and B of those with one operand, fused with the sum over
+ * rows that is the gradient of the bias, parameter 0 ---- */
 
-int ech_layer_relu(ech_block *block, int x)
-{
-    return ech_block_add(block, &ech_layer_row_relu, x, -1, 1, block->value.at[x].shape);
-}
-
-static void relu_forward(const ech_call *call)
-{
-    call->kernels->relu_forward(call->context, &call->in[0], &call->out[0]);
-}
-
-static void relu_backward(const ech_call *call)
-{
-    call->kernels->relu_backward(call->context, &call->dout[0], &call->in[0], &call->din[0]);
-}
-
-const ech_layer ech_layer_row_relu = {.name = "relu",
-                                      .forward = relu_forward,
-                                      .backward_input = relu_backward,
-                                      .overwrites = 1,
-                                      .cheap = true};
-
-/* ---- GELU in its tanh form: Hendrycks and Gimpel 2016, arXiv:1606.08415 ---- */
-
-int ech_layer_gelu(ech_block *block, int x)
-{
-    return ech_block_add(block, &ech_layer_row_gelu, x, -1, 1, block->value.at[x].shape);
-}
-
-static void gelu_forward(const ech_call *call)
-{
-    call->kernels->gelu_forward(call->context, &call->in[0], &call->out[0]);
-}
-
-static void gelu_backward(const ech_call *call)
-{
-    call->kernels->gelu_backward(call->context, &call->dout[0], &call->in[0], &call->din[0]);
-}
-
-const ech_layer ech_layer_row_gelu = {.name = "gelu",
-                                      .forward = gelu_forward,
-                                      .backward_input = gelu_backward,
-                                      .overwrites = 1,
-                                      .cheap = true};
-
-/* Fused with the sum over rows that is the gradient of the bias, parameter 0. */
-static void gelu_bias_backward(const ech_call *call)
-{
-    ech_tensor dy = ech_tensor_matrix(&call->dout[0]), x = ech_tensor_matrix(&call->in[0]);
-    ech_tensor dx = ech_tensor_matrix(&call->din[0]);
-    call->kernels->gelu_backward_bias(call->context, &dy, &x, &dx, call->accumulate[0],
-                                      &call->dparam[0]);
-}
-
-static size_t gelu_bias_scratch(const ech_scratch_query *query)
+static size_t bias_scratch(const ech_scratch_query *query, ech_op op)
 {
     const ech_shape *shape = &query->block->value.at[query->node->in[0]].shape;
     int last = shape->dims - 1;
     int64_t N = ech_axis_local(shape->axis[last], shape->size[last], query->extent.sharding);
     int64_t dims[] = {ech_shape_count(shape, query->extent) / N, N};
-    return ech_kernel_scratch(query->kernels, ECH_OP_gelu_backward_bias, query->threads, dims);
+    return ech_kernel_scratch(query->kernels, op, query->threads, dims);
 }
 
-const ech_layer ech_layer_row_gelu_bias = {.name = "gelu_bias",
-                                           .backward_input = gelu_bias_backward,
-                                           .scratch = gelu_bias_scratch,
-                                           .overwrites = 1,
-                                           .finishes_in_b = true};
+#define LAYERS_1(NAME)                                                                             \
+    static void NAME##_forward(const ech_call *call)                                               \
+    {                                                                                              \
+        call->kernels->NAME##_forward(call->context, &call->in[0], &call->out[0]);                 \
+    }                                                                                              \
+    static void NAME##_backward(const ech_call *call)                                              \
+    {                                                                                              \
+        call->kernels->NAME##_backward(call->context, &call->dout[0], &call->in[0],                \
+                                       &call->din[0]);                                             \
+    }                                                                                              \
+    const ech_layer ech_layer_row_##NAME = {.name = #NAME,                                         \
+                                            .forward = NAME##_forward,                             \
+                                            .backward_input = NAME##_backward,                     \
+                                            .overwrites = 1,                                       \
+                                            .cheap = true};                                        \
+    static void NAME##_bias_backward(const ech_call *call)                                         \
+    {                                                                                              \
+        ech_tensor dy = ech_tensor_matrix(&call->dout[0]), x = ech_tensor_matrix(&call->in[0]);    \
+        ech_tensor dx = ech_tensor_matrix(&call->din[0]);                                          \
+        call->kernels->NAME##_backward_bias(call->context, &dy, &x, &dx, call->accumulate[0],      \
+                                            &call->dparam[0]);                                     \
+    }                                                                                              \
+    static size_t NAME##_bias_scratch(const ech_scratch_query *query)                              \
+    {                                                                                              \
+        return bias_scratch(query, ECH_OP_##NAME##_backward_bias);                                 \
+    }                                                                                              \
+    const ech_layer ech_layer_row_##NAME##_bias = {.name = #NAME "_bias",                          \
+                                                   .backward_input = NAME##_bias_backward,         \
+                                                   .scratch = NAME##_bias_scratch,                 \
+                                                   .overwrites = 1,                                \
+                                                   .finishes_in_b = true};
 
-/* ---- SwiGLU: gate sigmoid(gate) up; Shazeer 2020, arXiv:2002.05202 ---- */
+#define LAYERS_2(NAME)                                                                             \
+    static void NAME##_forward(const ech_call *call)                                               \
+    {                                                                                              \
+        call->kernels->NAME##_forward(call->context, &call->in[0], &call->in[1], &call->out[0]);   \
+    }                                                                                              \
+    static void NAME##_backward(const ech_call *call)                                              \
+    {                                                                                              \
+        call->kernels->NAME##_backward(call->context, &call->dout[0], &call->in[0], &call->in[1],  \
+                                       &call->din[0], &call->din[1]);                              \
+    }                                                                                              \
+    const ech_layer ech_layer_row_##NAME = {.name = #NAME,                                         \
+                                            .forward = NAME##_forward,                             \
+                                            .backward_input = NAME##_backward,                     \
+                                            .overwrites = 3,                                       \
+                                            .cheap = true};
 
-int ech_layer_swiglu(ech_block *block, int gate, int up)
+#define LAYERS(NAME, name, operands, ...) LAYERS_##operands(name)
+ECH_ACTIVATIONS(LAYERS)
+
+int ech_activation_operands(ech_activation activation)
 {
-    return ech_block_add(block, &ech_layer_row_swiglu, gate, up, 3, block->value.at[gate].shape);
+#define OPERANDS(NAME, name, operands, ...) [ECH_ACTIVATION_##NAME] = operands,
+    static const int of[] = {ECH_ACTIVATIONS(OPERANDS)};
+    return of[activation];
 }
 
-static void swiglu_forward(const ech_call *call)
+int ech_layer_activation(ech_block *block, ech_activation activation, int x, int up)
 {
-    call->kernels->swiglu_forward(call->context, &call->in[0], &call->in[1], &call->out[0]);
+#define ROW(NAME, name, ...) [ECH_ACTIVATION_##NAME] = &ech_layer_row_##name,
+    static const ech_layer *const rows[] = {ECH_ACTIVATIONS(ROW)};
+    return ech_block_add(block, rows[activation], x, up, up < 0 ? 1 : 3, block->value.at[x].shape);
 }
 
-static void swiglu_backward(const ech_call *call)
+/* ---- a constant factor ---- */
+
+typedef struct scale_options {
+    double factor;
+} scale_options;
+
+int ech_layer_scale(ech_block *block, int x, double factor)
 {
-    call->kernels->swiglu_backward(call->context, &call->dout[0], &call->in[0], &call->in[1],
-                                   &call->din[0], &call->din[1]);
+    if (factor == 1) return x;
+    scale_options options = {factor};
+    ech_node *node = ech_block_node(block, &ech_layer_row_scale, &options, sizeof options);
+    ech_node_in(node, x);
+    return ech_node_out_like(block, node, x);
 }
 
-const ech_layer ech_layer_row_swiglu = {.name = "swiglu",
-                                        .forward = swiglu_forward,
-                                        .backward_input = swiglu_backward,
-                                        .overwrites = 3,
-                                        .cheap = true};
+static void scale_forward(const ech_call *call)
+{
+    const scale_options *options = call->node->options;
+    call->kernels->scale(call->context, &call->in[0], options->factor, 0, &call->out[0]);
+}
+
+static void scale_backward(const ech_call *call)
+{
+    const scale_options *options = call->node->options;
+    call->kernels->scale(call->context, &call->dout[0], options->factor, 0, &call->din[0]);
+}
+
+const ech_layer ech_layer_row_scale = {
+    .name = "scale", .forward = scale_forward, .backward_input = scale_backward};
 
 /* ---- dropout: Srivastava et al. 2014. The mask is a function of (seed, step, layer, site,
  * element), so nothing is saved: B draws the same mask ---- */

@@ -249,75 +249,59 @@ static int product(ech_block *block, const rows_by_expert *of, int rows, int wei
 
 /* ---- activations between the products ---- */
 
-static void swiglu_forward(const ech_call *call)
+#define LAYERS_1(NAME)                                                                             \
+    static void NAME##_forward(const ech_call *call)                                               \
+    {                                                                                              \
+        ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);      \
+        call->kernels->grouped_##NAME##_forward(call->context, &x, &call->in[1], &y);              \
+    }                                                                                              \
+    static void NAME##_backward(const ech_call *call)                                              \
+    {                                                                                              \
+        ech_tensor dy = ech_tensor_matrix(&call->dout[0]), x = ech_tensor_matrix(&call->in[0]);    \
+        ech_tensor dx = ech_tensor_matrix(&call->din[0]);                                          \
+        call->kernels->grouped_##NAME##_backward(call->context, &dy, &x, &call->in[1], &dx);       \
+    }                                                                                              \
+    const ech_layer ech_layer_row_expert_##NAME = {.name = "expert_" #NAME,                        \
+                                                   .forward = NAME##_forward,                      \
+                                                   .backward_input = NAME##_backward,              \
+                                                   .overwrites = 1,                                \
+                                                   .cheap = true};
+
+#define LAYERS_2(NAME)                                                                             \
+    static void NAME##_forward(const ech_call *call)                                               \
+    {                                                                                              \
+        ech_tensor gate = ech_tensor_matrix(&call->in[0]), up = ech_tensor_matrix(&call->in[1]);   \
+        ech_tensor y = ech_tensor_matrix(&call->out[0]);                                           \
+        call->kernels->grouped_##NAME##_forward(call->context, &gate, &up, &call->in[2], &y);      \
+    }                                                                                              \
+    static void NAME##_backward(const ech_call *call)                                              \
+    {                                                                                              \
+        ech_tensor gate = ech_tensor_matrix(&call->in[0]), up = ech_tensor_matrix(&call->in[1]);   \
+        ech_tensor dy = ech_tensor_matrix(&call->dout[0]), dup = ech_tensor_matrix(&call->din[1]); \
+        ech_tensor dgate = ech_tensor_matrix(&call->din[0]);                                       \
+        call->kernels->grouped_##NAME##_backward(call->context, &dy, &gate, &up, &call->in[2],     \
+                                                 &dgate, &dup);                                    \
+    }                                                                                              \
+    const ech_layer ech_layer_row_expert_##NAME = {.name = "expert_" #NAME,                        \
+                                                   .forward = NAME##_forward,                      \
+                                                   .backward_input = NAME##_backward,              \
+                                                   .overwrites = 3,                                \
+                                                   .cheap = true};
+
+#define LAYERS(NAME, name, operands, ...) LAYERS_##operands(name)
+ECH_ACTIVATIONS(LAYERS)
+
+/* gate: -1 of an activation of one operand, up. */
+static int activate(ech_block *block, ech_activation activation, int gate, int up, int counts)
 {
-    ech_tensor gate = ech_tensor_matrix(&call->in[0]), up = ech_tensor_matrix(&call->in[1]);
-    ech_tensor y = ech_tensor_matrix(&call->out[0]);
-    call->kernels->grouped_swiglu_forward(call->context, &gate, &up, &call->in[2], &y);
-}
-
-static void swiglu_backward(const ech_call *call)
-{
-    ech_tensor gate = ech_tensor_matrix(&call->in[0]), up = ech_tensor_matrix(&call->in[1]);
-    ech_tensor dy = ech_tensor_matrix(&call->dout[0]), dup = ech_tensor_matrix(&call->din[1]);
-    ech_tensor dgate = ech_tensor_matrix(&call->din[0]);
-    call->kernels->grouped_swiglu_backward(call->context, &dy, &gate, &up, &call->in[2], &dgate,
-                                           &dup);
-}
-
-const ech_layer ech_layer_row_expert_swiglu = {.name = "expert_swiglu",
-                                               .forward = swiglu_forward,
-                                               .backward_input = swiglu_backward,
-                                               .overwrites = 3,
-                                               .cheap = true};
-
-static void relu_forward(const ech_call *call)
-{
-    ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
-    call->kernels->grouped_relu_forward(call->context, &x, &call->in[1], &y);
-}
-
-static void relu_backward(const ech_call *call)
-{
-    ech_tensor dy = ech_tensor_matrix(&call->dout[0]), x = ech_tensor_matrix(&call->in[0]);
-    ech_tensor dx = ech_tensor_matrix(&call->din[0]);
-    call->kernels->grouped_relu_backward(call->context, &dy, &x, &call->in[1], &dx);
-}
-
-const ech_layer ech_layer_row_expert_relu = {.name = "expert_relu",
-                                             .forward = relu_forward,
-                                             .backward_input = relu_backward,
-                                             .overwrites = 1,
-                                             .cheap = true};
-
-static void gelu_forward(const ech_call *call)
-{
-    ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
-    call->kernels->grouped_gelu_forward(call->context, &x, &call->in[1], &y);
-}
-
-static void gelu_backward(const ech_call *call)
-{
-    ech_tensor dy = ech_tensor_matrix(&call->dout[0]), x = ech_tensor_matrix(&call->in[0]);
-    ech_tensor dx = ech_tensor_matrix(&call->din[0]);
-    call->kernels->grouped_gelu_backward(call->context, &dy, &x, &call->in[1], &dx);
-}
-
-const ech_layer ech_layer_row_expert_gelu = {.name = "expert_gelu",
-                                             .forward = gelu_forward,
-                                             .backward_input = gelu_backward,
-                                             .overwrites = 1,
-                                             .cheap = true};
-
-/* For rows without an up (-1), with a unary activation. */
-static int activation(ech_block *block, const ech_layer *layer, int gate, int up, int counts)
-{
-    ech_node *node = ech_block_node(block, layer, NULL, 0);
-    ech_node_in(node, gate);
-    if (up >= 0) ech_node_in(node, up);
+#define ROW(NAME, name, ...) [ECH_ACTIVATION_##NAME] = &ech_layer_row_expert_##name,
+    static const ech_layer *const rows[] = {ECH_ACTIVATIONS(ROW)};
+    ech_node *node = ech_block_node(block, rows[activation], NULL, 0);
+    if (gate >= 0) ech_node_in(node, gate);
+    ech_node_in(node, up);
     ech_node_in(node, counts);
     node->b.in = (1u << node->ins) - 1;
-    return ech_node_out_like(block, node, gate);
+    return ech_node_out_like(block, node, up);
 }
 
 /* Dropout (Fedus et al. 2021, arXiv:2101.03961, section 2.4): a mask of the choice and of the
@@ -387,15 +371,11 @@ static int gather_counts(ech_block *block, int counts)
 static int work(ech_block *block, const rows_by_expert *of, const ech_experts *experts)
 {
     int64_t C = ech_columns(block, of->rows), F = experts->width;
-    bool gated = experts->activation == ECH_ACTIVATION_SWIGLU;
-    const ech_layer *layer = experts->activation == ECH_ACTIVATION_RELU
-                                 ? &ech_layer_row_expert_relu
-                                 : &ech_layer_row_expert_gelu;
     int gate = -1;
-    if (gated) gate = product(block, of, of->rows, experts->gate_proj, ECH_AXIS_FFN, F);
+    if (ech_activation_operands(experts->activation) > 1)
+        gate = product(block, of, of->rows, experts->gate_proj, ECH_AXIS_FFN, F);
     int up = product(block, of, of->rows, experts->up, ECH_AXIS_FFN, F);
-    int y = gated ? activation(block, &ech_layer_row_expert_swiglu, gate, up, of->counts)
-                  : activation(block, layer, up, -1, of->counts);
+    int y = activate(block, experts->activation, gate, up, of->counts);
     y = dropout(block, of, y, experts);
     return product(block, of, y, experts->down, ECH_AXIS_MODEL, C);
 }

@@ -102,6 +102,36 @@ static int router(ech_block *block, int x, int weight, int64_t out, double jitte
     return logits;
 }
 
+/* ---- rows of what shared experts make, each by a logit of its own ---- */
+
+static void shared_forward(const ech_call *call)
+{
+    ech_tensor logits = ech_tensor_matrix(&call->in[0]), x = ech_tensor_matrix(&call->in[1]);
+    ech_tensor y = ech_tensor_matrix(&call->out[0]);
+    call->kernels->row_gate_forward(call->context, &x, &logits, &y);
+}
+
+static void shared_backward(const ech_call *call)
+{
+    ech_tensor logits = ech_tensor_matrix(&call->in[0]), x = ech_tensor_matrix(&call->in[1]);
+    ech_tensor dy = ech_tensor_matrix(&call->dout[0]), dx = ech_tensor_matrix(&call->din[1]);
+    ech_tensor dlogits = ech_tensor_matrix(&call->din[0]);
+    call->kernels->row_gate_backward(call->context, &dy, &x, &logits, &dx, &dlogits);
+}
+
+const ech_layer ech_layer_row_shared_gate = {
+    .name = "shared_gate", .forward = shared_forward, .backward_input = shared_backward};
+
+int ech_layer_shared_gate(ech_block *block, int x, int weight, int y)
+{
+    int logits = router(block, x, weight, 1, 0, ~0u);
+    ech_node *node = ech_block_node(block, &ech_layer_row_shared_gate, NULL, 0);
+    ech_node_in(node, logits);
+    ech_node_in(node, y);
+    node->b.in = 3;
+    return ech_node_out_like(block, node, y);
+}
+
 /* ---- gate: the choice ---- */
 
 /* Fixed ports of its node; others are in its options. */

@@ -15,6 +15,7 @@
 /* Rows [first, first + n) of a micro-batch's B·T'. */
 typedef struct head_options {
     int64_t V, first;
+    ech_logits logits;
 } head_options;
 
 /* Logits of a chunk take about CHUNK_BYTES, but a chunk has at least the device's loss_rows. There
@@ -35,8 +36,9 @@ static int64_t most_rows(const ech_block_options *options, int64_t V)
 typedef struct builder {
     ech_block *block;
     int x, targets, weights, weight;
-    int64_t V, rows; /* rows: of a chunk; 0: all rows, if their number is unknown */
-    int logits;      /* (rows,V): every chunk's */
+    int64_t V, rows; /* rows: of a chunk; 0: all there are, where nobody says how many */
+    ech_logits with;
+    int logits; /* (rows,V): every chunk's */
 } builder;
 
 /* (rows,columns), with equal copies on all ranks unless the axis is sharded. */
@@ -71,7 +73,7 @@ static int add_stats(builder *b, ech_node *node, const char *name, int64_t rows,
 static void add_chunk(builder *b, int64_t first, int64_t rows)
 {
     ech_block *block = b->block;
-    head_options options = {b->V, first};
+    head_options options = {b->V, first, b->with};
     int shards = ech_axis_shards(ECH_AXIS_VOCAB, block->options.sharding), logits = b->logits;
     if (rows < b->rows)
         logits = ech_block_view(block, logits, 0, shape_of(rows, ECH_AXIS_VOCAB, b->V));
@@ -107,7 +109,8 @@ static void add_chunk(builder *b, int64_t first, int64_t rows)
 static int add_next(builder *b)
 {
     ech_shape shape = ech_shape_2d(ECH_AXIS_BATCH, 0, ECH_AXIS_VOCAB, b->V);
-    ech_node *node = ech_block_node(b->block, &ech_layer_row_head_next, NULL, 0);
+    head_options options = {b->V, 0, b->with};
+    ech_node *node = ech_block_node(b->block, &ech_layer_row_head_next, &options, sizeof options);
     ech_node_in(node, b->x);
     ech_node_param(node, b->weight);
     node->purposes = 1u << ECH_GENERATE;
@@ -117,11 +120,12 @@ static int add_next(builder *b)
     return logits;
 }
 
-int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V)
+int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V,
+                        ech_logits logits)
 {
     const ech_block_options *options = &block->options;
     if (ech_block_is_sharded(block, ECH_AXIS_VOCAB)) x = ech_block_whole(block, x, true);
-    builder b = {block, x, targets, weights, weight, V, .rows = options->rows};
+    builder b = {block, x, targets, weights, weight, V, .rows = options->rows, .with = logits};
     if (b.rows > most_rows(options, V)) b.rows = most_rows(options, V);
     b.logits = ech_block_scratch(block, "logits", shape_of(b.rows, ECH_AXIS_VOCAB, V));
     block->value.at[b.logits].type = ECH_TYPE_WIDE;
@@ -178,6 +182,14 @@ static ech_tensor numbers_of(const ech_call *call, const ech_tensor *x, int64_t 
     return ech_tensor_rows(&all, options->first, n);
 }
 
+/* Logits become what the softmax reads, where they are. */
+static void transform(const ech_call *call, const ech_tensor *logits)
+{
+    const head_options *o = call->node->options;
+    if (o->logits.factor == 1 && !(o->logits.cap > 0)) return;
+    call->kernels->scale(call->context, logits, o->logits.factor, o->logits.cap, logits);
+}
+
 static void logits_forward(const ech_call *call)
 {
     const ech_kernels *kernels = call->kernels;
@@ -190,6 +202,7 @@ static void logits_forward(const ech_call *call)
     ech_tensor all = ech_tensor_flat(&call->out[0]);
     ech_tensor padding = ech_tensor_rows(&all, n * s.valid, n * (s.padded - s.valid));
     kernels->matmul(call->context, &x, false, &weight, true, NULL, NULL, &logits);
+    transform(call, &logits);
     if (padding.shape[0]) kernels->fill(call->context, &padding, 0);
     kernels->loss_statistics(call->context, &logits, &targets, s.first_id, &stats);
 }
@@ -286,6 +299,7 @@ static ech_tensor combine(const ech_call *call, int64_t n)
 /* turns: the logits become their gradient. */
 static void find_loss(const ech_call *call, bool turns)
 {
+    const head_options *options = call->node->options;
     vocab_shard s = shard_of(call);
     int64_t n = ech_tensor_count(&call->in[0]) / s.padded;
     ech_tensor stats = combine(call, n);
@@ -296,7 +310,8 @@ static void find_loss(const ech_call *call, bool turns)
     ech_tensor sums = ech_tensor_1d(call->loss_sums, ECH_F64, ECH_LOSS_SUMS);
     ech_tensor gradient = gradient_of(call, &call->in[0], n, s.valid);
     call->kernels->loss_gradient(call->context, &logits, &targets, &weights, s.first_id, &stats,
-                                 &scale, turns ? &gradient : NULL, &sums);
+                                 &scale, options->logits.factor, options->logits.cap,
+                                 turns ? &gradient : NULL, &sums);
 }
 
 static void loss_forward(const ech_call *call)
@@ -335,6 +350,7 @@ static void next_forward(const ech_call *call)
         ech_tensor x = ech_tensor_rows(&rows, (b + 1) * call->extent.tokens - 1, 1);
         ech_tensor logits = ech_tensor_rows(&call->out[0], b, 1);
         call->kernels->matmul(call->context, &x, false, &call->param[0], true, NULL, NULL, &logits);
+        transform(call, &logits);
     }
 }
 

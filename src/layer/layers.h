@@ -26,7 +26,8 @@ int ech_layer_position(ech_block *block, int x, int table, int starts);
 /* Over the last axis of x, which is unsharded; gain and bias have its size. (B,T,heads,D): per
  * head. */
 int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps);
-int ech_layer_rmsnorm(ech_block *block, int x, int gain, double eps);
+/* The gain's numbers plus `offset` multiply: 1 of Gemma, of others 0. */
+int ech_layer_rmsnorm(ech_block *block, int x, int gain, double offset, double eps);
 
 /* y = x W + bias, x (B,T,in) -> (B,T,out) whose last axis is `axis`. weight is (out,in), or
  * (in,out) if in_first (GPT-2's Conv1D); bias (out) or -1. */
@@ -50,24 +51,20 @@ int ech_layer_attention(ech_block *block, const ech_layer_attention_args *attent
 /* Pairs of a query and a key that it sees; `window` as above. */
 double ech_layer_attention_pairs(const ech_rows *query, const ech_rows *key, int64_t window);
 int ech_layer_copy(ech_block *block, int x);
-int ech_layer_relu(ech_block *block, int x);
-int ech_layer_gelu(ech_block *block, int x);
-int ech_layer_swiglu(ech_block *block, int gate, int up);
+/* How many operands it has; of two it is gated. */
+int ech_activation_operands(ech_activation activation);
+/* x is the gate of an activation with two operands, and up the other one; up is -1 for an
+ * activation with one operand. */
+int ech_layer_activation(ech_block *block, ech_activation activation, int x, int up);
 int ech_layer_dropout(ech_block *block, int x, double p); /* returns x itself if p is 0 */
 int ech_layer_residual(ech_block *block, int x, int y);
+int ech_layer_scale(ech_block *block, int x, double factor); /* returns x itself if factor is 1 */
 
 /* True if a second product of the router scales noise that is added to its logits in training. */
 static inline bool ech_gate_has_noise(ech_gate_kind kind)
 {
     return kind == ECH_GATE_noisy_topk || kind == ECH_GATE_hierarchical;
 }
-
-/* The function between the products of an expert. */
-typedef enum ech_activation {
-    ECH_ACTIVATION_SWIGLU,
-    ECH_ACTIVATION_RELU,
-    ECH_ACTIVATION_GELU
-} ech_activation;
 
 /* A layer of experts (mixture of experts); each row of x goes to some of them. */
 typedef struct ech_experts {
@@ -77,7 +74,7 @@ typedef struct ech_experts {
     int noise;     /* the same, for gates for which ech_gate_has_noise is true */
     int bias;      /* (E), of the gate `bias`: a layer state, which ech_gate_balance commits */
     ech_activation activation;
-    int gate_proj, up; /* (E,F,C) each; gate_proj: only for SwiGLU */
+    int gate_proj, up; /* (E,F,C) each; gate_proj: of activations of two operands */
     int down;          /* (E,C,F) */
     /* noise on the router's input: factors uniform in 1 - jitter to 1 + jitter */
     double jitter;
@@ -87,8 +84,12 @@ typedef struct ech_experts {
     double bound;
 } ech_experts;
 
-/* Commits the bias of a router (kernel/gate/bias.h): moves it by commit_rate towards experts that
- * fewer rows than the mean chose. */
+/* x and y (B,T,C), or (rows,C): each row of y times the sigmoid of a logit, which is the product
+ * of its row of x and weight (1,C), wide. For what shared experts made of x (Qwen2-MoE; Yang et
+ * al. 2024, arXiv:2407.10671). */
+int ech_layer_shared_gate(ech_block *block, int x, int weight, int y);
+/* Commits the bias of a router (kernel/gate/bias.h): by commit_rate towards experts that fewer
+ * rows than the mean chose. */
 void ech_gate_balance(const ech_commit *commit);
 /* The destinations of rows: values of the block. */
 typedef struct ech_routed {
@@ -119,14 +120,20 @@ int ech_layer_experts(ech_block *block, const ech_routed *to, const ech_experts 
 /* y: that buffer. Returns a value of x's shape. */
 int ech_layer_combine(ech_block *block, int y, const ech_routed *to);
 
-/* The end of a model: logits x Wᵀ, weight (V,C), and the cross-entropy with the batch's targets and
- * weights, for a chunk of the micro-batch's rows (ech_block_options.rows) at a time; no value has
- * size T·V. Returns the value of the next token's logits, (B,V), which exists in ECH_GENERATE
- * only. */
-int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V);
-/* The end of a logistic regression: x (B,T,1) has a weight for each feature of a sample. Their
- * product with the batch's values, summed over the sample and added to bias (1), is its logit; the
- * loss is kernel.def's logistic_loss. Tokens are not sharded. */
+/* What becomes of logits before the softmax: they are multiplied by `factor`, then with a cap
+ * above 0 cap tanh(logit / cap). */
+typedef struct ech_logits {
+    double factor, cap;
+} ech_logits;
+/* The end of a model: logits x Wᵀ, weight (V,C), and the cross-entropy with the batch's targets
+ * and weights, a chunk of the micro-batch's rows (ech_block_options.rows) at a time; nothing of
+ * size T·V lives. Returns the value of the next token's logits, (B,V), which exists in
+ * ECH_GENERATE only. */
+int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V,
+                        ech_logits logits);
+/* The end of a logistic regression: x (B,T,1), a weight of each feature of a sample, times the
+ * batch's values, summed over the sample and added to bias (1), is its logit; the loss is that
+ * of kernel.def's logistic_loss. Tokens are not sharded. */
 void ech_layer_logistic_loss(ech_block *block, int x, int bias);
 
 #endif

@@ -112,19 +112,7 @@ const ech_layer ech_layer_row_linear = {.name = "linear",
 
 /* ---- fused with the following layer ---- */
 
-/* out: the GELU's output, and the product's if another layer reads it. */
-static void gelu_behind(const ech_call *call)
-{
-    const linear_options *options = call->node->options;
-    ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
-    ech_tensor product = y;
-    ECH_ASSERT(!options->partial_sum); /* otherwise a collective would be between them */
-    product.data = call->out[1].data;
-    call->kernels->matmul_gelu(call->context, &x, false, &call->param[0], !options->in_first,
-                               ech_optional(&call->param[1]), ech_optional(&product), &y);
-}
-
-static size_t scratch_gelu_behind(const ech_scratch_query *query)
+static size_t scratch_before(const ech_scratch_query *query, ech_op op)
 {
     const linear_options *o = query->node->options;
     int64_t dims[] = {query->extent.batch * query->extent.tokens,
@@ -134,12 +122,33 @@ static size_t scratch_gelu_behind(const ech_scratch_query *query)
                       !o->in_first,
                       query->node->params > 1,
                       false};
-    return ech_kernel_scratch(query->kernels, ECH_OP_matmul_gelu, query->threads, dims);
+    return ech_kernel_scratch(query->kernels, op, query->threads, dims);
 }
 
-const ech_layer ech_layer_row_linear_gelu = {.name = "linear_gelu",
-                                             .forward = gelu_behind,
-                                             .scratch = scratch_gelu_behind,
-                                             .multiplies = multiplies};
+/* An activation of one operand; out: its result, and the product where something else reads it. */
+#define LAYERS_1(NAME)                                                                             \
+    static void before_##NAME(const ech_call *call)                                                \
+    {                                                                                              \
+        const linear_options *options = call->node->options;                                       \
+        ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);      \
+        ech_tensor product = y;                                                                    \
+        ECH_ASSERT(!options->partial_sum); /* a collective would be between */                     \
+        product.data = call->out[1].data;                                                          \
+        call->kernels->matmul_##NAME(call->context, &x, false, &call->param[0],                    \
+                                     !options->in_first, ech_optional(&call->param[1]),            \
+                                     ech_optional(&product), &y);                                  \
+    }                                                                                              \
+    static size_t scratch_before_##NAME(const ech_scratch_query *query)                            \
+    {                                                                                              \
+        return scratch_before(query, ECH_OP_matmul_##NAME);                                        \
+    }                                                                                              \
+    const ech_layer ech_layer_row_linear_##NAME = {.name = "linear_" #NAME,                        \
+                                                   .forward = before_##NAME,                       \
+                                                   .scratch = scratch_before_##NAME,               \
+                                                   .multiplies = multiplies};
+#define LAYERS_2(NAME)
+#define LAYERS(NAME, name, operands, ...) LAYERS_##operands(name)
+ECH_ACTIVATIONS(LAYERS)
+
 const ech_layer ech_layer_row_linear_residual = {
     .name = "linear_residual", .forward = forward, .scratch = scratch, .multiplies = multiplies};

@@ -7,14 +7,13 @@
 #include "layer/layers.h"
 
 typedef struct norm_options {
-    double eps;
+    double eps, offset; /* offset: added to an RMSNorm's gain */
 } norm_options;
 
-/* Saves one number per row: with a bias the mean, and in any case 1 / the standard deviation or
- * root mean square. */
-static int add_norm(ech_block *block, const ech_layer *layer, int x, int gain, int bias, double eps)
+/* Saves 1 / the standard deviation or root mean square of each row, and with a bias its mean. */
+static int add_norm(ech_block *block, const ech_layer *layer, int x, int gain, int bias,
+                    norm_options options)
 {
-    norm_options options = {eps};
     ech_shape shape = block->value.at[x].shape, row = ech_shape_of_rows(&shape);
     /* Each rank would normalize its own shard. */
     ECH_ASSERT(!ech_block_is_sharded(block, shape.axis[row.dims]));
@@ -32,12 +31,12 @@ static int add_norm(ech_block *block, const ech_layer *layer, int x, int gain, i
 
 int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps)
 {
-    return add_norm(block, &ech_layer_row_layernorm, x, gain, bias, eps);
+    return add_norm(block, &ech_layer_row_layernorm, x, gain, bias, (norm_options){eps, 0});
 }
 
-int ech_layer_rmsnorm(ech_block *block, int x, int gain, double eps)
+int ech_layer_rmsnorm(ech_block *block, int x, int gain, double offset, double eps)
 {
-    return add_norm(block, &ech_layer_row_rmsnorm, x, gain, -1, eps);
+    return add_norm(block, &ech_layer_row_rmsnorm, x, gain, -1, (norm_options){eps, offset});
 }
 
 static void layernorm_forward(const ech_call *call)
@@ -54,7 +53,8 @@ static void rmsnorm_forward(const ech_call *call)
     const norm_options *options = call->node->options;
     ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
     ech_tensor rstd = ech_tensor_flat(&call->keep[0]);
-    call->kernels->rmsnorm_forward(call->context, &x, &call->param[0], options->eps, &y, &rstd);
+    call->kernels->rmsnorm_forward(call->context, &x, &call->param[0], options->offset,
+                                   options->eps, &y, &rstd);
 }
 
 static void layernorm_backward(const ech_call *call)
@@ -70,11 +70,12 @@ static void layernorm_backward(const ech_call *call)
 
 static void rmsnorm_backward(const ech_call *call)
 {
+    const norm_options *options = call->node->options;
     ech_tensor x = ech_tensor_matrix(&call->in[0]), dy = ech_tensor_matrix(&call->dout[0]);
     ech_tensor dx = ech_tensor_matrix(&call->din[0]), add = dx;
     ech_tensor rstd = ech_tensor_flat(&call->keep[0]);
     add.data = call->add[0].data;
-    call->kernels->rmsnorm_backward(call->context, &dy, &x, &call->param[0], &rstd,
+    call->kernels->rmsnorm_backward(call->context, &dy, &x, &call->param[0], options->offset, &rstd,
                                     ech_optional(&add), &dx, call->accumulate[0], &call->dparam[0]);
 }
 
@@ -116,7 +117,8 @@ static void residual_rmsnorm(const ech_call *call)
     ech_tensor a = ech_tensor_matrix(&call->in[0]), b = ech_tensor_matrix(&call->in[1]);
     ech_tensor y = ech_tensor_matrix(&call->out[0]), x = ech_tensor_matrix(&call->out[1]);
     ech_tensor rstd = ech_tensor_flat(&call->keep[0]);
-    call->kernels->add_rmsnorm(call->context, &a, &b, &x, &call->param[0], options->eps, &y, &rstd);
+    call->kernels->add_rmsnorm(call->context, &a, &b, &x, &call->param[0], options->offset,
+                               options->eps, &y, &rstd);
 }
 
 const ech_layer ech_layer_row_residual_layernorm = {.name = "residual_layernorm",

@@ -6,6 +6,8 @@
  * names of the family's files.
  */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/family.h"
@@ -34,10 +36,11 @@ int ech_builder_linear(const ech_builder *b, const char *role, int x, ech_axis i
 /* Over the last axis of x, of `size` numbers. */
 static int norm_over(const ech_builder *b, const char *role, int x, ech_axis axis, int64_t size)
 {
+    bool offset = b->config->model.norm_unit_offset;
     int gain = ech_model_vector(b->model, b->block, ech_builder_name(b, role, "weight"), axis, size,
-                                ECH_INIT_ONE);
+                                offset ? ECH_INIT_ZERO : ECH_INIT_ONE);
     if (b->config->model.norm == ECH_NORM_RMS)
-        return ech_layer_rmsnorm(b->block, x, gain, b->config->model.rms_norm_eps);
+        return ech_layer_rmsnorm(b->block, x, gain, offset, b->config->model.rms_norm_eps);
     int shift = ech_model_vector(b->model, b->block, ech_builder_name(b, role, "bias"), axis, size,
                                  ECH_INIT_ZERO);
     return ech_layer_layernorm(b->block, x, gain, shift, b->config->model.layer_norm_epsilon);
@@ -50,20 +53,93 @@ static int norm(const ech_builder *b, const char *role, int x)
 
 /* ---- attention ---- */
 
-static bool is_scaled(const ech_config *config)
+/* Numbers of a head that are rotated. */
+static int64_t rotary_width(const ech_config *config)
 {
-    return config->model.rope_scaling == ECH_ROPE_SCALING_LLAMA3;
+    return (int64_t)((double)config->model.head_dim * config->model.partial_rotary_factor);
 }
 
-static ech_rope rope_of(const ech_config *config)
+/* Reads n positive numbers that blanks divide. False: others, or not as many. */
+static bool read_numbers(const char *text, int64_t n, double *to)
 {
-    return (ech_rope){.theta = config->model.rope_theta,
-                      .scaled = is_scaled(config),
-                      .factor = config->model.rope_scaling_factor,
-                      .low_freq_factor = config->model.rope_scaling_low_freq_factor,
-                      .high_freq_factor = config->model.rope_scaling_high_freq_factor,
-                      .original_positions =
-                          (double)config->model.rope_scaling_original_max_position_embeddings};
+    for (int64_t i = 0; i < n; i++) {
+        char *end;
+        to[i] = strtod(text, &end);
+        if (end == text || !(to[i] > 0) || !isfinite(to[i])) return false;
+        text = end;
+    }
+    return text[strspn(text, " ")] == 0;
+}
+
+/* Whether sequences are longer than in pretraining. */
+static bool is_long(const ech_config *config)
+{
+    return config->data.sequence_length >
+           config->model.rope_scaling_original_max_position_embeddings;
+}
+
+/* Of LongRoPE: the key with the divisors of the run's sequences. */
+static const char *divisors_of(const ech_config *config)
+{
+    return is_long(config) ? config->model.rope_scaling_long_factor
+                           : config->model.rope_scaling_short_factor;
+}
+
+/* Kinds of scaling, and the keys that each reads. */
+static const struct scaling {
+    ech_rope_scaling scaling;
+    const char *reads;
+} scalings[] = {
+#define FACTOR   "model.rope_scaling_factor "
+#define ORIGINAL "model.rope_scaling_original_max_position_embeddings "
+    [ECH_ROPE_SCALING_NONE] = {ECH_ROPE_UNSCALED, ""},
+    [ECH_ROPE_SCALING_LINEAR] = {ECH_ROPE_LINEAR, FACTOR},
+    [ECH_ROPE_SCALING_DYNAMIC] = {ECH_ROPE_DYNAMIC, FACTOR ORIGINAL},
+    [ECH_ROPE_SCALING_LLAMA3] = {ECH_ROPE_LLAMA3,
+                                 FACTOR ORIGINAL "model.rope_scaling_low_freq_factor "
+                                                 "model.rope_scaling_high_freq_factor"},
+    [ECH_ROPE_SCALING_YARN] = {ECH_ROPE_YARN, FACTOR ORIGINAL
+                               "model.rope_scaling_beta_fast model.rope_scaling_beta_slow "
+                               "model.rope_scaling_truncate model.rope_scaling_mscale "
+                               "model.rope_scaling_mscale_all_dim "
+                               "model.rope_scaling_attention_factor"},
+    [ECH_ROPE_SCALING_LONGROPE] = {ECH_ROPE_LONGROPE,
+                                   FACTOR ORIGINAL "model.rope_scaling_short_factor "
+                                                   "model.rope_scaling_long_factor "
+                                                   "model.rope_scaling_attention_factor"},
+};
+
+static ech_rope rope_of(const ech_builder *b)
+{
+    const ech_config *config = b->config;
+    int64_t width = rotary_width(config);
+    ech_rope rope = {.theta = config->model.rope_theta,
+                     .width = width,
+                     .neighbours = config->model.rope_interleaved,
+                     .scaling = scalings[config->model.rope_scaling].scaling,
+                     .factor = config->model.rope_scaling_factor,
+                     .original_positions =
+                         (double)config->model.rope_scaling_original_max_position_embeddings,
+                     .positions = (double)config->data.sequence_length,
+                     .low_freq_factor = config->model.rope_scaling_low_freq_factor,
+                     .high_freq_factor = config->model.rope_scaling_high_freq_factor,
+                     .beta_fast = config->model.rope_scaling_beta_fast,
+                     .beta_slow = config->model.rope_scaling_beta_slow,
+                     .truncate = config->model.rope_scaling_truncate,
+                     .mscale = config->model.rope_scaling_mscale,
+                     .mscale_all_dim = config->model.rope_scaling_mscale_all_dim,
+                     .attention_factor = config->model.rope_scaling_attention_factor};
+    double local = config->model.rope_local_base_freq;
+    if (local > 0 && ech_model_window(config, b->layer) > 0) {
+        rope.theta = local;
+        rope.scaling = ECH_ROPE_UNSCALED;
+    }
+    if (rope.scaling == ECH_ROPE_LONGROPE) {
+        double *divisors = ech_pool_alloc(b->model->pool, (size_t)(width / 2) * sizeof *divisors);
+        ECH_ASSERT(read_numbers(divisors_of(config), width / 2, divisors));
+        rope.divisors = divisors;
+    }
+    return rope;
 }
 
 /* Queries, keys and values as heads. */
@@ -76,6 +152,13 @@ static bool is_rotary(const ech_config *config)
     return config->model.position_encoding == ECH_POSITION_ROTARY;
 }
 
+/* Whether the block's layer has. */
+static bool has_rotary(const ech_builder *b)
+{
+    int64_t interval = b->config->model.no_rope_layer_interval;
+    return is_rotary(b->config) && (interval == 0 || (b->layer + 1) % interval != 0);
+}
+
 /* A product's columns as heads of that shape, normalized, and rotated by their positions. */
 static int prepare_heads(const ech_builder *b, const char *norm_role, int x, ech_shape shape,
                          int starts)
@@ -83,8 +166,8 @@ static int prepare_heads(const ech_builder *b, const char *norm_role, int x, ech
     x = ech_block_view(b->block, x, 0, shape);
     if (b->config->model.head_norm == ECH_HEAD_NORM_HEAD)
         x = norm_over(b, norm_role, x, ECH_AXIS_HEAD_DIM, b->config->model.head_dim);
-    if (!is_rotary(b->config)) return x;
-    const ech_rope rope = rope_of(b->config);
+    if (!has_rotary(b)) return x;
+    const ech_rope rope = rope_of(b);
     return ech_layer_rotary(b->block, x, &rope, starts);
 }
 
@@ -159,19 +242,9 @@ static int attention(const ech_builder *b, int x)
 
 ech_activation ech_builder_activation(const ech_config *config)
 {
-    static const ech_activation activations[] = {[ECH_HIDDEN_ACT_RELU] = ECH_ACTIVATION_RELU,
-                                                 [ECH_HIDDEN_ACT_GELU] = ECH_ACTIVATION_GELU,
-                                                 [ECH_HIDDEN_ACT_SWIGLU] = ECH_ACTIVATION_SWIGLU};
+#define ROW(NAME, ...) [ECH_HIDDEN_ACT_##NAME] = ECH_ACTIVATION_##NAME,
+    static const ech_activation activations[] = {ECH_ACTIVATIONS(ROW)};
     return activations[config->model.hidden_act];
-}
-
-/* What is between the products of a feed-forward layer: gate is of SwiGLU alone. */
-static int activate(const ech_builder *b, int gate, int up)
-{
-    ech_activation activation = ech_builder_activation(b->config);
-    if (activation == ECH_ACTIVATION_SWIGLU) return ech_layer_swiglu(b->block, gate, up);
-    return activation == ECH_ACTIVATION_RELU ? ech_layer_relu(b->block, up)
-                                             : ech_layer_gelu(b->block, up);
 }
 
 int ech_builder_widen(const ech_builder *b, const char *gate_role, const char *up_role, int64_t F,
@@ -180,12 +253,14 @@ int ech_builder_widen(const ech_builder *b, const char *gate_role, const char *u
     int64_t C = b->config->model.hidden_size;
     bool bias = b->config->model.mlp_bias;
     int gate = -1;
-    if (ech_builder_activation(b->config) == ECH_ACTIVATION_SWIGLU)
+    ech_activation activation = ech_builder_activation(b->config);
+    if (ech_activation_operands(activation) > 1)
         gate = ech_builder_linear(b, gate_role, x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, bias,
                                   b->model->std);
     int up =
         ech_builder_linear(b, up_role, x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, bias, b->model->std);
-    return activate(b, gate, up);
+    if (gate < 0) return ech_layer_activation(b->block, activation, up, -1);
+    return ech_layer_activation(b->block, activation, gate, up);
 }
 
 int ech_builder_narrow(const ech_builder *b, const char *down, int64_t F, int y)
@@ -219,7 +294,8 @@ static int branch(const ech_builder *b, part of, const char *before, const char 
     if (placement != ECH_NORM_AFTER) x = norm(b, before, x);
     x = of(b, x);
     if (placement != ECH_NORM_BEFORE) x = norm(b, after, x);
-    return ech_layer_dropout(b->block, x, b->config->model.resid_pdrop);
+    x = ech_layer_dropout(b->block, x, b->config->model.resid_pdrop);
+    return ech_layer_scale(b->block, x, b->config->model.residual_multiplier);
 }
 
 static int attention_branch(const ech_builder *b, int x)
@@ -268,6 +344,8 @@ static int build_embedding(ech_builder *b)
             ech_model_matrix(b->model, b->block, ech_builder_name(b, b->names.positions, "weight"),
                              ech_shape_2d(ECH_AXIS_POSITION, P, ECH_AXIS_MODEL, C), b->model->std);
     int x = ech_layer_embedding(b->block, ech_block_batch(b->block, ECH_TOKENS), tokens, C);
+    double by = config->model.embedding_multiplier;
+    x = ech_layer_scale(b->block, x, by > 0 ? by : sqrt((double)C));
     if (positions >= 0) x = ech_layer_position(b->block, x, positions, ech_block_starts(b->block));
     ech_block_output(b->block, ech_layer_dropout(b->block, x, config->model.embd_pdrop));
     return tokens;
@@ -289,7 +367,9 @@ static void build_head(ech_builder *b, int table)
                                  ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), b->model->std);
     int targets = ech_block_batch(b->block, ECH_TARGETS);
     int weights = ech_block_batch(b->block, ECH_WEIGHTS);
-    b->model->logits = ech_layer_head_loss(b->block, x, targets, weights, table, V);
+    const ech_logits logits = {.factor = 1 / config->model.logits_scaling,
+                               .cap = config->model.final_logit_softcapping};
+    b->model->logits = ech_layer_head_loss(b->block, x, targets, weights, table, V, logits);
 }
 
 /* Truncated normals of sqrt(s / inputs), whatever a matrix' place: its last axis is its inputs
@@ -320,12 +400,37 @@ void ech_decoder_build(const ech_config *config, ech_model *model)
 
 /* ---- checks ---- */
 
+static ech_status check_divisors(const ech_config *config, const char *key, const char *text)
+{
+    int64_t n = rotary_width(config) / 2;
+    ECH_FREED double *numbers = ech_calloc((size_t)n + 1, sizeof *numbers);
+    if (read_numbers(text, n, numbers)) return ECH_OK;
+    return ech_config_complain(config, key,
+                               "must be %lld positive numbers, divided by blanks: one of each "
+                               "rotary pair",
+                               (long long)n);
+}
+
 static ech_status check_scaling(const ech_config *config)
 {
-    if (!is_scaled(config))
-        return ech_config_check_read(config, ECH_ROPE_SCALING_KEYS, "",
-                                     "model.rope_scaling = none");
-    if (config->model.rope_scaling_low_freq_factor < config->model.rope_scaling_high_freq_factor)
+    char kind[64];
+    snprintf(kind, sizeof kind, "model.rope_scaling = %s",
+             ech_config_name(config, "model.rope_scaling"));
+    ECH_TRY(ech_config_check_read(config, ECH_ROPE_SCALING_KEYS,
+                                  scalings[config->model.rope_scaling].reads, kind));
+    if (config->model.rope_scaling == ECH_ROPE_SCALING_LONGROPE) {
+        ECH_TRY(check_divisors(config, "model.rope_scaling_short_factor",
+                               config->model.rope_scaling_short_factor));
+        ECH_TRY(check_divisors(config, "model.rope_scaling_long_factor",
+                               config->model.rope_scaling_long_factor));
+    }
+    if (config->model.rope_scaling == ECH_ROPE_SCALING_YARN &&
+        config->model.rope_scaling_beta_slow >= config->model.rope_scaling_beta_fast)
+        return ech_config_complain(config, "model.rope_scaling_beta_slow",
+                                   "must be below model.rope_scaling_beta_fast = %g",
+                                   config->model.rope_scaling_beta_fast);
+    if (config->model.rope_scaling != ECH_ROPE_SCALING_LLAMA3 ||
+        config->model.rope_scaling_low_freq_factor < config->model.rope_scaling_high_freq_factor)
         return ECH_OK;
     return ech_config_complain(config, "model.rope_scaling_low_freq_factor",
                                "must be below model.rope_scaling_high_freq_factor = %g",
@@ -334,8 +439,13 @@ static ech_status check_scaling(const ech_config *config)
 
 static ech_status check_head_width(const ech_config *config)
 {
-    int64_t D = config->model.head_dim;
-    if (D % 2 == 0) return ECH_OK;
+    int64_t D = config->model.head_dim, width = rotary_width(config);
+    if (D % 2 == 0 && width % 2 == 0 && width > 0) return ECH_OK;
+    if (config->model.partial_rotary_factor < 1)
+        return ech_config_complain(config, "model.partial_rotary_factor",
+                                   "rotary positions need an even number of a head's %lld; this "
+                                   "rotates %lld",
+                                   (long long)D, (long long)width);
     if (ech_config_is_set(config, "model.head_dim"))
         return ech_config_complain(config, "model.head_dim",
                                    "rotary positions need an even head width");

@@ -57,6 +57,18 @@ static int bias(const ech_builder *b)
                            b->config->model.router_bias_rate);
 }
 
+/* y, by the sigmoid of a product of x, the router of shared experts. */
+static int shared_gate(const ech_builder *b, int x, int y)
+{
+    int64_t C = b->config->model.hidden_size;
+    char *name = ech_builder_name(b, b->names.shared_router, "weight");
+    int weight =
+        ech_model_matrix(b->model, b->block, name,
+                         ech_shape_2d(ECH_AXIS_CHOICES, 1, ECH_AXIS_MODEL, C), b->model->std);
+    b->model->param.at[weight].type = ECH_TYPE_WIDE;
+    return ech_layer_shared_gate(b->block, x, weight, y);
+}
+
 /* Shared experts, which all tokens go to, are one feed-forward layer as wide as they are together
  * (Dai et al. 2024, arXiv:2401.06066); they work while rows are on their way. */
 int ech_builder_experts(const ech_builder *b, int x)
@@ -74,7 +86,7 @@ int ech_builder_experts(const ech_builder *b, int x)
     is.router = router(b, names->router, &is.gate);
     if (ech_gate_has_noise(is.gate.kind)) is.noise = router(b, names->noise, &is.gate);
     if (is.gate.kind == ECH_GATE_bias) is.bias = bias(b);
-    if (is.activation == ECH_ACTIVATION_SWIGLU)
+    if (ech_activation_operands(is.activation) > 1)
         is.gate_proj =
             stack(b, names->expert_gate, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, b->model->std);
     is.down = stack(b, names->expert_down, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, b->std);
@@ -86,6 +98,7 @@ int ech_builder_experts(const ech_builder *b, int x)
     if (shared) beside = ech_builder_widen(b, names->shared_gate, names->shared_up, shared, x);
     int y = ech_layer_experts(b->block, &to, &is);
     if (shared) beside = ech_builder_narrow(b, names->shared_down, shared, beside);
+    if (shared && config->model.moe_shared_gate) beside = shared_gate(b, x, beside);
     y = ech_layer_combine(b->block, y, &to);
     return shared ? ech_layer_residual(b->block, y, beside) : y;
 }
@@ -184,6 +197,9 @@ static ech_status check_shared(const ech_config *config)
 ech_status ech_experts_check(const ech_config *config)
 {
     int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;
+    if (config->model.moe_shared_gate && config->model.moe_shared_experts == 0)
+        return ech_config_complain(config, "model.moe_shared_gate",
+                                   "there are no shared experts; set model.moe_shared_experts");
     if (config->model.moe_gate == ECH_GATE_switch && k != 1)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "model.moe_gate = switch goes to one expert; use 1");

@@ -112,7 +112,11 @@ void ech_rope_export(const ech_config *config, json_t *json);
 
 #define ECH_ROPE_SCALING_KEYS                                                                      \
     "model.rope_scaling_factor model.rope_scaling_low_freq_factor "                                \
-    "model.rope_scaling_high_freq_factor model.rope_scaling_original_max_position_embeddings"
+    "model.rope_scaling_high_freq_factor model.rope_scaling_original_max_position_embeddings "     \
+    "model.rope_scaling_beta_fast model.rope_scaling_beta_slow model.rope_scaling_truncate "       \
+    "model.rope_scaling_mscale model.rope_scaling_mscale_all_dim "                                 \
+    "model.rope_scaling_attention_factor model.rope_scaling_short_factor "                         \
+    "model.rope_scaling_long_factor"
 
 #define ECH_ROTARY_KEYS " model.rope_theta model.rope_scaling " ECH_ROPE_SCALING_KEYS
 
@@ -155,9 +159,12 @@ void ech_rope_export(const ech_config *config, json_t *json);
 /* hidden_act of a gated feed-forward layer, act(gate x) up x, and of one without gate. */
 #define ECH_ROW_GATED_ACT                                                                          \
     {                                                                                              \
-        "hidden_act", "model.hidden_act", "silu", .values = "silu=swiglu swish=swiglu"             \
+        "hidden_act", "model.hidden_act", "silu", .values = ECH_GATED_ACTS                         \
     }
-#define ECH_PLAIN_ACTS "gelu_new=gelu_new gelu_pytorch_tanh=gelu_new relu=relu"
+#define ECH_GATED_ACTS                                                                             \
+    "silu=swiglu swish=swiglu gelu_pytorch_tanh=geglu gelu_new=geglu gelu=geglu_exact"
+#define ECH_PLAIN_ACTS                                                                             \
+    "gelu_new=gelu_new gelu_pytorch_tanh=gelu_new relu=relu gelu=gelu relu2=relu2"
 #define ECH_ROWS_ROPE                                                                              \
     {"rope_theta", "model.rope_theta", .use = ECH_ROW_UNREAD},                                     \
     {                                                                                              \
@@ -232,6 +239,8 @@ int64_t ech_inner_quadruple(const ech_config *config);
 void ech_decoder_build(const ech_config *config, ech_model *model);
 /* Errors: properties that layers cannot have together. */
 ech_status ech_decoder_check(const ech_config *config);
+/* Keys a query of layer i sees, itself included; 0: all of its document up to it. */
+int64_t ech_model_window(const ech_config *config, int64_t i);
 /* Whether layer i has experts. */
 bool ech_model_has_experts(const ech_config *config, int64_t i);
 

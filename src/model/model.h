@@ -28,8 +28,7 @@ typedef struct ech_model {
     ech_pool *pool;
     ECH_LIST(ech_block *) block;
     ECH_LIST(ech_param) param; /* in the order of blocks; a tied table is one parameter */
-    /* numbers that its blocks report of a training step (ech_reported) */
-    int64_t reports;
+    int64_t reports; /* numbers that its blocks report of a training step (ech_reported) */
     /* the last block's value that has the logits in ECH_GENERATE; -1: it generates nothing */
     int logits;
     int64_t vocabulary;
@@ -53,9 +52,9 @@ struct ech_family {
     void (*build)(const ech_config *config, struct ech_model *model);
     bool valued; /* reads samples of features (data/data.h), and so has no tokenizer */
     bool ours; /* no other program knows it: its model_type has our name in front */
-    /* A Hugging Face config.json of this family: its architecture ("GPT2LMHeadModel"), the table of
-     * its values, and what the table cannot express. Errors of import_more: what the layers cannot
-     * do. NULL: nothing more. */
+    /* A Hugging Face config.json of this family: its architecture ("GPT2LMHeadModel"), the
+     * table of its values, and what the table cannot express. Errors of import_more: what the
+     * layers cannot do. NULL: nothing more. */
     const char *architecture;
     const ech_family_row *rows;
     ech_status (*import_more)(const ech_family_import *import);
@@ -88,9 +87,9 @@ typedef struct ech_model_text_ends {
     int32_t begin, end;
 } ech_model_text_ends;
 
-/* Sets the model section from a Hugging Face config.json, whose model_type names the family. The
- * file is untrusted. Errors name the file and its key. *ends (NULL: not wanted): the first of
- * several ids; default of EOS: the last id of the vocabulary; default of BOS: EOS. */
+/* Sets the model section from a Hugging Face config.json, whose model_type names the family.
+ * The file is untrusted. Errors name the file and its key. *ends (NULL: not wanted): the first
+ * of several ids; default of EOS: the last id of the vocabulary; default of BOS: EOS. */
 ech_status ech_model_import(ech_config *config, const char *path, ech_model_text_ends *ends);
 /* The same from n bytes of text; `path` is the file's name in errors. */
 ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n,
@@ -105,10 +104,10 @@ ech_status ech_model_read_stops(const char *path, const char *text, size_t n, in
 typedef struct ech_model_export_options {
     ech_dtype dtype;                 /* of the weights in the same folder */
     const ech_model_text_ends *ends; /* the tokenizer's; NULL: no tokenizer is known */
-    /* The config.json of the weights that the run began with, untrusted; NULL: none. Its keys that
-     * we do not write are copied. Its BOS and EOS entries (or their absence) replace ours if no
-     * tokenizer is known, if tokenizer and config.json are from the same folder (came_together), or
-     * if they include ours. */
+    /* The config.json of the weights that the run began with, untrusted; NULL: none. Its keys
+     * that we do not write are copied. Its BOS and EOS entries (or their absence) replace ours
+     * if no tokenizer is known, if tokenizer and config.json are from the same folder
+     * (came_together), or if they include ours. */
     const char *path, *text;
     size_t n;
     bool came_together;
@@ -131,8 +130,8 @@ void ech_model_describe(const ech_config *config, ech_text *out);
 ech_sharding ech_model_sharding(const ech_config *config);
 /* The types that a configuration asks for. */
 ech_types ech_model_types(const ech_config *config);
-/* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or no multiple of
- * the key/value heads; a sequence longer than the positions; the family's own. */
+/* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or no
+ * multiple of the key/value heads; a sequence longer than the positions; the family's own. */
 ech_status ech_model_create(const ech_config *config, ech_model **out);
 /* The same, unsharded: as if all keys of parallel and memory had their defaults. For code that
  * needs blocks and parameters before the layout has checked that the model can be sharded. */

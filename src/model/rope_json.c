@@ -2,24 +2,114 @@
  *
  * Rotary positions in config.json, of transformers 4 and 5.
  */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "model/family.h"
 
 #define ORIGINAL "original_max_position_embeddings"
 
-static const ech_family_row scaling_rows[] = {
-    {"rope_type", .initial = "llama3", .use = ECH_ROW_UNREAD},
-    {"factor", "model.rope_scaling_factor", .initial = NULL},
+/* What a kind of scaling has in the file. */
+#define TYPE(name)                                                                                 \
+    {                                                                                              \
+        "rope_type", .initial = name, .use = ECH_ROW_UNREAD                                        \
+    }
+#define FACTOR                                                                                     \
+    {                                                                                              \
+        "factor", "model.rope_scaling_factor", .initial = NULL                                     \
+    }
+#define ORIGINAL_ROW                                                                               \
+    {                                                                                              \
+        ORIGINAL, "model.rope_scaling_" ORIGINAL, .use = ECH_ROW_UNREAD                            \
+    }
+#define OPTIONAL(key, otherwise)                                                                   \
+    {                                                                                              \
+#key, "model.rope_scaling_" #key, otherwise, .use = ECH_ROW_OURS                           \
+    }
+static const ech_family_row linear_rows[] = {TYPE("linear"), FACTOR, {.name = NULL}};
+static const ech_family_row dynamic_rows[] = {TYPE("dynamic"), FACTOR, {.name = NULL}};
+static const ech_family_row llama3_rows[] = {
+    TYPE("llama3"),
+    FACTOR,
     {"low_freq_factor", "model.rope_scaling_low_freq_factor", .initial = NULL},
     {"high_freq_factor", "model.rope_scaling_high_freq_factor", .initial = NULL},
-    {ORIGINAL, "model.rope_scaling_" ORIGINAL, .use = ECH_ROW_UNREAD},
+    ORIGINAL_ROW,
     {.name = NULL}};
+static const ech_family_row yarn_rows[] = {TYPE("yarn"),
+                                           FACTOR,
+                                           OPTIONAL(beta_fast, "32"),
+                                           OPTIONAL(beta_slow, "1"),
+                                           OPTIONAL(truncate, "true"),
+                                           OPTIONAL(mscale, "0"),
+                                           OPTIONAL(mscale_all_dim, "0"),
+                                           OPTIONAL(attention_factor, "0"),
+                                           ORIGINAL_ROW,
+                                           {.name = NULL}};
+static const ech_family_row longrope_rows[] = {
+    TYPE("longrope"), FACTOR, OPTIONAL(attention_factor, "0"), ORIGINAL_ROW, {.name = NULL}};
+
+static const struct kind {
+    const char *name;
+    const ech_family_row *rows;
+} kinds[] = {[ECH_ROPE_SCALING_NONE] = {"default", NULL},
+             [ECH_ROPE_SCALING_LINEAR] = {"linear", linear_rows},
+             [ECH_ROPE_SCALING_DYNAMIC] = {"dynamic", dynamic_rows},
+             [ECH_ROPE_SCALING_LLAMA3] = {"llama3", llama3_rows},
+             [ECH_ROPE_SCALING_YARN] = {"yarn", yarn_rows},
+             [ECH_ROPE_SCALING_LONGROPE] = {"longrope", longrope_rows}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* ---- LongRoPE's lists ---- */
+
+static json_t *list_of(const char *text)
+{
+    json_t *list = json_array();
+    for (char *end; *text; text = end) {
+        double number = strtod(text, &end);
+        if (end == text) break;
+        json_array_append_new(list, json_real(number));
+    }
+    return list;
+}
+
+static ech_status import_list(const ech_family_import *in, const char *name, const char *key)
+{
+    const json_t *list = ech_family_import_get(in, name);
+    ECH_FREED_TEXT text = {0};
+    if (!json_is_array(list)) ECH_FAIL(ECH_EINPUT, "%s: %s: must be a list", in->path, name);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *number = json_array_get(list, i);
+        if (!json_is_number(number))
+            ECH_FAIL(ECH_EINPUT, "%s: %s: must be numbers", in->path, name);
+        ech_text_append(&text, "%s%.17g", i ? " " : "", json_number_value(number));
+    }
+    return ech_family_import_set(in, key, text.at ? text.at : "");
+}
 
 void ech_rope_export(const ech_config *config, json_t *json)
 {
-    if (config->model.rope_scaling == ECH_ROPE_SCALING_LLAMA3)
-        json_object_set_new(json, "rope_scaling", ech_family_export_rows(config, scaling_rows));
+    int kind = config->model.rope_scaling;
+    if (kind == ECH_ROPE_SCALING_NONE) return;
+    json_t *rope = ech_family_export_rows(config, kinds[kind].rows);
+    if (kind == ECH_ROPE_SCALING_LONGROPE) {
+        json_object_set_new(rope, "short_factor", list_of(config->model.rope_scaling_short_factor));
+        json_object_set_new(rope, "long_factor", list_of(config->model.rope_scaling_long_factor));
+    }
+    json_object_set_new(json, "rope_scaling", rope);
+}
+
+/* The factor of a file that says only the positions before and after scaling. */
+static ech_status import_factor(const ech_family_import *in, const ech_family_import *original)
+{
+    double before = json_number_value(ech_family_import_get(original, ORIGINAL));
+    double after = json_number_value(ech_family_import_get(in, "max_position_embeddings"));
+    char text[32];
+    if (!(before > 0) || !(after > 0))
+        ECH_FAIL(ECH_EINPUT, "%s: needs factor, or " ORIGINAL, in->path);
+    snprintf(text, sizeof text, "%.17g", after > before ? after / before : 1);
+    return ech_family_import_set(in, "model.rope_scaling_factor", text);
 }
 
 /* transformers 4 has rope_theta and rope_scaling, 5 has both as rope_parameters. The older versions
@@ -28,21 +118,40 @@ static ech_status import_rope_from(const ech_family_import *in, const ech_family
                                    const char *otherwise)
 {
     const char *key = ech_family_import_get(inner, "rope_type") ? "rope_type" : "type";
-    const bool has = ech_family_import_get(inner, ORIGINAL) != NULL;
+    const ech_family_import *has = ech_family_import_get(inner, ORIGINAL) ? inner : in;
+    const char *before =
+        ech_family_import_get(has, ORIGINAL) ? ORIGINAL : "max_position_embeddings";
     const ech_family_row theta = {"rope_theta", "model.rope_theta", .initial = otherwise},
-                         part = {"partial_rotary_factor", .initial = "1"},
-                         type = {key, .initial = "default llama3"},
-                         original = {has ? ORIGINAL : "max_position_embeddings",
-                                     "model.rope_scaling_" ORIGINAL, .initial = NULL};
-    ECH_TRY(ech_family_import_row(inner, &part));
+                         whole = {"partial_rotary_factor", .initial = "1"},
+                         part = {"partial_rotary_factor", "model.partial_rotary_factor",
+                                 .initial = "1"},
+                         type = {key, .initial = "default linear dynamic llama3 yarn longrope"},
+                         original = {before, "model.rope_scaling_" ORIGINAL, .initial = NULL};
+    bool parts = ech_family_reads(in->config, part.key);
+    const ech_family_import *with = ech_family_import_get(inner, part.name) ? inner : in;
+    ECH_TRY(ech_family_import_row(parts ? with : inner, parts ? &part : &whole));
     ECH_TRY(ech_family_import_row(ech_family_import_get(inner, theta.name) ? inner : in, &theta));
     ECH_TRY(ech_family_import_row(inner, &type));
     const char *name = json_string_value(ech_family_import_get(inner, key));
-    if (!name || strcmp(name, "llama3") != 0)
+    int kind = ECH_ROPE_SCALING_NONE;
+    for (int i = 0; i < KINDS; i++)
+        if (name && strcmp(name, kinds[i].name) == 0) kind = i;
+    if (kind == ECH_ROPE_SCALING_NONE)
         return ech_family_import_set(in, "model.rope_scaling", "none");
-    ECH_TRY(ech_family_import_set(in, "model.rope_scaling", "llama3"));
-    ECH_TRY(ech_family_import_rows(inner, scaling_rows));
-    return ech_family_import_row(has ? inner : in, &original);
+    ECH_TRY(ech_family_import_set(in, "model.rope_scaling", name));
+    for (const ech_family_row *row = kinds[kind].rows; row->name; row++) {
+        bool factor = strcmp(row->name, "factor") == 0;
+        if (factor && !ech_family_import_get(inner, "factor") &&
+            (kind == ECH_ROPE_SCALING_YARN || kind == ECH_ROPE_SCALING_LONGROPE))
+            ECH_TRY(import_factor(in, has));
+        else
+            ECH_TRY(ech_family_import_row(inner, row));
+    }
+    if (kind == ECH_ROPE_SCALING_LONGROPE) {
+        ECH_TRY(import_list(inner, "short_factor", "model.rope_scaling_short_factor"));
+        ECH_TRY(import_list(inner, "long_factor", "model.rope_scaling_long_factor"));
+    }
+    return kind == ECH_ROPE_SCALING_LINEAR ? ECH_OK : ech_family_import_row(has, &original);
 }
 
 ech_status ech_rope_import(const ech_family_import *in, const char *theta)

@@ -57,6 +57,11 @@ STARCODER2 = {"class": "Starcoder2Config", "num_key_value_heads": 2, "norm_epsil
 PHI3 = {"class": "Phi3Config", "num_key_value_heads": 2, "pad_token_id": None}
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+        "beta_fast": 4.0, "beta_slow": 0.5}
+# The last sample, of 12 tokens, is long, too: transformers chooses by a sample, we by a run.
+LONGROPE = {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 8,
+            "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 1.5, 2.5, 3.5]}
 CASES = {
     "gpt2": (GPT2, {}),
     "gpt2 inner": (GPT2 | {"n_inner": 72}, {"max_shard_size": "20KB"}),
@@ -69,6 +74,10 @@ CASES = {
     "llama bf16": (LLAMA | {"num_key_value_heads": 1, "tie_word_embeddings": True},
                    {"dtype": torch.bfloat16, "max_shard_size": "10KB"}),
     "llama wide": (LLAMA | {"head_dim": 10}, {}),
+    "llama linear": (LLAMA | {"rope_scaling": {"rope_type": "linear", "factor": 3.0},
+                              "hidden_act": "gelu"}, {}),
+    "llama yarn": (LLAMA | {"rope_scaling": YARN, "hidden_act": "gelu_pytorch_tanh"}, {}),
+    "llama longrope": (LLAMA | {"rope_scaling": LONGROPE}, {"v4": True}),
     "mixtral": (MIXTRAL, {}),
     "mixtral v4": (MIXTRAL, {"v4": True, "max_shard_size": "25KB"}),
     "qwen3_moe": (QWEN3_MOE, {}),
@@ -345,7 +354,7 @@ def check_refusals(folder):
     refused("it is [64, 32]", config=config | {"head_dim": 16})
     refused("sliding_window", config=config | {"model_type": "mistral"})
     refused("DeltaNet", config=config | {"model_type": "qwen3_next"})
-    refused("yarn", config=config | {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}})
+    refused("ntk", config=config | {"rope_parameters": {"rope_type": "ntk", "factor": 2.0}})
     refused("[270, 32]", config=config | {"vocab_size": 280})
     refused("model.layers.2", config=config | {"num_hidden_layers": 2})
     refused("no tensor 'model.layers.3", config=config | {"num_hidden_layers": 4})

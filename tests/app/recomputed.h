@@ -52,10 +52,10 @@ static void count_layernorm(ech_kernel_context *context, const ech_tensor *x,
 }
 
 static void count_rmsnorm(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *gain,
-                          double eps, const ech_tensor *y, const ech_tensor *rstd)
+                          double offset, double eps, const ech_tensor *y, const ech_tensor *rstd)
 {
     atomic_fetch_add(&cheap, 1);
-    counted->rmsnorm_forward(context, x, gain, eps, y, rstd);
+    counted->rmsnorm_forward(context, x, gain, offset, eps, y, rstd);
 }
 
 static void count_add_layernorm(ech_kernel_context *context, const ech_tensor *a,
@@ -68,11 +68,11 @@ static void count_add_layernorm(ech_kernel_context *context, const ech_tensor *a
 }
 
 static void count_add_rmsnorm(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
-                              const ech_tensor *x, const ech_tensor *gain, double eps,
-                              const ech_tensor *y, const ech_tensor *rstd)
+                              const ech_tensor *x, const ech_tensor *gain, double offset,
+                              double eps, const ech_tensor *y, const ech_tensor *rstd)
 {
     atomic_fetch_add(&cheap, 1);
-    counted->add_rmsnorm(context, a, b, x, gain, eps, y, rstd);
+    counted->add_rmsnorm(context, a, b, x, gain, offset, eps, y, rstd);
 }
 
 static void count_gelu(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)

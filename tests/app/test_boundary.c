@@ -38,7 +38,8 @@ static void build_middle(ech_model *model, const char *name)
     int wide = ech_block_input(block, "wide", ech_shape_rows(ECH_AXIS_FFN, F));
     char *down = ech_pool_format(model->pool, "%s.down", name);
     char *up = ech_pool_format(model->pool, "%s.up", name);
-    int y = product(model, block, down, ech_layer_gelu(block, wide), F, C, ECH_AXIS_MODEL);
+    int y = product(model, block, down, ech_layer_activation(block, ECH_ACTIVATION_GELU, wide, -1),
+                    F, C, ECH_AXIS_MODEL);
     y = ech_layer_residual(block, x, y);
     ech_block_output(block, y);
     ech_block_output(block, product(model, block, up, y, C, F, ECH_AXIS_FFN));
@@ -55,7 +56,8 @@ static void build_last(ech_model *model)
     int head = ech_model_matrix(model, block, "head",
                                 ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), 0.2);
     model->logits = ech_layer_head_loss(block, y, ech_block_batch(block, ECH_TARGETS),
-                                        ech_block_batch(block, ECH_WEIGHTS), head, V);
+                                        ech_block_batch(block, ECH_WEIGHTS), head, V,
+                                        (ech_logits){.factor = 1});
     ech_block_finish(block, model->param.at);
 }
 

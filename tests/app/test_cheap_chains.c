@@ -34,7 +34,8 @@ static ech_block *chained(ech_model *model, const ech_config *config, const ech_
     ech_block *b = ech_block_create(model->pool, old->name, old->index, model->options);
     ech_shape heads = ech_shape_heads(ECH_AXIS_HEADS, H, C / H);
     int x = ech_block_input(b, "hidden", ech_block_stream(b, C));
-    int y = ech_layer_gelu(b, ech_layer_layernorm(b, x, p, p + 1, 1e-5));
+    int y =
+        ech_layer_activation(b, ECH_ACTIVATION_GELU, ech_layer_layernorm(b, x, p, p + 1, 1e-5), -1);
     y = ech_layer_linear(b, y, p + 2, p + 3, true, ECH_AXIS_QKV, 3 * C);
     int q = ech_block_view(b, y, 0, heads), k = ech_block_view(b, y, C, heads);
     int v = ech_block_view(b, y, 2 * C, heads);
@@ -44,9 +45,14 @@ static ech_block *chained(ech_model *model, const ech_config *config, const ech_
     y = ech_block_view(b, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
     y = ech_layer_linear(b, y, p + 4, p + 5, true, ECH_AXIS_MODEL, C);
     x = ech_layer_residual(b, x, ech_layer_dropout(b, y, 0.1));
-    y = ech_layer_gelu(b, ech_layer_gelu(b, ech_layer_layernorm(b, x, p + 6, p + 7, 1e-5)));
+    y = ech_layer_activation(b, ECH_ACTIVATION_GELU,
+                             ech_layer_activation(b, ECH_ACTIVATION_GELU,
+                                                  ech_layer_layernorm(b, x, p + 6, p + 7, 1e-5),
+                                                  -1),
+                             -1);
     y = ech_layer_linear(b, y, p + 8, p + 9, true, ECH_AXIS_FFN, F);
-    y = ech_layer_gelu(b, ech_layer_gelu(b, y));
+    y = ech_layer_activation(b, ECH_ACTIVATION_GELU,
+                             ech_layer_activation(b, ECH_ACTIVATION_GELU, y, -1), -1);
     y = ech_layer_linear(b, y, p + 10, p + 11, true, ECH_AXIS_MODEL, C);
     ech_block_output(b, ech_layer_residual(b, x, y));
     for (size_t n = 0; n < b->node.n && saves; n++)

@@ -17,9 +17,9 @@
 
 struct ech_builder;
 static int balanced_gelu(const struct ech_builder *b, int x);
-#define ech_layer_gelu(block, x) balanced_gelu(b, x)
+#define ech_layer_activation(block, activation, x, up) balanced_gelu(b, x)
 #include "../../src/model/decoder.c"
-#undef ech_layer_gelu
+#undef ech_layer_activation
 
 enum { TOKENS = 4 * 24 }; /* of a step */
 enum { POSITIVES, ELEMENTS, TALLIED };
@@ -105,7 +105,7 @@ static int balanced_gelu(const ech_builder *b, int x)
     int64_t F = shape.size[shape.dims - 1];
     char *of = ech_pool_format(model->pool, "%s.mlp.tilt", name);
     int state = ech_model_state(model, block, of, ech_shape_1d(ECH_AXIS_FFN, F), commit, 0x1p-7);
-    x = ech_layer_gelu(block, x);
+    x = ech_layer_activation(block, ECH_ACTIVATION_GELU, x, -1);
     ech_node *node = ech_block_node(block, &tilt, NULL, 0);
     ech_node_in(node, x);
     ech_node_param(node, state);

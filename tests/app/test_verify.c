@@ -134,10 +134,11 @@ static ech_kernels wrong;
 static atomic_int calls;
 
 static void scaled_gradient(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
-                            const ech_tensor *gain, const ech_tensor *rstd, const ech_tensor *add,
-                            const ech_tensor *dx, bool accumulate, const ech_tensor *dgain)
+                            const ech_tensor *gain, double offset, const ech_tensor *rstd,
+                            const ech_tensor *add, const ech_tensor *dx, bool accumulate,
+                            const ech_tensor *dgain)
 {
-    right->rmsnorm_backward(context, dy, x, gain, rstd, add, dx, accumulate, dgain);
+    right->rmsnorm_backward(context, dy, x, gain, offset, rstd, add, dx, accumulate, dgain);
     double *out = dx->data;
     for (int64_t i = 0; i < ech_tensor_count(dx); i++) out[i] *= 1 + 1e-6;
 }
@@ -153,7 +154,7 @@ enum { MOST_GAINS = 64, MOST_WIDTH = 64 };
 
 /* Each gain is as in its first call. */
 static void stale_gain(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *gain,
-                       double eps, const ech_tensor *y, const ech_tensor *rstd)
+                       double offset, double eps, const ech_tensor *y, const ech_tensor *rstd)
 {
     static double old[MOST_GAINS][MOST_WIDTH];
     static const void *of[MOST_GAINS];
@@ -171,7 +172,7 @@ static void stale_gain(ech_kernel_context *context, const ech_tensor *x, const e
     stale.data = old[at];
     pthread_mutex_unlock(&lock);
     atomic_fetch_add(&calls, 1);
-    right->rmsnorm_forward(context, x, &stale, eps, y, rstd);
+    right->rmsnorm_forward(context, x, &stale, offset, eps, y, rstd);
 }
 
 /* The single rank's kernels are those of its own design. */

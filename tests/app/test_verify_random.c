@@ -35,7 +35,8 @@ static void draw_experts(dice *d, random_run *r, const char *family)
     static const char *const factors[] = {"0.5", "1", "1.25", "4"};
     static const char *const coefficients[] = {"0.1", "3"};
     static const char *const chances[] = {"0.1", "0.5"};
-    static const char *const activations[] = {"relu", "gelu_new", "swiglu"};
+    static const char *const activations[] = {"relu", "gelu_new", "swiglu",      "relu2",
+                                              "gelu", "geglu",    "geglu_exact", "swiglu_clamped"};
     static const char *const bounds[] = {"1", "1.2", "1.5", "4"};
     bool chooses = !ours || chance(d, 50); /* Switch has a gate of its own */
     const char *gate = chooses ? ONE_OF(d, gates) : "switch";

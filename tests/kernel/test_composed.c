@@ -61,23 +61,29 @@ static void scratch(bench *b, ech_op op, const int64_t *dims)
     b->context->scratch = aligned_alloc(64, (b->context->scratch_bytes + 127) / 64 * 64);
 }
 
-static void product_and_gelu(bench *b)
-{
-    int a = add(b, ECH_TYPE_COMPUTE, 2, b->R, b->K), w = add(b, ECH_TYPE_COMPUTE, 2, b->K, b->C);
-    int bias = add(b, ECH_TYPE_WIDE, 1, b->C, 0), x = matrix(b), y = matrix(b);
-    const int64_t dims[MOST_DIMS] = {b->R, b->C, b->K, false, false, !b->without, false};
-    ech_tensor *one = b->t[0], *two = b->t[1];
-    scratch(b, ECH_OP_matmul_gelu, dims);
-    b->kernels->matmul_gelu(b->context, &one[a], false, &one[w], false,
-                            b->without ? NULL : &one[bias], b->without ? NULL : &one[x], &one[y]);
-    scratch(b, ECH_OP_matmul, dims);
-    b->kernels->matmul(b->context, &two[a], false, &two[w], false, b->without ? NULL : &two[bias],
-                       NULL, &two[x]);
-    b->kernels->gelu_forward(b->context, &two[x], &two[y]);
-    if (b->without) /* it was not asked for */
-        memcpy(one[x].data, two[x].data,
-               (size_t)ech_tensor_count(&two[x]) * ech_dtype_bytes(two[x].dtype));
-}
+#define COMPOSED_1(name)                                                                           \
+    static void product_and_##name(bench *b)                                                       \
+    {                                                                                              \
+        int a = add(b, ECH_TYPE_COMPUTE, 2, b->R, b->K),                                           \
+            w = add(b, ECH_TYPE_COMPUTE, 2, b->K, b->C);                                           \
+        int bias = add(b, ECH_TYPE_WIDE, 1, b->C, 0), x = matrix(b), y = matrix(b);                \
+        const int64_t dims[MOST_DIMS] = {b->R, b->C, b->K, false, false, !b->without, false};      \
+        ech_tensor *one = b->t[0], *two = b->t[1];                                                 \
+        scratch(b, ECH_OP_matmul_##name, dims);                                                    \
+        b->kernels->matmul_##name(b->context, &one[a], false, &one[w], false,                      \
+                                  b->without ? NULL : &one[bias], b->without ? NULL : &one[x],     \
+                                  &one[y]);                                                        \
+        scratch(b, ECH_OP_matmul, dims);                                                           \
+        b->kernels->matmul(b->context, &two[a], false, &two[w], false,                             \
+                           b->without ? NULL : &two[bias], NULL, &two[x]);                         \
+        b->kernels->name##_forward(b->context, &two[x], &two[y]);                                  \
+        if (b->without) /* it was not asked for */                                                 \
+            memcpy(one[x].data, two[x].data,                                                       \
+                   (size_t)ech_tensor_count(&two[x]) * ech_dtype_bytes(two[x].dtype));             \
+    }
+#define COMPOSED_2(name)
+#define COMPOSED(NAME, name, operands, ...) COMPOSED_##operands(name)
+ECH_ACTIVATIONS(COMPOSED)
 
 static void sum_and_norm(bench *b, bool centered)
 {
@@ -93,9 +99,10 @@ static void sum_and_norm(bench *b, bool centered)
         b->kernels->layernorm_forward(b->context, &two[x], &two[gain], &two[bias], 1e-5, &two[y],
                                       &two[mean], &two[rstd]);
     } else {
-        b->kernels->add_rmsnorm(b->context, &one[p], &one[q], &one[x], &one[gain], 1e-5, &one[y],
-                                &one[rstd]);
-        b->kernels->rmsnorm_forward(b->context, &two[x], &two[gain], 1e-5, &two[y], &two[rstd]);
+        b->kernels->add_rmsnorm(b->context, &one[p], &one[q], &one[x], &one[gain], 0.5, 1e-5,
+                                &one[y], &one[rstd]);
+        b->kernels->rmsnorm_forward(b->context, &two[x], &two[gain], 0.5, 1e-5, &two[y],
+                                    &two[rstd]);
     }
 }
 
@@ -110,19 +117,23 @@ static void sum_and_rmsnorm(bench *b)
 }
 
 /* dx lies where dy does, or x, or by itself. */
-static void gelu_and_bias(bench *b)
-{
-    int dy = matrix(b), x = matrix(b), dx = matrix(b), dbias = either(b, 1);
-    const int64_t dims[MOST_DIMS] = {b->R, b->C};
-    ech_tensor *one = b->t[0], *two = b->t[1];
-    int over = b->without ? b->wide ? dy : x : dx;
-    scratch(b, ECH_OP_gelu_backward_bias, dims);
-    b->kernels->gelu_backward_bias(b->context, &one[dy], &one[x], &one[over], b->accumulate,
-                                   &one[dbias]);
-    b->kernels->gelu_backward(b->context, &two[dy], &two[x], &two[over]);
-    scratch(b, ECH_OP_bias_backward, dims);
-    b->kernels->bias_backward(b->context, &two[over], b->accumulate, &two[dbias]);
-}
+#define AND_BIAS_1(name)                                                                           \
+    static void name##_and_bias(bench *b)                                                          \
+    {                                                                                              \
+        int dy = matrix(b), x = matrix(b), dx = matrix(b), dbias = either(b, 1);                   \
+        const int64_t dims[MOST_DIMS] = {b->R, b->C};                                              \
+        ech_tensor *one = b->t[0], *two = b->t[1];                                                 \
+        int over = b->without ? b->wide ? dy : x : dx;                                             \
+        scratch(b, ECH_OP_##name##_backward_bias, dims);                                           \
+        b->kernels->name##_backward_bias(b->context, &one[dy], &one[x], &one[over], b->accumulate, \
+                                         &one[dbias]);                                             \
+        b->kernels->name##_backward(b->context, &two[dy], &two[x], &two[over]);                    \
+        scratch(b, ECH_OP_bias_backward, dims);                                                    \
+        b->kernels->bias_backward(b->context, &two[over], b->accumulate, &two[dbias]);             \
+    }
+#define AND_BIAS_2(name)
+#define AND_BIAS(NAME, name, operands, ...) AND_BIAS_##operands(name)
+ECH_ACTIVATIONS(AND_BIAS)
 
 static void check(const ech_kernels *kernels, void (*compute)(bench *b), int way, int64_t R,
                   int64_t C, int64_t K)
@@ -166,18 +177,16 @@ static void check_all(void (*compute)(bench *b))
     }
 }
 
-TEST(test_product_and_gelu)
-{
-    check_all(product_and_gelu);
-}
+#define CHECK_1(name)                                                                              \
+    check_all(product_and_##name);                                                                 \
+    check_all(name##_and_bias);
+#define CHECK_2(name)
+#define CHECK(NAME, name, operands, ...) CHECK_##operands(name)
+
+TEST(test_product_and_activation){ECH_ACTIVATIONS(CHECK)}
 
 TEST(test_sum_and_norm)
 {
     check_all(sum_and_layernorm);
     check_all(sum_and_rmsnorm);
-}
-
-TEST(test_gelu_and_bias)
-{
-    check_all(gelu_and_bias);
 }

@@ -217,7 +217,7 @@ static void rotate(const ech_kernels *kernels, const ech_tensor *x, const ech_ro
     double frequency[64];
     assert_true(x->shape[3] <= 128);
     ech_rope_frequencies(&(ech_rope){.theta = 10000}, x->shape[3], frequency);
-    kernels->rotary(context, x, frequency, rows, starts, inverse, y);
+    kernels->rotary(context, x, frequency, x->shape[3], false, 1, rows, starts, inverse, y);
     close_context(context);
 }
 

@@ -23,6 +23,8 @@ typedef struct subject {
     ech_tensor ids;
     ech_rows rows;
     double low, high; /* range of the inputs */
+    int64_t width;    /* of rotary */
+    bool neighbours;
 } subject;
 
 static ech_tensor make_tensor(const ech_tensor *like, uint32_t series, double low, double high)
@@ -134,14 +136,15 @@ static void layernorm_backward(subject *s)
 static void rmsnorm_forward(subject *s)
 {
     ech_tensor rstd = kept_of(s, 0, s->input[0].shape[0]);
-    s->kernels->rmsnorm_forward(s->context, &s->input[0], &s->input[1], 1e-5, &s->output, &rstd);
+    s->kernels->rmsnorm_forward(s->context, &s->input[0], &s->input[1], 0.7, 1e-5, &s->output,
+                                &rstd);
 }
 
 static void rmsnorm_backward(subject *s)
 {
     ech_tensor rstd = kept_of(s, 0, s->input[0].shape[0]);
-    s->kernels->rmsnorm_backward(s->context, &s->doutput, &s->input[0], &s->input[1], &rstd, NULL,
-                                 &s->gradient[0], false, &s->gradient[1]);
+    s->kernels->rmsnorm_backward(s->context, &s->doutput, &s->input[0], &s->input[1], 0.7, &rstd,
+                                 NULL, &s->gradient[0], false, &s->gradient[1]);
 }
 
 TEST(norm_gradients)
@@ -160,57 +163,118 @@ TEST(norm_gradients)
     check_gradients(&rmsnorm);
 }
 
-static void gelu_forward(subject *s)
-{
-    s->kernels->gelu_forward(s->context, &s->input[0], &s->output);
-}
+#define CALLS_1(name)                                                                              \
+    static void name##_forward(subject *s)                                                         \
+    {                                                                                              \
+        s->kernels->name##_forward(s->context, &s->input[0], &s->output);                          \
+    }                                                                                              \
+    static void name##_backward(subject *s)                                                        \
+    {                                                                                              \
+        s->kernels->name##_backward(s->context, &s->doutput, &s->input[0], &s->gradient[0]);       \
+    }
+#define CALLS_2(name)                                                                              \
+    static void name##_forward(subject *s)                                                         \
+    {                                                                                              \
+        s->kernels->name##_forward(s->context, &s->input[0], &s->input[1], &s->output);            \
+    }                                                                                              \
+    static void name##_backward(subject *s)                                                        \
+    {                                                                                              \
+        s->kernels->name##_backward(s->context, &s->doutput, &s->input[0], &s->input[1],           \
+                                    &s->gradient[0], &s->gradient[1]);                             \
+    }
+#define CALLS(NAME, name, operands, ...) CALLS_##operands(name)
+ECH_ACTIVATIONS(CALLS)
 
-static void gelu_backward(subject *s)
-{
-    s->kernels->gelu_backward(s->context, &s->doutput, &s->input[0], &s->gradient[0]);
-}
-
-static void swiglu_forward(subject *s)
-{
-    s->kernels->swiglu_forward(s->context, &s->input[0], &s->input[1], &s->output);
-}
-
-static void swiglu_backward(subject *s)
-{
-    s->kernels->swiglu_backward(s->context, &s->doutput, &s->input[0], &s->input[1],
-                                &s->gradient[0], &s->gradient[1]);
-}
-
+/* Up to 8: clamped operands are beyond their bounds, too. */
 TEST(activation_gradients)
 {
-    subject gelu = {.inputs = 1,
-                    .input = {SHAPE(60)},
-                    .output = SHAPE(60),
-                    .forward = gelu_forward,
-                    .backward = gelu_backward,
-                    .low = -4,
-                    .high = 4};
-    subject swiglu = {.inputs = 2,
-                      .input = {SHAPE(60), SHAPE(60)},
-                      .output = SHAPE(60),
-                      .forward = swiglu_forward,
-                      .backward = swiglu_backward,
-                      .low = -6,
-                      .high = 6};
-    check_gradients(&gelu);
-    check_gradients(&swiglu);
+#define SUBJECT(NAME, name, operands, ...)                                                         \
+    {.inputs = operands,                                                                           \
+     .input = {SHAPE(60), SHAPE(60)},                                                              \
+     .output = SHAPE(60),                                                                          \
+     .forward = name##_forward,                                                                    \
+     .backward = name##_backward,                                                                  \
+     .low = -8,                                                                                    \
+     .high = 8},
+    subject subjects[] = {ECH_ACTIVATIONS(SUBJECT)};
+    for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++) check_gradients(&subjects[i]);
+}
+
+/* Against the formula, written out. */
+TEST(rmsnorm_with_offset)
+{
+    enum { R = 3, C = 5 };
+    double x[R * C], gain[C], y[R * C], rstd[R];
+    for (int i = 0; i < R * C; i++) x[i] = value_at(1, i, -2, 2);
+    for (int c = 0; c < C; c++) gain[c] = value_at(2, c, -1, 1);
+    ech_tensor from = ech_tensor_2d(x, ECH_F64, R, C), to = ech_tensor_2d(y, ECH_F64, R, C);
+    ech_tensor w = ech_tensor_1d(gain, ECH_F64, C), kept = ech_tensor_1d(rstd, ECH_F64, R);
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    ech_kernels_ref(ECH_F64)->rmsnorm_forward(context, &from, &w, 1, 1e-3, &to, &kept);
+    for (int i = 0; i < R * C; i++) {
+        double squares = 0;
+        for (int c = 0; c < C; c++) squares += x[i / C * C + c] * x[i / C * C + c];
+        double expected = x[i] / sqrt(squares / C + 1e-3) * (1 + gain[i % C]);
+        assert_true(fabs(y[i] - expected) < 1e-14);
+    }
+    ech_kernel_context_destroy(context);
 }
 
 static const double frequency[] = {1, 0.2, 0.05};
 
+/* Against the formula, written out. */
+TEST(scaled_and_capped)
+{
+    double x[9], y[9];
+    ech_tensor from = ech_tensor_1d(x, ECH_F64, 9), to = ech_tensor_1d(y, ECH_F64, 9);
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    for (int capped = 0; capped < 2; capped++) {
+        for (int i = 0; i < 9; i++) x[i] = i == 8 ? 1e3 : value_at(1, i, -9, 9);
+        ech_kernels_ref(ECH_F64)->scale(context, &from, 0.5, capped ? 3 : 0, &to);
+        for (int i = 0; i < 9; i++) {
+            double e = exp(x[i] / 3), tangent = (e - 1) / (e + 1);
+            double capped_at = 3 * (i == 8 ? 1 : tangent);
+            assert_true(fabs(y[i] - (capped ? capped_at : x[i] / 2)) < 1e-12);
+        }
+    }
+    ech_kernel_context_destroy(context);
+}
+
 static void rotary_forward(subject *s)
 {
-    s->kernels->rotary(s->context, &s->input[0], frequency, &s->rows, NULL, false, &s->output);
+    s->kernels->rotary(s->context, &s->input[0], frequency, s->width, s->neighbours, 1.3, &s->rows,
+                       NULL, false, &s->output);
 }
 
 static void rotary_backward(subject *s)
 {
-    s->kernels->rotary(s->context, &s->doutput, frequency, &s->rows, NULL, true, &s->gradient[0]);
+    s->kernels->rotary(s->context, &s->doutput, frequency, s->width, s->neighbours, 1.3, &s->rows,
+                       NULL, true, &s->gradient[0]);
+}
+
+static void row_gate_forward(subject *s)
+{
+    s->kernels->row_gate_forward(s->context, &s->input[0], &s->input[1], &s->output);
+}
+
+static void row_gate_backward(subject *s)
+{
+    s->kernels->row_gate_backward(s->context, &s->doutput, &s->input[0], &s->input[1],
+                                  &s->gradient[0], &s->gradient[1]);
+}
+
+TEST(row_gate_gradients)
+{
+    subject s = {.inputs = 2,
+                 .input = {SHAPE(5, 7), SHAPE(5, 1)},
+                 .output = SHAPE(5, 7),
+                 .forward = row_gate_forward,
+                 .backward = row_gate_backward,
+                 .low = -2,
+                 .high = 2};
+    check_gradients(&s);
 }
 
 static void dropout_forward(subject *s)
@@ -238,7 +302,12 @@ TEST(rotary_and_dropout_gradients)
                        .backward = dropout_backward,
                        .dropout = {.p = 0.4, .key = {1, 2, 3}},
                        .rows = rows_uncut(3, 1)};
-    check_gradients(&rotary);
+    for (int way = 0; way < 4; way++) {
+        subject own = rotary;
+        own.width = way < 2 ? 6 : 4;
+        own.neighbours = way % 2;
+        check_gradients(&own);
+    }
     check_gradients(&dropout);
 }
 
@@ -321,7 +390,8 @@ TEST(table_gradients)
     check_gradients(&position);
 }
 
-/* The loss is its own scalar: sums x scale, gradient in the logits' place. */
+/* The loss is its own scalar: sums x scale. The gradient replaces the logits, which have a factor
+ * and a cap. */
 typedef struct loss {
     double logits[5 * 7];
     float weights[5];
@@ -344,8 +414,10 @@ static double loss_of(const loss *at, double *gradient)
     double stats[5 * ECH_LOSS_STATS];
     ech_tensor known = ech_tensor_2d(stats, ECH_F64, 5, ECH_LOSS_STATS);
     const ech_kernels *kernels = ech_kernels_ref(ECH_F64);
+    kernels->scale(context, &x, 1.7, 2.5, &x);
     kernels->loss_statistics(context, &x, &t, 0, &known);
-    kernels->loss_gradient(context, &x, &t, &w, 0, &known, &factor, gradient ? &x : NULL, &sum);
+    kernels->loss_gradient(context, &x, &t, &w, 0, &known, &factor, 1.7, 2.5, gradient ? &x : NULL,
+                           &sum);
     ech_kernel_context_destroy(context);
     if (gradient) memcpy(gradient, copy, sizeof copy);
     return scale * sums[ECH_LOSS_SUM];

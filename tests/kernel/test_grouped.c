@@ -60,12 +60,14 @@ static void put_counts(const group *g, const ech_tensor *counts)
     }
 CALL(matmul, t[2], t[0], t[1], g->transposed, t[2], g->accumulate, t[3])
 CALL(matmul_weight, t[2], t[0], t[1], t[2], g->accumulate, t[3])
-CALL(relu_forward, t[1], t[0], t[1], t[2])
-CALL(relu_backward, t[2], t[0], t[1], t[2], t[3])
-CALL(gelu_forward, t[1], t[0], t[1], t[2])
-CALL(gelu_backward, t[2], t[0], t[1], t[2], t[3])
-CALL(swiglu_forward, t[2], t[0], t[1], t[2], t[3])
-CALL(swiglu_backward, t[3], t[0], t[1], t[2], t[3], t[4], t[5])
+#define CALLS_1(name)                                                                              \
+    CALL(name##_forward, t[1], t[0], t[1], t[2])                                                   \
+    CALL(name##_backward, t[2], t[0], t[1], t[2], t[3])
+#define CALLS_2(name)                                                                              \
+    CALL(name##_forward, t[2], t[0], t[1], t[2], t[3])                                             \
+    CALL(name##_backward, t[3], t[0], t[1], t[2], t[3], t[4], t[5])
+#define CALLS(NAME, name, operands, ...) CALLS_##operands(name)
+ECH_ACTIVATIONS(CALLS)
 
 /* The counts, and the number of each used row's choice. */
 static void call_dropout(const ech_kernels *kernels, ech_kernel_context *context,
@@ -175,47 +177,31 @@ TEST(products_agree)
         }
 }
 
+#define IN(g)  BUFFER(TRIAL_INPUT, g, F, REAL)
+#define OUT(g) BUFFER(TRIAL_RESULT, g, F, REAL)
+#define OVER(g)                                                                                    \
+    {                                                                                              \
+        .role = TRIAL_IN_OUT, TRIAL_2D((g)->P * (g)->Q, F), .low = -1, .high = 1, .alias = 1       \
+    }
+#define ROW(row, ...)                                                                              \
+    {.name = #row, .op = ECH_OP_grouped_##row, .call = call_##row, .tensor = {__VA_ARGS__}},
+#define ACTIVATION_1(name)                                                                         \
+    ROW(name##_forward, IN(&g), COUNTS(&g), OUT(&g))                                               \
+    ROW(name##_forward, BUFFER(TRIAL_CHANGED, &g, F, REAL), COUNTS(&g), OVER(&g))                  \
+    ROW(name##_backward, IN(&g), IN(&g), COUNTS(&g), OUT(&g))
+#define ACTIVATION_2(name)                                                                         \
+    ROW(name##_forward, IN(&g), IN(&g), COUNTS(&g), OUT(&g))                                       \
+    ROW(name##_backward, IN(&g), IN(&g), IN(&g), COUNTS(&g), OUT(&g), OUT(&g))
+#define ACTIVATION(NAME, name, operands, ...) ACTIVATION_##operands(name)
+
 static void check_activations(group g, int64_t F)
 {
     const trial trials[] = {
-        {.name = "relu",
-         .op = ECH_OP_grouped_relu_forward,
-         .call = call_relu_forward,
-         .tensor = {BUFFER(TRIAL_INPUT, &g, F, REAL), COUNTS(&g),
-                    BUFFER(TRIAL_RESULT, &g, F, REAL)}},
-        {.name = "relu",
-         .op = ECH_OP_grouped_relu_backward,
-         .call = call_relu_backward,
-         .tensor = {BUFFER(TRIAL_INPUT, &g, F, REAL), BUFFER(TRIAL_INPUT, &g, F, REAL), COUNTS(&g),
-                    BUFFER(TRIAL_RESULT, &g, F, REAL)}},
-        {.name = "gelu in place",
-         .op = ECH_OP_grouped_gelu_forward,
-         .call = call_gelu_forward,
-         .tensor =
-             {BUFFER(TRIAL_CHANGED, &g, F, REAL),
-              COUNTS(&g),
-              {.role = TRIAL_IN_OUT, TRIAL_2D(g.P * g.Q, F), .low = -1, .high = 1, .alias = 1}}},
-        {.name = "gelu",
-         .op = ECH_OP_grouped_gelu_backward,
-         .call = call_gelu_backward,
-         .tensor = {BUFFER(TRIAL_INPUT, &g, F, REAL), BUFFER(TRIAL_INPUT, &g, F, REAL), COUNTS(&g),
-                    BUFFER(TRIAL_RESULT, &g, F, REAL)}},
-        {.name = "swiglu",
-         .op = ECH_OP_grouped_swiglu_forward,
-         .call = call_swiglu_forward,
-         .tensor = {BUFFER(TRIAL_INPUT, &g, F, REAL), BUFFER(TRIAL_INPUT, &g, F, REAL), COUNTS(&g),
-                    BUFFER(TRIAL_RESULT, &g, F, REAL)}},
-        {.name = "swiglu",
-         .op = ECH_OP_grouped_swiglu_backward,
-         .call = call_swiglu_backward,
-         .tensor = {BUFFER(TRIAL_INPUT, &g, F, REAL), BUFFER(TRIAL_INPUT, &g, F, REAL),
-                    BUFFER(TRIAL_INPUT, &g, F, REAL), COUNTS(&g), BUFFER(TRIAL_RESULT, &g, F, REAL),
-                    BUFFER(TRIAL_RESULT, &g, F, REAL)}},
-        {.name = "dropout",
-         .op = ECH_OP_grouped_dropout,
-         .call = call_dropout,
-         .tensor = {BUFFER(TRIAL_INPUT, &g, F, REAL), INDEX(&g), COUNTS(&g),
-                    BUFFER(TRIAL_RESULT, &g, F, REAL)}},
+        ECH_ACTIVATIONS(ACTIVATION){.name = "dropout",
+                                    .op = ECH_OP_grouped_dropout,
+                                    .call = call_dropout,
+                                    .tensor = {BUFFER(TRIAL_INPUT, &g, F, REAL), INDEX(&g),
+                                               COUNTS(&g), BUFFER(TRIAL_RESULT, &g, F, REAL)}},
         {.name = "dropout in place",
          .op = ECH_OP_grouped_dropout,
          .call = call_dropout,

@@ -42,15 +42,21 @@ static const bool yes = true, no = false;
 CALL(bias_backward, t[0], flag, t[1])
 CALL(layernorm_forward, t[0], t[1], t[2], 1e-5, t[3], t[4], t[5])
 CALL(layernorm_backward, t[0], t[1], t[2], t[3], t[4], t[5], t[6], flag, t[7], t[8])
-CALL(rmsnorm_forward, t[0], t[1], 1e-5, t[2], t[3])
-CALL(rmsnorm_backward, t[0], t[1], t[2], t[3], t[4], t[5], flag, t[6])
-CALL(relu_forward, t[0], t[1])
-CALL(relu_backward, t[0], t[1], t[2])
-CALL(gelu_forward, t[0], t[1])
-CALL(gelu_backward, t[0], t[1], t[2])
-CALL(swiglu_forward, t[0], t[1], t[2])
-CALL(swiglu_backward, t[0], t[1], t[2], t[3], t[4])
-CALL(rotary, t[0], (const double[]){1, 0.1, 0.01}, &tokens, NULL, false, t[1])
+CALL(rmsnorm_forward, t[0], t[1], 0, 1e-5, t[2], t[3])
+CALL(rmsnorm_backward, t[0], t[1], t[2], 0, t[3], t[4], t[5], flag, t[6])
+#define CALLS_1(name) CALL(name##_forward, t[0], t[1]) CALL(name##_backward, t[0], t[1], t[2])
+#define CALLS_2(name)                                                                              \
+    CALL(name##_forward, t[0], t[1], t[2]) CALL(name##_backward, t[0], t[1], t[2], t[3], t[4])
+#define CALLS(NAME, name, operands, ...) CALLS_##operands(name)
+ECH_ACTIVATIONS(CALLS)
+/* Rows of activations that other tests have. */
+#define ELSEWHERE_1(name) [ECH_OP_matmul_##name] = true, [ECH_OP_##name##_backward_bias] = true,
+#define ELSEWHERE_2(name)
+#define ELSEWHERE(NAME, name, operands, ...)                                                       \
+    ELSEWHERE_##operands(name)[ECH_OP_grouped_##name##_forward] = true,                            \
+    [ECH_OP_grouped_##name##_backward] = true,
+CALL(rotary, t[0], (const double[]){1, 0.1, 0.01}, t[0]->shape[3] / 2 * 2, flag, 1.3, &tokens, NULL,
+     false, t[1])
 CALL(attention_forward, t[0], t[1], t[2], &place_rule, &at, NULL, &fifth, flag, t[3], t[4])
 CALL(attention_backward, t[0], t[1], t[2], t[3], t[4], t[5], &place_rule, &at, NULL, &fifth, flag,
      flag, t[6], t[7], t[8])
@@ -61,10 +67,11 @@ CALL(position_backward, t[0], &rows, NULL, flag, t[1])
 CALL(dropout, t[0], &fifth, &rows, t[1])
 CALL(add, t[0], t[1], t[2])
 CALL(subtract, t[0], t[1], t[2])
+CALL(scale, t[0], 0.7, flag ? 3 : 0, t[1])
 CALL(copy, t[0], t[1])
 CALL(append, t[0], &tokens, t[1])
 CALL(loss_statistics, t[0], t[1], 3, t[2])
-CALL(loss_gradient, t[0], t[1], t[2], 3, t[3], t[4], flag ? t[5] : NULL, t[6])
+CALL(loss_gradient, t[0], t[1], t[2], 3, t[3], t[4], 0.7, 4, flag ? t[5] : NULL, t[6])
 CALL(adamw, t[0], t[1], t[2], t[3], &update, NULL)
 CALL(sgd, t[0], t[1], t[2], &update, NULL)
 CALL(sgd_shared, t[0], t[1], &update)
@@ -190,7 +197,9 @@ TEST(rows_are_rounded_once)
      * composed rows: test_composed.c; what is wide alone: test_orthogonalize.c and test_choose.c;
      * for rows of experts: test_experts.c and test_grouped.c; gates have no tensors of 16 bits; for
      * logistic regression: test_logistic.c; for rows that are listed: test_update.c. */
-    bool seen[ECH_OPS] = {[ECH_OP_matmul] = true,
+    bool seen[ECH_OPS] = {ECH_ACTIVATIONS(ELSEWHERE)[ECH_OP_matmul] = true,
+                          [ECH_OP_row_gate_forward] = true,
+                          [ECH_OP_row_gate_backward] = true,
                           [ECH_OP_sparse_logits] = true,
                           [ECH_OP_sparse_logits_backward] = true,
                           [ECH_OP_logistic_loss] = true,
@@ -212,10 +221,8 @@ TEST(rows_are_rounded_once)
                           [ECH_OP_add_parts] = true,
                           [ECH_OP_convert] = true,
                           [ECH_OP_clip] = true,
-                          [ECH_OP_matmul_gelu] = true,
                           [ECH_OP_add_layernorm] = true,
                           [ECH_OP_add_rmsnorm] = true,
-                          [ECH_OP_gelu_backward_bias] = true,
                           [ECH_OP_gate_forward] = true,
                           [ECH_OP_gate_backward] = true,
                           [ECH_OP_gate_load] = true,
@@ -232,12 +239,6 @@ TEST(rows_are_rounded_once)
                           [ECH_OP_combine_backward] = true,
                           [ECH_OP_grouped_matmul] = true,
                           [ECH_OP_grouped_matmul_weight] = true,
-                          [ECH_OP_grouped_relu_forward] = true,
-                          [ECH_OP_grouped_relu_backward] = true,
-                          [ECH_OP_grouped_gelu_forward] = true,
-                          [ECH_OP_grouped_gelu_backward] = true,
-                          [ECH_OP_grouped_swiglu_forward] = true,
-                          [ECH_OP_grouped_swiglu_backward] = true,
                           [ECH_OP_grouped_dropout] = true};
     const trial_tensor x = TRIAL_INPUT(TRIAL_2D(R, C)), y = TRIAL_RESULT(TRIAL_2D(R, C));
     const trial_tensor ex = typed(x, TRIAL_EITHER), ey = typed(y, TRIAL_EITHER);
@@ -294,13 +295,13 @@ TEST(rows_are_rounded_once)
         ROW(layernorm_backward, yes, x, ex, column, kept, kept, ex, ey, esum, esum),
         ROW(rmsnorm_forward, no, ex, column, y, row),
         ROW(rmsnorm_backward, yes, x, ex, column, kept, ex, ey, esum),
-        ROW(relu_forward, no, x, y),
-        ROW(relu_backward, no, x, x, y),
-        ROW(gelu_forward, no, x, y),
-        ROW(gelu_backward, no, x, x, y),
-        ROW(swiglu_forward, no, x, x, y),
-        ROW(swiglu_backward, no, x, x, x, y, y),
-        ROW(rotary, no, q, turned),
+#define ROWS_1(name)                                                                               \
+    ROW(name##_forward, no, x, y), ROW(name##_backward, no, x, x, y),
+#define ROWS_2(name)                                                                               \
+    ROW(name##_forward, no, x, x, y), ROW(name##_backward, no, x, x, x, y, y),
+#define ROWS(NAME, name, operands, ...) ROWS_##operands(name)
+        ECH_ACTIVATIONS(ROWS) ROW(rotary, no, q, turned),
+        ROW(rotary, yes, q, turned),
         ROW(attention_forward, no, q, k, k, typed(out, TRIAL_REAL), lse),
         ROW(attention_forward, yes, q, k, k, out, lse),
         ROW(attention_backward, no, packed, q, k, k, out, lse, out, dk, dk),
@@ -314,6 +315,8 @@ TEST(rows_are_rounded_once)
         ROW(dropout, no, ex, ey),
         ROW(add, no, ex, ex, ey),
         ROW(subtract, no, ex, ex, ey),
+        ROW(scale, no, ex, ey),
+        ROW(scale, yes, ex, ey),
         ROW(copy, no, typed(q, TRIAL_EITHER), typed(turned, TRIAL_EITHER)),
         ROW(append, no, typed(q, TRIAL_EITHER), typed(turned, TRIAL_EITHER)),
         ROW(loss_statistics, no, ex, ids, found),
@@ -413,8 +416,8 @@ TEST(gradients_replace_logits)
             if (run) gradient.data = x.data;
             if (run) gradient.stride[0] *= 2;
             kernels->loss_statistics(context, &x, &targets, 0, &stats);
-            kernels->loss_gradient(context, &x, &targets, &weights, 0, &stats, &scale, &gradient,
-                                   &sums);
+            kernels->loss_gradient(context, &x, &targets, &weights, 0, &stats, &scale, 1, 0,
+                                   &gradient, &sums);
         }
         for (int r = 0; r < R; r++)
             assert_memory_equal((const uint16_t *)logits[1] + 2 * r * C, apart + r * C,

@@ -7,6 +7,7 @@
 typedef struct loss_case {
     bool gradient;
     int64_t first_id;
+    double cap;
 } loss_case;
 
 /* Both steps; the share's statistics stand for the row's, so columns that are missing do not
@@ -17,7 +18,7 @@ static void call(const ech_kernels *kernels, ech_kernel_context *context,
     const loss_case *o = options;
     kernels->loss_statistics(context, t[0], t[1], o->first_id, t[5]);
     kernels->loss_gradient(context, t[0], t[1], t[2], o->first_id, t[5], o->gradient ? t[3] : NULL,
-                           t[6], t[4]);
+                           o->cap > 0 ? 0.5 : 1, o->cap, t[6], t[4]);
 }
 
 static void check_loss(int64_t R, int64_t V, double range, const loss_case *options, int64_t gap,
@@ -80,6 +81,8 @@ TEST(fast_agrees_with_the_definition)
         check_loss(65, 301, 10, &options, gap, in_place, 1e-6);
         check_loss(3, 50257, 10, &options, gap, in_place, 3e-6); /* fp32 sums of many */
         check_loss(9, 2049, 300, &options, gap, in_place, 3e-6);
+        options.cap = 12; /* of logits that are below it */
+        check_loss(65, 301, 10, &options, gap, in_place, 1e-6);
     }
 }
 
@@ -105,7 +108,7 @@ static void run_loss(const ech_kernels *kernels, int64_t R, int64_t V, void *mem
     ech_tensor sum = ech_tensor_1d(sums, ECH_F64, 2);
     ech_tensor stats = ech_tensor_2d(known, ECH_F64, R, ECH_LOSS_STATS);
     kernels->loss_statistics(context, &logits, &target, 0, &stats);
-    kernels->loss_gradient(context, &logits, &target, &weight, 0, &stats, &scale,
+    kernels->loss_gradient(context, &logits, &target, &weight, 0, &stats, &scale, 1, 0,
                            gradient ? &logits : NULL, &sum);
     free(known);
     ech_kernel_context_destroy(context);

@@ -65,7 +65,7 @@ static void place(const ech_kernels *k, ech_kernel_context *context, const ech_r
     ech_tensor row = ech_tensor_2d(m->x, k->dtype, B, C), sum = ech_tensor_2d(m->v, k->dtype, B, C);
     ech_tensor table = ech_tensor_2d(m->k, k->dtype, T, C);
     ech_tensor dtable = ech_tensor_2d(m->out, k->dtype, T, C);
-    k->rotary(context, &x, frequency, rows, NULL, false, &y);
+    k->rotary(context, &x, frequency, D, false, 1, rows, NULL, false, &y);
     k->position_forward(context, &row, &table, rows, NULL, &sum);
     k->position_backward(context, &row, rows, NULL, false, &dtable);
 }

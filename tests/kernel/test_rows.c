@@ -13,8 +13,9 @@ static const bool yes = true, no = false;
 TRIAL_CALL(layernorm_forward, t[0], t[1], t[2], 1e-5, t[3], t[4], t[5])
 TRIAL_CALL(layernorm_backward, t[0], t[1], t[2], t[3], t[4], t[5], t[6], *(const bool *)options,
            t[7], t[8])
-TRIAL_CALL(rmsnorm_forward, t[0], t[1], 1e-5, t[2], t[3])
-TRIAL_CALL(rmsnorm_backward, t[0], t[1], t[2], t[3], t[4], t[5], *(const bool *)options, t[6])
+/* An RMSNorm whose gradients are accumulated has an offset, too. */
+TRIAL_CALL_WITH(bool, rmsnorm_forward, t[0], t[1], *o ? 1 : 0, 1e-5, t[2], t[3])
+TRIAL_CALL_WITH(bool, rmsnorm_backward, t[0], t[1], t[2], *o ? 1 : 0, t[3], t[4], t[5], *o, t[6])
 
 enum { NO_ADD, ADD, ADD_IN_PLACE };
 
@@ -45,6 +46,7 @@ static void check_norms(int64_t R, int64_t C, int add, const bool *accumulate)
     trial rmsnorm = {.name = "forward",
                      .op = ECH_OP_rmsnorm_forward,
                      .call = call_rmsnorm_forward,
+                     .options = accumulate,
                      .tensor = {x, row, y, rows},
                      .tolerance = 3e-6,
                      .large = large,
@@ -91,12 +93,14 @@ TEST(norms_agree)
 
 /* ---- activations ---- */
 
-TRIAL_CALL(relu_forward, t[0], t[1])
-TRIAL_CALL(relu_backward, t[0], t[1], t[2])
-TRIAL_CALL(gelu_forward, t[0], t[1])
-TRIAL_CALL(gelu_backward, t[0], t[1], t[2])
-TRIAL_CALL(swiglu_forward, t[0], t[1], t[2])
-TRIAL_CALL(swiglu_backward, t[0], t[1], t[2], t[3], t[4])
+#define CALLS_1(name)                                                                              \
+    TRIAL_CALL(name##_forward, t[0], t[1])                                                         \
+    TRIAL_CALL(name##_backward, t[0], t[1], t[2])
+#define CALLS_2(name)                                                                              \
+    TRIAL_CALL(name##_forward, t[0], t[1], t[2])                                                   \
+    TRIAL_CALL(name##_backward, t[0], t[1], t[2], t[3], t[4])
+#define CALLS(NAME, name, operands, ...) CALLS_##operands(name)
+ECH_ACTIVATIONS(CALLS)
 
 static void check_activations(int64_t a, int64_t b, double range, bool alias)
 {
@@ -110,42 +114,23 @@ static void check_activations(int64_t a, int64_t b, double range, bool alias)
     changed.role = second.role = third.role = TRIAL_IN_OUT;
     second.alias = 2;
     third.alias = 3;
-    const trial trials[] = {
-        {.name = "gelu over x",
-         .op = ECH_OP_gelu_backward,
-         .call = call_gelu_backward,
-         .tensor = {dy, changed, second}},
-        {.name = "swiglu over gate and up",
-         .op = ECH_OP_swiglu_backward,
-         .call = call_swiglu_backward,
-         .tensor = {dy, changed, changed, second, third}},
-        {.name = "relu over x",
-         .op = ECH_OP_relu_backward,
-         .call = call_relu_backward,
-         .tensor = {dy, changed, second}},
-        {.name = "relu", .op = ECH_OP_relu_forward, .call = call_relu_forward, .tensor = {x, out}},
-        {.name = "relu",
-         .op = ECH_OP_relu_backward,
-         .call = call_relu_backward,
-         .tensor = {dy, x, over}},
-        {.name = "gelu", .op = ECH_OP_gelu_forward, .call = call_gelu_forward, .tensor = {x, out}},
-        {.name = "gelu",
-         .op = ECH_OP_gelu_backward,
-         .call = call_gelu_backward,
-         .tensor = {dy, x, over}},
-        {.name = "swiglu",
-         .op = ECH_OP_swiglu_forward,
-         .call = call_swiglu_forward,
-         .tensor = {x, x, out}},
-        {.name = "swiglu into dgate",
-         .op = ECH_OP_swiglu_backward,
-         .call = call_swiglu_backward,
-         .tensor = {dy, x, x, over, out}},
-        {.name = "swiglu into dup",
-         .op = ECH_OP_swiglu_backward,
-         .call = call_swiglu_backward,
-         .tensor = {dy, x, x, out, over}},
-    };
+#define ROW(text, row, ...)                                                                        \
+    {.name = text, .op = ECH_OP_##row, .call = call_##row, .tensor = {__VA_ARGS__}},
+#define ROWS_1(name)                                                                               \
+    ROW(#name " over x", name##_backward, dy, changed, second)                                     \
+    ROW(#name, name##_forward, x, out)                                                             \
+    ROW(#name, name##_backward, dy, x, over)
+#define ROWS_2(name)                                                                               \
+    ROW(#name " over gate and up", name##_backward, dy, changed, changed, second, third)           \
+    ROW(#name, name##_forward, x, x, out)                                                          \
+    ROW(#name " into dgate", name##_backward, dy, x, x, over, out)                                 \
+    ROW(#name " into dup", name##_backward, dy, x, x, out, over)
+#define ROWS(NAME, name, operands, ...) ROWS_##operands(name)
+    const trial trials[] = {ECH_ACTIVATIONS(ROWS)};
+#undef ROW
+#undef ROWS
+#undef ROWS_1
+#undef ROWS_2
     for (size_t i = 0; i < TRIAL_COUNT(trials); i++) {
         trial t = trials[i];
         t.tolerance = 5e-7;
@@ -166,6 +151,35 @@ TEST(activations_agree)
     }
 }
 
+/* The definition against the formulas of PyTorch and transformers, written out. */
+TEST(activations_by_hand)
+{
+    static const double xs[] = {-9, -2.5, -0.3, 0, 0.4, 1, 6.5, 8}, us[] = {-8, 7.5, 2, -1};
+    ech_kernel_context *context;
+    const ech_kernels *k = ech_kernels_ref(ECH_F64);
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    for (size_t i = 0; i < TRIAL_COUNT(xs); i++)
+        for (size_t j = 0; j < TRIAL_COUNT(us); j++) {
+            double x = xs[i], u = us[j], y;
+            ech_tensor from = ech_tensor_1d(&x, ECH_F64, 1), up = ech_tensor_1d(&u, ECH_F64, 1);
+            ech_tensor to = ech_tensor_1d(&y, ECH_F64, 1);
+            double exact = x / 2 * (1 + erf(x / sqrt(2)));
+            double tangent = x / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+            double g = fmin(x, 7), w = fmin(fmax(u, -7), 7);
+            k->relu2_forward(context, &from, &to);
+            assert_true(y == (x > 0 ? x * x : 0));
+            k->gelu_exact_forward(context, &from, &to);
+            assert_true(fabs(y - exact) < 1e-14);
+            k->geglu_exact_forward(context, &from, &up, &to);
+            assert_true(fabs(y - exact * u) < 1e-13);
+            k->geglu_forward(context, &from, &up, &to);
+            assert_true(fabs(y - tangent * u) < 1e-13);
+            k->swiglu_clamped_forward(context, &from, &up, &to);
+            assert_true(fabs(y - (w + 1) * g / (1 + exp(-1.702 * g))) < 1e-13);
+        }
+    ech_kernel_context_destroy(context);
+}
+
 /* ---- rotary ---- */
 
 enum { WIDEST_HEAD = 256 };
@@ -174,6 +188,9 @@ typedef struct turn {
     double theta; /* of a head that is as wide as x's */
     ech_rows rows;
     bool inverse;
+    int64_t width; /* 0: all of a head */
+    bool neighbours;
+    double factor; /* 0: 1 */
 } turn;
 
 static void call_rotary(const ech_kernels *kernels, ech_kernel_context *context,
@@ -182,18 +199,31 @@ static void call_rotary(const ech_kernels *kernels, ech_kernel_context *context,
     const turn *o = options;
     const ech_rope rope = {.theta = o->theta};
     double frequency[WIDEST_HEAD / 2];
-    assert_true(t[0]->shape[3] <= WIDEST_HEAD);
-    ech_rope_frequencies(&rope, t[0]->shape[3], frequency);
-    kernels->rotary(context, t[0], frequency, &o->rows, NULL, o->inverse, t[1]);
+    int64_t width = o->width ? o->width : t[0]->shape[3];
+    assert_true(width <= WIDEST_HEAD);
+    ech_rope_frequencies(&rope, width, frequency);
+    kernels->rotary(context, t[0], frequency, width, o->neighbours, o->factor > 0 ? o->factor : 1,
+                    &o->rows, NULL, o->inverse, t[1]);
 }
 
 TEST(rotary_agrees)
 {
-    const turn one = {10000, rows_uncut(0, 1), false}, plain = {10000, rows_uncut(0, 70), false},
-               later = {10000, rows_piece(0, 300, 61, 200), false},
-               back = {500000, rows_piece(0, 259, 130, 129), true},
-               pair = {10000, rows_pair(0, 500, 60, 70, 200, 59), false},
-               second = {10000, rows_pair(0, 99, 9, 0, 64, 3), true};
+#define TURN(base, of_rows, ...)                                                                   \
+    {                                                                                              \
+        .theta = base, .rows = of_rows, __VA_ARGS__                                                \
+    }
+    const turn one = TURN(10000, rows_uncut(0, 1), ), plain = TURN(10000, rows_uncut(0, 70), ),
+               later = TURN(10000, rows_piece(0, 300, 61, 200), ),
+               back = TURN(500000, rows_piece(0, 259, 130, 129), .inverse = true),
+               pair = TURN(10000, rows_pair(0, 500, 60, 70, 200, 59), ),
+               second = TURN(10000, rows_pair(0, 99, 9, 0, 64, 3), .inverse = true),
+               part = TURN(10000, rows_uncut(0, 70), .width = 4),
+               near = TURN(10000, rows_uncut(0, 70), .inverse = true, .neighbours = true,
+                           .factor = 1.25),
+               near_part = TURN(10000, rows_uncut(0, 200), .width = 22, .neighbours = true),
+               scaled_part =
+                   TURN(10000, rows_uncut(0, 200), .inverse = true, .width = 50, .factor = 1.5);
+#undef TURN
 #define CASE(o, B, T, H, D, space, y)                                                              \
     {                                                                                              \
         .name = #o, .op = ECH_OP_rotary, .call = call_rotary, .options = &(o), .dims = {T, D},     \
@@ -210,9 +240,44 @@ TEST(rotary_agrees)
              TRIAL_CHANGED(TRIAL_4D(1, 129, 2, 34), .gap = 68, .alias = 1)),
         CASE(pair, 2, 129, 2, 34, 0, TRIAL_RESULT(TRIAL_4D(2, 129, 2, 34))),
         CASE(second, 2, 3, 2, 4, 0, TRIAL_RESULT(TRIAL_4D(2, 3, 2, 4))),
+        CASE(part, 2, 70, 3, 6, 5, TRIAL_RESULT(TRIAL_4D(2, 70, 3, 6), .gap = 9)),
+        CASE(part, 2, 70, 3, 6, 5, TRIAL_CHANGED(TRIAL_4D(2, 70, 3, 6), .gap = 5, .alias = 1)),
+        CASE(near, 2, 70, 3, 6, 5, TRIAL_RESULT(TRIAL_4D(2, 70, 3, 6), .gap = 9)),
+        CASE(near, 1, 70, 1, 200, 0, TRIAL_CHANGED(TRIAL_4D(1, 70, 1, 200), .alias = 1)),
+        CASE(near_part, 2, 200, 2, 64, 3, TRIAL_RESULT(TRIAL_4D(2, 200, 2, 64))),
+        CASE(scaled_part, 2, 200, 2, 64, 0, TRIAL_CHANGED(TRIAL_4D(2, 200, 2, 64), .alias = 1)),
     };
 #undef CASE
     trial_check_all(trials, TRIAL_COUNT(trials));
+}
+
+/* Of 6 numbers 4, as neighbours or halves, against the formula. */
+TEST(rotary_by_hand)
+{
+    enum { T = 3, D = 6 };
+    static const double frequency[] = {0.7, 0.1};
+    const ech_rows rows = rows_uncut(0, T);
+    double x[T * D], y[T * D];
+    ech_tensor from = ech_tensor_view(x, ECH_F64, 4, (int64_t[]){1, T, 1, D}), to = from;
+    to.data = y;
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    for (int i = 0; i < T * D; i++) x[i] = value_at(1, i, -1, 1);
+    for (int near = 0; near < 2; near++) {
+        ech_kernels_ref(ECH_F64)->rotary(context, &from, frequency, 4, near, 2, &rows, NULL, false,
+                                         &to);
+        for (int t = 0; t < T; t++) {
+            const double *a = x + t * D, *b = y + t * D;
+            for (int i = 0; i < 2; i++) {
+                int p = near ? 2 * i : i, q = near ? 2 * i + 1 : i + 2;
+                double c = cos(t * frequency[i]), s = sin(t * frequency[i]);
+                assert_true(fabs(b[p] - 2 * (a[p] * c - a[q] * s)) < 1e-14);
+                assert_true(fabs(b[q] - 2 * (a[q] * c + a[p] * s)) < 1e-14);
+            }
+            assert_true(b[4] == a[4] && b[5] == a[5]);
+        }
+    }
+    ech_kernel_context_destroy(context);
 }
 
 /* ---- tables ---- */
@@ -341,6 +406,71 @@ TEST(tables_agree)
 TRIAL_CALL(add, t[0], t[1], t[2])
 TRIAL_CALL(fill, t[0], 0.3)
 TRIAL_CALL(copy, t[0], t[1])
+
+TRIAL_CALL(row_gate_forward, t[0], t[1], t[2])
+TRIAL_CALL(row_gate_backward, t[0], t[1], t[2], t[3], t[4])
+
+TEST(row_gates_agree)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {7, 130}, {37, 700}, {0, 3}};
+    for (size_t s = 0; s < TRIAL_COUNT(shapes); s++) {
+        int64_t R = shapes[s][0], C = shapes[s][1];
+        const trial_tensor x = TRIAL_INPUT(TRIAL_2D(R, C), .type = TRIAL_EITHER);
+        const trial_tensor y = TRIAL_RESULT(TRIAL_2D(R, C), .type = TRIAL_EITHER);
+        const trial_tensor logits = TRIAL_INPUT(TRIAL_2D(R, 1), .type = TRIAL_WIDE);
+        const trial_tensor dlogits = TRIAL_RESULT(TRIAL_2D(R, 1), .type = TRIAL_WIDE);
+        trial_tensor changed = x, over = x;
+        changed.role = over.role = TRIAL_IN_OUT;
+        over.alias = 1;
+        const trial trials[] = {{.name = "forward",
+                                 .op = ECH_OP_row_gate_forward,
+                                 .call = call_row_gate_forward,
+                                 .tensor = {x, logits, y}},
+                                {.name = "backward",
+                                 .op = ECH_OP_row_gate_backward,
+                                 .call = call_row_gate_backward,
+                                 .tensor = {x, x, logits, y, dlogits}},
+                                {.name = "over dy",
+                                 .op = ECH_OP_row_gate_backward,
+                                 .call = call_row_gate_backward,
+                                 .tensor = {changed, x, logits, over, dlogits}}};
+        for (size_t i = 0; i < TRIAL_COUNT(trials); i++) {
+            trial t = trials[i];
+            t.tolerance = 3e-6;
+            t.halves = true;
+            t.spreads = true;
+            trial_check(&t);
+        }
+    }
+}
+
+TRIAL_CALL_WITH(double, scale, t[0], o[0], o[1], t[1])
+
+TEST(scales_agree)
+{
+    static const double plain[] = {0.7, 0}, capped[] = {1.3, 5}, tight[] = {-3, 0.25};
+    static const double *const all[] = {plain, capped, tight};
+    for (size_t i = 0; i < TRIAL_COUNT(all); i++)
+        for (int in_place = 0; in_place < 2; in_place++) {
+            trial t = {.name = "scale",
+                       .op = ECH_OP_scale,
+                       .call = call_scale,
+                       .options = all[i],
+                       .tolerance = 1e-6,
+                       .halves = true,
+                       .has_limits = true,
+                       .tensor = {TRIAL_INPUT(TRIAL_2D(7, 2500), .type = TRIAL_EITHER),
+                                  TRIAL_RESULT(TRIAL_2D(7, 2500), .type = TRIAL_EITHER)}};
+            t.tensor[0].low = -20;
+            t.tensor[0].high = 20;
+            if (in_place) {
+                t.tensor[0].role = TRIAL_IN_OUT;
+                t.tensor[1] = t.tensor[0];
+                t.tensor[1].alias = 1;
+            }
+            trial_check(&t);
+        }
+}
 
 TEST(copies_agree)
 {

@@ -180,7 +180,7 @@ TEST(rotary_of_tokens)
                 ech_tensor_view(memory.data, kernels->dtype, 4, (const int64_t[]){B, LONG, H, D});
             ech_tensor y = x;
             y.data = result.data;
-            kernels->rotary(context, &x, frequency, &uncut, NULL, inverse, &y);
+            kernels->rotary(context, &x, frequency, D, false, 1, &uncut, NULL, inverse, &y);
             for (size_t c = 0; c < TRIAL_COUNT(cuts); c++) {
                 int64_t n = cuts[c].tokens;
                 ech_tensor part = make(kernels->dtype, B * n, H * D, 0);
@@ -190,7 +190,8 @@ TEST(rotary_of_tokens)
                 }
                 ech_tensor own =
                     ech_tensor_view(part.data, kernels->dtype, 4, (const int64_t[]){B, n, H, D});
-                kernels->rotary(context, &own, frequency, &cuts[c], NULL, inverse, &own);
+                kernels->rotary(context, &own, frequency, D, false, 1, &cuts[c], NULL, inverse,
+                                &own);
                 for (int64_t i = 0; i < ech_tensor_count(&part); i++) {
                     int64_t row = ech_row_whole(&cuts[c], i / (H * D));
                     assert_true(trial_get(&part, i) ==
@@ -301,7 +302,7 @@ static void run_shares(const ech_kernels *kernels, loss *given, int t, ech_tenso
         ech_tensor sum = ech_tensor_1d(sums[share], ECH_F64, ECH_LOSS_SUMS);
         sums[share][0] = 3;
         sums[share][1] = 4;
-        kernels->loss_gradient(context, &own, &targets, &weights, first, &all, &scale,
+        kernels->loss_gradient(context, &own, &targets, &weights, first, &all, &scale, 0.5, 2,
                                gradient ? &own : NULL, &sum);
     }
     close_context(context);

@@ -113,7 +113,7 @@ static void build_pair(graph *g)
 {
     int w = matrix(g, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F), b = vector(g, ECH_AXIS_FFN, F);
     int y = ech_layer_linear(g->block, input(g), w, b, true, ECH_AXIS_FFN, F);
-    y = ech_layer_gelu(g->block, y);
+    y = ech_layer_activation(g->block, ECH_ACTIVATION_GELU, y, -1);
     w = matrix(g, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C);
     b = vector(g, ECH_AXIS_MODEL, C);
     y = ech_layer_linear(g->block, y, w, b, true, ECH_AXIS_MODEL, C);
@@ -123,12 +123,12 @@ static void build_pair(graph *g)
 /* Two products read one input, which a norm and a residual sum read, too. */
 static void build_gate(graph *g)
 {
-    int x = input(g), n = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_MODEL, C), 1e-5);
+    int x = input(g), n = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_MODEL, C), 0, 1e-5);
     int a = ech_layer_linear(g->block, n, matrix(g, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C), -1, false,
                              ECH_AXIS_FFN, F);
     int b = ech_layer_linear(g->block, n, matrix(g, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C), -1, false,
                              ECH_AXIS_FFN, F);
-    int y = ech_layer_swiglu(g->block, a, b);
+    int y = ech_layer_activation(g->block, ECH_ACTIVATION_SWIGLU, a, b);
     y = ech_layer_linear(g->block, y, matrix(g, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F), -1, false,
                          ECH_AXIS_MODEL, C);
     y = ech_layer_residual(g->block, ech_layer_dropout(g->block, y, g->p), x);
@@ -143,6 +143,9 @@ TEST(test_products)
 
 /* ---- vocabulary ---- */
 
+/* What becomes of logits before the softmax. */
+static const ech_logits capped = {.factor = 0.5, .cap = 3};
+
 /* 13 ids over 4 ranks: shares of 4, the last has one and three of padding. */
 static void build_embedding(graph *g)
 {
@@ -150,6 +153,7 @@ static void build_embedding(graph *g)
     int x = ech_layer_embedding(g->block, ech_block_batch(g->block, ECH_TOKENS), table, C);
     x = ech_layer_position(g->block, x, matrix(g, ECH_AXIS_POSITION, T + 2, ECH_AXIS_MODEL, C),
                            ech_block_starts(g->block));
+    x = ech_layer_scale(g->block, x, 1.75);
     ech_block_output(g->block, ech_layer_dropout(g->block, x, g->p));
 }
 
@@ -160,7 +164,7 @@ static void build_head(graph *g)
     int targets = ech_block_batch(g->block, ECH_TARGETS);
     int weights = ech_block_batch(g->block, ECH_WEIGHTS);
     ech_layer_head_loss(g->block, x, targets, weights,
-                        matrix(g, ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), V);
+                        matrix(g, ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), V, capped);
 }
 
 /* One table for both ends. */
@@ -168,10 +172,10 @@ static void build_tied(graph *g)
 {
     int table = matrix(g, ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C);
     int x = ech_layer_embedding(g->block, ech_block_batch(g->block, ECH_TOKENS), table, C);
-    x = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_MODEL, C), 1e-5);
+    x = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_MODEL, C), 0, 1e-5);
     int targets = ech_block_batch(g->block, ECH_TARGETS);
     int weights = ech_block_batch(g->block, ECH_WEIGHTS);
-    ech_layer_head_loss(g->block, x, targets, weights, table, V);
+    ech_layer_head_loss(g->block, x, targets, weights, table, V, capped);
 }
 
 TEST(test_vocabulary)
@@ -210,7 +214,7 @@ static void compare_head(int64_t samples, int64_t tokens, int64_t ids, int t, in
         int targets = ech_block_batch(of->block, ECH_TARGETS);
         int weights = ech_block_batch(of->block, ECH_WEIGHTS);
         ech_layer_head_loss(of->block, input(of), targets, weights,
-                            matrix(of, ECH_AXIS_VOCAB, ids, ECH_AXIS_MODEL, C), ids);
+                            matrix(of, ECH_AXIS_VOCAB, ids, ECH_AXIS_MODEL, C), ids, capped);
         ech_block_finish(of->block, of->param.at);
     }
     cut_side whole = cut_open(g.block, g.param.at, 1, samples, tokens, ids);
@@ -310,8 +314,8 @@ static void build_normed(graph *g)
         kv[i] = ech_block_view(g->block, kv[i], 0, key);
     }
     q = ech_block_view(g->block, q, 0, query);
-    q = ech_layer_rmsnorm(g->block, q, vector(g, ECH_AXIS_HEAD_DIM, D), 1e-5);
-    kv[0] = ech_layer_rmsnorm(g->block, kv[0], vector(g, ECH_AXIS_HEAD_DIM, D), 1e-5);
+    q = ech_layer_rmsnorm(g->block, q, vector(g, ECH_AXIS_HEAD_DIM, D), 0, 1e-5);
+    kv[0] = ech_layer_rmsnorm(g->block, kv[0], vector(g, ECH_AXIS_HEAD_DIM, D), 0, 1e-5);
     q = ech_layer_rotary(g->block, q, &rope, starts);
     kv[0] = ech_layer_rotary(g->block, kv[0], &rope, starts);
     int y = attend(g, q, kv[0], kv[1]);
@@ -527,8 +531,8 @@ static bool is_refused(build builder, ech_block_options options)
 static void build_two_uses(graph *g)
 {
     int gain = vector(g, ECH_AXIS_MODEL, C);
-    int x = ech_layer_rmsnorm(g->block, input(g), gain, 1e-5);
-    x = ech_layer_rmsnorm(g->block, ech_block_whole(g->block, x, false), gain, 1e-5);
+    int x = ech_layer_rmsnorm(g->block, input(g), gain, 0, 1e-5);
+    x = ech_layer_rmsnorm(g->block, ech_block_whole(g->block, x, false), gain, 0, 1e-5);
     ech_block_output(g->block, x);
 }
 
@@ -536,7 +540,7 @@ static void build_two_uses(graph *g)
 static void build_norm_of_shards(graph *g)
 {
     int x = project(g, input(g), ECH_AXIS_HEADS, C);
-    x = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_HEADS, C), 1e-5);
+    x = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_HEADS, C), 0, 1e-5);
     ech_block_output(g->block, x);
 }
 

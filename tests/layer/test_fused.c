@@ -14,11 +14,16 @@
 static const struct row {
     const char *name;
     bool exact; /* the same bits as the calls that it stands for */
-} rows[] = {
-    {"linear_residual", false}, /* BLAS adds in an order of its own */
-    {"linear_gelu", true},      {"residual_layernorm", true},
-    {"residual_rmsnorm", true}, {"gelu_bias", true},
-};
+    ech_activation activation;
+} rows[] = {{"linear_residual", false, ECH_ACTIVATION_GELU}, /* BLAS adds in an order of its own */
+            {"residual_layernorm", true, ECH_ACTIVATION_GELU},
+            {"residual_rmsnorm", true, ECH_ACTIVATION_GELU},
+#define ROWS_1(NAME, name)                                                                         \
+    {"linear_" #name, true, ECH_ACTIVATION_##NAME}, {#name "_bias", true, ECH_ACTIVATION_##NAME},
+#define ROWS_2(NAME, name)
+#define ROWS_OF(NAME, name, operands, ...) ROWS_##operands(NAME, name)
+            ECH_ACTIVATIONS(ROWS_OF)};
+static ech_activation between = ECH_ACTIVATION_GELU; /* the products of a part */
 enum { ROWS = sizeof rows / sizeof *rows, PARTS = 4, B = 2, T = 5, C = 8, F = 12 };
 
 static int vector(runner *r, int64_t n)
@@ -32,10 +37,10 @@ static int linear(runner *r, int x, int64_t in, int64_t out)
     return ech_layer_linear(r->block, x, weight, vector(r, out), true, ECH_AXIS_MODEL, out);
 }
 
-/* x + linear(gelu(linear(norm(x)))), dropped or not. */
+/* x + linear(f(linear(norm(x)))), dropped or not. */
 static int part(runner *r, int x, int normal, double p)
 {
-    int y = ech_layer_gelu(r->block, linear(r, normal, C, F));
+    int y = ech_layer_activation(r->block, between, linear(r, normal, C, F), -1);
     return ech_layer_residual(r->block, x, ech_layer_dropout(r->block, linear(r, y, F, C), p));
 }
 
@@ -48,8 +53,8 @@ static runner make(const char *fused, int recompute)
     int x = ech_block_input(r.block, "x", ech_shape_rows(ECH_AXIS_MODEL, C));
     x = part(&r, x, ech_layer_layernorm(r.block, x, vector(&r, C), vector(&r, C), 1e-5), 0.25);
     x = part(&r, x, ech_layer_layernorm(r.block, x, vector(&r, C), vector(&r, C), 1e-5), 0);
-    x = part(&r, x, ech_layer_rmsnorm(r.block, x, vector(&r, C), 1e-5), 0.25);
-    x = part(&r, x, ech_layer_rmsnorm(r.block, x, vector(&r, C), 1e-5), 0);
+    x = part(&r, x, ech_layer_rmsnorm(r.block, x, vector(&r, C), 0, 1e-5), 0.25);
+    x = part(&r, x, ech_layer_rmsnorm(r.block, x, vector(&r, C), 0, 1e-5), 0);
     ech_block_output(r.block, x);
     runner_finish(&r);
     return r;
@@ -107,11 +112,13 @@ TEST(test_same_results)
 {
     static const int ways[] = {ECH_RECOMPUTE_NONE, ECH_RECOMPUTE_SELECTIVE, ECH_RECOMPUTE_FULL};
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
-        char all[200] = "";
+        char all[400] = "";
         for (int i = 0; i < ROWS; i++) {
+            between = rows[i].activation;
             compare(rows[i].name, ways[w], rows[i].exact);
             snprintf(all + strlen(all), sizeof all - strlen(all), " %s", rows[i].name);
         }
+        between = ECH_ACTIVATION_GELU;
         compare(all, ways[w], false);
     }
 }
@@ -223,7 +230,9 @@ TEST(test_what_forbids)
         int y =
             linear(&r, ech_layer_layernorm(r.block, x, vector(&r, C), vector(&r, C), 1e-5), C, C);
         int s = ech_layer_residual(r.block, x, y);
-        if (way == 3) s = ech_layer_residual(r.block, s, ech_layer_gelu(r.block, y));
+        if (way == 3)
+            s = ech_layer_residual(r.block, s,
+                                   ech_layer_activation(r.block, ECH_ACTIVATION_GELU, y, -1));
         ech_block_output(r.block, s);
         runner_finish(&r);
         assert_int_equal(count(r.block, ECH_FORWARD, "linear_residual"), way == 0);

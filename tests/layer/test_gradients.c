@@ -124,7 +124,7 @@ TEST(test_norms)
                      ech_layer_layernorm(r.block, input(&r), vector(&r, C), vector(&r, C), 1e-5));
     check_block(&r);
     r = runner_open(B, T);
-    ech_block_output(r.block, ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 1e-5));
+    ech_block_output(r.block, ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 0, 1e-5));
     check_block(&r);
 }
 
@@ -137,7 +137,7 @@ TEST(test_norms_of_heads)
     int x = ech_layer_linear(r.block, input(&r), matrix(&r, H * D, C), -1, false, ECH_AXIS_HEADS,
                              H * D);
     x = ech_block_view(r.block, x, 0, ech_shape_heads(ECH_AXIS_HEADS, H, D));
-    x = ech_layer_rmsnorm(r.block, x, gain, 1e-2);
+    x = ech_layer_rmsnorm(r.block, x, gain, 1, 1e-2);
     ech_block_output(r.block, ech_layer_rotary(r.block, x, &(ech_rope){.theta = 100}, -1));
     check_block(&r);
 }
@@ -156,18 +156,20 @@ TEST(test_linear)
 
 TEST(test_pointwise)
 {
+    for (int a = 0; a < ECH_ACTIVATION_COUNT; a++) {
+        runner r = runner_open(B, T);
+        int x = input(&r), up = -1;
+        if (ech_activation_operands((ech_activation)a) > 1)
+            up = ech_block_input(r.block, "up", rows(C));
+        ech_block_output(r.block, ech_layer_activation(r.block, (ech_activation)a, x, up));
+        check_block(&r);
+    }
     runner r = runner_open(B, T);
-    ech_block_output(r.block, ech_layer_relu(r.block, input(&r)));
-    check_block(&r);
-    r = runner_open(B, T);
-    ech_block_output(r.block, ech_layer_gelu(r.block, input(&r)));
-    check_block(&r);
-    r = runner_open(B, T);
-    int gate = input(&r), up = ech_block_input(r.block, "up", rows(C));
-    ech_block_output(r.block, ech_layer_swiglu(r.block, gate, up));
-    check_block(&r);
-    r = runner_open(B, T);
     ech_block_output(r.block, ech_layer_dropout(r.block, input(&r), 0.4));
+    check_block(&r);
+    r = runner_open(B, T);
+    int x = input(&r);
+    ech_block_output(r.block, ech_layer_residual(r.block, x, ech_layer_scale(r.block, x, 0.3)));
     check_block(&r);
 }
 
@@ -226,11 +228,13 @@ TEST(test_views)
 TEST(test_meeting)
 {
     runner r = runner_open(B, T);
-    int x = input(&r), n = ech_layer_rmsnorm(r.block, x, vector(&r, C), 1e-5);
+    int x = input(&r), n = ech_layer_rmsnorm(r.block, x, vector(&r, C), 0, 1e-5);
     int a = ech_layer_linear(r.block, n, matrix(&r, C, C), -1, false, ECH_AXIS_FFN, C);
     int b = ech_layer_linear(r.block, n, matrix(&r, C, C), vector(&r, C), false, ECH_AXIS_FFN, C);
-    int y = ech_layer_residual(r.block, x, ech_layer_swiglu(r.block, a, b));
-    int z = ech_layer_residual(r.block, y, ech_layer_gelu(r.block, y));
+    int y =
+        ech_layer_residual(r.block, x, ech_layer_activation(r.block, ECH_ACTIVATION_SWIGLU, a, b));
+    int z =
+        ech_layer_residual(r.block, y, ech_layer_activation(r.block, ECH_ACTIVATION_GELU, y, -1));
     z = ech_layer_residual(
         r.block, z, ech_layer_linear(r.block, z, matrix(&r, C, C), -1, true, ECH_AXIS_MODEL, C));
     ech_block_output(r.block, ech_layer_residual(r.block, ech_layer_dropout(r.block, z, 0.2), z));
@@ -250,39 +254,50 @@ static int stack(runner *r, int64_t experts, int64_t a, int64_t b)
 TEST(test_experts)
 {
     enum { E = 5, F = 3 };
-    for (int form = 0; form < 18; form++) {
-        int k = 1 + form / 3 % 3 * 2;
-        ech_activation activation = (ech_activation)(form % 3);
-        bool gated = activation == ECH_ACTIVATION_SWIGLU;
+    enum { ACTS = ECH_ACTIVATION_COUNT };
+    for (int form = 0; form < 6 * ACTS; form++) {
+        int k = 1 + form / ACTS % 3 * 2;
+        ech_activation activation = (ech_activation)(form % ACTS);
+        bool gated = ech_activation_operands(activation) > 1;
         runner r = runner_open(B, T);
-        int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 1e-5);
-        ech_experts experts = {
-            .gate = {.kind = k == E ? ECH_GATE_dense : ECH_GATE_topk,
-                     .experts = E,
-                     .chosen = k,
-                     .normalized = k > 1,
-                     .samples = 1},
-            .width = F,
-            .activation = activation,
-            .dropout = form < 9 ? 0 : 0.3,
-            .router = matrix(&r, E, C),
-            .gate_proj = gated ? stack(&r, E, F, C) : -1,
-            .up = stack(&r, E, F, C),
-            .down = stack(&r, E, C, F)};
+        int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 0, 1e-5);
+        ech_experts experts = {.gate = {.kind = k == E ? ECH_GATE_dense : ECH_GATE_topk,
+                                        .experts = E,
+                                        .chosen = k,
+                                        .normalized = k > 1,
+                                        .samples = 1},
+                               .width = F,
+                               .activation = activation,
+                               .dropout = form < 3 * ACTS ? 0 : 0.3,
+                               .router = matrix(&r, E, C),
+                               .gate_proj = gated ? stack(&r, E, F, C) : -1,
+                               .up = stack(&r, E, F, C),
+                               .down = stack(&r, E, C, F)};
         int y = runner_experts(r.block, x, &experts);
         ech_block_output(r.block, ech_layer_residual(r.block, y, x));
         check_block(&r);
     }
 }
 
+/* Rows of what a feed-forward layer makes, by a gate of what it reads. */
+TEST(test_shared_gate)
+{
+    runner r = runner_open(B, T);
+    int x = input(&r), n = ech_layer_rmsnorm(r.block, x, vector(&r, C), 0, 1e-5);
+    int y = ech_layer_linear(r.block, n, matrix(&r, C, C), -1, false, ECH_AXIS_MODEL, C);
+    y = ech_layer_shared_gate(r.block, n, matrix(&r, 1, C), y);
+    ech_block_output(r.block, ech_layer_residual(r.block, x, y));
+    check_block(&r);
+}
+
 TEST(test_wide_stream)
 {
     runner r = runner_open(B, T);
     r.block->options.stream = ECH_TYPE_WIDE;
-    int x = input(&r), n = ech_layer_rmsnorm(r.block, x, vector(&r, C), 1e-5);
+    int x = input(&r), n = ech_layer_rmsnorm(r.block, x, vector(&r, C), 0, 1e-5);
     int a = ech_layer_linear(r.block, n, matrix(&r, C, C), -1, false, ECH_AXIS_MODEL, C);
     int y = ech_layer_residual(r.block, x, a);
-    int b = ech_layer_dropout(r.block, ech_layer_rmsnorm(r.block, y, vector(&r, C), 1e-5), 0.2);
+    int b = ech_layer_dropout(r.block, ech_layer_rmsnorm(r.block, y, vector(&r, C), 0, 1e-5), 0.2);
     assert_int_equal(r.block->value.at[b].type, ECH_TYPE_COMPUTE);
     y = ech_layer_residual(r.block, y, b);
     assert_int_equal(r.block->value.at[y].type, ECH_TYPE_WIDE);
@@ -293,10 +308,10 @@ TEST(test_wide_stream)
 TEST(test_head)
 {
     runner r = runner_open(B, T);
-    int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 1e-5);
+    int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 0, 1e-5);
     int targets = ech_block_batch(r.block, ECH_TARGETS),
         weights = ech_block_batch(r.block, ECH_WEIGHTS);
-    ech_layer_head_loss(r.block, x, targets, weights, matrix(&r, 6, C), 6);
+    ech_layer_head_loss(r.block, x, targets, weights, matrix(&r, 6, C), 6, (ech_logits){0.5, 2});
     check_block(&r);
 }
 
@@ -319,8 +334,9 @@ TEST(test_weights_apart)
 {
     runner r = runner_open(B, T);
     int x = input(&r), n = ech_layer_layernorm(r.block, x, vector(&r, C), vector(&r, C), 1e-5);
-    int h = ech_layer_gelu(
-        r.block, ech_layer_linear(r.block, n, matrix(&r, 6, C), -1, false, ECH_AXIS_FFN, 6));
+    int h = ech_layer_activation(
+        r.block, ECH_ACTIVATION_GELU,
+        ech_layer_linear(r.block, n, matrix(&r, 6, C), -1, false, ECH_AXIS_FFN, 6), -1);
     int y = ech_layer_linear(r.block, h, matrix(&r, C, 6), vector(&r, C), false, ECH_AXIS_MODEL, C);
     ech_block_output(r.block, ech_layer_residual(r.block, x, y));
     runner_finish(&r);
@@ -352,9 +368,9 @@ static runner open_reversible(void)
     r.block->options.reversible = r.block->options.invert = true;
     int x[2] = {input(&r), input(&r)};
     for (int part = 0; part < 2; part++) {
-        int y = ech_layer_rmsnorm(r.block, x[1 - part], vector(&r, C), 1e-5);
+        int y = ech_layer_rmsnorm(r.block, x[1 - part], vector(&r, C), 0, 1e-5);
         y = ech_layer_linear(r.block, y, matrix(&r, 12, C), -1, false, ECH_AXIS_FFN, 12);
-        y = ech_layer_gelu(r.block, y);
+        y = ech_layer_activation(r.block, ECH_ACTIVATION_GELU, y, -1);
         y = ech_layer_linear(r.block, y, matrix(&r, 12, C), -1, true, ECH_AXIS_MODEL, C);
         y = ech_layer_dropout(r.block, y, part ? 0.25 : 0);
         x[part] = ech_layer_residual(r.block, x[part], y);
@@ -433,15 +449,20 @@ TEST(test_round_trip)
 }
 
 /* Every row of the table has occurred above; or it does nothing where nothing is cut, and
- * test_cut.c has it on several ranks, test_exchange.c, or model/test_recompute.c. */
+ * test_cut.c, test_exchange.c or model/test_recompute.c has it on several ranks. */
+#define NAMES(NAME, name, ...) #name " expert_" #name " "
+#define FUSED_1(name)          "linear_" #name " " #name "_bias "
+#define FUSED_2(name)
+#define FUSED(NAME, name, operands, ...) FUSED_##operands(name)
+
 TEST(test_every_layer_is_here)
 {
     const char *tested =
-        "embedding position layernorm rmsnorm linear rotary attention relu gelu swiglu "
-        "dropout residual residual_wide difference head_logits head_loss copy "
-        "sparse_logits logistic_loss "
-        "router gate route dispatch dispatch_index expert_linear "
-        "expert_relu expert_gelu expert_swiglu expert_dropout combine";
+        "embedding position layernorm rmsnorm linear rotary attention " ECH_ACTIVATIONS(
+            NAMES) "scale dropout residual residual_wide difference head_logits head_loss copy "
+                   "sparse_logits logistic_loss "
+                   "router gate route dispatch dispatch_index expert_linear "
+                   "expert_dropout combine shared_gate";
     const char *cut = "sum spread gather scatter keep_shard gather_kept gather_table shift unshift "
                       "slide to_heads to_tokens pack attend head_gather exchange_counts "
                       "exchange_rows return_rows gather_rows scatter_rows window_counts "
@@ -449,7 +470,7 @@ TEST(test_every_layer_is_here)
     const char *sampled = "head_next";
     const char *counted = "gate_load"; /* tests/app/test_router_bias.c: it has no gradient */
     const char *fused =                /* test_fused.c */
-        "linear_residual linear_gelu residual_layernorm residual_rmsnorm gelu_bias";
+        "linear_residual residual_layernorm residual_rmsnorm " ECH_ACTIVATIONS(FUSED);
     for (int i = 0; i < ech_layers_count; i++)
         if (!ech_text_has_word(tested, ech_layers[i]->name) &&
             !ech_text_has_word(cut, ech_layers[i]->name) &&

@@ -56,7 +56,25 @@ static const char *const grids[] = {
 };
 /* Of Switch. */
 static const char *const activations[] = {
-    "model.hidden_act=gelu_new", "model.hidden_act=swiglu",
+    "model.hidden_act=gelu_new model.mlp_bias=true model.moe_shared_experts=1 "
+    "parallel.device=walled",
+    "model.hidden_act=swiglu",
+    "model.hidden_act=relu2 model.moe_shared_experts=1",
+    "model.hidden_act=relu2 model.mlp_bias=true model.moe_shared_experts=1 "
+    "parallel.device=walled",
+    "model.hidden_act=relu model.mlp_bias=true model.moe_shared_experts=1 "
+    "parallel.device=walled",
+    "model.hidden_act=gelu model.mlp_bias=true model.moe_shared_experts=1 "
+    "parallel.device=walled",
+    "model.hidden_act=gelu model.embedding_multiplier=3 model.residual_multiplier=0.5 "
+    "model.logits_scaling=4 model.final_logit_softcapping=2 model.moe_shared_experts=1 "
+    "parallel.tensor=2",
+    "model.hidden_act=geglu model.norm_unit_offset=true model.head_dim=4 "
+    "model.moe_shared_experts=1 "
+    "model.partial_rotary_factor=0.5 model.rope_interleaved=true",
+    "model.hidden_act=geglu_exact model.moe_shared_experts=1 model.moe_shared_gate=true",
+    "model.hidden_act=swiglu_clamped model.moe_shared_experts=1 model.moe_shared_gate=true "
+    "parallel.tensor=2 parallel.sequence=true memory.recompute=full",
     "model.hidden_act=relu model.moe_shared_experts=1 parallel.tensor=2 parallel.sequence=true "
     "memory.recompute=selective",
 };
@@ -79,7 +97,7 @@ enum {
     FAMILIES = sizeof families / sizeof *families,
     GRIDS = sizeof grids / sizeof *grids,
     LOGISTIC_GRIDS = sizeof logistic_grids / sizeof *logistic_grids,
-    MOST_LAYERS = 64
+    MOST_LAYERS = 128
 };
 
 /* ---- memory ---- */

@@ -50,22 +50,29 @@ static const ech_update update = {.learning_rate = 1e-4,
                                   .grad_scale = 1};
 
 CALL(matmul, &t[0], c->a_transposed, &t[1], c->b_transposed, NULL, NULL, &t[2])
-CALL(matmul_gelu, &t[0], false, &t[1], false, &t[2], &t[3], &t[4])
 CALL(bias_backward, &t[0], false, &t[1])
 CALL(layernorm_forward, &t[0], &t[1], &t[2], 1e-5, &t[3], &t[4], &t[5])
 CALL(layernorm_backward, &t[0], &t[1], &t[2], &t[3], &t[4], NULL, &t[5], false, &t[6], &t[7])
-CALL(rmsnorm_forward, &t[0], &t[1], 1e-5, &t[2], &t[3])
-CALL(rmsnorm_backward, &t[0], &t[1], &t[2], &t[3], NULL, &t[4], false, &t[5])
+CALL(rmsnorm_forward, &t[0], &t[1], 0, 1e-5, &t[2], &t[3])
+CALL(rmsnorm_backward, &t[0], &t[1], &t[2], 0, &t[3], NULL, &t[4], false, &t[5])
 CALL(add_layernorm, &t[0], &t[1], &t[2], &t[3], &t[4], 1e-5, &t[5], &t[6], &t[7])
-CALL(add_rmsnorm, &t[0], &t[1], &t[2], &t[3], 1e-5, &t[4], &t[5])
-CALL(relu_forward, &t[0], &t[1])
-CALL(relu_backward, &t[0], &t[1], &t[2])
-CALL(gelu_forward, &t[0], &t[1])
-CALL(gelu_backward, &t[0], &t[1], &t[2])
-CALL(gelu_backward_bias, &t[0], &t[1], &t[2], false, &t[3])
-CALL(swiglu_forward, &t[0], &t[1], &t[2])
-CALL(swiglu_backward, &t[0], &t[1], &t[2], &t[3], &t[4])
-CALL(rotary, &t[0], c->frequency, &c->rows, NULL, false, &t[1])
+CALL(add_rmsnorm, &t[0], &t[1], &t[2], &t[3], 0, 1e-5, &t[4], &t[5])
+#define CALLS_1(name)                                                                              \
+    CALL(matmul_##name, &t[0], false, &t[1], false, &t[2], &t[3], &t[4])                           \
+    CALL(name##_forward, &t[0], &t[1])                                                             \
+    CALL(name##_backward, &t[0], &t[1], &t[2])                                                     \
+    CALL(name##_backward_bias, &t[0], &t[1], &t[2], false, &t[3])                                  \
+    CALL(grouped_##name##_forward, &t[0], &t[1], &t[2])                                            \
+    CALL(grouped_##name##_backward, &t[0], &t[1], &t[2], &t[3])
+#define CALLS_2(name)                                                                              \
+    CALL(name##_forward, &t[0], &t[1], &t[2])                                                      \
+    CALL(name##_backward, &t[0], &t[1], &t[2], &t[3], &t[4])                                       \
+    CALL(grouped_##name##_forward, &t[0], &t[1], &t[2], &t[3])                                     \
+    CALL(grouped_##name##_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5])
+#define CALLS(NAME, name, operands, ...) CALLS_##operands(name)
+ECH_ACTIVATIONS(CALLS)
+
+CALL(rotary, &t[0], c->frequency, t[0].shape[3], false, 1, &c->rows, NULL, false, &t[1])
 CALL(attention_forward, &t[0], &t[1], &t[2], &c->rule, &c->shard, NULL, &none, false, &t[3], &t[4])
 CALL(attention_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &c->rule, &c->shard, NULL, &none,
      false, false, &t[6], &t[7], &t[8])
@@ -76,6 +83,7 @@ CALL(position_backward, &t[0], &c->rows, NULL, false, &t[1])
 CALL(dropout, &t[0], &some, &c->rows, &t[1])
 CALL(add, &t[0], &t[1], &t[2])
 CALL(subtract, &t[0], &t[1], &t[2])
+CALL(scale, &t[0], 0.5, 0, &t[1])
 CALL(copy, &t[0], &t[1])
 CALL(append, &t[0], &c->rows, &t[1])
 CALL(router_forward, &t[0], &t[1], &some, &c->rows, &t[2])
@@ -86,17 +94,13 @@ CALL(dispatch_backward, &t[0], &t[1], NULL, &t[2])
 CALL(dispatch_index, &t[0], &c->rows, &t[1])
 CALL(combine_forward, &t[0], &t[1], &t[2], &t[3])
 CALL(combine_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5])
+CALL(row_gate_forward, &t[0], &t[1], &t[2])
+CALL(row_gate_backward, &t[0], &t[1], &t[2], &t[3], &t[4])
 CALL(grouped_matmul, &t[0], &t[1], c->b_transposed, &t[2], false, &t[3])
 CALL(grouped_matmul_weight, &t[0], &t[1], &t[2], false, &t[3])
-CALL(grouped_relu_forward, &t[0], &t[1], &t[2])
-CALL(grouped_relu_backward, &t[0], &t[1], &t[2], &t[3])
-CALL(grouped_gelu_forward, &t[0], &t[1], &t[2])
-CALL(grouped_gelu_backward, &t[0], &t[1], &t[2], &t[3])
-CALL(grouped_swiglu_forward, &t[0], &t[1], &t[2], &t[3])
-CALL(grouped_swiglu_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5])
 CALL(grouped_dropout, &t[0], &some, &t[1], 0, t[0].shape[1], &t[2], &t[3])
 CALL(loss_statistics, &t[0], &t[1], 0, &t[2])
-CALL(loss_gradient, &t[0], &t[1], &t[2], 0, &t[3], &t[4], &t[0], &t[5])
+CALL(loss_gradient, &t[0], &t[1], &t[2], 0, &t[3], &t[4], 1, 0, &t[0], &t[5])
 CALL(sparse_logits, &t[0], &t[1], &t[2], &t[3])
 CALL(sparse_logits_backward, &t[0], &t[1], false, &t[2], &t[3])
 CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
@@ -178,6 +182,38 @@ static void call_adamw8(ech_bench_call *c)
         PRODUCT(name, "B", R, in, out, "<MK <KN >MN", ""),                                         \
         PRODUCT(name, "W", out, in, R, "<KM <KN >MN", "a_transposed")
 
+/* Rows of activations (kernel/activations.h). */
+#define FUSED_1(name)                                                                              \
+    {ECH_BENCH_KERNELS,                                                                            \
+     ECH_OP_matmul_##name,                                                                         \
+     "matmul_" #name,                                                                              \
+     "M=1024 N=3072 K=768",                                                                        \
+     "<MK <KN <wN >MN >MN",                                                                        \
+     "2MNK",                                                                                       \
+     NULL,                                                                                         \
+     call_matmul_##name,                                                                           \
+     NULL,                                                                                         \
+     "has_bias"},
+#define FUSED_2(name)
+#define FUSED(NAME, name, operands, ...) FUSED_##operands(name)
+#define ACTIVATION_1(name, forward, backward)                                                      \
+    ROW(name##_forward, WIDE, "<RF >RF", forward "RF", NULL),                                      \
+        ROW(name##_backward, WIDE, "<RF <RF >RF", backward "RF", NULL),                            \
+        ROW(name##_backward_bias, "R=16384 N=1024", "<RN <RN >RN >wN", backward "RN", NULL),
+#define ACTIVATION_2(name, forward, backward)                                                      \
+    ROW(name##_forward, WIDE, "<RF <RF >RF", forward "RF", NULL),                                  \
+        ROW(name##_backward, WIDE, "<RF <RF <RF >RF >RF", backward "RF", NULL),
+#define ACTIVATION(NAME, name, operands, forward, backward, meaning)                               \
+    ACTIVATION_##operands(name, forward, backward)
+#define GROUPED_1(name, forward, backward)                                                         \
+    ROW(grouped_##name##_forward, HIDDEN, "<RF <cPX >RF", forward "RF", NULL),                     \
+        ROW(grouped_##name##_backward, HIDDEN, "<RF <RF <cPX >RF", backward "RF", NULL),
+#define GROUPED_2(name, forward, backward)                                                         \
+    ROW(grouped_##name##_forward, HIDDEN, "<RF <RF <cPX >RF", forward "RF", NULL),                 \
+        ROW(grouped_##name##_backward, HIDDEN, "<RF <RF <RF <cPX >RF >RF", backward "RF", NULL),
+#define GROUPED_ACTIVATION(NAME, name, operands, forward, backward, meaning)                       \
+    GROUPED_##operands(name, forward, backward)
+
 const ech_bench_kernel ech_bench_kernel_rows[] = {
     LAYER("qkv_384", 2048, 384, 1152),
     LAYER("up_384", 2048, 384, 1536),
@@ -190,23 +226,14 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     LAYER("down_768", 1024, 3072, 768),
     LAYER("head_384", 256, 384, 50257),
     LAYER("head_768", 256, 768, 50257),
-    {ECH_BENCH_KERNELS, ECH_OP_matmul_gelu, "matmul_gelu", "M=1024 N=3072 K=768",
-     "<MK <KN <wN >MN >MN", "2MNK", NULL, call_matmul_gelu, NULL, "has_bias"},
-    ROW(bias_backward, ROWS, "<RC >wC", "RC", NULL),
+    ECH_ACTIVATIONS(FUSED) ROW(bias_backward, ROWS, "<RC >wC", "RC", NULL),
     ROW(layernorm_forward, ROWS, "<RC <wC <wC >RC >wR >wR", "8RC", NULL),
     ROW(layernorm_backward, ROWS, "<RC <RC <wC <wR <wR >RC >wC >wC", "14RC", NULL),
     ROW(rmsnorm_forward, ROWS, "<RC <wC >RC >wR", "4RC", NULL),
     ROW(rmsnorm_backward, ROWS, "<RC <RC <wC <wR >RC >wC", "10RC", NULL),
     ROW(add_layernorm, ROWS, "<RC <RC >RC <wC <wC >RC >wR >wR", "9RC", NULL),
     ROW(add_rmsnorm, ROWS, "<RC <RC >RC <wC >RC >wR", "5RC", NULL),
-    ROW(relu_forward, WIDE, "<RF >RF", "RF", NULL),
-    ROW(relu_backward, WIDE, "<RF <RF >RF", "RF", NULL),
-    ROW(gelu_forward, WIDE, "<RF >RF", "8RF", NULL),
-    ROW(gelu_backward, WIDE, "<RF <RF >RF", "15RF", NULL),
-    ROW(gelu_backward_bias, "R=16384 N=1024", "<RN <RN >RN >wN", "16RN", NULL),
-    ROW(swiglu_forward, WIDE, "<RF <RF >RF", "5RF", NULL),
-    ROW(swiglu_backward, WIDE, "<RF <RF <RF >RF >RF", "11RF", NULL),
-    ROW(rotary, HEADS, "<BTHD >BTHD", "3BTHD", NULL),
+    ECH_ACTIVATIONS(ACTIVATION) ROW(rotary, HEADS, "<BTHD >BTHD", "3BTHD", NULL),
     ROW(attention_forward, ATTENTION(16, 256), ATTENTION_FORWARD, "2BHTTD", NULL),
     ROW(attention_forward, ATTENTION(4, 1024), ATTENTION_FORWARD, "2BHTTD", NULL),
     ROW(attention_forward, ATTENTION(2, 2048), ATTENTION_FORWARD, "2BHTTD", NULL),
@@ -220,6 +247,7 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(dropout, ROWS, "<RC >RC", "RC", NULL),
     ROW(add, ROWS, "<RC <RC >RC", "RC", NULL),
     ROW(subtract, ROWS, "<RC <RC >RC", "RC", NULL),
+    ROW(scale, ROWS, "<RC >RC", "RC", NULL),
     ROW(copy, HEADS, "<BTHD >BTHD", "", NULL),
     ROW(append, HEADS, "<BTHD >BTHD", "", NULL),
     ROW(router_forward, CHOICES, "<SC <wEC >wSE", "2SEC", NULL),
@@ -230,16 +258,13 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(dispatch_index, CHOICES, "<nSJ >nN2", "", NULL),
     ROW(combine_forward, CHOICES, "<NC <wSJ <nSJ >SC", "2NC", NULL),
     ROW(combine_backward, CHOICES, "<SC <NC <wSJ <nSJ >NC >wSJ", "3NC", NULL),
+    ROW(row_gate_forward, CHOICES, "<SC <wS1 >SC", "SC", NULL),
+    ROW(row_gate_backward, CHOICES, "<SC <SC <wS1 >SC >wS1", "3SC", NULL),
     GROUPED(2048, 16, 512, 1536),
     GROUPED(2048, 8, 512, 1536),
     GROUPED(16384, 64, 512, 1536),
-    ROW(grouped_relu_forward, HIDDEN, "<RF <cPX >RF", "RF", NULL),
-    ROW(grouped_relu_backward, HIDDEN, "<RF <RF <cPX >RF", "RF", NULL),
-    ROW(grouped_gelu_forward, HIDDEN, "<RF <cPX >RF", "8RF", NULL),
-    ROW(grouped_gelu_backward, HIDDEN, "<RF <RF <cPX >RF", "15RF", NULL),
-    ROW(grouped_swiglu_forward, HIDDEN, "<RF <RF <cPX >RF", "5RF", NULL),
-    ROW(grouped_swiglu_backward, HIDDEN, "<RF <RF <RF <cPX >RF >RF", "11RF", NULL),
-    ROW(grouped_dropout, HIDDEN, "<RF <nR2 <cPX >RF", "RF", NULL),
+    ECH_ACTIVATIONS(GROUPED_ACTIVATION)
+        ROW(grouped_dropout, HIDDEN, "<RF <nR2 <cPX >RF", "RF", NULL),
     ROW(loss_statistics, LOGITS, "<wRV <iR >dR3", "3RV", NULL),
     ROW(loss_gradient, LOGITS, "=RV <iR <wR <dR3 <d =d2", "4RV", NULL),
     ROW(sparse_logits, "R=65536 K=80 N=1", "<RK <wRK <wN >wR", "2RK", NULL),

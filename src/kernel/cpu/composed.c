@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that are a sequence of two others: the library's product and a GELU that it would compute
- * differently.
+ * Rows that are two others: the library's product, and an activation.
  */
 #include "kernel/cpu/rows.h"
 

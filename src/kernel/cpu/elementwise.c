@@ -38,6 +38,35 @@ void ECH_CPU(subtract)(ech_kernel_context *context, const ech_tensor *a, const e
     add_signed(context, a, b, -1, y);
 }
 
+/* bounded: by the cap. */
+ECH_INLINE void scale_part(const ech_tensor *x, float factor, float cap, bool bounded,
+                           const ech_tensor *y, int64_t first, int64_t count)
+{
+    ECH_ALIGNED float part[2][ECH_PART];
+    const float *from = ech_part_of(x, first, count, part[0]);
+    float *to = ech_part_to(y, first, part[1]);
+    const float in = factor / cap;
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++)
+        to[i] = bounded ? cap * ech_tanh(in * from[i]) : factor * from[i];
+    ech_part_done(y, first, count, to);
+}
+
+void ECH_CPU(scale)(ech_kernel_context *context, const ech_tensor *x, double factor, double cap,
+                    const ech_tensor *y)
+{
+    ECH_SHAPES(scale, ECH_REAL, x, y);
+    int64_t n = ech_tensor_count(x);
+#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
+    for (int64_t first = 0; first < n; first += ECH_PART) {
+        int64_t count = ech_part(n, first, ECH_PART);
+        if (cap > 0)
+            scale_part(x, (float)factor, (float)cap, true, y, first, count);
+        else
+            scale_part(x, (float)factor, 1, false, y, first, count);
+    }
+}
+
 void ECH_CPU(scaled_sum)(ech_kernel_context *context, const ech_tensor *x, double alpha,
                          double beta, double diagonal, const ech_tensor *squares,
                          const ech_update *update, const ech_tensor *y)

@@ -140,3 +140,64 @@ void ECH_CPU(combine_backward)(ech_kernel_context *context, const ech_tensor *do
 #pragma omp parallel for num_threads(context->threads) if (S * C > ECH_CHUNK)
     for (int64_t i = 0; i < S * k; i++) split_row(&of, i / k, i % k, dout, dy, dgates);
 }
+
+/* ---- rows by a gate of their own ---- */
+
+void ECH_CPU(row_gate_forward)(ech_kernel_context *context, const ech_tensor *x,
+                               const ech_tensor *logits, const ech_tensor *y)
+{
+    int64_t S = x->shape[0], C = x->shape[1];
+    ECH_SHAPES(row_gate_forward, ECH_REAL, x, logits, y);
+    ECH_ASSERT(logits->shape[1] == 1);
+#pragma omp parallel for num_threads(context->threads) if (S * C > ECH_CHUNK)
+    for (int64_t s = 0; s < S; s++) {
+        float gate = ech_sigmoid(((const float *)logits->data)[s]);
+        for (int64_t c = 0; c < C; c += PART) {
+            ECH_ALIGNED float part[2][PART];
+            int64_t n = ech_part(C, c, PART);
+            const float *in = ech_part_of(x, s * C + c, n, part[0]);
+            float *out = ech_part_to(y, s * C + c, part[1]);
+#pragma omp simd
+            for (int64_t i = 0; i < n; i++) out[i] = gate * in[i];
+            ech_part_done(y, s * C + c, n, out);
+        }
+    }
+}
+
+/* Returns dy·x of the row. */
+static double gate_row(const ech_tensor *dy, const ech_tensor *x, float gate, int64_t s,
+                       const ech_tensor *dx)
+{
+    int64_t C = x->shape[1];
+    double sum = 0;
+    for (int64_t c = 0; c < C; c += PART) {
+        ECH_ALIGNED float part[3][PART];
+        int64_t n = ech_part(C, c, PART);
+        const float *d = ech_part_of(dy, s * C + c, n, part[0]);
+        const float *in = ech_part_of(x, s * C + c, n, part[1]);
+        float *to = ech_part_to(dx, s * C + c, part[2]), own = 0;
+#pragma omp simd reduction(+ : own)
+        for (int64_t i = 0; i < n; i++) {
+            own += d[i] * in[i];
+            to[i] = gate * d[i];
+        }
+        sum += (double)own;
+        ech_part_done(dx, s * C + c, n, to);
+    }
+    return sum;
+}
+
+void ECH_CPU(row_gate_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                const ech_tensor *x, const ech_tensor *logits, const ech_tensor *dx,
+                                const ech_tensor *dlogits)
+{
+    int64_t S = x->shape[0], C = x->shape[1];
+    ECH_SHAPES(row_gate_backward, ECH_REAL, dy, x, logits, dx, dlogits);
+    ECH_ASSERT(logits->shape[1] == 1);
+#pragma omp parallel for num_threads(context->threads) if (S * C > ECH_CHUNK)
+    for (int64_t s = 0; s < S; s++) {
+        float z = ((const float *)logits->data)[s], gate = ech_sigmoid(z);
+        double sum = gate_row(dy, x, gate, s, dx);
+        ((float *)dlogits->data)[s] = (float)((double)gate * (double)ech_sigmoid(-z) * sum);
+    }
+}

@@ -28,52 +28,40 @@ static int64_t elements_of(const ech_tensor *x, const ech_tensor *counts, int64_
     }
 #define EACH_OF_PIECE _Pragma("omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)")
 
-void ECH_CPU(grouped_relu_forward)(ech_kernel_context *context, const ech_tensor *x,
-                                   const ech_tensor *counts, const ech_tensor *y)
-{
-    ECH_SHAPES(grouped_relu_forward, ECH_REAL, x, counts, y);
-    EACH_PART(x, ech_relu_forward_part, x, y)
-}
+#define ROWS_1(name)                                                                               \
+    void ECH_CPU(grouped_##name##_forward)(ech_kernel_context * context, const ech_tensor *x,      \
+                                           const ech_tensor *counts, const ech_tensor *y)          \
+    {                                                                                              \
+        ECH_SHAPES(grouped_##name##_forward, ECH_REAL, x, counts, y);                              \
+        EACH_PART(x, ech_##name##_forward_part, x, y)                                              \
+    }                                                                                              \
+    void ECH_CPU(grouped_##name##_backward)(ech_kernel_context * context, const ech_tensor *dy,    \
+                                            const ech_tensor *x, const ech_tensor *counts,         \
+                                            const ech_tensor *dx)                                  \
+    {                                                                                              \
+        ECH_SHAPES(grouped_##name##_backward, ECH_REAL, dy, x, counts, dx);                        \
+        EACH_PART(x, ech_##name##_backward_part, dy, x, dx)                                        \
+    }
 
-void ECH_CPU(grouped_relu_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                    const ech_tensor *x, const ech_tensor *counts,
-                                    const ech_tensor *dx)
-{
-    ECH_SHAPES(grouped_relu_backward, ECH_REAL, dy, x, counts, dx);
-    EACH_PART(x, ech_relu_backward_part, dy, x, dx)
-}
+#define ROWS_2(name)                                                                               \
+    void ECH_CPU(grouped_##name##_forward)(ech_kernel_context * context, const ech_tensor *gate,   \
+                                           const ech_tensor *up, const ech_tensor *counts,         \
+                                           const ech_tensor *y)                                    \
+    {                                                                                              \
+        ECH_SHAPES(grouped_##name##_forward, ECH_REAL, gate, up, counts, y);                       \
+        EACH_PART(gate, ech_##name##_forward_part, gate, up, y)                                    \
+    }                                                                                              \
+    void ECH_CPU(grouped_##name##_backward)(ech_kernel_context * context, const ech_tensor *dy,    \
+                                            const ech_tensor *gate, const ech_tensor *up,          \
+                                            const ech_tensor *counts, const ech_tensor *dgate,     \
+                                            const ech_tensor *dup)                                 \
+    {                                                                                              \
+        ECH_SHAPES(grouped_##name##_backward, ECH_REAL, dy, gate, up, counts, dgate, dup);         \
+        EACH_PART(gate, ech_##name##_backward_part, dy, gate, up, dgate, dup)                      \
+    }
 
-void ECH_CPU(grouped_gelu_forward)(ech_kernel_context *context, const ech_tensor *x,
-                                   const ech_tensor *counts, const ech_tensor *y)
-{
-    ECH_SHAPES(grouped_gelu_forward, ECH_REAL, x, counts, y);
-    EACH_PART(x, ech_gelu_forward_part, x, y)
-}
-
-void ECH_CPU(grouped_gelu_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                    const ech_tensor *x, const ech_tensor *counts,
-                                    const ech_tensor *dx)
-{
-    ECH_SHAPES(grouped_gelu_backward, ECH_REAL, dy, x, counts, dx);
-    EACH_PART(x, ech_gelu_backward_part, dy, x, dx)
-}
-
-void ECH_CPU(grouped_swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate,
-                                     const ech_tensor *up, const ech_tensor *counts,
-                                     const ech_tensor *y)
-{
-    ECH_SHAPES(grouped_swiglu_forward, ECH_REAL, gate, up, counts, y);
-    EACH_PART(gate, ech_swiglu_forward_part, gate, up, y)
-}
-
-void ECH_CPU(grouped_swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                      const ech_tensor *gate, const ech_tensor *up,
-                                      const ech_tensor *counts, const ech_tensor *dgate,
-                                      const ech_tensor *dup)
-{
-    ECH_SHAPES(grouped_swiglu_backward, ECH_REAL, dy, gate, up, counts, dgate, dup);
-    EACH_PART(gate, ech_swiglu_backward_part, dy, gate, up, dgate, dup)
-}
+#define ROWS(NAME, name, operands, ...) ROWS_##operands(name)
+ECH_ACTIVATIONS(ROWS)
 
 static void copy_part(const ech_tensor *x, const ech_tensor *y, int64_t first, int64_t count)
 {

@@ -39,9 +39,11 @@ static double exp_sum(int64_t V, const ech_tensor *logits, int64_t row, float ma
     return total;
 }
 
-/* gradient (V elements from `out` on) = exp(logit - max) factor. */
-static void scaled_exp(int64_t V, const ech_tensor *logits, int64_t row, float max, float factor,
-                       const ech_tensor *gradient, int64_t out)
+/* gradient (V elements from `out` on) = exp(logit - max) factor; if bounded, this is multiplied by
+ * 1 - (logit / cap)^2. */
+ECH_INLINE void scaled_exp(int64_t V, const ech_tensor *logits, int64_t row, float max,
+                           float factor, float cap, bool bounded, const ech_tensor *gradient,
+                           int64_t out)
 {
     ECH_ALIGNED float part[2][ECH_PART];
     for (int64_t first = 0; first < V; first += ECH_PART) {
@@ -49,7 +51,10 @@ static void scaled_exp(int64_t V, const ech_tensor *logits, int64_t row, float m
         const float *x = ech_part_of(logits, row + first, n, part[0]);
         float *y = ech_part_to(gradient, out + first, part[1]);
 #pragma omp simd
-        for (int64_t v = 0; v < n; v++) y[v] = ech_exp(x[v] - max) * factor;
+        for (int64_t v = 0; v < n; v++) {
+            float share = x[v] / cap, p = ech_exp(x[v] - max) * factor;
+            y[v] = bounded ? p * (1.0F - share * share) : p;
+        }
         ech_part_done(gradient, out + first, n, y);
     }
 }
@@ -72,29 +77,34 @@ void ECH_CPU(loss_statistics)(ech_kernel_context *context, const ech_tensor *log
     }
 }
 
-/* (softmax - onehot) factor of n logits from element `row` on. The target's is computed in fp64, so
- * that no digits cancel near 1 - 1. */
+/* (softmax - onehot) factor of n logits from element `row` on, multiplied by the slope of a
+ * cap. The target's is computed in fp64, so that no digits cancel near 1 - 1. */
 static void row_gradient(int64_t n, const ech_tensor *logits, int64_t row, int64_t target,
-                         const double *known, double factor, const ech_tensor *gradient,
+                         const double *known, double factor, double cap, const ech_tensor *gradient,
                          int64_t out)
 {
     float max = (float)known[ECH_STAT_MAX];
     double sum = known[ECH_STAT_SUM], probability = 0;
     bool mine = target >= 0 && target < n;
-    if (mine) probability = (double)ech_exp(ech_number(logits, row + target) - max) / sum;
-    scaled_exp(n, logits, row, max, (float)(factor / sum), gradient, out);
-    if (mine) ech_set_number(gradient, out + target, (float)((probability - 1) * factor));
+    double z = mine ? (double)ech_number(logits, row + target) : 0;
+    double slope = cap > 0 ? 1 - z / cap * (z / cap) : 1;
+    if (mine) probability = (double)ech_exp((float)z - max) / sum;
+    if (cap > 0)
+        scaled_exp(n, logits, row, max, (float)(factor / sum), (float)cap, true, gradient, out);
+    else
+        scaled_exp(n, logits, row, max, (float)(factor / sum), 1, false, gradient, out);
+    if (mine) ech_set_number(gradient, out + target, (float)((probability - 1) * factor * slope));
 }
 
 void ECH_CPU(loss_gradient)(ech_kernel_context *context, const ech_tensor *logits,
                             const ech_tensor *targets, const ech_tensor *weights, int64_t first_id,
-                            const ech_tensor *stats, const ech_tensor *scale,
-                            const ech_tensor *gradient, const ech_tensor *sums)
+                            const ech_tensor *stats, const ech_tensor *scale, double factor,
+                            double cap, const ech_tensor *gradient, const ech_tensor *sums)
 {
     int64_t R = logits->shape[0], n = logits->shape[1];
     ECH_SHAPES(loss_gradient, ECH_REAL, logits, targets, weights, stats, gradient, sums);
     ECH_ASSERT(!gradient || (scale->dtype == ECH_F64 && ech_tensor_count(scale) == 1));
-    double global = gradient ? *(const double *)scale->data : 0, *total = sums->data;
+    double global = gradient ? *(const double *)scale->data * factor : 0, *total = sums->data;
     const double *known = stats->data;
     const float *weight = weights->data;
     const int32_t *target = targets->data;
@@ -106,7 +116,8 @@ void ECH_CPU(loss_gradient)(ech_kernel_context *context, const ech_tensor *logit
             memset(ech_either_at(gradient, out), 0, (size_t)n * ech_dtype_bytes(gradient->dtype));
         else
             row_gradient(n, logits, r * logits->stride[0], target[r] - first_id,
-                         known + r * ECH_LOSS_STATS, (double)weight[r] * global, gradient, out);
+                         known + r * ECH_LOSS_STATS, (double)weight[r] * global, cap, gradient,
+                         out);
     }
     for (int64_t r = 0; r < R; r++) {
         const double *row = known + r * ECH_LOSS_STATS;

@@ -22,6 +22,7 @@ ECH_INLINE int64_t part_size(bool wide, int64_t C, int64_t part)
 typedef struct forward_rows {
     const ech_tensor *a, *b, *x, *gain, *bias, *y, *mean, *rstd;
     double eps;
+    float offset; /* added to gain */
 } forward_rows;
 
 /* The part of row r from element `first` on; if there is only one, it is widened once. */
@@ -35,7 +36,7 @@ ECH_INLINE const float *row_part(const ech_tensor *x, int64_t r, int64_t first, 
 ECH_INLINE void forward_row(const forward_rows *at, bool centered, int64_t r)
 {
     ECH_ALIGNED float buffer[2][ECH_PART];
-    float sum = 0, squares = 0, m = 0;
+    float sum = 0, squares = 0, m = 0, offset = at->offset;
     const float *gain = at->gain->data, *bias = centered ? at->bias->data : NULL, *x = NULL;
     int64_t C = at->x->shape[1], part = part_size(ech_is_wide(at->x), C, ECH_PART);
     for (int64_t first = 0; centered && first < C; first += part) {
@@ -62,7 +63,7 @@ ECH_INLINE void forward_row(const forward_rows *at, bool centered, int64_t r)
         const float *in = row_part(at->x, r, first, n, buffer[0], x);
         float *y = ech_part_to(at->y, r * C + first, buffer[1]);
         for (int64_t c = 0; c < n; c++) {
-            float g = gain[first + c];
+            float g = gain[first + c] + offset;
             y[c] = centered ? (in[c] - m) * s * g + bias[first + c] : in[c] * s * g;
         }
         ech_part_done(at->y, r * C + first, n, y);
@@ -101,16 +102,16 @@ void ECH_CPU(layernorm_forward)(ech_kernel_context *context, const ech_tensor *x
                                 const ech_tensor *y, const ech_tensor *mean, const ech_tensor *rstd)
 {
     ECH_SHAPES(layernorm_forward, ECH_REAL, x, gain, bias, y, mean, rstd);
-    const forward_rows at = {NULL, NULL, x, gain, bias, y, mean, rstd, eps};
+    const forward_rows at = {NULL, NULL, x, gain, bias, y, mean, rstd, eps, 0};
     forward(context, &at, false, true);
 }
 
 void ECH_CPU(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
-                              const ech_tensor *gain, double eps, const ech_tensor *y,
-                              const ech_tensor *rstd)
+                              const ech_tensor *gain, double offset, double eps,
+                              const ech_tensor *y, const ech_tensor *rstd)
 {
     ECH_SHAPES(rmsnorm_forward, ECH_REAL, x, gain, y, rstd);
-    const forward_rows at = {NULL, NULL, x, gain, NULL, y, NULL, rstd, eps};
+    const forward_rows at = {NULL, NULL, x, gain, NULL, y, NULL, rstd, eps, (float)offset};
     forward(context, &at, false, false);
 }
 
@@ -120,16 +121,16 @@ void ECH_CPU(add_layernorm)(ech_kernel_context *context, const ech_tensor *a, co
                             const ech_tensor *rstd)
 {
     ECH_SHAPES(add_layernorm, ECH_REAL, a, b, x, gain, bias, y, mean, rstd);
-    const forward_rows at = {a, b, x, gain, bias, y, mean, rstd, eps};
+    const forward_rows at = {a, b, x, gain, bias, y, mean, rstd, eps, 0};
     forward(context, &at, true, true);
 }
 
 void ECH_CPU(add_rmsnorm)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
-                          const ech_tensor *x, const ech_tensor *gain, double eps,
+                          const ech_tensor *x, const ech_tensor *gain, double offset, double eps,
                           const ech_tensor *y, const ech_tensor *rstd)
 {
     ECH_SHAPES(add_rmsnorm, ECH_REAL, a, b, x, gain, y, rstd);
-    const forward_rows at = {a, b, x, gain, NULL, y, NULL, rstd, eps};
+    const forward_rows at = {a, b, x, gain, NULL, y, NULL, rstd, eps, (float)offset};
     forward(context, &at, true, false);
 }
 
@@ -165,6 +166,7 @@ typedef struct norm_rows {
     int64_t C;
     const ech_tensor *dy, *x, *add, *dx;
     const float *gain, *mean, *rstd;
+    float offset; /* added to gain */
 } norm_rows;
 
 typedef struct row_factors {
@@ -182,11 +184,11 @@ ECH_INLINE row_factors row_means(const norm_rows *at, int64_t r, bool centered)
         int64_t n = ech_part(at->C, first, part);
         const float *dy = ech_part_of(at->dy, r * at->C + first, n, buffer[0]);
         const float *x = ech_part_of(at->x, r * at->C + first, n, buffer[1]);
-        const float *gain = at->gain + first;
+        const float *gain = at->gain + first, offset = at->offset;
         float e_part = 0, en_part = 0;
 #pragma omp simd reduction(+ : e_part, en_part)
         for (int64_t c = 0; c < n; c++) {
-            float e = dy[c] * gain[c];
+            float e = dy[c] * (gain[c] + offset);
             e_part += e;
             en_part += e * ((x[c] - f.mean) * f.rstd);
         }
@@ -233,14 +235,14 @@ ECH_INLINE void norm_columns(const norm_rows *at, int64_t r, int n, const row_fa
     const block_part add =
         adds ? read_part(at->add, begin, n, count, buffer[2]) : (block_part){NULL, 0};
     const block_part dx = place_part(at->dx, begin, buffer[3]);
-    const float *gain = at->gain + first;
+    const float *gain = at->gain + first, offset = at->offset;
 #pragma omp simd
     for (int64_t c = 0; c < count; c++) {
         float gain_part = 0, bias_part = 0;
         for (int i = 0; i < n; i++) {
             float d = dy.at[i * dy.stride + c];
             float normal = (x.at[i * x.stride + c] - f[i].mean) * f[i].rstd;
-            float out = f[i].rstd * (d * gain[c] - f[i].e_mean - normal * f[i].en_mean);
+            float out = f[i].rstd * (d * (gain[c] + offset) - f[i].e_mean - normal * f[i].en_mean);
             gain_part += d * normal;
             bias_part += d;
             dx.at[i * dx.stride + c] = adds ? out + add.at[i * add.stride + c] : out;
@@ -291,14 +293,15 @@ static void fold(const double *sums, int64_t blocks, int64_t columns, int64_t fi
 /* mean and dbias are NULL for RMSNorm. Sums (blocks, C or 2 C): for gain, followed by those for
  * bias. */
 static void backward(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
-                     const ech_tensor *gain, const ech_tensor *mean, const ech_tensor *rstd,
-                     const ech_tensor *add, const ech_tensor *dx, bool accumulate,
-                     const ech_tensor *dgain, const ech_tensor *dbias)
+                     const ech_tensor *gain, double offset, const ech_tensor *mean,
+                     const ech_tensor *rstd, const ech_tensor *add, const ech_tensor *dx,
+                     bool accumulate, const ech_tensor *dgain, const ech_tensor *dbias)
 {
     int64_t R = x->shape[0], C = x->shape[1], columns = mean ? 2 * C : C;
     int64_t each = block_rows(R), blocks = block_count(R);
     double *sums = ech_scratch(context, (size_t)(blocks * columns) * sizeof *sums);
-    const norm_rows at = {C, dy, x, add, dx, gain->data, mean ? mean->data : NULL, rstd->data};
+    const norm_rows at = {
+        C, dy, x, add, dx, gain->data, mean ? mean->data : NULL, rstd->data, (float)offset};
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t first = 0; first < R; first += each) {
         int64_t end = first + each < R ? first + each : R;
@@ -324,14 +327,14 @@ void ECH_CPU(layernorm_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *dgain, const ech_tensor *dbias)
 {
     ECH_SHAPES(layernorm_backward, ECH_REAL, dy, x, gain, mean, rstd, add, dx, dgain, dbias);
-    backward(context, dy, x, gain, mean, rstd, add, dx, accumulate, dgain, dbias);
+    backward(context, dy, x, gain, 0, mean, rstd, add, dx, accumulate, dgain, dbias);
 }
 
 void ECH_CPU(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                               const ech_tensor *x, const ech_tensor *gain, const ech_tensor *rstd,
-                               const ech_tensor *add, const ech_tensor *dx, bool accumulate,
-                               const ech_tensor *dgain)
+                               const ech_tensor *x, const ech_tensor *gain, double offset,
+                               const ech_tensor *rstd, const ech_tensor *add, const ech_tensor *dx,
+                               bool accumulate, const ech_tensor *dgain)
 {
     ECH_SHAPES(rmsnorm_backward, ECH_REAL, dy, x, gain, rstd, add, dx, dgain);
-    backward(context, dy, x, gain, NULL, rstd, add, dx, accumulate, dgain, NULL);
+    backward(context, dy, x, gain, offset, NULL, rstd, add, dx, accumulate, dgain, NULL);
 }

@@ -12,17 +12,17 @@
 
 enum { BLOCK = 64 };
 
-/* One call's numbers, and the angles' steps: frequency, its cosine and sine (D/2 each). */
+/* One call's numbers, and the angles' steps: frequency, its cosine and sine (width/2 each). */
 typedef struct turning {
     const ech_tensor *x, *y, *starts;
     const ech_rows *rows;
     int64_t half;
     const double *frequency;
-    double *step_cos, *step_sin;
-    bool inverse;
+    double *step_cos, *step_sin, factor;
+    bool inverse, neighbours;
 } turning;
 
-/* A position in a document, and cosine and sine of its angles (D/2 each). */
+/* A position in a document, and cosine and sine of its angles (half each). */
 typedef struct cursor {
     int64_t position;
     double *cosine, *sine;
@@ -38,10 +38,31 @@ static void advance(int64_t half, const double *step_cos, const double *step_sin
     }
 }
 
-/* A head of x and of y, from these elements on. */
-static void turn_head(const turning *at, const cursor *angles, int64_t x, int64_t y)
+enum { PART = 128 };
+
+/* A head of x and of y, from these elements on: pairs of neighbours. */
+static void turn_neighbours(const turning *at, const cursor *angles, int64_t x, int64_t y)
 {
-    enum { PART = 128 };
+    ECH_ALIGNED float part[2][2 * PART];
+    float sign = at->inverse ? -1.0F : 1.0F;
+    for (int64_t first = 0, half = at->half; first < half; first += PART) {
+        int64_t n = ech_part(half, first, PART);
+        const float *in = ech_part_of(at->x, x + 2 * first, 2 * n, part[0]);
+        float *to = ech_part_to(at->y, y + 2 * first, part[1]);
+        for (int64_t i = 0; i < n; i++) {
+            float c = (float)(at->factor * angles->cosine[first + i]);
+            float s = sign * (float)(at->factor * angles->sine[first + i]);
+            float a = in[2 * i], b = in[2 * i + 1];
+            to[2 * i] = a * c - b * s;
+            to[2 * i + 1] = b * c + a * s;
+        }
+        ech_part_done(at->y, y + 2 * first, 2 * n, to);
+    }
+}
+
+/* Pairs of halves. */
+static void turn_halves(const turning *at, const cursor *angles, int64_t x, int64_t y)
+{
     ECH_ALIGNED float part[4][PART];
     float sign = at->inverse ? -1.0F : 1.0F;
     for (int64_t first = 0, half = at->half; first < half; first += PART) {
@@ -52,7 +73,8 @@ static void turn_head(const turning *at, const cursor *angles, int64_t x, int64_
         float *to_high = ech_part_to(at->y, y + first + half, part[3]);
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
-            float c = (float)angles->cosine[first + i], s = sign * (float)angles->sine[first + i];
+            float c = (float)(at->factor * angles->cosine[first + i]);
+            float s = sign * (float)(at->factor * angles->sine[first + i]);
             float a = low[i], b = high[i];
             to_low[i] = a * c - b * s;
             to_high[i] = b * c + a * s;
@@ -60,6 +82,18 @@ static void turn_head(const turning *at, const cursor *angles, int64_t x, int64_
         ech_part_done(at->y, y + first, n, to_low);
         ech_part_done(at->y, y + first + half, n, to_high);
     }
+}
+
+/* And what is not rotated. */
+static void turn_head(const turning *at, const cursor *angles, int64_t x, int64_t y)
+{
+    int64_t width = 2 * at->half, rest = at->x->shape[3] - width;
+    if (at->neighbours)
+        turn_neighbours(at, angles, x, y);
+    else
+        turn_halves(at, angles, x, y);
+    if (rest > 0 && ech_either_at(at->x, x) != ech_either_at(at->y, y))
+        ech_part_copy(at->x, x + width, rest, at->y, y + width);
 }
 
 /* On by one position, or to any other from the beginning of its block. */
@@ -94,17 +128,18 @@ static void turn_tokens(const turning *at, int64_t token, int64_t end, int64_t f
 }
 
 void ECH_CPU(rotary)(ech_kernel_context *context, const ech_tensor *x, const double *frequency,
-                     const ech_rows *rows, const ech_tensor *starts, bool inverse,
-                     const ech_tensor *y)
+                     int64_t width, bool neighbours, double factor, const ech_rows *rows,
+                     const ech_tensor *starts, bool inverse, const ech_tensor *y)
 {
     ECH_ROWS_NOW(rows);
-    int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = D / 2;
+    int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = width / 2;
     ECH_SHAPES(rotary, ECH_REAL, x, y);
     ECH_SAMPLES(rows, starts, B, T);
-    ECH_ASSERT(D % 2 == 0);
+    ECH_ASSERT(width % 2 == 0 && width >= 0 && width <= D);
     int threads = context->threads;
     double *memory = ech_scratch(context, (size_t)((2 + 2 * threads) * half) * sizeof *memory);
-    turning at = {x, y, starts, rows, half, frequency, memory, memory + half, inverse};
+    turning at = {x,      y,       starts,    rows, half, frequency, memory, memory + half,
+                  factor, inverse, neighbours};
     for (int64_t i = 0; i < half; i++) {
         at.step_cos[i] = cos(frequency[i]);
         at.step_sin[i] = sin(frequency[i]);

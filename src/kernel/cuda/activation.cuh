@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ReLU, GELU (its tanh form) and the gated SiLU of SwiGLU for single numbers.
+ * The activations of kernel/activations.h, of single numbers.
  */
 #ifndef ECH_KERNEL_CUDA_ACTIVATION_H
 #define ECH_KERNEL_CUDA_ACTIVATION_H
@@ -35,6 +35,20 @@ struct ech_relu_gradient {
     __device__ wide operator()(wide d, wide v) const { return v > 0 ? d : 0; }
 };
 
+struct ech_relu2 {
+    __device__ wide operator()(wide v) const
+    {
+        return v < 0 ? 0 : v * v;
+    }
+};
+
+struct ech_relu2_gradient {
+    __device__ wide operator()(wide d, wide v) const
+    {
+        return v > 0 ? d * 2 * v : 0;
+    }
+};
+
 struct ech_gelu {
     __device__ wide operator()(wide v) const
     {
@@ -51,6 +65,26 @@ struct ech_gelu_gradient {
     }
 };
 
+/* The normal distribution up to v. */
+static __device__ inline wide ech_normal(wide v)
+{
+    return erfc(-v * (wide)0.70710678118654752440) / 2;
+}
+
+struct ech_gelu_exact {
+    __device__ wide operator()(wide v) const
+    {
+        return v * ech_normal(v);
+    }
+};
+
+struct ech_gelu_exact_gradient {
+    __device__ wide operator()(wide d, wide v) const
+    {
+        return d * (ech_normal(v) + v * (exp(-v * v / 2) * (wide)0.39894228040143267794));
+    }
+};
+
 struct ech_swiglu {
     __device__ wide operator()(wide v, wide w) const
     {
@@ -59,12 +93,76 @@ struct ech_swiglu {
     }
 };
 
-/* gate and up become their gradients. */
-static __device__ inline void ech_swiglu_gradient(wide d, wide *gate, wide *up)
+/* Of two operands: gate and up become their gradients. */
+struct ech_swiglu_gradient {
+    __device__ void operator()(wide d, wide *gate, wide *up) const
+    {
+        wide rest, v = *gate, s = ech_sigmoid(v, &rest);
+        *gate = d * *up * s * (1 + v * rest);
+        *up = d * v * s;
+    }
+};
+
+template <typename Value> struct ech_gated {
+    __device__ wide operator()(wide v, wide w) const
+    {
+        return Value()(v) * w;
+    }
+};
+
+template <typename Value, typename Gradient> struct ech_gated_gradient {
+    __device__ void operator()(wide d, wide *gate, wide *up) const
+    {
+        wide v = *gate;
+        *gate = Gradient()(d * *up, v);
+        *up = d * Value()(v);
+    }
+};
+
+typedef ech_gated<ech_gelu> ech_geglu;
+typedef ech_gated_gradient<ech_gelu, ech_gelu_gradient> ech_geglu_gradient;
+typedef ech_gated<ech_gelu_exact> ech_geglu_exact;
+typedef ech_gated_gradient<ech_gelu_exact, ech_gelu_exact_gradient> ech_geglu_exact_gradient;
+
+#define ECH_CLAMPED_SLOPE ((wide)1.702)
+
+/* A NaN is between all bounds. */
+static __device__ inline wide ech_clamp_up(wide w)
 {
-    wide rest, v = *gate, s = ech_sigmoid(v, &rest);
-    *gate = d * *up * s * (1 + v * rest);
-    *up = d * v * s;
+    return w < -7 ? -7 : w > 7 ? 7 : w;
+}
+
+struct ech_swiglu_clamped {
+    __device__ wide operator()(wide v, wide w) const
+    {
+        wide rest, g = v > 7 ? 7 : v, s = ech_sigmoid(ECH_CLAMPED_SLOPE * g, &rest);
+        return g * s * (ech_clamp_up(w) + 1);
+    }
+};
+
+struct ech_swiglu_clamped_gradient {
+    __device__ void operator()(wide d, wide *gate, wide *up) const
+    {
+        wide rest, v = *gate, w = *up, g = v > 7 ? 7 : v;
+        wide s = ech_sigmoid(ECH_CLAMPED_SLOPE * g, &rest);
+        *gate = v > 7 ? 0 : d * (ech_clamp_up(w) + 1) * s * (1 + ECH_CLAMPED_SLOPE * g * rest);
+        *up = w > 7 || w < -7 ? 0 : d * g * s;
+    }
+};
+
+/* The gradients of n elements from the i-th on, of an activation of two operands. */
+template <typename Gradient>
+static __device__ void ech_gradients_of_part(const ech_numbers &dy, const ech_numbers &gate,
+                                             const ech_numbers &up, const ech_numbers &dgate,
+                                             const ech_numbers &dup, int64_t i, int n)
+{
+    wide d[ECH_PART], v[ECH_PART], w[ECH_PART];
+    dy.load(i, n, d);
+    gate.load(i, n, v);
+    up.load(i, n, w);
+    for (int k = 0; k < ECH_PART; k++) Gradient()(d[k], &v[k], &w[k]);
+    dgate.store(i, n, v);
+    dup.store(i, n, w);
 }
 
 } // namespace

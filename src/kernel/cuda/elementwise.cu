@@ -19,6 +19,23 @@ void ECH_CUDA(subtract)(ech_kernel_context *context, const ech_tensor *a, const 
     ech_each_pair(context, a, b, y, [] __device__(wide v, wide w) { return v - w; });
 }
 
+void ECH_CUDA(scale)(ech_kernel_context *context, const ech_tensor *x, double factor, double cap,
+                     const ech_tensor *y)
+{
+    ech_cuda_check(ECH_OP_scale, ECH_REAL, x, y);
+    const ech_numbers from = x, to = y;
+    const wide by = (wide)factor, most = (wide)cap;
+    ech_each(context, ech_tensor_count(x), [=] __device__(int64_t i, int n) {
+        wide v[ECH_PART];
+        from.load(i, n, v);
+        for (int k = 0; k < ECH_PART; k++) {
+            v[k] *= by;
+            if (most > 0) v[k] = most * tanh(v[k] / most);
+        }
+        to.store(i, n, v);
+    });
+}
+
 void ECH_CUDA(fill)(ech_kernel_context *context, const ech_tensor *x, double value)
 {
     ech_cuda_check(ECH_OP_fill, ECH_REAL, x);

@@ -265,3 +265,45 @@ void ECH_CUDA(combine_backward)(ech_kernel_context *context, const ech_tensor *d
         }
     });
 }
+
+static __device__ wide sigmoid_of(wide z)
+{
+    wide e = exp(-fabs(z));
+    return (z < 0 ? e : 1) / (1 + e);
+}
+
+void ECH_CUDA(row_gate_forward)(ech_kernel_context *context, const ech_tensor *x,
+                                const ech_tensor *logits, const ech_tensor *y)
+{
+    int64_t C = x->shape[1];
+    ech_cuda_check(ECH_OP_row_gate_forward, ECH_REAL, x, logits, y);
+    ECH_ASSERT(logits->shape[1] == 1);
+    const ech_numbers from = x, by = logits, to = y;
+    ech_each_of_rows(context, x->shape[0], C, [=] __device__(int64_t s, int64_t c, int n) {
+        wide v[ECH_PART], gate = sigmoid_of(by.get(s));
+        from.load(s * C + c, n, v);
+        for (int i = 0; i < ECH_PART; i++) v[i] *= gate;
+        to.store(s * C + c, n, v);
+    });
+}
+
+/* dlogits first: dx may be dy. */
+void ECH_CUDA(row_gate_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                 const ech_tensor *x, const ech_tensor *logits,
+                                 const ech_tensor *dx, const ech_tensor *dlogits)
+{
+    int64_t C = x->shape[1];
+    ech_cuda_check(ECH_OP_row_gate_backward, ECH_REAL, dy, x, logits, dx, dlogits);
+    ECH_ASSERT(logits->shape[1] == 1);
+    const ech_numbers d = dy, from = x, by = logits, to_logits = dlogits;
+    ech_fold_rows(
+        context, x->shape[0], C, ech_plus(),
+        [=] __device__(int64_t s, int64_t c) {
+            return (double)d.get(s * C + c) * (double)from.get(s * C + c);
+        },
+        [=] __device__(int64_t s, double sum) {
+            wide z = by.get(s);
+            to_logits.put(s, (wide)(sum * sigmoid_of(z) * sigmoid_of(-z)));
+        });
+    ECH_CUDA(row_gate_forward)(context, dy, logits, dx);
+}

@@ -190,61 +190,45 @@ static void each_pair(const ech_kernel_context *context, const ech_tensor *a, co
     });
 }
 
-void ECH_CUDA(grouped_relu_forward)(ech_kernel_context *context, const ech_tensor *x,
-                                    const ech_tensor *counts, const ech_tensor *y)
-{
-    ech_cuda_check(ECH_OP_grouped_relu_forward, ECH_REAL, x, counts, y);
-    each_number(context, x, counts, y, ech_relu());
-}
+#define ROWS_1(name)                                                                               \
+    void ECH_CUDA(grouped_##name##_forward)(ech_kernel_context * context, const ech_tensor *x,     \
+                                            const ech_tensor *counts, const ech_tensor *y)         \
+    {                                                                                              \
+        ech_cuda_check(ECH_OP_grouped_##name##_forward, ECH_REAL, x, counts, y);                   \
+        each_number(context, x, counts, y, ech_##name());                                          \
+    }                                                                                              \
+    void ECH_CUDA(grouped_##name##_backward)(ech_kernel_context * context, const ech_tensor *dy,   \
+                                             const ech_tensor *x, const ech_tensor *counts,        \
+                                             const ech_tensor *dx)                                 \
+    {                                                                                              \
+        ech_cuda_check(ECH_OP_grouped_##name##_backward, ECH_REAL, dy, x, counts, dx);             \
+        each_pair(context, dy, x, counts, dx, ech_##name##_gradient());                            \
+    }
 
-void ECH_CUDA(grouped_relu_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                     const ech_tensor *x, const ech_tensor *counts,
-                                     const ech_tensor *dx)
-{
-    ech_cuda_check(ECH_OP_grouped_relu_backward, ECH_REAL, dy, x, counts, dx);
-    each_pair(context, dy, x, counts, dx, ech_relu_gradient());
-}
+#define ROWS_2(name)                                                                               \
+    void ECH_CUDA(grouped_##name##_forward)(ech_kernel_context * context, const ech_tensor *gate,  \
+                                            const ech_tensor *up, const ech_tensor *counts,        \
+                                            const ech_tensor *y)                                   \
+    {                                                                                              \
+        ech_cuda_check(ECH_OP_grouped_##name##_forward, ECH_REAL, gate, up, counts, y);            \
+        each_pair(context, gate, up, counts, y, ech_##name());                                     \
+    }                                                                                              \
+    void ECH_CUDA(grouped_##name##_backward)(ech_kernel_context * context, const ech_tensor *dy,   \
+                                             const ech_tensor *gate, const ech_tensor *up,         \
+                                             const ech_tensor *counts, const ech_tensor *dgate,    \
+                                             const ech_tensor *dup)                                \
+    {                                                                                              \
+        ech_cuda_check(ECH_OP_grouped_##name##_backward, ECH_REAL, dy, gate, up, counts, dgate,    \
+                       dup);                                                                       \
+        const ech_numbers gradient = dy, gates = gate, ups = up, to_gate = dgate, to_up = dup;     \
+        each_used(context, gate, counts, [=] __device__(int64_t i, int n) {                        \
+            ech_gradients_of_part<ech_##name##_gradient>(gradient, gates, ups, to_gate, to_up, i,  \
+                                                         n);                                       \
+        });                                                                                        \
+    }
 
-void ECH_CUDA(grouped_gelu_forward)(ech_kernel_context *context, const ech_tensor *x,
-                                    const ech_tensor *counts, const ech_tensor *y)
-{
-    ech_cuda_check(ECH_OP_grouped_gelu_forward, ECH_REAL, x, counts, y);
-    each_number(context, x, counts, y, ech_gelu());
-}
-
-void ECH_CUDA(grouped_gelu_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                     const ech_tensor *x, const ech_tensor *counts,
-                                     const ech_tensor *dx)
-{
-    ech_cuda_check(ECH_OP_grouped_gelu_backward, ECH_REAL, dy, x, counts, dx);
-    each_pair(context, dy, x, counts, dx, ech_gelu_gradient());
-}
-
-void ECH_CUDA(grouped_swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate,
-                                      const ech_tensor *up, const ech_tensor *counts,
-                                      const ech_tensor *y)
-{
-    ech_cuda_check(ECH_OP_grouped_swiglu_forward, ECH_REAL, gate, up, counts, y);
-    each_pair(context, gate, up, counts, y, ech_swiglu());
-}
-
-void ECH_CUDA(grouped_swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                       const ech_tensor *gate, const ech_tensor *up,
-                                       const ech_tensor *counts, const ech_tensor *dgate,
-                                       const ech_tensor *dup)
-{
-    ech_cuda_check(ECH_OP_grouped_swiglu_backward, ECH_REAL, dy, gate, up, counts, dgate, dup);
-    const ech_numbers gradient = dy, gates = gate, ups = up, to_gate = dgate, to_up = dup;
-    each_used(context, gate, counts, [=] __device__(int64_t i, int n) {
-        wide d[ECH_PART], v[ECH_PART], w[ECH_PART];
-        gradient.load(i, n, d);
-        gates.load(i, n, v);
-        ups.load(i, n, w);
-        for (int k = 0; k < ECH_PART; k++) ech_swiglu_gradient(d[k], &v[k], &w[k]);
-        to_gate.store(i, n, v);
-        to_up.store(i, n, w);
-    });
-}
+#define ROWS(NAME, name, operands, ...) ROWS_##operands(name)
+ECH_ACTIVATIONS(ROWS)
 
 void ECH_CUDA(grouped_dropout)(ech_kernel_context *context, const ech_tensor *x,
                                const ech_dropout *dropout, const ech_tensor *index, int64_t first,

@@ -88,6 +88,7 @@ struct gradient_call {
     const int32_t *targets;
     const float *weights;
     const double *stats, *scale;
+    double factor, cap;
 };
 } // namespace
 
@@ -99,7 +100,7 @@ static __global__ void row_gradient(gradient_call at)
     int64_t r = blockIdx.x, target = at.targets[r] - at.first_id;
     const double *known = at.stats + r * ECH_LOSS_STATS, weight = at.weights[r];
     double lse = known[ECH_STAT_MAX] + log(known[ECH_STAT_SUM]);
-    wide factor = (wide)(weight * *at.scale);
+    wide factor = (wide)(weight * *at.scale * at.factor), cap = (wide)at.cap;
     real *gradient = at.gradient + r * at.gradient_stride;
     bool aligned = at.logits.is_aligned(r * at.logits_stride) && ech_is_aligned(gradient);
     int apart = aligned ? 1 : (int)blockDim.x, step = (int)blockDim.x * ECH_PART;
@@ -112,8 +113,9 @@ static __global__ void row_gradient(gradient_call at)
         if (first + step < at.n)
             at.logits.fetch_apart(r * at.logits_stride + v + step, apart, at.n - v - step, &next);
         for (int k = 0; k < ECH_PART; k++) {
-            wide probability = exp((wide)((double)part[k] - lse));
-            part[k] = weight == 0 ? 0 : (probability - (v + k * apart == target)) * factor;
+            wide probability = exp((wide)((double)part[k] - lse)), share = part[k] / cap;
+            wide slope = cap > 0 ? 1 - share * share : 1;
+            part[k] = weight == 0 ? 0 : (probability - (v + k * apart == target)) * factor * slope;
         }
         __syncthreads();
         ech_store_apart(gradient + v, apart, at.n - v, part);
@@ -141,8 +143,8 @@ static __global__ void add_losses(const double *stats, const float *weights, int
 
 void ECH_CUDA(loss_gradient)(ech_kernel_context *context, const ech_tensor *logits,
                              const ech_tensor *targets, const ech_tensor *weights, int64_t first_id,
-                             const ech_tensor *stats, const ech_tensor *scale,
-                             const ech_tensor *gradient, const ech_tensor *sums)
+                             const ech_tensor *stats, const ech_tensor *scale, double factor,
+                             double cap, const ech_tensor *gradient, const ech_tensor *sums)
 {
     ech_cuda_check(ECH_OP_loss_gradient, ECH_REAL, logits, targets, weights, stats, gradient, sums);
     int64_t R = logits->shape[0], n = logits->shape[1];
@@ -154,7 +156,7 @@ void ECH_CUDA(loss_gradient)(ech_kernel_context *context, const ech_tensor *logi
                    gradient_call{logits, static_cast<real *>(gradient->data), n, logits->stride[0],
                                  gradient->stride[0], first_id,
                                  static_cast<const int32_t *>(targets->data), weight, known,
-                                 static_cast<const double *>(scale->data)});
+                                 static_cast<const double *>(scale->data), factor, cap});
     ech_launch(context, add_losses, dim3(1), ECH_BLOCK, 0, known, weight, R,
                static_cast<double *>(sums->data));
 }

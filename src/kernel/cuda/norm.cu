@@ -19,6 +19,7 @@ struct forward_call {
     int64_t R, C;
     double eps, share; /* 1 / C */
     int warps;         /* of a row */
+    wide offset;       /* added to gain */
 };
 
 /* A thread's position in a row: the row's first element, the thread's first part, and the distance
@@ -90,7 +91,8 @@ static __global__ void __launch_bounds__(MOST_WARPS *ECH_WARP) forward_rows(forw
         wide gain[ECH_PART], bias[ECH_PART] = {};
         at.gain.load(c, n, gain);
         if (at.bias.is_here()) at.bias.load(c, n, bias);
-        for (int k = 0; k < ECH_PART; k++) x[k] = (x[k] - mean) * rstd * gain[k] + bias[k];
+        for (int k = 0; k < ECH_PART; k++)
+            x[k] = (x[k] - mean) * rstd * (gain[k] + at.offset) + bias[k];
         at.y.store(parts.row + c, n, x);
     });
     if (thread != 0) return;
@@ -115,16 +117,17 @@ void ECH_CUDA(layernorm_forward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *rstd)
 {
     ech_cuda_check(ECH_OP_layernorm_forward, ECH_REAL, x, gain, bias, y, mean, rstd);
-    forward(context, {x, gain, bias, y, mean, rstd, x->shape[0], x->shape[1], eps, 0, 0});
+    forward(context, {x, gain, bias, y, mean, rstd, x->shape[0], x->shape[1], eps, 0, 0, 0});
 }
 
 void ECH_CUDA(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
-                               const ech_tensor *gain, double eps, const ech_tensor *y,
-                               const ech_tensor *rstd)
+                               const ech_tensor *gain, double offset, double eps,
+                               const ech_tensor *y, const ech_tensor *rstd)
 {
     const ech_tensor *none = NULL;
     ech_cuda_check(ECH_OP_rmsnorm_forward, ECH_REAL, x, gain, y, rstd);
-    forward(context, {x, gain, none, y, none, rstd, x->shape[0], x->shape[1], eps, 0, 0});
+    forward(context,
+            {x, gain, none, y, none, rstd, x->shape[0], x->shape[1], eps, 0, 0, (wide)offset});
 }
 
 /* ---- backward: with n = (x - mean) rstd and e = dy gain, dx = rstd (e - mean(e) - n mean(e n)),
@@ -145,6 +148,7 @@ struct backward_call {
     ech_numbers x, gain, mean, rstd, add, dx;
     int64_t C;
     double share; /* 1 / C */
+    wide offset;  /* added to gain */
 };
 
 /* Sums of a row's e and e n. */
@@ -198,7 +202,7 @@ static __device__ void scale_part(const backward_call &at, int64_t c, int count,
 {
     wide gain[ECH_PART];
     at.gain.load(c, count, gain);
-    for (int k = 0; k < ECH_PART; k++) d[k] *= gain[k];
+    for (int k = 0; k < ECH_PART; k++) d[k] *= gain[k] + at.offset;
 }
 
 static __device__ row_sums<wide> sums_of_warp(row_sums<wide> sums)
@@ -304,19 +308,19 @@ void ECH_CUDA(layernorm_backward)(ech_kernel_context *context, const ech_tensor 
                    dbias);
     backward<2>(context,
                 {static_cast<const real *>(dy->data), x, gain, mean, rstd, add, dx, x->shape[1],
-                 1 / (double)x->shape[1]},
+                 1 / (double)x->shape[1], 0},
                 x->shape[0], accumulate, dgain, dbias);
 }
 
 void ECH_CUDA(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                const ech_tensor *x, const ech_tensor *gain, const ech_tensor *rstd,
-                                const ech_tensor *add, const ech_tensor *dx, bool accumulate,
-                                const ech_tensor *dgain)
+                                const ech_tensor *x, const ech_tensor *gain, double offset,
+                                const ech_tensor *rstd, const ech_tensor *add, const ech_tensor *dx,
+                                bool accumulate, const ech_tensor *dgain)
 {
     const ech_tensor *none = NULL;
     ech_cuda_check(ECH_OP_rmsnorm_backward, ECH_REAL, dy, x, gain, rstd, add, dx, dgain);
     backward<1>(context,
                 {static_cast<const real *>(dy->data), x, gain, none, rstd, add, dx, x->shape[1],
-                 1 / (double)x->shape[1]},
+                 1 / (double)x->shape[1], (wide)offset},
                 x->shape[0], accumulate, dgain, none);
 }

@@ -94,15 +94,18 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
     return ech_cuda_gate_room(dims[1], dims[2]);
 }
 
-/* Common to all types. */
+#define SCRATCH_1(name)                                                                            \
+    [ECH_OP_matmul_##name] = scratch_matmul, [ECH_OP_##name##_backward_bias] = scratch_sums_of_rows,
+#define SCRATCH_2(name)
+#define SCRATCH(NAME, name, operands, ...) SCRATCH_##operands(name)
+
+/* What all types have. */
 #define COMMON(type, wide_type)                                                                    \
     .name = "cuda", .architecture = "sm_80", .dtype = type, .wide = &tables[wide_type],            \
     .scratch = {                                                                                   \
         [ECH_OP_matmul] = scratch_matmul,                                                          \
-        [ECH_OP_matmul_gelu] = scratch_matmul,                                                     \
         [ECH_OP_bias_backward] = scratch_sums_of_rows,                                             \
-        [ECH_OP_gelu_backward_bias] = scratch_sums_of_rows,                                        \
-        [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                                  \
+        ECH_ACTIVATIONS(SCRATCH)[ECH_OP_layernorm_backward] = scratch_layernorm_backward,          \
         [ECH_OP_rmsnorm_backward] = scratch_rmsnorm_backward,                                      \
         [ECH_OP_attention_backward] = scratch_attention_backward,                                  \
         [ECH_OP_embedding_backward] = scratch_table_backward,                                      \

@@ -40,6 +40,16 @@ void ECH_REF(subtract)(ech_kernel_context *context, const ech_tensor *a, const e
         ech_store(y, i, ech_value(a, i) - ech_value(b, i));
 }
 
+void ECH_REF(scale)(ech_kernel_context *context, const ech_tensor *x, double factor, double cap,
+                    const ech_tensor *y)
+{
+    ECH_SHAPES(scale, ECH_REAL, x, y);
+    for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++) {
+        double v = factor * ech_value(x, i);
+        ech_store(y, i, cap > 0 ? cap * tanh(v / cap) : v);
+    }
+}
+
 void ECH_REF(scaled_sum)(ech_kernel_context *context, const ech_tensor *x, double alpha,
                          double beta, double diagonal, const ech_tensor *squares,
                          const ech_update *update, const ech_tensor *y)

@@ -2,6 +2,8 @@
  *
  * Experts: the router's product, the destinations of rows, and their dispatch and return.
  */
+#include <math.h>
+
 #include "kernel/experts.h"
 #include "kernel/ref/real.h"
 
@@ -199,5 +201,38 @@ void ECH_REF(combine_backward)(ech_kernel_context *context, const ech_tensor *do
             ech_store(dy, at * C + c, gate * d);
         }
         ech_store(dgates, i, sum);
+    }
+}
+
+static double sigmoid_of(const ech_tensor *logits, int64_t r)
+{
+    return 1 / (1 + exp(-ech_value(logits, r)));
+}
+
+void ECH_REF(row_gate_forward)(ech_kernel_context *context, const ech_tensor *x,
+                               const ech_tensor *logits, const ech_tensor *y)
+{
+    int64_t S = x->shape[0], C = x->shape[1];
+    ECH_SHAPES(row_gate_forward, ECH_REAL, x, logits, y);
+    ECH_ASSERT(logits->shape[1] == 1);
+    for (int64_t i = 0; i < S * C; i++)
+        ech_store(y, i, sigmoid_of(logits, i / C) * ech_value(x, i));
+}
+
+void ECH_REF(row_gate_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                const ech_tensor *x, const ech_tensor *logits, const ech_tensor *dx,
+                                const ech_tensor *dlogits)
+{
+    int64_t S = x->shape[0], C = x->shape[1];
+    ECH_SHAPES(row_gate_backward, ECH_REAL, dy, x, logits, dx, dlogits);
+    ECH_ASSERT(logits->shape[1] == 1);
+    for (int64_t r = 0; r < S; r++) {
+        double s = sigmoid_of(logits, r), sum = 0;
+        for (int64_t i = r * C; i < r * C + C; i++) {
+            double d = ech_value(dy, i);
+            sum += d * ech_value(x, i);
+            ech_store(dx, i, s * d);
+        }
+        ech_store(dlogits, r, s * (1 - s) * sum);
     }
 }

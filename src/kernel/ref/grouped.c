@@ -79,79 +79,57 @@ static ech_tensor piece_of(const ech_tensor *buffer, const ech_tensor *counts, i
     return ech_tensor_rows(buffer, p * Q, ech_rows_before(counts->data, X, p, X));
 }
 
-void ECH_REF(grouped_relu_forward)(ech_kernel_context *context, const ech_tensor *x,
-                                   const ech_tensor *counts, const ech_tensor *y)
-{
-    ECH_SHAPES(grouped_relu_forward, ECH_REAL, x, counts, y);
-    for (int64_t p = 0; p < counts->shape[0]; p++) {
-        const ech_tensor from = piece_of(x, counts, p), to = piece_of(y, counts, p);
-        for (int64_t i = 0; i < ech_tensor_count(&from); i++) {
-            double v = ech_value(&from, i);
-            ech_store(&to, i, v < 0 ? 0 : v);
-        }
+#define ROWS_1(name)                                                                               \
+    void ECH_REF(grouped_##name##_forward)(ech_kernel_context * context, const ech_tensor *x,      \
+                                           const ech_tensor *counts, const ech_tensor *y)          \
+    {                                                                                              \
+        ECH_SHAPES(grouped_##name##_forward, ECH_REAL, x, counts, y);                              \
+        for (int64_t p = 0; p < counts->shape[0]; p++) {                                           \
+            const ech_tensor from = piece_of(x, counts, p), to = piece_of(y, counts, p);           \
+            ECH_REF(name##_forward)(context, &from, &to);                                          \
+        }                                                                                          \
+    }                                                                                              \
+    void ECH_REF(grouped_##name##_backward)(ech_kernel_context * context, const ech_tensor *dy,    \
+                                            const ech_tensor *x, const ech_tensor *counts,         \
+                                            const ech_tensor *dx)                                  \
+    {                                                                                              \
+        ECH_SHAPES(grouped_##name##_backward, ECH_REAL, dy, x, counts, dx);                        \
+        for (int64_t p = 0; p < counts->shape[0]; p++) {                                           \
+            const ech_tensor d = piece_of(dy, counts, p), from = piece_of(x, counts, p),           \
+                             to = piece_of(dx, counts, p);                                         \
+            ECH_REF(name##_backward)(context, &d, &from, &to);                                     \
+        }                                                                                          \
     }
-}
 
-void ECH_REF(grouped_relu_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                    const ech_tensor *x, const ech_tensor *counts,
-                                    const ech_tensor *dx)
-{
-    ECH_SHAPES(grouped_relu_backward, ECH_REAL, dy, x, counts, dx);
-    for (int64_t p = 0; p < counts->shape[0]; p++) {
-        const ech_tensor d = piece_of(dy, counts, p), from = piece_of(x, counts, p),
-                         to = piece_of(dx, counts, p);
-        for (int64_t i = 0; i < ech_tensor_count(&from); i++)
-            ech_store(&to, i, ech_value(&from, i) > 0 ? ech_value(&d, i) : 0);
+#define ROWS_2(name)                                                                               \
+    void ECH_REF(grouped_##name##_forward)(ech_kernel_context * context, const ech_tensor *gate,   \
+                                           const ech_tensor *up, const ech_tensor *counts,         \
+                                           const ech_tensor *y)                                    \
+    {                                                                                              \
+        ECH_SHAPES(grouped_##name##_forward, ECH_REAL, gate, up, counts, y);                       \
+        for (int64_t p = 0; p < counts->shape[0]; p++) {                                           \
+            const ech_tensor own_gate = piece_of(gate, counts, p),                                 \
+                             own_up = piece_of(up, counts, p), to = piece_of(y, counts, p);        \
+            ECH_REF(name##_forward)(context, &own_gate, &own_up, &to);                             \
+        }                                                                                          \
+    }                                                                                              \
+    void ECH_REF(grouped_##name##_backward)(ech_kernel_context * context, const ech_tensor *dy,    \
+                                            const ech_tensor *gate, const ech_tensor *up,          \
+                                            const ech_tensor *counts, const ech_tensor *dgate,     \
+                                            const ech_tensor *dup)                                 \
+    {                                                                                              \
+        ECH_SHAPES(grouped_##name##_backward, ECH_REAL, dy, gate, up, counts, dgate, dup);         \
+        for (int64_t p = 0; p < counts->shape[0]; p++) {                                           \
+            const ech_tensor d = piece_of(dy, counts, p), own_gate = piece_of(gate, counts, p),    \
+                             own_up = piece_of(up, counts, p),                                     \
+                             to_gate = piece_of(dgate, counts, p),                                 \
+                             to_up = piece_of(dup, counts, p);                                     \
+            ECH_REF(name##_backward)(context, &d, &own_gate, &own_up, &to_gate, &to_up);           \
+        }                                                                                          \
     }
-}
 
-void ECH_REF(grouped_gelu_forward)(ech_kernel_context *context, const ech_tensor *x,
-                                   const ech_tensor *counts, const ech_tensor *y)
-{
-    ECH_SHAPES(grouped_gelu_forward, ECH_REAL, x, counts, y);
-    for (int64_t p = 0; p < counts->shape[0]; p++) {
-        const ech_tensor from = piece_of(x, counts, p), to = piece_of(y, counts, p);
-        ECH_REF(gelu_forward)(context, &from, &to);
-    }
-}
-
-void ECH_REF(grouped_gelu_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                    const ech_tensor *x, const ech_tensor *counts,
-                                    const ech_tensor *dx)
-{
-    ECH_SHAPES(grouped_gelu_backward, ECH_REAL, dy, x, counts, dx);
-    for (int64_t p = 0; p < counts->shape[0]; p++) {
-        const ech_tensor d = piece_of(dy, counts, p), from = piece_of(x, counts, p),
-                         to = piece_of(dx, counts, p);
-        ECH_REF(gelu_backward)(context, &d, &from, &to);
-    }
-}
-
-void ECH_REF(grouped_swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate,
-                                     const ech_tensor *up, const ech_tensor *counts,
-                                     const ech_tensor *y)
-{
-    ECH_SHAPES(grouped_swiglu_forward, ECH_REAL, gate, up, counts, y);
-    for (int64_t p = 0; p < counts->shape[0]; p++) {
-        const ech_tensor own_gate = piece_of(gate, counts, p), own_up = piece_of(up, counts, p),
-                         to = piece_of(y, counts, p);
-        ECH_REF(swiglu_forward)(context, &own_gate, &own_up, &to);
-    }
-}
-
-void ECH_REF(grouped_swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                      const ech_tensor *gate, const ech_tensor *up,
-                                      const ech_tensor *counts, const ech_tensor *dgate,
-                                      const ech_tensor *dup)
-{
-    ECH_SHAPES(grouped_swiglu_backward, ECH_REAL, dy, gate, up, counts, dgate, dup);
-    for (int64_t p = 0; p < counts->shape[0]; p++) {
-        const ech_tensor d = piece_of(dy, counts, p), own_gate = piece_of(gate, counts, p),
-                         own_up = piece_of(up, counts, p), to_gate = piece_of(dgate, counts, p),
-                         to_up = piece_of(dup, counts, p);
-        ECH_REF(swiglu_backward)(context, &d, &own_gate, &own_up, &to_gate, &to_up);
-    }
-}
+#define ROWS(NAME, name, operands, ...) ROWS_##operands(name)
+ECH_ACTIVATIONS(ROWS)
 
 void ECH_REF(grouped_dropout)(ech_kernel_context *context, const ech_tensor *x,
                               const ech_dropout *dropout, const ech_tensor *index, int64_t first,

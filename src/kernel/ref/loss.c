@@ -26,8 +26,8 @@ void ECH_REF(loss_statistics)(ech_kernel_context *context, const ech_tensor *log
 
 void ECH_REF(loss_gradient)(ech_kernel_context *context, const ech_tensor *logits,
                             const ech_tensor *targets, const ech_tensor *weights, int64_t first_id,
-                            const ech_tensor *stats, const ech_tensor *scale,
-                            const ech_tensor *gradient, const ech_tensor *sums)
+                            const ech_tensor *stats, const ech_tensor *scale, double of_logits,
+                            double cap, const ech_tensor *gradient, const ech_tensor *sums)
 {
     int64_t R = logits->shape[0], n = logits->shape[1];
     ECH_SHAPES(loss_gradient, ECH_REAL, logits, targets, weights, stats, gradient, sums);
@@ -44,10 +44,12 @@ void ECH_REF(loss_gradient)(ech_kernel_context *context, const ech_tensor *logit
         int64_t target = ((const int32_t *)targets->data)[r];
         ECH_ASSERT(target >= 0);
         double lse = known[ECH_STAT_MAX] + log(known[ECH_STAT_SUM]);
-        double factor = gradient ? weight * *(const double *)scale->data : 0;
-        for (int64_t v = 0; gradient && v < n; v++)
+        double factor = gradient ? weight * *(const double *)scale->data * of_logits : 0;
+        for (int64_t v = 0; gradient && v < n; v++) {
+            double z = ech_value(logits, row + v), slope = cap > 0 ? 1 - z / cap * (z / cap) : 1;
             ech_store(gradient, out + v,
-                      (exp(ech_value(logits, row + v) - lse) - (first_id + v == target)) * factor);
+                      (exp(z - lse) - (first_id + v == target)) * factor * slope);
+        }
         total[ECH_LOSS_SUM] += weight * (lse - known[ECH_STAT_TARGET]);
         total[ECH_LOSS_WEIGHT] += weight;
     }

@@ -6,8 +6,9 @@
 
 #include "kernel/ref/real.h"
 
-static void forward(const ech_tensor *x, const ech_tensor *gain, const ech_tensor *bias, double eps,
-                    const ech_tensor *y, const ech_tensor *mean, const ech_tensor *rstd)
+static void forward(const ech_tensor *x, const ech_tensor *gain, double offset,
+                    const ech_tensor *bias, double eps, const ech_tensor *y, const ech_tensor *mean,
+                    const ech_tensor *rstd)
 {
     int64_t R = x->shape[0], C = x->shape[1];
     for (int64_t r = 0; r < R; r++) {
@@ -21,7 +22,7 @@ static void forward(const ech_tensor *x, const ech_tensor *gain, const ech_tenso
         }
         double s = 1 / sqrt(squares / (double)C + eps);
         for (int64_t c = 0; c < C; c++) {
-            double scaled = (ech_value(x, row + c) - m) * s * ech_value(gain, c);
+            double scaled = (ech_value(x, row + c) - m) * s * (ech_value(gain, c) + offset);
             ech_store(y, row + c, bias ? scaled + ech_value(bias, c) : scaled);
         }
         if (mean) ech_store(mean, r, m);
@@ -34,20 +35,21 @@ void ECH_REF(layernorm_forward)(ech_kernel_context *context, const ech_tensor *x
                                 const ech_tensor *y, const ech_tensor *mean, const ech_tensor *rstd)
 {
     ECH_SHAPES(layernorm_forward, ECH_REAL, x, gain, bias, y, mean, rstd);
-    forward(x, gain, bias, eps, y, mean, rstd);
+    forward(x, gain, 0, bias, eps, y, mean, rstd);
 }
 
 void ECH_REF(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
-                              const ech_tensor *gain, double eps, const ech_tensor *y,
-                              const ech_tensor *rstd)
+                              const ech_tensor *gain, double offset, double eps,
+                              const ech_tensor *y, const ech_tensor *rstd)
 {
     ECH_SHAPES(rmsnorm_forward, ECH_REAL, x, gain, y, rstd);
-    forward(x, gain, NULL, eps, y, NULL, rstd);
+    forward(x, gain, offset, NULL, eps, y, NULL, rstd);
 }
 
 /* Operands of both backwards; mean and add may be NULL. */
 typedef struct norm {
     const ech_tensor *dy, *x, *gain, *mean, *rstd, *add, *dx;
+    double offset;
 } norm;
 
 /* With n = (x - mean) rstd and e = dy gain: dx = rstd (e - mean(e) - n mean(e n)); without mean(e)
@@ -59,7 +61,7 @@ static void backward_row(const norm *at, int64_t r, double *dgain, double *dbias
     double e_sum = 0, en_sum = 0;
     for (int64_t c = 0; c < C; c++) {
         double dy = ech_value(at->dy, row + c), n = (ech_value(at->x, row + c) - m) * rstd;
-        double e = dy * ech_value(at->gain, c);
+        double e = dy * (ech_value(at->gain, c) + at->offset);
         if (at->mean) e_sum += e;
         en_sum += e * n;
         dgain[c] += dy * n;
@@ -67,7 +69,7 @@ static void backward_row(const norm *at, int64_t r, double *dgain, double *dbias
     }
     for (int64_t c = 0; c < C; c++) {
         double n = (ech_value(at->x, row + c) - m) * rstd;
-        double e = ech_value(at->dy, row + c) * ech_value(at->gain, c);
+        double e = ech_value(at->dy, row + c) * (ech_value(at->gain, c) + at->offset);
         double d = rstd * (e - e_sum / (double)C - n * en_sum / (double)C);
         ech_store(at->dx, row + c, d + (at->add ? ech_value(at->add, row + c) : 0.0));
     }
@@ -92,14 +94,14 @@ void ECH_REF(layernorm_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *dgain, const ech_tensor *dbias)
 {
     ECH_SHAPES(layernorm_backward, ECH_REAL, dy, x, gain, mean, rstd, add, dx, dgain, dbias);
-    backward(context, (norm){dy, x, gain, mean, rstd, add, dx}, accumulate, dgain, dbias);
+    backward(context, (norm){dy, x, gain, mean, rstd, add, dx, 0}, accumulate, dgain, dbias);
 }
 
 void ECH_REF(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                               const ech_tensor *x, const ech_tensor *gain, const ech_tensor *rstd,
-                               const ech_tensor *add, const ech_tensor *dx, bool accumulate,
-                               const ech_tensor *dgain)
+                               const ech_tensor *x, const ech_tensor *gain, double offset,
+                               const ech_tensor *rstd, const ech_tensor *add, const ech_tensor *dx,
+                               bool accumulate, const ech_tensor *dgain)
 {
     ECH_SHAPES(rmsnorm_backward, ECH_REAL, dy, x, gain, rstd, add, dx, dgain);
-    backward(context, (norm){dy, x, gain, NULL, rstd, add, dx}, accumulate, dgain, NULL);
+    backward(context, (norm){dy, x, gain, NULL, rstd, add, dx, offset}, accumulate, dgain, NULL);
 }

@@ -3,7 +3,7 @@
  * Switch is ours, after the Switch Transformer (Fedus et al. 2021, arXiv:2101.03961): Llama's
  * layers with ReLU. Every second layer has experts, and each token goes to one expert. Names of
  * feed-forward layers are T5's (wi_0: the gate of SwiGLU). Weights begin as the paper
- * has them (section 2.4).
+ * has them (section 2.4). Its files may have other properties, too.
  */
 #include "model/family.h"
 
@@ -24,7 +24,18 @@ static const ech_family_row rows[] = {
     {"attention_dropout", "model.attn_pdrop", "0", .use = ECH_ROW_MAY_DIFFER},
     {"initializer_scale", "model.initializer_scale", "0.1", .use = ECH_ROW_MAY_DIFFER},
     ECH_ROW_TIED("false"),
-    ECH_ROW_WHOLE_ROTARY,
+    {"mlp_bias", "model.mlp_bias", "false", .use = ECH_ROW_OURS},
+    {"partial_rotary_factor", "model.partial_rotary_factor", "1",
+     .use = ECH_ROW_OURS | ECH_ROW_UNREAD},
+    {"rope_local_base_freq", "model.rope_local_base_freq", "0", .use = ECH_ROW_OURS},
+    {"rope_interleaved", "model.rope_interleaved", "false", .use = ECH_ROW_OURS},
+    {"no_rope_layer_interval", "model.no_rope_layer_interval", "0", .use = ECH_ROW_OURS},
+    {"embedding_multiplier", "model.embedding_multiplier", "1", .use = ECH_ROW_OURS},
+    {"residual_multiplier", "model.residual_multiplier", "1", .use = ECH_ROW_OURS},
+    {"logits_scaling", "model.logits_scaling", "1", .use = ECH_ROW_OURS},
+    {"final_logit_softcapping", "model.final_logit_softcapping", "0", .use = ECH_ROW_OURS},
+    {"norm_unit_offset", "model.norm_unit_offset", "false", .use = ECH_ROW_OURS},
+    {"moe_shared_gate", "model.moe_shared_gate", "false", .use = ECH_ROW_OURS},
     ECH_ROWS_END};
 
 static const ech_names names = {.gate = "mlp.wi_0",
