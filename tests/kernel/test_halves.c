@@ -60,6 +60,8 @@ CALL(rotary, t[0], (const double[]){1, 0.1, 0.01}, t[0]->shape[3] / 2 * 2, flag,
 CALL(attention_forward, t[0], t[1], t[2], &place_rule, &at, NULL, &fifth, flag, t[3], t[4])
 CALL(attention_backward, t[0], t[1], t[2], t[3], t[4], t[5], &place_rule, &at, NULL, &fifth, flag,
      flag, t[6], t[7], t[8])
+CALL(sinks_forward, t[0], t[1], t[2])
+CALL(sinks_backward, t[0], t[1], t[2], t[3], flag, t[4])
 CALL(embedding_forward, t[0], t[1], 2, t[2])
 CALL(embedding_backward, t[0], t[1], 2, flag, t[2])
 CALL(position_forward, t[0], t[1], &rows, NULL, t[2])
@@ -259,6 +261,13 @@ TEST(rows_are_rounded_once)
     const trial_tensor dk = TRIAL_CHANGED(TRIAL_4D(B, T, G, D), .gap = 3, .type = TRIAL_EITHER);
     const trial_tensor lse = {
         .role = TRIAL_IN_OUT, .low = 1, .high = 3, TRIAL_3D(B, H, T), .type = TRIAL_WIDE};
+    const trial_tensor sinks = TRIAL_INPUT(TRIAL_1D(H), .type = TRIAL_WIDE);
+    const trial_tensor dsinks = TRIAL_CHANGED(TRIAL_1D(H), .type = TRIAL_EITHER);
+    const trial_tensor made = TRIAL_RESULT(TRIAL_4D(B, T, H, D), .type = TRIAL_EITHER);
+    const trial_tensor heads = TRIAL_RESULT(TRIAL_3D(B, H, T), .type = TRIAL_WIDE);
+    const trial_tensor eout = TRIAL_INPUT(TRIAL_4D(B, T, H, D), .type = TRIAL_EITHER);
+    trial_tensor known = lse;
+    known.role = TRIAL_IN;
 #define FP64 .low = 1, .high = 3, .type = TRIAL_FIXED, .dtype = ECH_F64
     const trial_tensor number = {.role = TRIAL_OUT, TRIAL_1D(1), FP64};
     const trial_tensor scale = {.role = TRIAL_IN, TRIAL_1D(1), FP64};
@@ -306,6 +315,9 @@ TEST(rows_are_rounded_once)
         ROW(attention_forward, yes, q, k, k, out, lse),
         ROW(attention_backward, no, packed, q, k, k, out, lse, out, dk, dk),
         ROW(attention_backward, yes, packed, q, k, k, out, lse, out, dk, dk),
+        ROW(sinks_forward, no, sinks, made, heads),
+        ROW(sinks_backward, no, packed, eout, known, sinks, dsinks),
+        ROW(sinks_backward, yes, packed, eout, known, sinks, dsinks),
         ROW(embedding_forward, no, TRIAL_INPUT(TRIAL_2D(4, C)), ids, ey),
         ROW(embedding_backward, no, ex, ids, table),
         ROW(embedding_backward, yes, ex, ids, table),

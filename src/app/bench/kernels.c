@@ -76,6 +76,8 @@ CALL(rotary, &t[0], c->frequency, t[0].shape[3], false, 1, &c->rows, NULL, false
 CALL(attention_forward, &t[0], &t[1], &t[2], &c->rule, &c->shard, NULL, &none, false, &t[3], &t[4])
 CALL(attention_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &c->rule, &c->shard, NULL, &none,
      false, false, &t[6], &t[7], &t[8])
+CALL(sinks_forward, &t[0], &t[1], &t[2])
+CALL(sinks_backward, &t[0], &t[1], &t[2], &t[3], false, &t[4])
 CALL(embedding_forward, &t[0], &t[1], 0, &t[2])
 CALL(embedding_backward, &t[0], &t[1], 0, false, &t[2])
 CALL(position_forward, &t[0], &t[1], &c->rows, NULL, &t[2])
@@ -240,6 +242,8 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(attention_backward, ATTENTION(16, 256), ATTENTION_BACKWARD, "5BHTTD", NULL),
     ROW(attention_backward, ATTENTION(4, 1024), ATTENTION_BACKWARD, "5BHTTD", NULL),
     ROW(attention_backward, ATTENTION(2, 2048), ATTENTION_BACKWARD, "5BHTTD", NULL),
+    ROW(sinks_forward, HEADS, "<wH >BTHD >wBHT", "", NULL),
+    ROW(sinks_backward, HEADS, "<BTHD <BTHD <wBHT <wH >wH", "2BTHD", NULL),
     ROW(embedding_forward, ROWS " V=50257", "~VC <iR >RC", "", "8RC 4R"),
     ROW(embedding_backward, ROWS " V=50257", "<RC <iR >wVC", "RC", NULL),
     ROW(position_forward, ROWS " P=1024", "<RC <PC >RC", "RC", NULL),
