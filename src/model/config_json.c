@@ -208,6 +208,9 @@ ech_status ech_family_import_row(const ech_family_import *in, const ech_family_r
         snprintf(text, sizeof text, "%s", json_string_value(value));
     } else if (value && !to_text(value, text, sizeof text))
         ECH_FAIL(ECH_EINPUT, "%s: %s: must be a number, or true or false", in->path, row->name);
+    else if (value && row->null && json_is_number(value) && json_number_value(value) == 0 &&
+             strcmp(row->null, "0") == 0)
+        ECH_FAIL(ECH_EINPUT, "%s: %s = 0: must be above 0, or null", in->path, row->name);
     else if (is_null)
         snprintf(text, sizeof text, "%s", row->null);
     else if (derives)

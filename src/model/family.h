@@ -70,7 +70,9 @@ struct ech_family_row {
     /* from rows before: the value for null, or without `initial` */
     int64_t (*derived)(const ech_config *config);
     unsigned use;     /* bits of ech_family_row_use */
-    const char *null; /* the key's value for the file's null; NULL: as if the file had none */
+    /* the key's value for the file's null, which the file may not have itself; NULL: null is as if
+     * the file had none */
+    const char *null;
     /* of a key with names: "silu=swiglu swish=swiglu", the file's name and ours */
     const char *values;
     const char *property; /* what a model with another constant would need: "attention sinks" */
@@ -98,6 +100,14 @@ bool ech_family_row_writes(const ech_config *config, const ech_family_row *row);
 /* Rotary positions, of transformers 4 and 5. theta: of a file without one. */
 ech_status ech_rope_import(const ech_family_import *in, const char *theta);
 void ech_rope_export(const ech_config *config, json_t *json);
+
+/* Sets window_layers from layer_types; of a file without: all layers but every n-th one have the
+ * window (n: sliding_window_pattern if the file has it, else `interval`). */
+ech_status ech_windows_import(const ech_family_import *in, int64_t interval);
+/* Writes layer_types. */
+void ech_windows_export(const ech_config *config, json_t *json);
+/* Errors: layers have a window, but it is 0. */
+ech_status ech_windows_check(const ech_config *config);
 
 /* ---- what many families have in common ---- */
 
@@ -202,6 +212,10 @@ void ech_rope_export(const ech_config *config, json_t *json);
     {                                                                                              \
         "sliding_window", .initial = "null", .use = ECH_ROW_UNWRITTEN,                             \
                           .property = "attention windows"                                          \
+    }
+#define ECH_ROW_WINDOW(otherwise)                                                                  \
+    {                                                                                              \
+        "sliding_window", "model.sliding_window", .initial = otherwise, .null = "0"                \
     }
 /* Numbers of experts that only Echelon knows. */
 #define ECH_ROWS_CAPACITY                                                                          \

@@ -86,6 +86,7 @@ CASES = {
     "qwen3": (QWEN3, {"max_shard_size": "15KB"}),
     "mistral": (LLAMA | MISTRAL, {}),
     "mistral tied": (LLAMA | MISTRAL | {"tie_word_embeddings": True, "rope_scaling": SCALING}, {}),
+    "mistral window": (LLAMA | MISTRAL | {"sliding_window": 7}, {}),
     "qwen2": (LLAMA | QWEN2, {}),
     "qwen2 v4": (LLAMA | QWEN2 | {"tie_word_embeddings": True}, {"v4": True}),
     "starcoder2": (LLAMA | STARCODER2, {"max_shard_size": "15KB"}),
@@ -97,6 +98,7 @@ CASES = {
     "qwen3 bf16": (QWEN3 | {"num_key_value_heads": 1, "tie_word_embeddings": True},
                    {"dtype": torch.bfloat16}),
 }
+WINDOWED = [name for name, case in CASES.items() if case[0].get("sliding_window")]
 LAYOUTS = {
     "alone": [],
     "tensor": ["parallel.tensor=2"],
@@ -139,7 +141,8 @@ def spell_as_v4(folder):
 
 
 def load(folder):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager")  # others ignore soft-caps
     model.config._experts_implementation = "eager"  # the others know no fp64
     return model.double().eval()
 
@@ -239,7 +242,7 @@ def check(name, folder):
         saved = check_layout(folder, layout, model, tokens)
     back = apart(ours(saved, ids), theirs(load(saved), ids))
     assert back < TOLERANCE, (name, back)
-    if name in ("gpt2", "llama 3.1", "qwen3"):
+    if name in ("gpt2", "llama 3.1", "qwen3", *WINDOWED):
         run(sys.argv[1], "verify", folder / "run.yaml", "parallel.tensor=2", "parallel.pipeline=2")
     if name == "qwen3_moe":
         run(sys.argv[1], "verify", folder / "run.yaml", *LAYOUTS["experts"], "parallel.pipeline=2")
@@ -351,7 +354,7 @@ def check_refusals(folder):
     refused("hidden_act", config=config | {"hidden_act": "relu"})
     refused("self_attn.q_proj.bias", config=config | {"attention_bias": True})
     refused("it is [64, 32]", config=config | {"head_dim": 16})
-    refused("sliding_window", config=config | {"model_type": "mistral"})
+    refused("sliding_window", config=config | {"model_type": "mistral", "sliding_window": 0})
     refused("DeltaNet", config=config | {"model_type": "qwen3_next"})
     refused("ntk", config=config | {"rope_parameters": {"rope_type": "ntk", "factor": 2.0}})
     refused("[270, 32]", config=config | {"vocab_size": 280})

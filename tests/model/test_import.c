@@ -127,6 +127,11 @@ TEST(keys_are_filled)
                "\"max_window_layers\": 1, \"layer_types\": [\"full_attention\", "
                "\"full_attention\"]",
          "model.head_dim=6"},
+        {MISTRAL, "model.sliding_window=4096 model.window_layers=L"},
+        {MISTRAL ", \"sliding_window\": null", "model.sliding_window=0"},
+        {MISTRAL ", \"sliding_window\": 7, \"layer_types\": [\"sliding_attention\", "
+                 "\"sliding_attention\"]",
+         "model.sliding_window=7"},
         {QWEN3_MOE, "model.architecture=qwen3_moe model.num_local_experts=128 "
                     "model.num_experts_per_tok=8 model.moe_intermediate_size=768 "
                     "model.norm_topk_prob=false model.num_key_value_heads=4 model.head_dim=5"},
@@ -156,6 +161,8 @@ TEST(there_and_back)
         "{" GPT2 ", \"tie_word_embeddings\": false}",
         "{" LLAMA ", \"num_key_value_heads\": 2, \"rope_scaling\": {\"rope_type\": \"llama3\", "
         "" SCALING "}}",
+        "{" MISTRAL ", \"sliding_window\": 7}",
+        "{" MISTRAL ", \"sliding_window\": null}",
         "{" QWEN3 ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"tie_word_embeddings\": true}",
         "{" QWEN3_MOE ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"num_experts\": 6, "
         "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, \"norm_topk_prob\": true, "
@@ -206,7 +213,9 @@ TEST(published_sizes)
         const char *json;
         int64_t params;
     } cases[] = {
-        /* Mistral 7B v0.3, Mistral Nemo */
+        /* Mistral 7B v0.1 with its window, v0.3, Mistral Nemo */
+        {PUBLISHED("mistral", 4096, 32, 32, 8, 14336, 32000, ", \"sliding_window\": 4096"),
+         7241732096},
         {PUBLISHED("mistral", 4096, 32, 32, 8, 14336, 32768, ", \"sliding_window\": null"),
          7248023552},
         {PUBLISHED("mistral", 5120, 40, 32, 8, 14336, 131072,
@@ -387,9 +396,10 @@ TEST(refuses)
         {"{\"model_type\": \"qwen3_next\"}",
          "Echelon has no gated DeltaNet layers; the nearest family is qwen3_moe"},
         {"{\"model_type\": \"mamba\"}", "Echelon has no state-space layers"},
-        {"{" MISTRAL "}", "sliding_window = (absent): not supported; only null"},
-        {"{" MISTRAL ", \"sliding_window\": 4096}",
-         "sliding_window = 4096: not supported; only null; Echelon has no attention windows"},
+        {"{" MISTRAL ", \"sliding_window\": 0}", "sliding_window = 0: must be above 0, or null"},
+        {"{" MISTRAL ", \"sliding_window\": -3}", "model.sliding_window = -3: out of bounds"},
+        {"{" MISTRAL ", \"layer_types\": [\"full_attention\", \"full_attention\"]}",
+         "layer_types"},
         {"{" QWEN2 ", \"use_sliding_window\": true}", "Echelon has no attention windows"},
         {"{" QWEN2 ", \"layer_types\": [\"sliding_attention\"]}", "layer_types"},
         {"{" STARCODER2 ", \"hidden_act\": \"tanh\"}", "hidden_act = \"tanh\": not supported"},
