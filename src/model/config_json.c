@@ -246,6 +246,11 @@ json_t *ech_family_export_rows(const ech_config *config, const ech_family_row *r
         bool is_null = row->null && strcmp(value.at, row->null) == 0;
         json_t *parsed = json_loads(is_null ? "null" : value.at, JSON_DECODE_ANY, NULL);
         ECH_ASSERT(parsed);
+        if (row->use & ECH_ROW_REAL && json_is_integer(parsed)) {
+            double number = json_number_value(parsed);
+            json_decref(parsed);
+            parsed = json_real(number);
+        }
         json_object_set_new(object, row->name, parsed);
     }
     return object;

@@ -52,6 +52,9 @@ QWEN3_MOE = QWEN3 | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermedia
 MISTRAL = {"class": "MistralConfig", "num_key_value_heads": 2, "head_dim": 10,
            "sliding_window": None}
 QWEN2 = {"class": "Qwen2Config", "num_key_value_heads": 2, "rope_theta": 5e5}
+GEMMA2 = {"class": "Gemma2Config", "num_key_value_heads": 2, "head_dim": 10, "sliding_window": 7,
+          "query_pre_attn_scalar": 19, "attn_logit_softcapping": 1.5,
+          "final_logit_softcapping": 4.0, "tie_word_embeddings": False}
 STARCODER2 = {"class": "Starcoder2Config", "num_key_value_heads": 2, "norm_epsilon": 0.004,
               "tie_word_embeddings": False}
 PHI3 = {"class": "Phi3Config", "num_key_value_heads": 2, "pad_token_id": None}
@@ -92,6 +95,11 @@ CASES = {
     "starcoder2": (LLAMA | STARCODER2, {"max_shard_size": "15KB"}),
     "starcoder2 without biases": (LLAMA | STARCODER2 | {"use_bias": False, "hidden_act": "relu"},
                                   {}),
+    "gemma2": (LLAMA | GEMMA2, {}),
+    "gemma2 full": (LLAMA | GEMMA2 | {
+        "layer_types": ["full_attention", "full_attention", "sliding_attention"],
+        "attn_logit_softcapping": None, "final_logit_softcapping": None,
+        "hidden_activation": "silu", "attention_bias": True, "tie_word_embeddings": True}, {}),
     "phi3": (LLAMA | PHI3, {}),
     "phi3 v4": (LLAMA | PHI3 | {"tie_word_embeddings": True}, {"v4": True}),
     "qwen3 v4": (QWEN3 | {"rope_theta": 1e6, "num_key_value_heads": 4}, {"v4": True}),

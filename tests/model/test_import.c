@@ -28,6 +28,7 @@
     "\"num_key_value_heads\": 2, \"intermediate_size\": 40, \"vocab_size\": 300"
 #define MISTRAL    "\"model_type\": \"mistral\", " SIZES
 #define QWEN2      "\"model_type\": \"qwen2\", " SIZES
+#define GEMMA2     "\"model_type\": \"gemma2\", " SIZES
 #define STARCODER2 "\"model_type\": \"starcoder2\", " SIZES
 #define SCALING                                                                                    \
     "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4, "                         \
@@ -132,6 +133,9 @@ TEST(keys_are_filled)
         {MISTRAL ", \"sliding_window\": 7, \"layer_types\": [\"sliding_attention\", "
                  "\"sliding_attention\"]",
          "model.sliding_window=7"},
+        {GEMMA2, "model.sliding_window=4096 model.window_layers=LG model.attention_scale=0.0625 "
+                 "model.attn_logit_softcapping=50 model.final_logit_softcapping=30 "
+                 "model.head_dim=256 model.hidden_act=geglu model.tie_word_embeddings=true"},
         {QWEN3_MOE, "model.architecture=qwen3_moe model.num_local_experts=128 "
                     "model.num_experts_per_tok=8 model.moe_intermediate_size=768 "
                     "model.norm_topk_prob=false model.num_key_value_heads=4 model.head_dim=5"},
@@ -163,6 +167,8 @@ TEST(there_and_back)
         "" SCALING "}}",
         "{" MISTRAL ", \"sliding_window\": 7}",
         "{" MISTRAL ", \"sliding_window\": null}",
+        "{" GEMMA2 ", \"query_pre_attn_scalar\": 224, \"final_logit_softcapping\": null, "
+        "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
         "{" QWEN3 ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"tie_word_embeddings\": true}",
         "{" QWEN3_MOE ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"num_experts\": 6, "
         "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, \"norm_topk_prob\": true, "
@@ -225,6 +231,9 @@ TEST(published_sizes)
         {PUBLISHED("qwen2", 896, 24, 14, 2, 4864, 151936, ", \"tie_word_embeddings\": true"),
          494032768},
         {PUBLISHED("qwen2", 3584, 28, 28, 4, 18944, 152064, ""), 7615616512},
+        /* Gemma 2 2B and 9B */
+        {PUBLISHED("gemma2", 2304, 26, 8, 4, 9216, 256000, ""), 2614341888},
+        {PUBLISHED("gemma2", 3584, 42, 16, 8, 14336, 256000, ""), 9241705984},
         /* StarCoder2 3B and 7B */
         {PUBLISHED("starcoder2", 3072, 30, 24, 2, 12288, 49152, ""), 3030371328},
         {PUBLISHED("starcoder2", 4608, 32, 36, 4, 18432, 49152, ""), 7173923840},
@@ -400,6 +409,10 @@ TEST(refuses)
         {"{" MISTRAL ", \"sliding_window\": -3}", "model.sliding_window = -3: out of bounds"},
         {"{" MISTRAL ", \"layer_types\": [\"full_attention\", \"full_attention\"]}",
          "layer_types"},
+        {"{" GEMMA2 ", \"final_logit_softcapping\": 0}", "final_logit_softcapping = 0: must be"},
+        {"{" GEMMA2 ", \"query_pre_attn_scalar\": 0}", "query_pre_attn_scalar: must be a number"},
+        {"{" GEMMA2 ", \"use_bidirectional_attention\": true}", "attention to later tokens"},
+        {"{" GEMMA2 ", \"layer_types\": [\"full_attention\"]}", "layer_types: names 1 layer"},
         {"{" QWEN2 ", \"use_sliding_window\": true}", "Echelon has no attention windows"},
         {"{" QWEN2 ", \"layer_types\": [\"sliding_attention\"]}", "layer_types"},
         {"{" STARCODER2 ", \"hidden_act\": \"tanh\"}", "hidden_act = \"tanh\": not supported"},
