@@ -55,6 +55,9 @@ QWEN2 = {"class": "Qwen2Config", "num_key_value_heads": 2, "rope_theta": 5e5}
 GEMMA2 = {"class": "Gemma2Config", "num_key_value_heads": 2, "head_dim": 10, "sliding_window": 7,
           "query_pre_attn_scalar": 19, "attn_logit_softcapping": 1.5,
           "final_logit_softcapping": 4.0, "tie_word_embeddings": False}
+GRANITE = {"class": "GraniteConfig", "num_key_value_heads": 2, "attention_multiplier": 0.2,
+           "embedding_multiplier": 3.0, "residual_multiplier": 0.4, "logits_scaling": 2.5,
+           "attention_bias": True, "mlp_bias": True}
 STARCODER2 = {"class": "Starcoder2Config", "num_key_value_heads": 2, "norm_epsilon": 0.004,
               "tie_word_embeddings": False}
 PHI3 = {"class": "Phi3Config", "num_key_value_heads": 2, "pad_token_id": None}
@@ -100,6 +103,9 @@ CASES = {
         "layer_types": ["full_attention", "full_attention", "sliding_attention"],
         "attn_logit_softcapping": None, "final_logit_softcapping": None,
         "hidden_activation": "silu", "attention_bias": True, "tie_word_embeddings": True}, {}),
+    "granite": (LLAMA | GRANITE, {}),
+    "granite v4": (LLAMA | GRANITE | {"tie_word_embeddings": True, "rope_scaling": SCALING,
+                                      "attention_multiplier": 1}, {"v4": True}),
     "phi3": (LLAMA | PHI3, {}),
     "phi3 v4": (LLAMA | PHI3 | {"tie_word_embeddings": True}, {"v4": True}),
     "qwen3 v4": (QWEN3 | {"rope_theta": 1e6, "num_key_value_heads": 4}, {"v4": True}),
@@ -250,7 +256,7 @@ def check(name, folder):
         saved = check_layout(folder, layout, model, tokens)
     back = apart(ours(saved, ids), theirs(load(saved), ids))
     assert back < TOLERANCE, (name, back)
-    if name in ("gpt2", "llama 3.1", "qwen3", *WINDOWED):
+    if name in ("gpt2", "llama 3.1", "qwen3", "granite", *WINDOWED):
         run(sys.argv[1], "verify", folder / "run.yaml", "parallel.tensor=2", "parallel.pipeline=2")
     if name == "qwen3_moe":
         run(sys.argv[1], "verify", folder / "run.yaml", *LAYOUTS["experts"], "parallel.pipeline=2")

@@ -29,6 +29,7 @@
 #define MISTRAL    "\"model_type\": \"mistral\", " SIZES
 #define QWEN2      "\"model_type\": \"qwen2\", " SIZES
 #define GEMMA2     "\"model_type\": \"gemma2\", " SIZES
+#define GRANITE    "\"model_type\": \"granite\", " SIZES
 #define STARCODER2 "\"model_type\": \"starcoder2\", " SIZES
 #define SCALING                                                                                    \
     "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4, "                         \
@@ -136,6 +137,12 @@ TEST(keys_are_filled)
         {GEMMA2, "model.sliding_window=4096 model.window_layers=LG model.attention_scale=0.0625 "
                  "model.attn_logit_softcapping=50 model.final_logit_softcapping=30 "
                  "model.head_dim=256 model.hidden_act=geglu model.tie_word_embeddings=true"},
+        {GRANITE, "model.attention_scale=1 model.embedding_multiplier=1 "
+                  "model.residual_multiplier=1 model.logits_scaling=1"},
+        {GRANITE ", \"attention_multiplier\": 0.5, \"embedding_multiplier\": 12, "
+                 "\"residual_multiplier\": 0.25, \"logits_scaling\": 8.0",
+         "model.attention_scale=0.5 model.embedding_multiplier=12 "
+         "model.residual_multiplier=0.25 model.logits_scaling=8"},
         {QWEN3_MOE, "model.architecture=qwen3_moe model.num_local_experts=128 "
                     "model.num_experts_per_tok=8 model.moe_intermediate_size=768 "
                     "model.norm_topk_prob=false model.num_key_value_heads=4 model.head_dim=5"},
@@ -169,6 +176,8 @@ TEST(there_and_back)
         "{" MISTRAL ", \"sliding_window\": null}",
         "{" GEMMA2 ", \"query_pre_attn_scalar\": 224, \"final_logit_softcapping\": null, "
         "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+        "{" GRANITE ", \"attention_multiplier\": 0.015625, \"embedding_multiplier\": 12.0, "
+        "\"residual_multiplier\": 0.22, \"logits_scaling\": 8.0}",
         "{" QWEN3 ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"tie_word_embeddings\": true}",
         "{" QWEN3_MOE ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"num_experts\": 6, "
         "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, \"norm_topk_prob\": true, "
@@ -234,6 +243,11 @@ TEST(published_sizes)
         /* Gemma 2 2B and 9B */
         {PUBLISHED("gemma2", 2304, 26, 8, 4, 9216, 256000, ""), 2614341888},
         {PUBLISHED("gemma2", 3584, 42, 16, 8, 14336, 256000, ""), 9241705984},
+        /* Granite 3.1 2B and 8B */
+        {PUBLISHED("granite", 2048, 40, 32, 8, 8192, 49155, ", \"tie_word_embeddings\": true"),
+         2533531648},
+        {PUBLISHED("granite", 4096, 40, 32, 8, 12800, 49155, ", \"tie_word_embeddings\": true"),
+         8170848256},
         /* StarCoder2 3B and 7B */
         {PUBLISHED("starcoder2", 3072, 30, 24, 2, 12288, 49152, ""), 3030371328},
         {PUBLISHED("starcoder2", 4608, 32, 36, 4, 18432, 49152, ""), 7173923840},
@@ -413,6 +427,9 @@ TEST(refuses)
         {"{" GEMMA2 ", \"query_pre_attn_scalar\": 0}", "query_pre_attn_scalar: must be a number"},
         {"{" GEMMA2 ", \"use_bidirectional_attention\": true}", "attention to later tokens"},
         {"{" GEMMA2 ", \"layer_types\": [\"full_attention\"]}", "layer_types: names 1 layer"},
+        {"{" GRANITE ", \"embedding_multiplier\": 0}", "embedding_multiplier = 0: must be"},
+        {"{" GRANITE ", \"attention_multiplier\": 0}", "attention_multiplier: must be a number"},
+        {"{" GRANITE ", \"logits_scaling\": 0}", "model.logits_scaling = 0: out of bounds"},
         {"{" QWEN2 ", \"use_sliding_window\": true}", "Echelon has no attention windows"},
         {"{" QWEN2 ", \"layer_types\": [\"sliding_attention\"]}", "layer_types"},
         {"{" STARCODER2 ", \"hidden_act\": \"tanh\"}", "hidden_act = \"tanh\": not supported"},
