@@ -101,6 +101,9 @@ bool ech_family_row_writes(const ech_config *config, const ech_family_row *row);
 /* Rotary positions, of transformers 4 and 5. theta: of a file without one. */
 ech_status ech_rope_import(const ech_family_import *in, const char *theta);
 void ech_rope_export(const ech_config *config, json_t *json);
+/* The same where layers with a window have a base of their own. */
+ech_status ech_rope_import_local(const ech_family_import *in, const char *theta);
+void ech_rope_export_local(const ech_config *config, json_t *json);
 
 /* Sets window_layers from layer_types; of a file without: all layers but every n-th one have the
  * window (n: sliding_window_pattern if the file has it, else `interval`). */

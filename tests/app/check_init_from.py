@@ -55,6 +55,9 @@ QWEN2 = {"class": "Qwen2Config", "num_key_value_heads": 2, "rope_theta": 5e5}
 GEMMA2 = {"class": "Gemma2Config", "num_key_value_heads": 2, "head_dim": 10, "sliding_window": 7,
           "query_pre_attn_scalar": 19, "attn_logit_softcapping": 1.5,
           "final_logit_softcapping": 4.0, "tie_word_embeddings": False}
+GEMMA3 = {"class": "Gemma3TextConfig", "num_key_value_heads": 2, "head_dim": 10,
+          "sliding_window": 7, "query_pre_attn_scalar": 19, "tie_word_embeddings": False,
+          "rope_theta": 700.0, "rope_local_base_freq": 90.0}
 GRANITE = {"class": "GraniteConfig", "num_key_value_heads": 2, "attention_multiplier": 0.2,
            "embedding_multiplier": 3.0, "residual_multiplier": 0.4, "logits_scaling": 2.5,
            "attention_bias": True, "mlp_bias": True}
@@ -103,6 +106,15 @@ CASES = {
         "layer_types": ["full_attention", "full_attention", "sliding_attention"],
         "attn_logit_softcapping": None, "final_logit_softcapping": None,
         "hidden_activation": "silu", "attention_bias": True, "tie_word_embeddings": True}, {}),
+    "gemma3_text": (LLAMA | GEMMA3 | {
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_scaling": {"rope_type": "linear", "factor": 3.0}}, {}),
+    "gemma3_text sixth": (LLAMA | GEMMA3 | {"num_hidden_layers": 7, "attention_bias": True,
+                                            "final_logit_softcapping": 4.0,
+                                            "tie_word_embeddings": True}, {}),
+    "gemma3_text v4": (LLAMA | GEMMA3 | {
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_scaling": {"rope_type": "linear", "factor": 3.0}}, {"v4": True}),
     "granite": (LLAMA | GRANITE, {}),
     "granite v4": (LLAMA | GRANITE | {"tie_word_embeddings": True, "rope_scaling": SCALING,
                                       "attention_multiplier": 1}, {"v4": True}),
@@ -146,6 +158,9 @@ def rename_as_openai(folder):
 def spell_as_v4(folder):
     config = json.loads((folder / "config.json").read_text())
     rope = config.pop("rope_parameters")
+    if "full_attention" in rope:
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
     config["rope_theta"] = rope.pop("rope_theta")
     config["rope_scaling"] = rope
     config["torch_dtype"] = config.pop("dtype")

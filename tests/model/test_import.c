@@ -29,6 +29,7 @@
 #define MISTRAL    "\"model_type\": \"mistral\", " SIZES
 #define QWEN2      "\"model_type\": \"qwen2\", " SIZES
 #define GEMMA2     "\"model_type\": \"gemma2\", " SIZES
+#define GEMMA3     "\"model_type\": \"gemma3_text\", " SIZES
 #define GRANITE    "\"model_type\": \"granite\", " SIZES
 #define STARCODER2 "\"model_type\": \"starcoder2\", " SIZES
 #define SCALING                                                                                    \
@@ -137,6 +138,16 @@ TEST(keys_are_filled)
         {GEMMA2, "model.sliding_window=4096 model.window_layers=LG model.attention_scale=0.0625 "
                  "model.attn_logit_softcapping=50 model.final_logit_softcapping=30 "
                  "model.head_dim=256 model.hidden_act=geglu model.tie_word_embeddings=true"},
+        {GEMMA3, "model.rope_theta=1000000 model.rope_local_base_freq=10000 "
+                 "model.attn_logit_softcapping=0 model.final_logit_softcapping=0"},
+        {GEMMA3 ", \"sliding_window_pattern\": 2, \"rope_theta\": 7, "
+                "\"rope_local_base_freq\": 5",
+         "model.window_layers=LG model.rope_theta=7 model.rope_local_base_freq=5"},
+        {GEMMA3 ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"linear\", "
+                "\"rope_theta\": 9, \"factor\": 8}, \"sliding_attention\": {\"rope_type\": "
+                "\"default\", \"rope_theta\": 3}}",
+         "model.rope_theta=9 model.rope_scaling=linear model.rope_scaling_factor=8 "
+         "model.rope_local_base_freq=3"},
         {GRANITE, "model.attention_scale=1 model.embedding_multiplier=1 "
                   "model.residual_multiplier=1 model.logits_scaling=1"},
         {GRANITE ", \"attention_multiplier\": 0.5, \"embedding_multiplier\": 12, "
@@ -175,6 +186,9 @@ TEST(there_and_back)
         "{" MISTRAL ", \"sliding_window\": 7}",
         "{" MISTRAL ", \"sliding_window\": null}",
         "{" GEMMA2 ", \"query_pre_attn_scalar\": 224, \"final_logit_softcapping\": null, "
+        "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+        "{" GEMMA3 ", \"query_pre_attn_scalar\": 168, \"rope_local_base_freq\": 77, "
+        "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}, "
         "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
         "{" GRANITE ", \"attention_multiplier\": 0.015625, \"embedding_multiplier\": 12.0, "
         "\"residual_multiplier\": 0.22, \"logits_scaling\": 8.0}",
@@ -243,6 +257,9 @@ TEST(published_sizes)
         /* Gemma 2 2B and 9B */
         {PUBLISHED("gemma2", 2304, 26, 8, 4, 9216, 256000, ""), 2614341888},
         {PUBLISHED("gemma2", 3584, 42, 16, 8, 14336, 256000, ""), 9241705984},
+        /* Gemma 3 270M, 1B */
+        {PUBLISHED("gemma3_text", 640, 18, 4, 1, 2048, 262144, ""), 268098176},
+        {PUBLISHED("gemma3_text", 1152, 26, 4, 1, 6912, 262144, ""), 999885952},
         /* Granite 3.1 2B and 8B */
         {PUBLISHED("granite", 2048, 40, 32, 8, 8192, 49155, ", \"tie_word_embeddings\": true"),
          2533531648},
@@ -427,6 +444,14 @@ TEST(refuses)
         {"{" GEMMA2 ", \"query_pre_attn_scalar\": 0}", "query_pre_attn_scalar: must be a number"},
         {"{" GEMMA2 ", \"use_bidirectional_attention\": true}", "attention to later tokens"},
         {"{" GEMMA2 ", \"layer_types\": [\"full_attention\"]}", "layer_types: names 1 layer"},
+        {"{" GEMMA3 ", \"attn_logit_softcapping\": 50.0}", "Echelon has no soft-caps of scores"},
+        {"{" GEMMA3 ", \"sliding_window_pattern\": 0}", "sliding_window_pattern: must be an int"},
+        {"{" GEMMA3 ", \"rope_local_base_freq\": 0}", "rope_local_base_freq: must be a number"},
+        {"{" GEMMA3 ", \"rope_parameters\": {\"sliding_attention\": {\"rope_type\": "
+         "\"linear\"}}}",
+         "Echelon has no scaled angles in layers with a window"},
+        {"{" GEMMA2 ", \"rope_parameters\": {\"full_attention\": {}}}",
+         "must be alike in all layers of gemma2"},
         {"{" GRANITE ", \"embedding_multiplier\": 0}", "embedding_multiplier = 0: must be"},
         {"{" GRANITE ", \"attention_multiplier\": 0}", "attention_multiplier: must be a number"},
         {"{" GRANITE ", \"logits_scaling\": 0}", "model.logits_scaling = 0: out of bounds"},
