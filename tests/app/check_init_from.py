@@ -68,7 +68,7 @@ SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_f
            "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
         "beta_fast": 4.0, "beta_slow": 0.5}
-LONGROPE = {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 16,
+LONGROPE = {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 9,
             "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 1.5, 2.5, 3.5]}
 CASES = {
     "gpt2": (GPT2, {}),
