@@ -208,6 +208,9 @@ ech_status ech_family_import_row(const ech_family_import *in, const ech_family_r
         snprintf(text, sizeof text, "%s", json_string_value(value));
     } else if (value && !to_text(value, text, sizeof text))
         ECH_FAIL(ECH_EINPUT, "%s: %s: must be a number, or true or false", in->path, row->name);
+    else if (value && row->null && json_is_number(value) && json_number_value(value) == 0 &&
+             strcmp(row->null, "0") == 0)
+        ECH_FAIL(ECH_EINPUT, "%s: %s = 0: must be above 0, or null", in->path, row->name);
     else if (is_null)
         snprintf(text, sizeof text, "%s", row->null);
     else if (derives)
@@ -243,6 +246,11 @@ json_t *ech_family_export_rows(const ech_config *config, const ech_family_row *r
         bool is_null = row->null && strcmp(value.at, row->null) == 0;
         json_t *parsed = json_loads(is_null ? "null" : value.at, JSON_DECODE_ANY, NULL);
         ECH_ASSERT(parsed);
+        if (row->use & ECH_ROW_REAL && json_is_integer(parsed)) {
+            double number = json_number_value(parsed);
+            json_decref(parsed);
+            parsed = json_real(number);
+        }
         json_object_set_new(object, row->name, parsed);
     }
     return object;

@@ -56,7 +56,8 @@ typedef enum ech_family_row_use {
     /* no other program knows it: written where it is not `initial`, and not missed */
     ECH_ROW_OURS = 16,
     ECH_ROW_NAME = 32,  /* the value is one of the key's names */
-    ECH_ROW_NEEDED = 64 /* a constant that the file must say: its absence has another meaning */
+    ECH_ROW_NEEDED = 64, /* a constant that the file must say: its absence has another meaning */
+    ECH_ROW_REAL = 128   /* written with a decimal point: other programs accept no integer */
 } ech_family_row_use;
 
 /* A value of config.json, in the order in which they are written and read. */
@@ -70,7 +71,9 @@ struct ech_family_row {
     /* from rows before: the value for null, or without `initial` */
     int64_t (*derived)(const ech_config *config);
     unsigned use;     /* bits of ech_family_row_use */
-    const char *null; /* the key's value for the file's null; NULL: as if the file had none */
+    /* the key's value for the file's null, which the file may not have itself; NULL: null is as if
+     * the file had none */
+    const char *null;
     /* of a key with names: "silu=swiglu swish=swiglu", the file's name and ours */
     const char *values;
     const char *property; /* what a model with another constant would need: "attention sinks" */
@@ -98,6 +101,27 @@ bool ech_family_row_writes(const ech_config *config, const ech_family_row *row);
 /* Rotary positions, of transformers 4 and 5. theta: of a file without one. */
 ech_status ech_rope_import(const ech_family_import *in, const char *theta);
 void ech_rope_export(const ech_config *config, json_t *json);
+/* The same where layers with a window have a base of their own. */
+ech_status ech_rope_import_local(const ech_family_import *in, const char *theta);
+void ech_rope_export_local(const ech_config *config, json_t *json);
+
+/* Sets window_layers from layer_types; of a file without: all layers but every n-th one have the
+ * window (n: sliding_window_pattern if the file has it, else `interval`). */
+ech_status ech_windows_import(const ech_family_import *in, int64_t interval);
+/* Writes layer_types. */
+void ech_windows_export(const ech_config *config, json_t *json);
+/* Errors: layers have a window, but it is 0. */
+ech_status ech_windows_check(const ech_config *config);
+
+typedef enum ech_scale_form { ECH_SCALE_FACTOR, ECH_SCALE_ROOT } ech_scale_form;
+/* Sets attention_scale from a number of the file, which is the factor, or the square root of which
+ * divides the scores. otherwise: the number of a file without one. */
+ech_status ech_scale_import(const ech_family_import *in, const char *name, double otherwise,
+                            ech_scale_form form);
+void ech_scale_export(const ech_config *config, const char *name, ech_scale_form form,
+                      json_t *json);
+/* Errors: a scale that ECH_SCALE_ROOT cannot write, since the number must be whole. */
+ech_status ech_scale_check_root(const ech_config *config);
 
 /* ---- what many families have in common ---- */
 
@@ -202,6 +226,22 @@ void ech_rope_export(const ech_config *config, json_t *json);
     {                                                                                              \
         "sliding_window", .initial = "null", .use = ECH_ROW_UNWRITTEN,                             \
                           .property = "attention windows"                                          \
+    }
+#define ECH_ROW_WINDOW(otherwise)                                                                  \
+    {                                                                                              \
+        "sliding_window", "model.sliding_window", .initial = otherwise, .null = "0"                \
+    }
+#define ECH_ROWS_SOFTCAPS(scores, logits)                                                          \
+    {"attn_logit_softcapping", "model.attn_logit_softcapping", scores, .use = ECH_ROW_REAL,        \
+     .null = "0"},                                                                                 \
+    {                                                                                              \
+        "final_logit_softcapping", "model.final_logit_softcapping", logits, .use = ECH_ROW_REAL,   \
+                                   .null = "0"                                                     \
+    }
+#define ECH_ROW_CAUSAL                                                                             \
+    {                                                                                              \
+        "use_bidirectional_attention", .initial = "false", .use = ECH_ROW_UNWRITTEN,               \
+                                       .property = "attention to later tokens"                     \
     }
 /* Numbers of experts that only Echelon knows. */
 #define ECH_ROWS_CAPACITY                                                                          \

@@ -154,16 +154,68 @@ static ech_status import_rope_from(const ech_family_import *in, const ech_family
     return kind == ECH_ROPE_SCALING_LINEAR ? ECH_OK : ech_family_import_row(has, &original);
 }
 
-ech_status ech_rope_import(const ech_family_import *in, const char *theta)
+/* ---- a base of its own for layers with a window ---- */
+
+#define LOCAL "model.rope_local_base_freq"
+
+/* transformers 4 has rope_local_base_freq, and 5 rope_parameters of each type of layers. *rope: the
+ * parameters; returns those of layers without a window there. */
+static ech_status import_local(const ech_family_import *in, const char *name, const json_t **rope)
+{
+    const json_t *full = json_object_get(*rope, "full_attention"),
+                 *window = json_object_get(*rope, "sliding_attention");
+    bool flat = !full && !window;
+    const ech_family_import inner = {in->config, in->path, window};
+    const ech_family_import *has = flat ? in : &inner;
+    const ech_family_row theta = {flat ? "rope_local_base_freq" : "rope_theta", LOCAL,
+                                  .initial = "10000"},
+                         type = {"rope_type", .initial = "default",
+                                 .property = "scaled angles in layers with a window"},
+                         whole = {"partial_rotary_factor", .initial = "1"};
+    double base = json_number_value(ech_family_import_get(has, theta.name));
+    if ((full && !json_is_object(full)) || (window && !json_is_object(window)))
+        ECH_FAIL(ECH_EINPUT, "%s: %s: of each type of layers it must be an object", in->path, name);
+    if (ech_family_import_get(has, theta.name) && base < 1)
+        ECH_FAIL(ECH_EINPUT, "%s: %s: must be a number of at least 1", in->path, theta.name);
+    if (!flat) ECH_TRY(ech_family_import_row(&inner, &type));
+    if (!flat) ECH_TRY(ech_family_import_row(&inner, &whole));
+    if (!flat) *rope = full;
+    return ech_family_import_row(has, &theta);
+}
+
+void ech_rope_export_local(const ech_config *config, json_t *json)
+{
+    double local = config->model.rope_local_base_freq;
+    json_object_set_new(json, "rope_local_base_freq",
+                        json_real(local > 0 ? local : config->model.rope_theta));
+    ech_rope_export(config, json);
+}
+
+static ech_status import_all(const ech_family_import *in, const char *theta, bool local)
 {
     const char *name =
         ech_family_import_get(in, "rope_scaling") ? "rope_scaling" : "rope_parameters";
     const json_t *rope = ech_family_import_get(in, name);
     if (rope && !json_is_object(rope))
         ECH_FAIL(ECH_EINPUT, "%s: %s: must be an object, or null", in->path, name);
+    if (local)
+        ECH_TRY(import_local(in, name, &rope));
+    else if (json_object_get(rope, "full_attention") || json_object_get(rope, "sliding_attention"))
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: %s: must be alike in all layers of %s", in->path, name,
+                 ech_family_of(in->config)->name);
     ECH_FREED_TEXT path = {0};
     ech_text_append(&path, "%s: %s", in->path, name);
     return import_rope_from(in, &(ech_family_import){in->config, path.at, rope}, theta);
+}
+
+ech_status ech_rope_import(const ech_family_import *in, const char *theta)
+{
+    return import_all(in, theta, false);
+}
+
+ech_status ech_rope_import_local(const ech_family_import *in, const char *theta)
+{
+    return import_all(in, theta, true);
 }
 
 ech_status ech_family_import_rotary(const ech_family_import *in)

@@ -52,6 +52,15 @@ QWEN3_MOE = QWEN3 | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermedia
 MISTRAL = {"class": "MistralConfig", "num_key_value_heads": 2, "head_dim": 10,
            "sliding_window": None}
 QWEN2 = {"class": "Qwen2Config", "num_key_value_heads": 2, "rope_theta": 5e5}
+GEMMA2 = {"class": "Gemma2Config", "num_key_value_heads": 2, "head_dim": 10, "sliding_window": 7,
+          "query_pre_attn_scalar": 19, "attn_logit_softcapping": 1.5,
+          "final_logit_softcapping": 4.0, "tie_word_embeddings": False}
+GEMMA3 = {"class": "Gemma3TextConfig", "num_key_value_heads": 2, "head_dim": 10,
+          "sliding_window": 7, "query_pre_attn_scalar": 19, "tie_word_embeddings": False,
+          "rope_theta": 700.0, "rope_local_base_freq": 90.0}
+GRANITE = {"class": "GraniteConfig", "num_key_value_heads": 2, "attention_multiplier": 0.2,
+           "embedding_multiplier": 3.0, "residual_multiplier": 0.4, "logits_scaling": 2.5,
+           "attention_bias": True, "mlp_bias": True}
 STARCODER2 = {"class": "Starcoder2Config", "num_key_value_heads": 2, "norm_epsilon": 0.004,
               "tie_word_embeddings": False}
 PHI3 = {"class": "Phi3Config", "num_key_value_heads": 2, "pad_token_id": None}
@@ -87,17 +96,36 @@ CASES = {
     "qwen3": (QWEN3, {"max_shard_size": "15KB"}),
     "mistral": (LLAMA | MISTRAL, {}),
     "mistral tied": (LLAMA | MISTRAL | {"tie_word_embeddings": True, "rope_scaling": SCALING}, {}),
+    "mistral window": (LLAMA | MISTRAL | {"sliding_window": 7}, {}),
     "qwen2": (LLAMA | QWEN2, {}),
     "qwen2 v4": (LLAMA | QWEN2 | {"tie_word_embeddings": True}, {"v4": True}),
     "starcoder2": (LLAMA | STARCODER2, {"max_shard_size": "15KB"}),
     "starcoder2 without biases": (LLAMA | STARCODER2 | {"use_bias": False, "hidden_act": "relu"},
                                   {}),
+    "gemma2": (LLAMA | GEMMA2, {}),
+    "gemma2 full": (LLAMA | GEMMA2 | {
+        "layer_types": ["full_attention", "full_attention", "sliding_attention"],
+        "attn_logit_softcapping": None, "final_logit_softcapping": None,
+        "hidden_activation": "silu", "attention_bias": True, "tie_word_embeddings": True}, {}),
+    "gemma3_text": (LLAMA | GEMMA3 | {
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_scaling": {"rope_type": "linear", "factor": 3.0}}, {}),
+    "gemma3_text sixth": (LLAMA | GEMMA3 | {"num_hidden_layers": 7, "attention_bias": True,
+                                            "final_logit_softcapping": 4.0,
+                                            "tie_word_embeddings": True}, {}),
+    "gemma3_text v4": (LLAMA | GEMMA3 | {
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_scaling": {"rope_type": "linear", "factor": 3.0}}, {"v4": True}),
+    "granite": (LLAMA | GRANITE, {}),
+    "granite v4": (LLAMA | GRANITE | {"tie_word_embeddings": True, "rope_scaling": SCALING,
+                                      "attention_multiplier": 1}, {"v4": True}),
     "phi3": (LLAMA | PHI3, {}),
     "phi3 v4": (LLAMA | PHI3 | {"tie_word_embeddings": True}, {"v4": True}),
     "qwen3 v4": (QWEN3 | {"rope_theta": 1e6, "num_key_value_heads": 4}, {"v4": True}),
     "qwen3 bf16": (QWEN3 | {"num_key_value_heads": 1, "tie_word_embeddings": True},
                    {"dtype": torch.bfloat16}),
 }
+WINDOWED = [name for name, case in CASES.items() if case[0].get("sliding_window")]
 LAYOUTS = {
     "alone": [],
     "tensor": ["parallel.tensor=2"],
@@ -131,6 +159,9 @@ def rename_as_openai(folder):
 def spell_as_v4(folder):
     config = json.loads((folder / "config.json").read_text())
     rope = config.pop("rope_parameters")
+    if "full_attention" in rope:
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
     config["rope_theta"] = rope.pop("rope_theta")
     config["rope_scaling"] = rope
     config["torch_dtype"] = config.pop("dtype")
@@ -140,7 +171,8 @@ def spell_as_v4(folder):
 
 
 def load(folder):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager")  # others ignore soft-caps
     model.config._experts_implementation = "eager"  # the others know no fp64
     return model.double().eval()
 
@@ -240,7 +272,7 @@ def check(name, folder):
         saved = check_layout(folder, layout, model, tokens)
     back = apart(ours(saved, ids), theirs(load(saved), ids))
     assert back < TOLERANCE, (name, back)
-    if name in ("gpt2", "llama 3.1", "qwen3"):
+    if name in ("gpt2", "llama 3.1", "qwen3", "granite", *WINDOWED):
         run(sys.argv[1], "verify", folder / "run.yaml", "parallel.tensor=2", "parallel.pipeline=2")
     if name == "qwen3_moe":
         run(sys.argv[1], "verify", folder / "run.yaml", *LAYOUTS["experts"], "parallel.pipeline=2")
@@ -352,7 +384,7 @@ def check_refusals(folder):
     refused("hidden_act", config=config | {"hidden_act": "relu"})
     refused("self_attn.q_proj.bias", config=config | {"attention_bias": True})
     refused("it is [64, 32]", config=config | {"head_dim": 16})
-    refused("sliding_window", config=config | {"model_type": "mistral"})
+    refused("sliding_window", config=config | {"model_type": "mistral", "sliding_window": 0})
     refused("DeltaNet", config=config | {"model_type": "qwen3_next"})
     refused("ntk", config=config | {"rope_parameters": {"rope_type": "ntk", "factor": 2.0}})
     refused("[270, 32]", config=config | {"vocab_size": 280})

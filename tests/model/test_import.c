@@ -28,6 +28,9 @@
     "\"num_key_value_heads\": 2, \"intermediate_size\": 40, \"vocab_size\": 300"
 #define MISTRAL    "\"model_type\": \"mistral\", " SIZES
 #define QWEN2      "\"model_type\": \"qwen2\", " SIZES
+#define GEMMA2     "\"model_type\": \"gemma2\", " SIZES
+#define GEMMA3     "\"model_type\": \"gemma3_text\", " SIZES
+#define GRANITE    "\"model_type\": \"granite\", " SIZES
 #define STARCODER2 "\"model_type\": \"starcoder2\", " SIZES
 #define SCALING                                                                                    \
     "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4, "                         \
@@ -127,6 +130,30 @@ TEST(keys_are_filled)
                "\"max_window_layers\": 1, \"layer_types\": [\"full_attention\", "
                "\"full_attention\"]",
          "model.head_dim=6"},
+        {MISTRAL, "model.sliding_window=4096 model.window_layers=L"},
+        {MISTRAL ", \"sliding_window\": null", "model.sliding_window=0"},
+        {MISTRAL ", \"sliding_window\": 7, \"layer_types\": [\"sliding_attention\", "
+                 "\"sliding_attention\"]",
+         "model.sliding_window=7"},
+        {GEMMA2, "model.sliding_window=4096 model.window_layers=LG model.attention_scale=0.0625 "
+                 "model.attn_logit_softcapping=50 model.final_logit_softcapping=30 "
+                 "model.head_dim=256 model.hidden_act=geglu model.tie_word_embeddings=true"},
+        {GEMMA3, "model.rope_theta=1000000 model.rope_local_base_freq=10000 "
+                 "model.attn_logit_softcapping=0 model.final_logit_softcapping=0"},
+        {GEMMA3 ", \"sliding_window_pattern\": 2, \"rope_theta\": 7, "
+                "\"rope_local_base_freq\": 5",
+         "model.window_layers=LG model.rope_theta=7 model.rope_local_base_freq=5"},
+        {GEMMA3 ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"linear\", "
+                "\"rope_theta\": 9, \"factor\": 8}, \"sliding_attention\": {\"rope_type\": "
+                "\"default\", \"rope_theta\": 3}}",
+         "model.rope_theta=9 model.rope_scaling=linear model.rope_scaling_factor=8 "
+         "model.rope_local_base_freq=3"},
+        {GRANITE, "model.attention_scale=1 model.embedding_multiplier=1 "
+                  "model.residual_multiplier=1 model.logits_scaling=1"},
+        {GRANITE ", \"attention_multiplier\": 0.5, \"embedding_multiplier\": 12, "
+                 "\"residual_multiplier\": 0.25, \"logits_scaling\": 8.0",
+         "model.attention_scale=0.5 model.embedding_multiplier=12 "
+         "model.residual_multiplier=0.25 model.logits_scaling=8"},
         {QWEN3_MOE, "model.architecture=qwen3_moe model.num_local_experts=128 "
                     "model.num_experts_per_tok=8 model.moe_intermediate_size=768 "
                     "model.norm_topk_prob=false model.num_key_value_heads=4 model.head_dim=5"},
@@ -156,6 +183,15 @@ TEST(there_and_back)
         "{" GPT2 ", \"tie_word_embeddings\": false}",
         "{" LLAMA ", \"num_key_value_heads\": 2, \"rope_scaling\": {\"rope_type\": \"llama3\", "
         "" SCALING "}}",
+        "{" MISTRAL ", \"sliding_window\": 7}",
+        "{" MISTRAL ", \"sliding_window\": null}",
+        "{" GEMMA2 ", \"query_pre_attn_scalar\": 224, \"final_logit_softcapping\": null, "
+        "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+        "{" GEMMA3 ", \"query_pre_attn_scalar\": 168, \"rope_local_base_freq\": 77, "
+        "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}, "
+        "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+        "{" GRANITE ", \"attention_multiplier\": 0.015625, \"embedding_multiplier\": 12.0, "
+        "\"residual_multiplier\": 0.22, \"logits_scaling\": 8.0}",
         "{" QWEN3 ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"tie_word_embeddings\": true}",
         "{" QWEN3_MOE ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"num_experts\": 6, "
         "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, \"norm_topk_prob\": true, "
@@ -206,7 +242,9 @@ TEST(published_sizes)
         const char *json;
         int64_t params;
     } cases[] = {
-        /* Mistral 7B v0.3, Mistral Nemo */
+        /* Mistral 7B v0.1 with its window, v0.3, Mistral Nemo */
+        {PUBLISHED("mistral", 4096, 32, 32, 8, 14336, 32000, ", \"sliding_window\": 4096"),
+         7241732096},
         {PUBLISHED("mistral", 4096, 32, 32, 8, 14336, 32768, ", \"sliding_window\": null"),
          7248023552},
         {PUBLISHED("mistral", 5120, 40, 32, 8, 14336, 131072,
@@ -216,6 +254,17 @@ TEST(published_sizes)
         {PUBLISHED("qwen2", 896, 24, 14, 2, 4864, 151936, ", \"tie_word_embeddings\": true"),
          494032768},
         {PUBLISHED("qwen2", 3584, 28, 28, 4, 18944, 152064, ""), 7615616512},
+        /* Gemma 2 2B and 9B */
+        {PUBLISHED("gemma2", 2304, 26, 8, 4, 9216, 256000, ""), 2614341888},
+        {PUBLISHED("gemma2", 3584, 42, 16, 8, 14336, 256000, ""), 9241705984},
+        /* Gemma 3 270M, 1B */
+        {PUBLISHED("gemma3_text", 640, 18, 4, 1, 2048, 262144, ""), 268098176},
+        {PUBLISHED("gemma3_text", 1152, 26, 4, 1, 6912, 262144, ""), 999885952},
+        /* Granite 3.1 2B and 8B */
+        {PUBLISHED("granite", 2048, 40, 32, 8, 8192, 49155, ", \"tie_word_embeddings\": true"),
+         2533531648},
+        {PUBLISHED("granite", 4096, 40, 32, 8, 12800, 49155, ", \"tie_word_embeddings\": true"),
+         8170848256},
         /* StarCoder2 3B and 7B */
         {PUBLISHED("starcoder2", 3072, 30, 24, 2, 12288, 49152, ""), 3030371328},
         {PUBLISHED("starcoder2", 4608, 32, 36, 4, 18432, 49152, ""), 7173923840},
@@ -387,9 +436,25 @@ TEST(refuses)
         {"{\"model_type\": \"qwen3_next\"}",
          "Echelon has no gated DeltaNet layers; the nearest family is qwen3_moe"},
         {"{\"model_type\": \"mamba\"}", "Echelon has no state-space layers"},
-        {"{" MISTRAL "}", "sliding_window = (absent): not supported; only null"},
-        {"{" MISTRAL ", \"sliding_window\": 4096}",
-         "sliding_window = 4096: not supported; only null; Echelon has no attention windows"},
+        {"{" MISTRAL ", \"sliding_window\": 0}", "sliding_window = 0: must be above 0, or null"},
+        {"{" MISTRAL ", \"sliding_window\": -3}", "model.sliding_window = -3: out of bounds"},
+        {"{" MISTRAL ", \"layer_types\": [\"full_attention\", \"full_attention\"]}",
+         "layer_types"},
+        {"{" GEMMA2 ", \"final_logit_softcapping\": 0}", "final_logit_softcapping = 0: must be"},
+        {"{" GEMMA2 ", \"query_pre_attn_scalar\": 0}", "query_pre_attn_scalar: must be a number"},
+        {"{" GEMMA2 ", \"use_bidirectional_attention\": true}", "attention to later tokens"},
+        {"{" GEMMA2 ", \"layer_types\": [\"full_attention\"]}", "layer_types: names 1 layer"},
+        {"{" GEMMA3 ", \"attn_logit_softcapping\": 50.0}", "Echelon has no soft-caps of scores"},
+        {"{" GEMMA3 ", \"sliding_window_pattern\": 0}", "sliding_window_pattern: must be an int"},
+        {"{" GEMMA3 ", \"rope_local_base_freq\": 0}", "rope_local_base_freq: must be a number"},
+        {"{" GEMMA3 ", \"rope_parameters\": {\"sliding_attention\": {\"rope_type\": "
+         "\"linear\"}}}",
+         "Echelon has no scaled angles in layers with a window"},
+        {"{" GEMMA2 ", \"rope_parameters\": {\"full_attention\": {}}}",
+         "must be alike in all layers of gemma2"},
+        {"{" GRANITE ", \"embedding_multiplier\": 0}", "embedding_multiplier = 0: must be"},
+        {"{" GRANITE ", \"attention_multiplier\": 0}", "attention_multiplier: must be a number"},
+        {"{" GRANITE ", \"logits_scaling\": 0}", "model.logits_scaling = 0: out of bounds"},
         {"{" QWEN2 ", \"use_sliding_window\": true}", "Echelon has no attention windows"},
         {"{" QWEN2 ", \"layer_types\": [\"sliding_attention\"]}", "layer_types"},
         {"{" STARCODER2 ", \"hidden_act\": \"tanh\"}", "hidden_act = \"tanh\": not supported"},
