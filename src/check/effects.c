@@ -212,7 +212,7 @@ static ech_status advance(ech_turns *t, int s, ech_bucket_state *b, ech_course *
     ECH_TRY(check_extent(t, s, p, on, &e));
     if (on != &b->now && !e.of_piece) ECH_TRY(join_pieces(t, s, b, &before));
     if (in_parts) ECH_TRY(sum_micro(t, s, b, &before));
-    if (!in_parts && b->summed && b->summed < micro_batches)
+    if (on == &b->now && !in_parts && b->summed && b->summed < micro_batches)
         return ech_list_reject(t->plan, t->list, s, "comes when %d of %d micro-batches are summed",
                                b->summed, micro_batches);
     ECH_TRY(check_waits(t, s, before));

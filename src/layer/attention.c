@@ -296,8 +296,8 @@ static int owner_of(const attention_options *o, int index, int size)
     return (owner + size) % size;
 }
 
-/* Returns the sinks of the call's heads, or their gradients. With Ulysses the call has a part of the
- * tensor rank's heads. */
+/* Returns the sinks of the call's heads, or their gradients. With Ulysses the call has a part of
+ * the tensor rank's heads. */
 static ech_tensor sinks_of(const ech_call *call, const ech_tensor *all)
 {
     int64_t H = call->in[0].shape[2];

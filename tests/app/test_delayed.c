@@ -203,6 +203,8 @@ typedef struct shape {
 static const shape shapes[] = {
     {1, "memory.offload_optimizer=host memory.sequence_chunks=3"},
     {2, "memory.offload_optimizer=disk parallel.data=2 parallel.zero=1 precision.compute=bf16"},
+    /* the weights of a turn are offloaded while gradients of the next one are summed */
+    {2, "memory.offload_optimizer=host parallel.data=2 parallel.zero=2"},
     {4, "memory.offload_optimizer=host parallel.pipeline=2 parallel.data=2 parallel.zero=1 "
         "parallel.schedule=zero-bubble model.tie_word_embeddings=true parallel.device=queued"},
 };

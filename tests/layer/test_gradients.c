@@ -464,9 +464,9 @@ TEST(test_every_layer_is_here)
                    "router gate route dispatch dispatch_index expert_linear "
                    "expert_dropout combine shared_gate";
     const char *cut = "sum spread gather scatter keep_shard gather_kept gather_table shift unshift "
-                      "slide to_heads to_tokens pack attend head_gather exchange_counts exchange_rows "
-                      "return_rows gather_rows scatter_rows window_counts expert_linear_both "
-                      "gather_context own_rows all_rows";
+                      "slide to_heads to_tokens pack attend head_gather exchange_counts "
+                      "exchange_rows return_rows gather_rows scatter_rows window_counts "
+                      "expert_linear_both gather_context own_rows all_rows";
     const char *sampled = "head_next";
     const char *counted = "gate_load"; /* tests/app/test_router_bias.c: it has no gradient */
     const char *fused =                /* test_fused.c */
