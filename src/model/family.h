@@ -97,6 +97,11 @@ bool ech_family_row_writes(const ech_config *config, const ech_family_row *row);
 
 /* Rotary positions, of transformers 4 and 5. theta: of a file without one. */
 ech_status ech_rope_import(const ech_family_import *in, const char *theta);
+/* Of a file with other names outside of rope_parameters, or other values where it has none. */
+typedef struct ech_rope_names {
+    const char *theta, *theta_initial, *part, *part_initial;
+} ech_rope_names;
+ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names *names);
 void ech_rope_export(const ech_config *config, json_t *json);
 
 /* ---- what many families have in common ---- */

@@ -92,11 +92,15 @@ CASES = {
     "starcoder2 without biases": (LLAMA | STARCODER2 | {"use_bias": False, "hidden_act": "relu"},
                                   {}),
     "phi3": (LLAMA | PHI3, {}),
+    "phi3 window": (LLAMA | PHI3 | {"sliding_window": 5, "rope_scaling": LONGROPE | {
+        "partial_rotary_factor": 0.5, "short_factor": [1.0, 1.2], "long_factor": [1.5, 3.5]}}, {}),
     "phi3 v4": (LLAMA | PHI3 | {"tie_word_embeddings": True}, {"v4": True}),
     "qwen3 v4": (QWEN3 | {"rope_theta": 1e6, "num_key_value_heads": 4}, {"v4": True}),
     "qwen3 bf16": (QWEN3 | {"num_key_value_heads": 1, "tie_word_embeddings": True},
                    {"dtype": torch.bfloat16}),
 }
+# verify on a grid, besides the oldest families
+VERIFIED = ("phi3 window",)
 LAYOUTS = {
     "alone": [],
     "tensor": ["parallel.tensor=2"],
@@ -240,6 +244,8 @@ def check(name, folder):
     back = apart(ours(saved, ids), theirs(load(saved), ids))
     assert back < TOLERANCE, (name, back)
     if name in ("gpt2", "llama 3.1", "qwen3"):
+        run(sys.argv[1], "verify", folder / "run.yaml", "parallel.tensor=2", "parallel.pipeline=2")
+    if name in VERIFIED:
         run(sys.argv[1], "verify", folder / "run.yaml", "parallel.tensor=2", "parallel.pipeline=2")
     if name == "qwen3_moe":
         run(sys.argv[1], "verify", folder / "run.yaml", *LAYOUTS["experts"], "parallel.pipeline=2")

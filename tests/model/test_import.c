@@ -219,8 +219,9 @@ TEST(published_sizes)
         /* StarCoder2 3B and 7B */
         {PUBLISHED("starcoder2", 3072, 30, 24, 2, 12288, 49152, ""), 3030371328},
         {PUBLISHED("starcoder2", 4608, 32, 36, 4, 18432, 49152, ""), 7173923840},
-        /* Phi-3 mini, whose windows of 2047 are left out here, and Phi-4 */
-        {PUBLISHED("phi3", 3072, 32, 32, 32, 8192, 32064, ""), 3821079552},
+        /* Phi-3 mini and Phi-4 */
+        {PUBLISHED("phi3", 3072, 32, 32, 32, 8192, 32064, ", \"sliding_window\": 2047"),
+         3821079552},
         {PUBLISHED("phi3", 5120, 40, 40, 10, 17920, 100352, ""), 14659507200},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
