@@ -55,6 +55,8 @@ QWEN2 = {"class": "Qwen2Config", "num_key_value_heads": 2, "rope_theta": 5e5}
 STARCODER2 = {"class": "Starcoder2Config", "num_key_value_heads": 2, "norm_epsilon": 0.004,
               "tie_word_embeddings": False}
 PHI3 = {"class": "Phi3Config", "num_key_value_heads": 2, "pad_token_id": None}
+GPT_NEOX = {"class": "GPTNeoXConfig", "layer_norm_eps": 0.004, "rotary_pct": 0.5,
+            "rotary_emb_base": 700.0}
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
@@ -95,12 +97,16 @@ CASES = {
     "phi3 window": (LLAMA | PHI3 | {"sliding_window": 5, "rope_scaling": LONGROPE | {
         "partial_rotary_factor": 0.5, "short_factor": [1.0, 1.2], "long_factor": [1.5, 3.5]}}, {}),
     "phi3 v4": (LLAMA | PHI3 | {"tie_word_embeddings": True}, {"v4": True}),
+    "gpt_neox": (LLAMA | GPT_NEOX, {"max_shard_size": "15KB"}),
+    "gpt_neox sequential": (LLAMA | GPT_NEOX | {
+        "use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_new",
+        "tie_word_embeddings": True}, {}),
     "qwen3 v4": (QWEN3 | {"rope_theta": 1e6, "num_key_value_heads": 4}, {"v4": True}),
     "qwen3 bf16": (QWEN3 | {"num_key_value_heads": 1, "tie_word_embeddings": True},
                    {"dtype": torch.bfloat16}),
 }
 # verify on a grid, besides the oldest families
-VERIFIED = ("phi3 window",)
+VERIFIED = ("phi3 window", "gpt_neox")
 LAYOUTS = {
     "alone": [],
     "tensor": ["parallel.tensor=2"],

@@ -223,6 +223,10 @@ TEST(published_sizes)
         {PUBLISHED("phi3", 3072, 32, 32, 32, 8192, 32064, ", \"sliding_window\": 2047"),
          3821079552},
         {PUBLISHED("phi3", 5120, 40, 40, 10, 17920, 100352, ""), 14659507200},
+        /* Pythia 160M and 6.9B, GPT-NeoX 20B */
+        {PUBLISHED("gpt_neox", 768, 12, 12, 12, 3072, 50304, ""), 162322944},
+        {PUBLISHED("gpt_neox", 4096, 32, 32, 32, 16384, 50432, ""), 6857302016},
+        {PUBLISHED("gpt_neox", 6144, 44, 64, 64, 24576, 50432, ""), 20554567680},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ech_config *config = imported(cases[i].json);
