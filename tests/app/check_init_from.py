@@ -57,6 +57,8 @@ STARCODER2 = {"class": "Starcoder2Config", "num_key_value_heads": 2, "norm_epsil
 PHI3 = {"class": "Phi3Config", "num_key_value_heads": 2, "pad_token_id": None}
 GPT_NEOX = {"class": "GPTNeoXConfig", "layer_norm_eps": 0.004, "rotary_pct": 0.5,
             "rotary_emb_base": 700.0}
+GLM4 = {"class": "Glm4Config", "num_key_value_heads": 2, "head_dim": 12,
+        "partial_rotary_factor": 0.5, "pad_token_id": None}
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
@@ -101,12 +103,15 @@ CASES = {
     "gpt_neox sequential": (LLAMA | GPT_NEOX | {
         "use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_new",
         "tie_word_embeddings": True}, {}),
+    "glm4": (LLAMA | GLM4, {"max_shard_size": "15KB"}),
+    "glm4 v4": (LLAMA | GLM4 | {"attention_bias": False, "tie_word_embeddings": True,
+                                "partial_rotary_factor": 0.34}, {"v4": True}),
     "qwen3 v4": (QWEN3 | {"rope_theta": 1e6, "num_key_value_heads": 4}, {"v4": True}),
     "qwen3 bf16": (QWEN3 | {"num_key_value_heads": 1, "tie_word_embeddings": True},
                    {"dtype": torch.bfloat16}),
 }
 # verify on a grid, besides the oldest families
-VERIFIED = ("phi3 window", "gpt_neox")
+VERIFIED = ("phi3 window", "gpt_neox", "glm4")
 LAYOUTS = {
     "alone": [],
     "tensor": ["parallel.tensor=2"],

@@ -223,6 +223,10 @@ TEST(published_sizes)
         {PUBLISHED("phi3", 3072, 32, 32, 32, 8192, 32064, ", \"sliding_window\": 2047"),
          3821079552},
         {PUBLISHED("phi3", 5120, 40, 40, 10, 17920, 100352, ""), 14659507200},
+        /* GLM-4 9B and 32B of 2025 */
+        {PUBLISHED("glm4", 4096, 40, 32, 2, 13696, 151552, ""), 9400279040},
+        {PUBLISHED("glm4", 6144, 61, 48, 2, 23040, 151552, ", \"attention_bias\": false"),
+         32566081536},
         /* Pythia 160M and 6.9B, GPT-NeoX 20B */
         {PUBLISHED("gpt_neox", 768, 12, 12, 12, 3072, 50304, ""), 162322944},
         {PUBLISHED("gpt_neox", 4096, 32, 32, 32, 16384, 50432, ""), 6857302016},
