@@ -59,6 +59,7 @@ GPT_NEOX = {"class": "GPTNeoXConfig", "layer_norm_eps": 0.004, "rotary_pct": 0.5
             "rotary_emb_base": 700.0}
 GLM4 = {"class": "Glm4Config", "num_key_value_heads": 2, "head_dim": 12,
         "partial_rotary_factor": 0.5, "pad_token_id": None}
+SMOLLM3 = {"class": "SmolLM3Config", "num_key_value_heads": 2, "pad_token_id": None}
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
@@ -106,12 +107,16 @@ CASES = {
     "glm4": (LLAMA | GLM4, {"max_shard_size": "15KB"}),
     "glm4 v4": (LLAMA | GLM4 | {"attention_bias": False, "tie_word_embeddings": True,
                                 "partial_rotary_factor": 0.34}, {"v4": True}),
+    "smollm3": (LLAMA | SMOLLM3 | {"no_rope_layers": [1, 0, 1], "attention_bias": True,
+                                   "mlp_bias": True, "tie_word_embeddings": False}, {}),
+    "smollm3 interval": (LLAMA | SMOLLM3 | {"no_rope_layer_interval": 3, "rope_scaling": YARN},
+                         {"v4": True}),
     "qwen3 v4": (QWEN3 | {"rope_theta": 1e6, "num_key_value_heads": 4}, {"v4": True}),
     "qwen3 bf16": (QWEN3 | {"num_key_value_heads": 1, "tie_word_embeddings": True},
                    {"dtype": torch.bfloat16}),
 }
 # verify on a grid, besides the oldest families
-VERIFIED = ("phi3 window", "gpt_neox", "glm4")
+VERIFIED = ("phi3 window", "gpt_neox", "glm4", "smollm3")
 LAYOUTS = {
     "alone": [],
     "tensor": ["parallel.tensor=2"],

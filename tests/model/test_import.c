@@ -223,6 +223,8 @@ TEST(published_sizes)
         {PUBLISHED("phi3", 3072, 32, 32, 32, 8192, 32064, ", \"sliding_window\": 2047"),
          3821079552},
         {PUBLISHED("phi3", 5120, 40, 40, 10, 17920, 100352, ""), 14659507200},
+        /* SmolLM3 3B */
+        {PUBLISHED("smollm3", 2048, 36, 16, 4, 11008, 128256, ""), 3075098624},
         /* GLM-4 9B and 32B of 2025 */
         {PUBLISHED("glm4", 4096, 40, 32, 2, 13696, 151552, ""), 9400279040},
         {PUBLISHED("glm4", 6144, 61, 48, 2, 23040, 151552, ", \"attention_bias\": false"),
