@@ -334,13 +334,14 @@ static ech_status import_family(const ech_family_import *in)
     if (!named || (named->ours ? !ours || gate : ours && !reversible && !gate && !shared))
         return refuse_family(in, type);
     ECH_TRY(ech_family_import_set(in, "model.architecture", type));
-    if ((gate || shared) && !ech_family_reads(in->config, "model.moe_gate"))
+    if ((shared && named->shares) ||
+        ((gate || shared) && !ech_family_reads(in->config, "model.moe_gate")))
         return refuse_family(in, type);
     ECH_TRY(ech_family_import_set(in, "model.reversible", reversible ? "true" : "false"));
     if (gate) ECH_TRY(ech_family_import_set(in, "model.moe_gate", gate));
     if (shared)
         ECH_TRY(ech_family_import_rows(in, shared_rows));
-    else if (ech_family_reads(in->config, shared_rows->key))
+    else if (ech_family_reads(in->config, shared_rows->key) && !named->shares)
         ECH_TRY(ech_family_import_set(in, shared_rows->key, "0"));
     ECH_TRY(import_unquantized(in));
     const ech_family *found = ech_family_of(in->config);
@@ -475,9 +476,11 @@ static int find_gate(const ech_config *config)
     return i;
 }
 
+/* Shared experts that only we know. */
 static bool has_shared(const ech_config *config)
 {
-    return ech_family_reads(config, shared_rows->key) && config->model.moe_shared_experts > 0;
+    return ech_family_reads(config, shared_rows->key) && config->model.moe_shared_experts > 0 &&
+           !ech_family_of(config)->shares;
 }
 
 /* What the model is called: as others call it, unless it is of a kind that only we know. */

@@ -60,6 +60,9 @@ GPT_NEOX = {"class": "GPTNeoXConfig", "layer_norm_eps": 0.004, "rotary_pct": 0.5
 GLM4 = {"class": "Glm4Config", "num_key_value_heads": 2, "head_dim": 12,
         "partial_rotary_factor": 0.5, "pad_token_id": None}
 SMOLLM3 = {"class": "SmolLM3Config", "num_key_value_heads": 2, "pad_token_id": None}
+QWEN2_MOE = {"class": "Qwen2MoeConfig", "num_key_value_heads": 2, "num_experts": 6,
+             "num_experts_per_tok": 3, "moe_intermediate_size": 20,
+             "shared_expert_intermediate_size": 40, "pad_token_id": None}
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
@@ -111,12 +114,16 @@ CASES = {
                                    "mlp_bias": True, "tie_word_embeddings": False}, {}),
     "smollm3 interval": (LLAMA | SMOLLM3 | {"no_rope_layer_interval": 3, "rope_scaling": YARN},
                          {"v4": True}),
+    "qwen2_moe": (LLAMA | QWEN2_MOE, {}),
+    "qwen2_moe v4": (LLAMA | QWEN2_MOE | {
+        "norm_topk_prob": True, "qkv_bias": False, "num_hidden_layers": 4,
+        "decoder_sparse_step": 2, "mlp_only_layers": [0, 1]}, {"v4": True}),
     "qwen3 v4": (QWEN3 | {"rope_theta": 1e6, "num_key_value_heads": 4}, {"v4": True}),
     "qwen3 bf16": (QWEN3 | {"num_key_value_heads": 1, "tie_word_embeddings": True},
                    {"dtype": torch.bfloat16}),
 }
 # verify on a grid, besides the oldest families
-VERIFIED = ("phi3 window", "gpt_neox", "glm4", "smollm3")
+VERIFIED = ("phi3 window", "gpt_neox", "glm4", "smollm3", "qwen2_moe")
 LAYOUTS = {
     "alone": [],
     "tensor": ["parallel.tensor=2"],
@@ -252,6 +259,7 @@ def check(name, folder):
     family = name.split()[0]
     layouts = {
         "mixtral": ["alone", "tensor", "pipeline"],
+        "qwen2_moe": ["tensor", "experts"],
         "qwen3_moe": ["alone", "tensor", "pipeline", "experts"],
     }.get(family, ["tensor"])
     most = ["alone", "tensor", "pipeline", "all", "pipedream"]

@@ -29,6 +29,8 @@
 #define MISTRAL    "\"model_type\": \"mistral\", " SIZES
 #define QWEN2      "\"model_type\": \"qwen2\", " SIZES
 #define STARCODER2 "\"model_type\": \"starcoder2\", " SIZES
+#define SMOLLM3    "\"model_type\": \"smollm3\", " SIZES
+#define QWEN2_MOE  "\"model_type\": \"qwen2_moe\", \"moe_intermediate_size\": 20, " SIZES
 #define SCALING                                                                                    \
     "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4, "                         \
     "\"original_max_position_embeddings\": 8192"
@@ -223,6 +225,13 @@ TEST(published_sizes)
         {PUBLISHED("phi3", 3072, 32, 32, 32, 8192, 32064, ", \"sliding_window\": 2047"),
          3821079552},
         {PUBLISHED("phi3", 5120, 40, 40, 10, 17920, 100352, ""), 14659507200},
+        /* Qwen1.5-MoE A2.7B and Qwen2 57B-A14B */
+        {PUBLISHED("qwen2_moe", 2048, 24, 16, 16, 5632, 151936, ""), 14315784192},
+        {PUBLISHED("qwen2_moe", 3584, 28, 28, 4, 18944, 151936,
+                   ", \"num_experts\": 64, \"num_experts_per_tok\": 8, "
+                   "\"moe_intermediate_size\": 2560, "
+                   "\"shared_expert_intermediate_size\": 20480"),
+         57408658944},
         /* SmolLM3 3B */
         {PUBLISHED("smollm3", 2048, 36, 16, 4, 11008, 128256, ""), 3075098624},
         /* GLM-4 9B and 32B of 2025 */
@@ -403,6 +412,19 @@ TEST(refuses)
          "sliding_window = 4096: not supported; only null; Echelon has no attention windows"},
         {"{" QWEN2 ", \"use_sliding_window\": true}", "Echelon has no attention windows"},
         {"{" QWEN2 ", \"layer_types\": [\"sliding_attention\"]}", "layer_types"},
+        {"{\"model_type\": \"phi3\", " SIZES ", \"sliding_window\": 0}", "at least 1, or null"},
+        {"{" SMOLLM3 ", \"no_rope_layers\": [1]}", "must be a list of 2 numbers"},
+        {"{" SMOLLM3 ", \"no_rope_layers\": [1, 2]}", "must be numbers, 0 or 1"},
+        {"{\"model_type\": \"smollm3\", \"hidden_size\": 32, \"num_hidden_layers\": 3, "
+         "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300, "
+         "\"no_rope_layers\": [1, 0, 0]}",
+         "no_rope_layers: layer 2: not supported"},
+        {"{" SMOLLM3 ", \"use_sliding_window\": true}", "Echelon has no attention windows"},
+        {"{" QWEN2_MOE ", \"shared_expert_intermediate_size\": 30}",
+         "only multiples of moe_intermediate_size = 20"},
+        {"{" QWEN2_MOE ", \"shared_expert_intermediate_size\": 0}", "from 1 to 10000000"},
+        {"{\"model_type\": \"echelon-shared-qwen2_moe\"}", "echelon-shared-qwen2_moe"},
+        {"{\"model_type\": \"phi\"}", "the nearest family is gpt_neox"},
         {"{" STARCODER2 ", \"hidden_act\": \"tanh\"}", "hidden_act = \"tanh\": not supported"},
         {"{\"model_type\": \"gpt2\", \"n_embd\": 3}", "vocab_size"},
         {"{" GPT2 ", \"n_embd\": 3}", "duplicate"},
