@@ -453,6 +453,7 @@ static void merge(const ech_family *family, const ech_model_export_options *opti
     choose_id(options, original, "bos_token_id", ends.begin, ours);
     choose_id(options, original, "eos_token_id", ends.end, ours);
     remove_replaced(family, original);
+    if (options->text) json_object_del(ours, "pad_token_id");
     json_object_update(original, ours);
 }
 

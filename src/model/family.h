@@ -208,6 +208,11 @@ void ech_rope_export(const ech_config *config, json_t *json);
         "sliding_window", .initial = "null", .use = ECH_ROW_UNWRITTEN,                             \
                           .property = "attention windows"                                          \
     }
+/* Of a class whose own default may lie beyond the vocabulary. */
+#define ECH_ROW_NO_PAD                                                                             \
+    {                                                                                              \
+        "pad_token_id", .initial = "null", .use = ECH_ROW_UNREAD                                   \
+    }
 /* Numbers of experts that only Echelon knows. */
 #define ECH_ROWS_CAPACITY                                                                          \
     {"moe_capacity_factor", "model.moe_capacity_factor", "0",                                      \

@@ -17,6 +17,7 @@ static const ech_family_row rows[] = {
     {"attention_bias", "model.qkv_bias", .initial = "true"},
     ECH_ROWS_TRAINING("0.02"),
     ECH_ROW_TIED("false"),
+    ECH_ROW_NO_PAD,
     ECH_ROWS_END};
 
 static const ech_names names = {.after_attention_norm = "post_self_attn_layernorm",

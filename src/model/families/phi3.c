@@ -23,6 +23,7 @@ static const ech_family_row rows[] = {
     ECH_ROW_TIED("false"),
     {"partial_rotary_factor", "model.partial_rotary_factor", "1",
      .use = ECH_ROW_OURS | ECH_ROW_UNREAD},
+    ECH_ROW_NO_PAD,
     ECH_ROWS_END};
 
 static const ech_family_fused fused[] = {

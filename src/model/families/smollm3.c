@@ -28,6 +28,7 @@ static const ech_family_row rows[] = {
     ECH_ROW_WHOLE_ROTARY,
     {"layer_types", .initial = "full_attention", .use = ECH_ROW_UNWRITTEN | ECH_ROW_LIST,
      .property = "attention windows in layers without rotary positions"},
+    ECH_ROW_NO_PAD,
     ECH_ROWS_END};
 
 /* The list says of each layer whether it is rotary; more entries than layers are not used. */
