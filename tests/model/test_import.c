@@ -254,6 +254,26 @@ TEST(published_sizes)
     }
 }
 
+/* Without a file to begin with, transformers' default would lie beyond a small vocabulary. */
+TEST(exports_no_padding)
+{
+    static const char original[] = "{\"pad_token_id\": 7}";
+    ech_config *config = imported("{" SMOLLM3 "}");
+    ech_text fresh = {0}, kept = {0};
+    ech_model_export_options options = {.dtype = ECH_F32};
+    assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
+    assert_int_equal(ech_model_export(config, &options, &fresh), ECH_OK);
+    assert_non_null(strstr(fresh.at, "\"pad_token_id\": null"));
+    options.path = "config.json";
+    options.text = original;
+    options.n = sizeof original - 1;
+    assert_int_equal(ech_model_export(config, &options, &kept), ECH_OK);
+    assert_non_null(strstr(kept.at, "\"pad_token_id\": 7"));
+    ech_text_free(&fresh);
+    ech_text_free(&kept);
+    ech_config_destroy(config);
+}
+
 TEST(says_both_values)
 {
     ech_config *config = import_config();
