@@ -342,13 +342,14 @@ static ech_status import_family(const ech_family_import *in)
     if (!named || (named->ours ? !ours || gate : ours && !reversible && !gate && !shared))
         return refuse_family(in, type);
     ECH_TRY(ech_family_import_set(in, "model.architecture", type));
-    if ((gate || shared) && !ech_family_reads(in->config, "model.moe_gate"))
+    if ((shared && named->shares) ||
+        ((gate || shared) && !ech_family_reads(in->config, "model.moe_gate")))
         return refuse_family(in, type);
     ECH_TRY(ech_family_import_set(in, "model.reversible", reversible ? "true" : "false"));
     if (gate) ECH_TRY(ech_family_import_set(in, "model.moe_gate", gate));
     if (shared)
         ECH_TRY(ech_family_import_rows(in, shared_rows));
-    else if (ech_family_reads(in->config, shared_rows->key))
+    else if (ech_family_reads(in->config, shared_rows->key) && !named->shares)
         ECH_TRY(ech_family_import_set(in, shared_rows->key, "0"));
     ECH_TRY(import_unquantized(in));
     const ech_family *found = ech_family_of(in->config);
@@ -460,6 +461,7 @@ static void merge(const ech_family *family, const ech_model_export_options *opti
     choose_id(options, original, "bos_token_id", ends.begin, ours);
     choose_id(options, original, "eos_token_id", ends.end, ours);
     remove_replaced(family, original);
+    if (options->text) json_object_del(ours, "pad_token_id");
     json_object_update(original, ours);
 }
 
@@ -483,9 +485,11 @@ static int find_gate(const ech_config *config)
     return i;
 }
 
+/* Shared experts that only we know. */
 static bool has_shared(const ech_config *config)
 {
-    return ech_family_reads(config, shared_rows->key) && config->model.moe_shared_experts > 0;
+    return ech_family_reads(config, shared_rows->key) && config->model.moe_shared_experts > 0 &&
+           !ech_family_of(config)->shares;
 }
 
 /* What the model is called: as others call it, unless it is of a kind that only we know. */

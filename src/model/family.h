@@ -100,6 +100,11 @@ bool ech_family_row_writes(const ech_config *config, const ech_family_row *row);
 
 /* Rotary positions, of transformers 4 and 5. theta: of a file without one. */
 ech_status ech_rope_import(const ech_family_import *in, const char *theta);
+/* Of a file with other names outside of rope_parameters, or other values where it has none. */
+typedef struct ech_rope_names {
+    const char *theta, *theta_initial, *part, *part_initial;
+} ech_rope_names;
+ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names *names);
 void ech_rope_export(const ech_config *config, json_t *json);
 /* The same where layers with a window have a base of their own. */
 ech_status ech_rope_import_local(const ech_family_import *in, const char *theta);
@@ -242,6 +247,11 @@ ech_status ech_scale_check_root(const ech_config *config);
     {                                                                                              \
         "use_bidirectional_attention", .initial = "false", .use = ECH_ROW_UNWRITTEN,               \
                                        .property = "attention to later tokens"                     \
+    }
+/* Of a class whose own default may lie beyond the vocabulary. */
+#define ECH_ROW_NO_PAD                                                                             \
+    {                                                                                              \
+        "pad_token_id", .initial = "null", .use = ECH_ROW_UNREAD                                   \
     }
 /* Numbers of experts that only Echelon knows. */
 #define ECH_ROWS_CAPACITY                                                                          \

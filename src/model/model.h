@@ -51,6 +51,7 @@ struct ech_family {
     /* Makes its blocks; NULL: it is a decoder, which follows from the properties. */
     void (*build)(const ech_config *config, struct ech_model *model);
     bool valued; /* reads samples of features (data/data.h), and so has no tokenizer */
+    bool shares; /* other programs know its shared experts */
     bool ours; /* no other program knows it: its model_type has our name in front */
     /* A Hugging Face config.json of this family: its architecture ("GPT2LMHeadModel"), the
      * table of its values, and what the table cannot express. Errors of import_more: what the

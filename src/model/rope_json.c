@@ -115,22 +115,24 @@ static ech_status import_factor(const ech_family_import *in, const ech_family_im
 /* transformers 4 has rope_theta and rope_scaling, 5 has both as rope_parameters. The older versions
  * of 4 call the type "type". */
 static ech_status import_rope_from(const ech_family_import *in, const ech_family_import *inner,
-                                   const char *otherwise)
+                                   const ech_rope_names *names)
 {
     const char *key = ech_family_import_get(inner, "rope_type") ? "rope_type" : "type";
     const ech_family_import *has = ech_family_import_get(inner, ORIGINAL) ? inner : in;
     const char *before =
         ech_family_import_get(has, ORIGINAL) ? ORIGINAL : "max_position_embeddings";
-    const ech_family_row theta = {"rope_theta", "model.rope_theta", .initial = otherwise},
+    bool own_theta = ech_family_import_get(inner, "rope_theta");
+    bool own_part = ech_family_import_get(inner, "partial_rotary_factor");
+    const ech_family_row theta = {own_theta ? "rope_theta" : names->theta, "model.rope_theta",
+                                  .initial = names->theta_initial},
                          whole = {"partial_rotary_factor", .initial = "1"},
-                         part = {"partial_rotary_factor", "model.partial_rotary_factor",
-                                 .initial = "1"},
+                         part = {own_part ? "partial_rotary_factor" : names->part,
+                                 "model.partial_rotary_factor", .initial = names->part_initial},
                          type = {key, .initial = "default linear dynamic llama3 yarn longrope"},
                          original = {before, "model.rope_scaling_" ORIGINAL, .initial = NULL};
     bool parts = ech_family_reads(in->config, part.key);
-    const ech_family_import *with = ech_family_import_get(inner, part.name) ? inner : in;
-    ECH_TRY(ech_family_import_row(parts ? with : inner, parts ? &part : &whole));
-    ECH_TRY(ech_family_import_row(ech_family_import_get(inner, theta.name) ? inner : in, &theta));
+    ECH_TRY(ech_family_import_row(parts && !own_part ? in : inner, parts ? &part : &whole));
+    ECH_TRY(ech_family_import_row(own_theta ? inner : in, &theta));
     ECH_TRY(ech_family_import_row(inner, &type));
     const char *name = json_string_value(ech_family_import_get(inner, key));
     int kind = ECH_ROPE_SCALING_NONE;
@@ -191,7 +193,7 @@ void ech_rope_export_local(const ech_config *config, json_t *json)
     ech_rope_export(config, json);
 }
 
-static ech_status import_all(const ech_family_import *in, const char *theta, bool local)
+static ech_status import_all(const ech_family_import *in, const ech_rope_names *names, bool local)
 {
     const char *name =
         ech_family_import_get(in, "rope_scaling") ? "rope_scaling" : "rope_parameters";
@@ -205,17 +207,24 @@ static ech_status import_all(const ech_family_import *in, const char *theta, boo
                  ech_family_of(in->config)->name);
     ECH_FREED_TEXT path = {0};
     ech_text_append(&path, "%s: %s", in->path, name);
-    return import_rope_from(in, &(ech_family_import){in->config, path.at, rope}, theta);
+    return import_rope_from(in, &(ech_family_import){in->config, path.at, rope}, names);
+}
+
+ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names *names)
+{
+    return import_all(in, names, false);
 }
 
 ech_status ech_rope_import(const ech_family_import *in, const char *theta)
 {
-    return import_all(in, theta, false);
+    return import_all(in, &(ech_rope_names){"rope_theta", theta, "partial_rotary_factor", "1"},
+                      false);
 }
 
 ech_status ech_rope_import_local(const ech_family_import *in, const char *theta)
 {
-    return import_all(in, theta, true);
+    return import_all(in, &(ech_rope_names){"rope_theta", theta, "partial_rotary_factor", "1"},
+                      true);
 }
 
 ech_status ech_family_import_rotary(const ech_family_import *in)

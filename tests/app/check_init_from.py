@@ -64,6 +64,14 @@ GRANITE = {"class": "GraniteConfig", "num_key_value_heads": 2, "attention_multip
 STARCODER2 = {"class": "Starcoder2Config", "num_key_value_heads": 2, "norm_epsilon": 0.004,
               "tie_word_embeddings": False}
 PHI3 = {"class": "Phi3Config", "num_key_value_heads": 2, "pad_token_id": None}
+GPT_NEOX = {"class": "GPTNeoXConfig", "layer_norm_eps": 0.004, "rotary_pct": 0.5,
+            "rotary_emb_base": 700.0}
+GLM4 = {"class": "Glm4Config", "num_key_value_heads": 2, "head_dim": 12,
+        "partial_rotary_factor": 0.5, "pad_token_id": None}
+SMOLLM3 = {"class": "SmolLM3Config", "num_key_value_heads": 2, "pad_token_id": None}
+QWEN2_MOE = {"class": "Qwen2MoeConfig", "num_key_value_heads": 2, "num_experts": 6,
+             "num_experts_per_tok": 3, "moe_intermediate_size": 20,
+             "shared_expert_intermediate_size": 40, "pad_token_id": None}
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
@@ -120,12 +128,31 @@ CASES = {
     "granite v4": (LLAMA | GRANITE | {"tie_word_embeddings": True, "rope_scaling": SCALING,
                                       "attention_multiplier": 1}, {"v4": True}),
     "phi3": (LLAMA | PHI3, {}),
+    "phi3 window": (LLAMA | PHI3 | {"sliding_window": 5, "rope_scaling": LONGROPE | {
+        "partial_rotary_factor": 0.5, "short_factor": [1.0, 1.2], "long_factor": [1.5, 3.5]}}, {}),
     "phi3 v4": (LLAMA | PHI3 | {"tie_word_embeddings": True}, {"v4": True}),
+    "gpt_neox": (LLAMA | GPT_NEOX, {"max_shard_size": "15KB"}),
+    "gpt_neox sequential": (LLAMA | GPT_NEOX | {
+        "use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_new",
+        "tie_word_embeddings": True}, {}),
+    "glm4": (LLAMA | GLM4, {"max_shard_size": "15KB"}),
+    "glm4 v4": (LLAMA | GLM4 | {"attention_bias": False, "tie_word_embeddings": True,
+                                "partial_rotary_factor": 0.34}, {"v4": True}),
+    "smollm3": (LLAMA | SMOLLM3 | {"no_rope_layers": [1, 0, 1], "attention_bias": True,
+                                   "mlp_bias": True, "tie_word_embeddings": False}, {}),
+    "smollm3 interval": (LLAMA | SMOLLM3 | {"no_rope_layer_interval": 3, "rope_scaling": YARN},
+                         {"v4": True}),
+    "qwen2_moe": (LLAMA | QWEN2_MOE, {}),
+    "qwen2_moe v4": (LLAMA | QWEN2_MOE | {
+        "norm_topk_prob": True, "qkv_bias": False, "num_hidden_layers": 4,
+        "decoder_sparse_step": 2, "mlp_only_layers": [0, 1]}, {"v4": True}),
     "qwen3 v4": (QWEN3 | {"rope_theta": 1e6, "num_key_value_heads": 4}, {"v4": True}),
     "qwen3 bf16": (QWEN3 | {"num_key_value_heads": 1, "tie_word_embeddings": True},
                    {"dtype": torch.bfloat16}),
 }
-WINDOWED = [name for name, case in CASES.items() if case[0].get("sliding_window")]
+# Verified on a grid, besides the oldest families.
+VERIFIED = ["gpt2", "llama 3.1", "qwen3", "granite", "gpt_neox", "glm4", "smollm3", "qwen2_moe",
+            *(name for name, case in CASES.items() if case[0].get("sliding_window"))]
 LAYOUTS = {
     "alone": [],
     "tensor": ["parallel.tensor=2"],
@@ -265,6 +292,7 @@ def check(name, folder):
     family = name.split()[0]
     layouts = {
         "mixtral": ["alone", "tensor", "pipeline"],
+        "qwen2_moe": ["tensor", "experts"],
         "qwen3_moe": ["alone", "tensor", "pipeline", "experts"],
     }.get(family, ["tensor"])
     most = ["alone", "tensor", "pipeline", "all", "pipedream"]
@@ -272,7 +300,7 @@ def check(name, folder):
         saved = check_layout(folder, layout, model, tokens)
     back = apart(ours(saved, ids), theirs(load(saved), ids))
     assert back < TOLERANCE, (name, back)
-    if name in ("gpt2", "llama 3.1", "qwen3", "granite", *WINDOWED):
+    if name in VERIFIED:
         run(sys.argv[1], "verify", folder / "run.yaml", "parallel.tensor=2", "parallel.pipeline=2")
     if name == "qwen3_moe":
         run(sys.argv[1], "verify", folder / "run.yaml", *LAYOUTS["experts"], "parallel.pipeline=2")

@@ -32,6 +32,8 @@
 #define GEMMA3     "\"model_type\": \"gemma3_text\", " SIZES
 #define GRANITE    "\"model_type\": \"granite\", " SIZES
 #define STARCODER2 "\"model_type\": \"starcoder2\", " SIZES
+#define SMOLLM3    "\"model_type\": \"smollm3\", " SIZES
+#define QWEN2_MOE  "\"model_type\": \"qwen2_moe\", \"moe_intermediate_size\": 20, " SIZES
 #define SCALING                                                                                    \
     "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4, "                         \
     "\"original_max_position_embeddings\": 8192"
@@ -268,9 +270,27 @@ TEST(published_sizes)
         /* StarCoder2 3B and 7B */
         {PUBLISHED("starcoder2", 3072, 30, 24, 2, 12288, 49152, ""), 3030371328},
         {PUBLISHED("starcoder2", 4608, 32, 36, 4, 18432, 49152, ""), 7173923840},
-        /* Phi-3 mini, whose windows of 2047 are left out here, and Phi-4 */
-        {PUBLISHED("phi3", 3072, 32, 32, 32, 8192, 32064, ""), 3821079552},
+        /* Phi-3 mini and Phi-4 */
+        {PUBLISHED("phi3", 3072, 32, 32, 32, 8192, 32064, ", \"sliding_window\": 2047"),
+         3821079552},
         {PUBLISHED("phi3", 5120, 40, 40, 10, 17920, 100352, ""), 14659507200},
+        /* Qwen1.5-MoE A2.7B and Qwen2 57B-A14B */
+        {PUBLISHED("qwen2_moe", 2048, 24, 16, 16, 5632, 151936, ""), 14315784192},
+        {PUBLISHED("qwen2_moe", 3584, 28, 28, 4, 18944, 151936,
+                   ", \"num_experts\": 64, \"num_experts_per_tok\": 8, "
+                   "\"moe_intermediate_size\": 2560, "
+                   "\"shared_expert_intermediate_size\": 20480"),
+         57408658944},
+        /* SmolLM3 3B */
+        {PUBLISHED("smollm3", 2048, 36, 16, 4, 11008, 128256, ""), 3075098624},
+        /* GLM-4 9B and 32B of 2025 */
+        {PUBLISHED("glm4", 4096, 40, 32, 2, 13696, 151552, ""), 9400279040},
+        {PUBLISHED("glm4", 6144, 61, 48, 2, 23040, 151552, ", \"attention_bias\": false"),
+         32566081536},
+        /* Pythia 160M and 6.9B, GPT-NeoX 20B */
+        {PUBLISHED("gpt_neox", 768, 12, 12, 12, 3072, 50304, ""), 162322944},
+        {PUBLISHED("gpt_neox", 4096, 32, 32, 32, 16384, 50432, ""), 6857302016},
+        {PUBLISHED("gpt_neox", 6144, 44, 64, 64, 24576, 50432, ""), 20554567680},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ech_config *config = imported(cases[i].json);
@@ -281,6 +301,26 @@ TEST(published_sizes)
         ech_model_destroy(model);
         ech_config_destroy(config);
     }
+}
+
+/* Without a file to begin with, transformers' default would lie beyond a small vocabulary. */
+TEST(exports_no_padding)
+{
+    static const char original[] = "{\"pad_token_id\": 7}";
+    ech_config *config = imported("{" SMOLLM3 "}");
+    ech_text fresh = {0}, kept = {0};
+    ech_model_export_options options = {.dtype = ECH_F32};
+    assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
+    assert_int_equal(ech_model_export(config, &options, &fresh), ECH_OK);
+    assert_non_null(strstr(fresh.at, "\"pad_token_id\": null"));
+    options.path = "config.json";
+    options.text = original;
+    options.n = sizeof original - 1;
+    assert_int_equal(ech_model_export(config, &options, &kept), ECH_OK);
+    assert_non_null(strstr(kept.at, "\"pad_token_id\": 7"));
+    ech_text_free(&fresh);
+    ech_text_free(&kept);
+    ech_config_destroy(config);
 }
 
 TEST(says_both_values)
@@ -438,8 +478,7 @@ TEST(refuses)
         {"{\"model_type\": \"mamba\"}", "Echelon has no state-space layers"},
         {"{" MISTRAL ", \"sliding_window\": 0}", "sliding_window = 0: must be above 0, or null"},
         {"{" MISTRAL ", \"sliding_window\": -3}", "model.sliding_window = -3: out of bounds"},
-        {"{" MISTRAL ", \"layer_types\": [\"full_attention\", \"full_attention\"]}",
-         "layer_types"},
+        {"{" MISTRAL ", \"layer_types\": [\"full_attention\", \"full_attention\"]}", "layer_types"},
         {"{" GEMMA2 ", \"final_logit_softcapping\": 0}", "final_logit_softcapping = 0: must be"},
         {"{" GEMMA2 ", \"query_pre_attn_scalar\": 0}", "query_pre_attn_scalar: must be a number"},
         {"{" GEMMA2 ", \"use_bidirectional_attention\": true}", "attention to later tokens"},
@@ -457,6 +496,19 @@ TEST(refuses)
         {"{" GRANITE ", \"logits_scaling\": 0}", "model.logits_scaling = 0: out of bounds"},
         {"{" QWEN2 ", \"use_sliding_window\": true}", "Echelon has no attention windows"},
         {"{" QWEN2 ", \"layer_types\": [\"sliding_attention\"]}", "layer_types"},
+        {"{\"model_type\": \"phi3\", " SIZES ", \"sliding_window\": 0}", "at least 1, or null"},
+        {"{" SMOLLM3 ", \"no_rope_layers\": [1]}", "must be a list of 2 numbers"},
+        {"{" SMOLLM3 ", \"no_rope_layers\": [1, 2]}", "must be numbers, 0 or 1"},
+        {"{\"model_type\": \"smollm3\", \"hidden_size\": 32, \"num_hidden_layers\": 3, "
+         "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300, "
+         "\"no_rope_layers\": [1, 0, 0]}",
+         "no_rope_layers: layer 2: not supported"},
+        {"{" SMOLLM3 ", \"use_sliding_window\": true}", "Echelon has no attention windows"},
+        {"{" QWEN2_MOE ", \"shared_expert_intermediate_size\": 30}",
+         "only multiples of moe_intermediate_size = 20"},
+        {"{" QWEN2_MOE ", \"shared_expert_intermediate_size\": 0}", "from 1 to 10000000"},
+        {"{\"model_type\": \"echelon-shared-qwen2_moe\"}", "echelon-shared-qwen2_moe"},
+        {"{\"model_type\": \"phi\"}", "the nearest family is gpt_neox"},
         {"{" STARCODER2 ", \"hidden_act\": \"tanh\"}", "hidden_act = \"tanh\": not supported"},
         {"{\"model_type\": \"gpt2\", \"n_embd\": 3}", "vocab_size"},
         {"{" GPT2 ", \"n_embd\": 3}", "duplicate"},

@@ -4,6 +4,8 @@
  * tensor has queries, keys and values, and another the gate and the first product of a feed-forward
  * layer.
  */
+#include <string.h>
+
 #include "model/family.h"
 
 static const ech_family_row rows[] = {
@@ -14,12 +16,14 @@ static const ech_family_row rows[] = {
     ECH_ROW_GATED_ACT,
     ECH_ROWS_ROPE,
     ECH_ROW_RMS_EPS("1e-5"),
-    {"sliding_window", .initial = "null", .property = "attention windows"},
+    {"sliding_window", "model.sliding_window", .initial = "0", .null = "0"},
     {"resid_pdrop", "model.resid_pdrop", .initial = "0", .use = ECH_ROW_MAY_DIFFER},
     {"embd_pdrop", "model.embd_pdrop", .initial = "0", .use = ECH_ROW_MAY_DIFFER},
     ECH_ROWS_TRAINING("0.02"),
     ECH_ROW_TIED("false"),
-    ECH_ROW_WHOLE_ROTARY,
+    {"partial_rotary_factor", "model.partial_rotary_factor", "1",
+     .use = ECH_ROW_OURS | ECH_ROW_UNREAD},
+    ECH_ROW_NO_PAD,
     ECH_ROWS_END};
 
 static const ech_family_fused fused[] = {
@@ -29,11 +33,32 @@ static const ech_family_fused fused[] = {
     {.file = ".mlp.gate_up_proj", .parts = ".mlp.gate_proj .mlp.up_proj", .order = ECH_FUSED_PARTS},
     {.file = NULL}};
 
+static ech_status import_more(const ech_family_import *in)
+{
+    if (ech_family_import_get(in, "sliding_window") && in->config->model.sliding_window < 1)
+        ECH_FAIL(ECH_EINPUT, "%s: sliding_window: must be at least 1, or null", in->path);
+    return ech_family_import_rotary(in);
+}
+
+/* transformers takes each kind of scaling for LongRoPE, and windows are of all layers. */
+static ech_status check(const ech_config *config)
+{
+    int scaling = config->model.rope_scaling;
+    if (scaling != ECH_ROPE_SCALING_NONE && scaling != ECH_ROPE_SCALING_LONGROPE)
+        return ech_config_complain(config, "model.rope_scaling",
+                                   "not a property of phi3; use longrope, or none");
+    if (config->model.sliding_window > 0 && strchr(config->model.window_layers, 'G'))
+        return ech_config_complain(config, "model.window_layers",
+                                   "all layers of phi3 have the window; use L");
+    return ECH_OK;
+}
+
 const ech_family ech_family_row_phi3 = {.name = "phi3",
                                         .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
                                         .architecture = "Phi3ForCausalLM",
                                         .rows = rows,
-                                        .import_more = ech_family_import_rotary,
+                                        .import_more = import_more,
+                                        .check = check,
                                         .export_more = ech_rope_export,
                                         .replaces = "dtype rope_parameters",
                                         .prefix = "model.",
