@@ -496,7 +496,8 @@ TEST(refuses)
         {"{" GRANITE ", \"logits_scaling\": 0}", "model.logits_scaling = 0: out of bounds"},
         {"{" QWEN2 ", \"use_sliding_window\": true}", "Echelon has no attention windows"},
         {"{" QWEN2 ", \"layer_types\": [\"sliding_attention\"]}", "layer_types"},
-        {"{\"model_type\": \"phi3\", " SIZES ", \"sliding_window\": 0}", "at least 1, or null"},
+        {"{\"model_type\": \"phi3\", " SIZES ", \"sliding_window\": 0}",
+         "must be above 0, or null"},
         {"{" SMOLLM3 ", \"no_rope_layers\": [1]}", "must be a list of 2 numbers"},
         {"{" SMOLLM3 ", \"no_rope_layers\": [1, 2]}", "must be numbers, 0 or 1"},
         {"{\"model_type\": \"smollm3\", \"hidden_size\": 32, \"num_hidden_layers\": 3, "

@@ -33,13 +33,6 @@ static const ech_family_fused fused[] = {
     {.file = ".mlp.gate_up_proj", .parts = ".mlp.gate_proj .mlp.up_proj", .order = ECH_FUSED_PARTS},
     {.file = NULL}};
 
-static ech_status import_more(const ech_family_import *in)
-{
-    if (ech_family_import_get(in, "sliding_window") && in->config->model.sliding_window < 1)
-        ECH_FAIL(ECH_EINPUT, "%s: sliding_window: must be at least 1, or null", in->path);
-    return ech_family_import_rotary(in);
-}
-
 /* transformers takes each kind of scaling for LongRoPE, and windows are of all layers. */
 static ech_status check(const ech_config *config)
 {
@@ -57,7 +50,7 @@ const ech_family ech_family_row_phi3 = {.name = "phi3",
                                         .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
                                         .architecture = "Phi3ForCausalLM",
                                         .rows = rows,
-                                        .import_more = import_more,
+                                        .import_more = ech_family_import_rotary,
                                         .check = check,
                                         .export_more = ech_rope_export,
                                         .replaces = "dtype rope_parameters",
