@@ -21,6 +21,7 @@ enum { LARGEST = 4 << 20 }; /* bytes of a config.json */
 #define OURS       "echelon-"
 #define REVERSIBLE "reversible-"
 #define SHARED     "shared-"
+#define VARIANT    "variant-"
 
 static const struct {
     const char *name, *architecture;
@@ -41,6 +42,30 @@ static const ech_family_row group_rows[] = {
 /* Under the name that DeepSeek's models have for it; written where there are any. */
 static const ech_family_row shared_rows[] = {
     {"n_shared_experts", "model.moe_shared_experts", .initial = NULL}, {.name = NULL}};
+
+/* Properties of attention that a run file may give any decoder, under the names of their keys. A
+ * family whose own config.json cannot say one of them is a variant if the run file sets it. */
+static const ech_family_row variant_rows[] = {
+    {"model.sliding_window", "model.sliding_window", "0", .use = ECH_ROW_OURS},
+    {"model.window_layers", "model.window_layers", "L", .use = ECH_ROW_OURS | ECH_ROW_TEXT},
+    {"model.attn_logit_softcapping", "model.attn_logit_softcapping", "0", .use = ECH_ROW_OURS},
+    {"model.attention_scale", "model.attention_scale", "0", .use = ECH_ROW_OURS},
+    {"model.attention_sinks", "model.attention_sinks", "false", .use = ECH_ROW_OURS},
+    {.name = NULL}};
+enum { VARIANTS = sizeof variant_rows / sizeof *variant_rows };
+
+/* The rows of variant_rows that the family's own config.json cannot say. */
+static void find_variant_rows(const ech_family *family, ech_family_row rows[VARIANTS])
+{
+    int n = 0;
+    for (const ech_family_row *row = variant_rows; row->name; row++) {
+        bool own = family->also && ech_text_has_word(family->also, row->key);
+        for (const ech_family_row *r = family->rows; r->name && !own; r++)
+            own = r->key && strcmp(r->key, row->key) == 0;
+        if (!own) rows[n++] = *row;
+    }
+    rows[n] = (ech_family_row){.name = NULL};
+}
 
 static ech_status parse(const char *path, const char *text, size_t n, json_t **out)
 {
@@ -202,6 +227,11 @@ ech_status ech_family_import_row(const ech_family_import *in, const ech_family_r
     if (!value && !row->initial && !row->derived && !is_null)
         ECH_FAIL(ECH_EINPUT, "%s: has no %s: not a whole config.json of this family", in->path,
                  row->name);
+    if (value && row->use & ECH_ROW_TEXT) {
+        if (!json_is_string(value))
+            ECH_FAIL(ECH_EINPUT, "%s: %s: must be a text", in->path, row->name);
+        return ech_config_fill(in->config, row->key, json_string_value(value), in->path, false);
+    }
     if (value && has_names(row)) {
         if (!json_is_string(value) || json_string_length(value) >= sizeof text)
             ECH_FAIL(ECH_EINPUT, "%s: %s: must be a name", in->path, row->name);
@@ -244,7 +274,9 @@ json_t *ech_family_export_rows(const ech_config *config, const ech_family_row *r
                             (int)strcspn(row->initial, " "), row->initial);
         if (row->use & ECH_ROW_OURS && strcmp(value.at, row->initial) == 0) continue;
         bool is_null = row->null && strcmp(value.at, row->null) == 0;
-        json_t *parsed = json_loads(is_null ? "null" : value.at, JSON_DECODE_ANY, NULL);
+        json_t *parsed = row->use & ECH_ROW_TEXT
+                             ? json_string(value.at)
+                             : json_loads(is_null ? "null" : value.at, JSON_DECODE_ANY, NULL);
         ECH_ASSERT(parsed);
         if (row->use & ECH_ROW_REAL && json_is_integer(parsed)) {
             double number = json_number_value(parsed);
@@ -337,12 +369,13 @@ static ech_status import_family(const ech_family_import *in)
                  in->path);
     bool ours = skip(OURS, &type), reversible = ours && skip(REVERSIBLE, &type);
     const char *gate = ours ? skip_gate(&type) : NULL;
-    bool shared = ours && skip(SHARED, &type);
+    bool shared = ours && skip(SHARED, &type), variant = ours && skip(VARIANT, &type);
+    bool changed = reversible || gate || shared || variant;
     const ech_family *named = ech_family_find(type);
-    if (!named || (named->ours ? !ours || gate : ours && !reversible && !gate && !shared))
-        return refuse_family(in, type);
+    if (!named || (named->ours ? !ours || gate : ours && !changed)) return refuse_family(in, type);
     ECH_TRY(ech_family_import_set(in, "model.architecture", type));
     if ((shared && named->shares) ||
+        (variant && !ech_family_reads(in->config, variant_rows->key)) ||
         ((gate || shared) && !ech_family_reads(in->config, "model.moe_gate")))
         return refuse_family(in, type);
     ECH_TRY(ech_family_import_set(in, "model.reversible", reversible ? "true" : "false"));
@@ -351,6 +384,9 @@ static ech_status import_family(const ech_family_import *in)
         ECH_TRY(ech_family_import_rows(in, shared_rows));
     else if (ech_family_reads(in->config, shared_rows->key) && !named->shares)
         ECH_TRY(ech_family_import_set(in, shared_rows->key, "0"));
+    ech_family_row variants[VARIANTS];
+    find_variant_rows(named, variants);
+    if (variant) ECH_TRY(ech_family_import_rows(in, variants));
     ECH_TRY(import_unquantized(in));
     const ech_family *found = ech_family_of(in->config);
     ECH_TRY(ech_family_import_rows(in, found->rows));
@@ -492,20 +528,34 @@ static bool has_shared(const ech_config *config)
            !ech_family_of(config)->shares;
 }
 
+/* The values of properties that the family's own config.json cannot say; NULL: there are none.
+ * Release with json_decref. */
+static json_t *write_variant(const ech_config *config)
+{
+    ech_family_row rows[VARIANTS];
+    if (!ech_family_reads(config, variant_rows->key)) return NULL;
+    find_variant_rows(ech_family_of(config), rows);
+    json_t *values = ech_family_export_rows(config, rows);
+    if (json_object_size(values)) return values;
+    json_decref(values);
+    return NULL;
+}
+
 /* What the model is called: as others call it, unless it is of a kind that only we know. */
-static void name_type(const ech_config *config, ech_text *type, ech_text *architecture)
+static void name_type(const ech_config *config, bool variant, ech_text *type,
+                      ech_text *architecture)
 {
     const ech_family *family = ech_family_of(config);
     bool reversible = config->model.reversible == 1;
     int gate = find_gate(config);
     bool gated = gate < GATES && !family->ours, shared = has_shared(config);
-    bool ours = family->ours || reversible || gated || shared;
-    ech_text_append(type, "%s%s%s%s%s%s", ours ? OURS : "", reversible ? REVERSIBLE : "",
+    bool ours = family->ours || reversible || gated || shared || variant;
+    ech_text_append(type, "%s%s%s%s%s%s%s", ours ? OURS : "", reversible ? REVERSIBLE : "",
                     gated ? gates[gate].name : "", gated ? "-" : "", shared ? SHARED : "",
-                    family->name);
-    ech_text_append(architecture, "%s%s%s%s%s", ours ? "Echelon" : "",
+                    variant ? VARIANT : "", family->name);
+    ech_text_append(architecture, "%s%s%s%s%s%s", ours ? "Echelon" : "",
                     reversible ? "Reversible" : "", gated ? gates[gate].architecture : "",
-                    shared ? "Shared" : "", family->architecture);
+                    shared ? "Shared" : "", variant ? "Variant" : "", family->architecture);
 }
 
 static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech_dtype dtype)
@@ -518,7 +568,8 @@ static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech
     json_auto_t *last = json_pack("{s:i, s:i, s:s}", "bos_token_id", ends.begin, "eos_token_id",
                                   ends.end, "torch_dtype", torch_dtype(dtype));
     ECH_FREED_TEXT type = {0}, architecture = {0};
-    name_type(config, &type, &architecture);
+    json_auto_t *variant = write_variant(config);
+    name_type(config, variant != NULL, &type, &architecture);
     json_t *ours =
         json_pack("{s:[s], s:s}", "architectures", architecture.at, "model_type", type.at);
     ECH_ASSERT(rows && last && ours);
@@ -526,6 +577,7 @@ static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech
     json_object_update(ours, rows);
     if (groups) json_object_update(ours, groups);
     if (shared) json_object_update(ours, shared);
+    if (variant) json_object_update(ours, variant);
     json_object_update(ours, last);
     return ours;
 }

@@ -55,9 +55,10 @@ typedef enum ech_family_row_use {
     ECH_ROW_LIST = 8,       /* the file has a list of such values */
     /* no other program knows it: written where it is not `initial`, and not missed */
     ECH_ROW_OURS = 16,
-    ECH_ROW_NAME = 32,  /* the value is one of the key's names */
+    ECH_ROW_NAME = 32,   /* the value is one of the key's names */
     ECH_ROW_NEEDED = 64, /* a constant that the file must say: its absence has another meaning */
-    ECH_ROW_REAL = 128   /* written with a decimal point: other programs accept no integer */
+    ECH_ROW_REAL = 128,  /* written with a decimal point: other programs accept no integer */
+    ECH_ROW_TEXT = 256   /* the value is any text */
 } ech_family_row_use;
 
 /* A value of config.json, in the order in which they are written and read. */

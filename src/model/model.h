@@ -52,6 +52,8 @@ struct ech_family {
     void (*build)(const ech_config *config, struct ech_model *model);
     bool valued; /* reads samples of features (data/data.h), and so has no tokenizer */
     bool shares; /* other programs know its shared experts */
+    /* blank-separated keys that import_more and export_more translate, besides those of rows */
+    const char *also;
     bool ours; /* no other program knows it: its model_type has our name in front */
     /* A Hugging Face config.json of this family: its architecture ("GPT2LMHeadModel"), the
      * table of its values, and what the table cannot express. Errors of import_more: what the

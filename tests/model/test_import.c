@@ -362,6 +362,55 @@ TEST(reversible_has_a_type)
     ech_config_destroy(config);
 }
 
+/* So has one with properties that the family's own config.json cannot say: other programs refuse
+ * it, and the run file's values come back. */
+TEST(variants_have_a_type)
+{
+    static const char more[] = "model.sliding_window=7 model.window_layers=LG "
+                               "model.attn_logit_softcapping=2.5 model.attention_scale=0.25 "
+                               "model.attention_sinks=true",
+                      window[] = "model.sliding_window=7";
+    static const struct {
+        const char *json, *words, *type;
+    } models[] = {{LLAMA, "", "llama"},
+                  {LLAMA, window, "echelon-variant-llama"},
+                  {QWEN3, more, "echelon-variant-qwen3"},
+                  {GPT2, more, "echelon-variant-gpt2"},
+                  {MISTRAL ", \"sliding_window\": 7", window, "mistral"},
+                  {MISTRAL ", \"sliding_window\": 7", "model.attention_sinks=true",
+                   "echelon-variant-mistral"},
+                  {GEMMA2, "", "gemma2"},
+                  {GRANITE, "", "granite"}};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        ech_text source = {0}, json = {0}, again = {0}, type = {0};
+        ech_config *config = import_config();
+        ech_text_append(&source, "{%s}", models[i].json);
+        ech_text_append(&type, "\"model_type\": \"%s\"", models[i].type);
+        if (*models[i].words) import_set(config, models[i].words);
+        assert_int_equal(import(config, source.at), ECH_OK);
+        assert_int_equal(
+            ech_model_export(config, &(ech_model_export_options){.dtype = ECH_F32}, &json), ECH_OK);
+        if (!strstr(json.at, type.at))
+            fail_msg("%s: no %s in %s", models[i].words, type.at, json.at);
+        ech_config *back = import_config();
+        assert_int_equal(import(back, json.at), ECH_OK);
+        assert_true(back->model.sliding_window == config->model.sliding_window);
+        assert_string_equal(back->model.window_layers, config->model.window_layers);
+        assert_true(back->model.attn_logit_softcapping == config->model.attn_logit_softcapping);
+        assert_true(back->model.attention_scale == config->model.attention_scale);
+        assert_true(back->model.attention_sinks == config->model.attention_sinks);
+        assert_int_equal(
+            ech_model_export(back, &(ech_model_export_options){.dtype = ECH_F32}, &again), ECH_OK);
+        assert_string_equal(again.at, json.at);
+        ech_text_free(&source);
+        ech_text_free(&json);
+        ech_text_free(&again);
+        ech_text_free(&type);
+        ech_config_destroy(config);
+        ech_config_destroy(back);
+    }
+}
+
 /* So has one whose experts are chosen by a gate that others do not know, or of which all tokens go
  * to some. */
 TEST(gates_have_a_type)

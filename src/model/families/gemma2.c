@@ -55,6 +55,7 @@ const ech_family ech_family_row_gemma2 = {
                 "model.final_logit_softcapping=30",
     .check = check,
     .architecture = "Gemma2ForCausalLM",
+    .also = "model.window_layers model.attention_scale",
     .rows = rows,
     .import_more = import,
     .export_more = export,

@@ -62,6 +62,7 @@ const ech_family ech_family_row_gemma3_text = {
                 "model.rope_local_base_freq=10000",
     .check = check,
     .architecture = "Gemma3ForCausalLM",
+    .also = "model.window_layers model.attention_scale",
     .rows = rows,
     .import_more = import,
     .export_more = export,

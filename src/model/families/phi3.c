@@ -49,6 +49,7 @@ static ech_status check(const ech_config *config)
 const ech_family ech_family_row_phi3 = {.name = "phi3",
                                         .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
                                         .architecture = "Phi3ForCausalLM",
+                                        .also = "model.window_layers",
                                         .rows = rows,
                                         .import_more = ech_family_import_rotary,
                                         .check = check,
