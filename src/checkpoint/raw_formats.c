@@ -105,7 +105,9 @@ static ech_status read_llmc(ech_raw *raw, const header *head, bool *tied)
                  raw->path, version);
     if (head->n < LLMC_BYTES) ECH_FAIL(ECH_EINPUT, "%s: truncated within its header", raw->path);
     if (padded < V)
-        ECH_FAIL(ECH_EINPUT, "%s: its padded vocabulary of %d is below its vocabulary of %d",
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: its padded vocabulary of %d is smaller than its vocabulary of %d; download "
+                 "or convert it again",
                  raw->path, (int)padded, (int)V);
     raw->dtype = version == 3 ? ECH_F32 : ECH_BF16;
     raw->padding = padded - V;
@@ -173,7 +175,9 @@ static ech_status read_llama2c(ech_raw *raw, const header *head, bool *tied)
                  raw->path, version);
     if (head->n < LLAMA2C_BYTES) ECH_FAIL(ECH_EINPUT, "%s: truncated within its header", raw->path);
     if (head->at[LLAMA2C_SHARED] > 1)
-        ECH_FAIL(ECH_EINPUT, "%s: byte %d says neither that the head is the table nor not",
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: byte %d, which says whether the head shares the embedding, is neither 0 nor "
+                 "1; export it again",
                  raw->path, LLAMA2C_SHARED);
     set_llama2c(raw);
     *tied = head->at[LLAMA2C_SHARED] == 1;

@@ -116,7 +116,10 @@ static ech_status check_shard(const char *path, const ech_shards_index *index, c
     json_object_foreach(index->map, name, value)
     {
         if (strcmp(json_string_value(value), shard) == 0 && ech_safetensors_find(file, name) < 0)
-            ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' is not in its shard %s", path, name, shard);
+            ECH_FAIL(ECH_EINPUT,
+                     "%s: tensor '%s' is not in its shard %s; index and shards are of different "
+                     "saves: download the folder again",
+                     path, name, shard);
     }
     return ECH_OK;
 }

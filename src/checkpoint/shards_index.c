@@ -21,7 +21,10 @@ static ech_status count(const char *path, const char *name, json_t *shards)
                  "%s: weight_map names the shard '%.80s': must be a file's name in the same folder",
                  path, name);
     if (json_object_size(shards) == MOST_SHARDS)
-        ECH_FAIL(ECH_EINPUT, "%s: names more than %d shards", path, MOST_SHARDS);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: names more than %d shards, the most that can be read; save it with a larger "
+                 "max_shard_size",
+                 path, MOST_SHARDS);
     json_object_set_new(shards, name, json_integer(1));
     return ECH_OK;
 }

@@ -54,8 +54,7 @@ static ech_status read_label(words *w, ech_libsvm *sample)
     bool is_number = to_number(w->word, &label);
     if (!is_number || (label != 1 && label != 0 && label != -1))
         ECH_FAIL(ECH_EINPUT,
-                 "%s:%lld: the label %.40s: a line must begin with the label of one of two "
-                 "classes: 1 or -1, or 1 or 0",
+                 "%s:%lld: the label is %.40s; each line must begin with 1 or -1, or with 1 or 0",
                  w->path, (long long)w->line, w->word);
     sample->label = label == 1;
     sample->minus = sample->minus || label == -1;

@@ -152,7 +152,11 @@ ech_status ech_text_file_read(ech_text_file *file, int64_t at, size_t n, void *b
         ECH_TRY(unpack(file, file->skipped, left < BLOCK ? (size_t)left : BLOCK, &made));
     }
     ECH_TRY(unpack(file, bytes, n, &made));
-    if (made < n) ECH_FAIL(ECH_EINPUT, "%s: its text has become shorter than it was", file->path);
+    if (made < n)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: the text was shortened while it was read; run the command again when nothing "
+                 "writes to it",
+                 file->path);
     return ECH_OK;
 }
 

@@ -105,8 +105,10 @@ static ech_status get_sequence(token_index *x, int64_t i, int64_t *length, int64
                  x->path, (long long)i, (long long)*length, (long long)*pointer,
                  (long long)x->bin_bytes);
     if (*pointer % x->width != 0)
-        ECH_FAIL(ECH_EINPUT, "%s: sequence %lld begins at byte %lld, no multiple of %lld", x->path,
-                 (long long)i, (long long)*pointer, (long long)x->width);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: sequence %lld begins at byte %lld, no multiple of the %lld bytes of a token; "
+                 "it is damaged, or belongs to another .bin file",
+                 x->path, (long long)i, (long long)*pointer, (long long)x->width);
     if (mode != ECH_TOKEN_TRAINED && mode != ECH_TOKEN_PROMPT)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: sequence %lld has mode %d; known are 0 (trained on) and 1 (a prompt)",

@@ -203,7 +203,10 @@ static ech_status check_size(const ech_disk *disk)
 {
     struct stat info;
     if (fstat(disk->fd, &info) == 0 && info.st_size >= disk->bytes) return ECH_OK;
-    ECH_FAIL(ECH_EINPUT, "%s: has been truncated, or cannot be looked at", disk->path);
+    ECH_FAIL(ECH_EINPUT,
+             "%s: was truncated or cannot be examined; nothing else may write to it: start the run "
+             "again",
+             disk->path);
 }
 
 ech_status ech_disk_write(const ech_disk *disk, int64_t offset, const void *data, size_t bytes)

@@ -35,7 +35,8 @@ static ech_status reserve(void)
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     char *start = mmap(NULL, 2 * room, PROT_NONE, flags, -1, 0);
     if (start == MAP_FAILED)
-        ECH_FAIL(ECH_ENOMEM, "cannot reserve addresses for parallel.device = walled: %s",
+        ECH_FAIL(ECH_ENOMEM,
+                 "parallel.device = walled cannot reserve address space: %s; raise ulimit -v",
                  strerror(errno));
     first = start;
     return ECH_OK;

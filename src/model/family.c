@@ -140,8 +140,23 @@ static void choose_all(ech_config *config, const char *words)
     }
 }
 
+/* Undoes what another family chose. */
+static void unchoose_all(ech_config *config, const char *words)
+{
+    ECH_FREED_TEXT keys = {0};
+    append_keys(words, &keys);
+    if (!keys.n) return;
+    char *rest = NULL;
+    for (char *key = strtok_r(keys.at, " ", &rest); key; key = strtok_r(NULL, " ", &rest))
+        ech_config_unchoose(config, key);
+}
+
 void ech_model_choose(ech_config *config)
 {
+    for (size_t i = 0; i < FAMILIES; i++) {
+        unchoose_all(config, families[i]->constants);
+        unchoose_all(config, families[i]->defaults);
+    }
     ech_model_mark_keys(config);
     const ech_family *family = ech_family_of(config);
     choose_all(config, family->constants);

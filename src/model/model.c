@@ -100,7 +100,7 @@ static ech_status check_windows(const ech_config *config)
         return ech_config_complain(config, "model.window_layers",
                                    "must be letters L (with the window) and G (without it), as in "
                                    "LLLLLG");
-    if ((int64_t)n > L)
+    if ((int64_t)n > L && ech_config_is_set(config, "model.window_layers"))
         return ech_config_complain(config, "model.window_layers",
                                    "names %s, but model.num_hidden_layers is %lld",
                                    ECH_COUNT((int64_t)n, "layer"), (long long)L);

@@ -129,7 +129,7 @@ static void assert_fails(const char *directory, const char *out, ech_status want
 TEST(test_errors)
 {
     train(PIPELINE " " TRACED, 2);
-    assert_fails("/nowhere", NULL, ECH_EUSAGE, "/nowhere/run.yaml: not there");
+    assert_fails("/nowhere", NULL, ECH_EUSAGE, "/nowhere/run.yaml: does not exist");
     assert_fails(run_folder, "/nowhere/page.html", ECH_EIO, "/nowhere/page.html");
     change_run_file("trace/rank-00001.json", "\"ts\":", "\"ts\":-");
     assert_fails(run_folder, NULL, ECH_EINPUT, "rank-00001.json:");

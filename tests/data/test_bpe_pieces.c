@@ -173,13 +173,13 @@ TEST(test_refused)
     m[5].escapes = 0;
     m[6].charsmap = "map";
     m[7].missing = 7;
-    static const char *const why[] = {"a model of type unigram; BPE is read",
-                                      "a model of type word",
+    static const char *const why[] = {"a SentencePiece model of type unigram; only type BPE",
+                                      "a SentencePiece model of type word",
                                       "treat_whitespace_as_suffix",
                                       "without byte_fallback",
-                                      "remove_extra_whitespaces is true; false works",
+                                      "remove_extra_whitespaces is true, which is not supported",
                                       "escape_whitespaces is false",
-                                      "normalizer nmt_nfkc; identity works",
+                                      "normalizer nmt_nfkc is not supported; use a model",
                                       "no token <0x07>"};
     for (int i = 0; i < 8; i++) refuse_model(m[i], why[i]);
     refuse_piece("", 0, 0, NORMAL, "piece 260: must be 1 to 256 bytes of UTF-8");

@@ -220,7 +220,7 @@ TEST(test_hostile_sequences)
     const uint64_t outside[] = {8, 10, 12, 1000, INT64_MAX - 1, UINT64_C(1) << 63, UINT64_MAX - 1};
     for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++)
         assert_refused_u64(50, outside[i], "lies outside the 10 bytes");
-    assert_refused_u64(50, 3, "no multiple of 2");
+    assert_refused_u64(50, 3, "no multiple of the 2 bytes of a token");
 }
 
 TEST(test_hostile_documents)

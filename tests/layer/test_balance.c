@@ -76,6 +76,7 @@ static void build(ech_block *block, const trial *t)
                                .groups = t->groups,
                                .groups_chosen = t->groups_chosen},
                       .width = F,
+                      .activation = ECH_ACTIVATION_SWIGLU,
                       .router = 0,
                       .gate_proj = 1,
                       .up = 2,

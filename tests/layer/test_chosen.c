@@ -29,6 +29,7 @@ static runner make(const layer *of, const ech_kernels *kernels)
                                .samples = 1,
                                .capacity_factor = of->capacity},
                       .width = F,
+                      .activation = ECH_ACTIVATION_SWIGLU,
                       .jitter = of->jitter,
                       .dropout = of->dropout,
                       .router = runner_param(&r, ech_shape_2d(ECH_AXIS_CHOICES, E, M, C)),

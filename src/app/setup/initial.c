@@ -132,8 +132,10 @@ ech_status ech_setup_fill_model(ech_config *config)
     ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *past = NULL;
     ECH_CLEANUP(ech_config_destroy_at) ech_config *saved = NULL;
     if (!config->model.init_from[0])
-        return ech_config_check_read(config, "model.new_rows_from", "",
-                                     "a run without model.init_from");
+        return config->model.new_rows_from.n
+                   ? ech_config_check_read(config, "model.new_rows_from", "",
+                                           "a run without model.init_from")
+                   : ECH_OK;
     ECH_TRY(find_past(config, &past));
     if (!past) return fill_from_folder(config);
     ECH_TRY(ech_setup_config_saved(past, NULL, 0, &saved));

@@ -221,7 +221,10 @@ ech_status ech_bpe_take_added(const json_t *root, ech_bpe *bpe)
     const json_t *added = json_object_get(root, "added_tokens");
     const json_t *vocabulary = json_object_get(json_object_get(root, "model"), "vocab");
     if (added && !json_is_null(added) && !json_is_array(added))
-        ECH_FAIL(ECH_EINPUT, "%s: added_tokens: no array", bpe->file);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: added_tokens must be an array; save the tokenizer again with transformers' "
+                 "save_pretrained",
+                 bpe->file);
     size_t entries = bpe->token.n + json_array_size(added);
     for (size_t i = 0; i < json_array_size(added); i++)
         ECH_TRY(take_added(json_array_get(added, i), i, vocabulary, entries, bpe));
@@ -239,8 +242,10 @@ static ech_status put_around(const json_t *id, const ech_bpe *bpe, ech_ids *list
                  bpe->token.at[number].n > 0;
     if (!known) ECH_FAIL(ECH_EINPUT, "%s: post_processor: an id that no token has", bpe->file);
     if (list->n == MOST_AROUND)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: post_processor: more than %d tokens around a text",
-                 bpe->file, MOST_AROUND);
+        ECH_FAIL(
+            ECH_EUNSUPPORTED,
+            "%s: post_processor adds more than %d tokens around a text, which is not supported",
+            bpe->file, MOST_AROUND);
     ECH_PUSH(*list, (int32_t)number);
     return ECH_OK;
 }

@@ -42,13 +42,18 @@ static ech_status check_trainer(const Pieces__Trainer *trainer, const char *file
     static const char *const types[] = {"unigram", "BPE", "word", "char"};
     int type = trainer ? trainer->model_type : UNIGRAM;
     if (type != BPE)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: a model of type %s; BPE is read", file,
-                 type >= UNIGRAM && type <= 4 ? types[type - 1] : "unknown");
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: a SentencePiece model of type %s; only type BPE can be read: use a BPE "
+                 "tokenizer.model or a tokenizer.json",
+                 file, type >= UNIGRAM && type <= 4 ? types[type - 1] : "unknown");
     if (!trainer->byte_fallback)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: without byte_fallback, characters that are no pieces would be lost", file);
     if (trainer->treat_whitespace_as_suffix)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: treat_whitespace_as_suffix is not supported", file);
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: treat_whitespace_as_suffix is not supported; use a model without it, or a "
+                 "tokenizer.json",
+                 file);
     return ECH_OK;
 }
 
@@ -57,11 +62,17 @@ static ech_status take_normalizer(const Pieces__Normalizer *normalizer, ech_bpe 
     Pieces__Normalizer usual = PIECES__NORMALIZER__INIT;
     if (!normalizer) normalizer = &usual;
     if (normalizer->precompiled_charsmap.len > 0)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: normalizer %.*s; identity works", bpe->file,
-                 normalizer->name.len < LONGEST_SHOWN ? (int)normalizer->name.len : LONGEST_SHOWN,
-                 normalizer->name.len > 0 ? (const char *)normalizer->name.data : "");
+        ECH_FAIL(
+            ECH_EUNSUPPORTED,
+            "%s: normalizer %.*s is not supported; use a model with identity, or a tokenizer.json",
+            bpe->file,
+            normalizer->name.len < LONGEST_SHOWN ? (int)normalizer->name.len : LONGEST_SHOWN,
+            normalizer->name.len > 0 ? (const char *)normalizer->name.data : "");
     if (normalizer->remove_extra_whitespaces)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: remove_extra_whitespaces is true; false works", bpe->file);
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: remove_extra_whitespaces is true, which is not supported; use a model with "
+                 "false, or a tokenizer.json",
+                 bpe->file);
     if (!normalizer->escape_whitespaces)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: escape_whitespaces is false; true works", bpe->file);
     bpe->normal_blanks = true;
