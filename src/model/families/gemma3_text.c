@@ -40,12 +40,8 @@ static void export(const ech_config *config, json_t *json)
     ech_rope_export_local(config, json);
 }
 
-/* transformers has no soft-caps of scores here, whatever the file says. */
 static ech_status check(const ech_config *config)
 {
-    if (config->model.attn_logit_softcapping > 0)
-        return ech_config_complain(config, "model.attn_logit_softcapping",
-                                   "gemma3_text has none; use gemma2 for that");
     ECH_TRY(ech_scale_check_root(config));
     return ech_windows_check(config);
 }
