@@ -91,11 +91,6 @@ static const char *const lattice_models[] = {
     "model.architecture=switch model.hidden_act=gelu_new model.num_local_experts=4 "
     "model.moe_gate=topk model.num_experts_per_tok=2 model.moe_every=1 model.moe_first_dense=1 "
     "model.moe_shared_experts=1 model.moe_bound=1 parallel.expert=2",
-    "model.architecture=switch model.hidden_act=geglu model.num_local_experts=4 model.head_dim=4 "
-    "model.moe_shared_experts=1 model.moe_shared_gate=true model.norm_unit_offset=true "
-    "model.partial_rotary_factor=0.5 model.rope_interleaved=true model.no_rope_layer_interval=2 "
-    "model.embedding_multiplier=3 model.residual_multiplier=0.5 model.logits_scaling=2 "
-    "model.final_logit_softcapping=5 parallel.expert=2",
 };
 static const char *const lattice_schedules[] = {
     "1f1b",
@@ -413,6 +408,7 @@ static inline ech_config *lattice_config(const cover_case *c)
         break;
     }
     ech_text_free(&words);
+    if (config) ech_model_choose(config);
     return config;
 }
 
