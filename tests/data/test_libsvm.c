@@ -169,7 +169,7 @@ TEST(long_files)
     assert_int_equal(count.samples, 3);
     write_file("folder/3", "\n\nyes 1:1\n", 10);
     assert_int_equal(ech_data_import_libsvm(&options, &count), ECH_EINPUT);
-    assert_error_has("folder/3:3: the label yes");
+    assert_error_has("folder/3:3: the label is yes");
 }
 
 TEST(names)
@@ -223,7 +223,7 @@ TEST(bad_lines)
         {"1 7\n", "a.libsvm:1: 7 is no INDEX:VALUE"},
         {"1 qid:4 1:1\n", "a.libsvm:1: qid:4 is for rankings"},
         {"2 1:1\n", "a.libsvm:1: the label is 2; each line must begin with 1 or -1"},
-        {"cat 1:1\n", "a.libsvm:1: the label cat:"},
+        {"cat 1:1\n", "a.libsvm:1: the label is cat;"},
         {"1:1 2:2\n", "a.libsvm:1: the label 1:1:"},
         {"-1 1:1\n1 1:1\n0 1:1\n", "a.libsvm:3: the label 0: other labels are -1"},
         {"0 1:1\n-1 1:1\n", "a.libsvm:2: the label -1: other labels are 0"},
