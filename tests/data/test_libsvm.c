@@ -224,7 +224,7 @@ TEST(bad_lines)
         {"1 qid:4 1:1\n", "a.libsvm:1: qid:4 is for rankings"},
         {"2 1:1\n", "a.libsvm:1: the label is 2; each line must begin with 1 or -1"},
         {"cat 1:1\n", "a.libsvm:1: the label is cat;"},
-        {"1:1 2:2\n", "a.libsvm:1: the label 1:1:"},
+        {"1:1 2:2\n", "a.libsvm:1: the label is 1:1;"},
         {"-1 1:1\n1 1:1\n0 1:1\n", "a.libsvm:3: the label 0: other labels are -1"},
         {"0 1:1\n-1 1:1\n", "a.libsvm:2: the label -1: other labels are 0"},
         {"", "a.libsvm: holds no sample"},
