@@ -112,19 +112,18 @@ ech_status ech_help_keys(void)
     return ECH_OK;
 }
 
-/* Appends the names of all readers of the key that are values of `chosen`, on one line. */
+/* Appends the names of all readers of the key that are values of `chosen`. */
 static void append_readers(const reader all[READERS], const char *chosen, const char *key,
                            ech_text *out)
 {
-    const char *before = "\n  Read with ";
-    for (int i = 0; i < READERS; i++) {
-        if (strcmp(all[i].key, chosen) != 0 || !ech_text_has_word(all[i].keys, key)) continue;
-        ech_text_append(out, "%s%s%s", before, before[0] == ',' ? "" : chosen,
-                        before[0] == ',' ? "" : " = ");
-        ech_text_append(out, "%s", all[i].name);
-        before = ", ";
-    }
-    if (before[0] == ',') ech_text_append(out, " only.\n");
+    ECH_FREED_TEXT names = {0}, line = {0};
+    for (int i = 0; i < READERS; i++)
+        if (strcmp(all[i].key, chosen) == 0 && ech_text_has_word(all[i].keys, key))
+            ech_text_append(&names, "%s%s", names.n ? ", " : "", all[i].name);
+    if (!names.n) return;
+    ech_text_append(&line, "Read with %s = %s only.", chosen, names.at);
+    ech_text_append(out, "\n");
+    ech_config_append_wrapped(line.at, 2, out);
 }
 
 /* Whether blank-separated assignments "key=value" set the key. */
@@ -150,15 +149,20 @@ static void append_users(const char *key, ech_text *out)
     bool any = false;
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
         if (!sets(strategies[i].sets, key)) continue;
-        ech_text_append(out, "%s    parallel.strategy = %s: %s\n", any ? "" : "\n  Presets:\n",
-                        strategies[i].name, strategies[i].sets);
+        ECH_FREED_TEXT line = {0};
+        ech_text_append(&line, "parallel.strategy = %s: %s", strategies[i].name,
+                        strategies[i].sets);
+        ech_text_append(out, "%s", any ? "" : "\n  Presets:\n");
+        ech_config_append_wrapped(line.at, 4, out);
         any = true;
     }
     any = false;
     for (int i = 0; i < ECH_TECHNIQUES; i++) {
         if (!sets(ech_techniques[i].keys, key)) continue;
-        ech_text_append(out, "%s    %s: %s\n", any ? "" : "\n  Techniques:\n",
-                        ech_techniques[i].name, ech_techniques[i].keys);
+        ECH_FREED_TEXT line = {0};
+        ech_text_append(&line, "%s: %s", ech_techniques[i].name, ech_techniques[i].keys);
+        ech_text_append(out, "%s", any ? "" : "\n  Techniques:\n");
+        ech_config_append_wrapped(line.at, 4, out);
         any = true;
     }
 }

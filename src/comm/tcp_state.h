@@ -79,9 +79,10 @@ typedef struct ech_tcp_meeting {
 
 /* Connects this process with all others. The environment has RANK, WORLD_SIZE, and MASTER_ADDR and
  * MASTER_PORT, at which rank 0 listens. Ranks of a machine must be consecutive. Maps their board.
- * wanted: the number of processes; 0: any. It waits without a deadline, so the caller must guard
- * it. Release state->peer with ech_tcp_part, also after an error. Errors: ECH_EUSAGE, the
- * variables, another secret; ECH_ECOMM, a connection. Collective. */
+ * wanted: the number of processes; 0: any. deadline_seconds bounds connecting alone; it waits for
+ * other processes to come without a deadline, so the caller must guard it. Release state->peer with
+ * ech_tcp_part, also after an error. Errors: ECH_EUSAGE, the variables, another secret; ECH_ECOMM,
+ * a connection. Collective. */
 ech_status ech_tcp_meet(ech_tcp_state *state, int wanted, double deadline_seconds,
                         ech_tcp_meeting *out);
 /* The generation of this process's last meeting; ECH_TCP_GENERATIONS: there was none. */

@@ -156,6 +156,9 @@ void ech_config_replace_list(ech_config_list *field, int word, const int64_t *at
 void ech_config_print(const ech_config *config, ech_text *out);
 /* Appends help for all keys: name, one line of meaning, type or choices, default. */
 void ech_config_help(const ech_config *config, ech_text *out);
+/* Appends words as lines of at most 90 columns. The first line of each paragraph is indented by
+ * `indent`, the others by 6; '\n' ends a paragraph. */
+void ech_config_append_wrapped(const char *words, int indent, ech_text *out);
 /* Appends help for the key "section.name", which exists: as ech_config_help, with its full text. */
 void ech_config_help_key(const ech_config *config, const char *key, ech_text *out);
 /* Appends "section.name" of each key that is called `name`, with its section or without, separated

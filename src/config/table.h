@@ -130,9 +130,6 @@ ech_status ech_config_read_name(const ech_config *config, const ech_config_key *
 void ech_config_format_value(const ech_config *config, const ech_config_key *key, ech_text *out);
 /* Appends "1 to 64", the key's bounds in the same form. */
 void ech_config_format_bounds(const ech_config_key *key, ech_text *out);
-/* Appends words as lines of at most 90 columns. The first line of each paragraph is indented by
- * `indent`, the others by 6; '\n' ends a paragraph. */
-void ech_config_append_wrapped(const char *words, int indent, ech_text *out);
 /* True if the key's values differ, as texts that read back to the same bits. Appends both texts. */
 bool ech_config_is_changed(const ech_config *before, const ech_config *after,
                            const ech_config_key *key, ech_text *value_before,

@@ -56,7 +56,7 @@ ech_status ech_kernel_context_create(int threads, ech_kernel_context **out);
 void ech_kernel_context_enter(const ech_kernel_context *context);
 void ech_kernel_context_destroy(ech_kernel_context *context); /* accepts NULL */
 /* Binds OpenMP thread i > 0 to core[i], and the calling thread, which must have made the context,
- * to all of core[context->threads]. */
+ * to all cores of the list. core: [context->threads]. */
 void ech_kernel_context_bind(const ech_kernel_context *context, const int *core);
 /* Puts calls of deferred tables (ech_kernels_on) with this context on that queue. */
 void ech_kernel_context_defer(ech_kernel_context *context, const struct ech_device *device,
@@ -82,7 +82,7 @@ typedef struct ech_rows {
     const int64_t *position;
 } ech_rows;
 
-/* The same rows with known positions. Only for rows, which may read device memory. */
+/* The same rows with known positions. Call it only inside kernels: it may read device memory. */
 ECH_EVERYWHERE ech_rows ech_rows_now(const ech_rows *rows)
 {
     ech_rows now = *rows;
@@ -185,7 +185,7 @@ typedef struct ech_dropout {
     const int64_t *step; /* on the device, read when a row runs: replaces key.step; NULL: none */
 } ech_dropout;
 
-/* Only for rows, which may read device memory. */
+/* Returns the key of dropout. Call it only inside kernels: it may read device memory. */
 ECH_EVERYWHERE ech_random_key ech_dropout_key(const ech_dropout *dropout)
 {
     ech_random_key key = dropout->key;

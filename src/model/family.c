@@ -126,8 +126,9 @@ ech_status ech_family_check_keys(const ech_config *config)
     return ech_config_check_read(config, owned.at, read.at, family->name);
 }
 
-/* "key=value key=value": each key that the run file leaves open gets its value. */
-static void choose_all(ech_config *config, const char *words)
+/* "key=value key=value": each key that the run file leaves open gets its value, or with `undo` its
+ * default again. */
+static void choose_all(ech_config *config, const char *words, bool undo)
 {
     if (!words) return;
     ECH_FREED char *copy = ech_strdup(words);
@@ -136,31 +137,23 @@ static void choose_all(ech_config *config, const char *words)
         char *value = strchr(word, '=');
         ECH_ASSERT(value);
         *value++ = '\0';
-        ech_config_choose(config, word, value);
+        if (undo)
+            ech_config_unchoose(config, word);
+        else
+            ech_config_choose(config, word, value);
     }
-}
-
-/* Undoes what another family chose. */
-static void unchoose_all(ech_config *config, const char *words)
-{
-    ECH_FREED_TEXT keys = {0};
-    append_keys(words, &keys);
-    if (!keys.n) return;
-    char *rest = NULL;
-    for (char *key = strtok_r(keys.at, " ", &rest); key; key = strtok_r(NULL, " ", &rest))
-        ech_config_unchoose(config, key);
 }
 
 void ech_model_choose(ech_config *config)
 {
-    for (size_t i = 0; i < FAMILIES; i++) {
-        unchoose_all(config, families[i]->constants);
-        unchoose_all(config, families[i]->defaults);
+    for (size_t i = 0; i < FAMILIES; i++) { /* another family may have chosen before */
+        choose_all(config, families[i]->constants, true);
+        choose_all(config, families[i]->defaults, true);
     }
     ech_model_mark_keys(config);
     const ech_family *family = ech_family_of(config);
-    choose_all(config, family->constants);
-    choose_all(config, family->defaults);
+    choose_all(config, family->constants, false);
+    choose_all(config, family->defaults, false);
 }
 
 /* The value after KEY= in words; NULL: it is not there. */

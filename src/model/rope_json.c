@@ -215,16 +215,22 @@ ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names 
     return import_all(in, names, false);
 }
 
+/* The usual names; theta: of a file without one. */
+static ech_rope_names names_of(const char *theta)
+{
+    return (ech_rope_names){"rope_theta", theta, "partial_rotary_factor", "1"};
+}
+
 ech_status ech_rope_import(const ech_family_import *in, const char *theta)
 {
-    return import_all(in, &(ech_rope_names){"rope_theta", theta, "partial_rotary_factor", "1"},
-                      false);
+    ech_rope_names names = names_of(theta);
+    return import_all(in, &names, false);
 }
 
 ech_status ech_rope_import_local(const ech_family_import *in, const char *theta)
 {
-    return import_all(in, &(ech_rope_names){"rope_theta", theta, "partial_rotary_factor", "1"},
-                      true);
+    ech_rope_names names = names_of(theta);
+    return import_all(in, &names, true);
 }
 
 ech_status ech_family_import_rotary(const ech_family_import *in)

@@ -69,9 +69,9 @@ int ech_access_new_weights(ech_accessor *a, int bucket, ech_space space, int64_t
 /* The value from which steps of the step's block read a bucket's weights now; for gathered or
  * fetched weights, the newest instance. */
 int ech_access_weights_of(const ech_accessor *a, int bucket);
-/* Records that the step reads the weights of its calls: its version, or the block's instance. Each
- * bucket is recorded once; an instance that dies after its last read is recorded at the first and
- * last such call. */
+/* Records that the step reads the weights of its calls: its version, or the block's instance. A
+ * bucket is recorded at its first call. An instance of weights that dies after this step is
+ * recorded at its last call, too. */
 void ech_access_reads(ech_accessor *a);
 /* Records that the step touches the optimizer's states of a bucket. */
 void ech_access_states(ech_accessor *a, int bucket, bool write);

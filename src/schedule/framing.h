@@ -121,9 +121,10 @@ void ech_frame_end_use(ech_framing *f, size_t s);
 void ech_frame_forget_sums(ech_framing *f);
 /* Completes the delayed updates, before the updates of this turn. */
 void ech_frame_catch_up(ech_framing *f);
-/* Makes the lowered step being added wait for the gathers of the weights that it reads; and until
- * the gradients that it is the first to write have left. */
+/* Makes the lowered step being added wait for the gathers of the weights that it reads. */
 void ech_frame_await_weights(ech_framing *f, const ech_step *step);
+/* Makes the lowered step being added wait until the earlier gradients in the memory that it is the
+ * first to write have left the device. */
 void ech_frame_await_leave(ech_framing *f, size_t s);
 
 #endif

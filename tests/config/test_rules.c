@@ -97,6 +97,10 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_reversible_fp16] = {"model.reversible=true precision.compute=fp16",
                                   "precision.compute=fp16",
                                   "model.reversible=true precision.compute=bf16"},
+    [ECH_RULE_reversible_parallel_branches] = {"model.reversible=true "
+                                               "model.parallel_residual=true",
+                                               "model.parallel_residual=true",
+                                               "model.reversible=true"},
     [ECH_RULE_narrow_stream_reversible] =
         {"model.reversible=true precision.compute=bf16 precision.residual=compute",
          "model.reversible=true precision.compute=bf16",

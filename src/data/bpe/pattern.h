@@ -53,7 +53,7 @@ ech_status ech_bpe_splitter_create(const char *file, ech_bpe_pattern pattern,
 void ech_bpe_splitter_destroy(ech_bpe_splitter *splitter); /* accepts NULL */
 ECH_DESTROY_AT(ech_bpe_splitter, ech_bpe_splitter_destroy)
 /* Error: ECH_EINPUT, an untrusted expression takes more than its limit of steps on this text.
- * Calls `use` with each word of n bytes: a run (coder.h), or a part of one that is valid UTF-8. */
+ * Calls `use` with each word of `run` (n bytes, coder.h): a word is valid UTF-8. */
 ech_status ech_bpe_each_word(const ech_bpe_splitter *splitter, const char *run, size_t n,
                              ech_bpe_use use, void *context);
 

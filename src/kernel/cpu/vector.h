@@ -42,7 +42,7 @@ ECH_INLINE float ech_kept(bool keep, float x)
  * *shifted, which is 1.5·2^23 + n. */
 ECH_INLINE float ech_exp_of_rest(float x, float *shifted)
 {
-    const float round = 12582912.0F; /* 1.5·2^23: adding it leaves the nearest integer below */
+    const float round = 12582912.0F; /* 1.5·2^23: adding it rounds to the nearest integer */
     *shifted = x * 1.44269504F + round;
     float n = *shifted - round;
     float r = x - n * 0.693359375F + n * 2.12194440e-4F;

@@ -122,8 +122,7 @@ ECH_INLINE ech_wide ech_wide_pick(const float table[ECH_WIDE_TABLE], ech_wide_in
  * relative error 2e-9 on [-1/2, 1/2] (Lawson's iteration, coefficients rounded). */
 ECH_INLINE ech_wide ech_wide_exp2(ech_wide x)
 {
-    const float round =
-        12582912.0F + 127; /* 1.5·2^23: adding it leaves the nearest integer below */
+    const float round = 12582912.0F + 127; /* 1.5·2^23: adding it rounds to the nearest integer */
     x = ech_wide_max(ech_wide_all(-127.0F), x);
     ech_wide shifted = x + round, r = x - (shifted - round);
     ech_wide p = ech_wide_all(1.534581242594868e-4F);

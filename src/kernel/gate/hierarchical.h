@@ -10,8 +10,8 @@
 
 #include "kernel/gate/noisy.h"
 
-/* Offset of a group's logits. room[3] has the chosen groups' gates, and their numbers; room[4] the
- * gates within them. */
+/* Returns the offset of a group's logits. After choose, room[3] has the chosen groups' gates, then
+ * their numbers; room[4] has the gates of experts within these groups. */
 ECH_GATE_CODE int64_t ech_gate_hierarchical_first(const ech_gate *gate, int64_t of)
 {
     return gate->groups + of * (gate->experts / gate->groups);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Chooses the next worker gradient (a PUSH) that an asynchronous parameter server applies. A span
- * has `turns` pushes per worker, all workers together.
+ * has turns x workers pushes in all; the protocol says how many each worker makes.
  *
  * - ASP, asynchronous parallel (Dean et al. 2012, Downpour): servers apply pushes in the order
  *   of their arrival. Faster workers make more of them: a worker that has pushed begins another
@@ -17,8 +17,8 @@
  * A worker computes each push with the weights that its previous push returned.
  *
  * The step list does not fix the order of arrival. It does fix that each push of a span is applied
- * or dropped exactly once. All functions here are pure; the executor and the simulator both use
- * them.
+ * or dropped exactly once. The functions depend only on their arguments and communicate
+ * nothing; the executor and the simulator both use them.
  */
 #ifndef ECH_SCHEDULE_SERVING_H
 #define ECH_SCHEDULE_SERVING_H
