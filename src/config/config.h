@@ -143,8 +143,6 @@ void ech_config_set_alone(ech_config *config);
 /* Sets a key that is auto, or whose default is another value and that is not set, to a text of the
  * program's own. The key does not count as set. */
 void ech_config_choose(ech_config *config, const char *key, const char *text);
-/* Sets a key that is not set to its default again, whatever was chosen. */
-void ech_config_unchoose(ech_config *config, const char *key);
 /* Replaces a TEXT key's value, to resolve "auto". The key does not count as set. */
 void ech_config_replace_text(char **field, const char *value);
 /* Replaces a LIST key's value with the list at[n], or if n is 0 with the choice `word`. */

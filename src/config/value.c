@@ -352,12 +352,6 @@ void ech_config_choose(ech_config *config, const char *path, const char *text)
     if (is_open) set_from_table(config, key, text);
 }
 
-void ech_config_unchoose(ech_config *config, const char *path)
-{
-    const ech_config_key *key = ech_config_find_path(path);
-    if (!ech_config_origin_of(config, key)->place) ech_config_set_default(config, key);
-}
-
 void ech_config_set_alone(ech_config *config)
 {
     for (int k = 0; k < ECH_CONFIG_KEYS; k++) /* 0 servers, which nobody may ask for */

@@ -126,9 +126,8 @@ ech_status ech_family_check_keys(const ech_config *config)
     return ech_config_check_read(config, owned.at, read.at, family->name);
 }
 
-/* "key=value key=value": each key that the run file leaves open gets its value, or with `undo` its
- * default again. */
-static void choose_all(ech_config *config, const char *words, bool undo)
+/* "key=value key=value": each key that the run file leaves open gets its value. */
+static void choose_all(ech_config *config, const char *words)
 {
     if (!words) return;
     ECH_FREED char *copy = ech_strdup(words);
@@ -137,23 +136,16 @@ static void choose_all(ech_config *config, const char *words, bool undo)
         char *value = strchr(word, '=');
         ECH_ASSERT(value);
         *value++ = '\0';
-        if (undo)
-            ech_config_unchoose(config, word);
-        else
-            ech_config_choose(config, word, value);
+        ech_config_choose(config, word, value);
     }
 }
 
 void ech_model_choose(ech_config *config)
 {
-    for (size_t i = 0; i < FAMILIES; i++) { /* another family may have chosen before */
-        choose_all(config, families[i]->constants, true);
-        choose_all(config, families[i]->defaults, true);
-    }
     ech_model_mark_keys(config);
     const ech_family *family = ech_family_of(config);
-    choose_all(config, family->constants, false);
-    choose_all(config, family->defaults, false);
+    choose_all(config, family->constants);
+    choose_all(config, family->defaults);
 }
 
 /* The value after KEY= in words; NULL: it is not there. */

@@ -388,18 +388,38 @@ static inline void lattice_write_run_file(void)
     ech_text_free(&yaml);
 }
 
-static ech_config *lattice_base; /* NULL: not made yet */
+/* [MODEL's level], since a configuration takes its family's defaults when it is made; NULL: not
+ * made yet. */
+static ech_config *lattice_bases[sizeof lattice_models / sizeof *lattice_models];
 
-/* The run file's configuration, with some steps, validations and checkpoints. NULL: refused. */
+static inline const ech_config *lattice_base_of(int model)
+{
+    if (!lattice_bases[model]) {
+        ech_text words = {0};
+        ech_text_append(&words,
+                        "training.steps=4 training.validate_every=2 training.validate_samples=4 "
+                        "checkpoint.every=2 %s",
+                        lattice_models[model]);
+        lattice_bases[model] = grid_config_of("gpt2", "run", words.at);
+        ECH_ASSERT(lattice_bases[model]);
+        ech_text_free(&words);
+    }
+    return lattice_bases[model];
+}
+
+static inline void lattice_forget_bases(void)
+{
+    for (size_t i = 0; i < sizeof lattice_bases / sizeof *lattice_bases; i++) {
+        ech_config_destroy(lattice_bases[i]);
+        lattice_bases[i] = NULL;
+    }
+}
+
 static inline ech_config *lattice_config(const cover_case *c)
 {
-    if (!lattice_base)
-        lattice_base = grid_config_of("gpt2", "run",
-                                      "training.steps=4 training.validate_every=2 "
-                                      "training.validate_samples=4 checkpoint.every=2");
     ech_text words = {0};
     char *rest = NULL;
-    ech_config *config = ech_config_copy(lattice_base);
+    ech_config *config = ech_config_copy(lattice_base_of(c->level[MODEL]));
     lattice_print_words(c, &words);
     for (char *word = strtok_r(words.at, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
         if (ech_config_set(config, word) == ECH_OK) continue;
@@ -408,7 +428,6 @@ static inline ech_config *lattice_config(const cover_case *c)
         break;
     }
     ech_text_free(&words);
-    if (config) ech_model_choose(config);
     return config;
 }
 

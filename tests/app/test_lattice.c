@@ -210,8 +210,7 @@ static void work(const cover_case *cases, size_t n, int job)
     ECH_ASSERT(ech_file_remove_all(fixture_folder) == ECH_OK); /* of the test before */
     ECH_ASSERT(mkdir(fixture_folder, 0700) == 0);
     grid_write_tokens();
-    ech_config_destroy(lattice_base);
-    lattice_base = NULL;
+    lattice_forget_bases();
     lattice_write_run_file();
     for (int64_t i; (i = __atomic_fetch_add(&shared->next, 1, __ATOMIC_RELAXED)) < (int64_t)n;)
         if (!run_case(&cases[i])) break;
