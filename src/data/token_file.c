@@ -141,13 +141,13 @@ static ech_status each_piece(const ech_token_file *file, size_t i, int64_t first
 {
     const ech_token_runs *runs = &file->runs;
     size_t part = 0;
-    for (int64_t at = first, behind; at < first + n; at = behind) {
+    for (int64_t at = first, next; at < first + n; at = next) {
         int64_t shift = shift_of(runs->run.at[i]), end = first + n;
         while (part + 1 < file->part.n && file->part.at[part + 1].first <= at) part++;
         if (part + 1 < file->part.n) end = least(end, file->part.at[part + 1].first);
-        do behind = least(end, ech_token_run_end(runs, i++));
-        while (behind < end && shift_of(runs->run.at[i]) == shift);
-        const piece one = {&file->part.at[part], at + shift, at, behind - at, at - first};
+        do next = least(end, ech_token_run_end(runs, i++));
+        while (next < end && shift_of(runs->run.at[i]) == shift);
+        const piece one = {&file->part.at[part], at + shift, at, next - at, at - first};
         ECH_TRY(use(&one, context));
     }
     return ECH_OK;

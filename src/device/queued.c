@@ -37,7 +37,7 @@ struct ech_queue {
     pthread_cond_t changed;
     piece *first, **end; /* not begun */
     bool quit;
-    _Atomic uint64_t behind; /* how often threads that put work might have rested */
+    _Atomic uint64_t rested; /* how often threads that put work might have rested */
     /* of its rests; step: the rank, stream: its number among those that the rank's thread
      * made */
     ech_random_key key;
@@ -55,7 +55,7 @@ static void rest(const ech_queue *queue, uint64_t draw, uint32_t one_in)
 /* For submitting threads: they draw with numbers of work that no queue reaches. */
 static void rest_behind(ech_queue *queue)
 {
-    rest(queue, UINT64_MAX - atomic_fetch_add(&queue->behind, 1), RESTS_BEHIND);
+    rest(queue, UINT64_MAX - atomic_fetch_add(&queue->rested, 1), RESTS_BEHIND);
 }
 
 /* The oldest piece, once there is one; NULL: the queue is to end. */

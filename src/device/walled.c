@@ -75,8 +75,8 @@ void ech_device_walled_release(void *memory, size_t bytes)
     if (!memory) return;
     pthread_mutex_lock(&lock);
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-    void *behind = mmap((char *)memory + room, whole_pages(bytes), PROT_NONE, flags, -1, 0);
-    ECH_ASSERT(behind != MAP_FAILED);
+    void *guard = mmap((char *)memory + room, whole_pages(bytes), PROT_NONE, flags, -1, 0);
+    ECH_ASSERT(guard != MAP_FAILED);
     if (--alive == 0) taken = 0;
     pthread_mutex_unlock(&lock);
 }

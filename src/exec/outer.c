@@ -141,10 +141,10 @@ ECH_HANDLE_BY(NEIGHBOURS, shift)
 ech_status ech_handle_MIX(ech_exec *exec, const ech_step *step)
 {
     expect_weights(exec, step);
-    ech_tensor before = differences(exec, step), w = in_full(exec, step->index), behind = before;
-    behind.data = (char *)before.data + ech_tensor_bytes(&before);
+    ech_tensor before = differences(exec, step), w = in_full(exec, step->index), second = before;
+    second.data = (char *)before.data + ech_tensor_bytes(&before);
     add(exec, &before, 1.0 / 3, 1.0 / 3, &w);
-    add(exec, &behind, 1.0 / 3, 1, &w);
+    add(exec, &second, 1.0 / 3, 1, &w);
     round_weights(exec, step);
     return ECH_OK;
 }

@@ -108,7 +108,7 @@ static void add_kept(holding *h, const ech_hold *hold, const ech_timed_item *of,
     bool evicts = h->plan->rank == h->balance->evictor;
     ech_insertion in = {.after = evicts ? last_of(h, hold->made) : first_of(h, hold->taken),
                         .before = {evicts ? first_of(h, hold->gone) : -1, -1},
-                        .behind = {-1, -1}};
+                        .follows = {-1, -1}};
     backward_of(h, block, of)->gone = (int)h->in.n;
     add(h, evicts ? ECH_STEP_SEND_KEPT : ECH_STEP_RECV_KEPT, block, of, in);
 }
@@ -121,7 +121,7 @@ static void add_back(holding *h, const ech_hold *hold, const ech_timed_item *of,
     ech_insertion in = {
         .after = evicts ? room : last_of(h, hold->given),
         .before = {evicts ? b->first : first_of(h, hold->freed), evicts ? b->collective : -1},
-        .behind = {b->gone, -1}};
+        .follows = {b->gone, -1}};
     add(h, evicts ? ECH_STEP_RECV_BACK : ECH_STEP_SEND_BACK, block, of, in);
 }
 

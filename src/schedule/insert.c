@@ -39,7 +39,7 @@ static int add(ech_list *list, const ech_insertion *in, const int *now, const in
     int added = ech_list_copy_step(list, &step, NULL, NULL);
     if (in->after >= 0) ech_list_add_after(list, now[in->after]);
     for (int k = 0; k < 2; k++)
-        if (in->behind[k] >= 0) ech_list_add_after(list, here[in->behind[k]]);
+        if (in->follows[k] >= 0) ech_list_add_after(list, here[in->follows[k]]);
     return added;
 }
 

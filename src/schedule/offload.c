@@ -137,7 +137,7 @@ static ech_insertion copy_of(const offloading *o, ech_step_kind kind, const ech_
 {
     int use = kind == ECH_STEP_OFFLOAD ? stay->last : stay->first;
     const ech_step *step = &o->list->step.at[o->visit.at[use].first];
-    ech_insertion copy = {.step = ech_step_make(kind), .before = {-1, -1}, .behind = {-1, -1}};
+    ech_insertion copy = {.step = ech_step_make(kind), .before = {-1, -1}, .follows = {-1, -1}};
     copy.step.block = step->block;
     copy.step.chunk = step->chunk;
     copy.step.micro = step->micro;
@@ -153,7 +153,7 @@ static void add_hop(offloading *o, ech_insertion *copy, ech_space from, ech_spac
     copy->step.from = from;
     copy->step.to = to;
     ECH_PUSH(*o->in, *copy);
-    copy->behind[0] = (int)o->in->n - 1;
+    copy->follows[0] = (int)o->in->n - 1;
 }
 
 /* The device's memory is free once the first hop has ended. */
@@ -173,11 +173,12 @@ static void come_back(offloading *o, const ech_stay *stay)
 {
     ech_insertion copy = copy_of(o, ECH_STEP_FETCH, stay);
     copy.after = stay->room_after < 0 ? -1 : o->visit.at[stay->room_after].last;
-    copy.behind[0] = o->left[stay->resource] - 1;
+    copy.follows[0] = o->left[stay->resource] - 1;
     if (o->plan->kept == ECH_SPACE_DISK) add_hop(o, &copy, ECH_SPACE_DISK, ECH_SPACE_HOST);
     copy.before[0] = o->visit.at[stay->first].first;
     copy.before[1] = o->visit.at[stay->first].collective;
-    if (o->kind != ECH_RESOURCE_KEPT && stay->takes >= 0) copy.behind[1] = o->gone[stay->takes] - 1;
+    if (o->kind != ECH_RESOURCE_KEPT && stay->takes >= 0)
+        copy.follows[1] = o->gone[stay->takes] - 1;
     add_hop(o, &copy, ECH_SPACE_HOST, ECH_SPACE_DEVICE);
 }
 

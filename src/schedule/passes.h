@@ -24,7 +24,7 @@ int ech_list_copy_step(ech_list *list, const ech_step *from, const int *after, c
  * two earlier insertions that it also waits for. Each -1: none. */
 typedef struct ech_insertion {
     ech_step step;
-    int after, before[2], behind[2];
+    int after, before[2], follows[2];
     bool yields; /* it goes after messages that are sent right after `after` */
 } ech_insertion;
 typedef ECH_LIST(ech_insertion) ech_insertion_list;

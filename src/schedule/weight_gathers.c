@@ -102,7 +102,7 @@ static void add_hop(const visits *v, const need *of, ech_insertion *hop, bool la
     hop->step.version = reader->version;
     hop->before[0] = last ? of->reader : -1;
     ECH_PUSH(*brings, *hop);
-    hop->behind[0] = (int)brings->n - 1;
+    hop->follows[0] = (int)brings->n - 1;
 }
 
 static void add_fetch(const visits *v, const need *of, ech_insertion *hop, ech_space from,
@@ -123,7 +123,7 @@ static void add_steps(const visits *v, const ech_stay *stay, const need *of,
                       ech_insertion_list *brings)
 {
     const ech_bucket *bucket = &v->plan->bucket.at[of->bucket];
-    ech_insertion hop = {.before = {-1, -1}, .behind = {-1, -1}};
+    ech_insertion hop = {.before = {-1, -1}, .follows = {-1, -1}};
     hop.after = stay->room_after < 0 ? -1 : v->last.at[stay->room_after];
     if (ech_bucket_is_fetched(bucket) && v->plan->weights == ECH_SPACE_DISK)
         add_fetch(v, of, &hop, ECH_SPACE_DISK, ECH_SPACE_HOST, brings);

@@ -42,10 +42,10 @@ const ech_step_methods ech_publish_methods = {
 /* ---- OFFER, LIST_ROWS, ADD, PULL, RELAY ---- */
 
 /* A cluster's weights in the window; clusters are counted from this rank's. */
-static void touch_common(ech_accessor *a, int behind, bool write)
+static void touch_common(ech_accessor *a, int distance, bool write)
 {
     const ech_layout *layout = a->plan->layout;
-    int cluster = (ech_layout_cluster(layout, a->plan->rank) + behind) % layout->clusters;
+    int cluster = (ech_layout_cluster(layout, a->plan->rank) + distance) % layout->clusters;
     ech_access_value(a, ech_plan_common(a->plan, a->step->index, cluster), write);
 }
 
