@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Workers of asp and ssp that are killed at random moments, over ucx: the others go on, the loss is said behind the span, and checkpoints
-# are made that a new start takes; also where two are killed. A worker that is stopped is named, and a killed server, or the first
-# worker, ends the job.
+# Workers of asp and ssp that are killed at random moments, over ucx: the others continue, the loss
+# is reported after the span, and checkpoints are saved that a new start loads; also if two are
+# killed. A worker that is stopped is named, and a killed server, or the first worker, ends the job.
 #     ucx_workers.sh ECHELON UCX [KILLS [SEED]]     UCX: ON or OFF, whether the build has it
 set -u
 echelon=${1:?usage: ucx_workers.sh ECHELON UCX [KILLS [SEED]]} ucx=${2:?usage: ucx_workers.sh ECHELON UCX [KILLS [SEED]]}
@@ -60,7 +60,8 @@ for ((kill = 1; kill <= kills; kill++)); do
         second=$((first % 3 + 1)) lost='[1-3], [1-3]'
         kill -9 "${ranks[second]}"
     fi
-    wait_until 60 grep -Eqs "step [0-9]+: lost ranks? $lost: .*workers? go" out err || complain "$strategy $size: not said: lost $lost"
+    wait_until 60 grep -Eqs "step [0-9]+: ranks? $lost died; .* workers? continue" out err ||
+        complain "$strategy $size: not said: $lost died"
     before=$(newest)
     wait_until 60 has_saved $((before + 16)) || complain "$strategy $size: saves no more"
     kill -TERM $job
