@@ -200,8 +200,8 @@ ech_status ech_config_fill_section(ech_config *config, const ech_config *from, c
 const char *ech_config_type_name(const char *key)
 {
     static const char *const names[] = {
-        [ECH_CONFIG_INT] = "INT",   [ECH_CONFIG_SIZE] = "SIZE", [ECH_CONFIG_REAL] = "REAL",
-        [ECH_CONFIG_TIME] = "TIME", [ECH_CONFIG_BOOL] = "BOOL", [ECH_CONFIG_TEXT] = "TEXT",
+        [ECH_CONFIG_INT] = "INT",   [ECH_CONFIG_SIZE] = "SIZE",   [ECH_CONFIG_REAL] = "REAL",
+        [ECH_CONFIG_TIME] = "TIME", [ECH_CONFIG_BOOL] = "BOOL",   [ECH_CONFIG_TEXT] = "TEXT",
         [ECH_CONFIG_PATH] = "PATH", [ECH_CONFIG_PATHS] = "PATHS", [ECH_CONFIG_NAME] = "NAME",
         [ECH_CONFIG_LIST] = "LIST"};
     const ech_config_key *found = ech_config_find_path(key);

@@ -16,10 +16,10 @@ typedef enum ech_yaml_kind { ECH_YAML_SCALAR, ECH_YAML_LIST, ECH_YAML_MAP } ech_
 
 typedef struct ech_yaml_node {
     ech_yaml_kind kind;
-    const char *key;  /* of an entry of a map; NULL: the node is none */
-    const char *text; /* of a scalar */
-    bool is_null;     /* a scalar that is empty, "~" or "null", without quotes */
-    size_t line, column; /* from 1; of the key, if there is one */
+    const char *key;                    /* of an entry of a map; NULL: the node is none */
+    const char *text;                   /* of a scalar */
+    bool is_null;                       /* a scalar that is empty, "~" or "null", without quotes */
+    size_t line, column;                /* from 1; of the key, if there is one */
     struct ech_yaml_node *first, *next; /* the first child; the next sibling */
 } ech_yaml_node;
 

@@ -180,7 +180,8 @@ void ech_family_append_reads(const ech_family *family, ech_text *out)
 bool ech_family_reads(const ech_config *config, const char *key)
 {
     const ech_family *family = ech_family_of(config);
-    return ech_text_has_word(family->reads, key) || (ech_family_find_row(family, key) && !is_of_all(key));
+    return ech_text_has_word(family->reads, key) ||
+           (ech_family_find_row(family, key) && !is_of_all(key));
 }
 
 /* Keys of "key=value key=value". */

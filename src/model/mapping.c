@@ -48,8 +48,8 @@ ech_status ech_mapping_word(const ech_mapping_reader *r, const ech_yaml_node *no
 {
     ECH_TRY(ech_mapping_scalar(r, node, what, out));
     if (!is_plain(*out, more))
-        FAIL_AT(r, node, "%s: %.60s: must be at most 120 letters, digits and characters of %s", what,
-                *out, more);
+        FAIL_AT(r, node, "%s: %.60s: must be at most 120 letters, digits and characters of %s",
+                what, *out, more);
     return ECH_OK;
 }
 
@@ -81,8 +81,7 @@ ech_status ech_mapping_unknown(const ech_mapping_reader *r, const ech_yaml_node 
         ECH_PUSH(known, word);
     const char *nearest = ech_text_nearest(name, known.at, known.n);
     free(known.at);
-    if (nearest)
-        FAIL_AT(r, node, "%s: %.60s: not known; did you mean %s?", what, name, nearest);
+    if (nearest) FAIL_AT(r, node, "%s: %.60s: not known; did you mean %s?", what, name, nearest);
     FAIL_AT(r, node, "%s: %.60s: not known; use one of: %s", what, name, words);
 }
 
@@ -162,9 +161,10 @@ static ech_status check_values(const ech_mapping_reader *r, const ech_yaml_node 
                     at->key);
         if (!constants && ech_yaml_find(ech_yaml_find(r->root, "constants"), at->key))
             FAIL_AT(r, at, "%s: a default, but a constant, too; remove one", at->key);
-        if (constants && (ech_text_has_word("model.vocab_size model.max_position_embeddings",
-                                            at->key)))
-            FAIL_AT(r, at, "%s: every model has its own; map it from a key of config.json", at->key);
+        if (constants &&
+            (ech_text_has_word("model.vocab_size model.max_position_embeddings", at->key)))
+            FAIL_AT(r, at, "%s: every model has its own; map it from a key of config.json",
+                    at->key);
         if (!*text || strpbrk(text, " \t\n"))
             FAIL_AT(r, at, "%s: must be one word without blanks", at->key);
         ECH_TRY(ech_mapping_check_value(r, at, at->key, text));
@@ -182,9 +182,9 @@ static const char *join_reads(const ech_mapping_reader *r)
     ECH_FREED char *copy = ech_strdup(r->base->reads);
     char *rest = NULL;
     for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-        if (!ech_yaml_find(constants, word))
-            ech_text_append(&all, "%s%s", all.n ? " " : "", word);
-    return ech_pool_format(r->to->pool, "%s%s", all.n ? all.at : "", experts ? ECH_EXPERT_KEYS : "");
+        if (!ech_yaml_find(constants, word)) ech_text_append(&all, "%s%s", all.n ? " " : "", word);
+    return ech_pool_format(r->to->pool, "%s%s", all.n ? all.at : "",
+                           experts ? ECH_EXPERT_KEYS : "");
 }
 
 /* ---- other entries ---- */
@@ -236,11 +236,13 @@ static ech_status read_family_name(const ech_mapping_reader *r)
     ECH_TRY(demand(r, "family", "_-.", &name));
     const ech_family *twin = ech_family_find(name);
     if (twin && !twin->mapping)
-        FAIL_AT(r, node, "family: %s is a family of Echelon's; use another name, and set model_type "
-                         "in config.json to it",
+        FAIL_AT(r, node,
+                "family: %s is a family of Echelon's; use another name, and set model_type "
+                "in config.json to it",
                 name);
     if (strncmp(name, "echelon-", strlen("echelon-")) == 0)
-        FAIL_AT(r, node, "family: %s: names with echelon- are Echelon's own; use another one", name);
+        FAIL_AT(r, node, "family: %s: names with echelon- are Echelon's own; use another one",
+                name);
     family->name = name;
     return demand(r, "architecture", "_", &family->architecture);
 }
@@ -315,8 +317,8 @@ static ech_status read_all(ech_mapping_reader *r)
     ECH_FREED_TEXT summary = {0};
     ech_mapping *to = r->to;
     ECH_TRY(ech_yaml_read(to->path, to->text, to->n,
-                          "a mapping file has keys, and below some of them maps and lists", to->pool,
-                          &r->root));
+                          "a mapping file has keys, and below some of them maps and lists",
+                          to->pool, &r->root));
     if (!r->root) ECH_FAIL(ECH_EINPUT, "%s: an empty file; state a family", to->path);
     ECH_TRY(read_family(r));
     summarize(r->root, 0, &summary);

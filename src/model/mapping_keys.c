@@ -124,8 +124,7 @@ static ech_status read_long(ech_mapping_reader *r, const ech_yaml_node *at, ech_
         return read_targets(r, key, entry);
     }
     if (!only == !each)
-        FAIL_AT(r, at,
-                "keys.%s: needs key (of the run file), or one of only and each (a constant)",
+        FAIL_AT(r, at, "keys.%s: needs key (of the run file), or one of only and each (a constant)",
                 entry.name);
     entry.lists = each != NULL;
     ECH_TRY(read_only(r, only ? only : each, entry.name, &entry.initial));
@@ -194,8 +193,7 @@ static ech_status make_row(ech_mapping_reader *r, const ech_mapping_entry *entry
                          *any = base ? base : ech_family_find_any_row(entry->key);
     const char *type = ech_config_type_name(entry->key);
     ech_family_row row = {.name = entry->name, .key = entry->key};
-    row.use = any                           ? any->use & (ECH_ROW_MAY_DIFFER | ECH_ROW_REAL |
-                                ECH_ROW_NAME | ECH_ROW_TEXT)
+    row.use = any ? any->use & (ECH_ROW_MAY_DIFFER | ECH_ROW_REAL | ECH_ROW_NAME | ECH_ROW_TEXT)
               : strcmp(type, "REAL") == 0 ? ECH_ROW_REAL
               : strcmp(type, "TEXT") == 0 ? ECH_ROW_TEXT
                                           : 0;
@@ -210,8 +208,7 @@ static ech_status make_row(ech_mapping_reader *r, const ech_mapping_entry *entry
     /* import_more reads it, also from rope_parameters. */
     ech_rope_names *rope = &r->to->rope;
     out->use |= ECH_ROW_UNREAD;
-    if (!rope->theta)
-        *rope = (ech_rope_names){"rope_theta", "10000", "partial_rotary_factor", "1"};
+    if (!rope->theta) *rope = (ech_rope_names){"rope_theta", "10000", "partial_rotary_factor", "1"};
     bool theta = strcmp(entry->key, THETA) == 0;
     *(theta ? &rope->theta : &rope->part) = entry->name;
     if (entry->initial) *(theta ? &rope->theta_initial : &rope->part_initial) = entry->initial;

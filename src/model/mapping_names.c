@@ -85,8 +85,9 @@ static ech_status read_name(const ech_mapping_reader *r, const ech_yaml_node *ma
         ECH_TRY(check_dots(r, at, role->name, text));
         const ech_yaml_node *twin = find_twin(map, at);
         if (twin)
-            FAIL_AT(r, at, "names.%s: %s is the name of %s in line %zu already; each role has its "
-                           "own tensor",
+            FAIL_AT(r, at,
+                    "names.%s: %s is the name of %s in line %zu already; each role has its "
+                    "own tensor",
                     at->key, text, twin->key, twin->line);
     }
     *field(&r->to->names, role) = text;
@@ -116,9 +117,8 @@ static ech_status check_base_fused(const ech_mapping_reader *r, const ech_yaml_n
 static ech_status read_order(const ech_mapping_reader *r, const ech_yaml_node *node,
                              ech_fused_order *out)
 {
-    static const char *const orders[] = {[ECH_FUSED_PARTS] = "parts",
-                                         [ECH_FUSED_HEADS] = "heads",
-                                         [ECH_FUSED_ROWS] = "rows"};
+    static const char *const orders[] = {
+        [ECH_FUSED_PARTS] = "parts", [ECH_FUSED_HEADS] = "heads", [ECH_FUSED_ROWS] = "rows"};
     const char *text;
     *out = ECH_FUSED_PARTS;
     if (!node) return ECH_OK;
@@ -132,8 +132,8 @@ static ech_status read_order(const ech_mapping_reader *r, const ech_yaml_node *n
 }
 
 /* `taken`: parts of tensors so far. */
-static ech_status read_parts(const ech_mapping_reader *r, const ech_yaml_node *map,
-                             ech_text *taken, const char **out)
+static ech_status read_parts(const ech_mapping_reader *r, const ech_yaml_node *map, ech_text *taken,
+                             const char **out)
 {
     const ech_yaml_node *list = ech_yaml_find(map, "parts");
     ECH_FREED_TEXT parts = {0};
@@ -143,9 +143,8 @@ static ech_status read_parts(const ech_mapping_reader *r, const ech_yaml_node *m
         const char *name;
         ECH_TRY(ech_mapping_scalar(r, at, "parts", &name));
         if (!ech_text_has_word("q k v gate up expert_gate expert_up shared_gate shared_up", name))
-            return ech_mapping_unknown(
-                r, at, "parts", name,
-                "q k v gate up expert_gate expert_up shared_gate shared_up");
+            return ech_mapping_unknown(r, at, "parts", name,
+                                       "q k v gate up expert_gate expert_up shared_gate shared_up");
         if (taken->at && ech_text_has_word(taken->at, name))
             FAIL_AT(r, at, "parts: %s is in a fused tensor already", name);
         ech_text_append(taken, " %s", name);

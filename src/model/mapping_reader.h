@@ -11,11 +11,11 @@
 /* What the file says of a key of config.json. */
 typedef struct ech_mapping_entry {
     const ech_yaml_node *node;
-    const char *name;             /* in config.json */
-    const char *key;              /* of the run file; NULL: a constant */
+    const char *name;                               /* in config.json */
+    const char *key;                                /* of the run file; NULL: a constant */
     const char *initial, *null, *values, *property; /* as in ech_family_row */
-    bool lists;                   /* a constant that config.json has once for each layer */
-    bool used;                    /* it became a row */
+    bool lists; /* a constant that config.json has once for each layer */
+    bool used;  /* it became a row */
 } ech_mapping_entry;
 
 typedef struct ech_mapping_reader {

@@ -85,8 +85,9 @@ static ech_status read_tokenizer(const ech_tokenizer *tokenizer, const char *fol
 
 /* Fills the texts of checkpoints. `folder` has the config.json that the model came from; NULL: the
  * model is new. Keys of config.json that Echelon does not write are kept. generation_config.json is
- * copied, and so is the mapping file of the family. The tokenizer's files are copied from where it was opened; a tokenizer without such files
- * is exported, and NULL writes none. On failure some texts may be set. */
+ * copied, and so is the family's mapping file. The tokenizer's files are copied from where it was
+ * opened; a tokenizer without such files is exported, and NULL writes none. On failure some texts
+ * may be set. */
 static ech_status read_texts(const ech_config *config, const ech_tokenizer *tokenizer,
                              const char *folder, ech_dtype dtype, ech_checkpoint_info *out)
 {
