@@ -225,6 +225,9 @@ ech_status ech_family_import_row(const ech_family_import *in, const ech_family_r
     bool is_null = !value && is_there && row->null;
     bool derives = !value && row->derived && (is_there || !row->initial);
     if (!value && row->use & ECH_ROW_OURS) return ECH_OK;
+    const ech_mapping *mapping = ech_family_of(in->config)->mapping;
+    if (!value && !row->initial && !row->derived && !is_null && mapping)
+        return ech_mapping_miss_key(mapping, in, row);
     if (!value && !row->initial && !row->derived && !is_null)
         ECH_FAIL(ECH_EINPUT, "%s: has no %s: not a whole config.json of this family", in->path,
                  row->name);

@@ -19,7 +19,8 @@
     "auto_map use_cache bos_token_id eos_token_id pad_token_id unk_token_id tokenizer_class "      \
     "return_dict output_hidden_states output_attentions torchscript quantization_config "          \
     "_attn_implementation pretraining_tp is_decoder is_encoder_decoder id2label label2id "         \
-    "problem_type chunk_size_feed_forward finetuning_task task_specific_params"
+    "problem_type chunk_size_feed_forward finetuning_task task_specific_params "                   \
+    "classifier_dropout output_router_logits router_aux_loss_coef"
 
 /* ---- texts ---- */
 
@@ -382,4 +383,22 @@ ech_status ech_mapping_check_keys(const ech_mapping *mapping, const ech_family_i
                  nearest ? nearest : "");
     }
     return ECH_OK;
+}
+
+ech_status ech_mapping_miss_key(const ech_mapping *mapping, const ech_family_import *in,
+                                const ech_family_row *row)
+{
+    ECH_LIST(const char *) names = {0};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)in->json, key, value)
+    {
+        ECH_PUSH(names, key);
+    }
+    const char *nearest = ech_text_nearest(row->name, names.at, names.n);
+    free(names.at);
+    ECH_FAIL(ECH_EINPUT,
+             "%s: has no %s, which %s maps to %s; map its own key, or add a default%s%s", in->path,
+             row->name, mapping->path, row->key, nearest ? "; the nearest key is " : "",
+             nearest ? nearest : "");
 }

@@ -26,6 +26,9 @@ ECH_DESTROY_AT(ech_mapping, ech_mapping_destroy)
 
 /* Errors: config.json has a key that the mapping neither maps nor ignores. */
 ech_status ech_mapping_check_keys(const ech_mapping *mapping, const ech_family_import *in);
+/* The error for a row whose key config.json does not have. */
+ech_status ech_mapping_miss_key(const ech_mapping *mapping, const ech_family_import *in,
+                                const ech_family_row *row);
 /* Errors: the properties need a role that has no name, or exclude one that has. */
 ech_status ech_mapping_check_roles(const ech_mapping *mapping, const ech_config *config);
 /* Errors: two parameters of the model have one name. */

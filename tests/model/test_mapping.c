@@ -207,7 +207,9 @@ TEST(reads_every_key_or_refuses_it)
         {"\"n_embd\": 16, \"alibi\": true", "Echelon has no ALiBi positions"},
         {"\"n_embd\": 16, \"act\": \"silu\"", "only: a b"},
         {"\"n_embd\": 16, \"kinds\": [\"full\", \"half\"]", "kinds"},
-        {"\"hidden_size\": 16", "has no n_embd"},
+        {"\"n_emb\": 16",
+         "config.json: has no n_embd, which added.yaml maps to model.hidden_size; map its own key, "
+         "or add a default; the nearest key is n_emb"},
     };
     ech_log_set_quiet(true);
     assert_int_equal(add("whole", mapped), ECH_OK);
