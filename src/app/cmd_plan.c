@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * echelon plan RUN.yaml [--ranks N] [--per-machine M] [--steps] [--simulate] [--json] [--svg FILE]
- *              [section.key=value ...]
+ * echelon plan RUN.yaml [--ranks N] [--per-machine M] [--cluster FILE [--tokens N]] [--steps]
+ *              [--simulate] [--json] [--svg FILE] [section.key=value ...]
  */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "app/command.h"
 #include "app/plan/report.h"
@@ -21,6 +23,8 @@ typedef struct plan_arguments {
     ech_run_arguments run;
     int per_machine; /* 0: not given */
     const char *svg; /* NULL: no picture */
+    const char *cluster; /* cluster file; NULL: this machine */
+    const char *tokens;  /* of a whole training, as 300B; NULL: not given */
     bool json;
     ech_plan_options options;
 } plan_arguments;
@@ -35,6 +39,11 @@ static const ech_option options[] = {
              "step time, bubble, what compute waits for, micro-batches in flight, bytes per link; "
              "in seconds with "
              "parallel.profile"),
+    ECH_PATH(plan_arguments, cluster, "cluster", 'c', "FILE",
+             "for the devices and the network that FILE describes (docs/clusters.md), not for this "
+             "machine"),
+    ECH_TEXT(plan_arguments, tokens, "tokens", 'k', "N",
+             "with --cluster: tokens of the whole training, as 300B or 1.5T"),
     ECH_FLAG(plan_arguments, json, "json", 'j', "as one JSON object"),
     ECH_PATH(plan_arguments, svg, "svg", 'g', "FILE", "draws the timeline into FILE as well"),
     {0}};
@@ -67,15 +76,49 @@ static ech_status print_report(const ech_design *design, const plan_arguments *i
     return ech_file_write(in->svg, svg.at, svg.n);
 }
 
+/* "1.5T", "300B". */
+static ech_status read_tokens(const char *text, double *out)
+{
+    static const char letters[] = "kMBT";
+    char *end;
+    double number = text ? strtod(text, &end) : 0;
+    *out = number;
+    if (!text) return ECH_OK;
+    const char *letter = *end ? strchr(letters, *end) : NULL;
+    for (long i = letter ? letter - letters + 1 : 0; i > 0; i--) *out *= 1000;
+    bool whole = end > text && (!*end || (letter && !end[1]));
+    if (whole && *out >= 1 && *out <= 1e18) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE, "--tokens=%s: not a number of tokens, as 300B or 1.5T", text);
+}
+
+/* Sets keys that the run leaves open to what the cluster has. */
+static ech_status read_cluster(ech_config *config, const char *path, int ranks, ech_cluster *out)
+{
+    char text[32];
+    ECH_TRY(ech_cluster_read(path, out));
+    ECH_TRY(ech_cluster_check(out, path, ranks));
+    int node = out->level[0].ranks < ranks ? out->level[0].ranks : ranks;
+    snprintf(text, sizeof text, "%d", node);
+    ECH_TRY(ech_config_fill(config, "parallel.node_ranks", text, path, true));
+    snprintf(text, sizeof text, "%.0f", out->device_memory - out->device_reserved);
+    return ech_config_fill(config, "memory.device_limit", text, path, true);
+}
+
 static ech_status plan(const ech_run *run, void *arguments, int *code)
 {
     (void)code;
-    const plan_arguments *in = arguments;
+    plan_arguments *in = arguments;
     int ranks = 1, local_ranks = 1;
     int64_t step = 0; /* from which a run would go on */
     ECH_CLEANUP(ech_design_destroy) ech_design design = {0};
+    ech_cluster cluster;
     ECH_TRY(find_ranks(run->config, in, &ranks, &local_ranks));
+    ECH_TRY(read_tokens(in->tokens, &in->options.tokens));
+    if (in->tokens && !in->cluster)
+        ECH_FAIL(ECH_EUSAGE, "--tokens=%s: needs a cluster; add --cluster FILE", in->tokens);
+    if (in->cluster) ECH_TRY(read_cluster(run->config, in->cluster, ranks, &cluster));
     ECH_TRY(ech_design_create(run->config, run->tokenizer, ranks, local_ranks, &design));
+    if (in->cluster) design.cluster = &cluster;
     if (design.serves) ECH_TRY(ech_initial_step(design.config, &step));
     ECH_TRY(ech_design_check_repeat(&design, step));
     return print_report(&design, in);

@@ -480,20 +480,24 @@ static double share_seen(const ech_block *block, const attention_options *o, boo
 }
 
 /* Two products forward, five backward, of half of all scores. */
-static double multiplies(const ech_block *block, const ech_node *node, ech_extent extent,
-                         ech_phase phase)
+static ech_products products(const ech_block *block, const ech_node *node, ech_extent extent,
+                             ech_phase phase)
 {
-    double queries = (double)ech_shape_count(&block->value.at[node->in[0]].shape, extent);
-    double keys = (double)(is_part(node) ? extent.tokens : extent.sequence);
-    double share = share_seen(block, node->options, is_part(node), extent);
-    return (phase == ECH_FORWARD ? 1 : 2.5) * queries * keys * share;
+    const attention_options *o = node->options;
+    double rows =
+        (double)ech_shape_count(&block->value.at[node->in[0]].shape, extent) / (double)o->D;
+    double queries = (double)extent.tokens,
+           keys = (double)(is_part(node) ? extent.tokens : extent.sequence);
+    double share = share_seen(block, o, is_part(node), extent);
+    return (ech_products){queries, keys, (double)o->D,
+                          (phase == ECH_FORWARD ? 1 : 2.5) * rows / queries * share};
 }
 
 const ech_layer ech_layer_row_attention = {.name = "attention",
                                            .forward = forward,
                                            .backward_input = backward_input,
                                            .scratch = scratch,
-                                           .multiplies = multiplies,
+                                           .products = products,
                                            .finishes_in_b = true,
                                            .core = true};
 
@@ -501,7 +505,7 @@ const ech_layer ech_layer_row_attend = {.name = "attend",
                                         .forward = forward,
                                         .backward_input = backward_input,
                                         .scratch = scratch,
-                                        .multiplies = multiplies,
+                                        .products = products,
                                         .fuses_add = true,
                                         .finishes_in_b = true,
                                         .core = true};

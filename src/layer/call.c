@@ -32,13 +32,19 @@ bool ech_block_uses(const ech_block *block, int param)
     return false;
 }
 
+ech_products ech_call_products(const ech_block *block, const ech_block_call *call, ech_phase phase,
+                               ech_extent extent)
+{
+    const ech_node *node = call->node < 0 ? NULL : &block->node.at[call->node];
+    if (!node || !node->layer->products) return (ech_products){0};
+    return node->layer->products(block, node, extent, call->recompute ? ECH_FORWARD : phase);
+}
+
 double ech_call_multiplies(const ech_block *block, const ech_block_call *call, ech_phase phase,
                            ech_extent extent)
 {
-    if (call->node < 0) return 0;
-    const ech_node *node = &block->node.at[call->node];
-    ech_phase does = call->recompute ? ECH_FORWARD : phase;
-    return node->layer->multiplies ? node->layer->multiplies(block, node, extent, does) : 0;
+    ech_products of = ech_call_products(block, call, phase, extent);
+    return of.M * of.N * of.K * of.count;
 }
 
 double ech_block_multiplies(const ech_block *block, ech_extent extent)

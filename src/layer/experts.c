@@ -171,14 +171,17 @@ static size_t product_scratch(const ech_scratch_query *query)
     return ech_kernel_scratch(query->kernels, ECH_OP_grouped_matmul, query->threads, dims);
 }
 
-static double product_multiplies(const ech_block *block, const ech_node *node, ech_extent extent,
-                                 ech_phase phase)
+static ech_products products(const ech_block *block, const ech_node *node, ech_extent extent,
+                             ech_phase phase)
 {
     const expert_options *o = node->options;
-    (void)phase;
-    return o->expected * (double)product_rows(block, node, extent) *
-           (double)ech_axis_local(o->in_axis, o->in, extent.sharding) *
-           (double)ech_axis_local(o->out_axis, o->out, extent.sharding);
+    double matrices = (double)(o->experts > 0 ? o->experts : 1);
+    double rows = o->expected * (double)product_rows(block, node, extent) / matrices;
+    double in = (double)ech_axis_local(o->in_axis, o->in, extent.sharding);
+    double out = (double)ech_axis_local(o->out_axis, o->out, extent.sharding);
+    if (phase == ECH_BACKWARD_WEIGHT) return (ech_products){out, in, rows, matrices};
+    bool forward = phase == ECH_FORWARD;
+    return (ech_products){rows, forward ? out : in, forward ? in : out, matrices};
 }
 
 const ech_layer ech_layer_row_expert_linear = {.name = "expert_linear",
@@ -186,7 +189,7 @@ const ech_layer ech_layer_row_expert_linear = {.name = "expert_linear",
                                                .backward_input = product_backward,
                                                .backward_weight = product_backward_weight,
                                                .scratch = product_scratch,
-                                               .multiplies = product_multiplies,
+                                               .products = products,
                                                .fuses_add = true};
 
 static void product_backward_both(const ech_call *call)
@@ -208,7 +211,7 @@ const ech_layer ech_layer_row_expert_linear_both = {.name = "expert_linear_both"
                                                     .forward = product_forward,
                                                     .backward_input = product_backward_both,
                                                     .scratch = product_scratch_both,
-                                                    .multiplies = product_multiplies,
+                                                    .products = products,
                                                     .fuses_add = true,
                                                     .finishes_in_b = true};
 

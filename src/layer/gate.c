@@ -67,12 +67,13 @@ static size_t router_scratch(const ech_scratch_query *query)
                               (int64_t[]){S, o->out, o->in});
 }
 
-static double router_multiplies(const ech_block *block, const ech_node *node, ech_extent extent,
-                                ech_phase phase)
+static ech_products router_products(const ech_block *block, const ech_node *node, ech_extent extent,
+                                    ech_phase phase)
 {
     const router_options *o = node->options;
     (void)phase;
-    return (double)rows_of(block, node->in[0], extent) * (double)o->in * (double)o->out;
+    return (ech_products){(double)rows_of(block, node->in[0], extent), (double)o->out,
+                          (double)o->in, 1};
 }
 
 const ech_layer ech_layer_row_router = {.name = "router",
@@ -80,7 +81,7 @@ const ech_layer ech_layer_row_router = {.name = "router",
                                         .backward_input = router_backward,
                                         .backward_weight = router_backward_weight,
                                         .scratch = router_scratch,
-                                        .multiplies = router_multiplies,
+                                        .products = router_products,
                                         .fuses_add = true};
 
 /* x (S,C) -> (S,out), in lists of `purposes`. */

@@ -261,20 +261,21 @@ static size_t logits_scratch(const ech_scratch_query *query)
     return even > last ? even : last;
 }
 
-static double logits_multiplies(const ech_block *block, const ech_node *node, ech_extent extent,
-                                ech_phase phase)
+/* Backward: of the inputs, and of the weights. */
+static ech_products logits_products(const ech_block *block, const ech_node *node, ech_extent extent,
+                                    ech_phase phase)
 {
     const head_options *o = node->options;
-    int64_t x = count_rows(block, node, extent) * width_of(block, node);
-    double product = (double)x * (double)ech_axis_local(ECH_AXIS_VOCAB, o->V, extent.sharding);
-    return phase == ECH_FORWARD ? product : 2 * product;
+    return (ech_products){(double)count_rows(block, node, extent),
+                          (double)ech_axis_local(ECH_AXIS_VOCAB, o->V, extent.sharding),
+                          (double)width_of(block, node), phase == ECH_FORWARD ? 1 : 2};
 }
 
 const ech_layer ech_layer_row_head_logits = {.name = "head_logits",
                                              .forward = logits_forward,
                                              .backward_input = logits_backward,
                                              .scratch = logits_scratch,
-                                             .multiplies = logits_multiplies,
+                                             .products = logits_products,
                                              .joined = true,
                                              .finishes_in_b = true};
 

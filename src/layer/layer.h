@@ -466,6 +466,15 @@ const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_ca
 int ech_program_calls(const ech_block *block, ech_phase phase, ech_purpose purpose);
 /* True if some layer of the block uses the parameter. */
 bool ech_block_uses(const ech_block *block, int param);
+/* `count` products of matrices (M,K) and (K,N). A fraction: of the scores that a mask keeps, or of
+ * rows that are used. */
+typedef struct ech_products {
+    double M, N, K, count;
+} ech_products;
+
+/* The matrix products of a call of that phase's program; count 0: none. */
+ech_products ech_call_products(const ech_block *block, const ech_block_call *call, ech_phase phase,
+                               ech_extent extent);
 /* Multiply-adds of a call of that phase's program, and of all programs: one micro-batch of
  * training. */
 double ech_call_multiplies(const ech_block *block, const ech_block_call *call, ech_phase phase,
@@ -551,9 +560,10 @@ struct ech_layer {
     /* Optional: NULL if there are no parameters, or if B computes their gradients. */
     void (*backward_weight)(const ech_call *call);
     size_t (*scratch)(const ech_scratch_query *query); /* optional: NULL needs none */
-    /* Optional: multiply-adds of one run, for estimates of time. NULL: negligible. */
-    double (*multiplies)(const ech_block *block, const ech_node *node, ech_extent extent,
-                         ech_phase phase);
+    /* Optional: the matrix products of one run, all of one shape, for estimates of time. NULL:
+     * none. */
+    ech_products (*products)(const ech_block *block, const ech_node *node, ech_extent extent,
+                             ech_phase phase);
     /* Inputs whose gradient B may write over them: it reads each element first. */
     unsigned overwrites;
     bool passes_gradient; /* every input's gradient is the output's; B computes nothing */

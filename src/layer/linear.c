@@ -91,15 +91,17 @@ static size_t scratch(const ech_scratch_query *query)
     return bytes > most ? bytes : most;
 }
 
-static double multiplies(const ech_block *block, const ech_node *node, ech_extent extent,
-                         ech_phase phase)
+static ech_products products(const ech_block *block, const ech_node *node, ech_extent extent,
+                             ech_phase phase)
 {
     const linear_options *o = node->options;
+    double rows = (double)(extent.batch * extent.tokens);
+    double in = (double)ech_axis_local(o->in_axis, o->in, extent.sharding);
+    double out = (double)ech_axis_local(o->out_axis, o->out, extent.sharding);
     (void)block;
-    (void)phase;
-    return (double)(extent.batch * extent.tokens) *
-           (double)ech_axis_local(o->in_axis, o->in, extent.sharding) *
-           (double)ech_axis_local(o->out_axis, o->out, extent.sharding);
+    if (phase == ECH_BACKWARD_WEIGHT) return (ech_products){out, in, rows, 1};
+    bool forward = phase == ECH_FORWARD;
+    return (ech_products){rows, forward ? out : in, forward ? in : out, 1};
 }
 
 const ech_layer ech_layer_row_linear = {.name = "linear",
@@ -107,7 +109,7 @@ const ech_layer ech_layer_row_linear = {.name = "linear",
                                         .backward_input = backward_input,
                                         .backward_weight = backward_weight,
                                         .scratch = scratch,
-                                        .multiplies = multiplies,
+                                        .products = products,
                                         .fuses_add = true};
 
 /* ---- fused with the following layer ---- */
@@ -145,10 +147,10 @@ static size_t scratch_before(const ech_scratch_query *query, ech_op op)
     const ech_layer ech_layer_row_linear_##NAME = {.name = "linear_" #NAME,                        \
                                                    .forward = before_##NAME,                       \
                                                    .scratch = scratch_before_##NAME,               \
-                                                   .multiplies = multiplies};
+                                                   .products = products};
 #define LAYERS_2(NAME)
 #define LAYERS(NAME, name, operands, ...) LAYERS_##operands(name)
 ECH_ACTIVATIONS(LAYERS)
 
 const ech_layer ech_layer_row_linear_residual = {
-    .name = "linear_residual", .forward = forward, .scratch = scratch, .multiplies = multiplies};
+    .name = "linear_residual", .forward = forward, .scratch = scratch, .products = products};

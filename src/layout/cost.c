@@ -23,21 +23,63 @@ ech_rates ech_rates_of(const ech_config *config, const ech_profile *profile)
                        .other_seconds = profile->other_seconds};
 }
 
-double ech_rates_between(const ech_rates *rates, int first, int last)
+int ech_cost_rounds(int members)
 {
+    int n = 0;
+    while ((int64_t)1 << n < members) n++;
+    return n;
+}
+
+ech_rates ech_rates_of_cluster(const ech_cluster *cluster)
+{
+    return (ech_rates){.cluster = cluster,
+                       .node = cluster->level[0].ranks,
+                       .inside = cluster->level[0].bandwidth * cluster->level[0].share,
+                       .copy = cluster->device_host};
+}
+
+/* A unit of the level below has some of the members, and sends what crosses its border over the
+ * links of all of them. */
+static double between_units(const ech_cluster *cluster, int members, int first, int last)
+{
+    const ech_cluster_level *level = cluster->level,
+                            *all = ech_cluster_level_of(cluster, first, last);
+    double slowest = INFINITY;
+    for (int below = 1;; below = level++->ranks) {
+        int units = last / below - first / below + 1, together = members / units;
+        if (together < 1) together = 1;
+        if (together > level->links) together = level->links;
+        if (units > 1) slowest = fmin(slowest, level->bandwidth * level->share * together);
+        if (level == all) return slowest / cluster->step_factor;
+    }
+}
+
+double ech_rates_between(const ech_rates *rates, int members, int first, int last)
+{
+    if (rates->cluster) return between_units(rates->cluster, members, first, last);
     return first / rates->node == last / rates->node ? rates->inside : rates->between;
+}
+
+double ech_rates_latency(const ech_rates *rates, int members, int first, int last)
+{
+    if (!rates->cluster) return rates->latency;
+    return rates->cluster->step_factor * ech_cost_rounds(members) *
+           ech_cluster_level_of(rates->cluster, first, last)->latency;
 }
 
 double ech_cost_message(const ech_rates *rates, double bytes, int from, int to)
 {
-    return rates->latency + bytes / ech_rates_between(rates, from, to);
+    int first = from < to ? from : to, last = from < to ? to : from;
+    return ech_rates_latency(rates, 2, first, last) +
+           bytes / ech_rates_between(rates, 2, first, last);
 }
 
 double ech_cost_reduction(const ech_rates *rates, double bytes, int members, int first, int last)
 {
     double n = members;
     if (members == 1) return 0;
-    return rates->latency + bytes * 2 * (n - 1) / n / ech_rates_between(rates, first, last);
+    return ech_rates_latency(rates, members, first, last) +
+           bytes * 2 * (n - 1) / n / ech_rates_between(rates, members, first, last);
 }
 
 double ech_cost_half(const ech_rates *rates, double bytes, int members, int first, int last)
@@ -86,13 +128,13 @@ static double cost_hierarchical(const ech_rates *rates, ech_reduction_part part,
 double ech_cost_sum(const ech_rates *rates, ech_reduction reduction, ech_reduction_part part,
                     double bytes, ech_lineup of, int first, int last)
 {
-    double slowest = ech_rates_between(rates, first, last);
+    double slowest = ech_rates_between(rates, of.size, first, last);
     bool whole = part == ECH_REDUCTION_WHOLE;
     if (of.size < 2) return 0;
     /* everything that a worker has, or that a server gets from all workers: whichever is more */
     if (of.stores) {
         double most = fmax(1, (double)(of.size - of.stores) / of.stores);
-        return rates->latency + bytes * most / slowest;
+        return ech_rates_latency(rates, 2, first, last) + bytes * most / slowest;
     }
     if (reduction == ECH_REDUCTION_TORUS)
         return cost_torus(rates, whole ? 2 * bytes : bytes, of, slowest);

@@ -7,10 +7,13 @@
 #define ECH_LAYOUT_COST_H
 
 #include "comm/collective.h"
+#include "layout/cluster.h"
 #include "layout/profile.h"
 
 /* Bandwidths and latencies. Ranks are numbered machine by machine. */
 typedef struct ech_rates {
+    /* Whose levels replace the next three fields and the latency; NULL: none. Borrowed. */
+    const ech_cluster *cluster;
     int node; /* ranks of one machine */
     /* Bytes per second between two ranks of one machine, and of two machines; INFINITY: messages
      * are free. A rank sends one message at a time, and may receive one simultaneously. */
@@ -25,9 +28,16 @@ typedef struct ech_rates {
  * memory.offload_bandwidth (0: same as between ranks of a machine); where these are "auto", from
  * the profile. config NULL: all ranks are on one machine. */
 ech_rates ech_rates_of(const ech_config *config, const ech_profile *profile);
-/* Bytes per second of the slowest link between ranks first .. last. */
-double ech_rates_between(const ech_rates *rates, int first, int last);
+/* Rates of a cluster. It is borrowed. */
+ech_rates ech_rates_of_cluster(const ech_cluster *cluster);
+/* Bytes per second of the slowest link between `members` evenly spaced ranks first .. last: of a
+ * cluster, members on one unit together use the links of each. */
+double ech_rates_between(const ech_rates *rates, int members, int first, int last);
+/* Seconds that a collective between them takes without any bytes. */
+double ech_rates_latency(const ech_rates *rates, int members, int first, int last);
 
+/* Rounds of a tree over `members` ranks. */
+int ech_cost_rounds(int members);
 /* Seconds of a message between two ranks. */
 double ech_cost_message(const ech_rates *rates, double bytes, int from, int to);
 /* Seconds of an all-reduce of `bytes` over n = `members` ranks between `first` and `last`,

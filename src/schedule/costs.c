@@ -4,24 +4,57 @@
  */
 #include "schedule/step/step.h"
 
-ech_costs ech_costs_of(const ech_config *config, const ech_profile *profile)
+ech_costs ech_costs_of(const ech_config *config, const ech_profile *profile,
+                       const ech_cluster *cluster)
 {
+    if (cluster)
+        return (ech_costs){
+            .seconds = true, .cluster = cluster, .rates = ech_rates_of_cluster(cluster)};
     if (!profile) return (ech_costs){.seconds = false};
     return (ech_costs){.seconds = true, .profile = profile, .rates = ech_rates_of(config, profile)};
 }
 
-int ech_cost_rounds(int members)
+double ech_step_bandwidth(const ech_step_query *q)
 {
-    int n = 0;
-    while ((int64_t)1 << n < members) n++;
-    return n;
+    return ech_rates_between(&q->costs->rates, q->among.members, q->among.first, q->among.last);
+}
+
+double ech_step_latency(const ech_step_query *q)
+{
+    const ech_rates *rates = &q->costs->rates;
+    return rates->cluster
+               ? ech_rates_latency(rates, q->among.members, q->among.first, q->among.last)
+               : rates->latency * ech_cost_rounds(q->among.members);
+}
+
+/* Of a step that a device of the cluster runs by itself. */
+static double seconds_on_device(const ech_step_query *q)
+{
+    const ech_step_row *row = ech_step_row_of(q->step->kind);
+    if (row->phase >= 0) return ech_block_seconds(q, false);
+    bool works = ech_step_has_bucket(q->step) && row->methods->work; /* others copy a few numbers */
+    ech_work work = works ? row->methods->work(q) : (ech_work){0};
+    return work.bytes > 0 ? ech_cluster_kernel(q->costs->cluster, work.bytes) : 0;
 }
 
 double ech_costs_of_step(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
                          ech_participants among)
 {
     const ech_step_methods *methods = ech_step_row_of(step->kind)->methods;
-    ech_step_query query = {.plan = plan, .step = step, .costs = costs, .among = among};
+    ech_step_query query = {.plan = plan,
+                            .list = &plan->list[ECH_LIST_TRAIN],
+                            .step = step,
+                            .costs = costs,
+                            .among = among};
+    bool alone = step->lane == ECH_LANE_COMPUTE || step->lane == ECH_LANE_HOST;
+    if (costs->cluster && alone) return seconds_on_device(&query);
     if (costs->seconds) return methods->seconds ? methods->seconds(&query) : 0;
     return ech_step_kind_phase(step->kind) >= 0 ? ech_block_units(plan, step) : 0;
+}
+
+double ech_costs_of_products(const ech_costs *costs, const ech_plan *plan, const ech_step *step)
+{
+    ech_step_query query = {
+        .plan = plan, .list = &plan->list[ECH_LIST_TRAIN], .step = step, .costs = costs};
+    return costs->cluster ? ech_block_seconds(&query, true) : 0;
 }

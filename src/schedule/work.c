@@ -15,11 +15,14 @@ typedef struct counter {
     const ech_block *block;
     const ech_node *node;
     int call;
+    bool adds; /* to gradients that earlier micro-batches have written */
 } counter;
 
+/* Of a view only its own part of the base. */
 static double bytes_of_value(const counter *c, int value)
 {
-    return (double)ech_block_value_bytes(c->block, value, c->list->extent, c->plan->types);
+    return (double)ech_shape_count(&c->block->value.at[value].shape, c->list->extent) *
+           (double)ech_dtype_bytes(ech_block_value_dtype(c->block, value, c->plan->types));
 }
 
 static double bytes_of_param(const counter *c, int param)
@@ -39,7 +42,7 @@ static double bytes_read(const counter *c, int param)
 /* The first writer writes all of a gradient; all others add to it. */
 static double bytes_of_gradient(const counter *c, int param)
 {
-    if (!ech_list_writes_first(c->plan, c->list, c->step, c->call, param))
+    if (c->adds || !ech_list_writes_first(c->plan, c->list, c->step, c->call, param))
         return 2 * bytes_read(c, param);
     return bytes_of_param(c, param) + (c->node->layer->looks_up ? 2 * bytes_read(c, param) : 0);
 }
@@ -58,12 +61,13 @@ static double bytes_of_operand(const counter *c, const ech_operand *operand)
     }
 }
 
-ech_work ech_work_of_call(const ech_plan *plan, const ech_list *list, const ech_step *step,
-                          int call)
+static ech_work count(const ech_plan *plan, const ech_list *list, const ech_step *step, int call,
+                      bool adds)
 {
     const ech_block *block = plan->model->block.at[step->block];
     const ech_block_call *of = &block->program[step->phase].at[call];
-    counter c = {.plan = plan, .list = list, .step = step, .block = block, .call = call};
+    counter c = {
+        .plan = plan, .list = list, .step = step, .block = block, .call = call, .adds = adds};
     ech_work work = {0};
     if (!(of->purposes & 1u << list->purpose)) return work;
     if (of->node >= 0) c.node = &block->node.at[of->node];
@@ -71,4 +75,16 @@ ech_work ech_work_of_call(const ech_plan *plan, const ech_list *list, const ech_
         work.bytes += bytes_of_operand(&c, o);
     work.flops = 2 * ech_call_multiplies(block, of, step->phase, list->extent);
     return work;
+}
+
+ech_work ech_work_of_call(const ech_plan *plan, const ech_list *list, const ech_step *step,
+                          int call)
+{
+    return count(plan, list, step, call, false);
+}
+
+ech_work ech_work_of_later_call(const ech_plan *plan, const ech_list *list, const ech_step *step,
+                                int call)
+{
+    return count(plan, list, step, call, true);
 }

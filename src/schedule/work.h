@@ -17,6 +17,10 @@ typedef struct ech_work {
 /* The work of one call of the block's program in a step F, B or W. */
 ech_work ech_work_of_call(const ech_plan *plan, const ech_list *list, const ech_step *step,
                           int call);
+/* The same where earlier micro-batches have written all gradients; the list may have forgotten its
+ * accesses (ech_plan_forget_values). */
+ech_work ech_work_of_later_call(const ech_plan *plan, const ech_list *list, const ech_step *step,
+                                int call);
 /* The work of any other step; a message counts at its sender. */
 ech_work ech_step_work(const ech_plan *plan, const ech_list *list, const ech_step *step);
 

@@ -70,7 +70,7 @@ static ech_plan *plan_rank(const chooser *c, const trial *t, int rank, bool outl
 static ech_status simulate(const chooser *c, trial *t)
 {
     ech_plan **plans = ech_calloc((size_t)c->world, sizeof *plans);
-    ech_costs costs = ech_costs_of(t->config, c->profile);
+    ech_costs costs = ech_costs_of(t->config, c->profile, NULL);
     ech_simulation simulation;
     for (int rank = 0; rank < c->world; rank++) plans[rank] = plan_rank(c, t, rank, true);
     ech_status status =

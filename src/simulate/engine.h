@@ -62,7 +62,7 @@ typedef struct rank_state {
  * calls 0: unknown. */
 typedef struct known_cost {
     int calls;
-    double cost;
+    double cost, products; /* products: of the cost, in matrix products */
 } known_cost;
 
 typedef struct ech_engine {

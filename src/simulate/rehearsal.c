@@ -137,7 +137,9 @@ double ech_engine_cost_alone(ech_engine *e, int rank, const ech_step *step)
     if (!*known) *known = ech_pool_alloc(e->out->pool, calls * sizeof **known);
     known_cost *of = &(*known)[step->first_call];
     if (of->calls != step->calls)
-        *of = (known_cost){step->calls, ech_costs_of_step(e->costs, plan, step, alone)};
+        *of = (known_cost){step->calls, ech_costs_of_step(e->costs, plan, step, alone),
+                           ech_costs_of_products(e->costs, plan, step)};
+    e->out->products[rank] += of->products;
     return of->cost;
 }
 
@@ -284,6 +286,7 @@ static void allocate(ech_engine *e)
     out->pairing = ech_pairing_create(out->plans, out->ranks, out->kind, out->pool);
     out->begin = ech_pool_alloc(out->pool, ranks * sizeof *out->begin);
     out->finish = ech_pool_alloc(out->pool, ranks * sizeof *out->finish);
+    out->products = ech_pool_alloc(out->pool, ranks * sizeof *out->products);
     out->served = ech_pool_alloc(out->pool, ranks * sizeof *out->served);
     e->rank = ech_calloc(ranks, sizeof *e->rank);
     e->members = ech_calloc((size_t)layout->world, sizeof *e->members);

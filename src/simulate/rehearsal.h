@@ -47,6 +47,7 @@ typedef struct ech_rehearsal {
     bool in_queues;
     ech_pool *pool; /* of all arrays but pairing.link; owned */
     ech_pairing pairing;
+    double *products;         /* [ranks] time in matrix products; 0 without a cluster */
     double **begin, **finish; /* [ranks][steps] times in the unit of the costs; -1: never */
     /* [ranks]: for a server of pushes [turns]: the worker served, or -1; otherwise NULL */
     int **served;

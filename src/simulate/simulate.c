@@ -15,9 +15,14 @@ static bool is_work(const ech_step *step)
 
 static void add_busy(const ech_list *list, int rank, ech_simulation *simulation)
 {
-    for (size_t s = 0; s < list->step.n; s++)
-        if (is_work(&list->step.at[s]))
-            simulation->busy[rank] += simulation->finish[rank][s] - simulation->begin[rank][s];
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        double time = simulation->finish[rank][s] - simulation->begin[rank][s];
+        if (is_work(step))
+            simulation->busy[rank] += time;
+        else if (step->lane == ECH_LANE_COMPUTE && !ech_step_gathers(step))
+            simulation->updates[rank] += time;
+    }
 }
 
 /* The last of the n steps `among` to end; among NULL: of all steps. -1: there is none. */
@@ -31,21 +36,39 @@ static int last_to_end(const double *finish, const int *among, int n)
     return last;
 }
 
+/* Adds the time from `from` to the end of the step `awaited` to the lanes that it is due to: the
+ * step's own since it began, and before that the lane of what the step itself waited for. */
+static void add_wait(const ech_list *list, int rank, int awaited, double from,
+                     ech_simulation *simulation)
+{
+    const double *begin = simulation->begin[rank], *finish = simulation->finish[rank];
+    double until = finish[awaited];
+    while (until > from) {
+        const ech_step *step = &list->step.at[awaited];
+        int before = last_to_end(finish, list->after.at + step->first_after, step->afters);
+        bool waited = before >= 0 && begin[awaited] > from && finish[before] > from;
+        double since = waited ? begin[awaited] : from;
+        simulation->waits[rank][step->lane] += until - since;
+        until = since;
+        awaited = before;
+    }
+}
+
 static void add_waits(const ech_list *list, int rank, ech_simulation *simulation)
 {
     const double *begin = simulation->begin[rank], *finish = simulation->finish[rank];
-    double idle = 0, *waits = simulation->waits[rank]; /* idle: since when */
+    double idle = 0; /* since when */
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         if (step->lane != ECH_LANE_COMPUTE) continue;
         if (begin[s] > idle) {
             int awaited = last_to_end(finish, list->after.at + step->first_after, step->afters);
-            waits[list->step.at[awaited].lane] += begin[s] - idle;
+            add_wait(list, rank, awaited, idle, simulation);
         }
         idle = finish[s];
     }
     int last = last_to_end(finish, NULL, (int)list->step.n);
-    if (last >= 0 && finish[last] > idle) waits[list->step.at[last].lane] += finish[last] - idle;
+    if (last >= 0 && finish[last] > idle) add_wait(list, rank, last, idle, simulation);
 }
 
 /* The compute lane runs its steps one by one, so the list's order is the order in time. last[i]:
@@ -74,7 +97,7 @@ static int count_in_flight(const ech_plan *plan, const ech_list *list)
 
 static ech_status check_costs(const ech_plan *plan, const ech_costs *costs)
 {
-    if (!costs->seconds || costs->profile->blocks == (int)plan->model->block.n) return ECH_OK;
+    if (!costs->profile || costs->profile->blocks == (int)plan->model->block.n) return ECH_OK;
     ECH_FAIL(ECH_EUSAGE,
              "the profile has %d blocks and the model %zu; run `echelon profile` on this run file",
              costs->profile->blocks, plan->model->block.n);
@@ -95,6 +118,8 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
                         .waits = ech_pool_alloc(rehearsal.pool, (size_t)n * sizeof *s.waits),
                         .in_flight =
                             ech_pool_alloc(rehearsal.pool, (size_t)n * sizeof *s.in_flight),
+                        .products = rehearsal.products,
+                        .updates = ech_pool_alloc(rehearsal.pool, (size_t)n * sizeof *s.updates),
                         .begin = rehearsal.begin,
                         .finish = rehearsal.finish,
                         .link = rehearsal.pairing.link};

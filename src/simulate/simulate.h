@@ -25,8 +25,11 @@ typedef struct ech_simulation {
     double end;     /* when the last rank ends */
     double bubble;  /* fraction of all ranks x end in which no F, B or W runs */
     double *busy;   /* [plans] time in F, B, W */
-    /* [plans] time in which compute waits, by the lane of the step it waits for: the dependency
-     * that ends last; after the last step, the last step of the list. */
+    double *products; /* [plans] of this time, matrix products; 0 without a cluster */
+    double *updates;  /* [plans] time of compute in other steps: norms, updates, copies */
+    /* [plans] time in which compute waits, by lane: of the dependency that ends last, while it
+     * runs, and before that of what the dependency waits for in turn; after the last step, of the
+     * last step of the list. */
     double (*waits)[ECH_LANES];
     /* [plans]: the most pairs (model chunk, `micro`) at the same time whose F has begun and whose
      * last B or W has not ended. */

@@ -57,7 +57,7 @@ static inline recorded recorded_create(const char *more, int ranks)
     for (int rank = 0; rank < ranks; rank++)
         ECH_ASSERT(ech_design_outline(&run.design, rank, false, &run.plan[rank]) == ECH_OK);
     recorded_costs(&run);
-    const ech_costs costs = ech_costs_of(NULL, &run.profile);
+    const ech_costs costs = ech_costs_of(NULL, &run.profile, NULL);
     ECH_ASSERT(ech_simulate(recorded_plans(&run), ranks, ECH_LIST_TRAIN, &costs, &run.simulation) ==
                ECH_OK);
     ech_simulation_timeline(&run.simulation, recorded_plans(&run), ECH_LIST_TRAIN, &run.timeline);

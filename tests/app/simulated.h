@@ -22,7 +22,7 @@ static inline double simulated(const char *words, on_simulated look)
     grid_plans g = grid_plan("gpt2", words);
     made_up_profile_write(&g.design, path);
     assert_int_equal(ech_profile_read(path, &profile), ECH_OK);
-    ech_costs costs = ech_costs_of(g.config, profile);
+    ech_costs costs = ech_costs_of(g.config, profile, NULL);
     assert_int_equal(
         ech_simulate((const ech_plan *const *)g.plan, g.ranks, ECH_LIST_TRAIN, &costs, &simulation),
         ECH_OK);

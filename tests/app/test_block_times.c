@@ -138,7 +138,7 @@ TEST(test_prediction)
         timed t = timed_create(runs[i].architecture, runs[i].keys);
         set_times(&t, 0);
         ech_profile *profile = profile_of(&t);
-        const ech_costs costs = ech_costs_of(NULL, profile);
+        const ech_costs costs = ech_costs_of(NULL, profile, NULL);
         const ech_plan *plan = t.plan;
         ech_simulation simulation;
         assert_int_equal(ech_simulate(&plan, 1, ECH_LIST_TRAIN, &costs, &simulation), ECH_OK);

@@ -372,7 +372,7 @@ static timed simulate(const char *more, double update_seconds)
     assert_int_equal(ech_profile_read(path, &profile), ECH_OK);
     assert_int_equal(ech_design_plan(&design, 0, false, &plan), ECH_OK);
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    ech_costs costs = ech_costs_of(config, profile);
+    ech_costs costs = ech_costs_of(config, profile, NULL);
     costs.rates.copy = INFINITY;
     costs.rates.other_seconds = 0;
     costs.rates.update_seconds = update_seconds;

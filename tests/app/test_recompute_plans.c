@@ -207,7 +207,7 @@ static double end_of(const grid_plans *g)
         for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++)
             cost[b].seconds[phase] = phase == ECH_PROFILE_FULL ? again : 1;
     ech_profile profile = {.blocks = STAGES + 2, .block = cost};
-    ech_costs costs = ech_costs_of(NULL, &profile);
+    ech_costs costs = ech_costs_of(NULL, &profile, NULL);
     ech_simulation s;
     assert_int_equal(
         ech_simulate((const ech_plan *const *)g->plan, g->ranks, ECH_LIST_TRAIN, &costs, &s),
@@ -227,7 +227,7 @@ static void cost_of_recompute(const char *more, double cost[STAGES + 1])
     for (int b = 0; b < STAGES + 2; b++)
         block[b].seconds[ECH_PROFILE_SELECTIVE] = block[b].seconds[ECH_PROFILE_FULL] = 1;
     ech_profile profile = {.blocks = STAGES + 2, .block = block};
-    ech_costs costs = ech_costs_of(NULL, &profile);
+    ech_costs costs = ech_costs_of(NULL, &profile, NULL);
     snprintf(words, sizeof words, ONE "model.num_hidden_layers=4 %s", more);
     grid_plans g = grid_plan("gpt2", words);
     const ech_list *list = &g.plan[0]->list[ECH_LIST_TRAIN];

@@ -126,7 +126,7 @@ static timing time_of(const fixture *f, double work)
     for (int b = 0; b < 8; b++)
         for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++) cost[b].seconds[phase] = work;
     ech_profile profile = {.blocks = (int)f->of.model->block.n, .block = cost, .latency = 1};
-    const ech_costs costs = ech_costs_of(NULL, &profile);
+    const ech_costs costs = ech_costs_of(NULL, &profile, NULL);
     ech_simulation s;
     assert_in_range(f->of.model->block.n, 1, 8);
     assert_int_equal(ech_simulate(fixture_plans(f), f->ranks, ECH_LIST_TRAIN, &costs, &s), ECH_OK);

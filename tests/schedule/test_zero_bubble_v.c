@@ -47,7 +47,7 @@ static ech_simulation simulate(const fixture *f)
     ech_profile profile = {.blocks = (int)f->of.model->block.n, .block = cost};
     for (int b = 1; b < profile.blocks - 1; b++)
         for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++) cost[b].seconds[phase] = 1;
-    ech_costs costs = ech_costs_of(NULL, &profile);
+    ech_costs costs = ech_costs_of(NULL, &profile, NULL);
     ech_simulation s;
     assert_int_equal(ech_simulate(fixture_plans(f), f->ranks, ECH_LIST_TRAIN, &costs, &s), ECH_OK);
     return s;

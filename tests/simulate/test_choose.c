@@ -57,7 +57,7 @@ static double simulate(ech_config *config, const ech_profile *profile, int ranks
     ech_status status = fixture_try(config, ranks, &f);
     if (status == ECH_OK) {
         ech_simulation simulation;
-        const ech_costs in_seconds = ech_costs_of(config, profile);
+        const ech_costs in_seconds = ech_costs_of(config, profile, NULL);
         for (int rank = 0; rank < ranks; rank++) {
             ech_plan_request request = fixture_request(&f, rank);
             request.outline = true;

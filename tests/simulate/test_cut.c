@@ -111,7 +111,7 @@ TEST(test_parts_make_up_blocks)
         fixture f = plan(cuts[c].ways, cuts[c].keys);
         ech_profile_block cost[8];
         ech_profile profile = make_profile(&f, cost);
-        const ech_costs costs = ech_costs_of(NULL, &profile);
+        const ech_costs costs = ech_costs_of(NULL, &profile, NULL);
         const ech_list *list = fixture_list(&f, 0);
         double sum[8][ECH_PROFILE_PHASES] = {{0}};
         int parts = 0;
@@ -140,7 +140,7 @@ TEST(test_products_outweigh)
     fixture f = plan(2, "parallel.tensor=2 parallel.sequence=true model.hidden_size=512");
     ech_profile_block cost[8];
     ech_profile profile = make_profile(&f, cost);
-    const ech_costs costs = ech_costs_of(NULL, &profile);
+    const ech_costs costs = ech_costs_of(NULL, &profile, NULL);
     const ech_list *list = fixture_list(&f, 0);
     double norms = 0, products = 0;
     for (size_t s = 0; s < list->step.n; s++) {
@@ -150,7 +150,7 @@ TEST(test_products_outweigh)
         bool multiplies = false;
         for (int i = step->first_call; i < step->first_call + step->calls; i++)
             multiplies |=
-                block->node.at[block->program[ECH_FORWARD].at[i].node].layer->multiplies != NULL;
+                block->node.at[block->program[ECH_FORWARD].at[i].node].layer->products != NULL;
         *(multiplies ? &products : &norms) +=
             ech_costs_of_step(&costs, f.plan[0], step, (ech_participants){1, 0, 0});
     }
@@ -169,7 +169,7 @@ TEST(test_waits)
             fixture f = plan(stages_of(p) * cuts[c].ways, keys);
             ech_profile_block cost[8];
             ech_profile profile = make_profile(&f, cost);
-            const ech_costs costs = ech_costs_of(NULL, &profile);
+            const ech_costs costs = ech_costs_of(NULL, &profile, NULL);
             ech_timeline timeline;
             ech_simulation simulation = simulate(&f, &costs, &timeline);
             double collective = 0;
@@ -201,7 +201,7 @@ TEST(test_by_hand)
     fixture f = plan(2, "parallel.tensor=2 training.micro_batch_size=2");
     ech_profile_block cost[8];
     ech_profile profile = {.blocks = L + 2, .block = cost, .latency = 1};
-    const ech_costs costs = ech_costs_of(NULL, &profile);
+    const ech_costs costs = ech_costs_of(NULL, &profile, NULL);
     ech_timeline timeline;
     for (int seconds = 0; seconds < 2; seconds++) {
         for (int b = 0; b < L + 2; b++) /* a W far longer than a collective */

@@ -21,7 +21,7 @@ TEST(test_seconds)
 {
     ech_profile_block cost[] = {{.seconds = {3, 5, 7}}, {.seconds = {2, 4, 1}}};
     ech_profile profile = {.blocks = 2, .block = cost, .bandwidth = 100, .latency = 0.5};
-    const ech_costs costs = ech_costs_of(NULL, &profile);
+    const ech_costs costs = ech_costs_of(NULL, &profile, NULL);
     lists all = lists_build((lists_spec){
         .schedule = "gpipe", .stages = 2, .micro_batches = 1, .bytes = 50, .bare = true});
     ech_simulation s = simulate(&all, &costs);
@@ -47,7 +47,7 @@ TEST(test_links_are_busy)
 {
     ech_profile_block cost[] = {{.seconds = {1, 1, 0}}, {.seconds = {1, 1, 0}}};
     ech_profile profile = {.blocks = 2, .block = cost, .bandwidth = 1};
-    const ech_costs costs = ech_costs_of(NULL, &profile);
+    const ech_costs costs = ech_costs_of(NULL, &profile, NULL);
     lists all = lists_build((lists_spec){.schedule = "1f1b",
                                          .stages = 2,
                                          .micro_batches = 4,
@@ -76,7 +76,7 @@ TEST(test_rendezvous)
 {
     ech_profile_block cost[] = {{.seconds = {1, 0, 0}}, {.seconds = {20, 0, 0}}};
     ech_profile profile = {.blocks = 2, .block = cost, .latency = 3};
-    const ech_costs costs = ech_costs_of(NULL, &profile);
+    const ech_costs costs = ech_costs_of(NULL, &profile, NULL);
     lists_spec spec = {
         .schedule = "gpipe", .stages = 2, .micro_batches = 2, .bare = true, .folded = true};
     for (int eager = 0; eager < 2; eager++) {
@@ -102,7 +102,7 @@ TEST(test_collectives)
     ech_profile_block cost[] = {{.seconds = {1, 1, 1}}};
     ech_profile profile = {
         .blocks = 1, .block = cost, .bandwidth = 10, .latency = 0.25, .update_seconds = 0.3};
-    const ech_costs costs = ech_costs_of(NULL, &profile);
+    const ech_costs costs = ech_costs_of(NULL, &profile, NULL);
     lists all = lists_build(
         (lists_spec){.schedule = "1f1b", .stages = 1, .micro_batches = 4, .replicas = replicas});
     ech_simulation s = simulate(&all, &costs);
@@ -160,7 +160,7 @@ TEST(test_wrong_profile)
 {
     ech_profile_block cost[1] = {0};
     ech_profile profile = {.blocks = 1, .block = cost};
-    const ech_costs costs = ech_costs_of(NULL, &profile);
+    const ech_costs costs = ech_costs_of(NULL, &profile, NULL);
     lists all = lists_build((lists_spec){.schedule = "gpipe", .stages = 2, .micro_batches = 1});
     ech_simulation s;
     assert_int_equal(ech_simulate(lists_plans(&all), 2, ECH_LIST_TRAIN, &costs, &s), ECH_EUSAGE);
@@ -173,7 +173,7 @@ TEST(test_timeline_updates)
     static const int replicas[] = {2};
     ech_profile_block cost[] = {{.seconds = {1, 1, 1}}};
     ech_profile profile = {.blocks = 1, .block = cost, .latency = 2, .update_seconds = 0.3};
-    const ech_costs costs = ech_costs_of(NULL, &profile);
+    const ech_costs costs = ech_costs_of(NULL, &profile, NULL);
     lists all = lists_build(
         (lists_spec){.schedule = "gpipe", .stages = 1, .micro_batches = 2, .replicas = replicas});
     ech_simulation s = simulate(&all, &costs);

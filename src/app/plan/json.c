@@ -197,6 +197,19 @@ static json_t *waits_json(const double waits_for[ECH_LANES], int turns)
     return waits;
 }
 
+static json_t *forecast_json(const ech_plan_report *report)
+{
+    ech_plan_forecast f = ech_plan_forecast_of(report);
+    json_t *parts = json_object();
+    for (int part = 0; part < ECH_FORECAST_PARTS; part++)
+        json_object_set_new(parts, ech_plan_forecast_part(part), json_real(f.part[part]));
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "name",
+                     report->design->cluster->name, "step_time", f.seconds, "low", f.low, "high",
+                     f.high, "tokens_per_second", f.tokens_per_second, "model_flops_per_second",
+                     f.model_flops, "executed_flops_per_second", f.executed_flops,
+                     "peak_flops_per_second", f.peak, "parts", parts);
+}
+
 /* The train list in virtual time. */
 static json_t *simulation_json(const ech_plan_report *report)
 {
@@ -227,7 +240,7 @@ static json_t *simulation_json(const ech_plan_report *report)
                                               bar->begin, "end", bar->end, "weight", bar->weight));
     }
     double collectives = timeline->collective / timeline->ranks;
-    bool others = simulation->seconds && report->design->profile->busy;
+    bool others = report->design->profile && report->design->profile->busy;
     return json_pack("{s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}",
                      "unit", simulation->seconds ? "seconds" : "block forwards", "busy_profile",
                      others, "turns", turns, "step_time", simulation->end / turns, "meeting_time",
@@ -370,6 +383,7 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
     if (all && report->checked) {
         json_object_set_new(all, "bubble", json_real(report->simulation.bubble));
         json_object_set_new(all, "simulation", simulation_json(report));
+        if (report->design->cluster) json_object_set_new(all, "cluster", forecast_json(report));
     }
     ECH_FREED char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
     if (!text) ECH_FAIL(ECH_EINTERNAL, "the plan cannot be written as JSON: a name is not UTF-8");

@@ -146,7 +146,8 @@ static ech_status check_meeting(ech_plan_report *report, ech_list_kind list)
     const ech_plan *const *plans = report->listed;
     int n = report->design->layout->classes.n;
     ech_simulation simulation = {0};
-    ech_costs costs = ech_costs_of(report->design->config, report->design->profile);
+    ech_costs costs =
+        ech_costs_of(report->design->config, report->design->profile, report->design->cluster);
     if (plans[0]->list[list].step.n == 0) return ECH_OK;
     ECH_TRY(ech_design_check_plans(report->design, plans, n, list));
     ECH_TRY(ech_simulate(plans, n, list, &costs, &simulation));
@@ -163,7 +164,8 @@ static ech_status check_all(ech_plan_report *report)
     ECH_TRY(ech_design_check_plans(report->design, plans, n, ECH_LIST_TRAIN));
     ECH_TRY(check_meeting(report, ECH_LIST_SYNC));
     ECH_TRY(check_meeting(report, ECH_LIST_GOSSIP));
-    ech_costs costs = ech_costs_of(report->design->config, report->design->profile);
+    ech_costs costs =
+        ech_costs_of(report->design->config, report->design->profile, report->design->cluster);
     ECH_TRY(ech_simulate(plans, n, ECH_LIST_TRAIN, &costs, &report->simulation));
     ech_simulation_timeline(&report->simulation, plans, ECH_LIST_TRAIN, &report->timeline);
     ech_timeline_finish(&report->timeline);

@@ -26,6 +26,7 @@ typedef struct ech_plan_class {
 typedef struct ech_plan_options {
     bool steps;    /* show the train list */
     bool simulate; /* show the simulation's results (it is made in any case) */
+    double tokens; /* of the training whose time is forecast; 0: those of the run's steps */
 } ech_plan_options;
 
 /* The plan of each evaluator. */
@@ -89,6 +90,29 @@ static inline bool ech_plan_chunks_waste(const ech_plan_chunks *chunks)
  * chunks. Axes of degree 1 and unused features are omitted. Unequal replicas are given per stage:
  * "3 stages of 3, 1 and 1 replicas". */
 void ech_print_axes(const ech_design *design, ech_text *out);
+/* Where the time of a step goes, on average over ranks. */
+enum {
+    ECH_FORECAST_PRODUCTS,
+    ECH_FORECAST_KERNELS,
+    ECH_FORECAST_UPDATES,
+    ECH_FORECAST_LAYERS,
+    ECH_FORECAST_STAGES,
+    ECH_FORECAST_SUMS,
+    ECH_FORECAST_GATHERS,
+    ECH_FORECAST_REST,
+    ECH_FORECAST_PARTS
+};
+/* The forecast of a step on the design's cluster; the report must be checked. Rates are per rank.
+ * FLOPs of the model are those of ech_model_flops; executed ones include recomputation. */
+typedef struct ech_plan_forecast {
+    double seconds, low, high, tokens_per_second;
+    double model_flops, executed_flops, peak; /* FLOPs per second */
+    double part[ECH_FORECAST_PARTS];          /* fractions of the step's time; their sum is 1 */
+} ech_plan_forecast;
+ech_plan_forecast ech_plan_forecast_of(const ech_plan_report *report);
+const char *ech_plan_forecast_part(int part); /* for people */
+/* Appends it; nothing without a cluster. */
+void ech_plan_print_forecast(const ech_plan_report *report, ech_text *out);
 /* Appends step time, bubble, waits, micro-batches in flight and links of the simulated train
  * lists. */
 void ech_plan_print_simulation(const ech_plan_report *report, ech_text *out);

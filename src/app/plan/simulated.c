@@ -102,7 +102,7 @@ void ech_plan_print_simulation(const ech_plan_report *report, ech_text *out)
                     simulation->seconds ? ""
                                         : "; without a profile (parallel.profile) all blocks cost "
                                           "the same and messages are free");
-    if (simulation->seconds && report->design->profile->busy)
+    if (report->design->profile && report->design->profile->busy)
         ech_text_append(out, ECH_PLAN_INDENT "the profile was measured on a busy machine: measure "
                                              "again\n");
     print_meetings(report, out);

@@ -53,7 +53,7 @@ static ech_status predict_again(ech_report *report)
 {
     ech_simulation simulation;
     ech_profile *own = ech_recording_profile(&report->recording);
-    ech_costs costs = ech_costs_of(report->config, own);
+    ech_costs costs = ech_costs_of(report->config, own, NULL);
     ech_status status = ech_simulate(plans_of(report), report->recording.ranks, ECH_LIST_TRAIN,
                                      &costs, &simulation);
     if (status == ECH_OK) {

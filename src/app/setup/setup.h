@@ -9,6 +9,7 @@
 
 #include "app/serve_log.h"
 #include "exec/exec.h"
+#include "layout/cluster.h"
 #include "layout/profile.h"
 #include "schedule/plan.h"
 
@@ -60,6 +61,9 @@ typedef struct ech_design {
     /* fp64 although the run file has another type, and memory.recompute was chosen for fp64: errors
      * about memory say so */
     bool in_fp64;
+    /* plans and simulations are for its devices, not for this machine; NULL: they are for this
+     * machine. Borrowed; the caller sets it. */
+    const ech_cluster *cluster;
 } ech_design;
 
 /* Resolves the configuration in place (replaces every "auto", for `ranks` ranks including

@@ -109,6 +109,28 @@ static double seconds(const ech_step_query *q)
            fraction_of(q->plan, step);
 }
 
+static double seconds_of_call(const ech_step_query *q, int c, bool only_products)
+{
+    const ech_block *block = q->plan->model->block.at[q->step->block];
+    const ech_block_call *call = &block->program[q->step->phase].at[c];
+    const ech_cluster *cluster = q->costs->cluster;
+    if (!(call->purposes & 1u << q->list->purpose)) return 0;
+    double bytes = ech_work_of_later_call(q->plan, q->list, q->step, c).bytes;
+    ech_products products = ech_call_products(block, call, q->step->phase, q->list->extent);
+    if (products.count > 0)
+        return ech_cluster_products(cluster, &products, q->plan->types.compute,
+                                    block->node.at[call->node].layer->core, bytes);
+    return only_products ? 0 : ech_cluster_kernel(cluster, bytes);
+}
+
+double ech_block_seconds(const ech_step_query *q, bool products)
+{
+    double sum = 0;
+    for (int c = q->step->first_call; c < q->step->first_call + q->step->calls; c++)
+        sum += seconds_of_call(q, c, products);
+    return sum;
+}
+
 /* True if a phase of the block computes anything, apart from collectives. */
 static bool computes(const ech_block *block, ech_phase phase)
 {

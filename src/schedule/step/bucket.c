@@ -469,9 +469,7 @@ static ech_work fold_work(const ech_step_query *q)
 
 static double fold_seconds(const ech_step_query *q)
 {
-    const ech_rates *rates = &q->costs->rates;
-    return rates->latency * ech_cost_rounds(q->among.members) +
-           fold_work(q).bytes / ech_rates_between(rates, q->among.first, q->among.last);
+    return ech_step_latency(q) + fold_work(q).bytes / ech_step_bandwidth(q);
 }
 
 static void count_fold(ech_traffic_count *c, const ech_step *step)

@@ -51,9 +51,7 @@ static ech_work work(const ech_step_query *q)
 
 static double seconds(const ech_step_query *q)
 {
-    const ech_rates *rates = &q->costs->rates;
-    return rates->latency * ech_cost_rounds(q->among.members) +
-           (double)q->step->bytes / ech_rates_between(rates, q->among.first, q->among.last);
+    return ech_step_latency(q) + (double)q->step->bytes / ech_step_bandwidth(q);
 }
 
 static int64_t messages_of(const ech_traffic_count *c, const ech_step *step, ech_dtype dtype,
@@ -142,7 +140,7 @@ static void print_scalars(const ech_step *step, ech_text *out)
 /* A few numbers, gathered and sent out again. */
 static double scalars_seconds(const ech_step_query *q)
 {
-    return q->costs->rates.latency * 2 * ech_cost_rounds(q->among.members);
+    return 2 * ech_step_latency(q);
 }
 
 /* Traffic excludes scalars. */

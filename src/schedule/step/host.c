@@ -51,7 +51,7 @@ static void print_meet(const ech_step *step, ech_text *out)
 
 static double meet_seconds(const ech_step_query *q)
 {
-    return q->costs->rates.latency * ech_cost_rounds(q->among.members);
+    return ech_step_latency(q);
 }
 
 const ech_step_methods ech_meet_methods = {.print = print_meet, .seconds = meet_seconds};

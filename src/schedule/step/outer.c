@@ -127,8 +127,7 @@ static ech_work neighbours_work(const ech_step_query *q)
 static double neighbours_seconds(const ech_step_query *q)
 {
     const ech_rates *rates = &q->costs->rates;
-    return rates->latency +
-           neighbours_work(q).bytes / ech_rates_between(rates, q->among.first, q->among.last);
+    return rates->latency + neighbours_work(q).bytes / ech_step_bandwidth(q);
 }
 
 static void count_neighbours(ech_traffic_count *c, const ech_step *step)

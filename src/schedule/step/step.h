@@ -85,9 +85,13 @@ size_t ech_update_scratch(const ech_plan *plan, const ech_bucket *bucket,
 void ech_message_touch(ech_accessor *a);
 /* "[4-9]", "[4]". */
 void ech_step_print_calls(const ech_step *step, ech_text *out);
+/* The seconds of a step F, B, W or R on a device of the costs' cluster: of each call its products,
+ * or what it reads and writes. products: only of calls with products. */
+double ech_block_seconds(const ech_step_query *query, bool products);
 /* The cost in units of a step F, B or W. */
 double ech_block_units(const ech_plan *plan, const ech_step *step);
-/* Rounds of a tree over `members` ranks. */
-int ech_cost_rounds(int members);
+/* Bytes per second of a collective between the query's ranks, and seconds of one without bytes. */
+double ech_step_bandwidth(const ech_step_query *query);
+double ech_step_latency(const ech_step_query *query);
 
 #endif

@@ -32,7 +32,7 @@ static void print_publish(const ech_step *step, ech_text *out)
 
 static double publish_seconds(const ech_step_query *q)
 {
-    return q->costs->rates.latency * ech_cost_rounds(q->among.members);
+    return ech_step_latency(q);
 }
 
 /* Empty messages, which traffic excludes. */

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Plans for clusters: each file of clusters/ is read, a plan needs no data, and errors name what
+# would work.
+#     cluster.sh ECHELON CLUSTERS
+set -u
+echelon=${1:?usage: cluster.sh ECHELON CLUSTERS} clusters=${2:?usage: cluster.sh ECHELON CLUSTERS}
+# shellcheck source-path=SCRIPTDIR source=scratch.sh
+. "$(dirname "$0")/scratch.sh"
+enter cluster
+cat >run.yaml <<END
+model: {architecture: llama, hidden_size: 256, num_hidden_layers: 4, num_attention_heads: 4,
+        vocab_size: 512}
+data: {train: nowhere/tokens, sequence_length: 64}
+training: {steps: 10, global_batch_size: 32, micro_batch_size: 1}
+optimizer: {learning_rate: 1e-3}
+log: {directory: run}
+END
+# expect CODE TEXT WORD ...
+expect() {
+    local code=$1 text=$2 got
+    shift 2
+    "$@" >out 2>&1 </dev/null
+    got=$?
+    [ $got = "$code" ] || complain "exit code $got instead of $code: $*: $(cat out)"
+    grep -Eq -e "$text" out || complain "not said: $text: $(cat out)"
+}
+n=0
+for file in "$clusters"/*.yaml; do
+    expect 0 '^cluster .* a step \(between ' "$echelon" plan run.yaml --ranks 16 --cluster "$file" \
+        parallel.tensor=2 parallel.pipeline=2
+    n=$((n + 1))
+done
+[ $n -ge 6 ] || complain "there are $n cluster files"
+h100=$clusters/h100.yaml
+expect 0 '4.7 Gtokens: .* device hours' \
+    "$echelon" plan run.yaml --ranks 8 --cluster "$h100" --tokens 4.7B
+expect 2 'tokens=4.7X: not a number of tokens, as 300B' \
+    "$echelon" plan run.yaml --ranks 8 --cluster "$h100" --tokens 4.7X
+expect 2 'needs a cluster; add --cluster' "$echelon" plan run.yaml --ranks 8 --tokens 1T
+expect 2 '12 ranks are no whole units of 8; use 8 or 16' \
+    "$echelon" plan run.yaml --ranks 12 --cluster "$h100"
+expect 1 'none.yaml: cannot open' "$echelon" plan run.yaml --ranks 8 --cluster none.yaml
+sed 's/bandwidth: 3350 GB/bandwith: 3350 GB/' "$h100" >wrong.yaml
+expect 2 'wrong.yaml:[0-9]+:3: device.bandwith: no such key; .* bandwidth' \
+    "$echelon" plan run.yaml --ranks 8 --cluster wrong.yaml
+sed 's/memory: 80 GB/memory: 2150 MB/' "$h100" >small.yaml
+expect 2 'rank 0 needs .* and may use' "$echelon" plan run.yaml --ranks 8 --cluster small.yaml
+"$echelon" plan run.yaml --ranks 16 --cluster "$h100" --json >plan.json || complain "no JSON"
+grep -q '"tokens_per_second"' plan.json || complain "JSON has no forecast"
+[ ! -e run ] || complain "a plan makes files"
+conclude

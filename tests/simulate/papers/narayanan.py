@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Table 1 of Narayanan et al. 2021 (arXiv:2104.04473), planned and simulated by `echelon plan`.
+
+    narayanan.py ECHELON
+
+Ten GPT models of 1.7 to 1,008 billion parameters on 32 to 3,072 A100. Micro-batch b and chunks v
+are those of NVIDIA's scripts. The measured seconds of a step follow from the published FLOP/s by
+the paper's equation 3. One factor, step.factor of a100_2021.yaml, is fitted to all ten rows.
+"""
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CLUSTER = os.path.join(HERE, "a100_2021.yaml")
+MEAN, MOST = 0.03, 0.06  # errors
+SPREAD = 0.06            # of the interval, with the factor of the other nine rows
+RUN = """
+model: {architecture: gpt2, vocab_size: 51200, max_position_embeddings: 2048,
+        resid_pdrop: 0.1, embd_pdrop: 0.1, attn_pdrop: 0.1}
+data: {train: synthetic, sequence_length: 2048}
+training: {steps: 1}
+memory: {recompute: full}
+precision: {compute: fp16}
+optimizer: {learning_rate: 1e-4}
+log: {directory: none}
+"""
+# billions of parameters, heads, width, layers, tensor, pipeline, GPUs, batch, b, v, seconds
+ROWS = [
+    (1.7, 24, 2304, 24, 1, 1, 32, 512, 16, 1, 3.52),
+    (3.6, 32, 3072, 30, 2, 1, 64, 512, 16, 1, 3.71),
+    (7.5, 32, 4096, 36, 4, 1, 128, 512, 16, 1, 3.69),
+    (18.4, 48, 6144, 40, 8, 1, 256, 1024, 8, 1, 9.39),
+    (39.1, 64, 8192, 48, 8, 2, 512, 1536, 4, 1, 14.42),
+    (76.1, 80, 10240, 60, 8, 4, 1024, 1792, 2, 3, 16.01),
+    (145.6, 96, 12288, 80, 8, 8, 1536, 2304, 2, 2, 24.84),
+    (310.1, 128, 16384, 96, 8, 16, 1920, 2160, 1, 2, 37.64),
+    (529.6, 128, 20480, 105, 8, 35, 2520, 2520, 1, 3, 54.16),
+    (1008, 160, 25600, 128, 8, 64, 3072, 3072, 1, 1, 102.4),
+]
+
+
+def plan(echelon, run_file, row):
+    _, heads, width, layers, tensor, pipeline, gpus, batch, b, chunks, _ = row
+    words = [echelon, "plan", run_file, "--json", "--ranks", str(gpus), "--cluster", CLUSTER,
+             f"model.hidden_size={width}", f"model.num_hidden_layers={layers}",
+             f"model.num_attention_heads={heads}", f"parallel.tensor={tensor}",
+             f"parallel.pipeline={pipeline}", f"training.global_batch_size={batch}",
+             f"training.micro_batch_size={b}"]
+    words += ([f"parallel.virtual_stages={chunks}", "parallel.schedule=interleaved"]
+              if chunks > 1 else ["parallel.schedule=1f1b"])
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"FAILED: {row[0]} B: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def formula_bytes(row):
+    """Bytes that a rank of a middle stage sends in a step to other stages (b s h of each
+    micro-batch and direction, of which each tensor rank sends its part)."""
+    _, _, width, _, tensor, pipeline, gpus, batch, _, chunks, _ = row
+    if pipeline < 3:
+        return None
+    replica = batch // (gpus // tensor // pipeline)
+    return 2 * chunks * replica * 2048 * width * 2 // tensor
+
+
+def main():
+    echelon = sys.argv[1]
+    with tempfile.TemporaryDirectory() as folder:
+        run_file = os.path.join(folder, "run.yaml")
+        with open(run_file, "w", encoding="utf-8") as file:
+            file.write(RUN)
+        plans = [plan(echelon, run_file, row) for row in ROWS]
+    wrong = []
+    log_ratios = [math.log(row[-1] / p["cluster"]["step_time"]) for row, p in zip(ROWS, plans)]
+    errors, covered = [], 0
+    for i, (row, p) in enumerate(zip(ROWS, plans)):
+        step = p["cluster"]["step_time"]
+        others = log_ratios[:i] + log_ratios[i + 1:]
+        alone = step * math.exp(sum(others) / len(others))
+        errors.append(step / row[-1] - 1)
+        covered += abs(row[-1] / alone - 1) <= SPREAD
+        billions = p["model"]["parameters"] / 1e9
+        if abs(billions - row[0]) > (0.06 if row[0] < 1000 else 0.5):  # rounding of the paper's
+            wrong.append(f"{row[0]} B: has {billions:.2f} B parameters")
+        sent = formula_bytes(row)
+        counted = {q["stage_bytes_per_step"] for q in p["plans"][1:-1]} if sent else {sent}
+        if counted != {sent}:
+            wrong.append(f"{row[0]} B: stages send {counted} bytes in a step, the formula says {sent}")
+        if not math.isclose(sum(p["cluster"]["parts"].values()), 1, rel_tol=1e-6):
+            wrong.append(f"{row[0]} B: the parts of the time are not all of it")
+        print(f"{row[0]:7.1f} B on {row[6]:5d}: {step:7.2f} s, measured {row[-1]:7.2f} s, "
+              f"{100 * errors[-1]:+.1f} %, bubble {100 * p['bubble']:.1f} %")
+    mean = sum(abs(e) for e in errors) / len(errors)
+    print(f"mean error {100 * mean:.1f} %, most {100 * max(map(abs, errors)):.1f} %; the interval "
+          f"covers {covered} of {len(ROWS)}; fitted factor "
+          f"{math.exp(sum(log_ratios) / len(log_ratios)):.4f} of that in the file")
+    if mean > MEAN:
+        wrong.append(f"mean error {mean:.3f}")
+    if max(map(abs, errors)) > MOST:
+        wrong.append(f"largest error {max(map(abs, errors)):.3f}")
+    if covered < 9:
+        wrong.append(f"the interval covers {covered}")
+    for line in wrong:
+        print("FAILED:", line)
+    sys.exit(1 if wrong else 0)
+
+
+main()
