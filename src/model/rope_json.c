@@ -104,7 +104,7 @@ void ech_rope_export(const ech_config *config, json_t *json)
 static ech_status import_factor(const ech_family_import *in, const ech_family_import *original)
 {
     double before = json_number_value(ech_family_import_get(original, ORIGINAL));
-    double after = json_number_value(ech_family_import_get(in, "max_position_embeddings"));
+    double after = (double)in->config->model.max_position_embeddings;
     char text[32];
     if (!(before > 0) || !(after > 0))
         ECH_FAIL(ECH_EINPUT, "%s: needs factor, or " ORIGINAL, in->path);

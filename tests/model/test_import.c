@@ -7,13 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "model/import_names.h"
 #include "unit.h"
 
-#define GPT2                                                                                       \
-    "\"model_type\": \"gpt2\", \"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, "                    \
-    "\"n_positions\": 64, \"vocab_size\": 300"
+#define GPT2_SIZES                                                                                 \
+    "\"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, \"n_positions\": 64, \"vocab_size\": 300"
+#define GPT2 "\"model_type\": \"gpt2\", " GPT2_SIZES
 #define LLAMA                                                                                      \
     "\"model_type\": \"llama\", \"hidden_size\": 32, \"num_hidden_layers\": 2, "                   \
     "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300"
@@ -37,6 +38,9 @@
 #define SCALING                                                                                    \
     "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4, "                         \
     "\"original_max_position_embeddings\": 8192"
+#define LONGROPE                                                                                   \
+    "\"type\": \"longrope\", \"original_max_position_embeddings\": 1024, "                         \
+    "\"short_factor\": [1, 1, 1, 1], \"long_factor\": [2, 3, 4, 5]"
 
 #define REVERSIBLE                                                                                 \
     "{\"model_type\": \"echelon-reversible-gpt2\", \"n_embd\": 32, \"n_layer\": 2, "               \
@@ -72,7 +76,7 @@ TEST(ends_of_text)
 static ech_config *imported(const char *json)
 {
     ech_config *config = import_config();
-    assert_int_equal(import(config, json), ECH_OK);
+    if (import(config, json) != ECH_OK) fail_msg("%s: %s", json, ech_last_error());
     return config;
 }
 
@@ -230,6 +234,102 @@ TEST(there_and_back)
         ech_config_destroy(config);
         ech_config_destroy(back);
     }
+}
+
+/* ---- changed values ---- */
+
+/* What says nothing of the model: a type of weights, names, ids of tokens. */
+static const char unread[] = "architectures torch_dtype bos_token_id eos_token_id pad_token_id";
+
+/* Another value of the same type; a number for null. Release with json_decref. */
+static json_t *other_value(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    char longer[80];
+    if (text) {
+        snprintf(longer, sizeof longer, "%s_x", text);
+        return json_string(longer);
+    }
+    if (json_is_boolean(value)) return json_boolean(!json_is_true(value));
+    if (json_is_real(value)) return json_real(1.5 * json_real_value(value) + 0.25);
+    return json_integer(json_is_integer(value) ? 2 * json_integer_value(value) + 1 : 3);
+}
+
+/* The resolved section; NULL: it is refused. Release with free. */
+static char *section_of(const json_t *file)
+{
+    char *json = json_dumps(file, 0);
+    ech_config *config = import_config();
+    ech_text out = {0};
+    bool quiet = ech_log_set_quiet(true);
+    if (import(config, json) == ECH_OK && ech_model_resolve(config, 300) == ECH_OK)
+        ech_config_print(config, &out);
+    ech_log_set_quiet(quiet);
+    ech_config_destroy(config);
+    free(json);
+    return out.at;
+}
+
+/* Changes each value within `value`, a part of the file, by itself; returns how many. */
+static int change_each(json_t *file, json_t *value, const char *section)
+{
+    int changes = 0;
+    const char *key;
+    json_t *inner;
+    json_object_foreach(value, key, inner)
+    {
+        if (ech_text_has_word(unread, key)) continue;
+        bool lists = json_is_array(inner) && json_array_size(inner) > 0;
+        if (json_is_object(inner)) changes += change_each(file, inner, section);
+        if (json_is_object(inner) || (json_is_array(inner) && !lists)) continue;
+        json_t *whole = json_deep_copy(inner);
+        json_t *other = other_value(lists ? json_array_get(inner, 0) : inner);
+        if (lists)
+            json_array_set_new(inner, 0, other);
+        else
+            json_object_set_new(value, key, other);
+        char *now = section_of(file);
+        if (now && strcmp(now, section) == 0) fail_msg("%s is ignored", key);
+        free(now);
+        changes++;
+        json_object_set_new(value, key, whole);
+    }
+    return changes;
+}
+
+/* Each value of a file that we write changes the section, or the file is refused: none is ignored.
+ * tests/app/check_families.py does the same with other programs' files, and compares logits. */
+TEST(no_value_is_ignored)
+{
+    ECH_FREED char *names = ech_strdup(ech_family_names());
+    char *rest = NULL;
+    int families = 0;
+    for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
+        const ech_family *family = ech_family_find(name);
+        bool rotary = ech_text_has_word(family->reads, "model.rope_scaling");
+        if (family->valued) continue;
+        ech_text json = {0}, out = {0};
+        ech_text_append(&json, "{\"model_type\": \"%s%s\", \"moe_intermediate_size\": 20, "
+                        "\"shared_expert_intermediate_size\": 40, %s%s}",
+                        family->ours ? "echelon-" : "", name, rotary ? SIZES : GPT2_SIZES,
+                        !rotary                      ? ""
+                        : strcmp(name, "phi3") == 0 ? ", \"rope_scaling\": {" LONGROPE "}"
+                                                    : ", \"rope_scaling\": {\"type\": \"llama3\", "
+                                                      "" SCALING "}");
+        ech_config *config = imported(json.at);
+        const ech_model_export_options options = {.dtype = ECH_F32};
+        assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
+        assert_int_equal(ech_model_export(config, &options, &out), ECH_OK);
+        json_auto_t *file = json_loads(out.at, 0, NULL);
+        ECH_FREED char *section = section_of(file);
+        assert_non_null(section);
+        assert_in_range(change_each(file, file, section), 12, 60);
+        ech_config_destroy(config);
+        ech_text_free(&json);
+        ech_text_free(&out);
+        families++;
+    }
+    assert_in_range(families, 17, 100);
 }
 
 #define PUBLISHED(type, C, L, H, G, F, V, more)                                                    \
