@@ -131,7 +131,8 @@ CASES = {
     "phi3": (LLAMA | PHI3, {}),
     "phi3 window": (LLAMA | PHI3 | {"sliding_window": 5, "rope_scaling": LONGROPE | {
         "partial_rotary_factor": 0.5, "short_factor": [1.0, 1.2], "long_factor": [1.5, 3.5]}}, {}),
-    "phi3 v4": (LLAMA | PHI3 | {"tie_word_embeddings": True}, {"v4": True}),
+    "phi3 v4": (LLAMA | PHI3 | {"tie_word_embeddings": True, "rope_scaling": LONGROPE,
+                                "original_max_position_embeddings": 8}, {"v4": True}),
     "gpt_neox": (LLAMA | GPT_NEOX, {"max_shard_size": "15KB"}),
     "gpt_neox sequential": (LLAMA | GPT_NEOX | {
         "use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_new",

@@ -33,14 +33,15 @@
 #define GEMMA3     "\"model_type\": \"gemma3_text\", " SIZES
 #define GRANITE    "\"model_type\": \"granite\", " SIZES
 #define STARCODER2 "\"model_type\": \"starcoder2\", " SIZES
+#define PHI3       "\"model_type\": \"phi3\", " SIZES
 #define SMOLLM3    "\"model_type\": \"smollm3\", " SIZES
 #define QWEN2_MOE  "\"model_type\": \"qwen2_moe\", \"moe_intermediate_size\": 20, " SIZES
 #define SCALING                                                                                    \
     "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4, "                         \
     "\"original_max_position_embeddings\": 8192"
 #define LONGROPE                                                                                   \
-    "\"type\": \"longrope\", \"original_max_position_embeddings\": 1024, "                         \
-    "\"short_factor\": [1, 1, 1, 1], \"long_factor\": [2, 3, 4, 5]"
+    "\"original_max_position_embeddings\": 1024, \"rope_scaling\": {\"type\": \"longrope\", "        \
+    "\"short_factor\": [1, 1, 1, 1], \"long_factor\": [2, 3, 4, 5]}"
 
 #define REVERSIBLE                                                                                 \
     "{\"model_type\": \"echelon-reversible-gpt2\", \"n_embd\": 32, \"n_layer\": 2, "               \
@@ -116,6 +117,12 @@ TEST(keys_are_filled)
          "model.rms_norm_eps=1.0e-06 model.attn_pdrop=0.5 model.num_key_value_heads=4 "
          "model.tie_word_embeddings=false"},
         {LLAMA, "model.rope_theta=10000 model.rope_scaling=none"},
+        {PHI3 ", \"max_position_embeddings\": 8192, " LONGROPE,
+         "model.rope_scaling=longrope model.rope_scaling_factor=8 "
+         "model.rope_scaling_original_max_position_embeddings=1024"},
+        {LLAMA ", \"original_max_position_embeddings\": 9, \"max_position_embeddings\": 20, "
+               "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}",
+         "model.rope_scaling=dynamic model.rope_scaling_original_max_position_embeddings=20"},
         {LLAMA ", \"rope_theta\": 7e5, \"rope_scaling\": null",
          "model.rope_theta=700000 model.rope_scaling=none"},
         {LLAMA ", \"rope_theta\": 5e5, \"rope_scaling\": {\"type\": \"llama3\", " SCALING "}",
@@ -196,6 +203,7 @@ TEST(there_and_back)
         "{" GEMMA3 ", \"query_pre_attn_scalar\": 168, \"rope_local_base_freq\": 77, "
         "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}, "
         "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+        "{" PHI3 ", \"max_position_embeddings\": 8192, " LONGROPE "}",
         "{" GRANITE ", \"attention_multiplier\": 0.015625, \"embedding_multiplier\": 12.0, "
         "\"residual_multiplier\": 0.22, \"logits_scaling\": 8.0}",
         "{" QWEN3 ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"tie_word_embeddings\": true}",
@@ -313,7 +321,7 @@ TEST(no_value_is_ignored)
                         "\"shared_expert_intermediate_size\": 40, %s%s}",
                         family->ours ? "echelon-" : "", name, rotary ? SIZES : GPT2_SIZES,
                         !rotary                      ? ""
-                        : strcmp(name, "phi3") == 0 ? ", \"rope_scaling\": {" LONGROPE "}"
+                        : strcmp(name, "phi3") == 0 ? ", " LONGROPE
                                                     : ", \"rope_scaling\": {\"type\": \"llama3\", "
                                                       "" SCALING "}");
         ech_config *config = imported(json.at);
@@ -648,6 +656,12 @@ TEST(refuses)
         {"{\"model_type\": \"phi3\", " SIZES ", \"sliding_window\": 0}",
          "must be above 0, or null"},
         {"{" SMOLLM3 ", \"no_rope_layers\": [1]}", "must be a list of 2 numbers"},
+        {"{" LLAMA ", \"original_max_position_embeddings\": 4096, \"rope_scaling\": {\"type\": "
+         "\"llama3\", " SCALING "}}",
+         "rope_scaling: original_max_position_embeddings is 8192, but 4096 outside of it"},
+        {"{" PHI3 ", \"rope_scaling\": {\"type\": \"longrope\", "
+         "\"original_max_position_embeddings\": 8, \"short_factor\": [1], \"long_factor\": [1]}}",
+         "is 8, but 4096 outside of it, by default"},
         {"{" SMOLLM3 ", \"no_rope_layers\": [1, 2]}", "must be numbers, 0 or 1"},
         {"{\"model_type\": \"smollm3\", \"hidden_size\": 32, \"num_hidden_layers\": 3, "
          "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300, "
