@@ -115,11 +115,13 @@ CASES = {
     "gemma2 full": (LLAMA | GEMMA2 | {
         "layer_types": ["full_attention", "full_attention", "sliding_attention"],
         "attn_logit_softcapping": None, "final_logit_softcapping": None,
-        "hidden_activation": "silu", "attention_bias": True, "tie_word_embeddings": True}, {}),
+        "query_pre_attn_scalar": 190, "hidden_activation": "silu", "attention_bias": True,
+        "tie_word_embeddings": True}, {}),
     "gemma3_text": (LLAMA | GEMMA3 | {
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
         "rope_scaling": {"rope_type": "linear", "factor": 3.0}}, {}),
     "gemma3_text sixth": (LLAMA | GEMMA3 | {"num_hidden_layers": 7, "attention_bias": True,
+                                            "query_pre_attn_scalar": 190,
                                             "final_logit_softcapping": 4.0,
                                             "tie_word_embeddings": True}, {}),
     "gemma3_text v4": (LLAMA | GEMMA3 | {

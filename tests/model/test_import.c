@@ -312,7 +312,6 @@ static int change_each(json_t *file, json_t *value, const char *section)
 TEST(no_value_is_ignored)
 {
     static const char *const texts[] = {
-        "{" GPT2 "}",
         "{" GEMMA3 ", \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}}",
         "{" PHI3 ", " LONGROPE "}",
         "{" QWEN2_MOE ", \"shared_expert_intermediate_size\": 40}",
