@@ -313,8 +313,7 @@ TEST(no_value_is_ignored)
 {
     static const char *const texts[] = {
         "{" GEMMA3 ", \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}}",
-        "{" PHI3 ", " LONGROPE "}",
-        "{" QWEN2_MOE ", \"shared_expert_intermediate_size\": 40}",
+        "{" PHI3 ", " LONGROPE "}", "{" QWEN2_MOE ", \"shared_expert_intermediate_size\": 40}",
         "{\"model_type\": \"gpt_neox\", " SIZES ", \"rope_scaling\": {\"rope_type\": "
         "\"llama3\", " SCALING "}}"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
