@@ -188,7 +188,7 @@ static ech_status import_local(const ech_family_import *in, const char *name, co
     const json_t *full = json_object_get(*rope, "full_attention"),
                  *window = json_object_get(*rope, "sliding_attention");
     bool flat = !full && !window;
-    const ech_family_import inner = {in->config, in->path, window};
+    const ech_family_import inner = {.config = in->config, .path = in->path, .json = window};
     const ech_family_import *has = flat ? in : &inner;
     const ech_family_row theta = {flat ? "rope_local_base_freq" : "rope_theta", LOCAL,
                                   .initial = "10000"},
@@ -228,7 +228,8 @@ static ech_status import_all(const ech_family_import *in, const ech_rope_names *
                  ech_family_of(in->config)->name);
     ECH_FREED_TEXT path = {0};
     ech_text_append(&path, "%s: %s", in->path, name);
-    return import_rope_from(in, &(ech_family_import){in->config, path.at, rope}, names);
+    const ech_family_import inner = {.config = in->config, .path = path.at, .json = rope};
+    return import_rope_from(in, &inner, names);
 }
 
 ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names *names)
