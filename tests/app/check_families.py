@@ -181,7 +181,7 @@ UNUSED = [
     ("gpt2*", "summary_*", "the heads of classifiers"),
     ("gpt*", "*act* = gelu_pytorch_tanh", "another name of gelu_new"),
     ("*", "hidden_act* = gelu_new", "another name of gelu_pytorch_tanh"),
-    ("llama*", "pretraining_tp", "transformers 5 does not read it in the model"),
+    ("*", "pretraining_tp", "transformers 5 does not read it in the model"),
     ("mi*", "router_jitter_noise", "noise, in training"),
     ("*", "router_aux_loss_coef", "a loss of training, which the run file sets"),
     ("*", "output_router_logits", "whether transformers adds that loss"),
@@ -201,11 +201,13 @@ UNUSED = [
     ("gpt_neox*", "is_decoder", "attention is causal in any case"),
     ("gemma3_text*", "_sliding_window_pattern", "layer_types says which layers have windows"),
     ("qwen3 v4", "num_key_value_heads = None", "as many as query heads, which it is"),
+    ("helium mapped", "head_dim = [(N]*", "a default of the mapping file"),
     ("smollm3*", "no_rope_layer_interval", "no_rope_layers says which layers are rotary"),
     ("smollm3*", "no_rope_layers = *, *, *, *", "entries of layers that are not there"),
 ]
 # What transformers computes otherwise.
 OTHERWISE = [
+    ("* mapped*", "* = (removed)", "defaults are the mapping file's, or its base's"),
     ("*", "*.truncate = None", "null is false there; we read any null as a missing key"),
 ]
 REMOVED = "(removed)"
