@@ -48,7 +48,7 @@ declare -A group_tests=(
     [ucx]='^(comm/ucx_(kills|remake|spared)|app/ucx_workers)$'
 )
 groups_lock=tests/groups.lock
-oracles='^app/oracles$' # the test of the part oracles
+oracles='^app/(oracles|families)$' # the tests of the part oracles
 costs=tests/costs.txt
 
 # Parts of the long form: each runs by itself, in this order by default.
@@ -61,7 +61,7 @@ declare -A part_is=(
     [fuzz]="clang's build: each fuzz target from its corpus"
     [lattice]="every case of the lattice"
     [verify]="500 random run files, verified against one rank in fp64"
-    [oracles]="what training computes, beside replays in NumPy from the papers' equations"
+    [oracles]="what training computes, beside NumPy and, for each family, transformers"
     [restarts]="60 kills of a job that is restarted"
     [corruptions]="60 damaged checkpoints"
     [run_files]="3,000 run files with keys at their bounds, 3,000 with faults"

@@ -117,6 +117,7 @@ ech_status ech_rope_import(const ech_family_import *in, const char *theta);
 /* Of a file with other names outside of rope_parameters, or other values where it has none. */
 typedef struct ech_rope_names {
     const char *theta, *theta_initial, *part, *part_initial;
+    const char *original; /* original_max_position_embeddings of a file without; NULL: none */
 } ech_rope_names;
 ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names *names);
 void ech_rope_export(const ech_config *config, json_t *json);

@@ -100,14 +100,40 @@ void ech_rope_export(const ech_config *config, json_t *json)
     json_object_set_new(json, "rope_scaling", rope);
 }
 
-/* The factor of a file that says only the positions before and after scaling. */
-static ech_status import_factor(const ech_family_import *in, const ech_family_import *original)
+static int64_t positions(const ech_config *config)
 {
-    double before = json_number_value(ech_family_import_get(original, ORIGINAL));
-    double after = json_number_value(ech_family_import_get(in, "max_position_embeddings"));
+    return config->model.max_position_embeddings;
+}
+
+/* The positions before scaling. Where they are inside of the parameters and outside, both are the
+ * same: not all versions of other programs prefer the same one. */
+static ech_status import_original(const ech_family_import *in, const ech_family_import *inner,
+                                  const ech_rope_names *names, int kind)
+{
+    const json_t *own = ech_family_import_get(inner, ORIGINAL);
+    const json_t *outer = ech_family_import_get(in, ORIGINAL);
+    bool reads = kind != ECH_ROPE_SCALING_DYNAMIC, outside = outer || names->original;
+    const ech_family_row row = {reads && (own || outside) ? ORIGINAL : "max_position_embeddings",
+                                "model.rope_scaling_" ORIGINAL, .initial = names->original,
+                                .derived = names->original ? NULL : positions};
+    ECH_TRY(ech_family_import_row(reads && own && !outside ? inner : in, &row));
+    double is = (double)in->config->model.rope_scaling_original_max_position_embeddings;
+    if (!reads || !own || json_number_value(own) == is) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT,
+             "%s: " ORIGINAL " is %.10g, but %.10g outside of it%s; set both to the same number",
+             inner->path, json_number_value(own), is, outer ? "" : ", by default");
+}
+
+/* The factor of a file that says only the positions before and after scaling. */
+static ech_status import_factor(const ech_family_import *in, const ech_family_import *inner,
+                                const ech_rope_names *names)
+{
+    double before = (double)in->config->model.rope_scaling_original_max_position_embeddings;
+    double after = (double)in->config->model.max_position_embeddings;
     char text[32];
-    if (!(before > 0) || !(after > 0))
-        ECH_FAIL(ECH_EINPUT, "%s: needs factor, or " ORIGINAL, in->path);
+    if (!ech_family_import_get(inner, ORIGINAL) && !ech_family_import_get(in, ORIGINAL) &&
+        !names->original)
+        ECH_FAIL(ECH_EINPUT, "%s: needs factor, or " ORIGINAL, inner->path);
     snprintf(text, sizeof text, "%.17g", after > before ? after / before : 1);
     return ech_family_import_set(in, "model.rope_scaling_factor", text);
 }
@@ -118,9 +144,6 @@ static ech_status import_rope_from(const ech_family_import *in, const ech_family
                                    const ech_rope_names *names)
 {
     const char *key = ech_family_import_get(inner, "rope_type") ? "rope_type" : "type";
-    const ech_family_import *has = ech_family_import_get(inner, ORIGINAL) ? inner : in;
-    const char *before =
-        ech_family_import_get(has, ORIGINAL) ? ORIGINAL : "max_position_embeddings";
     bool own_theta = ech_family_import_get(inner, "rope_theta");
     bool own_part = ech_family_import_get(inner, "partial_rotary_factor");
     const ech_family_row theta = {own_theta ? "rope_theta" : names->theta, "model.rope_theta",
@@ -128,8 +151,7 @@ static ech_status import_rope_from(const ech_family_import *in, const ech_family
                          whole = {"partial_rotary_factor", .initial = "1"},
                          part = {own_part ? "partial_rotary_factor" : names->part,
                                  "model.partial_rotary_factor", .initial = names->part_initial},
-                         type = {key, .initial = "default linear dynamic llama3 yarn longrope"},
-                         original = {before, "model.rope_scaling_" ORIGINAL, .initial = NULL};
+                         type = {key, .initial = "default linear dynamic llama3 yarn longrope"};
     bool parts = ech_family_reads(in->config, part.key);
     ECH_TRY(ech_family_import_row(parts && !own_part ? in : inner, parts ? &part : &whole));
     ECH_TRY(ech_family_import_row(own_theta ? inner : in, &theta));
@@ -141,19 +163,18 @@ static ech_status import_rope_from(const ech_family_import *in, const ech_family
     if (kind == ECH_ROPE_SCALING_NONE)
         return ech_family_import_set(in, "model.rope_scaling", "none");
     ECH_TRY(ech_family_import_set(in, "model.rope_scaling", name));
+    if (kind != ECH_ROPE_SCALING_LINEAR) ECH_TRY(import_original(in, inner, names, kind));
     for (const ech_family_row *row = kinds[kind].rows; row->name; row++) {
         bool factor = strcmp(row->name, "factor") == 0;
         if (factor && !ech_family_import_get(inner, "factor") &&
             (kind == ECH_ROPE_SCALING_YARN || kind == ECH_ROPE_SCALING_LONGROPE))
-            ECH_TRY(import_factor(in, has));
-        else
+            ECH_TRY(import_factor(in, inner, names));
+        else if (row->key && !(row->use & ECH_ROW_UNREAD))
             ECH_TRY(ech_family_import_row(inner, row));
     }
-    if (kind == ECH_ROPE_SCALING_LONGROPE) {
-        ECH_TRY(import_list(inner, "short_factor", "model.rope_scaling_short_factor"));
-        ECH_TRY(import_list(inner, "long_factor", "model.rope_scaling_long_factor"));
-    }
-    return kind == ECH_ROPE_SCALING_LINEAR ? ECH_OK : ech_family_import_row(has, &original);
+    if (kind != ECH_ROPE_SCALING_LONGROPE) return ECH_OK;
+    ECH_TRY(import_list(inner, "short_factor", "model.rope_scaling_short_factor"));
+    return import_list(inner, "long_factor", "model.rope_scaling_long_factor");
 }
 
 /* ---- a base of its own for layers with a window ---- */
@@ -219,7 +240,7 @@ ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names 
 /* The usual names; theta: of a file without one. */
 static ech_rope_names names_of(const char *theta)
 {
-    return (ech_rope_names){"rope_theta", theta, "partial_rotary_factor", "1"};
+    return (ech_rope_names){"rope_theta", theta, "partial_rotary_factor", "1", NULL};
 }
 
 ech_status ech_rope_import(const ech_family_import *in, const char *theta)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "model/import_names.h"
 #include "unit.h"
@@ -32,11 +33,16 @@
 #define GEMMA3     "\"model_type\": \"gemma3_text\", " SIZES
 #define GRANITE    "\"model_type\": \"granite\", " SIZES
 #define STARCODER2 "\"model_type\": \"starcoder2\", " SIZES
+#define PHI3       "\"model_type\": \"phi3\", " SIZES
 #define SMOLLM3    "\"model_type\": \"smollm3\", " SIZES
 #define QWEN2_MOE  "\"model_type\": \"qwen2_moe\", \"moe_intermediate_size\": 20, " SIZES
 #define SCALING                                                                                    \
     "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4, "                         \
     "\"original_max_position_embeddings\": 8192"
+#define LONGROPE                                                                                   \
+    "\"original_max_position_embeddings\": 1024, "                                                 \
+    "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 1, 1, 1], "                  \
+    "\"long_factor\": [2, 3, 4, 5]}"
 
 #define REVERSIBLE                                                                                 \
     "{\"model_type\": \"echelon-reversible-gpt2\", \"n_embd\": 32, \"n_layer\": 2, "               \
@@ -72,7 +78,7 @@ TEST(ends_of_text)
 static ech_config *imported(const char *json)
 {
     ech_config *config = import_config();
-    assert_int_equal(import(config, json), ECH_OK);
+    if (import(config, json) != ECH_OK) fail_msg("%s: %s", json, ech_last_error());
     return config;
 }
 
@@ -112,6 +118,12 @@ TEST(keys_are_filled)
          "model.rms_norm_eps=1.0e-06 model.attn_pdrop=0.5 model.num_key_value_heads=4 "
          "model.tie_word_embeddings=false"},
         {LLAMA, "model.rope_theta=10000 model.rope_scaling=none"},
+        {PHI3 ", \"max_position_embeddings\": 8192, " LONGROPE,
+         "model.rope_scaling=longrope model.rope_scaling_factor=8 "
+         "model.rope_scaling_original_max_position_embeddings=1024"},
+        {LLAMA ", \"original_max_position_embeddings\": 9, \"max_position_embeddings\": 20, "
+               "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}",
+         "model.rope_scaling=dynamic model.rope_scaling_original_max_position_embeddings=20"},
         {LLAMA ", \"rope_theta\": 7e5, \"rope_scaling\": null",
          "model.rope_theta=700000 model.rope_scaling=none"},
         {LLAMA ", \"rope_theta\": 5e5, \"rope_scaling\": {\"type\": \"llama3\", " SCALING "}",
@@ -192,6 +204,7 @@ TEST(there_and_back)
         "{" GEMMA3 ", \"query_pre_attn_scalar\": 168, \"rope_local_base_freq\": 77, "
         "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}, "
         "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+        "{" PHI3 ", \"max_position_embeddings\": 8192, " LONGROPE "}",
         "{" GRANITE ", \"attention_multiplier\": 0.015625, \"embedding_multiplier\": 12.0, "
         "\"residual_multiplier\": 0.22, \"logits_scaling\": 8.0}",
         "{" QWEN3 ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"tie_word_embeddings\": true}",
@@ -229,6 +242,92 @@ TEST(there_and_back)
         ech_text_free(&after);
         ech_config_destroy(config);
         ech_config_destroy(back);
+    }
+}
+
+/* ---- changed values ---- */
+
+/* What says nothing of the model: a type of weights, names, ids of tokens. */
+static const char unread[] = "architectures torch_dtype bos_token_id eos_token_id pad_token_id";
+
+/* Another value of the same type; a number for null. Release with json_decref. */
+static json_t *other_value(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    char longer[80];
+    if (text) {
+        snprintf(longer, sizeof longer, "%s_x", text);
+        return json_string(longer);
+    }
+    if (json_is_boolean(value)) return json_boolean(!json_is_true(value));
+    if (json_is_real(value)) return json_real(1.5 * json_real_value(value) + 0.25);
+    return json_integer(json_is_integer(value) ? 2 * json_integer_value(value) + 1 : 3);
+}
+
+/* The resolved section; NULL: it is refused. Release with free. */
+static char *section_of(const json_t *file)
+{
+    char *json = json_dumps(file, 0);
+    ech_config *config = import_config();
+    ech_text out = {0};
+    bool quiet = ech_log_set_quiet(true);
+    if (import(config, json) == ECH_OK && ech_model_resolve(config, 300) == ECH_OK)
+        ech_config_print(config, &out);
+    ech_log_set_quiet(quiet);
+    ech_config_destroy(config);
+    free(json);
+    return out.at;
+}
+
+/* Changes each value within `value`, a part of the file, by itself; returns how many. */
+static int change_each(json_t *file, json_t *value, const char *section)
+{
+    int changes = 0;
+    const char *key;
+    json_t *inner;
+    json_object_foreach(value, key, inner)
+    {
+        if (ech_text_has_word(unread, key)) continue;
+        bool lists = json_is_array(inner) && json_array_size(inner) > 0;
+        if (json_is_object(inner)) changes += change_each(file, inner, section);
+        if (json_is_object(inner) || (json_is_array(inner) && !lists)) continue;
+        json_t *whole = json_deep_copy(inner);
+        json_t *other = other_value(lists ? json_array_get(inner, 0) : inner);
+        if (lists)
+            json_array_set_new(inner, 0, other);
+        else
+            json_object_set_new(value, key, other);
+        char *now = section_of(file);
+        if (now && strcmp(now, section) == 0) fail_msg("%s is ignored", key);
+        free(now);
+        changes++;
+        json_object_set_new(value, key, whole);
+    }
+    return changes;
+}
+
+/* Each value of a file that we write changes the section, or the file is refused: none is ignored.
+ * tests/app/check_families.py does the same with all families' files of transformers, and compares
+ * logits. */
+TEST(no_value_is_ignored)
+{
+    static const char *const texts[] = {
+        "{" GEMMA3 ", \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}}",
+        "{" PHI3 ", " LONGROPE "}", "{" QWEN2_MOE ", \"shared_expert_intermediate_size\": 40}",
+        "{\"model_type\": \"gpt_neox\", " SIZES ", \"rope_scaling\": {\"rope_type\": "
+        "\"llama3\", " SCALING "}}"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        ech_config *config = imported(texts[i]);
+        ech_text out = {0};
+        const ech_model_export_options options = {.dtype = ECH_F32};
+        assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
+        assert_int_equal(ech_model_export(config, &options, &out), ECH_OK);
+        json_auto_t *file = json_loads(out.at, 0, NULL);
+        ECH_FREED char *section = section_of(file);
+        assert_non_null(section);
+        assert_in_range(change_each(file, file, section), 15, 60);
+        ech_config_destroy(config);
+        ech_text_free(&out);
     }
 }
 
@@ -548,6 +647,12 @@ TEST(refuses)
         {"{\"model_type\": \"phi3\", " SIZES ", \"sliding_window\": 0}",
          "must be above 0, or null"},
         {"{" SMOLLM3 ", \"no_rope_layers\": [1]}", "must be a list of 2 numbers"},
+        {"{" LLAMA ", \"original_max_position_embeddings\": 4096, \"rope_scaling\": {\"type\": "
+         "\"llama3\", " SCALING "}}",
+         "rope_scaling: original_max_position_embeddings is 8192, but 4096 outside of it"},
+        {"{" PHI3 ", \"rope_scaling\": {\"type\": \"longrope\", "
+         "\"original_max_position_embeddings\": 8, \"short_factor\": [1], \"long_factor\": [1]}}",
+         "is 8, but 4096 outside of it, by default"},
         {"{" SMOLLM3 ", \"no_rope_layers\": [1, 2]}", "must be numbers, 0 or 1"},
         {"{\"model_type\": \"smollm3\", \"hidden_size\": 32, \"num_hidden_layers\": 3, "
          "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300, "

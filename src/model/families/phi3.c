@@ -26,6 +26,21 @@ static const ech_family_row rows[] = {
     ECH_ROW_NO_PAD,
     ECH_ROWS_END};
 
+/* Other programs read the original positions outside of rope_scaling. */
+static ech_status import(const ech_family_import *in)
+{
+    return ech_rope_import_as(
+        in, &(ech_rope_names){"rope_theta", "10000", "partial_rotary_factor", "1", "4096"});
+}
+
+static void export(const ech_config *config, json_t *json)
+{
+    ech_rope_export(config, json);
+    if (config->model.rope_scaling == ECH_ROPE_SCALING_NONE) return;
+    json_object_set_new(json, "original_max_position_embeddings",
+                        json_integer(config->model.rope_scaling_original_max_position_embeddings));
+}
+
 static const ech_family_fused fused[] = {
     {.file = ".self_attn.qkv_proj",
      .parts = ".self_attn.q_proj .self_attn.k_proj .self_attn.v_proj",
@@ -51,9 +66,9 @@ const ech_family ech_family_row_phi3 = {.name = "phi3",
                                         .architecture = "Phi3ForCausalLM",
                                         .also = "model.window_layers",
                                         .rows = rows,
-                                        .import_more = ech_family_import_rotary,
+                                        .import_more = import,
                                         .check = check,
-                                        .export_more = ech_rope_export,
+                                        .export_more = export,
                                         .replaces = "dtype rope_parameters",
                                         .prefix = "model.",
                                         .buffers = ".rotary_emb.inv_freq",
