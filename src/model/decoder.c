@@ -159,10 +159,13 @@ static bool has_rotary(const ech_builder *b)
     return is_rotary(b->config) && (interval == 0 || (b->layer + 1) % interval != 0);
 }
 
-/* A product's columns as heads of that shape, normalized, and rotated by their positions. */
+/* A product's columns as heads of that shape, normalized together or each by itself, and rotated
+ * by their positions. */
 static int prepare_heads(const ech_builder *b, const char *norm_role, int x, ech_shape shape,
                          int starts)
 {
+    if (b->config->model.head_norm == ECH_HEAD_NORM_FULL)
+        x = norm_over(b, norm_role, x, shape.axis[2], shape.size[2] * shape.size[3]);
     x = ech_block_view(b->block, x, 0, shape);
     if (b->config->model.head_norm == ECH_HEAD_NORM_HEAD)
         x = norm_over(b, norm_role, x, ECH_AXIS_HEAD_DIM, b->config->model.head_dim);

@@ -135,10 +135,11 @@ static atomic_int calls;
 
 static void scaled_gradient(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
                             const ech_tensor *gain, double offset, const ech_tensor *rstd,
-                            const ech_tensor *add, const ech_tensor *dx, bool accumulate,
-                            const ech_tensor *dgain)
+                            const ech_tensor *add, const ech_tensor *dx, const ech_tensor *dsquares,
+                            bool accumulate, const ech_tensor *dgain)
 {
-    right->rmsnorm_backward(context, dy, x, gain, offset, rstd, add, dx, accumulate, dgain);
+    right->rmsnorm_backward(context, dy, x, gain, offset, rstd, add, dx, dsquares, accumulate,
+                            dgain);
     double *out = dx->data;
     for (int64_t i = 0; i < ech_tensor_count(dx); i++) out[i] *= 1 + 1e-6;
 }
@@ -153,8 +154,9 @@ static void dropped_micro_batch(ech_kernel_context *context, const ech_tensor *d
 enum { MOST_GAINS = 64, MOST_WIDTH = 64 };
 
 /* Each gain is as in its first call. */
-static void stale_gain(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *gain,
-                       double offset, double eps, const ech_tensor *y, const ech_tensor *rstd)
+static void stale_gain(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *squares,
+                       const ech_tensor *gain, double offset, double eps, const ech_tensor *y,
+                       const ech_tensor *rstd)
 {
     static double old[MOST_GAINS][MOST_WIDTH];
     static const void *of[MOST_GAINS];
@@ -172,7 +174,7 @@ static void stale_gain(ech_kernel_context *context, const ech_tensor *x, const e
     stale.data = old[at];
     pthread_mutex_unlock(&lock);
     atomic_fetch_add(&calls, 1);
-    right->rmsnorm_forward(context, x, &stale, offset, eps, y, rstd);
+    right->rmsnorm_forward(context, x, squares, &stale, offset, eps, y, rstd);
 }
 
 /* The single rank's kernels are those of its own design. */
