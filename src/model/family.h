@@ -101,8 +101,8 @@ bool ech_family_row_writes(const ech_config *config, const ech_family_row *row);
 
 /* Rotary positions, of transformers 4 and 5. theta: of a file without one. */
 ech_status ech_rope_import(const ech_family_import *in, const char *theta);
-/* Of a file with other names outside of rope_parameters, or other values where it has none. local:
- * the base of layers with a window, which are not scaled; NULL: all layers are alike. */
+/* A file may have other names outside of rope_parameters, and other values where it has none.
+ * local: the base of layers with a window, which are not scaled; NULL: all layers are alike. */
 typedef struct ech_rope_names {
     const char *theta, *theta_initial, *part, *part_initial, *local, *local_initial;
 } ech_rope_names;

@@ -205,8 +205,8 @@ void ech_rope_export_by_type(const ech_config *config, json_t *json)
 {
     ech_rope_export(config, json);
     const json_t *scaling = json_object_get(json, "rope_scaling");
-    json_t *full =
-        scaling ? json_copy((json_t *)scaling) : json_pack("{s:s}", "rope_type", "default");
+    json_t *full = json_is_object(scaling) ? json_copy((json_t *)scaling)
+                                           : json_pack("{s:s}", "rope_type", "default");
     json_object_set_new(full, "rope_theta", json_real(config->model.rope_theta));
     json_t *both = json_pack("{s:o, s:{s:s, s:f}}", FULL, full, WINDOW, "rope_type", "default",
                              "rope_theta", config->model.rope_local_base_freq);

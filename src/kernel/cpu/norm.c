@@ -177,8 +177,8 @@ typedef struct row_factors {
     float mean, rstd, e_mean, en_mean;
 } row_factors;
 
-/* The means over a row of e = dy gain and of e n, n = (x - mean) rstd. Of a part of a row the
- * latter becomes dsquares, and 0 here. */
+/* The means over a row of e = dy gain and of e n, n = (x - mean) rstd. If rows are
+ * parts, the latter becomes dsquares, and is 0 here. */
 ECH_INLINE row_factors row_means(const norm_rows *at, int64_t r, bool centered)
 {
     row_factors f = {.mean = centered ? at->mean[r] : 0.0F, .rstd = at->rstd[r]};

@@ -137,9 +137,9 @@ void ECH_CUDA(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
 }
 
 /* ---- backward: with n = (x - mean) rstd and e = dy gain, dx = rstd (e - mean(e) - n mean(e n)),
- * without mean(e) for RMSNorm; dgain = sum of dy n, dbias = sum of dy. Of parts of rows
- * dx = rstd e, and dsquares = - rstd^2 / 2 sum of e n. A team of threads has a row, each thread a
- * part of it, and sums its columns over the rows of the block ---- */
+ * without mean(e) for RMSNorm; dgain = sum of dy n, dbias = sum of dy. If rows are parts,
+ * dx = rstd e is without means, and dsquares = - rstd^2 / 2 sum of e n. A team of threads has a
+ * row, each thread a part of it, and sums its columns over the rows of the block ---- */
 
 /* Threads of a block whose teams are no larger, limited by registers: for two such blocks, or one
  * in fp64. */

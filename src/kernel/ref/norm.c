@@ -54,7 +54,8 @@ typedef struct norm {
 } norm;
 
 /* With n = (x - mean) rstd and e = dy gain: dx = rstd (e - mean(e) - n mean(e n)); without mean(e)
- * for RMSNorm. Of a part of a row dx = rstd e, and dsquares = - rstd^2 / 2 sum of e n. */
+ * for RMSNorm. If rows are parts, dx = rstd e is without means, and dsquares =
+ * - rstd^2 / 2 sum of e n. */
 static void backward_row(const norm *at, int64_t r, double *dgain, double *dbias)
 {
     int64_t C = at->x->shape[1], row = r * C;
