@@ -19,10 +19,11 @@ ech_status ech_check_plan(const ech_plan *plan);
  * micro-batch read the weight version that the schedule promises, and no version is overwritten
  * that is still needed. No two live values overlap; all values are inside the arena. */
 ech_status ech_check_list(const ech_plan *plan, const ech_list *list);
-/* Checks the lists of that kind of all n ranks; plans[r] is rank r's. Every send matches a receive
- * of equal size, in the order in which they begin. All members of a group run its collectives in
- * the same order. If servers' lists are bound to pushes, each push is made and served once, in a
- * possible order. There is no deadlock, even if a send ends only after its receive has begun. */
+/* Checks the lists of that kind of n plans: of all ranks, rank 0 first, or of the first rank of
+ * each class (ech_classes). Every send matches a receive of equal size, in the order in which they
+ * begin. All members of a group run its collectives in the same order. If servers' lists are bound
+ * to pushes, each push is made and served once, in a possible order. There is no deadlock, even if
+ * a send ends only after its receive has begun. */
 ech_status ech_check_plans(const ech_plan *const *plans, int n, ech_list_kind list);
 /* Checks, after ech_check_plans, that there is no deadlock on a device's queues, where messages
  * across one boundary end one after the other, as NCCL's do (simulate/rehearsal.h). */

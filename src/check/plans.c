@@ -16,9 +16,16 @@ typedef struct plans {
     ech_list_kind kind;
 } plans;
 
+/* Of the i-th plan. */
 static const ech_list *list_of(const plans *p, int rank)
 {
     return &p->at[rank]->list[p->kind];
+}
+
+/* The index of the plan that stands for a rank. */
+static int plan_of(const plans *p, int rank)
+{
+    return ech_layout_plan_of(p->at[0]->layout, p->n, rank);
 }
 
 static ech_status reject(const plans *p, int rank, int step, ech_text *why)
@@ -83,7 +90,7 @@ static ech_status check_pair(const plans *p, int rank_a, int rank_b, int channel
         ech_text why = {0};
         ech_text_append(&why, "meets %s", met.step < 0 ? "no collective" : "another collective, ");
         if (met.step >= 0) print(p, met, &why);
-        ech_text_append(&why, ", on rank %d", met.rank);
+        ech_text_append(&why, ", on rank %d", p->at[met.rank]->rank);
         return reject(p, at.rank, at.step, &why);
     }
 }
@@ -126,20 +133,21 @@ static ech_status check_pushed(const plans *p, int rank, int channel)
     return reject(p, rank, (int)list->step.n - 1, &why);
 }
 
-/* All members are compared with the first. */
+/* All plans with members are compared with the plan of the first member. */
 static ech_status check_channel(const plans *p, int rank, int channel, int *members)
 {
     const ech_plan *plan = p->at[rank];
     int s = 0, step = next_collective(list_of(p, rank), channel, &s);
-    int n =
-        ech_layout_members(plan->layout, plan->model, rank, ech_channel_group(channel), members);
+    int n = ech_layout_members(plan->layout, plan->model, plan->rank, ech_channel_group(channel),
+                               members);
     if (ech_channel_group(channel) == ECH_GROUP_PUSHED) return check_pushed(p, rank, channel);
     if (n == 0 && step >= 0) {
         ech_text why = {0};
         ech_text_append(&why, "is over a group that this rank is not in");
         return reject(p, rank, step, &why);
     }
-    return n == 0 || members[0] == rank ? ECH_OK : check_pair(p, members[0], rank, channel);
+    int first = n ? plan_of(p, members[0]) : rank;
+    return first == rank ? ECH_OK : check_pair(p, first, rank, channel);
 }
 
 static void find_channels(const plans *p, bool *used)
@@ -154,7 +162,7 @@ static void find_channels(const plans *p, bool *used)
 static ech_status check_collectives(const plans *p)
 {
     bool used[ECH_CHANNELS] = {false};
-    int *members = ech_calloc((size_t)p->n, sizeof *members);
+    int *members = ech_calloc((size_t)p->at[0]->layout->world, sizeof *members);
     ech_status status = ECH_OK;
     find_channels(p, used);
     for (int rank = 0; rank < p->n && status == ECH_OK; rank++)
@@ -184,8 +192,9 @@ static ech_status check_message(const plans *p, const ech_pairing *pairing, int 
                         peer);
         return reject(p, rank, s, &why);
     }
-    const ech_step *other = &list_of(p, peer)->step.at[partner];
-    int64_t q = micro_of(p, rank, step), met = micro_of(p, peer, other);
+    int i = plan_of(p, peer);
+    const ech_step *other = &list_of(p, i)->step.at[partner];
+    int64_t q = micro_of(p, rank, step), met = micro_of(p, i, other);
     if (step->bytes != other->bytes)
         ech_text_append(&why, "has %lld bytes and meets %lld, ", (long long)step->bytes,
                         (long long)other->bytes);
@@ -196,7 +205,7 @@ static ech_status check_message(const plans *p, const ech_pairing *pairing, int 
                         (long long)q, step->turn, (long long)met, other->turn);
     else
         return ECH_OK;
-    print(p, (ech_wait){peer, partner}, &why);
+    print(p, (ech_wait){i, partner}, &why);
     ech_text_append(&why, ", on rank %d", peer);
     return reject(p, rank, s, &why);
 }
@@ -251,9 +260,10 @@ static ech_status check_versions(const plans *p)
     size_t micro_batches = (size_t)layout->micro_batches * (size_t)list_of(p, 0)->turns;
     int *wanted = ech_calloc(micro_batches, sizeof *wanted);
     int first = layout->virtual_stage[0].stage;
-    for (int rank = layout->first_rank[first]; rank < layout->first_rank[first + 1]; rank++) {
+    for (int rank = 0; rank < p->n; rank++) {
         const ech_list *list = list_of(p, rank);
-        for (size_t s = 0; s < list->step.n; s++) {
+        bool is_first = layout->coordinates[p->at[rank]->rank].stage == first;
+        for (size_t s = 0; s < list->step.n && is_first; s++) {
             const ech_step *step = &list->step.at[s];
             if (step->kind == ECH_STEP_FORWARD && step->chunk == 0)
                 wanted[number_of(p, rank, step)] = step->version;

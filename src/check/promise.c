@@ -244,20 +244,30 @@ ech_status ech_promise_find(const ech_plan *plan, const ech_list *list, int inde
 
 /* ---- all ranks' parts ---- */
 
-/* The members' parts of a bucket follow each other, and end with it. */
-static ech_status check_shares(const ech_plan *const *plans, const int *members, int n, int index,
-                               bool counts)
+/* The number of members of a bucket's group from the rank of the plan to `member`, for which the
+ * plan stands. */
+static int distance_in_group(const ech_plan *plan, const ech_bucket *bucket, int member, int index)
 {
-    const ech_plan *plan = plans[members[0]];
+    if (plan->rank == member) return 0;
+    return index -
+           ech_layout_membership(plan->layout, plan->model, plan->rank, bucket->group).index;
+}
+
+/* The members' parts of bucket `index` of a plan follow each other, and end with it. */
+static ech_status check_shares(const ech_plan *const *plans, int all, const ech_plan *plan,
+                               const int *members, int n, int index, bool counts)
+{
     const ech_bucket *bucket = &plan->bucket.at[index];
     int param = plan->bucket_param.at[bucket->first_param], wrong = -1;
     bool each = !counts; /* each updates all of it itself */
     int64_t end = 0;
     for (int i = 0; i < n && wrong < 0; i++) {
-        const ech_plan *of = plans[members[i]]; /* where the bucket may have another number */
+        const ech_plan *of = plans[ech_layout_plan_of(plan->layout, all, members[i])];
+        /* the bucket may have another number there */
         const ech_bucket *other = &of->bucket.at[of->param[param].bucket];
         int64_t first = other->own;
         int64_t part = counts ? other->shard : ech_bucket_updated(other, &first);
+        if (part < bucket->elements) first += distance_in_group(of, other, members[i], i) * part;
         if (first >= bucket->elements) part = 0;
         if (part > bucket->elements - first) part = bucket->elements - first;
         each &= part == bucket->elements;
@@ -273,16 +283,17 @@ static ech_status check_shares(const ech_plan *const *plans, const int *members,
 
 ech_status ech_check_shares(const ech_plan *const *plans, int n)
 {
-    ECH_FREED int *members = ech_calloc((size_t)n + 1, sizeof *members);
-    for (int rank = 0; rank < n; rank++)
-        for (int b = 0; b < (int)plans[rank]->bucket.n; b++) {
-            const ech_plan *plan = plans[rank];
+    const ech_layout *layout = plans[0]->layout;
+    ECH_FREED int *members = ech_calloc((size_t)layout->world + 1, sizeof *members);
+    for (int i = 0; i < n; i++)
+        for (int b = 0; b < (int)plans[i]->bucket.n; b++) {
+            const ech_plan *plan = plans[i];
             ech_layout_group group = plan->bucket.at[b].group;
-            ech_membership m = ech_layout_membership(plan->layout, plan->model, rank, group);
-            if (m.size == 0 || m.index > 0) continue; /* the first member checks for its group */
-            ech_layout_members(plan->layout, plan->model, rank, group, members);
-            ECH_TRY(check_shares(plans, members, m.size, b, false));
-            ECH_TRY(check_shares(plans, members, m.size, b, true));
+            int size = ech_layout_members(layout, plan->model, plan->rank, group, members);
+            /* the first member checks for its group, if it has a plan */
+            if (size == 0 || (n == layout->world && members[0] != plan->rank)) continue;
+            ECH_TRY(check_shares(plans, n, plan, members, size, b, false));
+            ECH_TRY(check_shares(plans, n, plan, members, size, b, true));
         }
     return ECH_OK;
 }

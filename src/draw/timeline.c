@@ -69,18 +69,35 @@ static double median_forward(const ech_timeline *timeline)
     return median;
 }
 
-/* Time of all ranks that bars cover: of collectives, or of these and of F, B and W. */
+/* The rank that has a rank's bars, and the number of ranks for which it has them. */
+static int rank_with_bars(const ech_timeline *timeline, int rank)
+{
+    const ech_classes *classes = timeline->by_class ? &timeline->layout->classes : NULL;
+    return classes ? classes->first[classes->of[rank]] : rank;
+}
+
+static int ranks_alike(const ech_timeline *timeline, int rank)
+{
+    const ech_classes *classes = timeline->by_class ? &timeline->layout->classes : NULL;
+    return classes ? classes->ranks[classes->of[rank]] : 1;
+}
+
+/* Time of all ranks that bars cover: of collectives, or of these and of F, B and W. Summed by rank,
+ * so that it has the same bits for ranks that are alike. */
 static double covered_time(const ech_timeline *timeline, bool work)
 {
-    double time = 0, covered = 0; /* up to where the rank's bars have been counted */
+    double time = 0, until = 0; /* up to where the rank's bars have been counted */
+    ECH_FREED double *covered = ech_calloc((size_t)timeline->ranks, sizeof *covered);
     for (size_t i = 0; i < timeline->bar.n; i++) {
         const ech_timeline_bar *bar = &timeline->bar.at[i];
-        if (i == 0 || bar->rank != bar[-1].rank) covered = 0;
+        if (i == 0 || bar->rank != bar[-1].rank) until = 0;
         if (bar->kind != ECH_BAR_COLLECTIVE && !(work && bar->kind <= ECH_BAR_RECOMPUTE)) continue;
-        double end = fmin(bar->end, timeline->end), begin = fmax(bar->begin, covered);
-        if (end > begin) time += end - begin;
-        covered = fmax(covered, end);
+        double end = fmin(bar->end, timeline->end), begin = fmax(bar->begin, until);
+        if (end > begin) covered[bar->rank] += end - begin;
+        until = fmax(until, end);
     }
+    for (int rank = 0; rank < timeline->ranks; rank++)
+        time += covered[rank_with_bars(timeline, rank)];
     return time;
 }
 
@@ -176,7 +193,8 @@ void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *lis
         if (bar.kind == ECH_BAR_WEIGHT) bar.weight = bar.end - bar.begin;
         bool beside = bar.kind == ECH_BAR_REDUCTION || bar.kind == ECH_BAR_HOST;
         if (beside && works) ECH_PUSH(timeline->bar, bar);
-        if (step->lane == ECH_LANE_COLLECTIVE) timeline->collective += end[s] - begin[s];
+        if (step->lane == ECH_LANE_COLLECTIVE)
+            timeline->collective += ranks_alike(timeline, rank) * (end[s] - begin[s]);
         if (step->lane != ECH_LANE_COMPUTE) continue;
         bool within = last != SIZE_MAX && continues(&timeline->bar.at[last], &bar);
         add_waits(timeline, &(placed){list, step, begin, end, bar, idle, within});
@@ -212,21 +230,31 @@ static bool is_one_stage(const ech_timeline *timeline, int a, int b)
     return !layout || layout->coordinates[a].stage == layout->coordinates[b].stage;
 }
 
+/* [ranks + 1]: the bars of each rank that has some begin there. */
+static size_t *find_bars(const ech_timeline *timeline)
+{
+    size_t *first = ech_calloc((size_t)timeline->ranks + 1, sizeof *first), i = 0;
+    for (int rank = 0; rank <= timeline->ranks; rank++) {
+        while (i < timeline->bar.n && timeline->bar.at[i].rank < rank) i++;
+        first[rank] = i;
+    }
+    return first;
+}
+
 void ech_timeline_find_rows(const ech_timeline *timeline, bool shared, ech_timeline_rows *rows)
 {
     const ech_timeline_bar *bar = timeline->bar.at;
-    size_t from = 0;
+    ECH_FREED size_t *first = find_bars(timeline);
     for (int rank = 0; rank < timeline->ranks; rank++) {
-        size_t end = from;
-        while (end < timeline->bar.n && bar[end].rank == rank) end++;
+        int has = rank_with_bars(timeline, rank);
+        size_t from = first[has], bars = first[has + 1] - from;
         ech_timeline_row *last = rows->n ? &rows->at[rows->n - 1] : NULL;
-        if (shared && last && is_one_stage(timeline, last->rank, rank) &&
-            last->bars == end - from &&
-            (end == from || are_same_bars(bar + last->first_bar, bar + from, end - from)))
+        if (shared && last && is_one_stage(timeline, last->rank, rank) && last->bars == bars &&
+            (bars == 0 || from == last->first_bar ||
+             are_same_bars(bar + last->first_bar, bar + from, bars)))
             last->ranks++;
         else
-            ECH_PUSH(*rows, (ech_timeline_row){rank, 1, from, end - from});
-        from = end;
+            ECH_PUSH(*rows, (ech_timeline_row){rank, 1, from, bars});
     }
 }
 

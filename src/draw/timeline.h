@@ -23,6 +23,7 @@ typedef struct ech_timeline_bar {
 typedef struct ech_timeline {
     int ranks;
     const ech_layout *layout; /* of the ranks; borrowed. NULL: unknown */
+    bool by_class;            /* only the first rank of each class has bars; the others are alike */
     int chunks;               /* model chunks of a rank, drawn in shades of a colour */
     int sequence_chunks; /* of a micro-batch, each with a number of its own; 0 or 1: not divided */
     double end;          /* when the last rank ends */
@@ -57,7 +58,8 @@ void ech_timeline_collectives(const ech_timeline *timeline, int steps, ech_text 
 /* Appends a duration with its unit: "33 block forwards", "161.2 ms". */
 void ech_timeline_time(const ech_timeline *timeline, double time, ech_text *out);
 
-/* Successive ranks that are drawn as one row, and the bars of the first of them. */
+/* Successive ranks that are drawn as one row, and the bars of the first of them, or of a rank that
+ * is alike. */
 typedef struct ech_timeline_row {
     int rank, ranks;
     size_t first_bar, bars;

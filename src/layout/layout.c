@@ -225,6 +225,9 @@ void ech_layout_destroy(ech_layout *layout)
     free(layout->delay);
     free(layout->first_user);
     free(layout->user);
+    free(layout->classes.of);
+    free(layout->classes.first);
+    free(layout->classes.ranks);
     free(layout);
 }
 

@@ -75,6 +75,16 @@ typedef struct ech_coordinates {
     int tensor;  /* its shard of the layers */
 } ech_coordinates;
 
+/* Classes of ranks that are alike: the same blocks and number of micro-batches, partners of the
+ * same classes, and as many of these on one machine. Their lists differ only in their peers, and in
+ * a simulation they do the same at the same time. */
+typedef struct ech_classes {
+    int n;      /* classes, in the order of their first ranks; 0: not found yet */
+    int *of;    /* [world] the class of each rank */
+    int *first; /* [n] its first rank, which represents it */
+    int *ranks; /* [n] its number of ranks */
+} ech_classes;
+
 typedef struct ech_layout {
     int world;             /* ranks without evaluators */
     int evaluators;        /* ranks after these */
@@ -114,6 +124,7 @@ typedef struct ech_layout {
     /* The blocks that use parameter i: user[first_user[i]] .. user[first_user[i + 1] - 1],
      * ascending. */
     int *first_user, *user;
+    ech_classes classes; /* ech_layout_find_classes */
 } ech_layout;
 
 /* The properties of a device mesh that decide whether a schedule accepts it. */
@@ -143,6 +154,16 @@ ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int wo
 ech_status ech_layout_create(const ech_config *config, const ech_model *model,
                              ech_placement placement, int world, ech_layout **out);
 void ech_layout_destroy(ech_layout *layout); /* accepts NULL */
+
+/* Finds the classes of ranks. Each rank is a class of its own if stages have unequal replicas,
+ * replicas take steps of their own, there are servers or clusters, or `uneven`: ranks of a stage
+ * move optimizer states of different sizes. */
+void ech_layout_find_classes(ech_layout *layout, const ech_model *model, bool uneven);
+/* The index of a rank's plan among n plans: of all ranks, or of one rank of each class. */
+static inline int ech_layout_plan_of(const ech_layout *layout, int n, int rank)
+{
+    return n == layout->world ? rank : layout->classes.of[rank];
+}
 
 /* Adjacent ranks along each axis in one expert group; their product is e. */
 typedef struct ech_expert_span {

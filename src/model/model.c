@@ -299,6 +299,14 @@ bool ech_model_looks_up(const ech_model *model, int param)
     return true;
 }
 
+bool ech_model_slides(const ech_model *model)
+{
+    for (size_t b = 0; b < model->block.n; b++)
+        for (size_t n = 0; n < model->block.at[b]->node.n; n++)
+            if (model->block.at[b]->node.at[n].exchange) return true;
+    return false;
+}
+
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
 {
     double N = 0;

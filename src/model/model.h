@@ -147,6 +147,8 @@ int64_t ech_model_params(const ech_model *model); /* elements of all that are tr
 int64_t ech_model_active(const ech_model *model);
 /* True for a table from which only the rows of a batch's tokens are read. */
 bool ech_model_looks_up(const ech_model *model, int param);
+/* Whether context ranks send different numbers of messages: those at the ends slide fewer. */
+bool ech_model_slides(const ech_model *model);
 /* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens + 6 L T H D
  * tokens, N the parameters without those that are only looked up (Narayanan et al. 2021), of
  * experts those that a token goes to. A window lessens a layer's T as it lessens the pairs of

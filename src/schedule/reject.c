@@ -84,7 +84,7 @@ ech_status ech_plans_reject(const ech_plan *const *plans, int n, ech_list_kind l
     ech_status status = ech_fail_at(
         __FILE__, __LINE__, written ? ECH_EUSAGE : ECH_EINTERNAL, "%s of list %s: rank %d: %s %s",
         written ? "the schedule file cannot run: check" : "schedule check", ech_list_name(list),
-        rank, name.n ? name.at : "the end of the list", why);
+        plans[rank]->rank, name.n ? name.at : "the end of the list", why);
     ech_text_free(&name);
     return status;
 }

@@ -49,17 +49,18 @@ static ech_wait absent_member(const ech_rehearsal *r, ech_wait at)
     const ech_plan *plan = r->plans[at.rank];
     const ech_list *list = ech_rehearsal_list(r, at.rank);
     int channel = ech_step_channel(step_of(r, at));
-    ECH_FREED int *members = ech_calloc((size_t)r->ranks, sizeof *members);
+    ECH_FREED int *members = ech_calloc((size_t)plan->layout->world, sizeof *members);
     int index = 0;
-    int n =
-        ech_layout_members(plan->layout, plan->model, at.rank, ech_channel_group(channel), members);
+    int n = ech_layout_members(plan->layout, plan->model, plan->rank, ech_channel_group(channel),
+                               members);
     for (int s = 0; s <= at.step; s++)
         index +=
             ech_step_gathers(&list->step.at[s]) && ech_step_channel(&list->step.at[s]) == channel;
     for (int i = 0; i < n; i++) {
-        int step = find_collective(ech_rehearsal_list(r, members[i]), channel, index);
-        if (step >= 0 && r->begin[members[i]][step] >= 0) continue;
-        return (ech_wait){.rank = members[i], .step = step};
+        int member = ech_layout_plan_of(plan->layout, r->ranks, members[i]);
+        int step = find_collective(ech_rehearsal_list(r, member), channel, index);
+        if (step >= 0 && r->begin[member][step] >= 0) continue;
+        return (ech_wait){.rank = member, .step = step};
     }
     return (ech_wait){.rank = at.rank, .step = -1};
 }
@@ -175,7 +176,7 @@ static ech_wait waits_for(const ech_rehearsal *r, ech_wait at)
         if (step->kind == ECH_STEP_ANNOUNCE) return absent_answer(r, at);
         if (ech_step_gathers(step) && step->group == ECH_GROUP_PUSHED) return absent_partner(r, at);
         if (ech_step_gathers(step)) return absent_member(r, at);
-        return (ech_wait){.rank = ech_list_peer(list, step),
+        return (ech_wait){.rank = ech_rehearsal_peer(r, at.rank, step),
                           .step = r->pairing.partner[at.rank][at.step]};
     }
     int head = head_of(r, at.rank, ech_rehearsal_queue(r, step));
@@ -222,7 +223,7 @@ static int follow(const ech_rehearsal *r, ech_wait at, chain *c, int *lacks)
 
 static void print_wait(const ech_rehearsal *r, ech_wait at, ech_text *out)
 {
-    ech_text_append(out, "rank %d's ", at.rank);
+    ech_text_append(out, "rank %d's ", r->plans[at.rank]->rank);
     ech_list_print_step(ech_rehearsal_list(r, at.rank), step_of(r, at), out);
 }
 
@@ -235,7 +236,7 @@ static void print_missing(const ech_rehearsal *r, const chain *c, int first, int
     }
     const ech_step *last = step_of(r, c->at[c->n - 1]);
     ech_text_append(out, "%swaits for rank %d to %s", c->n > (size_t)first + 1 ? ", which " : "",
-                    lacks,
+                    r->plans[lacks]->rank,
                     ech_step_gathers(last)            ? "join"
                     : ech_step_sends(last)            ? "receive it"
                     : last->kind == ECH_STEP_ANNOUNCE ? "serve it"

@@ -23,6 +23,7 @@ typedef struct cursor {
 
 typedef struct channel {
     ech_participants among;
+    int parties; /* plans with members in it */
     int arrived;
     int last; /* rank that arrived last; the others are linked by arrived_before */
 } channel;

@@ -8,7 +8,7 @@
 
 typedef struct end {
     int from, to, kind, boundary; /* the channel */
-    int step;                     /* in the list of the rank at this end */
+    int step;                     /* in the list at this end */
 } end;
 
 typedef ECH_LIST(end) ends;
@@ -30,13 +30,17 @@ static int by_channel_and_step(const void *a, const void *b)
     return x->step < y->step ? -1 : x->step > y->step;
 }
 
-static void collect(const ech_list *list, int rank, int ranks, ends *sent, ends *received)
+static void collect(const ech_plan *const *plans, int n, ech_list_kind kind, int rank, ends *sent,
+                    ends *received)
 {
+    const ech_list *list = &plans[rank]->list[kind];
+    const ech_layout *layout = plans[rank]->layout;
     for (int s = 0; s < (int)list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         bool sends = ech_step_sends(step);
         int peer = ech_list_peer(list, step);
-        if ((!sends && !ech_step_receives(step)) || peer < 0 || peer >= ranks) continue;
+        if ((!sends && !ech_step_receives(step)) || peer < 0 || peer >= layout->world) continue;
+        peer = ech_layout_plan_of(layout, n, peer);
         end here = {.from = sends ? rank : peer,
                     .to = sends ? peer : rank,
                     .kind = (int)ech_step_kind_message(step->kind),
@@ -69,22 +73,25 @@ static void pair(ech_pairing *pairing, const ends *sent, const ends *received)
     }
 }
 
-static void count_links(const ech_plan *const *plans, int ranks, ech_list_kind kind,
-                        const ends *sent, ech_pairing *pairing)
+/* The rank at the other end of a sent message. */
+static int receiver_of(const ech_plan *const *plans, ech_list_kind kind, const end *x)
+{
+    const ech_list *list = &plans[x->from]->list[kind];
+    return ech_list_peer(list, &list->step.at[x->step]);
+}
+
+static void count_links(const ech_plan *const *plans, ech_list_kind kind, const ends *sent,
+                        ech_link_uses *links)
 {
     for (size_t i = 0; i < sent->n; i++) {
         const end *x = &sent->at[i];
-        size_t n = pairing->link.n;
-        if (!n || pairing->link.at[n - 1].from != x->from || pairing->link.at[n - 1].to != x->to) {
-            ECH_PUSH(pairing->link, (ech_link_use){.from = x->from, .to = x->to});
-            pairing->first_link[x->from + 1]++;
-        }
-        ech_link_use *link = &pairing->link.at[pairing->link.n - 1];
+        int from = plans[x->from]->rank, to = receiver_of(plans, kind, x);
+        if (!links->n || links->at[links->n - 1].from != from || links->at[links->n - 1].to != to)
+            ECH_PUSH(*links, (ech_link_use){.from = from, .to = to});
+        ech_link_use *link = &links->at[links->n - 1];
         link->messages++;
         link->bytes += plans[x->from]->list[kind].step.at[x->step].bytes;
     }
-    for (int rank = 0; rank < ranks; rank++)
-        pairing->first_link[rank + 1] += pairing->first_link[rank];
 }
 
 ech_pairing ech_pairing_create(const ech_plan *const *plans, int n, ech_list_kind list,
@@ -92,19 +99,17 @@ ech_pairing ech_pairing_create(const ech_plan *const *plans, int n, ech_list_kin
 {
     ends sent = {0}, received = {0};
     size_t ranks = (size_t)n;
-    ech_pairing pairing = {.partner = ech_pool_alloc(pool, ranks * sizeof *pairing.partner),
-                           .first_link =
-                               ech_pool_alloc(pool, (ranks + 1) * sizeof *pairing.first_link)};
+    ech_pairing pairing = {.partner = ech_pool_alloc(pool, ranks * sizeof *pairing.partner)};
     for (int rank = 0; rank < n; rank++) {
         size_t steps = plans[rank]->list[list].step.n;
         pairing.partner[rank] = ech_pool_alloc(pool, steps * sizeof **pairing.partner);
         for (size_t s = 0; s < steps; s++) pairing.partner[rank][s] = -1;
-        collect(&plans[rank]->list[list], rank, n, &sent, &received);
+        collect(plans, n, list, rank, &sent, &received);
     }
     sort(&sent);
     sort(&received);
     pair(&pairing, &sent, &received);
-    count_links(plans, n, list, &sent, &pairing);
+    count_links(plans, list, &sent, &pairing.link);
     free(sent.at);
     free(received.at);
     return pairing;

@@ -51,11 +51,6 @@ const ech_step *ech_engine_step(const ech_engine *e, int rank, int step)
     return &ech_rehearsal_list(e->out, rank)->step.at[step];
 }
 
-static int peer_of(const ech_engine *e, int rank, const ech_step *step)
-{
-    return ech_list_peer(ech_rehearsal_list(e->out, rank), step);
-}
-
 void ech_engine_end_in(ech_engine *e, double cost, int rank, int step)
 {
     ech_engine_push(e, (event){.time = e->now + cost, .rank = rank, .step = step, .worker = -1});
@@ -70,7 +65,7 @@ static cursor *cursor_of(const ech_engine *e, int rank, const ech_step *step)
 static void begin_message(ech_engine *e, int rank, int step)
 {
     const ech_step *s = ech_engine_step(e, rank, step);
-    int partner = e->out->pairing.partner[rank][step], peer = peer_of(e, rank, s);
+    int partner = e->out->pairing.partner[rank][step], peer = ech_rehearsal_peer(e->out, rank, s);
     if (partner < 0 || e->out->begin[peer][partner] < 0) return;
     int from = rank, to = peer, send = step;
     if (ech_step_receives(s)) {
@@ -78,12 +73,28 @@ static void begin_message(ech_engine *e, int rank, int step)
         to = rank;
         send = partner;
     }
-    double cost = ech_costs_of_step(e->costs, e->out->plans[from], ech_engine_step(e, from, send),
-                                    (ech_participants){2, from, to});
+    s = ech_engine_step(e, from, send);
+    ech_participants ends = {2, e->out->plans[from]->rank,
+                             ech_list_peer(ech_rehearsal_list(e->out, from), s)};
+    double cost = ech_costs_of_step(e->costs, e->out->plans[from], s, ends);
     double *sends_until = &e->rank[from].sends_until, *receives_until = &e->rank[to].receives_until;
     double starts = fmax(e->now, fmax(*sends_until, *receives_until));
     *sends_until = *receives_until = starts + cost;
     ech_engine_push(e, (event){.time = starts + cost, .rank = from, .step = send});
+}
+
+/* Makes the channel of the group that is in e->members: n ranks. */
+static channel make_channel(ech_engine *e, const ech_layout *layout, int which, int n)
+{
+    channel c = {.last = -1, .among = {.members = n}};
+    int id = (int)e->channel.n + 1;
+    if (n) c.among = (ech_participants){n, e->members[0], e->members[n - 1]};
+    for (int i = 0; i < n; i++) {
+        rank_state *member = &e->rank[ech_layout_plan_of(layout, e->out->ranks, e->members[i])];
+        c.parties += member->channel_of[which] != id;
+        member->channel_of[which] = id;
+    }
+    return c;
 }
 
 /* The rank's channel for a step, made on first use; NULL: the rank is in no such group. */
@@ -92,12 +103,10 @@ static channel *find_channel(ech_engine *e, int rank, const ech_step *step)
     int which = ech_step_channel(step), *slot = &e->rank[rank].channel_of[which];
     if (!*slot) {
         const ech_plan *plan = e->out->plans[rank];
-        int n = ech_layout_members(plan->layout, plan->model, rank, step->group, e->members);
-        ech_participants among = {.members = n};
-        if (n) among = (ech_participants){n, e->members[0], e->members[n - 1]};
-        ECH_PUSH(e->channel, (channel){.among = among, .last = -1});
+        int n = ech_layout_members(plan->layout, plan->model, plan->rank, step->group, e->members);
+        channel new = make_channel(e, plan->layout, which, n);
+        ECH_PUSH(e->channel, new);
         *slot = (int)e->channel.n;
-        for (int i = 0; i < n; i++) e->rank[e->members[i]].channel_of[which] = (int)e->channel.n;
     }
     channel *c = &e->channel.at[*slot - 1];
     return c->among.members ? c : NULL;
@@ -110,7 +119,7 @@ static void begin_collective(ech_engine *e, int rank, int step)
     if (!c) return;
     e->rank[rank].arrived_before[s->lane] = c->last;
     c->last = rank;
-    if (++c->arrived < c->among.members) return;
+    if (++c->arrived < c->parties) return;
     c->arrived = 0;
     c->last = -1;
     ech_engine_end_in(e, ech_costs_of_step(e->costs, e->out->plans[rank], s, c->among), rank, step);
@@ -234,7 +243,7 @@ static void handle(ech_engine *e, const event *ended)
     }
     ech_engine_finish(e, ended->rank, ended->step);
     if (ech_step_sends(s))
-        ech_engine_finish(e, peer_of(e, ended->rank, s),
+        ech_engine_finish(e, ech_rehearsal_peer(e->out, ended->rank, s),
                           e->out->pairing.partner[ended->rank][ended->step]);
 }
 
@@ -268,7 +277,8 @@ static void find_cursors(ech_engine *e, int rank)
 static void allocate(ech_engine *e)
 {
     ech_rehearsal *out = e->out;
-    ECH_ASSERT(out->plans[0]->layout->world == out->ranks);
+    const ech_layout *layout = out->plans[0]->layout;
+    ECH_ASSERT(out->ranks == layout->world || out->ranks == layout->classes.n);
     size_t ranks = (size_t)out->ranks;
     out->pool = ech_pool_create();
     out->pairing = ech_pairing_create(out->plans, out->ranks, out->kind, out->pool);
@@ -276,7 +286,7 @@ static void allocate(ech_engine *e)
     out->finish = ech_pool_alloc(out->pool, ranks * sizeof *out->finish);
     out->served = ech_pool_alloc(out->pool, ranks * sizeof *out->served);
     e->rank = ech_calloc(ranks, sizeof *e->rank);
-    e->members = ech_calloc(ranks, sizeof *e->members);
+    e->members = ech_calloc((size_t)layout->world, sizeof *e->members);
     e->known = ech_calloc(out->plans[0]->model->block.n, sizeof *e->known);
     for (int rank = 0; rank < out->ranks; rank++) {
         size_t steps = ech_rehearsal_list(e->out, rank)->step.n;

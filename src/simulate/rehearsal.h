@@ -4,6 +4,10 @@
  * of work, in this process. The simulator makes timelines from rehearsals; the checker uses them to
  * find deadlocks.
  *
+ * It has a plan for each rank, or one for each class of ranks that are alike (ech_classes), in the
+ * order of the classes: then `ranks` below means classes. A partner's class answers for the
+ * partner, and a collective begins once all classes with members in it have begun it.
+ *
  * On all lanes but send and receive, a step begins once the previous step of its lane and its
  * dependencies have ended. On send and receive, it begins once the previous step of its lane has
  * begun and its dependencies have ended. A message is transferred once its send and its receive
@@ -29,9 +33,7 @@
  * receive. */
 typedef struct ech_pairing {
     int **partner; /* [ranks][steps]: the matching step of the peer's list; -1: none */
-    /* [ranks + 1]: sender r has link.at[first_link[r]] .. link.at[first_link[r + 1] - 1] */
-    int *first_link;
-    ech_link_uses link; /* messages and bytes between each pair of ranks */
+    ech_link_uses link; /* messages and bytes from each rank that has a plan to each other rank */
 } ech_pairing;
 /* Pairs the messages of n plans, rank 0 first. Its arrays live in the pool, but link.at is released
  * with free(). */
@@ -61,6 +63,12 @@ void ech_rehearsal_free(ech_rehearsal *rehearsal);
 static inline const ech_list *ech_rehearsal_list(const ech_rehearsal *rehearsal, int rank)
 {
     return &rehearsal->plans[rank]->list[rehearsal->kind];
+}
+/* The index of the plan that has the other end of a message of that plan's list. */
+static inline int ech_rehearsal_peer(const ech_rehearsal *rehearsal, int rank, const ech_step *step)
+{
+    return ech_layout_plan_of(rehearsal->plans[rank]->layout, rehearsal->ranks,
+                              ech_list_peer(ech_rehearsal_list(rehearsal, rank), step));
 }
 /* True for the lanes of messages, which may have many messages in flight. */
 static inline bool ech_rehearsal_is_link(ech_lane lane)

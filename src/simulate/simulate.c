@@ -87,7 +87,7 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
     ECH_TRY(check_costs(plans[0], costs));
     ech_rehearse(plans, n, list, costs, false, &rehearsal);
     if (rehearsal.missing) return ech_rehearsal_fail(&rehearsal);
-    ech_simulation s = {.ranks = n,
+    ech_simulation s = {.plans = n,
                         .seconds = costs->seconds,
                         .end = rehearsal.end,
                         .pool = rehearsal.pool,
@@ -99,14 +99,16 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
                         .finish = rehearsal.finish,
                         .link = rehearsal.pairing.link};
     rehearsal = (ech_rehearsal){0}; /* the simulation owns its arrays now */
+    const ech_layout *layout = plans[0]->layout;
     double busy = 0;
-    for (int rank = 0; rank < n; rank++) {
-        add_busy(&plans[rank]->list[list], rank, &s);
-        add_waits(&plans[rank]->list[list], rank, &s);
-        s.in_flight[rank] = count_in_flight(plans[rank], &plans[rank]->list[list]);
-        busy += s.busy[rank];
+    for (int i = 0; i < n; i++) {
+        add_busy(&plans[i]->list[list], i, &s);
+        add_waits(&plans[i]->list[list], i, &s);
+        s.in_flight[i] = count_in_flight(plans[i], &plans[i]->list[list]);
     }
-    s.bubble = s.end > 0 ? 1 - busy / (n * s.end) : 0;
+    for (int rank = 0; rank < layout->world; rank++)
+        busy += s.busy[ech_layout_plan_of(layout, n, rank)];
+    s.bubble = s.end > 0 ? 1 - busy / (layout->world * s.end) : 0;
     *out = s;
     return ECH_OK;
 }
@@ -123,15 +125,16 @@ void ech_simulation_free(ech_simulation *simulation)
 void ech_simulation_timeline(const ech_simulation *simulation, const ech_plan *const *plans,
                              ech_list_kind list, ech_timeline *out)
 {
-    ech_timeline timeline = {.ranks = simulation->ranks,
+    ech_timeline timeline = {.ranks = plans[0]->layout->world,
                              .layout = plans[0]->layout,
+                             .by_class = simulation->plans < plans[0]->layout->world,
                              .chunks = plans[0]->layout->chunks,
                              .sequence_chunks = plans[0]->list[list].numbering.sequence_chunks,
                              .end = simulation->end,
                              .seconds = simulation->seconds,
                              .bubble = simulation->bubble};
-    for (int rank = 0; rank < simulation->ranks; rank++)
-        ech_timeline_add_list(&timeline, rank, &plans[rank]->list[list], simulation->begin[rank],
-                              simulation->finish[rank]);
+    for (int i = 0; i < simulation->plans; i++)
+        ech_timeline_add_list(&timeline, plans[i]->rank, &plans[i]->list[list],
+                              simulation->begin[i], simulation->finish[i]);
     *out = timeline;
 }

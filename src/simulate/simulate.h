@@ -17,24 +17,26 @@ typedef struct ech_link_use {
 } ech_link_use;
 typedef ECH_LIST(ech_link_use) ech_link_uses; /* sorted by from, then to */
 
+/* Of the plans of all ranks, or of one rank of each class (ech_layout_plan_of). */
 typedef struct ech_simulation {
-    int ranks;
+    int plans;
     bool seconds;   /* times are in seconds; false: in units */
     ech_pool *pool; /* of all arrays but link; owned */
     double end;     /* when the last rank ends */
-    double bubble;  /* fraction of ranks x end in which no F, B or W runs */
-    double *busy;   /* [ranks] time in F, B, W */
-    /* [ranks] time in which compute waits, by the lane of the step it waits for: the dependency
+    double bubble;  /* fraction of all ranks x end in which no F, B or W runs */
+    double *busy;   /* [plans] time in F, B, W */
+    /* [plans] time in which compute waits, by the lane of the step it waits for: the dependency
      * that ends last; after the last step, the last step of the list. */
     double (*waits)[ECH_LANES];
-    /* [ranks]: the most pairs (model chunk, `micro`) at the same time whose F has begun and whose
+    /* [plans]: the most pairs (model chunk, `micro`) at the same time whose F has begun and whose
      * last B or W has not ended. */
     int *in_flight;
-    double **begin, **finish; /* [ranks][steps]; begin of messages and collectives: posted */
-    ech_link_uses link;       /* point-to-point messages only */
+    double **begin, **finish; /* [plans][steps]; begin of messages and collectives: posted */
+    ech_link_uses link;       /* point-to-point messages only, from each rank that has a plan */
 } ech_simulation;
 
-/* Simulates the n ranks' lists of that kind. Release *out with ech_simulation_free. Errors: a
+/* Simulates the lists of that kind of n plans: of all ranks, or of the first rank of each class.
+ * Release *out with ech_simulation_free. Errors: a
  * deadlock (ech_rehearsal_fail); ECH_EUSAGE: the profile has another number of blocks. */
 ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
                         const ech_costs *costs, ech_simulation *out);

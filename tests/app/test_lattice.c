@@ -24,6 +24,7 @@
 #include "check/check.h"
 #include "config/rules.h"
 #include "share.h"
+#include "simulate/classes.h"
 #include "unit.h"
 
 enum {
@@ -494,6 +495,11 @@ static bool lists_end(const ech_design *design, bool forward_only)
             const ech_plan *const *all = (const ech_plan *const *)plans;
             end = ech_check_plans(all, design->world, (ech_list_kind)list) == ECH_OK &&
                   ech_check_queues(all, design->world, (ech_list_kind)list) == ECH_OK;
+            const char *differs =
+                end ? classes_disagree(all, design->layout, design->model, (ech_list_kind)list)
+                    : NULL;
+            if (differs) printf("simulated by classes of ranks, %s differs\n", differs);
+            end = end && !differs;
         }
     for (int rank = 0; rank < design->world; rank++) ech_plan_destroy(plans[rank]);
     free(plans);

@@ -72,7 +72,7 @@ static json_t *blocks_json(const ech_layout *layout, int rank)
     return blocks;
 }
 
-/* Which rank is where; "plan" is an index of "plans". */
+/* Which rank is where. "plan": an index of "plans". "simulated_as": the first of its class. */
 static json_t *ranks_json(const ech_plan_report *report)
 {
     const ech_layout *layout = report->design->layout;
@@ -80,12 +80,12 @@ static json_t *ranks_json(const ech_plan_report *report)
     for (int rank = 0; rank < layout->world; rank++) {
         const ech_coordinates *here = &layout->coordinates[rank];
         json_array_append_new(
-            ranks,
-            json_pack("{s:i, s:s, s:i, s:i, s:i, s:i, s:o, s:i, s:i}", "rank", rank, "role",
-                      ech_layout_serves(layout, rank) ? "server" : "worker", "stage", here->stage,
-                      "data", here->data, "context", here->context, "tensor", here->tensor,
-                      "blocks", blocks_json(layout, rank), "micro_batches",
-                      ech_layout_micro_batches(layout, rank), "plan", report->class_of[rank]));
+            ranks, json_pack("{s:i, s:s, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i}", "rank", rank,
+                             "role", ech_layout_serves(layout, rank) ? "server" : "worker", "stage",
+                             here->stage, "data", here->data, "context", here->context, "tensor",
+                             here->tensor, "blocks", blocks_json(layout, rank), "micro_batches",
+                             ech_layout_micro_batches(layout, rank), "plan", report->class_of[rank],
+                             "simulated_as", layout->classes.first[layout->classes.of[rank]]));
     }
     return ranks;
 }
@@ -202,6 +202,7 @@ static json_t *simulation_json(const ech_plan_report *report)
 {
     const ech_simulation *simulation = &report->simulation;
     const ech_timeline *timeline = &report->timeline;
+    const ech_layout *layout = report->design->layout;
     int turns = report->design->schedule->turns;
     json_t *links = json_array(), *flight = json_array(), *busy = json_array(),
            *bars = json_array();
@@ -211,9 +212,12 @@ static json_t *simulation_json(const ech_plan_report *report)
                                                link->to, "messages", (json_int_t)link->messages,
                                                "bytes", (json_int_t)link->bytes));
     }
-    for (int rank = 0; rank < simulation->ranks; rank++) {
-        json_array_append_new(flight, json_integer(simulation->in_flight[rank]));
-        json_array_append_new(busy, json_real(simulation->busy[rank]));
+    json_t *waits = json_array();
+    for (int rank = 0; rank < layout->world; rank++) {
+        int i = ech_layout_plan_of(layout, simulation->plans, rank);
+        json_array_append_new(flight, json_integer(simulation->in_flight[i]));
+        json_array_append_new(busy, json_real(simulation->busy[i]));
+        json_array_append_new(waits, waits_json(simulation->waits[i], turns));
     }
     for (size_t i = 0; i < timeline->bar.n; i++) {
         const ech_timeline_bar *bar = &timeline->bar.at[i];
@@ -223,9 +227,6 @@ static json_t *simulation_json(const ech_plan_report *report)
                                               bar->begin, "end", bar->end, "weight", bar->weight));
     }
     double collectives = timeline->collective / timeline->ranks;
-    json_t *waits = json_array();
-    for (int rank = 0; rank < simulation->ranks; rank++)
-        json_array_append_new(waits, waits_json(simulation->waits[rank], turns));
     bool others = simulation->seconds && report->design->profile->busy;
     return json_pack("{s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}",
                      "unit", simulation->seconds ? "seconds" : "block forwards", "busy_profile",

@@ -13,21 +13,13 @@ static bool leads_cluster(const ech_layout *layout, int rank)
     return layout->clusters > 1 && ech_layout_leader(layout, cluster) == rank;
 }
 
-/* Whether context ranks send different numbers of messages: those at the ends slide fewer. */
-static bool slides(const ech_model *model)
-{
-    for (size_t b = 0; b < model->block.n; b++)
-        for (size_t n = 0; n < model->block.at[b]->node.n; n++)
-            if (model->block.at[b]->node.at[n].exchange) return true;
-    return false;
-}
-
-/* The class of a rank, or the number of classes if it begins one. Ranks of a class are neighbours,
- * except that some replicas of a stage have one micro-batch more, and some ranks lead clusters. */
+/* The index in `alike` of a rank's class, or its length if the rank begins one. Such ranks are
+ * neighbours, except that some replicas of a stage have one micro-batch more, and some ranks lead
+ * clusters. */
 static int find_class(const ech_plan_report *report, int rank)
 {
     const ech_layout *layout = report->design->layout;
-    bool by_context = slides(report->design->model);
+    bool by_context = ech_model_slides(report->design->model);
     for (int c = (int)report->alike.n - 1; c >= 0; c--) {
         int other = report->alike.at[c].rank;
         if (layout->coordinates[other].stage != layout->coordinates[rank].stage) break;
@@ -69,63 +61,93 @@ static ech_status sort_ranks(ech_plan_report *report)
     return ECH_OK;
 }
 
-/* Whether the plans of all ranks can be checked and simulated. */
+/* Whether the plans of all classes of ranks can be checked and simulated. */
 static bool is_small(const ech_design *design)
 {
     const ech_layout *layout = design->layout;
-    if (layout->world > ECH_PLAN_CHECKED_RANKS) return false;
-    double forwards = (double)layout->micro_batches * (double)design->model->block.n *
-                      (double)design->schedule->turns;
+    const ech_classes *classes = &layout->classes;
+    double forwards = 0;
+    for (int c = 0; c < classes->n; c++)
+        for (int chunk = 0; chunk < layout->chunks; chunk++) {
+            int first, end;
+            ech_layout_blocks(layout, classes->first[c], chunk, &first, &end);
+            forwards += (double)(end - first) * design->schedule->turns *
+                        ech_layout_micro_batches(layout, classes->first[c]);
+        }
     return forwards <= ECH_PLAN_CHECKED_WORK;
 }
 
-/* A report needs only the steps and sums of the plan that represents a class of ranks. It needs
- * only the training steps of the other plans, and ranks of a class may share them. The rest is
- * freed, since many whole plans would not fit into memory. */
-static ech_status add_rank(ech_plan_report *report, int rank)
+/* The plan of a rank that represents ranks of equal memory; otherwise NULL. */
+static const ech_plan *find_whole(const ech_plan_report *report, int rank)
 {
-    ech_plan_class *class = &report->alike.at[report->class_of[rank]];
-    bool stands = class->rank == rank, full = report->design->world <= ECH_PLAN_FULL_RANKS;
-    if (!stands && !is_small(report->design)) return ECH_OK;
+    const ech_plan_class *alike = &report->alike.at[report->class_of[rank]];
+    return alike->rank == rank ? alike->plan : NULL;
+}
+
+static ech_status add_whole(ech_plan_report *report, ech_plan_class *alike)
+{
     ech_plan *plan;
-    ECH_TRY(full || stands ? ech_design_plan(report->design, rank, false, &plan)
-                           : ech_design_outline(report->design, rank, false, &plan));
+    ECH_TRY(ech_design_plan(report->design, alike->rank, false, &plan));
     ECH_PUSH(report->plan, plan);
-    if (stands) {
-        ech_plan_forget_values(plan);
-        class->plan = plan;
-    } else {
-        ech_plan_make_outline(plan, class->lends);
-    }
-    if (!class->lends) class->lends = plan;
+    ech_plan_forget_values(plan);
+    alike->plan = plan;
     return ECH_OK;
 }
 
-/* All lists but the train list, of all ranks together; before the train lists are there. */
+/* Only the steps of the train list are needed, and of lists in which replicas meet; classes of one
+ * stage may share them. The rest is freed, since many whole plans would not fit into memory. */
+static ech_status add_listed(ech_plan_report *report, int class)
+{
+    int rank = report->design->layout->classes.first[class];
+    const ech_plan_class *alike = &report->alike.at[report->class_of[rank]];
+    bool meets = alike->plan->list[ECH_LIST_SYNC].step.n > 0;
+    report->listed[class] = find_whole(report, rank);
+    if (report->listed[class]) return ECH_OK;
+    ech_plan *plan;
+    ECH_TRY(meets ? ech_design_plan(report->design, rank, false, &plan)
+                  : ech_design_outline(report->design, rank, false, &plan));
+    ECH_PUSH(report->plan, plan);
+    ech_plan_make_outline(plan, alike->plan);
+    report->listed[class] = plan;
+    return ECH_OK;
+}
+
+static ech_status add_plans(ech_plan_report *report)
+{
+    const ech_classes *classes = &report->design->layout->classes;
+    for (size_t i = 0; i < report->alike.n; i++) ECH_TRY(add_whole(report, &report->alike.at[i]));
+    if (!is_small(report->design)) return ECH_OK;
+    report->listed = ech_calloc((size_t)classes->n, sizeof *report->listed);
+    for (int c = 0; c < classes->n; c++) ECH_TRY(add_listed(report, c));
+    return ECH_OK;
+}
+
+/* All lists but the train list, of all classes together; before the train lists are there. */
 static ech_status check_others(const ech_design *design)
 {
-    if (design->world > ECH_PLAN_FULL_RANKS || !is_small(design)) return ECH_OK;
-    ECH_FREED ech_plan **plans = ech_calloc((size_t)design->world, sizeof *plans);
+    const ech_classes *classes = &design->layout->classes;
+    if (!is_small(design)) return ECH_OK;
+    ECH_FREED ech_plan **plans = ech_calloc((size_t)classes->n, sizeof *plans);
     ech_status status = ECH_OK;
-    for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
-        status = ech_design_outline(design, rank, true, &plans[rank]);
+    for (int c = 0; c < classes->n && status == ECH_OK; c++)
+        status = ech_design_outline(design, classes->first[c], true, &plans[c]);
     for (int list = 0; list < ECH_LIST_KINDS && status == ECH_OK; list++)
         if (list != ECH_LIST_TRAIN)
-            status = ech_design_check_plans(design, (const ech_plan *const *)plans, design->world,
+            status = ech_design_check_plans(design, (const ech_plan *const *)plans, classes->n,
                                             (ech_list_kind)list);
-    for (int rank = 0; rank < design->world; rank++) ech_plan_destroy(plans[rank]);
+    for (int c = 0; c < classes->n; c++) ech_plan_destroy(plans[c]);
     return status;
 }
 
 /* Checks and simulates the lists of all ranks that average or mix local replicas (local_sgd,
  * diloco, gossip), and stores their time. */
-static ech_status check_meeting(ech_plan_report *report, const ech_plan *const *plans,
-                                ech_list_kind list)
+static ech_status check_meeting(ech_plan_report *report, ech_list_kind list)
 {
-    int n = report->design->world;
+    const ech_plan *const *plans = report->listed;
+    int n = report->design->layout->classes.n;
     ech_simulation simulation = {0};
     ech_costs costs = ech_costs_of(report->design->config, report->design->profile);
-    if (n > ECH_PLAN_FULL_RANKS || plans[0]->list[list].step.n == 0) return ECH_OK;
+    if (plans[0]->list[list].step.n == 0) return ECH_OK;
     ECH_TRY(ech_design_check_plans(report->design, plans, n, list));
     ECH_TRY(ech_simulate(plans, n, list, &costs, &simulation));
     report->list_time[list] = simulation.end;
@@ -135,12 +157,12 @@ static ech_status check_meeting(ech_plan_report *report, const ech_plan *const *
 
 static ech_status check_all(ech_plan_report *report)
 {
-    const ech_plan *const *plans = (const ech_plan *const *)report->plan.at;
-    int n = (int)report->plan.n;
-    if (n < report->design->world) return ECH_OK;
+    const ech_plan *const *plans = report->listed;
+    int n = report->design->layout->classes.n;
+    if (!plans) return ECH_OK;
     ECH_TRY(ech_design_check_plans(report->design, plans, n, ECH_LIST_TRAIN));
-    ECH_TRY(check_meeting(report, plans, ECH_LIST_SYNC));
-    ECH_TRY(check_meeting(report, plans, ECH_LIST_GOSSIP));
+    ECH_TRY(check_meeting(report, ECH_LIST_SYNC));
+    ECH_TRY(check_meeting(report, ECH_LIST_GOSSIP));
     ech_costs costs = ech_costs_of(report->design->config, report->design->profile);
     ECH_TRY(ech_simulate(plans, n, ECH_LIST_TRAIN, &costs, &report->simulation));
     ech_simulation_timeline(&report->simulation, plans, ECH_LIST_TRAIN, &report->timeline);
@@ -179,8 +201,7 @@ ech_status ech_plan_report_create(const ech_design *design, const ech_plan_optio
     report.class_of = ech_calloc((size_t)design->world, sizeof *report.class_of);
     ech_status status = sort_ranks(&report);
     if (status == ECH_OK) status = check_others(design);
-    for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
-        status = add_rank(&report, rank);
+    if (status == ECH_OK) status = add_plans(&report);
     if (status == ECH_OK) status = check_all(&report);
     if (status == ECH_OK) status = add_evaluator(&report);
     if (status == ECH_OK) report.chunks = ech_plan_compare_chunks(design, most_bytes(&report));
@@ -201,6 +222,7 @@ void ech_plan_report_destroy(ech_plan_report *report)
     for (size_t i = 0; i < report->plan.n; i++) ech_plan_destroy(report->plan.at[i]);
     free(report->plan.at);
     free(report->alike.at);
+    free(report->listed);
     free(report->class_of);
     *report = (ech_plan_report){0};
 }
@@ -212,9 +234,9 @@ ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out)
     ECH_FREED_TEXT title = {0}, axes = {0};
     if (!report->checked)
         return ech_config_complain(config, "parallel.pipeline",
-                                   "%d ranks of %lld micro-batches are too many to simulate; draw "
-                                   "a smaller grid of the same shape",
-                                   layout->world, (long long)layout->micro_batches);
+                                   "the lists of %d ranks with %lld micro-batches are too long to "
+                                   "simulate; draw a smaller grid of the same shape",
+                                   layout->classes.n, (long long)layout->micro_batches);
     ech_text_append(&title, "%s, %s: ", report->design->model->family->name,
                     config->parallel.schedule);
     ech_print_axes(report->design, &axes);

@@ -11,22 +11,16 @@
 #include "schedule/traffic.h"
 #include "simulate/simulate.h"
 
-/* Limits of planning. One rank of each class always has a full plan: all lists, and memory. The
- * other ranks have plans only in runs of at most CHECKED_RANKS ranks and CHECKED_WORK forwards of a
- * block (blocks x micro-batches of all replicas x training steps of a train list). Up to FULL_RANKS
- * ranks these plans are full ones; with more ranks they are outlines (ech_plan_request.outline).
- * With plans for all ranks, the train lists of all ranks are checked against each other and
- * simulated. */
-enum { ECH_PLAN_FULL_RANKS = 64, ECH_PLAN_CHECKED_RANKS = 1024, ECH_PLAN_CHECKED_WORK = 1 << 23 };
+/* The most forwards of a block, in the train lists of the first rank of each class (ech_classes),
+ * that are checked against each other and simulated: some 10 GiB of lists. */
+enum { ECH_PLAN_CHECKED_WORK = 1 << 23 };
 
-/* A class of ranks with the same blocks and number of micro-batches. Their lists, buckets and
- * memory are the same, except for snapshots: each rank writes other parameters into a
- * checkpoint. */
+/* Ranks with the same blocks and number of micro-batches. Their buckets and memory are the same,
+ * except for snapshots: each rank writes other parameters into a checkpoint. One or several classes
+ * of ranks (ech_classes). */
 typedef struct ech_plan_class {
     const ech_plan *plan; /* of its first rank with the largest snapshot; borrowed */
-    /* of its first rank, from which the others' outlines may borrow steps; borrowed */
-    const ech_plan *lends;
-    int rank, ranks; /* that rank's number, and the number of ranks in the class */
+    int rank, ranks;      /* that rank's number, and the number of ranks like it */
 } ech_plan_class;
 
 typedef struct ech_plan_options {
@@ -51,13 +45,15 @@ typedef struct ech_plan_chunks {
 typedef struct ech_plan_report {
     const ech_design *design; /* borrowed */
     ech_plan_options options;
-    ECH_LIST(ech_plan *) plan;      /* of every rank, or one per class; values forgotten; owned */
-    ECH_LIST(ech_plan_class) alike; /* the classes */
+    ECH_LIST(ech_plan *) plan;      /* all plans, values forgotten; owned */
+    ECH_LIST(ech_plan_class) alike; /* ranks of equal memory, with a whole plan each */
+    /* [classes] of the first rank of each class, with the train list; empty unless checked */
+    const ech_plan **listed;
     ech_plan_evaluator evaluator;
     ech_plan_chunks chunks;
     int *class_of;                    /* [world] index in `alike` */
-    bool checked;                     /* all ranks have plans, which were checked and simulated */
-    ech_simulation simulation;        /* of all ranks' train lists, if checked */
+    bool checked;                     /* the lists of all classes were checked and simulated */
+    ech_simulation simulation;        /* of the train lists, if checked */
     ech_timeline timeline;            /* of the simulation, finished; empty unless checked */
     double list_time[ECH_LIST_KINDS]; /* of SYNC and GOSSIP, also simulated; 0: there is none */
 } ech_plan_report;

@@ -30,9 +30,10 @@ static void print_in_flight(const ech_plan_report *report, ech_text *out)
     ech_text_append(out, ECH_PLAN_INDENT "in flight at most:");
     for (int s = 0; s < layout->stages && s < MOST_STAGES; s++) {
         int most = 0;
-        for (int rank = layout->first_rank[s]; rank < layout->first_rank[s + 1]; rank++)
-            if (report->simulation.in_flight[rank] > most)
-                most = report->simulation.in_flight[rank];
+        for (int rank = layout->first_rank[s]; rank < layout->first_rank[s + 1]; rank++) {
+            int i = ech_layout_plan_of(layout, report->simulation.plans, rank);
+            if (report->simulation.in_flight[i] > most) most = report->simulation.in_flight[i];
+        }
         ech_text_append(out, " %d", most);
     }
     ech_text_append(out, "%s %smicro-batches%s%s\n", layout->stages > MOST_STAGES ? " ..." : "",
@@ -45,20 +46,24 @@ static void print_in_flight(const ech_plan_report *report, ech_text *out)
 static void print_waits(const ech_plan_report *report, ech_text *out)
 {
     const ech_simulation *simulation = &report->simulation;
+    const ech_layout *layout = report->design->layout;
     int turns = report->design->schedule->turns;
     for (ech_lane lane = 0; lane < ECH_LANES; lane++) {
-        double all = 0;
+        double all = 0, longest = 0;
         int most = 0;
-        for (int rank = 0; rank < simulation->ranks; rank++) {
-            all += simulation->waits[rank][lane];
-            if (simulation->waits[rank][lane] > simulation->waits[most][lane]) most = rank;
+        for (int rank = 0; rank < layout->world; rank++) {
+            double waits =
+                simulation->waits[ech_layout_plan_of(layout, simulation->plans, rank)][lane];
+            all += waits;
+            if (waits > longest) most = rank;
+            longest = waits > longest ? waits : longest;
         }
         if (!(all > 0)) continue;
         ech_text_append(out, ECH_PLAN_INDENT "compute waits for lane %s: ", ech_lane_name(lane));
-        ech_timeline_time(&report->timeline, all / simulation->ranks / turns, out);
-        if (simulation->ranks > 1) {
+        ech_timeline_time(&report->timeline, all / layout->world / turns, out);
+        if (layout->world > 1) {
             ech_text_append(out, " a rank, at most ");
-            ech_timeline_time(&report->timeline, simulation->waits[most][lane] / turns, out);
+            ech_timeline_time(&report->timeline, longest / turns, out);
             ech_text_append(out, " (rank %d)", most);
         }
         ech_text_append(out, "\n");

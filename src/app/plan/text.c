@@ -500,6 +500,15 @@ static void print_chunks(const ech_plan_report *report, ech_text *out)
         ech_text_append(out, "set memory.sequence_chunks=1\n");
 }
 
+static void print_checked(const ech_layout *layout, ech_text *out)
+{
+    ech_text_append(out, "checked     all lists of %s, and against each other",
+                    ECH_COUNT(layout->world, "rank"));
+    if (layout->classes.n < layout->world)
+        ech_text_append(out, "; of ranks that are alike the first: %d of them", layout->classes.n);
+    ech_text_append(out, "\n");
+}
+
 void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
 {
     print_model(report, out);
@@ -514,12 +523,10 @@ void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
     print_calendar(report, out);
     print_serves(report->design->serves, out);
     if (report->checked)
-        ech_text_append(out, "checked     %s of %s, and against each other\n",
-                        report->plan.n <= ECH_PLAN_FULL_RANKS ? "all lists" : "the train lists",
-                        ECH_COUNT((int64_t)report->plan.n, "rank"));
+        print_checked(report->design->layout, out);
     else
         ech_text_append(out,
-                        "checked     each list; the ranks are too many to be checked against each "
+                        "checked     each list; the lists are too long to be checked against each "
                         "other\n");
     if (report->options.steps) print_steps(report, out);
 }

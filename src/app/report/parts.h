@@ -39,6 +39,7 @@ typedef struct ech_report {
     ech_config *config; /* of DIRECTORY/run.yaml */
     ech_design design;
     ech_plan_report plans;
+    ech_plan **outline; /* [world] of every rank, for its recording; NULL: nothing was recorded */
     ech_metrics_series metrics;       /* may be empty */
     ech_recording recording;          /* empty: no recording matches the plans */
     ech_timeline predicted, measured; /* empty if the page has none */

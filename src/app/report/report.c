@@ -18,7 +18,19 @@
 
 static const ech_plan *const *plans_of(const ech_report *report)
 {
-    return (const ech_plan *const *)report->plans.plan.at;
+    return (const ech_plan *const *)report->outline;
+}
+
+/* Each rank has its own peers, and so its own outline. */
+static ech_status add_outlines(ech_report *report)
+{
+    const ech_plan_report *plans = &report->plans;
+    report->outline = ech_calloc((size_t)report->design.world, sizeof *report->outline);
+    for (int rank = 0; rank < report->design.world; rank++) {
+        ECH_TRY(ech_design_outline(&report->design, rank, false, &report->outline[rank]));
+        ech_plan_make_outline(report->outline[rank], plans->alike.at[plans->class_of[rank]].plan);
+    }
+    return ECH_OK;
 }
 
 /* The recording, or a sentence why there is none. */
@@ -26,10 +38,11 @@ static ech_status read_recording(ech_report *report)
 {
     ECH_FREED_TEXT why = {0};
     ECH_FREED char *folder = ech_file_join(report->directory, "trace");
-    if (ech_file_is_folder(folder))
-        ECH_TRY(ech_recording_read(folder, plans_of(report), (int)report->plans.plan.n,
+    if (ech_file_is_folder(folder)) {
+        ECH_TRY(add_outlines(report));
+        ECH_TRY(ech_recording_read(folder, plans_of(report), report->design.world,
                                    &report->recording, &why));
-    else
+    } else
         ech_text_append(&why, "no steps were recorded; train with log.trace=true");
     if (why.n) ech_text_append(&report->missing, "no measured timeline: %s\n", why.at);
     return ECH_OK;
@@ -76,7 +89,8 @@ static ech_status add_timelines(ech_report *report, const char *path)
 {
     const ech_layout *layout = report->design.layout;
     if (!report->plans.checked) {
-        ech_text_append(&report->missing, "no timelines: %d ranks are too many to simulate\n",
+        ech_text_append(&report->missing,
+                        "no timelines: the lists of %d ranks are too long to simulate\n",
                         layout->world);
         return ECH_OK;
     }
@@ -240,6 +254,9 @@ static void release(ech_report *report)
     ech_timeline_free(&report->measured);
     ech_recording_free(&report->recording);
     ech_metrics_series_free(&report->metrics);
+    for (int rank = 0; rank < report->design.world && report->outline; rank++)
+        ech_plan_destroy(report->outline[rank]);
+    free(report->outline);
     ech_plan_report_destroy(&report->plans);
     ech_design_destroy(&report->design);
     ech_config_destroy(report->config);

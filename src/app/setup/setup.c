@@ -448,6 +448,21 @@ static ech_status count_world(const ech_config *config, int ranks, int *world)
     return ECH_OK;
 }
 
+/* Whether ranks fetch shards of optimizer states that are not element-wise: of rows, or of blocks,
+ * a shard may touch one more than another. */
+static bool moves_uneven_states(const ech_design *design)
+{
+    const ech_config *config = design->config;
+    if (config->parallel.zero == 0 || config->memory.offload_optimizer == ECH_OFFLOAD_NONE)
+        return false;
+    for (size_t i = 0; i < design->model->param.n; i++) {
+        ech_optimizer_needs needs = ech_optimizer_needs_of(config, &design->model->param.at[i]);
+        for (int s = 0; s < needs.states; s++)
+            if (!ech_state_is_element_wise(&needs.state[s])) return true;
+    }
+    return false;
+}
+
 ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int ranks,
                              int local_ranks, ech_design *out)
 {
@@ -459,6 +474,7 @@ ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer,
                          .end_of_text = tokenizer ? tokenizer->end_of_text : -1,
                          .world = world};
     ECH_TRY(resolve(config, local_ranks, &design));
+    ech_layout_find_classes(design.layout, design.model, moves_uneven_states(&design));
     ECH_TRY(ech_design_read_orders(&design));
     *out = design;
     design = (ech_design){0};
