@@ -111,7 +111,7 @@ TEST(test_heads_normed_together)
         {"olmo2", 2, "2 memory.sequence_chunks=2"},
         {"olmo3", 4,
          "2 parallel.context=2 parallel.context_method=ulysses "
-         "model.sliding_window=3 model.window_layers=LG"},
+         "model.num_key_value_heads=4 model.sliding_window=3 model.window_layers=LG"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ech_text more = {0};
