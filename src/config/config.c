@@ -14,7 +14,18 @@
 #include "config/about.h"
 #include "config/table.h"
 
-/* Copies the names, and splits the choices of each NAME and LIST key. */
+/* Splits the choices of a NAME or LIST key. */
+static void split_choices(ech_config *config, const ech_config_key *key)
+{
+    ech_config_source *source = config->source;
+    const char *choices = key->choices ? ech_config_choices(config, key) : NULL;
+    if (!choices) return;
+    char *split = ech_pool_format(source->pool, "%s", choices);
+    source->keys[key - ech_config_keys].names = split;
+    for (char *blank = split; (blank = strchr(blank, ' ')); blank++) *blank = '\0';
+}
+
+/* Copies the names, and splits the choices of all keys. */
 static void take_names(ech_config *config, const ech_config_names *names, size_t n)
 {
     ech_config_source *source = config->source = ech_calloc(1, sizeof *source);
@@ -25,12 +36,17 @@ static void take_names(ech_config *config, const ech_config_names *names, size_t
         source->names[t].table = ech_pool_format(source->pool, "%s", names[t].table);
         source->names[t].names = ech_pool_format(source->pool, "%s", names[t].names);
     }
-    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
-        const ech_config_key *key = &ech_config_keys[k];
-        const char *choices = key->choices ? ech_config_choices(config, key) : NULL;
-        if (!choices) continue;
-        char *split = source->keys[k].names = ech_pool_format(source->pool, "%s", choices);
-        for (char *blank = split; (blank = strchr(blank, ' ')); blank++) *blank = '\0';
+    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) split_choices(config, &ech_config_keys[k]);
+}
+
+void ech_config_set_names(ech_config *config, const char *table, const char *names)
+{
+    ech_config_source *source = config->source;
+    for (size_t t = 0; t < source->n; t++) {
+        ech_config_names *row = &source->names[t];
+        if (strcmp(row->table, table) != 0 || strlen(row->names) >= strlen(names)) continue;
+        row->names = ech_pool_format(source->pool, "%s", names);
+        for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) split_choices(config, &ech_config_keys[k]);
     }
 }
 
@@ -168,6 +184,8 @@ ech_status ech_config_fill_section(ech_config *config, const ech_config *from, c
 {
     const ech_config_section *section = ech_config_find_section(name);
     ECH_ASSERT(section);
+    for (size_t t = 0; t < from->source->n; t++)
+        ech_config_set_names(config, from->source->names[t].table, from->source->names[t].names);
     for (size_t k = section->first; k < section->end; k++) {
         const ech_config_key *key = &ech_config_keys[k];
         if (!ech_config_origin_of(from, key)->place) continue;
@@ -177,6 +195,17 @@ ech_status ech_config_fill_section(ech_config *config, const ech_config *from, c
         ECH_TRY(ech_config_set_value(config, key, text.at, place));
     }
     return ECH_OK;
+}
+
+const char *ech_config_type_name(const char *key)
+{
+    static const char *const names[] = {
+        [ECH_CONFIG_INT] = "INT",   [ECH_CONFIG_SIZE] = "SIZE",   [ECH_CONFIG_REAL] = "REAL",
+        [ECH_CONFIG_TIME] = "TIME", [ECH_CONFIG_BOOL] = "BOOL",   [ECH_CONFIG_TEXT] = "TEXT",
+        [ECH_CONFIG_PATH] = "PATH", [ECH_CONFIG_PATHS] = "PATHS", [ECH_CONFIG_NAME] = "NAME",
+        [ECH_CONFIG_LIST] = "LIST"};
+    const ech_config_key *found = ech_config_find_path(key);
+    return found ? names[found->type] : NULL;
 }
 
 const char *ech_config_default(const char *key)

@@ -74,6 +74,8 @@ typedef struct ech_config_names {
 
 /* Makes a configuration with defaults. */
 ech_status ech_config_create(const ech_config_names *names, size_t n, ech_config **out);
+/* Replaces the names of "@table", if `names` are more. The present ones must come first. */
+void ech_config_set_names(ech_config *config, const char *table, const char *names);
 void ech_config_destroy(ech_config *config); /* accepts NULL */
 ECH_DESTROY_AT(ech_config, ech_config_destroy)
 /* An independent copy (verify makes one per layout). */
@@ -89,6 +91,10 @@ ech_status ech_config_read_file(ech_config *config, const char *path);
  * comes from ech_config_print, and may come from an untrusted source that must not see
  * variables. */
 ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, const char *name);
+/* The text of a PATH key that a run file will get, before it is read: from `assignments` of a
+ * command line if one of these sets it, or else from the file `path`. "" if neither does, or if the
+ * file cannot be read. Nothing is checked or logged. Release with free(). */
+char *ech_config_peek_path(const char *path, char *const *assignments, int n, const char *key);
 /* Sets a key from "section.key=value", as on the command line. */
 ech_status ech_config_set(ech_config *config, const char *assignment);
 
@@ -123,13 +129,16 @@ void ech_config_mark_unread(const ech_config *config, const char *owned, const c
  * unless may_differ. */
 ech_status ech_config_fill(ech_config *config, const char *key, const char *text, const char *place,
                            bool may_differ);
-/* Sets all keys of a section that `from` sets and `config` does not set, or sets to auto. */
+/* Sets all keys of a section that `from` sets and `config` does not set, or sets to auto. Names of
+ * tables that `from` knows are known afterwards. */
 ech_status ech_config_fill_section(ech_config *config, const ech_config *from, const char *section,
                                    const char *place);
 
 /* The name of a NAME key's choice ("model.architecture"), for messages. */
 const char *ech_config_name(const ech_config *config, const char *key);
 
+/* A key's type ("section.key") as keys.def calls it: "INT", "NAME". NULL: there is no such key. */
+const char *ech_config_type_name(const char *key);
 /* A key's default, as keys.def has it. */
 const char *ech_config_default(const char *key);
 /* Appends a key's value ("model.rope_theta") as ech_config_print prints it. */

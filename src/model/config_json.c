@@ -4,7 +4,7 @@
  * a tree is built; values must be within the bounds of the run file's keys. Writing one: the
  * family's keys, merged into the config.json that the run began with.
  */
-#include "model/family.h"
+#include "model/mapping.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -76,6 +76,7 @@ static ech_status parse(const char *path, const char *text, size_t n, json_t **o
 const json_t *ech_family_import_get(const ech_family_import *in, const char *name)
 {
     const json_t *value = json_object_get(in->json, name);
+    if (in->seen) json_object_set_new(in->seen, name, json_true());
     return json_is_null(value) ? NULL : value;
 }
 
@@ -224,6 +225,9 @@ ech_status ech_family_import_row(const ech_family_import *in, const ech_family_r
     bool is_null = !value && is_there && row->null;
     bool derives = !value && row->derived && (is_there || !row->initial);
     if (!value && row->use & ECH_ROW_OURS) return ECH_OK;
+    const ech_mapping *mapping = ech_family_of(in->config)->mapping;
+    if (!value && !row->initial && !row->derived && !is_null && mapping)
+        return ech_mapping_miss_key(mapping, in, row);
     if (!value && !row->initial && !row->derived && !is_null)
         ECH_FAIL(ECH_EINPUT, "%s: has no %s: not a whole config.json of this family", in->path,
                  row->name);
@@ -355,10 +359,28 @@ static ech_status refuse_family(const ech_family_import *in, const char *type)
 #define X(type, property, nearest) {#type, property "; the nearest family is " #nearest},
 #include "model/unbuilt.def"
     };
-    ech_family_row family = {.name = "model_type", .initial = ech_family_names()};
+    ech_family_row family = {
+        .name = "model_type",
+        .initial = ech_family_names(),
+        .property = "family of that name; if its layers are like theirs, describe it in a mapping "
+                    "file (model.mapping, docs/mapping.md)"};
     for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++)
         if (strcmp(unbuilt[i].type, type) == 0) family.property = unbuilt[i].lacks;
     return refuse(in, &family, family.initial);
+}
+
+/* A family that is stated in the folder of the config.json. */
+static ech_status map_beside(const ech_family_import *in, const char *type, const ech_family **out)
+{
+    ECH_FREED char *path = ech_file_join(in->folder, ECH_MAPPING_FILE);
+    const ech_family *family;
+    if (!ech_file_exists(path)) return ECH_OK;
+    ECH_TRY(ech_family_map(path, &family));
+    if (strcmp(family->name, type) != 0)
+        ECH_FAIL(ECH_EINPUT, "%s: family: %s, but %s has model_type = %.60s; state that family",
+                 path, family->name, in->path, type);
+    *out = family;
+    return ECH_OK;
 }
 
 static ech_status import_family(const ech_family_import *in)
@@ -372,7 +394,9 @@ static ech_status import_family(const ech_family_import *in)
     bool shared = ours && skip(SHARED, &type), variant = ours && skip(VARIANT, &type);
     bool changed = reversible || gate || shared || variant;
     const ech_family *named = ech_family_find(type);
+    if (!named && in->folder) ECH_TRY(map_beside(in, type, &named));
     if (!named || (named->ours ? !ours || gate : ours && !changed)) return refuse_family(in, type);
+    ech_config_set_names(in->config, "models", ech_family_names());
     ECH_TRY(ech_family_import_set(in, "model.architecture", type));
     if ((shared && named->shares) ||
         (variant && !ech_family_reads(in->config, variant_rows->key)) ||
@@ -391,7 +415,8 @@ static ech_status import_family(const ech_family_import *in)
     const ech_family *found = ech_family_of(in->config);
     ECH_TRY(ech_family_import_rows(in, found->rows));
     if (gate_rows(in->config)) ECH_TRY(ech_family_import_rows(in, gate_rows(in->config)));
-    return found->import_more ? found->import_more(in) : ECH_OK;
+    if (found->import_more) ECH_TRY(found->import_more(in));
+    return found->mapping ? ech_mapping_check_keys(found->mapping, in) : ECH_OK;
 }
 
 /* One id, or the first of several; `otherwise` where there is none. */
@@ -432,23 +457,30 @@ ech_status ech_model_read_stops(const char *path, const char *text, size_t n, in
     return ECH_OK;
 }
 
-ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n,
-                                 ech_model_text_ends *ends)
+/* folder: where a mapping file may be; NULL: nowhere. */
+static ech_status import(ech_config *config, const char *path, const char *folder, const char *text,
+                         size_t n, ech_model_text_ends *ends)
 {
-    json_auto_t *json = NULL;
+    json_auto_t *json = NULL, *seen = json_object();
     ECH_TRY(parse(path, text, n, &json));
-    const ech_family_import in = {config, path, json};
+    const ech_family_import in = {config, path, json, seen, folder};
     ECH_TRY(import_family(&in));
     if (ends) *ends = read_ends(&in);
     return ECH_OK;
 }
 
+ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n,
+                                 ech_model_text_ends *ends)
+{
+    return import(config, path, NULL, text, n, ends);
+}
+
 ech_status ech_model_import(ech_config *config, const char *path, ech_model_text_ends *ends)
 {
-    ECH_FREED char *text = NULL;
+    ECH_FREED char *text = NULL, *folder = ech_file_parent(path);
     size_t n;
     ECH_TRY(ech_file_read(path, LARGEST, &text, &n));
-    return ech_model_import_text(config, path, text, n, ends);
+    return import(config, path, folder, text, n, ends);
 }
 
 /* ---- writing ---- */

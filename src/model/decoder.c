@@ -464,6 +464,10 @@ ech_status ech_decoder_check(const ech_config *config)
     if (config->model.initialization == ECH_INITIALIZATION_INPUTS)
         ECH_TRY(ech_config_check_read(config, "model.initializer_range", "",
                                       ech_family_of(config)->name));
+    if (config->model.head_norm == ECH_HEAD_NORM_FULL && config->model.norm != ECH_NORM_RMS)
+        return ech_config_complain(config, "model.head_norm",
+                                   "full is built for RMSNorm alone; set model.norm to rmsnorm, or "
+                                   "use head or none");
     if (!is_rotary(config)) return ECH_OK;
     ECH_TRY(check_head_width(config));
     return check_scaling(config);

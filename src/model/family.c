@@ -5,37 +5,121 @@
  */
 #include "model/family.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/text.h"
+#include "model/mapping.h"
 
 static const ech_family *const families[] = {
 #define X(name, help) &ech_family_row_##name,
 #include "model/models.def"
 #undef X
 };
-enum { FAMILIES = sizeof families / sizeof *families };
+static const char built_in[] =
+#define X(name, help) #name " "
+#include "model/models.def"
+#undef X
+    ;
+enum { FAMILIES = sizeof families / sizeof *families, MOST_MAPPED = 64, LARGEST = 64 << 10 };
+
+/* Families of mapping files. Some rank may add one while others look one up. */
+static struct {
+    pthread_mutex_t lock; /* of additions */
+    ech_mapping *at[MOST_MAPPED];
+    atomic_size_t n;
+    _Atomic(const char *) names; /* of all families; NULL: no family was added */
+} mapped = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static size_t count(void)
+{
+    return FAMILIES + atomic_load(&mapped.n);
+}
+
+static const ech_family *family_at(size_t i)
+{
+    return i < FAMILIES ? families[i] : &mapped.at[i - FAMILIES]->family;
+}
 
 const ech_family *ech_family_find(const char *name)
 {
-    for (size_t i = 0; i < FAMILIES; i++)
-        if (strcmp(families[i]->name, name) == 0) return families[i];
+    for (size_t i = 0; i < count(); i++)
+        if (strcmp(family_at(i)->name, name) == 0) return family_at(i);
     return NULL;
 }
 
 const ech_family *ech_family_of(const ech_config *config)
 {
-    return families[config->model.architecture];
+    return family_at((size_t)config->model.architecture);
 }
 
 const char *ech_family_names(void)
 {
-    return
-#define X(name, help) #name " "
-#include "model/models.def"
-#undef X
-        ;
+    const char *names = atomic_load(&mapped.names);
+    return names ? names : built_in;
 }
+
+/* ---- families of mapping files ---- */
+
+static ech_status add(ech_mapping *mapping, const ech_family **out)
+{
+    size_t n = atomic_load(&mapped.n);
+    const ech_family *twin = ech_family_find(mapping->family.name);
+    *out = twin;
+    if (twin && strcmp(twin->mapping->summary, mapping->summary) == 0) return ECH_OK;
+    if (twin)
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s: states the family %s otherwise than %s; use the same mapping for both, or "
+                 "give one of the families another name",
+                 mapping->path, twin->name, twin->mapping->path);
+    if (n == MOST_MAPPED)
+        ECH_FAIL(ECH_EUSAGE, "%s: more than %d families of mapping files", mapping->path,
+                 MOST_MAPPED);
+    mapped.at[n] = mapping;
+    const char *names =
+        ech_pool_format(mapping->pool, "%s%s ", ech_family_names(), mapping->family.name);
+    atomic_store(&mapped.names, names);
+    atomic_store(&mapped.n, n + 1);
+    *out = &mapping->family;
+    return ECH_OK;
+}
+
+ech_status ech_family_add(ech_mapping *mapping, const ech_family **out)
+{
+    pthread_mutex_lock(&mapped.lock);
+    ech_status status = add(mapping, out);
+    pthread_mutex_unlock(&mapped.lock);
+    if (status != ECH_OK || *out != &mapping->family) ech_mapping_destroy(mapping);
+    return status;
+}
+
+ech_status ech_family_map(const char *path, const ech_family **out)
+{
+    ECH_FREED char *text = NULL;
+    size_t n;
+    ech_mapping *mapping;
+    ECH_TRY(ech_file_read(path, LARGEST, &text, &n));
+    ECH_TRY(ech_mapping_parse(path, text, n, &mapping));
+    return ech_family_add(mapping, out);
+}
+
+ech_status ech_family_map_folder(const char *folder)
+{
+    const ech_family *family;
+    ECH_FREED char *path = ech_file_join(folder, ECH_MAPPING_FILE);
+    return ech_file_exists(path) ? ech_family_map(path, &family) : ECH_OK;
+}
+
+const char *ech_family_mapping(const ech_family *family, size_t *n)
+{
+    if (!family->mapping) return NULL;
+    *n = family->mapping->n;
+    return family->mapping->text;
+}
+
+/* ---- names of tensors ---- */
 
 ech_names ech_names_of(const ech_family *family)
 {
@@ -65,11 +149,18 @@ char *ech_family_head(const ech_family *family)
 
 /* ---- keys ---- */
 
-static bool has_row_of(const ech_family *family, const char *key)
+const ech_family_row *ech_family_find_row(const ech_family *family, const char *key)
 {
     for (const ech_family_row *row = family->rows; row->name; row++)
-        if (row->key && strcmp(row->key, key) == 0) return true;
-    return false;
+        if (row->key && strcmp(row->key, key) == 0) return row;
+    return NULL;
+}
+
+const ech_family_row *ech_family_find_any_row(const char *key)
+{
+    const ech_family_row *row = NULL;
+    for (size_t i = 0; i < FAMILIES && !row; i++) row = ech_family_find_row(families[i], key);
+    return row;
 }
 
 /* Keys that all families read. */
@@ -89,7 +180,8 @@ void ech_family_append_reads(const ech_family *family, ech_text *out)
 bool ech_family_reads(const ech_config *config, const char *key)
 {
     const ech_family *family = ech_family_of(config);
-    return ech_text_has_word(family->reads, key) || (has_row_of(family, key) && !is_of_all(key));
+    return ech_text_has_word(family->reads, key) ||
+           (ech_family_find_row(family, key) && !is_of_all(key));
 }
 
 /* Keys of "key=value key=value". */
@@ -99,20 +191,20 @@ static void append_keys(const char *words, ech_text *out)
         ech_text_append(out, "%.*s ", (int)strcspn(at, "="), at);
 }
 
-/* Keys that some families read, and properties that are constants of families. */
-static void append_owned(ech_text *out)
+/* And properties that are constants of families. */
+void ech_family_append_owned(ech_text *out)
 {
-    for (size_t i = 0; i < FAMILIES; i++) {
-        ech_family_append_reads(families[i], out);
+    for (size_t i = 0; i < count(); i++) {
+        ech_family_append_reads(family_at(i), out);
         ech_text_append(out, " ");
-        append_keys(families[i]->constants, out);
+        append_keys(family_at(i)->constants, out);
     }
 }
 
 void ech_model_mark_keys(const ech_config *config)
 {
     ECH_FREED_TEXT owned = {0}, read = {0};
-    append_owned(&owned);
+    ech_family_append_owned(&owned);
     ech_family_append_reads(ech_family_of(config), &read);
     ech_config_mark_unread(config, owned.at, read.at);
 }
@@ -121,13 +213,12 @@ ech_status ech_family_check_keys(const ech_config *config)
 {
     const ech_family *family = ech_family_of(config);
     ECH_FREED_TEXT owned = {0}, read = {0};
-    append_owned(&owned);
+    ech_family_append_owned(&owned);
     ech_family_append_reads(family, &read);
     return ech_config_check_read(config, owned.at, read.at, family->name);
 }
 
-/* "key=value key=value": each key that the run file leaves open gets its value. */
-static void choose_all(ech_config *config, const char *words)
+void ech_family_choose(ech_config *config, const char *words)
 {
     if (!words) return;
     ECH_FREED char *copy = ech_strdup(words);
@@ -144,8 +235,8 @@ void ech_model_choose(ech_config *config)
 {
     ech_model_mark_keys(config);
     const ech_family *family = ech_family_of(config);
-    choose_all(config, family->constants);
-    choose_all(config, family->defaults);
+    ech_family_choose(config, family->constants);
+    ech_family_choose(config, family->defaults);
 }
 
 /* The value after KEY= in words; NULL: it is not there. */

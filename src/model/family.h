@@ -18,6 +18,13 @@
 
 /* Errors: keys that the family does not read. */
 ech_status ech_family_check_keys(const ech_config *config);
+/* Appends the keys that some families read and others do not. */
+void ech_family_append_owned(ech_text *out);
+/* "key=value key=value": each key that the run file leaves open gets its value. */
+void ech_family_choose(ech_config *config, const char *words);
+/* Adds a mapping's family. Takes over the mapping: also after an error, and if the same family was
+ * there already. */
+ech_status ech_family_add(ech_mapping *mapping, const ech_family **out);
 /* Errors: values that the family's config.json cannot say. */
 ech_status ech_family_check_rows(const ech_config *config);
 
@@ -84,6 +91,8 @@ struct ech_family_import {
     ech_config *config;
     const char *path;   /* of the file, for errors */
     const json_t *json; /* the object; NULL: an empty one */
+    json_t *seen;       /* gets the names that ech_family_import_get is called with; NULL: none */
+    const char *folder; /* in which a mapping file may be; NULL: in none */
 };
 
 /* The value of a key of the file; NULL if it is absent or null. */
@@ -93,6 +102,10 @@ ech_status ech_family_import_set(const ech_family_import *in, const char *key, c
 /* Reads a row, or all rows of a table. ECH_EUNSUPPORTED: another constant. */
 ech_status ech_family_import_row(const ech_family_import *in, const ech_family_row *row);
 ech_status ech_family_import_rows(const ech_family_import *in, const ech_family_row *rows);
+/* The row for a key of the run file; NULL: none. */
+const ech_family_row *ech_family_find_row(const ech_family *family, const char *key);
+/* The first built-in family's row for the key; NULL: none. */
+const ech_family_row *ech_family_find_any_row(const char *key);
 /* The object that a table writes. Release with json_decref. */
 json_t *ech_family_export_rows(const ech_config *config, const ech_family_row *rows);
 

@@ -78,6 +78,12 @@ static int64_t groups_of(const ech_config *config, const fused_part *is, const e
     return is->row->order == ECH_FUSED_ROWS ? first->shape.size[rows_of(first)] : 1;
 }
 
+/* A mapping file is the user's. */
+static ech_status misfit(const ech_model *model)
+{
+    return model->family->mapping ? ECH_EINPUT : ECH_EINTERNAL;
+}
+
 static ech_status place(const ech_config *config, ech_model *model, ech_param *param,
                         const fused_part *is)
 {
@@ -89,12 +95,12 @@ static ech_status place(const ech_config *config, ech_model *model, ech_param *p
         const char *name = renamed(model, param, is, part, n);
         const ech_param *other = find_param(model, param->block, name);
         if (!other)
-            ECH_FAIL(ECH_EINTERNAL, "%s: no parameter '%s', which the tensor of '%s' has too",
+            ECH_FAIL(misfit(model), "%s: no parameter '%s', which the tensor of '%s' has too",
                      model->family->name, name, param->name);
         if (i == 0) groups = groups_of(config, is, other);
         int64_t width = other->shape.size[to.dim] / groups;
         if (other->shape.dims != param->shape.dims || width * groups != other->shape.size[to.dim])
-            ECH_FAIL(ECH_EINTERNAL, "%s: parameter '%s' does not fit into a tensor with '%s'",
+            ECH_FAIL(misfit(model), "%s: parameter '%s' does not fit into a tensor with '%s'",
                      model->family->name, name, param->name);
         if (i == is->number) {
             to.offset = to.period;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "model/family.h"
+#include "model/mapping.h"
 #include "optim/optim.h"
 
 /* The divisor of `whole` nearest to `wanted`. */
@@ -194,6 +194,7 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     ECH_TRY(ech_family_check_rows(config));
     if (family->check) ECH_TRY(family->check(config));
     if (!family->build) ECH_TRY(ech_decoder_check(config));
+    if (family->mapping) ECH_TRY(ech_mapping_check_roles(family->mapping, config));
     ech_model *model = ech_calloc(1, sizeof *model);
     model->family = family;
     model->pool = ech_pool_create();
@@ -205,6 +206,8 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     if (!family->build) find_windows(config, model);
     (family->build ? family->build : ech_decoder_build)(config, model);
     ech_status status = ech_family_place_params(config, model);
+    if (status == ECH_OK && family->mapping)
+        status = ech_mapping_check_model(family->mapping, model);
     if (status != ECH_OK) {
         ech_model_destroy(model);
         return status;

@@ -14,6 +14,7 @@ typedef struct ech_family ech_family;
 typedef struct ech_family_import ech_family_import; /* a config.json being read; private */
 typedef struct ech_family_fused ech_family_fused;   /* a fused tensor of files; private */
 typedef struct ech_family_row ech_family_row;       /* a value of config.json; private */
+typedef struct ech_mapping ech_mapping;             /* a mapping file; private */
 struct json_t;
 
 /* Names of tensors by role, as a family's files have them. NULL: the role's own in roles.def. */
@@ -69,11 +70,24 @@ struct ech_family {
     const char *prefix;     /* "transformer.", which a file may omit */
     const char *buffers; /* blank-separated suffixes of names of tensors that are no parameters */
     const ech_family_fused *fused; /* tensors with several parameters; NULL: none */
+    const ech_mapping *mapping;    /* the file that states the family; NULL: it is built in */
 };
 
+/* Built-in families, and those of mapping files that were read. */
 const ech_family *ech_family_find(const char *name); /* NULL: none of that name */
 const ech_family *ech_family_of(const ech_config *config);
 const char *ech_family_names(void); /* blank-separated */
+
+/* The name of a mapping file in a folder of weights. */
+#define ECH_MAPPING_FILE "echelon-mapping.yaml"
+/* Reads a mapping file (docs/mapping.md) and adds its family, for the rest of the process. The file
+ * is untrusted. Errors name file, line and key; one is that a family of this name is built in, or
+ * was stated otherwise by another file. */
+ech_status ech_family_map(const char *path, const ech_family **out);
+/* The same for FOLDER/echelon-mapping.yaml, if it exists. */
+ech_status ech_family_map_folder(const char *folder);
+/* The text of the family's mapping file, n bytes; NULL: the family is built in. */
+const char *ech_family_mapping(const ech_family *family, size_t *n);
 /* Whether the configuration's family uses a key that some others do not. */
 bool ech_family_reads(const ech_config *config, const char *key);
 /* Appends these keys, blank-separated. */

@@ -174,7 +174,8 @@ static ech_status import_local(const ech_family_import *in, const char *name,
 {
     const json_t *full = json_object_get(*rope, FULL), *window = json_object_get(*rope, WINDOW);
     bool flat = !is_by_type(*rope), own = flat && json_object_get(*rope, names->local);
-    const ech_family_import inner = {in->config, in->path, flat ? *rope : window};
+    const ech_family_import inner = {
+        .config = in->config, .path = in->path, .json = flat ? *rope : window};
     const ech_family_import *has = flat && !own ? in : &inner;
     const ech_family_row theta = {flat ? names->local : "rope_theta", LOCAL,
                                   .initial = names->local_initial},
@@ -230,7 +231,8 @@ ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names 
                  ech_family_of(in->config)->name);
     ECH_FREED_TEXT path = {0};
     ech_text_append(&path, "%s: %s", in->path, name);
-    return import_rope_from(in, &(ech_family_import){in->config, path.at, rope}, names);
+    const ech_family_import inner = {.config = in->config, .path = path.at, .json = rope};
+    return import_rope_from(in, &inner, names);
 }
 
 ech_status ech_rope_import(const ech_family_import *in, const char *theta)

@@ -84,7 +84,35 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 # The last sample, of 12 tokens, is long, too: transformers chooses by a sample, we by a run.
 LONGROPE = {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 8,
             "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 1.5, 2.5, 3.5]}
+# Families that Echelon does not have: a mapping file beside config.json states them.
+SEED_OSS = {"class": "SeedOssConfig", "num_key_value_heads": 2, "head_dim": 12,
+            "pad_token_id": None}
+ARCEE = {"class": "ArceeConfig", "num_key_value_heads": 2, "mlp_bias": True}
+HELIUM = {"class": "HeliumConfig", "hidden_size": 40, "num_key_value_heads": 2, "head_dim": 10,
+          "attention_bias": True, "pad_token_id": None}
+ARCEE_MAPPING = """
+family: arcee
+architecture: ArceeForCausalLM
+keys:
+  hidden_act: {key: model.hidden_act, default: relu2, values: {relu2: relu2}}
+"""
+HELIUM_MAPPING = """
+family: helium
+architecture: HeliumForCausalLM
+constants: {model.rope_interleaved: true, model.o_bias: false}
+keys:
+  attention_bias: {key: model.qkv_bias, default: false}
+  rope_theta: {key: model.rope_theta, default: 100000}
+"""
+MAPPINGS = pathlib.Path(__file__).parents[2] / "examples/mappings"
 CASES = {
+    "seed_oss mapped": (LLAMA | SEED_OSS, {
+        "mapping": (MAPPINGS / "seed_oss.yaml").read_text()}),
+    "seed_oss mapped v4": (LLAMA | SEED_OSS | {"attention_bias": False, "attention_out_bias": True,
+                                               "tie_word_embeddings": True}, {
+        "mapping": (MAPPINGS / "seed_oss.yaml").read_text(), "v4": True}),
+    "arcee mapped": (LLAMA | ARCEE, {"mapping": ARCEE_MAPPING, "max_shard_size": "15KB"}),
+    "helium mapped": (LLAMA | HELIUM, {"mapping": HELIUM_MAPPING}),
     "gpt2": (GPT2, {}),
     "gpt2 inner": (GPT2 | {"n_inner": 72}, {"max_shard_size": "20KB"}),
     "gpt2 openai": (GPT2, {"openai": True}),
@@ -169,8 +197,8 @@ CASES = {
                    {"dtype": torch.bfloat16}),
 }
 # Verified on a grid, besides the oldest families.
-VERIFIED = ["gpt2", "llama 3.1", "qwen3", "granite", "gpt_neox", "glm4", "smollm3", "qwen2_moe",
-            "olmo2", "olmoe",
+VERIFIED = ["seed_oss mapped", "helium mapped", "gpt2", "llama 3.1", "qwen3", "granite", "gpt_neox",
+            "glm4", "smollm3", "qwen2_moe", "olmo2", "olmoe",
             *(name for name, case in CASES.items() if case[0].get("sliding_window"))]
 LAYOUTS = {
     "alone": [],
@@ -245,6 +273,8 @@ def save(folder, options, how):
         rename_as_openai(folder)
     if how.get("v4"):
         spell_as_v4(folder)
+    if how.get("mapping"):
+        (folder / "echelon-mapping.yaml").write_text(how["mapping"])
     return load(folder)
 
 

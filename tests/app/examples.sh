@@ -39,6 +39,20 @@ expect 1 "input.libsvm:1: index 1000000 exceeds the 18 features" "$echelon" data
     data/other --features 18
 run pipeline 2
 run grid 4
+# A mapping file comes along: what follows names it no more.
+run mapped 1 model.mapping="$here/../../examples/mappings/zephyrion.yaml"
+expect 0 "zephyrion" "$echelon" plan "$here/../../examples/mapped.yaml" --ranks 4 "${small[@]}" \
+    training.global_batch_size=4 parallel.tensor=2 parallel.pipeline=2 \
+    model.mapping=runs/mapped/echelon-mapping.yaml
+expect 0 "PASSED" "$echelon" verify "$here/../../examples/mapped.yaml" --ranks 4 "${small[@]}" \
+    training.global_batch_size=4 parallel.tensor=2 parallel.pipeline=2 \
+    model.mapping=runs/mapped/echelon-mapping.yaml
+expect 0 "written to" "$echelon" report runs/mapped
+expect 0 "^runs/zephyrion: zephyrion, " "$echelon" convert runs/mapped runs/zephyrion
+expect 0 "^loss 5" "$echelon" eval runs/zephyrion --data data/shakespeare-valid
+expect 0 "whole" "$echelon" checkpoint verify runs/mapped
+expect 0 "step +3/3" "$echelon" train runs/mapped/run.yaml training.steps=3
+expect 2 "architecture = zephyrion: not one of" "$echelon" plan runs/mapped/run.yaml model.mapping=
 mkdir models
 cp -r runs/shakespeare/checkpoints/step-00000002/model models/gpt2 || complain "no model"
 run finetune 1 data.sequence_length=64
@@ -63,5 +77,5 @@ END
 awk 'NF != 3 { exit 1 }
     { for (i = 1; i <= 3; i++) { if (NR == 1) of[i] = $i; far = $i / of[i] - 1; if (far > 1e-4 || far < -1e-4) exit 1 } }
     END { exit NR != 5 }' <<<"${losses%$'\n'}" || complain "the arrangements have losses of their own: $losses"
-[ "$tried" = "$(find "$here/../../examples" -name '*.yaml' | wc -l)" ] || complain "a file of examples/ is not tried"
+[ "$tried" = "$(find "$here/../../examples" -maxdepth 1 -name '*.yaml' | wc -l)" ] || complain "a file of examples/ is not tried"
 conclude

@@ -125,6 +125,7 @@ static ech_status read_config(ech_report *report)
                  "%s: does not exist; name a run directory (log.directory of a run file)", path);
     ECH_TRY(ech_file_read(path, MOST_CONFIG, &report->run_file, &n));
     report->page.run_file = report->run_file;
+    ECH_TRY(ech_family_map_folder(report->directory));
     ECH_TRY(ech_setup_config_text(report->run_file, path, NULL, 0, &report->config));
     /* Its steps are in the traces; their order is of no use here, and its file may have moved. */
     ech_config_replace_text(&report->config->parallel.serve_log, "");

@@ -110,8 +110,11 @@ static ech_status fill_from_folder(ech_config *config)
     ECH_FREED char *folder = NULL;
     ECH_TRY(ech_shards_find(config->model.init_from, &folder));
     ECH_FREED char *path = ech_file_join(folder, "config.json");
+    ECH_FREED char *mapping = ech_file_join(folder, ECH_MAPPING_FILE);
     int64_t had;
     ECH_TRY(ech_model_import(config, path, NULL));
+    if (ech_family_of(config)->mapping && !config->model.mapping[0])
+        ech_config_replace_text(&config->model.mapping, mapping);
     ECH_TRY(read_vocabulary(folder, &had));
     if (config->model.new_rows_from.n && config->model.vocab_size == had)
         return ech_config_complain(config, "model.new_rows_from",

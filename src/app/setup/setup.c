@@ -55,17 +55,33 @@ static void warn_of_relative_step(const ech_config *config)
                      "false for that");
 }
 
+/* The family of model.mapping, which a run file may name before or after its key. *out: NULL
+ * without such a key. */
+static ech_status map_family(const char *run_file, char *const *assignments, int n,
+                             const ech_family **out)
+{
+    ECH_FREED char *path = ech_config_peek_path(run_file, assignments, n, "model.mapping");
+    *out = NULL;
+    return *path ? ech_family_map(path, out) : ECH_OK;
+}
+
 /* The assignments come before the check, which reports missing keys as well as wrong ones. `text`
- * NULL: the run file `name`, whose model section may come from model.init_from. */
+ * NULL: the run file `name`, whose model section may come from model.mapping and model.init_from.
+ */
 static ech_status make_config(const char *name, const char *text, char *const *assignments, int n,
                               ech_config **out)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
+    const ech_family *mapped = NULL;
+    if (!text) ECH_TRY(map_family(name, assignments, n, &mapped));
     ECH_TRY(ech_setup_defaults(&config));
     ech_status status = text ? ech_config_read_text(config, text, strlen(text), name)
                              : ech_config_read_file(config, name);
     if (text && status == ECH_OK) status = rename_relative_step(config, name);
     for (int i = 0; i < n; i++) ECH_ALSO(&status, ech_config_set(config, assignments[i]));
+    if (status == ECH_OK && mapped)
+        status = ech_config_fill(config, "model.architecture", mapped->name, config->model.mapping,
+                                 false);
     bool is_filled = text || !ech_config_is_named(config, "model.init_from");
     if (status == ECH_OK && !is_filled) status = ech_setup_fill_model(config);
     if (ech_config_is_set(config, "model.architecture")) ech_model_choose(config);
@@ -93,6 +109,8 @@ ech_status ech_setup_config_text(const char *text, const char *name, char *const
 ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const *assignments, int n,
                                   ech_config **out)
 {
+    ECH_FREED char *folder = ech_file_join(ech_checkpoint_path(checkpoint), "model");
+    ECH_TRY(ech_family_map_folder(folder));
     return make_config(ech_checkpoint_path(checkpoint),
                        ech_checkpoint_get_info(checkpoint)->run_yaml, assignments, n, out);
 }

@@ -275,7 +275,10 @@ static double peak_of(const ech_trainer *t)
 static ech_status open_progress(ech_trainer *t, const char *axes)
 {
     ECH_FREED_TEXT yaml = {0}, serves = {0};
-    ECH_FREED char *path = ech_file_join(t->config->log.directory, "run.yaml");
+    ECH_FREED char *path = ech_file_join(t->config->log.directory, "run.yaml"),
+                   *beside = ech_file_join(t->config->log.directory, ECH_MAPPING_FILE);
+    size_t n = 0;
+    const char *mapping = ech_family_mapping(ech_family_of(t->config), &n);
     ech_config_print(t->config, &yaml);
     if (ech_trainer_pushes(t))
         ech_serve_log_begin(t->config, t->design->layout, t->design->schedule, t->step, &serves);
@@ -290,6 +293,7 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
                                 .serves = serves.at,
                                 .tensorboard = t->config->log.tensorboard == 1};
     ECH_TRY(ech_file_write_inside(path, yaml.at, yaml.n));
+    if (mapping) ECH_TRY(ech_file_write_inside(beside, mapping, n));
     return ech_progress_create(&setup, &t->progress);
 }
 

@@ -85,13 +85,16 @@ static ech_status read_tokenizer(const ech_tokenizer *tokenizer, const char *fol
 
 /* Fills the texts of checkpoints. `folder` has the config.json that the model came from; NULL: the
  * model is new. Keys of config.json that Echelon does not write are kept. generation_config.json is
- * copied. The tokenizer's files are copied from where it was opened; a tokenizer without such files
- * is exported, and NULL writes none. On failure some texts may be set. */
+ * copied, and so is the family's mapping file. The tokenizer's files are copied from where it was
+ * opened; a tokenizer without such files is exported, and NULL writes none. On failure some texts
+ * may be set. */
 static ech_status read_texts(const ech_config *config, const ech_tokenizer *tokenizer,
                              const char *folder, ech_dtype dtype, ech_checkpoint_info *out)
 {
-    ech_text text = {0};
+    ech_text text = {0}, mapping = {0};
     ech_model_text_ends ends = {0};
+    size_t n = 0;
+    const char *stated = ech_family_mapping(ech_family_of(config), &n);
     if (tokenizer) {
         ends.begin = tokenizer->begin_of_text;
         ends.end = tokenizer->end_of_text;
@@ -99,6 +102,8 @@ static ech_status read_texts(const ech_config *config, const ech_tokenizer *toke
     ECH_TRY(ech_initial_export(config, folder, dtype, tokenizer ? &ends : NULL,
                                ech_config_is_auto(config->data.tokenizer), &text));
     put(text, ECH_FILE_CONFIG, out);
+    if (stated) ech_text_append_bytes(&mapping, stated, n);
+    if (stated) put(mapping, ECH_FILE_MAPPING, out);
     if (folder) ECH_TRY(read_from(folder, ECH_FILE_GENERATION_CONFIG, out));
     return read_tokenizer(tokenizer, folder, out);
 }
