@@ -30,7 +30,8 @@
 #define ECH_NORMS(X) X(ECH_NORM_RMS, "rmsnorm") X(ECH_NORM_LAYER, "layernorm")
 #define ECH_NORM_PLACEMENTS(X)                                                                     \
     X(ECH_NORM_BEFORE, "before") X(ECH_NORM_AFTER, "after") X(ECH_NORM_BOTH, "both")
-#define ECH_HEAD_NORMS(X) X(ECH_HEAD_NORM_NONE, "none") X(ECH_HEAD_NORM_HEAD, "head")
+#define ECH_HEAD_NORMS(X)                                                                          \
+    X(ECH_HEAD_NORM_NONE, "none") X(ECH_HEAD_NORM_HEAD, "head") X(ECH_HEAD_NORM_FULL, "full")
 #define ECH_POSITIONS(X)  X(ECH_POSITION_ROTARY, "rotary") X(ECH_POSITION_LEARNED, "learned")
 #define ECH_INITIALIZATIONS(X)                                                                     \
     X(ECH_INITIALIZATION_RANGE, "range") X(ECH_INITIALIZATION_INPUTS, "inputs")

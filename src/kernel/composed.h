@@ -50,7 +50,7 @@ void ECH_COMPOSED(add_rmsnorm)(ech_kernel_context *context, const ech_tensor *a,
                                const ech_tensor *rstd)
 {
     ECH_COMPOSED(add)(context, a, b, x);
-    ECH_COMPOSED(rmsnorm_forward)(context, x, gain, offset, eps, y, rstd);
+    ECH_COMPOSED(rmsnorm_forward)(context, x, NULL, gain, offset, eps, y, rstd);
 }
 #endif
 

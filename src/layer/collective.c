@@ -20,6 +20,7 @@
         .core = (ECH_MESH_##mesh) == ECH_MESH_CONTEXT}
 
 COLLECTIVE(sum, ALL_REDUCE, NONE, TENSOR, 0, true);
+COLLECTIVE(sum_both, ALL_REDUCE, ALL_REDUCE, TENSOR, 0, true);
 COLLECTIVE(spread, NONE, ALL_REDUCE, TENSOR, 0, true);
 COLLECTIVE(gather, ALL_GATHER, REDUCE_SCATTER, TENSOR, 0, false);
 COLLECTIVE(scatter, REDUCE_SCATTER, ALL_GATHER, TENSOR, 0, false);
@@ -268,6 +269,11 @@ int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ec
         return into;
     }
     return moved(block, node, windows, "packed", packed);
+}
+
+int ech_block_sum_both(ech_block *block, int x)
+{
+    return add_in_place(block, &ech_layer_row_sum_both, x);
 }
 
 int ech_block_sum(ech_block *block, int y)

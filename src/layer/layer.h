@@ -367,6 +367,9 @@ int ech_block_all_rows(ech_block *block, int y);
 /* True if a node with that outer axis, which reads what ech_block_whole(x) returned, writes partial
  * sums of the gradient of x itself: without sequence parallelism, where x itself is whole. */
 bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis);
+/* For builders that reduce a sharded axis: makes x, a partial sum, the sum over tensor ranks. Its
+ * readers make partial sums of its gradient (ech_node.partial_gradient). */
+int ech_block_sum_both(ech_block *block, int x);
 /* For builders of row-parallel products: returns the sum of the partial sums y (Megatron's g);
  * under sequence parallelism, this rank's rows of it. */
 int ech_block_sum(ech_block *block, int y);

@@ -26,7 +26,8 @@ int ech_layer_position(ech_block *block, int x, int table, int starts);
 /* Over the last axis of x, which is unsharded; gain and bias have its size. (B,T,heads,D): per
  * head. */
 int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps);
-/* The gain's numbers plus `offset` multiply: 1 of Gemma, of others 0. */
+/* The same; the last axis may be sharded over tensor ranks, and so is the gain then. The gain's
+ * numbers plus `offset` multiply: 1 of Gemma, of others 0. */
 int ech_layer_rmsnorm(ech_block *block, int x, int gain, double offset, double eps);
 
 /* y = x W + bias, x (B,T,in) -> (B,T,out) whose last axis is `axis`. weight is (out,in), or

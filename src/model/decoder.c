@@ -159,10 +159,13 @@ static bool has_rotary(const ech_builder *b)
     return is_rotary(b->config) && (interval == 0 || (b->layer + 1) % interval != 0);
 }
 
-/* A product's columns as heads of that shape, normalized, and rotated by their positions. */
+/* A product's columns as heads of that shape, normalized together or each by itself, and rotated
+ * by their positions. */
 static int prepare_heads(const ech_builder *b, const char *norm_role, int x, ech_shape shape,
                          int starts)
 {
+    if (b->config->model.head_norm == ECH_HEAD_NORM_FULL)
+        x = norm_over(b, norm_role, x, shape.axis[2], shape.size[2] * shape.size[3]);
     x = ech_block_view(b->block, x, 0, shape);
     if (b->config->model.head_norm == ECH_HEAD_NORM_HEAD)
         x = norm_over(b, norm_role, x, ECH_AXIS_HEAD_DIM, b->config->model.head_dim);
@@ -461,6 +464,10 @@ ech_status ech_decoder_check(const ech_config *config)
     if (config->model.initialization == ECH_INITIALIZATION_INPUTS)
         ECH_TRY(ech_config_check_read(config, "model.initializer_range", "",
                                       ech_family_of(config)->name));
+    if (config->model.head_norm == ECH_HEAD_NORM_FULL && config->model.norm != ECH_NORM_RMS)
+        return ech_config_complain(config, "model.head_norm",
+                                   "full is built for RMSNorm alone; set model.norm to rmsnorm, or "
+                                   "use head or none");
     if (!is_rotary(config)) return ECH_OK;
     ECH_TRY(check_head_width(config));
     return check_scaling(config);

@@ -114,16 +114,17 @@ bool ech_family_row_writes(const ech_config *config, const ech_family_row *row);
 
 /* Rotary positions, of transformers 4 and 5. theta: of a file without one. */
 ech_status ech_rope_import(const ech_family_import *in, const char *theta);
-/* Of a file with other names outside of rope_parameters, or other values where it has none. */
+/* A file may have other names outside of rope_parameters, and other values where it has none.
+ * local: the base of layers with a window, which are not scaled; NULL: all layers are alike. */
 typedef struct ech_rope_names {
-    const char *theta, *theta_initial, *part, *part_initial;
+    const char *theta, *theta_initial, *part, *part_initial, *local, *local_initial;
     const char *original; /* original_max_position_embeddings of a file without; NULL: none */
 } ech_rope_names;
 ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names *names);
 void ech_rope_export(const ech_config *config, json_t *json);
-/* The same where layers with a window have a base of their own. */
-ech_status ech_rope_import_local(const ech_family_import *in, const char *theta);
+/* The base of layers with a window as rope_local_base_freq, or as transformers 5 has it. */
 void ech_rope_export_local(const ech_config *config, json_t *json);
+void ech_rope_export_by_type(const ech_config *config, json_t *json);
 
 /* Sets window_layers from layer_types; of a file without: all layers but every n-th one have the
  * window (n: sliding_window_pattern if the file has it, else `interval`). */

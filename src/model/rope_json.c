@@ -179,19 +179,27 @@ static ech_status import_rope_from(const ech_family_import *in, const ech_family
 
 /* ---- a base of its own for layers with a window ---- */
 
-#define LOCAL "model.rope_local_base_freq"
+#define LOCAL  "model.rope_local_base_freq"
+#define FULL   "full_attention"
+#define WINDOW "sliding_attention"
 
-/* transformers 4 has rope_local_base_freq, and 5 rope_parameters of each type of layers. *rope: the
- * parameters; returns those of layers without a window there. */
-static ech_status import_local(const ech_family_import *in, const char *name, const json_t **rope)
+static bool is_by_type(const json_t *rope)
 {
-    const json_t *full = json_object_get(*rope, "full_attention"),
-                 *window = json_object_get(*rope, "sliding_attention");
-    bool flat = !full && !window;
-    const ech_family_import inner = {.config = in->config, .path = in->path, .json = window};
-    const ech_family_import *has = flat ? in : &inner;
-    const ech_family_row theta = {flat ? "rope_local_base_freq" : "rope_theta", LOCAL,
-                                  .initial = "10000"},
+    return json_object_get(rope, FULL) || json_object_get(rope, WINDOW);
+}
+
+/* transformers 4 has names->local, and 5 rope_parameters of each type of layers. *rope: the
+ * parameters; returns those of layers without a window there. */
+static ech_status import_local(const ech_family_import *in, const char *name,
+                               const ech_rope_names *names, const json_t **rope)
+{
+    const json_t *full = json_object_get(*rope, FULL), *window = json_object_get(*rope, WINDOW);
+    bool flat = !is_by_type(*rope), own = flat && json_object_get(*rope, names->local);
+    const ech_family_import inner = {
+        .config = in->config, .path = in->path, .json = flat ? *rope : window};
+    const ech_family_import *has = flat && !own ? in : &inner;
+    const ech_family_row theta = {flat ? names->local : "rope_theta", LOCAL,
+                                  .initial = names->local_initial},
                          type = {"rope_type", .initial = "default",
                                  .property = "scaled angles in layers with a window"},
                          whole = {"partial_rotary_factor", .initial = "1"};
@@ -214,16 +222,32 @@ void ech_rope_export_local(const ech_config *config, json_t *json)
     ech_rope_export(config, json);
 }
 
-static ech_status import_all(const ech_family_import *in, const ech_rope_names *names, bool local)
+/* As transformers 5 has it, with layers of each type by themselves. */
+void ech_rope_export_by_type(const ech_config *config, json_t *json)
 {
-    const char *name =
-        ech_family_import_get(in, "rope_scaling") ? "rope_scaling" : "rope_parameters";
+    ech_rope_export(config, json);
+    const json_t *scaling = json_object_get(json, "rope_scaling");
+    json_t *full = json_is_object(scaling) ? json_copy((json_t *)scaling)
+                                           : json_pack("{s:s}", "rope_type", "default");
+    json_object_set_new(full, "rope_theta", json_real(config->model.rope_theta));
+    json_t *both = json_pack("{s:o, s:{s:s, s:f}}", FULL, full, WINDOW, "rope_type", "default",
+                             "rope_theta", config->model.rope_local_base_freq);
+    ECH_ASSERT(full && both);
+    json_object_set_new(json, "rope_parameters", both);
+}
+
+ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names *names)
+{
+    const char *name = "rope_parameters";
+    if (ech_family_import_get(in, "rope_scaling") &&
+        !is_by_type(ech_family_import_get(in, "rope_parameters")))
+        name = "rope_scaling";
     const json_t *rope = ech_family_import_get(in, name);
     if (rope && !json_is_object(rope))
         ECH_FAIL(ECH_EINPUT, "%s: %s: must be an object, or null", in->path, name);
-    if (local)
-        ECH_TRY(import_local(in, name, &rope));
-    else if (json_object_get(rope, "full_attention") || json_object_get(rope, "sliding_attention"))
+    if (names->local)
+        ECH_TRY(import_local(in, name, names, &rope));
+    else if (is_by_type(rope))
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: %s: must be alike in all layers of %s", in->path, name,
                  ech_family_of(in->config)->name);
     ECH_FREED_TEXT path = {0};
@@ -232,27 +256,10 @@ static ech_status import_all(const ech_family_import *in, const ech_rope_names *
     return import_rope_from(in, &inner, names);
 }
 
-ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names *names)
-{
-    return import_all(in, names, false);
-}
-
-/* The usual names; theta: of a file without one. */
-static ech_rope_names names_of(const char *theta)
-{
-    return (ech_rope_names){"rope_theta", theta, "partial_rotary_factor", "1", NULL};
-}
-
 ech_status ech_rope_import(const ech_family_import *in, const char *theta)
 {
-    ech_rope_names names = names_of(theta);
-    return import_all(in, &names, false);
-}
-
-ech_status ech_rope_import_local(const ech_family_import *in, const char *theta)
-{
-    ech_rope_names names = names_of(theta);
-    return import_all(in, &names, true);
+    return ech_rope_import_as(
+        in, &(ech_rope_names){"rope_theta", theta, "partial_rotary_factor", "1", .original = NULL});
 }
 
 ech_status ech_family_import_rotary(const ech_family_import *in)

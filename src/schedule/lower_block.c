@@ -325,6 +325,19 @@ static void add_in_turns(ech_block_lowering *p, int first, int end)
     add_weights(p, weights);
 }
 
+/* Whether B writes gradients of parameters from that call on. */
+static bool writes_gradients(const ech_block *block, int call, int end)
+{
+    for (; call < end; call++) {
+        const ech_block_call *of = &block->program[ECH_BACKWARD_INPUT].at[call];
+        for (const ech_operand *o = NULL; (o = ech_call_next(block, of, ECH_TRAIN, o));)
+            if (o->port == ECH_PORT_DPARAM) return true;
+    }
+    return false;
+}
+
+/* Weights may be updated once the block's last gradient is written: W keeps its last call until B
+ * has ended, unless B itself writes gradients until then. */
 void ech_lower_backward(ech_block_lowering *p)
 {
     const ech_block *block = block_of(p);
@@ -342,6 +355,8 @@ void ech_lower_backward(ech_block_lowering *p)
     for (int call = first; call < n; call++) {
         if (!exchanges(p, ECH_BACKWARD_INPUT, call)) continue;
         int ready = ready_beside(block, call);
+        if (ready == weights && call + 1 < n && !writes_gradients(block, call + 1, n))
+            ready = weights > 0 ? weights - 1 : 0;
         fetch_for_weights(p, ready);
         add_compute(p, ECH_BACKWARD_INPUT, first, call);
         add_collective(p, ECH_BACKWARD_INPUT, call);

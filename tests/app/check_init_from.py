@@ -72,6 +72,11 @@ SMOLLM3 = {"class": "SmolLM3Config", "num_key_value_heads": 2, "pad_token_id": N
 QWEN2_MOE = {"class": "Qwen2MoeConfig", "num_key_value_heads": 2, "num_experts": 6,
              "num_experts_per_tok": 3, "moe_intermediate_size": 20,
              "shared_expert_intermediate_size": 40, "pad_token_id": None}
+OLMO2 = {"class": "Olmo2Config", "num_key_value_heads": 2, "head_dim": 10, "pad_token_id": None}
+OLMO3 = OLMO2 | {"class": "Olmo3Config", "sliding_window": 7, "rope_theta": 5e5, "layer_types": [
+    "sliding_attention", "full_attention", "sliding_attention"]}
+OLMOE = {"class": "OlmoeConfig", "num_key_value_heads": 2, "num_experts": 6,
+         "num_experts_per_tok": 3, "pad_token_id": None}
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
 # Without rounding, each number counts in heads as small as these.
@@ -174,6 +179,19 @@ CASES = {
                                    "mlp_bias": True, "tie_word_embeddings": False}, {}),
     "smollm3 interval": (LLAMA | SMOLLM3 | {"no_rope_layer_interval": 3, "rope_scaling": YARN},
                          {"v4": True}),
+    "olmo2": (LLAMA | OLMO2 | {"attention_bias": True}, {"max_shard_size": "15KB"}),
+    "olmo2 v4": (LLAMA | OLMO2 | {"num_key_value_heads": 1, "tie_word_embeddings": True,
+                                  "rope_scaling": SCALING}, {"v4": True}),
+    "olmo3": (LLAMA | OLMO3 | {"attention_bias": True, "rope_theta": None, "rope_parameters": {
+        "full_attention": YARN | {"rope_theta": 700.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 90.0}}}, {}),
+    "olmo3 fourth": (LLAMA | OLMO3 | {"num_hidden_layers": 5, "layer_types": None,
+                                      "tie_word_embeddings": True}, {}),
+    "olmo3 v4": (LLAMA | OLMO3 | {"rope_scaling": YARN}, {"v4": True}),
+    "olmoe": (LLAMA | OLMOE | {"attention_bias": True}, {}),
+    "olmoe v4": (LLAMA | OLMOE | {"num_key_value_heads": 1, "norm_topk_prob": True,
+                                  "tie_word_embeddings": True, "rope_scaling": SCALING},
+                 {"v4": True, "max_shard_size": "25KB"}),
     "qwen2_moe": (LLAMA | QWEN2_MOE, {}),
     "qwen2_moe v4": (LLAMA | QWEN2_MOE | {
         "norm_topk_prob": True, "qkv_bias": False, "num_hidden_layers": 4,
@@ -183,7 +201,8 @@ CASES = {
                    {"dtype": torch.bfloat16}),
 }
 # Verified on a grid, besides the oldest families.
-VERIFIED = ["seed_oss mapped", "helium mapped", "gpt2", "llama 3.1", "qwen3", "granite", "gpt_neox", "glm4", "smollm3", "qwen2_moe",
+VERIFIED = ["seed_oss mapped", "helium mapped", "gpt2", "llama 3.1", "qwen3", "granite", "gpt_neox",
+            "glm4", "smollm3", "qwen2_moe", "olmo2", "olmoe",
             *(name for name, case in CASES.items() if case[0].get("sliding_window"))]
 LAYOUTS = {
     "alone": [],
@@ -221,7 +240,8 @@ def spell_as_v4(folder):
     config = json.loads((folder / "config.json").read_text())
     rope = config.pop("rope_parameters")
     if "full_attention" in rope:
-        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        if config["model_type"] == "gemma3_text":
+            config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
         rope = rope["full_attention"]
     config["rope_theta"] = rope.pop("rope_theta")
     config["rope_scaling"] = rope
@@ -329,6 +349,7 @@ def check(name, folder):
     layouts = {
         "mixtral": ["alone", "tensor", "pipeline"],
         "qwen2_moe": ["tensor", "experts"],
+        "olmoe": ["tensor", "experts"],
         "qwen3_moe": ["alone", "tensor", "pipeline", "experts"],
     }.get(family, ["tensor"])
     most = ["alone", "tensor", "pipeline", "all", "pipedream"]
@@ -449,6 +470,7 @@ def check_refusals(folder):
     refused("self_attn.q_proj.bias", config=config | {"attention_bias": True})
     refused("it is [64, 32]", config=config | {"head_dim": 16})
     refused("sliding_window", config=config | {"model_type": "mistral", "sliding_window": 0})
+    refused("clipped queries", config=config | {"model_type": "olmoe", "clip_qkv": 8.0})
     refused("DeltaNet", config=config | {"model_type": "qwen3_next"})
     refused("ntk", config=config | {"rope_parameters": {"rope_type": "ntk", "factor": 2.0}})
     refused("[270, 32]", config=config | {"vocab_size": 280})

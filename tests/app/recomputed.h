@@ -51,11 +51,12 @@ static void count_layernorm(ech_kernel_context *context, const ech_tensor *x,
     counted->layernorm_forward(context, x, gain, bias, eps, y, mean, rstd);
 }
 
-static void count_rmsnorm(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *gain,
-                          double offset, double eps, const ech_tensor *y, const ech_tensor *rstd)
+static void count_rmsnorm(ech_kernel_context *context, const ech_tensor *x,
+                          const ech_tensor *squares, const ech_tensor *gain, double offset,
+                          double eps, const ech_tensor *y, const ech_tensor *rstd)
 {
     atomic_fetch_add(&cheap, 1);
-    counted->rmsnorm_forward(context, x, gain, offset, eps, y, rstd);
+    counted->rmsnorm_forward(context, x, squares, gain, offset, eps, y, rstd);
 }
 
 static void count_add_layernorm(ech_kernel_context *context, const ech_tensor *a,

@@ -90,6 +90,40 @@ TEST(test_noise)
     }
 }
 
+/* Norms after layers alone, and of all heads together: the last of a block's backward is a sum that
+ * writes no gradient of a parameter. */
+TEST(test_heads_normed_together)
+{
+    const char *sizes = "model.num_key_value_heads=2 model.hidden_size=24 model.head_dim=6 "
+                        "model.intermediate_size=20 data.sequence_length=8 "
+                        "parallel.deadline=20 parallel.tensor=";
+    static const struct {
+        const char *architecture;
+        int ranks;
+        const char *more;
+    } cases[] = {
+        {"olmo2", 4, "2 parallel.pipeline=2"},
+        {"olmo2", 8, "4 parallel.pipeline=2 parallel.sequence=true memory.recompute=full"},
+        {"olmo2", 4, "4 memory.recompute=selective parallel.sequence=keep"},
+        {"olmo2", 8, "2 parallel.context=2 parallel.zero=3 memory.recompute=selective"},
+        {"olmo2", 4, "2 parallel.pipeline=2 parallel.schedule=zero-bubble"},
+        {"olmo2", 4, "2 model.reversible=true memory.invert=true parallel.pipeline=2"},
+        {"olmo2", 2, "2 memory.sequence_chunks=2"},
+        {"olmo3", 4,
+         "2 parallel.context=2 parallel.context_method=ulysses "
+         "model.num_key_value_heads=4 model.sliding_window=3 model.window_layers=LG"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ech_text more = {0};
+        ech_text_append(&more, "%s%s", sizes, cases[i].more);
+        assert_steps(cases[i].architecture, cases[i].ranks, 2, more.at);
+        ech_text_free(&more);
+    }
+    assert_steps("olmoe", 4, 2,
+                 "parallel.tensor=2 parallel.data=2 parallel.expert=2 model.num_local_experts=4 "
+                 "model.num_experts_per_tok=2 parallel.deadline=20");
+}
+
 TEST(test_many_steps)
 {
     const char *more = "parallel.tensor=2 optimizer.learning_rate=3e-3 training.steps=40";
@@ -135,10 +169,11 @@ static atomic_int calls;
 
 static void scaled_gradient(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
                             const ech_tensor *gain, double offset, const ech_tensor *rstd,
-                            const ech_tensor *add, const ech_tensor *dx, bool accumulate,
-                            const ech_tensor *dgain)
+                            const ech_tensor *add, const ech_tensor *dx, const ech_tensor *dsquares,
+                            bool accumulate, const ech_tensor *dgain)
 {
-    right->rmsnorm_backward(context, dy, x, gain, offset, rstd, add, dx, accumulate, dgain);
+    right->rmsnorm_backward(context, dy, x, gain, offset, rstd, add, dx, dsquares, accumulate,
+                            dgain);
     double *out = dx->data;
     for (int64_t i = 0; i < ech_tensor_count(dx); i++) out[i] *= 1 + 1e-6;
 }
@@ -153,8 +188,9 @@ static void dropped_micro_batch(ech_kernel_context *context, const ech_tensor *d
 enum { MOST_GAINS = 64, MOST_WIDTH = 64 };
 
 /* Each gain is as in its first call. */
-static void stale_gain(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *gain,
-                       double offset, double eps, const ech_tensor *y, const ech_tensor *rstd)
+static void stale_gain(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *squares,
+                       const ech_tensor *gain, double offset, double eps, const ech_tensor *y,
+                       const ech_tensor *rstd)
 {
     static double old[MOST_GAINS][MOST_WIDTH];
     static const void *of[MOST_GAINS];
@@ -172,7 +208,7 @@ static void stale_gain(ech_kernel_context *context, const ech_tensor *x, const e
     stale.data = old[at];
     pthread_mutex_unlock(&lock);
     atomic_fetch_add(&calls, 1);
-    right->rmsnorm_forward(context, x, &stale, offset, eps, y, rstd);
+    right->rmsnorm_forward(context, x, squares, &stale, offset, eps, y, rstd);
 }
 
 /* The single rank's kernels are those of its own design. */

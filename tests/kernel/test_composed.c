@@ -101,7 +101,7 @@ static void sum_and_norm(bench *b, bool centered)
     } else {
         b->kernels->add_rmsnorm(b->context, &one[p], &one[q], &one[x], &one[gain], 0.5, 1e-5,
                                 &one[y], &one[rstd]);
-        b->kernels->rmsnorm_forward(b->context, &two[x], &two[gain], 0.5, 1e-5, &two[y],
+        b->kernels->rmsnorm_forward(b->context, &two[x], NULL, &two[gain], 0.5, 1e-5, &two[y],
                                     &two[rstd]);
     }
 }

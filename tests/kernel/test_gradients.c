@@ -136,7 +136,7 @@ static void layernorm_backward(subject *s)
 static void rmsnorm_forward(subject *s)
 {
     ech_tensor rstd = kept_of(s, 0, s->input[0].shape[0]);
-    s->kernels->rmsnorm_forward(s->context, &s->input[0], &s->input[1], 0.7, 1e-5, &s->output,
+    s->kernels->rmsnorm_forward(s->context, &s->input[0], NULL, &s->input[1], 0.7, 1e-5, &s->output,
                                 &rstd);
 }
 
@@ -144,7 +144,32 @@ static void rmsnorm_backward(subject *s)
 {
     ech_tensor rstd = kept_of(s, 0, s->input[0].shape[0]);
     s->kernels->rmsnorm_backward(s->context, &s->doutput, &s->input[0], &s->input[1], 0.7, &rstd,
-                                 NULL, &s->gradient[0], false, &s->gradient[1]);
+                                 NULL, &s->gradient[0], NULL, false, &s->gradient[1]);
+}
+
+static void squares_forward(subject *s)
+{
+    s->kernels->squares_forward(s->context, &s->input[0], 0.3, &s->output);
+}
+
+static void squares_backward(subject *s)
+{
+    s->kernels->squares_backward(s->context, &s->doutput, &s->input[0], 0.3, NULL, &s->gradient[0]);
+}
+
+/* Of the squares, the second input, the norm's part is x rstd gain. */
+static void part_forward(subject *s)
+{
+    ech_tensor rstd = kept_of(s, 0, s->input[0].shape[0]);
+    s->kernels->rmsnorm_forward(s->context, &s->input[0], &s->input[1], &s->input[2], 0.7, 30,
+                                &s->output, &rstd);
+}
+
+static void part_backward(subject *s)
+{
+    ech_tensor rstd = kept_of(s, 0, s->input[0].shape[0]);
+    s->kernels->rmsnorm_backward(s->context, &s->doutput, &s->input[0], &s->input[2], 0.7, &rstd,
+                                 NULL, &s->gradient[0], &s->gradient[1], false, &s->gradient[2]);
 }
 
 TEST(norm_gradients)
@@ -159,8 +184,20 @@ TEST(norm_gradients)
                        .output = SHAPE(4, 7),
                        .forward = rmsnorm_forward,
                        .backward = rmsnorm_backward};
+    subject squares = {.inputs = 1,
+                       .input = {SHAPE(4, 7)},
+                       .output = SHAPE(4),
+                       .forward = squares_forward,
+                       .backward = squares_backward};
+    subject part = {.inputs = 3,
+                    .input = {SHAPE(4, 7), SHAPE(4), SHAPE(7)},
+                    .output = SHAPE(4, 7),
+                    .forward = part_forward,
+                    .backward = part_backward};
     check_gradients(&layernorm);
     check_gradients(&rmsnorm);
+    check_gradients(&squares);
+    check_gradients(&part);
 }
 
 #define CALLS_1(name)                                                                              \
@@ -211,12 +248,102 @@ TEST(rmsnorm_with_offset)
     ech_tensor w = ech_tensor_1d(gain, ECH_F64, C), kept = ech_tensor_1d(rstd, ECH_F64, R);
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
-    ech_kernels_ref(ECH_F64)->rmsnorm_forward(context, &from, &w, 1, 1e-3, &to, &kept);
+    ech_kernels_ref(ECH_F64)->rmsnorm_forward(context, &from, NULL, &w, 1, 1e-3, &to, &kept);
     for (int i = 0; i < R * C; i++) {
         double squares = 0;
         for (int c = 0; c < C; c++) squares += x[i / C * C + c] * x[i / C * C + c];
         double expected = x[i] / sqrt(squares / C + 1e-3) * (1 + gain[i % C]);
         assert_true(fabs(y[i] - expected) < 1e-14);
+    }
+    ech_kernel_context_destroy(context);
+}
+
+enum { PART_R = 3, PART_C = 7, PARTS = 3 };
+
+/* What a norm of whole rows has, and columns [first, end) of it by their parts' functions, whose
+ * squares are summed between. */
+typedef struct norm_run {
+    double y[PART_R * PART_C], dx[PART_R * PART_C], dgain[PART_C];
+} norm_run;
+
+static ech_tensor columns_of(double *from, double *to, int first, int end, bool back)
+{
+    int n = end - first;
+    for (int i = 0; i < PART_R * n; i++) {
+        double *whole = &from[i / n * PART_C + first + i % n];
+        if (back)
+            *whole = to[i];
+        else
+            to[i] = *whole;
+    }
+    return ech_tensor_2d(to, ECH_F64, PART_R, n);
+}
+
+static void run_parts(ech_kernel_context *context, double *x, double *dy, double *gain, int parts,
+                      norm_run *out)
+{
+    const ech_kernels *kernels = ech_kernels_ref(ECH_F64);
+    double squares[PART_R] = {0}, dsquares[PART_R] = {0}, one[PART_R], rstd[PART_R];
+    double a[4][PART_R * PART_C];
+    ech_tensor sum = ech_tensor_1d(squares, ECH_F64, PART_R);
+    ech_tensor dsum = ech_tensor_1d(dsquares, ECH_F64, PART_R);
+    ech_tensor own = ech_tensor_1d(one, ECH_F64, PART_R);
+    ech_tensor kept = ech_tensor_1d(rstd, ECH_F64, PART_R);
+    for (int step = 0; step < 4; step++)
+        for (int p = 0; p < parts; p++) {
+            int first = p * PART_C / parts, end = (p + 1) * PART_C / parts;
+            ech_tensor v = columns_of(x, a[0], first, end, false);
+            ech_tensor d = columns_of(dy, a[1], first, end, false);
+            ech_tensor y = columns_of(out->y, a[2], first, end, false);
+            ech_tensor dx = columns_of(out->dx, a[3], first, end, false);
+            ech_tensor w = ech_tensor_1d(gain + first, ECH_F64, end - first);
+            ech_tensor dw = ech_tensor_1d(out->dgain + first, ECH_F64, end - first);
+            if (step == 0) kernels->squares_forward(context, &v, 1.0 / PART_C, &own);
+            if (step == 1) kernels->rmsnorm_forward(context, &v, &sum, &w, 0.5, 1e-2, &y, &kept);
+            if (step == 2)
+                kernels->rmsnorm_backward(context, &d, &v, &w, 0.5, &kept, NULL, &dx, &own, false,
+                                          &dw);
+            if (step == 3) kernels->squares_backward(context, &dsum, &v, 1.0 / PART_C, &dx, &dx);
+            for (int r = 0; r < PART_R && step % 2 == 0; r++)
+                (step ? dsquares : squares)[r] += one[r];
+            columns_of(out->y, a[2], first, end, true);
+            columns_of(out->dx, a[3], first, end, true);
+        }
+}
+
+/* Against the formula, written out: parts of rows, in one to three parts. */
+TEST(rmsnorm_of_parts)
+{
+    double x[PART_R * PART_C], dy[PART_R * PART_C], gain[PART_C];
+    for (int i = 0; i < PART_R * PART_C; i++) x[i] = value_at(1, i, -2, 2);
+    for (int i = 0; i < PART_R * PART_C; i++) dy[i] = value_at(3, i, -2, 2);
+    for (int c = 0; c < PART_C; c++) gain[c] = value_at(2, c, -1, 1);
+    ech_kernel_context *context;
+    double scratch[PART_C];
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    context->scratch = scratch;
+    context->scratch_bytes = sizeof scratch;
+    norm_run expected = {0};
+    for (int r = 0; r < PART_R; r++) {
+        double squares = 0, mean = 0, *v = x + r * PART_C, *d = dy + r * PART_C;
+        for (int c = 0; c < PART_C; c++) squares += v[c] * v[c] / PART_C;
+        double rms = sqrt(squares + 1e-2);
+        for (int c = 0; c < PART_C; c++) mean += d[c] * (gain[c] + 0.5) * v[c] / PART_C;
+        for (int c = 0; c < PART_C; c++) {
+            expected.y[r * PART_C + c] = v[c] / rms * (gain[c] + 0.5);
+            expected.dx[r * PART_C + c] =
+                d[c] * (gain[c] + 0.5) / rms - v[c] * mean / (rms * rms * rms);
+            expected.dgain[c] += d[c] * v[c] / rms;
+        }
+    }
+    for (int parts = 1; parts <= PARTS; parts++) {
+        norm_run run = {0};
+        run_parts(context, x, dy, gain, parts, &run);
+        for (int i = 0; i < PART_R * PART_C; i++) {
+            assert_true(fabs(run.y[i] - expected.y[i]) < 1e-13);
+            assert_true(fabs(run.dx[i] - expected.dx[i]) < 1e-13);
+            assert_true(fabs(run.dgain[i % PART_C] - expected.dgain[i % PART_C]) < 1e-13);
+        }
     }
     ech_kernel_context_destroy(context);
 }

@@ -42,8 +42,10 @@ static const bool yes = true, no = false;
 CALL(bias_backward, t[0], flag, t[1])
 CALL(layernorm_forward, t[0], t[1], t[2], 1e-5, t[3], t[4], t[5])
 CALL(layernorm_backward, t[0], t[1], t[2], t[3], t[4], t[5], t[6], flag, t[7], t[8])
-CALL(rmsnorm_forward, t[0], t[1], 0, 1e-5, t[2], t[3])
-CALL(rmsnorm_backward, t[0], t[1], t[2], 0, t[3], t[4], t[5], flag, t[6])
+CALL(rmsnorm_forward, t[0], t[1], t[2], 0, 1e-5, t[3], t[4])
+CALL(rmsnorm_backward, t[0], t[1], t[2], 0, t[3], t[4], t[5], t[6], flag, t[7])
+CALL(squares_forward, t[0], 0.3, t[1])
+CALL(squares_backward, t[0], t[1], 0.3, t[2], t[3])
 #define CALLS_1(name) CALL(name##_forward, t[0], t[1]) CALL(name##_backward, t[0], t[1], t[2])
 #define CALLS_2(name)                                                                              \
     CALL(name##_forward, t[0], t[1], t[2]) CALL(name##_backward, t[0], t[1], t[2], t[3], t[4])
@@ -290,6 +292,7 @@ TEST(rows_are_rounded_once)
     const trial_tensor w = TRIAL_CHANGED(TRIAL_2D(R, C), .type = TRIAL_WIDE);
     trial_tensor v = w;
     v.low = 0.01;
+    const trial_tensor none = {0};
 #define ROW(row, flag, ...)                                                                        \
     {                                                                                              \
         .name = "rounding", .op = ECH_OP_##row, .call = call_##row, .options = &(flag),            \
@@ -302,8 +305,12 @@ TEST(rows_are_rounded_once)
         ROW(bias_backward, yes, ex, esum),
         ROW(layernorm_forward, no, ex, column, column, y, row, row),
         ROW(layernorm_backward, yes, x, ex, column, kept, kept, ex, ey, esum, esum),
-        ROW(rmsnorm_forward, no, ex, column, y, row),
-        ROW(rmsnorm_backward, yes, x, ex, column, kept, ex, ey, esum),
+        ROW(rmsnorm_forward, no, ex, none, column, y, row),
+        ROW(rmsnorm_forward, no, ex, kept, column, y, row),
+        ROW(rmsnorm_backward, yes, x, ex, column, kept, ex, ey, none, esum),
+        ROW(rmsnorm_backward, yes, x, ex, column, kept, ex, ey, row, esum),
+        ROW(squares_forward, no, ex, row),
+        ROW(squares_backward, no, kept, ex, ex, ey),
 #define ROWS_1(name)                                                                               \
     ROW(name##_forward, no, x, y), ROW(name##_backward, no, x, x, y),
 #define ROWS_2(name)                                                                               \

@@ -101,7 +101,7 @@ TEST(swiglu_backward_passes_nan)
 }
 
 TRIAL_CALL(layernorm_forward, t[0], t[1], t[1], 1e-5, t[2], t[3], t[4])
-TRIAL_CALL(rmsnorm_forward, t[0], t[1], 0, 1e-5, t[2], t[3])
+TRIAL_CALL(rmsnorm_forward, t[0], NULL, t[1], 0, 1e-5, t[2], t[3])
 
 TEST(norms_keep_to_their_row)
 {

@@ -14,8 +14,11 @@ TRIAL_CALL(layernorm_forward, t[0], t[1], t[2], 1e-5, t[3], t[4], t[5])
 TRIAL_CALL(layernorm_backward, t[0], t[1], t[2], t[3], t[4], t[5], t[6], *(const bool *)options,
            t[7], t[8])
 /* An RMSNorm whose gradients are accumulated has an offset, too. */
-TRIAL_CALL_WITH(bool, rmsnorm_forward, t[0], t[1], *o ? 1 : 0, 1e-5, t[2], t[3])
-TRIAL_CALL_WITH(bool, rmsnorm_backward, t[0], t[1], t[2], *o ? 1 : 0, t[3], t[4], t[5], *o, t[6])
+TRIAL_CALL_WITH(bool, rmsnorm_forward, t[0], t[1], t[2], *o ? 1 : 0, 1e-5, t[3], t[4])
+TRIAL_CALL_WITH(bool, rmsnorm_backward, t[0], t[1], t[2], *o ? 1 : 0, t[3], t[4], t[5], t[6], *o,
+                t[7])
+TRIAL_CALL(squares_forward, t[0], 0.3, t[1])
+TRIAL_CALL(squares_backward, t[0], t[1], 0.3, t[2], t[3])
 
 enum { NO_ADD, ADD, ADD_IN_PLACE };
 
@@ -47,7 +50,7 @@ static void check_norms(int64_t R, int64_t C, int add, const bool *accumulate)
                      .op = ECH_OP_rmsnorm_forward,
                      .call = call_rmsnorm_forward,
                      .options = accumulate,
-                     .tensor = {x, row, y, rows},
+                     .tensor = {x, none, row, y, rows},
                      .tolerance = 3e-6,
                      .large = large,
                      .halves = halves};
@@ -70,7 +73,7 @@ static void check_norms(int64_t R, int64_t C, int add, const bool *accumulate)
                           .call = call_rmsnorm_backward,
                           .options = accumulate,
                           .dims = {R, C},
-                          .tensor = {dy, x, row, kept, more, dx, sum},
+                          .tensor = {dy, x, row, kept, more, dx, none, sum},
                           .tolerance = 3e-6,
                           .large = large,
                           .halves = halves};
@@ -78,6 +81,26 @@ static void check_norms(int64_t R, int64_t C, int add, const bool *accumulate)
     trial_check(&rmsnorm);
     trial_check(&layernorm_back);
     trial_check(&rmsnorm_back);
+    rmsnorm.tensor[1] = kept; /* rows that are parts */
+    rmsnorm_back.tensor[6] = rows;
+    trial_check(&rmsnorm);
+    trial_check(&rmsnorm_back);
+    if (add == ADD_IN_PLACE) dx.alias = 3;
+    trial squares = {.name = "forward",
+                     .op = ECH_OP_squares_forward,
+                     .call = call_squares_forward,
+                     .tensor = {x, rows},
+                     .tolerance = 3e-6,
+                     .large = large,
+                     .halves = halves};
+    trial squares_back = {.name = "backward",
+                          .op = ECH_OP_squares_backward,
+                          .call = call_squares_backward,
+                          .tensor = {kept, x, more, dx},
+                          .tolerance = 3e-6,
+                          .halves = halves};
+    trial_check(&squares);
+    trial_check(&squares_back);
 }
 
 TEST(norms_agree)

@@ -299,6 +299,41 @@ static void build_grouped(graph *g)
     ech_block_output(g->block, ech_layer_linear(g->block, y, w, -1, false, ECH_AXIS_MODEL, C));
 }
 
+/* A norm of all heads together, of which a rank has some. */
+static int normed_together(graph *g, int x, ech_axis axis, int64_t n)
+{
+    return ech_layer_rmsnorm(g->block, x, vector(g, axis, n), 0.5, 1e-2);
+}
+
+/* The same with norms of all queries and of all keys; with or without rotary positions. */
+static void build_normed_together(graph *g, bool rotary)
+{
+    int x = input(g), starts = ech_block_starts(g->block);
+    const ech_rope rope = {.theta = 100};
+    ech_shape query = ech_shape_heads(ECH_AXIS_HEADS, H, D);
+    ech_shape key = ech_shape_heads(ECH_AXIS_KV_HEADS, g->G, D);
+    int q = project(g, x, ECH_AXIS_HEADS, C), k = project(g, x, ECH_AXIS_KV_HEADS, g->G * D);
+    int v = project(g, x, ECH_AXIS_KV_HEADS, g->G * D);
+    q = ech_block_view(g->block, normed_together(g, q, ECH_AXIS_HEADS, C), 0, query);
+    k = ech_block_view(g->block, normed_together(g, k, ECH_AXIS_KV_HEADS, g->G * D), 0, key);
+    if (rotary) q = ech_layer_rotary(g->block, q, &rope, starts);
+    if (rotary) k = ech_layer_rotary(g->block, k, &rope, starts);
+    int y = attend(g, q, k, ech_block_view(g->block, v, 0, key));
+    y = ech_block_view(g->block, y, 0, ech_shape_rows(ECH_AXIS_HEADS, C));
+    int w = matrix(g, ECH_AXIS_MODEL, C, ECH_AXIS_HEADS, C);
+    ech_block_output(g->block, ech_layer_linear(g->block, y, w, -1, false, ECH_AXIS_MODEL, C));
+}
+
+static void build_together(graph *g)
+{
+    build_normed_together(g, true);
+}
+
+static void build_together_unturned(graph *g)
+{
+    build_normed_together(g, false);
+}
+
 /* The same with norms inside of heads, of queries and of keys, and biases of keys and values. */
 static void build_normed(graph *g)
 {
@@ -333,13 +368,15 @@ TEST(test_attention)
 /* One, two and four key/value heads for one, two and four tensor ranks. */
 TEST(test_grouped_heads)
 {
+    static const build grouped[] = {build_grouped, build_normed, build_together,
+                                    build_together_unturned};
     for (int64_t G = 1; G <= 4; G *= 2)
         for (int t = 1; t <= 4; t *= 2)
             for (int c = 1; c <= 2; c++)
                 for (int sequence = 0; sequence < 3; sequence++)
-                    for (int normed = 0; normed < 2; normed++)
-                        compare("grouped attention", normed ? build_normed : build_grouped,
-                                grid(t, c, G, sequence, false), G, 0.2);
+                    for (int b = 0; b < 4; b++)
+                        compare("grouped attention", grouped[b], grid(t, c, G, sequence, false), G,
+                                0.2);
 }
 
 TEST(test_ring)
@@ -536,12 +573,12 @@ static void build_two_uses(graph *g)
     ech_block_output(g->block, x);
 }
 
-/* A norm over all heads together, of which a rank has some. */
+/* A LayerNorm over all heads together, of which a rank has some. */
 static void build_norm_of_shards(graph *g)
 {
     int x = project(g, input(g), ECH_AXIS_HEADS, C);
-    x = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_HEADS, C), 0, 1e-5);
-    ech_block_output(g->block, x);
+    int gain = vector(g, ECH_AXIS_HEADS, C), bias = vector(g, ECH_AXIS_HEADS, C);
+    ech_block_output(g->block, ech_layer_layernorm(g->block, x, gain, bias, 1e-5));
 }
 
 /* A product's weight has its columns cut as heads, what it is multiplied with as the

@@ -463,7 +463,8 @@ TEST(test_every_layer_is_here)
                    "sparse_logits logistic_loss "
                    "router gate route dispatch dispatch_index expert_linear "
                    "expert_dropout combine shared_gate";
-    const char *cut = "sum spread gather scatter keep_shard gather_kept gather_table shift unshift "
+    const char *cut = "sum sum_both squares rmsnorm_part spread gather scatter keep_shard "
+                      "gather_kept gather_table shift unshift "
                       "slide to_heads to_tokens pack attend head_gather exchange_counts "
                       "exchange_rows return_rows gather_rows scatter_rows window_counts "
                       "expert_linear_both gather_context own_rows all_rows";

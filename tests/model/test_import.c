@@ -35,6 +35,9 @@
 #define STARCODER2 "\"model_type\": \"starcoder2\", " SIZES
 #define PHI3       "\"model_type\": \"phi3\", " SIZES
 #define SMOLLM3    "\"model_type\": \"smollm3\", " SIZES
+#define OLMO2      "\"model_type\": \"olmo2\", " SIZES
+#define OLMO3      "\"model_type\": \"olmo3\", " SIZES
+#define OLMOE      "\"model_type\": \"olmoe\", " SIZES
 #define QWEN2_MOE  "\"model_type\": \"qwen2_moe\", \"moe_intermediate_size\": 20, " SIZES
 #define SCALING                                                                                    \
     "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4, "                         \
@@ -168,6 +171,23 @@ TEST(keys_are_filled)
                  "\"residual_multiplier\": 0.25, \"logits_scaling\": 8.0",
          "model.attention_scale=0.5 model.embedding_multiplier=12 "
          "model.residual_multiplier=0.25 model.logits_scaling=8"},
+        {OLMO2, "model.architecture=olmo2 model.rms_norm_eps=1.0e-05 model.head_dim=8"},
+        {OLMO3, "model.sliding_window=4096 model.window_layers=L model.rope_theta=500000 "
+                "model.rope_local_base_freq=500000"},
+        /* Layers with a window have the base, but not the scaling. */
+        {OLMO3 ", \"rope_theta\": 7, \"rope_scaling\": {\"rope_type\": \"linear\", "
+               "\"factor\": 8}, \"layer_types\": [\"full_attention\", \"sliding_attention\"]",
+         "model.window_layers=GL model.rope_theta=7 model.rope_local_base_freq=7 "
+         "model.rope_scaling=linear"},
+        {OLMO3 ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"linear\", "
+               "\"rope_theta\": 9, \"factor\": 8}, \"sliding_attention\": {\"rope_type\": "
+               "\"default\", \"rope_theta\": 3}}",
+         "model.rope_theta=9 model.rope_scaling=linear model.rope_local_base_freq=3"},
+        {OLMOE, "model.architecture=olmoe model.num_local_experts=64 "
+                "model.num_experts_per_tok=8 model.norm_topk_prob=false"},
+        {OLMOE ", \"clip_qkv\": null, \"num_experts\": 6, \"norm_topk_prob\": true, "
+               "\"num_experts_per_tok\": 2",
+         "model.num_local_experts=6 model.norm_topk_prob=true model.num_experts_per_tok=2"},
         {QWEN3_MOE, "model.architecture=qwen3_moe model.num_local_experts=128 "
                     "model.num_experts_per_tok=8 model.moe_intermediate_size=768 "
                     "model.norm_topk_prob=false model.num_key_value_heads=4 model.head_dim=5"},
@@ -205,6 +225,13 @@ TEST(there_and_back)
         "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}, "
         "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
         "{" PHI3 ", \"max_position_embeddings\": 8192, " LONGROPE "}",
+        "{" OLMO2 ", \"attention_bias\": true, \"head_dim\": 12}",
+        "{" OLMO3 ", \"sliding_window\": 7, \"rope_theta\": 9, \"rope_scaling\": "
+        "{\"rope_type\": \"linear\", \"factor\": 8.0}, "
+        "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+        "{" OLMO3 ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"llama3\", "
+        "\"rope_theta\": 11, " SCALING "}, \"sliding_attention\": {\"rope_theta\": 5}}}",
+        "{" OLMOE ", \"num_experts\": 6, \"num_experts_per_tok\": 3, \"norm_topk_prob\": true}",
         "{" GRANITE ", \"attention_multiplier\": 0.015625, \"embedding_multiplier\": 12.0, "
         "\"residual_multiplier\": 0.22, \"logits_scaling\": 8.0}",
         "{" QWEN3 ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"tie_word_embeddings\": true}",
@@ -382,6 +409,12 @@ TEST(published_sizes)
          57408658944},
         /* SmolLM3 3B */
         {PUBLISHED("smollm3", 2048, 36, 16, 4, 11008, 128256, ""), 3075098624},
+        /* OLMo 2 7B and 13B, OLMo 3 7B and 32B, OLMoE 1B-7B */
+        {PUBLISHED("olmo2", 4096, 32, 32, 32, 11008, 100352, ""), 7298617344},
+        {PUBLISHED("olmo2", 5120, 40, 40, 40, 13824, 100352, ""), 13716198400},
+        {PUBLISHED("olmo3", 4096, 32, 32, 32, 11008, 100278, ""), 7298011136},
+        {PUBLISHED("olmo3", 5120, 64, 40, 8, 27648, 100278, ""), 32233522176},
+        {PUBLISHED("olmoe", 2048, 16, 16, 16, 1024, 50304, ", \"num_experts\": 64"), 6919161856},
         /* GLM-4 9B and 32B of 2025 */
         {PUBLISHED("glm4", 4096, 40, 32, 2, 13696, 151552, ""), 9400279040},
         {PUBLISHED("glm4", 6144, 61, 48, 2, 23040, 151552, ", \"attention_bias\": false"),

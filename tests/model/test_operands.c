@@ -18,7 +18,8 @@ enum { BATCH = 2, MOST_PARAMS = 64 };
 static const int64_t training_step = 2, position = 5;
 
 /* One decoder builds all families from properties: these have each property that changes layers. */
-static const char *const families[] = {"gpt2", "qwen3", "gemma3_text", "mixtral", "qwen2_moe"};
+static const char *const families[] = {"gpt2",  "qwen3",   "gemma3_text",
+                                       "olmo2", "mixtral", "qwen2_moe"};
 /* Of logistic, which has no dropout, and nothing to cut. */
 static const char *const logistic_grids[] = {"", "parallel.schedule=pipedream",
                                              "precision.compute=bf16 precision.residual=fp32",

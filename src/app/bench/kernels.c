@@ -53,8 +53,10 @@ CALL(matmul, &t[0], c->a_transposed, &t[1], c->b_transposed, NULL, NULL, &t[2])
 CALL(bias_backward, &t[0], false, &t[1])
 CALL(layernorm_forward, &t[0], &t[1], &t[2], 1e-5, &t[3], &t[4], &t[5])
 CALL(layernorm_backward, &t[0], &t[1], &t[2], &t[3], &t[4], NULL, &t[5], false, &t[6], &t[7])
-CALL(rmsnorm_forward, &t[0], &t[1], 0, 1e-5, &t[2], &t[3])
-CALL(rmsnorm_backward, &t[0], &t[1], &t[2], 0, &t[3], NULL, &t[4], false, &t[5])
+CALL(rmsnorm_forward, &t[0], NULL, &t[1], 0, 1e-5, &t[2], &t[3])
+CALL(rmsnorm_backward, &t[0], &t[1], &t[2], 0, &t[3], NULL, &t[4], NULL, false, &t[5])
+CALL(squares_forward, &t[0], 0.5, &t[1])
+CALL(squares_backward, &t[0], &t[1], 0.5, NULL, &t[2])
 CALL(add_layernorm, &t[0], &t[1], &t[2], &t[3], &t[4], 1e-5, &t[5], &t[6], &t[7])
 CALL(add_rmsnorm, &t[0], &t[1], &t[2], &t[3], 0, 1e-5, &t[4], &t[5])
 #define CALLS_1(name)                                                                              \
@@ -233,6 +235,8 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(layernorm_backward, ROWS, "<RC <RC <wC <wR <wR >RC >wC >wC", "14RC", NULL),
     ROW(rmsnorm_forward, ROWS, "<RC <wC >RC >wR", "4RC", NULL),
     ROW(rmsnorm_backward, ROWS, "<RC <RC <wC <wR >RC >wC", "10RC", NULL),
+    ROW(squares_forward, ROWS, "<RC >wR", "2RC", NULL),
+    ROW(squares_backward, ROWS, "<wR <RC >RC", "RC", NULL),
     ROW(add_layernorm, ROWS, "<RC <RC >RC <wC <wC >RC >wR >wR", "9RC", NULL),
     ROW(add_rmsnorm, ROWS, "<RC <RC >RC <wC >RC >wR", "5RC", NULL),
     ECH_ACTIVATIONS(ACTIVATION) ROW(rotary, HEADS, "<BTHD >BTHD", "3BTHD", NULL),

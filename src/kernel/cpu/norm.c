@@ -18,9 +18,9 @@ ECH_INLINE int64_t part_size(bool wide, int64_t C, int64_t part)
 }
 
 /* mean and bias are NULL for RMSNorm. With a and b, x is their sum; each of its rows is computed
- * right before it is read. */
+ * right before it is read. With `squares`, rows are parts of longer ones. */
 typedef struct forward_rows {
-    const ech_tensor *a, *b, *x, *gain, *bias, *y, *mean, *rstd;
+    const ech_tensor *a, *b, *x, *squares, *gain, *bias, *y, *mean, *rstd;
     double eps;
     float offset; /* added to gain */
 } forward_rows;
@@ -48,7 +48,7 @@ ECH_INLINE void forward_row(const forward_rows *at, bool centered, int64_t r)
         sum += own;
     }
     if (centered) ((float *)at->mean->data)[r] = m = sum / (float)C;
-    for (int64_t first = 0; first < C; first += part) {
+    for (int64_t first = 0; !at->squares && first < C; first += part) {
         int64_t n = ech_part(C, first, part);
         float own = 0;
         x = row_part(at->x, r, first, n, buffer[0], x);
@@ -56,7 +56,9 @@ ECH_INLINE void forward_row(const forward_rows *at, bool centered, int64_t r)
         for (int64_t c = 0; c < n; c++) own += (x[c] - m) * (x[c] - m);
         squares += own;
     }
-    float s = (float)(1 / sqrt(squares / (double)C + at->eps));
+    double mean_square =
+        at->squares ? (double)((const float *)at->squares->data)[r] : squares / (double)C;
+    float s = (float)(1 / sqrt(mean_square + at->eps));
     ((float *)at->rstd->data)[r] = s;
     for (int64_t first = 0; first < C; first += ECH_PART) {
         int64_t n = ech_part(C, first, ECH_PART);
@@ -102,16 +104,16 @@ void ECH_CPU(layernorm_forward)(ech_kernel_context *context, const ech_tensor *x
                                 const ech_tensor *y, const ech_tensor *mean, const ech_tensor *rstd)
 {
     ECH_SHAPES(layernorm_forward, ECH_REAL, x, gain, bias, y, mean, rstd);
-    const forward_rows at = {NULL, NULL, x, gain, bias, y, mean, rstd, eps, 0};
+    const forward_rows at = {NULL, NULL, x, NULL, gain, bias, y, mean, rstd, eps, 0};
     forward(context, &at, false, true);
 }
 
 void ECH_CPU(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
-                              const ech_tensor *gain, double offset, double eps,
-                              const ech_tensor *y, const ech_tensor *rstd)
+                              const ech_tensor *squares, const ech_tensor *gain, double offset,
+                              double eps, const ech_tensor *y, const ech_tensor *rstd)
 {
-    ECH_SHAPES(rmsnorm_forward, ECH_REAL, x, gain, y, rstd);
-    const forward_rows at = {NULL, NULL, x, gain, NULL, y, NULL, rstd, eps, (float)offset};
+    ECH_SHAPES(rmsnorm_forward, ECH_REAL, x, squares, gain, y, rstd);
+    const forward_rows at = {NULL, NULL, x, squares, gain, NULL, y, NULL, rstd, eps, (float)offset};
     forward(context, &at, false, false);
 }
 
@@ -121,7 +123,7 @@ void ECH_CPU(add_layernorm)(ech_kernel_context *context, const ech_tensor *a, co
                             const ech_tensor *rstd)
 {
     ECH_SHAPES(add_layernorm, ECH_REAL, a, b, x, gain, bias, y, mean, rstd);
-    const forward_rows at = {a, b, x, gain, bias, y, mean, rstd, eps, 0};
+    const forward_rows at = {a, b, x, NULL, gain, bias, y, mean, rstd, eps, 0};
     forward(context, &at, true, true);
 }
 
@@ -130,7 +132,7 @@ void ECH_CPU(add_rmsnorm)(ech_kernel_context *context, const ech_tensor *a, cons
                           const ech_tensor *y, const ech_tensor *rstd)
 {
     ECH_SHAPES(add_rmsnorm, ECH_REAL, a, b, x, gain, y, rstd);
-    const forward_rows at = {a, b, x, gain, NULL, y, NULL, rstd, eps, (float)offset};
+    const forward_rows at = {a, b, x, NULL, gain, NULL, y, NULL, rstd, eps, (float)offset};
     forward(context, &at, true, false);
 }
 
@@ -161,11 +163,13 @@ size_t ECH_CPU(scratch_layernorm_backward)(ech_dtype dtype, int threads, const i
     return 2 * ECH_CPU(scratch_rmsnorm_backward)(dtype, threads, dims);
 }
 
-/* Some rows of (R,C); mean is NULL for RMSNorm. */
+/* Some rows of (R,C); mean is NULL for RMSNorm, and dsquares unless rows are parts of longer
+ * ones. */
 typedef struct norm_rows {
     int64_t C;
     const ech_tensor *dy, *x, *add, *dx;
     const float *gain, *mean, *rstd;
+    float *dsquares;
     float offset; /* added to gain */
 } norm_rows;
 
@@ -173,7 +177,8 @@ typedef struct row_factors {
     float mean, rstd, e_mean, en_mean;
 } row_factors;
 
-/* The means over a row of e = dy gain and of e n, n = (x - mean) rstd. */
+/* The means over a row of e = dy gain and of e n, n = (x - mean) rstd. If rows are
+ * parts, the latter becomes dsquares, and is 0 here. */
 ECH_INLINE row_factors row_means(const norm_rows *at, int64_t r, bool centered)
 {
     row_factors f = {.mean = centered ? at->mean[r] : 0.0F, .rstd = at->rstd[r]};
@@ -196,7 +201,8 @@ ECH_INLINE row_factors row_means(const norm_rows *at, int64_t r, bool centered)
         en_sum += en_part;
     }
     f.e_mean = centered ? e_sum / (float)at->C : 0.0F;
-    f.en_mean = en_sum / (float)at->C;
+    f.en_mean = at->dsquares ? 0.0F : en_sum / (float)at->C;
+    if (at->dsquares) at->dsquares[r] = -0.5F * f.rstd * f.rstd * en_sum;
     return f;
 }
 
@@ -295,13 +301,22 @@ static void fold(const double *sums, int64_t blocks, int64_t columns, int64_t fi
 static void backward(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
                      const ech_tensor *gain, double offset, const ech_tensor *mean,
                      const ech_tensor *rstd, const ech_tensor *add, const ech_tensor *dx,
-                     bool accumulate, const ech_tensor *dgain, const ech_tensor *dbias)
+                     const ech_tensor *dsquares, bool accumulate, const ech_tensor *dgain,
+                     const ech_tensor *dbias)
 {
     int64_t R = x->shape[0], C = x->shape[1], columns = mean ? 2 * C : C;
     int64_t each = block_rows(R), blocks = block_count(R);
     double *sums = ech_scratch(context, (size_t)(blocks * columns) * sizeof *sums);
-    const norm_rows at = {
-        C, dy, x, add, dx, gain->data, mean ? mean->data : NULL, rstd->data, (float)offset};
+    const norm_rows at = {C,
+                          dy,
+                          x,
+                          add,
+                          dx,
+                          gain->data,
+                          mean ? mean->data : NULL,
+                          rstd->data,
+                          dsquares ? dsquares->data : NULL,
+                          (float)offset};
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t first = 0; first < R; first += each) {
         int64_t end = first + each < R ? first + each : R;
@@ -327,14 +342,58 @@ void ECH_CPU(layernorm_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *dgain, const ech_tensor *dbias)
 {
     ECH_SHAPES(layernorm_backward, ECH_REAL, dy, x, gain, mean, rstd, add, dx, dgain, dbias);
-    backward(context, dy, x, gain, 0, mean, rstd, add, dx, accumulate, dgain, dbias);
+    backward(context, dy, x, gain, 0, mean, rstd, add, dx, NULL, accumulate, dgain, dbias);
 }
 
 void ECH_CPU(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *dy,
                                const ech_tensor *x, const ech_tensor *gain, double offset,
                                const ech_tensor *rstd, const ech_tensor *add, const ech_tensor *dx,
-                               bool accumulate, const ech_tensor *dgain)
+                               const ech_tensor *dsquares, bool accumulate, const ech_tensor *dgain)
 {
-    ECH_SHAPES(rmsnorm_backward, ECH_REAL, dy, x, gain, rstd, add, dx, dgain);
-    backward(context, dy, x, gain, offset, NULL, rstd, add, dx, accumulate, dgain, NULL);
+    ECH_SHAPES(rmsnorm_backward, ECH_REAL, dy, x, gain, rstd, add, dx, dsquares, dgain);
+    backward(context, dy, x, gain, offset, NULL, rstd, add, dx, dsquares, accumulate, dgain, NULL);
+}
+
+/* ---- sums of a row's squares ---- */
+
+void ECH_CPU(squares_forward)(ech_kernel_context *context, const ech_tensor *x, double share,
+                              const ech_tensor *y)
+{
+    ECH_SHAPES(squares_forward, ECH_REAL, x, y);
+    int64_t R = x->shape[0], C = x->shape[1], part = part_size(ech_is_wide(x), C, ECH_PART);
+#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+    for (int64_t r = 0; r < R; r++) {
+        double sum = 0;
+        for (int64_t first = 0; first < C; first += part) {
+            ECH_ALIGNED float buffer[ECH_PART];
+            int64_t n = ech_part(C, first, part);
+            const float *v = ech_part_of(x, r * C + first, n, buffer);
+            float own = 0;
+#pragma omp simd reduction(+ : own)
+            for (int64_t c = 0; c < n; c++) own += v[c] * v[c];
+            sum += (double)own;
+        }
+        ((float *)y->data)[r] = (float)(share * sum);
+    }
+}
+
+void ECH_CPU(squares_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                               const ech_tensor *x, double share, const ech_tensor *add,
+                               const ech_tensor *dx)
+{
+    ECH_SHAPES(squares_backward, ECH_REAL, dy, x, add, dx);
+    int64_t R = x->shape[0], C = x->shape[1];
+#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+    for (int64_t r = 0; r < R; r++) {
+        float factor = (float)(2 * share) * ((const float *)dy->data)[r];
+        for (int64_t first = 0; first < C; first += ECH_PART) {
+            ECH_ALIGNED float buffer[3][ECH_PART];
+            int64_t n = ech_part(C, first, ECH_PART), at = r * C + first;
+            const float *v = ech_part_of(x, at, n, buffer[0]);
+            const float *more = ech_part_of(add, at, n, buffer[1]);
+            float *to = ech_part_to(dx, at, buffer[2]);
+            for (int64_t c = 0; c < n; c++) to[c] = more ? factor * v[c] + more[c] : factor * v[c];
+            ech_part_done(dx, at, n, to);
+        }
+    }
 }

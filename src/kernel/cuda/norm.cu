@@ -15,7 +15,7 @@ enum { KEPT = 4, MOST_WARPS = 16, ROWS = 4 /* of a block, if a warp has one */ }
 namespace
 {
 struct forward_call {
-    ech_numbers x, gain, bias, y, mean, rstd;
+    ech_numbers x, squares, gain, bias, y, mean, rstd; /* squares: of rows that are parts */
     int64_t R, C;
     double eps, share; /* 1 / C */
     int warps;         /* of a row */
@@ -80,13 +80,18 @@ static __global__ void __launch_bounds__(MOST_WARPS *ECH_WARP) forward_rows(forw
             for (int k = 0; k < ECH_PART; k++) sum += x[k];
         });
     wide mean = at.mean.is_here() ? (wide)(row_sum(at.warps, sum, room) * at.share) : 0;
-    parts.each([&](int64_t, int n, const wide *x) {
-        wide part = 0;
-        for (int k = 0; k < ECH_PART; k++)
-            if (k < n) part += (x[k] - mean) * (x[k] - mean);
-        squares += part;
-    });
-    wide rstd = 1 / sqrt((wide)(row_sum(at.warps, squares, room) * at.share + at.eps));
+    if (at.squares.is_here()) {
+        squares = at.squares.get(r);
+    } else {
+        parts.each([&](int64_t, int n, const wide *x) {
+            wide part = 0;
+            for (int k = 0; k < ECH_PART; k++)
+                if (k < n) part += (x[k] - mean) * (x[k] - mean);
+            squares += part;
+        });
+        squares = row_sum(at.warps, squares, room) * at.share;
+    }
+    wide rstd = 1 / sqrt((wide)(squares + at.eps));
     parts.each([&](int64_t c, int n, wide *x) {
         wide gain[ECH_PART], bias[ECH_PART] = {};
         at.gain.load(c, n, gain);
@@ -116,23 +121,25 @@ void ECH_CUDA(layernorm_forward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *y, const ech_tensor *mean,
                                  const ech_tensor *rstd)
 {
+    const ech_tensor *none = NULL;
     ech_cuda_check(ECH_OP_layernorm_forward, ECH_REAL, x, gain, bias, y, mean, rstd);
-    forward(context, {x, gain, bias, y, mean, rstd, x->shape[0], x->shape[1], eps, 0, 0, 0});
+    forward(context, {x, none, gain, bias, y, mean, rstd, x->shape[0], x->shape[1], eps, 0, 0, 0});
 }
 
 void ECH_CUDA(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
-                               const ech_tensor *gain, double offset, double eps,
-                               const ech_tensor *y, const ech_tensor *rstd)
+                               const ech_tensor *squares, const ech_tensor *gain, double offset,
+                               double eps, const ech_tensor *y, const ech_tensor *rstd)
 {
     const ech_tensor *none = NULL;
-    ech_cuda_check(ECH_OP_rmsnorm_forward, ECH_REAL, x, gain, y, rstd);
-    forward(context,
-            {x, gain, none, y, none, rstd, x->shape[0], x->shape[1], eps, 0, 0, (wide)offset});
+    ech_cuda_check(ECH_OP_rmsnorm_forward, ECH_REAL, x, squares, gain, y, rstd);
+    forward(context, {x, squares, gain, none, y, none, rstd, x->shape[0], x->shape[1], eps, 0, 0,
+                      (wide)offset});
 }
 
 /* ---- backward: with n = (x - mean) rstd and e = dy gain, dx = rstd (e - mean(e) - n mean(e n)),
- * without mean(e) for RMSNorm; dgain = sum of dy n, dbias = sum of dy. A team of threads has a row,
- * each thread a part of it, and sums its columns over the rows of the block ---- */
+ * without mean(e) for RMSNorm; dgain = sum of dy n, dbias = sum of dy. If rows are parts,
+ * dx = rstd e is without means, and dsquares = - rstd^2 / 2 sum of e n. A team of threads has a
+ * row, each thread a part of it, and sums its columns over the rows of the block ---- */
 
 /* Threads of a block whose teams are no larger, limited by registers: for two such blocks, or one
  * in fp64. */
@@ -145,7 +152,7 @@ namespace
 {
 struct backward_call {
     const real *dy;
-    ech_numbers x, gain, mean, rstd, add, dx;
+    ech_numbers x, gain, mean, rstd, add, dx, dsquares;
     int64_t C;
     double share; /* 1 / C */
     wide offset;  /* added to gain */
@@ -268,6 +275,10 @@ static __global__ void __launch_bounds__(BOUND)
             for (int w = 0; w < warps; w++) sums += half[folds.team * warps + w];
         }
         if (!has_row) continue;
+        if (at.dsquares.is_here()) {
+            if (folds.c() == 0) at.dsquares.put(r, (wide)(sums.en / -2) * rstd * rstd);
+            sums.en = 0;
+        }
         wide e_mean = N > 1 ? (wide)(sums.e * at.share) : 0;
         wide en_mean = (wide)(sums.en * at.share), add[ECH_PART] = {};
         if (at.add.is_here()) at.add.load(r * at.C + folds.c(), folds.count, add);
@@ -304,23 +315,59 @@ void ECH_CUDA(layernorm_backward)(ech_kernel_context *context, const ech_tensor 
                                   const ech_tensor *add, const ech_tensor *dx, bool accumulate,
                                   const ech_tensor *dgain, const ech_tensor *dbias)
 {
+    const ech_tensor *none = NULL;
     ech_cuda_check(ECH_OP_layernorm_backward, ECH_REAL, dy, x, gain, mean, rstd, add, dx, dgain,
                    dbias);
     backward<2>(context,
-                {static_cast<const real *>(dy->data), x, gain, mean, rstd, add, dx, x->shape[1],
-                 1 / (double)x->shape[1], 0},
+                {static_cast<const real *>(dy->data), x, gain, mean, rstd, add, dx, none,
+                 x->shape[1], 1 / (double)x->shape[1], 0},
                 x->shape[0], accumulate, dgain, dbias);
 }
 
 void ECH_CUDA(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *dy,
                                 const ech_tensor *x, const ech_tensor *gain, double offset,
                                 const ech_tensor *rstd, const ech_tensor *add, const ech_tensor *dx,
-                                bool accumulate, const ech_tensor *dgain)
+                                const ech_tensor *dsquares, bool accumulate,
+                                const ech_tensor *dgain)
 {
     const ech_tensor *none = NULL;
-    ech_cuda_check(ECH_OP_rmsnorm_backward, ECH_REAL, dy, x, gain, rstd, add, dx, dgain);
+    ech_cuda_check(ECH_OP_rmsnorm_backward, ECH_REAL, dy, x, gain, rstd, add, dx, dsquares, dgain);
     backward<1>(context,
-                {static_cast<const real *>(dy->data), x, gain, none, rstd, add, dx, x->shape[1],
-                 1 / (double)x->shape[1], (wide)offset},
+                {static_cast<const real *>(dy->data), x, gain, none, rstd, add, dx, dsquares,
+                 x->shape[1], 1 / (double)x->shape[1], (wide)offset},
                 x->shape[0], accumulate, dgain, none);
+}
+
+/* ---- sums of a row's squares ---- */
+
+void ECH_CUDA(squares_forward)(ech_kernel_context *context, const ech_tensor *x, double share,
+                               const ech_tensor *y)
+{
+    ech_cuda_check(ECH_OP_squares_forward, ECH_REAL, x, y);
+    const ech_numbers from = x, to = y;
+    const int64_t C = x->shape[1];
+    ech_fold_rows_by_parts(
+        context, x->shape[0], C, ech_plus(),
+        [=] __device__(int64_t r, int64_t c, int n, wide *value) {
+            from.load(r * C + c, n, value);
+            for (int k = 0; k < ECH_PART; k++) value[k] *= value[k];
+        },
+        [=] __device__(int64_t r, double sum) { to.put(r, (wide)(share * sum)); });
+}
+
+void ECH_CUDA(squares_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                const ech_tensor *x, double share, const ech_tensor *add,
+                                const ech_tensor *dx)
+{
+    ech_cuda_check(ECH_OP_squares_backward, ECH_REAL, dy, x, add, dx);
+    const ech_numbers rows = dy, from = x, more = add, to = dx;
+    const int64_t C = x->shape[1];
+    const wide factor = (wide)(2 * share);
+    ech_each_of_rows(context, x->shape[0], C, [=] __device__(int64_t r, int64_t c, int n) {
+        wide v[ECH_PART], w[ECH_PART] = {}, by = factor * rows.get(r);
+        from.load(r * C + c, n, v);
+        if (more.is_here()) more.load(r * C + c, n, w);
+        for (int k = 0; k < ECH_PART; k++) v[k] = by * v[k] + w[k];
+        to.store(r * C + c, n, v);
+    });
 }

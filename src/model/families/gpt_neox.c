@@ -44,7 +44,7 @@ static const ech_family_fused fused[] = {
 static ech_status import_more(const ech_family_import *in)
 {
     return ech_rope_import_as(
-        in, &(ech_rope_names){"rotary_emb_base", "10000", "rotary_pct", "0.25", NULL});
+        in, &(ech_rope_names){"rotary_emb_base", "10000", "rotary_pct", "0.25", .original = NULL});
 }
 
 const ech_family ech_family_row_gpt_neox = {

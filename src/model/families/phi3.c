@@ -30,7 +30,7 @@ static const ech_family_row rows[] = {
 static ech_status import(const ech_family_import *in)
 {
     return ech_rope_import_as(
-        in, &(ech_rope_names){"rope_theta", "10000", "partial_rotary_factor", "1", "4096"});
+        in, &(ech_rope_names){"rope_theta", "10000", "partial_rotary_factor", "1", .original = "4096"});
 }
 
 static void export(const ech_config *config, json_t *json)

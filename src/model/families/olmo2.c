@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * OLMo 2. Team OLMo 2024, arXiv:2501.00656: Llama with norms after attention and feed-forward
+ * layers instead of before them, and norms of all heads' queries together, and of their keys.
+ */
+#include "model/family.h"
+
+static const ech_family_row rows[] = {ECH_ROWS_SIZES,
+                                      ECH_ROW_KV_HEADS_AS_HEADS,
+                                      ECH_ROW_HEAD_DIM,
+                                      ECH_ROW_POSITIONS("2048"),
+                                      ECH_ROW_GATED_ACT,
+                                      ECH_ROWS_ROPE,
+                                      ECH_ROW_RMS_EPS("1e-5"),
+                                      ECH_ROWS_ATTENTION_BIAS("false"),
+                                      ECH_ROWS_TRAINING("0.02"),
+                                      ECH_ROW_TIED("false"),
+                                      ECH_ROW_WHOLE_ROTARY,
+                                      ECH_ROW_NO_WINDOW,
+                                      ECH_ROWS_END};
+
+const ech_family ech_family_row_olmo2 = {.name = "olmo2",
+                                         .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
+                                         .constants =
+                                             "model.norm_placement=after model.head_norm=full",
+                                         .architecture = "Olmo2ForCausalLM",
+                                         .rows = rows,
+                                         .import_more = ech_family_import_rotary,
+                                         .export_more = ech_rope_export,
+                                         .replaces = "dtype rope_parameters",
+                                         .prefix = "model.",
+                                         .buffers = ".rotary_emb.inv_freq"};

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * OLMo 3. Team OLMo 2025, arXiv:2512.13961: OLMo 2, of whose layers all but every fourth one have
+ * attention windows. The angles of these are never scaled.
+ */
+#include "model/family.h"
+
+static const ech_family_row rows[] = {ECH_ROWS_SIZES,
+                                      ECH_ROW_KV_HEADS_AS_HEADS,
+                                      ECH_ROW_HEAD_DIM,
+                                      ECH_ROW_POSITIONS("2048"),
+                                      ECH_ROW_GATED_ACT,
+                                      ECH_ROWS_ROPE,
+                                      ECH_ROW_RMS_EPS("1e-5"),
+                                      ECH_ROWS_ATTENTION_BIAS("false"),
+                                      ECH_ROW_WINDOW("4096"),
+                                      ECH_ROWS_TRAINING("0.02"),
+                                      ECH_ROW_TIED("false"),
+                                      ECH_ROW_WHOLE_ROTARY,
+                                      ECH_ROWS_END};
+
+static ech_status import_more(const ech_family_import *in)
+{
+    ECH_TRY(ech_windows_import(in, 4));
+    return ech_rope_import_as(in, &(ech_rope_names){"rope_theta", "500000", "partial_rotary_factor",
+                                                    "1", "rope_theta", "500000", .original = NULL});
+}
+
+static void export_more(const ech_config *config, json_t *json)
+{
+    ech_windows_export(config, json);
+    ech_rope_export_by_type(config, json);
+}
+
+static ech_status check(const ech_config *config)
+{
+    if (config->model.rope_local_base_freq == 0)
+        return ech_config_complain(config, "model.rope_local_base_freq",
+                                   "olmo3 has a base of its own for layers with a window; set it "
+                                   "to model.rope_theta");
+    return ech_windows_check(config);
+}
+
+const ech_family ech_family_row_olmo3 = {
+    .name = "olmo3",
+    .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS " model.rope_local_base_freq",
+    .constants = "model.norm_placement=after model.head_norm=full",
+    .defaults = "model.sliding_window=4096 model.window_layers=LLLG model.rope_theta=500000 "
+                "model.rope_local_base_freq=500000",
+    .check = check,
+    .architecture = "Olmo3ForCausalLM",
+    .also = "model.window_layers",
+    .rows = rows,
+    .import_more = import_more,
+    .export_more = export_more,
+    .replaces = "dtype rope_parameters",
+    .prefix = "model.",
+    .buffers = ".rotary_emb.inv_freq"};
