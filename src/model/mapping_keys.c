@@ -209,7 +209,8 @@ static ech_status make_row(ech_mapping_reader *r, const ech_mapping_entry *entry
     ech_rope_names *rope = &r->to->rope;
     out->use |= ECH_ROW_UNREAD;
     if (!rope->theta)
-        *rope = (ech_rope_names){"rope_theta", "10000", "partial_rotary_factor", "1", .original = NULL};
+        *rope =
+            (ech_rope_names){"rope_theta", "10000", "partial_rotary_factor", "1", .original = NULL};
     bool theta = strcmp(entry->key, THETA) == 0;
     *(theta ? &rope->theta : &rope->part) = entry->name;
     if (entry->initial) *(theta ? &rope->theta_initial : &rope->part_initial) = entry->initial;

@@ -121,8 +121,8 @@ TEST(test_levels)
     assert_close(ech_cost_message(&rates, 3e9, 9, 6), 10e-6 + 3e9 / 20e9);
     /* 8 ranks of one machine: 3 rounds of a tree, 2 x 7/8 of the bytes */
     assert_close(ech_cost_reduction(&rates, 3e9, 8, 0, 7), 3 * 5e-6 + 3e9 * 1.75 / 150e9);
-    /* one rank on each of 4 machines: its own link; 2 on each: two links; 8: eight, but no more than
-     * the machine's own network */
+    /* one rank on each of 4 machines: its own link; 2 on each: two links; 8: eight, but no more
+     * than the machine's own network */
     assert_close(ech_rates_between(&rates, 4, 3, 27), 20e9);
     assert_close(ech_rates_between(&rates, 8, 0, 28), 40e9);
     assert_close(ech_rates_between(&rates, 32, 0, 31), 150e9);

@@ -30,9 +30,9 @@ static ech_status import(const ech_family_import *in)
 {
     ECH_TRY(ech_scale_import(in, "query_pre_attn_scalar", 256, ECH_SCALE_ROOT));
     ECH_TRY(ech_windows_import(in, 6));
-    return ech_rope_import_as(in, &(ech_rope_names){"rope_theta", "1e6", "partial_rotary_factor",
-                                                    "1", "rope_local_base_freq", "10000",
-                                                    .original = NULL});
+    return ech_rope_import_as(in,
+                              &(ech_rope_names){"rope_theta", "1e6", "partial_rotary_factor", "1",
+                                                "rope_local_base_freq", "10000", .original = NULL});
 }
 
 static void export(const ech_config *config, json_t *json)

@@ -29,8 +29,8 @@ static const ech_family_fused fused[] = {
 
 static ech_status import_more(const ech_family_import *in)
 {
-    return ech_rope_import_as(
-        in, &(ech_rope_names){"rope_theta", "10000", "partial_rotary_factor", "0.5", .original = NULL});
+    return ech_rope_import_as(in, &(ech_rope_names){"rope_theta", "10000", "partial_rotary_factor",
+                                                    "0.5", .original = NULL});
 }
 
 const ech_family ech_family_row_glm4 = {

@@ -29,8 +29,8 @@ static const ech_family_row rows[] = {
 /* Other programs read the original positions outside of rope_scaling. */
 static ech_status import(const ech_family_import *in)
 {
-    return ech_rope_import_as(
-        in, &(ech_rope_names){"rope_theta", "10000", "partial_rotary_factor", "1", .original = "4096"});
+    return ech_rope_import_as(in, &(ech_rope_names){"rope_theta", "10000", "partial_rotary_factor",
+                                                    "1", .original = "4096"});
 }
 
 static void export(const ech_config *config, json_t *json)

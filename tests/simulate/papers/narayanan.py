@@ -91,7 +91,7 @@ def main():
         sent = formula_bytes(row)
         counted = {q["stage_bytes_per_step"] for q in p["plans"][1:-1]} if sent else {sent}
         if counted != {sent}:
-            wrong.append(f"{row[0]} B: stages send {counted} bytes in a step, the formula says {sent}")
+            wrong.append(f"{row[0]} B: stages send {counted} bytes, the formula says {sent}")
         if not math.isclose(sum(p["cluster"]["parts"].values()), 1, rel_tol=1e-6):
             wrong.append(f"{row[0]} B: the parts of the time are not all of it")
         print(f"{row[0]:7.1f} B on {row[6]:5d}: {step:7.2f} s, measured {row[-1]:7.2f} s, "
