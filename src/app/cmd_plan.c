@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * echelon plan RUN.yaml [--ranks N] [--per-machine M] [--cluster FILE [--tokens N]] [--steps]
- *              [--simulate] [--json] [--svg FILE] [section.key=value ...]
+ * echelon plan RUN.yaml|--model FOLDER [--ranks N] [--per-machine M] [--cluster FILE [--tokens N]]
+ *              [--steps] [--simulate] [--json] [--svg FILE] [section.key=value ...]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +39,9 @@ static const ech_option options[] = {
              "step time, bubble, what compute waits for, micro-batches in flight, bytes per link; "
              "in seconds with "
              "parallel.profile"),
+    ECH_PATH(plan_arguments, run.model, "model", 'o', "FOLDER",
+             "in place of RUN.yaml: what `echelon init FOLDER` writes; only config.json is "
+             "read"),
     ECH_PATH(plan_arguments, cluster, "cluster", 'c', "FILE",
              "for the devices and the network that FILE describes (docs/clusters.md), not for this "
              "machine"),
@@ -124,9 +127,24 @@ static ech_status plan(const ech_run *run, void *arguments, int *code)
     return print_report(&design, in);
 }
 
+static void check(void *arguments, const struct argp_state *state)
+{
+    const plan_arguments *in = arguments;
+    if (!in->run.file == !in->run.model)
+        argp_error(state, in->run.file ? "a run file and --model; give one of them"
+                                       : "which run file? Or which model: --model FOLDER?");
+}
+
 ech_status ech_command_plan(int argc, char **argv, int *code)
 {
-    const ech_command_line line = {ECH_RUN_LINE, .about = about, .option = options};
+    static const ech_word file = {offsetof(plan_arguments, run.file), NULL, false};
+    const ech_command_line line = {.usage = "RUN.yaml|--model FOLDER [section.key=value ...]",
+                                   .about = about,
+                                   .option = options,
+                                   .word = &file,
+                                   .words = 1,
+                                   .take = ech_run_take_word,
+                                   .check = check};
     plan_arguments in = {0};
     return ech_run_command(&line, argc, argv, &in.run, plan, code);
 }

@@ -50,4 +50,31 @@ expect 2 'rank 0 needs .* and may use' "$echelon" plan run.yaml --ranks 8 --clus
 "$echelon" plan run.yaml --ranks 16 --cluster "$h100" --json >plan.json || complain "no JSON"
 grep -q '"tokens_per_second"' plan.json || complain "JSON has no forecast"
 [ ! -e run ] || complain "a plan makes files"
+
+# ---- from a model folder alone ----
+
+mkdir model
+cat >model/config.json <<END
+{"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+ "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512,
+ "max_position_embeddings": 2048, "tie_word_embeddings": false}
+END
+expect 0 '1.0 Ttokens: ' "$echelon" plan --model model --ranks 16 --cluster "$h100" --tokens 1T
+expect 0 'parameters in 4 blocks' "$echelon" plan --model model --ranks 3
+expect 0 '64 ranks' "$echelon" plan parallel.tensor=2 --model model --ranks 64 parallel.zero=1
+expect 2 'which run file\? Or which model: --model FOLDER' "$echelon" plan
+expect 2 'give one of them|not understood; the model is' "$echelon" plan run.yaml --model model
+expect 2 'nowhere: no config.json in it' "$echelon" plan --model nowhere
+expect 0 '^  sequence_length: 2048 +# max_position_embeddings \(2048\)' "$echelon" init model
+"$echelon" init model "a run.yaml" || complain "init writes no file"
+expect 0 'parameters in 4 blocks' "$echelon" plan "a run.yaml" training.global_batch_size=8
+expect 2 'a run.yaml: exists already' "$echelon" init model "a run.yaml"
+ln -s elsewhere link.yaml
+expect 2 'link.yaml: exists already' "$echelon" init model link.yaml
+[ ! -e elsewhere ] || complain "init follows a link"
+mkdir 'quoted "model"' && sed 's/llama/qwen9/' model/config.json >'quoted "model"/config.json'
+expect 1 'qwen9' "$echelon" init 'quoted "model"'
+cp model/config.json 'quoted "model"'
+"$echelon" init 'quoted "model"' quoted.yaml
+expect 0 'parameters in 4 blocks' "$echelon" plan quoted.yaml training.global_batch_size=8
 conclude

@@ -3,6 +3,7 @@
  * From a run file to a design, a plan and a session.
  */
 #include "app/setup/setup.h"
+#include "app/setup/template.h"
 #include "schedule/calendar.h"
 
 #include <string.h>
@@ -66,10 +67,10 @@ static ech_status map_family(const char *run_file, char *const *assignments, int
 }
 
 /* The assignments come before the check, which reports missing keys as well as wrong ones. `text`
- * NULL: the run file `name`, whose model section may come from model.mapping and model.init_from.
- */
-static ech_status make_config(const char *name, const char *text, char *const *assignments, int n,
-                              ech_config **out)
+ * NULL: the run file `name`, whose model section may come from model.mapping. fills: the section
+ * may also come from model.init_from. */
+static ech_status make_config(const char *name, const char *text, bool fills,
+                              char *const *assignments, int n, ech_config **out)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     const ech_family *mapped = NULL;
@@ -82,7 +83,7 @@ static ech_status make_config(const char *name, const char *text, char *const *a
     if (status == ECH_OK && mapped)
         status = ech_config_fill(config, "model.architecture", mapped->name, config->model.mapping,
                                  false);
-    bool is_filled = text || !ech_config_is_named(config, "model.init_from");
+    bool is_filled = !fills || !ech_config_is_named(config, "model.init_from");
     if (status == ECH_OK && !is_filled) status = ech_setup_fill_model(config);
     if (ech_config_is_set(config, "model.architecture")) ech_model_choose(config);
     if (status == ECH_OK) ech_curve_mark_keys(config);
@@ -97,13 +98,21 @@ static ech_status make_config(const char *name, const char *text, char *const *a
 
 ech_status ech_setup_config(const char *run_file, char *const *assignments, int n, ech_config **out)
 {
-    return make_config(run_file, NULL, assignments, n, out);
+    return make_config(run_file, NULL, true, assignments, n, out);
 }
 
 ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
                                  int n, ech_config **out)
 {
-    return make_config(name, text, assignments, n, out);
+    return make_config(name, text, false, assignments, n, out);
+}
+
+ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const *assignments, int n,
+                                     ech_config **out)
+{
+    ECH_FREED_TEXT text = {0};
+    ECH_TRY(ech_template_of_model(folder, ranks, &text));
+    return make_config(folder, text.at, true, assignments, n, out);
 }
 
 ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const *assignments, int n,
@@ -112,7 +121,7 @@ ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const 
     ECH_FREED char *folder = ech_file_join(ech_checkpoint_path(checkpoint), "model");
     ECH_TRY(ech_family_map_folder(folder));
     return make_config(ech_checkpoint_path(checkpoint),
-                       ech_checkpoint_get_info(checkpoint)->run_yaml, assignments, n, out);
+                       ech_checkpoint_get_info(checkpoint)->run_yaml, false, assignments, n, out);
 }
 
 static ech_status resolve_optimizer(ech_config *config)

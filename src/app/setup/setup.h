@@ -18,6 +18,9 @@
  * checks all sections. Errors: all that is wrong, logged with key and value. */
 ech_status ech_setup_config(const char *run_file, char *const *assignments, int n,
                             ech_config **out);
+/* The configuration of ech_template_of_model instead of a run file. */
+ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const *assignments, int n,
+                                     ech_config **out);
 /* Reads a configuration from a run file's text instead. The model section must be complete: nothing
  * is read from model.init_from, which may be set. `name` is for errors. */
 ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,

@@ -22,15 +22,14 @@ void ech_run_take_word(void *arguments, char *word, const struct argp_state *sta
 {
     ech_run_arguments *in = arguments;
     bool sets_key = strchr(word, '=') != NULL;
-    if (!in->file && (!sets_key || ech_file_exists(word)))
+    if (!in->file && !in->model && (!sets_key || ech_file_exists(word)))
         in->file = word;
     else if (sets_key)
         ECH_PUSH(in->assignment, word);
     else
         argp_error(state,
-                   "%s: not understood; the run file is %s, and keys are set with "
-                   "section.key=value",
-                   word, in->file);
+                   "%s: not understood; the %s is %s, and keys are set with section.key=value",
+                   word, in->file ? "run file" : "model", in->file ? in->file : in->model);
 }
 
 static void close_run(ech_run *run)
@@ -51,8 +50,12 @@ ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
     /* Before MPI starts, only rank 0 of a launcher's processes logs. */
     bool another_logs = ech_launched_here(&launched) && launched.rank > 0;
     bool quiet = ech_log_set_quiet(another_logs || ech_log_is_quiet());
-    ech_status status = ech_setup_config(arguments->file, arguments->assignment.at,
-                                         (int)arguments->assignment.n, &run.config);
+    char *const *assignment = arguments->assignment.at;
+    int n = (int)arguments->assignment.n, ranks = arguments->ranks > 0 ? arguments->ranks : 1;
+    ech_status status =
+        arguments->model
+            ? ech_setup_config_of_model(arguments->model, ranks, assignment, n, &run.config)
+            : ech_setup_config(arguments->file, assignment, n, &run.config);
     if (status == ECH_OK)
         status = ech_initial_open_tokenizer(run.config, &run.tokenizer, &run.end_of_text);
     if (status == ECH_OK) status = ech_initial_resolve_begin(run.config);
