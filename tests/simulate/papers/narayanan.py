@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Table 1 of Narayanan et al. 2021 (arXiv:2104.04473), planned and simulated by `echelon plan`.
+"""Tables of Narayanan et al. 2021 (arXiv:2104.04473), planned and simulated by `echelon plan`.
 
-    narayanan.py ECHELON
+    narayanan.py ECHELON 1|2
 
-Ten GPT models of 1.7 to 1,008 billion parameters on 32 to 3,072 A100. Micro-batch b and chunks v
+Table 1: ten GPT models of 1.7 to 1,008 billion parameters on 32 to 3,072 A100. Micro-batch b and chunks v
 are those of NVIDIA's scripts. The measured seconds of a step follow from the published FLOP/s by
 the paper's equation 3. One factor, step.factor of a100_2021.yaml, is fitted to all ten rows.
+
+Table 2: two models with ZeRO-3, and with tensor and pipeline parallelism (PTD-P), by the same file.
+The paper does not say how many chunks PTD-P had here; we take one.
 """
 import json
 import math
@@ -44,19 +47,41 @@ ROWS = [
 ]
 
 
-def plan(echelon, run_file, row):
-    _, heads, width, layers, tensor, pipeline, gpus, batch, b, chunks, _ = row
+# billions, heads, width, layers, batch, GPUs, b, tensor, pipeline (0: ZeRO-3), TFLOP/s of a GPU
+ZERO_ROWS = [
+    (174.6, 96, 12288, 96, 1536, 384, 4, 1, 0, 144),
+    (174.6, 96, 12288, 96, 1536, 768, 2, 1, 0, 88),
+    (174.6, 96, 12288, 96, 1536, 1536, 1, 1, 0, 44),
+    (529.6, 128, 20480, 105, 2560, 640, 4, 1, 0, 138),
+    (529.6, 128, 20480, 105, 2240, 1120, 2, 1, 0, 98),
+    (529.6, 128, 20480, 105, 2240, 2240, 1, 1, 0, 48),
+    (174.6, 96, 12288, 96, 1536, 384, 1, 8, 12, 153),
+    (174.6, 96, 12288, 96, 1536, 768, 1, 8, 12, 149),
+    (174.6, 96, 12288, 96, 1536, 1536, 1, 8, 12, 141),
+    (529.6, 128, 20480, 105, 2240, 560, 1, 8, 35, 171),
+    (529.6, 128, 20480, 105, 2240, 1120, 1, 8, 35, 167),
+    (529.6, 128, 20480, 105, 2240, 2240, 1, 8, 35, 159),
+]
+ZERO_MOST = 0.15
+
+
+def ask(echelon, run_file, gpus, heads, width, layers, words):
     words = [echelon, "plan", run_file, "--json", "--ranks", str(gpus), "--cluster", CLUSTER,
              f"model.hidden_size={width}", f"model.num_hidden_layers={layers}",
-             f"model.num_attention_heads={heads}", f"parallel.tensor={tensor}",
-             f"parallel.pipeline={pipeline}", f"training.global_batch_size={batch}",
-             f"training.micro_batch_size={b}"]
-    words += ([f"parallel.virtual_stages={chunks}", "parallel.schedule=interleaved"]
-              if chunks > 1 else ["parallel.schedule=1f1b"])
+             f"model.num_attention_heads={heads}"] + words
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        sys.exit(f"FAILED: {row[0]} B: {done.stderr}")
+        sys.exit(f"FAILED: {' '.join(words)}: {done.stderr}")
     return json.loads(done.stdout)
+
+
+def plan(echelon, run_file, row):
+    _, heads, width, layers, tensor, pipeline, gpus, batch, b, chunks, _ = row
+    schedule = ([f"parallel.virtual_stages={chunks}", "parallel.schedule=interleaved"]
+                if chunks > 1 else ["parallel.schedule=1f1b"])
+    return ask(echelon, run_file, gpus, heads, width, layers,
+               [f"parallel.tensor={tensor}", f"parallel.pipeline={pipeline}",
+                f"training.global_batch_size={batch}", f"training.micro_batch_size={b}"] + schedule)
 
 
 def formula_bytes(row):
@@ -69,13 +94,8 @@ def formula_bytes(row):
     return 2 * chunks * replica * 2048 * width * 2 // tensor
 
 
-def main():
-    echelon = sys.argv[1]
-    with tempfile.TemporaryDirectory() as folder:
-        run_file = os.path.join(folder, "run.yaml")
-        with open(run_file, "w", encoding="utf-8") as file:
-            file.write(RUN)
-        plans = [plan(echelon, run_file, row) for row in ROWS]
+def table1(echelon, run_file):
+    plans = [plan(echelon, run_file, row) for row in ROWS]
     wrong = []
     log_ratios = [math.log(row[-1] / p["cluster"]["step_time"]) for row, p in zip(ROWS, plans)]
     errors, covered = [], 0
@@ -106,6 +126,48 @@ def main():
         wrong.append(f"largest error {max(map(abs, errors)):.3f}")
     if covered < 9:
         wrong.append(f"the interval covers {covered}")
+    return wrong
+
+
+def flops(width, layers, batch):
+    """Equation 3: recomputation and all scores of attention are counted."""
+    return 96 * batch * 2048 * layers * width**2 * (1 + 2048 / (6 * width) +
+                                                   51200 / (16 * layers * width))
+
+
+def table2(echelon, run_file):
+    wrong, predicted = [], {}
+    for row in ZERO_ROWS:
+        billions, heads, width, layers, batch, gpus, b, tensor, pipeline, measured = row
+        words = [f"training.global_batch_size={batch}", f"training.micro_batch_size={b}",
+                 "parallel.schedule=1f1b", "memory.device_limit=1TiB"]
+        words += ([f"parallel.tensor={tensor}", f"parallel.pipeline={pipeline}"]
+                  if pipeline else ["parallel.zero=3"])
+        step = ask(echelon, run_file, gpus, heads, width, layers, words)["cluster"]["step_time"]
+        rate = flops(width, layers, batch) / step / gpus / 1e12
+        name = "PTD-P " if pipeline else "ZeRO-3"
+        predicted.setdefault((name, billions), []).append(rate)
+        print(f"{name} {billions} B on {gpus:5d}: {rate:6.1f} TFLOP/s, measured {measured:4d}, "
+              f"{100 * (rate / measured - 1):+.1f} %")
+        if abs(rate / measured - 1) > ZERO_MOST:
+            wrong.append(f"{name} {billions} B on {gpus}: {rate:.1f} TFLOP/s")
+    for key, rates in predicted.items():
+        if rates != sorted(rates, reverse=True):
+            wrong.append(f"{key}: {rates} do not decline")
+    for billions in (174.6, 529.6):  # at the smallest number of GPUs the two are close
+        for zero, ptd in list(zip(predicted["ZeRO-3", billions], predicted["PTD-P ", billions]))[1:]:
+            if zero >= ptd:
+                wrong.append(f"{billions} B: ZeRO-3 {zero:.1f} is above PTD-P {ptd:.1f}")
+    return wrong
+
+
+def main():
+    echelon, table = sys.argv[1], {"1": table1, "2": table2}[sys.argv[2]]
+    with tempfile.TemporaryDirectory() as folder:
+        run_file = os.path.join(folder, "run.yaml")
+        with open(run_file, "w", encoding="utf-8") as file:
+            file.write(RUN)
+        wrong = table(echelon, run_file)
     for line in wrong:
         print("FAILED:", line)
     sys.exit(1 if wrong else 0)
