@@ -155,7 +155,8 @@ def table2(echelon, run_file):
         if rates != sorted(rates, reverse=True):
             wrong.append(f"{key}: {rates} do not decline")
     for billions in (174.6, 529.6):  # at the smallest number of GPUs the two are close
-        for zero, ptd in list(zip(predicted["ZeRO-3", billions], predicted["PTD-P ", billions]))[1:]:
+        pairs = zip(predicted["ZeRO-3", billions], predicted["PTD-P ", billions])
+        for zero, ptd in list(pairs)[1:]:
             if zero >= ptd:
                 wrong.append(f"{billions} B: ZeRO-3 {zero:.1f} is above PTD-P {ptd:.1f}")
     return wrong
