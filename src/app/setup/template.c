@@ -70,7 +70,7 @@ static void append_training(const ech_config *config, int ranks, ech_text *out)
     ech_text_append(out, "precision:\n");
     LINE(out, "compute", "%s", "bf16", "with fp32 masters; remove it for fp32");
     ech_text_append(out, "parallel:\n");
-    LINE(out, "zero", "%d", 3, "weights, gradients and states in shards: fits on any number of ranks");
+    LINE(out, "zero", "%d", 3, "weights, gradients and states in shards, for any number of ranks");
     ech_text_append(out, "memory:\n");
     LINE(out, "recompute", "%s", "auto", "the least recomputation that fits");
     ech_text_append(out, "log:\n");

@@ -4,9 +4,10 @@
 
     narayanan.py ECHELON 1|2
 
-Table 1: ten GPT models of 1.7 to 1,008 billion parameters on 32 to 3,072 A100. Micro-batch b and chunks v
-are those of NVIDIA's scripts. The measured seconds of a step follow from the published FLOP/s by
-the paper's equation 3. One factor, step.factor of a100_2021.yaml, is fitted to all ten rows.
+Table 1: ten GPT models of 1.7 to 1,008 billion parameters on 32 to 3,072 A100. Micro-batch b and
+chunks v are those of NVIDIA's scripts. The measured seconds of a step follow from the published
+FLOP/s by the paper's equation 3. One factor, step.factor of a100_2021.yaml, is fitted to all ten
+rows.
 
 Table 2: two models with ZeRO-3, and with tensor and pipeline parallelism (PTD-P), by the same file.
 The paper does not say how many chunks PTD-P had here; we take one.
