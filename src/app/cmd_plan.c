@@ -145,6 +145,6 @@ ech_status ech_command_plan(int argc, char **argv, int *code)
                                    .words = 1,
                                    .take = ech_run_take_word,
                                    .check = check};
-    plan_arguments in = {0};
+    plan_arguments in = {.run.plans = true};
     return ech_run_command(&line, argc, argv, &in.run, plan, code);
 }

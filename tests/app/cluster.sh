@@ -12,10 +12,9 @@ enter cluster
 cat >run.yaml <<END
 model: {architecture: llama, hidden_size: 256, num_hidden_layers: 4, num_attention_heads: 4,
         vocab_size: 512}
-data: {train: nowhere/tokens, sequence_length: 64}
+data: {sequence_length: 64}
 training: {steps: 10, global_batch_size: 32, micro_batch_size: 1}
 optimizer: {learning_rate: 1e-3}
-log: {directory: run}
 END
 # expect CODE TEXT WORD ...
 expect() {

@@ -14,6 +14,7 @@ enum { ECH_MOST_RANKS = 65536 };
 typedef struct ech_run_arguments {
     char *file;                  /* RUN.yaml; a word of argv, like the next */
     const char *model;           /* a model folder in place of the run file; NULL: none */
+    bool plans;                  /* it only plans: data and folders need not be named */
     int ranks;                   /* --ranks; 0: not given */
     ECH_LIST(char *) assignment; /* "section.key=value"; ech_run_command frees the list */
 } ech_run_arguments;

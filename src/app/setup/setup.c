@@ -66,10 +66,22 @@ static ech_status map_family(const char *run_file, char *const *assignments, int
     return *path ? ech_family_map(path, out) : ECH_OK;
 }
 
+/* What is special about a configuration: */
+enum {
+    FILLS = 1, /* the model section may come from model.init_from */
+    PLANS = 2  /* nothing is read or written: keys that name data and folders may be missing */
+};
+
+/* Fills required keys that a plan does not use. */
+static ech_status fill_unused(ech_config *config)
+{
+    ECH_TRY(ech_config_fill(config, "data.train", "none", "a plan", true));
+    return ech_config_fill(config, "log.directory", "none", "a plan", true);
+}
+
 /* The assignments come before the check, which reports missing keys as well as wrong ones. `text`
- * NULL: the run file `name`, whose model section may come from model.mapping. fills: the section
- * may also come from model.init_from. */
-static ech_status make_config(const char *name, const char *text, bool fills,
+ * NULL: the run file `name`, whose model section may come from model.mapping. */
+static ech_status make_config(const char *name, const char *text, int special,
                               char *const *assignments, int n, ech_config **out)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
@@ -83,9 +95,10 @@ static ech_status make_config(const char *name, const char *text, bool fills,
     if (status == ECH_OK && mapped)
         status = ech_config_fill(config, "model.architecture", mapped->name, config->model.mapping,
                                  false);
-    bool is_filled = !fills || !ech_config_is_named(config, "model.init_from");
+    bool is_filled = !(special & FILLS) || !ech_config_is_named(config, "model.init_from");
     if (status == ECH_OK && !is_filled) status = ech_setup_fill_model(config);
     if (ech_config_is_set(config, "model.architecture")) ech_model_choose(config);
+    if (status == ECH_OK && special & PLANS) status = fill_unused(config);
     if (status == ECH_OK) ech_curve_mark_keys(config);
     if (status == ECH_OK || is_filled) ECH_ALSO(&status, ech_config_check(config));
     if (status == ECH_OK) status = ech_strategy_apply(config);
@@ -98,13 +111,19 @@ static ech_status make_config(const char *name, const char *text, bool fills,
 
 ech_status ech_setup_config(const char *run_file, char *const *assignments, int n, ech_config **out)
 {
-    return make_config(run_file, NULL, true, assignments, n, out);
+    return make_config(run_file, NULL, FILLS, assignments, n, out);
+}
+
+ech_status ech_setup_config_to_plan(const char *run_file, char *const *assignments, int n,
+                                    ech_config **out)
+{
+    return make_config(run_file, NULL, FILLS | PLANS, assignments, n, out);
 }
 
 ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
                                  int n, ech_config **out)
 {
-    return make_config(name, text, false, assignments, n, out);
+    return make_config(name, text, 0, assignments, n, out);
 }
 
 ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const *assignments, int n,
@@ -112,7 +131,7 @@ ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const 
 {
     ECH_FREED_TEXT text = {0};
     ECH_TRY(ech_template_of_model(folder, ranks, &text));
-    return make_config(folder, text.at, true, assignments, n, out);
+    return make_config(folder, text.at, FILLS, assignments, n, out);
 }
 
 ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const *assignments, int n,
@@ -121,7 +140,7 @@ ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const 
     ECH_FREED char *folder = ech_file_join(ech_checkpoint_path(checkpoint), "model");
     ECH_TRY(ech_family_map_folder(folder));
     return make_config(ech_checkpoint_path(checkpoint),
-                       ech_checkpoint_get_info(checkpoint)->run_yaml, false, assignments, n, out);
+                       ech_checkpoint_get_info(checkpoint)->run_yaml, 0, assignments, n, out);
 }
 
 static ech_status resolve_optimizer(ech_config *config)

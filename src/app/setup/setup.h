@@ -18,6 +18,10 @@
  * checks all sections. Errors: all that is wrong, logged with key and value. */
 ech_status ech_setup_config(const char *run_file, char *const *assignments, int n,
                             ech_config **out);
+/* The same for a plan, which neither reads data nor writes: data.train and log.directory may be
+ * missing. */
+ech_status ech_setup_config_to_plan(const char *run_file, char *const *assignments, int n,
+                                    ech_config **out);
 /* The configuration of ech_template_of_model instead of a run file. */
 ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const *assignments, int n,
                                      ech_config **out);

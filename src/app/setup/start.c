@@ -55,7 +55,8 @@ ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
     ech_status status =
         arguments->model
             ? ech_setup_config_of_model(arguments->model, ranks, assignment, n, &run.config)
-            : ech_setup_config(arguments->file, assignment, n, &run.config);
+        : arguments->plans ? ech_setup_config_to_plan(arguments->file, assignment, n, &run.config)
+                           : ech_setup_config(arguments->file, assignment, n, &run.config);
     if (status == ECH_OK)
         status = ech_initial_open_tokenizer(run.config, &run.tokenizer, &run.end_of_text);
     if (status == ECH_OK) status = ech_initial_resolve_begin(run.config);
