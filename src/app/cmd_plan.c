@@ -89,7 +89,7 @@ static ech_status read_tokens(const char *text, double *out)
     if (!text) return ECH_OK;
     const char *letter = *end ? strchr(letters, *end) : NULL;
     for (long i = letter ? letter - letters + 1 : 0; i > 0; i--) *out *= 1000;
-    bool whole = end > text && (!*end || (letter && !end[1]));
+    bool whole = end > text && !strpbrk(text, "xX") && (!*end || (letter && !end[1]));
     if (whole && *out >= 1 && *out <= 1e18) return ECH_OK;
     ECH_FAIL(ECH_EUSAGE, "--tokens=%s: not a number of tokens, as 300B or 1.5T", text);
 }
@@ -97,9 +97,20 @@ static ech_status read_tokens(const char *text, double *out)
 /* Sets keys that the run leaves open to what the cluster has. */
 static ech_status read_cluster(ech_config *config, const char *path, int ranks, ech_cluster *out)
 {
+    static const char *const replaced[] = {"parallel.profile", "parallel.node_bandwidth",
+                                           "parallel.network_bandwidth",
+                                           "memory.offload_bandwidth"};
     char text[32];
     ECH_TRY(ech_cluster_read(path, out));
     ECH_TRY(ech_cluster_check(out, path, ranks));
+    for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
+        if (ech_config_is_set(config, replaced[i]))
+            return ech_config_complain(
+                config, replaced[i], "not with --cluster: %s has the speeds; remove the key", path);
+    ech_dtype dtype = ech_model_types(config).compute;
+    if (!(out->flops[dtype] > 0))
+        ECH_FAIL(ECH_EUSAGE, "%s: flops.%s: not set, and the run computes in this type", path,
+                 ech_dtype_name(dtype));
     int node = out->level[0].ranks < ranks ? out->level[0].ranks : ranks;
     snprintf(text, sizeof text, "%d", node);
     ECH_TRY(ech_config_fill(config, "parallel.node_ranks", text, path, true));

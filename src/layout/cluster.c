@@ -51,7 +51,7 @@ static bool read_quantity(const char *text, const char *unit, double *out)
 {
     char *end;
     double factor = 1, number = strtod(text, &end);
-    if (end == text || !isfinite(number)) return false;
+    if (end == text || !isfinite(number) || strpbrk(text, "xX")) return false; /* 0x10 */
     end += strspn(end, " ");
     size_t n = strlen(end), ends = strlen(unit);
     if (n > 0 && (ends == 0 || n < ends || strcmp(end + n - ends, unit) != 0)) return false;
@@ -147,6 +147,8 @@ static ech_status read_level(const reader *r, const ech_yaml_node *node, ech_clu
             FAIL(r, at, "levels: %.60s: no such key; the keys of a level are " LEVEL_KEYS, at->key);
     }
     if (isnan(level->bandwidth)) FAIL(r, node, "%s", "levels: bandwidth: not set");
+    if (ranks > floor(ranks) || links > floor(links))
+        FAIL(r, node, "%s", "levels: ranks and links are whole numbers");
     level->ranks = (int)ranks;
     level->links = (int)links;
     return ECH_OK;

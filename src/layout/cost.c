@@ -34,8 +34,9 @@ ech_rates ech_rates_of_cluster(const ech_cluster *cluster)
 {
     return (ech_rates){.cluster = cluster,
                        .node = cluster->level[0].ranks,
-                       .inside = cluster->level[0].bandwidth * cluster->level[0].share,
-                       .copy = cluster->device_host};
+                       .inside = cluster->level[0].bandwidth * cluster->level[0].share /
+                                 cluster->step_factor,
+                       .copy = cluster->device_host / cluster->step_factor};
 }
 
 /* A unit of the level below has some of the members, and sends what crosses its border over the
@@ -95,11 +96,12 @@ static bool rows_are_inside(ech_lineup of, int columns)
     return true;
 }
 
-static double cost_torus(const ech_rates *rates, double bytes, ech_lineup of, double slowest)
+static double cost_torus(const ech_rates *rates, double bytes, ech_lineup of, double latency,
+                         double slowest)
 {
     int columns = ech_torus_columns(of.size), rows = of.size / columns;
     double row = rows_are_inside(of, columns) ? rates->inside : slowest;
-    return rates->latency * (rows > 1 ? 2 : 1) + bytes * (columns - 1) / columns / row +
+    return latency * (rows > 1 ? 2 : 1) + bytes * (columns - 1) / columns / row +
            bytes * (rows - 1) / of.size / slowest;
 }
 
@@ -116,12 +118,12 @@ static int largest_machine(ech_lineup of)
 /* A half sends everything one way within the machine, and the shards of its members the other
  * way. */
 static double cost_hierarchical(const ech_rates *rates, ech_reduction_part part, double bytes,
-                                ech_lineup of, double slowest)
+                                ech_lineup of, double latency, double slowest)
 {
     bool whole = part == ECH_REDUCTION_WHOLE;
     double machines = of.machines ? of.machines : 1, others = largest_machine(of) - 1;
     double back = whole ? bytes : bytes / of.size, turns = whole ? 2 : 1;
-    return rates->latency * (machines > 1 ? 3 : 2) + others * (bytes + back) / rates->inside +
+    return latency * (machines > 1 ? 3 : 2) + others * (bytes + back) / rates->inside +
            turns * bytes * (machines - 1) / machines / slowest;
 }
 
@@ -129,6 +131,7 @@ double ech_cost_sum(const ech_rates *rates, ech_reduction reduction, ech_reducti
                     double bytes, ech_lineup of, int first, int last)
 {
     double slowest = ech_rates_between(rates, of.size, first, last);
+    double latency = ech_rates_latency(rates, 2, first, last);
     bool whole = part == ECH_REDUCTION_WHOLE;
     if (of.size < 2) return 0;
     /* everything that a worker has, or that a server gets from all workers: whichever is more */
@@ -137,9 +140,9 @@ double ech_cost_sum(const ech_rates *rates, ech_reduction reduction, ech_reducti
         return ech_rates_latency(rates, 2, first, last) + bytes * most / slowest;
     }
     if (reduction == ECH_REDUCTION_TORUS)
-        return cost_torus(rates, whole ? 2 * bytes : bytes, of, slowest);
+        return cost_torus(rates, whole ? 2 * bytes : bytes, of, latency, slowest);
     if (reduction == ECH_REDUCTION_HIERARCHICAL)
-        return cost_hierarchical(rates, part, bytes, of, slowest);
+        return cost_hierarchical(rates, part, bytes, of, latency, slowest);
     return (whole ? ech_cost_reduction : ech_cost_half)(rates, bytes, of.size, first, last);
 }
 

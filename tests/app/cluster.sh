@@ -44,7 +44,7 @@ expect 1 'none.yaml: cannot open' "$echelon" plan run.yaml --ranks 8 --cluster n
 sed 's/bandwidth: 3350 GB/bandwith: 3350 GB/' "$h100" >wrong.yaml
 expect 2 'wrong.yaml:[0-9]+:3: device.bandwith: no such key; .* bandwidth' \
     "$echelon" plan run.yaml --ranks 8 --cluster wrong.yaml
-sed 's/memory: 80 GB/memory: 2150 MB/' "$h100" >small.yaml
+sed 's/memory: 80 GB/memory: 2150 MB/; /fp64:/d' "$h100" >small.yaml
 expect 2 'rank 0 needs .* and may use' "$echelon" plan run.yaml --ranks 8 --cluster small.yaml
 "$echelon" plan run.yaml --ranks 16 --cluster "$h100" --json >plan.json || complain "no JSON"
 grep -q '"tokens_per_second"' plan.json || complain "JSON has no forecast"
@@ -63,7 +63,13 @@ expect 0 'parameters in 4 blocks' "$echelon" plan --model model --ranks 3
 expect 0 '64 ranks' "$echelon" plan parallel.tensor=2 --model model --ranks 64 parallel.zero=1
 expect 2 'which run file\? Or which model: --model FOLDER' "$echelon" plan
 expect 2 'give one of them|not understood; the model is' "$echelon" plan run.yaml --model model
-expect 2 'nowhere: no config.json in it' "$echelon" plan --model nowhere
+expect 2 'nowhere: no such folder' "$echelon" plan --model nowhere
+expect 2 'flops.fp64: not set, and the run computes' \
+    "$echelon" plan --model model --cluster small.yaml precision.compute=fp64
+expect 2 'echelon init model`:[0-9]+:[0-9]+: parallel.zero = 3' \
+    "$echelon" plan --model model --ranks 4 parallel.reduction=naive
+expect 2 'not with --cluster' \
+    "$echelon" plan --model model --cluster "$h100" parallel.node_bandwidth=1GB
 expect 0 '^  sequence_length: 2048 +# max_position_embeddings \(2048\)' "$echelon" init model
 "$echelon" init model "a run.yaml" || complain "init writes no file"
 expect 0 'parameters in 4 blocks' "$echelon" plan "a run.yaml" training.global_batch_size=8

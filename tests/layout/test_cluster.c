@@ -69,6 +69,8 @@ TEST(test_refuses)
         {"levels: [{bandwidth: 1 GB/s}, {bandwidth: 1 GB/s}]\n", "only the last level may omit"},
         {"levels: [{ranks: 4, bandwidth: 1 GB/s}, {ranks: 6, bandwidth: 1 GB/s}]\n",
          "levels: ranks: 6 is no multiple of 4"},
+        {"levels: [{ranks: 7.5, bandwidth: 1 GB/s}]\n", "ranks and links are whole numbers"},
+        {"levels: [{ranks: 0x8, bandwidth: 1 GB/s}]\n", "\"0x8\" is no number"},
         {DEVICE, "c.yaml: levels: not set"},
         {LEVELS, "c.yaml: device.memory: not set"},
         {"device: {memory: 1 GiB, reserved: 1 GiB, bandwidth: 1 GB/s}\nflops: {bf16: 1 TFLOP/s}\n"
@@ -126,6 +128,15 @@ TEST(test_levels)
     assert_close(ech_rates_between(&rates, 4, 3, 27), 20e9);
     assert_close(ech_rates_between(&rates, 8, 0, 28), 40e9);
     assert_close(ech_rates_between(&rates, 32, 0, 31), 150e9);
+    c.step_factor = 2; /* multiplies the time of all communication */
+    rates = ech_rates_of_cluster(&c);
+    assert_close(ech_cost_message(&rates, 3e9, 1, 6), 2 * (5e-6 + 3e9 / 150e9));
+    assert_close(ech_cost_copy(&rates, 25e9), 2);
+    ech_lineup of = {.size = 8};
+    double torus = ech_cost_sum(&rates, ECH_REDUCTION_TORUS, ECH_REDUCTION_WHOLE, 0, of, 0, 7);
+    assert_close(torus, 2 * 2 * 5e-6);
+    c.step_factor = 1;
+    rates = ech_rates_of_cluster(&c);
     c.level[1].links = 1;
     assert_close(ech_rates_between(&rates, 32, 0, 31), 20e9);
 }

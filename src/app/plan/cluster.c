@@ -10,11 +10,12 @@
 
 static const double day = 86400;
 
-/* FLOPs of products that all ranks execute in a step, recomputation included. */
+/* FLOPs of products that all ranks execute in a step, recomputation included; 0: unknown. */
 static double executed_flops(const ech_plan_report *report)
 {
     const ech_layout *layout = report->design->layout;
     double flops = 0;
+    if (layout->sums == ECH_SUMS_SERVERS) return 0; /* lists have more turns than are run */
     for (int c = 0; c < layout->classes.n; c++) {
         const ech_plan *plan = report->listed[c];
         const ech_list *list = &plan->list[ECH_LIST_TRAIN];
@@ -121,7 +122,7 @@ void ech_plan_print_forecast(const ech_plan_report *report, ech_text *out)
     ech_text_append(out, "), %s\n", ECH_SCALED(f.tokens_per_second, "tokens/s"));
     print_training(report, &f, out);
     print_rate(f.model_flops, f.peak, "recomputation not counted", out);
-    print_rate(f.executed_flops, f.peak, "as executed", out);
+    if (f.executed_flops > 0) print_rate(f.executed_flops, f.peak, "as executed", out);
     for (int part = 0; part < ECH_FORECAST_PARTS; part++)
         if (f.part[part] >= 5e-4)
             ech_text_append(out, ECH_PLAN_INDENT "%5.1f %%  %s\n", 100 * f.part[part],

@@ -129,9 +129,10 @@ ech_status ech_setup_config_text(const char *text, const char *name, char *const
 ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const *assignments, int n,
                                      ech_config **out)
 {
-    ECH_FREED_TEXT text = {0};
+    ECH_FREED_TEXT text = {0}, name = {0};
     ECH_TRY(ech_template_of_model(folder, ranks, &text));
-    return make_config(folder, text.at, FILLS, assignments, n, out);
+    ech_text_append(&name, "`echelon init %s`", folder);
+    return make_config(name.at, text.at, FILLS, assignments, n, out);
 }
 
 ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const *assignments, int n,

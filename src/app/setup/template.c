@@ -13,11 +13,15 @@
 
 enum { MOST_TOKENS = 4096, STEP_TOKENS = 1 << 22 };
 
-/* A path as a YAML value in double quotes. */
+/* A path as a YAML value in double quotes, on one line. */
 static void append_path(const char *path, ech_text *out)
 {
     ech_text_append(out, "\"");
-    for (; *path; path++) ech_text_append(out, "%s%c", strchr("\\\"", *path) ? "\\" : "", *path);
+    for (; *path; path++)
+        if ((unsigned char)*path < ' ')
+            ech_text_append(out, "\\x%02x", (unsigned)*path);
+        else
+            ech_text_append(out, "%s%c", strchr("\\\"", *path) ? "\\" : "", *path);
     ech_text_append(out, "\"");
 }
 
@@ -38,11 +42,12 @@ static int64_t least(int64_t a, int64_t b)
 
 static void append_model(const ech_config *config, const char *folder, ech_text *out)
 {
+    ech_text_append(out, "# Trains the model of ");
+    append_path(folder, out);
     ech_text_append(out,
-                    "# Trains the model of %s (%s).\n"
-                    "# `echelon help key NAME` explains a key; `echelon plan` shows what a run "
-                    "needs.\nmodel:\n  init_from: ",
-                    folder, ech_config_name(config, "model.architecture"));
+                    " (%s).\n# `echelon help key NAME` explains a key; `echelon plan` shows what a "
+                    "run needs.\nmodel:\n  init_from: ",
+                    ech_config_name(config, "model.architecture"));
     append_path(folder, out);
     ech_text_append(out, " # its config.json sets the other keys of this section\n");
 }
@@ -81,6 +86,7 @@ ech_status ech_template_of_model(const char *folder, int ranks, ech_text *out)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     ECH_FREED char *path = ech_file_join(folder, "config.json");
+    if (!ech_file_is_folder(folder)) ECH_FAIL(ECH_EUSAGE, "%s: no such folder", folder);
     if (!ech_file_exists(path))
         ECH_FAIL(ECH_EUSAGE,
                  "%s: no config.json in it; a Hugging Face folder of a model has one", folder);
