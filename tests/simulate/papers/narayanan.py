@@ -113,10 +113,17 @@ def table1(echelon, run_file):
         counted = {q["stage_bytes_per_step"] for q in p["plans"][1:-1]} if sent else {sent}
         if counted != {sent}:
             wrong.append(f"{row[0]} B: stages send {counted} bytes, the formula says {sent}")
+        pipeline, chunks = row[5], row[9]
+        micro_batches = row[7] // row[8] // (row[6] // row[4] // pipeline)
+        bubble = (pipeline - 1) / (chunks * micro_batches + pipeline - 1)
+        part = p["cluster"]["parts"]["waiting for other stages: the bubble and messages"]
+        if not bubble <= part + 0.03 <= bubble + 0.1:
+            wrong.append(f"{row[0]} B: waits for stages are {part:.3f}, the bubble is {bubble:.3f}")
         if not math.isclose(sum(p["cluster"]["parts"].values()), 1, rel_tol=1e-6):
             wrong.append(f"{row[0]} B: the parts of the time are not all of it")
         print(f"{row[0]:7.1f} B on {row[6]:5d}: {step:7.2f} s, measured {row[-1]:7.2f} s, "
-              f"{100 * errors[-1]:+.1f} %, bubble {100 * p['bubble']:.1f} %")
+              f"{100 * errors[-1]:+.1f} %, waits for stages {100 * part:.1f} %, "
+              f"the paper's bubble {100 * bubble:.1f} %")
     mean = sum(abs(e) for e in errors) / len(errors)
     print(f"mean error {100 * mean:.1f} %, most {100 * max(map(abs, errors)):.1f} %; the interval "
           f"covers {covered} of {len(ROWS)}; fitted factor "
