@@ -34,6 +34,7 @@ try 0 "loss" eval run --data text
 try 0 "" sample run "1 and" --tokens 4
 try 0 "report.html" report run
 try 0 "" convert run/checkpoints/*/model converted
+try 0 "init_from: \"converted\"" init converted
 try 0 "" bench --help
 try 0 "echelon [0-9]" launch 2 "$echelon" --version
 
