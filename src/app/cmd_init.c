@@ -9,8 +9,8 @@
 #include "base/writing.h"
 
 static const char about[] =
-    "Writes the run file that trains the model of a Hugging Face folder, of which only config.json "
-    "is read. Each value has a comment with its origin. Without OUT.yaml it is printed.";
+    "Writes the run file that trains the model of a Hugging Face folder. It reads only config.json "
+    "of the folder. Each value has a comment with its origin. Without OUT.yaml it is printed.";
 
 typedef struct init_arguments {
     const char *folder, *out;

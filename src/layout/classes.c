@@ -61,8 +61,8 @@ static uint64_t first_colour(const ech_layout *layout, int rank, bool by_context
     return by_context ? mix(colour, (uint64_t)at->context) : colour;
 }
 
-/* A group, as each of its members sees it: how many of which colours, and how many of them in a row
- * are on one machine. */
+/* The colour of a group for its members: the number of members of each colour, and the numbers of
+ * successive members on one machine. */
 static uint64_t colour_group(const colours *c, int n)
 {
     uint64_t sum = 0, machines = 0;

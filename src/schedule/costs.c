@@ -32,8 +32,9 @@ static double seconds_on_device(const ech_step_query *q)
 {
     const ech_step_row *row = ech_step_row_of(q->step->kind);
     if (row->phase >= 0) return ech_block_seconds(q, false);
-    bool works = ech_step_has_bucket(q->step) && row->methods->work; /* others copy a few numbers */
-    ech_work work = works ? row->methods->work(q) : (ech_work){0};
+    if (!ech_step_has_bucket(q->step)) /* a delay, a few numbers */
+        return row->methods->seconds ? row->methods->seconds(q) : 0;
+    ech_work work = row->methods->work ? row->methods->work(q) : (ech_work){0};
     return work.bytes > 0 ? ech_cluster_kernel(q->costs->cluster, work.bytes) : 0;
 }
 

@@ -25,6 +25,12 @@ expect() {
     [ $got = "$code" ] || complain "exit code $got instead of $code: $*: $(cat out)"
     grep -Eq -e "$text" out || complain "not said: $text: $(cat out)"
 }
+# a rank that is slowed down, also where its pushes may be dropped
+delayed=$("$echelon" plan run.yaml --ranks 4 --cluster "$clusters/h100.yaml" --json \
+    parallel.delay=1:3 | sed -n 's/.*"step_time": \([0-9]*\).*/\1/p' | head -n 1)
+[ "${delayed:-0}" -ge 3 ] || complain "a delay of 3 s is not in the time: $delayed"
+expect 0 '^cluster .* a step \(between [0-9]' "$echelon" plan run.yaml --ranks 5 \
+    --cluster "$clusters/h100.yaml" parallel.strategy=asp parallel.delay=1:3
 n=0
 for file in "$clusters"/*.yaml; do
     expect 0 '^cluster .* a step \(between ' "$echelon" plan run.yaml --ranks 16 --cluster "$file" \
