@@ -419,6 +419,7 @@ typedef struct ech_row_exchange {
      * them before: receives[i] is what member i sends here. */
     const int64_t *sends, *receives;
     int64_t room; /* rows of the packed buffer; the largest of all members */
+    int64_t most; /* rows of a piece: the windows of all calls together have no room for more */
     int64_t first, rows;
     size_t bytes; /* of a row */
     bool packs;   /* `from` is packed, `to` has windows; otherwise the reverse */
@@ -441,7 +442,7 @@ static inline int64_t ech_row_window(const ech_row_exchange *x, int64_t count)
 }
 /* Rows that are not in use are neither read nor written. A piece that ended exactly with the
  * previous window, or has no rows at all, is an empty message, so that a peer that expects other
- * rows is detected. Errors: ECH_EINTERNAL, which names both ranks: a count outside 0 .. room
+ * rows is detected. Errors: ECH_EINTERNAL, which names both ranks: a count outside 0 .. most
  * (nothing is sent), or a count that differs from the peer's. */
 ech_status ech_group_exchange_rows(ech_group *group, const void *to, void *from,
                                    const ech_row_exchange *what);

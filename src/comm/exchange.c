@@ -49,17 +49,17 @@ static ech_status check_counts(const ech_group *group, const ech_row_exchange *x
     int64_t all = 0;
     for (int i = 0; i < group->size; i++) {
         int peer = group->of->ranks[i];
-        if (x->receives[i] < 0 || x->receives[i] > x->room)
+        if (x->receives[i] < 0 || x->receives[i] > x->most)
             ECH_FAIL(ECH_EINTERNAL,
                      "%s over group %s: rank %d says that it sends %lld rows to rank %d, which has "
                      "room for %lld of each",
-                     name, over, peer, (long long)x->receives[i], own, (long long)x->room);
-        if (x->sends[i] < 0 || x->sends[i] > x->room)
+                     name, over, peer, (long long)x->receives[i], own, (long long)x->most);
+        if (x->sends[i] < 0 || x->sends[i] > x->most)
             ECH_FAIL(
                 ECH_EINTERNAL,
                 "%s over group %s: rank %d would send %lld rows to rank %d, which has room for "
                 "%lld of each",
-                name, over, own, (long long)x->sends[i], peer, (long long)x->room);
+                name, over, own, (long long)x->sends[i], peer, (long long)x->most);
         all += packed[i];
     }
     if (all > x->room)

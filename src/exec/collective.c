@@ -44,7 +44,7 @@ typedef struct exchange {
     ech_tensor from, to;
     ech_tensor table[2]; /* of counted exchanges: its second and third input */
     int tables[2];       /* their values in the list */
-    int64_t round;       /* of counted exchanges */
+    ech_round round;     /* of counted exchanges */
     bool by_counts;
 } exchange;
 
@@ -164,8 +164,9 @@ static ech_status exchange_rows(const exchange *x, bool packs)
     ech_row_exchange what = {.sends = sends,
                              .receives = receives,
                              .room = packed->shape[0],
+                             .most = x->round.of * windows->shape[1],
                              .rows = windows->shape[1],
-                             .first = x->round * windows->shape[1],
+                             .first = x->round.at * windows->shape[1],
                              .bytes = (size_t)packed->shape[1] * ech_dtype_bytes(packed->dtype),
                              .packs = packs};
     ECH_ASSERT(packed->shape[1] == windows->shape[2] && windows->shape[0] == members);
@@ -186,7 +187,7 @@ static ech_status move_windows(const exchange *x, const ech_tensor *whole, const
     ECH_TRY(know_rows(x, 1, whole->shape[0], &x->exec->received_rows));
     for (int64_t i = 0; i < whole->shape[0]; i++)
         counts[i] =
-            received[i] < 0 ? received[i] : ech_row_part(received[i], x->round * rows, rows);
+            received[i] < 0 ? received[i] : ech_row_part(received[i], x->round.at * rows, rows);
     return whole == &x->to ? ech_group_gather_rows(x->group, &all, own->data, &of)
                            : ech_group_scatter_rows(x->group, &all, own->data, x->scratch, &of);
 }
@@ -273,7 +274,7 @@ static ech_status collect(ech_exec *exec, const ech_step *step)
         *operand_of(&x, o) = tensor_of(&x, o->value, o->like);
         if (o->port == ECH_PORT_IN && o->index > 0) x.tables[o->index - 1] = value_of(&x, o->value);
     }
-    x.round = ech_node_round(&x.block->node.at[call->node]).at;
+    x.round = ech_node_round(&x.block->node.at[call->node]);
     x.by_counts = ech_node_goes_by_counts(&x.block->node.at[call->node]);
     return run(&x, ech_call_exchange(x.block, call, step->phase, exec->list->purpose));
 }

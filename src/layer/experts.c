@@ -385,13 +385,27 @@ static int work(ech_block *block, const rows_by_expert *of, const ech_experts *e
 
 /* ---- rounds: windows of the rows that each rank of an expert group sends ---- */
 
-/* The windows' size in units of ECH_WINDOW_PART per row: for all rows; or with a bound, the bound
- * times a rank's balanced share. */
-static int64_t window_size(const ech_block *block, int64_t width, double bound)
+/* The most rows that a rank sends to one rank of its group, in units of ECH_WINDOW_PART per row of
+ * its row shard. An expert of a balance group accepts no more than its capacity, and all rows that
+ * it accepts may be on one member of the group's mesh. */
+static int64_t most_sent(const ech_block *block, const ech_experts *experts)
 {
-    double all = (double)(width * ECH_WINDOW_PART);
-    double size = bound > 0 ? ceil(bound * all / block->options.sharding.expert) : all;
-    return (int64_t)(size < all ? size : all);
+    const ech_sharding *sharding = &block->options.sharding;
+    int64_t local = experts->gate.experts / sharding->expert, chosen = experts->gate.chosen;
+    double most = (double)(chosen < local ? chosen : local), factor = experts->gate.capacity_factor;
+    double accepted = factor * (double)(chosen * ech_gate_members(sharding)) / sharding->expert;
+    if (factor > 0 && accepted < most) most = accepted;
+    return (int64_t)ceil(most * ECH_WINDOW_PART);
+}
+
+/* The windows' size in the same units: for the most rows; or with a bound, the bound times a rank's
+ * balanced share. */
+static int64_t window_size(const ech_block *block, const ech_experts *experts)
+{
+    double most = (double)most_sent(block, experts), size = most;
+    double whole = (double)(experts->gate.chosen * ECH_WINDOW_PART);
+    if (experts->bound > 0) size = ceil(experts->bound * whole / block->options.sharding.expert);
+    return (int64_t)(size < most ? size : most);
 }
 
 typedef struct window_options {
@@ -433,19 +447,19 @@ static int receive(ech_block *block, const ech_routed *to, int packed, int64_t s
     return ech_block_exchange_rows(block, packed, tables, windows, round);
 }
 
-static ech_round first_round(const ech_routed *to, int64_t size)
+static ech_round first_round(const ech_block *block, const ech_experts *experts, int64_t size)
 {
-    return (ech_round){0, (int)((to->width * ECH_WINDOW_PART + size - 1) / size)};
+    return (ech_round){0, (int)((most_sent(block, experts) + size - 1) / size)};
 }
 
 static int work_in_group(ech_block *block, const ech_routed *to, const ech_experts *experts)
 {
-    int64_t size = window_size(block, to->width, experts->bound);
+    int64_t size = window_size(block, experts);
     double whole = (double)(to->width * ECH_WINDOW_PART);
     ech_shape packed = block->value.at[to->rows].shape;
     int tables[] = {to->counts, to->arriving}, back = -1;
     int all = gather_counts(block, to->arriving);
-    for (ech_round round = first_round(to, size); round.at < round.of; round.at++) {
+    for (ech_round round = first_round(block, experts, size); round.at < round.of; round.at++) {
         rows_by_expert of = {.counts = window_counts(block, all, size, round),
                              .index = to->received_index,
                              .site = to->site,
@@ -478,10 +492,10 @@ ech_routed ech_layer_send_rows(ech_block *block, int x, const ech_experts *exper
         to.site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
     }
     if (!to.grouped) return to;
-    int64_t size = window_size(block, to.width, experts->bound);
+    int64_t size = window_size(block, experts);
     to.arriving = ech_block_exchange_counts(block, to.counts);
-    to.received = receive(block, &to, to.rows, size, first_round(&to, size));
-    to.received_index = receive(block, &to, to.index, size, first_round(&to, size));
+    to.received = receive(block, &to, to.rows, size, first_round(block, experts, size));
+    to.received_index = receive(block, &to, to.index, size, first_round(block, experts, size));
     return to;
 }
 

@@ -13,6 +13,9 @@
  * each tensor rank routes its own rows and then gets the choices of the others. */
 ech_routed ech_block_route(ech_block *block, int x, const ech_experts *experts);
 
+/* Ranks of a mesh of context x tensor over which the rows of a balance group are sharded. */
+int64_t ech_gate_members(const ech_sharding *sharding);
+
 /* x's shape with a last axis of `columns` of `axis`. */
 static inline ech_shape ech_shape_beside(const ech_block *block, int x, ech_axis axis,
                                          int64_t columns)

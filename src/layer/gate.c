@@ -159,6 +159,11 @@ static int64_t tensor_ranks(const ech_sharding *sharding)
     return sharded && sharding->tensor > 1 ? sharding->tensor : 1;
 }
 
+int64_t ech_gate_members(const ech_sharding *sharding)
+{
+    return context_ranks(sharding) * tensor_ranks(sharding);
+}
+
 /* The gate of this call, for this list's purpose and the distribution of rows over ranks. */
 static ech_gate gate_of(const ech_call *call)
 {
@@ -240,7 +245,7 @@ static size_t gate_scratch(const ech_scratch_query *query)
     bool groups = ech_gate_looks_at_groups(gate) && grouped & 1u << query->purpose;
     int64_t S = rows_of(query->block, query->node->in[LOGITS], query->extent);
     int64_t L = ech_gate_logits(gate), k = gate->chosen;
-    int64_t N = groups ? S * context_ranks(sharding) * tensor_ranks(sharding) : S;
+    int64_t N = groups ? S * ech_gate_members(sharding) : S;
     if (query->phase == ECH_FORWARD)
         return ech_kernel_scratch(
             query->kernels, ECH_OP_gate_forward, query->threads,

@@ -134,6 +134,34 @@ TEST(test_all_to_one)
     }
 }
 
+/* A capacity of the balanced share bounds what a rank sends to another without further rounds: all
+ * tokens of a balance group choose the first expert, which accepts its share of them. The rows of a
+ * group that context ranks share may all be on one of these. */
+TEST(test_capacity)
+{
+    static const char *const capacity = "model.moe_capacity_factor=1";
+    trial alone = run("", 1, capacity);
+    for (size_t g = 0; g < sizeof grids / sizeof *grids; g++) {
+        if (!share_takes_of(g, sizeof grids / sizeof *grids)) continue;
+        int64_t e = grids[g].expert, c = grids[g].context;
+        int64_t S = 8 / M / grids[g].replicas * T / c, window = S * c / e < S ? S * c / e : S;
+        trial all = run(grids[g].words, grids[g].replicas, "");
+        trial some = run(grids[g].words, grids[g].replicas, capacity);
+        assert_true(fabs(some.loss - alone.loss) <= 1e-12 * alone.loss);
+        assert_true(fabs(some.norm - alone.norm) <= 1e-10 * alone.norm);
+        if (window < S)
+            assert_true(some.kept <= all.kept - (L - 1) * e * (S - window) * (C + 2 * F) * ITEM);
+        for (int r = 0; r < grids[g].ranks; r++) {
+            int64_t groups = S * c / T, to_first = groups * (T / 8); /* of a mesh of c ranks */
+            const ech_comm_count *is = &some.exchanged[r];
+            assert_true(some.peaks[r]);
+            assert_int_equal(is->calls, STEPS * M * L * 4);
+            if (c == 1 && r % e)
+                assert_int_equal(is->bytes, STEPS * M * L * 2 * to_first * C * ITEM);
+        }
+    }
+}
+
 /* Of what tensor ranks have received they send each other rows in use alone: where all go to one
  * expert, its ranks send as much as plans say at most, and the others nothing, of which plans
  * expect an e-th. */

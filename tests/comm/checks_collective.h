@@ -229,6 +229,7 @@ static inline ech_status checks_window(checks_rows_run *r, int64_t first)
     ech_row_exchange x = {.sends = r->sends,
                           .receives = r->receives,
                           .room = N * r->most,
+                          .most = r->most,
                           .first = first,
                           .rows = r->window,
                           .bytes = r->bytes};

@@ -187,6 +187,7 @@ static ech_status call(ech_group *group, ech_collective collective, int64_t n)
                                      &(ech_row_exchange){.sends = counts,
                                                          .receives = counts,
                                                          .room = ELEMENTS * RANKS_MOST,
+                                                         .most = ELEMENTS,
                                                          .rows = ELEMENTS,
                                                          .bytes = sizeof *in});
         break;
@@ -279,8 +280,12 @@ static ech_status exchange_wrongly(ech_comm *comm, void *context)
     ech_group *group;
     ECH_TRY(checks_world(comm, &group));
     if (rank == 1) sends[2] = w->sends, receives[2] = w->receives;
-    ech_row_exchange what = {
-        .sends = sends, .receives = receives, .room = ROOM, .rows = w->window, .bytes = 1};
+    ech_row_exchange what = {.sends = sends,
+                             .receives = receives,
+                             .room = ROOM,
+                             .most = ROOM,
+                             .rows = w->window,
+                             .bytes = 1};
     ech_status st = ECH_OK;
     for (; what.first < ROOM && st == ECH_OK; what.first += w->window)
         st = ech_group_exchange_rows(group, to, from, &what);

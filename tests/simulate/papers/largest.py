@@ -32,15 +32,13 @@ MODELS = [
      "model.num_attention_heads=64 model.head_dim=64 model.intermediate_size=6144 "
      "model.num_local_experts=2048 model.moe_every=1 model.moe_capacity_factor=1.25 "
      "model.max_position_embeddings=1024 parallel.expert=2048 training.global_batch_size=8192 "
-     "training.micro_batch_size=4 model.moe_group_samples=4 "
-     "memory.device_limit=32TiB"),
+     "training.micro_batch_size=4 model.moe_group_samples=4"),
     ("GShard, 600 billion", 2048, 620, 5,
      "model.architecture=switch model.hidden_size=1024 model.num_hidden_layers=36 "
      "model.num_attention_heads=16 model.head_dim=128 model.intermediate_size=8192 "
      "model.num_local_experts=2048 model.moe_every=2 model.moe_capacity_factor=2 "
      "model.max_position_embeddings=1024 parallel.expert=2048 training.global_batch_size=8192 "
-     "training.micro_batch_size=4 model.moe_group_samples=4 "
-     "memory.device_limit=32TiB"),
+     "training.micro_batch_size=4 model.moe_group_samples=4"),
 ]
 GPT = ("model.architecture=gpt2 model.hidden_size=2048 model.num_hidden_layers=16 "
        "model.num_attention_heads=16 model.max_position_embeddings=1024 parallel.tensor=8 "
