@@ -7,8 +7,8 @@
 #include "kernel/trial.h"
 
 enum { MOST_COUNTS = 32 };
-/* Of choices' numbers, which are so far apart that they have two words. */
-static const int64_t apart = 987654321987;
+/* The distance between the numbers of choices, which do not fit into 32 bits. */
+static const int64_t distance = 987654321987;
 static const ech_dropout drawn = {.p = 0.4, .key = {.seed = 11, .step = 4, .stream = 9}}, none;
 
 /* Counts (P,X), and whether a call accumulates or takes b transposed. */
@@ -76,7 +76,7 @@ static void call_dropout(const ech_kernels *kernels, ech_kernel_context *context
     const group *g = options;
     put_counts(g, t[2]);
     for (int64_t r = 0; r < g->P * g->Q; r++) {
-        int64_t number = is_used(g, r) ? r * apart : -1;
+        int64_t number = is_used(g, r) ? r * distance : -1;
         ((int32_t *)t[1]->data)[2 * r] = (int32_t)(uint32_t)number;
         ((int32_t *)t[1]->data)[2 * r + 1] = (int32_t)(number >> 32);
     }
@@ -97,7 +97,9 @@ static void call_no_dropout(const ech_kernels *kernels, ech_kernel_context *cont
 
 #define INDEX(g)                                                                                   \
     TRIAL_RESULT(TRIAL_2D((g)->P *(g)->Q, 2), .type = TRIAL_FIXED, .dtype = ECH_I32)
-#define COUNTS(g)                  TRIAL_RESULT(TRIAL_2D((g)->P, (g)->X), .type = TRIAL_FIXED, .dtype = ECH_I32)
+
+#define COUNTS(g) TRIAL_RESULT(TRIAL_2D((g)->P, (g)->X), .type = TRIAL_FIXED, .dtype = ECH_I32)
+
 #define BUFFER(kind, g, width, of) kind(TRIAL_2D((g)->P *(g)->Q, width), .type = TRIAL_##of)
 
 static const group groups[] = {

@@ -537,7 +537,7 @@ TEST(appends_agree)
     trial_check_all(trials, TRIAL_COUNT(trials));
 }
 
-/* Heads apart: every second head of a tensor, and back. */
+/* Copies every second head of a tensor, and back. */
 TEST(copies_of_heads)
 {
     enum { B = 2, T = 3, H = 3, D = 5, N = B * T * 2 * H * D };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Every layer against finite differences in fp64: the gradient of each input (B) and of each
- * parameter (B or W), alone and in blocks where gradients meet. Also that B and W may run apart,
- * and that accumulation adds.
+ * parameter (B or W), alone and in blocks where gradients meet. Other tests run B and W separately,
+ * and check that accumulation adds.
  */
 
 #include "base/text.h"

@@ -227,8 +227,8 @@ TEST(test_sparse_layers)
     }
 }
 
-/* Of Switch, what the run file does not say; and its weights begin as truncated normals by their
- * inputs (Fedus et al. 2021). */
+/* The defaults of Switch. Its weights begin as truncated normals whose deviation depends on the
+ * number of inputs (Fedus et al. 2021). */
 TEST(test_switch)
 {
     ech_config *c = config("switch", "model.hidden_size=40 model.num_hidden_layers=4 "
