@@ -5,8 +5,8 @@ fp32.
 One rank, two data-parallel ranks, two pipeline stages, a thread each, over MPI. In every round
 `echelon profile` measures blocks, with as many ranks; the plan predicts a step from that, and a run
 is timed (step_seconds of its metrics.jsonl). Wanted on an idle machine: predictions within 10% of
-the measured medians. A profile says itself whether the machine did something else meanwhile; such
-rounds are shown, but marked. """
+the measured medians. A profile says whether the machine was busy with something else; such rounds
+are shown, but marked. """
 import json
 import os
 import pathlib
@@ -56,7 +56,8 @@ def main():
     options = common.parse(parser)
     print(f"load before: {os.getloadavg()[0]:.2f}")
     print(
-        "layout      predicted ms   measured ms [quartiles]     predicted / measured   spread  processor"
+        "layout      predicted ms   measured ms [quartiles]     predicted / measured   spread  "
+        "processor"
     )
     ratios = {name: [] for name in options.layout or LAYOUTS}
     with tempfile.TemporaryDirectory() as scratch:
