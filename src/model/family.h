@@ -72,9 +72,9 @@ typedef enum ech_family_row_use {
 struct ech_family_row {
     const char *name; /* "n_embd"; NULL ends the table */
     const char *key;  /* of the run file: "model.hidden_size"; NULL: a constant */
-    /* The value if the file does not have it; NULL: an error then, unless `derived` gives it. Of a
-     * constant: the values that we support, one of true, false, 0, 1 and null, or blank-separated
-     * words. The first one is written. */
+    /* The value if the file does not have it; NULL: an error then, unless `derived` gives it. A
+     * constant lists the values that we support: one of true, false, 0, 1 and null, or
+     * blank-separated words. The first one is written. */
     const char *initial;
     /* from rows before: the value for null, or without `initial` */
     int64_t (*derived)(const ech_config *config);

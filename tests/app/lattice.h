@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lattice of runs over the grid: its axes, a case as the words of a command line, whether a run
- * of that kind may be asked for (the layout is asked, no rule is written down again here), and the
- * verdict on it, in a process of its own, so that a case that crashes is a case that fails: verify
- * passes, and a resumed run leaves the same bits. After grid_run.h.
+ * The lattice of runs over the grid. This header has its axes, a case as the words of a command
+ * line, and the layout's answer whether such a run is possible (no rule is repeated here). A case
+ * passes if verify passes and a resumed run leaves the same bits. It runs in a process of its own,
+ * so that a case that crashes fails. Include it after grid_run.h.
  */
 #ifndef ECH_TESTS_APP_LATTICE_H
 #define ECH_TESTS_APP_LATTICE_H
@@ -244,7 +244,7 @@ static inline int lattice_list_features(cover_feature *out)
     return n;
 }
 
-/* The same, and behind them each level of the degrees. */
+/* Lists the same features, and then each level of the degrees. */
 static inline int lattice_list_levels(cover_feature *out)
 {
     int n = lattice_list_features(out);
@@ -508,9 +508,9 @@ static inline void lattice_write_profile(const cover_case *c)
     lattice_free(&made);
 }
 
-/* Whether there are not too many ranks, and the layout makes a design of it. Of partitions that are
- * found by simulation only the even one is tried, but where it depends on the stages who holds for
- * whom. */
+/* Returns true if there are not too many ranks, and a design can be made. For partitions that are
+ * found by simulation only the even one is tried, unless the rank that holds for another one
+ * depends on the stages. */
 static inline bool lattice_is_feasible(const cover_case *c)
 {
     cover_case tried = *c;

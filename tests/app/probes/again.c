@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is recomputed runs once AGAIN: each attention of the forward once more, and norms, GELU and
- * SwiGLU once in the forward and once for the backward, by the calls of the train list's steps. Of
- * experts the backward makes again what comes in rounds, as often as it needs it.
+ * A recomputed layer runs once AGAIN: each attention of the forward once more, and norms, GELU and
+ * SwiGLU once in the forward and once for the backward. The calls of the train list's steps are
+ * counted. Experts that get their rows in rounds are recomputed in each backward that needs them.
  */
 #include <stdlib.h>
 #include <string.h>
