@@ -48,6 +48,7 @@ MIXTRAL = LLAMA | {"num_key_value_heads": 2, "num_local_experts": 5, "num_expert
                    "sliding_window": None}
 QWEN3_MOE = QWEN3 | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20,
                      "norm_topk_prob": True}
+WINDOW = {"use_sliding_window": True, "sliding_window": 7}
 # Families without a branch of their own here: the configuration's class, and its options.
 MISTRAL = {"class": "MistralConfig", "num_key_value_heads": 2, "head_dim": 10,
            "sliding_window": None}
@@ -141,6 +142,15 @@ CASES = {
     "mistral window": (LLAMA | MISTRAL | {"sliding_window": 7}, {}),
     "qwen2": (LLAMA | QWEN2, {}),
     "qwen2 v4": (LLAMA | QWEN2 | {"tie_word_embeddings": True}, {"v4": True}),
+    "qwen2 window": (LLAMA | QWEN2 | WINDOW | {"max_window_layers": 1, "layer_types": [
+        "sliding_attention", "full_attention", "sliding_attention"]}, {}),
+    "mixtral window": (MIXTRAL | {"sliding_window": 7}, {}),
+    "qwen3 window": (QWEN3 | WINDOW | {"max_window_layers": 2}, {}),
+    "qwen3_moe window": (QWEN3_MOE | WINDOW, {}),
+    "qwen2_moe window": (LLAMA | QWEN2_MOE | WINDOW | {"max_window_layers": 1}, {}),
+    "smollm3 window": (LLAMA | SMOLLM3 | WINDOW | {"no_rope_layers": [0, 0, 1, 0],
+                                                   "num_hidden_layers": 4}, {}),
+    "starcoder2 window": (LLAMA | STARCODER2 | {"sliding_window": 7}, {}),
     "starcoder2": (LLAMA | STARCODER2, {"max_shard_size": "15KB"}),
     "starcoder2 without biases": (LLAMA | STARCODER2 | {"use_bias": False, "hidden_act": "relu"},
                                   {}),

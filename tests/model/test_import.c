@@ -35,6 +35,9 @@
 #define STARCODER2 "\"model_type\": \"starcoder2\", " SIZES
 #define PHI3       "\"model_type\": \"phi3\", " SIZES
 #define SMOLLM3    "\"model_type\": \"smollm3\", " SIZES
+#define SMOLLM3_5                                                                                  \
+    "\"model_type\": \"smollm3\", \"hidden_size\": 32, \"num_hidden_layers\": 5, "                 \
+    "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300"
 #define OLMO2      "\"model_type\": \"olmo2\", " SIZES
 #define OLMO3      "\"model_type\": \"olmo3\", " SIZES
 #define OLMOE      "\"model_type\": \"olmoe\", " SIZES
@@ -146,7 +149,33 @@ TEST(keys_are_filled)
         {QWEN3 ", \"head_dim\": 6, \"use_sliding_window\": false, \"sliding_window\": 4096, "
                "\"max_window_layers\": 1, \"layer_types\": [\"full_attention\", "
                "\"full_attention\"]",
-         "model.head_dim=6"},
+         "model.head_dim=6 model.sliding_window=0"},
+        {QWEN3 ", \"use_sliding_window\": true, \"max_window_layers\": 1",
+         "model.sliding_window=4096 model.window_layers=GL"},
+        {QWEN2 ", \"use_sliding_window\": true, \"sliding_window\": 7",
+         "model.sliding_window=7 model.window_layers=G"}, /* 28 layers are before the first */
+        {QWEN2 ", \"use_sliding_window\": true, \"sliding_window\": null",
+         "model.sliding_window=0"},
+        {QWEN2 ", \"use_sliding_window\": true, \"sliding_window\": 7, \"layer_types\": "
+               "[\"sliding_attention\", \"full_attention\"]",
+         "model.sliding_window=7 model.window_layers=LG"},
+        {QWEN2_MOE ", \"shared_expert_intermediate_size\": 40, \"use_sliding_window\": true",
+         "model.window_layers=LG"},
+        {QWEN2_MOE ", \"shared_expert_intermediate_size\": 40, \"use_sliding_window\": true, "
+                   "\"max_window_layers\": 0",
+         "model.window_layers=G"},
+        {QWEN3_MOE ", \"use_sliding_window\": true, \"sliding_window\": 9",
+         "model.sliding_window=9 model.window_layers=L"},
+        {STARCODER2 ", \"sliding_window\": 5", "model.sliding_window=5"},
+        {STARCODER2, "model.sliding_window=0"},
+        {SMOLLM3, "model.rotary_layers=R model.sliding_window=0"}, /* of two, none is the fourth */
+        {SMOLLM3 ", \"no_rope_layer_interval\": 2", "model.rotary_layers=RN"},
+        {SMOLLM3_5 ", \"no_rope_layers\": [0, 1, 1, 0, 0, 1, 1]", "model.rotary_layers=NRRN"},
+        {SMOLLM3_5 ", \"no_rope_layers\": [0, 0, 1, 0, 0]", "model.rotary_layers=NNR"},
+        {SMOLLM3_5 ", \"no_rope_layer_interval\": 2, \"use_sliding_window\": true, "
+                   "\"sliding_window\": 9",
+         "model.rotary_layers=RN model.sliding_window=9 model.window_layers=GL"},
+        {SMOLLM3 ", \"use_sliding_window\": true", "model.sliding_window=0"},
         {MISTRAL, "model.sliding_window=4096 model.window_layers=L"},
         {MISTRAL ", \"sliding_window\": null", "model.sliding_window=0"},
         {MISTRAL ", \"sliding_window\": 7, \"layer_types\": [\"sliding_attention\", "
@@ -225,6 +254,12 @@ TEST(there_and_back)
         "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}, "
         "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
         "{" PHI3 ", \"max_position_embeddings\": 8192, " LONGROPE "}",
+        "{" QWEN2
+        ", \"use_sliding_window\": true, \"sliding_window\": 7, \"max_window_layers\": 1}",
+        "{" QWEN3_MOE ", \"use_sliding_window\": true, \"sliding_window\": 7}",
+        "{" SMOLLM3_5 ", \"use_sliding_window\": true, \"sliding_window\": 7, "
+        "\"no_rope_layers\": [0, 1, 1, 0, 0], \"layer_types\": [\"sliding_attention\", "
+        "\"full_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]}",
         "{" OLMO2 ", \"attention_bias\": true, \"head_dim\": 12}",
         "{" OLMO3 ", \"sliding_window\": 7, \"rope_theta\": 9, \"rope_scaling\": "
         "{\"rope_type\": \"linear\", \"factor\": 8.0}, "
@@ -506,9 +541,14 @@ TEST(variants_have_a_type)
         const char *json, *words, *type;
     } models[] = {{LLAMA, "", "llama"},
                   {LLAMA, window, "echelon-variant-llama"},
-                  {QWEN3, more, "echelon-variant-qwen3"},
+                  {OLMO2, more, "echelon-variant-olmo2"},
+                  {QWEN3 ", \"use_sliding_window\": true, \"sliding_window\": 7, "
+                         "\"max_window_layers\": 0",
+                   window, "qwen3"},
                   {GPT2, more, "echelon-variant-gpt2"},
                   {MISTRAL ", \"sliding_window\": 7", window, "mistral"},
+                  {LLAMA, "model.rotary_layers=NR", "echelon-variant-llama"},
+                  {SMOLLM3, "", "smollm3"},
                   {MISTRAL ", \"sliding_window\": 7", "model.attention_sinks=true",
                    "echelon-variant-mistral"},
                   {GEMMA2, "", "gemma2"},
@@ -528,6 +568,7 @@ TEST(variants_have_a_type)
         assert_int_equal(import(back, json.at), ECH_OK);
         assert_true(back->model.sliding_window == config->model.sliding_window);
         assert_string_equal(back->model.window_layers, config->model.window_layers);
+        assert_string_equal(back->model.rotary_layers, config->model.rotary_layers);
         assert_true(back->model.attn_logit_softcapping == config->model.attn_logit_softcapping);
         assert_true(back->model.attention_scale == config->model.attention_scale);
         assert_true(back->model.attention_sinks == config->model.attention_sinks);
@@ -675,7 +716,16 @@ TEST(refuses)
         {"{" GRANITE ", \"embedding_multiplier\": 0}", "embedding_multiplier = 0: must be"},
         {"{" GRANITE ", \"attention_multiplier\": 0}", "attention_multiplier: must be a number"},
         {"{" GRANITE ", \"logits_scaling\": 0}", "model.logits_scaling = 0: out of bounds"},
-        {"{" QWEN2 ", \"use_sliding_window\": true}", "Echelon has no attention windows"},
+        {"{" QWEN2 ", \"use_sliding_window\": 1}", "use_sliding_window: must be true or false"},
+        {"{" QWEN2 ", \"use_sliding_window\": true, \"sliding_window\": 0}",
+         "sliding_window = 0: must be above 0, or null"},
+        {"{" QWEN2 ", \"use_sliding_window\": true, \"max_window_layers\": -1}",
+         "max_window_layers: must be an integer from 0 to 4096"},
+        {"{" QWEN2 ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+         "layers have a window, but sliding_window gives none; set use_sliding_window to true"},
+        {"{" GEMMA2 ", \"sliding_window\": null}", "but sliding_window gives none"},
+        {"{" QWEN3_MOE ", \"use_sliding_window\": true, \"layer_types\": [\"full_attention\"]}",
+         "Echelon has no such layers in this family"},
         {"{" QWEN2 ", \"layer_types\": [\"sliding_attention\"]}", "layer_types"},
         {"{\"model_type\": \"phi3\", " SIZES ", \"sliding_window\": 0}",
          "must be above 0, or null"},
@@ -687,11 +737,7 @@ TEST(refuses)
          "\"original_max_position_embeddings\": 8, \"short_factor\": [1], \"long_factor\": [1]}}",
          "is 8, but 4096 outside of it, by default"},
         {"{" SMOLLM3 ", \"no_rope_layers\": [1, 2]}", "must be numbers, 0 or 1"},
-        {"{\"model_type\": \"smollm3\", \"hidden_size\": 32, \"num_hidden_layers\": 3, "
-         "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300, "
-         "\"no_rope_layers\": [1, 0, 0]}",
-         "no_rope_layers: layer 2: not supported"},
-        {"{" SMOLLM3 ", \"use_sliding_window\": true}", "Echelon has no attention windows"},
+        {"{" SMOLLM3 ", \"no_rope_layer_interval\": 0}", "must be an integer from 1 to 4096"},
         {"{" QWEN2_MOE ", \"shared_expert_intermediate_size\": 30}",
          "only multiples of moe_intermediate_size = 20"},
         {"{" QWEN2_MOE ", \"shared_expert_intermediate_size\": 0}", "from 1 to 10000000"},
@@ -723,10 +769,9 @@ TEST(refuses)
          "quantized weights (gptq) are not read"},
         {"{" LLAMA ", \"num_key_value_heads\": 0}", "num_key_value_heads"},
         {"{" LLAMA ", \"num_key_value_heads\": 1e99}", "num_key_value_heads"},
-        {"{" QWEN3 ", \"use_sliding_window\": true}", "use_sliding_window = true"},
-        {"{" QWEN3 ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
-         "layer_types = [\"full_attention\",\"sliding_attention\"]: not supported; only: "
-         "full_attention"},
+        {"{" QWEN3 ", \"layer_types\": [\"full_attention\", \"chunked_attention\"]}",
+         "layer_types = [\"full_attention\",\"chunked_attention\"]: not supported; only: "
+         "sliding_attention full_attention"},
         {"{" QWEN3 ", \"layer_types\": \"full_attention\"}", "layer_types"},
         {"{" QWEN3 ", \"layer_types\": [\"full_attention\"]}",
          "layer_types: names 1 layer, but num_hidden_layers is "},

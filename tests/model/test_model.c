@@ -150,6 +150,7 @@ TEST(test_windows)
 {
     static const char *const refused[][2] = {
         {"model.window_layers=LX", "must be letters L"},
+        {"model.rotary_layers=RX", "must be letters R"},
         {"model.window_layers=LLLLLLG", "model.num_hidden_layers is 6"},
     };
     double share = (256 * 257 / 2 + 768 * 256) / (1024.0 * 1025 / 2), flops[3];
@@ -169,7 +170,7 @@ TEST(test_windows)
     double all = 6.0 * 6 * 1024 * 16 * 1000, sinks = 6.0 * 6 * 4 * 1000;
     assert_true(fabs(flops[0] - flops[1] - all * (1 - share)) < 1e-6 * all);
     assert_true(fabs(flops[0] + sinks - flops[2] - all * (1 - share) * 4 / 6) < 1e-6 * all);
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         ech_config *c = config("llama", TINY);
         import_set(c, refused[i][0]);
         refuse(c, refused[i][1]);
