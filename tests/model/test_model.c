@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "layer/layers.h"
 #include "model/import_names.h"
 #include "unit.h"
 
@@ -175,6 +176,23 @@ TEST(test_windows)
         import_set(c, refused[i][0]);
         refuse(c, refused[i][1]);
     }
+}
+
+/* Queries and keys of some layers are rotated, which are any. */
+TEST(test_rotary_layers)
+{
+    ech_config *c = config("llama", TINY);
+    import_set(c, "model.rotary_layers=RNN");
+    ech_model *model = create(c);
+    for (int64_t layer = 0; layer < 6; layer++) {
+        const ech_block *block = model->block.at[1 + layer];
+        int rotary = 0;
+        for (size_t n = 0; n < block->node.n; n++)
+            rotary += block->node.at[n].layer == &ech_layer_row_rotary;
+        assert_int_equal(rotary, layer % 3 == 0 ? 2 : 0);
+    }
+    ech_model_destroy(model);
+    ech_config_destroy(c);
 }
 
 /* Which layers have experts. */
