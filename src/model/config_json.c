@@ -52,6 +52,7 @@ static const ech_family_row variant_rows[] = {
     {"model.attn_logit_softcapping", "model.attn_logit_softcapping", "0", .use = ECH_ROW_OURS},
     {"model.attention_scale", "model.attention_scale", "0", .use = ECH_ROW_OURS},
     {"model.attention_sinks", "model.attention_sinks", "false", .use = ECH_ROW_OURS},
+    {"model.moe_bias", "model.moe_bias", "false", .use = ECH_ROW_OURS},
     {.name = NULL}};
 enum { VARIANTS = sizeof variant_rows / sizeof *variant_rows };
 

@@ -191,8 +191,8 @@ ech_status ech_scale_check_root(const ech_config *config);
     " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "         \
     "model.moe_bound model.moe_capacity_factor model.moe_group_samples "                           \
     "model.router_aux_loss_coef model.router_importance_coef model.router_load_coef "              \
-    "model.router_jitter_noise model.moe_gshard_ports model.moe_shared_experts " ECH_GROUP_KEYS    \
-    " " ECH_BIAS_KEYS
+    "model.router_jitter_noise model.moe_gshard_ports model.moe_shared_experts "                   \
+    "model.moe_bias " ECH_GROUP_KEYS " " ECH_BIAS_KEYS
 
 /* Rows of Hugging Face's decoders since Llama. */
 #define ECH_ROWS_SIZES                                                                             \

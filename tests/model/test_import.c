@@ -40,6 +40,7 @@
     "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300"
 #define OLMO2      "\"model_type\": \"olmo2\", " SIZES
 #define OLMO3      "\"model_type\": \"olmo3\", " SIZES
+#define GPT_OSS    "\"model_type\": \"gpt_oss\", " SIZES
 #define OLMOE      "\"model_type\": \"olmoe\", " SIZES
 #define QWEN2_MOE  "\"model_type\": \"qwen2_moe\", \"moe_intermediate_size\": 20, " SIZES
 #define SCALING                                                                                    \
@@ -212,6 +213,14 @@ TEST(keys_are_filled)
                "\"rope_theta\": 9, \"factor\": 8}, \"sliding_attention\": {\"rope_type\": "
                "\"default\", \"rope_theta\": 3}}",
          "model.rope_theta=9 model.rope_scaling=linear model.rope_local_base_freq=3"},
+        {GPT_OSS,
+         "model.architecture=gpt_oss model.num_local_experts=128 "
+         "model.num_experts_per_tok=4 model.head_dim=64 model.hidden_act=swiglu_clamped "
+         "model.qkv_bias=true model.o_bias=true model.sliding_window=128 model.window_layers=LG "
+         "model.rope_theta=150000 model.rope_scaling=yarn model.rope_scaling_factor=32 "
+         "model.rope_scaling_truncate=false "
+         "model.rope_scaling_original_max_position_embeddings=4096"},
+        {GPT_OSS ", \"rope_scaling\": {\"rope_type\": \"default\"}", "model.rope_scaling=none"},
         {OLMOE, "model.architecture=olmoe model.num_local_experts=64 "
                 "model.num_experts_per_tok=8 model.norm_topk_prob=false"},
         {OLMOE ", \"clip_qkv\": null, \"num_experts\": 6, \"norm_topk_prob\": true, "
@@ -266,6 +275,9 @@ TEST(there_and_back)
         "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
         "{" OLMO3 ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"llama3\", "
         "\"rope_theta\": 11, " SCALING "}, \"sliding_attention\": {\"rope_theta\": 5}}}",
+        "{" GPT_OSS ", \"num_local_experts\": 6, \"num_experts_per_tok\": 3, "
+        "\"attention_bias\": false, \"sliding_window\": 7}",
+        "{" GPT_OSS ", \"rope_scaling\": {\"rope_type\": \"default\"}}",
         "{" OLMOE ", \"num_experts\": 6, \"num_experts_per_tok\": 3, \"norm_topk_prob\": true}",
         "{" GRANITE ", \"attention_multiplier\": 0.015625, \"embedding_multiplier\": 12.0, "
         "\"residual_multiplier\": 0.22, \"logits_scaling\": 8.0}",
@@ -450,6 +462,11 @@ TEST(published_sizes)
         {PUBLISHED("olmo3", 4096, 32, 32, 32, 11008, 100278, ""), 7298011136},
         {PUBLISHED("olmo3", 5120, 64, 40, 8, 27648, 100278, ""), 32233522176},
         {PUBLISHED("olmoe", 2048, 16, 16, 16, 1024, 50304, ", \"num_experts\": 64"), 6919161856},
+        /* gpt-oss 20B and 120B */
+        {PUBLISHED("gpt_oss", 2880, 24, 64, 8, 2880, 201088, ", \"num_local_experts\": 32"),
+         20914757184},
+        {PUBLISHED("gpt_oss", 2880, 36, 64, 8, 2880, 201088, ", \"num_local_experts\": 128"),
+         116829156672},
         /* GLM-4 9B and 32B of 2025 */
         {PUBLISHED("glm4", 4096, 40, 32, 2, 13696, 151552, ""), 9400279040},
         {PUBLISHED("glm4", 6144, 61, 48, 2, 23040, 151552, ", \"attention_bias\": false"),
@@ -549,6 +566,8 @@ TEST(variants_have_a_type)
                   {MISTRAL ", \"sliding_window\": 7", window, "mistral"},
                   {LLAMA, "model.rotary_layers=NR", "echelon-variant-llama"},
                   {SMOLLM3, "", "smollm3"},
+                  {GPT_OSS, "", "gpt_oss"},
+                  {OLMOE, "model.moe_bias=true", "echelon-variant-olmoe"},
                   {MISTRAL ", \"sliding_window\": 7", "model.attention_sinks=true",
                    "echelon-variant-mistral"},
                   {GEMMA2, "", "gemma2"},
@@ -568,6 +587,7 @@ TEST(variants_have_a_type)
         assert_int_equal(import(back, json.at), ECH_OK);
         assert_true(back->model.sliding_window == config->model.sliding_window);
         assert_string_equal(back->model.window_layers, config->model.window_layers);
+        assert_int_equal(back->model.moe_bias, config->model.moe_bias);
         assert_string_equal(back->model.rotary_layers, config->model.rotary_layers);
         assert_true(back->model.attn_logit_softcapping == config->model.attn_logit_softcapping);
         assert_true(back->model.attention_scale == config->model.attention_scale);
@@ -716,6 +736,10 @@ TEST(refuses)
         {"{" GRANITE ", \"embedding_multiplier\": 0}", "embedding_multiplier = 0: must be"},
         {"{" GRANITE ", \"attention_multiplier\": 0}", "attention_multiplier: must be a number"},
         {"{" GRANITE ", \"logits_scaling\": 0}", "model.logits_scaling = 0: out of bounds"},
+        {"{" GPT_OSS ", \"swiglu_alpha\": 1.5}", "swiglu_alpha: not supported; only 1.702"},
+        {"{" GPT_OSS ", \"swiglu_limit\": 8.0}", "swiglu_limit: not supported; only 7"},
+        {"{" GPT_OSS ", \"quantization_config\": {\"quant_method\": \"mxfp4\"}}",
+         "quantization_config=Mxfp4Config(dequantize=True)"},
         {"{" QWEN2 ", \"use_sliding_window\": 1}", "use_sliding_window: must be true or false"},
         {"{" QWEN2 ", \"use_sliding_window\": true, \"sliding_window\": 0}",
          "sliding_window = 0: must be above 0, or null"},
