@@ -60,6 +60,8 @@ static void put_counts(const group *g, const ech_tensor *counts)
     }
 CALL(matmul, t[2], t[0], t[1], g->transposed, t[2], g->accumulate, t[3])
 CALL(matmul_weight, t[2], t[0], t[1], t[2], g->accumulate, t[3])
+CALL(bias, t[1], t[0], t[1], t[2])
+CALL(bias_backward, t[1], t[0], t[1], g->accumulate, t[2])
 #define CALLS_1(name)                                                                              \
     CALL(name##_forward, t[1], t[0], t[1], t[2])                                                   \
     CALL(name##_backward, t[2], t[0], t[1], t[2], t[3])
@@ -166,6 +168,40 @@ static void check_weight(group g, int64_t M, int64_t N)
         trial_check(&t);
         trial_check_halves(&t, TRIAL_HALF_PRODUCTS, 1e-2);
     }
+}
+
+static void check_bias(group g, int64_t N)
+{
+    for (int way = 0; way < 3; way++) {
+        bool forward = way == 0;
+        g.accumulate = way == 2;
+        g.buffers = forward ? 1 << 2 : 1 << 0;
+        trial t = {.name = forward ? "bias by expert" : "gradient of biases by expert",
+                   .op = forward ? ECH_OP_grouped_bias : ECH_OP_grouped_bias_backward,
+                   .call = forward ? call_bias : call_bias_backward,
+                   .options = &g,
+                   .tensor = {BUFFER(TRIAL_INPUT, &g, N, REAL),
+                              COUNTS(&g),
+                              {.role = g.accumulate ? TRIAL_IN_OUT : TRIAL_OUT,
+                               TRIAL_2D(g.X, N),
+                               .type = TRIAL_EITHER,
+                               .low = -1,
+                               .high = 1}},
+                   .tolerance = 4e-6,
+                   .halves = true};
+        if (forward) {
+            t.tensor[0] = (trial_tensor)TRIAL_INPUT(TRIAL_2D(g.X, N));
+            t.tensor[2] = (trial_tensor)BUFFER(TRIAL_RESULT, &g, N, REAL);
+        }
+        trial_check(&t);
+    }
+}
+
+TEST(biases_agree)
+{
+    static const int64_t widths[] = {1, 5, 16, 37};
+    for (size_t i = 0; i < TRIAL_COUNT(groups); i++)
+        for (size_t n = 0; n < TRIAL_COUNT(widths); n++) check_bias(groups[i], widths[n]);
 }
 
 TEST(products_agree)

@@ -203,6 +203,7 @@ TEST(rows_are_rounded_once)
      * test_update.c listed rows. */
     bool seen[ECH_OPS] = {ECH_ACTIVATIONS(ELSEWHERE)[ECH_OP_matmul] = true,
                           [ECH_OP_row_gate_forward] = true,
+                          [ECH_OP_add_bias] = true,
                           [ECH_OP_row_gate_backward] = true,
                           [ECH_OP_sparse_logits] = true,
                           [ECH_OP_sparse_logits_backward] = true,
@@ -243,6 +244,8 @@ TEST(rows_are_rounded_once)
                           [ECH_OP_combine_backward] = true,
                           [ECH_OP_grouped_matmul] = true,
                           [ECH_OP_grouped_matmul_weight] = true,
+                          [ECH_OP_grouped_bias] = true,
+                          [ECH_OP_grouped_bias_backward] = true,
                           [ECH_OP_grouped_dropout] = true};
     const trial_tensor x = TRIAL_INPUT(TRIAL_2D(R, C)), y = TRIAL_RESULT(TRIAL_2D(R, C));
     const trial_tensor ex = typed(x, TRIAL_EITHER), ey = typed(y, TRIAL_EITHER);
