@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/visible.h"
 
 enum { FEWEST_COLUMNS = 20, USUAL_COLUMNS = 80, MOST_COLUMNS = 1000 };
@@ -22,6 +23,7 @@ int ech_terminal_columns(void)
     struct winsize size;
     int64_t columns = 0;
     const char *given = getenv(ECH_TERMINAL_VARIABLE);
+    if (ech_log_has_sink()) return 0;
     if (isatty(STDERR_FILENO))
         columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col
                                                                               : USUAL_COLUMNS;
@@ -62,8 +64,7 @@ void ech_status_line_say(ech_status_line *line, const char *text)
     if (line->is_shown) ech_text_append(&whole, "\r\033[K");
     ech_visible_append(&whole, text, strlen(text), true, true);
     ech_text_append(&whole, "\n");
-    fwrite(whole.at, 1, whole.n, stderr);
-    fflush(stderr);
+    ech_log_text(whole.at);
     if (line->is_shown) redraw(line);
 }
 

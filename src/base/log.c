@@ -5,12 +5,22 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/visible.h"
+
+/* Replaced as a whole, while other threads may read it. */
+typedef struct sink {
+    ech_log_sink *write;
+    void *context;
+} sink;
+static pthread_rwlock_t sink_lock = PTHREAD_RWLOCK_INITIALIZER;
+static sink set_sink;
 
 static _Thread_local int log_rank = -1;
 static _Thread_local bool log_quiet;
@@ -46,6 +56,53 @@ static void write_all(const char *bytes, size_t n)
         if (written <= 0) return;
         bytes += written;
         n -= (size_t)written;
+    }
+}
+
+void ech_log_set_sink(ech_log_sink *write, void *context)
+{
+    pthread_rwlock_wrlock(&sink_lock);
+    set_sink = (sink){write, context};
+    pthread_rwlock_unlock(&sink_lock);
+}
+
+static sink get_sink(void)
+{
+    pthread_rwlock_rdlock(&sink_lock);
+    sink now = set_sink;
+    pthread_rwlock_unlock(&sink_lock);
+    return now;
+}
+
+bool ech_log_has_sink(void)
+{
+    return get_sink().write != NULL;
+}
+
+/* A line of that length, in memory with room for its end. */
+static void write_line(char *line, size_t length)
+{
+    sink to = get_sink();
+    line[length] = to.write ? '\0' : '\n';
+    if (to.write)
+        to.write(line, to.context);
+    else
+        write_all(line, length + 1);
+}
+
+void ech_log_text(const char *text)
+{
+    if (log_quiet) return;
+    if (!ech_log_has_sink()) {
+        write_all(text, strlen(text));
+        return;
+    }
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        char *line = strndup(text, n);
+        if (line) write_line(line, n);
+        free(line);
+        text += n + (text[n] == '\n');
     }
 }
 
@@ -88,7 +145,6 @@ void ech_log_line(const char *kind, const char *format, ...)
         length = ech_visible_print(line, length, shown, sizeof shown - 1);
         visible = shown;
     }
-    visible[length] = '\n';
-    write_all(visible, length + 1);
+    write_line(visible, length);
     if (line != small) free(line);
 }

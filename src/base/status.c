@@ -58,6 +58,11 @@ const char *ech_last_error(void)
     return last_error;
 }
 
+void ech_set_last_error(const char *message)
+{
+    snprintf(last_error, sizeof last_error, "%s", message);
+}
+
 void ech_clear_error(void)
 {
     last_error[0] = '\0';

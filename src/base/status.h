@@ -41,6 +41,8 @@ ech_status ech_fail_at(const char *file, int line, ech_status st, const char *fo
 /* The last message of ech_fail_at on this thread, "" if none. Borrowed. */
 const char *ech_last_error(void);
 
+/* Makes `message` this thread's last error, without logging it: another thread has logged it. */
+void ech_set_last_error(const char *message);
 /* Clears this thread's last error. */
 void ech_clear_error(void);
 

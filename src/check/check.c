@@ -17,17 +17,20 @@ enum { LINES_AROUND = 8 };
 
 static void print_around(const ech_list *list, int marked)
 {
-    ech_text text = {0};
+    ech_text text = {0}, around = {0};
     ech_list_print(list, &text);
     int line = 0;
     for (const char *at = text.at; at && *at; line++) {
         const char *end = at;
         while (*end && *end != '\n') end++;
         if (abs(line - marked) <= LINES_AROUND)
-            fprintf(stderr, "%s %.*s\n", line == marked ? "->" : "  ", (int)(end - at), at);
+            ech_text_append(&around, "%s %.*s\n", line == marked ? "->" : "  ", (int)(end - at),
+                            at);
         at = *end ? end + 1 : end;
     }
+    ech_log_text(around.at ? around.at : "");
     ech_text_free(&text);
+    ech_text_free(&around);
 }
 
 ech_status ech_list_reject(const ech_plan *plan, const ech_list *list, int marked,

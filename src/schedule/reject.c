@@ -37,7 +37,7 @@ static const char *find_marked(const char *row, const ech_step *step, size_t *n)
 static void print_row(const ech_plan *plan, ech_list_kind kind, int marked, bool culprit)
 {
     const ech_list *list = &plan->list[kind];
-    ech_text row = {0}, name = {0};
+    ech_text row = {0}, name = {0}, line = {0};
     ech_list_print_row(list, &row);
     if (!row.at) ech_text_append(&row, "(no blocks)");
     size_t n = 0;
@@ -48,14 +48,16 @@ static void print_row(const ech_plan *plan, ech_list_kind kind, int marked, bool
     size_t to = from + COLUMNS < row.n ? from + COLUMNS : row.n;
     if (word && to < at + n) to = at + n;
     if (marked >= 0) ech_list_print_step(list, &list->step.at[marked], &name);
-    fprintf(stderr, "%s %4d: %s", culprit ? "->" : "  ", plan->rank, from ? "... " : "");
+    ech_text_append(&line, "%s %4d: %s", culprit ? "->" : "  ", plan->rank, from ? "... " : "");
     if (word)
-        fprintf(stderr, "%.*s[%.*s]%.*s", (int)(at - from), row.at + from, (int)n, word,
-                (int)(to - at - n), word + n);
+        ech_text_append(&line, "%.*s[%.*s]%.*s", (int)(at - from), row.at + from, (int)n, word,
+                        (int)(to - at - n), word + n);
     else
-        fprintf(stderr, "%.*s", (int)(to - from), row.at + from);
-    fprintf(stderr, "%s%s%s\n", to < row.n ? " ..." : "", name.n ? "   stands at " : "",
-            name.n ? name.at : "");
+        ech_text_append(&line, "%.*s", (int)(to - from), row.at + from);
+    ech_text_append(&line, "%s%s%s\n", to < row.n ? " ..." : "", name.n ? "   stands at " : "",
+                    name.n ? name.at : "");
+    ech_log_text(line.at);
+    ech_text_free(&line);
     ech_text_free(&row);
     ech_text_free(&name);
 }
