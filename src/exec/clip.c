@@ -48,6 +48,6 @@ ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
     ech_tensor withheld = number(&s->withheld), factor = number(&s->clip);
     bool stages = !ech_weights_are_synchronous(exec->plan->schedule->weights);
     exec->plan->kernels->clip(exec->context, &squares, stages ? NULL : &loss, &scale,
-                              exec->config->optimizer.clip_norm, &norm, &withheld, &factor);
+                              exec->clip_norm, &norm, &withheld, &factor);
     return ECH_OK;
 }

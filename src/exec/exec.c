@@ -290,6 +290,8 @@ ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out)
     exec->comm = setup->comm;
     exec->workers = 1;
     exec->curve = ech_curve_of(setup->config);
+    exec->rate = -1;
+    exec->clip_norm = setup->config->optimizer.clip_norm;
     exec->pool = ech_pool_create();
     ech_waits_create(exec);
     ech_status status = setup_exec(exec);

@@ -148,6 +148,11 @@ void ech_exec_write(ech_exec *exec, const ech_tensor *x, const double *from);
 /* The logits [V] of the last ECH_LIST_GENERATE on this rank, as fp64. Borrowed. */
 const double *ech_exec_logits(const ech_exec *exec);
 
+/* Sets the learning rate of all following steps, in place of the run's curve (below 0: the curve's
+ * again), and the norm that replaces optimizer.clip_norm. The same on all ranks, between lists. */
+void ech_exec_set_rate(ech_exec *exec, double rate);
+void ech_exec_set_clip_norm(ech_exec *exec, double norm);
+
 /* Requests that all ranks stop, or save now. The next ECH_LIST_TRAIN passes the request to all
  * ranks (ech_readings). */
 void ech_exec_ask(ech_exec *exec, bool stop, bool save_now);
@@ -174,6 +179,23 @@ ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weight
  * ech_exec_check_weights. Each rank reads its own boxes. This is also how weights are resharded on
  * import. */
 ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights);
+
+/* ---- whole tensors, between lists: every parameter in the type that training keeps it in, then
+ * every state, in the order of model->param, under any layout ---- */
+
+typedef struct ech_exec_whole {
+    const char *name;  /* the parameter's; borrowed, like the next */
+    const char *state; /* "exp_avg"; NULL: the parameter itself */
+    ech_dtype dtype;
+    int dims;
+    int64_t shape[ECH_MAX_DIMS], bytes;
+} ech_exec_whole;
+int ech_exec_whole_count(const ech_exec *exec);
+bool ech_exec_whole_at(const ech_exec *exec, int index, ech_exec_whole *out); /* false: none */
+/* Copies a whole tensor to `out` (NULL: not wanted on this rank), and from `from`, the same on all
+ * ranks. Between averages of local replicas, reading gives one of them. Collective. */
+ech_status ech_exec_read_whole(ech_exec *exec, int index, void *out);
+ech_status ech_exec_write_whole(ech_exec *exec, int index, const void *from);
 
 /* ---- inspection, for verify and tests ---- Tensors are this rank's shards, in the arena. `param`:
  * index in model->param; this rank must have it. */

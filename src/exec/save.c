@@ -6,113 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/state.h"
+#include "exec/holding.h"
 #include "schedule/states.h"
-
-/* The previous weights, which a run with buffered weights needs to resume. */
-static const char previous_name[] = "previous";
-/* The full-precision weights, if model/ has narrower ones. */
-static const char master_name[] = "master";
-
-/* ---- what is saved of a parameter: weights, states, and perhaps the previous weights ---- */
-
-typedef struct saved {
-    const char *name; /* suffix to the parameter's; NULL: the weights */
-    ech_shape shape;
-    ech_dtype dtype;
-    int value;        /* where training has it; -1: this rank does not hold the parameter */
-    size_t at, bytes; /* from that value's beginning; their number */
-    int snapshot;     /* its copy; -1: none */
-    int state;        /* index; 0 for weights */
-    ech_held held;
-} saved;
-
-enum { MOST_SAVED = 2 + ECH_MAX_STATES };
-
-static bool trains(const ech_exec *exec)
-{
-    return exec->plan->partials >= 0;
-}
-
-static bool keeps_previous(const ech_exec *exec)
-{
-    return trains(exec) && ech_weights_keep_previous(exec->plan->schedule->weights);
-}
-
-static saved weights_at(const ech_exec *exec, int param, const char *name, int version)
-{
-    const ech_plan *plan = exec->plan;
-    const ech_plan_param *p = &plan->param[param];
-    int64_t first = 0, before = p->bucket_offset, n = p->elements;
-    saved of = {.name = name,
-                .shape = plan->model->param.at[param].shape,
-                .dtype = ech_plan_param_dtype(plan, param),
-                .value = -1,
-                .snapshot = version ? p->previous : p->snapshot};
-    if (p->bucket >= 0) {
-        const ech_bucket *bucket = &plan->bucket.at[p->bucket];
-        if (ech_bucket_holds_shard(bucket)) {
-            n = ech_plan_own(plan, param, &first);
-            before = n ? before + first - (ech_bucket_is_in_window(bucket) ? 0 : bucket->own) : 0;
-        }
-        of.value = bucket->weights + ech_exec_weight_slot(exec, version);
-        of.at = (size_t)before * ech_dtype_bytes(of.dtype);
-        of.bytes = (size_t)n * ech_dtype_bytes(of.dtype);
-    }
-    of.held = ech_plan_held(plan, plan->rank, param, ECH_HELD_WEIGHTS, -1);
-    return of;
-}
-
-static saved state_at(const ech_exec *exec, int param, const ech_state *state, int index)
-{
-    const ech_plan *plan = exec->plan;
-    const ech_plan_param *p = &plan->param[param];
-    saved of = {.name = state->name,
-                .shape = state->shape,
-                .state = index,
-                .dtype = ech_plan_state_dtype(plan, state),
-                .value = -1,
-                .snapshot = -1};
-    if (p->bucket < 0) return of;
-    const ech_plan_state *planned = &plan->state.at[p->first_state + index];
-    of.value = planned->value;
-    of.at = (size_t)planned->first * ech_dtype_bytes(of.dtype);
-    of.bytes = (size_t)planned->elements * ech_dtype_bytes(of.dtype);
-    of.snapshot = planned->snapshot;
-    of.held = ech_plan_held(plan, plan->rank, param, ECH_HELD_STATE, index);
-    return of;
-}
-
-/* The full-precision weights come first, the previous weights last. Returns their number. */
-static int list_saved(const ech_exec *exec, int param, saved out[MOST_SAVED])
-{
-    int n = 1;
-    out[0] = weights_at(exec, param, NULL, 0);
-    if (!trains(exec)) return n;
-    ech_optimizer_needs needs =
-        ech_optimizer_needs_of(exec->config, &exec->plan->model->param.at[param]);
-    for (int i = 0; i < needs.states; i++) {
-        saved of = state_at(exec, param, &needs.state[i], i);
-        out[i == needs.master ? 0 : n++] = of;
-    }
-    out[0].name = NULL;
-    if (keeps_previous(exec)) out[n++] = weights_at(exec, param, previous_name, -1);
-    return n;
-}
 
 /* ---- as tensors of a file ---- */
 
-/* NULL if the host can access all memory. */
-static const ech_saved_copier *copier_of(const ech_exec *exec, int thread)
-{
-    const ech_device *device = exec->device;
-    bool sees = device->is_immediate && !device->reach && !exec->disk;
-    return sees ? NULL : &exec->copier[thread];
-}
-
 /* data: this rank's part; NULL: no boxes. in_file: the type there. */
-static void add_tensor_as(const ech_exec *exec, ech_saved_list *list, int param, const saved *of,
-                          void *data, ech_dtype in_file)
+static void add_tensor_as(const ech_exec *exec, ech_saved_list *list, int param,
+                          const ech_holding *of, void *data, ech_dtype in_file)
 {
     const ech_param *p = &exec->plan->model->param.at[param];
     ech_saved_tensor tensor = {.is_state = of->name != NULL,
@@ -129,7 +30,7 @@ static void add_tensor_as(const ech_exec *exec, ech_saved_list *list, int param,
     ech_saved_list_add(list, p, of->name, &tensor);
 }
 
-static void add_tensor(const ech_exec *exec, ech_saved_list *list, int param, const saved *of,
+static void add_tensor(const ech_exec *exec, ech_saved_list *list, int param, const ech_holding *of,
                        void *data)
 {
     add_tensor_as(exec, list, param, of, data, of->dtype);
@@ -148,41 +49,28 @@ ech_dtype ech_exec_saved_dtype(const ech_exec *exec)
 }
 
 /* Adds the weights to model/, and if they are rounded there also to state/ in full precision. */
-static void add_weights(const ech_exec *exec, ech_saved_list *list, int param, saved of, void *data)
+static void add_weights(const ech_exec *exec, ech_saved_list *list, int param, ech_holding of,
+                        void *data)
 {
     ech_dtype in_file =
         ech_saved_weight_dtype(&exec->plan->model->param.at[param], ech_exec_saved_dtype(exec));
     add_tensor_as(exec, list, param, &of, data, in_file);
     if (in_file == of.dtype) return;
-    of.name = master_name;
+    of.name = ech_holding_master;
     add_tensor(exec, list, param, &of, data);
-}
-
-/* Where training has it. step NULL: between lists. */
-static char *training_data(const ech_exec *exec, const ech_step *step, const saved *of)
-{
-    char *data = step ? ech_exec_address(exec, step, of->value) : ech_exec_look(exec, of->value);
-    return data + of->at;
-}
-
-/* Removes the boxes that other ranks write. */
-static void leave_to_others(ech_held *held)
-{
-    held->boxes -= held->others;
-    memmove(held->box, held->box + held->others, (size_t)held->boxes * sizeof *held->box);
 }
 
 ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
 {
-    ech_saved_list list = {.copier = exec->plan->snapshots ? NULL : copier_of(exec, 1)};
-    saved of[MOST_SAVED];
+    ech_saved_list list = {.copier = exec->plan->snapshots ? NULL : ech_exec_copier(exec, 1)};
+    ech_holding of[ECH_MOST_HOLDINGS];
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
-        for (int i = 0, n = list_saved(exec, param, of); i < n; i++) {
+        for (int i = 0, n = ech_exec_list_kept(exec, param, of); i < n; i++) {
             void *data = NULL;
-            leave_to_others(&of[i].held);
+            ech_holding_leave_to_others(&of[i].held);
             if (of[i].held.writes)
                 data = exec->plan->snapshots ? ech_exec_address(exec, step, of[i].snapshot)
-                                             : training_data(exec, step, &of[i]);
+                                             : ech_exec_kept_data(exec, step, &of[i]);
             if (of[i].name)
                 add_tensor(exec, &list, param, &of[i], data);
             else
@@ -192,10 +80,11 @@ ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
 }
 
 /* Data on disk is read by this thread: the disk has all of it when a list begins. */
-static ech_status copy_saved(ech_exec *exec, const ech_step *step, const saved *of)
+static ech_status copy_saved(ech_exec *exec, const ech_step *step, const ech_holding *of)
 {
     int64_t offset;
-    char *to = ech_exec_address(exec, step, of->snapshot), *from = training_data(exec, step, of);
+    char *to = ech_exec_address(exec, step, of->snapshot),
+         *from = ech_exec_kept_data(exec, step, of);
     if (ech_disk_has(exec->disk, from, &offset))
         return ech_disk_get(exec->disk, offset, to, of->bytes);
     exec->device->copy(ech_exec_queue(exec, step), to, from, of->bytes);
@@ -205,66 +94,55 @@ static ech_status copy_saved(ech_exec *exec, const ech_step *step, const saved *
 ech_status ech_handle_SNAPSHOT(ech_exec *exec, const ech_step *step)
 {
     ECH_TRY(ech_saver_wait(exec));
-    saved of[MOST_SAVED];
+    ech_holding of[ECH_MOST_HOLDINGS];
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
-        for (int i = 0, n = list_saved(exec, param, of); i < n; i++)
+        for (int i = 0, n = ech_exec_list_kept(exec, param, of); i < n; i++)
             if (of[i].held.writes) ECH_TRY(copy_saved(exec, step, &of[i]));
     return ECH_OK;
 }
 
 /* ---- loading ---- */
 
-/* True if this rank has the parameter. */
-static bool has_param(const ech_exec *exec, int param)
-{
-    return exec->plan->param[param].bucket >= 0;
-}
-
 /* The state from which training resumes, and which an evaluator validates, instead of the weights
  * in model/; NULL: use model/. */
 static const char *weights_of(const ech_exec *exec, const ech_checkpoint *checkpoint, int param)
 {
-    if (!trains(exec) && !exec->plan->validates) return NULL;
+    if (!ech_exec_trains(exec) && !exec->plan->validates) return NULL;
     ech_pool *pool = ech_pool_create();
-    const char *name = ech_saved_name(pool, &exec->plan->model->param.at[param], master_name);
+    const char *name =
+        ech_saved_name(pool, &exec->plan->model->param.at[param], ech_holding_master);
     bool has = ech_checkpoint_has_state(checkpoint, name);
     ech_pool_destroy(pool);
-    return has ? master_name : NULL;
+    return has ? ech_holding_master : NULL;
 }
 
 /* If the checkpoint has none, because another schedule saved it, the newest weights replace the
  * previous ones, as at the start of a run. */
 static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpoint)
 {
-    ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {.copier = copier_of(exec, 0)};
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {.copier = ech_exec_copier(exec, 0)};
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
-        if (!has_param(exec, i)) continue;
-        saved of = weights_at(exec, i, previous_name, -1);
+        if (!ech_exec_has_param(exec, i)) continue;
+        ech_holding of = ech_exec_weights_kept(exec, i, ech_holding_previous, -1);
         ech_exec_copy_weights(exec, i, 0, -1);
-        add_tensor(exec, &list, i, &of, training_data(exec, NULL, &of));
+        add_tensor(exec, &list, i, &of, ech_exec_kept_data(exec, NULL, &of));
     }
     if (!list.tensor.n || !ech_checkpoint_has_state(checkpoint, list.tensor.at[0].name))
         return ECH_OK;
     return ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n);
 }
 
-/* Weights that are on disk, or whose masters are, are rounded as they are read; so are whole
- * weights of whose masters this rank has a shard. name: of their masters. */
+/* Adds the weights of an ech_exec_loads_rounded. name: of their masters. */
 static void add_rounded(const ech_exec *exec, ech_saved_list *list, int param, const char *name)
 {
-    const ech_plan_param *p = &exec->plan->param[param];
-    const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
-    bool in_memory = exec->plan->states != ECH_SPACE_DISK && exec->plan->weights != ECH_SPACE_DISK;
-    if (p->master < 0 ||
-        (in_memory && (!ech_bucket_is_sharded(bucket) || ech_bucket_holds_shard(bucket))))
-        return;
-    saved weights = weights_at(exec, param, name, 0);
-    add_tensor(exec, list, param, &weights, training_data(exec, NULL, &weights));
+    if (!ech_exec_loads_rounded(exec, param)) return;
+    ech_holding weights = ech_exec_weights_kept(exec, param, name, 0);
+    add_tensor(exec, list, param, &weights, ech_exec_kept_data(exec, NULL, &weights));
 }
 
 /* The number of replicas in the checkpoint; 0: it has no such state. */
 static int64_t replicas_in(const ech_exec *exec, const ech_checkpoint *checkpoint, int param,
-                           const saved *of)
+                           const ech_holding *of)
 {
     ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {0};
     add_tensor(exec, &list, param, of, NULL);
@@ -273,21 +151,21 @@ static int64_t replicas_in(const ech_exec *exec, const ech_checkpoint *checkpoin
 
 /* With equal numbers of replicas: loads this rank's replica. */
 static ech_status load_replica(const ech_exec *exec, const ech_checkpoint *checkpoint, int param,
-                               const saved *own, int64_t replicas, int64_t replica)
+                               const ech_holding *own, int64_t replicas, int64_t replica)
 {
-    ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {.copier = copier_of(exec, 0)};
-    saved of = *own;
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {.copier = ech_exec_copier(exec, 0)};
+    ech_holding of = *own;
     int d = ech_shape_replicas(&of.shape);
     of.shape.size[d] = replicas;
     for (int b = 0; b < of.held.boxes; b++) of.held.box[b].begin[d] = replica;
-    add_tensor(exec, &list, param, &of, training_data(exec, NULL, &of));
+    add_tensor(exec, &list, param, &of, ech_exec_kept_data(exec, NULL, &of));
     return ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n);
 }
 
 /* With other numbers of replicas: each gets an equal share of residuals, since gradients are sums
  * over them, and the mean of the optimizer states of diverging replicas. */
 static ech_status restore_share(ech_exec *exec, const ech_checkpoint *checkpoint, int param,
-                                const saved *of, int64_t replicas)
+                                const ech_holding *of, int64_t replicas)
 {
     const ech_plan_param *p = &exec->plan->param[param];
     ech_tensor own = ech_exec_state(exec, param, of->state);
@@ -307,7 +185,7 @@ static ech_status restore_share(ech_exec *exec, const ech_checkpoint *checkpoint
 
 /* True: it was restored from another number of replicas. */
 static ech_status restore_replicas(ech_exec *exec, const ech_checkpoint *checkpoint, int param,
-                                   const saved *of, bool *restored)
+                                   const ech_holding *of, bool *restored)
 {
     int d = ech_shape_replicas(&of->shape);
     int64_t replicas = d < 0 ? 0 : replicas_in(exec, checkpoint, param, of);
@@ -318,29 +196,29 @@ static ech_status restore_replicas(ech_exec *exec, const ech_checkpoint *checkpo
 /* Loads what this rank holds, except previous weights, which some checkpoints lack. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
 {
-    ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {.copier = copier_of(exec, 0)};
-    saved of[MOST_SAVED];
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {.copier = ech_exec_copier(exec, 0)};
+    ech_holding of[ECH_MOST_HOLDINGS];
     for (int param = 0; param < (int)exec->plan->model->param.n; param++) {
-        if (!has_param(exec, param)) continue;
-        int n = list_saved(exec, param, of) - keeps_previous(exec);
+        if (!ech_exec_has_param(exec, param)) continue;
+        int n = ech_exec_list_kept(exec, param, of) - ech_exec_keeps_previous(exec);
         of[0].name = weights_of(exec, checkpoint, param);
         for (int i = 0; i < n; i++) {
             bool restored;
             ECH_TRY(restore_replicas(exec, checkpoint, param, &of[i], &restored));
             if (!restored)
-                add_tensor(exec, &list, param, &of[i], training_data(exec, NULL, &of[i]));
+                add_tensor(exec, &list, param, &of[i], ech_exec_kept_data(exec, NULL, &of[i]));
         }
         add_rounded(exec, &list, param, of[0].name);
     }
     ECH_TRY(ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n));
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
-        if (has_param(exec, param)) ech_exec_round_weights(exec, param, 0);
+        if (ech_exec_has_param(exec, param)) ech_exec_round_weights(exec, param, 0);
     const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
     exec->updates = info->optimizer_count;
     ech_exec_set_clocks(exec, info->clock, info->clocks, info->step);
     if (info->has_scaler && ech_scaler_is_dynamic(exec->config)) exec->scaler = info->scaler;
     ECH_TRY(ech_exec_meet_in_window(exec));
-    return keeps_previous(exec) ? restore_previous(exec, checkpoint) : ECH_OK;
+    return ech_exec_keeps_previous(exec) ? restore_previous(exec, checkpoint) : ECH_OK;
 }
 
 /* ---- folders of weights ---- */
@@ -349,7 +227,7 @@ ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weight
 {
     ECH_CLEANUP(ech_saved_list_free) ech_saved_list all = {0};
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
-        saved of = weights_at(exec, i, NULL, 0);
+        ech_holding of = ech_exec_weights_kept(exec, i, NULL, 0);
         add_tensor(exec, &all, i, &of, NULL);
     }
     ECH_TRY(ech_shards_check(weights, all.tensor.at, (int)all.tensor.n));
@@ -358,18 +236,18 @@ ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weight
 
 ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights)
 {
-    ECH_CLEANUP(ech_saved_list_free) ech_saved_list held = {.copier = copier_of(exec, 0)};
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list held = {.copier = ech_exec_copier(exec, 0)};
     int params = (int)exec->plan->model->param.n;
-    saved of[MOST_SAVED];
+    ech_holding of[ECH_MOST_HOLDINGS];
     for (int i = 0; i < params; i++) {
-        list_saved(exec, i, of);
-        if (!has_param(exec, i)) continue;
-        add_tensor(exec, &held, i, of, training_data(exec, NULL, of));
+        ech_exec_list_kept(exec, i, of);
+        if (!ech_exec_has_param(exec, i)) continue;
+        add_tensor(exec, &held, i, of, ech_exec_kept_data(exec, NULL, of));
         add_rounded(exec, &held, i, NULL);
     }
     ECH_TRY(ech_shards_load(weights, held.tensor.at, (int)held.tensor.n));
     for (int i = 0; i < params; i++) {
-        if (!has_param(exec, i)) continue;
+        if (!ech_exec_has_param(exec, i)) continue;
         ech_exec_round_weights(exec, i, 0);
         for (int v = 1; v < exec->plan->versions; v++) ech_exec_copy_weights(exec, i, 0, v);
     }

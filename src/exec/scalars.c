@@ -56,13 +56,29 @@ static int adders(const ech_exec *exec)
     return ech_protocol_of(exec->plan->layout)->adders(exec->plan->layout);
 }
 
+/* Of the step that makes that update. */
+static double rate_of(const ech_exec *exec, int64_t update)
+{
+    return exec->rate < 0 ? ech_learning_rate(exec->config, exec->curve, update) : exec->rate;
+}
+
+void ech_exec_set_rate(ech_exec *exec, double rate)
+{
+    exec->rate = rate;
+}
+
+void ech_exec_set_clip_norm(ech_exec *exec, double norm)
+{
+    exec->clip_norm = norm;
+}
+
 /* W pushes belong to one step, and together move the weights as far as one update. */
 static void number_update(const ech_exec *exec, int64_t number, ech_scalar_row *row)
 {
     int64_t step = (number - 1) / exec->workers + 1;
     int64_t parts = (int64_t)exec->workers * adders(exec);
     row->updates = number;
-    row->learning_rate = ech_learning_rate(exec->config, exec->curve, step) / (double)parts;
+    row->learning_rate = rate_of(exec, step) / (double)parts;
 }
 
 void ech_exec_set_workers(ech_exec *exec, int workers)
@@ -345,7 +361,7 @@ static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r
     if (!withheld || is_span(exec)) exec->updates = s->updates;
     r->grad_norm = ech_unsigned_nan(whole_norm(exec, s));
     double rate = s->learning_rate; /* the row has a fraction of it if several ranks add */
-    if (adders(exec) > 1) rate = ech_learning_rate(exec->config, exec->curve, exec->updates);
+    if (adders(exec) > 1) rate = rate_of(exec, exec->updates);
     r->learning_rate = withheld ? 0 : rate;
     r->loss_scale = s->loss_scale;
     r->idle = s->idle / ech_layout_workers(exec->plan->layout);

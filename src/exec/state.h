@@ -145,6 +145,8 @@ struct ech_exec {
     const ech_device *device;
     ech_comm *comm;
     const ech_curve *curve;
+    double rate;      /* the learning rate of all steps; below 0: the curve's */
+    double clip_norm; /* as optimizer.clip_norm */
     ech_pool *pool;                            /* of arrays that live as long as this struct */
     ech_group *channel[ECH_GROUPS][ECH_LANES]; /* NULL: not used on this rank */
     ech_pushes pushes;
