@@ -8,9 +8,7 @@
 #include <string.h>
 
 #include "app/command.h"
-#include "app/plan/report.h"
-#include "app/setup/initial.h"
-#include "app/setup/run_arguments.h"
+#include "app/plan/planning.h"
 #include "base/file.h"
 
 static const char about[] =
@@ -21,28 +19,27 @@ static const char about[] =
 
 typedef struct plan_arguments {
     ech_run_arguments run;
-    int per_machine; /* 0: not given */
-    const char *svg; /* NULL: no picture */
-    const char *cluster; /* cluster file; NULL: this machine */
-    const char *tokens;  /* of a whole training, as 300B; NULL: not given */
+    const char *svg;    /* NULL: no picture */
+    const char *tokens; /* of a whole training, as 300B; NULL: not given */
     bool json;
-    ech_plan_options options;
+    ech_planning_options options;
 } plan_arguments;
 
 static const ech_option options[] = {
     ECH_RUN_RANKS,
-    ECH_INT(plan_arguments, per_machine, "per-machine", 'm', "M", 1, ECH_MOST_RANKS,
+    ECH_INT(plan_arguments, options.per_machine, "per-machine", 'm', "M", 1, ECH_MOST_RANKS,
             "ranks on one machine, which share its cores and memory (all, but not more than "
             "cores)"),
-    ECH_FLAG(plan_arguments, options.steps, "steps", 's', "every step of a training step, too"),
-    ECH_FLAG(plan_arguments, options.simulate, "simulate", 't',
+    ECH_FLAG(plan_arguments, options.report.steps, "steps", 's',
+             "every step of a training step, too"),
+    ECH_FLAG(plan_arguments, options.report.simulate, "simulate", 't',
              "step time, bubble, what compute waits for, micro-batches in flight, bytes per link; "
              "in seconds with "
              "parallel.profile"),
     ECH_PATH(plan_arguments, run.model, "model", 'o', "FOLDER",
              "in place of RUN.yaml: what `echelon init FOLDER` writes; only config.json is "
              "read"),
-    ECH_PATH(plan_arguments, cluster, "cluster", 'c', "FILE",
+    ECH_PATH(plan_arguments, options.cluster, "cluster", 'c', "FILE",
              "for the devices and the network that FILE describes (docs/clusters.md), not for this "
              "machine"),
     ECH_TEXT(plan_arguments, tokens, "tokens", 'k', "N",
@@ -51,31 +48,16 @@ static const ech_option options[] = {
     ECH_PATH(plan_arguments, svg, "svg", 'g', "FILE", "draws the timeline into FILE as well"),
     {0}};
 
-static ech_status find_ranks(const ech_config *config, const plan_arguments *in, int *ranks,
-                             int *local_ranks)
+static ech_status print_report(const ech_plan_report *report, const plan_arguments *in)
 {
-    int cores = ech_device_find("cpu")->cores();
-    ECH_TRY(ech_run_ranks_of(config, in->run.ranks, ranks));
-    *local_ranks = in->per_machine ? in->per_machine : *ranks;
-    if (ech_comm_has_threads((ech_comm_kind)config->parallel.comm) || *local_ranks > *ranks)
-        *local_ranks = *ranks;
-    else if (!in->per_machine && *local_ranks > cores)
-        *local_ranks = cores;
-    return ECH_OK;
-}
-
-static ech_status print_report(const ech_design *design, const plan_arguments *in)
-{
-    ECH_CLEANUP(ech_plan_report_destroy) ech_plan_report report = {0};
     ECH_FREED_TEXT text = {0}, svg = {0};
-    ECH_TRY(ech_plan_report_create(design, &in->options, &report));
     if (in->json)
-        ECH_TRY(ech_plan_report_json(&report, &text));
+        ECH_TRY(ech_plan_report_json(report, &text));
     else
-        ech_plan_report_text(&report, &text);
+        ech_plan_report_text(report, &text);
     fwrite(text.at, 1, text.n, stdout);
     if (!in->svg) return ECH_OK;
-    ECH_TRY(ech_plan_report_svg(&report, &svg));
+    ECH_TRY(ech_plan_report_svg(report, &svg));
     return ech_file_write(in->svg, svg.at, svg.n);
 }
 
@@ -94,48 +76,16 @@ static ech_status read_tokens(const char *text, double *out)
     ECH_FAIL(ECH_EUSAGE, "--tokens=%s: not a number of tokens, as 300B or 1.5T", text);
 }
 
-/* Sets keys that the run leaves open to what the cluster has. */
-static ech_status read_cluster(ech_config *config, const char *path, int ranks, ech_cluster *out)
-{
-    static const char *const replaced[] = {"parallel.profile", "parallel.node_bandwidth",
-                                           "parallel.network_bandwidth",
-                                           "memory.offload_bandwidth"};
-    char text[32];
-    ECH_TRY(ech_cluster_read(path, out));
-    ECH_TRY(ech_cluster_check(out, path, ranks));
-    for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
-        if (ech_config_is_set(config, replaced[i]))
-            return ech_config_complain(
-                config, replaced[i], "not with --cluster: %s has the speeds; remove the key", path);
-    ech_dtype dtype = ech_model_types(config).compute;
-    if (!(out->flops[dtype] > 0))
-        ECH_FAIL(ECH_EUSAGE, "%s: flops.%s: not set, and the run computes in this type", path,
-                 ech_dtype_name(dtype));
-    int node = out->level[0].ranks < ranks ? out->level[0].ranks : ranks;
-    snprintf(text, sizeof text, "%d", node);
-    ECH_TRY(ech_config_fill(config, "parallel.node_ranks", text, path, true));
-    snprintf(text, sizeof text, "%.0f", out->device_memory - out->device_reserved);
-    return ech_config_fill(config, "memory.device_limit", text, path, true);
-}
-
 static ech_status plan(const ech_run *run, void *arguments, int *code)
 {
     (void)code;
     plan_arguments *in = arguments;
-    int ranks = 1, local_ranks = 1;
-    int64_t step = 0; /* from which a run would go on */
-    ECH_CLEANUP(ech_design_destroy) ech_design design = {0};
-    ech_cluster cluster;
-    ECH_TRY(find_ranks(run->config, in, &ranks, &local_ranks));
-    ECH_TRY(read_tokens(in->tokens, &in->options.tokens));
-    if (in->tokens && !in->cluster)
+    ECH_CLEANUP(ech_planning_destroy) ech_planning planning = {0};
+    ECH_TRY(read_tokens(in->tokens, &in->options.report.tokens));
+    if (in->tokens && !in->options.cluster)
         ECH_FAIL(ECH_EUSAGE, "--tokens=%s: needs a cluster; add --cluster FILE", in->tokens);
-    if (in->cluster) ECH_TRY(read_cluster(run->config, in->cluster, ranks, &cluster));
-    ECH_TRY(ech_design_create(run->config, run->tokenizer, ranks, local_ranks, &design));
-    if (in->cluster) design.cluster = &cluster;
-    if (design.serves) ECH_TRY(ech_initial_step(design.config, &step));
-    ECH_TRY(ech_design_check_repeat(&design, step));
-    return print_report(&design, in);
+    ECH_TRY(ech_planning_create(run, &in->options, &planning));
+    return print_report(&planning.report, in);
 }
 
 static void check(void *arguments, const struct argp_state *state)

@@ -197,15 +197,33 @@ ech_status ech_config_fill_section(ech_config *config, const ech_config *from, c
     return ECH_OK;
 }
 
-const char *ech_config_type_name(const char *key)
+static const char *type_name(ech_config_type type)
 {
     static const char *const names[] = {
         [ECH_CONFIG_INT] = "INT",   [ECH_CONFIG_SIZE] = "SIZE",   [ECH_CONFIG_REAL] = "REAL",
         [ECH_CONFIG_TIME] = "TIME", [ECH_CONFIG_BOOL] = "BOOL",   [ECH_CONFIG_TEXT] = "TEXT",
         [ECH_CONFIG_PATH] = "PATH", [ECH_CONFIG_PATHS] = "PATHS", [ECH_CONFIG_NAME] = "NAME",
         [ECH_CONFIG_LIST] = "LIST"};
+    return names[type];
+}
+
+const char *ech_config_type_name(const char *key)
+{
     const ech_config_key *found = ech_config_find_path(key);
-    return found ? names[found->type] : NULL;
+    return found ? type_name(found->type) : NULL;
+}
+
+bool ech_config_about_key(int index, ech_config_about *out)
+{
+    if (index < 0 || index >= (int)ECH_CONFIG_KEYS) return false;
+    const ech_config_key *key = &ech_config_keys[index];
+    *out = (ech_config_about){.section = key->section,
+                              .name = key->name,
+                              .type = type_name(key->type),
+                              .fallback = key->initial,
+                              .help = key->help,
+                              .more = key->more};
+    return true;
 }
 
 const char *ech_config_default(const char *key)

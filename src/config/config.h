@@ -91,10 +91,15 @@ ech_status ech_config_read_file(ech_config *config, const char *path);
  * comes from ech_config_print, and may come from an untrusted source that must not see
  * variables. */
 ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, const char *name);
-/* The text of a PATH key that a run file will get, before it is read: from `assignments` of a
- * command line if one of these sets it, or else from the file `path`. "" if neither does, or if the
- * file cannot be read. Nothing is checked or logged. Release with free(). */
-char *ech_config_peek_path(const char *path, char *const *assignments, int n, const char *key);
+/* The same for a text that the user wrote, in which paths are expanded as in a file. */
+ech_status ech_config_read_own_text(ech_config *config, const char *text, size_t n,
+                                    const char *name);
+/* The text that a PATH key will get, before the run file is read: from `assignments` of a command
+ * line if one of these sets it. Otherwise it is from the file `path`, or if `text` is not NULL
+ * from this text of a file. "" if neither sets it, or if the file cannot be read. Nothing is
+ * checked or logged. Release with free(). */
+char *ech_config_peek_path(const char *path, const char *text, char *const *assignments, int n,
+                           const char *key);
 /* Sets a key from "section.key=value", as on the command line. */
 ech_status ech_config_set(ech_config *config, const char *assignment);
 
@@ -137,6 +142,13 @@ ech_status ech_config_fill_section(ech_config *config, const ech_config *from, c
 /* The name of a NAME key's choice ("model.architecture"), for messages. */
 const char *ech_config_name(const ech_config *config, const char *key);
 
+/* What keys.def says of a key. Static. */
+typedef struct ech_config_about {
+    const char *section, *name, *type, *fallback, *help;
+    const char *more; /* NULL: there is nothing more to say */
+} ech_config_about;
+/* The index-th key in the order of keys.def; false: there are fewer. */
+bool ech_config_about_key(int index, ech_config_about *out);
 /* A key's type ("section.key") as keys.def calls it: "INT", "NAME". NULL: there is no such key. */
 const char *ech_config_type_name(const char *key);
 /* A key's default, as keys.def has it. */

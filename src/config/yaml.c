@@ -242,6 +242,12 @@ ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, 
     return read_all(config, text, n, name, true);
 }
 
+ech_status ech_config_read_own_text(ech_config *config, const char *text, size_t n,
+                                    const char *name)
+{
+    return read_all(config, text, n, name, false);
+}
+
 ech_status ech_config_read_file(ech_config *config, const char *path)
 {
     ECH_FREED char *text = NULL;
@@ -256,24 +262,25 @@ ech_status ech_config_read_file(ech_config *config, const char *path)
 
 /* ---- one key, before the file is read ---- */
 
-/* The key's text in the file; NULL: none. It is the pool's. */
-static const char *peek(const char *path, const ech_config_key *key, ech_pool *pool)
+/* The key's text in the file, or in `given` if that is not NULL; NULL: none. It is the pool's. */
+static const char *peek(const char *path, const char *given, const ech_config_key *key,
+                        ech_pool *pool)
 {
     ECH_FREED char *text = NULL;
-    size_t n;
+    size_t n = given ? strlen(given) : 0;
     ech_yaml_node *root = NULL;
-    if (ech_file_read(path, LARGEST_FILE, &text, &n) != ECH_OK ||
-        ech_yaml_read(path, text, n, shape, pool, &root) != ECH_OK)
-        return NULL;
+    if (!given && ech_file_read(path, LARGEST_FILE, &text, &n) != ECH_OK) return NULL;
+    if (ech_yaml_read(path, given ? given : text, n, shape, pool, &root) != ECH_OK) return NULL;
     const ech_yaml_node *node = ech_yaml_find(ech_yaml_find(root, key->section), key->name);
     return node ? node->text : NULL;
 }
 
-char *ech_config_peek_path(const char *path, char *const *assignments, int n, const char *key)
+char *ech_config_peek_path(const char *path, const char *text, char *const *assignments, int n,
+                           const char *key)
 {
     bool quiet = ech_log_set_quiet(true);
     ech_pool *pool = ech_pool_create();
-    const char *found = peek(path, ech_config_find_path(key), pool);
+    const char *found = peek(path, text, ech_config_find_path(key), pool);
     size_t length = strlen(key);
     for (int i = 0; i < n; i++)
         if (strncmp(assignments[i], key, length) == 0 && assignments[i][length] == '=')

@@ -13,6 +13,7 @@ enum { ECH_MOST_RANKS = 65536 };
 
 typedef struct ech_run_arguments {
     char *file;                  /* RUN.yaml; a word of argv, like the next */
+    const char *text;            /* the run file's text, in which case file is its name; or NULL */
     const char *model;           /* a model folder in place of the run file; NULL: none */
     bool plans;                  /* it only plans: data and folders need not be named */
     int ranks;                   /* --ranks; 0: not given */
@@ -49,6 +50,11 @@ ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
                            ech_status (*main)(const ech_run *run, void *arguments, int *code),
                            int *code);
 
+/* Reads the configuration and opens the tokenizer. *out is to be closed with ech_run_close, also
+ * after a failure; it borrows the arguments. */
+ech_status ech_run_open(const ech_run_arguments *arguments, ech_run *out);
+void ech_run_close(ech_run *run);
+
 /* *ranks is `given` (--ranks); if that is 0, ech_setup_ranks; if that is also 0, 1. Errors: above
  * ECH_MOST_RANKS. */
 ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks);
@@ -65,6 +71,8 @@ typedef struct ech_start {
     bool reads_weights; /* check that there are weights (ech_initial_expect) */
     /* `main` handles evaluators; otherwise a run with some is refused */
     bool evaluates;
+    /* the ranks must be in this process, which starts no job: otherwise the run is refused */
+    bool stays;
     int stop_signal; /* tells a rank of a job to save and stop; 0: ranks are killed */
     int restarts;    /* of the job after failures, at most */
 } ech_start;

@@ -58,10 +58,10 @@ static void warn_of_relative_step(const ech_config *config)
 
 /* The family of model.mapping, which a run file may name before or after its key. *out: NULL
  * without such a key. */
-static ech_status map_family(const char *run_file, char *const *assignments, int n,
-                             const ech_family **out)
+static ech_status map_family(const char *run_file, const char *text, char *const *assignments,
+                             int n, const ech_family **out)
 {
-    ECH_FREED char *path = ech_config_peek_path(run_file, assignments, n, "model.mapping");
+    ECH_FREED char *path = ech_config_peek_path(run_file, text, assignments, n, "model.mapping");
     *out = NULL;
     return *path ? ech_family_map(path, out) : ECH_OK;
 }
@@ -69,7 +69,8 @@ static ech_status map_family(const char *run_file, char *const *assignments, int
 /* What is special about a configuration: */
 enum {
     FILLS = 1, /* the model section may come from model.init_from */
-    PLANS = 2  /* nothing is read or written: keys that name data and folders may be missing */
+    PLANS = 2, /* nothing is read or written: keys that name data and folders may be missing */
+    SAVED = 4  /* the user did not write the text, so paths in it are literal */
 };
 
 /* Fills required keys that a plan does not use. */
@@ -79,18 +80,25 @@ static ech_status fill_unused(ech_config *config)
     return ech_config_fill(config, "log.directory", "none", "a plan", true);
 }
 
+static ech_status read_source(ech_config *config, const char *name, const char *text, int special)
+{
+    if (!text) return ech_config_read_file(config, name);
+    if (!(special & SAVED)) return ech_config_read_own_text(config, text, strlen(text), name);
+    ECH_TRY(ech_config_read_text(config, text, strlen(text), name));
+    return rename_relative_step(config, name);
+}
+
 /* The assignments come before the check, which reports missing keys as well as wrong ones. `text`
- * NULL: the run file `name`, whose model section may come from model.mapping. */
+ * NULL: of the file `name`. A user's own model section may come from model.mapping. */
 static ech_status make_config(const char *name, const char *text, int special,
                               char *const *assignments, int n, ech_config **out)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     const ech_family *mapped = NULL;
-    if (!text) ECH_TRY(map_family(name, assignments, n, &mapped));
+    bool saved = special & SAVED;
+    if (!saved) ECH_TRY(map_family(name, text, assignments, n, &mapped));
     ECH_TRY(ech_setup_defaults(&config));
-    ech_status status = text ? ech_config_read_text(config, text, strlen(text), name)
-                             : ech_config_read_file(config, name);
-    if (text && status == ECH_OK) status = rename_relative_step(config, name);
+    ech_status status = read_source(config, name, text, special);
     for (int i = 0; i < n; i++) ECH_ALSO(&status, ech_config_set(config, assignments[i]));
     if (status == ECH_OK && mapped)
         status = ech_config_fill(config, "model.architecture", mapped->name, config->model.mapping,
@@ -102,7 +110,7 @@ static ech_status make_config(const char *name, const char *text, int special,
     if (status == ECH_OK) ech_curve_mark_keys(config);
     if (status == ECH_OK || is_filled) ECH_ALSO(&status, ech_config_check(config));
     if (status == ECH_OK) status = ech_strategy_apply(config);
-    if (status == ECH_OK && !text) warn_of_relative_step(config);
+    if (status == ECH_OK && !saved) warn_of_relative_step(config);
     ECH_TRY(status);
     *out = config;
     config = NULL;
@@ -114,16 +122,16 @@ ech_status ech_setup_config(const char *run_file, char *const *assignments, int 
     return make_config(run_file, NULL, FILLS, assignments, n, out);
 }
 
-ech_status ech_setup_config_to_plan(const char *run_file, char *const *assignments, int n,
-                                    ech_config **out)
-{
-    return make_config(run_file, NULL, FILLS | PLANS, assignments, n, out);
-}
-
 ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
                                  int n, ech_config **out)
 {
-    return make_config(name, text, 0, assignments, n, out);
+    return make_config(name, text, SAVED, assignments, n, out);
+}
+
+ech_status ech_setup_config_own(const char *name, const char *text, bool plans,
+                                char *const *assignments, int n, ech_config **out)
+{
+    return make_config(name, text, plans ? FILLS | PLANS : FILLS, assignments, n, out);
 }
 
 ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const *assignments, int n,
@@ -132,7 +140,7 @@ ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const 
     ECH_FREED_TEXT text = {0}, name = {0};
     ECH_TRY(ech_template_of_model(folder, ranks, &text));
     ech_text_append(&name, "`echelon init %s`", folder);
-    return make_config(name.at, text.at, FILLS, assignments, n, out);
+    return make_config(name.at, text.at, FILLS | SAVED, assignments, n, out);
 }
 
 ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const *assignments, int n,
@@ -141,7 +149,7 @@ ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const 
     ECH_FREED char *folder = ech_file_join(ech_checkpoint_path(checkpoint), "model");
     ECH_TRY(ech_family_map_folder(folder));
     return make_config(ech_checkpoint_path(checkpoint),
-                       ech_checkpoint_get_info(checkpoint)->run_yaml, 0, assignments, n, out);
+                       ech_checkpoint_get_info(checkpoint)->run_yaml, SAVED, assignments, n, out);
 }
 
 static ech_status resolve_optimizer(ech_config *config)

@@ -18,15 +18,16 @@
  * checks all sections. Errors: all that is wrong, logged with key and value. */
 ech_status ech_setup_config(const char *run_file, char *const *assignments, int n,
                             ech_config **out);
-/* The same for a plan, which neither reads data nor writes: data.train and log.directory may be
- * missing. */
-ech_status ech_setup_config_to_plan(const char *run_file, char *const *assignments, int n,
-                                    ech_config **out);
+/* The same; from `text`, which the user wrote and calls `name`, unless that is NULL. plans: for a
+ * plan, which neither reads data nor writes: data.train and log.directory may be missing. */
+ech_status ech_setup_config_own(const char *name, const char *text, bool plans,
+                                char *const *assignments, int n, ech_config **out);
 /* The configuration of ech_template_of_model instead of a run file. */
 ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const *assignments, int n,
                                      ech_config **out);
-/* Reads a configuration from a run file's text instead. The model section must be complete: nothing
- * is read from model.init_from, which may be set. `name` is for errors. */
+/* Reads a configuration from the text of a saved run file, which may come from a stranger: no paths
+ * are expanded. The model section must be complete: nothing is read from model.init_from, which may
+ * be set. `name` is for errors. */
 ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
                                  int n, ech_config **out);
 /* ech_setup_config_text of a checkpoint's run.yaml. */

@@ -32,11 +32,23 @@ void ech_run_take_word(void *arguments, char *word, const struct argp_state *sta
                    word, in->file ? "run file" : "model", in->file ? in->file : in->model);
 }
 
-static void close_run(ech_run *run)
+ech_status ech_run_open(const ech_run_arguments *in, ech_run *out)
+{
+    char *const *assignment = in->assignment.at;
+    int n = (int)in->assignment.n, ranks = in->ranks > 0 ? in->ranks : 1;
+    *out = (ech_run){.arguments = in};
+    if (in->model)
+        ECH_TRY(ech_setup_config_of_model(in->model, ranks, assignment, n, &out->config));
+    else
+        ECH_TRY(ech_setup_config_own(in->file, in->text, in->plans, assignment, n, &out->config));
+    ECH_TRY(ech_initial_open_tokenizer(out->config, &out->tokenizer, &out->end_of_text));
+    return ech_initial_resolve_begin(out->config);
+}
+
+void ech_run_close(ech_run *run)
 {
     ech_tokenizer_close(run->tokenizer);
     ech_config_destroy(run->config);
-    free(run->arguments->assignment.at);
 }
 
 ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
@@ -44,24 +56,17 @@ ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
                            ech_status (*main)(const ech_run *run, void *arguments, int *code),
                            int *code)
 {
-    ECH_CLEANUP(close_run) ech_run run = {.arguments = arguments};
+    ECH_CLEANUP(ech_run_close) ech_run run = {0};
     ech_launched launched;
     ech_command_line_parse(line, argc, argv, arguments);
     /* Before MPI starts, only rank 0 of a launcher's processes logs. */
     bool another_logs = ech_launched_here(&launched) && launched.rank > 0;
     bool quiet = ech_log_set_quiet(another_logs || ech_log_is_quiet());
-    char *const *assignment = arguments->assignment.at;
-    int n = (int)arguments->assignment.n, ranks = arguments->ranks > 0 ? arguments->ranks : 1;
-    ech_status status =
-        arguments->model
-            ? ech_setup_config_of_model(arguments->model, ranks, assignment, n, &run.config)
-        : arguments->plans ? ech_setup_config_to_plan(arguments->file, assignment, n, &run.config)
-                           : ech_setup_config(arguments->file, assignment, n, &run.config);
-    if (status == ECH_OK)
-        status = ech_initial_open_tokenizer(run.config, &run.tokenizer, &run.end_of_text);
-    if (status == ECH_OK) status = ech_initial_resolve_begin(run.config);
+    ech_status status = ech_run_open(arguments, &run);
     ech_log_set_quiet(quiet);
-    return status == ECH_OK ? main(&run, arguments, code) : status;
+    if (status == ECH_OK) status = main(&run, arguments, code);
+    free(arguments->assignment.at);
+    return status;
 }
 
 /* Whether its ranks are threads of this process. */
@@ -270,13 +275,19 @@ ech_status ech_start_ranks(const ech_start *start, int *code)
     if (lacks) return ech_config_complain(config, "parallel.comm", "%s", lacks);
     if (is_launched && (start->restarts || !is_local || launched.size > 1))
         return run_launched(start, &launched);
-    if (is_local) ECH_TRY(ech_run_ranks_of(config, ranks, &ranks));
+    if (is_local || start->stays) ECH_TRY(ech_run_ranks_of(config, ranks, &ranks));
     if (!ranks) ranks = 1;
     ECH_TRY(prepare(start, ranks, ranks, &p));
     bool by_launcher = !is_local && ranks > 1;
     ech_launch_by by = !by_launcher                            ? ECH_LAUNCH_NOBODY
                        : config->parallel.comm == ECH_COMM_ucx ? ECH_LAUNCH_OWN
                                                                : ECH_LAUNCH_MPI;
+    if (by_launcher && start->stays)
+        return ech_config_complain(config, "parallel.comm",
+                                   "%d ranks would be processes, which a library does not start; "
+                                   "use parallel.comm=local, or start the processes with a "
+                                   "launcher (mpirun, srun, torchrun)",
+                                   ranks);
     if (by_launcher || start->restarts) return start_job(&p, by, code);
     if (start->prepare) start->prepare();
     return ech_design_run(&p.design, start->main, start->context);

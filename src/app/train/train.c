@@ -79,7 +79,7 @@ static ech_status finish_step_profile(ech_trainer *t)
 
 /* ---- validation ---- */
 
-static ech_status validate(ech_trainer *t)
+ech_status ech_trainer_validate(ech_trainer *t, double *loss)
 {
     ech_validation found;
     ECH_TRY(ech_validation_run(t->session.exec, t->config->training.global_batch_size,
@@ -90,6 +90,7 @@ static ech_status validate(ech_trainer *t)
         .validation = {
             .step = t->step, .loss = found.loss, .tokens = found.tokens, .seconds = found.seconds}};
     if (ech_trainer_is_first(t)) ech_progress_submit(t->progress, &note);
+    *loss = found.loss;
     return ECH_OK;
 }
 
@@ -138,6 +139,8 @@ static ech_status finish_step(ech_trainer *t, ech_readings r, double seconds, in
         t->proven = t->saved_step;
     }
     t->loss = r.tokens > 0 ? r.loss : (double)NAN;
+    t->last = r;
+    t->seconds = seconds;
     t->step++;
     ech_comm_count_step(t->comm);
     t->tokens += t->config->training.global_batch_size * t->config->data.sequence_length;
@@ -175,6 +178,11 @@ static bool may_stop_behind(const ech_trainer *t, int turns)
 {
     return t->calendar.sync_every == 0 ||
            ech_calendar_due(&t->calendar, ECH_LIST_SYNC, t->step + turns);
+}
+
+bool ech_trainer_may_save(const ech_trainer *t)
+{
+    return may_stop_behind(t, 0);
 }
 
 /* A step that was withheld is repeated to find out why, from the weights that it had. */
@@ -265,7 +273,10 @@ static ech_status run_due(ech_trainer *t)
     switch_to(t, ECH_ACTIVITY_CHECK);
     if (ech_calendar_due(&t->calendar, ECH_LIST_CHECK, t->step)) ECH_TRY(check_ranks(t));
     switch_to(t, ECH_ACTIVITY_VALIDATION);
-    if (ech_calendar_due(&t->calendar, ECH_LIST_VALIDATE, t->step)) ECH_TRY(validate(t));
+    if (ech_calendar_due(&t->calendar, ECH_LIST_VALIDATE, t->step)) {
+        ECH_TRY(ech_trainer_validate(t, &t->valid_loss));
+        t->valid_step = t->step;
+    }
     switch_to(t, ECH_ACTIVITY_SAVING);
     if (ech_calendar_due(&t->calendar, ECH_LIST_SAVE, t->step) || r->save_now || stop)
         ECH_TRY(ech_trainer_save(t));
@@ -297,20 +308,32 @@ static ech_status finish_evaluations(ech_trainer *t)
     return t->evaluations ? ech_evaluations_end(t->evaluations) : ECH_OK;
 }
 
+/* Whether there is a next step. */
+static ech_status go_on(ech_trainer *t, bool *goes)
+{
+    const ech_training *of = t->training;
+    bool ends = false;
+    if (of->pause) ECH_TRY(of->pause(t, of->context, &ends));
+    *goes = !ends && !t->stopped && ech_calendar_due(&t->calendar, ECH_LIST_TRAIN, t->step);
+    return ECH_OK;
+}
+
 static ech_status loop(ech_trainer *t)
 {
-    bool done = t->step >= t->config->training.steps;
+    bool goes, done = t->step >= t->config->training.steps;
     spare_workers(t);
     if (done && t->saved_step != t->step) /* a run of no steps */
         ECH_TRY(run_due(t));
     else if (done && ech_trainer_is_first(t))
         ech_progress_say(t->progress, "all %lld steps were done already", (long long)t->step);
-    while (ech_calendar_due(&t->calendar, ECH_LIST_TRAIN, t->step) && !t->stopped) {
+    ECH_TRY(go_on(t, &goes));
+    while (goes) {
         ECH_TRY(train_list(t));
         ECH_TRY(ech_trainer_follow_save(t, last_readings(t)->save_failed));
         if (t->evaluations) ECH_TRY(ech_evaluations_follow(t->evaluations));
         if (!ech_trace_wants(t->trace, t->step)) ECH_TRY(finish_trace(t));
         ECH_TRY(run_due(t));
+        ECH_TRY(go_on(t, &goes));
     }
     ECH_TRY(finish_step_profile(t));
     ECH_TRY(ech_trainer_finish_save(t));
@@ -329,10 +352,12 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
         return ech_evaluator_run(comm, design);
     ech_training *training = context;
     ech_trainer t = {.comm = comm,
+                     .training = training,
                      .design = design,
                      .config = ech_config_copy(design->config),
                      .turns = design->schedule->turns,
                      .lock = {-1, -1},
+                     .valid_step = -1,
                      .began_at = ech_clock_now() - training->elapsed};
     ech_status status = ech_trainer_begin(&t);
     if (status == ECH_OK) ech_exec_hurry_on(t.session.exec, ech_train_asked_to_stop());

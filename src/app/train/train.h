@@ -7,8 +7,16 @@
 
 #include "app/setup/setup.h"
 
+typedef struct ech_trainer ech_trainer; /* app/train/trainer.h */
+/* Called on every rank before each training step, and once more after the last. It may make what is
+ * collective over ranks, such as ech_trainer_save. *ends: no further step, although some are
+ * left. */
+typedef ech_status ech_train_pause(ech_trainer *t, void *context, bool *ends);
+
 /* Options of a training run, the same on all ranks. */
 typedef struct ech_training {
+    ech_train_pause *pause; /* with `context`; NULL: none */
+    void *context;
     bool profile;   /* --profile: print a step profile (app/step_profile/step_profile.h) */
     double elapsed; /* seconds of training.time_limit that earlier starts have used */
     bool stopped; /* output on rank 0: a signal or the limit ended it, with a checkpoint: exit 75 */

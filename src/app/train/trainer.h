@@ -17,8 +17,9 @@
 
 /* ech_train_rank (train.c) sets comm, design, config, lock and began_at, and releases what
  * ech_trainer_begin made. */
-typedef struct ech_trainer {
+struct ech_trainer {
     ech_comm *comm;
+    const ech_training *training;
     const ech_design *design;
     ech_config *config;       /* a copy of the design's, with data.identity; owned */
     bool accepts_data; /* on resume, accept data other than the checkpoint's: data.identity = any */
@@ -50,7 +51,11 @@ typedef struct ech_trainer {
     double stall_before;       /* and for the previous one */
     double began_at; /* start of training.time_limit: ech_clock_now minus earlier starts */
     bool stopped;    /* a signal or training.time_limit ends training after this step */
-} ech_trainer;
+    /* of the last step, for those who pause: */
+    double seconds, valid_loss;
+    int64_t valid_step; /* of valid_loss; -1: none */
+    ech_readings last;
+};
 
 /* Rank 0 logs and writes files for all. */
 static inline bool ech_trainer_is_first(const ech_trainer *t)
@@ -74,6 +79,13 @@ void ech_trainer_warn_of_nothing(const ech_trainer *t);
 ech_status ech_trainer_check_clocks(const ech_trainer *t);
 /* After a train list: logs the pushes that were served, if there are any. Collective. */
 ech_status ech_trainer_log_serves(ech_trainer *t);
+
+/* The mean loss over the validation data, which is logged. Collective. */
+ech_status ech_trainer_validate(ech_trainer *t, double *loss);
+
+/* Whether local replicas have just been averaged, or there are none: then all have the same
+ * weights, which a checkpoint can record. */
+bool ech_trainer_may_save(const ech_trainer *t);
 
 /* Saves a checkpoint unless this step's is there already. With checkpoint.background it returns
  * once the snapshot is made, before the files are written. Collective. */
