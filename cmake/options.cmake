@@ -17,10 +17,11 @@ add_compile_options("$<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra;-Wpedantic;-Wshadow;-
                     "$<$<COMPILE_LANGUAGE:C>:-fno-math-errno;-fstack-protector-strong>")
 add_compile_definitions(_GNU_SOURCE ECH_VERSION="${PROJECT_VERSION}")
 set(CMAKE_C_FLAGS_RELEASE "-O3 -g1")
-# Against files that overflow something after all: position-independent, no writable relocation tables, and checks in libc
-# (which want optimisation, and which sanitizers do better).
-add_compile_options("$<IF:$<COMPILE_LANGUAGE:CUDA>,-Xcompiler=-fPIE,-fPIE>")
-add_link_options(-pie -Wl,-z,relro,-z,now)
+# Position-independent, since programs and the shared library have the same objects, and against files that overflow
+# something after all; so are relocation tables that cannot be written, and checks in libc (which want optimisation, and
+# which sanitizers do better).
+add_compile_options("$<IF:$<COMPILE_LANGUAGE:CUDA>,-Xcompiler=-fPIC,-fPIC>" -fvisibility=hidden)
+add_link_options("$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-pie>" -Wl,-z,relro,-z,now)
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT ECH_SANITIZE)
   add_compile_options(-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
 endif()

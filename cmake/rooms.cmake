@@ -52,6 +52,7 @@ endforeach()
 target_link_libraries(ech_checkpoint PRIVATE PkgConfig::XXHASH)
 target_link_libraries(ech_exec PRIVATE PkgConfig::XXHASH)
 target_link_libraries(ech_app PRIVATE PkgConfig::ISAL PkgConfig::PROTOBUF_C)
+target_include_directories(ech_library PUBLIC ${PROJECT_SOURCE_DIR}/include)
 
 # Protocol buffers: target has what protoc-c makes of src/FOLDER/NOUN.proto.
 function(ech_add_proto target folder noun)

@@ -25,8 +25,8 @@ set -euo pipefail
 
 cd "${1:-$(dirname "$0")/..}"
 compiler=${CC:-cc}
-read -ra flags <<< "-std=c11 -D_GNU_SOURCE -DECH_VERSION=\"\" -Isrc $(pkg-config --cflags mpi-c \
-    2>/dev/null || true) ${CPPFLAGS:-}"
+read -ra flags <<< "-std=c11 -D_GNU_SOURCE -DECH_VERSION=\"\" -Isrc -Iinclude $(pkg-config \
+    --cflags mpi-c 2>/dev/null || true) ${CPPFLAGS:-}"
 pure_rooms="base config tensor model layout schedule draw simulate check"
 # Names and bytes that plans know.
 pure_headers="comm/reduction.def comm/collective.h comm/collective.def"

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plans: the report of app/plan, made once and printed on request.
+ */
+#include <stdlib.h>
+
+#include "app/plan/planning.h"
+#include "library/library.h"
+#include "schedule/peaks.h"
+
+struct echelon_plan {
+    ech_run_arguments arguments;
+    ech_run run;
+    ech_planning planning;
+    ech_text text, json, svg;
+};
+
+static ech_status create(const echelon_run *run, const echelon_plan_options *o, echelon_plan *plan)
+{
+    ech_planning_options options = {
+        .per_machine = o->per_machine,
+        .cluster = o->cluster,
+        .report = {.steps = o->steps, .simulate = o->simulate, .tokens = o->tokens}};
+    plan->arguments = ech_library_arguments(run);
+    plan->arguments.plans = true;
+    plan->arguments.ranks = o->ranks;
+    ech_status status = ech_run_open(&plan->arguments, &plan->run);
+    free(plan->arguments.assignment.at);
+    plan->arguments.file = NULL; /* the run may be closed before the plan */
+    ECH_TRY(status);
+    return ech_planning_create(&plan->run, &options, &plan->planning);
+}
+
+echelon_status echelon_plan_create(echelon_run *run, const echelon_plan_options *options,
+                                   echelon_plan **out)
+{
+    echelon_plan_options o;
+    echelon_plan *plan = ech_calloc(1, sizeof *plan);
+    ech_library_enter();
+    ech_library_take(&o, sizeof o, options);
+    ech_status status = create(run, &o, plan);
+    if (status == ECH_OK)
+        *out = plan;
+    else
+        echelon_plan_free(plan);
+    return (echelon_status)status;
+}
+
+void echelon_plan_free(echelon_plan *plan)
+{
+    if (!plan) return;
+    ech_planning_destroy(&plan->planning);
+    ech_run_close(&plan->run);
+    ech_text_free(&plan->text);
+    ech_text_free(&plan->json);
+    ech_text_free(&plan->svg);
+    free(plan);
+}
+
+const char *echelon_plan_text(echelon_plan *plan)
+{
+    if (!plan->text.n) ech_plan_report_text(&plan->planning.report, &plan->text);
+    return plan->text.at;
+}
+
+const char *echelon_plan_json(echelon_plan *plan)
+{
+    ech_library_enter();
+    bool made = plan->json.n || ech_plan_report_json(&plan->planning.report, &plan->json) == ECH_OK;
+    return made ? plan->json.at : NULL;
+}
+
+const char *echelon_plan_svg(echelon_plan *plan)
+{
+    ech_library_enter();
+    bool made = plan->svg.n || ech_plan_report_svg(&plan->planning.report, &plan->svg) == ECH_OK;
+    return made ? plan->svg.at : NULL;
+}
+
+int echelon_plan_ranks(const echelon_plan *plan)
+{
+    return plan->planning.design.world;
+}
+
+int echelon_memory_kinds(void)
+{
+    return ECH_MEMORY_KINDS;
+}
+
+const char *echelon_memory_kind(int kind)
+{
+    bool is = kind >= 0 && kind < ECH_MEMORY_KINDS;
+    return is ? ech_memory_name((ech_memory_kind)kind) : NULL;
+}
+
+int64_t echelon_plan_bytes(const echelon_plan *plan, int rank, int kind)
+{
+    const ech_plan_report *report = &plan->planning.report;
+    if (rank < 0 || rank >= plan->planning.design.world || kind < 0 || kind >= ECH_MEMORY_KINDS)
+        return -1;
+    int64_t peak[ECH_MEMORY_KINDS];
+    ech_plan_peaks(report->alike.at[report->class_of[rank]].plan, peak);
+    return peak[kind];
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Version, errors, log, runs and their keys.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "config/config.h"
+#include "library/library.h"
+
+#define X(name) _Static_assert((int)ECHELON_##name == (int)ECH_##name, "the same codes");
+X(OK)
+X(EUSAGE) X(EINPUT) X(EIO) X(ENOMEM) X(EUNSUPPORTED) X(ECOMM) X(EABORTED) X(ENUMERIC) X(EINTERNAL)
+#undef X
+
+    /* ---- version, errors, log ---- */
+
+    const char *echelon_version(void)
+{
+    return ECH_VERSION;
+}
+
+const char *echelon_last_error(void)
+{
+    return ech_last_error();
+}
+
+static void drop(const char *line, void *context)
+{
+    (void)line, (void)context;
+}
+
+static void drop_at_first(void)
+{
+    if (!ech_log_has_sink()) ech_log_set_sink(drop, NULL);
+}
+
+static pthread_once_t entered = PTHREAD_ONCE_INIT;
+
+void ech_library_enter(void)
+{
+    pthread_once(&entered, drop_at_first);
+    ech_clear_error();
+}
+
+void echelon_set_log(echelon_log *log, void *context)
+{
+    pthread_once(&entered, drop_at_first);
+    ech_log_set_sink(log ? log : drop, context);
+}
+
+/* ---- structs that may grow ---- */
+
+void ech_library_give(void *to, size_t size, const void *from, size_t known)
+{
+    size_t n = size < known ? size : known;
+    memcpy((char *)to + sizeof size, (const char *)from + sizeof size, n - sizeof size);
+}
+
+void ech_library_take(void *to, size_t known, const void *from)
+{
+    size_t size = 0;
+    memset(to, 0, known);
+    if (from) memcpy(&size, from, sizeof size);
+    if (size > sizeof size) ech_library_give(to, known, from, size);
+}
+
+/* ---- runs ---- */
+
+static echelon_status make(const char *file, const char *text, echelon_run **out)
+{
+    echelon_run *run = ech_calloc(1, sizeof *run);
+    run->file = ech_strdup(file);
+    run->text = text ? ech_strdup(text) : NULL;
+    *out = run;
+    return ECHELON_OK;
+}
+
+echelon_status echelon_run_open(const char *path, echelon_run **out)
+{
+    ech_library_enter();
+    if (ech_file_exists(path)) return make(path, NULL, out);
+    return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s: no such run file",
+                                       path);
+}
+
+echelon_status echelon_run_open_text(const char *text, const char *name, echelon_run **out)
+{
+    ech_library_enter();
+    return make(name, text, out);
+}
+
+void echelon_run_close(echelon_run *run)
+{
+    if (!run) return;
+    for (size_t i = 0; i < run->words.n; i++) free(run->words.at[i]);
+    free(run->words.at);
+    ech_text_free(&run->value);
+    free(run->file);
+    free(run->text);
+    free(run);
+}
+
+ech_run_arguments ech_library_arguments(const echelon_run *run)
+{
+    ech_run_arguments in = {.file = run->file, .text = run->text};
+    for (size_t i = 0; i < run->words.n; i++) ECH_PUSH(in.assignment, run->words.at[i]);
+    return in;
+}
+
+static ech_status set(echelon_run *run, const char *key, const char *value)
+{
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
+    ECH_FREED_TEXT word = {0};
+    ech_text_append(&word, "%s=%s", key, value);
+    ECH_TRY(ech_setup_defaults(&config));
+    ECH_TRY(ech_config_set(config, word.at));
+    ECH_PUSH(run->words, ech_strdup(word.at));
+    return ECH_OK;
+}
+
+echelon_status echelon_run_set(echelon_run *run, const char *key, const char *value)
+{
+    ech_library_enter();
+    return (echelon_status)set(run, key, value);
+}
+
+/* For a plan, which lacks nothing that only training needs. */
+static ech_status get(echelon_run *run, const char *key)
+{
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
+    ech_run_arguments in = ech_library_arguments(run);
+    ech_status status = ech_setup_config_own(in.file, in.text, true, in.assignment.at,
+                                             (int)in.assignment.n, &config);
+    free(in.assignment.at);
+    ECH_TRY(status);
+    if (!ech_config_type_name(key)) { /* says which key is nearest */
+        ECH_FREED_TEXT word = {0};
+        ech_text_append(&word, "%s=", key);
+        return ech_config_set(config, word.at);
+    }
+    run->value.n = 0;
+    ech_config_format(config, key, &run->value);
+    return ECH_OK;
+}
+
+echelon_status echelon_run_get(echelon_run *run, const char *key, const char **out)
+{
+    ech_library_enter();
+    ech_status status = get(run, key);
+    if (status == ECH_OK) *out = run->value.at ? run->value.at : "";
+    return (echelon_status)status;
+}
+
+/* ---- keys ---- */
+
+echelon_status echelon_key_at(int index, echelon_key *out)
+{
+    ech_config_about is;
+    ech_library_enter();
+    if (!ech_config_about_key(index, &is))
+        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "there is no key %d",
+                                           index);
+    echelon_key key = {.section = is.section,
+                       .name = is.name,
+                       .type = is.type,
+                       .fallback = is.fallback,
+                       .help = is.help,
+                       .more = is.more ? is.more : ""};
+    ech_library_give(out, out->size, &key, sizeof key);
+    return ECHELON_OK;
+}

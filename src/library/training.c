@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Training, step by step. The ranks run on threads of their own, which one more thread, the host,
+ * starts and joins. Between two steps all ranks of this process wait at a gate. A call of the
+ * library passes them a request there, which each of them executes: since all ranks do the same,
+ * requests may be collective. The call returns once all of them have executed it, or one has failed
+ * and the others have ended.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/train/trainer.h"
+#include "base/log.h"
+#include "library/library.h"
+
+/* What the ranks do next. */
+typedef enum request {
+    NONE,
+    STEP,
+    CALL, /* of training.call */
+    END
+} request;
+
+typedef ech_status rank_call(ech_trainer *t, bool is_first, void *argument);
+
+struct echelon_training {
+    ech_run run;
+    ech_run_arguments arguments;
+    pthread_t host;
+
+    pthread_mutex_t mutex; /* of all below */
+    pthread_cond_t asked, answered;
+    int ranks;    /* of this process, as long as they are at the gate or on their way to it */
+    int waiting;  /* of these, at the gate */
+    int64_t turn; /* number of requests so far */
+    request request;
+    rank_call *call;
+    void *argument;
+    ech_status failed; /* of the first request that failed on a rank, which goes on */
+    bool ended;        /* the ranks have ended: */
+    ech_status status; /* why */
+    char error[2048];  /* the message of the rank that failed first */
+
+    /* written by the first rank of this process, read while it waits: */
+    ech_trainer *first;
+    int64_t steps;
+    bool done;
+};
+
+/* ---- on the threads of ranks ---- */
+
+/* The message of the first rank that failed by itself. The mutex is locked. */
+static void note_error(echelon_training *training, ech_status status)
+{
+    bool tells_more = training->status == ECH_OK || training->status == ECH_EABORTED;
+    if (status == ECH_OK || !tells_more) return;
+    training->status = status;
+    snprintf(training->error, sizeof training->error, "%s", ech_last_error());
+}
+
+static bool is_done(const ech_trainer *t)
+{
+    return t->stopped || !ech_calendar_due(&t->calendar, ECH_LIST_TRAIN, t->step);
+}
+
+/* Waits for the next request. The mutex is locked. */
+static request await(echelon_training *training, int64_t *turn)
+{
+    if (++training->waiting == training->ranks) pthread_cond_broadcast(&training->answered);
+    while (training->turn == *turn && !training->ended)
+        pthread_cond_wait(&training->asked, &training->mutex);
+    *turn = training->turn;
+    return training->ended ? END : training->request;
+}
+
+/* Executes calls until a step is asked for, or the end. */
+static ech_status pause_ranks(ech_trainer *t, void *context, bool *ends)
+{
+    echelon_training *training = context;
+    request next = NONE;
+    pthread_mutex_lock(&training->mutex);
+    if (!training->first) training->first = t;
+    bool is_first = training->first == t;
+    int64_t turn = training->turn;
+    while (next != STEP && next != END) {
+        if (is_first) {
+            training->steps = t->step;
+            training->done = is_done(t);
+        }
+        next = await(training, &turn);
+        if (next != CALL) continue;
+        pthread_mutex_unlock(&training->mutex);
+        ech_status status = training->call(t, is_first, training->argument);
+        if (status != ECH_OK) return status;
+        pthread_mutex_lock(&training->mutex);
+    }
+    *ends = next == END;
+    pthread_mutex_unlock(&training->mutex);
+    return ECH_OK;
+}
+
+/* A rank that ends before the others wakes them: they must not wait for it. */
+static ech_status run_rank(ech_comm *comm, const ech_design *design, void *context)
+{
+    echelon_training *training = context;
+    ech_training options = {.pause = pause_ranks, .context = training};
+    pthread_mutex_lock(&training->mutex);
+    training->ranks = ech_comm_has_threads((ech_comm_kind)design->config->parallel.comm)
+                          ? ech_comm_size(comm) - ech_layout_roles(design->layout).evaluate.n
+                          : 1;
+    pthread_mutex_unlock(&training->mutex);
+    ech_status status = ech_train_rank(comm, design, &options);
+    pthread_mutex_lock(&training->mutex);
+    note_error(training, status);
+    training->ended = true;
+    pthread_cond_broadcast(&training->asked);
+    pthread_mutex_unlock(&training->mutex);
+    return status;
+}
+
+static void *host_ranks(void *context)
+{
+    echelon_training *training = context;
+    int code;
+    ech_start start = {.command = "train",
+                       .reads_weights = true,
+                       .evaluates = true,
+                       .run = &training->run,
+                       .main = run_rank,
+                       .context = training,
+                       .stays = true};
+    ech_status status = ech_start_ranks(&start, &code);
+    pthread_mutex_lock(&training->mutex);
+    note_error(training, status);
+    training->ended = true;
+    training->ranks = training->waiting = 0;
+    pthread_cond_broadcast(&training->answered);
+    pthread_mutex_unlock(&training->mutex);
+    return NULL;
+}
+
+/* ---- on the caller's thread ---- */
+
+/* Waits until all ranks are at the gate, or have ended. The mutex is locked. */
+static ech_status await_ranks(echelon_training *training)
+{
+    while (training->ranks < 0 || training->waiting < training->ranks)
+        pthread_cond_wait(&training->answered, &training->mutex);
+    if (training->ranks > 0) return ECH_OK;
+    ech_set_last_error(training->error);
+    return training->status == ECH_OK ? ECH_EINTERNAL : training->status;
+}
+
+static ech_status ask(echelon_training *training, request what, rank_call *call, void *argument)
+{
+    pthread_mutex_lock(&training->mutex);
+    ech_status status = await_ranks(training);
+    if (status == ECH_OK) {
+        training->request = what;
+        training->call = call;
+        training->argument = argument;
+        training->waiting = 0;
+        training->turn++;
+        pthread_cond_broadcast(&training->asked);
+        if (what != END) status = await_ranks(training);
+    }
+    pthread_mutex_unlock(&training->mutex);
+    return status;
+}
+
+static void destroy(echelon_training *training)
+{
+    ech_run_close(&training->run);
+    pthread_mutex_destroy(&training->mutex);
+    pthread_cond_destroy(&training->asked);
+    pthread_cond_destroy(&training->answered);
+    free(training->arguments.assignment.at);
+    free(training->arguments.file);
+    free(training);
+}
+
+static ech_status start(const echelon_run *run, const echelon_train_options *o,
+                        echelon_training *training)
+{
+    training->arguments = ech_library_arguments(run);
+    training->arguments.ranks = o->ranks;
+    training->arguments.file = ech_strdup(run->file);
+    ECH_TRY(ech_run_open(&training->arguments, &training->run));
+    training->arguments.text = NULL; /* these belong to the run, which may be closed before */
+    training->arguments.assignment.n = 0;
+    if (pthread_create(&training->host, NULL, host_ranks, training) != 0)
+        ECH_FAIL(ECH_EIO, "cannot start a thread: " ECH_NO_THREAD);
+    pthread_mutex_lock(&training->mutex);
+    ech_status status = await_ranks(training);
+    pthread_mutex_unlock(&training->mutex);
+    if (status != ECH_OK) pthread_join(training->host, NULL);
+    return status;
+}
+
+echelon_status echelon_train_start(echelon_run *run, const echelon_train_options *options,
+                                   echelon_training **out)
+{
+    echelon_train_options o;
+    echelon_training *training = ech_calloc(1, sizeof *training);
+    ech_library_enter();
+    ech_library_take(&o, sizeof o, options);
+    training->ranks = -1; /* unknown yet */
+    pthread_mutex_init(&training->mutex, NULL);
+    pthread_cond_init(&training->asked, NULL);
+    pthread_cond_init(&training->answered, NULL);
+    ech_status status = start(run, &o, training);
+    if (status == ECH_OK)
+        *out = training;
+    else
+        destroy(training);
+    return (echelon_status)status;
+}
+
+static void fill(const ech_trainer *t, echelon_metrics *out)
+{
+    echelon_metrics m = {.step = t->step,
+                         .loss = t->loss,
+                         .grad_norm = t->last.grad_norm,
+                         .learning_rate = t->last.learning_rate,
+                         .tokens = t->tokens,
+                         .seconds = t->seconds,
+                         .withheld = t->last.withheld,
+                         .saved = t->saved_step == t->step,
+                         .valid_loss = t->valid_step == t->step ? t->valid_loss : (double)NAN};
+    ech_library_give(out, out->size, &m, sizeof m);
+}
+
+echelon_status echelon_train_step(echelon_training *training, echelon_metrics *metrics)
+{
+    ech_library_enter();
+    if (echelon_train_is_done(training))
+        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                                           "step %lld was the last: training.steps, or what asked "
+                                           "to stop, allows no further one",
+                                           (long long)echelon_train_steps(training));
+    ech_status status = ask(training, STEP, NULL, NULL);
+    if (status == ECH_OK && metrics) fill(training->first, metrics);
+    return (echelon_status)status;
+}
+
+bool echelon_train_is_done(const echelon_training *training)
+{
+    return training->done || training->ended;
+}
+
+int64_t echelon_train_steps(const echelon_training *training)
+{
+    return training->steps;
+}
+
+echelon_status echelon_train_finish(echelon_training *training)
+{
+    ech_library_enter();
+    if (!training) return ECHELON_OK;
+    (void)ask(training, END, NULL, NULL);
+    pthread_join(training->host, NULL);
+    ech_status status = training->status;
+    ech_set_last_error(training->error);
+    destroy(training);
+    return (echelon_status)status;
+}
+
+/* ---- saving, validation, keys ---- */
+
+static ech_status save(ech_trainer *t, bool is_first, void *argument)
+{
+    (void)is_first, (void)argument;
+    ECH_TRY(ech_trainer_save(t));
+    return ech_trainer_finish_save(t);
+}
+
+echelon_status echelon_train_save(echelon_training *training)
+{
+    ech_library_enter();
+    if (training->first && !ech_trainer_may_save(training->first))
+        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                                           "step %lld: local replicas differ until they are "
+                                           "averaged; save after a multiple of parallel.sync_every",
+                                           (long long)training->steps);
+    return (echelon_status)ask(training, CALL, save, NULL);
+}
+
+static ech_status validate(ech_trainer *t, bool is_first, void *argument)
+{
+    double loss;
+    ECH_TRY(ech_trainer_validate(t, &loss));
+    if (is_first) *(double *)argument = loss;
+    return ECH_OK;
+}
+
+echelon_status echelon_train_validate(echelon_training *training, double *loss)
+{
+    ech_library_enter();
+    if (!training->first->valid)
+        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                                           "this run has no validation data; set data.valid or "
+                                           "data.valid_fraction, and training.validate_every");
+    return (echelon_status)ask(training, CALL, validate, loss);
+}
+
+/* The keys that may change between steps. */
+static const struct {
+    const char *key;
+    void (*set)(ech_exec *exec, double value);
+} settable[] = {{"optimizer.learning_rate", ech_exec_set_rate},
+                {"optimizer.clip_norm", ech_exec_set_clip_norm}};
+enum { SETTABLE = sizeof settable / sizeof *settable };
+
+typedef struct setting {
+    int row; /* of settable */
+    double value;
+} setting;
+
+static ech_status set_key(ech_trainer *t, bool is_first, void *argument)
+{
+    const setting *of = argument;
+    (void)is_first;
+    settable[of->row].set(t->session.exec, of->value);
+    return ECH_OK;
+}
+
+echelon_status echelon_train_set(echelon_training *training, const char *key, double value)
+{
+    setting of = {0, value};
+    ech_library_enter();
+    while (of.row < SETTABLE && strcmp(key, settable[of.row].key) != 0) of.row++;
+    if (of.row == SETTABLE)
+        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                                           "%s cannot change during training; only "
+                                           "optimizer.learning_rate and optimizer.clip_norm can",
+                                           key);
+    if (!(value >= 0 && value <= 1e9))
+        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                                           "%s = %g: not between 0 and 1e9", key, value);
+    return (echelon_status)ask(training, CALL, set_key, &of);
+}
+
+/* ---- tensors ---- */
+
+int echelon_tensor_count(const echelon_training *training)
+{
+    return ech_exec_whole_count(training->first->session.exec);
+}
+
+static ech_status find(echelon_training *training, int index, ech_exec_whole *out)
+{
+    if (ech_exec_whole_at(training->first->session.exec, index, out)) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE, "there is no tensor %d; there are %d", index,
+             echelon_tensor_count(training));
+}
+
+echelon_status echelon_tensor_at(echelon_training *training, int index, echelon_tensor *out)
+{
+    ech_exec_whole of;
+    ech_library_enter();
+    ech_status status = find(training, index, &of);
+    if (status != ECH_OK) return (echelon_status)status;
+    echelon_tensor tensor = {.name = of.name,
+                             .state = of.state ? of.state : "",
+                             .dtype = ech_dtype_name(of.dtype),
+                             .dims = of.dims,
+                             .bytes = of.bytes};
+    for (int d = 0; d < of.dims; d++) tensor.shape[d] = of.shape[d];
+    ech_library_give(out, out->size, &tensor, sizeof tensor);
+    return ECHELON_OK;
+}
+
+typedef struct transfer {
+    int index;
+    void *out;
+    const void *from;
+} transfer;
+
+static ech_status move_whole(ech_trainer *t, bool is_first, void *argument)
+{
+    const transfer *of = argument;
+    if (of->from) return ech_exec_write_whole(t->session.exec, of->index, of->from);
+    return ech_exec_read_whole(t->session.exec, of->index, is_first ? of->out : NULL);
+}
+
+static ech_status transfer_whole(echelon_training *training, transfer of, size_t bytes)
+{
+    ech_exec_whole is;
+    ECH_TRY(find(training, of.index, &is));
+    if ((int64_t)bytes != is.bytes)
+        ECH_FAIL(ECH_EUSAGE, "%s%s%s has %lld bytes, not %zu", is.name, is.state ? "." : "",
+                 is.state ? is.state : "", (long long)is.bytes, bytes);
+    return ask(training, CALL, move_whole, &of);
+}
+
+echelon_status echelon_tensor_read(echelon_training *training, int index, void *data, size_t bytes)
+{
+    ech_library_enter();
+    return (echelon_status)transfer_whole(training, (transfer){index, data, NULL}, bytes);
+}
+
+echelon_status echelon_tensor_write(echelon_training *training, int index, const void *data,
+                                    size_t bytes)
+{
+    ech_library_enter();
+    return (echelon_status)transfer_whole(training, (transfer){index, NULL, data}, bytes);
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The library's training. A run that is driven step by step has the bits of the same run by itself,
+ * on several grids, also if every tensor is read after every step. What is written is read. Calls,
+ * runs and ranks report their errors. Several runs train at the same time.
+ */
+#include <echelon.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/fixture.h"
+#include "app/setup/run_arguments.h"
+#include "app/train/trainer.h"
+#include "base/log.h"
+#include "unit.h"
+
+enum { STEPS = 4 };
+
+static const char run_file[] =
+    "data: {train: \"${ECHELON_TEST}/train\", valid: \"${ECHELON_TEST}/valid\",\n"
+    "       sequence_length: 16}\n"
+    "model: {architecture: llama, hidden_size: 32, num_hidden_layers: 4, num_attention_heads: 4,\n"
+    "        vocab_size: 260, intermediate_size: 48}\n"
+    "training: {steps: 4, global_batch_size: 8, micro_batch_size: 1, validate_every: 2,\n"
+    "           validate_samples: 8}\n"
+    "optimizer: {learning_rate: 1e-2}\n"
+    "parallel: {comm: local}\n"
+    "log: {tensorboard: false}\n";
+
+static const char *const grids[] = {
+    "parallel.data=1",
+    "parallel.data=4 parallel.zero=3",
+    "parallel.data=2 parallel.tensor=2 precision.compute=bf16",
+    "parallel.pipeline=2 parallel.context=2 memory.recompute=full",
+    "parallel.data=2 parallel.pipeline=2 parallel.zero=1 precision.compute=bf16",
+    "parallel.data=2 parallel.strategy=local_sgd parallel.sync_every=2",
+};
+
+/* The words of a grid, one by one, with a folder of its own. */
+static echelon_run *open_run(const char *words, const char *folder)
+{
+    echelon_run *run;
+    ECH_FREED char *copy = ech_strdup(words);
+    char *rest = NULL;
+    setenv("ECHELON_TEST", fixture_folder, 1); /* paths of a user's own text are expanded */
+    assert_int_equal(echelon_run_open_text(run_file, "the test", &run), ECHELON_OK);
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        char *value = strchr(word, '=');
+        *value = '\0';
+        assert_int_equal(echelon_run_set(run, word, value + 1), ECHELON_OK);
+    }
+    assert_int_equal(echelon_run_set(run, "log.directory", folder), ECHELON_OK);
+    return run;
+}
+
+/* The sum of squares of all tensors' bytes, read as numbers, by which runs are compared. */
+static double read_all(echelon_training *training)
+{
+    double sum = 0;
+    for (int i = 0; i < echelon_tensor_count(training); i++) {
+        echelon_tensor is = {.size = sizeof is};
+        assert_int_equal(echelon_tensor_at(training, i, &is), ECHELON_OK);
+        ECH_FREED unsigned char *data = ech_calloc((size_t)is.bytes, 1);
+        assert_int_equal(echelon_tensor_read(training, i, data, (size_t)is.bytes), ECHELON_OK);
+        for (int64_t k = 0; k < is.bytes; k++) sum += (double)(k % 251 + 1) * (double)data[k];
+    }
+    return sum;
+}
+
+typedef struct trained {
+    double loss[STEPS], valid[STEPS], tensors;
+} trained;
+
+static trained drive(const char *words, const char *folder, bool reads)
+{
+    trained t = {0};
+    echelon_training *training;
+    echelon_run *run = open_run(words, folder);
+    assert_int_equal(echelon_train_start(run, NULL, &training), ECHELON_OK);
+    for (int i = 0; i < STEPS; i++) {
+        echelon_metrics m = {.size = sizeof m};
+        assert_false(echelon_train_is_done(training));
+        assert_int_equal(echelon_train_step(training, &m), ECHELON_OK);
+        assert_int_equal(m.step, i + 1);
+        t.loss[i] = m.loss;
+        t.valid[i] = m.valid_loss;
+        assert_true(isnan(m.valid_loss) == (i % 2 == 0));
+        if (reads) read_all(training);
+    }
+    t.tensors = read_all(training);
+    assert_true(echelon_train_is_done(training));
+    assert_int_equal(echelon_train_finish(training), ECHELON_OK);
+    echelon_run_close(run);
+    return t;
+}
+
+/* The run by itself, and then a second start, which has no steps left, and its tensors. */
+static double run_alone(const char *words, const char *folder)
+{
+    echelon_training *training;
+    echelon_run *run = open_run(words, folder);
+    ech_run_arguments in = {.file = "the test", .text = run_file};
+    ECH_FREED char *copy = ech_strdup(words), *log = ech_calloc(1, 4200);
+    char *rest = NULL;
+    snprintf(log, 4200, "log.directory=%s", folder);
+    ECH_PUSH(in.assignment, log);
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        ECH_PUSH(in.assignment, word);
+    ECH_CLEANUP(ech_run_close) ech_run opened = {0};
+    ech_training options = {0};
+    int code = 0;
+    assert_int_equal(ech_run_open(&in, &opened), ECH_OK);
+    ech_start start = {
+        .command = "train", .run = &opened, .main = ech_train_rank, .context = &options};
+    assert_int_equal(ech_start_ranks(&start, &code), ECH_OK);
+    free(in.assignment.at);
+    assert_int_equal(echelon_train_start(run, NULL, &training), ECHELON_OK);
+    assert_true(echelon_train_is_done(training));
+    assert_int_equal(echelon_train_steps(training), STEPS);
+    double sum = read_all(training);
+    assert_int_equal(echelon_train_finish(training), ECHELON_OK);
+    echelon_run_close(run);
+    return sum;
+}
+
+TEST(test_same_bits)
+{
+    for (size_t g = 0; g < sizeof grids / sizeof *grids; g++) {
+        char folder[3][4096];
+        for (int i = 0; i < 3; i++)
+            snprintf(folder[i], sizeof folder[i], "%s/%zu-%d", fixture_folder, g, i);
+        trained quiet = drive(grids[g], folder[0], false),
+                looked = drive(grids[g], folder[1], true);
+        assert_memory_equal(quiet.loss, looked.loss, sizeof quiet.loss);
+        assert_true(quiet.tensors == looked.tensors);
+        if (run_alone(grids[g], folder[2]) != quiet.tensors) fail_msg("%s", grids[g]);
+    }
+}
+
+/* What is written is read, and the next step begins with it: two runs with other seeds go on alike
+ * once they have the same tensors. */
+TEST(test_writing)
+{
+    for (size_t g = 0; g + 1 < sizeof grids / sizeof *grids; g++) {
+        echelon_training *training[2];
+        echelon_metrics m[2];
+        echelon_run *run[2];
+        for (int i = 0; i < 2; i++) {
+            char folder[4096];
+            snprintf(folder, sizeof folder, "%s/w%zu-%d", fixture_folder, g, i);
+            run[i] = open_run(grids[g], folder);
+            /* other weights, and the same data */
+            if (i) assert_int_equal(echelon_run_set(run[i], "model.initializer_range", "0.05"), 0);
+            assert_int_equal(echelon_train_start(run[i], NULL, &training[i]), ECHELON_OK);
+        }
+        for (int k = 0; k < echelon_tensor_count(training[0]); k++) {
+            echelon_tensor is = {.size = sizeof is};
+            assert_int_equal(echelon_tensor_at(training[0], k, &is), ECHELON_OK);
+            size_t bytes = (size_t)is.bytes;
+            ECH_FREED char *data = ech_calloc(bytes, 1), *again = ech_calloc(bytes, 1);
+            assert_int_equal(echelon_tensor_read(training[0], k, data, bytes), ECHELON_OK);
+            assert_int_equal(echelon_tensor_write(training[1], k, data, bytes), ECHELON_OK);
+            assert_int_equal(echelon_tensor_read(training[1], k, again, bytes), ECHELON_OK);
+            assert_memory_equal(data, again, bytes);
+        }
+        for (int i = 0; i < 2; i++) {
+            m[i].size = sizeof m[i];
+            assert_int_equal(echelon_train_step(training[i], &m[i]), ECHELON_OK);
+        }
+        if (m[0].loss != m[1].loss || m[0].grad_norm != m[1].grad_norm)
+            fail_msg("%s: loss %.17g and %.17g", grids[g], m[0].loss, m[1].loss);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(echelon_train_finish(training[i]), ECHELON_OK);
+            echelon_run_close(run[i]);
+        }
+    }
+}
+
+static void fails(echelon_status status, echelon_status expected, const char *said)
+{
+    assert_int_equal(status, expected);
+    if (!strstr(echelon_last_error(), said))
+        fail_msg("\"%s\" does not say \"%s\"", echelon_last_error(), said);
+}
+
+TEST(test_refusals)
+{
+    echelon_run *run;
+    echelon_training *training;
+    echelon_tensor tensor = {.size = sizeof tensor};
+    char folder[4096], byte = 0;
+    double loss;
+    snprintf(folder, sizeof folder, "%s/refused", fixture_folder);
+    fails(echelon_run_open("/no/such/file.yaml", &run), ECHELON_EUSAGE, "no such run file");
+    run = open_run("parallel.data=2", folder);
+    fails(echelon_run_set(run, "training.stepz", "3"), ECHELON_EUSAGE, "training.steps");
+    fails(echelon_run_set(run, "training.steps", "many"), ECHELON_EUSAGE, "training.steps");
+    const char *value;
+    fails(echelon_run_get(run, "training.stepz", &value), ECHELON_EUSAGE, "training.steps");
+    assert_int_equal(echelon_run_get(run, "training.steps", &value), ECHELON_OK);
+    assert_string_equal(value, "4");
+    fails(echelon_train_start(run, &(echelon_train_options){sizeof(echelon_train_options), 3},
+                              &training),
+          ECHELON_EUSAGE, "parallel.data");
+    assert_int_equal(echelon_train_start(run, NULL, &training), ECHELON_OK);
+    fails(echelon_train_set(training, "training.steps", 3), ECHELON_EUSAGE, "cannot change");
+    fails(echelon_train_set(training, "optimizer.learning_rate", -1), ECHELON_EUSAGE, "between");
+    fails(echelon_tensor_at(training, 10000, &tensor), ECHELON_EUSAGE, "there is no tensor");
+    fails(echelon_tensor_read(training, 0, &byte, 1), ECHELON_EUSAGE, "bytes");
+    assert_int_equal(echelon_train_validate(training, &loss), ECHELON_OK);
+    assert_true(loss > 3 && loss < 6);
+    for (int i = 0; i < STEPS; i++) assert_int_equal(echelon_train_step(training, NULL), 0);
+    fails(echelon_train_step(training, NULL), ECHELON_EUSAGE, "step 4 was the last");
+    assert_int_equal(echelon_train_finish(training), ECHELON_OK);
+    echelon_run_close(run);
+    run = open_run("parallel.data=2 parallel.comm=mpi", folder);
+    fails(echelon_train_start(run, NULL, &training), ECHELON_EUSAGE, "parallel.comm=local");
+    echelon_run_close(run);
+}
+
+/* A rank that fails by itself, here by a NaN in a weight: the call on whose behalf it happened says
+ * why, and so does the end. */
+TEST(test_failure_of_a_rank)
+{
+    echelon_training *training;
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s/failed", fixture_folder);
+    echelon_run *run =
+        open_run("parallel.data=2 training.on_nonfinite=stop precision.loss_scale=1", folder);
+    assert_int_equal(echelon_train_start(run, NULL, &training), ECHELON_OK);
+    echelon_tensor is = {.size = sizeof is};
+    assert_int_equal(echelon_tensor_at(training, 0, &is), ECHELON_OK);
+    ECH_FREED unsigned char *bad = ech_calloc((size_t)is.bytes, 1);
+    memset(bad, 0xff, (size_t)is.bytes);
+    assert_int_equal(echelon_tensor_write(training, 0, bad, (size_t)is.bytes), ECHELON_OK);
+    fails(echelon_train_step(training, NULL), ECHELON_ENUMERIC, "nan");
+    fails(echelon_train_step(training, NULL), ECHELON_EUSAGE, "last");
+    fails(echelon_train_finish(training), ECHELON_ENUMERIC, "nan");
+    echelon_run_close(run);
+}
+
+/* With a constant learning rate of 0 weights stay; with the curve's own they move. */
+TEST(test_set)
+{
+    echelon_training *training;
+    echelon_metrics m = {.size = sizeof m};
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s/set", fixture_folder);
+    echelon_run *run = open_run("parallel.data=2 optimizer.weight_decay=0", folder);
+    assert_int_equal(echelon_train_start(run, NULL, &training), ECHELON_OK);
+    echelon_tensor is = {.size = sizeof is};
+    assert_int_equal(echelon_tensor_at(training, 0, &is), ECHELON_OK);
+    ECH_FREED char *before = ech_calloc((size_t)is.bytes, 1);
+    ECH_FREED char *after = ech_calloc((size_t)is.bytes, 1);
+    for (int i = 0; i < 3; i++) {
+        double rate = i == 1 ? 0 : 0.25;
+        assert_int_equal(echelon_tensor_read(training, 0, before, (size_t)is.bytes), ECHELON_OK);
+        assert_int_equal(echelon_train_set(training, "optimizer.learning_rate", rate), ECHELON_OK);
+        assert_int_equal(echelon_train_step(training, &m), ECHELON_OK);
+        assert_true(m.learning_rate == rate);
+        assert_int_equal(echelon_tensor_read(training, 0, after, (size_t)is.bytes), ECHELON_OK);
+        assert_true((memcmp(before, after, (size_t)is.bytes) == 0) == (i == 1));
+    }
+    assert_int_equal(echelon_train_finish(training), ECHELON_OK);
+    echelon_run_close(run);
+}
+
+static void *train_beside(void *context)
+{
+    trained *t = context;
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s/beside-%p", fixture_folder, context);
+    *t = drive("parallel.data=2", folder, false);
+    return NULL;
+}
+
+/* Two runs at the same time have the bits of one. */
+TEST(test_two_at_once)
+{
+    pthread_t thread[2];
+    trained both[2], alone;
+    for (int i = 0; i < 2; i++) pthread_create(&thread[i], NULL, train_beside, &both[i]);
+    for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
+    train_beside(&alone);
+    for (int i = 0; i < 2; i++) assert_true(both[i].tensors == alone.tensors);
+}
+
+static int lines;
+static void count_line(const char *line, void *context)
+{
+    assert_true(context == &lines && !strchr(line, '\n'));
+    __atomic_add_fetch(&lines, 1, __ATOMIC_RELAXED);
+}
+
+/* Plans of a run, and keys; whoever sets a log gets the lines. A caller with an older, shorter
+ * struct gets what fits. */
+TEST(test_plan)
+{
+    echelon_plan *plan;
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s/planned", fixture_folder);
+    echelon_run *run = open_run("parallel.data=2 parallel.tensor=2", folder);
+    echelon_plan_options options = {.size = sizeof options, .simulate = true};
+    assert_int_equal(echelon_plan_create(run, &options, &plan), ECHELON_OK);
+    echelon_run_close(run);
+    assert_int_equal(echelon_plan_ranks(plan), 4);
+    assert_non_null(strstr(echelon_plan_text(plan), "simulation"));
+    assert_non_null(strstr(echelon_plan_json(plan), "\"model\""));
+    assert_non_null(strstr(echelon_plan_svg(plan), "<svg"));
+    assert_string_equal(echelon_memory_kind(0), "parameters");
+    assert_true(echelon_plan_bytes(plan, 3, 0) > 4000 && echelon_plan_bytes(plan, 4, 0) == -1);
+    echelon_plan_free(plan);
+    run = open_run("parallel.data=2 memory.device_limit=1KiB", folder);
+    echelon_set_log(count_line, &lines);
+    bool quiet = ech_log_set_quiet(false);
+    fails(echelon_plan_create(run, NULL, &plan), ECHELON_EUSAGE, "memory.device_limit");
+    assert_true(lines > 3); /* a table of its memory */
+    ech_log_set_quiet(quiet);
+    echelon_set_log(NULL, NULL);
+    echelon_run_close(run);
+    struct {
+        size_t size;
+        const char *section;
+        const char *untouched;
+    } older = {offsetof(echelon_key, name), NULL, folder};
+    assert_int_equal(echelon_key_at(0, (echelon_key *)(void *)&older), ECHELON_OK);
+    assert_string_equal(older.section, "model");
+    assert_ptr_equal(older.untouched, folder);
+    assert_int_equal(echelon_key_at(100000, &(echelon_key){.size = sizeof(echelon_key)}),
+                     ECHELON_EUSAGE);
+}
+
+ALL_TESTS(fixture_setup, fixture_teardown)
