@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Echelon trains large neural networks across many devices.
+
+    import echelon
+    run = echelon.Run("run.yaml", strategy=echelon.Grid(pipeline=2, tensor=2))
+    print(run.plan())
+    history = run.fit(callbacks=[echelon.EarlyStopping("valid_loss", patience=3)])
+"""
+from ._library import (CommunicationError, Error, InputError, InternalError, IoError,
+                       NumericError, OutOfMemoryError, UnsupportedError, UsageError, library)
+from .callbacks import (BackupAndRestore, Callback, CSVLogger, EarlyStopping, LambdaCallback,
+                        LearningRateScheduler, ProgressBar)
+from .run import History, Plan, Run, Tensors, Training, keys, set_log
+from .strategies import (CentralStorage, DiLoCo, Gossip, Grid, Hogwild, LocalSGD, Mirrored,
+                         MultiWorkerMirrored, OneDevice, ParameterServer, Strategy, TPU, Zero)
+
+__version__ = library.echelon_version().decode()

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""include/echelon.h for Python: structs, functions, and statuses as exceptions."""
+import ctypes
+import os
+import pathlib
+
+__all__ = ["Error", "UsageError", "library", "check"]
+
+
+class Error(RuntimeError):
+    """A call of the library failed; the text is the one that the program prints."""
+
+
+class UsageError(Error, ValueError):
+    """A key, an argument or a call is wrong."""
+
+
+class InputError(Error):
+    """A file's content is wrong or damaged."""
+
+
+class IoError(Error, OSError):
+    """The operating system refused a read, write or rename."""
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """Not enough memory."""
+
+
+class UnsupportedError(Error):
+    """Not available with these values or on this machine."""
+
+
+class CommunicationError(Error, ConnectionError):
+    """A peer is lost, a deadline passed, or another rank failed first."""
+
+
+class NumericError(Error, ArithmeticError):
+    """A NaN or infinity with which training cannot continue."""
+
+
+class InternalError(Error):
+    """An invariant of the library is broken."""
+
+
+_ERRORS = {-1: UsageError, -2: InputError, -3: IoError, -4: OutOfMemoryError, -5: UnsupportedError,
+           -6: CommunicationError, -7: CommunicationError, -8: NumericError, -9: InternalError}
+
+
+class _Sized(ctypes.Structure):
+    """A struct whose first field is its size."""
+
+    def __init__(self, **fields):
+        super().__init__(size=ctypes.sizeof(self), **fields)
+
+
+class PlanOptions(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("ranks", ctypes.c_int), ("per_machine", ctypes.c_int),
+                ("steps", ctypes.c_bool), ("simulate", ctypes.c_bool),
+                ("cluster", ctypes.c_char_p), ("tokens", ctypes.c_double)]
+
+
+class TrainOptions(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("ranks", ctypes.c_int)]
+
+
+class Metrics(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("step", ctypes.c_int64), ("loss", ctypes.c_double),
+                ("grad_norm", ctypes.c_double), ("learning_rate", ctypes.c_double),
+                ("tokens", ctypes.c_int64), ("seconds", ctypes.c_double),
+                ("withheld", ctypes.c_int), ("saved", ctypes.c_int),
+                ("valid_loss", ctypes.c_double)]
+
+
+class Tensor(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("state", ctypes.c_char_p),
+                ("dtype", ctypes.c_char_p), ("dims", ctypes.c_int), ("shape", ctypes.c_int64 * 8),
+                ("bytes", ctypes.c_int64)]
+
+
+class Key(_Sized):
+    _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_char_p) for name in (
+        "section", "name", "type", "fallback", "help", "more")]
+
+
+LOG = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
+
+_HANDLE, _TEXT = ctypes.c_void_p, ctypes.c_char_p
+_FUNCTIONS = {  # name: result, arguments
+    "version": (_TEXT, []),
+    "last_error": (_TEXT, []),
+    "set_log": (None, [LOG, _HANDLE]),
+    "run_open": (ctypes.c_int, [_TEXT, ctypes.POINTER(_HANDLE)]),
+    "run_open_text": (ctypes.c_int, [_TEXT, _TEXT, ctypes.POINTER(_HANDLE)]),
+    "run_close": (None, [_HANDLE]),
+    "run_set": (ctypes.c_int, [_HANDLE, _TEXT, _TEXT]),
+    "run_get": (ctypes.c_int, [_HANDLE, _TEXT, ctypes.POINTER(_TEXT)]),
+    "key_at": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(Key)]),
+    "plan_create": (ctypes.c_int, [_HANDLE, ctypes.POINTER(PlanOptions), ctypes.POINTER(_HANDLE)]),
+    "plan_free": (None, [_HANDLE]),
+    "plan_text": (_TEXT, [_HANDLE]),
+    "plan_json": (_TEXT, [_HANDLE]),
+    "plan_svg": (_TEXT, [_HANDLE]),
+    "plan_ranks": (ctypes.c_int, [_HANDLE]),
+    "memory_kinds": (ctypes.c_int, []),
+    "memory_kind": (_TEXT, [ctypes.c_int]),
+    "plan_bytes": (ctypes.c_int64, [_HANDLE, ctypes.c_int, ctypes.c_int]),
+    "train_start": (ctypes.c_int, [_HANDLE, ctypes.POINTER(TrainOptions),
+                                   ctypes.POINTER(_HANDLE)]),
+    "train_step": (ctypes.c_int, [_HANDLE, ctypes.POINTER(Metrics)]),
+    "train_is_done": (ctypes.c_bool, [_HANDLE]),
+    "train_steps": (ctypes.c_int64, [_HANDLE]),
+    "train_save": (ctypes.c_int, [_HANDLE]),
+    "train_validate": (ctypes.c_int, [_HANDLE, ctypes.POINTER(ctypes.c_double)]),
+    "train_set": (ctypes.c_int, [_HANDLE, _TEXT, ctypes.c_double]),
+    "train_finish": (ctypes.c_int, [_HANDLE]),
+    "tensor_count": (ctypes.c_int, [_HANDLE]),
+    "tensor_at": (ctypes.c_int, [_HANDLE, ctypes.c_int, ctypes.POINTER(Tensor)]),
+    "tensor_read": (ctypes.c_int, [_HANDLE, ctypes.c_int, _HANDLE, ctypes.c_size_t]),
+    "tensor_write": (ctypes.c_int, [_HANDLE, ctypes.c_int, _HANDLE, ctypes.c_size_t]),
+}
+
+
+def _open():
+    """The library that ECHELON_LIBRARY names, or else the one that was installed with this
+    package."""
+    folder = pathlib.Path(__file__).parent / "lib"
+    path = os.environ.get("ECHELON_LIBRARY") or str(folder / "libechelon.so")
+    try:
+        opened = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(f"{path}: cannot be loaded ({error}); install the package with `pip "
+                          "install .`, or set ECHELON_LIBRARY to a built libechelon.so") from None
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(opened, "echelon_" + name)
+        function.restype, function.argtypes = result, arguments
+    return opened
+
+
+library = _open()
+
+
+def check(status):
+    """Raises the exception of a status that is not ECHELON_OK."""
+    if status != 0:
+        message = library.echelon_last_error().decode(errors="replace")
+        raise _ERRORS.get(status, Error)(message or f"status {status}")
