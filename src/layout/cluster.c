@@ -284,7 +284,9 @@ double ech_cluster_products(const ech_cluster *cluster, const ech_products *prod
 {
     double peak = cluster->flops[dtype],
            flops = 2 * products->M * products->N * products->K * products->count;
-    double share = attention ? cluster->attention_share : reached(cluster, products);
+    double share = attention ? cluster->attention_share * products->K /
+                                   (products->K + cluster->attention_half_k)
+                             : reached(cluster, products);
     double busy = peak > 0 ? flops / (peak * share) : 0;
     double moves = bytes / (cluster->device_bandwidth * cluster->kernels_share);
     return cluster->step_factor * (fmax(busy, moves) + cluster->kernels_launch);

@@ -110,6 +110,8 @@ TEST(test_kernels)
     double flops = 2 * 100.0 * 400 * 900 * 3, reached = 300e12 * 0.5 / 2 * 2 / 3 * 3 / 4;
     assert_close(ech_cluster_products(&c, &p, ECH_BF16, false, 0), flops / reached + 2e-6);
     assert_close(ech_cluster_products(&c, &p, ECH_BF16, true, 0), flops / 75e12 + 2e-6);
+    c.attention_half_k = 300; /* heads of 900 reach 3/4 */
+    assert_close(ech_cluster_products(&c, &p, ECH_BF16, true, 0), flops / 75e12 * 4 / 3 + 2e-6);
     /* memory is the bound */
     assert_close(ech_cluster_products(&c, &p, ECH_BF16, false, 1e9), 1e9 / 1e12 + 2e-6);
 }

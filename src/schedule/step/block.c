@@ -115,6 +115,7 @@ static double seconds_of_call(const ech_step_query *q, int c, bool only_products
     const ech_block_call *call = &block->program[q->step->phase].at[c];
     const ech_cluster *cluster = q->costs->cluster;
     if (!(call->purposes & 1u << q->list->purpose)) return 0;
+    if (ech_call_exchange(block, call, q->step->phase, q->list->purpose)) return 0;
     double bytes = ech_work_of_later_call(q->plan, q->list, q->step, c).bytes;
     ech_products products = ech_call_products(block, call, q->step->phase, q->list->extent);
     if (products.count > 0)
@@ -123,10 +124,21 @@ static double seconds_of_call(const ech_step_query *q, int c, bool only_products
     return only_products ? 0 : ech_cluster_kernel(cluster, bytes);
 }
 
+/* The end of the calls that the step is charged for. The last R of a block may be charged for calls
+ * that the list leaves out because nothing reads their results. */
+static int end_of_charge(const ech_step_query *q)
+{
+    const ech_step *step = q->step;
+    int end = step->first_call + step->calls;
+    if (step->phase != ECH_RECOMPUTE || q->costs->cluster->recompute_outputs <= 0) return end;
+    if (end < ech_plan_calls(q->plan, q->list, step->block, step->phase).end) return end;
+    return ech_program_calls(q->plan->model->block.at[step->block], step->phase, q->list->purpose);
+}
+
 double ech_block_seconds(const ech_step_query *q, bool products)
 {
     double sum = 0;
-    for (int c = q->step->first_call; c < q->step->first_call + q->step->calls; c++)
+    for (int c = q->step->first_call, end = end_of_charge(q); c < end; c++)
         sum += seconds_of_call(q, c, products);
     return sum;
 }

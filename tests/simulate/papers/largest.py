@@ -1,7 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of the largest published models: parameter counts, and memory that grows with classes of
-ranks, not with ranks.
+"""Plans of the largest published models: parameter counts, memory that grows with classes of ranks,
+not with ranks, and GPipe's bubble.
+
+GPipe (Huang et al. 2019, section 2.3): with recomputation the bubble is almost negligible from m =
+4 p micro-batches on, because a stage recomputes before its gradient arrives. Here the bubble is the
+share of the step that does not grow with m. If F and R of a stage cost one unit and its backward
+two, (p - 1)(F + B) is 3 (p - 1) of 4 m + 3 (p - 1) units. Even blocks stay within that; real blocks
+have the costs of the cluster, and stay within 2 points of it.
 
     largest.py ECHELON CLUSTERS
 """
@@ -44,11 +50,18 @@ GPT = ("model.architecture=gpt2 model.hidden_size=2048 model.num_hidden_layers=1
        "model.num_attention_heads=16 model.max_position_embeddings=1024 parallel.tensor=8 "
        "parallel.pipeline=16")
 MOST_BYTES_PER_RANK = 1024
+STAGES = 8
+GPIPE = ("model.architecture=gpt2 model.hidden_size=8192 model.num_hidden_layers=30 "
+         "model.num_attention_heads=64 model.max_position_embeddings=1024 parallel.schedule=gpipe "
+         f"parallel.pipeline={STAGES} parallel.partition=[3,4,4,4,4,4,4,3] memory.recompute=full "
+         "memory.recompute_blocks=4 memory.device_limit=1TiB")
+MORE_BUBBLE = {"even": 0, "real": 0.02}
 
 
 def plan(echelon, cluster, run_file, ranks, keys):
-    """What is printed, and the peak memory of the process."""
-    words = [echelon, "plan", run_file, "--ranks", str(ranks), "--cluster", cluster]
+    """What is printed, and the peak memory of the process. Without a cluster times are in units."""
+    words = [echelon, "plan", run_file, "--ranks", str(ranks)]
+    words += ["--cluster", cluster] if cluster else []
     with subprocess.Popen(words + keys.split(), stdout=subprocess.PIPE) as process:
         text = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
@@ -56,6 +69,27 @@ def plan(echelon, cluster, run_file, ranks, keys):
     if process.returncode:
         sys.exit(f"FAILED: {' '.join(words)} {keys}")
     return text, usage.ru_maxrss * 1024
+
+
+def bubbles(echelon, cluster, run_file):
+    wrong = []
+    for name, more in MORE_BUBBLE.items():
+        times = {}
+        for each in (4, 8, 16, 32):
+            keys = f"{GPIPE} training.global_batch_size={each * STAGES} --json"
+            text = plan(echelon, cluster if name == "real" else None, run_file, STAGES, keys)[0]
+            times[each] = json.loads(text)["simulation"]["step_time"]
+        growth = (times[32] - times[16]) / 16
+        for each in (4, 8):
+            bubble, waits = 1 - growth * each / times[each], 3 * (STAGES - 1)
+            limit = waits / (4 * each * STAGES + waits)
+            late = (STAGES - 1) / (each * STAGES + STAGES - 1)
+            print(f"{name} blocks, {STAGES} stages, {each * STAGES} micro-batches: bubble "
+                  f"{100 * bubble:.1f} %, formula {100 * limit:.1f} %, without early "
+                  f"recomputation {100 * late:.1f} %")
+            if bubble > min(limit + more, late):
+                wrong.append(f"{name} blocks: m = {each} p: bubble {bubble:.3f}")
+    return wrong
 
 
 def main():
@@ -73,6 +107,7 @@ def main():
                   f"{p['cluster']['step_time']:.3g} s a step")
             if abs(billions - published) > near:
                 wrong.append(f"{name}: {billions:.3f} B parameters")
+        wrong += bubbles(echelon, cluster, run_file)
         few, many = 2048, 16384
         memory = [plan(echelon, cluster, run_file, ranks,
                        f"{GPT} training.global_batch_size={ranks // 128 * 8}")[1]

@@ -10,29 +10,18 @@ FLOP/s by the paper's equation 3. One factor, step.factor of a100_2021.yaml, is 
 rows.
 
 Table 2: two models with ZeRO-3, and with tensor and pipeline parallelism (PTD-P), by the same file.
-The paper does not say how many chunks PTD-P had here; we take one.
+The paper does not say how many chunks PTD-P had here, nor how many layers share a kept input with
+ZeRO-3; we use one chunk, and as many layers as need the least memory.
 """
-import json
 import math
-import os
-import subprocess
 import sys
-import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-CLUSTER = os.path.join(HERE, "a100_2021.yaml")
+sys.dont_write_bytecode = True
+import traffic  # pylint: disable=wrong-import-position
+from planned import FULL, Planner, finish, flops, grid  # pylint: disable=wrong-import-position
+
 MEAN, MOST = 0.03, 0.06  # errors
 SPREAD = 0.06            # of the interval, with the factor of the other nine rows
-RUN = """
-model: {architecture: gpt2, vocab_size: 51200, max_position_embeddings: 2048,
-        resid_pdrop: 0.1, embd_pdrop: 0.1, attn_pdrop: 0.1}
-data: {train: synthetic, sequence_length: 2048}
-training: {steps: 1}
-memory: {recompute: full}
-precision: {compute: fp16}
-optimizer: {learning_rate: 1e-4}
-log: {directory: none}
-"""
 # billions of parameters, heads, width, layers, tensor, pipeline, GPUs, batch, b, v, seconds
 ROWS = [
     (1.7, 24, 2304, 24, 1, 1, 32, 512, 16, 1, 3.52),
@@ -66,37 +55,13 @@ ZERO_ROWS = [
 ZERO_MOST = 0.15
 
 
-def ask(echelon, run_file, gpus, heads, width, layers, words):
-    words = [echelon, "plan", run_file, "--json", "--ranks", str(gpus), "--cluster", CLUSTER,
-             f"model.hidden_size={width}", f"model.num_hidden_layers={layers}",
-             f"model.num_attention_heads={heads}"] + words
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"FAILED: {' '.join(words)}: {done.stderr}")
-    return json.loads(done.stdout)
-
-
-def plan(echelon, run_file, row):
+def plan(planner, row):
     _, heads, width, layers, tensor, pipeline, gpus, batch, b, chunks, _ = row
-    schedule = ([f"parallel.virtual_stages={chunks}", "parallel.schedule=interleaved"]
-                if chunks > 1 else ["parallel.schedule=1f1b"])
-    return ask(echelon, run_file, gpus, heads, width, layers,
-               [f"parallel.tensor={tensor}", f"parallel.pipeline={pipeline}",
-                f"training.global_batch_size={batch}", f"training.micro_batch_size={b}"] + schedule)
+    return planner.plan(gpus, heads, width, layers, grid(tensor, pipeline, chunks, batch, b) + FULL)
 
 
-def formula_bytes(row):
-    """Bytes that a rank of a middle stage sends in a step to other stages (b s h of each
-    micro-batch and direction, of which each tensor rank sends its part)."""
-    _, _, width, _, tensor, pipeline, gpus, batch, _, chunks, _ = row
-    if pipeline < 3:
-        return None
-    replica = batch // (gpus // tensor // pipeline)
-    return 2 * chunks * replica * 2048 * width * 2 // tensor
-
-
-def table1(echelon, run_file):
-    plans = [plan(echelon, run_file, row) for row in ROWS]
+def table1(planner):
+    plans = [plan(planner, row) for row in ROWS]
     wrong = []
     log_ratios = [math.log(row[-1] / p["cluster"]["step_time"]) for row, p in zip(ROWS, plans)]
     errors, covered = [], 0
@@ -109,10 +74,7 @@ def table1(echelon, run_file):
         billions = p["model"]["parameters"] / 1e9
         if abs(billions - row[0]) > (0.06 if row[0] < 1000 else 0.5):  # rounding of the paper's
             wrong.append(f"{row[0]} B: has {billions:.2f} B parameters")
-        sent = formula_bytes(row)
-        counted = {q["stage_bytes_per_step"] for q in p["plans"][1:-1]} if sent else {sent}
-        if counted != {sent}:
-            wrong.append(f"{row[0]} B: stages send {counted} bytes, the formula says {sent}")
+        wrong += traffic.compare(planner, row, p)
         pipeline, chunks = row[5], row[9]
         micro_batches = row[7] // row[8] // (row[6] // row[4] // pipeline)
         bubble = (pipeline - 1) / (chunks * micro_batches + pipeline - 1)
@@ -137,21 +99,13 @@ def table1(echelon, run_file):
     return wrong
 
 
-def flops(width, layers, batch):
-    """Equation 3: recomputation and all scores of attention are counted."""
-    return 96 * batch * 2048 * layers * width**2 * (1 + 2048 / (6 * width) +
-                                                   51200 / (16 * layers * width))
-
-
-def table2(echelon, run_file):
+def table2(planner):
     wrong, predicted = [], {}
     for row in ZERO_ROWS:
         billions, heads, width, layers, batch, gpus, b, tensor, pipeline, measured = row
-        words = [f"training.global_batch_size={batch}", f"training.micro_batch_size={b}",
-                 "parallel.schedule=1f1b", "memory.device_limit=1TiB"]
-        words += ([f"parallel.tensor={tensor}", f"parallel.pipeline={pipeline}"]
-                  if pipeline else ["parallel.zero=3"])
-        step = ask(echelon, run_file, gpus, heads, width, layers, words)["cluster"]["step_time"]
+        words = grid(tensor, pipeline or 1, 1, batch, b) + ["memory.device_limit=1TiB"]
+        words += FULL if pipeline else ["parallel.zero=3", "memory.recompute=full"]
+        step = planner.plan(gpus, heads, width, layers, words)["cluster"]["step_time"]
         rate = flops(width, layers, batch) / step / gpus / 1e12
         name = "PTD-P " if pipeline else "ZeRO-3"
         predicted.setdefault((name, billions), []).append(rate)
@@ -171,15 +125,8 @@ def table2(echelon, run_file):
 
 
 def main():
-    echelon, table = sys.argv[1], {"1": table1, "2": table2}[sys.argv[2]]
-    with tempfile.TemporaryDirectory() as folder:
-        run_file = os.path.join(folder, "run.yaml")
-        with open(run_file, "w", encoding="utf-8") as file:
-            file.write(RUN)
-        wrong = table(echelon, run_file)
-    for line in wrong:
-        print("FAILED:", line)
-    sys.exit(1 if wrong else 0)
+    with Planner(sys.argv[1], "a100_2021.yaml") as planner:
+        finish({"1": table1, "2": table2}[sys.argv[2]](planner))
 
 
 main()
