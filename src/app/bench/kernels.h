@@ -80,7 +80,7 @@ typedef struct ech_bench_kernel {
 extern const ech_bench_kernel ech_bench_kernel_rows[];
 extern const int ech_bench_kernel_count;
 /* What a cluster file is made from, in fp32. Their names say what for: product, attention, kernel,
- * update, launch. */
+ * launch. */
 extern const ech_bench_kernel ech_bench_cluster_rows[];
 extern const int ech_bench_cluster_count;
 
