@@ -3,6 +3,7 @@
  * echelon plan RUN.yaml|--model FOLDER [--ranks N] [--per-machine M] [--cluster FILE [--tokens N]]
  *              [--steps] [--simulate] [--json] [--svg FILE] [section.key=value ...]
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,8 @@
 #include "app/plan/report.h"
 #include "app/setup/initial.h"
 #include "app/setup/run_arguments.h"
+#include "app/status_line.h"
+#include "base/clock.h"
 #include "base/file.h"
 
 static const char about[] =
@@ -64,11 +67,75 @@ static ech_status find_ranks(const ech_config *config, const plan_arguments *in,
     return ECH_OK;
 }
 
-static ech_status print_report(const ech_design *design, const plan_arguments *in)
+/* ---- what a long plan is doing, on a terminal ---- */
+
+static const double silent = 2, between = 0.5; /* seconds */
+
+typedef struct progress {
+    _Atomic(const char *) doing;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t mutex; /* guards the next field */
+    bool ended;
+    pthread_cond_t changed;
+} progress;
+
+static void wait_until(progress *p, double wall)
+{
+    struct timespec until = {.tv_sec = (time_t)wall};
+    until.tv_nsec = (long)((wall - (double)until.tv_sec) * 1e9);
+    pthread_cond_timedwait(&p->changed, &p->mutex, &until);
+}
+
+static void *draw_progress(void *argument)
+{
+    progress *p = argument;
+    ech_status_line line;
+    double began = ech_clock_now(), next = silent;
+    ech_status_line_begin(&line);
+    pthread_mutex_lock(&p->mutex);
+    while (!p->ended) {
+        double seconds = ech_clock_now() - began;
+        char text[160];
+        snprintf(text, sizeof text, "%s, %.0f s", p->doing, seconds);
+        if (seconds >= next) ech_status_line_draw(&line, text, true);
+        if (seconds >= next) next = seconds + between;
+        wait_until(p, ech_clock_wall() + next - seconds);
+    }
+    pthread_mutex_unlock(&p->mutex);
+    ech_status_line_end(&line);
+    return NULL;
+}
+
+/* Without a terminal, or a thread to be had, nothing is drawn. */
+static void begin_progress(progress *p)
+{
+    *p = (progress){.doing = "choosing a layout",
+                    .mutex = PTHREAD_MUTEX_INITIALIZER,
+                    .changed = PTHREAD_COND_INITIALIZER};
+    if (ech_terminal_columns())
+        p->started = pthread_create(&p->thread, NULL, draw_progress, p) == 0;
+}
+
+static void end_progress(progress *p)
+{
+    if (!p->started) return;
+    pthread_mutex_lock(&p->mutex);
+    p->ended = true;
+    pthread_cond_signal(&p->changed);
+    pthread_mutex_unlock(&p->mutex);
+    pthread_join(p->thread, NULL);
+    p->started = false;
+}
+
+/* ---- the plan ---- */
+
+static ech_status print_report(const ech_design *design, const plan_arguments *in, progress *shown)
 {
     ECH_CLEANUP(ech_plan_report_destroy) ech_plan_report report = {0};
     ECH_FREED_TEXT text = {0}, svg = {0};
     ECH_TRY(ech_plan_report_create(design, &in->options, &report));
+    end_progress(shown);
     if (in->json)
         ECH_TRY(ech_plan_report_json(&report, &text));
     else
@@ -118,10 +185,8 @@ static ech_status read_cluster(ech_config *config, const char *path, int ranks, 
     return ech_config_fill(config, "memory.device_limit", text, path, true);
 }
 
-static ech_status plan(const ech_run *run, void *arguments, int *code)
+static ech_status plan_shown(const ech_run *run, plan_arguments *in, progress *shown)
 {
-    (void)code;
-    plan_arguments *in = arguments;
     int ranks = 1, local_ranks = 1;
     int64_t step = 0; /* from which a run would go on */
     ECH_CLEANUP(ech_design_destroy) ech_design design = {0};
@@ -135,7 +200,18 @@ static ech_status plan(const ech_run *run, void *arguments, int *code)
     if (in->cluster) design.cluster = &cluster;
     if (design.serves) ECH_TRY(ech_initial_step(design.config, &step));
     ECH_TRY(ech_design_check_repeat(&design, step));
-    return print_report(&design, in);
+    in->options.doing = &shown->doing;
+    return print_report(&design, in, shown);
+}
+
+static ech_status plan(const ech_run *run, void *arguments, int *code)
+{
+    progress shown;
+    (void)code;
+    begin_progress(&shown);
+    ech_status status = plan_shown(run, arguments, &shown);
+    end_progress(&shown);
+    return status;
 }
 
 static void check(void *arguments, const struct argp_state *state)
