@@ -98,4 +98,17 @@ expect 1 'qwen9' "$echelon" init 'quoted "model"'
 cp model/config.json 'quoted "model"'
 "$echelon" init 'quoted "model"' quoted.yaml
 expect 0 'parameters in 4 blocks' "$echelon" plan quoted.yaml training.global_batch_size=8
+
+# ---- for texts ----
+
+mkdir texts none
+seq -s ' and then ' 1 400 >texts/a.txt
+seq -s ' or ' 1 400 >texts/b.txt
+expect 0 '^# Trains a new model on the texts of "texts": 2 files, 7.6 KiB' "$echelon" init texts
+expect 0 '^  steps: 100 +# 819.2 ktokens: the texts 111.0 times' "$echelon" init texts
+expect 1 'none: no text in it' "$echelon" init none
+expect 1 'nowhere: ' "$echelon" init nowhere
+"$echelon" init texts texts.yaml || complain "init writes no file for texts"
+"$echelon" data texts tokens --valid 0.05 >out 2>&1 || complain "no tokens: $(cat out)"
+expect 0 'validation loss' "$echelon" train texts.yaml training.steps=2 optimizer.warmup_steps=0
 conclude

@@ -35,6 +35,7 @@ try 0 "" sample run "1 and" --tokens 4
 try 0 "report.html" report run
 try 0 "" convert run/checkpoints/*/model converted
 try 0 "init_from: \"converted\"" init converted
+try 0 "train: tokens-train" init text.txt
 try 0 "" bench --help
 try 0 "levels:" bench --cluster own.yaml --seconds 1
 try 0 "^cluster .* a step" plan run.yaml --ranks 2 --cluster own.yaml
