@@ -60,8 +60,9 @@ static void check(void *arguments, const struct argp_state *state)
     if (!(in->seconds > 0) || in->seconds > most_seconds)
         argp_error(state, "--seconds %g: must be above 0, and at most %g", in->seconds,
                    most_seconds);
-    if (in->cluster && in->name.n)
-        argp_error(state, "%s: with --cluster no tables are measured", in->name.at[0]);
+    if (in->cluster && (in->name.n || in->json))
+        argp_error(state, "%s: with --cluster no tables are measured",
+                   in->json ? "--json" : in->name.at[0]);
 }
 
 static ech_status rank_main(ech_comm *comm, void *context)
