@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# From a bare Debian 12 to a trained language model: installs what is missing, builds a release,
-# tokenizes a text (the King James Bible), trains a small Llama-style model on two data-parallel
-# ranks for about two minutes, and prints a sample of what it learned.
+# Goes from a bare Debian 12 to a trained language model. The script installs missing packages,
+# builds a release and tokenizes a text (the King James Bible). Then it trains a small Llama-style
+# model on two data-parallel ranks for about two minutes, and prints a sample of its text.
 #
 #   ./quickstart.sh            QUICKSTART_SECONDS=N trains for about N seconds instead
 set -euo pipefail

@@ -25,9 +25,9 @@ asan_lattice_share=0/32
 # Four programs that together take every lock of src (docs/testing.md).
 threaded=(app/lattice app/mapping app/record_writer app/nccl comm/ucx)
 
-# Groups of tests that run only when a file they depend on has changed since they last passed:
-# name, the files (of the rooms that the tested one includes, and of the tests), what the group is.
-# ucx is without kernel, which computes sums: its tests kill ranks amid messages.
+# Groups of tests that run only when a file they depend on has changed since they last passed. A
+# group has a name, the files (of the rooms that the tested one includes, and of the tests), and a
+# description. ucx leaves out kernel, which computes sums: its tests kill ranks during messages.
 group_names=(cuda isas ucx)
 declare -A group_files=(
     [cuda]="cmake/cuda*.cmake src/base src/device src/tensor src/kernel/*.* src/kernel/cuda
@@ -69,8 +69,8 @@ declare -A part_is=(
 )
 # What the part tsan runs.
 all_threaded=(comm/{local,reduce,threads,collective,ucx,window} data/{loader,corpus,import}
-    checkpoint/save exec/wait app/{copies,hogwild,ring,zero_weights,queues,train,lattice,asynchronous}
-    app/{grid_counts,background_save,record_writer,overlap,monitor})
+    checkpoint/save exec/wait app/{copies,hogwild,ring,zero_weights,queues,train,lattice}
+    app/{asynchronous,grid_counts,background_save,record_writer,overlap,monitor})
 
 # ---- arguments ----
 
@@ -181,7 +181,8 @@ run() {
         -j "$slots" "$@" 2>&1 | tee "$log" |
         grep --line-buffered -vE "$quiet" ||
         status=${PIPESTATUS[0]}
-    bad=$(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)' "$log" || true)
+    bad=$(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)' "$log" ||
+        true)
     if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi # ctest itself could not go on
     passed=$((passed + $(grep -cE '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log" || true)))
     failed=$((failed + bad))
@@ -206,7 +207,8 @@ group_hash() {
     local files
     read -ra files <<< "$(tr -s '\n ' ' ' <<< "${group_files[$1]}")"
     # shellcheck disable=SC2068 # names of the table are patterns
-    find ${files[@]} -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c 1-32
+    find ${files[@]} -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum |
+        cut -c 1-32
 }
 
 group_changed() {
@@ -347,7 +349,8 @@ write_costs() {
         echo "# Seconds of each test as ctest measures them in ./test.sh, which writes this file."
         echo "# machine: $machine"
         { echo "$kept"; awk '$2 != "tsan" && $2 != "fuzz" { print $2, $3, $1 }' "$times"; } |
-            awk 'NF == 3 { cost[$1 " " $2] = $3 } END { for (test in cost) print test, cost[test] }' |
+            awk 'NF == 3 { cost[$1 " " $2] = $3 }
+                END { for (test in cost) print test, cost[test] }' |
             LC_ALL=C sort
     } > "$costs.new"
     mv "$costs.new" "$costs"
@@ -439,7 +442,8 @@ run_part() {
         corruptions) try bash tests/app/corruptions.sh "$echelon" 60 "$seed" ;;
         run_files)
             try env ECHELON_RUN_FILES=3000 "$tests/test_app_extreme_runs"
-            try env ECHELON_RUN_FILES=3000 "$tests/test_config_bad_run_files" ;;
+            try env ECHELON_RUN_FILES=3000 bash tests/tools/test_messages.sh \
+                "$tests/test_config_bad_run_files" ;;
         faults) try tests/faults/run.py --seed "$seed" --count 60 ;;
     esac
 }

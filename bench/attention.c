@@ -7,9 +7,11 @@
  * (bytes a token: flat, if memory grows as T). fp32, one sample, 8 heads; best of several rounds.
  *
  *     cmake --build build/release --target bench_attention && build/release/bench/bench_attention
- *     [T]
+ *     [T [W]]
  *
- * With T that length alone, with rotary's rate beside a copy's of the same bytes.
+ * With T that length alone, with rotary's rate beside a copy's of the same bytes. With W: what
+ * forward and backward with a window of W tokens cost over those without, in processor time, as
+ * the median, least and most of paired rounds.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +26,7 @@ enum { H = 8, ROUNDS = 7, LONGEST = 8192 };
 typedef enum operand { Q, K, V, OUT, DOUT, DQ, DK, DV, OPERANDS } operand;
 
 typedef struct problem {
-    int64_t T, D;
+    int64_t T, D, window;
     int threads;
     ech_tensor x[OPERANDS], lse;
     ech_kernel_context *context;
@@ -128,7 +130,7 @@ static void run(const problem *p, bool backward)
     const ech_kernels *k = ech_kernels_fast(ECH_F32);
     const ech_tensor *x = p->x;
     ech_rows rows = {.whole = p->T, .tokens = p->T, .split = p->T};
-    const ech_attention_rule rule = {.scale = 0.125};
+    const ech_attention_rule rule = {.scale = 0.125, .window = p->window};
     ech_attention_shard at = {.query = rows, .key = rows, .heads = H};
     ech_dropout dropout = {.p = 0};
     if (backward)
@@ -178,7 +180,8 @@ static void rotary_rate(const problem *p)
     for (int round = 0; round < 2 * 50; round++) {
         double begin = now();
         if (round % 2)
-            k->rotary(p->context, &p->x[Q], frequency, &rows, NULL, false, &p->x[DQ]);
+            k->rotary(p->context, &p->x[Q], frequency, p->D, false, 1, &rows, NULL, false,
+                      &p->x[DQ]);
         else
             k->copy(p->context, &p->x[Q], &p->x[DQ]);
         double seconds = now() - begin;
@@ -190,9 +193,61 @@ static void rotary_rate(const problem *p)
            1e3 * best[0], bytes / best[0] / 1e9);
 }
 
+/* ---- windows ---- */
+
+static double processor_seconds(problem *p, int64_t window, bool backward)
+{
+    struct timespec t[2];
+    p->window = window;
+    if (backward) run(p, false); /* the output and log sum exp that the backward reads */
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t[0]);
+    run(p, backward);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t[1]);
+    return (double)(t[1].tv_sec - t[0].tv_sec) + 1e-9 * (double)(t[1].tv_nsec - t[0].tv_nsec);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void print_ratios(const char *what, double ratio[ROUNDS])
+{
+    qsort(ratio, ROUNDS, sizeof *ratio, ascending);
+    printf(" %s %.3f (%.3f to %.3f)", what, ratio[ROUNDS / 2], ratio[0], ratio[ROUNDS - 1]);
+}
+
+static void compare_windows(int64_t T, int64_t D, int64_t window)
+{
+    enum { BOTH = 2 };
+    problem p = open_problem(T, D, 1);
+    double ratio[3][ROUNDS], ms[2] = {0, 0};
+    for (int round = 0; round < ROUNDS; round++) {
+        double full[3] = {0}, part[3] = {0};
+        for (int backward = 0; backward < BOTH; backward++) {
+            full[backward] = processor_seconds(&p, 0, backward);
+            part[backward] = processor_seconds(&p, window, backward);
+            full[BOTH] += full[backward];
+            part[BOTH] += part[backward];
+        }
+        for (int i = 0; i <= BOTH; i++) ratio[i][round] = part[i] / full[i];
+        ms[0] += 1e3 * full[BOTH] / ROUNDS;
+        ms[1] += 1e3 * part[BOTH] / ROUNDS;
+    }
+    printf("T %lld, D %lld, window %lld:", (long long)T, (long long)D, (long long)window);
+    print_ratios("forward", ratio[0]);
+    print_ratios("backward", ratio[1]);
+    print_ratios("both", ratio[BOTH]);
+    printf(" of full causal attention; mean of both: %.0f and %.0f ms\n", ms[1], ms[0]);
+    close_problem(&p);
+}
+
 int main(int argc, char **argv)
 {
     int64_t only = argc > 1 ? atoll(argv[1]) : 0;
+    for (int64_t D = 64; argc > 2 && D <= 128; D *= 2) compare_windows(only, D, atoll(argv[2]));
+    if (argc > 2) return 0;
     double core_peak = peak();
     printf(
         "FMA peak of a core: %.1f GFLOP/s. Forward | backward: time, rate, share of the threads' "

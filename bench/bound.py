@@ -4,13 +4,14 @@
 The bound is a sum of times that no step of this model, in fp32 and with this library, is expected
 to be below, unless caches keep what it counts as memory's:
 
-    products    every matrix product of the step, alone, at the rate that oneDNN was measured to have
-                for its shape: the best of a plain primitive, of those on one or both matrices packed
-                (the packing not counted) and of dnnl_sgemm (bench_products). The head's, which may run
-                on a chunk of tokens at a time, with the chunk that is fastest; none is repeated.
+    products    every matrix product of the step, once, at the measured rate of oneDNN for its
+                shape: the best of a plain primitive, primitives on one or both matrices packed
+                (packing not counted), and dnnl_sgemm (bench_products). The head may run on a chunk
+                of tokens at a time; the fastest chunk counts.
     attention   the causal half of its products, none repeated, at the mean rate of the others
-    optimizer   AdamW reads weights, gradients and two states and writes weights and states; clipping
-                reads the gradients before: 8 times the weights' bytes, at the rate of STREAM
+    optimizer   AdamW reads weights, gradients and two states and writes weights and states;
+                clipping reads the gradients before: 8 times the weights' bytes, at the rate of
+                STREAM
     the rest    what norms, activations, attention, residual sums, sums for biases and the loss read
                 and write, each once, at the rate of STREAM
 
@@ -92,13 +93,13 @@ def optimizer_bytes(parameters):
 def other_bytes(shape):
     """Values of R = batch x length rows that are read or written besides products' own operands.
 
-    Of a layer, in widths of a row: a norm forward reads and writes C, backward reads its input and
-    the gradient, adds to the stream's and writes it, 4 C; attention forward reads queries, keys and
-    values and writes its output, backward reads these four and the output's gradient and writes
-    three; a residual sum reads what the product in front of it does not make, C; GELU forward reads
-    and writes F, backward reads two and writes one; SwiGLU 3 F and 5 F. Sums for biases read each
-    product's gradient. The embedding reads and writes C twice, the last norm is one more, and the
-    loss reads logits twice and writes their gradient."""
+    Widths of a row in a layer: A norm forward reads and writes C. Its backward reads the input and
+    the gradient, adds to the stream's gradient and writes it, 4 C. Attention forward reads queries,
+    keys and values and writes its output; backward reads these four and the output's gradient and
+    writes three. A residual sum reads the operand that is not the product before it, C. GELU
+    forward reads and writes F, and backward reads two and writes one; SwiGLU has 3 F and 5 F. Sums
+    for biases read each product's gradient. The embedding reads and writes C twice, the last norm
+    is one more, and the loss reads logits twice and writes their gradient."""
     C, F, L = shape["hidden_size"], shape["intermediate_size"], shape["num_hidden_layers"]
     kv = 2 * C * shape["num_key_value_heads"] // shape["num_attention_heads"]
     norm, qkv = 6 * C, C + kv

@@ -110,8 +110,8 @@ def mlp_of(shape):
 
 
 class Part(nn.Module):
-    """Layers first .. end - 1, with the embedding before the model's first and the head behind its
-    last one: from tokens, or another part's output, to logits, or another part's input."""
+    """Layers first .. end - 1, with the embedding before the model's first layer and the head after
+    its last: from tokens, or another part's output, to logits, or another part's input."""
 
     def __init__(self, shape, first, end):
         super().__init__()
@@ -193,8 +193,8 @@ def meet(job, rank, ranks):
 
 
 def together(commands, timed=True):
-    """Starts [(words, variables of the environment), ...] at once, as one program; behind
-    start_with if it is timed. Returns what together.py prints."""
+    """Starts [(words, variables of the environment), ...] at the same time, as one program, with
+    start_with in front of it if it is timed. Returns what together.py prints."""
     for name in UNSET:
         os.environ.pop(name, None)
     script = pathlib.Path(__file__).with_name("together.py")

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of speed.py: what is sent of gradients over link.py's link of 1 Gbit, of two ranks that
-have one micro-batch of one sample, so that sending is by far the longer part.
+"""A part of speed.py: compressed gradients over link.py's link of 1 Gbit. Two ranks have one
+micro-batch of one sample, so that sending takes by far the most time.
 
-All gradients, their roundings to bf16, PowerSGD's factors of rank 4, against PyTorch's
-powerSGD_hook of two processes over gloo on the same link, and the largest hundredth of each line of
-a gradient, with places. Embedding and head are sent as they are; PyTorch's hook also compresses
-those. Local SGD sends all weights behind every eighth step: its time is the mean of eight. """
+The ranks send all gradients, gradients rounded to bf16, PowerSGD's factors of rank 4, or the
+largest hundredth of each line of a gradient, with places. PowerSGD is compared with PyTorch's
+powerSGD_hook of two processes over gloo on the same link. Embedding and head are sent as they are;
+PyTorch's hook also compresses those. Local SGD sends all weights after every eighth step: its time
+is the mean of eight. """
 import statistics
 
 import common

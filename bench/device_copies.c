@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast a device fills, and copies within itself and from and to pinned host memory: the median
- * of some tries by its own events, in GB/s of what moves one way.
+ * Measures how fast a device fills memory, copies within itself, and copies from and to pinned host
+ * memory. Prints the median of several tries by the device's own events, in GB/s one way.
  *     bench_device_copies [DEVICE [MIB]]
  */
 #include <stdio.h>

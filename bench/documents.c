@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What attention within documents and windows saves: processor time of one call over samples of one
- * document, of documents of a part of the sample each, and under a window, forward and backward,
- * one after the other in turns. One thread, fp32, 8 heads of width 64.
+ * Measures the time that attention saves within documents and windows: processor time of one call
+ * over samples of one document, over shorter documents, and under a window. Forward and backward
+ * run in turns. One thread, fp32, 8 heads of width 64.
  *
  *     cmake --build build/release --target bench_documents && build/release/bench/bench_documents
  */

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of speed.py: layers of experts, fp32, two threads. A model whose tokens choose 2 of 8
-experts beside a dense one with as many active FLOPs, and beside PyTorch (a loop over the experts,
-and torch.compile of it); 8 experts beside 64 with as many tokens; expert degree 2, a thread a rank,
-beside degree 1 with two threads: at a learning rate that leaves the routing as it is at random
-weights, since without a loss that balances experts a rate that trains lets one rank have twice the
-other's rows within a few steps."""
+"""A part of speed.py: layers of experts, fp32, two threads. These are compared:
+
+    A model whose tokens choose 2 of 8 experts, a dense one with as many active FLOPs, and PyTorch
+    (a loop over the experts, and torch.compile of it).
+    8 experts and 64 experts, with as many tokens.
+    Expert degree 2, a thread a rank, and degree 1 with two threads.
+
+The learning rate is so low that the routing stays as it is at random weights. With a useful rate,
+and no loss that balances experts, one rank has twice the other's rows within a few steps."""
 import json
 import shutil
 import statistics

@@ -51,9 +51,11 @@ def time_steps(made, compiled):
         step(run, optimizer, batches)
         seconds.append(time.perf_counter() - start)
     middle = statistics.median(seconds)
+    kind = "compiled" if compiled else "eager"
+    rate = made.samples * made.length / middle
     print(
-        f"PyTorch {torch.__version__}, {'compiled' if compiled else 'eager'}: {middle:.3f} s a step, "
-        f"{made.samples * made.length / middle:,.0f} tok/s, {torch.cuda.max_memory_allocated() >> 20} MiB",
+        f"PyTorch {torch.__version__}, {kind}: {middle:.3f} s a step, {rate:,.0f} tok/s, "
+        f"{torch.cuda.max_memory_allocated() >> 20} MiB",
         flush=True,
     )
 

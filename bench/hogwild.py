@@ -2,12 +2,12 @@
 """A part of speed.py: lock-free ranks on a sparse logistic regression of a million features, 80 a
 sample.
 
-Two ranks, each on a core of its own and with its loader on the same, against one rank on one core,
-by samples per second of spans behind the first. And against bench_hogwild, a program of one page
-that does nothing but this SGD on the same samples, with weights that two threads change by
-compare-and-swaps, or all of a batch's under one mutex. It takes batches of as many samples, or of
-one, as Hogwild! was published (Niu et al. 2011). Two clusters of one rank, between which a token
-goes (HogWild++), are to be about as fast as the two ranks together. """
+Two ranks, each on a core of its own and with its loader on the same core, are compared with one
+rank on one core, by samples per second of spans after the first. They are also compared with
+bench_hogwild, a program of one page that runs only this SGD on the same samples. Its two threads
+change weights by compare-and-swaps, or all of a batch's under one mutex. Its batches have as many
+samples, or one sample as in Hogwild! (Niu et al. 2011). Two clusters of one rank with a token
+between them (HogWild++) should be about as fast as the two ranks together. """
 import pathlib
 import statistics
 import sys
@@ -18,7 +18,7 @@ from common import numpy
 
 FEATURES, EACH, SKEW = 1_000_000, 80, 1
 BATCH = 256  # samples of a rank's turn
-SPAN, SPANS = 500, 2  # steps; spans that are timed, behind one that is not
+SPAN, SPANS = 500, 2  # steps; spans that are timed, after one that is not
 OVER_ONE, OVER_MUTEX, RING = 1.7, 1.5, 0.95
 
 

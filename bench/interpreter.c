@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the interpreter itself costs: a list of steps that do next to nothing (NORM_SUM adds a few
- * numbers), run by one rank. Prints ns per step, the median of many runs, for
+ * Measures the cost of the interpreter itself: one rank runs a list of steps that do next to
+ * nothing (NORM_SUM adds a few numbers). Prints ns per step, the median of many runs, for
  *
  *     alone     steps of the compute lane that wait for nothing
  *     waiting   every second one comes after the one before
@@ -9,9 +9,9 @@
  *     handed    every second step is another lane's, and each comes after the one before: two
  *               threads that wake each other
  *
- * Then the train list of GPT-2 124M (its layers and blocks, at a small width) with kernels that do
- * nothing: ns per step and per call of a layer, that is of finding tensors and handing them over,
- * without records and with.
+ * Then the train list of GPT-2 124M (its layers and blocks, at a small width) runs with kernels
+ * that do nothing. The program prints ns per step and per call of a layer, with and without
+ * records. A call then only finds tensors and passes them.
  *
  * Wanted: below 1,000 ns but for the third and fourth. `bench_interpreter [STEPS [RUNS]]`, on an
  * idle machine.

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A part of speed.py: two data-parallel ranks of one thread over a link of 1 Gbit.
 
-Each rank is in a network namespace with a host name of its own; a pair of virtual Ethernet devices
-joins them, with `tc tbf` on both ends, so the ranks know no other way to each other than TCP over
-that link. A step should take hardly longer than the longer of two times: computing alone (two runs
-of one rank each, at once, that do not know of each other, with a rank's share of the samples), and
-sending a rank's bytes of a step, as its counters have them, at 1 Gbit/s. Needs root, `ip`, `tc` and
-Open MPI. """
+Each rank is in a network namespace with a host name of its own. A pair of virtual Ethernet devices
+joins them, with `tc tbf` on both ends, so the ranks reach each other only by TCP over that link. A
+step should take hardly longer than the longer of two times. The first is that of computing alone:
+two independent runs of one rank at the same time, with a rank's share of the samples. The second is
+that of sending a rank's bytes of a step, as its counters have them, at 1 Gbit/s. Needs root, `ip`,
+`tc` and Open MPI. """
 import json
 import os
 import pathlib
@@ -178,7 +178,7 @@ def show_overlap(run):
     for path in sorted((run / "trace").glob("rank-*.json")):
         lists = {}
         for line in path.read_text().splitlines():
-            event = json.loads(line[1:])  # behind a bracket or a comma
+            event = json.loads(line[1:])  # after a bracket or a comma
             if event["ph"] == "X":
                 lists.setdefault(event["args"]["list"], []).append(event)
         trained = [steps for steps in lists.values() if any(map(is_reduction, steps))]

@@ -2,9 +2,9 @@
 """A part of speed.py: four ranks on two machines, as two network namespaces joined by link.py's
 link of 1 Gbit.
 
-Two ranks of a machine share memory, so what costs is what goes over the link: with `direct` and
-`ring` as if all ranks were apart, with `hierarchical` what one rank a machine would send, with
-`torus`, whose rows are the machines, as much. """
+Two ranks of a machine share memory, so the traffic over the link dominates the cost. With `direct`
+and `ring` it is as much as if each rank were on its own machine. With `hierarchical` it is as much
+as if a machine had one rank, and with `torus`, too, whose rows are the machines. """
 import statistics
 
 import common

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of speed.py: memory of a training step besides weights, gradients and the optimizer's
-states: activations, logits, gradients of activations, scratch. On both sides the most of it that is
-live at one time.
+"""A part of speed.py: peak memory of a training step besides weights, gradients and the optimizer's
+states: activations, logits, gradients of activations, scratch.
 
-Echelon's is what its plan says (working memory of `echelon plan --json`); the arena that a run
-needed (peak_bytes of its metrics.jsonl) must be the plan's, and tests hold what lives as run to the
-plan. PyTorch's is the most that its allocator had handed out at any time of a forward and backward,
-above what it had before, without the blocks that are gradients of weights afterwards, as its
-profiler records it; buffers that libraries get behind the allocator's back are not counted.
-Compared is the least of the variants that have all logits at once, and the least of those that have
-not. As a check, the most that each process had resident. """
+Echelon's number is the plan's (working memory of `echelon plan --json`). The arena of a run
+(peak_bytes of its metrics.jsonl) must be the plan's, and tests compare live memory with the plan.
+PyTorch's number is the peak of its allocator during a forward and backward, above the memory
+before them, as its profiler records it. Gradients of weights do not count, and neither do buffers
+that libraries allocate without PyTorch. The best variant that has all logits at the same time is
+compared, and the best of those that have not. As a check, the peak resident memory of each process
+is printed. """
 import json
 
 import common

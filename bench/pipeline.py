@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times a pipeline of two stages, one core each: GPT-2, 12 layers, 384 wide, fp32, over MPI.
 
-First, does Echelon run as its plan says? `echelon profile` measures blocks, `echelon plan
---simulate` predicts a step and its bubble from that, and a run is timed: step_seconds of its
-metrics.jsonl; the bubble is the share of both ranks' time without F, B or W in its trace. Profile,
-prediction and run follow each other in every round. Wanted: throughput at least 0.95 of what was
-predicted, bubbles within 5 points.
+First, does Echelon run as its plan says? In every round `echelon profile` measures blocks, `echelon
+plan --simulate` predicts a step and its bubble from that, and then a run is timed. The time is
+step_seconds of its metrics.jsonl, and the bubble is the share of both ranks' time without F, B or W
+in its trace. Wanted: throughput at least 0.95 of the prediction, bubbles within 5 points.
 
 Then PyTorch's torch.distributed.pipelining over gloo: the same model, micro-batches and schedule,
 fused attention and AdamW, the norm clipped over both stages, cut where a short trial is fastest.

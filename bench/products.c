@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast oneDNN multiplies matrices, apart from anything of ours: speed.py's bound rests on it.
+ * Measures how fast oneDNN alone multiplies matrices: speed.py's bound rests on it.
  *
  *     bench_products SECONDS MxNxK:KIND ...
  *

@@ -120,9 +120,9 @@ def describe(bench):
           f"load before: {os.getloadavg()[0]:.2f}")
     machine = bench.measure_machine()
     print(
-        f"multiply-adds {1e-9 * machine['flops_per_second']:.0f} GFLOP/s (fp32, in registers), memory "
-        f"{1e-9 * machine['stream_bytes_per_second']:.1f} GB/s (STREAM), on {train_step.THREADS} "
-        "threads"
+        f"multiply-adds {1e-9 * machine['flops_per_second']:.0f} GFLOP/s (fp32, in registers), "
+        f"memory {1e-9 * machine['stream_bytes_per_second']:.1f} GB/s (STREAM), "
+        f"on {train_step.THREADS} threads"
     )
     version, _ = common.run_together([([bench.echelon, "--version"], {})], timed=False)[0]
     print(version.strip())

@@ -3,7 +3,9 @@
 one is slow.
 
     ./quickstart.sh                                         # makes data/bible-train
-    sudo python bench/survey.py --svg docs/workers.svg      # about eight minutes, of an otherwise idle machine; half with --seconds 25
+    sudo python bench/survey.py --svg docs/workers.svg      # needs an otherwise idle machine
+
+It runs for about eight minutes; half as long with --seconds 25.
 
 The machines are two network namespaces joined by link.py's link of 1 Gbit. Rank 1 sleeps in each
 training step as long as a worker computes one. Data parallel ways have a replica each: BSP
@@ -94,7 +96,8 @@ def draw(curves, seconds):
     x = lambda at: left + (wide - left - right) * at / seconds
     y = lambda loss: top + (high - top - bottom) * (most - min(loss, most)) / (most - low)
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" '
+        'font-family="sans-serif" font-size="12">',
         f'<rect width="{wide}" height="{high}" fill="white"/>',
     ]
     for tick in range(5):
@@ -106,7 +109,8 @@ def draw(curves, seconds):
             f'<text x="{left - 6}" y="{y(loss) + 4:.0f}" text-anchor="end">{loss:.2f}</text>'
         )
         out.append(
-            f'<line x1="{left}" x2="{wide - right}" y1="{y(loss):.1f}" y2="{y(loss):.1f}" stroke="#ddd"/>'
+            f'<line x1="{left}" x2="{wide - right}" y1="{y(loss):.1f}" y2="{y(loss):.1f}" '
+            'stroke="#ddd"/>'
         )
     for row, ((name, points), colour) in enumerate(zip(curves.items(), COLOURS)):
         path = " ".join(f"{x(at):.1f},{y(loss):.1f}" for at, loss in points if at <= seconds)
@@ -115,7 +119,8 @@ def draw(curves, seconds):
             f'<text x="{wide - right + 10}" y="{top + 14 + 18 * row}" fill="{colour}">{name}</text>'
         )
     out.append(
-        f'<text x="{left}" y="{high - 6}">training loss (mean of {WINDOW} steps) against time</text></svg>'
+        f'<text x="{left}" y="{high - 6}">training loss (mean of {WINDOW} steps) against time'
+        "</text></svg>"
     )
     return "\n".join(out) + "\n"
 

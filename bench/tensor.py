@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times one training step (forward, backward, clipping, AdamW; fp32) of a GPT-2 of 4 layers, 768
-wide, on two cores: one rank of two threads, and two tensor-parallel ranks of one thread, over MPI
-and as threads of one process, without sequence parallelism, with it, and with gathered inputs kept.
+wide, on two cores. One rank of two threads is compared with two tensor-parallel ranks of one
+thread, over MPI and as threads of one process. The two ranks run without sequence parallelism, with
+it, and with gathered inputs kept.
 
 Then PyTorch's DTensor over gloo: the same model, cut by ColwiseParallel and RowwiseParallel, with
 and without SequenceParallel; and PyTorch on one rank of two threads. All begin with the same
@@ -243,7 +244,7 @@ class Bench:
         assert len(self.counts) == 1, f"different models: {self.counts} parameters"
 
     def check_losses(self):
-        """fp32 of other orders of summation: close in the first steps, and apart later on."""
+        """Other orders of summation in fp32: losses are close in the first steps, not later."""
         first = self.losses["Echelon, one rank"][:3]
         worst = max(abs(a - b) / b for losses in self.losses.values()
                     for a, b in zip(losses, first))

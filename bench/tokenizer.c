@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How fast text becomes ids, on one thread: bench_tokenizer SOURCE TEXT. The text is repeated up to
- * 64 MB and encoded in pieces of 1 MiB, as an import does; the best of five rounds counts, in
- * seconds of this thread on a core. tokenizer.py runs Hugging Face's library on the same beside it.
+ * Measures how fast one thread encodes text: bench_tokenizer SOURCE TEXT. The text is repeated up
+ * to 64 MB and encoded in pieces of 1 MiB, as in an import. The best of five rounds counts, in
+ * processor time of the thread. tokenizer.py compares it with Hugging Face's library.
  */
 #include <stdio.h>
 #include <stdlib.h>

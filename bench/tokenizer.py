@@ -59,7 +59,8 @@ def main():
         other = rate(theirs, lines)
         ratios.append(ours / other)
         print(
-            f"echelon {ours:.1f} MB/s, tokenizers {tokenizers.__version__} {other:.1f} MB/s, ratio {ours / other:.1f}"
+            f"echelon {ours:.1f} MB/s, tokenizers {tokenizers.__version__} {other:.1f} MB/s, "
+            f"ratio {ours / other:.1f}"
         )
     print(f"median ratio {sorted(ratios)[ROUNDS // 2]:.1f}")
 

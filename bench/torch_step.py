@@ -2,10 +2,9 @@
 """PyTorch's side of speed.py: training steps (forward, backward, clipping, AdamW; fp32, or bf16 by
 autocast) of one rank, or of one of several over gloo: under DistributedDataParallel, or FSDP2.
 
-What it is tuned by: threads pinned, large malloc thresholds (common.MALLOC), fused attention, fused
-AdamW, clipping by foreach, and by a variant, which says whether it is compiled and how, what
-becomes of gradients between steps, how many tokens' logits there are at a time, and which memory is
-huge pages. """
+It is tuned by pinned threads, large malloc thresholds (common.MALLOC), fused attention, fused AdamW
+and clipping by foreach. A variant says whether and how it is compiled, whether gradients are kept
+between steps, how many tokens have logits at a time, and which memory is in huge pages. """
 import contextlib
 import json
 import os
@@ -127,9 +126,9 @@ def torch_rank(job):
 
 def run(shape, variant, ranks, threads, samples, micro_batches, steps, folder, compute="fp32",
         reshard=None, powersgd=0, **where):
-    """Of the program that compares: `samples` are those of a rank's micro-batch. compute: fp32 or
-    bf16. reshard: FSDP2's reshard_after_forward; None: no FSDP2. powersgd: the rank of what is sent
-    of gradients; 0: all of them. where: common.run_torch's place."""
+    """Runs PyTorch for the program that compares. samples: those of a rank's micro-batch. compute:
+    fp32 or bf16. reshard: FSDP2's reshard_after_forward; None: no FSDP2. powersgd: the rank of the
+    compressed gradients; 0: no compression. where: common.run_torch's place."""
     job = dict(
         shape=shape,
         variant=VARIANTS[variant],

@@ -12,7 +12,7 @@ import report
 import train_step
 
 SHAPE = "gpt2-6x384"
-SPAN, SPANS = 16, 2  # steps; spans that are timed, behind one that is not
+SPAN, SPANS = 16, 2  # steps; spans that are timed, after one that is not
 STRATEGIES = {
     "BSP": ["parallel.strategy=parameter_server"],
     "SSP, staleness 2": [

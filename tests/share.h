@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The suite runs in several builds. Tests of many cases share them out: ECHELON_SHARE=0/4 takes the
- * first of four shares, 1-3/4 the others, so that each case runs in one of two builds. Without it
- * all cases run. Who falls into which share is drawn by counter: never every second level of some
- * axis, and always the same.
+ * The suite runs in several builds, which share out the cases of tests that have many:
+ * ECHELON_SHARE=0/4 runs the first of four shares and 1-3/4 the others, so that each case runs in
+ * one of two builds. Without it all cases run. The share of a case is a random number that depends
+ * only on its index, so it is always the same, and no share has every second level of an axis.
  */
 #ifndef ECH_TESTS_SHARE_H
 #define ECH_TESTS_SHARE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a test program states its tests. A file has any number of
+ * A test program states its tests as follows. A file has any number of
  *
  *     TEST(numbers_are_read)
  *     {

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes a folder that runs on another machine, which has glibc as new as this one's, and for the
-# device cuda a driver and CUDA's libraries: programs in bin/, stripped, their shared libraries in
-# lib/ but glibc's and CUDA's, and for each program a start in front. Then packs it into
-# FOLDER.tar.gz. The target `bundle` calls it.
+# Makes a folder that runs on another machine, and packs it into FOLDER.tar.gz. The other machine
+# needs a glibc as new as this one's, and for the device cuda a driver and CUDA's libraries. The
+# stripped programs are in bin/, and their shared libraries except glibc's and CUDA's in lib/. The
+# folder itself has a start script for each program. The target `bundle` calls this script.
 #
 #   tools/bundle.sh FOLDER PROGRAM ...
 set -euo pipefail

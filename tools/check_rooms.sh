@@ -28,7 +28,8 @@ compiler=${CC:-cc}
 read -ra flags <<< "-std=c11 -D_GNU_SOURCE -DECH_VERSION=\"\" -Isrc $(pkg-config --cflags mpi-c \
     2>/dev/null || true) ${CPPFLAGS:-}"
 pure_rooms="base config tensor model layout schedule draw simulate check"
-pure_headers="comm/reduction.def comm/collective.h comm/collective.def" # names and bytes that plans know
+# Names and bytes that plans know.
+pure_headers="comm/reduction.def comm/collective.h comm/collective.def"
 offenders=$(mktemp)
 trap 'rm -f "$offenders"' EXIT
 
@@ -76,14 +77,17 @@ check_includes() {
                 print where " mpi.h belongs in src/comm/mpi*.[ch] alone"
             if (room != "kernel" && text ~ /[<"](oneapi\/|dnnl|([^>"]*\/)?(open|c)blas[^>"]*\.h)/)
                 print where " the libraries of kernels belong in src/kernel alone"
-            if (text ~ /[<"]([^>"]*\/)?(cuda|cublas|cudnn|nccl)[a-zA-Z0-9_]*\.h[>"]/ && text !~ /"device\/cuda/ &&
+            if (text ~ /[<"]([^>"]*\/)?(cuda|cublas|cudnn|nccl)[a-zA-Z0-9_]*\.h[>"]/ &&
+                text !~ /"device\/cuda/ &&
                 at[1] !~ /^src\/(device\/cuda|kernel\/cuda\/|comm\/nccl)/)
-                print where " CUDA belongs in src/device/cuda*, src/kernel/cuda/ and src/comm/nccl* alone"
+                print where " CUDA belongs in src/device/cuda*, src/kernel/cuda/ and " \
+                    "src/comm/nccl* alone"
         }
         END {
             for (name in is_public)
                 if (!(name in is_used))
-                    print "CMakeLists.txt:1: " name " is in ECH_PUBLIC_HEADERS, but no other room includes it"
+                    print "CMakeLists.txt:1: " name " is in ECH_PUBLIC_HEADERS, but no other " \
+                        "room includes it"
         }'
 }
 
@@ -109,7 +113,9 @@ declared() {
         # Without comments; then ends of typedefs, and functions, whose lines begin with their type.
         sed -E 's,/\*([^*]|\*[^/])*\*/,,g' "src/$header" |
             awk '/\/\*/ { inside = 1 } !inside; /\*\// { inside = 0 }' |
-            grep -oE '^\} ech_[a-z0-9_]+;|^typedef [^;(]*\(\*ech_[a-z0-9_]+\)|^typedef (struct|enum|union) ech_[a-z0-9_]+ ech_[a-z0-9_]+;|^[a-z][a-zA-Z0-9_ *]*[ *]ech_[a-z0-9_]+\(' |
+            grep -oE -e '^\} ech_[a-z0-9_]+;' -e '^typedef [^;(]*\(\*ech_[a-z0-9_]+\)' \
+                -e '^typedef (struct|enum|union) ech_[a-z0-9_]+ ech_[a-z0-9_]+;' \
+                -e '^[a-z][a-zA-Z0-9_ *]*[ *]ech_[a-z0-9_]+\(' |
             grep -oE 'ech_[a-z0-9_]+[;()]$' | tr -d ';()' |
                 sed -E "s,^ech_([a-z0-9]+).*,\1 ${header%%/*} $header &," || true
     done | sort -u
@@ -166,7 +172,8 @@ check_purity() {
 
 # What opens a file for writing, with the lines of the call (fopen's modes; open's flags).
 check_writing() {
-    local named="src/base/file.c src/base/file.h src/app/convert.c src/app/cmd_plan.c src/app/report/report.c src/layout/profile.c src/data/bpe/train.c"
+    local named="src/base/file.c src/base/file.h src/app/convert.c src/app/cmd_plan.c"
+    named+=" src/app/report/report.c src/layout/profile.c src/data/bpe/train.c"
     find src -name '*.[ch]' -print0 | sort -z | xargs -0 -r awk -v named=" $named " '
         FNR == 1 { inside = 0 }
         {
@@ -174,12 +181,14 @@ check_writing() {
             sub(/\/\*.*/, "", code)
             where = FILENAME ":" FNR ": "
             if (code ~ /(^|[^a-z_])ech_file_write\(/ && !index(named, " " FILENAME " "))
-                print where "ech_file_write follows links; use ech_file_write_inside (base/writing.h)"
+                print where "ech_file_write follows links; use ech_file_write_inside " \
+                    "(base/writing.h)"
             if (FILENAME == "src/base/file.c") next
             if (code ~ /(^|[^a-z_])(creat|freopen)\(/ || code ~ /fopen\([^;]*"[wa]/)
                 print where "opens a file for writing; use base/writing.h"
             if (code ~ /O_(WRONLY|RDWR|CREAT)/ && code !~ /O_NOFOLLOW|ech_file_open_to_write/)
-                print where "opens a file for writing through links; use ech_file_open_to_write (base/writing.h)"
+                print where "opens a file for writing through links; use ech_file_open_to_write " \
+                    "(base/writing.h)"
         }'
 }
 

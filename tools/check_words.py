@@ -3,7 +3,8 @@
 """Checks the language of comments, docs, help and messages, and the width of lines.
 
     tools/check_words.py               the whole tree, less what check_words.todo allows
-    tools/check_words.py FILE ...      every offence of these files
+    tools/check_words.py FILE ...      every offence of these files; NAME.messages has a message
+                                       a line
     tools/check_words.py --count       offences per kind, and the worst files
     tools/check_words.py --write       lowers the numbers of check_words.todo to today's
 
@@ -18,11 +19,14 @@ Kinds of offence:
     p90       of the sentences of comments, docs, help or messages, 10% have more than 28 words
 
 A comment counts from two lines on for long, verbless and p90, and always for the others. Rows of a
-table are noun phrases and may have no verb. check_words.todo lists files that are not clean yet,
+table are noun phrases and may have no verb. Tables between "clang-format off" and "on" may be
+wider. check_words.todo lists files that are not clean yet,
 each with a number per kind. --write never raises a number.
 """
 import argparse
+import ast
 import collections
+import os
 import pathlib
 import re
 import subprocess
@@ -190,17 +194,22 @@ def string_texts(strings, category):
 def hash_texts(source, path):
     texts, block = [], []
     if path.endswith(".py"):
-        for match in re.finditer(r'^[ \t]*"""(.*?)"""', source, re.S | re.M):
-            line = source.count("\n", 0, match.start()) + 1
-            texts.extend(comment_texts([(line + i, words)
-                                        for i, words in enumerate(match.group(1).split("\n"))]))
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and \
+                    ast.get_docstring(node) is not None:
+                words = node.body[0].value
+                lines = (" " * words.col_offset + words.value).split("\n")
+                texts.extend(comment_texts(list(enumerate(lines, words.lineno))))
     for number, words in enumerate(source.split("\n"), 1):
         match = re.match(r"\s*#(?!!)(.*)", words)
         if match:
             block.append((number, match.group(1)))
-        elif block:
-            texts.extend(comment_texts(block))
-            block = []
+            continue
+        texts.extend(comment_texts(block))
+        trailing = re.search(r"\s# ([^\"']+)$", words)
+        block = []
+        if trailing:
+            texts.extend(comment_texts([(number, trailing.group(1))]))
     return texts + comment_texts(block)
 
 
@@ -233,8 +242,20 @@ def markdown_texts(source):
     return texts
 
 
+def message_texts(source):
+    """Returns the messages that a program has printed, one a line, without the user's words."""
+    texts = []
+    for number, line in enumerate(source.split("\n"), 1):
+        text = Text("messages")
+        text.add(number, re.sub(r'"[^"]*"', "N", line))
+        texts.append(text)
+    return texts
+
+
 def texts_of(path, source):
     suffix = pathlib.Path(path).suffix
+    if suffix == ".messages":
+        return message_texts(source)
     if suffix in C:
         return c_texts(source, path)
     return markdown_texts(source) if suffix == ".md" else hash_texts(source, path)
@@ -244,11 +265,13 @@ def texts_of(path, source):
 
 def wide_lines(path, source):
     """Yields the numbers of lines that are too wide; prose has them, tables and links do not."""
-    suffix, is_code = pathlib.Path(path).suffix, False
+    suffix, is_code, is_table = pathlib.Path(path).suffix, False, False
     for number, line in enumerate(source.split("\n"), 1):
         if suffix == ".md" and line.lstrip().startswith("```"):
             is_code = not is_code
-        if len(line) <= COLUMNS:
+        if suffix in C and "clang-format o" in line:
+            is_table = "clang-format off" in line
+        if len(line) <= COLUMNS or is_table:
             continue
         bare = re.sub(r"^\s*(?:[-*>#/]+\s+)?", "", line)
         if " " not in bare[:COLUMNS]:
@@ -338,7 +361,7 @@ def main():
     if arguments.root:
         global ROOT
         ROOT = pathlib.Path(arguments.root).resolve()
-    named = [str(pathlib.Path(name).resolve().relative_to(ROOT)) for name in arguments.files]
+    named = [os.path.relpath(name, ROOT) for name in arguments.files]
     allowed, base = ({}, None) if named else read_todo()
 
     found, lengths = collections.defaultdict(list), collections.defaultdict(list)

@@ -45,8 +45,8 @@ list_targets() {
     done
 }
 
-# The last number behind a word in a log of libFuzzer; - if there is none.
-number_behind() {
+# Prints the last number that follows a word in a log of libFuzzer; - if there is none.
+number_after() {
     local found
     found=$(grep -oE "$1[: ]+[0-9]+" "$2" | tail -n 1 | grep -oE '[0-9]+$' || true)
     echo "${found:--}"
@@ -76,10 +76,11 @@ fuzz() {
         log=$rows/$name.$run.log
         "$program" -max_total_time="$left" -rss_limit_mb=1024 -timeout=10 -print_final_stats=1 \
             -artifact_prefix="$findings/" "$grown" "tests/$room/corpus_$noun" > "$log" 2>&1 || true
-        count=$(number_behind "stat::number_of_executed_units" "$log")
+        count=$(number_after "stat::number_of_executed_units" "$log")
         if [ "$count" != - ]; then executions=$((executions + count)); fi
         if ! grep -q "^SUMMARY: \|^==[0-9]*== ERROR" "$log"; then
-            [ "$count" != - ] || { tail -n 5 "$log" >&2; found=$((found + 1)); break; } # it did not even run
+            # It did not even run.
+            [ "$count" != - ] || { tail -n 5 "$log" >&2; found=$((found + 1)); break; }
             continue
         fi
         found=$((found + 1))
@@ -88,7 +89,7 @@ fuzz() {
     done
     if [ "$found" -gt 0 ]; then minimise "$program" "$findings"; fi
     printf '| %s | %d | %s | %s | %d |\n' "$name" "$((SECONDS - begun))" "$executions" \
-        "$(number_behind cov "$log")" "$found" > "$rows/$name.row"
+        "$(number_after cov "$log")" "$found" > "$rows/$name.row"
     echo "$name: $executions executions, $found findings" >&2
 }
 

@@ -121,8 +121,8 @@ each() {
 write_run() {
     local name=$1
     cat > "$name.yaml" <<Y
-model: {architecture: llama, hidden_size: 192, num_hidden_layers: 4, num_attention_heads: 6, num_key_value_heads: 3,
-        tie_word_embeddings: true}
+model: {architecture: llama, hidden_size: 192, num_hidden_layers: 4, num_attention_heads: 6,
+        num_key_value_heads: 3, tie_word_embeddings: true}
 data: {train: text, sequence_length: 192}
 training: {steps: 20, global_batch_size: 32, micro_batch_size: 8}
 optimizer: {learning_rate: 1e-3, clip_norm: 1, schedule: constant}
@@ -135,8 +135,8 @@ Y
 write_gpt2() {
     local name=$1
     cat > "$name.yaml" <<Y
-model: {architecture: gpt2, hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12, vocab_size: 50304,
-        max_position_embeddings: 1024}
+model: {architecture: gpt2, hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12,
+        vocab_size: 50304, max_position_embeddings: 1024}
 data: {train: text, sequence_length: 128}
 training: {steps: 3, global_batch_size: 4, micro_batch_size: 2}
 optimizer: {learning_rate: 1e-4, clip_norm: 1, schedule: constant}
@@ -176,7 +176,7 @@ newest() {
     find "runs/$1/checkpoints" -maxdepth 1 -name 'step-*' | sort | tail -n 1
 }
 
-# same A B: losses of all steps and the weights behind the last, bit for bit
+# same A B: losses of all steps and the weights after the last, bit for bit
 same() {
     [ -n "$(losses "$1")" ] && cmp <(losses "$1") <(losses "$2") &&
         cmp "$(newest "$1")/model/model.safetensors" "$(newest "$2")/model/model.safetensors"
@@ -201,7 +201,8 @@ within() {
     wait $process || code=$?
     arena=$(grep -o '"peak_bytes": *[0-9]*' "runs/$name/metrics.jsonl" | sed -n '$s/.*: *//p')
     allowed=$(sed -n 's/^cuda: .*; \([0-9]*\) MiB of each.*/\1/p' "$out/version.txt")
-    say "$name: $((most - before)) MiB of the GPU, $((arena >> 20)) of them the plan's; driver and libraries may take $allowed"
+    say "$name: $((most - before)) MiB of the GPU, $((arena >> 20)) of them the plan's;" \
+        "driver and libraries may take $allowed"
     [ $((most - before - (arena >> 20))) -le "$allowed" ] && return $code
 }
 
@@ -222,8 +223,8 @@ facts() {
             say "$(sed -n '/of the device/,$p' "$log" | head -5)"
 }
 
-# Every test program that is about a GPU; their own words are in the log. Of kernels' many shapes an
-# eighth.
+# Runs every test program that is about a GPU; the log has their output. The tests of kernels run an
+# eighth of their many shapes.
 rows() {
     local program
     for program in "$tests"/test_device_cuda*; do
@@ -329,7 +330,8 @@ bench() {
     [ "$device" = cuda ] || less=(data.sequence_length=128 training.steps=3 \
         training.global_batch_size=2 training.micro_batch_size=1)
     cat > bench.yaml <<Y
-model: {architecture: gpt2, hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12, vocab_size: 50304}
+model: {architecture: gpt2, hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12,
+        vocab_size: 50304}
 data: {train: text, sequence_length: 1024}
 training: {steps: 6, global_batch_size: 512, micro_batch_size: 16}
 optimizer: {learning_rate: 1e-4, clip_norm: 1}
@@ -339,7 +341,10 @@ log: {directory: runs/bench, every: 1}
 Y
     rm -rf runs/bench
     try "kernel rows beside their bounds" "$echelon" bench --device "$device" products kernels &&
-        say "$(awk '$NF ~ /%$/ { sub("%", "", $NF); if (n++ == 0 || $NF < least) { least = $NF; row = $1 } }
+        say "$(awk '$NF ~ /%$/ {
+                sub("%", "", $NF)
+                if (n++ == 0 || $NF < least) { least = $NF; row = $1 }
+            }
             END { printf "%d rows; the farthest from its bound: %s, %s%% of it", n, row, least }' \
                 "$log")"
     try "GPT-2 124M, bf16" "$echelon" train --profile bench.yaml "${less[@]}"

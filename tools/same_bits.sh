@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Proves that a change of code changes no result: builds the commit BASE beside this tree, trains
-# the cases of tools/same_bits.cases with both, and compares bit for bit what they leave: weights
-# and states of every checkpoint, losses, norms and learning rates of every step, validation. Plans
-# may differ; those that do are listed.
+# Proves that a change of code changes no result. It builds the commit BASE beside this tree, trains
+# the cases of tools/same_bits.cases with both, and compares their files bit for bit: weights and
+# states of every checkpoint, and losses, norms and learning rates of every step and validation.
+# Plans may differ; those that do are listed.
 #
 #   tools/same_bits.sh BASE [CASE ...]     CASE: numbers, from 1; all without
 #
-# SAME_BITS_FOLDER   keeps both builds and runs there, so that the next call builds only what has
-# changed
-#   SAME_BITS_BASE, SAME_BITS_NEW   programs to take in place of building
+#   SAME_BITS_FOLDER                keeps both builds and runs, so the next call builds less
+#   SAME_BITS_BASE, SAME_BITS_NEW   programs to use instead of building
 #   SAME_BITS_WORDS                 further words for this tree's program
 #
 # The cases cover the lattice of app/lattice with all types, optimizers and ways to recompute, every
@@ -59,7 +58,8 @@ rm -rf "$runs" && mkdir "$runs" && cd "$runs" || exit 1
 seq -s ' and then ' 1 400 >text.txt
 "$old" data text.txt text --valid 0.2 >/dev/null 2>&1 || { echo "$old data: failed" >&2; exit 1; }
 cat >run.yaml <<'Y'
-model: {architecture: gpt2, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 8, intermediate_size: 48}
+model: {architecture: gpt2, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 8,
+        intermediate_size: 48}
 data: {train: text-train, valid: text-valid, sequence_length: 24}
 training: {steps: 4, global_batch_size: 4, validate_every: 4, validate_samples: 12, check_every: 0}
 optimizer: {learning_rate: 1e-2, weight_decay: 0.1}
@@ -80,8 +80,9 @@ train() {
 # digests RUN: a line a file of the checkpoints that holds numbers, and each metrics line without
 # times and places
 digests() {
+    local keys='step\|loss\|grad_norm\|learning_rate\|valid_loss\|tokens\|bytes_sent'
     (cd "$1" && find . -type f -name '*.safetensors' -print0 | sort -z | xargs -0 -r sha256sum &&
-        grep -ho '"\(step\|loss\|grad_norm\|learning_rate\|valid_loss\|tokens\|bytes_sent\)": *[^,}]*' metrics.jsonl)
+        grep -ho "\"\($keys\)\": *[^,}]*" metrics.jsonl)
 }
 
 number=0 compared=0 different=0 added=0 plans=""
@@ -105,7 +106,8 @@ while read -r ranks words; do
     if [ $before -ne 0 ] || [ $after -ne 0 ] || [ ! -s "base$number/bits" ] ||
         ! cmp -s "base$number/bits" "new$number/bits"; then
         different=$((different + 1))
-        echo "$number: DIFFERENT (exit codes $before, $after): echelon train run.yaml --ranks $ranks $words"
+        echo "$number: DIFFERENT (exit codes $before, $after):" \
+            "echelon train run.yaml --ranks $ranks $words"
         diff "base$number/bits" "new$number/bits" | head -n 6
         [ $after -eq 0 ] || tail -n 3 "new$number/err"
     fi

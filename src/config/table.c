@@ -122,6 +122,11 @@ void ech_config_hint_key(ech_config *config, const ech_config_section *section, 
         ech_text_append(out, "did you mean %s.%s?", section->name, nearest);
         return;
     }
+    enum { MOST_LISTED = 20 };
+    if (n > MOST_LISTED) {
+        ech_text_append(out, "`echelon help keys` lists the %zu keys of %s", n, section->name);
+        return;
+    }
     ech_text_append(out, "the keys of %s are", section->name);
     for (size_t k = 0; k < n; k++) ech_text_append(out, " %s", names[k]);
 }

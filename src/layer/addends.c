@@ -31,12 +31,15 @@ static ech_mesh addends_of(ech_axis axis, const ech_shape *param)
 
 /* The values whose axes count for the gradient of the node's parameter i: its outputs, and its
  * inputs unless the parameter is only added. So a row-parallel product, whose inputs are sharded
- * and whose outputs are whole, has its bias' gradient whole on each rank. Returns their number. */
-static int find_taking_part(const ech_node *node, int i, int *value)
+ * and whose outputs are whole, has its bias' gradient whole on each rank. Tables count in any case:
+ * they say which rows an expert's bias is added to. Returns the number of values. */
+static int find_taking_part(const ech_block *block, const ech_node *node, int i, int *value)
 {
+    bool added = node->added & 1u << i;
     int n = 0;
     for (int k = 0; k < node->outs; k++) value[n++] = node->out[k];
-    for (int k = 0; k < node->ins && !(node->added & 1u << i); k++) value[n++] = node->in[k];
+    for (int k = 0; k < node->ins; k++)
+        if (!added || block->value.at[node->in[k]].role == ECH_ROLE_TABLE) value[n++] = node->in[k];
     if (node->rows_of >= 0) value[n++] = node->rows_of;
     return n;
 }
@@ -57,7 +60,7 @@ static void check_axes(const ech_block *block, const ech_node *node, const ech_s
 static ech_mesh find_addends(const ech_block *block, const ech_node *node, int i,
                              const ech_shape *param)
 {
-    int value[2 * ECH_MAX_PORTS + 1], values = find_taking_part(node, i, value);
+    int value[2 * ECH_MAX_PORTS + 1], values = find_taking_part(block, node, i, value);
     ech_mesh addends = ECH_MESH_NONE;
     for (int k = 0; k < values; k++) {
         const ech_shape *shape = &block->value.at[value[k]].shape;

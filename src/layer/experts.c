@@ -123,14 +123,18 @@ typedef struct expert_options {
     ech_axis in_axis, out_axis;
     int64_t in, out; /* unsharded */
     int64_t pieces, experts;
+    bool partial_sum; /* the inner axis is sharded: one rank adds the bias */
     double expected; /* expected rows in use, as a fraction of the buffer */
 } expert_options;
 
+/* The bias comes first, so that the sum is rounded once. */
 static void product_forward(const ech_call *call)
 {
+    const expert_options *o = call->node->options;
     ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
-    call->kernels->grouped_matmul(call->context, &x, &call->param[0], true, &call->in[1], false,
-                                  &y);
+    bool adds = call->param[1].data && (!o->partial_sum || call->tensor_index == 0);
+    if (adds) call->kernels->grouped_bias(call->context, &call->param[1], &call->in[1], &y);
+    call->kernels->grouped_matmul(call->context, &x, &call->param[0], true, &call->in[1], adds, &y);
 }
 
 /* The addend was written to the gradient by another reader of the same rows. */
@@ -148,6 +152,9 @@ static void product_backward_weight(const ech_call *call)
     ech_tensor dy = ech_tensor_matrix(&call->dout[0]), x = ech_tensor_matrix(&call->in[0]);
     call->kernels->grouped_matmul_weight(call->context, &dy, &x, &call->in[1], call->accumulate[0],
                                          &call->dparam[0]);
+    if (call->dparam[1].data)
+        call->kernels->grouped_bias_backward(call->context, &dy, &call->in[1], call->accumulate[1],
+                                             &call->dparam[1]);
 }
 
 static int64_t product_rows(const ech_block *block, const ech_node *node, ech_extent extent)
@@ -224,9 +231,9 @@ typedef struct rows_by_expert {
     bool again;      /* in a round: W is done in B */
 } rows_by_expert;
 
-/* rows (R,in) -> (R,out); weight (experts, out, in). */
-static int product(ech_block *block, const rows_by_expert *of, int rows, int weight, ech_axis axis,
-                   int64_t out)
+/* rows (R,in) -> (R,out); weight (experts, out, in), bias (experts, out), -1: none. */
+static int product(ech_block *block, const rows_by_expert *of, int rows, int weight, int bias,
+                   ech_axis axis, int64_t out)
 {
     const ech_shape *in = &block->value.at[rows].shape;
     const ech_shape *table = &block->value.at[of->counts].shape;
@@ -239,12 +246,15 @@ static int product(ech_block *block, const rows_by_expert *of, int rows, int wei
         .out = out,
         .pieces = table->size[0],
         .experts = ech_axis_local(table->axis[1], table->size[1], block->options.sharding),
+        .partial_sum = ech_block_is_sharded(block, in->axis[in->dims - 1]),
         .expected = of->expected};
     ech_shape shape = ech_shape_beside(block, rows, axis, out);
     ech_node *node = ech_block_node(block, layer, &options, sizeof options);
     ech_node_in(node, rows);
     ech_node_in(node, of->counts);
     ech_node_param(node, weight);
+    if (bias >= 0) ech_node_param(node, bias);
+    node->added = 1u << 1;
     node->b = (ech_reads){.in = of->again ? 3 : 1u << 1, .param = 1};
     node->w.in = of->again ? 0 : 3;
     return ech_node_out(block, node, "out", shape);
@@ -374,13 +384,15 @@ static int gather_counts(ech_block *block, int counts)
 static int work(ech_block *block, const rows_by_expert *of, const ech_experts *experts)
 {
     int64_t C = ech_columns(block, of->rows), F = experts->width;
+    const ech_experts *e = experts;
     int gate = -1;
-    if (ech_activation_operands(experts->activation) > 1)
-        gate = product(block, of, of->rows, experts->gate_proj, ECH_AXIS_FFN, F);
-    int up = product(block, of, of->rows, experts->up, ECH_AXIS_FFN, F);
+    if (ech_activation_operands(e->activation) > 1)
+        gate = product(block, of, of->rows, e->gate_proj, e->biased ? e->gate_bias : -1,
+                       ECH_AXIS_FFN, F);
+    int up = product(block, of, of->rows, e->up, e->biased ? e->up_bias : -1, ECH_AXIS_FFN, F);
     int y = activate(block, experts->activation, gate, up, of->counts);
     y = dropout(block, of, y, experts);
-    return product(block, of, y, experts->down, ECH_AXIS_MODEL, C);
+    return product(block, of, y, e->down, e->biased ? e->down_bias : -1, ECH_AXIS_MODEL, C);
 }
 
 /* ---- rounds: windows of the rows that each rank of an expert group sends ---- */

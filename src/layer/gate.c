@@ -28,6 +28,8 @@ static void router_forward(const ech_call *call)
     ech_tensor x = ech_tensor_matrix(&call->in[0]), logits = ech_tensor_matrix(&call->out[0]);
     call->kernels->router_forward(call->context, &x, &call->param[0], &jitter, ech_call_rows(call),
                                   &logits);
+    if (call->param[1].data)
+        call->kernels->add_bias(call->context, &logits, &call->param[1], &logits);
 }
 
 static void router_backward(const ech_call *call)
@@ -46,6 +48,9 @@ static void router_backward_weight(const ech_call *call)
     ech_tensor x = ech_tensor_matrix(&call->in[0]), dlogits = ech_tensor_matrix(&call->dout[0]);
     call->kernels->router_backward_weight(call->context, &dlogits, &x, &jitter, ech_call_rows(call),
                                           call->accumulate[0], &call->dparam[0]);
+    if (call->dparam[1].data)
+        call->kernels->bias_backward(call->context, &dlogits, call->accumulate[1],
+                                     &call->dparam[1]);
 }
 
 /* Rows of a rank's tensor. */
@@ -63,8 +68,12 @@ static size_t router_scratch(const ech_scratch_query *query)
     };
     const router_options *o = query->node->options;
     int64_t S = rows_of(query->block, query->node->in[0], query->extent);
-    return ech_kernel_scratch(query->kernels, ops[query->phase], query->threads,
-                              (int64_t[]){S, o->out, o->in});
+    size_t own = ech_kernel_scratch(query->kernels, ops[query->phase], query->threads,
+                                    (int64_t[]){S, o->out, o->in});
+    if (query->phase != ECH_BACKWARD_WEIGHT || query->node->params < 2) return own;
+    size_t bias = ech_kernel_scratch(query->kernels, ECH_OP_bias_backward, query->threads,
+                                     (int64_t[]){S, o->out});
+    return bias > own ? bias : own;
 }
 
 static ech_products router_products(const ech_block *block, const ech_node *node, ech_extent extent,
@@ -84,14 +93,16 @@ const ech_layer ech_layer_row_router = {.name = "router",
                                         .products = router_products,
                                         .fuses_add = true};
 
-/* x (S,C) -> (S,out), in lists of `purposes`. */
-static int router(ech_block *block, int x, int weight, int64_t out, double jitter,
+/* x (S,C) -> (S,out), in lists of `purposes`. bias: -1: none. */
+static int router(ech_block *block, int x, int weight, int bias, int64_t out, double jitter,
                   unsigned purposes)
 {
     router_options options = {ech_columns(block, x), out, jitter};
     ech_node *node = ech_block_node(block, &ech_layer_row_router, &options, sizeof options);
     ech_node_in(node, x);
     ech_node_param(node, weight);
+    if (bias >= 0) ech_node_param(node, bias);
+    node->added = 1u << 1;
     node->b.param = 1;
     node->w.in = 1;
     node->purposes = purposes;
@@ -125,7 +136,7 @@ const ech_layer ech_layer_row_shared_gate = {
 
 int ech_layer_shared_gate(ech_block *block, int x, int weight, int y)
 {
-    int logits = router(block, x, weight, 1, 0, ~0u);
+    int logits = router(block, x, weight, -1, 1, 0, ~0u);
     ech_node *node = ech_block_node(block, &ech_layer_row_shared_gate, NULL, 0);
     ech_node_in(node, logits);
     ech_node_in(node, y);
@@ -392,8 +403,9 @@ ech_routed ech_block_route(ech_block *block, int x, const ech_experts *experts)
     ech_routed to = {.grouped = e > 1, .width = is->chosen};
     to.x = x = to.grouped ? ech_block_own_rows(block, x) : x;
     int64_t L = ech_gate_logits(is);
-    int logits = router(block, x, experts->router, L, experts->jitter, ~0u), noise = -1;
-    if (ech_gate_has_noise(is->kind)) noise = router(block, x, experts->noise, L, 0, noisy);
+    int bias = experts->biased ? experts->router_bias : -1, noise = -1;
+    int logits = router(block, x, experts->router, bias, L, experts->jitter, ~0u);
+    if (ech_gate_has_noise(is->kind)) noise = router(block, x, experts->noise, -1, L, 0, noisy);
     int choice = gate(block, logits, noise, experts, &to.gates);
     if (is->kind == ECH_GATE_bias) count(block, choice, experts->bias);
     if (!to.grouped) {

@@ -72,6 +72,10 @@ typedef struct ech_experts {
     ech_gate gate; /* the gate; the fields that depend on a call are set there */
     int64_t width; /* F of each expert */
     int router;    /* (L,C), wide, L: ech_gate_logits */
+    /* Adds router_bias (L), wide, to the router's logits, and to the results of experts' products
+     * gate_bias, up_bias (E,F) and down_bias (E,C). */
+    bool biased;
+    int router_bias, gate_bias, up_bias, down_bias;
     int noise;     /* the same, for gates for which ech_gate_has_noise is true */
     int bias;      /* (E), of the gate `bias`: a layer state, which ech_gate_balance commits */
     ech_activation activation;

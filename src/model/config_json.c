@@ -48,9 +48,11 @@ static const ech_family_row shared_rows[] = {
 static const ech_family_row variant_rows[] = {
     {"model.sliding_window", "model.sliding_window", "0", .use = ECH_ROW_OURS},
     {"model.window_layers", "model.window_layers", "L", .use = ECH_ROW_OURS | ECH_ROW_TEXT},
+    {"model.rotary_layers", "model.rotary_layers", "R", .use = ECH_ROW_OURS | ECH_ROW_TEXT},
     {"model.attn_logit_softcapping", "model.attn_logit_softcapping", "0", .use = ECH_ROW_OURS},
     {"model.attention_scale", "model.attention_scale", "0", .use = ECH_ROW_OURS},
     {"model.attention_sinks", "model.attention_sinks", "false", .use = ECH_ROW_OURS},
+    {"model.moe_bias", "model.moe_bias", "false", .use = ECH_ROW_OURS},
     {.name = NULL}};
 enum { VARIANTS = sizeof variant_rows / sizeof *variant_rows };
 
@@ -59,7 +61,8 @@ static void find_variant_rows(const ech_family *family, ech_family_row rows[VARI
 {
     int n = 0;
     for (const ech_family_row *row = variant_rows; row->name; row++) {
-        bool own = family->also && ech_text_has_word(family->also, row->key);
+        bool own = (family->also && ech_text_has_word(family->also, row->key)) ||
+                   ech_windows_own(family, row->key);
         for (const ech_family_row *r = family->rows; r->name && !own; r++)
             own = r->key && strcmp(r->key, row->key) == 0;
         if (!own) rows[n++] = *row;
@@ -416,6 +419,7 @@ static ech_status import_family(const ech_family_import *in)
     ECH_TRY(ech_family_import_rows(in, found->rows));
     if (gate_rows(in->config)) ECH_TRY(ech_family_import_rows(in, gate_rows(in->config)));
     if (found->import_more) ECH_TRY(found->import_more(in));
+    ECH_TRY(ech_windows_import(in));
     return found->mapping ? ech_mapping_check_keys(found->mapping, in) : ECH_OK;
 }
 
@@ -605,6 +609,7 @@ static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech
     json_t *ours =
         json_pack("{s:[s], s:s}", "architectures", architecture.at, "model_type", type.at);
     ECH_ASSERT(rows && last && ours);
+    ech_windows_export(config, rows);
     if (family->export_more) family->export_more(config, rows);
     json_object_update(ours, rows);
     if (groups) json_object_update(ours, groups);

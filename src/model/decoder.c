@@ -147,18 +147,6 @@ typedef struct projections {
     int q, k, v;
 } projections;
 
-static bool is_rotary(const ech_config *config)
-{
-    return config->model.position_encoding == ECH_POSITION_ROTARY;
-}
-
-/* Whether the block's layer has. */
-static bool has_rotary(const ech_builder *b)
-{
-    int64_t interval = b->config->model.no_rope_layer_interval;
-    return is_rotary(b->config) && (interval == 0 || (b->layer + 1) % interval != 0);
-}
-
 /* A product's columns as heads of that shape, normalized together or each by itself, and rotated
  * by their positions. */
 static int prepare_heads(const ech_builder *b, const char *norm_role, int x, ech_shape shape,
@@ -169,7 +157,7 @@ static int prepare_heads(const ech_builder *b, const char *norm_role, int x, ech
     x = ech_block_view(b->block, x, 0, shape);
     if (b->config->model.head_norm == ECH_HEAD_NORM_HEAD)
         x = norm_over(b, norm_role, x, ECH_AXIS_HEAD_DIM, b->config->model.head_dim);
-    if (!has_rotary(b)) return x;
+    if (!ech_model_rotates(b->config, b->layer)) return x;
     const ech_rope rope = rope_of(b);
     return ech_layer_rotary(b->block, x, &rope, starts);
 }
@@ -342,7 +330,7 @@ static int build_embedding(ech_builder *b)
         ech_model_matrix(b->model, b->block, ech_builder_name(b, b->names.tokens, "weight"),
                          ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), b->model->std);
     int positions = -1;
-    if (!is_rotary(config))
+    if (config->model.position_encoding != ECH_POSITION_ROTARY)
         positions =
             ech_model_matrix(b->model, b->block, ech_builder_name(b, b->names.positions, "weight"),
                              ech_shape_2d(ECH_AXIS_POSITION, P, ECH_AXIS_MODEL, C), b->model->std);
@@ -468,7 +456,7 @@ ech_status ech_decoder_check(const ech_config *config)
         return ech_config_complain(config, "model.head_norm",
                                    "full is built for RMSNorm alone; set model.norm to rmsnorm, or "
                                    "use head or none");
-    if (!is_rotary(config)) return ECH_OK;
+    if (config->model.position_encoding != ECH_POSITION_ROTARY) return ECH_OK;
     ECH_TRY(check_head_width(config));
     return check_scaling(config);
 }

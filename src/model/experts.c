@@ -16,6 +16,29 @@ static int stack(const ech_builder *b, const char *role, ech_axis axis, int64_t 
     return ech_model_matrix(b->model, b->block, ech_builder_name(b, role, "weight"), shape, std);
 }
 
+/* The biases of all experts, (E,out). */
+static int stack_bias(const ech_builder *b, const char *role, ech_axis axis, int64_t out)
+{
+    ech_shape shape = ech_shape_2d(ECH_AXIS_EXPERTS, b->config->model.num_local_experts, axis, out);
+    int at = ech_model_matrix(b->model, b->block, ech_builder_name(b, role, "bias"), shape, 0);
+    b->model->param.at[at].initializer = ECH_INIT_ZERO;
+    return at;
+}
+
+static void add_biases(const ech_builder *b, ech_experts *is)
+{
+    is->biased = b->config->model.moe_bias;
+    if (!is->biased) return;
+    is->router_bias =
+        ech_model_vector(b->model, b->block, ech_builder_name(b, b->names.router, "bias"),
+                         ECH_AXIS_CHOICES, ech_gate_logits(&is->gate), ECH_INIT_ZERO);
+    if (ech_activation_operands(is->activation) > 1)
+        is->gate_bias = stack_bias(b, b->names.expert_gate, ECH_AXIS_FFN, is->width);
+    is->up_bias = stack_bias(b, b->names.expert_up, ECH_AXIS_FFN, is->width);
+    is->down_bias =
+        stack_bias(b, b->names.expert_down, ECH_AXIS_MODEL, b->config->model.hidden_size);
+}
+
 static ech_gate gate_of(const ech_config *config)
 {
     ech_gate gate = {.kind = (ech_gate_kind)config->model.moe_gate,
@@ -91,6 +114,7 @@ int ech_builder_experts(const ech_builder *b, int x)
             stack(b, names->expert_gate, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, b->model->std);
     is.down = stack(b, names->expert_down, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, b->std);
     is.up = stack(b, names->expert_up, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, b->model->std);
+    add_biases(b, &is);
     b->model->experts_used = (double)is.gate.chosen / (double)E;
     int64_t shared = config->model.moe_shared_experts * F;
     ech_routed to = ech_layer_send_rows(b->block, x, &is);

@@ -30,9 +30,6 @@ ech_status ech_family_check_rows(const ech_config *config);
 
 /* ---- fused tensors of files ---- */
 
-/* Returns the number of keys that a query of layer i sees, itself included; 0: all of its document
- * up to it. */
-int64_t ech_model_window(const ech_config *config, int64_t i);
 /* Where the family's files have several parameters in one tensor. A part's parameter has a name
  * with one of `parts` in it, as whole components, and the tensor's name has `file` there instead.
  * A family's parameters are named as if its files had them separately. */
@@ -72,9 +69,9 @@ typedef enum ech_family_row_use {
 struct ech_family_row {
     const char *name; /* "n_embd"; NULL ends the table */
     const char *key;  /* of the run file: "model.hidden_size"; NULL: a constant */
-    /* The value if the file does not have it; NULL: an error then, unless `derived` gives it. Of a
-     * constant: the values that we support, one of true, false, 0, 1 and null, or blank-separated
-     * words. The first one is written. */
+    /* The value if the file does not have it; NULL: an error then, unless `derived` gives it. A
+     * constant lists the values that we support: one of true, false, 0, 1 and null, or
+     * blank-separated words. The first one is written. */
     const char *initial;
     /* from rows before: the value for null, or without `initial` */
     int64_t (*derived)(const ech_config *config);
@@ -126,12 +123,32 @@ void ech_rope_export(const ech_config *config, json_t *json);
 void ech_rope_export_local(const ech_config *config, json_t *json);
 void ech_rope_export_by_type(const ech_config *config, json_t *json);
 
-/* Sets window_layers from layer_types; of a file without: all layers but every n-th one have the
- * window (n: sliding_window_pattern if the file has it, else `interval`). */
-ech_status ech_windows_import(const ech_family_import *in, int64_t interval);
-/* Writes layer_types. */
+/* Sets a key that has a letter for each layer. Errors: the run file says otherwise. */
+ech_status ech_layers_import(const ech_family_import *in, const char *key, ech_text *letters);
+
+/* Which layers of a file without layer_types have the window. */
+struct ech_windows {
+    /* Whether layer i has it; NULL: all have. */
+    bool (*has)(const ech_config *config, int64_t n, int64_t i);
+    const char *number; /* the file's key for n; NULL: it has none */
+    int64_t otherwise;  /* n of a file without this key */
+    int least;          /* n is at least this */
+    /* sliding_window of a file without, if layers have a window only where use_sliding_window is
+     * true. NULL: there is no such key, and sliding_window is one of the family's rows. */
+    const char *switched;
+    bool alike; /* other programs do not read layer_types, so it must say the same of all layers */
+};
+extern const ech_windows ech_windows_of_all;
+/* All layers but every n-th, and the layers from n on. */
+bool ech_windows_but_every(const ech_config *config, int64_t n, int64_t i);
+bool ech_windows_from(const ech_config *config, int64_t n, int64_t i);
+/* True for a key that the family's files have besides its rows. */
+bool ech_windows_own(const ech_family *family, const char *key);
+/* Reads and writes layer_types and use_sliding_window. Errors: layers have a window, but there is
+ * none. */
+ech_status ech_windows_import(const ech_family_import *in);
 void ech_windows_export(const ech_config *config, json_t *json);
-/* Errors: layers have a window, but it is 0. */
+/* Errors: windows that the family's config.json cannot say. */
 ech_status ech_windows_check(const ech_config *config);
 
 typedef enum ech_scale_form { ECH_SCALE_FACTOR, ECH_SCALE_ROOT } ech_scale_form;
@@ -163,7 +180,8 @@ ech_status ech_scale_check_root(const ech_config *config);
     "model.rope_scaling_attention_factor model.rope_scaling_short_factor "                         \
     "model.rope_scaling_long_factor"
 
-#define ECH_ROTARY_KEYS " model.rope_theta model.rope_scaling " ECH_ROPE_SCALING_KEYS
+#define ECH_ROTARY_KEYS                                                                            \
+    " model.rope_theta model.rotary_layers model.rope_scaling " ECH_ROPE_SCALING_KEYS
 
 #define ECH_GROUP_KEYS "model.n_group model.topk_group"
 #define ECH_BIAS_KEYS  "model.router_bias_rate model.routed_scaling_factor"
@@ -173,8 +191,8 @@ ech_status ech_scale_check_root(const ech_config *config);
     " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "         \
     "model.moe_bound model.moe_capacity_factor model.moe_group_samples "                           \
     "model.router_aux_loss_coef model.router_importance_coef model.router_load_coef "              \
-    "model.router_jitter_noise model.moe_gshard_ports model.moe_shared_experts " ECH_GROUP_KEYS    \
-    " " ECH_BIAS_KEYS
+    "model.router_jitter_noise model.moe_gshard_ports model.moe_shared_experts "                   \
+    "model.moe_bias " ECH_GROUP_KEYS " " ECH_BIAS_KEYS
 
 /* Rows of Hugging Face's decoders since Llama. */
 #define ECH_ROWS_SIZES                                                                             \
@@ -307,6 +325,8 @@ void ech_decoder_build(const ech_config *config, ech_model *model);
 ech_status ech_decoder_check(const ech_config *config);
 /* Keys a query of layer i sees, itself included; 0: all of its document up to it. */
 int64_t ech_model_window(const ech_config *config, int64_t i);
+/* Whether layer i has rotary positions. */
+bool ech_model_rotates(const ech_config *config, int64_t i);
 /* Whether layer i has experts. */
 bool ech_model_has_experts(const ech_config *config, int64_t i);
 

@@ -301,6 +301,7 @@ static ech_status read_family(ech_mapping_reader *r)
     family->constants = join(r, r->base->constants, constants);
     family->defaults = join(r, r->base->defaults, defaults);
     family->also = r->base->also;
+    family->windows = r->base->windows;
     family->inner = r->base->inner;
     family->check = r->base->check;
     family->shares = r->base->shares || ech_mapping_maps(r, "model.moe_shared_experts");

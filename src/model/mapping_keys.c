@@ -46,6 +46,7 @@ static ech_status add_key(ech_mapping_reader *r, const ech_yaml_node *at, ech_ma
         FAIL_AT(r, at, "keys.%s: %s is read from rope_scaling; remove this line", entry.name,
                 entry.key);
     if ((r->base->also && ech_text_has_word(r->base->also, entry.key)) ||
+        ech_windows_own(r->base, entry.key) ||
         (more && is_rotary(entry.key) && r->base->import_more != ech_family_import_rotary))
         FAIL_AT(r, at, "keys.%s: the base %s reads %s in its own way; use another base, as llama",
                 entry.name, r->base->name, entry.key);

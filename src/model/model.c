@@ -91,18 +91,16 @@ ech_sharding ech_model_sharding(const ech_config *config)
                               tensor > 1 && config->parallel.sequence != ECH_SEQUENCE_FALSE};
 }
 
-static ech_status check_windows(const ech_config *config)
+/* Of a key with a letter for each layer, one of two. */
+static ech_status check_layers(const ech_config *config, const char *key, const char *layers,
+                               const char *letters, const char *form)
 {
-    const char *layers = config->model.window_layers;
-    size_t n = strlen(layers), known = strspn(layers, "LG");
+    size_t n = strlen(layers);
     int64_t L = config->model.num_hidden_layers;
-    if (n == 0 || known < n)
-        return ech_config_complain(config, "model.window_layers",
-                                   "must be letters L (with the window) and G (without it), as in "
-                                   "LLLLLG");
-    if ((int64_t)n > L && ech_config_is_set(config, "model.window_layers"))
-        return ech_config_complain(config, "model.window_layers",
-                                   "names %s, but model.num_hidden_layers is %lld",
+    if (n == 0 || strspn(layers, letters) < n)
+        return ech_config_complain(config, key, "must be letters %s", form);
+    if ((int64_t)n > L && ech_config_is_set(config, key))
+        return ech_config_complain(config, key, "names %s, but model.num_hidden_layers is %lld",
                                    ECH_COUNT((int64_t)n, "layer"), (long long)L);
     return ECH_OK;
 }
@@ -126,7 +124,11 @@ static ech_status check(const ech_config *config)
         ECH_ALSO(&status, ech_config_complain(config, "data.sequence_length",
                                               "longer than model.max_position_embeddings = %lld",
                                               (long long)config->model.max_position_embeddings));
-    if (!ech_family_of(config)->build) ECH_ALSO(&status, check_windows(config));
+    if (ech_family_of(config)->build) return status;
+    ECH_ALSO(&status, check_layers(config, "model.window_layers", config->model.window_layers, "LG",
+                                   "L (with the window) and G (without it), as in LLLLLG"));
+    ECH_ALSO(&status, check_layers(config, "model.rotary_layers", config->model.rotary_layers, "RN",
+                                   "R (rotary) and N (no positions), as in RRRN"));
     return status;
 }
 
@@ -173,10 +175,21 @@ static ech_block_options ways_of(const ech_config *config)
 
 /* ---- building ---- */
 
+/* The letter of layer i, of letters that repeat. */
+static char letter_at(const char *letters, int64_t i)
+{
+    return letters[i % (int64_t)strlen(letters)];
+}
+
 int64_t ech_model_window(const ech_config *config, int64_t i)
 {
-    const char *layers = config->model.window_layers;
-    return layers[i % (int64_t)strlen(layers)] == 'L' ? config->model.sliding_window : 0;
+    return letter_at(config->model.window_layers, i) == 'L' ? config->model.sliding_window : 0;
+}
+
+bool ech_model_rotates(const ech_config *config, int64_t i)
+{
+    return config->model.position_encoding == ECH_POSITION_ROTARY &&
+           letter_at(config->model.rotary_layers, i) == 'R';
 }
 
 static void find_windows(const ech_config *config, ech_model *model)
@@ -192,6 +205,7 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     const ech_family *family = ech_family_of(config);
     ECH_TRY(check(config));
     ECH_TRY(ech_family_check_rows(config));
+    ECH_TRY(ech_windows_check(config));
     if (family->check) ECH_TRY(family->check(config));
     if (!family->build) ECH_TRY(ech_decoder_check(config));
     if (family->mapping) ECH_TRY(ech_mapping_check_roles(family->mapping, config));

@@ -3,9 +3,9 @@
 
     check_convert.py ECHELON PRINT_LOGITS
 
-Writes random models of transformers in the formats of llm.c and llama2.c as those programs document
-them, and as folders in several forms; what `echelon convert` makes of them must have the logits of
-the model they came from, in transformers and in the program. Exits 77 where a package is missing.
+Writes random models of transformers in the formats that llm.c and llama2.c document, and as folders
+in several forms. `echelon convert` converts them, and the results must have the logits of the
+original model, in transformers and in the program. Exits 77 where a package is missing.
 """
 import pathlib
 import random

@@ -48,6 +48,7 @@ MIXTRAL = LLAMA | {"num_key_value_heads": 2, "num_local_experts": 5, "num_expert
                    "sliding_window": None}
 QWEN3_MOE = QWEN3 | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20,
                      "norm_topk_prob": True}
+WINDOW = {"use_sliding_window": True, "sliding_window": 7}
 # Families without a branch of their own here: the configuration's class, and its options.
 MISTRAL = {"class": "MistralConfig", "num_key_value_heads": 2, "head_dim": 10,
            "sliding_window": None}
@@ -77,6 +78,8 @@ OLMO3 = OLMO2 | {"class": "Olmo3Config", "sliding_window": 7, "rope_theta": 5e5,
     "sliding_attention", "full_attention", "sliding_attention"]}
 OLMOE = {"class": "OlmoeConfig", "num_key_value_heads": 2, "num_experts": 6,
          "num_experts_per_tok": 3, "pad_token_id": None}
+GPT_OSS = {"class": "GptOssConfig", "num_key_value_heads": 2, "head_dim": 12, "sliding_window": 7,
+           "num_local_experts": 6, "num_experts_per_tok": 3}
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
 # Without rounding, each number counts in heads as small as these.
@@ -141,6 +144,15 @@ CASES = {
     "mistral window": (LLAMA | MISTRAL | {"sliding_window": 7}, {}),
     "qwen2": (LLAMA | QWEN2, {}),
     "qwen2 v4": (LLAMA | QWEN2 | {"tie_word_embeddings": True}, {"v4": True}),
+    "qwen2 window": (LLAMA | QWEN2 | WINDOW | {"max_window_layers": 1, "layer_types": [
+        "sliding_attention", "full_attention", "sliding_attention"]}, {}),
+    "mixtral window": (MIXTRAL | {"sliding_window": 7}, {}),
+    "qwen3 window": (QWEN3 | WINDOW | {"max_window_layers": 2}, {}),
+    "qwen3_moe window": (QWEN3_MOE | WINDOW, {}),
+    "qwen2_moe window": (LLAMA | QWEN2_MOE | WINDOW | {"max_window_layers": 1}, {}),
+    "smollm3 window": (LLAMA | SMOLLM3 | WINDOW | {"no_rope_layers": [0, 0, 1, 0],
+                                                   "num_hidden_layers": 4}, {}),
+    "starcoder2 window": (LLAMA | STARCODER2 | {"sliding_window": 7}, {}),
     "starcoder2": (LLAMA | STARCODER2, {"max_shard_size": "15KB"}),
     "starcoder2 without biases": (LLAMA | STARCODER2 | {"use_bias": False, "hidden_act": "relu"},
                                   {}),
@@ -188,6 +200,11 @@ CASES = {
     "olmo3 fourth": (LLAMA | OLMO3 | {"num_hidden_layers": 5, "layer_types": None,
                                       "tie_word_embeddings": True}, {}),
     "olmo3 v4": (LLAMA | OLMO3 | {"rope_scaling": YARN}, {"v4": True}),
+    "gpt_oss": (LLAMA | GPT_OSS | {"rope_theta": None, "rope_parameters": YARN | {
+        "rope_theta": 700.0}}, {}),
+    "gpt_oss v4": (LLAMA | GPT_OSS | {
+        "attention_bias": False, "tie_word_embeddings": True, "rope_scaling": YARN, "layer_types": [
+            "full_attention", "sliding_attention", "sliding_attention"]}, {"v4": True}),
     "olmoe": (LLAMA | OLMOE | {"attention_bias": True}, {}),
     "olmoe v4": (LLAMA | OLMOE | {"num_key_value_heads": 1, "norm_topk_prob": True,
                                   "tie_word_embeddings": True, "rope_scaling": SCALING},
@@ -350,6 +367,7 @@ def check(name, folder):
         "mixtral": ["alone", "tensor", "pipeline"],
         "qwen2_moe": ["tensor", "experts"],
         "olmoe": ["tensor", "experts"],
+        "gpt_oss": ["alone", "tensor", "pipeline", "experts"],
         "qwen3_moe": ["alone", "tensor", "pipeline", "experts"],
     }.get(family, ["tensor"])
     most = ["alone", "tensor", "pipeline", "all", "pipedream"]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 #
-# TensorBoard reads a run as metrics.jsonl tells it: all scalars, every step once, also after a run that was
-# cut off behind its last checkpoint and started again.
+# TensorBoard reads the scalars of metrics.jsonl, every step once. This holds, too, for a run that
+# was interrupted after its last checkpoint and started again.
 #     check_tensorboard.py ECHELON
 import json
 import math

@@ -4,9 +4,9 @@
     check_transformers.py ECHELON
 
 model/ must load as it is: every tensor used, none made up, the architecture's numbers understood
-(the same loss on the validation text as `echelon eval` prints), and the tokenizer too. Of Switch,
-which is ours, transformers has the parts: Llama's blocks and the Switch Transformer's layers. Exits
-77 where a package is missing. """
+(the same loss on the validation text as `echelon eval` prints), and the tokenizer, too. Switch is
+our own family; transformers has its parts: Llama's blocks and the Switch Transformer's layers.
+Exits 77 where a package is missing. """
 import json
 import math
 import pathlib

@@ -4,11 +4,11 @@
     check_unstashed.py ECHELON
 
 The ablation of Narayanan et al. 2019: a backward runs on what its forward has made, but with the
-newest weights. In PyTorch that is a forward, weights that are overwritten behind autograd's back,
-and a backward; what was saved of the forward stays. One sample of tokens is all there is, so every
-micro-batch is the same and only the versions of the weights differ from step to step: stage i of n
-(from 0) sees in step t those of t - (n - 1 - i), and in its backward those of t. Weights after one
-span are compared in fp64.
+newest weights. In PyTorch that is a forward, weights that are overwritten without autograd's
+knowledge, and a backward; tensors saved by the forward stay. The data is a single sample, so every
+micro-batch is the same, and only the versions of the weights differ from step to step. In step t
+the forward of stage i of n (from 0) reads the weights of step t - (n - 1 - i), and its backward
+those of step t. Weights after one span are compared in fp64.
 
 Exits 77 where a package is missing.
 """

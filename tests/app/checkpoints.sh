@@ -105,7 +105,10 @@ train 2 "checkpoint.resume = : empty" checkpoint.resume=
 
 # ---- what may not change ----
 
-train 2 "training.seed = 7: 1 in the checkpoint; .*data.sequence_length|data.sequence_length = 8: 16 in the checkpoint; .*training.seed = 7: 1 in the checkpoint, and may not change on resume; set them back" \
+seed="training.seed = 7: 1 in the checkpoint"
+length="data.sequence_length = 8: 16 in the checkpoint"
+fixed="and may not change on resume; set them back"
+train 2 "$seed; .*data.sequence_length|$length; .*$seed, $fixed" \
     training.seed=7 data.sequence_length=8
 grep -q max_position_embeddings err && complain "positions are blamed for another length"
 expect 0 "training.seed" "$echelon" help keys
@@ -121,7 +124,8 @@ grep -Eq "identity: \"?[0-9]+[*][0-9]+:[0-9a-f]{16}" branch/run.yaml ||
     complain "no identity in run.yaml"
 sed 's/the lazy/a lazy/' text.txt >other.txt
 expect 0 "" "$echelon" data other.txt other
-train 2 "data.train = other: differs from the data of the checkpoint .text.: [0-9]+ tokens, where there were [0-9]+; .*data.identity=any" \
+train 2 "data.train = other: differs from the data of the checkpoint .text.: [0-9]+ tokens, where \
+there were [0-9]+; .*data.identity=any" \
     data.train=other
 rm -f other.* && sed 's/jumps/leaps/' text.txt >other.txt
 expect 0 "" "$echelon" data other.txt other

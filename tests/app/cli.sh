@@ -144,7 +144,10 @@ expect 0 "d/sub-train.bin, .* tokens" "$echelon" data text.txt d/sub --valid 0.1
 # too.
 awk 'BEGIN { for (i = 0; i < 40; i++)
     if (i % 2) print "{\"text\": \"line " i " of forty, and so on and so on\"}"
-    else print "{\"prompt\": \"what is " i "?\", \"completion\": \" it is line " i " of forty\"}" }' >lines.jsonl
+    else {
+        completion = "\"completion\": \" it is line " i " of forty\""
+        print "{\"prompt\": \"what is " i "?\", " completion "}"
+    } }' >lines.jsonl
 expect 0 "1 file, 40 documents" "$echelon" data lines.jsonl d/lines
 expect 0 "d/learnt/tokenizer.json: 280 tokens" "$echelon" data lines.jsonl d/learnt --train-bpe 280
 expect 0 "40 documents, .* as d/learnt" "$echelon" data lines.jsonl d/fewer --tokenizer d/learnt
@@ -253,7 +256,7 @@ mkdir -p runs/taken
 expect 1 "error: runs/taken: another run writes" flock runs/taken "$echelon" train run.yaml \
     log.directory=runs/taken parallel.deadline=0.2
 also "runs/taken: another run writes into this folder; waiting for its end, at most 0.1 s"
-# One folder by two names is one folder, and who has it may be about to end.
+# One folder by two names is one folder, and the process that holds it may be about to end.
 flock runs/taken sh -c 'echo >ready; while [ ! -e end ]; do sleep 0.01; done' &
 holder=$!
 until [ -e ready ]; do sleep 0.01; done
@@ -297,7 +300,8 @@ expect 0 "data +[0-9]+ +- +[0-9.]+ [KM]iB  all_reduce " "$echelon" plan run.yaml
 expect 0 "^ +[0-9]+ +[0-9]+ +[0-9.]+ [KM]iB  reduce_scatter" "$echelon" plan run.yaml --ranks 2 \
     parallel.zero=1
 expect 0 "model states +[0-9,]+" "$echelon" plan run.yaml --ranks 2 parallel.zero=1
-expect 0 "compute waits for lane receive: [0-9.]+ block forwards? a rank, at most [0-9.]+ block forwards? .rank " \
+forwards='[0-9.]+ block forwards?'
+expect 0 "compute waits for lane receive: $forwards a rank, at most $forwards .rank " \
     "$echelon" plan run.yaml --ranks 2 parallel.pipeline=2 --simulate
 expect 0 "stage 0, 2 tensor ranks  F0.0" "$echelon" plan run.yaml --ranks 4 parallel.pipeline=2 \
     parallel.tensor=2
@@ -355,7 +359,8 @@ expect 1 "FAILED.*first at step 1, " "$echelon" verify run.yaml --ranks 2 --tole
 expect 2 "must be above 0" "$echelon" verify run.yaml --tolerance 0
 expect 2 "whole number, 1 to" "$echelon" verify run.yaml --steps 0
 
-loss='^loss [0-9]+\.[0-9]{6}  perplexity [0-9]+\.[0-9]{6}  (bits per byte [0-9]+\.[0-9]{6}  )?tokens [0-9]+$'
+six='[0-9]+\.[0-9]{6}'
+loss="^loss $six  perplexity $six  (bits per byte $six  )?tokens [0-9]+\$"
 expect 0 "$loss" "$echelon" eval runs/one --data d/text-valid
 cp out whole
 expect 0 "$loss" "$echelon" eval runs/one/checkpoints/step-00000008 --data d/text-valid --batch 3
@@ -481,11 +486,13 @@ expect 0 "vocab_size: 264" cat runs/bpe/run.yaml
 mv d/bpe d/moved
 expect 0 "step +7/7 " bpe data.tokenizer=d/moved/tokenizer.json training.steps=7
 expect 0 "step +8/8 " bpe data.tokenizer=runs/bpe/checkpoints/step-00000007/model training.steps=8
-expect_once 2 "data.train: d/sub-train was made with the tokenizer d/bpe, of 264 ids.* set data.tokenizer=d/bpe" \
+expect_once 2 \
+    "data.train: d/sub-train was made with the tokenizer d/bpe, of 264 ids.* data.tokenizer=d/bpe" \
     bpe data.tokenizer=bytes training.steps=9
 rm d/sub-*.origin.json # as if another program had made them
 for other in bytes d/bpe2; do
-    expect_once 2 "data.tokenizer = $other: differs from the tokenizer of the checkpoint; use .*/model" \
+    expect_once 2 \
+        "data.tokenizer = $other: differs from the tokenizer of the checkpoint; use .*/model" \
         bpe data.tokenizer=$other training.steps=9
 done
 expect_once 2 "d/bpe: no such tokenizer" bpe data.tokenizer=d/bpe training.steps=9

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Checkpoints damaged at random, one file at a time, and everybody who reads them: whoever can take
-# an older checkpoint does, with its results to the last bit; whoever was told which one to take
-# refuses it by name; nobody uses what is damaged, hangs or crashes.
+# Damages checkpoints at random, one file at a time, and runs every command that reads them. A
+# command that can use an older checkpoint does, with the same bits as without damage. A command
+# that was given a damaged checkpoint refuses it by name. No command uses damaged data, hangs or
+# crashes.
 #     corruptions.sh ECHELON [NUMBER [SEED]]
 set -u
 echelon=${1:?usage: corruptions.sh ECHELON [NUMBER [SEED]]}
@@ -60,7 +61,9 @@ damage() { # KIND FILE
         ;;
     cut) truncate -s "$(place "$path")" "$path" ;;
     lengthen) head -c $((1 + RANDOM % 5000)) /dev/urandom >>"$path" ;;
-    zero) dd if=/dev/zero of="$path" bs=1 count=100 seek="$(place "$path")" conv=notrunc status=none ;;
+    zero)
+        dd if=/dev/zero of="$path" bs=1 count=100 seek="$(place "$path")" conv=notrunc status=none
+        ;;
     remove) rm "$path" ;;
     pipe) rm "$path" && mkfifo "$path" ;;
     device) ln -sf /dev/zero "$path" ;;
@@ -91,7 +94,8 @@ read_as() { # READER
     [ "$file" != state/state.safetensors ] || use=takes
     case $1 in
     resume)
-        expect 0 "resuming from run/checkpoints/step-00000002" "$echelon" train run.yaml training.steps=6
+        expect 0 "resuming from run/checkpoints/step-00000002" \
+            "$echelon" train run.yaml training.steps=6
         also "checkpoint skipped: .*step-00000004"
         cmp -s run/checkpoints/step-00000006/model/model.safetensors wanted ||
             complain "$what: another model than without damage"
@@ -100,7 +104,10 @@ read_as() { # READER
     one) refuses "$echelon" eval $step --data text --samples 8 ;;
     model) $use "$echelon" eval $step/model --data text --samples 8 ;;
     convert) $use "$echelon" convert $step/model out-model ;;
-    init_from) $use "$echelon" train run.yaml model.init_from=$step/model log.directory=new training.steps=1 ;;
+    init_from)
+        $use "$echelon" train run.yaml model.init_from=$step/model log.directory=new \
+            training.steps=1
+        ;;
     verify)
         expect 1 "step-00000004 +broken" "$echelon" checkpoint verify run
         also "step-00000002 +whole"

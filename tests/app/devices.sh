@@ -58,7 +58,8 @@ if (ulimit -v 3000000 && "$echelon" --version) >/dev/null 2>&1; then
             log.directory=large
     also "the memory of rank 0:"
     also "^echelon:  +optimizer +3.0 GiB"
-    also "what would help: a smaller training.micro_batch_size .*or to end what else uses this memory"
+    also "what would help: a smaller training.micro_batch_size .*or to end what else \
+uses this memory"
     [ ! -e large/metrics.jsonl ] || ! grep -q loss large/metrics.jsonl ||
         complain "a step ran without its memory"
 fi
@@ -72,7 +73,8 @@ if "$echelon" plan run.yaml parallel.device=auto 2>&1 | grep "on cuda" > /dev/nu
 fi
 plan cuda sm_80 "unknown, as this machine has none"
 expect 0 '"device_limit_bytes": null' "$echelon" plan run.yaml parallel.device=cuda --json
-expect_once 2 "memory.recompute = auto: needs the memory size of the device, and this machine has no cuda; set memory.device_limit" \
+expect_once 2 "memory.recompute = auto: needs the memory size of the device, and this \
+machine has no cuda; set memory.device_limit" \
     "$echelon" plan run.yaml parallel.device=cuda memory.recompute=auto
 expect 0 "recompute" "$echelon" plan run.yaml parallel.device=cuda memory.recompute=auto \
     memory.device_limit=1GiB --json

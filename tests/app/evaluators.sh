@@ -94,11 +94,13 @@ done
 # ---- who has nothing for them to do ----
 
 for command in verify profile; do
-    expect_once 2 "parallel.evaluators = 1: .echelon $command. uses no evaluators; set parallel.evaluators=0, and start 2 ranks" \
+    expect_once 2 "parallel.evaluators = 1: .echelon $command. uses no evaluators; \
+set parallel.evaluators=0, and start 2 ranks" \
         "$echelon" $command run.yaml --ranks 3
 done
 expect 0 "^PASSED" "$echelon" verify run.yaml --ranks 2 parallel.evaluators=0
-expect_once 2 "parallel.evaluators = 1: not with checkpoint.every = 0: .*; set checkpoint.every to the steps between evaluations" \
+expect_once 2 "parallel.evaluators = 1: not with checkpoint.every = 0: .*; set checkpoint.every \
+to the steps between evaluations" \
     "$echelon" train run.yaml --ranks 3 checkpoint.every=0
 expect_once 2 'parallel.evaluators = 1: not with data.valid = "": evaluators need validation data' \
     "$echelon" train run.yaml --ranks 3 data.valid=

@@ -14,8 +14,9 @@ seq -s ' and then ' 1 6000 >input.txt
 for name in shakespeare bible my; do
     expect 0 "data/$name-valid" "$echelon" data input.txt "data/$name" --valid 0.1
 done
-small=(training.steps=2 optimizer.warmup_steps=1 training.global_batch_size=2 training.micro_batch_size=1
-    training.validate_every=2 training.validate_samples=2 parallel.comm=local parallel.threads=1)
+small=(training.steps=2 optimizer.warmup_steps=1 training.global_batch_size=2
+    training.micro_batch_size=1 training.validate_every=2 training.validate_samples=2
+    parallel.comm=local parallel.threads=1)
 tried=0
 
 # run NAME RANKS WORD ...
@@ -24,12 +25,18 @@ run() {
     shift 2
     tried=$((tried + 1))
     expect 0 "ranks?" "$echelon" plan "$file" --ranks "$ranks" "${small[@]}" "$@"
-    expect 0 "step +([23])/\1 .* validation loss" "$echelon" train "$file" --ranks "$ranks" "${small[@]}" "$@"
+    expect 0 "step +([23])/\1 .* validation loss" "$echelon" train "$file" --ranks "$ranks" \
+        "${small[@]}" "$@"
 }
-for name in shakespeare bf16 adafactor muon recompute experts experts_dense switch switch_dense; do run $name 1; done
-run offload 1 model.num_hidden_layers=2 model.hidden_size=50 data.sequence_length=64 data.valid=data/shakespeare-valid
+for name in shakespeare bf16 adafactor muon recompute experts experts_dense switch switch_dense; do
+    run $name 1
+done
+run offload 1 model.num_hidden_layers=2 model.hidden_size=50 data.sequence_length=64 \
+    data.valid=data/shakespeare-valid
 run quickstart 2
-for ((i = 1; i <= 40; i++)); do printf '%d %d:1 %d:-0.5 1000000:0.1\n' $((i % 2)) $i $((i + 9)); done >input.libsvm
+for ((i = 1; i <= 40; i++)); do
+    printf '%d %d:1 %d:-0.5 1000000:0.1\n' $((i % 2)) $i $((i + 9))
+done >input.libsvm
 expect 0 "data/sparse-valid" "$echelon" data input.libsvm data/sparse --features 1000000 --valid 0.1
 run sparse 2
 expect 0 "^loss 0[.][0-9]+ +samples 3$" "$echelon" eval runs/sparse --data data/sparse-valid
@@ -60,13 +67,17 @@ run finetune 1 data.sequence_length=64
 # trained alike.
 small+=(training.global_batch_size=4 training.steps=3)
 losses=
+same_part() { # FILE: all but comments and the arrangement
+    sed '/^#/d; /^parallel:/,$d' "$1"
+}
 while read -r name ranks; do
     file=$here/../../examples/switch_$name.yaml
     run "switch_$name" "$ranks"
-    sed '/^#/d; /^parallel:/,$d' "$file" | cmp -s - <(sed '/^#/d; /^parallel:/,$d' "$here/../../examples/switch_data.yaml") ||
+    cmp -s <(same_part "$file") <(same_part "$here/../../examples/switch_data.yaml") ||
         complain "switch_$name.yaml is of another model than switch_data.yaml"
     expect 0 "PASSED" "$echelon" verify "$file" --ranks "$ranks" "${small[@]}"
-    losses+=$(sed -n 's/.*"loss": *\([0-9.]*\).*/\1/p' "runs/switch_$name/metrics.jsonl" | tr '\n' ' ')$'\n'
+    losses+=$(sed -n 's/.*"loss": *\([0-9.]*\).*/\1/p' "runs/switch_$name/metrics.jsonl" |
+        tr '\n' ' ')$'\n'
 done <<'END'
 data 2
 model 2
@@ -75,7 +86,15 @@ expert_data 2
 expert_model_data 4
 END
 awk 'NF != 3 { exit 1 }
-    { for (i = 1; i <= 3; i++) { if (NR == 1) of[i] = $i; far = $i / of[i] - 1; if (far > 1e-4 || far < -1e-4) exit 1 } }
-    END { exit NR != 5 }' <<<"${losses%$'\n'}" || complain "the arrangements have losses of their own: $losses"
-[ "$tried" = "$(find "$here/../../examples" -maxdepth 1 -name '*.yaml' | wc -l)" ] || complain "a file of examples/ is not tried"
+    {
+        for (i = 1; i <= 3; i++) {
+            if (NR == 1) of[i] = $i
+            far = $i / of[i] - 1
+            if (far > 1e-4 || far < -1e-4) exit 1
+        }
+    }
+    END { exit NR != 5 }' <<<"${losses%$'\n'}" ||
+    complain "the losses of the arrangements differ: $losses"
+[ "$tried" = "$(find "$here/../../examples" -maxdepth 1 -name '*.yaml' | wc -l)" ] ||
+    complain "a file of examples/ is not tried"
 conclude

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# For tests of the command line: what a command prints, and how it ends. To be sourced behind
-# scratch.sh; counts `checks`.
+# For tests of the command line: what a command prints, and how it ends. Source it after scratch.sh;
+# it counts `checks`.
 
 checks=0
 limit=() # a command in front of each that is tried, such as timeout 60

@@ -85,7 +85,8 @@ checks=$((checks + 1))
 (ulimit -f 8 2>/dev/null || exit 77
  exec timeout -k 5 120 "$echelon" train run.yaml log.directory=runs/four \
      training.steps=4 log.trace_steps=100) >out 2>err </dev/null
-grep -q "warning: runs/four/trace/rank-00000.json: cannot be written: File too large; the run goes on" err ||
+grep -q "warning: runs/four/trace/rank-00000.json: cannot be written: File too large; \
+the run goes on" err ||
     complain "no warning of the trace"
 grep -q '"step":4,' runs/four/metrics.jsonl || complain "the run did not go on"
 [ "$(grep -c "warning: .*rank-00000.json: cannot" err)" = 1 ] ||
@@ -177,7 +178,7 @@ if [ "$(id -u)" = 0 ] && "${as_nobody[@]}" "$echelon" --version >/dev/null 2>&1 
         rm -rf runs/nobody
     done
 else
-    echo "SKIPPED: limits on processes: only root can become nobody, who has processes, or cannot read this"
+    echo "SKIPPED: limits on processes: needs root, and a user nobody without processes"
 fi
 
 # A sanitizer's own shadow does not fit.

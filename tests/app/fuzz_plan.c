@@ -32,7 +32,7 @@ static bool is_short(const ech_design *design)
     return runs <= MOST_RUNS;
 }
 
-/* Nothing but wrong usage may be found. */
+/* The only error allowed is wrong usage. */
 static void expect(ech_status status)
 {
     if (status != ECH_OK && status != ECH_EUSAGE) abort();

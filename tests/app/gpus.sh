@@ -44,11 +44,15 @@ lacking() { # WORDS TEXT
     [ "$(grep -c "^echelon:" err)" = 1 ] || complain "more is said than that"
     rm -r auto
 }
-lacking driver=0 "this machine has no NVIDIA driver \(libcuda.so.1\); install one, or use a machine with a GPU"
-lacking gpus=0 "there is a driver, but no GPU that this process may use; look at nvidia-smi and CUDA_VISIBLE_DEVICES"
-lacking driver=11080 "the driver is for CUDA 11.8, older than this build's [0-9.]+; update it, or build with an older CUDA"
+lacking driver=0 "this machine has no NVIDIA driver \(libcuda.so.1\); install one, or use \
+a machine with a GPU"
+lacking gpus=0 "there is a driver, but no GPU that this process may use; look at nvidia-smi and \
+CUDA_VISIBLE_DEVICES"
+lacking driver=11080 "the driver is for CUDA 11.8, older than this build's [0-9.]+; update it, or \
+build with an older CUDA"
 lacking "gpus=2 sm=75" \
-    "GPU 0 is of architecture sm_75, and kernels are for sm_80 and newer; leave it out with CUDA_VISIBLE_DEVICES"
+    "GPU 0 is of architecture sm_75, and kernels are for sm_80 and newer; leave it out with \
+CUDA_VISIBLE_DEVICES"
 machine "gpus=1 f16=0"
 expect_once 2 "precision.compute = fp16: this build has no fp16 kernels .*cmake -DECH_CUDA_F16=ON" \
     "$echelon" train run.yaml precision.compute=fp16
@@ -57,7 +61,8 @@ expect_once 2 "precision.compute = fp16: this build has no fp16 kernels .*cmake 
 # ---- ranks and GPUs ----
 
 machine gpus=1
-expect_once 2 "parallel.share_device = false .*: this machine has 1 of the device cuda for 2 ranks; start at most 1, or set parallel.share_device=true" \
+expect_once 2 "parallel.share_device = false .*: this machine has 1 of the device cuda for 2 \
+ranks; start at most 1, or set parallel.share_device=true" \
     "$echelon" train run.yaml --ranks 2
 machine gpus=2
 expect_once 2 "this machine has 2 of the device cuda for 3 ranks" "$echelon" verify run.yaml \
@@ -71,15 +76,18 @@ no_memory() { # WORDS TEXT KEY=VALUE ...
     expect_once 1 "$2" $(train short "${@:3}")
     also "the memory of rank 0:"
     also "^echelon:.* device arena +[0-9.]+ .iB"
-    also "what would help: a smaller training.micro_batch_size .*or to end what else uses this memory$"
+    also "what would help: a smaller training.micro_batch_size .*or to end what else \
+uses this memory$"
     [ ! -e short/metrics.jsonl ] || ! grep -q loss short/metrics.jsonl ||
         complain "a step ran without its memory"
     rm -rf short
 }
 no_memory memory=1100 \
-    "GPU 0 has no [0-9.]+ GiB left, only 1.1 GiB; lower memory.device_limit, or end other programs that use the GPU" \
+    "GPU 0 has no [0-9.]+ GiB left, only 1.1 GiB; lower memory.device_limit, or end other \
+programs that use the GPU" \
     model.hidden_size=2048 model.num_hidden_layers=8 memory.device_limit=100GiB
-no_memory pinned=0 "cannot get [0-9.]+ MiB of pinned memory; end other programs that use memory, or raise the container's limit"
+no_memory pinned=0 "cannot get [0-9.]+ MiB of pinned memory; end other programs that use memory, \
+or raise the container's limit"
 machine memory=1100
 expect_once 2 "memory.device_limit = 1GiB .*: rank 0 needs [0-9.]+ GiB and may use 1.0 GiB" \
     "$echelon" train run.yaml \
@@ -88,7 +96,8 @@ expect_once 2 "memory.device_limit = 1GiB .*: rank 0 needs [0-9.]+ GiB and may u
 # ---- TF32: only where a key asks for it, and of devices that have it ----
 
 machine gpus=1
-expect_once 2 "precision.tf32 = true: not with parallel.device = cpu: this device has no TF32 units" \
+expect_once 2 \
+    "precision.tf32 = true: not with parallel.device = cpu: this device has no TF32 units" \
     "$echelon" train run.yaml precision.tf32=true parallel.device=cpu
 export ECHELON_EMULATED_LIBRARY=1
 for allowed in false true; do
@@ -104,9 +113,11 @@ unset ECHELON_EMULATED_LIBRARY
 machine "gpus=2 fault=60"
 for grid in data pipeline; do
     # shellcheck disable=SC2046
-    expect 1 "rank [01]: error: the device cuda fails in the list \"train\" of step [0-9]+; the last step known to have begun is " \
+    expect 1 "rank [01]: error: the device cuda fails in the list \"train\" of step [0-9]+; \
+the last step known to have begun is " \
         $(train fault-$grid parallel.$grid=2 training.steps=50)
-    also "the GPU fails at cuda[A-Za-z]+: an illegal memory access was encountered \(cudaErrorIllegalAddress\); a kernel accessed"
+    also "the GPU fails at cuda[A-Za-z]+: an illegal memory access was encountered \
+\(cudaErrorIllegalAddress\); a kernel accessed"
 done
 
 # ---- mfu: of cards that are known ----

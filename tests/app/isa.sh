@@ -19,7 +19,8 @@ unset ECHELON_ISA
 awk 'BEGIN { for (i = 0; i < 400; i++) print "line " i % 7 " of " i % 3 ", and so on" }' >text.txt
 expect 0 "." "$echelon" data text.txt d/text
 cat >run.yaml <<'Y'
-model: {architecture: llama, hidden_size: 40, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2}
+model: {architecture: llama, hidden_size: 40, num_hidden_layers: 2, num_attention_heads: 4,
+        num_key_value_heads: 2}
 data: {train: d/text, sequence_length: 50}
 training: {steps: 6, global_batch_size: 4, micro_batch_size: 2}
 optimizer: {learning_rate: 3e-3}

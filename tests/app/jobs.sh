@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# For tests of running jobs, `job`: the ranks' processes, and waiting for what they do. To be
-# sourced behind scratch.sh; sets `ranks`.
+# For tests of running jobs, `job`: finds the ranks' processes, and waits for their progress. Source
+# it after scratch.sh; it sets `ranks`.
 
 job='' ranks=()
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lattice of runs over the grid: its axes, a case as the words of a command line, whether a run
- * of that kind may be asked for (the layout is asked, no rule is written down again here), and the
- * verdict on it, in a process of its own, so that a case that crashes is a case that fails: verify
- * passes, and a resumed run leaves the same bits. After grid_run.h.
+ * The lattice of runs over the grid. This header has its axes, a case as the words of a command
+ * line, and the layout's answer whether such a run is possible (no rule is repeated here). A case
+ * passes if verify passes and a resumed run leaves the same bits. It runs in a process of its own,
+ * so that a case that crashes fails. Include it after grid_run.h.
  */
 #ifndef ECH_TESTS_APP_LATTICE_H
 #define ECH_TESTS_APP_LATTICE_H
@@ -53,14 +53,18 @@ enum { LATTICE_PEER = 3 }; /* KEPT_AT: takes four stages, and has the most micro
 /* The words of each level; the first is the simplest. Degrees and micro-batches are numbers. */
 static const char *const lattice_models[] = {
     "model.architecture=gpt2 model.tie_word_embeddings=false",
-    "model.architecture=gpt2 model.tie_word_embeddings=true",
+    "model.architecture=gpt_neox model.tie_word_embeddings=true model.partial_rotary_factor=0.5",
     "model.architecture=llama model.num_key_value_heads=2",
-    "model.architecture=llama model.num_key_value_heads=1",
-    "model.architecture=llama model.num_key_value_heads=4 model.tie_word_embeddings=true",
+    "model.architecture=granite model.num_key_value_heads=1 model.embedding_multiplier=3 "
+    "model.residual_multiplier=0.5 model.logits_scaling=2 model.attention_scale=0.3 "
+    "model.qkv_bias=true model.o_bias=true model.mlp_bias=true model.rotary_layers=RN",
+    "model.architecture=glm4 model.num_key_value_heads=4 model.partial_rotary_factor=0.5 "
+    "model.tie_word_embeddings=true",
     "model.architecture=qwen3 model.num_key_value_heads=2 model.head_dim=6 model.sliding_window=3 "
     "model.window_layers=GL model.attn_logit_softcapping=2 model.attention_sinks=true",
-    "model.architecture=qwen3 model.num_key_value_heads=4 model.head_dim=2 "
-    "model.tie_word_embeddings=true",
+    "model.architecture=gemma3_text model.num_key_value_heads=4 model.head_dim=2 "
+    "model.sliding_window=5 model.window_layers=LG model.rope_local_base_freq=90 "
+    "model.final_logit_softcapping=4 model.tie_word_embeddings=true",
     "model.architecture=mixtral model.num_key_value_heads=2 model.num_local_experts=5 "
     "model.num_experts_per_tok=3 model.moe_dropout=0.1 model.router_jitter_noise=0.1",
     "model.architecture=mixtral model.num_key_value_heads=2 model.num_local_experts=4 "
@@ -88,9 +92,12 @@ static const char *const lattice_models[] = {
     "model.architecture=switch model.num_local_experts=4 model.moe_every=1 "
     "model.moe_capacity_factor=1.25 model.router_aux_loss_coef=0.1 model.moe_dropout=0.2 "
     "parallel.expert=2",
-    "model.architecture=switch model.hidden_act=gelu_new model.num_local_experts=4 "
+    "model.architecture=switch model.hidden_act=swiglu_clamped model.moe_bias=true "
+    "model.num_local_experts=4 "
     "model.moe_gate=topk model.num_experts_per_tok=2 model.moe_every=1 model.moe_first_dense=1 "
     "model.moe_shared_experts=1 model.moe_bound=1 parallel.expert=2",
+    "model.architecture=olmo3 model.num_key_value_heads=2 model.sliding_window=7 "
+    "model.window_layers=LG model.rope_local_base_freq=90 model.attention_sinks=true",
 };
 static const char *const lattice_schedules[] = {
     "1f1b",
@@ -244,7 +251,7 @@ static inline int lattice_list_features(cover_feature *out)
     return n;
 }
 
-/* The same, and behind them each level of the degrees. */
+/* Lists the same features, and then each level of the degrees. */
 static inline int lattice_list_levels(cover_feature *out)
 {
     int n = lattice_list_features(out);
@@ -508,9 +515,9 @@ static inline void lattice_write_profile(const cover_case *c)
     lattice_free(&made);
 }
 
-/* Whether there are not too many ranks, and the layout makes a design of it. Of partitions that are
- * found by simulation only the even one is tried, but where it depends on the stages who holds for
- * whom. */
+/* Returns true if there are not too many ranks, and a design can be made. For partitions that are
+ * found by simulation only the even one is tried, unless the rank that holds for another one
+ * depends on the stages. */
 static inline bool lattice_is_feasible(const cover_case *c)
 {
     cover_case tried = *c;

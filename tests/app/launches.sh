@@ -22,8 +22,8 @@ make_run training.steps=1
 
 if [ "$mpi" = ON ]; then
     expect_once 1 "PATH is empty" env PATH= "$echelon" train run.yaml --ranks 2 parallel.comm=mpi
-    # As a rank of another launcher, which MPI does not know: it says so, behind the cause of what
-    # may happen before.
+    # The program is a rank of another launcher, which MPI does not know. It says so after the
+    # warning about a problem that may come before.
     small=(unshare --mount sh -c 'mount -t tmpfs -o size=64K none /dev/shm && exec "$@"' sh)
     if "${small[@]}" true 2>/dev/null; then
         expect 2 "warning: /dev/shm has only 64.0 KiB free, and MPI may not start: .*--shm-size" \
@@ -62,7 +62,8 @@ few() {
     (ulimit -n "$1" && shift && exec "$@")
 }
 for comm in "${comms[@]:1}"; do
-    expect_once 2 "parallel.comm = $comm: the limit on open files is 12, and a rank needs about [0-9]+; raise it \(ulimit -n\)" \
+    expect_once 2 "parallel.comm = $comm: the limit on open files is 12, and a rank needs about \
+[0-9]+; raise it \(ulimit -n\)" \
         few 12 "$echelon" train run.yaml "parallel.comm=$comm"
 done
 if [ "$ucx" = ON ]; then

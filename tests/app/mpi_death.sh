@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Ranks that die or stall amid a step over MPI: the job ends within seconds with exit code 1, says
-# where every rank was and who is to blame, and leaves no process and no file behind.
+# Ranks die or stall during a step over MPI. The job ends within seconds with exit code 1, says
+# where every rank was and which one is to blame, and leaves no process and no file.
 #     mpi_death.sh ECHELON MPIEXEC FREEZE_THREAD FAULTS_LIBRARY
 set -u
 echelon=${1:?usage: mpi_death.sh ECHELON MPIEXEC FREEZE_THREAD FAULTS_LIBRARY}
@@ -84,7 +84,7 @@ ended() {
         done
     done
     no_sanitizer_speaks "$name"
-    # Behind whatever the launcher says stands what matters; and ours is not to say anything.
+    # Our messages come after the launcher's, and our own launcher prints none.
     [ "$wanted" = any ] || [ "$wanted" = 137 ] || ! grep -q '^----' err ||
         complain "$name: the launcher's noise"
     job=
@@ -214,7 +214,8 @@ if mkdir "$freezer" 2>/dev/null; then
     wait_until 60 has_ended || complain "$name: does not end"
     echo THAWED >"$freezer/freezer.state"
     ended "$name" 1
-    says "$name" "error: the job was told to stop, but no rank can act.*frozen with its control group$"
+    says "$name" \
+        "error: the job was told to stop, but no rank can act.*frozen with its control group$"
     says "$name" "warning: rank 2 .* was killed and has not ended yet"
     wait_until 10 rmdir "$freezer" || complain "$name: processes are left"
 else
@@ -290,7 +291,8 @@ says "$name" "error: .*held up by rank 1: step [0-9]+, "
 cat >slow.sh <<'S'
 #!/bin/sh
 if [ "$OMPI_COMM_WORLD_RANK" != "$victim" ]; then exec "$@"; fi
-LD_PRELOAD=$faults ECH_FAULTS="$PWD/run/checkpoints/step- hold 1" ECH_FAULTS_HOLD=$PWD/hold exec "$@"
+export LD_PRELOAD=$faults ECH_FAULTS="$PWD/run/checkpoints/step- hold 1" ECH_FAULTS_HOLD=$PWD/hold
+exec "$@"
 S
 chmod +x slow.sh
 export faults victim

@@ -1,13 +1,11 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Signals in every phase of a run, whoever has started the ranks. To be sourced behind jobs.sh; the
-# test defines
-# launch WORD ...      starts 2 ranks of `train run.yaml WORD ...` as $job, output to out and err,
-#                          all of it below the command "${under[@]}"
-#     send SIGNAL          tells the whole job
-# With $faults, the library of tests/checkpoint/faults.h, saves stand still until a signal has been
-# sent.
+# Signals in every phase of a run, for any launcher. Source it after jobs.sh; the test defines
+#     launch WORD ...      starts 2 ranks of `train run.yaml WORD ...` as $job, output to out and
+#                          err, all of it below the command "${under[@]}"
+#     send SIGNAL          sends it to the whole job
+# With $faults, the library of tests/checkpoint/faults.h, saves wait until a signal has been sent.
 
 code=0 under=() faults=${faults:-}
 
@@ -47,7 +45,7 @@ is_saving() {
 has_saved() { # STEP
     [ -d "run/checkpoints/$(printf step-%08d "$1")" ]
 }
-# In a save; without the library perhaps behind it.
+# True during a save; without the library perhaps after it.
 has_come_to_a_save() {
     is_saving || { [ -z "$faults" ] && [ "$(newest)" -gt 0 ]; }
 }
@@ -156,7 +154,7 @@ save_and_go_on() {
     local saved
     begin "$1: SIGUSR1 at start-up" checkpoint.every=1000000 -- has_begun
     send USR1
-    reach eval '[ "$(newest)" -gt 0 ]' # behind whatever step there was when it came
+    reach eval '[ "$(newest)" -gt 0 ]' # after any step that there was when the signal came
     saved=$(newest)
     reach has_done $((saved + 9))
     send USR1

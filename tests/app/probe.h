@@ -25,7 +25,7 @@ typedef enum probe_moment {
  * after. */
 typedef enum probe_extra {
     PROBE_OF_RUN,   /* none: the list is the run's own */
-    PROBE_QUIET,    /* nothing but the list runs, and nobody observes it */
+    PROBE_QUIET,    /* only the list runs, and nobody observes it */
     PROBE_TIMED,    /* the times of steps are recorded */
     PROBE_POISONED, /* the last of all: a probe has made weights infinite before it */
 } probe_extra;

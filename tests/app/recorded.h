@@ -86,8 +86,8 @@ static inline double recorded_offset(int rank)
     return rank % 2 ? 100.5 * rank : -17.25 * rank;
 }
 
-/* Appends list `l` of a rank's file, that began at `start` seconds on rank 0's clock; it ends
- * behind `steps` of its steps, if that is not negative. */
+/* Appends list `l` of a rank's file, which began at `start` seconds on rank 0's clock. It ends
+ * after `steps` of its steps, if that is not negative. */
 static inline void recorded_list(const recorded *run, int rank, int64_t step, int steps,
                                  double start, ech_trace_events *events, ech_text *text)
 {
@@ -105,8 +105,8 @@ static inline void recorded_list(const recorded *run, int rank, int64_t step, in
     free(at);
 }
 
-/* A rank's file of so many lists from `first_step` on, the first of which began at `start` seconds;
- * the last one ends behind `steps` of its steps, if that is not negative. */
+/* Returns a rank's file of `lists` lists from `first_step` on. The first list began at `start`
+ * seconds, and the last one ends after `steps` of its steps, if that is not negative. */
 static inline ech_text recorded_text(const recorded *run, int rank, int64_t first_step, int lists,
                                      int steps, double start)
 {

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Kills at random moments: a job with --restarts of which ranks are killed over and over comes to
-# its end, with the parameters of a run that nobody disturbed, bit for bit, and loses no more steps
-# by a kill than lie between two checkpoints (twice as many when one is being written meanwhile).
-# And what is not to be started again is not.
+# Kills ranks of a job with --restarts at random moments, over and over. The job reaches its end
+# with the parameters of an undisturbed run, bit for bit. A kill costs at most the steps between two
+# checkpoints, or twice as many while one is being written. A job that must not start again does
+# not.
 #     restarts.sh ECHELON [KILLS [SEED]]
 set -u
 echelon=${1:?usage: restarts.sh ECHELON [KILLS [SEED]]}
@@ -60,7 +60,7 @@ restarts() {
 has_restarted() { # N times, and trains
     [ "$(restarts)" = "$1" ] && [ "$(grep -c "parameters, on [0-9]* rank" err)" = $(($1 + 1)) ]
 }
-comes_to() { # STEP NEWEST: it is there, and has a checkpoint behind NEWEST; or the job is over
+comes_to() { # STEP NEWEST: it is at STEP and has a checkpoint after NEWEST; or the job is over
     has_ended || { [ "$(last_step run/metrics.jsonl)" -ge "$1" ] && [ "$(newest)" -gt "$2" ]; }
 }
 
@@ -81,7 +81,7 @@ disturb() {
         at=$((start + 1 + RANDOM % (2 * every)))
         victim=$((RANDOM % (n + 1)))
         wait_until 120 has_restarted $i || { complain "$name: kill $i finds no job"; break; }
-        launcher=$(below "$job" | head -1) # these looks take long, too: before, so that the kill is soon
+        launcher=$(below "$job" | head -1) # slow, so it comes first and the kill follows soon
         find_ranks "$n" "$job"
         if ! wait_until 120 comes_to $at $least || has_ended; then
             complain "$name: kill $i finds no job at step $at"

@@ -228,7 +228,7 @@ static inline double runs_validation_loss(const char *name)
     return loss;
 }
 
-/* The validation loss of a run that leaves nothing behind. */
+/* Returns the validation loss of a run, and removes its folder. */
 static inline double runs_loss(const char *architecture, const char *name, int ranks,
                                const char *words)
 {

@@ -21,8 +21,8 @@ static inline void serve_orders_fill(int64_t *clock, const int *workers, int pus
     }
 }
 
-/* Writes the log of a run of that design whose workers are these, span by span, behind `step`
- * training steps, where their clocks are, too. */
+/* Writes the log of a run of that design that serves `workers`, span by span. The log begins after
+ * `step` training steps, and so do the workers' clocks. */
 static inline void serve_orders_write(const char *path, const ech_config *config,
                                       const ech_layout *layout, const ech_schedule *schedule,
                                       int64_t step, const int *workers, int spans)

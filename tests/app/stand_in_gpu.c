@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What takes the place of CUDA's runtime in tests of the whole program: GPUs that are made up, with
- * emulated kernels. Work is done as it is put on a stream. ECHELON_STAND_IN says what there is, in
- * words NAME=VALUE:
- *     gpus     how many; 1              sm      their architecture; 90           name
- *     underscores stand for spaces
- *     driver   the CUDA that it is for, as cudaDriverGetVersion says it; 0: none; that of this
- *     build
- *     memory   MiB of each GPU; 16384   pinned  MiB of the host; 1024            fault    which
- *     copy fails, from 1 on, and all behind it; 0
+ * A stand-in for CUDA's runtime in tests of the whole program: made-up GPUs with emulated kernels.
+ * Work is done as it is put on a stream. ECHELON_STAND_IN describes the GPUs, in words NAME=VALUE
+ * (the default comes last):
+ *
+ *     gpus     how many; 1
+ *     sm       their architecture; 90
+ *     name     underscores stand for spaces
+ *     driver   its CUDA version, as of cudaDriverGetVersion; 0: no driver; this build's
+ *     memory   MiB of each GPU; 16384
+ *     pinned   MiB of the host; 1024
+ *     fault    the number of the first copy that fails, and all after it; 0: none
  *     f16      0: the build has no kernels of fp16; 1
- * When the program ends it says what has been made, and what is left of it.
+ *
+ * When the program ends, the stand-in prints what was allocated and what has not been freed.
  */
 #include <cuda_runtime_api.h>
 #include <pthread.h>

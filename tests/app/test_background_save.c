@@ -53,7 +53,7 @@ typedef struct job {
     bool background, held;
     faults_kind fault;
     int64_t fault_at;
-    int failed_after[RANKS]; /* lists behind the save */
+    int failed_after[RANKS]; /* lists after the save */
     ech_status result[RANKS];
     ech_exec_saved saved[RANKS];
     int64_t snapshot[RANKS]; /* bytes that the plan has for it */
@@ -216,15 +216,16 @@ TEST(test_same_files)
         job waited = make_job("waited", false);
         run(family, layouts[i], save_and_train, &waited);
         int64_t calls = count_calls(family, layouts[i]);
-        /* before anything is there, amid tensors, and before the last rename */
+        /* before the first file, between tensors, and before the last rename */
         const int64_t at[] = {1, calls / 2, calls - 1};
         for (int k = 0; k < 3; k++) check_held(family, layouts[i], at[k], &waited);
     }
 }
 
-/* ---- one behind the other ---- */
+/* ---- one after the other ---- */
 
-/* Until it is there, and most likely over: then, too, the one before is told of. */
+/* Waits until the checkpoint exists, and its save most likely has ended. The save before is still
+ * reported then. */
 static void wait_until_saved(const job *j, int step)
 {
     char path[400];
@@ -233,8 +234,8 @@ static void wait_until_saved(const job *j, int step)
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
 }
 
-/* Each is told of once, in their order. The one before has ended when the next one begins, which
- * may be over, too, by now. */
+/* Each save is reported once, in order. A save begins when the one before has ended, and may have
+ * ended by now, too. */
 static ech_status save_often(void *context, int rank, ech_compared_run *c)
 {
     job *j = context;
@@ -269,7 +270,7 @@ TEST(test_one_at_a_time)
 
 /* ---- failures ---- */
 
-/* Until it is known of the save that it failed: all ranks learn of it behind the same list. */
+/* Trains until it is known that the save failed. All ranks learn of it after the same list. */
 static ech_status fail_meanwhile(void *context, int rank, ech_compared_run *c)
 {
     job *j = context;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.backup_workers: servers that update by the first gradients of a training step that come,
- * and drop the last ones. On any number of workers and servers they train what one rank does with
- * the mean of those that were not dropped; of each step all but so many are in its update, with its
- * weights, and the others are written down as dropped; a worker that knows that it will be does not
- * compute; bytes are the plan's.
+ * parallel.backup_workers: servers update with the first gradients of a training step that come,
+ * and drop the last ones. On any number of workers and servers the result is that of one rank with
+ * the mean of the gradients that were not dropped. All gradients of a step but backup_workers are
+ * in its update and of its weights; the others are logged as dropped. A worker that knows that its
+ * gradient will be dropped does not compute it. Bytes are the plan's.
  */
 
 #include "app/grid_run.h"
@@ -104,8 +104,8 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     return ECH_OK;
 }
 
-/* A worker's clocks follow each other. Of each clock all but BACKUP are in its update, which all
- * have read the one before. */
+/* A worker's clocks follow each other. All gradients of a clock but BACKUP are in its update, and
+ * these have read the update before. */
 static void check_serves(const ech_serve *serve, int n)
 {
     int clock[WORKERS] = {0}, used[STEPS] = {0}, dropped[STEPS] = {0}, now = 0, updated = 0;

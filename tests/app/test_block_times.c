@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What blocks cost, from given times: a phase of a block is the sum of its steps, a simulation of
- * what one rank did lasts as long as it did, and times that lie far apart tell of a busy machine.
+ * The costs of blocks, from given times of steps. The cost of a block's phase is the sum of its
+ * steps. The simulation of a rank takes as long as the rank did. Times that vary widely are
+ * reported as those of a busy machine.
  */
 
 #include <math.h>
@@ -55,7 +56,7 @@ static double seconds_of(const ech_step *step, double slower)
     return seconds * (1 + slower * (step->micro > 0 ? step->micro : 0));
 }
 
-/* One step behind the other. */
+/* Runs one step after the other. */
 static void set_times(timed *t, double slower)
 {
     const ech_list *list = &t->plan->list[ECH_LIST_TRAIN];

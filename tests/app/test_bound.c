@@ -30,7 +30,7 @@ static char *read_text(const char *name)
     return text;
 }
 
-/* Line for line, but for those of starts behind the first. */
+/* Compares the logs line by line, without the lines of later starts. */
 static bool logs_are_same(const char *a, const char *b)
 {
     char *text[2] = {read_text(a), read_text(b)};
@@ -72,9 +72,9 @@ static void read_log(const char *of, int ranks, const char *words, ech_config **
     assert_int_equal(ech_design_create(*config, fixture_tokenizer, ranks, ranks, design), ECH_OK);
 }
 
-/* Of a span: of the first N pushes, n of which are a worker's and the last, those n were in all N -
- * n pushes of others stale: their mean is (N - n) / n, however fast it is. So over the span it is
- * that but for what others push behind the worker's last. */
+/* Checks a span. If the N-th push is a worker's n-th, the staleness of these n pushes adds up to
+ * N - n, the number of pushes by others, however fast the worker is. So over the span it adds up to
+ * the others' pushes less those after the worker's last one. */
 static void check_span(const ech_serve *push, int pushes, int workers, int64_t staleness,
                        int64_t *clock)
 {
@@ -170,8 +170,8 @@ TEST(a_bound_run_has_the_same_bits)
     }
 }
 
-/* What the log has behind the checkpoint from which a run goes on is not there any more when its
- * weights are made anew. */
+/* When a run resumes from a checkpoint, the lines of the log after that checkpoint are removed
+ * before new weights are computed. */
 TEST(log_and_weights_agree_after_a_resume)
 {
     static const char words[] = "parallel.strategy=asp parallel.data=3 parallel.servers=2";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cheap layers behind each other, of which B and W of one read what another has made again:
- * whatever is recomputed, by whom and under which schedule, losses, gradients and weights are those
- * of a run that saves all that layers put out, and each runs once in F and once more.
+ * Chains of cheap layers, in which B and W of one layer read the recomputed output of another one.
+ * For any choice of recomputed layers and any schedule, losses, gradients and weights are those of
+ * a run that saves all outputs. Each layer runs once in F and once more.
  */
 
 #include "app/recomputed.h"
@@ -25,8 +25,8 @@ static const ech_layer *saving(const ech_layer *layer)
     return &row[i];
 }
 
-/* A GPT-2 layer with GELU behind both norms, and GELU of GELU: of its parameters, in their
- * order. */
+/* Makes a GPT-2 layer with GELU after both norms, and GELU of GELU, with the same parameters in the
+ * same order. */
 static ech_block *chained(ech_model *model, const ech_config *config, const ech_block *old, int p)
 {
     int64_t C = config->model.hidden_size, H = config->model.num_attention_heads;

@@ -35,7 +35,7 @@ static int moments_of(const ech_plan *plan, int bucket)
     return plan->bucket.at[bucket].state[0].value;
 }
 
-/* A step behind all others, which waits for the last of them. */
+/* Adds a step after all others, which waits for the last of them. */
 static ech_step *add_step(ech_list *list, ech_step_kind kind, ech_lane lane)
 {
     int last = (int)list->step.n - 1;
@@ -55,8 +55,8 @@ static ech_step *add_step(ech_list *list, ech_step_kind kind, ech_lane lane)
     return &list->step.at[last + 1];
 }
 
-/* One as large as another; it gets the bytes behind all others of its space, and lives until the
- * end. */
+/* Adds a value as large as another one. Its memory follows all others of its space, and it lives
+ * until the end. */
 static int add_value(ech_plan *plan, ech_list *list, ech_memory_kind kind, int like)
 {
     ech_value value = *ech_plan_value(plan, list, like);
@@ -77,7 +77,7 @@ static void add_access(ech_list *list, int value, bool write)
     step->accesses++;
 }
 
-/* Behind what the list does already; then it waits for the last copy. */
+/* Adds copies after the list's own steps; the list then waits for the last copy. */
 static void add_copies(ech_plan *plan, ech_list *list, trial *t)
 {
     static const ech_memory_kind kinds[] = {ECH_MEMORY_PARAMETERS_ON_HOST,

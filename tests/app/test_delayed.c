@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Delayed updates (ZeRO-Offload): from memory.offload_delayed_from on weights are those of a loop
- * in this file, which takes gradients from another program, of one rank that delays nothing; a
- * resumed run has the same bits; an update that would be infinite is withheld; and in virtual time
- * the host's updates run under the next step's compute, so that a step is shorter. That layouts
- * equal their serial replay is the lattice's.
+ * Delayed updates (ZeRO-Offload). From memory.offload_delayed_from on, weights are those of a loop
+ * in this file, whose gradients come from another run of one rank without delay. A resumed run has
+ * the same bits. An update that would be infinite is withheld. In virtual time the host's updates
+ * overlap the next step's compute, so that a step is shorter. The lattice tests that layouts equal
+ * their serial replay.
  */
 
 #include "app/runs.h"
@@ -99,8 +99,8 @@ static double norm_of(const double *x, int64_t n)
     return sqrt(sum);
 }
 
-/* Of STEPS training steps, of which those from `from` on read the weights before the newest.
- * weights[t]: before step t. */
+/* Computes STEPS training steps; those from `from` on read the weights before the newest.
+ * weights[t] are the weights before step t. */
 static void follow_formula(const ech_design *of, int from, double **weights)
 {
     oracle o;
@@ -388,9 +388,9 @@ static timed simulate(const char *more, double update_seconds)
     return of;
 }
 
-/* Without the delay a step takes its compute, its norms and then its update; of a span of n with it
- * all updates but the last run under compute, so that each step but the first takes the longer of
- * the two, and norms, of which some are under the update, too. */
+/* Without the delay a step takes its compute, its norms and then its update. With it all updates of
+ * a span but the last overlap compute, so each step but the first takes the longer of the two. It
+ * also takes the norms that do not overlap the update. */
 TEST(test_virtual_time)
 {
     enum { TURNS = 8 };

@@ -135,7 +135,7 @@ TEST(test_plans)
     }
 }
 
-/* Stages amid a pipeline, which otherwise count tokens and read none. */
+/* Inner stages of a pipeline, which without documents count tokens and read none. */
 TEST(test_middle_stages_read)
 {
     const char *words = "parallel.pipeline=4 model.num_hidden_layers=4 data.document_mask=true";

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.evaluators: each checkpoint is evaluated once, to the loss that training's own
- * validation has at that step, beside any strategy and grid; training leaves the same bits, and
- * sends the same bytes, as without; what was removed or is left from a stop is said; what is
- * damaged ends the run; an evaluator takes the memory that is planned.
+ * parallel.evaluators: each checkpoint is evaluated once, for any strategy and grid, and the loss
+ * is that of training's own validation at that step. Training leaves the same bits, and sends the
+ * same bytes, as without evaluators. Checkpoints that were removed or not evaluated before a stop
+ * are reported, and a damaged one ends the run. An evaluator uses the planned memory.
  */
 
 #include "app/plan/report.h"
@@ -21,7 +21,8 @@
 
 /* ---- metrics ---- */
 
-/* The number behind a key in the lines of that step, as it is written; how many lines have it. */
+/* Finds the number of a key in the lines of that step, as it is written. Returns how many lines
+ * have it. */
 static int find(const char *text, int step, const char *key, char out[40])
 {
     char head[40], name[60];
@@ -209,7 +210,7 @@ static ech_status give(ech_comm *comm, const ech_design *design, given *g)
     return status;
 }
 
-/* An evaluator whose own deadline is so short that it gives a sign of life behind each batch. */
+/* An evaluator whose own deadline is so short that it gives a sign of life after each batch. */
 static ech_status evaluate_aloud(ech_comm *comm, const ech_design *design)
 {
     ech_config *config = ech_config_copy(design->config);

@@ -20,9 +20,9 @@ static bool is_expert(const ech_param *param)
 /* ---- the check of replicas ---- */
 
 typedef struct check {
-    bool of_expert,
-        clean;        /* in: whose bit the last rank changes; out: before that nothing is seen */
-    bool seen[RANKS]; /* out: behind it */
+    bool of_expert;   /* in: the last rank changes a bit of an expert's weight */
+    bool clean;       /* out: no difference was found before that */
+    bool seen[RANKS]; /* out: a difference was found after it */
 } check;
 
 static ech_status run_check(void *context, int rank, ech_compared_run *c)

@@ -101,7 +101,7 @@ TEST(it_learns_as_fp32)
     assert_true(whole < 4.5 && fabs(half - whole) < 0.01 * whole);
 }
 
-/* Over a stage's boundary and replicas, with overflows amid. */
+/* Two stages and replicas, with overflows in between. */
 TEST(it_is_resumed)
 {
     static const char words[] =

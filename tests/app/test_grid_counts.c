@@ -86,7 +86,7 @@ TEST(test_metrics_count_collectives)
 
 /* ---- the papers' numbers ---- */
 
-/* Collectives of one layer's micro-batch: forward, and all behind it. */
+/* Collectives of one layer's micro-batch: in the forward, and after it. */
 typedef struct tally {
     int forward[ECH_COLLECTIVES], backward[ECH_COLLECTIVES];
     int64_t elements;

@@ -154,8 +154,8 @@ static void check(const char *words, int ranks)
     assert_true(reports > 0);
 }
 
-/* Of one micro-batch, which is there before the device hangs: the host brings no further one once
- * the run has failed. */
+/* The runs have one micro-batch, which is loaded before the device hangs: after the run has failed
+ * the host loads no other. */
 TEST(test_a_device_that_hangs_is_ended)
 {
     check("", 1);

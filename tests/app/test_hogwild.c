@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * parallel.strategy = hogwild: each gradient is that of the weights which its rank had read, and
- * the weights in the end are the sum of all that ranks have added; one rank has the bits of serial
- * SGD, several its loss; nothing is sent; the window is there once, as planned; ranks begin and end
- * a span together. Of a table that is not tied a turn's list has the rows of its batch, and those
- * of others it leaves alone.
+ * the final weights are the sum of all updates. One rank has the bits of serial SGD, and several
+ * reach its loss. Ranks send nothing, and begin and end a span together. The window exists once, as
+ * planned. A turn reads and writes only the rows of its batch in a table that is not tied.
  */
 
 #include "app/grid_run.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights from folders: recorded models of Hugging Face transformers have their recorded logits, as
- * they are and converted; a run that starts from another begins with its weights, bit for bit,
- * under any layout; and a resume looks at its own checkpoint alone.
+ * Weights from folders. Recorded models of Hugging Face transformers have their recorded logits, as
+ * they are and converted. A run that starts from another one's weights begins with the same bits
+ * under any layout. A resume reads only its own checkpoint.
  */
 
 #include "app/convert.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lanes beside each other: sums of gradients over one group on two lanes that gather at once leave
- * the bits of those on one, on every device of the processor; and a rank has a thread for each lane
- * that its lists use, and no more.
+ * Concurrent lanes. Two lanes that sum gradients over one group at the same time leave the bits of
+ * one lane, on every device of the processor. A rank has a thread for each lane that its lists use,
+ * and no more.
  */
 
 #include <dirent.h>

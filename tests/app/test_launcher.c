@@ -156,7 +156,7 @@ TEST(waits_until_the_child_is_ready)
     assert_int_equal(ending.stops, 2);
 }
 
-/* Nothing of it stays behind: signals work as before. */
+/* The launcher restores the signals: they work as before. */
 TEST(leaves_signals_as_they_were)
 {
     sigset_t before, after;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layer states, what a layer keeps that no optimizer trains. A GPT-2 whose GELU has two layers
- * after it that exist here alone: one adds a number to each column, another counts where columns
- * are positive, and the commit moves each number towards columns that are positive as often as not.
- * So it is what a router's bias is. That a step that is withheld commits nothing is
- * probes/withheld.c, and that all ranks read the same reports probes/alike.c.
+ * Layer states are tensors of a layer that no optimizer trains. The model is a GPT-2 with two more
+ * layers after its GELU, which exist only here. One adds a number to each column, and another
+ * counts where columns are positive. The commit changes each number so that its column becomes
+ * positive half of the time, as for a router's bias. probes/withheld.c tests that a withheld step
+ * commits nothing, and probes/alike.c that all ranks read the same reports.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -72,8 +72,8 @@ static void tally_forward(const ech_call *call)
 
 static const ech_layer tally = {.name = "tally", .forward = tally_forward, .writes_partials = true};
 
-/* Of what may be alike on tensor ranks, or a shard of rows on each: a rank that need not count is
- * not asked to. */
+/* Counts rows that are equal on all tensor ranks, or a shard on each. A rank whose rows count
+ * elsewhere has no place to report. */
 static void census_forward(const ech_call *call)
 {
     bool shards = call->tensor_size > 1 && call->options->sharding.sequence;

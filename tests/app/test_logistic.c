@@ -26,8 +26,8 @@ static uint32_t word_of(uint64_t i)
     return ech_random_word((ech_random_key){.seed = 12}, i);
 }
 
-/* Feature 1 is in every third sample, the last one in none but the last; sample 5 has no
- * feature. */
+/* Draws a sample. Feature 1 is in every third sample, the last feature only in the last sample, and
+ * sample 5 has no feature. */
 static void draw_line(int s, line *l)
 {
     uint64_t at = (uint64_t)s * 100;

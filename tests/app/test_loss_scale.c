@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loss scaling: a power of two changes no bit under any layout; an infinity on one rank, whichever
- * it is, withholds the step on all, and nothing but the scale moves; runs resume with their scale.
+ * Loss scaling: a power of two changes no bit under any layout. An infinity on any rank withholds
+ * the step on all ranks, and only the scale changes. Runs resume with their scale.
  */
 #include <math.h>
 
@@ -164,7 +164,8 @@ static injection inject_with(const char *grid, const char *scale, int rank, int 
     return in;
 }
 
-/* The first overflow is borne, the next two halve. No count, weight or state moves meanwhile. */
+/* The first overflow keeps the scale, the next two halve it. No count, weight or state changes in
+ * these steps. */
 static void check_withheld(const injection *in, int rank)
 {
     for (int step = 0; step < INJECTED_STEPS; step++) {
@@ -269,8 +270,8 @@ static void train_step_by_step(const char *name)
     }
 }
 
-/* Overflows end by themselves, none is asked about, and a run that is resumed amid them has the
- * same bits. */
+/* Overflows end without an action of the user, and a run that is resumed between them has the same
+ * bits. */
 TEST(it_is_resumed)
 {
     logged whole[LONG + 1] = {{0}}, parts[LONG + 1] = {{0}}, stopped[LONG + 1] = {{0}};

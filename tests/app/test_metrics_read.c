@@ -53,7 +53,8 @@ TEST(as_written)
     ech_progress_submit(progress,
                         &(ech_note){.kind = ECH_NOTE_VALIDATION, .validation = {3, 1.5, 100, 0.1}});
     const ech_checkpoint_metrics checkpoint = {3, "step-00000003", 10, 0.1, 0.1, 0};
-    ech_progress_submit(progress, &(ech_note){.kind = ECH_NOTE_CHECKPOINT, .checkpoint = checkpoint});
+    ech_progress_submit(progress,
+                        &(ech_note){.kind = ECH_NOTE_CHECKPOINT, .checkpoint = checkpoint});
     ech_progress_destroy(progress);
     char *path = ech_file_join(folder, "metrics.jsonl");
     ech_metrics_series series;
@@ -206,8 +207,8 @@ static void *count_allocation(size_t bytes)
     return malloc(bytes);
 }
 
-/* Of a file with hundreds of thousands of steps behind the one that a run goes on from, hardly any
- * line is parsed: a start does not take minutes. */
+/* If hundreds of thousands of steps follow the one from which a run resumes, hardly any line is
+ * parsed: a start does not take minutes. */
 TEST(cuts_without_parsing)
 {
     enum { STEPS = 100000, LAST = 10 };

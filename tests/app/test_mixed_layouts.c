@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layouts in bf16 and fp16 against one rank, over a lattice of the grid's axes and of what is kept
- * in which type: partial sums are rounded once each, so the first steps' losses are within 1e-3 and
- * gradient norms within 0.5%. Every two levels that go together meet in some case;
- * ECHELON_MIXED=all runs all cases (CONTRIBUTING.md). The largest differences are printed by axis.
- * A pipeline changes no bit (test_pipeline_bits.c).
+ * Layouts in bf16 and fp16 against one rank, over a lattice of the grid's axes and of types.
+ * Partial sums are rounded once each, so the first steps' losses are within 1e-3 and gradient norms
+ * within 0.5%. Every two levels that go together meet in some case; ECHELON_MIXED=all runs all
+ * cases (CONTRIBUTING.md). The largest differences are printed by axis. A pipeline changes no bit
+ * (test_pipeline_bits.c).
  */
 
 #include <math.h>

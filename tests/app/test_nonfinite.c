@@ -48,9 +48,9 @@ static int check_folder(const char *name)
     return n;
 }
 
-/* AdamW without eps makes 0/0, in the first update already, of every token that never occurs:
- * gradients are finite, weights are not. Whether training stops or skips, and on however many
- * ranks. */
+/* AdamW without eps computes 0/0 for every token that never occurs, in the first update already:
+ * gradients are finite, weights are not. Whether training stops or skips, and for any number of
+ * ranks, no checkpoint has these weights. */
 TEST(nan_is_not_saved)
 {
     static const char *const ways[] = {"", "training.on_nonfinite=skip",

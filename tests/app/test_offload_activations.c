@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.offload_activations: what the backward needs soon stays; on the device no more lives than
- * a few blocks' for any number of micro-batches; a model above the limit is refused without and
- * trains with it; and a disk that stands still is named. Bits are probes/bits.c, copies
- * probes/offloads.c.
+ * memory.offload_activations: activations that the backward needs soon stay. For any number of
+ * micro-batches the device holds those of a few blocks at most. A model above the limit is refused
+ * without offload and trains with it. A disk that hangs is named. probes/bits.c tests the bits, and
+ * probes/offloads.c the copies.
  */
 
 #include <stdatomic.h>

@@ -125,8 +125,8 @@ static sizes plan_layers(const char *words, int layers, int ranks)
     return plan_sizes_of(all, ranks);
 }
 
-/* The largest gradients of so many successive blocks; behind the first comes the last, of the next
- * micro-batch. */
+/* Returns the most bytes of gradients of so many successive blocks. The last block of the next
+ * micro-batch follows the first one. */
 static int64_t largest_of(const sizes *s, int blocks)
 {
     int64_t most = 0;

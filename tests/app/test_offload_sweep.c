@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs of two ranks whose states, weights and activations are on disk, and that are killed at every
- * single call that changes or reads the scratch files, and started again: the weights at the end
- * are those of the run that nobody disturbed, bit for bit. A disk that fails at any of these calls
- * ends the run with a word about it, and costs no checkpoint.
+ * Runs of two ranks whose states, weights and activations are on disk. They are killed at every
+ * single call that changes or reads the scratch files, and started again. The final weights are
+ * those of an undisturbed run, bit for bit. A disk that fails at any of these calls ends the run
+ * with an error about it, and costs no checkpoint.
  *
  *     ECHELON_SWEEP=all test_app_offload_sweep     every call and kind of fault: some minutes
  */

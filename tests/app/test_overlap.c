@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the compute lane never waits for. Shown by order, never by time: one side is held up until
- * the other has done all that it can do alone, so where one waits for the other a test does not
- * end. Saving: test_background_save.c.
+ * The compute lane does not wait for loading data and for sums of gradients. The tests show this by
+ * order, never by time: one side is held up until the other one has done all that it can do alone.
+ * If one waited for the other, a test would not end. test_background_save.c tests saving.
  */
 
 #include <pthread.h>
@@ -25,9 +25,9 @@ static bool ends_with(const char *text, const char *end)
 
 enum { PREFETCH = 3, ROWS = 4, HELD = 2, LISTS = 9 };
 
-/* A run of LISTS steps; under the lock. Held amid step HELD until the loader has come as far as it
- * may, which is then held before its next batch until all batches that it has read are computed
- * with. */
+/* A run of LISTS steps; under the lock. Step HELD is held up until the loader has come as far as it
+ * may. The loader is then held up before its next batch until all batches that it has read are
+ * used. */
 static struct {
     bool holds;
     int reads;          /* of samples, begun */
@@ -47,8 +47,8 @@ static void at_read(const char *path)
     pthread_mutex_unlock(&lock);
 }
 
-/* On the compute lane. While it is in step `steps`, the loader reads that many batches behind it,
- * and no more. */
+/* Runs on the compute lane. While the lane is in step `steps`, the loader reads PREFETCH batches
+ * ahead, and no more. */
 static void at_step(void *context, ech_exec *exec, const ech_step *step)
 {
     (void)context, (void)exec;
@@ -159,15 +159,14 @@ TEST(test_reading_for_the_next_time)
 
 /* ---- sums of gradients ---- */
 
-/* Of each rank: sums of what is there before the last backward, those of all sums that it began
- * ahead; and whether rank 0's compute lane is through with gradients. */
+/* early: each rank's sums before its last backward; ahead: its sums that began before the one
+ * before had ended; made: rank 0's compute lane has computed all gradients. */
 static struct {
     int64_t early[2], ahead[2];
     bool made;
 } sums;
 
-/* Rank 1 stands still amid its forwards until rank 0 has all gradients (on queues: until its device
- * has). */
+/* Holds rank 1 at its forwards until rank 0 has all gradients (on queues: until its device has). */
 static void at_gradients(void *context, ech_exec *exec, const ech_step *step)
 {
     const ech_compared_run *c = context;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Updates on the host piece by piece: what the host has of them beside states and gradients does
- * not grow with the largest parameter, but with parallel.bucket_bytes; and the bits are those of
- * updates that are not cut, on the device or with buckets as large as the model. What is not cut
- * says so by one piece. The bytes that move are probes/counters.c; which wrong lists the checker
- * refuses check/mutants says, and here what of a bucket pieces must cover.
+ * Updates on the host piece by piece. Their memory besides states and gradients depends on
+ * parallel.bucket_bytes, not on the largest parameter. The bits are those of updates in one piece,
+ * on the device or with buckets as large as the model. An update that is not cut has one piece. The
+ * pieces must cover their bucket. probes/counters.c tests the bytes that move, and check/mutants
+ * the wrong lists that the checker refuses.
  */
 #include <string.h>
 

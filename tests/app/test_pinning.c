@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where ranks' threads run: on cores of their own where there are enough, and as before where there
- * are not, where a second such job would find cores that this one leaves free, where the user binds
- * OpenMP's threads, and where parallel.pin says no.
+ * Ranks' threads run on cores of their own if there are enough cores. They are not bound if there
+ * are too few, if a second such job would find free cores, if the user binds OpenMP's threads, or
+ * if parallel.pin is false.
  */
 
 #include "app/fixture.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A pipeline changes no bit: in fp32 with two replicas against two without a pipeline. Of one
- * replica the lattice shows it for every schedule and depth, in fp64 and bf16.
+ * A pipeline changes no bit: in fp32 with two replicas against two without a pipeline. For one
+ * replica the lattice tests it with every schedule and depth, in fp64 and bf16.
  */
 
 #include "app/runs.h"

@@ -79,8 +79,8 @@ TEST(test_messages)
     }
 }
 
-/* What the schedules are there for: activations of gpipe grow with the micro-batches, those of 1f1b
- * with the stages behind; another stage's are fewer; and 2bw keeps two versions of the weights. */
+/* The purpose of the schedules: activations of gpipe grow with the micro-batches, those of 1f1b
+ * with the later stages, so a later stage has fewer. 2bw keeps two versions of the weights. */
 TEST(test_memory_has_the_right_order)
 {
     int64_t kept[2][2][4];

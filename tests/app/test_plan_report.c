@@ -317,7 +317,7 @@ TEST(test_bound)
 
 /* ---- many ranks ---- */
 
-/* How often a line of the text begins so, behind blanks. */
+/* Returns how many lines of the text begin so, after blanks. */
 static int count_lines(const char *text, const char *begins)
 {
     int n = 0;

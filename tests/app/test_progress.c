@@ -228,7 +228,8 @@ TEST(writes_json_with_null_for_what_is_no_number)
     m.skipped = true;
     const ech_checkpoint_metrics checkpoint = {1, "a\"b", 77, 0.5, 0.25, 0.125};
     submit_step(progress, &m);
-    ech_progress_submit(progress, &(ech_note){.kind = ECH_NOTE_CHECKPOINT, .checkpoint = checkpoint});
+    ech_progress_submit(progress,
+                        &(ech_note){.kind = ECH_NOTE_CHECKPOINT, .checkpoint = checkpoint});
     ech_progress_destroy(progress);
     char *text;
     end_capture(&c, &text);

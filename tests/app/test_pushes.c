@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy = asp and ssp: servers that update at each worker's gradient by itself. One
- * worker trains as one rank does, and under no staleness all train as with a synchronous server;
- * every push is served once, with a version that it can have read, and under bounded staleness no
- * worker gets further ahead; bytes are the plan's, and states are on servers alone. That on any
- * number of workers and servers they are the serial replay of what servers have written down is the
- * lattice's.
+ * parallel.strategy = asp and ssp: servers apply each worker's gradient by itself. One worker
+ * trains as one rank does, and without staleness all train as with a synchronous server. Every push
+ * is served once, with a version that it can have read. Under bounded staleness no worker gets
+ * further ahead. Bytes are the plan's, and only servers have states. The lattice tests that runs on
+ * any number of workers and servers equal the serial replay of the servers' log.
  */
 
 #include "app/grid_run.h"

@@ -39,7 +39,7 @@ typedef struct watch {
     mark mark[MOST_MARKS];
     bool leaves_out;
     int leave_line, leave_wait; /* the wait that is left out */
-    /* The queue that is held up: behind that record, or if it is -1 behind its first wait. */
+    /* The queue that is held up: after that record, or after its first wait if this is -1. */
     int hold_line, hold_record;
     ech_queue *early; /* whose wait is left out, until what it does ahead of that has been put */
     int ahead;        /* steps that it does */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A training step that is not the first allocates nothing, takes no page from the system, waits for
- * the device once, and locks nothing for its steps: what probes/quiet.c does not see of every run,
- * and runs that the lattice does not have. Counted, never timed: faults by the system, locks by a
- * function that stands in front of the C library's. Sanitizers have allocators of their own, and
- * poisoned builds note more: skipped there.
+ * A training step after the first allocates nothing, gets no page from the system, waits for the
+ * device once, and takes no lock for its steps. These tests add facts and runs that probes/quiet.c
+ * and the lattice do not have. They count and never time: the system counts page faults, and a
+ * wrapper of the C library's function counts locks. Sanitizers have allocators of their own, and
+ * poisoned builds record more, so the tests are skipped there.
  */
 
 #include <dlfcn.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What recomputation saves and costs, as plans say: memory of layers' inputs and of segments, the
- * length of segments, working memory of sequence chunks, and the time of pipelines.
+ * Plans say how much memory recomputation saves and how much time it costs: memory of layers'
+ * inputs and of segments, the length of segments, working memory of sequence chunks, and the time
+ * of pipelines.
  */
 #include <math.h>
 
@@ -109,8 +110,8 @@ static swept plan_segments(const char *more)
     return s;
 }
 
-/* Of 64 layers: ceil(64 / N) inputs and the values of N layers, least at N = sqrt(64 input /
- * values), which `auto` finds. */
+/* 64 layers in segments of N keep ceil(64 / N) inputs and the values of N layers. That is least at
+ * N = sqrt(64 input / values), which `auto` finds. */
 TEST(test_sweep)
 {
     int64_t peak[65], least = INT64_MAX;

@@ -69,8 +69,8 @@ TEST(saved_files_keep_their_meaning)
     }
 }
 
-/* Of a run file that someone writes the key means what transformers' option does, and errors are
- * those of transformers. */
+/* In a run file the key means the same as the option of transformers, and combinations that
+ * transformers refuses are errors. */
 TEST(combinations_are_refused)
 {
     static const struct {

@@ -237,9 +237,9 @@ TEST(charts_mark_restarts)
     assert_non_null(strstr(out.at, "dashed: 5 restarts"));
     assert_non_null(strstr(out.at, "<title>start 3, after step 8</title>"));
     assert_non_null(strstr(out.at, "<title>start 5, after step 12</title>"));
-    assert_null(strstr(out.at, "start 2, behind"));
-    assert_null(strstr(out.at, "start 4, behind"));
-    assert_null(strstr(out.at, "start 6, behind"));
+    assert_null(strstr(out.at, "start 2, after"));
+    assert_null(strstr(out.at, "start 4, after"));
+    assert_null(strstr(out.at, "start 6, after"));
     ech_text_free(&out);
     free(chart.training.at);
     for (int i = 0; i < 100000; i++) add(&chart.restarts, 20, i);

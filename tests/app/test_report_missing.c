@@ -82,8 +82,8 @@ TEST(test_profile)
     ech_profile *profile = ech_recording_profile(&run.recording);
     ech_text model = {0};
     char *path = path_of("profile.json"), line[400];
-    /* A second for each forward, and nothing for backwards: 4 forwards one behind the other on each
-     * of two stages take 5 times two blocks, of which each rank idles one in five. */
+    /* Each forward takes a second, and backwards take no time. 4 forwards in turn on each of two
+     * stages take 5 times two blocks, and each rank idles a fifth of that. */
     for (int b = 0; b < profile->blocks; b++) {
         ech_profile_block *cost = &profile->block[b];
         *cost = (ech_profile_block){0};

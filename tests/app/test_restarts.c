@@ -63,8 +63,8 @@ TEST(gives_up_where_nothing_is_won)
     expect(&r, killed, 10, false, "no new checkpoint");
 }
 
-/* Kills from outside are no failures of the program, however many come before it has saved
- * anything: it only begins more slowly. What else happens counts as ever. */
+/* Kills from outside are no failures of the program, however many come before its first save: it
+ * only restarts more slowly. Other failures count as always. */
 TEST(outlives_kills_from_outside)
 {
     ech_restarts r = {.most = 60, .saved = 20};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy = hogwild_ring: each gradient is that of the weights which its rank had read;
- * what the token's last round makes of the clusters' sums follows a second program's formula; one
- * cluster is hogwild; there is one token, which goes from neighbour to neighbour, as often as
- * planned; several clusters reach the loss of one rank.
+ * parallel.strategy = hogwild_ring: each gradient is that of the weights which its rank had read.
+ * The weights after the token's last round follow from the clusters' sums by a formula that the
+ * test has of its own. One cluster is hogwild. There is one token, which moves from neighbour to
+ * neighbour as often as planned. Several clusters reach the loss of one rank.
  */
 #include <math.h>
 
@@ -19,7 +19,7 @@
 
 /* ---- verify ---- */
 
-/* carried: the token goes on amid a span, too. */
+/* carried: the token also moves within a span. */
 static const struct {
     const char *family, *words;
     bool carried;

@@ -162,9 +162,8 @@ TEST(test_capacity)
     }
 }
 
-/* Of what tensor ranks have received they send each other rows in use alone: where all go to one
- * expert, its ranks send as much as plans say at most, and the others nothing, of which plans
- * expect an e-th. */
+/* Tensor ranks send each other only the rows in use. If all rows go to one expert, its ranks send
+ * the plan's upper bound, and the others no row; the plan expects an e-th of the rows on each. */
 TEST(test_tensor_ranks)
 {
     static const char *const more[] = {"", "memory.recompute=full", "parallel.sequence=true"};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs of two ranks that are killed at every single call that changes a checkpoint's files, in the
- * foreground and in the background, and started again: the weights at the end are those of the run
- * that nobody disturbed, bit for bit. A disk that fails at any of these calls ends the run with a
- * word about it, and costs no checkpoint.
+ * Runs of two ranks are killed at every single call that changes a checkpoint's files, in the
+ * foreground and in the background, and started again. The final weights are those of an
+ * undisturbed run, bit for bit. A disk that fails at any of these calls ends the run with an error
+ * about it, and costs no checkpoint.
  *
  *     ECHELON_SWEEP=all test_app_save_sweep     every call, kind of fault and layout: some minutes
  */

@@ -29,11 +29,11 @@ static const struct {
     /* Each step gradients, weights, three states; each meeting all but gradients. */
     {"parallel.strategy=local_sgd parallel.sync_every=2", ECH_PROTOCOL_APART, 2, 2 * (2 * 5 + 4)},
     {"parallel.strategy=gossip parallel.sync_every=2", ECH_PROTOCOL_APART, 2, 2 * (2 * 5 + 2 * 4)},
-    /* Behind each span. */
+    /* After each span. */
     {"parallel.strategy=asp parallel.flush_every=2", ECH_PROTOCOL_PUSHES, 3, 3},
     {"parallel.strategy=parameter_server parallel.backup_workers=1 parallel.flush_every=2",
      ECH_PROTOCOL_BACKUPS, 3, 3},
-    /* Each rank's gradients; weights behind each span. */
+    /* Each rank's gradients; weights after each span. */
     {"parallel.strategy=hogwild parallel.flush_every=2 optimizer.name=sgd "
      "optimizer.weight_decay=0",
      ECH_PROTOCOL_LOCK_FREE, 2, 2 * 2 + 1},

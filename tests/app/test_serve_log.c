@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * serves.jsonl: what is written reads back; a file that no run can have written, or that is of
- * another run, is one error with its line and what would work, before a session is made; what is
- * behind a checkpoint goes.
+ * serves.jsonl: a log reads back as it was written. A file that no run can have written, or that is
+ * of another run, is one error before a session is made; it names the line and says what would
+ * work. Lines after the checkpoint of a resume are removed.
  */
 
 #include "app/grid_run.h"
@@ -164,8 +164,8 @@ TEST(plans_are_bound)
     ech_config_destroy(config);
 }
 
-/* Of a run of fewer steps what is behind them is not looked at; a start between spans may be
- * there. */
+/* A run of fewer steps does not read the lines after them. The log may have a start between
+ * spans. */
 TEST(more_than_is_needed_is_taken)
 {
     ech_text all = {0};
@@ -322,8 +322,8 @@ static ech_status verify(const ech_config *config)
     return fixture_run(config, RANKS, ech_verify_rank, &v);
 }
 
-/* It is held against the steps that the run has, which begin behind a checkpoint; and the run's own
- * it cannot be. */
+/* The log must have the steps of the run, which begin after its checkpoint, and must not be the
+ * run's own log. */
 TEST(logs_are_of_the_runs_steps)
 {
     ech_config *config;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy = parameter_server: what workers and servers train together is what ranks train
- * that add up their gradients themselves, to the last bit of the weights; workers keep no optimizer
- * states; a worker sends its gradients once a step and a server its shard of the weights to each
- * worker, as planned. That a run goes on with other servers, or without, is probes/moves.c.
+ * parallel.strategy = parameter_server: workers and servers train the same weights, bit for bit, as
+ * ranks that sum their gradients themselves. Workers keep no optimizer states. A worker sends its
+ * gradients once a step, and a server its shard of the weights to each worker, as planned.
+ * probes/moves.c tests that a run resumes with other servers, or without servers.
  */
 
 #include "app/grid_run.h"

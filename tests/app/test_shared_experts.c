@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared experts. With one expert to choose, whose gate is 1, a layer is the feed-forward layer of
- * a Llama that is as wide as all its experts together, and whose weights are theirs side by side:
- * loss and gradient are that Llama's, the router's gradient being zero. That every layout trains as
- * one rank does is the lattice's.
+ * Shared experts. With one expert to choose, whose gate is 1, a layer equals the feed-forward layer
+ * of a Llama whose weights are all experts' weights side by side. Loss and gradient are that
+ * Llama's, and the router's gradient is zero. The lattice tests that every layout trains as one
+ * rank does.
  */
 #include <math.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 
 enum { DEADLINE = 60 };
 
-/* Looks a second apart, all of the same observation, until one says something; how many, and
- * what. */
+/* Looks once a second at the same observation, until a look reports a stall of the wanted kind.
+ * Returns the number of looks. */
 static int look_on(ech_stall *stall, ech_observation seen, ech_stall_kind wanted)
 {
     for (int looks = 1; looks <= 3 * DEADLINE; looks++) {

@@ -72,7 +72,8 @@ static void add_message(ranks *all, int rank, ech_step_kind kind, int block, dou
     step->peer = 1 - rank;
 }
 
-/* Through files, as a run does it; the lists so many times, ten seconds apart. Frees the lists. */
+/* Loads events from files, as a run writes them, with the lists so many times, once in ten seconds.
+ * Frees the lists. */
 static trace_events load(ranks *all, int lists)
 {
     char folder[] = "/tmp/echelon-events-XXXXXX", path[64], *text;

@@ -107,8 +107,8 @@ static void draw_model(dice *d, random_run *r)
     add(r, "model.architecture", family);
     add_number(r, "model.num_attention_heads", heads);
     int64_t width = heads * 2 * from_to(d, 1, 5);
-    /* Of two numbers LayerNorm leaves but the sign, and of rounding in gradients, which nearly
-     * cancel then, 1e-11: and of four, most of which dropout has taken. */
+    /* LayerNorm of two numbers leaves only the sign. Gradients then nearly cancel, and rounding
+     * leaves 1e-11 of them. The same happens to four numbers if dropout removes most of them. */
     while (!llama && width < 8) width += 2 * heads;
     add_number(r, "model.hidden_size", width);
     if (llama && chance(d, 60)) add_number(r, "model.num_key_value_heads", groups);
@@ -499,7 +499,7 @@ static ech_status record_rank(ech_comm *comm, const ech_design *design, void *co
     return grid_rank(comm, &with, &job);
 }
 
-/* The first step with token file apart-WHICH. */
+/* Records the first step with token file number `which`. */
 static void record(const char *yaml, const random_run *r, int which, const char *mask,
                    recorded *out)
 {
@@ -558,16 +558,16 @@ static rows_seen see_rows(const char *yaml, const random_run *r, const char *mas
     return seen;
 }
 
-/* Servers and replicas that are apart have several versions of weights in a step; capacities are
- * shared by all tokens of a group. */
+/* Servers and independent replicas have several versions of weights in a step, and all tokens of a
+ * group share its capacity. */
 static bool keeps_rows_apart(const random_run *r)
 {
     return !says(r, "parallel.strategy") && !says(r, "moe_capacity") && !says(r, "gshard") &&
            !says(r, "offload_delayed");
 }
 
-/* Without a mask all attend to all before them, and documents change others: so the test sees what
- * a mask keeps apart. */
+/* Without a mask tokens attend to all earlier tokens, and a document changes others. So the test
+ * would see a mask that does not separate documents. */
 TEST(test_documents_are_apart)
 {
     static const char *const lengths[] = {"data.sequence_length=24", "data.sequence_length=36"};

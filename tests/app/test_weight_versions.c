@@ -91,8 +91,8 @@ static void watch(const char *architecture, int ranks, const char *more, observe
     layout_run_free(&run);
 }
 
-/* Between F and B of a micro-batch a stage ends as many others as there are stages behind it; with
- * vertical sync the first stage's count holds everywhere. Every m-th of them ends in an update. */
+/* Between F and B of a micro-batch a stage completes as many others as there are later stages. With
+ * vertical sync the first stage's number holds for all. Every m-th of them ends in an update. */
 TEST(test_stashed)
 {
     observed w[RANKS];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * precision.reduce over grids: gradients travel in fewer bytes, as many as planned; every rank has
- * the same sums, each a number of the type they travelled in; and the first steps are those of
- * gradients that travelled as they are kept, but for roundings.
+ * precision.reduce over grids. Gradients travel in fewer bytes, as many as planned. Every rank has
+ * the same sums, which are numbers of the type on the wire. Except for rounding, the first steps
+ * are those of gradients that travel in the type of their storage.
  */
 #include <math.h>
 

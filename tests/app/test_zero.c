@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ZeRO, in plans: where each micro-batch's gradients are summed by themselves (stage 2) no more of
- * gradients is live than shards and what is under way; optimizers that look at rows and columns or
- * whole matrices share out their states, too; and one rank shares out nothing. That sharing changes
- * no bit is probes/bits.c, bytes are probes/shards.c.
+ * ZeRO, in plans. At stage 2, where each micro-batch's gradients are summed by themselves, only
+ * shards and the gradients under way are live. Optimizers that use rows and columns or whole
+ * matrices shard their states, too. One rank shards nothing. probes/bits.c tests that sharding
+ * changes no bit, and probes/shards.c the bytes.
  */
 #include <math.h>
 #include <string.h>
@@ -28,9 +28,9 @@ static void each_plan(const char *family, int ranks, const char *words, int zero
 
 /* ---- gradients ---- */
 
-/* What of gradients may live at once: those being written, those of the block before, which are
- * being scattered, and until the block begins those of the one before that. Of a tied table more
- * do: the head begins a micro-batch's while the one before's are scattered. */
+/* Returns the most bytes of gradients that may live at the same time: those being written, those of
+ * the block before, which are being scattered, and, until the block begins, those of the one before
+ * that. A tied table has more: the head begins a micro-batch while the one before is scattered. */
 static int64_t most_under_way(const ech_plan *plan)
 {
     int64_t kept = 0, largest[3] = {0};

@@ -96,9 +96,9 @@ static void plan_all(const char *family, int ranks, const char *words, const cha
 
 enum { LAYERS = 5 };
 
-/* How often a block is gathered in m micro-batches: for F, and of layers once more for R and B. The
- * head's F and B are one use, the embedding has no other than F: what is used before and behind
- * these stays with one use ahead. */
+/* Returns how often a block is gathered in m micro-batches: for F, and a layer once more for R and
+ * B. The head's F and B are one use, and the embedding is used only for F. So with prefetch the
+ * layers next to these stay gathered between two uses. */
 static int64_t gathers_of(int block, int m, int prefetch)
 {
     if (block == 0 || block == LAYERS + 1) return m;

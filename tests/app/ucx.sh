@@ -21,7 +21,8 @@ make_run training.steps=12 model.hidden_size=32 parallel.pipeline=2 parallel.dat
 
 if [ "$ucx" = OFF ]; then
     expect 0 "^UCX: +this build is without UCX; set parallel.comm=mpi or local" "$echelon" --version
-    expect_once 2 "parallel.comm = ucx.*: this build is without UCX; set parallel.comm=mpi or local, .* -DECH_UCX=ON" \
+    expect_once 2 "parallel.comm = ucx.*: this build is without UCX; set parallel.comm=mpi or \
+local, .* -DECH_UCX=ON" \
         "$echelon" train run.yaml --ranks 4 parallel.comm=ucx
     conclude
     exit
@@ -103,7 +104,8 @@ ended 75 "stopped after step"
 begin --restarts 1
 kill -9 "${ranks[0]}"
 wait_until 30 grep -q "restart 1 of 1, from step" err out || complain "it does not start again"
-wait_until 60 grep -q "resuming from" out err || complain "it does not go on" # before that a pause, which a signal ends
+# Before that comes a pause, which a signal would end.
+wait_until 60 grep -q "resuming from" out err || complain "it does not go on"
 kill -TERM $job
 ended 75 "stopped after step"
 
@@ -161,8 +163,10 @@ folder_of_killed && complain "a rank that was killed leaves its folder"
 make_run training.steps=12 model.hidden_size=32 parallel.pipeline=2 parallel.data=2
 rm -rf run
 # shellcheck disable=SC2016
-expect 2 "rank 0 refuses this process as rank 1: its secret differs; set ECHELON_SECRET to the same value" "$echelon" launch 4 \
-    sh -c '[ "$RANK" != 1 ] || export ECHELON_SECRET=another; exec "$0" train run.yaml parallel.comm=ucx' "$echelon"
+expect 2 "rank 0 refuses this process as rank 1: its secret differs; set ECHELON_SECRET \
+to the same value" "$echelon" launch 4 sh -c '
+    [ "$RANK" != 1 ] || export ECHELON_SECRET=another
+    exec "$0" train run.yaml parallel.comm=ucx' "$echelon"
 expect_once 2 "parallel.reduction = library: not with parallel.comm = ucx" \
     "$echelon" train run.yaml --ranks 4 parallel.comm=ucx parallel.reduction=library
 [ ! -e run ] || complain "a refused run left its folder"

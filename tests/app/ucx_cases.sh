@@ -33,9 +33,10 @@ make_run model.architecture=gpt2 model.hidden_size=32 model.num_attention_heads=
 # digests RUN: what the run leaves, a line each. When a checkpoint in the background is done is no
 # matter.
 digests() {
+    local keys='step\|loss\|grad_norm\|learning_rate\|valid_loss\|tokens\|bytes_sent'
     (cd "$1" && find . -type f -name '*.safetensors' -print0 | sort -z | xargs -0 -r sha256sum &&
         grep -h 'loss"' metrics.jsonl |
-            grep -o '"\(step\|loss\|grad_norm\|learning_rate\|valid_loss\|tokens\|bytes_sent\)": *[^,}]*')
+            grep -o "\"\($keys\)\": *[^,}]*")
 }
 
 line=0 compared=0

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# parallel.comm = ucx between two machines, as two network namespaces with names of their own: two
-# ranks each, memory within and TCP between. The same weights as over `local`; when the link between
-# them is cut, each rank ends by its deadline, with a word of whom it waited for, and from what was
-# saved the job goes on over a link that is back. Needs root, ip and unshare.
+# parallel.comm = ucx between two machines, which are network namespaces with names of their own.
+# Each has two ranks, which use memory within and TCP between machines. The weights are the same as
+# over `local`. When the link is cut, each rank ends by its deadline and names the rank for which it
+# waited. When the link is back, the job resumes from its checkpoint. Needs root, ip and unshare.
 #     ucx_link.sh ECHELON UCX       ON or OFF: whether the build has it
 set -u
 echelon=${1:?usage: ucx_link.sh ECHELON UCX} ucx=${2:?usage: ucx_link.sh ECHELON UCX}

@@ -6,7 +6,8 @@
 # killed. A worker that is stopped is named, and a killed server, or the first worker, ends the job.
 #     ucx_workers.sh ECHELON UCX [KILLS [SEED]]     UCX: ON or OFF, whether the build has it
 set -u
-echelon=${1:?usage: ucx_workers.sh ECHELON UCX [KILLS [SEED]]} ucx=${2:?usage: ucx_workers.sh ECHELON UCX [KILLS [SEED]]}
+usage='usage: ucx_workers.sh ECHELON UCX [KILLS [SEED]]'
+echelon=${1:?$usage} ucx=${2:?$usage}
 kills=${3:-4} RANDOM=${4:-1}
 # shellcheck source-path=SCRIPTDIR source=scratch.sh
 . "$(dirname "$0")/scratch.sh"
@@ -20,8 +21,9 @@ enter_for_job ucx_workers
 export OMP_NUM_THREADS=1
 unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT ECHELON_SECRET
 make_tokens
-make_run training.steps=1000000 training.global_batch_size=4 training.validate_every=16 training.check_every=16 \
-    data.valid=text checkpoint.every=16 checkpoint.keep=2 parallel.flush_every=8 parallel.servers=2
+make_run training.steps=1000000 training.global_batch_size=4 training.validate_every=16 \
+    training.check_every=16 data.valid=text checkpoint.every=16 checkpoint.keep=2 \
+    parallel.flush_every=8 parallel.servers=2
 
 # begin WORD ...: starts a job of four workers and two servers, and waits until it has saved
 begin() {
@@ -50,7 +52,7 @@ ended() {
 
 for ((kill = 1; kill <= kills; kill++)); do
     strategy=$([ $((RANDOM % 2)) = 0 ] && echo asp || echo ssp)
-    size=$([ $((RANDOM % 2)) = 0 ] && echo 16 || echo 256) # messages of which others are read out of memory
+    size=$([ $((RANDOM % 2)) = 0 ] && echo 16 || echo 256) # receivers read large messages directly
     begin parallel.strategy="$strategy" model.hidden_size="$size"
     sleep 0.$((RANDOM % 1000 + 1000))
     first=$((RANDOM % 3 + 1)) lost=$first

@@ -22,7 +22,7 @@ typedef struct verdict_request {
     int ranks;
     int64_t steps;
     bool own_precision; /* also in the run's own */
-    bool resumes;       /* also: trained, and resumed amid it, it leaves the same bits */
+    bool resumes;       /* also: a run that is interrupted and resumed leaves the same bits */
     /* Called by the child with the run's configuration before it is verified, and when that is
      * done. The second returns whether all is well; if not, `why` of n bytes says what is not,
      * unless verify has not passed. NULL: nothing more is asked. */

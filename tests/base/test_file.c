@@ -233,8 +233,8 @@ TEST(test_devices_stay)
     assert_true(S_ISCHR(is.st_mode));
 }
 
-/* What is no regular file, directly and behind a link: refused at once, whether or not anything
- * would come out of it. */
+/* A path that names no regular file, directly or through a link, is refused without waiting for
+ * data. */
 TEST(test_only_regular_files)
 {
     char *pipe = ech_file_join(folder, "pipe"), *link = ech_file_join(folder, "link");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random numbers are fixed for ever: published vectors of Philox, and values of our own conventions
- * computed apart, in Python.
+ * Random numbers are fixed for ever: the generator gives the published vectors of Philox, and our
+ * own conventions give values that were computed independently, in Python.
  */
 #include <math.h>
 #include <stdlib.h>

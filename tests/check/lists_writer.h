@@ -17,9 +17,9 @@ typedef struct lists_spec {
     ech_weights weights;
     bool no_stashing, vertical_sync;
     bool folded;   /* blocks have no W: B is the whole backward */
-    bool late;     /* gradients are sent behind W, not behind B */
+    bool late;     /* gradients are sent after W, not after B */
     bool bare;     /* F, B, W and messages alone: nothing is reduced, no updates */
-    bool eager;    /* receives are posted at once, not behind the compute step before them */
+    bool eager;    /* receives are posted first, not after the preceding compute step */
     bool blocking; /* whoever sends does nothing else until it is received */
     int64_t bytes; /* of an activation; gradients have one more */
 } lists_spec;
@@ -160,8 +160,8 @@ static inline void lists_item(lists_writer *w, const ech_order_item *item)
     if ((item->action == ECH_W) == late) lists_message(w, ECH_STEP_SEND_GRAD, &step, stage - 1);
 }
 
-/* Behind the last backward of a turn: buckets are reduced (where there are replicas), normed and
- * used. */
+/* Adds the steps after the last backward of a turn: buckets are reduced (if there are replicas),
+ * their norms are computed, and the weights are updated. */
 static inline void lists_update(lists_writer *w, int turn)
 {
     ech_plan *plan = w->plan;

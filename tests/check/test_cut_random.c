@@ -31,7 +31,8 @@ static const char *const ways[] = {
 static const int ranks_of[] = {2, 2, 2, 2, 4, 2, 4, 4, 2, 2};
 enum { WAYS = sizeof ranks_of / sizeof *ranks_of, MICRO_BATCHES = 2 };
 
-/* An order for one stage: F, B and W ascend, each micro-batch's one behind the other. */
+/* An order for one stage: each of F, B and W visits the micro-batches in ascending order, and a
+ * micro-batch has F before B before W. */
 static char *random_order(uint64_t *state)
 {
     ech_text text = {0};
@@ -103,8 +104,7 @@ static void forget(uint64_t *state, ech_list *list, int s)
     step->afters--;
 }
 
-/* A collective changes places with the step behind it, if that does not wait for it; or goes
- * back. */
+/* Swaps a collective with the next step, unless that step waits for it; or swaps it back. */
 static void move(uint64_t *state, ech_list *list, int s)
 {
     if (draw(state, 2))

@@ -19,8 +19,8 @@ static int find_of_chunk(const ech_list *list, ech_step_kind kind, int chunk)
     return s;
 }
 
-/* In a V the last stage's second chunk goes on where its first ends, and backward the other way
- * around, without a message; on the first stage the two are far apart. */
+/* In a V the last stage's second chunk continues where its first one ends, without a message, and
+ * the backward runs the other way. The first stage's two chunks are not adjacent. */
 TEST(test_neighbours_on_one_rank)
 {
     for (int back = 0; back < 2; back++) {

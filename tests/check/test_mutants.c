@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Thousands of sound lists with one fault each: a wait that is left out, a step that changes its
- * place or is missing, that is of another bucket, version or micro-batch, or touches another value.
- * A slow interpreter says which are broken: it does all steps on numbers that stand for contents,
- * and compares what each meets with what it meets in the sound list; and it finds steps that touch
- * the same memory and may run at the same time. The checker must refuse what is broken. It knows
- * nothing of kinds of steps but which half of a bucket of weights they touch, and that gradients
+ * Thousands of sound lists get one fault each: a wait is left out, or a step is moved, is missing,
+ * names another bucket, version or micro-batch, or touches another value. A slow interpreter says
+ * which lists are broken, and the checker must refuse those. The interpreter executes all steps on
+ * numbers that stand for contents, and compares the inputs of each step with those in the sound
+ * list. It also finds steps that touch the same memory and may run at the same time. It knows only
+ * two facts about kinds of steps: which half of a bucket of weights they touch, and that gradients
  * add up.
  */
 #include <string.h>

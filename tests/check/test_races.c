@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory under lanes that run beside each other, proved from what is known and not from lifetimes:
- * what a step may rely on being complete follows from the waits alone, and of two steps that touch
- * the same bytes one must be known complete when the other begins.
+ * Lanes that run at the same time never race on memory. The proof does not use lifetimes: the
+ * waits alone say which steps are complete when a step begins. If two steps touch the same bytes,
+ * one of them must be known to be complete when the other begins.
  */
 
 #include "schedule/fixture.h"
@@ -168,8 +168,8 @@ TEST(test_offload)
                           .more = "memory.offload_activations=peer"});
 }
 
-/* Waits for FETCH (1) and OFFLOAD (0) of steps of other lanes: how many there are, and without how
- * many of them alone steps race. What races the checker refuses. */
+/* Counts the waits of other lanes for FETCH (1) and OFFLOAD (0), and those whose removal alone
+ * makes steps race. The checker must refuse each list that races. */
 typedef struct waited {
     int waits[2], found[2];
     int heirs; /* of found[0]: a FETCH's */
@@ -204,8 +204,9 @@ static waited leave_out_waits(int micro_batches, int layers, const char *more)
     return w;
 }
 
-/* Who reads what has come back waits for that, and who needs the room waits until it is there. What
- * is carried comes to where other carried values have left. */
+/* A step that reads a fetched value waits for the fetch, and a step that reuses the memory of an
+ * offloaded value waits for the offload. A carried value is fetched to memory that other carried
+ * values have left. */
 TEST(test_offload_faults)
 {
     waited kept = leave_out_waits(3, 4, away[1]);

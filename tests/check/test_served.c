@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists of pushes that are bound to an order: any order that the schedule allows makes lists that
- * pass and run as it says, in the time that it takes when it comes about by itself; each seeded
- * fault, of the order or of a list, is found and named.
+ * Lists of pushes that are bound to an order. Any order that the schedule allows gives lists that
+ * pass the checker and run in this order. They take as long as when the order arises by itself.
+ * Each seeded fault in the order or in a list is found and named.
  */
 #include <string.h>
 

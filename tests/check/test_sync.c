@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists by which replicas that are apart meet, with one fault each: the checker refuses all of
- * them.
+ * Lists that synchronize independent replicas get one fault each: the checker refuses all of them.
  */
 
 #include "schedule/fixture.h"

@@ -160,7 +160,7 @@ static void die(void)
     for (;;) pause();
 }
 
-/* The function that stands behind this one. */
+/* Finds the C library's function that this one replaces. */
 #define NEXT(name)                                                                                 \
     __typeof__(&name) next;                                                                        \
     *(void **)&next = dlsym(RTLD_NEXT, #name)

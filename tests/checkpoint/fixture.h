@@ -17,7 +17,7 @@ typedef enum fixture_cut {
     BY_OWNERS,
     BY_THREE_ROWS, /* a range of each third, side by side in memory */
     BY_THREE_COLUMNS,
-    BY_PADDED_ROWS, /* with memory behind them that is in no box */
+    BY_PADDED_ROWS, /* followed by memory that is in no box */
     BY_PADDED_COLUMNS,
     FIXTURE_CUTS
 } fixture_cut;

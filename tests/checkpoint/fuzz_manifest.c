@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes the manifest reader, with the input as it is and with the right hash behind it. What is
- * read must print to a text that reads to the same.
+ * Fuzzes the manifest reader, with the input as it is and with the right hash appended. A manifest
+ * that is read must print to a text that reads to the same manifest.
  */
 #include <stdlib.h>
 

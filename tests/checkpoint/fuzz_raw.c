@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 enum { MOST_BYTES = 1 << 20 }; /* of a file whose tensors are listed */
 
-/* The tensors lie apart, inside of the file. */
+/* The tensors do not overlap and lie inside the file. */
 static void check(const ech_raw *raw)
 {
     int64_t sum = 0;

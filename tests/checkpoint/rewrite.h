@@ -13,7 +13,7 @@
 #include "checkpoint/manifest.h"
 #include "unit.h"
 
-/* Behind each changes[i][0] stands changes[i][1] to the end of the line. */
+/* After each changes[i][0], replaces the rest of the line by changes[i][1]. */
 static inline void checkpoint_rewrite_run_file(const char *step, const char *const changes[][2],
                                                size_t n)
 {

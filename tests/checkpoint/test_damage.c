@@ -249,7 +249,7 @@ static ech_status open_model(const char *folder, bool verify)
     return st;
 }
 
-/* Who names model/ itself gets the hashes that lie beside it: under any name, and without
+/* A path that names model/ itself is checked by the hashes beside it, under any name and without
  * state/. */
 TEST(test_model_folders_named_directly)
 {

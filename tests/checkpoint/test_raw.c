@@ -8,7 +8,7 @@
 #include "checkpoint/raw.h"
 #include "model/import_names.h"
 
-/* A file of `elements` fp32 numbers 0, 1, 2 ... behind a header. */
+/* Writes a header and then `elements` fp32 numbers 0, 1, 2, and so on. */
 static char *write_counting(const char *folder, const void *header, size_t header_bytes,
                             int elements)
 {

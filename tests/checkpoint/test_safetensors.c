@@ -16,7 +16,8 @@ static const unsigned char golden[105] =
     "\0\0\x80\x3f\0\0\0\x40";
 enum { GOLDEN_BYTES = 104, GOLDEN_JSON = 85 };
 
-/* A file of this header and `data` zero bytes behind it; `length` is what it states (-1: right). */
+/* Opens a file of this header and `data` zero bytes. `length` is the length of the header that the
+ * file states (-1: the right one). */
 static ech_status open_made(const char *header, int64_t length, size_t data, ech_safetensors **file)
 {
     char *folder = scratch_make();
@@ -238,7 +239,7 @@ TEST(test_header_refuses)
     assert_refused(two, "'b' to be saved has no shape that can be counted");
 }
 
-/* Two halves of columns and a scalar, written apart, read whole and by rows. */
+/* Two halves of columns and a scalar are written separately, and read whole and by rows. */
 TEST(test_boxes_round_trip)
 {
     enum { ROWS = 5, COLUMNS = 6, HALF = 3 };

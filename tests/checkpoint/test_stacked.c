@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A parameter that is stacked of experts is one tensor an expert in files: saved by any grid of
- * expert groups and tensor ranks, of whole shards or of intervals of them, loaded by any other, and
- * the same folder of weights as one rank's.
+ * In files, a parameter that stacks experts is one tensor per expert. Any grid of expert groups and
+ * tensor ranks saves it, in whole shards or in intervals of them, and any other grid loads it. The
+ * folder of weights is the same as that of one rank.
  */
 #include "checkpoint/fixture.h"
 #include "checkpoint/shards.h"

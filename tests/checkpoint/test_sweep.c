@@ -158,7 +158,7 @@ static void fail_at_every_call(faults_kind kind, const char *says)
             faults_watch(watch_folders);
             bool saved = save_and_prune(&t, &job, &ignored);
             faults_watch(NULL);
-            /* behind the last call that takes space a full disk is not noticed */
+            /* a full disk is not noticed after the last call that needs space */
             if (saved && !harmless && kind != FAULTS_FULL)
                 fail_msg("kind %d at call %lld was not seen", kind, (long long)at);
             if (!saved && job.results[0] != ECH_EABORTED &&

@@ -9,11 +9,11 @@
 typedef struct matrix {
     int64_t rows, columns;
     int parts, degree;  /* rank q of `degree` has the q-th range of each part's columns */
-    int64_t padding;    /* columns of memory behind those */
+    int64_t padding;    /* columns of memory after those */
     int64_t first, cut; /* rows of the box: all from `first` to `cut` before the last */
 } matrix;
 
-enum { OFFSET = 4096, BEHIND = 64 }; /* bytes of the file before and behind the matrix */
+enum { OFFSET = 4096, AFTER = 64 }; /* bytes of the file before and after the matrix */
 
 /* Bytes of its memory: ROWS x (columns of all parts and padding), in fp32 or fp64. */
 static size_t lay_out(const matrix *m, int rank, ech_dtype dtype, ech_saved_tensor *t,
@@ -47,7 +47,7 @@ static bool is_mine(const ech_saved_tensor *t, int64_t row, int64_t column, int 
 /* One rank writes; every byte of the file is as the boxes say, and all others as before. */
 static void check_write(const matrix *m, int rank, const char *path)
 {
-    size_t elements = (size_t)(m->rows * m->columns), bytes = OFFSET + 4 * elements + BEHIND, n;
+    size_t elements = (size_t)(m->rows * m->columns), bytes = OFFSET + 4 * elements + AFTER, n;
     char *before = ech_calloc(bytes, 1), *memory, *after;
     memset(before, 0x77, bytes);
     scratch_replace(path, before, bytes);

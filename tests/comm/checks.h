@@ -147,7 +147,7 @@ typedef struct checks_case {
     bool whole;
 } checks_case;
 
-/* Reduces x, with canaries behind x and behind the scratch. */
+/* Reduces x, with canaries after x and after the scratch. */
 static inline ech_status checks_reduce_guarded(ech_group *group, const checks_case *c, char *x)
 {
     size_t bytes = (size_t)c->n * ech_dtype_bytes(c->dtype);

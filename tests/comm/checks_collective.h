@@ -222,7 +222,7 @@ static inline void checks_count_window(checks_rows_run *r, const ech_row_exchang
     }
 }
 
-/* One window there and back. Behind what is in use nothing is written. */
+/* Sends one window there and back. Nothing is written after the rows in use. */
 static inline ech_status checks_window(checks_rows_run *r, int64_t first)
 {
     int N = ech_group_size(r->group), index = ech_group_index(r->group);

@@ -9,7 +9,7 @@
 
 #include "comm/checks.h"
 
-/* A buffer behind which there is a canary. */
+/* A buffer that is followed by a canary. */
 static inline char *checks_guarded(size_t bytes)
 {
     char *at = malloc(bytes + CHECKS_CANARY);
@@ -43,8 +43,9 @@ static inline checks_shard checks_own_shard(const ech_group *group, const checks
     return s;
 }
 
-/* What all members together send in a half: each element of a shard N - 1 times. But HIERARCHICAL's
- * leaders have whole sums: who leads lacks only its own shard of all that N members send. */
+/* Returns how many elements all members together send in a half: each element of a shard N - 1
+ * times. HIERARCHICAL's leaders hold whole sums, so a leader sends all that N members send, less
+ * its own shard. */
 static inline int64_t checks_half_elements(const ech_group *group, const checks_case *c)
 {
     ech_lineup of = ech_group_lineup(group);
@@ -266,7 +267,7 @@ static inline ech_status checks_links(ech_group *group, ech_reduction reduction,
     return ECH_OK;
 }
 
-/* Every part behind every other, long and short ones, one of no elements. */
+/* Reduces every part after every other: long ones, short ones, and one without elements. */
 static inline ech_status checks_halves_in_a_row(ech_comm *comm, ech_reduction reduction)
 {
     static const struct {

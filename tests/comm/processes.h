@@ -37,7 +37,7 @@ typedef struct job {
     const char *ranks_text[MOST]; /* RANK of each; NULL: its number */
     const char *size_text[MOST];  /* WORLD_SIZE of each; NULL: the number of ranks */
     int machines;                 /* that the ranks take themselves to be on; 0: this one */
-    bool outlives;                /* a rank's death ends nothing but messages with it */
+    bool outlives;                /* a rank's death ends only messages with this rank */
     const char *secret;           /* all but rank 0's; NULL: none */
     const char *setting[2];       /* a further variable and its value; NULL: none */
     bool may_not_read;            /* the ranks' system refuses process_vm_readv */

@@ -59,7 +59,7 @@ static void set_wait_at(ech_board *board, int slot, int peer, uint32_t looked)
     atomic_store(&board->slot[slot].mark[ECH_BOARD_RANK].looked, looked);
 }
 
-/* In a circle everybody seems to wait. Who was stopped amid its wait does not look any more. */
+/* In a circle every rank seems to wait. A rank that was stopped during its wait looks no more. */
 TEST(test_culprit_of_a_circle)
 {
     ech_board *board = make(4);

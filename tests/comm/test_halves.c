@@ -201,8 +201,8 @@ static ech_status scatter_to_stores(ech_group *group, const served *of, const ec
     return ech_sum_end(&sum);
 }
 
-/* Of the same numbers once more: added to what is there they are twice as much, and thrown away
- * they leave that. */
+/* Sums the same numbers once more. If the sum is added to the earlier one, it is twice as large; if
+ * it is dropped, the earlier one stays. */
 static ech_status add_and_drop(ech_comm *comm, void *context)
 {
     const served *of = context;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The backend `nccl` over a stand-in for the library (nccl_standin.h), with ranks that are threads
- * and queues of the device `queued`: bits and counts are those of host memory, NCCL's rules are
- * kept and mistakes seen, and what hangs ends at the deadline.
+ * and queues of the device `queued`. Bits and counts are those of host memory. NCCL's rules are
+ * kept, mistakes are detected, and a call that hangs ends at the deadline.
  */
 
 #include <time.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who sends how much to whom in a reduction and its halves, counted message by message below the
- * groups, against the formulae: a torus sends to the next in its row and in its column alone, a
- * hierarchy to its leader, and leaders around a ring.
+ * The bytes between each pair of ranks in a reduction and its halves are counted message by
+ * message below the groups, and compared with the formulae. In a torus a rank sends only to the
+ * next one in its row and in its column. In a hierarchy a rank sends to its leader, and leaders
+ * send around a ring.
  */
 
 #include "comm/backend.h"
@@ -98,8 +99,8 @@ TEST(torus_sends_along_rows_and_columns)
         }
 }
 
-/* Of S bytes a leader sends (M - 1) / M S to the next one in each half, and to its machine's others
- * all, or their shards. */
+/* In each half of a reduction of S bytes a leader sends (M - 1) / M S to the next leader. It sends
+ * all S bytes to the other ranks of its machine, or each rank's shard. */
 TEST(hierarchy_sends_through_leaders)
 {
     static const struct {

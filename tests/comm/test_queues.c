@@ -38,8 +38,8 @@ static void leaky_wait(ech_queue *queue, ech_event *event)
     if (queue != waits_for_none) queued->wait(queue, event);
 }
 
-/* The sender's memory is 1, from its queue's first work on, and 2 behind the transfer. The
- * receiver's is 10 before. */
+/* The sender's memory is 1 after its queue's first work, and 2 after the transfer. The receiver's
+ * memory is 10 before the transfer. */
 static ech_status meet(ech_comm *comm, void *context)
 {
     meeting *m = context;

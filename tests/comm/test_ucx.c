@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `ucx`: what holds for collectives over threads, MPI and TCP holds over it, in memory
- * and over the network, and jobs end as theirs do. How ranks meet: test_ucx_meeting.c. How messages
- * outlive a rank's death: test_ucx_kills.c.
+ * The backend `ucx` passes the tests of collectives over threads, MPI and TCP, in memory and over
+ * the network, and its jobs end as theirs do. test_ucx_meeting.c tests how ranks meet, and
+ * test_ucx_kills.c how messages outlive a rank's death.
  */
 
 #include <sys/mman.h>

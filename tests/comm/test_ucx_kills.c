@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `ucx` under kills and stops amid messages between all pairs of ranks: what was under
- * way with the lost rank ends in an error that names it, receives that nothing has reached
- * included; the others go on, lose no message and no byte, and end as they should; no shared memory
- * is left. ECHELON_UCX_KILLS=200 is the long form: so many kills, and a quarter of stops.
+ * The backend `ucx` when a rank is killed or stopped while all pairs of ranks exchange messages.
+ * Transfers with the lost rank end in an error that names it, and so do receives that have got no
+ * byte yet. The other ranks lose no message and no byte, and end as they should. No shared memory
+ * is left. ECHELON_UCX_KILLS=200 is the long form: 200 kills and a quarter as many stops.
  */
 
 #include <sched.h>
@@ -174,7 +174,7 @@ static ech_status exchange(ech_comm *comm, void *context)
 
 /* ---- the parent ---- */
 
-/* A child that signals the victim amid its messages. */
+/* A child that signals the victim while it exchanges messages. */
 static void strike(shared *s, pid_t victim, int sent)
 {
     unsigned wait_us = s->seed * 2654435761u % 20000;

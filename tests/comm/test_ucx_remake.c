@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `ucx`: a rank is killed, or stopped, amid messages between all; the others make the
- * group anew with a process that takes its place. The new group loses no message and no byte, and
- * hears nothing of the old one: all that is sent says of which it is. The rank that was stopped
- * wakes while the new group is at work, and ends with an error. ECHELON_UCX_KILLS=200 is the long
- * form: so many kills, and a quarter of stops.
+ * The backend `ucx`: a rank is killed or stopped while all exchange messages, and the others form a
+ * new group with a process that takes its place. The new group loses no message and no byte, and
+ * gets none from the old one, since every message names its group. The rank that was stopped wakes
+ * while the new group is at work, and ends with an error. ECHELON_UCX_KILLS=200 is the long form:
+ * 200 kills and a quarter as many stops.
  */
 
 #include <sys/mman.h>

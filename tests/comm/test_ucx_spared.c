@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks whose death is survived (ech_comm_spare), near by and over the network: folds, gathers and
- * broadcasts of the others go on without them, in which all agree whose part is in them; messages
- * with them are done, and say that they are lost; that of a rank which is not spared is an error
- * that names it.
+ * Ranks whose death the job survives (ech_comm_spare), on one machine and over the network. Folds,
+ * gathers and broadcasts of the others go on without them, and all agree whose parts these contain.
+ * Messages with a dead rank complete, and say that the rank is lost. The death of a rank that is
+ * not spared is an error that names it.
  */
 
 #include "comm/processes.h"

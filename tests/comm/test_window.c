@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Windows: of the memory that all ranks share there is one copy, allocated by the first that takes
- * it and freed by the last that gives it back; what one rank has written another reads behind a
- * message; ranks that are processes have none.
+ * Windows. There is one copy of the memory that all ranks share: the first rank that opens the
+ * window allocates it, and the last one that closes it frees it. A rank reads what another one
+ * wrote before a message between them. Ranks that are processes have no window.
  */
 
 #include <string.h>
@@ -43,7 +43,7 @@ static ech_device counting(void)
     return device;
 }
 
-/* Each writes its own numbers, and behind a barrier reads those of the next rank. */
+/* Each rank writes its own numbers, and reads the next rank's after a barrier. */
 static ech_status share(ech_comm *comm, const ech_device *device, ech_group *all, int time)
 {
     int rank = ech_comm_rank(comm), next = (rank + 1) % RANKS;

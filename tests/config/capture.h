@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "unit.h"
 
-/* What goes to standard error meanwhile. */
+/* Captures standard error from begin_capture to end_capture. */
 typedef struct capture {
     int before;
     FILE *file;

@@ -2,7 +2,7 @@
  *
  * Run files with faults that are drawn from the table of keys: each is refused, and what is said
  * names a line of the file, the file or a key, in printable characters. ECHELON_RUN_FILES=10000
- * tries so many.
+ * tries so many. ECHELON_MESSAGES=FILE appends what is said to a file, for tools/check_words.py.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,7 +108,7 @@ static void add_line(const key_row *key, ech_text *out)
     }
 }
 
-/* ---- what stands behind all sections ---- */
+/* ---- lines after all sections ---- */
 
 static void add_deep(ech_text *out)
 {
@@ -216,6 +216,16 @@ static bool is_printable(const char *said)
     return true;
 }
 
+static void record(const char *said)
+{
+    const char *path = getenv("ECHELON_MESSAGES");
+    if (!path) return;
+    FILE *file = fopen(path, "a");
+    assert_non_null(file);
+    fputs(said, file);
+    assert_int_equal(fclose(file), 0);
+}
+
 static void check(const ech_text *file, int number)
 {
     ech_config *config = sample_create();
@@ -227,6 +237,7 @@ static void check(const ech_text *file, int number)
     if (!strstr(said, "run.yaml:") && !names_key(said))
         fail_msg("file %d: nothing is named: %s\n%s", number, said, file->at);
     if (!is_printable(said)) fail_msg("file %d: unprintable: %s", number, said);
+    record(said);
     free(said);
     ech_config_destroy(config);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All that is wrong with a run file and the words behind it is said at once, a line each.
+ * One run reports all errors of a run file and of the assignments after it, a line each.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ static const struct {
       "run.yaml:4:18: optimizer.eps", "run.yaml:5:1: optimizer: section given twice",
       "run.yaml:6:3: name of a section: a list", "run.yaml:8:14: log.every = x",
       "required but not set: log.directory;"}},
-    /* Behind what is no YAML nothing is known. */
+    /* Keys after the first line that is not YAML are unknown. */
     {"model:\n  hidden_size: x\n  vocab_size: 0\ndata: [\n",
      {"log.every=x"},
      {"run.yaml:2:16", "run.yaml:3:15", "run.yaml:4:7: data: a list where keys", "not YAML",

@@ -128,6 +128,7 @@ static const struct {
     {"model:\n  every: 3\n", "it is checkpoint.every or log.every"},
     {"precision:\n  xyzzy: 3\n",
      "no such key; the keys of precision are compute gradients residual reduce"},
+    {"model:\n  xyzzy: 3\n", "model.xyzzy: no such key; `echelon help keys` lists the "},
     {"modell:\n  hidden_size: 3\n", "run.yaml:1:1: modell: no such section; did you mean model?"},
     {"\n\nsteps: 3\n", "run.yaml:3:1: steps: no such section; it is training.steps"},
     {"xyzzy: 3\n", "no such section; the sections are model data training optimizer"},

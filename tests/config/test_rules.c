@@ -105,6 +105,9 @@ static const trial trials[ECH_RULES] = {
         {"model.reversible=true precision.compute=bf16 precision.residual=compute",
          "model.reversible=true precision.compute=bf16",
          "precision.compute=bf16 precision.residual=compute"},
+    [ECH_RULE_wide_stream_norm_after] =
+        {"precision.residual=fp32 precision.compute=bf16 model.norm_placement=after",
+         "model.norm_placement=after", "precision.residual=fp32 precision.compute=bf16"},
     [ECH_RULE_fp32_stream_fp64] = {"precision.residual=fp32 precision.compute=fp64",
                                    "precision.compute=fp64", "precision.residual=fp32"},
     [ECH_RULE_other_wire_half_gradients] =

@@ -46,8 +46,8 @@ DEEPSEEK = [
 SPLITS = {
     "llama3": [LLAMA3],
     "cl100k": [
-        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"
-        r"|\s*[\r\n]|\s+(?!\S)|\s"
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+        r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
     ],
     "qwen2": [LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")],
     "qwen35": [

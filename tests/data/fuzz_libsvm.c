@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as lines in LIBSVM's format: refused with file and line, or of each line that is
- * no comment features with ascending ids in range, each with a finite value, and a label; as a file
- * the same number of samples.
+ * Reads arbitrary bytes as lines in LIBSVM's format. A line is refused with file and line, or it is
+ * a comment, or it gives a label and features with ascending ids in range and finite values. The
+ * reader of whole files finds the same number of samples.
  */
 #include <math.h>
 #include <stdint.h>

@@ -118,7 +118,7 @@ static inline void write_index(const char *prefix, int dtype, int64_t sequences,
     free(begins);
 }
 
-/* Opens a token file of the folder, documents told apart. */
+/* Opens a token file of the folder, with the boundaries of its documents. */
 static inline ech_token_file *open_tokens(const char *name)
 {
     ech_token_file *file;

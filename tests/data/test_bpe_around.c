@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which tokens stand in front of a text and behind it: post_processor of tokenizer.json, and
- * tokenizer_config.json, which decides where it says so.
+ * The tokens before and after a text come from post_processor of tokenizer.json, unless
+ * tokenizer_config.json sets them.
  */
 #include "data/scratch.h"
 

@@ -163,7 +163,7 @@ TEST(test_export)
     }
 }
 
-/* What is no UTF-8 comes back byte for byte, also amid text. */
+/* Bytes that are not UTF-8 are decoded unchanged, within text, too. */
 TEST(test_any_bytes)
 {
     uint64_t seed = 7;

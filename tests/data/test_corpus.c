@@ -9,8 +9,8 @@
 #include "data/corpus.h"
 #include "data/samples.h"
 
-/* Files of samples of T tokens; file k's tokens are APART k, APART k + 1, ... */
-enum { T = 4, APART = 10000, BATCH = 12 };
+/* Files of samples of T tokens; file k's tokens are STRIDE k, STRIDE k + 1, ... */
+enum { T = 4, STRIDE = 10000, BATCH = 12 };
 
 static void write_counting(const char *name, int64_t samples, int32_t from)
 {
@@ -129,8 +129,8 @@ TEST(test_one_source)
 static void make_sources(char *text, size_t size, const char *format)
 {
     write_counting("a", 10, 0);
-    write_counting("b", 7, APART);
-    write_counting("c", 25, 2 * APART);
+    write_counting("b", 7, STRIDE);
+    write_counting("c", 25, 2 * STRIDE);
     snprintf(text, size, format, in_scratch("a"), in_scratch("b"), in_scratch("c"));
 }
 
@@ -186,8 +186,8 @@ TEST(test_samples_of_a_blend)
             assert_memory_equal(again, firsts, sizeof firsts);
         }
         for (int i = 0; i < BATCH; i++) {
-            int k = firsts[i] / APART, s = firsts[i] % APART / T;
-            assert_int_equal(firsts[i] % APART % T, 0);
+            int k = firsts[i] / STRIDE, s = firsts[i] % STRIDE / T;
+            assert_int_equal(firsts[i] % STRIDE % T, 0);
             had[k]++;
             seen[k][s]++;
             /* Every source has epochs of its own: all its samples come equally often. */
@@ -233,7 +233,7 @@ TEST(test_permutations_differ)
 {
     char text[13000];
     write_counting("a", 25, 0);
-    write_counting("b", 25, APART);
+    write_counting("b", 25, STRIDE);
     snprintf(text, sizeof text, "%s %s", in_scratch("a"), in_scratch("b"));
     ech_corpus *corpus = open_corpus(text, "", ECH_SPLIT_TRAIN);
     ech_loader_options options = reading(true);
@@ -276,8 +276,8 @@ static int64_t write_documents(const char *name, int documents, bool plain, int6
     return n;
 }
 
-/* The parts of a split are documents [first, end), each as they lie in the file, and documents are
- * told apart where asked for. */
+/* The part of a split contains documents [first, end), in the order of the file, and with `mask`
+ * it keeps their boundaries. */
 static void check_part(const char *name, const char *split, ech_split part, bool mask,
                        const int64_t *begins, int first, int end)
 {
@@ -458,7 +458,7 @@ TEST(test_paths_with_blanks)
 {
     char text[13000];
     write_counting("a b\\", 3, 0);
-    write_counting("1", 4, APART);
+    write_counting("1", 4, STRIDE);
     snprintf(text, sizeof text, "  %s/a\\ b\\\\ %s/1 ", scratch, scratch);
     ech_corpus *corpus = open_corpus(text, "", ECH_SPLIT_TRAIN);
     assert_int_equal(ech_corpus_tokens(corpus), 7 * T + 2);

@@ -78,7 +78,7 @@ static ech_status import(const char *out, int workers)
                                   .tokenizer = tokenizer,
                                   .valid = 0.25,
                                   .workers = workers,
-                                  .save_bytes = 1}; /* a journal behind every piece */
+                                  .save_bytes = 1}; /* a journal after every piece */
     ech_status st = ech_data_import(&options, &count);
     ech_tokenizer_close(tokenizer);
     return st;

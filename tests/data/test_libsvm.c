@@ -96,7 +96,7 @@ TEST(lines_become_samples)
     ech_corpus_close(corpus);
 }
 
-/* Behind the last sample is padding: all of it is 0. */
+/* The padding after the last sample is 0. */
 TEST(padding_is_zero)
 {
     ech_libsvm_count count;
@@ -234,7 +234,7 @@ TEST(bad_lines)
         ech_libsvm_count count;
         assert_int_equal(import(bad[i].text, 50, 0, &count), ECH_EINPUT);
         assert_error_has(bad[i].says);
-        assert_int_equal(count_entries(), 1); /* nothing but the lines */
+        assert_int_equal(count_entries(), 1); /* only the lines */
     }
 }
 

@@ -54,7 +54,7 @@ TEST(test_tokens_of_a_step)
             assert_true(check_step_tokens(ragged, options, degree) == 3 * 158);
             assert_true(check_step_tokens(even, options, degree) == 3 * 160);
             options.shuffle = false;
-            options.last_position = SAMPLES; /* in the second step, behind the last sample */
+            options.last_position = SAMPLES; /* in the second step, after the last sample */
             assert_true(check_step_tokens(ragged, options, degree) == 158);
             assert_true(check_step_tokens(even, options, degree) == 160);
             options.last_position = 13; /* before it */

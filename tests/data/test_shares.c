@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * data.shards = static: shares are apart, each comes once an epoch, and a step's samples do not
- * depend on who reads them.
+ * data.shards = static: shares are disjoint, each sample of a share is read once an epoch, and a
+ * step's samples do not depend on the rank that reads them.
  */
 #include "data/loaders.h"
 

@@ -391,7 +391,7 @@ TEST(test_scattered_sequences)
     ech_token_file_close(file);
 }
 
-/* Documents one behind the other in .bin, then a gap. */
+/* Documents follow each other in .bin without a gap, and then there is one. */
 TEST(test_one_read_for_documents_without_gaps)
 {
     enum { SEQUENCES = 6, TOKENS = 12 };

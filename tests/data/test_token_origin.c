@@ -93,7 +93,7 @@ TEST(exported_is_the_same)
     ech_text_free(&config);
 }
 
-/* What is told of one file is not believed of another. */
+/* The description of one token file is not used for another. */
 TEST(goes_with_its_file)
 {
     ech_import_count count;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Written token files: Megatron's bytes, what is read back, and what is left behind by failures.
+ * Written token files have Megatron's bytes and are read back, and failures leave no file.
  */
 #include "data/scratch.h"
 

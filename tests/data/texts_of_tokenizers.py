@@ -6,8 +6,9 @@ import unicodedata
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_start|>x", "<|im"]
 WORDS = (
-    "the quick brown fox, don't DON'T we'Re I'LL 'sea it'ſ 1234567890 12 naïve Ærø Straße привет мир "
-    "東京都は日本の首都 안녕하세요 שלום مرحبا नमस्ते สวัสดี 🙂 👩‍👩‍👧‍👦 🇩🇪 e\u0301 o\u0308\u0323 \ud55c \u1112\u1161\u11ab "
+    "the quick brown fox, don't DON'T we'Re I'LL 'sea it'ſ 1234567890 12 naïve Ærø Straße "
+    "привет мир 東京都は日本の首都 안녕하세요 שלום مرحبا नमस्ते สวัสดี 🙂 👩‍👩‍👧‍👦 🇩🇪 "
+    "e\u0301 o\u0308\u0323 \ud55c \u1112\u1161\u11ab "
     "x=y+z; /* --- */ #!? ... ½ ² Ⅷ ٣٤ \u212b \u2126"
 ).split(" ")
 BLANKS = [

@@ -5,8 +5,7 @@
  *     use_tokenizer SOURCE encode            texts from standard input, ids to standard output
  *     use_tokenizer SOURCE pieces BYTES      the same; texts are cut at the last safe place within
  *                                            BYTES bytes, as long as there is one
- *     use_tokenizer SOURCE around            as encode, with what stands in front of a text and
- *     behind
+ *     use_tokenizer SOURCE around            as encode, with the tokens before and after a text
  *     use_tokenizer IN learn OUT N PATTERN   learns N tokens from the texts IN
  * A text is its length in bytes (u32) and its bytes; its answer the count of ids (u32), the ids
  * (i32), the length of what they decode to (u32), and that.

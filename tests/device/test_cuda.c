@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The device cuda where there is a GPU: zeroed memory, copies between it and pinned and other host
- * memory, order of queues by events, times, and that a fault is told of. Skipped, with the reason,
- * where there is none.
+ * memory, order of queues by events, times, and the report of a fault. Without a GPU the tests are
+ * skipped and say why.
  */
 #include <stdio.h>
 #include <stdlib.h>

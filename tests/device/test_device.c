@@ -133,8 +133,8 @@ static void wait_until(void *argument)
     (void)h->device->synchronize(h->until);
 }
 
-/* What is put on the queue of threads returns at once: an event behind held work is not reached,
- * until that ends. */
+/* Work that is put on the queue of threads returns without waiting: an event after work that is
+ * held up is reached only when that work ends. */
 TEST(test_queued_work_is_not_waited_for)
 {
     const ech_device *device = ech_device_find("queued");

@@ -199,8 +199,8 @@ TEST(text_of_ranks_alike)
     ech_timeline_free(&timeline);
 }
 
-/* The cells of a rank's row, which may go on below; of the last one in a line not the blank behind
- * it. */
+/* Appends the cells of a rank's row, which may go on below, without the blank after the last one of
+ * a line. */
 static void take_cells(const char *text, const char *label, int cell, int width, ech_text *cells)
 {
     size_t begin = strlen(label) + 2;

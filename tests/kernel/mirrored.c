@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device's kernels behind the host's memory, for tests that know no device: a row copies what its
- * arguments reach to memory of the device, computes there, and copies it back. Memory of the device
- * begins at the same remainder of 256 bytes as the host's does; around it are guards, which must
- * stay; scratch is as long as the host's and full of NaN.
+ * A device's kernels on host memory, for tests that know no device. A row copies the memory that
+ * its arguments reach to the device, computes there, and copies it back. Memory of the device
+ * begins at the same remainder of 256 bytes as the host's does, between guards that must not
+ * change. Scratch is as long as the host's and full of NaN.
  */
 #include "kernel/mirrored.h"
 
@@ -19,15 +19,15 @@
 
 enum { MOST_SPANS = 32, GUARD = 256 };
 
-/* Bytes of the host, and where they are on the device meanwhile. */
+/* Bytes of the host, and their copy on the device during a call. */
 typedef struct span {
-    char *from, *end, *block, *there; /* there: in the block, behind a guard */
+    char *from, *end, *block, *there; /* there: in the block, after a guard */
 } span;
 
 static const ech_device *device;
 static ech_queue *queue;
 static const ech_kernels *(*tables_of)(ech_dtype dtype);
-/* Each span has an allocation of its own, whose end checkers see: no guard behind it. */
+/* Each span has an allocation of its own, whose end checkers see, so no guard follows it. */
 static bool is_exact;
 static size_t guard_behind;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -139,7 +139,7 @@ static void give_back(const span *s, bool is_scratch)
 {
     ECH_FREED char *now = is_scratch ? NULL : ech_calloc(length(s), 1);
     check_guard(s->block, (size_t)(s->there - s->block), "it writes before a tensor");
-    check_guard(s->there + length(s), guard_behind, "it writes behind a tensor");
+    check_guard(s->there + length(s), guard_behind, "it writes after a tensor");
     if (now) bring(now, s->there, length(s));
     if (now && memcmp(s->from, now, length(s)) != 0) memcpy(s->from, now, length(s));
     if (is_exact) device->release(s->block, block_bytes(s));

@@ -237,7 +237,7 @@ static uint16_t encode(double x, int mantissa, int bias)
     return (uint16_t)(sign | (bits < infinity ? bits : infinity));
 }
 
-/* Of an operand's fp32 TF32 has 10 bits behind the point. */
+/* TF32 keeps 10 bits after the point of an fp32 operand. */
 static double operand(double x, bool tf32)
 {
     int exponent = 0;

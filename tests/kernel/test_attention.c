@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention: fast rows against the definition, and the definition against a softmax over the whole
- * T x T matrix; grouped heads, strides of fused projections, dropout, samples apart, several
- * documents.
+ * T x T matrix. The cases have grouped heads, strides of fused projections, dropout, gaps between
+ * samples, and several documents.
  */
 #include "kernel/places.h"
 #include "kernel/trial.h"

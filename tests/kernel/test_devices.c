@@ -34,8 +34,7 @@ TEST(test_every_device_has_tables)
     assert_int_equal(ech_kernels_loss_rows("auto"), ech_kernels_loss_rows("cpu"));
 }
 
-/* Who can compute with a device has all of its rows: a build that has its backend has its
- * kernels. */
+/* A build that has the backend of a device has all rows of its kernels. */
 TEST(test_backends_have_all_rows)
 {
     for (size_t d = 0; d < sizeof devices / sizeof *devices; d++)
@@ -54,8 +53,8 @@ TEST(test_backends_have_all_rows)
         }
 }
 
-/* Scratch of a GPU neither depends on threads nor shrinks with a size, and what lies behind it is
- * aligned. */
+/* Scratch of a GPU does not depend on threads, is not smaller for larger sizes, and is a multiple
+ * of the alignment. */
 TEST(test_scratch_of_a_gpu)
 {
     const int64_t small[7] = {3, 5, 7, 2, 1, 16, 1}, large[7] = {300, 512, 768, 64, 64, 128, 1};

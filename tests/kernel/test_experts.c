@@ -92,7 +92,8 @@ CALL(combine_backward, t[3], t[0], t[1], t[2], t[3], t[4], t[5])
 #define WEIGHT(kind, s, of) kind(TRIAL_2D(experts(s), (s)->C), .type = TRIAL_##of)
 #define BUFFER(kind, s, of) kind(TRIAL_2D((s)->e *(s)->bound, (s)->C), .type = TRIAL_##of)
 #define GATES(kind, s)      kind(TRIAL_2D((s)->S, (s)->k), .type = TRIAL_WIDE)
-#define SLOTS(s)            TRIAL_RESULT(TRIAL_2D((s)->S, (s)->k), .type = TRIAL_FIXED, .dtype = ECH_I32)
+
+#define SLOTS(s) TRIAL_RESULT(TRIAL_2D((s)->S, (s)->k), .type = TRIAL_FIXED, .dtype = ECH_I32)
 
 static void check_one(trial t, shape s, unsigned buffers)
 {

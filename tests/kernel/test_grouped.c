@@ -7,8 +7,8 @@
 #include "kernel/trial.h"
 
 enum { MOST_COUNTS = 32 };
-/* Of choices' numbers, which are so far apart that they have two words. */
-static const int64_t apart = 987654321987;
+/* The distance between the numbers of choices, which do not fit into 32 bits. */
+static const int64_t distance = 987654321987;
 static const ech_dropout drawn = {.p = 0.4, .key = {.seed = 11, .step = 4, .stream = 9}}, none;
 
 /* Counts (P,X), and whether a call accumulates or takes b transposed. */
@@ -60,6 +60,8 @@ static void put_counts(const group *g, const ech_tensor *counts)
     }
 CALL(matmul, t[2], t[0], t[1], g->transposed, t[2], g->accumulate, t[3])
 CALL(matmul_weight, t[2], t[0], t[1], t[2], g->accumulate, t[3])
+CALL(bias, t[1], t[0], t[1], t[2])
+CALL(bias_backward, t[1], t[0], t[1], g->accumulate, t[2])
 #define CALLS_1(name)                                                                              \
     CALL(name##_forward, t[1], t[0], t[1], t[2])                                                   \
     CALL(name##_backward, t[2], t[0], t[1], t[2], t[3])
@@ -76,7 +78,7 @@ static void call_dropout(const ech_kernels *kernels, ech_kernel_context *context
     const group *g = options;
     put_counts(g, t[2]);
     for (int64_t r = 0; r < g->P * g->Q; r++) {
-        int64_t number = is_used(g, r) ? r * apart : -1;
+        int64_t number = is_used(g, r) ? r * distance : -1;
         ((int32_t *)t[1]->data)[2 * r] = (int32_t)(uint32_t)number;
         ((int32_t *)t[1]->data)[2 * r + 1] = (int32_t)(number >> 32);
     }
@@ -97,7 +99,9 @@ static void call_no_dropout(const ech_kernels *kernels, ech_kernel_context *cont
 
 #define INDEX(g)                                                                                   \
     TRIAL_RESULT(TRIAL_2D((g)->P *(g)->Q, 2), .type = TRIAL_FIXED, .dtype = ECH_I32)
-#define COUNTS(g)                  TRIAL_RESULT(TRIAL_2D((g)->P, (g)->X), .type = TRIAL_FIXED, .dtype = ECH_I32)
+
+#define COUNTS(g) TRIAL_RESULT(TRIAL_2D((g)->P, (g)->X), .type = TRIAL_FIXED, .dtype = ECH_I32)
+
 #define BUFFER(kind, g, width, of) kind(TRIAL_2D((g)->P *(g)->Q, width), .type = TRIAL_##of)
 
 static const group groups[] = {
@@ -164,6 +168,40 @@ static void check_weight(group g, int64_t M, int64_t N)
         trial_check(&t);
         trial_check_halves(&t, TRIAL_HALF_PRODUCTS, 1e-2);
     }
+}
+
+static void check_bias(group g, int64_t N)
+{
+    for (int way = 0; way < 3; way++) {
+        bool forward = way == 0;
+        g.accumulate = way == 2;
+        g.buffers = forward ? 1 << 2 : 1 << 0;
+        trial t = {.name = forward ? "bias by expert" : "gradient of biases by expert",
+                   .op = forward ? ECH_OP_grouped_bias : ECH_OP_grouped_bias_backward,
+                   .call = forward ? call_bias : call_bias_backward,
+                   .options = &g,
+                   .tensor = {BUFFER(TRIAL_INPUT, &g, N, REAL),
+                              COUNTS(&g),
+                              {.role = g.accumulate ? TRIAL_IN_OUT : TRIAL_OUT,
+                               TRIAL_2D(g.X, N),
+                               .type = TRIAL_EITHER,
+                               .low = -1,
+                               .high = 1}},
+                   .tolerance = 4e-6,
+                   .halves = true};
+        if (forward) {
+            t.tensor[0] = (trial_tensor)TRIAL_INPUT(TRIAL_2D(g.X, N));
+            t.tensor[2] = (trial_tensor)BUFFER(TRIAL_RESULT, &g, N, REAL);
+        }
+        trial_check(&t);
+    }
+}
+
+TEST(biases_agree)
+{
+    static const int64_t widths[] = {1, 5, 16, 37};
+    for (size_t i = 0; i < TRIAL_COUNT(groups); i++)
+        for (size_t n = 0; n < TRIAL_COUNT(widths); n++) check_bias(groups[i], widths[n]);
 }
 
 TEST(products_agree)

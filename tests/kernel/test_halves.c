@@ -196,13 +196,14 @@ static trial_tensor typed(trial_tensor x, trial_type type)
 
 TEST(rows_are_rounded_once)
 {
-    /* Products are above; states of 8 bits are rounded to numbers of a map:
-     * tests/optim/test_adamw8.c; scalars are fp64; for what reductions compute: test_parts.c; for
-     * composed rows: test_composed.c; what is wide alone: test_orthogonalize.c and test_choose.c;
-     * for rows of experts: test_experts.c and test_grouped.c; gates have no tensors of 16 bits; for
-     * logistic regression: test_logistic.c; for rows that are listed: test_update.c. */
+    /* Products are above. Scalars are fp64, and gates have no tensors of 16 bits. These files test
+     * other rows: tests/optim/test_adamw8.c states of 8 bits, test_parts.c reductions,
+     * test_composed.c composed rows, test_orthogonalize.c and test_choose.c rows that are only
+     * wide, test_experts.c and test_grouped.c experts, test_logistic.c logistic regression, and
+     * test_update.c listed rows. */
     bool seen[ECH_OPS] = {ECH_ACTIVATIONS(ELSEWHERE)[ECH_OP_matmul] = true,
                           [ECH_OP_row_gate_forward] = true,
+                          [ECH_OP_add_bias] = true,
                           [ECH_OP_row_gate_backward] = true,
                           [ECH_OP_sparse_logits] = true,
                           [ECH_OP_sparse_logits_backward] = true,
@@ -243,6 +244,8 @@ TEST(rows_are_rounded_once)
                           [ECH_OP_combine_backward] = true,
                           [ECH_OP_grouped_matmul] = true,
                           [ECH_OP_grouped_matmul_weight] = true,
+                          [ECH_OP_grouped_bias] = true,
+                          [ECH_OP_grouped_bias_backward] = true,
                           [ECH_OP_grouped_dropout] = true};
     const trial_tensor x = TRIAL_INPUT(TRIAL_2D(R, C)), y = TRIAL_RESULT(TRIAL_2D(R, C));
     const trial_tensor ex = typed(x, TRIAL_EITHER), ey = typed(y, TRIAL_EITHER);

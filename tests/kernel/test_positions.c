@@ -31,8 +31,8 @@ static void fill(double *numbers, double seed, ech_dtype dtype, int64_t n)
 
 static int64_t window; /* of all attention */
 
-/* One token of each sample at rows->start[0] next to a cache: its keys and values are appended, and
- * it attends to them. Keys behind it are NaN. Returns what was computed. */
+/* Computes one token of each sample at rows->start[0] with a cache: its keys and values are
+ * appended, and it attends to them. Keys after it are NaN. */
 static void attend(const ech_kernels *k, ech_kernel_context *context, const ech_rows *rows,
                    int64_t known, memory *m)
 {

@@ -430,6 +430,30 @@ TRIAL_CALL(add, t[0], t[1], t[2])
 TRIAL_CALL(fill, t[0], 0.3)
 TRIAL_CALL(copy, t[0], t[1])
 
+TRIAL_CALL(add_bias, t[0], t[1], t[2])
+
+TEST(biases_are_added)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {7, 130}, {37, 700}, {0, 3}};
+    for (size_t s = 0; s < 2 * TRIAL_COUNT(shapes); s++) {
+        int64_t R = shapes[s / 2][0], N = shapes[s / 2][1];
+        trial t = {.name = "bias",
+                   .op = ECH_OP_add_bias,
+                   .call = call_add_bias,
+                   .tensor = {TRIAL_INPUT(TRIAL_2D(R, N), .type = TRIAL_EITHER),
+                              TRIAL_INPUT(TRIAL_1D(N), .type = TRIAL_EITHER),
+                              TRIAL_RESULT(TRIAL_2D(R, N), .type = TRIAL_EITHER)},
+                   .tolerance = 2e-7,
+                   .halves = true};
+        if (s % 2) {
+            t.tensor[2] = t.tensor[0];
+            t.tensor[0].role = t.tensor[2].role = TRIAL_IN_OUT;
+            t.tensor[2].alias = 1;
+        }
+        trial_check(&t);
+    }
+}
+
 TRIAL_CALL(row_gate_forward, t[0], t[1], t[2])
 TRIAL_CALL(row_gate_backward, t[0], t[1], t[2], t[3], t[4])
 
@@ -537,7 +561,7 @@ TEST(appends_agree)
     trial_check_all(trials, TRIAL_COUNT(trials));
 }
 
-/* Heads apart: every second head of a tensor, and back. */
+/* Copies every second head of a tensor, and back. */
 TEST(copies_of_heads)
 {
     enum { B = 2, T = 3, H = 3, D = 5, N = B * T * 2 * H * D };

@@ -76,7 +76,7 @@ TEST(wide_folds_are_alike)
     }
 }
 
-/* Rows lie apart; a NaN wins wherever it is. */
+/* Rows have gaps between them. A NaN wins wherever it is. */
 TEST(folds_are_in_order)
 {
     enum { HEIGHT = 3, WIDTH = 4, STRIDE = 6 };
@@ -246,8 +246,8 @@ static bool is_rounded(const ech_kernels *k, const updated *u)
     return memcmp(expected, u->memory[4], N * ech_dtype_bytes(k->dtype)) == 0;
 }
 
-/* Rate, number and factor of clipping are read where they lie; a withheld update changes nothing
- * but the rounded copy. */
+/* The learning rate, the step's number and the factor of clipping are read from memory. A withheld
+ * update changes only the rounded copy. */
 static void check_update(const ech_kernels *k, update_call call, bool rounds)
 {
     static updated plain, read, before, after;

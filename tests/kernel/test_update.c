@@ -359,8 +359,8 @@ TEST(first_nonfinite_is_found)
     ech_kernel_context_destroy(context);
 }
 
-/* Between which codes a number falls never hangs on its last bit where it is the ratio of two small
- * numbers of units, as gradients are that are nothing but rounding noise. */
+/* Gradients that are only rounding noise are ratios of small multiples of one unit. The code of
+ * such a ratio never depends on its last bit. */
 TEST(codes_of_noise_do_not_tie)
 {
     for (int is_signed = 0; is_signed < 2; is_signed++) {

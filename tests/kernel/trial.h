@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One call of one kernel, described once and run by any table: in fp64 and fp32 by the definition,
- * and by the fast rows of every instruction set with one to three threads; where it asks for it, in
- * bf16 and fp16, too. Memory is laid out with gaps where a stride asks for them and with guards all
- * around, at aligned and at odd addresses; scratch has exactly the bytes that the row asks for. The
+ * A trial describes one call of one kernel, and any table runs it. The definition runs it in fp64
+ * and fp32, and the fast rows of every instruction set with one to three threads, in bf16 and fp16,
+ * too, if the trial says so. Memory has gaps where there is a stride, and guards all around, and
+ * lies at aligned and at odd addresses. Scratch has exactly the bytes that the row needs. The
  * values are ordinary ones, and then some of them denormal, large, infinite or NaN.
  */
 #ifndef ECH_TESTS_KERNEL_TRIAL_H
@@ -35,8 +35,8 @@ typedef enum trial_role { TRIAL_ABSENT, TRIAL_IN, TRIAL_OUT, TRIAL_IN_OUT } tria
 /* As kernel.def says. A TRIAL_EITHER is real, or wide where the way of a run says so. */
 typedef enum trial_type { TRIAL_REAL, TRIAL_WIDE, TRIAL_EITHER, TRIAL_FIXED } trial_type;
 
-/* Of a bound where the rows of kernel/cuda, which add in orders of their own, have another than the
- * processor's. */
+/* Chooses the bound. The rows of kernel/cuda add in orders of their own, so they may have another
+ * bound than the processor's. */
 #ifdef TRIAL_CUDA
 #define TRIAL_BOUND(processor, cuda) (cuda)
 #else
@@ -385,9 +385,9 @@ static inline double trial_tolerance(double tolerance)
 #endif
 }
 
-/* Where y is a number, x is one, and close to it by the tensor's largest; where y is infinite or
- * NaN, x is one of these as well (which, depends on what a row does first). `spreads`: x may be so
- * anywhere. */
+/* Where y is finite, x is finite, too, and close to it relative to the tensor's largest element.
+ * Where y is infinite or NaN, x is infinite or NaN (the row's order of operations decides which).
+ * `spreads`: x may be infinite or NaN anywhere. */
 static inline void trial_compare_odd(const trial *t, const char *what, const trial_run *a,
                                      const trial_run *b)
 {
@@ -505,10 +505,10 @@ static inline void trial_compare_halves(const trial *t, const char *what, const 
     }
 }
 
-/* The fast rows of bf16 and fp16 of each instruction set up to the process's, which limits the
- * library, against the definition in the same type, with `either` tensors that are all real, all
- * wide, or in turns. `tolerance`: of results before they are rounded; `rounded`: where something in
- * between is, or a set multiplies pairs. */
+/* Compares the fast rows of bf16 and fp16 with the definition in the same type, for each
+ * instruction set up to the process's, which limits the library. The `either` tensors are all real,
+ * all wide, or in turns. `tolerance` is for results before they are rounded, `rounded` for results
+ * of rounded intermediate values, or of a set that multiplies pairs. */
 static inline void trial_run_halves(const trial *t, double tolerance, double rounded)
 {
     static const unsigned masks[] = {0, ~0u, 0xaaaaaaaau};
@@ -566,9 +566,9 @@ static inline void trial_check_kinds(const trial *t)
     }
 }
 
-/* The definition in fp32 and the fast rows of each instruction set that works here, and of fp64
- * where there are any, against the definition in fp64; the fast rows again, elsewhere, with other
- * numbers of threads, and with odd values; and in 16-bit types. */
+/* Compares the definition in fp32, and the fast rows in fp32 and fp64 of each instruction set that
+ * works here, with the definition in fp64. The fast rows run again at other addresses, with other
+ * numbers of threads, with odd values, and in 16-bit types. */
 static inline void trial_check(const trial *t)
 {
     if (!share_takes()) return;

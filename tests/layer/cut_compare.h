@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A block on a grid of ranks against the same block on one: outputs, gradients of inputs and of
- * parameters, and the loss, all in fp64. Include it behind cmocka.
+ * Compares a block on a grid of ranks with the same block on one rank: outputs, gradients of inputs
+ * and of parameters, and the loss, all in fp64. Include it after cmocka.
  */
 #ifndef ECH_TESTS_LAYER_CUT_COMPARE_H
 #define ECH_TESTS_LAYER_CUT_COMPARE_H

@@ -162,7 +162,7 @@ static inline void cut_fill_starts(const cut_side *s, void *to)
     }
 }
 
-/* What is behind a sample's length is padding; all ranks know it. */
+/* Tokens after a sample's length are padding. All ranks know the lengths. */
 static inline void cut_fill_lengths(const cut_side *s, void *to)
 {
     for (int64_t i = 0; i < s->extent.batch; i++)

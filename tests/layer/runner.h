@@ -205,8 +205,8 @@ static inline double runner_balance(const runner *r)
     return sums[ECH_GATE_AUXILIARY] + sums[ECH_GATE_IMPORTANCE] + sums[ECH_GATE_LOAD];
 }
 
-/* What B and W differentiate: sum of outputs x their gradients, plus scale x loss, plus group_scale
- * x groups' losses. */
+/* Returns the function that B and W differentiate: sum of outputs x their gradients, plus scale x
+ * loss, plus group_scale x groups' losses. */
 static inline double runner_objective(runner *r)
 {
     double sum = 0;

@@ -134,8 +134,8 @@ TEST(test_training_alone_draws)
     }
 }
 
-/* The batch's lengths say which rows are; those behind them get nothing, and the others the same
- * whatever is there. */
+/* Rows after a sample's length are padding. They get no expert, and the other rows get the same
+ * result whatever the padding contains. */
 TEST(test_padding_is_of_no_expert)
 {
     static const layer dropping = {ECH_GATE_switch, 1, 1.5, 0, 0};

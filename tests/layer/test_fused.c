@@ -44,7 +44,7 @@ static int part(runner *r, int x, int normal, double p)
     return ech_layer_residual(r->block, x, ech_layer_dropout(r->block, linear(r, y, F, C), p));
 }
 
-/* Two norms, of which the second is behind a sum that the product does not make. */
+/* Norms of both kinds; the second of each kind follows a sum that is not part of the product. */
 static runner make(const char *fused, int recompute)
 {
     runner r = runner_open(B, T);
@@ -123,8 +123,8 @@ TEST(test_same_results)
     }
 }
 
-/* Whether some call touches the value that the first node of that layer puts out, in lists of that
- * purpose. */
+/* Returns true if, in lists of that purpose, a call touches the output of that layer's first
+ * node. */
 static bool is_touched(const ech_block *block, int value, ech_purpose purpose)
 {
     bool touched = false;
@@ -149,7 +149,7 @@ static int count_untouched(const ech_block *block, const char *layer, ech_purpos
     return n;
 }
 
-/* A product and the sum behind it are one call, in R as well, and the product has no life. */
+/* A product and the sum after it are one call, in R as well, and the product has no life. */
 TEST(test_product_and_sum)
 {
     runner r = make("linear_residual", ECH_RECOMPUTE_FULL), plain = make("", ECH_RECOMPUTE_FULL);

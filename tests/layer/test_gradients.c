@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Every layer against finite differences in fp64: the gradient of each input (B) and of each
- * parameter (B or W), alone and in blocks where gradients meet. Also that B and W may run apart,
- * and that accumulation adds.
+ * parameter (B or W), alone and in blocks where gradients meet. Other tests run B and W separately,
+ * and check that accumulation adds.
  */
 
 #include "base/text.h"
@@ -242,6 +242,11 @@ TEST(test_meeting)
 }
 
 /* A wide stream, whose gradient a branch gets rounded to its own type. */
+static int stacked_bias(runner *r, int64_t experts, ech_axis axis, int64_t n)
+{
+    return runner_param(r, ech_shape_2d(ECH_AXIS_EXPERTS, experts, axis, n));
+}
+
 static int stack(runner *r, int64_t experts, int64_t a, int64_t b)
 {
     return runner_param(r, (ech_shape){.dims = 3,
@@ -273,6 +278,13 @@ TEST(test_experts)
                                .gate_proj = gated ? stack(&r, E, F, C) : -1,
                                .up = stack(&r, E, F, C),
                                .down = stack(&r, E, C, F)};
+        if (form % 2) {
+            experts.biased = true;
+            experts.router_bias = vector(&r, E);
+            if (gated) experts.gate_bias = stacked_bias(&r, E, ECH_AXIS_FFN, F);
+            experts.up_bias = stacked_bias(&r, E, ECH_AXIS_FFN, F);
+            experts.down_bias = stacked_bias(&r, E, ECH_AXIS_MODEL, C);
+        }
         int y = runner_experts(r.block, x, &experts);
         ech_block_output(r.block, ech_layer_residual(r.block, y, x));
         check_block(&r);

@@ -121,7 +121,7 @@ TEST(test_best_cuts)
                     weight[b] = set % 4 ? word % (1 + set % 7) : 1 + word % 64;
                     all += weight[b];
                 }
-                /* A whole of a power of two is told apart exactly. */
+                /* Cuts are compared exactly if the sum is a power of two. */
                 double whole = 1;
                 while (whole < all) whole *= 2;
                 weight[blocks - 1] += whole - all;

@@ -170,8 +170,8 @@ static bool has(const ech_partitions *found, const shape *one)
     return false;
 }
 
-/* Of each number of stages the best of all shapes and the best of equal replicas, and nothing
- * else. */
+/* For each number of stages the search finds the best of all shapes and the best of equal replicas,
+ * and no other partition. */
 static void compare(const ech_partition_problem *problem)
 {
     ech_partitions found = {0};

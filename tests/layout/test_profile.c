@@ -334,7 +334,7 @@ TEST(test_description)
     ech_config_destroy(config);
 }
 
-/* Whatever costs depend on is told apart; what they do not depend on is not. */
+/* A profile matches a run that differs in a key only if costs do not depend on the key. */
 TEST(test_match_with_a_run)
 {
     static const char *const others[] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Small models of every family, cut as a line of assignments says, without any file. Include it
- * behind cmocka.
+ * after cmocka.
  */
 #ifndef ECH_TESTS_MODEL_CUT_MODEL_H
 #define ECH_TESTS_MODEL_CUT_MODEL_H

@@ -35,8 +35,12 @@
 #define STARCODER2 "\"model_type\": \"starcoder2\", " SIZES
 #define PHI3       "\"model_type\": \"phi3\", " SIZES
 #define SMOLLM3    "\"model_type\": \"smollm3\", " SIZES
+#define SMOLLM3_5                                                                                  \
+    "\"model_type\": \"smollm3\", \"hidden_size\": 32, \"num_hidden_layers\": 5, "                 \
+    "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300"
 #define OLMO2      "\"model_type\": \"olmo2\", " SIZES
 #define OLMO3      "\"model_type\": \"olmo3\", " SIZES
+#define GPT_OSS    "\"model_type\": \"gpt_oss\", " SIZES
 #define OLMOE      "\"model_type\": \"olmoe\", " SIZES
 #define QWEN2_MOE  "\"model_type\": \"qwen2_moe\", \"moe_intermediate_size\": 20, " SIZES
 #define SCALING                                                                                    \
@@ -146,7 +150,33 @@ TEST(keys_are_filled)
         {QWEN3 ", \"head_dim\": 6, \"use_sliding_window\": false, \"sliding_window\": 4096, "
                "\"max_window_layers\": 1, \"layer_types\": [\"full_attention\", "
                "\"full_attention\"]",
-         "model.head_dim=6"},
+         "model.head_dim=6 model.sliding_window=0"},
+        {QWEN3 ", \"use_sliding_window\": true, \"max_window_layers\": 1",
+         "model.sliding_window=4096 model.window_layers=GL"},
+        {QWEN2 ", \"use_sliding_window\": true, \"sliding_window\": 7",
+         "model.sliding_window=7 model.window_layers=G"}, /* 28 layers are before the first */
+        {QWEN2 ", \"use_sliding_window\": true, \"sliding_window\": null",
+         "model.sliding_window=0"},
+        {QWEN2 ", \"use_sliding_window\": true, \"sliding_window\": 7, \"layer_types\": "
+               "[\"sliding_attention\", \"full_attention\"]",
+         "model.sliding_window=7 model.window_layers=LG"},
+        {QWEN2_MOE ", \"shared_expert_intermediate_size\": 40, \"use_sliding_window\": true",
+         "model.window_layers=LG"},
+        {QWEN2_MOE ", \"shared_expert_intermediate_size\": 40, \"use_sliding_window\": true, "
+                   "\"max_window_layers\": 0",
+         "model.window_layers=G"},
+        {QWEN3_MOE ", \"use_sliding_window\": true, \"sliding_window\": 9",
+         "model.sliding_window=9 model.window_layers=L"},
+        {STARCODER2 ", \"sliding_window\": 5", "model.sliding_window=5"},
+        {STARCODER2, "model.sliding_window=0"},
+        {SMOLLM3, "model.rotary_layers=R model.sliding_window=0"}, /* of two, none is the fourth */
+        {SMOLLM3 ", \"no_rope_layer_interval\": 2", "model.rotary_layers=RN"},
+        {SMOLLM3_5 ", \"no_rope_layers\": [0, 1, 1, 0, 0, 1, 1]", "model.rotary_layers=NRRN"},
+        {SMOLLM3_5 ", \"no_rope_layers\": [0, 0, 1, 0, 0]", "model.rotary_layers=NNR"},
+        {SMOLLM3_5 ", \"no_rope_layer_interval\": 2, \"use_sliding_window\": true, "
+                   "\"sliding_window\": 9",
+         "model.rotary_layers=RN model.sliding_window=9 model.window_layers=GL"},
+        {SMOLLM3 ", \"use_sliding_window\": true", "model.sliding_window=0"},
         {MISTRAL, "model.sliding_window=4096 model.window_layers=L"},
         {MISTRAL ", \"sliding_window\": null", "model.sliding_window=0"},
         {MISTRAL ", \"sliding_window\": 7, \"layer_types\": [\"sliding_attention\", "
@@ -183,6 +213,14 @@ TEST(keys_are_filled)
                "\"rope_theta\": 9, \"factor\": 8}, \"sliding_attention\": {\"rope_type\": "
                "\"default\", \"rope_theta\": 3}}",
          "model.rope_theta=9 model.rope_scaling=linear model.rope_local_base_freq=3"},
+        {GPT_OSS,
+         "model.architecture=gpt_oss model.num_local_experts=128 "
+         "model.num_experts_per_tok=4 model.head_dim=64 model.hidden_act=swiglu_clamped "
+         "model.qkv_bias=true model.o_bias=true model.sliding_window=128 model.window_layers=LG "
+         "model.rope_theta=150000 model.rope_scaling=yarn model.rope_scaling_factor=32 "
+         "model.rope_scaling_truncate=false "
+         "model.rope_scaling_original_max_position_embeddings=4096"},
+        {GPT_OSS ", \"rope_scaling\": {\"rope_type\": \"default\"}", "model.rope_scaling=none"},
         {OLMOE, "model.architecture=olmoe model.num_local_experts=64 "
                 "model.num_experts_per_tok=8 model.norm_topk_prob=false"},
         {OLMOE ", \"clip_qkv\": null, \"num_experts\": 6, \"norm_topk_prob\": true, "
@@ -225,12 +263,21 @@ TEST(there_and_back)
         "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}, "
         "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
         "{" PHI3 ", \"max_position_embeddings\": 8192, " LONGROPE "}",
+        "{" QWEN2
+        ", \"use_sliding_window\": true, \"sliding_window\": 7, \"max_window_layers\": 1}",
+        "{" QWEN3_MOE ", \"use_sliding_window\": true, \"sliding_window\": 7}",
+        "{" SMOLLM3_5 ", \"use_sliding_window\": true, \"sliding_window\": 7, "
+        "\"no_rope_layers\": [0, 1, 1, 0, 0], \"layer_types\": [\"sliding_attention\", "
+        "\"full_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]}",
         "{" OLMO2 ", \"attention_bias\": true, \"head_dim\": 12}",
         "{" OLMO3 ", \"sliding_window\": 7, \"rope_theta\": 9, \"rope_scaling\": "
         "{\"rope_type\": \"linear\", \"factor\": 8.0}, "
         "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
         "{" OLMO3 ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"llama3\", "
         "\"rope_theta\": 11, " SCALING "}, \"sliding_attention\": {\"rope_theta\": 5}}}",
+        "{" GPT_OSS ", \"num_local_experts\": 6, \"num_experts_per_tok\": 3, "
+        "\"attention_bias\": false, \"sliding_window\": 7}",
+        "{" GPT_OSS ", \"rope_scaling\": {\"rope_type\": \"default\"}}",
         "{" OLMOE ", \"num_experts\": 6, \"num_experts_per_tok\": 3, \"norm_topk_prob\": true}",
         "{" GRANITE ", \"attention_multiplier\": 0.015625, \"embedding_multiplier\": 12.0, "
         "\"residual_multiplier\": 0.22, \"logits_scaling\": 8.0}",
@@ -415,6 +462,11 @@ TEST(published_sizes)
         {PUBLISHED("olmo3", 4096, 32, 32, 32, 11008, 100278, ""), 7298011136},
         {PUBLISHED("olmo3", 5120, 64, 40, 8, 27648, 100278, ""), 32233522176},
         {PUBLISHED("olmoe", 2048, 16, 16, 16, 1024, 50304, ", \"num_experts\": 64"), 6919161856},
+        /* gpt-oss 20B and 120B */
+        {PUBLISHED("gpt_oss", 2880, 24, 64, 8, 2880, 201088, ", \"num_local_experts\": 32"),
+         20914757184},
+        {PUBLISHED("gpt_oss", 2880, 36, 64, 8, 2880, 201088, ", \"num_local_experts\": 128"),
+         116829156672},
         /* GLM-4 9B and 32B of 2025 */
         {PUBLISHED("glm4", 4096, 40, 32, 2, 13696, 151552, ""), 9400279040},
         {PUBLISHED("glm4", 6144, 61, 48, 2, 23040, 151552, ", \"attention_bias\": false"),
@@ -506,9 +558,16 @@ TEST(variants_have_a_type)
         const char *json, *words, *type;
     } models[] = {{LLAMA, "", "llama"},
                   {LLAMA, window, "echelon-variant-llama"},
-                  {QWEN3, more, "echelon-variant-qwen3"},
+                  {OLMO2, more, "echelon-variant-olmo2"},
+                  {QWEN3 ", \"use_sliding_window\": true, \"sliding_window\": 7, "
+                         "\"max_window_layers\": 0",
+                   window, "qwen3"},
                   {GPT2, more, "echelon-variant-gpt2"},
                   {MISTRAL ", \"sliding_window\": 7", window, "mistral"},
+                  {LLAMA, "model.rotary_layers=NR", "echelon-variant-llama"},
+                  {SMOLLM3, "", "smollm3"},
+                  {GPT_OSS, "", "gpt_oss"},
+                  {OLMOE, "model.moe_bias=true", "echelon-variant-olmoe"},
                   {MISTRAL ", \"sliding_window\": 7", "model.attention_sinks=true",
                    "echelon-variant-mistral"},
                   {GEMMA2, "", "gemma2"},
@@ -528,6 +587,8 @@ TEST(variants_have_a_type)
         assert_int_equal(import(back, json.at), ECH_OK);
         assert_true(back->model.sliding_window == config->model.sliding_window);
         assert_string_equal(back->model.window_layers, config->model.window_layers);
+        assert_int_equal(back->model.moe_bias, config->model.moe_bias);
+        assert_string_equal(back->model.rotary_layers, config->model.rotary_layers);
         assert_true(back->model.attn_logit_softcapping == config->model.attn_logit_softcapping);
         assert_true(back->model.attention_scale == config->model.attention_scale);
         assert_true(back->model.attention_sinks == config->model.attention_sinks);
@@ -675,7 +736,20 @@ TEST(refuses)
         {"{" GRANITE ", \"embedding_multiplier\": 0}", "embedding_multiplier = 0: must be"},
         {"{" GRANITE ", \"attention_multiplier\": 0}", "attention_multiplier: must be a number"},
         {"{" GRANITE ", \"logits_scaling\": 0}", "model.logits_scaling = 0: out of bounds"},
-        {"{" QWEN2 ", \"use_sliding_window\": true}", "Echelon has no attention windows"},
+        {"{" GPT_OSS ", \"swiglu_alpha\": 1.5}", "swiglu_alpha: not supported; only 1.702"},
+        {"{" GPT_OSS ", \"swiglu_limit\": 8.0}", "swiglu_limit: not supported; only 7"},
+        {"{" GPT_OSS ", \"quantization_config\": {\"quant_method\": \"mxfp4\"}}",
+         "quantization_config=Mxfp4Config(dequantize=True)"},
+        {"{" QWEN2 ", \"use_sliding_window\": 1}", "use_sliding_window: must be true or false"},
+        {"{" QWEN2 ", \"use_sliding_window\": true, \"sliding_window\": 0}",
+         "sliding_window = 0: must be above 0, or null"},
+        {"{" QWEN2 ", \"use_sliding_window\": true, \"max_window_layers\": -1}",
+         "max_window_layers: must be an integer from 0 to 4096"},
+        {"{" QWEN2 ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+         "layers have a window, but sliding_window gives none; set use_sliding_window to true"},
+        {"{" GEMMA2 ", \"sliding_window\": null}", "but sliding_window gives none"},
+        {"{" QWEN3_MOE ", \"use_sliding_window\": true, \"layer_types\": [\"full_attention\"]}",
+         "Echelon has no such layers in this family"},
         {"{" QWEN2 ", \"layer_types\": [\"sliding_attention\"]}", "layer_types"},
         {"{\"model_type\": \"phi3\", " SIZES ", \"sliding_window\": 0}",
          "must be above 0, or null"},
@@ -687,11 +761,7 @@ TEST(refuses)
          "\"original_max_position_embeddings\": 8, \"short_factor\": [1], \"long_factor\": [1]}}",
          "is 8, but 4096 outside of it, by default"},
         {"{" SMOLLM3 ", \"no_rope_layers\": [1, 2]}", "must be numbers, 0 or 1"},
-        {"{\"model_type\": \"smollm3\", \"hidden_size\": 32, \"num_hidden_layers\": 3, "
-         "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300, "
-         "\"no_rope_layers\": [1, 0, 0]}",
-         "no_rope_layers: layer 2: not supported"},
-        {"{" SMOLLM3 ", \"use_sliding_window\": true}", "Echelon has no attention windows"},
+        {"{" SMOLLM3 ", \"no_rope_layer_interval\": 0}", "must be an integer from 1 to 4096"},
         {"{" QWEN2_MOE ", \"shared_expert_intermediate_size\": 30}",
          "only multiples of moe_intermediate_size = 20"},
         {"{" QWEN2_MOE ", \"shared_expert_intermediate_size\": 0}", "from 1 to 10000000"},
@@ -723,10 +793,9 @@ TEST(refuses)
          "quantized weights (gptq) are not read"},
         {"{" LLAMA ", \"num_key_value_heads\": 0}", "num_key_value_heads"},
         {"{" LLAMA ", \"num_key_value_heads\": 1e99}", "num_key_value_heads"},
-        {"{" QWEN3 ", \"use_sliding_window\": true}", "use_sliding_window = true"},
-        {"{" QWEN3 ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
-         "layer_types = [\"full_attention\",\"sliding_attention\"]: not supported; only: "
-         "full_attention"},
+        {"{" QWEN3 ", \"layer_types\": [\"full_attention\", \"chunked_attention\"]}",
+         "layer_types = [\"full_attention\",\"chunked_attention\"]: not supported; only: "
+         "sliding_attention full_attention"},
         {"{" QWEN3 ", \"layer_types\": \"full_attention\"}", "layer_types"},
         {"{" QWEN3 ", \"layer_types\": [\"full_attention\"]}",
          "layer_types: names 1 layer, but num_hidden_layers is "},

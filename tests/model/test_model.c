@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "layer/layers.h"
 #include "model/import_names.h"
 #include "unit.h"
 
@@ -150,6 +151,7 @@ TEST(test_windows)
 {
     static const char *const refused[][2] = {
         {"model.window_layers=LX", "must be letters L"},
+        {"model.rotary_layers=RX", "must be letters R"},
         {"model.window_layers=LLLLLLG", "model.num_hidden_layers is 6"},
     };
     double share = (256 * 257 / 2 + 768 * 256) / (1024.0 * 1025 / 2), flops[3];
@@ -169,11 +171,28 @@ TEST(test_windows)
     double all = 6.0 * 6 * 1024 * 16 * 1000, sinks = 6.0 * 6 * 4 * 1000;
     assert_true(fabs(flops[0] - flops[1] - all * (1 - share)) < 1e-6 * all);
     assert_true(fabs(flops[0] + sinks - flops[2] - all * (1 - share) * 4 / 6) < 1e-6 * all);
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         ech_config *c = config("llama", TINY);
         import_set(c, refused[i][0]);
         refuse(c, refused[i][1]);
     }
+}
+
+/* Queries and keys of some layers are rotated, which are any. */
+TEST(test_rotary_layers)
+{
+    ech_config *c = config("llama", TINY);
+    import_set(c, "model.rotary_layers=RNN");
+    ech_model *model = create(c);
+    for (int64_t layer = 0; layer < 6; layer++) {
+        const ech_block *block = model->block.at[1 + layer];
+        int rotary = 0;
+        for (size_t n = 0; n < block->node.n; n++)
+            rotary += block->node.at[n].layer == &ech_layer_row_rotary;
+        assert_int_equal(rotary, layer % 3 == 0 ? 2 : 0);
+    }
+    ech_model_destroy(model);
+    ech_config_destroy(c);
 }
 
 /* Which layers have experts. */
@@ -227,8 +246,8 @@ TEST(test_sparse_layers)
     }
 }
 
-/* Of Switch, what the run file does not say; and its weights begin as truncated normals by their
- * inputs (Fedus et al. 2021). */
+/* The defaults of Switch. Its weights begin as truncated normals whose deviation depends on the
+ * number of inputs (Fedus et al. 2021). */
 TEST(test_switch)
 {
     ech_config *c = config("switch", "model.hidden_size=40 model.num_hidden_layers=4 "

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every call of every family's blocks is said to read and write (ech_operand), against what
- * the layer's functions do. A function is handed all that its node has, whatever is said of it;
- * memory that changes must be of a written operand; with everything that it is not said to read
- * spoiled, it must write the same bits; and with something spoiled that it is said to read, it must
- * not.
+ * The operands (ech_operand) of every call of every family's blocks are compared with the memory
+ * that the layer's functions read and write. A function gets all values of its node. Memory that
+ * changes must belong to a written operand. If all memory is spoiled that no operand reads, the
+ * function must write the same bits; if an operand that it reads is spoiled, it must write others.
  */
 
 #include <math.h>
@@ -330,7 +329,8 @@ static int context_index(const bench *b)
     return b->model->options.sharding.context > 2 ? 1 : 0;
 }
 
-/* The piece in whose F what is carried has rows of others before, in whose B rows behind. */
+/* Returns the rows of the sequence chunk whose F has carried rows of earlier chunks, and whose B
+ * has carried rows of later ones. */
 static ech_rows rows_of(const bench *b)
 {
     const ech_block_options *options = &b->model->options;
@@ -573,8 +573,8 @@ static void check_call(bench *b)
 
 /* ---- all calls ---- */
 
-/* Of a collective: from one value to another, or in place; what goes by counts reads tables
- * besides, and rounds of it write parts. */
+/* A collective moves one value to another, or works in place. One that moves rows by counts also
+ * reads tables, and each of its rounds writes a part. */
 static void check_collective(const bench *b)
 {
     const ech_operand *from = ech_call_next(b->block, b->call, b->purpose, NULL), *to, *end;

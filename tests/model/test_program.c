@@ -147,7 +147,7 @@ static asked ask(const ech_block *block, ech_phase phase, size_t call, int value
     return a;
 }
 
-/* Behind a sum of shares nobody adds another one, and the sum begins where the last one is made. */
+/* No share is added after the sum of shares, and the sum begins where the last share is made. */
 static void check_sum(const ech_block *block, ech_phase phase, size_t at)
 {
     const ech_block_call *call = &block->program[phase].at[at];

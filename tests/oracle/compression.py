@@ -62,8 +62,8 @@ class PowerSgd(Compressed):
 
 
 class TopK(Compressed):
-    """Of each line the largest quarter. Lines of products whose outputs tensor parallelism shards
-    are columns of the (in, out) matrix, of the others rows."""
+    """Sends the largest quarter of each line. A line is a column of the (in, out) matrix if tensor
+    parallelism shards the product's outputs, else a row."""
     ranks = 2
     options = {"parallel.compression": "topk", "parallel.compression_density": 0.25,
                "optimizer.momentum": MOMENTUM}

@@ -30,12 +30,13 @@ LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-SMALL = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-CAPITAL = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+SMALL = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+" + ENDING
+CAPITAL = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*" + ENDING
 # With carriage returns and newlines as they are.
 DEEPSEEK = (
-    r'''[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^CN\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[CN]*'''
-    r"|\s*[CN]+|\s+(?!\S)|\s+"
+    r'''[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^CN\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+'''
+    r"| ?[\p{P}\p{S}]+[CN]*|\s*[CN]+|\s+(?!\S)|\s+"
 ).replace("CN", "\r\n")
 PATTERNS = {
     "gpt2": [],
@@ -51,8 +52,10 @@ PATTERNS = {
 }
 FEW = ("o200k", "deepseek", "smollm", "llama2", "mistral")  # have fewer texts
 BLANK = "\u2581"
-PROSE = """It is not because things are difficult that we do not dare; it's because we don't dare that they're
-difficult. We'll see what we've seen, I'd say: 1, 22, 333, 4444, 55555. Der Äpfel Größe übt größere Übung.
+PROSE = """It is not because things are difficult that we do not dare; it's because we don't dare \
+that they're
+difficult. We'll see what we've seen, I'd say: 1, 22, 333, 4444, 55555. \
+Der Äpfel Größe übt größere Übung.
 Привет, мир! Как дела, мир? Καλημέρα κόσμε. 東京都は日本の首都です。日本の東京。안녕하세요 세계. 🙂🙂 👩‍👩‍👧 🇩🇪
 for (int i = 0; i < n; i++) { sum += x[i]; }\n\n\treturn sum;\r\n\r\n    if (done) break;\n"""
 WHITE = [

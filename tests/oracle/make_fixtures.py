@@ -204,7 +204,7 @@ def build(m, generator):
 
 def cut(tokens, begins):
     """(inputs, targets, weights), each (SAMPLES, LENGTH): sample s is LENGTH + 1 tokens from
-    s LENGTH on, what is behind the end weighs 0, and so do tokens at places `begins`."""
+    s LENGTH on. Tokens after the end and at places `begins` weigh 0."""
     inputs = torch.zeros(SAMPLES, LENGTH, dtype=torch.long)
     targets, weights = torch.zeros_like(inputs), torch.zeros(SAMPLES, LENGTH, dtype=torch.float64)
     for s in range(SAMPLES):
@@ -250,7 +250,7 @@ def build_optimizer(model, o):
 
 def build_curve(optimizer, o, steps):
     """Warm-up to the full rate at update warmup_steps, then half a cosine that would end one update
-    behind the last: the decay at an update is that of the updates before it."""
+    after the last: the decay at an update is that of the updates before it."""
     warmup = o["warmup_steps"]
     rise = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / warmup, total_iters=warmup - 1)
     fall = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps - warmup,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small models as Hugging Face transformers saves them, and their logits, for tests without Python.
 
-    make_logits.py FOLDER            writes FOLDER/gpt2_openai/, llama31/ and qwen3/, and their logits
-    make_logits.py --check FOLDER    the logits there are those of the models there
+    make_logits.py FOLDER          writes FOLDER/gpt2_openai/, llama31/ and qwen3/, and their logits
+    make_logits.py --check FOLDER  checks that the logits there are those of the models there
 
 gpt2_openai has OpenAI's old names and masks in one file; llama31 has shards in bf16, grouped
 queries and the positions of Llama 3.1; qwen3 has heads wider than their share of the width.

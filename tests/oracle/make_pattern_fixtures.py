@@ -14,8 +14,8 @@ import tokenizers
 
 KEEP = [*range(33, 127), *range(161, 173), *range(174, 256)]
 NANOCHAT = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]"
-    r"|\s+(?!\S)|\s+"
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+    r"|\s*[\r\n]|\s+(?!\S)|\s+"
 )
 BLOOM = " ?[^(\\s|[.,!?…。，、।۔،])]+"
 LEVEL = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=False)

@@ -31,8 +31,8 @@ class Optimizer:
 
 
 class Adafactor(Optimizer):
-    """Of a matrix sums of squares by row and by column; updates of RMS 1 at most, times the RMS of
-    the weights. The same rate is that of weight decay, which is of matrices."""
+    """Keeps sums of squares by row and by column for a matrix. An update has an RMS of 1 at most,
+    times the RMS of the weights. Matrices decay at the same rate."""
     options = {"optimizer.name": "adafactor", "optimizer.learning_rate": 0.01}
     momentum, scale_parameter, decay = 0.0, True, 0.0
 

@@ -2,9 +2,9 @@
 """What the oracles share: files, runs of `echelon train` and the data that these read.
 
 A subject is a class with `options` (keys of the run file), `ranks`, `model` (a name of `MODELS`)
-and `replay(case, wrong)`, a generator of (step, tensors): what a checkpoint of that step must hold,
-and "metrics.KEY" of what metrics.jsonl must say. With `wrong` one constant of the replay is
-another, so the comparison must fail. """
+and `replay(case, wrong)`. The replay generates pairs (step, tensors): the tensors that a checkpoint
+of that step must hold, and as "metrics.KEY" the values that metrics.jsonl must hold. With `wrong`
+the replay uses another constant, so the comparison must fail. """
 import functools
 import json
 import pathlib

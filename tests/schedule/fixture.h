@@ -162,8 +162,8 @@ static inline const ech_list *fixture_list(const fixture *f, int rank)
     return &f->plan[rank]->list[ECH_LIST_TRAIN];
 }
 
-/* Of an activation or its gradient between two blocks of a micro-batch: b T C numbers of four
- * bytes. */
+/* Returns the bytes of an activation or its gradient between two blocks, for one micro-batch:
+ * b T C numbers of four bytes. */
 static inline int64_t fixture_boundary_bytes(const fixture *f)
 {
     const ech_config *config = f->of.config;

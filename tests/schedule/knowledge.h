@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What is known to be complete when a step begins, whatever the lanes' speeds: a set of steps for
- * each step. Slow, and made of nothing but waits and the order of lanes. Free `known`.
+ * each step. It is computed slowly, from waits and the order of lanes alone. Free `known`.
  */
 #ifndef ECH_TESTS_SCHEDULE_KNOWLEDGE_H
 #define ECH_TESTS_SCHEDULE_KNOWLEDGE_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Train lists of all ranks of a pipeline without the passes: steps put one behind the other as an
- * order says, for a made-up model. What the passes decide (when receives are posted, who waits for
- * sends) is decided here in other ways, so that checker and simulator are tested on lists that they
- * have not been fitted to.
+ * Train lists of all ranks of a pipeline, made without the passes: steps in a given order, for a
+ * made-up model. This file decides in other ways than the passes when receives are posted and which
+ * steps wait for sends. So the checker and the simulator are tested on lists to which they were not
+ * fitted.
  */
 #ifndef ECH_TESTS_SCHEDULE_LISTS_H
 #define ECH_TESTS_SCHEDULE_LISTS_H

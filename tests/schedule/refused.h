@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests of the checker: lists that pass, and lists that are refused with the words that must
- * stand in the message. Include it behind cmocka.
+ * For tests of the checker: lists that pass, and lists that are refused with the words that the
+ * message must contain. Include it after cmocka.
  */
 #ifndef ECH_TESTS_SCHEDULE_REFUSED_H
 #define ECH_TESTS_SCHEDULE_REFUSED_H

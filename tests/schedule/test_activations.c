@@ -74,12 +74,12 @@ static int64_t most_bytes(const ech_list *list, const bool *kept)
     return most;
 }
 
-/* Peak of stage r with n micro-batches in flight: what backwards read of each, and where another
- * stage is behind, also each one's output, which must stay until that stage is known to have
- * received it. Beyond that, what forwards hand on and nobody keeps, and what is made again: of one
- * layer at a time. The last stage has no output, but the input of one more micro-batch is received
- * ahead if there is one; so it is in a stage between, where the first backward that waits for a
- * send makes a value again before the output that was sent has died. */
+/* Checks the peak of stage r with n micro-batches in flight. Each of them contributes the values
+ * that backwards read. If another stage follows, each also contributes its output, which lives
+ * until that stage is known to have received it. One layer at a time adds values that only the next
+ * forward reads, and values that are recomputed. The last stage has no output, but it receives the
+ * input of one more micro-batch ahead, if there is one. An inner stage also holds one more value:
+ * its first backward that waits for a send recomputes a value before the sent output has died. */
 static void check_bytes(const fixture *f, int r, int n, int m)
 {
     const ech_list *list = fixture_list(f, r);

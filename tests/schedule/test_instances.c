@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What leaves after the forward and comes back for the backward is two values: who asks for a
- * block's value gets the one of his instance, also by way of the block that has made it, and the
- * first one is dead before the second one is born.
+ * A tensor that is offloaded after the forward and fetched for the backward is two values. A step
+ * finds the value of its own instance, also through the block that has made it. The first value
+ * dies before the second one is born.
  */
 
 #include "schedule/fixture.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lives of what lanes touch one behind the other: a value that a copy brings and a gather reads.
+ * Lives of values that several lanes touch in turn: a copy writes a value, and a gather reads it.
  */
 
 #include "schedule/passes.h"

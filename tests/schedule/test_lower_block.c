@@ -85,7 +85,7 @@ static void expect_joined(int tensor, int context, const char *more, const char 
     fixture_free(&f);
 }
 
-/* All W behind all B. */
+/* Compares the order when all W run after all B. */
 static void expect_apart(const char *more, const char *forward, const char *backward)
 {
     char *path = fixture_write("F0.0 F0.1 B0.0 B0.1 W0.0 W0.1\n");
@@ -96,9 +96,9 @@ static void expect_apart(const char *more, const char *forward, const char *back
     free(path);
 }
 
-/* Behind each collective of B stands what W can do in the meantime, and only then the B that needs
- * it. What W needs of its own is fetched before the B that comes before, and waited for by the W
- * that reads it alone. */
+/* After each collective of B come the parts of W that can run during it, and then the part of B
+ * that needs its result. A collective that only W needs starts before the preceding part of B, and
+ * only the part of W that reads its result waits for it. */
 TEST(test_order)
 {
     expect_joined(2, 1, NULL, "FcFcF", "BcWBcWB");
@@ -181,8 +181,8 @@ TEST(test_ring_overlap)
         }
 }
 
-/* Where shifts take longer than attending, the ring's time is that of the shifts and of what is
- * computed before the first and behind the last of them. */
+/* If shifts take longer than attention, a ring takes the time of its shifts and of the compute
+ * before the first and after the last shift. */
 TEST(test_slow_ring)
 {
     fixture f = one_stage("gpipe", "gpt2", 1, 4, 1, NULL);

@@ -41,9 +41,9 @@ static bool is_vee(const fixture_shape *shape)
     return strcmp(shape->schedule, "zero-bubble-v") == 0;
 }
 
-/* A rank of m micro-batches a list sends an activation behind each of its chunks but the model's
- * last, and a gradient before each but the model's first; in a V from the first chunk to the next
- * stage, and from the second back. */
+/* Returns how many messages a rank sends in a list of m micro-batches. It sends an activation after
+ * each of its chunks but the model's last, and a gradient before each but the model's first. In a V
+ * the first chunk sends to the next stage, and the second to the stage before. */
 static int messages_of(const fixture_shape *shape, int stage, int m, bool trains)
 {
     bool first = stage == 0, last = stage == shape->stages - 1;
@@ -76,8 +76,8 @@ static void check_messages(const fixture *f, const fixture_shape *shape)
         validated[0] += n;
         validated[1] += count_messages(list, false, &unused);
     }
-    /* Of a pipeline and step: v times those of one chunk, and 2 m on the way around from the last
-     * stage to the first for every chunk but one; a V turns around on a stage. */
+    /* A pipeline sends in a step v times the messages of one chunk. Every chunk but one adds 2 m
+     * from the last stage around to the first, except in a V, which turns around on a stage. */
     int each = p == 1 ? 0 : v * 2 * m * (p - 1) + (is_vee(shape) ? 0 : (v - 1) * 2 * m);
     assert_int_equal(all[0], shape->data * turns * each);
     assert_int_equal(all[1], all[0]);
@@ -86,7 +86,8 @@ static void check_messages(const fixture *f, const fixture_shape *shape)
     assert_int_equal(validated[1], validated[0]);
 }
 
-/* Forwards that begin behind step `from`, up to step `to`: of one chunk and micro-batch, one. */
+/* Counts the forwards that begin after step `from`, up to step `to`: one per chunk and
+ * micro-batch. */
 static int forwards_between(const ech_list *list, int from, int to)
 {
     const ech_step *before = &list->step.at[from];

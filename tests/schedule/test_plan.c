@@ -57,9 +57,9 @@ static int last_writer(const ech_list *list, int bucket)
     return last;
 }
 
-/* Li et al. 2020: as many reductions as buckets, each behind the last backward that adds to it,
- * those of the last blocks first, long before the last backward. Norms and updates are in the same
- * order. */
+/* Li et al. 2020: each bucket has one reduction, after the last backward that adds to it. The
+ * reductions begin with the last blocks, long before the last backward. Norms and updates have the
+ * same order. */
 TEST(test_buckets)
 {
     fixture f = fixture_plan(sample_config("llama"), 3);
@@ -89,15 +89,15 @@ TEST(test_buckets)
         int after = list->after.at[step->first_after];
         assert_int_equal(list->step.at[after].micro, list->micro_batches - 1);
         assert_int_equal(after, last_writer(list, step->index));
-        /* It stands right behind it, but for reductions that the same step made ready. */
+        /* Only reductions that the same step made ready may come between. */
         for (size_t between = (size_t)after + 1; between < s; between++)
             assert_int_equal(list->step.at[between].kind, ECH_STEP_REDUCE_GRADS);
     }
     fixture_free(&f);
 }
 
-/* No forward or backward waits for a sum over ranks between blocks, and of gradients nobody but the
- * norm of the bucket does. */
+/* Between blocks no forward or backward waits for a sum over ranks. Only the norm of a bucket waits
+ * for the sum of its gradients. */
 TEST(test_hidden_reductions)
 {
     const char *const models[] = {"gpt2", "llama", "qwen3"};
@@ -246,8 +246,8 @@ TEST(test_bucket_geometry)
     fixture_free(&f);
 }
 
-/* Activations that are kept grow with nothing but the micro-batch: one micro-batch is in flight,
- * and one more is loaded. */
+/* Memory of activations depends on the size of a micro-batch, not on the number of micro-batches:
+ * one is in flight, and one more is loaded. */
 TEST(test_memory_is_flat_in_micro_batches)
 {
     int64_t peak[2][ECH_MEMORY_KINDS];

@@ -80,7 +80,7 @@ TEST(weights_of_a_step)
     expect("abccba", 2, two_ahead, 4);
 }
 
-/* Kept values: forwards make them, and the second forward behind one waits until it has gone. */
+/* Kept values: a forward makes one, and the second forward after it waits until it is offloaded. */
 TEST(kept_values_of_a_step)
 {
     static const ech_stay wanted[] = {

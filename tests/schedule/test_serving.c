@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whom a server serves next: pushes in the order in which they come, but for those that would take
- * their worker too far ahead; whatever that order is, all pushes of a span are served, somebody
- * always may be, and nobody gets further ahead than the bound. Without one workers share them out
- * by their speed.
+ * A server serves pushes in the order in which they come, except those that would take their worker
+ * too far ahead. For any order of arrival all pushes of a span are served, some push always may be
+ * served, and no worker gets further ahead than the bound. Without a bound, a worker's share of the
+ * pushes depends on its speed.
  */
 #include <limits.h>
 

@@ -81,7 +81,7 @@ TEST(values_on_disk_are_placed)
     fixture_free(&f);
 }
 
-/* Persistent ones come first, and the lists' behind them. */
+/* Persistent values come first, and then the values of lists. */
 TEST(persistent_values_on_disk)
 {
     fixture f = fixture_pipeline((fixture_shape){

@@ -53,7 +53,7 @@ TEST(phases_fit_lanes)
     for (int i = 0; i < ECH_PHASES; i++) assert_int_equal(runs[i], 1);
 }
 
-/* Both ends name the boundary by the block behind it. */
+/* Both ends name the boundary by the block after it. */
 TEST(both_ends_name_one_boundary)
 {
     static const ech_step_kind pairs[2][2] = {{ECH_STEP_SEND_ACT, ECH_STEP_RECV_ACT},

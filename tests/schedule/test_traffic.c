@@ -59,8 +59,9 @@ TEST(test_one_rank)
     fixture_free(&f);
 }
 
-/* Shoeybi et al. 2019: of each layer two all-reduces forward and two backward; one for the rows of
- * the table and one for the gradient behind the head. Each sends 2 (t - 1) / t of its tensor. */
+/* Shoeybi et al. 2019: each layer has two all-reduces forward and two backward. There is one for
+ * the rows of the table and one for the gradient of the head's input. Each sends 2 (t - 1) / t of
+ * its tensor. */
 static void check_tensor(int t)
 {
     char more[64];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A pipeline in virtual time: every F, B and W takes one unit, messages take none, each rank does
- * its order item by item. `merged`: B and W are one backward of two units, and only its end sets
- * the stage before free, as the papers on GPipe, 1F1B and interleaving count.
+ * A pipeline in virtual time: every F, B and W takes one unit, messages take none, and each rank
+ * executes its order item by item. With `merged`, B and W are one backward of two units. The stage
+ * before then waits for the end of both, as in the papers on GPipe, 1F1B and interleaving.
  */
 #ifndef ECH_TESTS_SCHEDULE_VIRTUAL_TIME_H
 #define ECH_TESTS_SCHEDULE_VIRTUAL_TIME_H

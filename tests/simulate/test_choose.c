@@ -219,8 +219,8 @@ static costs gpt2(const char *keys, double bandwidth)
     "model.num_hidden_layers=12 model.hidden_size=768 model.num_attention_heads=12 "               \
     "model.vocab_size=50257 data.sequence_length=256 "
 
-/* Gradients are summed once a step, so four micro-batches on four ranks are best replicated where a
- * sum for each of them would cost far too much; and where links are slower stages of unequal
+/* Gradients are summed once a step. So replicas are best for four micro-batches on four ranks, even
+ * where a sum for each micro-batch would cost far too much. With slower links, stages of unequal
  * replicas are better than any even grid. */
 TEST(test_gpt2)
 {

@@ -173,7 +173,7 @@ TEST(test_waits)
             ech_timeline timeline;
             ech_simulation simulation = simulate(&f, &costs, &timeline);
             double collective = 0;
-            bool waits = false; /* a ring's shifts are hidden behind attention */
+            bool waits = false; /* a ring's shifts overlap attention */
             for (int rank = 0; rank < f.ranks; rank++) {
                 const ech_list *list = fixture_list(&f, rank);
                 for (size_t s = 0; s < list->step.n; s++)

@@ -57,7 +57,7 @@ TEST(test_links_are_busy)
                                          .folded = true});
     ech_simulation s = simulate(&all, &costs);
     const ech_list *first = lists_of(&all, 0), *second = lists_of(&all, 1);
-    /* F0.0 and F0.1 are sent one behind the other, though both receives are posted at once. */
+    /* F0.1 is sent after F0.0, though both receives are posted at the same time. */
     assert_near(s.finish[0][lists_find(first, ECH_STEP_SEND_ACT, 0)], 11, 0);
     assert_near(s.begin[0][lists_find(first, ECH_STEP_SEND_ACT, 1)], 2, 0);
     assert_near(s.finish[0][lists_find(first, ECH_STEP_SEND_ACT, 1)], 21, 0);
@@ -70,7 +70,7 @@ TEST(test_links_are_busy)
     lists_free(&all);
 }
 
-/* A message waits for the end that comes later: here the receive, which is posted behind a
+/* A message waits for the end that comes later: here the receive, which is posted after a
  * forward. */
 TEST(test_rendezvous)
 {
@@ -179,7 +179,7 @@ TEST(test_timeline_updates)
     ech_simulation s = simulate(&all, &costs);
     ech_timeline t = {0};
     ech_simulation_timeline(&s, lists_plans(&all), ECH_LIST_TRAIN, &t);
-    /* F; B with W; the sum of their gradients; NORM; UPDATE behind the fold of scalars. */
+    /* F; B with W; the sum of their gradients; NORM; UPDATE after the fold of scalars. */
     assert_int_equal(t.bar.n, 10);
     assert_int_equal(t.bar.at[1].kind, ECH_BAR_BACKWARD);
     assert_near(t.bar.at[1].weight, 1, 1e-12);

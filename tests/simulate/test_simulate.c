@@ -30,9 +30,9 @@ static void expect_end(lists_spec spec, double end, double bubble)
     lists_free(&all);
 }
 
-/* (p - 1) / (m + p - 1), for GPipe (Huang et al. 2019, §2.3) as for 1F1B: where the backward, twice
- * as long as the forward, is in one piece, and where it is B and then W, behind which the gradient
- * is sent. */
+/* The bubble of GPipe (Huang et al. 2019, §2.3) and of 1F1B is (p - 1) / (m + p - 1). The backward
+ * takes twice as long as the forward. It is one step, or B and then W, after which the gradient is
+ * sent. */
 TEST(test_bubbles)
 {
     static const char *const schedules[] = {"gpipe", "1f1b"};
@@ -191,8 +191,8 @@ TEST(test_timeline)
     lists_free(&all);
 }
 
-/* A W right behind its own B is part of its bar; one that comes later has its own. ZB-H1 puts off
- * the weights of stage 1's first micro-batch. */
+/* A W right after its own B is part of the same bar; a later W has its own. ZB-H1 defers the weight
+ * gradients of stage 1's first micro-batch. */
 TEST(test_timeline_weights)
 {
     static const char *const schedules[] = {"1f1b", "zero-bubble"};

@@ -107,8 +107,8 @@ TEST(test_work_and_waits_are_all)
     }
 }
 
-/* Updates take no time, so all gathers come behind the last of them, one after the other; nothing
- * else is in that lane. */
+/* Updates take no time, so all gathers come after the last update, one after the other, and the
+ * lane has no other step. */
 TEST(test_gathers)
 {
     static const double latency = 0.5;
@@ -186,9 +186,9 @@ static copied copy(int prefetch, double rate)
     return c;
 }
 
-/* What goes out hides behind forwards, what comes back behind backwards, as far as these reach, and
- * to a tenth of the step: what leaves last comes back first (with 24 layers; a round trip of fewer
- * is more of a step). Without prefetch all of both is waited for. */
+/* Copies out overlap forwards and copies back overlap backwards, as far as there is compute; the
+ * rest is at most a tenth of the step. The value that leaves last comes back first, and with 24
+ * layers this round trip is short beside a step. Without prefetch the step waits for all copies. */
 TEST(test_copies)
 {
     copied fast = copy(1, 1e12);

@@ -75,7 +75,7 @@ TEST(test_folding)
     assert_int_equal(matrix.shape[0], 24);
     assert_int_equal(matrix.shape[1], 5);
     assert_int_equal(matrix.stride[0], 5);
-    /* Columns of a (B, T, C) tensor fold too: rows stay C apart. */
+    /* Columns of a (B, T, C) tensor fold, too: the stride of rows stays C. */
     ech_tensor columns = ech_tensor_narrow(&x, x.dims - 1, 2, 2);
     matrix = ech_tensor_matrix(&columns);
     assert_ptr_equal(matrix.data, data + 2);

@@ -81,7 +81,8 @@ put app/main.c 'FILE *file = fopen(path, "we");' 'FILE *read = fopen(path, "re")
 offends 'src/app/main.c:1: opens a file for writing; use base/writing.h'
 put app/main.c 'int a = open(path, O_WRONLY | O_NOFOLLOW);' 'int b = open(path, O_RDWR);' \
     'ech_file_open_to_write(path, O_RDWR, &c);'
-offends 'src/app/main.c:2: opens a file for writing through links; use ech_file_open_to_write (base/writing.h)'
+offends 'src/app/main.c:2: opens a file for writing through links; use '\
+'ech_file_open_to_write (base/writing.h)'
 put app/main.c '#include <mpi.h>'
 offends 'src/app/main.c:1: mpi.h belongs in src/comm/mpi*.[ch] alone'
 put comm/local.c '' '#include <mpi.h>'
@@ -94,7 +95,8 @@ put device/cuda.c '#include <cuda_runtime_api.h>'
 put kernel/cuda/blas.cu '#include <cublasLt.h>' '#include <cuda_bf16.h>'
 put comm/nccl.c '#include <nccl.h>'
 put kernel/table.c '' '#include <cuda_runtime.h>'
-offends 'src/kernel/table.c:2: CUDA belongs in src/device/cuda*, src/kernel/cuda/ and src/comm/nccl* alone'
+offends 'src/kernel/table.c:2: CUDA belongs in src/device/cuda*, src/kernel/cuda/ and '\
+'src/comm/nccl* alone'
 put kernel/kernel.h '#ifndef K' '#define K' '#include "device/device.h"' '#endif'
 offends 'src/model/model.c:1: the room model is pure but reaches device/device.h'
 put model/model.c '#include "comm/comm.h"'

@@ -58,6 +58,18 @@ printf '| a | b |\n|---|---|\n| x | it comes behind |\n' > "$tree/docs/a.md"
 finds banned docs/a.md:3
 printf '%0101d;\n' 0 | sed 's/0/int x;  /' > "$tree/src/a.c"
 finds columns src/a.c:1
+printf '/* clang-format off */\n%0101d;\n/* clang-format on */\n' 0 | sed 's/0/int x;  /' \
+    > "$tree/src/a.c"
+accepts src/a.c
+printf 'X = """\n"""\n\ndef f():\n    """Sends rows\n    behind the list."""\n' > "$tree/src/a.py"
+finds banned src/a.py:6
+printf 'x=1 # comes behind the list\n' > "$tree/src/a.sh"
+finds banned src/a.sh:1
+printf 'error: run.yaml:1: sets "behind"; remove it\nerror: comes behind\n' > "$tree/a.messages"
+said=$(check "$tree/a.messages") && { echo "a message is accepted"; failures=1; }
+[ "$(grep -o 'a.messages:.*' <<< "$said")" = "a.messages:2: banned: behind" ] ||
+    { echo "messages: $said"; failures=1; }
+rm "$tree/a.messages"
 printf '/* Sends rows and those of another rank. */%.0s\n' {1..20} > "$tree/src/a.c"
 said=$(check || true)
 [ "$(grep -c ': stand-in: ' <<< "$said")" = 20 ] || { echo "20 stand-ins: $said"; failures=1; }

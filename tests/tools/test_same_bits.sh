@@ -30,9 +30,9 @@ program() {
     chmod +x "$folder/$1"
 }
 
-program seed "if [ \$1 = train ]; then exec $echelon \"\$@\" training.seed=2; else exec $echelon \"\$@\"; fi"
+program seed "[ \$1 != train ] || set -- \"\$@\" training.seed=2; exec $echelon \"\$@\""
 program fails "exit 3"
-program plans "if [ \$1 = plan ]; then exec $echelon \"\$@\" parallel.bucket_bytes=2; else exec $echelon \"\$@\"; fi"
+program plans "[ \$1 != plan ] || set -- \"\$@\" parallel.bucket_bytes=2; exec $echelon \"\$@\""
 
 check 0 '^same: 2 cases' "$echelon"
 grep -q 'plans differ' "$folder/out" && failures=$((failures + 1))

@@ -64,8 +64,8 @@ exit $status
 END
 printf '%s\n' base/a base/slow kernel/rows kernel/emulated_rows app/lattice app/smoke app/long \
     comm/ucx_kills kernel/rows_avx2 app/nccl comm/ucx app/record_writer app/oracles > tests_there
-sed 's/$/ 0.2/; s,^base/slow .*,base/slow 3,; s,^app/long .*,app/long 40,; s,^app/smoke .*,app/smoke 0.9,' \
-    tests_there > seconds
+sed 's/$/ 0.2/; s,^base/slow .*,base/slow 3,; s,^app/long .*,app/long 40,
+     s,^app/smoke .*,app/smoke 0.9,' tests_there > seconds
 : > bad
 
 # run WORD ...: sets code and printed; `ran` has what was run, `calls` cmake's.

@@ -113,8 +113,8 @@ static double error_of(const ech_bench *bench, ech_cluster *cluster)
             const ech_bench_result *of = &bench->result.at[r];
             if (!is_of(of, "product")) continue;
             ech_products products = products_of(of, bench->options->most);
-            double error = log(of->seconds / ech_cluster_products(cluster, &products, ECH_F32,
-                                                                  false, of->bytes));
+            double error = log(of->seconds /
+                               ech_cluster_products(cluster, &products, ECH_F32, false, of->bytes));
             sum += error;
             squares += error * error;
             n++;
@@ -260,8 +260,9 @@ static void append_levels(const measured *m, const char *transport, ech_text *ou
     ech_text_append(out, "levels: # measured: parallel.comm=%s, data in host memory\n", transport);
     for (int i = 0; i < m->cluster.levels; i++) {
         const ech_cluster_level *level = &m->cluster.level[i];
-        ech_text_append(out, "  # messages to the next %s, of 4 bytes and of 16 MiB; share: what "
-                             "collectives reach\n",
+        ech_text_append(out,
+                        "  # messages to the next %s, of 4 bytes and of 16 MiB; share: what "
+                        "collectives reach\n",
                         i ? "machine" : "rank");
         ech_text_append(out, "  - {ranks: %d, bandwidth: %s, latency: %s, share: %s}\n",
                         level->ranks, NUMBER(level->bandwidth, "B/s"), NUMBER(level->latency, "s"),
@@ -325,8 +326,7 @@ static ech_status measure_level(measured *m, ech_comm *comm, ech_group *world, i
     ech_bench_link *link = &m->link[m->cluster.levels];
     ECH_FREED int *ranks = ech_calloc((size_t)n, sizeof *ranks);
     ECH_CLEANUP(ech_group_destroy_at) ech_group *group = NULL;
-    for (int i = 0; i < n; i++)
-        ranks[i] = number ? me % here + i * here : me / here * here + i;
+    for (int i = 0; i < n; i++) ranks[i] = number ? me % here + i * here : me / here * here + i;
     if (n < 2) return ECH_OK;
     ECH_TRY(ech_group_create(comm, number ? "machines" : "machine", ranks, n, &group));
     ECH_TRY(ech_group_barrier(world));

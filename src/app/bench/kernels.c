@@ -103,6 +103,9 @@ CALL(row_gate_forward, &t[0], &t[1], &t[2])
 CALL(row_gate_backward, &t[0], &t[1], &t[2], &t[3], &t[4])
 CALL(grouped_matmul, &t[0], &t[1], c->b_transposed, &t[2], false, &t[3])
 CALL(grouped_matmul_weight, &t[0], &t[1], &t[2], false, &t[3])
+CALL(add_bias, &t[0], &t[1], &t[2])
+CALL(grouped_bias, &t[0], &t[1], &t[2])
+CALL(grouped_bias_backward, &t[0], &t[1], false, &t[2])
 CALL(grouped_dropout, &t[0], &some, &t[1], 0, t[0].shape[1], &t[2], &t[3])
 CALL(loss_statistics, &t[0], &t[1], 0, &t[2])
 CALL(loss_gradient, &t[0], &t[1], &t[2], 0, &t[3], &t[4], 1, 0, &t[0], &t[5])
@@ -272,8 +275,10 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     GROUPED(2048, 16, 512, 1536),
     GROUPED(2048, 8, 512, 1536),
     GROUPED(16384, 64, 512, 1536),
-    ECH_ACTIVATIONS(GROUPED_ACTIVATION)
-        ROW(grouped_dropout, HIDDEN, "<RF <nR2 <cPX >RF", "RF", NULL),
+    ECH_ACTIVATIONS(GROUPED_ACTIVATION) ROW(add_bias, CHOICES, "<wSE <wE >wSE", "SE", NULL),
+    ROW(grouped_bias, HIDDEN, "<XF <cPX >RF", "", NULL),
+    ROW(grouped_bias_backward, HIDDEN, "<RF <cPX >wXF", "RF", NULL),
+    ROW(grouped_dropout, HIDDEN, "<RF <nR2 <cPX >RF", "RF", NULL),
     ROW(loss_statistics, LOGITS, "<wRV <iR >dR3", "3RV", NULL),
     ROW(loss_gradient, LOGITS, "=RV <iR <wR <dR3 <d =d2", "4RV", NULL),
     ROW(sparse_logits, "R=65536 K=80 N=1", "<RK <wRK <wN >wR", "2RK", NULL),

@@ -8,9 +8,9 @@
  *     counts   "7RC 2C"             sums of products
  *
  * How a tensor is used: "<" it is read; ">" written; "=" both; "~" read, but not counted as bytes.
- * A small letter before the extents replaces the measured type. "i" is int32, "l" int64, "d" fp64,
- * "w" fp32, and "b" bytes. "n" and "c" are int32 tables of experts: "n" has rows 0, 1, ... below
- * N and then -1; "c" has counts, an equal share of R rows each.
+ * A small letter before the extents replaces the measured type: "i" is int32, "l" int64, "d" fp64,
+ * "w" fp32, and "b" bytes. The letters "n" and "c" are int32 tables of experts: "n" has rows 0, 1,
+ * and so on below N, and then -1; "c" has counts, an equal share of R rows each.
  */
 #ifndef ECH_APP_BENCH_KERNELS_H
 #define ECH_APP_BENCH_KERNELS_H

@@ -272,6 +272,21 @@ static __device__ wide sigmoid_of(wide z)
     return (z < 0 ? e : 1) / (1 + e);
 }
 
+void ECH_CUDA(add_bias)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *bias,
+                        const ech_tensor *y)
+{
+    int64_t N = x->shape[1];
+    ech_cuda_check(ECH_OP_add_bias, ECH_REAL, x, bias, y);
+    const ech_numbers from = x, more = bias, to = y;
+    ech_each_of_rows(context, x->shape[0], N, [=] __device__(int64_t r, int64_t c, int n) {
+        wide v[ECH_PART], w[ECH_PART];
+        from.load(r * N + c, n, v);
+        more.load(c, n, w);
+        for (int i = 0; i < ECH_PART; i++) v[i] += w[i];
+        to.store(r * N + c, n, v);
+    });
+}
+
 void ECH_CUDA(row_gate_forward)(ech_kernel_context *context, const ech_tensor *x,
                                 const ech_tensor *logits, const ech_tensor *y)
 {

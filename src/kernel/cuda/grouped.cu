@@ -230,6 +230,59 @@ static void each_pair(const ech_kernel_context *context, const ech_tensor *a, co
 #define ROWS(NAME, name, operands, ...) ROWS_##operands(name)
 ECH_ACTIVATIONS(ROWS)
 
+/* ---- biases ---- */
+
+static __device__ int64_t expert_of(const groups &of, int64_t row)
+{
+    int64_t left, piece = ech_divide(row, of.Q, &left), i = 0;
+    for (; left >= of.counts[piece * of.X + i]; i++) left -= of.counts[piece * of.X + i];
+    return i;
+}
+
+void ECH_CUDA(grouped_bias)(ech_kernel_context *context, const ech_tensor *bias,
+                            const ech_tensor *counts, const ech_tensor *c)
+{
+    int64_t N = c->shape[1];
+    ech_cuda_check(ECH_OP_grouped_bias, ECH_REAL, bias, counts, c);
+    const groups of(counts, c);
+    const ech_numbers from = bias, to = c;
+    each_used(context, c, counts, [=] __device__(int64_t at, int n) {
+        wide v[ECH_PART] = {};
+        int64_t column, row = ech_divide(at, N, &column), i = expert_of(of, row);
+        for (int k = 0; k < n; k++, column++) {
+            if (column == N) {
+                column = 0;
+                i = expert_of(of, ++row);
+            }
+            v[k] = from.get(i * N + column);
+        }
+        to.store(at, n, v);
+    });
+}
+
+/* A thread sums a column of an expert's rows, in their order. */
+void ECH_CUDA(grouped_bias_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                     const ech_tensor *counts, bool accumulate,
+                                     const ech_tensor *dbias)
+{
+    int64_t N = dy->shape[1];
+    ech_cuda_check(ECH_OP_grouped_bias_backward, ECH_REAL, dy, counts, dbias);
+    const groups of(counts, dy);
+    const ech_numbers from = dy, to = dbias;
+    ech_each(context, ech_tensor_count(dbias), [=] __device__(int64_t first, int n) {
+        for (int64_t at = first; at < first + n; at++) {
+            int64_t column, i = ech_divide(at, N, &column);
+            double sum = accumulate ? (double)to.get(at) : 0;
+            for (int64_t p = 0; p < of.P; p++) {
+                int64_t row = p * of.Q + ech_rows_before(of.counts, of.X, p, i);
+                int64_t end = row + of.counts[p * of.X + i];
+                for (; row < end; row++) sum += (double)from.get(row * N + column);
+            }
+            to.put(at, (wide)sum);
+        }
+    });
+}
+
 void ECH_CUDA(grouped_dropout)(ech_kernel_context *context, const ech_tensor *x,
                                const ech_dropout *dropout, const ech_tensor *index, int64_t first,
                                int64_t whole, const ech_tensor *counts, const ech_tensor *y)

@@ -209,6 +209,14 @@ static double sigmoid_of(const ech_tensor *logits, int64_t r)
     return 1 / (1 + exp(-ech_value(logits, r)));
 }
 
+void ECH_REF(add_bias)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *bias,
+                       const ech_tensor *y)
+{
+    ECH_SHAPES(add_bias, ECH_REAL, x, bias, y);
+    for (int64_t i = 0; i < ech_tensor_count(y); i++)
+        ech_store(y, i, ech_value(x, i) + ech_value(bias, i % bias->shape[0]));
+}
+
 void ECH_REF(row_gate_forward)(ech_kernel_context *context, const ech_tensor *x,
                                const ech_tensor *logits, const ech_tensor *y)
 {

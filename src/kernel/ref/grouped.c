@@ -72,6 +72,37 @@ void ECH_REF(grouped_matmul_weight)(ech_kernel_context *context, const ech_tenso
     }
 }
 
+void ECH_REF(grouped_bias)(ech_kernel_context *context, const ech_tensor *bias,
+                           const ech_tensor *counts, const ech_tensor *c)
+{
+    int64_t N = bias->shape[1];
+    ECH_SHAPES(grouped_bias, ECH_REAL, bias, counts, c);
+    piece_rows(c, counts);
+    for (int64_t p = 0; p < counts->shape[0]; p++)
+        for (int64_t i = 0; i < counts->shape[1]; i++) {
+            const ech_tensor own = rows_of(c, counts, p, i);
+            for (int64_t at = 0; at < ech_tensor_count(&own); at++)
+                ech_store(&own, at, ech_value(bias, i * N + at % N));
+        }
+}
+
+void ECH_REF(grouped_bias_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                    const ech_tensor *counts, bool accumulate,
+                                    const ech_tensor *dbias)
+{
+    int64_t N = dbias->shape[1];
+    ECH_SHAPES(grouped_bias_backward, ECH_REAL, dy, counts, dbias);
+    piece_rows(dy, counts);
+    for (int64_t at = 0; at < ech_tensor_count(dbias); at++) {
+        double sum = accumulate ? ech_value(dbias, at) : 0;
+        for (int64_t p = 0; p < counts->shape[0]; p++) {
+            const ech_tensor own = rows_of(dy, counts, p, at / N);
+            for (int64_t r = 0; r < own.shape[0]; r++) sum += ech_value(&own, r * N + at % N);
+        }
+        ech_store(dbias, at, sum);
+    }
+}
+
 /* A view of all rows of piece p. */
 static ech_tensor piece_of(const ech_tensor *buffer, const ech_tensor *counts, int64_t p)
 {

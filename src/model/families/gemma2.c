@@ -23,24 +23,19 @@ static const ech_family_row rows[] = {
     ECH_ROW_WHOLE_ROTARY,
     ECH_ROWS_END};
 
+static const ech_windows windows = {
+    .has = ech_windows_but_every, .number = "sliding_window_pattern", .otherwise = 2, .least = 1};
+
 static ech_status import(const ech_family_import *in)
 {
     ECH_TRY(ech_scale_import(in, "query_pre_attn_scalar", 256, ECH_SCALE_ROOT));
-    ECH_TRY(ech_windows_import(in, 2));
     return ech_family_import_rotary(in);
 }
 
 static void export(const ech_config *config, json_t *json)
 {
     ech_scale_export(config, "query_pre_attn_scalar", ECH_SCALE_ROOT, json);
-    ech_windows_export(config, json);
     ech_rope_export(config, json);
-}
-
-static ech_status check(const ech_config *config)
-{
-    ECH_TRY(ech_scale_check_root(config));
-    return ech_windows_check(config);
 }
 
 static const ech_names names = {.mlp_norm = "pre_feedforward_layernorm"};
@@ -53,9 +48,10 @@ const ech_family ech_family_row_gemma2 = {
     .defaults = "model.hidden_act=geglu model.tie_word_embeddings=true model.sliding_window=4096 "
                 "model.window_layers=LG model.attn_logit_softcapping=50 "
                 "model.final_logit_softcapping=30",
-    .check = check,
+    .check = ech_scale_check_root,
     .architecture = "Gemma2ForCausalLM",
-    .also = "model.window_layers model.attention_scale",
+    .also = "model.attention_scale",
+    .windows = &windows,
     .rows = rows,
     .import_more = import,
     .export_more = export,

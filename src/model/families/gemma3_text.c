@@ -26,10 +26,12 @@ static const ech_family_row rows[] = {
     ECH_ROW_WHOLE_ROTARY,
     ECH_ROWS_END};
 
+static const ech_windows windows = {
+    .has = ech_windows_but_every, .number = "sliding_window_pattern", .otherwise = 6, .least = 1};
+
 static ech_status import(const ech_family_import *in)
 {
     ECH_TRY(ech_scale_import(in, "query_pre_attn_scalar", 256, ECH_SCALE_ROOT));
-    ECH_TRY(ech_windows_import(in, 6));
     return ech_rope_import_as(in,
                               &(ech_rope_names){"rope_theta", "1e6", "partial_rotary_factor", "1",
                                                 "rope_local_base_freq", "10000", .original = NULL});
@@ -38,14 +40,7 @@ static ech_status import(const ech_family_import *in)
 static void export(const ech_config *config, json_t *json)
 {
     ech_scale_export(config, "query_pre_attn_scalar", ECH_SCALE_ROOT, json);
-    ech_windows_export(config, json);
     ech_rope_export_local(config, json);
-}
-
-static ech_status check(const ech_config *config)
-{
-    ECH_TRY(ech_scale_check_root(config));
-    return ech_windows_check(config);
 }
 
 static const ech_names names = {.mlp_norm = "pre_feedforward_layernorm"};
@@ -58,9 +53,10 @@ const ech_family ech_family_row_gemma3_text = {
     .defaults = "model.hidden_act=geglu model.tie_word_embeddings=true model.sliding_window=4096 "
                 "model.window_layers=LLLLLG model.rope_theta=1000000 "
                 "model.rope_local_base_freq=10000",
-    .check = check,
+    .check = ech_scale_check_root,
     .architecture = "Gemma3ForCausalLM",
-    .also = "model.window_layers model.attention_scale",
+    .also = "model.attention_scale",
+    .windows = &windows,
     .rows = rows,
     .import_more = import,
     .export_more = export,

@@ -3,8 +3,6 @@
  * Mistral. Jiang et al. 2023, arXiv:2310.06825: Llama, with one attention window in all layers in
  * its first version. A file without sliding_window means a window of 4096; null means none.
  */
-#include <string.h>
-
 #include "model/family.h"
 
 static const ech_family_row rows[] = {
@@ -21,32 +19,12 @@ static const ech_family_row rows[] = {
     ECH_ROW_WHOLE_ROTARY,
     ECH_ROWS_END};
 
-/* transformers does not read layer_types here, so that they may only say the same. */
-static ech_status import(const ech_family_import *in)
-{
-    bool window = in->config->model.sliding_window > 0;
-    const ech_family_row types = {
-        "layer_types", .initial = window ? "sliding_attention" : "full_attention",
-        .use = ECH_ROW_LIST, .property = "layers of mistral that differ in their windows"};
-    ECH_TRY(ech_family_import_row(in, &types));
-    return ech_family_import_rotary(in);
-}
-
-static ech_status check(const ech_config *config)
-{
-    if (config->model.sliding_window == 0 || !strchr(config->model.window_layers, 'G'))
-        return ECH_OK;
-    return ech_config_complain(config, "model.window_layers",
-                               "all layers of mistral have the window; set L");
-}
-
 const ech_family ech_family_row_mistral = {.name = "mistral",
                                            .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
-                                           .check = check,
                                            .architecture = "MistralForCausalLM",
-                                           .also = "model.window_layers",
+                                           .windows = &ech_windows_of_all,
                                            .rows = rows,
-                                           .import_more = import,
+                                           .import_more = ech_family_import_rotary,
                                            .export_more = ech_rope_export,
                                            .replaces = "dtype rope_parameters",
                                            .prefix = "model.",

@@ -21,7 +21,7 @@ static const ech_family_row rows[] = {
     ECH_ROWS_TRAINING("0.02"),
     ECH_ROW_TIED("false"),
     ECH_ROW_WHOLE_ROTARY,
-    {"sliding_window", .initial = "null", .property = "attention windows"},
+    ECH_ROW_WINDOW("0"),
     ECH_ROWS_END};
 
 static const ech_names names = {.router = "block_sparse_moe.gate",
@@ -43,6 +43,7 @@ const ech_family ech_family_row_mixtral = {.name = "mixtral",
                                                ECH_DECODER_KEYS ECH_ROTARY_KEYS ECH_EXPERT_KEYS,
                                            .defaults = "model.num_local_experts=8",
                                            .architecture = "MixtralForCausalLM",
+                                           .windows = &ech_windows_of_all,
                                            .rows = rows,
                                            .import_more = import_more,
                                            .export_more = ech_rope_export,

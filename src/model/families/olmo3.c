@@ -19,16 +19,17 @@ static const ech_family_row rows[] = {ECH_ROWS_SIZES,
                                       ECH_ROW_WHOLE_ROTARY,
                                       ECH_ROWS_END};
 
+static const ech_windows windows = {
+    .has = ech_windows_but_every, .number = "sliding_window_pattern", .otherwise = 4, .least = 1};
+
 static ech_status import_more(const ech_family_import *in)
 {
-    ECH_TRY(ech_windows_import(in, 4));
     return ech_rope_import_as(in, &(ech_rope_names){"rope_theta", "500000", "partial_rotary_factor",
                                                     "1", "rope_theta", "500000", .original = NULL});
 }
 
 static void export_more(const ech_config *config, json_t *json)
 {
-    ech_windows_export(config, json);
     ech_rope_export_by_type(config, json);
 }
 
@@ -38,7 +39,7 @@ static ech_status check(const ech_config *config)
         return ech_config_complain(config, "model.rope_local_base_freq",
                                    "olmo3 has a base of its own for layers with a window; set it "
                                    "to model.rope_theta");
-    return ech_windows_check(config);
+    return ECH_OK;
 }
 
 const ech_family ech_family_row_olmo3 = {
@@ -49,7 +50,7 @@ const ech_family ech_family_row_olmo3 = {
                 "model.rope_local_base_freq=500000",
     .check = check,
     .architecture = "Olmo3ForCausalLM",
-    .also = "model.window_layers",
+    .windows = &windows,
     .rows = rows,
     .import_more = import_more,
     .export_more = export_more,

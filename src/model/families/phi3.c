@@ -4,8 +4,6 @@
  * tensor has queries, keys and values, and another the gate and the first product of a feed-forward
  * layer.
  */
-#include <string.h>
-
 #include "model/family.h"
 
 static const ech_family_row rows[] = {
@@ -16,7 +14,7 @@ static const ech_family_row rows[] = {
     ECH_ROW_GATED_ACT,
     ECH_ROWS_ROPE,
     ECH_ROW_RMS_EPS("1e-5"),
-    {"sliding_window", "model.sliding_window", .initial = "0", .null = "0"},
+    ECH_ROW_WINDOW("0"),
     {"resid_pdrop", "model.resid_pdrop", .initial = "0", .use = ECH_ROW_MAY_DIFFER},
     {"embd_pdrop", "model.embd_pdrop", .initial = "0", .use = ECH_ROW_MAY_DIFFER},
     ECH_ROWS_TRAINING("0.02"),
@@ -48,23 +46,20 @@ static const ech_family_fused fused[] = {
     {.file = ".mlp.gate_up_proj", .parts = ".mlp.gate_proj .mlp.up_proj", .order = ECH_FUSED_PARTS},
     {.file = NULL}};
 
-/* transformers takes each kind of scaling for LongRoPE, and windows are of all layers. */
+/* transformers takes each kind of scaling for LongRoPE. */
 static ech_status check(const ech_config *config)
 {
     int scaling = config->model.rope_scaling;
     if (scaling != ECH_ROPE_SCALING_NONE && scaling != ECH_ROPE_SCALING_LONGROPE)
         return ech_config_complain(config, "model.rope_scaling",
                                    "not a property of phi3; use longrope, or none");
-    if (config->model.sliding_window > 0 && strchr(config->model.window_layers, 'G'))
-        return ech_config_complain(config, "model.window_layers",
-                                   "all layers of phi3 have the window; use L");
     return ECH_OK;
 }
 
 const ech_family ech_family_row_phi3 = {.name = "phi3",
                                         .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
                                         .architecture = "Phi3ForCausalLM",
-                                        .also = "model.window_layers",
+                                        .windows = &ech_windows_of_all,
                                         .rows = rows,
                                         .import_more = import,
                                         .check = check,

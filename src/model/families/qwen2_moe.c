@@ -25,10 +25,6 @@ static const ech_family_row rows[] = {
     {"decoder_sparse_step", "model.moe_every", .initial = "1"},
     ECH_ROWS_CAPACITY,
     {"qkv_bias", "model.qkv_bias", .initial = "true"},
-    {"use_sliding_window", .initial = "false",
-     .property = "attention windows of a family with experts"},
-    {"layer_types", .initial = "full_attention", .use = ECH_ROW_UNWRITTEN | ECH_ROW_LIST,
-     .property = "attention windows of a family with experts"},
     ECH_ROWS_TRAINING("0.02"),
     ECH_ROW_TIED("false"),
     ECH_ROW_WHOLE_ROTARY,
@@ -53,6 +49,16 @@ static ech_status import_shared(const ech_family_import *in)
     snprintf(text, sizeof text, "%lld", (long long)(width / F));
     return ech_family_import_set(in, "model.moe_shared_experts", text);
 }
+
+/* Every second layer, of the first n. */
+static bool has_window(const ech_config *config, int64_t n, int64_t i)
+{
+    (void)config;
+    return i % 2 == 0 && i < n;
+}
+
+static const ech_windows windows = {
+    .has = has_window, .number = "max_window_layers", .otherwise = 28, .switched = "4096"};
 
 static ech_status import_more(const ech_family_import *in)
 {
@@ -85,6 +91,7 @@ const ech_family ech_family_row_qwen2_moe = {
     .check = check,
     .shares = true,
     .architecture = "Qwen2MoeForCausalLM",
+    .windows = &windows,
     .rows = rows,
     .import_more = import_more,
     .export_more = export_more,

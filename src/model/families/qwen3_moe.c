@@ -20,11 +20,12 @@ static const ech_family_row rows[] = {
     {"decoder_sparse_step", "model.moe_every", .initial = "1"},
     ECH_ROWS_CAPACITY,
     ECH_ROWS_ATTENTION_BIAS("false"),
-    {"use_sliding_window", .initial = "false", .property = "attention windows"},
     ECH_ROWS_TRAINING("0.02"),
     ECH_ROW_TIED("false"),
     ECH_ROW_WHOLE_ROTARY,
     ECH_ROWS_END};
+
+static const ech_windows windows = {.switched = "4096", .alike = true};
 
 static ech_status import_more(const ech_family_import *in)
 {
@@ -45,6 +46,7 @@ const ech_family ech_family_row_qwen3_moe = {
     .constants = "model.head_norm=head",
     .defaults = "model.num_local_experts=8",
     .architecture = "Qwen3MoeForCausalLM",
+    .windows = &windows,
     .rows = rows,
     .import_more = import_more,
     .export_more = export_more,

@@ -22,7 +22,7 @@ static const ech_family_row rows[] = {
     BIAS("model.qkv_bias", 0),
     BIAS("model.o_bias", ECH_ROW_UNWRITTEN),
     BIAS("model.mlp_bias", ECH_ROW_UNWRITTEN),
-    {"sliding_window", .initial = "null", .property = "attention windows"},
+    ECH_ROW_WINDOW("0"),
     {"residual_dropout", "model.resid_pdrop", .initial = "0", .use = ECH_ROW_MAY_DIFFER},
     {"embedding_dropout", "model.embd_pdrop", .initial = "0", .use = ECH_ROW_MAY_DIFFER},
     ECH_ROWS_TRAINING("0.018042"),
@@ -39,6 +39,7 @@ const ech_family ech_family_row_starcoder2 = {
     .defaults = "model.hidden_act=gelu_new model.qkv_bias=true model.o_bias=true "
                 "model.mlp_bias=true model.tie_word_embeddings=true",
     .architecture = "Starcoder2ForCausalLM",
+    .windows = &ech_windows_of_all,
     .rows = rows,
     .import_more = ech_family_import_rotary,
     .export_more = ech_rope_export,

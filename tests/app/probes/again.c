@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is recomputed runs once AGAIN: each attention of the forward once more, and norms, GELU and
- * SwiGLU once in the forward and once for the backward, by the calls of the train list's steps. Of
- * experts the backward makes again what comes in rounds, as often as it needs it.
+ * A recomputed layer runs once AGAIN: each attention of the forward once more, and norms, GELU and
+ * SwiGLU once in the forward and once for the backward. The calls of the train list's steps are
+ * counted. Experts that get their rows in rounds are recomputed in each backward that needs them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -28,9 +28,14 @@ static bool is_attention(const ech_layer *layer)
 /* The cheap one of two layers that a call fuses; the layer itself where it fuses none. */
 static const ech_layer *unfused(const ech_layer *layer)
 {
-    if (layer == &ech_layer_row_linear_gelu) return &ech_layer_row_gelu;
-    if (layer == &ech_layer_row_residual_layernorm) return &ech_layer_row_layernorm;
-    if (layer == &ech_layer_row_residual_rmsnorm) return &ech_layer_row_rmsnorm;
+#define ROWS_1(name) {&ech_layer_row_linear_##name, &ech_layer_row_##name},
+#define ROWS_2(name)
+#define ROWS(NAME, name, operands, ...) ROWS_##operands(name)
+    static const ech_layer *const rows[][2] = {
+        ECH_ACTIVATIONS(ROWS){&ech_layer_row_residual_layernorm, &ech_layer_row_layernorm},
+        {&ech_layer_row_residual_rmsnorm, &ech_layer_row_rmsnorm}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i][0] == layer) return rows[i][1];
     return layer;
 }
 

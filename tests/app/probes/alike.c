@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks are ALIKE: whoever holds an element of a weight, and why, has the same bits of it, and of
- * the optimizer's states of it; and all ranks read the same loss, tokens and reports, and where
- * they clip together the same norm and factor.
+ * Ranks are ALIKE: all ranks that hold an element of a weight have the same bits of it and of its
+ * optimizer states. All ranks read the same loss, tokens and reports, and ranks that clip together
+ * read the same norm and factor.
  */
 #include <math.h>
 
@@ -12,7 +12,7 @@ enum { TURNS = 64, MOST_STATES = 8, READINGS = 5 };
 
 typedef struct seen {
     double reading[TURNS][READINGS];
-    int turns, params, replica;  /* replica: of those that are apart, else 0 */
+    int turns, params, replica;  /* replica: the independent replica, else 0 */
     part (*of)[MOST_STATES + 1]; /* [params][weights, then states] */
     ech_shape (*shape)[MOST_STATES + 1];
 } seen;

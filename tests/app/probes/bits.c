@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The same BITS with and without what is to change none: losses, norms and weights of a run are
- * those of the same lists run again on the processor's own device, with everything on it, kept and
- * not recomputed, with weights of its own on each rank, and with no shards where shards add up in
- * the same order.
+ * Features that must not change BITS do not: losses, norms and weights of a run are those of a
+ * plain run of the same lists. The plain run is on the processor's own device, holds everything
+ * there, and recomputes nothing. Each rank has weights of its own, and there are no shards where
+ * shards add up in the same order.
  */
 #include "app/probes/parts.h"
 #include "config/strategy.h"
@@ -13,7 +13,7 @@ enum { TURNS = 64 };
 typedef struct seen {
     double loss[TURNS], norm[TURNS];
     int turns;
-    int params, replica; /* replica: of those that are apart, else 0 */
+    int params, replica; /* replica: the independent replica, else 0 */
     part *of;            /* [params] */
 } seen;
 

@@ -71,8 +71,8 @@ static void add_flow(ech_flow *sum, ech_flow one)
     sum->messages = sum->messages < 0 || one.messages < 0 ? -1 : sum->messages + one.messages;
 }
 
-/* Of rows by counts tables say how many bytes these are; the channel has counted the same. Where
- * there are several rounds, how many of them send anything is open, too. */
+/* Compares rows that are exchanged by counts: tables give their bytes, and the channel must have
+ * counted the same. With several rounds the number of messages is not fixed either. */
 static ech_flow known_rows(const char *list, ech_flow rows, ech_comm_count exchanged)
 {
     if (exchanged.messages < rows.messages)

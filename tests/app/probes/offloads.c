@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * OFFLOADS go out once and come back once: what a block keeps of a micro-batch on each way,
- * whatever it is; and of updates on the host each gradient out and each weight in, an N-th where N
- * ranks share them, and from disk each state in and out (ZeRO-Offload: Ren et al. 2021, section 3).
- * A sum of gradients that is not complete goes out, too, and comes back as often, where more than
- * memory.prefetch other uses of gradients come before the next one of its bucket.
- * What a block carries from sequence chunk to sequence chunk goes out at most once for each chunk.
+ * OFFLOADS leave once and come back once. This holds for every value that a block keeps of a
+ * micro-batch. Updates on the host move each gradient out and each weight in, an N-th if N ranks
+ * share them, and states on disk in and out (ZeRO-Offload: Ren et al. 2021, section 3). An
+ * incomplete sum of gradients leaves and comes back, too, if more than memory.prefetch other uses
+ * of gradients come before the next use of its bucket. A value that a block carries between
+ * sequence chunks leaves at most once for each chunk.
  */
 #include <stdlib.h>
 

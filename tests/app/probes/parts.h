@@ -56,7 +56,7 @@ static inline bool part_put(const part *p, const ech_shape *shape, double *whole
     return same;
 }
 
-/* The replica that a rank is of where these are apart, else 0. */
+/* Returns the replica of a rank if replicas are independent, else 0. */
 static inline int part_replica(const ech_plan *plan)
 {
     return plan->layout->protocol == ECH_PROTOCOL_APART ? plan->layout->coordinates[plan->rank].data

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A QUIET step allocates nothing: from when the last rank has begun a training list that is not the
- * first until one has ended it, calls of the allocator are counted by functions that stand in front
- * of the C library's; and the list waits for the device once a turn at most.
+ * A QUIET step allocates nothing. Functions that wrap the C library's count the calls of the
+ * allocator in a training list after the first, from when the last rank has begun the list until a
+ * rank has ended it. The list waits for the device at most once a turn.
  */
 #include "app/allocations.h"
 #include "app/probe.h"

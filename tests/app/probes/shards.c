@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SHARDS have the sizes of ZeRO's formulas (Rajbhandari et al. 2020, section 5 and 7): of N ranks
- * each keeps an N-th of optimizer states, and at stage 3 of weights, too; a scatter and a gather
- * together send what one sum does, and where each micro-batch is scattered m + 1 times as much as a
- * half of that.
+ * SHARDS have the sizes of ZeRO's formulas (Rajbhandari et al. 2020, section 5 and 7). Each of N
+ * ranks keeps an N-th of the optimizer states, and at stage 3 of the weights, too. A scatter and a
+ * gather together send as much as one sum. If each of m micro-batches is scattered, the ranks send
+ * m + 1 times half a sum.
  */
 #include "app/probe.h"
 #include "schedule/traffic.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A step is WITHHELD on all ranks where the weights of one are not finite: no weight and no state
- * changes a bit, be it an optimizer's, a layer's or what compression keeps, and nothing counts the
- * step as an update.
+ * A step is WITHHELD on all ranks if the weights of one are not finite. No weight changes a bit,
+ * and no state of an optimizer, a layer or the compression. The step does not count as an update.
  */
 #include <math.h>
 
@@ -33,7 +32,8 @@ static int find_vector(const ech_model *model)
     return found;
 }
 
-/* Of one rank's copy. Where replicas are apart, or ranks have shards, of all. */
+/* Makes one rank's copy infinite, or every copy if replicas are independent or ranks have shards.
+ * */
 static void poison(const ech_session *session, int rank)
 {
     const ech_layout *layout = session->plan->layout;
