@@ -110,5 +110,6 @@ expect 1 'none: no text in it' "$echelon" init none
 expect 1 'nowhere: ' "$echelon" init nowhere
 "$echelon" init texts texts.yaml || complain "init writes no file for texts"
 "$echelon" data texts tokens --valid 0.05 >out 2>&1 || complain "no tokens: $(cat out)"
-expect 0 'validation loss' "$echelon" train texts.yaml training.steps=2 optimizer.warmup_steps=0
+expect 0 'validation loss' \
+    "$echelon" train texts.yaml training.steps=2 optimizer.warmup_steps=0 parallel.comm=local
 conclude
