@@ -3,12 +3,15 @@
  * echelon plan RUN.yaml|--model FOLDER [--ranks N] [--per-machine M] [--cluster FILE [--tokens N]]
  *              [--steps] [--simulate] [--json] [--svg FILE] [section.key=value ...]
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "app/command.h"
 #include "app/plan/planning.h"
+#include "app/status_line.h"
+#include "base/clock.h"
 #include "base/file.h"
 
 static const char about[] =
@@ -48,6 +51,68 @@ static const ech_option options[] = {
     ECH_PATH(plan_arguments, svg, "svg", 'g', "FILE", "draws the timeline into FILE as well"),
     {0}};
 
+/* ---- what a long plan is doing, on a terminal ---- */
+
+static const double silent = 2, between = 0.5; /* seconds */
+
+typedef struct progress {
+    _Atomic(const char *) doing;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t mutex; /* guards the next field */
+    bool ended;
+    pthread_cond_t changed;
+} progress;
+
+static void wait_until(progress *p, double wall)
+{
+    struct timespec until = {.tv_sec = (time_t)wall};
+    until.tv_nsec = (long)((wall - (double)until.tv_sec) * 1e9);
+    pthread_cond_timedwait(&p->changed, &p->mutex, &until);
+}
+
+static void *draw_progress(void *argument)
+{
+    progress *p = argument;
+    ech_status_line line;
+    double began = ech_clock_now(), next = silent;
+    ech_status_line_begin(&line);
+    pthread_mutex_lock(&p->mutex);
+    while (!p->ended) {
+        double seconds = ech_clock_now() - began;
+        char text[160];
+        snprintf(text, sizeof text, "%s, %.0f s", p->doing, seconds);
+        if (seconds >= next) ech_status_line_draw(&line, text, true);
+        if (seconds >= next) next = seconds + between;
+        wait_until(p, ech_clock_wall() + next - seconds);
+    }
+    pthread_mutex_unlock(&p->mutex);
+    ech_status_line_end(&line);
+    return NULL;
+}
+
+/* Without a terminal, or a thread to be had, nothing is drawn. */
+static void begin_progress(progress *p)
+{
+    *p = (progress){.doing = "choosing a layout",
+                    .mutex = PTHREAD_MUTEX_INITIALIZER,
+                    .changed = PTHREAD_COND_INITIALIZER};
+    if (ech_terminal_columns())
+        p->started = pthread_create(&p->thread, NULL, draw_progress, p) == 0;
+}
+
+static void end_progress(progress *p)
+{
+    if (!p->started) return;
+    pthread_mutex_lock(&p->mutex);
+    p->ended = true;
+    pthread_cond_signal(&p->changed);
+    pthread_mutex_unlock(&p->mutex);
+    pthread_join(p->thread, NULL);
+}
+
+/* ---- the plan ---- */
+
 static ech_status print_report(const ech_plan_report *report, const plan_arguments *in)
 {
     ECH_FREED_TEXT text = {0}, svg = {0};
@@ -80,11 +145,16 @@ static ech_status plan(const ech_run *run, void *arguments, int *code)
 {
     (void)code;
     plan_arguments *in = arguments;
+    progress shown;
     ECH_CLEANUP(ech_planning_destroy) ech_planning planning = {0};
     ECH_TRY(read_tokens(in->tokens, &in->options.report.tokens));
     if (in->tokens && !in->options.cluster)
         ECH_FAIL(ECH_EUSAGE, "--tokens=%s: needs a cluster; add --cluster FILE", in->tokens);
-    ECH_TRY(ech_planning_create(run, &in->options, &planning));
+    begin_progress(&shown);
+    in->options.report.doing = &shown.doing;
+    ech_status status = ech_planning_create(run, &in->options, &planning);
+    end_progress(&shown);
+    ECH_TRY(status);
     return print_report(&planning.report, in);
 }
 

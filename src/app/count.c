@@ -33,6 +33,21 @@ char *ech_count_scaled(double value, const char *unit, char *buffer)
     return buffer;
 }
 
+char *ech_count_words(int64_t n, char *buffer)
+{
+    static const char *const words[] = {"thousand", "million", "billion", "trillion"};
+    size_t w = 0;
+    double value = (double)n / 1000;
+    if (n < 10000) return ech_count_text(n, buffer);
+    for (; value >= 999.5 && w + 1 < sizeof words / sizeof *words; w++) value /= 1000;
+    snprintf(buffer, ECH_COUNT_BYTES, "%.*f %s",
+             value < 9.995   ? 2
+             : value < 99.95 ? 1
+                             : 0,
+             value, words[w]);
+    return buffer;
+}
+
 char *ech_count_span(double seconds, char *buffer)
 {
     const double longest = 1e6 * 86400;

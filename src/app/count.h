@@ -15,9 +15,12 @@ enum { ECH_COUNT_BYTES = 32 }; /* room for every text below */
 char *ech_count_text(int64_t n, char *buffer);
 /* 93.1e9 with unit "FLOP/s" -> "93.1 GFLOP/s". */
 char *ech_count_scaled(double value, const char *unit, char *buffer);
+/* 484311 -> "484 thousand", 1.23e6 -> "1.23 million"; below 10,000 all digits. */
+char *ech_count_words(int64_t n, char *buffer);
 /* The same in buffers that live as long as the enclosing block, or the statement of an if or a
  * loop. */
 #define ECH_DIGITS(n)           ech_count_text((n), (char[ECH_COUNT_BYTES]){0})
+#define ECH_WORDS(n)            ech_count_words((n), (char[ECH_COUNT_BYTES]){0})
 #define ECH_SCALED(value, unit) ech_count_scaled((value), (unit), (char[ECH_COUNT_BYTES]){0})
 /* Seconds -> "1:42", "3:05:09", "2d 03:05"; "?" below 0, for NaN, or beyond a million days. */
 char *ech_count_span(double seconds, char *buffer);

@@ -127,6 +127,10 @@ typedef struct ech_data_text_source {
     const char *text_key, *prompt_key, *completion_key; /* of objects; NULL: as above */
 } ech_data_text_source;
 
+/* Counts the files and the bytes of text, unpacked, that an import would read. Errors: as above;
+ * ECH_EINPUT: there is no text. */
+ech_status ech_data_count_texts(const ech_data_text_source *source, int64_t *files, int64_t *bytes);
+
 /* ---- training a tokenizer (byte-level BPE) ---- */
 
 typedef struct ech_bpe_trainer ech_bpe_trainer;

@@ -150,6 +150,16 @@ ech_status ech_texts_find(const ech_data_text_source *source, ech_texts *out)
     return ECH_OK;
 }
 
+ech_status ech_data_count_texts(const ech_data_text_source *source, int64_t *files, int64_t *bytes)
+{
+    ECH_CLEANUP(ech_texts_free) ech_texts texts = {0};
+    ECH_TRY(ech_texts_find(source, &texts));
+    if (texts.bytes == 0) ECH_FAIL(ECH_EINPUT, "%s: no text in it", source->in);
+    *files = (int64_t)texts.file.n;
+    *bytes = texts.bytes;
+    return ECH_OK;
+}
+
 static ech_status find_real(const char *path, char real[PATH_MAX])
 {
     if (!realpath(path, real))

@@ -51,9 +51,19 @@ sed 's/bandwidth: 3350 GB/bandwith: 3350 GB/' "$h100" >wrong.yaml
 expect 2 'wrong.yaml:[0-9]+:3: device.bandwith: no such key; .* bandwidth' \
     "$echelon" plan run.yaml --ranks 8 --cluster wrong.yaml
 sed 's/memory: 80 GB/memory: 2150 MB/; /fp64:/d' "$h100" >small.yaml
-expect 2 'rank 0 needs .* and may use' "$echelon" plan run.yaml --ranks 8 --cluster small.yaml
+expect 2 'rank 0 needs .* and may use .*the largest part: [a-z]+ .*more ranks with weights in' \
+    "$echelon" plan run.yaml --ranks 1 --cluster small.yaml
+expect 2 'weights in shards .parallel.zero=3., also with more ranks' \
+    "$echelon" plan run.yaml --ranks 8 --cluster small.yaml
 "$echelon" plan run.yaml --ranks 16 --cluster "$h100" --json >plan.json || complain "no JSON"
-grep -q '"tokens_per_second"' plan.json || complain "JSON has no forecast"
+for key in tokens_per_second tokens days device_hours; do
+    grep -q "\"$key\"" plan.json || complain "JSON has no $key of the forecast"
+done
+expect 0 '^layout +8 ranks, on H100' "$echelon" plan run.yaml --ranks 8 --cluster "$h100"
+expect 0 '^memory .* on a device of the cluster; limit' \
+    "$echelon" plan run.yaml --ranks 8 --cluster "$h100"
+expect 0 'rank 0 to 1: 32 messages of 64.0 KiB' \
+    "$echelon" plan run.yaml --ranks 2 --cluster "$h100" --simulate parallel.pipeline=2
 [ ! -e run ] || complain "a plan makes files"
 
 # ---- from a model folder alone ----
@@ -88,4 +98,18 @@ expect 1 'qwen9' "$echelon" init 'quoted "model"'
 cp model/config.json 'quoted "model"'
 "$echelon" init 'quoted "model"' quoted.yaml
 expect 0 'parameters in 4 blocks' "$echelon" plan quoted.yaml training.global_batch_size=8
+
+# ---- for texts ----
+
+mkdir texts none
+seq -s ' and then ' 1 400 >texts/a.txt
+seq -s ' or ' 1 400 >texts/b.txt
+expect 0 '^# Trains a new model on the texts of "texts": 2 files, 7.6 KiB' "$echelon" init texts
+expect 0 '^  steps: 100 +# 819.2 ktokens: the texts 111.0 times' "$echelon" init texts
+expect 1 'none: no text in it' "$echelon" init none
+expect 1 'nowhere: ' "$echelon" init nowhere
+"$echelon" init texts texts.yaml || complain "init writes no file for texts"
+"$echelon" data texts tokens --valid 0.05 >out 2>&1 || complain "no tokens: $(cat out)"
+expect 0 'validation loss' \
+    "$echelon" train texts.yaml training.steps=2 optimizer.warmup_steps=0 parallel.comm=local
 conclude

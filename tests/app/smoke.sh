@@ -35,7 +35,12 @@ try 0 "" sample run "1 and" --tokens 4
 try 0 "report.html" report run
 try 0 "" convert run/checkpoints/*/model converted
 try 0 "init_from: \"converted\"" init converted
+try 0 "train: tokens-train" init text.txt
 try 0 "" bench --help
+try 0 "levels:" bench --cluster own.yaml --seconds 1
+try 0 "^cluster .* a step" plan run.yaml --ranks 2 --cluster own.yaml
+try 2 "with --cluster no tables" bench --cluster own.yaml gelu_forward
+try 2 "one rank; use --ranks 2" bench --cluster own.yaml --ranks 1
 try 0 "echelon [0-9]" launch 2 "$echelon" --version
 
 commands=$("$echelon" --help | sed -n 's/^  \([a-z]*\) .*/\1/p' | grep -vx echelon)

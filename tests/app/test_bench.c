@@ -4,12 +4,14 @@
  * every row runs, names, and JSON. Nothing here looks at a time.
  */
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "app/bench/bench.h"
 #include "app/bench/kernels.h"
+#include "app/setup/setup.h"
 #include "base/log.h"
 #include "unit.h"
 
@@ -207,6 +209,84 @@ TEST(every_row_runs_on_devices)
 {
     every_row_runs_on("queued");
     every_row_runs_on("walled");
+}
+
+static ech_status cluster_rank(ech_comm *comm, void *context)
+{
+    return ech_bench_run_cluster(comm, context);
+}
+
+static void writes_a_cluster_file_of(const char *device)
+{
+    ech_bench_options options = small_options();
+    char path[] = "cluster-XXXXXX";
+    int file = mkstemp(path);
+    ech_cluster cluster;
+    assert_true(file >= 0);
+    close(file);
+    options.device = device;
+    options.cluster = path;
+    assert_int_equal(ech_run_ranks(ECH_COMM_local, 2, 60, cluster_rank, &options), ECH_OK);
+    assert_int_equal(ech_cluster_read(path, &cluster), ECH_OK);
+    unlink(path);
+    assert_int_equal(cluster.levels, 1);
+    assert_int_equal(cluster.level[0].ranks, 2);
+    for (ech_dtype d = 0; d < ECH_DTYPES; d++)
+        if (d == ECH_F64 || d == ECH_F32 || d == ECH_BF16) assert_true(cluster.flops[d] > 0);
+    double memory = (double)ech_device_find(device)->memory_bytes();
+    assert_true(fabs(cluster.device_memory / (memory / 2) - 1) < 1e-3);
+    assert_int_equal(ech_cluster_check(&cluster, path, 2), ECH_OK);
+    assert_int_equal(ech_cluster_check(&cluster, path, 4), ECH_EUSAGE);
+}
+
+TEST(cluster_files_are_written)
+{
+    writes_a_cluster_file_of("cpu");
+    writes_a_cluster_file_of("queued");
+    writes_a_cluster_file_of("walled");
+    ech_bench_options options = small_options();
+    options.cluster = "cluster.yaml";
+    assert_int_equal(ech_run_ranks(ECH_COMM_local, 1, 60, cluster_rank, &options), ECH_EUSAGE);
+}
+
+/* Results that a cluster predicts are fitted by that cluster, whatever its numbers. */
+TEST(products_are_fitted)
+{
+    static const double halves[][3] = {{0, 0, 0}, {8, 16, 32}, {256, 64, 0}};
+    ech_bench_options options = small_options();
+    options.most = 0;
+    for (size_t h = 0; h < sizeof halves / sizeof *halves; h++) {
+        ech_bench bench = {.options = &options};
+        ech_cluster known = {.step_factor = 1,
+                             .flops[ECH_F32] = 1e11,
+                             .device_bandwidth = 1e12,
+                             .kernels_share = 1,
+                             .products_share = 0.8,
+                             .products_half_m = halves[h][0],
+                             .products_half_n = halves[h][1],
+                             .products_half_k = halves[h][2]};
+        ech_cluster fitted = known;
+        fitted.products_half_m = fitted.products_half_n = fitted.products_half_k = 0;
+        for (int r = 0; r < ech_bench_cluster_count; r++) {
+            ech_bench_result result;
+            const ech_bench_kernel *row = &ech_bench_cluster_rows[r];
+            if (strcmp(row->name, "product") != 0) continue;
+            ech_bench_kernel_describe(row, ECH_F32, 0, &result);
+            ech_bench_sizes of = ech_bench_parse_sizes(row->sizes, 0);
+            ech_products products = {(double)ech_bench_size(&of, 'M'),
+                                     (double)ech_bench_size(&of, 'N'),
+                                     (double)ech_bench_size(&of, 'K'), 1};
+            result.seconds = ech_cluster_products(&known, &products, ECH_F32, false, result.bytes);
+            ECH_PUSH(bench.result, result);
+        }
+        assert_int_equal(bench.result.n % 3, 0);
+        assert_true(ech_bench_fit_products(&bench, &fitted) < 0.01);
+        assert_true(fabs(fitted.products_share / 0.8 - 1) < 0.02);
+        for (size_t r = 0; r < bench.result.n; r++) bench.result.at[r].seconds *= 2;
+        assert_true(ech_bench_fit_products(&bench, &fitted) < 0.01);
+        assert_true(fabs(fitted.products_share / 0.4 - 1) < 0.02);
+        free(bench.result.at);
+    }
 }
 
 TEST(every_row_runs_on_a_gpu)

@@ -94,6 +94,11 @@ TEST(formats_numbers)
     assert_string_equal(ech_count_text(21340, buffer), "21,340");
     assert_string_equal(ech_count_text(-1234567, buffer), "-1,234,567");
     assert_string_equal(ech_count_text(INT64_MIN, buffer), "-9,223,372,036,854,775,808");
+    assert_string_equal(ech_count_words(9999, buffer), "9,999");
+    assert_string_equal(ech_count_words(10000, buffer), "10.0 thousand");
+    assert_string_equal(ech_count_words(484311, buffer), "484 thousand");
+    assert_string_equal(ech_count_words(999600, buffer), "1.00 million");
+    assert_string_equal(ech_count_words(INT64_MAX, buffer), "9223372 trillion");
     assert_string_equal(ech_count_scaled(93.1e9, "FLOP/s", buffer), "93.1 GFLOP/s");
     assert_string_equal(ech_count_scaled(999.96e9, "FLOP/s", buffer), "1.0 TFLOP/s");
     assert_string_equal(ech_count_scaled(0, "FLOP/s", buffer), "0.0 FLOP/s");

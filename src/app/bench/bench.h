@@ -22,6 +22,7 @@
 #include "comm/comm.h"
 #include "device/device.h"
 #include "kernel/kernel.h"
+#include "layout/cluster.h"
 
 enum { ECH_BENCH_SIZES = 4 };  /* sizes of tensor for which each collective is measured */
 enum { ECH_BENCH_BLOCKS = 3 }; /* sizes of one read or write of a disk */
@@ -29,10 +30,11 @@ enum { ECH_BENCH_BLOCKS = 3 }; /* sizes of one read or write of a disk */
 /* The command's options. */
 typedef struct ech_bench_options {
     const char *device;          /* for kernels and products; a name of device.def */
-    int threads;                 /* for kernels and products */
+    int threads; /* for kernels and products; 0: of a cluster, the rank's share of the cores */
     int ranks;                   /* for collectives, as threads of this process */
     double seconds;              /* total time for measurements, approximately */
     const char *directory;       /* folder on the disk, which is written to */
+    const char *cluster;         /* cluster file to write in place of tables; NULL: tables */
     bool json;                   /* print JSON instead of text */
     ECH_LIST(const char *) name; /* tables and rows to measure; empty: all */
     int64_t most; /* limit on sizes of kernels and elements of collectives, for tests; 0: none */
@@ -60,6 +62,7 @@ typedef struct ech_bench_result {
     /* its FLOPs are matrix products of bf16 numbers, not of fp32 numbers converted from them */
     bool of_products;
     double library;  /* seconds of the library's or MPI's own call; 0: not measured */
+    double low, high; /* quartiles of the seconds; not of collectives and disks */
 } ech_bench_result;
 
 /* The measured machine. Rates of a device that is not immediate are measured with its own kernels
@@ -82,6 +85,9 @@ typedef struct ech_bench {
     bool processes; /* ranks are processes; otherwise threads of this process */
     bool is_direct; /* the disk was read and written without the page cache */
     double each;    /* seconds to spend on each result */
+    /* Ranks that measure the rows of a cluster file, beginning each at the same time; NULL: one
+     * process measures the tables. Borrowed. */
+    ech_group *together;
 } ech_bench;
 
 /* True if a row is to be measured: options->name is empty and it is not the disk's, or
@@ -108,8 +114,18 @@ ech_status ech_bench_run(const ech_bench_options *options);
  * for one rank. Collective. */
 ech_status ech_bench_run_rank(ech_comm *comm, const ech_bench_options *options);
 
+/* Measures what a cluster file says of this machine (docs/clusters.md), and writes it to
+ * options->cluster. The ranks (`comm`) measure their devices at the same time, then the links
+ * between them; rank 0 writes. Errors: ECH_EUSAGE for one rank, or machines with different numbers
+ * of ranks. Collective. */
+ech_status ech_bench_run_cluster(ech_comm *comm, const ech_bench_options *options);
+
 /* ---- parts of these functions ---- */
 
+/* Fills the names and cores of bench->machine. */
+void ech_bench_name_machine(ech_bench *bench);
+/* FLOP/s of the fastest of some products of a type; 0: see ech_peak_flops and ech_device_flops. */
+double ech_bench_peak(const ech_bench *bench, ech_dtype dtype);
 /* Fills bench->machine. */
 ech_status ech_bench_measure_machine(ech_bench *bench);
 /* Measures the memory bandwidth once more and stores the larger: other virtual machines of the host
@@ -123,6 +139,20 @@ ech_status ech_bench_measure_collectives(ech_bench *bench);
 /* Measures collectives as one rank of `comm`; on rank 0 appends to bench->result. Collective. */
 ech_status ech_bench_measure_collectives_rank(ech_bench *bench, ech_comm *comm);
 const char *ech_bench_collective_name(int row); /* NULL past the last */
+
+/* Sets products_* of a cluster, whose other numbers are set, to what predicts the results named
+ * "product" best. Returns the root mean square of the logarithms of measured over predicted
+ * times. */
+double ech_bench_fit_products(const ech_bench *bench, ech_cluster *cluster);
+
+/* The link between the members of a group, all of which use it at the same time. */
+typedef struct ech_bench_link {
+    double latency;     /* seconds of a message of 4 bytes that each sends to the next member */
+    double bandwidth;   /* bytes per second of large ones, beyond the latency */
+    double collectives; /* the same of all-reduces, reduce-scatters and all-gathers */
+} ech_bench_link;
+/* Collective over the group; the result is of this member. */
+ech_status ech_bench_measure_link(ech_group *group, double seconds, ech_bench_link *out);
 
 /* Measures reads and writes of a file in options->directory, which is removed afterwards; appends
  * to bench->result. Errors: as for ech_disk_create. */

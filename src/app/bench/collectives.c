@@ -9,6 +9,7 @@
 #include "app/bench/bench.h"
 #include "app/setup/setup.h"
 #include "base/clock.h"
+#include "layout/cost.h"
 
 enum { WARMUP = 3, FEWEST = 5, MOST = 2000, DEADLINE = 60 };
 
@@ -160,6 +161,31 @@ ech_status ech_bench_measure_collectives_rank(ech_bench *bench, ech_comm *comm)
     ECH_TRY(ech_group_create(comm, "bench", ranks, N, &group));
     side s = {.group = group, .x = x, .out = out, .scratch = more};
     return time_rows(bench, &s, ech_comm_find(ech_comm_name(comm)));
+}
+
+ech_status ech_bench_measure_link(ech_group *group, double seconds, ech_bench_link *out)
+{
+    ech_status (*const calls[])(side *) = {all_reduce, reduce_scatter, all_gather};
+    const double ways[] = {2, 1, 1}; /* how often each sends its part of the tensor */
+    int N = ech_group_size(group);
+    int64_t most = sizes[ECH_BENCH_SIZES - 1].bytes / (int64_t)sizeof(float);
+    size_t scratch = ech_collective_scratch(ECH_COLLECTIVE_ALL_REDUCE, ECH_F32, most, N);
+    double bytes = (double)most * sizeof(float), sent = 0, all = 0, took;
+    ECH_FREED void *x = ech_calloc((size_t)most, sizeof(float));
+    ECH_FREED void *y = ech_calloc((size_t)most, sizeof(float));
+    ECH_FREED void *more = ech_calloc(scratch + 1, 1);
+    side s = {.group = group, .n = 1, .x = x, .out = y, .scratch = more};
+    ECH_TRY(time_call(&s, send_receive, seconds / 5, &out->latency));
+    s.n = most;
+    ECH_TRY(time_call(&s, send_receive, seconds / 5, &took));
+    out->bandwidth = bytes / fmax(took - out->latency, 1e-9);
+    for (int i = 0; i < 3; i++) {
+        ECH_TRY(time_call(&s, calls[i], seconds / 5, &took));
+        sent += ways[i] * bytes * (N - 1) / N;
+        all += fmax(took - ech_cost_rounds(N) * out->latency, 1e-9);
+    }
+    out->collectives = sent / all;
+    return ECH_OK;
 }
 
 static ech_status thread_rank(ech_comm *comm, void *context)

@@ -24,6 +24,7 @@
 #define LISTED          "N=16777216 K=16384"
 #define MATRIX          "R=4096 C=4096"
 #define CHOICES         "S=2048 J=2 N=4096 C=512 T=2048 E=8"
+#define TOKENS          "B=2 T=512 C=512 F=2048"
 #define HIDDEN          "R=4096 F=1536 P=1 X=8"
 #define ATTENTION(B, T) "B=" #B " T=" #T " H=12 G=12 D=64"
 
@@ -49,7 +50,7 @@ static const ech_update update = {.learning_rate = 1e-4,
                                   .count = 1,
                                   .grad_scale = 1};
 
-CALL(matmul, &t[0], c->a_transposed, &t[1], c->b_transposed, NULL, NULL, &t[2])
+CALL(matmul, &t[0], c->a_transposed, &t[1], c->b_transposed, NULL, c->adds ? &t[2] : NULL, &t[2])
 CALL(bias_backward, &t[0], false, &t[1])
 CALL(layernorm_forward, &t[0], &t[1], &t[2], 1e-5, &t[3], &t[4], &t[5])
 CALL(layernorm_backward, &t[0], &t[1], &t[2], &t[3], &t[4], NULL, &t[5], false, &t[6], &t[7])
@@ -306,6 +307,45 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
 };
 const int ech_bench_kernel_count = sizeof ech_bench_kernel_rows / sizeof *ech_bench_kernel_rows;
 
+/* ---- rows of a cluster file ---- */
+
+#define OF_CLUSTER(kind, op, sizes, tensors, flops)                                                \
+    {                                                                                              \
+        ECH_BENCH_KERNELS, ECH_OP_##op, kind, sizes, tensors, flops, NULL, call_##op, NULL, ""     \
+    }
+/* As in training, where the gradients of weights accumulate. */
+#define TRAINED(R, in, out)                                                                        \
+    PRODUCT("product", "F", R, out, in, "<MK <NK >MN", "b_transposed"),                            \
+        PRODUCT("product", "B", R, in, out, "<MK <KN >MN", ""),                                    \
+        PRODUCT("product", "W", out, in, R, "<KM <KN =MN", "a_transposed has_add")
+
+/* Products from the shapes of small ranks to those that fill a GPU; then the kernels that a block
+ * of a Transformer has, each as often. */
+const ech_bench_kernel ech_bench_cluster_rows[] = {
+    TRAINED(64, 256, 256),
+    TRAINED(256, 256, 1024),
+    TRAINED(256, 1024, 256),
+    TRAINED(512, 384, 1152),
+    TRAINED(512, 384, 384),
+    TRAINED(512, 768, 768),
+    TRAINED(1024, 768, 3072),
+    TRAINED(256, 512, 8192),
+    TRAINED(4096, 1024, 4096),
+    TRAINED(16384, 1024, 1024),
+    TRAINED(8192, 4096, 4096),
+    OF_CLUSTER("attention", attention_forward, ATTENTION(4, 256), ATTENTION_FORWARD, "2BHTTD"),
+    OF_CLUSTER("attention", attention_backward, ATTENTION(4, 256), ATTENTION_BACKWARD, "5BHTTD"),
+    OF_CLUSTER("attention", attention_forward, ATTENTION(1, 1024), ATTENTION_FORWARD, "2BHTTD"),
+    OF_CLUSTER("attention", attention_backward, ATTENTION(1, 1024), ATTENTION_BACKWARD, "5BHTTD"),
+    OF_CLUSTER("kernel", layernorm_forward, TOKENS, "<RC <wC <wC >RC >wR >wR", "8RC"),
+    OF_CLUSTER("kernel", layernorm_backward, TOKENS, "<RC <RC <wC <wR <wR >RC >wC >wC", "14RC"),
+    OF_CLUSTER("kernel", gelu_forward, TOKENS, "<RF >RF", "RF"),
+    OF_CLUSTER("kernel", gelu_backward, TOKENS, "<RF <RF >RF", "RF"),
+    OF_CLUSTER("kernel", add, TOKENS, "<RC <RC >RC", "RC"),
+    OF_CLUSTER("launch", add, "B=1 T=1 C=8", "<RC <RC >RC", "RC"),
+};
+const int ech_bench_cluster_count = sizeof ech_bench_cluster_rows / sizeof *ech_bench_cluster_rows;
+
 enum { PATTERN = 16384, DIMS = 16, MOST_WIDTH = 512, MOST = 10000 };
 
 bool ech_bench_kernel_has(const char *device, const ech_bench_kernel *row, ech_dtype dtype)
@@ -444,21 +484,31 @@ static void call_library(ech_bench_call *c)
     c->kernels->library_product(&c->t[0], c->a_transposed, &c->t[1], c->b_transposed, &c->t[2]);
 }
 
+/* Goes on to the next copy of all operands. */
+static void use_next_copy(ech_bench_call *c)
+{
+    int next = (c->copy + 1) % c->copies, moved = next - c->copy;
+    for (int i = 0; i < ECH_BENCH_TENSORS; i++)
+        if (c->t[i].data) c->t[i].data = (char *)c->t[i].data + moved * (ptrdiff_t)c->stride;
+    c->copy = next;
+}
+
 /* Seconds of one call, after a warm-up: the median over the calls that fit into `seconds`, at least
  * one batch. The calls of a batch are queued together, so that a GPU does not wait for the host
  * between them. */
 static ech_status time_call(ech_bench_call *c, void (*call)(ech_bench_call *c), double seconds,
-                            double *median)
+                            ech_bench_result *result, double *median)
 {
     const ech_device *device = c->context->device;
     ech_numbers times = {0};
-    call(c);
+    for (int copy = 0; copy < c->copies; copy++, use_next_copy(c)) call(c); /* touches all pages */
     ech_status status = ech_device_settle(device, c->context->queue);
     double end = ech_clock_now() + seconds;
     while (status == ECH_OK && (times.n == 0 || (times.n < MOST && ech_clock_now() < end))) {
         device->record(c->between[0], c->context->queue);
         for (int i = 0; i < ECH_BENCH_BATCH; i++) {
             call(c);
+            use_next_copy(c);
             device->record(c->between[i + 1], c->context->queue);
         }
         status = device->synchronize(c->between[ECH_BENCH_BATCH]);
@@ -466,6 +516,8 @@ static ech_status time_call(ech_bench_call *c, void (*call)(ech_bench_call *c), 
             ECH_PUSH(times, device->elapsed(c->between[i], c->between[i + 1]));
     }
     if (status == ECH_OK) *median = ech_median(&times);
+    result->low = ech_quartile(&times, 1);
+    result->high = ech_quartile(&times, 3);
     free(times.at);
     return status;
 }
@@ -475,15 +527,20 @@ static ech_status time_in_memory(ech_bench_call *c, const ech_bench_kernel *row,
                                  ech_bench_result *result)
 {
     double frequency[MOST_WIDTH / 2];
-    bool has_library =
-        row->group == ECH_BENCH_PRODUCTS && c->kernels->library_product && result->dtype == ECH_F32;
-    for (int i = 0; i < operands->n; i++)
-        if (operands->reads[i]) ECH_TRY(fill(c, &c->t[i], operands->table[i]));
+    bool has_library = row->group == ECH_BENCH_PRODUCTS && c->kernels->library_product &&
+                       result->dtype == ECH_F32 && !c->without_library;
+    for (int copy = 0; copy < c->copies; copy++, use_next_copy(c))
+        for (int i = 0; i < operands->n; i++)
+            if (operands->reads[i]) ECH_TRY(fill(c, &c->t[i], operands->table[i]));
     set_rows(c, frequency);
     if (row->group == ECH_BENCH_PRODUCTS) seconds /= 2;
-    if (has_library) ECH_TRY(time_call(c, call_library, seconds, &result->library));
-    return time_call(c, row->call, seconds, &result->seconds);
+    if (has_library) ECH_TRY(time_call(c, call_library, seconds, result, &result->library));
+    return time_call(c, row->call, seconds, result, &result->seconds);
 }
+
+/* A cluster's rows go through so many bytes of operands, so that caches have no more of them than
+ * in training; but not rows of a few bytes, which caches have there, too. */
+static const size_t rotated_bytes = (size_t)48 << 20, cached_bytes = (size_t)1 << 16;
 
 static ech_status time_row(ech_bench *bench, ech_kernel_context *context, ech_event *const *between,
                            const ech_bench_kernel *row, ech_dtype dtype)
@@ -495,7 +552,9 @@ static ech_status time_row(ech_bench *bench, ech_kernel_context *context, ech_ev
                         .context = context,
                         .between = between,
                         .sizes = &sizes,
+                        .without_library = bench->together != NULL,
                         .a_transposed = ech_text_has_word(row->switches, "a_transposed"),
+                        .adds = ech_text_has_word(row->switches, "has_add"),
                         .b_transposed = ech_text_has_word(row->switches, "b_transposed")};
     ech_bench_result result;
     int64_t dims[DIMS] = {0};
@@ -503,8 +562,13 @@ static ech_status time_row(ech_bench *bench, ech_kernel_context *context, ech_ev
     scratch_dims(row, &sizes, dims);
     context->scratch_bytes = ech_kernel_scratch(c.kernels, row->op, context->threads, dims);
     size_t bytes = lay_out(&c, &operands, NULL);
+    c.stride = bytes - round_to_pages(context->scratch_bytes);
+    bool rotates = bench->together && c.stride >= cached_bytes;
+    c.copies = rotates ? 1 + (int)(rotated_bytes / c.stride) : 1;
+    bytes += (size_t)(c.copies - 1) * c.stride;
     ECH_TRY(device->alloc(bytes, &memory));
     lay_out(&c, &operands, memory);
+    if (bench->together) ECH_TRY(ech_group_barrier(bench->together));
     ech_bench_kernel_describe(row, dtype, bench->options->most, &result);
     ech_status status = time_in_memory(&c, row, &operands, bench->each, &result);
     if (status == ECH_OK) ECH_PUSH(bench->result, result);
@@ -512,16 +576,29 @@ static ech_status time_row(ech_bench *bench, ech_kernel_context *context, ech_ev
     return status;
 }
 
+static const double longest_product = 0.05; /* seconds at the peak rate, of a cluster's rows */
+
+/* True if the row is measured in the type. */
+static bool wants(const ech_bench *bench, const ech_bench_kernel *row, ech_dtype dtype)
+{
+    ech_bench_result of;
+    ech_bench_kernel_describe(row, dtype, bench->options->most, &of);
+    if (bench->together)
+        return dtype == ECH_F32 && of.flops <= longest_product * bench->machine.flops;
+    return ech_bench_wants(bench->options, row->group, row->name) &&
+           ech_bench_kernel_has(bench->device->name, row, dtype);
+}
+
 static ech_status time_rows(ech_bench *bench, ech_kernel_context *context,
                             ech_event *const *between)
 {
     static const ech_dtype types[] = {ECH_F32, ECH_BF16};
-    for (int r = 0; r < ech_bench_kernel_count; r++) {
-        const ech_bench_kernel *row = &ech_bench_kernel_rows[r];
-        for (int t = 0; t < 2 && ech_bench_wants(bench->options, row->group, row->name); t++)
-            if (ech_bench_kernel_has(bench->device->name, row, types[t]))
+    const ech_bench_kernel *rows = bench->together ? ech_bench_cluster_rows : ech_bench_kernel_rows;
+    int n = bench->together ? ech_bench_cluster_count : ech_bench_kernel_count;
+    for (const ech_bench_kernel *row = rows; row < rows + n; row++)
+        for (int t = 0; t < 2; t++)
+            if (wants(bench, row, types[t]))
                 ECH_TRY(time_row(bench, context, between, row, types[t]));
-    }
     return ECH_OK;
 }
 

@@ -55,7 +55,10 @@ typedef struct ech_bench_call {
     ech_attention_rule rule;
     ech_attention_shard shard;
     const double *frequency;         /* (D/2), of rotary */
-    bool a_transposed, b_transposed; /* of products */
+    bool a_transposed, b_transposed, adds; /* of products */
+    int copies, copy;                      /* of all operands; the one that the next call uses */
+    size_t stride;                         /* bytes from one copy to the next */
+    bool without_library;
 } ech_bench_call;
 
 /* A row of a table: a kernel with its sizes, operands and counts in the notation above. A new
@@ -76,6 +79,10 @@ typedef struct ech_bench_kernel {
 
 extern const ech_bench_kernel ech_bench_kernel_rows[];
 extern const int ech_bench_kernel_count;
+/* What a cluster file is made from, in fp32. Their names say what for: product, attention, kernel,
+ * launch. */
+extern const ech_bench_kernel ech_bench_cluster_rows[];
+extern const int ech_bench_cluster_count;
 
 /* True if a device's row is measured in a type: in fp32, and in others if it is not the reference's
  * row. */

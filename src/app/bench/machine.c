@@ -306,25 +306,36 @@ static int64_t at_most(int64_t size, int64_t most)
     return most > 0 && size > most ? most : size;
 }
 
+double ech_bench_peak(const ech_bench *bench, ech_dtype dtype)
+{
+    int64_t usual = ech_device_is_processor(bench->device) ? LARGE : ECH_GPU_SIDE;
+    if (bench->device->is_immediate) return ech_peak_flops(dtype, bench->options->threads);
+    return ech_device_flops(bench->device, dtype, false, at_most(usual, bench->options->most));
+}
+
 /* By its own kernels. */
 static ech_status measure_device(ech_bench *bench)
 {
     ech_bench_machine *machine = &bench->machine;
-    int64_t usual = ech_device_is_processor(bench->device) ? LARGE : ECH_GPU_SIDE;
-    int64_t side = at_most(usual, bench->options->most);
-    machine->flops = ech_device_flops(bench->device, ECH_F32, false, side);
-    machine->flops_bf16 = ech_device_flops(bench->device, ECH_BF16, false, side);
+    machine->flops = ech_bench_peak(bench, ECH_F32);
+    machine->flops_bf16 = ech_bench_peak(bench, ECH_BF16);
     if (!(machine->flops > 0) || !(machine->flops_bf16 > 0))
         ECH_FAIL(ECH_EIO, "the rate of %s's products cannot be measured", bench->device->name);
     return ECH_OK;
 }
 
-ech_status ech_bench_measure_machine(ech_bench *bench)
+void ech_bench_name_machine(ech_bench *bench)
 {
     ech_bench_machine *machine = &bench->machine;
     name_processor(machine->processor, sizeof machine->processor);
     name_caches(machine->caches, sizeof machine->caches);
     machine->cores = ech_device_find("cpu")->cores();
+}
+
+ech_status ech_bench_measure_machine(ech_bench *bench)
+{
+    const ech_bench_machine *machine = &bench->machine;
+    ech_bench_name_machine(bench);
     ECH_TRY(bench->device->is_immediate ? measure_processor(bench) : measure_device(bench));
     ech_bench_measure_memory(bench);
     if (!(machine->stream > 0))

@@ -44,6 +44,10 @@ ech_plan_forecast ech_plan_forecast_of(const ech_plan_report *report)
     f.low = f.seconds * (1 - design->cluster->step_spread);
     f.high = f.seconds * (1 + design->cluster->step_spread);
     f.tokens_per_second = tokens / f.seconds;
+    f.tokens = report->options.tokens > 0 ? report->options.tokens
+                                          : tokens * (double)design->config->training.steps;
+    f.days = f.tokens / f.tokens_per_second / day;
+    f.device_hours = f.days * 24 * layout->world;
     f.model_flops = ech_plan_step_flops(design) / f.seconds / layout->world;
     f.executed_flops = executed_flops(report) / f.seconds / layout->world;
     f.peak = design->cluster->flops[ech_model_types(design->config).compute];
@@ -85,20 +89,15 @@ const char *ech_plan_forecast_part(int part)
     return names[part];
 }
 
-static void print_training(const ech_plan_report *report, const ech_plan_forecast *f, ech_text *out)
+static void print_training(const ech_plan_forecast *f, ech_text *out)
 {
-    const ech_config *config = report->design->config;
     char span[ECH_COUNT_BYTES];
-    double tokens = (double)config->training.steps * (double)config->training.global_batch_size *
-                    (double)config->data.sequence_length;
-    if (report->options.tokens > 0) tokens = report->options.tokens;
-    double seconds = tokens / f->tokens_per_second, days = seconds / day;
-    ech_text_append(out, ECH_PLAN_INDENT "%s: ", ECH_SCALED(tokens, "tokens"));
-    if (days < 2)
-        ech_text_append(out, "%s", ech_count_span(seconds, span));
+    ech_text_append(out, ECH_PLAN_INDENT "%s: ", ECH_SCALED(f->tokens, "tokens"));
+    if (f->days < 2)
+        ech_text_append(out, "%s", ech_count_span(f->days * day, span));
     else
-        ech_text_append(out, "%.1f days", days);
-    ech_text_append(out, ", %.3g device hours\n", seconds / 3600 * report->design->layout->world);
+        ech_text_append(out, "%.1f days", f->days);
+    ech_text_append(out, ", %.3g device hours\n", f->device_hours);
 }
 
 static void print_rate(double flops, double peak, const char *what, ech_text *out)
@@ -120,7 +119,7 @@ void ech_plan_print_forecast(const ech_plan_report *report, ech_text *out)
     ech_text_append(out, " and ");
     ech_timeline_time(&report->timeline, f.high, out);
     ech_text_append(out, "), %s\n", ECH_SCALED(f.tokens_per_second, "tokens/s"));
-    print_training(report, &f, out);
+    print_training(&f, out);
     print_rate(f.model_flops, f.peak, "recomputation not counted", out);
     if (f.executed_flops > 0) print_rate(f.executed_flops, f.peak, "as executed", out);
     for (int part = 0; part < ECH_FORECAST_PARTS; part++)

@@ -203,9 +203,10 @@ static json_t *forecast_json(const ech_plan_report *report)
     json_t *parts = json_object();
     for (int part = 0; part < ECH_FORECAST_PARTS; part++)
         json_object_set_new(parts, ech_plan_forecast_part(part), json_real(f.part[part]));
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "name",
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "name",
                      report->design->cluster->name, "step_time", f.seconds, "low", f.low, "high",
-                     f.high, "tokens_per_second", f.tokens_per_second, "model_flops_per_second",
+                     f.high, "tokens_per_second", f.tokens_per_second, "tokens", f.tokens, "days",
+                     f.days, "device_hours", f.device_hours, "model_flops_per_second",
                      f.model_flops, "executed_flops_per_second", f.executed_flops,
                      "peak_flops_per_second", f.peak, "parts", parts);
 }

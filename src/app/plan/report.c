@@ -7,6 +7,11 @@
 
 #include <stdlib.h>
 
+static void begin(const ech_plan_report *report, const char *what)
+{
+    if (report->options.doing) *report->options.doing = what;
+}
+
 static bool leads_cluster(const ech_layout *layout, int rank)
 {
     int cluster = ech_layout_cluster(layout, rank);
@@ -201,11 +206,16 @@ ech_status ech_plan_report_create(const ech_design *design, const ech_plan_optio
 {
     ech_plan_report report = {.design = design, .options = *options};
     report.class_of = ech_calloc((size_t)design->world, sizeof *report.class_of);
+    begin(&report, "sorting ranks by what they do");
     ech_status status = sort_ranks(&report);
+    begin(&report, "checking the lists of steps outside of training");
     if (status == ECH_OK) status = check_others(design);
+    begin(&report, "planning");
     if (status == ECH_OK) status = add_plans(&report);
+    begin(&report, "checking and simulating the training step");
     if (status == ECH_OK) status = check_all(&report);
     if (status == ECH_OK) status = add_evaluator(&report);
+    begin(&report, "comparing numbers of sequence chunks");
     if (status == ECH_OK) report.chunks = ech_plan_compare_chunks(design, most_bytes(&report));
     if (status == ECH_OK)
         *out = report;

@@ -27,6 +27,7 @@ typedef struct ech_plan_options {
     bool steps;    /* show the train list */
     bool simulate; /* show the simulation's results (it is made in any case) */
     double tokens; /* of the training whose time is forecast; 0: those of the run's steps */
+    _Atomic(const char *) *doing; /* set to what is being done, for people; NULL: not wanted */
 } ech_plan_options;
 
 /* The plan of each evaluator. */
@@ -106,6 +107,7 @@ enum {
  * FLOPs of the model are those of ech_model_flops; executed ones include recomputation. */
 typedef struct ech_plan_forecast {
     double seconds, low, high, tokens_per_second;
+    double tokens, days, device_hours;        /* of the whole training: ech_plan_options.tokens */
     double model_flops, executed_flops, peak; /* FLOPs per second */
     double part[ECH_FORECAST_PARTS];          /* fractions of the step's time; their sum is 1 */
 } ech_plan_forecast;

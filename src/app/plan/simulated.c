@@ -18,8 +18,9 @@ static void print_links(const ech_simulation *simulation, ech_text *out)
                             simulation->link.n - i);
             return;
         }
-        ech_text_append(out, ECH_PLAN_INDENT "rank %d to %d: %" PRId64 " messages, %s\n",
-                        link->from, link->to, link->messages, ECH_BYTES(link->bytes));
+        ech_text_append(out, ECH_PLAN_INDENT "rank %d to %d: %s message%s of %s\n", link->from,
+                        link->to, ECH_WORDS(link->messages), link->messages == 1 ? "" : "s",
+                        ECH_BYTES(link->messages ? link->bytes / link->messages : 0));
     }
 }
 

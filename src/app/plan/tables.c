@@ -137,8 +137,12 @@ static void print_device(const ech_plan_report *report, ech_text *out)
 {
     const ech_config *config = report->design->config;
     bool is_known = config->memory.device_limit != ECH_LIMIT_UNKNOWN;
-    ech_text_append(out, "on %s (%s); limit %s", ech_config_name(config, "parallel.device"),
-                    ech_kernels_architecture(report->design->kernels),
+    if (report->design->cluster)
+        ech_text_append(out, "on a device of the cluster");
+    else
+        ech_text_append(out, "on %s (%s)", ech_config_name(config, "parallel.device"),
+                        ech_kernels_architecture(report->design->kernels));
+    ech_text_append(out, "; limit %s",
                     is_known ? ECH_BYTES(config->memory.device_limit)
                              : "unknown, as this machine has none (memory.device_limit)");
     if (config->memory.host_limit)
@@ -267,10 +271,8 @@ static void print_over(ech_traffic_axis axis, ech_collective kind, ech_layout_gr
 
 static void print_flow(const char *axis, const ech_flow *flow, ech_text *out)
 {
-    char messages[32];
-    snprintf(messages, sizeof messages, "%" PRId64, flow->messages);
-    ech_text_append(out, "  %-9s %7" PRId64 " %9s %12s  ", axis, flow->calls,
-                    flow->messages < 0 ? "-" : messages, ECH_BYTES(flow->bytes));
+    ech_text_append(out, "  %-9s %7s %9s %12s  ", axis, ECH_DIGITS(flow->calls),
+                    flow->messages < 0 ? "-" : ECH_DIGITS(flow->messages), ECH_BYTES(flow->bytes));
 }
 
 /* A row for each kind of collective and group along the axis. first: no row of the rank has been

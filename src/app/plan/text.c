@@ -318,9 +318,12 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
     if (report->design->model->options.sequence_chunks > 1)
         ech_text_append(out, ", each in %d sequence chunks",
                         report->design->model->options.sequence_chunks);
-    ech_text_append(
-        out, "\nlayout      %s of %s, on %s", ECH_COUNT(ech_layout_ranks(layout), "rank"),
-        ECH_COUNT(config->parallel.threads, "thread"), ech_config_name(config, "parallel.comm"));
+    ech_text_append(out, "\nlayout      %s", ECH_COUNT(ech_layout_ranks(layout), "rank"));
+    if (report->design->cluster)
+        ech_text_append(out, ", on %s", report->design->cluster->name);
+    else
+        ech_text_append(out, " of %s, on %s", ECH_COUNT(config->parallel.threads, "thread"),
+                        ech_config_name(config, "parallel.comm"));
     ech_print_axes(report->design, &axes);
     if (axes.n) ech_text_append(out, ": %s", axes.at);
     ech_text_append(out, "\n");

@@ -184,12 +184,28 @@ static bool may_offload(const ech_design *design, const ech_plan *plan)
            !shares_limit(design);
 }
 
-/* Whether replicas have weights of their own that they could have shards of. */
-static bool may_shard(const ech_design *design, const ech_plan *plan)
+/* How weights can be in smaller shards, of the ranks there are or of more. */
+static const char *sharding_of(const ech_design *design, const ech_plan *plan)
 {
-    return plan->list[ECH_LIST_TRAIN].step.n && design->config->parallel.zero < 3 &&
-           ech_protocol_space(design->layout) == ECH_SPACE_DEVICE &&
-           design->config->parallel.data * design->config->parallel.context > 1;
+    if (!plan->list[ECH_LIST_TRAIN].step.n ||
+        ech_protocol_space(design->layout) != ECH_SPACE_DEVICE)
+        return "";
+    if (design->config->parallel.zero == 3)
+        return "more ranks (parallel.zero=3 divides weights among them), ";
+    if (design->config->parallel.data * design->config->parallel.context > 1)
+        return "weights in shards (parallel.zero=3), also with more ranks, ";
+    return "more ranks with weights in shards (parallel.zero=3, parallel.data), ";
+}
+
+/* The kind of memory that takes the most: "parameters 1.5 GiB". */
+static void append_largest(const ech_plan *plan, ech_text *out)
+{
+    int64_t peak[ECH_MEMORY_KINDS];
+    int most = 0;
+    ech_plan_peaks(plan, peak);
+    for (int kind = 1; kind < ECH_MEMORY_KINDS; kind++)
+        if (peak[kind] > peak[most]) most = kind;
+    ech_text_append(out, "%s %s", ech_memory_name((ech_memory_kind)most), ECH_BYTES(peak[most]));
 }
 
 /* Appends settings that reduce a plan's memory, each with a comma after it. */
@@ -211,7 +227,7 @@ static void append_helps(const ech_design *design, const ech_plan *plan, ech_tex
         recomputes ? "" : "recomputation (memory.recompute=full), ",
         may_offload(design, plan) ? "optimizer states on the host (memory.offload_optimizer=host), "
                                   : "",
-        may_shard(design, plan) ? "weights in shards (parallel.zero=3), " : "",
+        sharding_of(design, plan),
         plan->kept != ECH_SPACE_DEVICE || !plan->list[ECH_LIST_TRAIN].step.n ? ""
         : shares_limit(design)
             ? "activations on disk (memory.offload_activations=disk), "
@@ -223,16 +239,18 @@ static void append_helps(const ech_design *design, const ech_plan *plan, ech_tex
 /* The table, then the error in one line. */
 static ech_status refuse(const ech_design *design, const ech_plan *plan)
 {
-    ECH_FREED_TEXT helps = {0}, need = {0};
+    ECH_FREED_TEXT helps = {0}, need = {0}, largest = {0};
     int64_t bytes = device_need(design, plan, plan->arena_bytes[ECH_SPACE_HOST]);
+    append_largest(plan, &largest);
     log_memory(design, plan);
     append_helps(design, plan, &helps);
     if (bytes <= design->config->memory.device_limit) return refuse_host(design, plan);
     if (design->in_fp64) return refuse_fp64(design);
     append_need(bytes, design->config->memory.device_limit, "", &need);
-    return ech_config_complain(design->config, "memory.device_limit",
-                               "rank %d %s; what would help: %sor more bytes",
-                               design->first_rank + plan->rank, need.at, helps.at);
+    return ech_config_complain(
+        design->config, "memory.device_limit",
+        "rank %d %s (the largest part: %s); what would help: %sor more bytes",
+        design->first_rank + plan->rank, need.at, largest.at, helps.at);
 }
 
 /* The machine has less left than the limit says, as when another process uses it; the error has
