@@ -20,7 +20,7 @@ set(CMAKE_C_FLAGS_RELEASE "-O3 -g1")
 # Position-independent, since programs and the shared library have the same objects, and against files that overflow
 # something after all; so are relocation tables that cannot be written, and checks in libc (which want optimisation, and
 # which sanitizers do better).
-add_compile_options("$<IF:$<COMPILE_LANGUAGE:CUDA>,-Xcompiler=-fPIC,-fPIC>" -fvisibility=hidden)
+add_compile_options("$<IF:$<COMPILE_LANGUAGE:CUDA>,-Xcompiler=-fPIC,-fPIC>")
 add_link_options("$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-pie>" -Wl,-z,relro,-z,now)
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT ECH_SANITIZE)
   add_compile_options(-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)

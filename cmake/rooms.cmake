@@ -17,6 +17,7 @@ foreach(room ${ECH_ROOMS})
   if(sources OR EXISTS ${PROJECT_SOURCE_DIR}/src/${room}/CMakeLists.txt)
     add_library(ech_${room} STATIC ${sources})
     target_include_directories(ech_${room} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+    target_compile_options(ech_${room} PRIVATE -fvisibility=hidden) # libechelon.so exports echelon.h alone
     target_link_libraries(ech_${room} PUBLIC ${ech_rooms_before} m Threads::Threads)
     list(PREPEND ech_rooms_before ech_${room})
   endif()

@@ -297,7 +297,7 @@ TEST(test_traffic_table)
 TEST(test_bound)
 {
     static const char said[] = "the experts of a rank buffer up to 48 rows per layer, of at most "
-                               "128; the rest needs up to 2 further rounds\n";
+                               "96; the rest needs up to 1 further round\n";
     static const char *const bounds[] = {"0", "1.5", "4"};
     for (int i = 0; i < 3; i++) {
         made m;

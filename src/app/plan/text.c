@@ -162,6 +162,7 @@ static void print_bound(const ech_plan *plan, ech_text *out)
             ech_shape packed = ech_shape_of_rows(&block->value.at[node->in[0]].shape);
             int64_t kept = tensor * ech_shape_count(&windows, extent);
             int64_t all = tensor * members * ech_shape_count(&packed, extent);
+            if (all > kept * round.of) all = kept * round.of;
             ech_text_append(out,
                             ECH_PLAN_INDENT "the experts of a rank buffer up to %s rows per layer, "
                                             "of at most %s; the rest needs up to %s\n",
