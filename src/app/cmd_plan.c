@@ -4,6 +4,7 @@
  *              [--steps] [--simulate] [--json] [--svg FILE] [section.key=value ...]
  */
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,34 +60,29 @@ typedef struct progress {
     _Atomic(const char *) doing;
     pthread_t thread;
     bool started;
-    pthread_mutex_t mutex; /* guards the next field */
-    bool ended;
-    pthread_cond_t changed;
+    sem_t ended;
 } progress;
 
-static void wait_until(progress *p, double wall)
+/* Waits until the plan is made, at most so many seconds; false: it is not. */
+static bool await_end(progress *p, double seconds)
 {
+    double wall = ech_clock_wall() + seconds;
     struct timespec until = {.tv_sec = (time_t)wall};
     until.tv_nsec = (long)((wall - (double)until.tv_sec) * 1e9);
-    pthread_cond_timedwait(&p->changed, &p->mutex, &until);
+    return sem_timedwait(&p->ended, &until) == 0;
 }
 
 static void *draw_progress(void *argument)
 {
     progress *p = argument;
     ech_status_line line;
-    double began = ech_clock_now(), next = silent;
+    double began = ech_clock_now();
     ech_status_line_begin(&line);
-    pthread_mutex_lock(&p->mutex);
-    while (!p->ended) {
-        double seconds = ech_clock_now() - began;
+    for (double wait = silent; !await_end(p, wait); wait = between) {
         char text[160];
-        snprintf(text, sizeof text, "%s, %.0f s", p->doing, seconds);
-        if (seconds >= next) ech_status_line_draw(&line, text, true);
-        if (seconds >= next) next = seconds + between;
-        wait_until(p, ech_clock_wall() + next - seconds);
+        snprintf(text, sizeof text, "%s, %.0f s", p->doing, ech_clock_now() - began);
+        ech_status_line_draw(&line, text, true);
     }
-    pthread_mutex_unlock(&p->mutex);
     ech_status_line_end(&line);
     return NULL;
 }
@@ -94,21 +90,17 @@ static void *draw_progress(void *argument)
 /* Without a terminal, or a thread to be had, nothing is drawn. */
 static void begin_progress(progress *p)
 {
-    *p = (progress){.doing = "choosing a layout",
-                    .mutex = PTHREAD_MUTEX_INITIALIZER,
-                    .changed = PTHREAD_COND_INITIALIZER};
+    *p = (progress){.doing = "choosing a layout"};
+    sem_init(&p->ended, 0, 0);
     if (ech_terminal_columns())
         p->started = pthread_create(&p->thread, NULL, draw_progress, p) == 0;
 }
 
 static void end_progress(progress *p)
 {
-    if (!p->started) return;
-    pthread_mutex_lock(&p->mutex);
-    p->ended = true;
-    pthread_cond_signal(&p->changed);
-    pthread_mutex_unlock(&p->mutex);
-    pthread_join(p->thread, NULL);
+    sem_post(&p->ended);
+    if (p->started) pthread_join(p->thread, NULL);
+    sem_destroy(&p->ended);
 }
 
 /* ---- the plan ---- */
