@@ -383,7 +383,7 @@ conclude() {
     [ "$is_idle" -eq 1 ] || state="not idle: times say nothing"
     echo "$((took / 60)) min $((took % 60)) s on $machine; load at the start $load ($state)"
     echo
-    echo "features that could go together and do not yet: $(grep -c '^RULE(.*, UNBUILT, ' \
+    echo "features that could go together and do not yet: $(grep -c '^RULE(.*, UNBUILT,' \
         src/config/rules.def) pairs (echelon help together)"
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

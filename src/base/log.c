@@ -92,7 +92,6 @@ static void write_line(char *line, size_t length)
 
 void ech_log_text(const char *text)
 {
-    if (log_quiet) return;
     if (!ech_log_has_sink()) {
         write_all(text, strlen(text));
         return;

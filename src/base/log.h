@@ -21,7 +21,7 @@ bool ech_log_is_quiet(void);
  * memory may be exhausted. */
 void ech_log_line(const char *kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Prints text that is not a message, such as the rows of a table: lines, each with its end, as they
- * are. */
+ * are. Also from a quiet thread. */
 void ech_log_text(const char *text);
 
 /* Called with each line, without its end, in place of standard error. By any thread, several at a

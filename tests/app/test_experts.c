@@ -73,9 +73,11 @@ TEST(test_exchanges_have_a_formula)
             assert_int_equal(told.calls, forwards * calls);
             assert_int_equal(told.bytes, counts);
             assert_int_equal(n.bytes, n.calls * (assignments - assignments / e) * row);
-            /* One that gets all rows sends back those of all others. */
+            /* One that gets all rows sends back those of all others, of which each goes to an
+             * expert of this rank once. */
             int64_t back = n.calls == 6 * calls ? 3 * calls : 2 * calls;
-            int64_t most = (n.calls - back + back * (e - 1)) * assignments * row;
+            int64_t piece = rows * (K < E / e ? K : E / e);
+            int64_t most = ((n.calls - back) * assignments + back * (e - 1) * piece) * row;
             assert_int_equal(n.more, most - n.bytes);
             assert_int_equal(n.messages, n.calls * (e - 1));
         }
