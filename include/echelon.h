@@ -6,9 +6,10 @@
  *     echelon_run *run;
  *     echelon_training *training;
  *     echelon_metrics m = {sizeof m};
- *     if (echelon_run_open("run.yaml", &run)) puts(echelon_last_error());
- *     echelon_run_set(run, "training.steps", "100");
- *     echelon_train_start(run, NULL, &training);
+ *     if (echelon_run_open("run.yaml", &run) ||
+ *         echelon_run_set(run, "training.steps", "100") ||
+ *         echelon_train_start(run, NULL, &training))
+ *         return puts(echelon_last_error()), 1;
  *     while (!echelon_train_is_done(training) && echelon_train_step(training, &m) == ECHELON_OK)
  *         printf("%lld %g\n", (long long)m.step, m.loss);
  *     echelon_train_finish(training);
@@ -16,14 +17,16 @@
  *
  * Functions that can fail return a status; results come back through the last parameter, and are
  * written only on success. The library prints nothing, installs no signal handlers and does not
- * change the locale. It ends the process only if memory for small structures runs out, or if one of
- * its invariants is broken. Text that a function returns belongs to the object that it came from.
+ * change the locale. It ends the process only if memory for small structures runs out, if one of its
+ * invariants is broken, or if a rank fails that trains together with other processes. Text that a
+ * function returns belongs to the object that it came from.
  *
  * "Collective" means: if several processes train together (parallel.comm mpi, ucx or nccl), each
  * of them calls the function, in the same order. With parallel.comm=local all ranks are threads of
  * this process, and one call is for all of them.
  *
- * A handle is for one thread at a time. Several runs may exist, and train, at the same time.
+ * A handle is for one thread at a time. Several runs may exist, and train, at the same time; with
+ * parallel.comm=mpi a process trains once.
  */
 #ifndef ECHELON_H
 #define ECHELON_H
@@ -58,8 +61,8 @@ typedef enum echelon_status {
 /* "0.1.0". */
 ECHELON_API const char *echelon_version(void);
 
-/* The message of the last call on this thread that failed; "" if none did. The same text that the
- * program prints. Valid until the next call of the library on this thread. */
+/* The message of this thread's last call, if that failed; otherwise it may be "". The same text
+ * that the program prints. Valid until the next call of the library on this thread. */
 ECHELON_API const char *echelon_last_error(void);
 
 /* Called with a line (without its end) that the program would print on standard error: errors,
@@ -188,6 +191,10 @@ ECHELON_API echelon_status echelon_train_set(echelon_training *training, const c
  * echelon_train_save, steps since the last checkpoint are lost if not all steps are done.
  * Collective. Accepts NULL. Errors: of the training, if it failed. */
 ECHELON_API echelon_status echelon_train_finish(echelon_training *training);
+/* Ends the ranks at once, also those of other processes, and frees the training: for a process that
+ * cannot go on while others wait for it. With parallel.comm mpi, ucx or nccl it ends the processes.
+ * Not collective. Accepts NULL. */
+ECHELON_API void echelon_train_abort(echelon_training *training);
 
 /* ---- weights and optimizer states, between steps ---- */
 
@@ -201,14 +208,17 @@ typedef struct echelon_tensor {
     int64_t bytes;
 } echelon_tensor;
 
-/* Number of tensors: first every parameter, then the optimizer's states. */
-ECHELON_API int echelon_tensor_count(const echelon_training *training);
+/* Number of tensors: first every parameter, then the optimizer's states. 0: the ranks have
+ * ended. */
+ECHELON_API int echelon_tensor_count(echelon_training *training);
 ECHELON_API echelon_status echelon_tensor_at(echelon_training *training, int index,
                                              echelon_tensor *out);
-/* Copies the whole tensor, under any layout, to data[bytes]. Collective; every process gets it. */
+/* Copies the whole tensor, under any layout, to data[bytes]. Between averages of local replicas
+ * it is one replica's. Collective; every process gets it. */
 ECHELON_API echelon_status echelon_tensor_read(echelon_training *training, int index, void *data,
                                                size_t bytes);
-/* Replaces the tensor by data[bytes], the same in each process. Collective. */
+/* Replaces the tensor by data[bytes], the same in each process and on all replicas. Schedules that
+ * keep older weights (pipedream-2bw) have these as a state, "previous". Collective. */
 ECHELON_API echelon_status echelon_tensor_write(echelon_training *training, int index,
                                                 const void *data, size_t bytes);
 

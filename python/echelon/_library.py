@@ -114,6 +114,7 @@ _FUNCTIONS = {  # name: result, arguments
     "train_validate": (ctypes.c_int, [_HANDLE, ctypes.POINTER(ctypes.c_double)]),
     "train_set": (ctypes.c_int, [_HANDLE, _TEXT, ctypes.c_double]),
     "train_finish": (ctypes.c_int, [_HANDLE]),
+    "train_abort": (None, [_HANDLE]),
     "tensor_count": (ctypes.c_int, [_HANDLE]),
     "tensor_at": (ctypes.c_int, [_HANDLE, ctypes.c_int, ctypes.POINTER(Tensor)]),
     "tensor_read": (ctypes.c_int, [_HANDLE, ctypes.c_int, _HANDLE, ctypes.c_size_t]),

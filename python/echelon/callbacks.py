@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Callbacks of Run.fit, named as in Keras; a batch of Keras is a training step here. They run in
 the thread that called fit, between steps, and may make any call of Training but step and finish."""
+import contextlib
 import csv
 import math
 import os
@@ -31,7 +32,7 @@ class Callback:
         """After the last step, before the ranks end; logs: its metrics."""
 
     def on_success(self, run):
-        """After the ranks have ended without an error."""
+        """After the ranks have ended without an error, all steps done or a callback's stop."""
 
 
 class _All:
@@ -82,18 +83,36 @@ class LambdaCallback(Callback):
 
 
 class BackupAndRestore(Callback):
-    """Keeps checkpoints in `folder`, from which the same fit goes on after it was killed, and
-    removes the folder when training has succeeded. save_freq: steps between checkpoints."""
+    """Keeps checkpoints in `folder`, from which the same fit goes on after it was killed. When
+    training has succeeded, the last one moves to where the run's checkpoints belong, and the
+    others are removed, with the folder if nothing else is in it. save_freq: steps between
+    checkpoints."""
 
     def __init__(self, folder, save_freq=100):
-        self.folder, self.save_freq = os.fspath(folder), save_freq
+        self.folder, self.save_freq, self.kept = os.fspath(folder), save_freq, None
 
     def on_run(self, run):
+        kept = run["checkpoint.directory"]
+        if kept == self.folder:  # the run of an earlier fit
+            kept = self.kept or "auto"
+        self.kept = kept if kept != "auto" else os.path.join(run["log.directory"], "checkpoints")
         run["checkpoint.directory"] = self.folder
         run["checkpoint.every"] = self.save_freq
 
     def on_success(self, run):
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if any(int(os.environ.get(name) or 0) > 0
+               for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")):
+            return  # the first process does it
+        steps = sorted(name for name in os.listdir(self.folder) if name.startswith("step-"))
+        for name in steps:
+            path, target = os.path.join(self.folder, name), os.path.join(self.kept, name)
+            if name == steps[-1] and not os.path.exists(target):
+                os.makedirs(self.kept, exist_ok=True)
+                shutil.move(path, target)
+            else:
+                shutil.rmtree(path)
+        with contextlib.suppress(OSError):  # it has something else, which is not ours
+            os.rmdir(self.folder)
 
 
 class EarlyStopping(Callback):

@@ -6,6 +6,9 @@ import html
 import json
 import math
 import os
+import sys
+import threading
+import traceback
 from collections.abc import Mapping
 
 from . import _library
@@ -15,17 +18,22 @@ from .callbacks import _All
 _LAUNCHERS = {  # variables of processes that a launcher started, and the comm that joins them
     "OMPI_COMM_WORLD_SIZE": "mpi", "PMI_SIZE": "mpi", "MPI_LOCALNRANKS": "mpi",
     "WORLD_SIZE": "ucx"}
-_log = None  # the callback that the library has, which must not be freed
+_logs = []  # all callbacks that the library ever had: a thread may still be about to call one
+_calling = threading.local()  # .log: this thread is the library's, and in such a callback
 
 
 def set_log(function):
     """Calls function(line) with each line that the program would print on standard error. Any
     thread of the library may call it. None: the lines are dropped."""
-    global _log
-    new = _library.LOG(lambda line, _: function(line.decode(errors="replace"))) if function \
-        else ctypes.cast(None, _library.LOG)
+    def call(line, _):
+        _calling.log = True
+        try:
+            function(line.decode(errors="replace"))
+        finally:
+            _calling.log = False
+    new = _library.LOG(call) if function else ctypes.cast(None, _library.LOG)
+    _logs.append(new)
     library.echelon_set_log(new, None)
-    _log = new
 
 
 def keys():
@@ -41,6 +49,8 @@ def keys():
 
 def _text(value):
     """A key's value as a run file has it."""
+    if isinstance(value, str) and "\0" in value:
+        raise UsageError(f"{value!r}: a value has no NUL")
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):
@@ -152,10 +162,16 @@ class Tensors(Mapping):
             import numpy
             if isinstance(value, numpy.ndarray):
                 like = self._array(name, bytearray(info.bytes))
-                if tuple(value.shape) != self.shape(name):
+                if tuple(value.shape) != self.shape(name):  # no broadcasting
                     raise UsageError(f"{name} has the shape {self.shape(name)}, not "
                                      f"{tuple(value.shape)}")
+                if isinstance(like, bytearray):
+                    raise UsageError(f"{name} is {self.dtype(name)}, which NumPy does not have; "
+                                     "assign its bytes")
                 value = numpy.ascontiguousarray(value, like.dtype).tobytes()
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise UsageError(f"{name}: assign a NumPy array or bytes, not a "
+                             f"{type(value).__name__}")
         data = bytes(value)
         check(library.echelon_tensor_write(self._training._open(), index, data, len(data)))
 
@@ -167,32 +183,38 @@ class Training:
     """
 
     def __init__(self, run, ranks=0):
-        handle = ctypes.c_void_p()
         self.run = run
         self.stop_training = False  # callbacks may set it: no further step
-        self._handle = None
+        self._process = os.getpid()
+        self._handle = ctypes.c_void_p()  # the library fills it, also if an interrupt follows
         check(library.echelon_train_start(run._handle, _library.TrainOptions(ranks=ranks),
-                                          ctypes.byref(handle)))
-        self._handle = handle
+                                          ctypes.byref(self._handle)))
 
     def __enter__(self):
         return self
 
-    def __exit__(self, kind, error, traceback):
-        if self._handle is None:
-            return
+    def __exit__(self, kind, error, trace):
         if error is None:
             self.finish()
+        elif self._handle and self.run["parallel.comm"] != "local":
+            traceback.print_exception(kind, error, trace)  # the abort ends this process
+            sys.stderr.flush()
+            handle, self._handle = self._handle, None
+            library.echelon_train_abort(handle)
         else:  # the error that is on its way says more
             with contextlib.suppress(_library.Error):
                 self.finish()
 
     def __del__(self):
+        # Not in a forked child, which has no ranks; nor on a rank's thread, which would wait for
+        # itself.
+        if getattr(self, "_process", None) != os.getpid() or getattr(_calling, "log", False):
+            return
         with contextlib.suppress(Exception):
             self.finish()
 
     def _open(self):
-        if self._handle is None:
+        if not self._handle:
             raise UsageError("this training has ended")
         return self._handle
 
@@ -245,7 +267,7 @@ class Training:
     def finish(self):
         """Ends the ranks. Steps since the last checkpoint are lost if not all steps are done."""
         handle, self._handle = self._handle, None
-        if handle is not None:
+        if handle:
             check(library.echelon_train_finish(handle))
 
 
@@ -327,8 +349,10 @@ class Run:
 
     def fit(self, callbacks=(), *, ranks=0):
         """Trains until all steps are done, or a callback sets training.stop_training. A callback
-        that raises ends all ranks. Ctrl-C finishes the step, saves and returns."""
-        history, all_of = History(), _All(callbacks)
+        that raises ends all ranks. Ctrl-C finishes the step, saves and returns; under strategies
+        whose replicas differ it first goes on to their next average. Strategies with spans of
+        steps (asp, hogwild, pipedream) call back once for each span."""
+        history, all_of, stopped = History(), _All(callbacks), False
         all_of.before(self)
         with self.train(ranks=ranks) as training:
             all_of.begin(training)
@@ -338,9 +362,22 @@ class Run:
                     history.add(metrics)
                     all_of.step(training, metrics)
             except KeyboardInterrupt:
-                training.save()
-            if training.stop_training and not training.done:
-                training.save()
+                stopped = True
+            if not training.done:
+                self._save(training, history)
+            else:  # a signal, or training.time_limit
+                stopped = stopped or training.step_count < int(self["training.steps"])
             all_of.end(training)
-        all_of.after(self)
+        if not stopped:
+            all_of.after(self)
         return history
+
+    @staticmethod
+    def _save(training, history):
+        """Saves as soon as all replicas have the same weights."""
+        while not training.done:
+            try:
+                return training.save()
+            except UsageError:
+                history.add(training.step())
+        return None

@@ -17,8 +17,8 @@ class Strategy:
 class OneDevice(Strategy):
     """One rank."""
 
-    def __init__(self):
-        super().__init__(strategy="one_device")
+    def __init__(self, **keys):
+        super().__init__(strategy="one_device", **keys)
 
 
 class Grid(Strategy):
@@ -41,7 +41,8 @@ class Mirrored(Strategy):
 
 
 class MultiWorkerMirrored(Strategy):
-    """Synchronous replicas over several machines, whose sums are hierarchical."""
+    """Synchronous replicas over several machines, whose sums are hierarchical. Needs node_ranks,
+    the ranks of a machine, unless a launcher tells."""
 
     def __init__(self, replicas="auto", **keys):
         super().__init__(strategy="multi_worker_mirrored", data=replicas, **keys)
@@ -92,14 +93,14 @@ class DiLoCo(Strategy):
 
 
 class Gossip(Strategy):
-    """Replicas average with one neighbour at a time."""
+    """Replicas average with one neighbour at a time, every `every` steps."""
 
-    def __init__(self, replicas, **keys):
-        super().__init__(strategy="gossip", data=replicas, **keys)
+    def __init__(self, replicas, every, **keys):
+        super().__init__(strategy="gossip", data=replicas, sync_every=every, **keys)
 
 
 class Hogwild(Strategy):
-    """Threads that update shared weights without locks."""
+    """Threads that update shared weights without locks: set optimizer.name to sgd."""
 
     def __init__(self, workers, **keys):
         super().__init__(strategy="hogwild", data=workers, **keys)

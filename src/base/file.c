@@ -294,6 +294,13 @@ ech_status ech_file_make_folder(const char *path)
     return ECH_OK;
 }
 
+void ech_file_unlock_folder(int descriptor)
+{
+    if (descriptor < 0) return;
+    flock(descriptor, LOCK_UN);
+    close(descriptor);
+}
+
 ech_status ech_file_lock_folder(const char *path, double seconds, int *out)
 {
     const struct timespec between = {.tv_nsec = 20 * 1000 * 1000};

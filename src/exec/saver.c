@@ -3,6 +3,7 @@
  * SAVE: the thread that writes a checkpoint. Until it ends, its rank's other threads do not change
  * the memory that it reads; it has its own channel.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -75,6 +76,7 @@ static void *saver_main(void *argument)
     saver->saved.seconds = ech_clock_now() - saver->began;
     if (status == ECH_OK) status = prune(exec);
     saver->status = status;
+    if (status != ECH_OK) snprintf(saver->error, sizeof saver->error, "%s", ech_last_error());
     if (status != ECH_ECOMM) ech_comm_set_saving(exec->comm, -1);
     atomic_store(&saver->ended, true);
     return NULL;
@@ -88,6 +90,7 @@ static ech_status join(ech_saver *saver)
     saver->under_way = false;
     saver->last = saver->saved;
     saver->news = saver->status == ECH_OK;
+    if (saver->status != ECH_OK) ech_set_last_error(saver->error);
     return saver->status;
 }
 

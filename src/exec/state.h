@@ -103,6 +103,7 @@ typedef struct ech_saver {
     pthread_t thread;
     atomic_bool ended;          /* the thread is done: status and saved are final */
     ech_status status;          /* of the last thread */
+    char error[1024];           /* its message, if the status is an error */
     ech_exec_saved saved, last; /* of the last thread, and of the last joined thread */
     bool news;     /* `last` was committed, and ech_exec_take_saved has not returned it yet */
     double began;  /* when the last thread began, in seconds of ech_clock_now */

@@ -22,6 +22,11 @@ void ech_library_enter(void);
 /* The run's file, text and keys, without ranks; borrowed from the run, with a list that the caller
  * frees. */
 ech_run_arguments ech_library_arguments(const echelon_run *run);
+/* Checks that a caller has set its struct's size. */
+ech_status ech_library_check_size(size_t size);
+/* Prints the error on standard error if nobody gets the log: before a process of several ends, by
+ * which its caller never sees the error. */
+void ech_library_say(const char *error);
 /* Copies to a caller's struct as many bytes as both know: its first field is its size. */
 void ech_library_give(void *to, size_t size, const void *from, size_t known);
 /* The caller's options, completed with zeros; NULL: only zeros. */

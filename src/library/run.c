@@ -4,6 +4,7 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,8 @@ const char *echelon_last_error(void)
     return ech_last_error();
 }
 
+static atomic_bool is_heard; /* somebody gets the log */
+
 static void drop(const char *line, void *context)
 {
     (void)line, (void)context;
@@ -36,7 +39,15 @@ static void drop(const char *line, void *context)
 
 static void drop_at_first(void)
 {
-    if (!ech_log_has_sink()) ech_log_set_sink(drop, NULL);
+    if (ech_log_has_sink())
+        atomic_store(&is_heard, true);
+    else
+        ech_log_set_sink(drop, NULL);
+}
+
+void ech_library_say(const char *error)
+{
+    if (!atomic_load(&is_heard)) fprintf(stderr, "echelon: error: %s\n", error);
 }
 
 static pthread_once_t entered = PTHREAD_ONCE_INIT;
@@ -50,10 +61,17 @@ void ech_library_enter(void)
 void echelon_set_log(echelon_log *log, void *context)
 {
     pthread_once(&entered, drop_at_first);
+    atomic_store(&is_heard, log != NULL);
     ech_log_set_sink(log ? log : drop, context);
 }
 
 /* ---- structs that may grow ---- */
+
+ech_status ech_library_check_size(size_t size)
+{
+    if (size >= sizeof size) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE, "the first field of a struct is its size: set it to sizeof the struct");
+}
 
 void ech_library_give(void *to, size_t size, const void *from, size_t known)
 {
@@ -162,6 +180,7 @@ echelon_status echelon_key_at(int index, echelon_key *out)
 {
     ech_config_about is;
     ech_library_enter();
+    if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
     if (!ech_config_about_key(index, &is))
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "there is no key %d",
                                            index);

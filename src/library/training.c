@@ -20,7 +20,8 @@ typedef enum request {
     NONE,
     STEP,
     CALL, /* of training.call */
-    END
+    END,
+    ABORT
 } request;
 
 typedef ech_status rank_call(ech_trainer *t, bool is_first, void *argument);
@@ -38,7 +39,6 @@ struct echelon_training {
     request request;
     rank_call *call;
     void *argument;
-    ech_status failed; /* of the first request that failed on a rank, which goes on */
     bool ended;        /* the ranks have ended: */
     ech_status status; /* why */
     char error[2048];  /* the message of the rank that failed first */
@@ -84,7 +84,7 @@ static ech_status pause_ranks(ech_trainer *t, void *context, bool *ends)
     if (!training->first) training->first = t;
     bool is_first = training->first == t;
     int64_t turn = training->turn;
-    while (next != STEP && next != END) {
+    while (next == NONE || next == CALL) {
         if (is_first) {
             training->steps = t->step;
             training->done = is_done(t);
@@ -98,6 +98,7 @@ static ech_status pause_ranks(ech_trainer *t, void *context, bool *ends)
     }
     *ends = next == END;
     pthread_mutex_unlock(&training->mutex);
+    if (next == ABORT) ECH_FAIL(ECH_EABORTED, "step %lld: aborted", (long long)t->step);
     return ECH_OK;
 }
 
@@ -117,6 +118,8 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     training->ended = true;
     pthread_cond_broadcast(&training->asked);
     pthread_mutex_unlock(&training->mutex);
+    bool is_process = !ech_comm_has_threads((ech_comm_kind)design->config->parallel.comm);
+    if (is_process && status != ECH_OK && status != ECH_EABORTED) ech_library_say(training->error);
     return status;
 }
 
@@ -143,14 +146,31 @@ static void *host_ranks(void *context)
 
 /* ---- on the caller's thread ---- */
 
+/* Checks that the ranks have not ended. The mutex is locked. */
+static ech_status check_alive(echelon_training *training)
+{
+    if (!training->ended) return ECH_OK;
+    if (training->status != ECH_OK)
+        ech_set_last_error(training->error);
+    else
+        ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "this process's ranks have ended");
+    return training->status == ECH_OK ? ECH_EUSAGE : training->status;
+}
+
+static ech_status check(echelon_training *training)
+{
+    pthread_mutex_lock(&training->mutex);
+    ech_status status = check_alive(training);
+    pthread_mutex_unlock(&training->mutex);
+    return status;
+}
+
 /* Waits until all ranks are at the gate, or have ended. The mutex is locked. */
 static ech_status await_ranks(echelon_training *training)
 {
     while (training->ranks < 0 || training->waiting < training->ranks)
         pthread_cond_wait(&training->answered, &training->mutex);
-    if (training->ranks > 0) return ECH_OK;
-    ech_set_last_error(training->error);
-    return training->status == ECH_OK ? ECH_EINTERNAL : training->status;
+    return training->ranks > 0 ? ECH_OK : check_alive(training);
 }
 
 static ech_status ask(echelon_training *training, request what, rank_call *call, void *argument)
@@ -164,7 +184,7 @@ static ech_status ask(echelon_training *training, request what, rank_call *call,
         training->waiting = 0;
         training->turn++;
         pthread_cond_broadcast(&training->asked);
-        if (what != END) status = await_ranks(training);
+        if (what == STEP || what == CALL) status = await_ranks(training);
     }
     pthread_mutex_unlock(&training->mutex);
     return status;
@@ -194,6 +214,10 @@ static ech_status start(const echelon_run *run, const echelon_train_options *o,
         ECH_FAIL(ECH_EIO, "cannot start a thread: " ECH_NO_THREAD);
     pthread_mutex_lock(&training->mutex);
     ech_status status = await_ranks(training);
+    if (training->ended && training->status == ECH_OK) { /* an evaluator, which takes no requests */
+        training->done = true;
+        status = ECH_OK;
+    }
     pthread_mutex_unlock(&training->mutex);
     if (status != ECH_OK) pthread_join(training->host, NULL);
     return status;
@@ -235,7 +259,10 @@ static void fill(const ech_trainer *t, echelon_metrics *out)
 echelon_status echelon_train_step(echelon_training *training, echelon_metrics *metrics)
 {
     ech_library_enter();
-    if (echelon_train_is_done(training))
+    ech_status alive = check(training);
+    if (alive != ECH_OK) return (echelon_status)alive;
+    if (metrics && ech_library_check_size(metrics->size) != ECH_OK) return ECHELON_EUSAGE;
+    if (training->done)
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
                                            "step %lld was the last: training.steps, or what asked "
                                            "to stop, allows no further one",
@@ -255,16 +282,26 @@ int64_t echelon_train_steps(const echelon_training *training)
     return training->steps;
 }
 
-echelon_status echelon_train_finish(echelon_training *training)
+static echelon_status finish(echelon_training *training, request how)
 {
     ech_library_enter();
     if (!training) return ECHELON_OK;
-    (void)ask(training, END, NULL, NULL);
+    (void)ask(training, how, NULL, NULL);
     pthread_join(training->host, NULL);
     ech_status status = training->status;
     ech_set_last_error(training->error);
     destroy(training);
     return (echelon_status)status;
+}
+
+echelon_status echelon_train_finish(echelon_training *training)
+{
+    return finish(training, END);
+}
+
+void echelon_train_abort(echelon_training *training)
+{
+    (void)finish(training, ABORT);
 }
 
 /* ---- saving, validation, keys ---- */
@@ -279,7 +316,9 @@ static ech_status save(ech_trainer *t, bool is_first, void *argument)
 echelon_status echelon_train_save(echelon_training *training)
 {
     ech_library_enter();
-    if (training->first && !ech_trainer_may_save(training->first))
+    ech_status alive = check(training);
+    if (alive != ECH_OK) return (echelon_status)alive;
+    if (!ech_trainer_may_save(training->first))
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
                                            "step %lld: local replicas differ until they are "
                                            "averaged; save after a multiple of parallel.sync_every",
@@ -298,10 +337,12 @@ static ech_status validate(ech_trainer *t, bool is_first, void *argument)
 echelon_status echelon_train_validate(echelon_training *training, double *loss)
 {
     ech_library_enter();
+    ech_status alive = check(training);
+    if (alive != ECH_OK) return (echelon_status)alive;
     if (!training->first->valid)
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
                                            "this run has no validation data; set data.valid or "
-                                           "data.valid_fraction, and training.validate_every");
+                                           "data.split, and training.validate_every");
     return (echelon_status)ask(training, CALL, validate, loss);
 }
 
@@ -344,13 +385,15 @@ echelon_status echelon_train_set(echelon_training *training, const char *key, do
 
 /* ---- tensors ---- */
 
-int echelon_tensor_count(const echelon_training *training)
+int echelon_tensor_count(echelon_training *training)
 {
+    if (check(training) != ECH_OK) return 0;
     return ech_exec_whole_count(training->first->session.exec);
 }
 
 static ech_status find(echelon_training *training, int index, ech_exec_whole *out)
 {
+    ECH_TRY(check(training));
     if (ech_exec_whole_at(training->first->session.exec, index, out)) return ECH_OK;
     ECH_FAIL(ECH_EUSAGE, "there is no tensor %d; there are %d", index,
              echelon_tensor_count(training));
@@ -360,6 +403,7 @@ echelon_status echelon_tensor_at(echelon_training *training, int index, echelon_
 {
     ech_exec_whole of;
     ech_library_enter();
+    if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
     ech_status status = find(training, index, &of);
     if (status != ECH_OK) return (echelon_status)status;
     echelon_tensor tensor = {.name = of.name,
@@ -381,6 +425,7 @@ typedef struct transfer {
 static ech_status move_whole(ech_trainer *t, bool is_first, void *argument)
 {
     const transfer *of = argument;
+    if (of->from) t->saved_step = -1; /* this step's checkpoint has the tensor as it was */
     if (of->from) return ech_exec_write_whole(t->session.exec, of->index, of->from);
     return ech_exec_read_whole(t->session.exec, of->index, is_first ? of->out : NULL);
 }

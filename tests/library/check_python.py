@@ -9,6 +9,7 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,6 +127,53 @@ class Callbacks(Case):
             run.fit([echelon.LambdaCallback(on_save=fail)])
         self.assertEqual(self.run_of("raises", echelon.Mirrored(2)).fit().step, [3, 4, 5, 6])
 
+    def test_interrupts(self):
+        """Ctrl-C keeps the backup, from which the next fit goes on; success removes only what is
+        its own, and keeps the last checkpoint where the run's belong."""
+        def interrupt(step, logs):
+            if step == 3:
+                raise KeyboardInterrupt
+        backup = self.folder / "backup"
+        backup.mkdir()
+        (backup / "mine").write_text("x")
+        first = self.run_of("interrupted").fit([
+            echelon.BackupAndRestore(backup, save_freq=2),
+            echelon.LambdaCallback(on_train_batch_end=interrupt)])
+        self.assertEqual(first.step, [1, 2, 3])
+        self.assertTrue((backup / "step-00000003").exists())
+        second = self.run_of("interrupted").fit([echelon.BackupAndRestore(backup, save_freq=2)])
+        self.assertEqual(second.step, [4, 5, 6])
+        self.assertEqual([path.name for path in backup.iterdir()], ["mine"])
+        self.assertTrue((self.folder / "interrupted/checkpoints/step-00000006").exists())
+
+    def test_replicas_that_differ(self):
+        def stop(step, logs):
+            callback.training.stop_training = True
+        callback = echelon.LambdaCallback(on_train_batch_end=stop)
+        history = self.run_of("apart", echelon.LocalSGD(2, every=2)).fit([callback])
+        self.assertEqual(history.step, [1, 2])  # saved after the average
+
+    @unittest.skipUnless(shutil.which("mpirun"), "needs mpirun")
+    def test_one_process_raises(self):
+        (self.folder / "text.yaml").write_text(self.text)
+        script = self.folder / "fit.py"
+        script.write_text(f"""
+import os, sys
+sys.path.insert(0, {str(PACKAGE)!r})
+import echelon
+def fail(step, logs):
+    if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+        raise KeyError("mine")
+run = echelon.Run(text=open({str(self.folder / 'text.yaml')!r}).read(), **{{"parallel.data": 2}})
+run.fit([echelon.LambdaCallback(on_train_batch_end=fail)])
+""")
+        mpi = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        done = subprocess.run(["mpirun", "-n", "2", "--oversubscribe", sys.executable, script],
+                              env=os.environ | mpi, capture_output=True, text=True, check=False,
+                              timeout=120)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("KeyError: 'mine'", done.stderr)
+
     def test_backup_survives_kills(self):
         """Killed after each step, and started again: the weights of the undisturbed run."""
         undisturbed = self.run_of("undisturbed")
@@ -137,16 +185,12 @@ sys.path.insert(0, {str(PACKAGE)!r})
 import echelon
 run = echelon.Run(text=open({str(self.folder / 'text.yaml')!r}).read(),
                   **{{"log.directory": {str(self.folder / 'killed')!r}}})
-def kill(step, logs):
-    if step < 6: os.kill(os.getpid(), signal.SIGKILL)
 class Killer(echelon.Callback):
     def on_train_batch_end(self, step, logs):
         if step < 6:
             self.training.save()
             os.kill(os.getpid(), signal.SIGKILL)
-run.fit([echelon.BackupAndRestore({str(self.folder / 'backup')!r}, save_freq=1), Killer(),
-         echelon.LambdaCallback(on_train_end=lambda logs: print(
-             "".join(f"{{v!r}}" for v in [bytes(w)[:64] for w in [] ]), logs["step"]))])
+run.fit([echelon.BackupAndRestore({str(self.folder / 'backup')!r}, save_freq=1), Killer()])
 """)
         (self.folder / "text.yaml").write_text(self.text)
         for attempt in range(6):
@@ -155,6 +199,7 @@ run.fit([echelon.BackupAndRestore({str(self.folder / 'backup')!r}, save_freq=1),
             self.assertEqual(done.returncode, -signal.SIGKILL if attempt < 5 else 0, done.stderr)
             self.assertEqual((self.folder / "backup").exists(), attempt < 5)
         self.assertEqual(self.losses("killed"), self.losses("undisturbed"))
+        self.assertEqual(self.weights("killed"), self.weights("undisturbed"))
 
 
 class Errors(Case):

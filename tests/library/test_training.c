@@ -236,8 +236,39 @@ TEST(test_failure_of_a_rank)
     memset(bad, 0xff, (size_t)is.bytes);
     assert_int_equal(echelon_tensor_write(training, 0, bad, (size_t)is.bytes), ECHELON_OK);
     fails(echelon_train_step(training, NULL), ECHELON_ENUMERIC, "nan");
-    fails(echelon_train_step(training, NULL), ECHELON_EUSAGE, "last");
+    fails(echelon_train_step(training, NULL), ECHELON_ENUMERIC, "nan");
+    fails(echelon_train_save(training), ECHELON_ENUMERIC, "nan");
+    fails(echelon_tensor_at(training, 0, &is), ECHELON_ENUMERIC, "nan");
+    assert_int_equal(echelon_tensor_count(training), 0);
     fails(echelon_train_finish(training), ECHELON_ENUMERIC, "nan");
+    echelon_run_close(run);
+}
+
+/* A tensor that is written after its step was saved is in the next save of that step. A training
+ * that is aborted saves nothing. */
+TEST(test_save_again)
+{
+    echelon_training *training;
+    echelon_tensor is = {.size = sizeof is};
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s/again", fixture_folder);
+    echelon_run *run = open_run("parallel.data=2", folder);
+    assert_int_equal(echelon_train_start(run, NULL, &training), ECHELON_OK);
+    assert_int_equal(echelon_train_step(training, NULL), ECHELON_OK);
+    assert_int_equal(echelon_train_save(training), ECHELON_OK);
+    assert_int_equal(echelon_tensor_at(training, 0, &is), ECHELON_OK);
+    size_t bytes = (size_t)is.bytes;
+    ECH_FREED char *zeros = ech_calloc(bytes, 1), *read = ech_calloc(bytes, 1);
+    assert_int_equal(echelon_tensor_write(training, 0, zeros, bytes), ECHELON_OK);
+    assert_int_equal(echelon_train_save(training), ECHELON_OK);
+    assert_int_equal(echelon_train_step(training, NULL), ECHELON_OK);
+    echelon_train_abort(training);
+    assert_int_equal(echelon_train_start(run, NULL, &training), ECHELON_OK);
+    assert_int_equal(echelon_train_steps(training), 1);
+    assert_int_equal(echelon_tensor_read(training, 0, read, bytes), ECHELON_OK);
+    assert_memory_equal(read, zeros, bytes);
+    fails(echelon_train_step(training, &(echelon_metrics){.size = 0}), ECHELON_EUSAGE, "size");
+    assert_int_equal(echelon_train_finish(training), ECHELON_OK);
     echelon_run_close(run);
 }
 

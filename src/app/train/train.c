@@ -374,7 +374,7 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
     ech_evaluations_destroy(t.evaluations);
     ech_progress_destroy(t.progress); /* savers use it */
     for (int i = 0; i < 2; i++)       /* a checkpoint under way has ended */
-        if (t.lock[i] >= 0) close(t.lock[i]);
+        ech_file_unlock_folder(t.lock[i]);
     ech_corpus_close(t.train);
     ech_corpus_close(t.valid);
     ech_config_destroy(t.config);
