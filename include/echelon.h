@@ -17,9 +17,9 @@
  *
  * Functions that can fail return a status; results come back through the last parameter, and are
  * written only on success. The library prints nothing, installs no signal handlers and does not
- * change the locale. It ends the process only if memory for small structures runs out, if one of its
- * invariants is broken, or if a rank fails that trains together with other processes. Text that a
- * function returns belongs to the object that it came from.
+ * change the locale. It ends the process only if memory for small structures runs out, if one of
+ * its invariants is broken, or if a rank fails that trains together with other processes. Text
+ * that a function returns belongs to the object that it came from.
  *
  * "Collective" means: if several processes train together (parallel.comm mpi, ucx or nccl), each
  * of them calls the function, in the same order. With parallel.comm=local all ranks are threads of
