@@ -53,7 +53,7 @@ ech_status ech_file_make_folder(const char *path);
  * another process has the lock, logs that and waits, but fails after `seconds` (ECH_EIO). On a file
  * system without locks every process gets it. */
 ech_status ech_file_lock_folder(const char *path, double seconds, int *out);
-/* Unlocks it, also if a process that was forked meanwhile has the descriptor; below 0: nothing. */
+/* Unlocks it, also if a forked process has the descriptor, too; below 0: nothing. */
 void ech_file_unlock_folder(int descriptor);
 /* True if `path` still names the open file fd; false if it was replaced or removed. */
 bool ech_file_is_same(const char *path, int fd);
