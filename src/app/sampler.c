@@ -38,7 +38,10 @@ static ech_status find_greatest(const double *logits, int64_t V, int32_t *out)
         if (logits[i] > logits[best]) best = i;
     }
     if (V < 1 || isinf(logits[best]))
-        ECH_FAIL(ECH_ENUMERIC, "no token of %lld has a probability", (long long)V);
+        ECH_FAIL(ECH_ENUMERIC,
+                 "all %lld logits are -infinity: the model's weights are damaged, or training "
+                 "diverged; try an older checkpoint",
+                 (long long)V);
     *out = (int32_t)best;
     return ECH_OK;
 }

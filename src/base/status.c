@@ -47,7 +47,10 @@ ech_status ech_fail_at(const char *file, int line, ech_status st, const char *fo
     make_one_line(message);
     memcpy(last_error, message, sizeof last_error);
     if (st == ECH_EINTERNAL)
-        ech_log_line("error: ", "%s (%s:%d)", message, file, line);
+        ech_log_line("error: ",
+                     "%s (%s:%d): this is a fault of Echelon; please report it with the run file "
+                     "and the command",
+                     message, file, line);
     else
         ech_log_line("error: ", "%s", message);
     return st;

@@ -41,10 +41,12 @@ struct ech_safetensors {
 
 /* ---- the header ---- */
 
+#define DAMAGED ": damaged or cut off; download or save it again"
+
 static ech_status parse_shape(const char *path, const json_t *shape, entry *e)
 {
     if (!json_is_array(shape))
-        ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': shape is no array", path, e->name);
+        ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': shape is no array" DAMAGED, path, e->name);
     size_t dims = json_array_size(shape);
     if (dims > ECH_MAX_DIMS)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: tensor '%s' has %zu dimensions: at most %d are supported",
@@ -53,7 +55,7 @@ static ech_status parse_shape(const char *path, const json_t *shape, entry *e)
     for (int d = 0; d < e->dims; d++) {
         const json_t *size = json_array_get(shape, (size_t)d);
         if (!ech_json_to_int(size, 0, INT64_MAX, &e->shape[d]))
-            ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': shape[%d] is no size", path, e->name, d);
+            ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': shape[%d] is no size" DAMAGED, path, e->name, d);
     }
     return ECH_OK;
 }
@@ -63,16 +65,17 @@ static ech_status parse_offsets(const char *path, const json_t *offsets, entry *
     if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
         !ech_json_to_int(json_array_get(offsets, 0), 0, INT64_MAX, &e->begin) ||
         !ech_json_to_int(json_array_get(offsets, 1), 0, INT64_MAX, &e->end) || e->end < e->begin)
-        ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': data_offsets is no pair begin <= end", path,
+        ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': data_offsets is no pair begin <= end" DAMAGED, path,
                  e->name);
     int64_t elements, bytes;
     if (!ech_box_elements(e->dims, e->shape, &elements) ||
         __builtin_mul_overflow(elements, (int64_t)ech_dtype_bytes(e->dtype), &bytes))
-        ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': the shape's product overflows", path, e->name);
+        ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': the shape's product overflows" DAMAGED, path,
+                 e->name);
     if (e->end - e->begin != bytes)
         ECH_FAIL(ECH_EINPUT,
                  "%s: tensor '%s': data_offsets hold %" PRId64 " bytes, its shape and dtype need "
-                 "%" PRId64,
+                 "%" PRId64 DAMAGED,
                  path, e->name, e->end - e->begin, bytes);
     return ECH_OK;
 }
@@ -80,14 +83,15 @@ static ech_status parse_offsets(const char *path, const json_t *offsets, entry *
 static ech_status parse_entry(const char *path, const json_t *value, entry *e)
 {
     if (!json_is_object(value) || json_object_size(value) != 3)
-        ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' is no object of dtype, shape and data_offsets", path,
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: tensor '%s' is no object of dtype, shape and data_offsets" DAMAGED, path,
                  e->name);
     const char *dtype = json_string_value(json_object_get(value, "dtype"));
-    if (!dtype) ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' has no dtype", path, e->name);
+    if (!dtype) ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' has no dtype" DAMAGED, path, e->name);
     if (!ech_dtype_from_disk(dtype, &e->dtype))
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: tensor '%s' has dtype '%.20s': only F64, F32, BF16, F16, I64, I32, U16, U8 "
-                 "and BOOL are supported",
+                 "and BOOL are supported; convert the model to bf16 first, in transformers",
                  path, e->name, dtype);
     ECH_TRY(parse_shape(path, json_object_get(value, "shape"), e));
     ECH_TRY(parse_offsets(path, json_object_get(value, "data_offsets"), e));
@@ -96,13 +100,14 @@ static ech_status parse_entry(const char *path, const json_t *value, entry *e)
 
 static ech_status check_metadata(const char *path, const json_t *metadata)
 {
-    if (!json_is_object(metadata)) ECH_FAIL(ECH_EINPUT, "%s: __metadata__ is no object", path);
+    if (!json_is_object(metadata))
+        ECH_FAIL(ECH_EINPUT, "%s: __metadata__ is no object" DAMAGED, path);
     const char *key;
     const json_t *value;
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value)
     {
         if (!json_is_string(value))
-            ECH_FAIL(ECH_EINPUT, "%s: __metadata__ '%s' is no string", path, key);
+            ECH_FAIL(ECH_EINPUT, "%s: __metadata__ '%s' is no string" DAMAGED, path, key);
     }
     return ECH_OK;
 }
@@ -181,7 +186,7 @@ static ech_status check_length(const ech_safetensors *file, int64_t size, int64_
                  ": truncated, or no safetensors file",
                  file->path, length, size);
     if (length > ECH_SAFETENSORS_HEADER_LIMIT)
-        ECH_FAIL(ECH_EINPUT, "%s: its header of %" PRIu64 " bytes is above the limit of %d",
+        ECH_FAIL(ECH_EINPUT, "%s: its header of %" PRIu64 " bytes is above the limit of %d" DAMAGED,
                  file->path, length, ECH_SAFETENSORS_HEADER_LIMIT);
     *header_bytes = (int64_t)length;
     return ECH_OK;

@@ -98,6 +98,8 @@ static ech_status open_file(ech_shards *weights, const char *name)
     return ECH_OK;
 }
 
+#define OF_OTHERS "; index and shards are of different saves: download the folder again"
+
 static ech_status check_shard(const char *path, const ech_shards_index *index, const char *shard,
                               const ech_safetensors *file)
 {
@@ -107,7 +109,8 @@ static ech_status check_shard(const char *path, const ech_shards_index *index, c
         name = ech_safetensors_get(file, t).name;
         const char *listed = json_string_value(json_object_get(index->map, name));
         if (!listed || strcmp(listed, shard) != 0)
-            ECH_FAIL(ECH_EINPUT, "%s: its shard %s has the tensor '%s', %s", path, shard, name,
+            ECH_FAIL(ECH_EINPUT, "%s: its shard %s has the tensor '%s', %s" OF_OTHERS, path, shard,
+                     name,
                      listed ? "which weight_map says to be in another one"
                             : "which weight_map does not list");
     }
@@ -116,10 +119,8 @@ static ech_status check_shard(const char *path, const ech_shards_index *index, c
     json_object_foreach(index->map, name, value)
     {
         if (strcmp(json_string_value(value), shard) == 0 && ech_safetensors_find(file, name) < 0)
-            ECH_FAIL(ECH_EINPUT,
-                     "%s: tensor '%s' is not in its shard %s; index and shards are of different "
-                     "saves: download the folder again",
-                     path, name, shard);
+            ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' is not in its shard %s" OF_OTHERS, path, name,
+                     shard);
     }
     return ECH_OK;
 }

@@ -42,7 +42,10 @@ static ech_status verify_file(const char *path, int64_t bytes, const ech_hash *h
         has == bytes && hashes ? verify_hashes(fd, path, bytes, hashes, visitor) : ECH_OK;
     close(fd);
     if (has == bytes) return st;
-    ECH_FAIL(ECH_EINPUT, "%s: has %" PRId64 " bytes, the manifest says %" PRId64, path, has, bytes);
+    ECH_FAIL(ECH_EINPUT,
+             "%s: has %" PRId64 " bytes, the manifest says %" PRId64
+             ": cut off or changed; use an older checkpoint, or copy it again",
+             path, has, bytes);
 }
 
 /* ---- tensors: finite as well ---- */

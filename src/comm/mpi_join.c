@@ -94,7 +94,9 @@ static ech_status make_communicators(ech_mpi_state *state, MPI_Comm machine)
     int found, *limit;
     ECH_TRY(ECH_MPI(Comm_get_attr, MPI_COMM_WORLD, MPI_TAG_UB, &limit, &found));
     if (!found || *limit < ECH_COMM_TAGS - 1)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s has tags up to %d, but %d are needed: use another MPI",
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s has tags up to %d, but %d are needed, a limit of its transport: try another "
+                 "one (UCX or libfabric), another MPI, or parallel.comm=ucx",
                  ech_mpi_version(), found ? *limit : 0, ECH_COMM_TAGS);
     state->tag_limit = *limit;
     return ECH_OK;

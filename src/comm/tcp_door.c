@@ -77,7 +77,9 @@ static ech_status admit(ech_tcp_door *door)
         return ECH_OK;
     }
     if (fd < 0 && !is_full) return ECH_OK; /* it has gone already */
-    if (fd < 0) ECH_FAIL(ECH_ECOMM, "waiting for ranks: %s", strerror(errno));
+    if (fd < 0)
+        ECH_FAIL(ECH_ECOMM, "waiting for ranks: %s; raise the limit on open files (ulimit -n)",
+                 strerror(errno));
     if (door->callers == MOST_CALLERS) turn_away(door, 0);
     caller *c = &door->caller[door->callers++];
     *c = (caller){.fd = fd, .ends_at = ech_clock_now() + card_seconds};

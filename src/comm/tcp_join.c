@@ -65,7 +65,7 @@ static ech_status check_verdict(ech_tcp_verdict verdict, int to, const ech_tcp_c
 {
     if (verdict == ECH_TCP_WELCOME) return ECH_OK;
     if (verdict == ECH_TCP_LATER)
-        ECH_FAIL(ECH_ECOMM, "rank %d has ended its connection at the start", to);
+        ECH_FAIL(ECH_ECOMM, "rank %d has ended its connection at the start" ECH_TCP_ENDED, to);
     if (verdict == ECH_TCP_OTHER_SIZE)
         ECH_FAIL(ECH_EUSAGE, "rank %d refuses this process: WORLD_SIZE is not %d there", to,
                  own->size);

@@ -16,17 +16,13 @@
 
 enum { AGAIN_MS = 50 };
 
-static ech_status fail_socket(const char *what)
-{
-    ECH_FAIL(ECH_ECOMM, "%s: %s", what, strerror(errno));
-}
-
 ech_status ech_tcp_write(int fd, const void *data, size_t bytes)
 {
     for (size_t at = 0; at < bytes;) {
         ssize_t n = send(fd, (const char *)data + at, bytes - at, MSG_NOSIGNAL);
         if (n <= 0 && errno != EINTR)
-            return fail_socket("a rank has ended its connection at the start");
+            ECH_FAIL(ECH_ECOMM, "a rank has ended its connection at the start: %s" ECH_TCP_ENDED,
+                     strerror(errno));
         if (n > 0) at += (size_t)n;
     }
     return ECH_OK;
@@ -36,8 +32,11 @@ ech_status ech_tcp_read(int fd, void *data, size_t bytes)
 {
     for (size_t at = 0; at < bytes;) {
         ssize_t n = recv(fd, (char *)data + at, bytes - at, 0);
-        if (n == 0) ECH_FAIL(ECH_ECOMM, "a rank has ended its connection at the start");
-        if (n < 0 && errno != EINTR) return fail_socket("reading from a rank at the start");
+        if (n == 0)
+            ECH_FAIL(ECH_ECOMM, "a rank has ended its connection at the start" ECH_TCP_ENDED);
+        if (n < 0 && errno != EINTR)
+            ECH_FAIL(ECH_ECOMM, "reading from a rank at the start: %s" ECH_TCP_ENDED,
+                     strerror(errno));
         if (n > 0) at += (size_t)n;
     }
     return ECH_OK;
@@ -128,7 +127,7 @@ ech_status ech_tcp_listen(const struct sockaddr *at, int *port, int *out)
     int fd = listen_at(where, port);
     bool lacks_ipv6 = fd < 0 && !at && errno != EADDRINUSE && errno != EACCES;
     if (lacks_ipv6) fd = listen_at((place){.four = {.sin_family = AF_INET}}, port);
-    if (fd < 0 && *port == 0) return fail_socket("listening for other ranks");
+    if (fd < 0 && *port == 0) ECH_FAIL(ECH_ECOMM, "listening for other ranks: %s", strerror(errno));
     if (fd < 0)
         ECH_FAIL(ECH_ECOMM,
                  "rank 0 cannot listen at MASTER_PORT %d: %s; torchrun itself may have it, or "

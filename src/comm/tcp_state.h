@@ -13,6 +13,11 @@
 /* Environment variable: the job's secret, which all or none of its ranks present when they meet. */
 #define ECH_SECRET_VARIABLE "ECHELON_SECRET"
 
+/* The hint of errors of connections that end before all ranks have met. */
+#define ECH_TCP_ENDED                                                                              \
+    "; look for that rank's own error, and check that all ranks have the same MASTER_ADDR, "       \
+    "MASTER_PORT and " ECH_SECRET_VARIABLE
+
 /* Header of a message. All machines have the same byte order. */
 typedef struct ech_tcp_head {
     uint64_t bytes;

@@ -167,10 +167,12 @@ static ech_status check_bytes(ech_comm *comm, ech_request *request, const ech_uc
 {
     if (m->error && ech_comm_is_over(comm)) return ECH_EABORTED;
     if (m->error)
-        ECH_FAIL(ECH_ECOMM,
-                 "rank %d cannot read a message of %zu bytes out of the memory of rank %d "
-                 "(process_vm_readv: %s)",
-                 comm->rank, request->bytes, request->peer, strerror(m->error));
+        ECH_FAIL(
+            ECH_ECOMM,
+            "rank %d cannot read a message of %zu bytes out of the memory of rank %d "
+            "(process_vm_readv: %s); if that rank has died, its own message says why; otherwise "
+            "allow process_vm_readv (--cap-add SYS_PTRACE, one user)",
+            comm->rank, request->bytes, request->peer, strerror(m->error));
     if (m->status == UCS_OK && (request->sends || m->length == request->bytes)) return ECH_OK;
     if (m->status == UCS_OK)
         ECH_FAIL(ECH_EINTERNAL,

@@ -71,8 +71,10 @@ static ech_status read_index(const words *w, const char *text, int64_t features,
                              int64_t *index)
 {
     if (!ech_text_to_int(text, index))
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: %.40s is no index of a feature", w->path, (long long)w->line,
-                 text);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s:%lld: %.40s is no index of a feature: pairs are INDEX:VALUE with whole "
+                 "numbers from 1",
+                 w->path, (long long)w->line, text);
     if (*index < 1)
         ECH_FAIL(ECH_EINPUT, "%s:%lld: index %lld: the first is 1", w->path, (long long)w->line,
                  (long long)*index);

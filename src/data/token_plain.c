@@ -4,6 +4,7 @@
  * nanoGPT's, which are plain u16. Shards that match a pattern are one stream. Documents are
  * searched only on request.
  */
+#include <errno.h>
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,7 +138,7 @@ static ech_status add_pattern(const char *pattern, const ech_token_options *opti
     ECH_CLEANUP(globfree) glob_t found = {0};
     int why = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
     if (why == GLOB_NOMATCH) ECH_FAIL(ECH_EUSAGE, "%s: no file has such a name", pattern);
-    if (why) ECH_FAIL(ECH_EIO, "%s: cannot list the folder", pattern);
+    if (why) ECH_FAIL(ECH_EIO, "%s: cannot list the folder: %s", pattern, strerror(errno));
     qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_paths);
     for (size_t i = 0; i < found.gl_pathc; i++) {
         const char *path = found.gl_pathv[i];

@@ -181,6 +181,8 @@ static const double FASTEST = 1e18; /* bytes per second */
 /* Keeps sums over all blocks far from overflowing. */
 static const int64_t LARGEST = INT64_C(1000000000000);
 
+#define DAMAGED ": damaged or edited; make it again with `echelon profile`"
+
 /* The current position, for errors: "p.json: blocks[3]: 'forward' ..." */
 typedef struct place {
     const char *file;
@@ -192,7 +194,8 @@ static ech_status take_number(const place *p, const json_t *number, const char *
 {
     double value = json_number_value(number);
     if (!json_is_number(number) || !(value >= 0 && value <= most))
-        ECH_FAIL(ECH_EINPUT, "%s: %s'%s' is no number from 0 to %g", p->file, p->in, key, most);
+        ECH_FAIL(ECH_EINPUT, "%s: %s'%s' is no number from 0 to %g" DAMAGED, p->file, p->in, key,
+                 most);
     *out = value;
     return ECH_OK;
 }
@@ -212,11 +215,12 @@ static ech_status take_times(const place *p, const json_t *object, int phase,
     double *into[] = {&out->low[phase], &out->seconds[phase], &out->high[phase]};
     double before = 0;
     if (json_array_size(times) != 3)
-        ECH_FAIL(ECH_EINPUT, "%s: %s'%s' is no array of three numbers", p->file, p->in, key);
+        ECH_FAIL(ECH_EINPUT, "%s: %s'%s' is no array of three numbers" DAMAGED, p->file, p->in,
+                 key);
     for (size_t i = 0; i < 3; before = *into[i++]) {
         ECH_TRY(take_number(p, json_array_get(times, i), key, LONGEST, into[i]));
         if (*into[i] < before)
-            ECH_FAIL(ECH_EINPUT, "%s: %s'%s' does not ascend", p->file, p->in, key);
+            ECH_FAIL(ECH_EINPUT, "%s: %s'%s' does not ascend" DAMAGED, p->file, p->in, key);
     }
     return ECH_OK;
 }
@@ -224,24 +228,24 @@ static ech_status take_times(const place *p, const json_t *object, int phase,
 static ech_status take_bytes(const place *p, const json_t *object, const char *key, int64_t *out)
 {
     if (!ech_json_to_int(json_object_get(object, key), 0, LARGEST, out))
-        ECH_FAIL(ECH_EINPUT, "%s: %s'%s' is no whole number from 0 to %" PRId64, p->file, p->in,
-                 key, LARGEST);
+        ECH_FAIL(ECH_EINPUT, "%s: %s'%s' is no whole number from 0 to %" PRId64 DAMAGED, p->file,
+                 p->in, key, LARGEST);
     return ECH_OK;
 }
 
 static ech_status check_keys(const place *p, const json_t *object, size_t keys, const char *text)
 {
     if (json_object_size(object) != keys)
-        ECH_FAIL(ECH_EINPUT, "%s: %s%zu keys where version %d has %zu", p->file, p->in,
+        ECH_FAIL(ECH_EINPUT, "%s: %s%zu keys where version %d has %zu" DAMAGED, p->file, p->in,
                  json_object_size(object), ECH_PROFILE_VERSION, keys);
     if (!json_is_string(json_object_get(object, text)))
-        ECH_FAIL(ECH_EINPUT, "%s: %s'%s' is no text", p->file, p->in, text);
+        ECH_FAIL(ECH_EINPUT, "%s: %s'%s' is no text" DAMAGED, p->file, p->in, text);
     return ECH_OK;
 }
 
 static ech_status take_block(const place *p, const json_t *object, ech_profile_block *out)
 {
-    if (!json_is_object(object)) ECH_FAIL(ECH_EINPUT, "%s: %sis no object", p->file, p->in);
+    if (!json_is_object(object)) ECH_FAIL(ECH_EINPUT, "%s: %sis no object" DAMAGED, p->file, p->in);
     for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++)
         ECH_TRY(take_times(p, object, phase, out));
     ECH_TRY(take_bytes(p, object, "activation_bytes", &out->activation_bytes));
@@ -254,7 +258,8 @@ static ech_status take_blocks(place *p, const json_t *array, ech_profile *out)
 {
     size_t n = json_array_size(array);
     if (n == 0 || n > MOST_BLOCKS)
-        ECH_FAIL(ECH_EINPUT, "%s: 'blocks' is no array of 1 to %d objects", p->file, MOST_BLOCKS);
+        ECH_FAIL(ECH_EINPUT, "%s: 'blocks' is no array of 1 to %d objects" DAMAGED, p->file,
+                 MOST_BLOCKS);
     out->blocks = (int)n;
     out->block = ech_calloc(n, sizeof *out->block);
     for (size_t i = 0; i < n; i++) {
@@ -291,7 +296,7 @@ static ech_status take_all(const json_t *root, const char *name, ech_profile *ou
     if (!json_is_boolean(busy)) ECH_FAIL(ECH_EINPUT, "%s: 'busy' is not true or false", name);
     out->busy = json_is_true(busy);
     const char *model = json_string_value(json_object_get(root, "model"));
-    if (!model) ECH_FAIL(ECH_EINPUT, "%s: 'model' is no text", name);
+    if (!model) ECH_FAIL(ECH_EINPUT, "%s: 'model' is no text" DAMAGED, name);
     out->model = ech_strdup(model);
     ECH_TRY(check_keys(&p, root, KEYS, "echelon"));
     return take_blocks(&p, json_object_get(root, "blocks"), out);

@@ -37,8 +37,9 @@ ech_status ech_family_import_dense(const ech_family_import *in)
     for (i = first; i < L; i++)
         if (listed[i] && (i + 1) % in->config->model.moe_every == 0)
             ECH_FAIL(ECH_EUNSUPPORTED,
-                     "%s: " DENSE ": layer %lld, but not all before it; only the first layers can "
-                     "be dense, and those between every decoder_sparse_step-th",
+                     "%s: " DENSE ": lists layer %lld as dense, but not all layers before it; "
+                     "supported are dense layers at the start, and those that decoder_sparse_step "
+                     "makes dense anyway",
                      in->path, (long long)i);
     snprintf(text, sizeof text, "%lld", (long long)first);
     return ech_family_import_set(in, "model.moe_first_dense", text);

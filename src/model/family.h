@@ -314,6 +314,9 @@ ech_status ech_family_import_experts(const ech_family_import *in, const char *ot
 ech_status ech_family_import_dense(const ech_family_import *in);
 void ech_family_export_dense(const ech_config *config, json_t *json);
 
+/* The divisor of `whole` nearest to `wanted`. */
+int64_t ech_nearest_divisor(int64_t whole, int64_t wanted);
+
 /* Feed-forward widths where the run file says "auto". */
 int64_t ech_inner_quadruple(const ech_config *config);
 

@@ -104,7 +104,9 @@ ech_status ech_windows_import(const ech_family_import *in)
     if (has) return ech_layers_import(in, "model.window_layers", &letters);
     if (!strchr(letters.at, 'L')) return ECH_OK;
     ECH_FAIL(ECH_EINPUT, "%s: layers have a window, but sliding_window gives none%s", in->path,
-             windows->switched ? "; set use_sliding_window to true" : "");
+             windows->switched
+                 ? "; set use_sliding_window to true"
+                 : "; set sliding_window to the number of tokens, or layer_types to " FULL);
 }
 
 static void export_types(const ech_config *config, json_t *json)

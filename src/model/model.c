@@ -10,8 +10,7 @@
 #include "model/mapping.h"
 #include "optim/optim.h"
 
-/* The divisor of `whole` nearest to `wanted`. */
-static int64_t nearest_divisor(int64_t whole, int64_t wanted)
+int64_t ech_nearest_divisor(int64_t whole, int64_t wanted)
 {
     for (int64_t d = 0; d < whole; d++) {
         if (wanted - d > 0 && whole % (wanted - d) == 0) return wanted - d;
@@ -28,7 +27,7 @@ static ech_status resolve_heads(ech_config *config)
     if (C % H)
         return ech_config_complain(config, "model.num_attention_heads",
                                    "does not divide model.hidden_size = %lld; %lld would",
-                                   (long long)C, (long long)nearest_divisor(C, H));
+                                   (long long)C, (long long)ech_nearest_divisor(C, H));
     config->model.head_dim = C / H;
     return ECH_OK;
 }
@@ -116,10 +115,10 @@ static ech_status check(const ech_config *config)
                               "%s of that width are wider than %d; use at most %lld",
                               ECH_COUNT(H, "attention head"), WIDEST, (long long)(WIDEST / H)));
     if (G > H || H % G)
-        ECH_ALSO(&status,
-                 ech_config_complain(config, "model.num_key_value_heads",
-                                     "does not divide model.num_attention_heads = %lld; %lld would",
-                                     (long long)H, (long long)nearest_divisor(H, G < H ? G : H)));
+        ECH_ALSO(&status, ech_config_complain(
+                              config, "model.num_key_value_heads",
+                              "does not divide model.num_attention_heads = %lld; %lld would",
+                              (long long)H, (long long)ech_nearest_divisor(H, G < H ? G : H)));
     if (config->data.sequence_length > config->model.max_position_embeddings)
         ECH_ALSO(&status, ech_config_complain(config, "data.sequence_length",
                                               "longer than model.max_position_embeddings = %lld",
@@ -206,6 +205,8 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     ECH_TRY(check(config));
     ECH_TRY(ech_family_check_rows(config));
     ECH_TRY(ech_windows_check(config));
+    /* Further checks read the head width, which ech_model_resolve has complained about. */
+    if (!family->build && config->model.head_dim == ECH_AUTO) return ECH_EUSAGE;
     if (family->check) ECH_TRY(family->check(config));
     if (!family->build) ECH_TRY(ech_decoder_check(config));
     if (family->mapping) ECH_TRY(ech_mapping_check_roles(family->mapping, config));

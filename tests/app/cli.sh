@@ -132,7 +132,8 @@ expect 2 "cache of a model, .*, a folder below d/cache/snapshots" "$echelon" eva
 expect 0 "d/bpe/tokenizer.json: 264 tokens" "$echelon" data text.txt d/bpe --train-bpe 264
 expect 0 "d/bpe2/tokenizer.json: 262 tokens" "$echelon" data text.txt d/bpe2 --train-bpe 262 \
     --pattern qwen2
-expect 1 "have [0-9]+ tokens to learn, not 9999" "$echelon" data text.txt d/bpe3 --train-bpe 9999
+expect 1 "at most [0-9]+ tokens, and 9999 are wanted" "$echelon" data text.txt d/bpe3 \
+    --train-bpe 9999
 expect 2 "pattern gpt3: not one of: gpt2 llama3 cl100k qwen2" "$echelon" data text.txt d/bpe3 \
     --train-bpe 300 --pattern gpt3
 expect 2 "whole number, 257 to" "$echelon" data text.txt d/bpe3 --train-bpe 256
@@ -203,6 +204,10 @@ also "checkpoint.resume = : empty"
 changed 's/num_attention_heads: 2/num_attention_heads: 3/'
 expect_once 2 "changed.yaml:5:.*does not divide.*; [24] would" "$echelon" train changed.yaml \
     --ranks 2
+for family in llama qwen3; do # whose checks read the head width
+    expect_once 2 "num_attention_heads = 3: does not divide.*; [24] would" "$echelon" plan \
+        run.yaml model.architecture=$family model.num_attention_heads=3
+done
 expect 2 "command line: training.step.*steps" "$echelon" plan run.yaml training.step=3
 expect 2 "training.steps = 4x" "$echelon" plan run.yaml training.steps=4x
 expect_once 2 "nesterov = true: not with optimizer.momentum = 0: .*for example 0.9" "$echelon" \

@@ -129,7 +129,7 @@ TEST(refuses_what_is_no_number)
     refuse((double[V]){1, 2, NAN, 3}, "token 2");
     refuse((double[V]){NAN, 2, 1, 3}, "token 0");
     refuse((double[V]){1, INFINITY, 1, 3}, "token 1 is inf");
-    refuse((double[V]){-INFINITY, -INFINITY, -INFINITY, -INFINITY}, "no token of 4");
+    refuse((double[V]){-INFINITY, -INFINITY, -INFINITY, -INFINITY}, "all 4 logits are -infinity");
 }
 
 TEST(checks_its_options)

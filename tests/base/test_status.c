@@ -79,6 +79,20 @@ TEST(test_lines)
     for (int i = 0; i < 7; i++) assert_string_equal(seen[i], expected[i]);
 }
 
+/* Errors that only the authors of Echelon can mend. */
+TEST(test_own_faults)
+{
+    char seen[512];
+    start_capture();
+    fail_with(ECH_EINTERNAL, "width");
+    next_write(seen, sizeof seen);
+    end_capture();
+    assert_ptr_equal(strstr(seen, "echelon: error: width is 4 ("), seen);
+    assert_non_null(strstr(seen, "test_status.c:"));
+    assert_non_null(strstr(seen, "): this is a fault of Echelon; please report it with the run"));
+    assert_string_equal(ech_last_error(), "width is 4");
+}
+
 TEST(test_long_lines)
 {
     /* Around the size up to which no memory is needed. */

@@ -40,7 +40,7 @@ static inline ech_ids encode(const ech_tokenizer *tokenizer, const uint8_t *byte
     ech_text text = {0};
     ech_coder *coder = ech_coder_create(tokenizer);
     if (ech_coder_encode(coder, bytes, n, true, &ids) != ECH_OK) {
-        if (!strstr(ech_last_error(), "it goes back too often")) abort(); /* its own pattern */
+        if (!strstr(ech_last_error(), "backtracks too often")) abort(); /* its own pattern */
         ech_coder_destroy(coder);
         ids.n = 0;
         return ids;

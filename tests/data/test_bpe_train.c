@@ -70,7 +70,8 @@ TEST(test_repeated_letter)
     assert_merges(&tokens, "[[\"a\",\"a\"],[\"aa\",\"aa\"],[\"aaaa\",\"aaaa\"]]}}");
     tokens.n = 0;
     assert_int_equal(learn("gpt2", texts, 1, BYTES_AND_END + 4, &tokens), ECH_EINPUT);
-    assert_error_has("the texts have 260 tokens to learn, not 261");
+    assert_error_has("the texts give a vocabulary of at most 260 tokens, and 261 are wanted: use "
+                     "--train-bpe 260");
     assert_int_equal(tokens.n, 0);
     ech_text_free(&tokens);
 }
@@ -160,7 +161,7 @@ TEST(test_lines)
     assert_learns(keys, "b.jsonl", 2, "[[\"m\",\"n\"],[\"o\",\"p\"]]}}");
     ech_text tokens = {0};
     assert_int_equal(learn_file(keys, "b.jsonl", BYTES_AND_END + 3, &tokens), ECH_EINPUT);
-    assert_error_has("have 259 tokens to learn");
+    assert_error_has("a vocabulary of at most 259 tokens");
     assert_int_equal(learn_file((ech_data_text_source){0}, "b.jsonl", 300, &tokens), ECH_EINPUT);
     assert_error_has("b.jsonl:1: has neither \"text\" nor");
 }

@@ -747,7 +747,8 @@ TEST(refuses)
          "max_window_layers: must be an integer from 0 to 4096"},
         {"{" QWEN2 ", \"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
          "layers have a window, but sliding_window gives none; set use_sliding_window to true"},
-        {"{" GEMMA2 ", \"sliding_window\": null}", "but sliding_window gives none"},
+        {"{" GEMMA2 ", \"sliding_window\": null}",
+         "but sliding_window gives none; set sliding_window to the number of tokens, or"},
         {"{" QWEN3_MOE ", \"use_sliding_window\": true, \"layer_types\": [\"full_attention\"]}",
          "Echelon has no such layers in this family"},
         {"{" QWEN2 ", \"layer_types\": [\"sliding_attention\"]}", "layer_types"},
@@ -807,7 +808,7 @@ TEST(refuses)
         {"{" QWEN3_MOE ", \"mlp_only_layers\": [0, 5]}", "mlp_only_layers: must be numbers of"},
         {"{" QWEN3_MOE ", \"mlp_only_layers\": [0, \"1\"]}", "mlp_only_layers: must be numbers"},
         {"{" QWEN3_MOE ", \"mlp_only_layers\": [2, 0]}",
-         "mlp_only_layers: layer 2, but not all before it"},
+         "mlp_only_layers: lists layer 2 as dense, but not all layers before it"},
         {"{" LLAMA "", "bad JSON"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ech_config *config = import_config();

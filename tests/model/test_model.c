@@ -125,7 +125,8 @@ TEST(test_head_widths)
         {"qwen3", "model.head_dim=5", "model.head_dim = 5: rotary positions need an even"},
         {"qwen3", "model.head_dim=1000000 model.num_attention_heads=100000",
          "100000 attention heads of that width are wider than 10000000; use at most 100"},
-        {"llama", "model.head_dim=6 model.num_attention_heads=5", "use qwen3"},
+        {"llama", "model.head_dim=6 model.num_attention_heads=5",
+         "must divide model.hidden_size = 12 in family llama, as in transformers; use 4 heads"},
         {"gpt2", "model.head_dim=6", "model.head_dim = 6: not read by gpt2"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

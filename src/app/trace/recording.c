@@ -16,6 +16,8 @@
 #include "schedule/print.h"
 #include "simulate/simulate.h"
 
+#define AGAIN "run again with log.trace=true"
+
 enum { LARGEST_FILE = 1 << 30, LONGEST_LINE = 4096 };
 
 /* Microseconds of a clock; so that differences in nanoseconds fit into 64 bits. */
@@ -119,8 +121,11 @@ static ech_status take_line(reader *r, const char *line, size_t n)
 {
     json_error_t error = {.text = "no event"};
     if (n > LONGEST_LINE)
-        ECH_FAIL(ECH_EINPUT, "%s:%" PRId64 ": longer than the %d bytes a line may have", r->name,
-                 r->line, LONGEST_LINE);
+        ECH_FAIL(
+            ECH_EINPUT,
+            "%s:%" PRId64
+            ": longer than the %d bytes a line may have: damaged or written only in part; " AGAIN,
+            r->name, r->line, LONGEST_LINE);
     json_t *event = NULL;
     if (n > 0 && line[0] == (r->line == 1 ? '[' : ','))
         event = json_loadb(line + 1, n - 1, JSON_REJECT_DUPLICATES, &error);
@@ -159,8 +164,6 @@ ech_status ech_recording_parse(const char *text, size_t n, const char *name, con
 
 /* ---- all ranks ---- */
 
-static const char again[] = "run again with log.trace=true";
-
 static ech_status read_rank(const char *path, int r, ech_recording *recording, ech_text *why)
 {
     const ech_recorded_rank *first = &recording->rank[0], *rank = &recording->rank[r];
@@ -168,7 +171,7 @@ static ech_status read_rank(const char *path, int r, ech_recording *recording, e
     size_t n;
     bool fits;
     if (!ech_file_exists(path)) {
-        ech_text_append(why, "%s is not there; %s to record all ranks", path, again);
+        ech_text_append(why, "%s is not there; %s to record all ranks", path, AGAIN);
         return ECH_OK;
     }
     ECH_TRY(ech_file_read(path, LARGEST_FILE, &text, &n));
@@ -179,12 +182,12 @@ static ech_status read_rank(const char *path, int r, ech_recording *recording, e
         ech_text_append(why,
                         "%s is from another run than the trace of rank 0; %s to record all "
                         "ranks",
-                        path, again);
+                        path, AGAIN);
     else if (!fits || rank->world != recording->ranks)
         ech_text_append(why,
                         "the traces are not of this layout: an earlier start of the run wrote "
                         "them; %s",
-                        again);
+                        AGAIN);
     return ECH_OK;
 }
 

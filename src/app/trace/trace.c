@@ -205,7 +205,11 @@ static ech_status append_file(const char *path, bool first, ech_text *out)
     size_t n;
     ECH_TRY(ech_file_read(path, LARGEST_FILE, &text, &n));
     while (n > 0 && text[n - 1] != '\n') n--;
-    if (n == 0 || text[0] != '[') ECH_FAIL(ECH_EINPUT, "%s: no array of trace events", path);
+    if (n == 0 || text[0] != '[')
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: no array of trace events: damaged or written only in part; run again with "
+                 "log.trace=true",
+                 path);
     if (!first) ech_text_append(out, ",");
     ech_text_append_bytes(out, text + 1, n - 1);
     return ECH_OK;

@@ -180,10 +180,12 @@ static ech_status find_match(const walk *w, const pcre2_code *code, const char *
     const PCRE2_SIZE *place = pcre2_get_ovector_pointer(w->match);
     if (found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_HEAPLIMIT ||
         found == PCRE2_ERROR_DEPTHLIMIT)
-        ECH_FAIL(ECH_EINPUT,
-                 "%s: pre_tokenizer: its pattern takes more than %d steps at byte %zu of a text of "
-                 "%zu: it goes back too often",
-                 w->splitter->file, (int)MOST_STEPS, at, n);
+        ECH_FAIL(
+            ECH_EINPUT,
+            "%s: the pattern of pre_tokenizer backtracks too often (more than %d steps) at byte "
+            "%zu of a text of %zu bytes; simplify the pattern, or split very long runs "
+            "without spaces in the text",
+            w->splitter->file, (int)MOST_STEPS, at, n);
     if (found != PCRE2_ERROR_NOMATCH && (found < 0 || place[0] < at || place[1] <= place[0]))
         ECH_FAIL(ECH_EINTERNAL, "PCRE2 finds no word at byte %zu of %zu (error %d)", at, n, found);
     *begin = found < 0 ? n : place[0];

@@ -18,6 +18,10 @@
 
 enum { MOST_BYTES = 16 << 20 };
 
+#define OF_ANOTHER                                                                                 \
+    "; the two files are of different tokenizers: save both again with save_pretrained, or "       \
+    "remove the token from %s"
+
 /* Begin and end of the families that are known. */
 static const char *const usual_ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|eot_id|>"};
 static const char *const usual_begins[] = {"<|begin_of_text|>", "<s>"};
@@ -268,8 +272,9 @@ static ech_status take_named(const sides *s, const char *key, int32_t *id)
     if (!name) return ECH_OK;
     *id = find_any(s->bpe, name);
     if (*id == ECH_BPE_NONE)
-        ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.80s\" is no token of the tokenizer beside it, %s", file,
-                 key, name, s->main);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: %s: \"%.80s\" is no token of the tokenizer beside it, %s" OF_ANOTHER, file,
+                 key, name, s->main, file);
     /* Named tokens are special, even if only the model's vocabulary has them. */
     if (s->bpe->sentencepiece) return ECH_OK;
     ech_bpe_added *added = find_added(s->bpe, name);
@@ -292,8 +297,9 @@ static ech_status check_list(const sides *s, const json_t *root, const char *fil
         if (!name)
             ECH_FAIL(ECH_EINPUT, "%s: %s[%zu]: neither a string nor an added token", file, key, i);
         if (find_any(s->bpe, name) == ECH_BPE_NONE)
-            ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.80s\" is no token of the tokenizer beside it, %s",
-                     file, key, name, s->main);
+            ECH_FAIL(ECH_EINPUT,
+                     "%s: %s: \"%.80s\" is no token of the tokenizer beside it, %s" OF_ANOTHER,
+                     file, key, name, s->main, file);
     }
     return ECH_OK;
 }

@@ -107,8 +107,9 @@ ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabu
     ech_bpe_learn(&trainer->counter, bpe, vocabulary, progress);
     if ((int64_t)bpe->token.n < vocabulary)
         ECH_FAIL(ECH_EINPUT,
-                 "the texts have %zu tokens to learn, not %lld: use fewer, or more text",
-                 bpe->token.n, (long long)vocabulary);
+                 "the texts give a vocabulary of at most %zu tokens, and %lld are wanted: use "
+                 "--train-bpe %zu, or more text",
+                 bpe->token.n, (long long)vocabulary, bpe->token.n);
     ech_bpe_export(bpe, tokenizer_json, config_json);
     return ECH_OK;
 }

@@ -24,10 +24,13 @@ static const ech_family_row rows[] = {ECH_ROWS_SIZES,
  * width. */
 static ech_status check(const ech_config *config)
 {
-    if (config->model.hidden_size % config->model.num_attention_heads == 0) return ECH_OK;
-    return ech_config_complain(config, "model.num_attention_heads",
-                               "does not divide model.hidden_size = %lld; use qwen3 for that",
-                               (long long)config->model.hidden_size);
+    int64_t C = config->model.hidden_size, H = config->model.num_attention_heads;
+    if (C % H == 0) return ECH_OK;
+    return ech_config_complain(
+        config, "model.num_attention_heads",
+        "must divide model.hidden_size = %lld in family llama, as in transformers; "
+        "use %lld heads, or model.architecture=qwen3 with model.head_dim set",
+        (long long)C, (long long)ech_nearest_divisor(C, H));
 }
 
 const ech_family ech_family_row_llama = {.name = "llama",
