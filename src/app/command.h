@@ -13,8 +13,8 @@ enum {
     ECH_EXIT_DONE = 0,
     ECH_EXIT_FAILED = 1,
     ECH_EXIT_USAGE = 2,
-    ECH_EXIT_ILL_CONDITIONED = 3, /* verify: rounding alone changes the results too much */
-    ECH_EXIT_STOPPED = 75 /* stopped early with a checkpoint; the same command resumes */
+    ECH_EXIT_ILL_CONDITIONED = 3, /* `echelon verify`: results are too sensitive to rounding */
+    ECH_EXIT_STOPPED = 75         /* stopped early with a checkpoint; the same command resumes */
 };
 
 /* Finds the command and runs it; returns the exit code. */

@@ -8,8 +8,8 @@
 
 #include "base/status.h"
 
-/* Checks that this process may open `needed` files, in addition to its own; raises the soft limit
- * if necessary. `by`: the backend that needs them. Errors: ECH_EUSAGE. */
+/* Checks that this process may have `needed` files open in all; raises the soft limit if necessary.
+ * `by`: the backend that needs them. Errors: ECH_EUSAGE. */
 ech_status ech_open_files_check(const char *by, int needed);
 
 #endif

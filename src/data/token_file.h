@@ -2,8 +2,8 @@
  *
  * Private to data: an open token file, a stream of tokens as a list of runs. A run is a stretch of
  * tokens that is contiguous in one file, inside of one document, and either trained on or not. If
- * documents are not needed, adjacent runs that are alike are merged: a file without gaps and
- * prompts is one run.
+ * documents are not needed, a run continues over their boundaries: a file whose tokens are all
+ * used and all trained on is one run.
  */
 #ifndef ECH_DATA_TOKEN_FILE_H
 #define ECH_DATA_TOKEN_FILE_H
@@ -24,7 +24,7 @@ typedef struct ech_token_runs {
     int64_t tokens;              /* of all runs */
     bool documents;              /* runs of different documents are not merged */
     bool silent;                 /* some run is not trained on */
-    bool opens;                  /* internal: an empty run began a document, so the next run does */
+    bool opens;                  /* internal: the next run begins a document, as an empty one did */
     bool apart;                  /* internal: the next run is in another file */
 } ech_token_runs;
 
@@ -42,9 +42,10 @@ int64_t ech_token_runs_documents(const ech_token_runs *runs);
 
 /* ---- arrays of numbers in files ---- */
 
+/* Borrows path and descriptor. */
 typedef struct ech_token_array {
-    const char *path; /* for errors; borrowed */
-    int fd;           /* borrowed */
+    const char *path; /* for errors */
+    int fd;
     int64_t width;    /* bytes of a number: 1 or 2, unsigned; 4 or 8, signed */
     int64_t header;   /* bytes of the file before number 0 */
 } ech_token_array;
@@ -86,19 +87,22 @@ static inline ech_status ech_token_reader_get(ech_token_reader *reader, int64_t 
 
 /* ---- the file ---- */
 
-/* An open file of tokens. A stream has one or several such parts. */
+/* An open file of tokens. A stream has one or several such parts. A part owns the descriptors of
+ * its arrays, and values.path. */
 typedef struct ech_token_part {
-    char *path;
+    char *path; /* owned; tokens.path is the same */
     ech_token_array tokens;
     int64_t bytes;          /* of the file */
-    ech_token_array values; /* of the same index as tokens; path, owned: NULL: none */
-    int64_t first;          /* index in the stream of the part's first token that the stream has */
+    ech_token_array values; /* value i is of token i; values.path NULL: there are none */
+    int64_t first;          /* index in the stream of its first token that is in the stream */
 } ech_token_part;
 
 typedef struct ech_token_file {
     ECH_LIST(ech_token_part) part;
     ech_token_runs runs;
-    int64_t documents; /* their number; 0: unknown (no index, and not requested) */
+    /* Number of documents. An index counts empty ones, too; after ech_token_file_select, and in
+     * files without an index, they are not counted. 0: unknown (no index, and not requested) */
+    int64_t documents;
 } ech_token_file;
 
 typedef struct ech_token_options {
@@ -126,7 +130,8 @@ ech_status ech_token_file_read_run(const ech_token_file *file, size_t i, int64_t
 ech_status ech_token_file_read_values(const ech_token_file *file, size_t i, int64_t n,
                                       float *values);
 /* Restricts a file that was opened with options->documents to its documents [first, end), not
- * counting empty ones. `documents`: their boundaries are still needed. */
+ * counting empty ones. `documents`: their boundaries are still needed; if false, runs of several
+ * documents may be merged. */
 void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, bool documents);
 
 /* The formats. Each fills an empty `file`; on failure the caller closes it. */

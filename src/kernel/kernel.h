@@ -40,10 +40,10 @@ struct ech_kernel_context {
     void *scratch; /* set by the caller before each call */
     size_t scratch_bytes; /* at least what the row's scratch function returned */
     bool tf32;            /* set by the caller: products of fp32 may round their operands to TF32 */
-    /* For calls of deferred tables; NULL until ech_kernel_context_defer. */
+    /* For deferred tables (ech_kernels_deferred); NULL until ech_kernel_context_defer. */
     const struct ech_device *device;
     struct ech_queue *queue;
-    ech_kernel_context *inner; /* with this context, which the outer one owns */
+    ech_kernel_context *inner; /* with which the queue calls fast kernels; owned */
 };
 
 enum { ECH_MAX_THREADS = 1024 };
@@ -78,7 +78,8 @@ typedef struct ech_rows {
     int64_t first;        /* the view's first row among the rank's B x T' rows; 0 unless sharded */
     int64_t split;        /* tokens in the early range; T' if there is only one range */
     int64_t start[2];     /* token t < split has position start[0] + t, else start[1] + t - split */
-    /* on the device, read when a row runs: added to start[0]; NULL: none */
+    /* on the device, read when the kernel runs, and added to start[0]: the position of a token next
+     * to a KV cache; NULL: nothing is added */
     const int64_t *position;
 } ech_rows;
 
@@ -182,7 +183,7 @@ ECH_EVERYWHERE int64_t ech_attention_first(const ech_attention_rule *rule, const
 typedef struct ech_dropout {
     double p; /* 0: nothing is dropped or drawn */
     ech_random_key key;
-    const int64_t *step; /* on the device, read when a row runs: replaces key.step; NULL: none */
+    const int64_t *step; /* on the device, read when the kernel runs, for key.step; NULL: none */
 } ech_dropout;
 
 /* Returns the key of dropout. Call it only inside kernels: it may read device memory. */
@@ -196,7 +197,7 @@ ECH_EVERYWHERE ech_random_key ech_dropout_key(const ech_dropout *dropout)
 /* Parameters of an element-wise optimizer update. */
 typedef struct ech_update {
     double learning_rate, weight_decay; /* weight_decay is 0 for parameters without it */
-    double adjust;            /* muon: factor of the rate, in addition to *rate; 0: none */
+    double adjust;                      /* muon: another factor of learning_rate; 0 stands for 1 */
     double beta1, beta2, eps; /* adamw, adamw8, muon */
     double momentum;          /* sgd, adafactor, sm3, muon */
     bool scale_parameter;     /* adafactor: the rate is relative to the weights' size */
@@ -205,9 +206,9 @@ typedef struct ech_update {
     int64_t block;            /* adamw8: elements per scale */
     int64_t count;            /* this update's number, from 1 */
     double grad_scale;        /* gradients are multiplied by it, and by *clip */
-    /* On the device, read when a row runs; NULL: none. learning_rate is multiplied by *rate;
+    /* On the device, read when the kernel runs; NULL: none. learning_rate is multiplied by *rate;
      * *number replaces count; clip: the gradient clipping factor, divided by the loss scale. If
-     * *withheld > 0, a row only writes `rounded`. */
+     * *withheld > 0, parameter and states stay, and a kernel only writes its tensor `rounded`. */
     const double *rate, *clip, *withheld;
     const int64_t *number;
 } ech_update;
@@ -220,7 +221,8 @@ typedef enum ech_op {
     ECH_OPS
 } ech_op;
 
-/* A row's parameters after the context, if ECH_ARGUMENT is ECH_PARAMETER. */
+/* The column `arguments` of kernel.def expands to a function's parameters after the context while
+ * ECH_ARGUMENT is ECH_PARAMETER. */
 #define ECH_UNPACK(...)                   __VA_ARGS__
 #define ECH_PARAMETER_VALUE(type, name)   , type name
 #define ECH_PARAMETER_ADDRESS(type, name) , const type *name
@@ -247,11 +249,11 @@ struct ech_kernels {
     ech_kernel_scratch_fn scratch[ECH_OPS]; /* NULL: the row needs none */
     /* Reference speeds for benchmarks. multiply_adds runs `rounds` rounds of independent
      * multiply-adds in the registers of each of the context's threads, and returns the
-     * floating-point operations of all threads. They are fp32 operations. In the bf16 table of a
-     * set that supports it they are on pairs of bf16 with fp32 sums. The triad computes a[i] = b[i]
-     * + 3 c[i] for n numbers, divided among the threads; b may be a. The library_product is a
-     * product of contiguous fp32 matrices by one plain call of oneDNN; NULL: this build lacks it,
-     * or the table is not the processor's. */
+     * floating-point operations of all threads. They are fp32 operations. In the bf16 table of an
+     * instruction set that supports it they are on pairs of bf16 with fp32 sums. The triad computes
+     * a[i] = b[i] + 3 c[i] for n numbers, divided among the threads; b may be a. The
+     * library_product is a product of contiguous fp32 matrices by one plain call of oneDNN; NULL:
+     * this build lacks it, or the table is not the processor's. */
     double (*multiply_adds)(const ech_kernel_context *context, int64_t rounds);
     void (*triad)(const ech_kernel_context *context, double *a, const double *b, const double *c,
                   int64_t n);
@@ -263,8 +265,8 @@ struct ech_kernels {
  * static. */
 const ech_kernels *ech_kernels_ref(ech_dtype dtype);
 /* The reference kernels overridden by this build's fast kernels for an instruction set. NULL: no
- * such type, or the machine lacks the set. For tests and benchmarks, since it does not limit oneDNN
- * to the set (ech_isa_decide does). */
+ * such type, or the machine lacks the set. Only for tests and benchmarks: oneDNN may use other
+ * instruction sets, which only ech_isa_decide prevents. */
 const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype);
 /* ech_kernels_of the process's instruction set. NULL: no such type, or ech_isa_decide failed and
  * logged why. */
@@ -288,11 +290,11 @@ const char *ech_kernels_architecture(const ech_kernels *kernels);
 /* The least rows of a chunk of logits, by the device's name (device.def); for auto, before it is
  * resolved, the CPU's. */
 int64_t ech_kernels_loss_rows(const char *device);
-/* The fused calls of layer/fused.def that the device has. */
+/* Blank-separated names of the fused calls of layer/fused.def that replace others on the device. */
 const char *ech_kernels_fused(const char *device);
 
-/* Alignments in bytes of a device's tensors, and of its gradients in their bucket: powers of two
- * (device.def). */
+/* Alignments in bytes, powers of two (device.def). value: of a device's tensors; part: of gradients
+ * in their bucket. */
 typedef struct ech_alignment {
     int64_t value, part;
 } ech_alignment;
@@ -317,15 +319,16 @@ ECH_EVERYWHERE double ech_clip_factor(double norm, double limit)
  * tensor. */
 enum { ECH_NORM_BLOCK = 4096 };
 
-/* The sums to which count_columns adds for each matrix: columns, whether some are missing, and
- * matrices. */
+/* The sums to which count_columns adds for each matrix: its columns longer than a rounding error; 1
+ * if it has shorter ones; and 1. */
 enum { ECH_RANK_COLUMNS, ECH_RANK_SHORT, ECH_RANK_MATRICES, ECH_RANK_SUMS };
 
-/* orthogonalize: each column of work has room for this many numbers beyond the column's own. */
+/* orthogonalize: each row of `work` has a column of p, and this many more numbers. */
 enum { ECH_ORTHOGONAL_ROOM = 3 };
 #define ECH_ORTHOGONAL_EPSILON 1e-6 /* Ramesh et al. 2021, arXiv:2102.12092, appendix E */
-/* The longest vector that is a rounding error next to one of length `longest`, if each number, of
- * type `wide`, is a sum of at most `terms` products. 0 if `longest` is infinite. */
+/* Returns a length: vectors up to it are rounding errors next to a vector of length `longest`. Each
+ * number has the type `wide` and is a sum of at most `terms` products. 0 if `longest` is
+ * infinite. */
 ECH_EVERYWHERE double ech_rounding_error(ech_dtype wide, int64_t terms, double longest)
 {
     double epsilon = wide == ECH_F64 ? DBL_EPSILON : (double)FLT_EPSILON;

@@ -21,13 +21,14 @@ extern const int ech_layers_count;
  * shards are zero, and the output is the sum over tensor ranks. */
 int ech_layer_embedding(ech_block *block, int ids, int table, int64_t C);
 /* x (B,T,C), or (rows,C) of ECH_AXIS_ROWS, plus for each row the row of table (P,C) at its
- * position. `starts` here and below: ech_block_starts. */
+ * position. `starts`, here and below: the value with the starts of documents, or -1
+ * (ech_block_starts). */
 int ech_layer_position(ech_block *block, int x, int table, int starts);
 /* Over the last axis of x, which is unsharded; gain and bias have its size. (B,T,heads,D): per
  * head. */
 int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps);
-/* The same; the last axis may be sharded over tensor ranks, and so is the gain then. The gain's
- * numbers plus `offset` multiply: 1 of Gemma, of others 0. */
+/* The same; the last axis may be sharded over tensor ranks, and so is the gain then. The normalized
+ * x is multiplied by gain + offset; the offset is 1 for Gemma, else 0. */
 int ech_layer_rmsnorm(ech_block *block, int x, int gain, double offset, double eps);
 
 /* y = x W + bias, x (B,T,in) -> (B,T,out) whose last axis is `axis`. weight is (out,in), or
@@ -52,7 +53,7 @@ int ech_layer_attention(ech_block *block, const ech_layer_attention_args *attent
 /* Pairs of a query and a key that it sees; `window` as above. */
 double ech_layer_attention_pairs(const ech_rows *query, const ech_rows *key, int64_t window);
 int ech_layer_copy(ech_block *block, int x);
-/* How many operands it has; of two it is gated. */
+/* Returns the number of operands of an activation: 1, or 2 if it is gated. */
 int ech_activation_operands(ech_activation activation);
 /* x is the gate of an activation with two operands, and up the other one; up is -1 for an
  * activation with one operand. */
@@ -61,7 +62,8 @@ int ech_layer_dropout(ech_block *block, int x, double p); /* returns x itself if
 int ech_layer_residual(ech_block *block, int x, int y);
 int ech_layer_scale(ech_block *block, int x, double factor); /* returns x itself if factor is 1 */
 
-/* True if a second product of the router scales noise that is added to its logits in training. */
+/* True if noise is added to the router's logits in training. Its scale is computed from a second
+ * product of the router, with the weight ech_experts.noise. */
 static inline bool ech_gate_has_noise(ech_gate_kind kind)
 {
     return kind == ECH_GATE_noisy_topk || kind == ECH_GATE_hierarchical;
@@ -72,20 +74,20 @@ typedef struct ech_experts {
     ech_gate gate; /* the gate; the fields that depend on a call are set there */
     int64_t width; /* F of each expert */
     int router;    /* (L,C), wide, L: ech_gate_logits */
-    /* Adds router_bias (L), wide, to the router's logits, and to the results of experts' products
-     * gate_bias, up_bias (E,F) and down_bias (E,C). */
+    /* The products have biases: router_bias (L), wide, of the router's logits; gate_bias, up_bias
+     * (E,F) and down_bias (E,C) of the experts' products. */
     bool biased;
     int router_bias, gate_bias, up_bias, down_bias;
-    int noise;     /* the same, for gates for which ech_gate_has_noise is true */
-    int bias;      /* (E), of the gate `bias`: a layer state, which ech_gate_balance commits */
+    int noise; /* (L,C), wide: weight of the noise's scale, if ech_gate_has_noise */
+    int bias;  /* (E), for the gate `bias`: a layer state (ech_param.commit), not a parameter */
     ech_activation activation;
     int gate_proj, up; /* (E,F,C) each; gate_proj: of activations of two operands */
     int down;          /* (E,C,F) */
     /* noise on the router's input: factors uniform in 1 - jitter to 1 + jitter */
     double jitter;
     double dropout; /* within an expert: on the input of its last product */
-    /* with an expert group: receive capacity in rows, as a multiple of a rank's balanced share; 0:
-     * all rows */
+    /* with an expert group: rows that a rank may send to another one in one round, as a multiple of
+     * the balanced share; further rounds send the rest. 0: one round sends all rows */
     double bound;
 } ech_experts;
 
@@ -93,8 +95,8 @@ typedef struct ech_experts {
  * of its row of x and weight (1,C), wide. For what shared experts made of x (Qwen2-MoE; Yang et
  * al. 2024, arXiv:2407.10671). */
 int ech_layer_shared_gate(ech_block *block, int x, int weight, int y);
-/* Commits the bias of a router (kernel/gate/bias.h): by commit_rate towards experts that fewer
- * rows than the mean chose. */
+/* The commit (ech_param.commit) of a router's bias (kernel/gate/bias.h). Adds commit_rate to the
+ * bias of experts that fewer rows than the mean chose, and subtracts it if more rows chose them. */
 void ech_gate_balance(const ech_commit *commit);
 /* The destinations of rows: values of the block. */
 typedef struct ech_routed {
@@ -103,16 +105,18 @@ typedef struct ech_routed {
     int x;
     int gates;    /* (S,k) wide: the weight of each choice's result */
     int slot;     /* (S,k) int32, a table: the row's slot in the buffer; -1: none */
-    int counts;   /* (e,X) int32, a table: rows of each expert; a rank of the group has X experts */
+    /* (e,X) int32, a table: rows for each expert; the group has e ranks with X experts each */
+    int counts;
     bool grouped; /* over an expert group */
-    /* buffer slots per row of x: of ECH_AXIS_SLOTS, or with a group of ECH_AXIS_RECEIVED */
+    /* slots of the buffer per row of x; they are ECH_AXIS_RECEIVED, or with an expert group
+     * ECH_AXIS_SLOTS */
     int64_t width;
     int rows;     /* the buffer */
-    /* with an expert group: counts as above, of what all its ranks send to this one */
-    int arriving;
-    int received; /* and rows of the first round */
-    int index, received_index; /* numbers of these rows' choices, tables; -1: nothing is dropped */
-    uint32_t site;             /* of the dropout */
+    int arriving; /* with an expert group: as counts, of rows that its ranks send to this rank */
+    int received; /* with an expert group: the rows that arrive in the first round */
+    /* for dropout, tables: the choices' numbers of `rows` and of `received`; -1: not needed */
+    int index, received_index;
+    uint32_t site; /* of the dropout's random stream */
 } ech_routed;
 
 /* A layer of experts, in three parts. Rows of x, (B,T,C) or (rows,C) of ECH_AXIS_ROWS, are sent to
@@ -132,8 +136,8 @@ typedef struct ech_logits {
 } ech_logits;
 /* The end of a model: logits x Wᵀ, weight (V,C), and the cross-entropy with the batch's targets
  * and weights, a chunk of the micro-batch's rows (ech_block_options.rows) at a time; nothing of
- * size T·V lives. Returns the value of the next token's logits, (B,V), which exists in
- * ECH_GENERATE only. */
+ * size T·V lives. Returns the value of the next token's logits, (B,V), which only lists of
+ * the purpose ECH_GENERATE compute. */
 int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V,
                         ech_logits logits);
 /* The end of a logistic regression: x (B,T,1), a weight of each feature of a sample, times the

@@ -6,7 +6,7 @@
  * An optimizer is a file and a row of optimizers.def. It declares the states that it keeps of each
  * parameter, and the statistics of the whole gradient that it needs before its update, computed in
  * rounds. It works on a shard of a parameter, of its gradient and states, and knows nothing about
- * ranks: if an axis of a statistic is sharded, the ranks' results for their shards are folded. Nor
+ * ranks: if an axis over which a statistic is taken is sharded, the ranks' results are folded. Nor
  * does it know about stacks: a stack of experts' parameters is handed to it one matrix at a time,
  * as parameters with their own rows, columns, blocks and norms.
  */
@@ -31,8 +31,8 @@ typedef enum ech_state_role {
     ECH_STATE_RESIDUAL,
     ECH_STATE_ANCHOR, /* weights at the replicas' last synchronization, in the parameter's shape */
     ECH_STATE_OUTER_MOMENTUM, /* of the outer optimizer, in the same shape */
-    /* the right factor of the previous step: a row per column of the matrix, unsharded on every
-     * rank */
+    /* PowerSGD's right factor of the previous step, (columns of the matrix, rank), unsharded on
+     * every rank */
     ECH_STATE_BASIS
 } ech_state_role;
 
@@ -56,8 +56,8 @@ typedef enum ech_fold_of_shards {
     ECH_SHARDS_SUM,     /* added in the order of shards */
     ECH_SHARDS_MAXIMUM,
     ECH_SHARDS_GATHER, /* concatenated: afterwards every rank has the unsharded tensor */
-    /* Computed from gathered tensors by one of the ranks that shard the parameter (parallel.zero),
-     * which then sends each rank its part. */
+    /* One of the ranks that shard the parameter (parallel.zero) computes it from gathered tensors,
+     * and sends each of the others its part. */
     ECH_SHARDS_OWNER
 } ech_fold_of_shards;
 
@@ -67,7 +67,8 @@ typedef struct ech_statistic {
     /* the round that computes it, from gradient, parameter, states and the statistics of earlier
      * rounds */
     int round;
-    unsigned over; /* bit d: it is taken over dimension d of the parameter; 0: it is never folded */
+    /* bit d: it combines numbers along the parameter's dimension d, so shards of d are folded */
+    unsigned over;
     ech_fold_of_shards fold;
 } ech_statistic;
 
@@ -128,8 +129,8 @@ typedef struct ech_optimizer {
 /* A parameter as an optimizer sees it: of a stack, one matrix. */
 ech_param ech_optimizer_one(const ech_param *param);
 /* What the configuration's optimizer needs for a parameter; the only source of this information.
- * For a stack, states and statistics are stacked likewise. In bf16 and fp16 a parameter of the
- * compute type has a master, the last state (Micikevicius et al. 2018, section 3.1). */
+ * For a stack, states and statistics are stacked likewise. In bf16 and fp16 a parameter of
+ * ECH_TYPE_COMPUTE has a master, the last state (Micikevicius et al. 2018, section 3.1). */
 ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param);
 /* True if a state has one number per element of its parameter, in the same places. */
 static inline bool ech_state_is_element_wise(const ech_state *state)
@@ -142,14 +143,14 @@ static inline bool ech_optimizer_first_is_in(const ech_param *param, unsigned di
 {
     return dims >> ech_shape_is_stack(&param->shape) & 1;
 }
-/* The unit in elements at which a tensor rank's shard with these sizes may be cut again, over the
- * ranks that hold copies of it (parallel.zero): one element, a block of a state, or a row. */
+/* parallel.zero cuts a tensor rank's shard, which has these sizes, into parts for the ranks that
+ * hold copies of it. Returns the unit of these cuts: one element, a block of a state, or a row. */
 int64_t ech_optimizer_unit(const ech_optimizer_needs *needs, const ech_param *param,
                            const int64_t *size);
-/* The numbers of that tensor rank's shard of a state that belong to n elements of the parameter,
- * from `first` on, in whole units. Returns their count, from *from on. A state without the first
- * dimension belongs completely, unless n is 0; in a stack this holds for each matrix that has such
- * elements. */
+/* Finds the numbers of a state that belong to such a part: n elements of the shard from `first` on,
+ * in whole units. *from: the first number in the state's shard; returns their count. A state that
+ * lacks the first dimension belongs completely to every part that is not empty. In a stack, the
+ * states of all matrices with elements in the part do. */
 int64_t ech_state_part(const ech_state *state, const ech_param *param, const int64_t *size,
                        int64_t first, int64_t n, int64_t *from);
 ech_optimizer_rule ech_optimizer_rule_of(const ech_config *config, const ech_param *param);
@@ -166,11 +167,10 @@ void ech_optimizer_add_statistic(ech_optimizer_needs *needs, int round, const ec
 int ech_statistic_shards(const ech_statistic *statistic, const ech_param *param,
                          ech_sharding sharding);
 
-/* Check what only a model or a checkpoint shows. ECH_EUSAGE, logged: shards that split blocks
- * (ech_state.block); */
+/* Checks that no shard splits a block of a state (ech_state.block). Errors: ECH_EUSAGE, logged. */
 ech_status ech_optimizer_check_shards(const ech_config *config, const ech_param *param,
                                       ech_sharding sharding);
-/* states that differ from the resumed run's. */
+/* Checks that a resumed run has the same states as `saved`. Errors: ECH_EUSAGE, logged. */
 ech_status ech_optimizer_check_resume(const ech_config *saved, const ech_config *now,
                                       const ech_param *param);
 
@@ -187,7 +187,8 @@ typedef struct ech_curve {
 } ech_curve;
 
 const ech_curve *ech_curve_find(const char *name);
-/* The curve of optimizer.schedule; with optimizer.relative_step = true an unnamed one. */
+/* The curve of optimizer.schedule. With optimizer.relative_step = true: Adafactor's curve, which
+ * ech_curve_find and ech_curve_names do not know. */
 const ech_curve *ech_curve_of(const ech_config *config);
 const char *ech_curve_names(void);
 
@@ -232,12 +233,12 @@ bool ech_is_compressed(const ech_config *config, const ech_param *param);
  * parallel.compression_rank, or the shorter side if that is less, which represents the matrix
  * exactly. 0: the gradient is sent uncompressed. */
 int64_t ech_compression_rank(const ech_config *config, const ech_param *param);
-/* Numbers sent per line of a parameter's gradient (of each matrix of a stack); 0: selections are
- * not used. */
+/* Top-k compression sends the largest numbers of each line of a parameter's gradient. Returns how
+ * many per line; 0: the gradient is not compressed in this way. */
 int64_t ech_compression_chosen(const ech_config *config, const ech_param *param);
-/* A line of a layer's matrix, or of each matrix of a stack, is a row; or a column if tensor ranks
- * can shard the columns in any layout. So no line is ever cut, and selections are independent of
- * the layout. */
+/* Lines of a layer's matrix, or of each matrix of a stack, are its rows. True: they are its
+ * columns, because some layouts cut rows and give each tensor rank a range of columns. So no layout
+ * cuts a line, and the numbers that are sent do not depend on the layout. */
 bool ech_compression_by_columns(const ech_param *param);
 int64_t ech_compression_line(const ech_param *param); /* numbers of a line */
 /* Adds residual and basis of a parameter with compressed gradients. */
@@ -257,9 +258,10 @@ void ech_outer_declare(const ech_config *config, const ech_param *param,
  * arXiv:1710.03740.
  *
  * A dynamic scale follows Megatron-LM's DynamicGradScaler. It begins at 2^16. An overflow (a
- * gradient that is not finite although the loss is) consumes tolerance; without tolerance it halves
- * the scale, to at least 1. 2,000 steps in a row without overflow double it, to at most 2^40, and
- * restore the tolerance. So with a hysteresis of 2 a single overflow changes nothing. */
+ * gradient that is not finite although the loss is) reduces the tolerance by 1. If none is left, it
+ * also halves the scale, to at least 1. 2,000 steps in a row without overflow double the scale, to
+ * at most 2^40, and restore the tolerance. With a hysteresis of 2 a single overflow does not change
+ * the scale. */
 
 enum { ECH_SCALER_HYSTERESIS = 2 };
 
@@ -267,8 +269,8 @@ enum { ECH_SCALER_HYSTERESIS = 2 };
 typedef struct ech_scaler {
     double scale;      /* of the next step */
     double good_steps; /* steps without overflow since the last one or since the scale grew */
-    /* remaining tolerance: that overflow, counted from now, and each later one halve the scale; 0:
-     * the next does */
+    /* ECH_SCALER_HYSTERESIS minus the overflows since it was restored, at least 0. At 2 the next
+     * overflow leaves the scale unchanged; at 1 and at 0 it halves the scale. */
     double tolerance;
     double overflows; /* since the run began */
 } ech_scaler;

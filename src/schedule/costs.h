@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Costs of steps in a simulation, in units or in seconds from a profile.
+ * Costs of steps in a simulation: in units, or in seconds from a cluster or a profile.
  */
 #ifndef ECH_SCHEDULE_COSTS_H
 #define ECH_SCHEDULE_COSTS_H
@@ -9,22 +9,23 @@
 #include "schedule/plan.h"
 
 typedef struct ech_costs {
-    /* False: costs are in units. A block's forward costs one unit, its R one, its backward two (one
-     * each for B and W where the block has both); all else is free. The next two fields are then
-     * not set. */
+    /* True: costs are in seconds, and exactly one of `profile` and `cluster` is set. False: costs
+     * are in units, and the other fields are zero. A block's forward costs one unit, its recompute
+     * step R one, its backward two (one each for B and W where the block has both). All other steps
+     * are free. */
     bool seconds;
-    const ech_profile *profile; /* times of blocks; NULL: from the cluster. Borrowed. */
-    const ech_cluster *cluster; /* NULL: from the profile. Borrowed. */
-    ech_rates rates;
+    const ech_profile *profile; /* measured times of blocks; borrowed */
+    const ech_cluster *cluster; /* rates from which times are computed; borrowed */
+    ech_rates rates;            /* of messages, copies and updates */
 } ech_costs;
 
-/* Costs in seconds, of a cluster or else of a profile; in units if both are NULL. config: for
- * ech_rates_of. */
+/* Costs in seconds from the cluster if there is one, else from the profile; in units if both are
+ * NULL. With a cluster the profile is not used. config: for ech_rates_of. */
 ech_costs ech_costs_of(const ech_config *config, const ech_profile *profile,
                        const ech_cluster *cluster);
 
-/* Ratio of this block's recompute work in the plan to the work measured for a block alone in its
- * segment (layout/profile.h); > 1 if another block's R needs its outputs. */
+/* Ratio of the block's recompute work in the plan to the work in a profile, which has only the
+ * calls of R that the block's own B and W need. > 1 if another block's R reads its outputs. */
 double ech_costs_recomputed(const ech_plan *plan, int block);
 
 /* The ranks of a message or collective: their number, the lowest and the highest. */

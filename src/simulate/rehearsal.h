@@ -49,7 +49,7 @@ typedef struct ech_rehearsal {
     ech_pairing pairing;
     double *products;         /* [ranks] time in matrix products; 0 without a cluster */
     double **begin, **finish; /* [ranks][steps] times in the unit of the costs; -1: never */
-    /* [ranks]: for a server of pushes [turns]: the worker served, or -1; otherwise NULL */
+    /* [ranks]: of a server of pushes, [turns]: the worker that the turn served, or -1; else NULL */
     int **served;
     double end; /* when the last step ended */
     int64_t missing; /* number of steps that never ended; above 0: a deadlock */

@@ -3,12 +3,12 @@
  * `echelon bench`: measures this machine, and how close kernels, matrix products and collectives
  * come to it.
  *
- * There are four tables (ech_bench_group): matrix products and kernels (rows in kernels.c),
- * collectives (rows in collectives.c), and reads and writes of a disk (disk.c), which are measured
- * only if named. A row of the first two gives one result, a collective one per size
- * (ECH_BENCH_SIZES), a disk row one per block size (ECH_BENCH_BLOCKS). Products and kernels have a
- * bound, a roofline: max(FLOPs / peak FLOP/s, bytes / memory bandwidth). Each is measured in fp32,
- * and in bf16 if the device has a row of its own for it; bf16 products are bound by bf16 FLOPs.
+ * There are four tables (ech_bench_group): matrix products, kernels (both have rows in kernels.c),
+ * collectives (collectives.c), and a disk (disk.c), which is measured only if named. A row of
+ * products or kernels gives a result in fp32, and one in bf16 if the device has a fast bf16 kernel
+ * for it. A collective gives one result per size (ECH_BENCH_SIZES), a disk row one per block size
+ * (ECH_BENCH_BLOCKS). Products and kernels have a bound, a roofline: max(FLOPs / peak FLOP/s, bytes
+ * / memory bandwidth). bf16 products are bound by bf16 FLOPs.
  * Kernels are measured on any device, between events of its queue. Collectives are measured between
  * threads and between processes, in the processor's memory.
  */
@@ -30,7 +30,8 @@ enum { ECH_BENCH_BLOCKS = 3 }; /* sizes of one read or write of a disk */
 /* The command's options. */
 typedef struct ech_bench_options {
     const char *device;          /* for kernels and products; a name of device.def */
-    int threads; /* for kernels and products; 0: of a cluster, the rank's share of the cores */
+    /* for kernels and products; 0, only with `cluster`: the rank's share of the cores */
+    int threads;
     int ranks;                   /* for collectives, as threads of this process */
     double seconds;              /* total time for measurements, approximately */
     const char *directory;       /* folder on the disk, which is written to */
@@ -59,20 +60,22 @@ typedef struct ech_bench_result {
     double seconds; /* of one call, the median; for disk rows, of the whole file, block by block */
     double flops;   /* number of FLOPs of one call; 0 for collectives */
     double bytes; /* read and written by one call; for collectives, bytes of the unsharded tensor */
-    /* its FLOPs are matrix products of bf16 numbers, not of fp32 numbers converted from them */
+    /* the kernel multiplies matrices of bf16 numbers, without converting them to fp32 first */
     bool of_products;
     double library;  /* seconds of the library's or MPI's own call; 0: not measured */
     double low, high; /* quartiles of the seconds; not of collectives and disks */
 } ech_bench_result;
 
-/* The measured machine. Rates of a device that is not immediate are measured with its own kernels
- * (machine.h). */
+/* The measured machine. A device that is not immediate (ech_device.is_immediate: its work goes to
+ * queues) is measured with its own kernels (machine.h). */
 typedef struct ech_bench_machine {
     char processor[128], caches[128];
     int cores;
-    double flops; /* peak FLOP/s of fp32: multiply-adds in registers, all threads; or products */
-    double flops_alone; /* multiply-adds, one thread; 0: not measured */
-    double flops_bf16;  /* all threads, of bf16 numbers with fp32 sums */
+    /* peak FLOP/s of fp32 with all threads: multiply-adds in registers; of a device that is not
+     * immediate, matrix products */
+    double flops;
+    double flops_alone; /* the same with one thread; 0: not measured */
+    double flops_bf16;  /* as flops, of bf16 numbers with fp32 sums */
     double stream;      /* memory bandwidth in bytes/s, all threads */
 } ech_bench_machine;
 
@@ -85,8 +88,8 @@ typedef struct ech_bench {
     bool processes; /* ranks are processes; otherwise threads of this process */
     bool is_direct; /* the disk was read and written without the page cache */
     double each;    /* seconds to spend on each result */
-    /* Ranks that measure the rows of a cluster file, beginning each at the same time; NULL: one
-     * process measures the tables. Borrowed. */
+    /* For a cluster file: all ranks, which begin each measurement at the same time. NULL: for the
+     * tables. Borrowed. */
     ech_group *together;
 } ech_bench;
 
@@ -124,7 +127,8 @@ ech_status ech_bench_run_cluster(ech_comm *comm, const ech_bench_options *option
 
 /* Fills the names and cores of bench->machine. */
 void ech_bench_name_machine(ech_bench *bench);
-/* FLOP/s of the fastest of some products of a type; 0: see ech_peak_flops and ech_device_flops. */
+/* FLOP/s of the fastest of some products of a type. 0: memory or threads were unavailable, or the
+ * device fails (ech_peak_flops, ech_device_flops). */
 double ech_bench_peak(const ech_bench *bench, ech_dtype dtype);
 /* Fills bench->machine. */
 ech_status ech_bench_measure_machine(ech_bench *bench);
@@ -140,9 +144,9 @@ ech_status ech_bench_measure_collectives(ech_bench *bench);
 ech_status ech_bench_measure_collectives_rank(ech_bench *bench, ech_comm *comm);
 const char *ech_bench_collective_name(int row); /* NULL past the last */
 
-/* Sets products_* of a cluster, whose other numbers are set, to what predicts the results named
- * "product" best. Returns the root mean square of the logarithms of measured over predicted
- * times. */
+/* Fits products_half_m, _n and _k of a cluster, whose other numbers are set, to the results named
+ * "product". Returns the remaining error: the root mean square of the logarithms of measured over
+ * predicted times. */
 double ech_bench_fit_products(const ech_bench *bench, ech_cluster *cluster);
 
 /* The link between the members of a group, all of which use it at the same time. */

@@ -22,18 +22,18 @@ typedef enum ech_monitor_phase {
 struct ech_monitor {
     ech_board *board;
     ech_transient file;           /* of the board */
-    ech_transient folder;         /* for MPI's files of the job; hold -1: none */
+    ech_transient folder;         /* for MPI's files of the job; folder.hold -1: there is none */
     ech_watch watch;              /* of the rank processes that have joined the board */
-    ech_rank_processes processes; /* until all ranks have joined the board */
-    bool any;                     /* a rank process below a launcher was seen */
+    ech_rank_processes processes; /* of a launcher; cleared once all ranks joined the board */
+    bool any;                     /* `processes` has had a process: the launcher started ranks */
     ech_monitor_phase phase;
     pid_t child;         /* the launcher, or the process of all ranks; 0: unknown */
     bool asked;          /* the job was told to stop */
     int first_evaluator; /* ranks from here on are evaluators */
     ech_stall stall;
     double observed_at; /* time of the stall's last observation, seconds on the clock; 0: never */
-    ech_stall_kind halted; /* how the job had stalled when its ranks were killed */
-    ech_text how;    /* the state of the first of these ranks: "rank 0 (process 12) is asleep" */
+    ech_stall_kind halted; /* the stall for which the monitor ends the job; NONE: it has not */
+    ech_text how;          /* then the state of the first rank: "rank 0 (process 12) is asleep" */
     double ended_at; /* when a rank died or the job's end began, seconds on the clock; 0: not yet */
     int first_dead;  /* the rank that died first; -1: none, or several at the same time */
     int killed_by;   /* the signal that ended the process that died first; 0: none, or unknown */
@@ -58,8 +58,8 @@ static inline int32_t ech_monitor_present(const ech_monitor *monitor, int slot)
 /* After the child's end: gives the ranks 2 s to end, then kills the remaining ones. */
 void ech_monitor_end_ranks(ech_monitor *monitor);
 
-/* The process of a slot's rank unless it has left the board and ended; 0: none, or this process
- * cannot see it. */
+/* The process of the rank that uses a slot of the board. 0: no rank has joined there, it has both
+ * left the board and ended, or this process cannot see it. */
 pid_t ech_monitor_process(const ech_monitor *monitor, int slot);
 
 #endif

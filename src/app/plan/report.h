@@ -11,16 +11,16 @@
 #include "schedule/traffic.h"
 #include "simulate/simulate.h"
 
-/* The most forwards of a block, in the train lists of the first rank of each class (ech_classes),
- * that are checked against each other and simulated: some 10 GiB of lists. */
+/* Limit on the size of the train lists that are checked and simulated: the number of forwards of
+ * blocks in the lists of one rank per class of ech_classes. Such lists have some 10 GiB. */
 enum { ECH_PLAN_CHECKED_WORK = 1 << 23 };
 
-/* Ranks with the same blocks and number of micro-batches. Their buckets and memory are the same,
- * except for snapshots: each rank writes other parameters into a checkpoint. One or several classes
- * of ranks (ech_classes). */
+/* A memory class: ranks with the same blocks and number of micro-batches. Their buckets and memory
+ * are the same, except for snapshots: each rank writes other parameters into a checkpoint. The
+ * layout's classes (ech_classes) are finer: lists of their ranks differ only in their peers. */
 typedef struct ech_plan_class {
-    const ech_plan *plan; /* of its first rank with the largest snapshot; borrowed */
-    int rank, ranks;      /* that rank's number, and the number of ranks like it */
+    const ech_plan *plan; /* of `rank`; borrowed */
+    int rank, ranks;      /* the first rank with the largest snapshot; the number of ranks */
 } ech_plan_class;
 
 typedef struct ech_plan_options {
@@ -34,12 +34,12 @@ typedef struct ech_plan_options {
 typedef struct ech_plan_evaluator {
     ech_config *config;
     ech_design design;
-    ech_plan *plan; /* NULL: there are no evaluators; values forgotten */
+    ech_plan *plan; /* without values (ech_plan_forget_values); NULL: there are no evaluators */
 } ech_plan_evaluator;
 
 /* What sequence chunks save, in bytes of the device arena of the rank that needs the most. */
 typedef struct ech_plan_chunks {
-    int64_t bytes; /* of the run; 0: it has no sequence chunks, or requires them */
+    int64_t bytes; /* of the run; 0: it has no sequence chunks, or cannot run without them */
     int64_t whole; /* of the same run with one chunk */
     int64_t away;  /* with memory.offload_activations = host; 0: not computed, or impossible */
 } ech_plan_chunks;
@@ -47,22 +47,23 @@ typedef struct ech_plan_chunks {
 typedef struct ech_plan_report {
     const ech_design *design; /* borrowed */
     ech_plan_options options;
-    ECH_LIST(ech_plan *) plan;      /* all plans, values forgotten; owned */
-    ECH_LIST(ech_plan_class) alike; /* ranks of equal memory, with a whole plan each */
-    /* [classes] of the first rank of each class, with the train list; empty unless checked */
+    ECH_LIST(ech_plan *) plan;      /* all plans, without values (ech_plan_forget_values); owned */
+    ECH_LIST(ech_plan_class) alike; /* the memory classes, with a whole plan each, no outline */
+    /* [ech_classes.n] plans of the first rank of each class of the layout, with the train list;
+     * NULL if the lists are too long to be checked */
     const ech_plan **listed;
     ech_plan_evaluator evaluator;
     ech_plan_chunks chunks;
     int *class_of;                    /* [world] index in `alike` */
-    bool checked;                     /* the lists of all classes were checked and simulated */
+    bool checked;                     /* the train lists were checked and simulated */
     ech_simulation simulation;        /* of the train lists, if checked */
     ech_timeline timeline;            /* of the simulation, finished; empty unless checked */
-    double list_time[ECH_LIST_KINDS]; /* of SYNC and GOSSIP, also simulated; 0: there is none */
+    double list_time[ECH_LIST_KINDS]; /* of SYNC and GOSSIP lists, simulated; 0: there is none */
 } ech_plan_report;
 
-/* Makes, checks and simulates the plans. Simulated times are seconds if the design has a profile,
- * else in forwards of a block (all cost the same). Errors: a plan exceeds memory.device_limit; as
- * for the checker. */
+/* Makes, checks and simulates the plans. Simulated times are in seconds if the design has a cluster
+ * or a profile, else in units of a block's forward (ech_costs). Errors: a plan exceeds
+ * memory.device_limit; as for the checker. After an error *out is unset. */
 ech_status ech_plan_report_create(const ech_design *design, const ech_plan_options *options,
                                   ech_plan_report *out);
 void ech_plan_report_destroy(ech_plan_report *report);
@@ -70,13 +71,13 @@ void ech_plan_report_destroy(ech_plan_report *report);
 void ech_plan_report_text(const ech_plan_report *report, ech_text *out);
 /* Appends one JSON object; docs/formats.md describes its keys. */
 ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out);
-/* Appends the simulated timeline as SVG. Errors: too many ranks to simulate. */
+/* Appends the simulated timeline as SVG. Errors: the lists were too long to simulate. */
 ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out);
 
 /* ---- parts of these functions ---- */
 
-/* Plans the run again with one sequence chunk, and if chunks do not save memory, with carried
- * values on the host. bytes: of the run. */
+/* Plans the run again with one sequence chunk. If chunks do not save memory, also plans the chunks
+ * with activations on the host (memory.offload_activations). bytes: of the run. */
 ech_plan_chunks ech_plan_compare_chunks(const ech_design *design, int64_t bytes);
 /* True if the run needs at least as much of the device as with one chunk. */
 static inline bool ech_plan_chunks_waste(const ech_plan_chunks *chunks)
@@ -103,9 +104,10 @@ enum {
     ECH_FORECAST_REST,
     ECH_FORECAST_PARTS
 };
-/* The forecast of a step on the design's cluster; the report must be checked. Rates are per rank.
- * FLOPs of the model are those of ech_model_flops; executed ones include recomputation. */
+/* The forecast of a step on the design's cluster; only if report->checked. FLOP/s are per rank. The
+ * model's FLOPs are ech_model_flops; executed ones include recomputation. */
 typedef struct ech_plan_forecast {
+    /* low, high: seconds minus and plus the cluster's fraction step_spread */
     double seconds, low, high, tokens_per_second;
     double tokens, days, device_hours;        /* of the whole training: ech_plan_options.tokens */
     double model_flops, executed_flops, peak; /* FLOPs per second */

@@ -19,8 +19,8 @@
 
 /* The first record of every file. */
 void ech_event_version(double wall_time, ech_text *out);
-/* A start of the run after `step`: TensorBoard discards events of earlier files from this step
- * on. */
+/* A start of the run whose first training step is `step`. TensorBoard discards events of earlier
+ * files at `step` and later. */
 void ech_event_start(double wall_time, int64_t step, ech_text *out);
 
 typedef struct ech_event_scalar {
@@ -35,8 +35,9 @@ void ech_event_text(double wall_time, int64_t step, const char *tag, const char 
                     ech_text *out);
 
 /* Makes a new file in `folder`. Its name has the time, the machine and the number of the start
- * (from 1), so that names sort in the order of starts. TensorBoard will discard events of earlier
- * files after `first_step`. Errors: ECH_EIO. */
+ * (from 1), so that names sort in the order of starts. The run starts after
+ * `first_step` steps: TensorBoard will discard events of earlier files at later steps. Errors:
+ * ECH_EIO. */
 ech_status ech_event_file_open(const char *folder, int64_t first_step, int64_t start,
                                ech_journal **out);
 

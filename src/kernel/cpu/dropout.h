@@ -14,7 +14,7 @@
 
 enum { ECH_DRAWS = 16 }; /* counters at a time; each gives the four words of a quad */
 
-/* words[4 l + w] = word w of quad first + l. */
+/* words[4 l + w] = word w of quad (base/random.h: the four words of a counter) first + l. */
 ECH_INLINE void ech_lane_words(ech_random_key key, uint64_t first, uint32_t words[4 * ECH_DRAWS])
 {
     uint32_t c0[ECH_DRAWS], c1[ECH_DRAWS], c2[ECH_DRAWS], c3[ECH_DRAWS];
@@ -46,7 +46,8 @@ ECH_INLINE void ech_lane_words(ech_random_key key, uint64_t first, uint32_t word
     }
 }
 
-/* Words below this are dropped: (w + 0.5) / 2^32 < p holds exactly for w < ceil(p 2^32 - 0.5). */
+/* Elements whose word w is below this are dropped. (w + 0.5) / 2^32 < p is the same as w < ceil(p
+ * 2^32 - 0.5), which fits into 32 bits if p <= 1 - 2^-33; keys allow at most 0.99. */
 static inline uint32_t ech_drop_threshold(double p)
 {
     double t = ceil(p * 0x1p32 - 0.5);
@@ -69,7 +70,7 @@ ECH_INLINE void ech_dropout_mask(ech_random_key key, uint32_t threshold, float s
     }
 }
 
-/* The effect of a call's dropout with p > 0 on each element. */
+/* A call's dropout, p > 0: elements are multiplied by 0 or `scale` (ech_dropout_mask). */
 typedef struct ech_dropper {
     ech_random_key key;
     uint32_t threshold;
@@ -82,7 +83,8 @@ static inline ech_dropper ech_dropper_of(const ech_dropout *dropout)
                          (float)(1 / (1 - dropout->p))};
 }
 
-/* Row r; `first` is the index of its first element in the whole tensor. */
+/* Applies dropout to row r of x and writes row r of y. `first`: index of the row's first element
+ * in the whole tensor. */
 ECH_INLINE void ech_drop_row(const ech_dropper *drop, uint64_t first, int64_t r,
                              const ech_tensor *x, const ech_tensor *y)
 {

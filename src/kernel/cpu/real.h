@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers of the table's real type (ech_real) and of tensors that are `wide` or `either`: they are
- * widened to fp32 when loaded and rounded once, to nearest even, when stored, like ech_convert. In
- * fp32 tables all types are equal, and nothing is checked.
+ * Loads and stores of numbers of the kernel table's real type (ech_real), and of tensors that
+ * kernel.def calls `either`: real or fp32, by their dtype. Numbers are widened to fp32 when loaded
+ * and rounded once, to nearest even, when stored, like ech_convert. In the fp32 table ech_real is
+ * fp32, and no dtype is looked at.
  */
 #ifndef ECH_KERNEL_CPU_REAL_H
 #define ECH_KERNEL_CPU_REAL_H
@@ -28,7 +29,7 @@ ECH_INLINE ech_real ech_stored(float x)
 typedef uint16_t ech_wide_bits16 __attribute__((vector_size(2 * ECH_WIDE), aligned(2), may_alias));
 typedef uint32_t ech_wide_bits __attribute__((vector_size(4 * ECH_WIDE), aligned(4), may_alias));
 
-/* gcc needs two halves of a 64-byte vector to convert its elements. */
+/* An intrinsic for AVX-512: gcc would convert the elements in two halves of the vector. */
 ECH_INLINE ech_wide_bits ech_wide_lengthened(const ech_real *x)
 {
 #if defined(__AVX512F__)
@@ -133,12 +134,13 @@ ECH_INLINE void ech_wide_stored(ech_real *x, ech_wide value)
 
 #endif
 
-/* Element i of a tensor's memory x, which is real or, if `wide`, fp32. */
+/* True if a tensor that may be `either` is fp32. */
 ECH_INLINE bool ech_is_wide(const ech_tensor *x)
 {
     return ECH_REAL == ECH_F32 || x->dtype == ECH_F32;
 }
 
+/* Load and store element i of a tensor's memory x, which is fp32 if `wide`, else real. */
 ECH_INLINE float ech_either_value(bool wide, const void *x, int64_t i)
 {
     return wide ? ((const float *)x)[i] : ech_value(((const ech_real *)x)[i]);
