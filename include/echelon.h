@@ -176,7 +176,7 @@ typedef struct echelon_metrics {
  * echelon_train_finish may be called. */
 ECHELON_API echelon_status echelon_train_step(echelon_training *training, echelon_metrics *metrics);
 /* True if all steps are done, or training was told to stop. */
-ECHELON_API bool echelon_train_is_done(const echelon_training *training);
+ECHELON_API bool echelon_train_is_done(echelon_training *training);
 /* Training steps done so far, of all starts. */
 ECHELON_API int64_t echelon_train_steps(const echelon_training *training);
 /* Saves a checkpoint now. Collective. Errors: local replicas differ, before they are averaged. */

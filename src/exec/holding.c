@@ -62,6 +62,14 @@ static ech_holding state_at(const ech_exec *exec, int param, const ech_state *st
     return of;
 }
 
+int ech_exec_count_kept(const ech_exec *exec, int param)
+{
+    if (!ech_exec_trains(exec)) return 1;
+    ech_optimizer_needs needs =
+        ech_optimizer_needs_of(exec->config, &exec->plan->model->param.at[param]);
+    return 1 + needs.states - (needs.master >= 0) + ech_exec_keeps_previous(exec);
+}
+
 int ech_exec_list_kept(const ech_exec *exec, int param, ech_holding out[ECH_MOST_HOLDINGS])
 {
     int n = 1;

@@ -26,6 +26,8 @@ enum { ECH_MOST_HOLDINGS = 2 + ECH_MAX_STATES };
 /* The full-precision weights come first, the previous weights last. Returns their number, the same
  * on all ranks. */
 int ech_exec_list_kept(const ech_exec *exec, int param, ech_holding out[ECH_MOST_HOLDINGS]);
+/* The same number, without looking for what this rank holds. */
+int ech_exec_count_kept(const ech_exec *exec, int param);
 /* Names of the previous weights, which a run with buffered weights needs to resume, and of the
  * full-precision weights, if model/ has narrower ones. */
 extern const char ech_holding_previous[], ech_holding_master[];

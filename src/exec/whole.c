@@ -22,7 +22,7 @@ static bool find(const ech_exec *exec, int index, whole *out)
     ech_holding of[ECH_MOST_HOLDINGS];
     *out = (whole){.param = index};
     for (int param = 0; param < params && index >= params; param++) {
-        int others = ech_exec_list_kept(exec, param, of) - 1;
+        int others = ech_exec_count_kept(exec, param) - 1;
         *out = (whole){param, index - params + 1, {0}};
         if (index - params < others) break;
         index -= others;
@@ -34,10 +34,9 @@ static bool find(const ech_exec *exec, int index, whole *out)
 
 int ech_exec_whole_count(const ech_exec *exec)
 {
-    ech_holding of[ECH_MOST_HOLDINGS];
     int n = 0;
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
-        n += ech_exec_list_kept(exec, param, of);
+        n += ech_exec_count_kept(exec, param);
     return n;
 }
 

@@ -272,9 +272,12 @@ echelon_status echelon_train_step(echelon_training *training, echelon_metrics *m
     return (echelon_status)status;
 }
 
-bool echelon_train_is_done(const echelon_training *training)
+bool echelon_train_is_done(echelon_training *training)
 {
-    return training->done || training->ended;
+    pthread_mutex_lock(&training->mutex); /* ranks may end while nothing is asked of them */
+    bool done = training->done || training->ended;
+    pthread_mutex_unlock(&training->mutex);
+    return done;
 }
 
 int64_t echelon_train_steps(const echelon_training *training)
