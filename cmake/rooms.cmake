@@ -4,7 +4,7 @@ set(ech_rooms_before)
 foreach(room ${ECH_ROOMS})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${room}/*.c
        ${PROJECT_SOURCE_DIR}/src/${room}/*/*.c)
-  list(FILTER sources EXCLUDE REGEX "src/(app/main\\.c$|kernel/[^/]+/)")
+  list(FILTER sources EXCLUDE REGEX "src/(program/main\\.c$|kernel/[^/]+/)")
   if(NOT ECH_HAS_CUDA)
     list(FILTER sources EXCLUDE REGEX "src/device/cuda\\.c$")
   endif()

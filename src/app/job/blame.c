@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/command.h"
+#include "app/exit_code.h"
 #include "app/job/monitor_state.h"
 #include "base/log.h"
 
