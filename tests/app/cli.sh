@@ -575,7 +575,7 @@ mpi() {
 }
 if "$echelon" --version | grep -q "MPI:"; then
     mpi 0 "step +6/6 " train run.yaml log.directory=runs/mpi
-    grep -q "mpiexec.* -n 2 .*train run.yaml" err || complain "the launcher's line is not printed"
+    grep -q "mpirun -n 2 .*train run.yaml" err || complain "the launcher's line is not printed"
     cmp -s <(sed 's/"step_seconds.*//' runs/mpi/metrics.jsonl | grep '"loss"') \
         <(sed 's/"step_seconds.*//' runs/one/metrics.jsonl | grep '"loss"' | head -6) ||
         complain "local and mpi differ"
