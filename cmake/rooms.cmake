@@ -20,6 +20,7 @@ foreach(room ${ECH_ROOMS})
   endif()
 endforeach()
 
+include(cmake/families.cmake)
 target_include_directories(ech_base SYSTEM PRIVATE ${RANDOM123_INCLUDE})
 target_link_libraries(ech_base PUBLIC PkgConfig::JANSSON)
 target_link_libraries(ech_device PRIVATE ${CMAKE_DL_LIBS})

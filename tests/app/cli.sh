@@ -61,7 +61,7 @@ for command in train plan verify; do
 done
 expect 0 "training.global_batch_size" "$echelon" help keys
 expect 0 "optimizer.name = adamw" "$echelon" help keys
-expect 0 "Read with model.architecture = mixtral, qwen3_moe, .*switch" "$echelon" help key moe_gate
+expect 0 "model.architecture = gpt_oss, mixtral, .*, switch" "$echelon" help key moe_gate
 also "hierarchical experts: model.moe_gate=hierarchical"
 also "parallel.strategy = local_sgd, diloco or gossip, with model.moe_gate = bias:"
 also "; default topk"
