@@ -208,7 +208,7 @@ class Errors(Case):
             self.run_of("e", **{"training.stepz": 3})
         with self.assertRaisesRegex(ValueError, "whole number|integer|not a"):
             self.run_of("e", **{"training.steps": "x"})
-        with self.assertRaisesRegex(echelon.UsageError, "no such run file"):
+        with self.assertRaisesRegex(echelon.UsageError, "cannot open"):
             echelon.Run("none.yaml")
         with self.assertRaisesRegex(echelon.UsageError, "data.train|no such file"):
             self.run_of("e", **{"data.train": "nowhere"}).fit()

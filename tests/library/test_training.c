@@ -110,11 +110,10 @@ static double run_alone(const char *words, const char *folder)
         ECH_PUSH(in.assignment, word);
     ECH_CLEANUP(ech_run_close) ech_run opened = {0};
     ech_training options = {0};
-    int code = 0;
     assert_int_equal(ech_run_open(&in, &opened), ECH_OK);
     ech_start start = {
         .command = "train", .run = &opened, .main = ech_train_rank, .context = &options};
-    assert_int_equal(ech_start_ranks(&start, &code), ECH_OK);
+    assert_int_equal(ech_start_ranks(&start), ECH_OK);
     free(in.assignment.at);
     assert_int_equal(echelon_train_start(run, NULL, &training), ECHELON_OK);
     assert_true(echelon_train_is_done(training));
@@ -193,7 +192,7 @@ TEST(test_refusals)
     char folder[4096], byte = 0;
     double loss;
     snprintf(folder, sizeof folder, "%s/refused", fixture_folder);
-    fails(echelon_run_open("/no/such/file.yaml", &run), ECHELON_EUSAGE, "no such run file");
+    fails(echelon_run_open("/no/such/file.yaml", &run), ECHELON_EUSAGE, "cannot open");
     run = open_run("parallel.data=2", folder);
     fails(echelon_run_set(run, "training.stepz", "3"), ECHELON_EUSAGE, "training.steps");
     fails(echelon_run_set(run, "training.steps", "many"), ECHELON_EUSAGE, "training.steps");
@@ -201,8 +200,9 @@ TEST(test_refusals)
     fails(echelon_run_get(run, "training.stepz", &value), ECHELON_EUSAGE, "training.steps");
     assert_int_equal(echelon_run_get(run, "training.steps", &value), ECHELON_OK);
     assert_string_equal(value, "4");
-    fails(echelon_train_start(run, &(echelon_train_options){sizeof(echelon_train_options), 3},
-                              &training),
+    fails(echelon_train_start(
+              run, &(echelon_train_options){.size = sizeof(echelon_train_options), .ranks = 3},
+              &training),
           ECHELON_EUSAGE, "parallel.data");
     assert_int_equal(echelon_train_start(run, NULL, &training), ECHELON_OK);
     fails(echelon_train_set(training, "training.steps", 3), ECHELON_EUSAGE, "cannot change");
