@@ -133,6 +133,7 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
 static void *host_ranks(void *context)
 {
     echelon_training *training = context;
+    pthread_setname_np(pthread_self(), "echelon-ranks"); /* and so the threads that it starts */
     ech_start start = {.command = "train",
                        .reads_weights = true,
                        .evaluates = true,
@@ -229,7 +230,7 @@ static ech_status start(const echelon_run *run, const echelon_train_options *o,
         NULL; /* these belong to the run, which may be closed before */
     training->arguments.assignment.n = 0;
     if (pthread_create(&training->host, NULL, host_ranks, training) != 0)
-        ECH_FAIL(ECH_EIO, "cannot start a thread: " ECH_NO_THREAD);
+        ECH_FAIL(ECH_EIO, "cannot start another thread for the ranks: " ECH_NO_THREAD);
     pthread_mutex_lock(&training->mutex);
     ech_status status = await_ranks(training);
     if (training->ended && training->status == ECH_OK) { /* an evaluator, which takes no requests */

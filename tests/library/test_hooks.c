@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Training with hooks. Hooks that do nothing, or read every tensor, change no bit. Requests are
- * fulfilled in their order. A hook that fails ends all ranks, and what was saved stays. Hooks run on
- * the caller's thread, and some calls are refused to them.
+ * fulfilled in their order. A hook that fails ends all ranks, and what was saved stays. Hooks run
+ * on the caller's thread, and some calls are refused to them.
  */
 #include <math.h>
 #include <pthread.h>
