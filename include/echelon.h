@@ -16,10 +16,11 @@
  *     echelon_run_close(run);
  *
  * Functions that can fail return a status; results come back through the last parameter, and are
- * written only on success. The library prints nothing, installs no signal handlers and does not
- * change the locale. It ends the process only if memory for small structures runs out, if one of
- * its invariants is broken, or if a rank fails that trains together with other processes. Text
- * that a function returns belongs to the object that it came from.
+ * written only on success. The library prints nothing and installs no signal handlers, unless the
+ * caller requests it (echelon_log_print, catch_signals). It does not change the locale. It ends the
+ * process only if memory for small structures runs out, if one of its invariants is broken, or if a
+ * rank fails that trains together with other processes. Text that a function returns belongs to the
+ * object that it came from. Structs begin with their size, which the caller sets.
  *
  * "Collective" means: if several processes train together (parallel.comm mpi, ucx or nccl), each
  * of them calls the function, in the same order. With parallel.comm=local all ranks are threads of
@@ -70,10 +71,15 @@ ECHELON_API const char *echelon_last_error(void);
 typedef void echelon_log(const char *line, void *context);
 /* Sets who gets these lines, for the whole process; NULL, as at the start: nobody. */
 ECHELON_API void echelon_set_log(echelon_log *log, void *context);
+/* A log for echelon_set_log that prints the lines on standard error, with a status line on a
+ * terminal, as `echelon` does. Its context is not used. */
+ECHELON_API void echelon_log_print(const char *line, void *context);
 
 /* ---- runs: a run file and keys ---- */
 
 typedef struct echelon_run echelon_run;
+
+#define ECHELON_MOST_RANKS 65536 /* of a run */
 
 /* Opens a run from a run file, which is read when the run is used. Errors: there is no such
  * file. */
@@ -82,6 +88,10 @@ ECHELON_API echelon_status echelon_run_open(const char *path, echelon_run **out)
  * stands for the file in errors. */
 ECHELON_API echelon_status echelon_run_open_text(const char *text, const char *name,
                                                  echelon_run **out);
+/* Opens a run with the run file that `echelon init FOLDER` writes for a Hugging Face model's
+ * folder. Only config.json is read, when the run is used. Such a run is for plans: it names no
+ * data. */
+ECHELON_API echelon_status echelon_run_open_model(const char *folder, echelon_run **out);
 /* Accepts NULL. Plans and trainings of the run stay valid. */
 ECHELON_API void echelon_run_close(echelon_run *run);
 
@@ -89,6 +99,9 @@ ECHELON_API void echelon_run_close(echelon_run *run);
  * no such key (the nearest one is named), a value of the wrong type or out of bounds. Keys that do
  * not fit together are reported when the run is used. */
 ECHELON_API echelon_status echelon_run_set(echelon_run *run, const char *key, const char *value);
+/* The same for a word of a command line, "section.key=value". It is not checked before the run is
+ * used: then all wrong words and lines of the run file are reported together. */
+ECHELON_API echelon_status echelon_run_add_word(echelon_run *run, const char *word);
 /* The key's value as text: as set, from the run file, from the model folder, or the default. It is
  * valid until the next call with this run. Errors: the run file or a key is wrong. */
 ECHELON_API echelon_status echelon_run_get(echelon_run *run, const char *key, const char **out);
@@ -118,6 +131,9 @@ typedef struct echelon_plan_options {
     bool simulate;       /* the text has the simulation's results */
     const char *cluster; /* a cluster file (docs/clusters.md); NULL: this machine */
     double tokens;       /* with `cluster`: tokens of the whole training; 0: those of the run */
+    /* Called by echelon_plan_create, on its thread, with what it begins to do: "simulating". */
+    void (*progress)(const char *doing, void *context); /* NULL: not wanted */
+    void *context;
 } echelon_plan_options;
 
 /* Plans the run on all ranks, checks the plans and simulates them. Reads no data and writes
@@ -146,6 +162,10 @@ typedef struct echelon_training echelon_training;
 typedef struct echelon_train_options {
     size_t size; /* sizeof(echelon_train_options), set by the caller */
     int ranks;   /* with parallel.comm=local; 0: as many as the parallel section says */
+    bool profile;       /* measure where the time of steps goes, as `echelon train --profile` */
+    bool catch_signals; /* in this process: SIGUSR1 requests a checkpoint; SIGUSR2, SIGTERM, SIGHUP
+                         * and SIGINT finish the step, save, and stop; a second SIGINT ends it */
+    double elapsed;     /* seconds of training.time_limit that earlier starts have used */
 } echelon_train_options;
 
 /* Starts the run's ranks: opens data and logs, and restores the newest checkpoint or initializes
@@ -175,6 +195,15 @@ typedef struct echelon_metrics {
  * wanted. Collective. Errors: as for `echelon train`; there are no steps left. After an error only
  * echelon_train_finish may be called. */
 ECHELON_API echelon_status echelon_train_step(echelon_training *training, echelon_metrics *metrics);
+/* Makes up to `steps` training steps, or with 0 all that are left, like echelon_train_step, but as
+ * one request to the ranks, which pass steps faster without the caller between them. The metrics
+ * are the last step's; they are unchanged if there was none left. Collective. Errors: as for
+ * echelon_train_step. */
+ECHELON_API echelon_status echelon_train_run(echelon_training *training, int64_t steps,
+                                             echelon_metrics *metrics);
+/* True if a signal, training.time_limit or a hook ended training before its last step, with a
+ * checkpoint: the same run goes on from there. */
+ECHELON_API bool echelon_train_is_stopped(echelon_training *training);
 /* True if all steps are done, or training was told to stop. */
 ECHELON_API bool echelon_train_is_done(echelon_training *training);
 /* Training steps done so far, of all starts. */
@@ -195,6 +224,55 @@ ECHELON_API echelon_status echelon_train_finish(echelon_training *training);
  * cannot go on while others wait for it. With parallel.comm mpi, ucx or nccl it ends the processes.
  * Not collective. Accepts NULL. */
 ECHELON_API void echelon_train_abort(echelon_training *training);
+
+/* ---- training with hooks ----
+ *
+ *     static int after_step(echelon_training *training, const echelon_metrics *m, void *context)
+ *     {
+ *         printf("%lld %g\n", (long long)m->step, m->loss);
+ *         return m->loss < *(double *)context ? ECHELON_STOP : 0;
+ *     }
+ *
+ *     double enough = 0.1;
+ *     echelon_train_hooks hooks = {sizeof hooks, &enough, .step_end = after_step};
+ *     if (echelon_train(run, NULL, &hooks)) puts(echelon_last_error());
+ *
+ * Hooks run on the thread that called echelon_train, between two steps, while all ranks wait. They
+ * may call every function with their training but echelon_train_step, _run, _finish and _abort,
+ * which refuse. A hook that takes longer than parallel.deadline looks dead to other processes.
+ */
+
+/* A hook's requests, as a sum; what one process requests, all do. */
+enum {
+    ECHELON_STOP = 1, /* save, and end training as a signal does */
+    ECHELON_SAVE = 2,
+    ECHELON_VALIDATE = 4 /* needs validation data */
+};
+/* Returns requests. A negative number, such as an echelon_status, is a failure: then the ranks of
+ * all processes end together. A checkpoint that is being written is completed, and later steps are
+ * lost. */
+typedef int echelon_hook(echelon_training *training, const echelon_metrics *metrics, void *context);
+
+/* NULL: no such hook. */
+typedef struct echelon_train_hooks {
+    size_t size;             /* sizeof(echelon_train_hooks), set by the caller */
+    void *context;           /* passed to each hook */
+    echelon_hook *begin;     /* before the first step; of the metrics only `step` is set */
+    echelon_hook *step_end;  /* after each step, or span of steps */
+    echelon_hook *validated; /* after validation, which has set valid_loss */
+    echelon_hook *saved;     /* after a checkpoint of this step was begun */
+    echelon_hook
+        *end; /* after the last step, or a stop; before the ranks end. Not after an error */
+} echelon_train_hooks;
+
+/* Trains to the end: echelon_train_start, all steps with their hooks, and echelon_train_finish.
+ * Local replicas differ between their averages: then requests to save or stop wait for the next
+ * one. Hooks of evaluators' processes are not called. options NULL, hooks NULL: defaults, none.
+ * Collective, and so is each hook: all processes have the same ones. Errors: as for
+ * echelon_train_start and echelon_train_step; a hook's failure, and ECHELON_EABORTED in processes
+ * whose hooks did not fail. */
+ECHELON_API echelon_status echelon_train(echelon_run *run, const echelon_train_options *options,
+                                         const echelon_train_hooks *hooks);
 
 /* ---- weights and optimizer states, between steps ---- */
 
@@ -221,6 +299,171 @@ ECHELON_API echelon_status echelon_tensor_read(echelon_training *training, int i
  * keep older weights (pipedream-2bw) have these as a state, "previous". Collective. */
 ECHELON_API echelon_status echelon_tensor_write(echelon_training *training, int index,
                                                 const void *data, size_t bytes);
+
+/* ---- verification: a layout against one rank ----
+ *
+ *     echelon_verification *v;
+ *     echelon_comparison c = {sizeof c};
+ *     if (echelon_verify(run, NULL, &v)) return puts(echelon_last_error()), 1;
+ *     if (echelon_verification_at(v, 0, &c) == ECHELON_OK)
+ *         printf("%s: worst %g at %s\n", c.passed ? "passed" : "failed", c.worst, c.worst_at);
+ *     echelon_verification_free(v);
+ */
+
+typedef struct echelon_verification echelon_verification;
+
+typedef struct echelon_verify_options {
+    size_t size;        /* sizeof(echelon_verify_options), set by the caller */
+    int ranks;          /* with parallel.comm=local; 0: as many as the parallel section says */
+    int64_t steps;      /* training steps to compare; 0: 2 */
+    double tolerance;   /* largest error in fp64 that passes; 0: 1e-11, or ten units */
+    bool own_precision; /* compare in the run's own precision, too */
+} echelon_verify_options;
+
+/* A comparison of training under the run's layout with training on one rank. The error of a tensor
+ * a against the reference b is max|a - b| / max|b|. */
+typedef struct echelon_comparison {
+    size_t size;           /* sizeof(echelon_comparison), set by the caller */
+    const char *precision; /* in which it was made: "fp64", "bf16" */
+    const char *layout;    /* "2 stages x 2 replicas, 1f1b" */
+    int ranks;
+    int passed;
+    int ill_conditioned;   /* not passed: rounding changes results too much to prove anything */
+    double tolerance;      /* 0: the same bits */
+    double unit;           /* the change of results by a random last bit of each weight */
+    double worst;          /* the largest error */
+    const char *worst_at;  /* "step 2, gradient of model.layers.1....", "" if there is no error */
+    const char *first_bad; /* the first tensor out of tolerance, "" if there is none */
+    int64_t steps;
+    int64_t compared; /* number of elements of gradients, weights and states */
+    /* The largest errors by kind. NaN: not compared. */
+    double loss, gradients, weights, states, reports, validation;
+} echelon_comparison;
+
+/* Trains a few steps under the run's layout in fp64 and beside it on one rank, and compares, as
+ * `echelon verify` does. A failed comparison is no error. options NULL: defaults. Collective, with
+ * ranks as in echelon_train_start. Errors: as for echelon_train_start; evaluators. */
+ECHELON_API echelon_status echelon_verify(echelon_run *run, const echelon_verify_options *options,
+                                          echelon_verification **out);
+ECHELON_API void echelon_verification_free(echelon_verification *verification); /* accepts NULL */
+/* Number of comparisons: 1, or 2 if one was made in the run's own precision. 0 in processes other
+ * than rank 0's, which have no results. */
+ECHELON_API int echelon_verification_count(const echelon_verification *verification);
+/* The index-th comparison; 0 is in fp64. Errors: there are fewer. */
+ECHELON_API echelon_status echelon_verification_at(const echelon_verification *verification,
+                                                   int index, echelon_comparison *out);
+/* What `echelon verify` prints; "" in processes other than rank 0's. */
+ECHELON_API const char *echelon_verification_text(const echelon_verification *verification);
+
+/* ---- trained models: evaluation and sampling ----
+ *
+ *     static bool print(const echelon_token *token, void *context)
+ *     {
+ *         return fwrite(token->bytes, 1, token->n, stdout) == token->n;
+ *     }
+ *
+ *     if (echelon_sample("runs/book", "Once upon a time", NULL, print, NULL))
+ *         puts(echelon_last_error());
+ *
+ * `path` names a run directory, a folder of checkpoints (the newest valid one is used), one
+ * checkpoint, or a Hugging Face model's folder. One rank of this process computes, on the caller's
+ * side of the call; nothing is collective.
+ */
+
+enum { ECHELON_AUTO = -1 };
+
+typedef struct echelon_evaluate_options {
+    size_t size;           /* sizeof(echelon_evaluate_options), set by the caller */
+    const char *split;     /* shares as in data.split, of which the third counts; NULL: all */
+    const char *tokenizer; /* that made the tokens; NULL: the model's own */
+    const char *device;    /* as parallel.device; NULL: the run's */
+    /* a new file: safetensors with logits (samples, tokens, ids); NULL: none */
+    const char *logits;
+    int64_t samples; /* only the first ones; 0: all */
+    int64_t batch;   /* samples at a time; 0: 8 */
+    /* Called before each batch, on the thread of the rank, with the number of samples done. */
+    void (*progress)(int64_t sample, int64_t samples, void *context); /* NULL: not wanted */
+    void *context;
+} echelon_evaluate_options;
+
+typedef struct echelon_evaluation {
+    size_t size;          /* sizeof(echelon_evaluation), set by the caller */
+    double loss;          /* mean over the targets, in nats; its exp() is the perplexity */
+    double bits_per_byte; /* of the predicted text; NaN: the tokenizer is not known */
+    int64_t targets;      /* predicted tokens that count, or labels */
+    int64_t samples;
+    int features; /* 1: samples have features and a label instead of tokens */
+} echelon_evaluation;
+
+/* The loss on data, which are named as in data.train. options NULL: defaults. Errors: there is no
+ * model at the path; the data cannot be read or have no targets; the logits' file exists. */
+ECHELON_API echelon_status echelon_evaluate(const char *path, const char *data,
+                                            const echelon_evaluate_options *options,
+                                            echelon_evaluation *out);
+
+typedef struct echelon_sample_options {
+    size_t size;           /* sizeof(echelon_sample_options), set by the caller */
+    const char *ids;       /* token ids in place of the prompt, as "1 2 3"; NULL: none */
+    const char *tokenizer; /* NULL: the model's own */
+    const char *device;    /* as parallel.device; NULL: the run's */
+    int64_t tokens;        /* to write, at most */
+    int64_t seed;          /* of random numbers: the same seed, the same text */
+    double temperature;    /* 0: the most likely token */
+    int64_t top_k;         /* only the k most likely; 0: all */
+    double top_p;          /* the most likely ones with this total probability; 1: all */
+    int begin_of_text;     /* before the prompt: 1, 0, or ECHELON_AUTO: as in the training data */
+    bool special_tokens;   /* names of special tokens in the prompt become their ids */
+} echelon_sample_options;
+/* Its initial value, and what NULL means. */
+#define ECHELON_SAMPLE_OPTIONS                                                                     \
+    {                                                                                              \
+        sizeof(echelon_sample_options), NULL, NULL, NULL, 200, 1, 0.8, 0, 1, ECHELON_AUTO, false   \
+    }
+
+typedef struct echelon_token {
+    size_t size; /* sizeof(echelon_token) of the library */
+    int32_t id;
+    int is_prompt;     /* 1: it is of the prompt */
+    const char *bytes; /* [n] of the text, valid during the call; may be part of a character */
+    size_t n;          /* 0: no text is known */
+} echelon_token;
+/* Takes a token; false: no more are wanted. Called on the thread of the rank, while the caller of
+ * echelon_sample waits. It may not call the library. */
+typedef bool echelon_take_token(const echelon_token *token, void *context);
+
+/* Passes the tokens of the prompt and of the text that follows to `take`. Errors: there is no model
+ * at the path, or no tokenizer (then give `ids`); an option is out of bounds. */
+ECHELON_API echelon_status echelon_sample(const char *path, const char *prompt,
+                                          const echelon_sample_options *options,
+                                          echelon_take_token *take, void *context);
+
+/* ---- checkpoints ----
+ *
+ * The key checkpoint.resume says which one a training begins with: the newest one of its run, or a
+ * path.
+ */
+
+typedef struct echelon_checkpoints echelon_checkpoints;
+
+typedef struct echelon_checkpoint {
+    size_t size;      /* sizeof(echelon_checkpoint), set by the caller */
+    const char *path; /* of its folder */
+    int64_t step;
+    int complete;        /* 1: manifest, headers and sizes are right; checksums are not read */
+    const char *problem; /* why it is not complete; else "" */
+    int64_t bytes;       /* of all its files; 0: unknown */
+    int ranks;           /* that wrote it; 0: unknown */
+    double loss;         /* of its step; NaN: unknown */
+} echelon_checkpoint;
+
+/* Lists the checkpoints in a run directory or a folder of checkpoints, or the one at the path,
+ * newest first. Errors: there are none. */
+ECHELON_API echelon_status echelon_checkpoints_list(const char *path, echelon_checkpoints **out);
+ECHELON_API void echelon_checkpoints_free(echelon_checkpoints *checkpoints); /* accepts NULL */
+ECHELON_API int echelon_checkpoints_count(const echelon_checkpoints *checkpoints);
+/* Errors: there is none with this index. */
+ECHELON_API echelon_status echelon_checkpoints_at(const echelon_checkpoints *checkpoints, int index,
+                                                  echelon_checkpoint *out);
 
 #ifdef __cplusplus
 }

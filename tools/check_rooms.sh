@@ -17,6 +17,8 @@
 # theirs themselves do so with
 # O_NOFOLLOW or O_EXCL. ech_file_write, which follows what a user names, is for files that the
 # command line names;
+#   - the commands that use the library (train, plan, verify, eval, sample) reach only
+# include/echelon.h and headers of program and base, also through others;
 #   - every header compiles alone, and twice.
 # Prints every offender as FILE:LINE: WHAT; exit code 1 if there is one.
 #
@@ -169,6 +171,20 @@ check_purity() {
     done
 }
 
+# Commands on top of the library.
+check_commands() {
+    local command file header
+    for command in train plan verify eval sample; do
+        file=src/program/cmd_$command.c
+        [ -f "$file" ] || continue
+        "$compiler" "${flags[@]}" -MM -MG -x c "$file" 2>/dev/null | tr ' ' '\n' |
+            sed -nE 's,^src/([a-z]+/.*),\1,p' | sort -u | while read -r header; do
+                case $header in program/* | base/*) continue ;; esac
+                echo "$file:1: reaches $header; it uses include/echelon.h in place of other rooms"
+            done
+    done
+}
+
 # What opens a file for writing, with the lines of the call (fopen's modes; open's flags).
 check_writing() {
     local named="src/base/file.c src/base/file.h src/app/convert.c src/program/cmd_plan.c"
@@ -207,6 +223,7 @@ check_headers() {
     check_types
     check_protocols
     check_purity
+    check_commands
     check_writing
     check_headers
 } > "$offenders"

@@ -11,6 +11,7 @@ from ._library import (CommunicationError, Error, InputError, InternalError, IoE
 from .callbacks import (BackupAndRestore, Callback, CSVLogger, EarlyStopping, LambdaCallback,
                         LearningRateScheduler, ProgressBar)
 from .run import History, Plan, Run, Tensors, Training, keys, set_log
+from .trained import Verification, checkpoints, evaluate, sample
 from .strategies import (CentralStorage, DiLoCo, Gossip, Grid, Hogwild, LocalSGD, Mirrored,
                          MultiWorkerMirrored, OneDevice, ParameterServer, Strategy, TPU, Zero)
 

@@ -57,11 +57,13 @@ class _Sized(ctypes.Structure):
 class PlanOptions(_Sized):
     _fields_ = [("size", ctypes.c_size_t), ("ranks", ctypes.c_int), ("per_machine", ctypes.c_int),
                 ("steps", ctypes.c_bool), ("simulate", ctypes.c_bool),
-                ("cluster", ctypes.c_char_p), ("tokens", ctypes.c_double)]
+                ("cluster", ctypes.c_char_p), ("tokens", ctypes.c_double),
+                ("progress", ctypes.c_void_p), ("context", ctypes.c_void_p)]
 
 
 class TrainOptions(_Sized):
-    _fields_ = [("size", ctypes.c_size_t), ("ranks", ctypes.c_int)]
+    _fields_ = [("size", ctypes.c_size_t), ("ranks", ctypes.c_int), ("profile", ctypes.c_bool),
+                ("catch_signals", ctypes.c_bool), ("elapsed", ctypes.c_double)]
 
 
 class Metrics(_Sized):
@@ -83,6 +85,57 @@ class Key(_Sized):
         "section", "name", "type", "fallback", "help", "more")]
 
 
+class VerifyOptions(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("ranks", ctypes.c_int), ("steps", ctypes.c_int64),
+                ("tolerance", ctypes.c_double), ("own_precision", ctypes.c_bool)]
+
+
+class Comparison(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("precision", ctypes.c_char_p),
+                ("layout", ctypes.c_char_p), ("ranks", ctypes.c_int), ("passed", ctypes.c_int),
+                ("ill_conditioned", ctypes.c_int), ("tolerance", ctypes.c_double),
+                ("unit", ctypes.c_double), ("worst", ctypes.c_double),
+                ("worst_at", ctypes.c_char_p), ("first_bad", ctypes.c_char_p),
+                ("steps", ctypes.c_int64), ("compared", ctypes.c_int64)] + [
+                    (name, ctypes.c_double) for name in (
+                        "loss", "gradients", "weights", "states", "reports", "validation")]
+
+
+class EvaluateOptions(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("split", ctypes.c_char_p),
+                ("tokenizer", ctypes.c_char_p), ("device", ctypes.c_char_p),
+                ("logits", ctypes.c_char_p), ("samples", ctypes.c_int64),
+                ("batch", ctypes.c_int64), ("progress", ctypes.c_void_p),
+                ("context", ctypes.c_void_p)]
+
+
+class Evaluation(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("loss", ctypes.c_double),
+                ("bits_per_byte", ctypes.c_double), ("targets", ctypes.c_int64),
+                ("samples", ctypes.c_int64), ("features", ctypes.c_int)]
+
+
+class SampleOptions(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("ids", ctypes.c_char_p),
+                ("tokenizer", ctypes.c_char_p), ("device", ctypes.c_char_p),
+                ("tokens", ctypes.c_int64), ("seed", ctypes.c_int64),
+                ("temperature", ctypes.c_double), ("top_k", ctypes.c_int64),
+                ("top_p", ctypes.c_double), ("begin_of_text", ctypes.c_int),
+                ("special_tokens", ctypes.c_bool)]
+
+
+class Token(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("id", ctypes.c_int32), ("is_prompt", ctypes.c_int),
+                ("bytes", ctypes.c_void_p), ("n", ctypes.c_size_t)]
+
+
+class Checkpoint(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("path", ctypes.c_char_p), ("step", ctypes.c_int64),
+                ("complete", ctypes.c_int), ("problem", ctypes.c_char_p),
+                ("bytes", ctypes.c_int64), ("ranks", ctypes.c_int), ("loss", ctypes.c_double)]
+
+
+TAKE = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.POINTER(Token), ctypes.c_void_p)
 LOG = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
 
 _HANDLE, _TEXT = ctypes.c_void_p, ctypes.c_char_p
@@ -115,6 +168,18 @@ _FUNCTIONS = {  # name: result, arguments
     "train_set": (ctypes.c_int, [_HANDLE, _TEXT, ctypes.c_double]),
     "train_finish": (ctypes.c_int, [_HANDLE]),
     "train_abort": (None, [_HANDLE]),
+    "verify": (ctypes.c_int, [_HANDLE, ctypes.POINTER(VerifyOptions), ctypes.POINTER(_HANDLE)]),
+    "verification_free": (None, [_HANDLE]),
+    "verification_count": (ctypes.c_int, [_HANDLE]),
+    "verification_at": (ctypes.c_int, [_HANDLE, ctypes.c_int, ctypes.POINTER(Comparison)]),
+    "verification_text": (_TEXT, [_HANDLE]),
+    "evaluate": (ctypes.c_int, [_TEXT, _TEXT, ctypes.POINTER(EvaluateOptions),
+                                ctypes.POINTER(Evaluation)]),
+    "sample": (ctypes.c_int, [_TEXT, _TEXT, ctypes.POINTER(SampleOptions), TAKE, _HANDLE]),
+    "checkpoints_list": (ctypes.c_int, [_TEXT, ctypes.POINTER(_HANDLE)]),
+    "checkpoints_free": (None, [_HANDLE]),
+    "checkpoints_count": (ctypes.c_int, [_HANDLE]),
+    "checkpoints_at": (ctypes.c_int, [_HANDLE, ctypes.c_int, ctypes.POINTER(Checkpoint)]),
     "tensor_count": (ctypes.c_int, [_HANDLE]),
     "tensor_at": (ctypes.c_int, [_HANDLE, ctypes.c_int, ctypes.POINTER(Tensor)]),
     "tensor_read": (ctypes.c_int, [_HANDLE, ctypes.c_int, _HANDLE, ctypes.c_size_t]),

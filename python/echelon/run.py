@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from . import _library
 from ._library import UsageError, check, library
 from .callbacks import _All
+from .trained import Verification, checkpoints, evaluate, sample
 
 _LAUNCHERS = {  # variables of processes that a launcher started, and the comm that joins them
     "OMPI_COMM_WORLD_SIZE": "mpi", "PMI_SIZE": "mpi", "MPI_LOCALNRANKS": "mpi",
@@ -337,6 +338,34 @@ class Run:
         """Plans the run on all ranks, as `echelon plan` does with these options."""
         return Plan(self, ranks=ranks, per_machine=per_machine, cluster=cluster, tokens=tokens,
                     steps=steps, simulate=simulate)
+
+    def verify(self, *, ranks=0, steps=0, tolerance=0.0, own_precision=False):
+        """Compares a few training steps of this layout with one rank, as `echelon verify` does.
+        steps: 0 means 2. tolerance: the largest error in fp64 that passes (0: 1e-11, or ten units).
+        own_precision: compares in the run's own precision, too. Returns a Verification."""
+        return Verification(self, ranks=ranks, steps=steps, tolerance=tolerance,
+                            own_precision=own_precision)
+
+    def _trained(self):
+        folder = self["checkpoint.directory"]
+        return self["log.directory"] if folder == "auto" else folder
+
+    def evaluate(self, data=None, **options):
+        """The loss of the newest checkpoint on data (data.valid, unless given), as a dict. Options
+        are those of echelon.evaluate."""
+        data = self["data.valid"] if data is None else data
+        if not data:
+            raise UsageError("evaluate: name data; the run has no data.valid")
+        return evaluate(self._trained(), data, **options)
+
+    def sample(self, prompt="", **options):
+        """Text that the newest checkpoint writes after the prompt. Options are those of
+        echelon.sample."""
+        return sample(self._trained(), prompt, **options)
+
+    def checkpoints(self):
+        """The run's checkpoints, newest first: a list of dicts, as echelon.checkpoints returns."""
+        return checkpoints(self._trained())
 
     def train(self, *, ranks=0):
         """Starts training, to be driven step by step:

@@ -12,6 +12,7 @@
 
 struct echelon_run {
     char *file, *text;      /* owned; text NULL: it is in the file */
+    char *model;            /* owned; a model's folder in place of the file; NULL: none */
     ECH_LIST(char *) words; /* "section.key=value"; owned */
     ech_text value;         /* of the last echelon_run_get */
 };
@@ -24,12 +25,26 @@ void ech_library_enter(void);
 ech_run_arguments ech_library_arguments(const echelon_run *run);
 /* Checks that a caller has set its struct's size. */
 ech_status ech_library_check_size(size_t size);
-/* Prints the error on standard error if nobody gets the log: before a process of several ends, by
- * which its caller never sees the error. */
-void ech_library_say(const char *error);
 /* Copies to a caller's struct as many bytes as both know: its first field is its size. */
 void ech_library_give(void *to, size_t size, const void *from, size_t known);
 /* The caller's options, completed with zeros; NULL: only zeros. */
 void ech_library_take(void *to, size_t known, const void *from);
+
+/* Returns the status with which a rank ends. A process of several ends with its failure, so its
+ * error is printed if nobody gets the log. */
+ech_status ech_library_end_rank(const ech_design *design, ech_status status);
+
+/* ---- of a training, for hooks (training.c) ---- */
+
+/* Whether ranks of this process train; an evaluator's do not. */
+bool ech_training_trains(echelon_training *training);
+/* While a hook runs: some calls are refused. */
+void ech_training_set_hook(echelon_training *training, bool runs);
+/* numbers[n]: the largest of all processes. Collective. */
+ech_status ech_training_fold(echelon_training *training, double *numbers, int n);
+/* Whether a checkpoint can record this step. */
+bool ech_training_may_save(echelon_training *training);
+/* No further steps are made; echelon_train_is_stopped is true. */
+void ech_training_stop(echelon_training *training);
 
 #endif

@@ -17,16 +17,20 @@ struct echelon_plan {
 
 static ech_status create(const echelon_run *run, const echelon_plan_options *o, echelon_plan *plan)
 {
-    ech_planning_options options = {
-        .per_machine = o->per_machine,
-        .cluster = o->cluster,
-        .report = {.steps = o->steps, .simulate = o->simulate, .tokens = o->tokens}};
+    ech_planning_options options = {.per_machine = o->per_machine,
+                                    .cluster = o->cluster,
+                                    .report = {.steps = o->steps,
+                                               .simulate = o->simulate,
+                                               .tokens = o->tokens,
+                                               .progress = o->progress,
+                                               .context = o->context}};
     plan->arguments = ech_library_arguments(run);
     plan->arguments.plans = true;
     plan->arguments.ranks = o->ranks;
     ech_status status = ech_run_open(&plan->arguments, &plan->run);
     free(plan->arguments.assignment.at);
     plan->arguments.file = NULL; /* the run may be closed before the plan */
+    plan->arguments.model = NULL;
     ECH_TRY(status);
     return ech_planning_create(&plan->run, &options, &plan->planning);
 }

@@ -2,6 +2,7 @@
  *
  * Version, errors, log, runs and their keys.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,12 +16,17 @@
 
 #define X(name) _Static_assert((int)ECHELON_##name == (int)ECH_##name, "the same codes");
 X(OK)
-X(EUSAGE) X(EINPUT) X(EIO) X(ENOMEM) X(EUNSUPPORTED) X(ECOMM) X(EABORTED) X(ENUMERIC) X(EINTERNAL)
+X(EUSAGE)
+X(EINPUT)
+X(EIO)
+X(ENOMEM) X(EUNSUPPORTED) X(ECOMM) X(EABORTED) X(ENUMERIC) X(EINTERNAL)
 #undef X
+    _Static_assert((int)ECHELON_MOST_RANKS == (int)ECH_MOST_RANKS, "the same number");
+_Static_assert((int)ECHELON_AUTO == (int)ECH_AUTO, "the same number");
 
-    /* ---- version, errors, log ---- */
+/* ---- version, errors, log ---- */
 
-    const char *echelon_version(void)
+const char *echelon_version(void)
 {
     return ECH_VERSION;
 }
@@ -45,9 +51,13 @@ static void drop_at_first(void)
         ech_log_set_sink(drop, NULL);
 }
 
-void ech_library_say(const char *error)
+ech_status ech_library_end_rank(const ech_design *design, ech_status status)
 {
-    if (!atomic_load(&is_heard)) fprintf(stderr, "echelon: error: %s\n", error);
+    bool is_process = !ech_comm_has_threads((ech_comm_kind)design->config->parallel.comm);
+    bool is_first = status != ECH_OK && status != ECH_EABORTED;
+    if (is_process && is_first && !atomic_load(&is_heard))
+        fprintf(stderr, "echelon: error: %s\n", ech_last_error());
+    return status;
 }
 
 static pthread_once_t entered = PTHREAD_ONCE_INIT;
@@ -62,7 +72,14 @@ void echelon_set_log(echelon_log *log, void *context)
 {
     pthread_once(&entered, drop_at_first);
     atomic_store(&is_heard, log != NULL);
-    ech_log_set_sink(log ? log : drop, context);
+    ech_log_set_sink(!log ? drop : log == echelon_log_print ? NULL : log, context);
+}
+
+/* The log without a sink does the same, and draws status lines besides. */
+void echelon_log_print(const char *line, void *context)
+{
+    (void)context;
+    fprintf(stderr, "%s\n", line);
 }
 
 /* ---- structs that may grow ---- */
@@ -89,10 +106,11 @@ void ech_library_take(void *to, size_t known, const void *from)
 
 /* ---- runs ---- */
 
-static echelon_status make(const char *file, const char *text, echelon_run **out)
+static echelon_status make(const char *file, const char *model, const char *text, echelon_run **out)
 {
     echelon_run *run = ech_calloc(1, sizeof *run);
-    run->file = ech_strdup(file);
+    run->file = file ? ech_strdup(file) : NULL;
+    run->model = model ? ech_strdup(model) : NULL;
     run->text = text ? ech_strdup(text) : NULL;
     *out = run;
     return ECHELON_OK;
@@ -101,15 +119,21 @@ static echelon_status make(const char *file, const char *text, echelon_run **out
 echelon_status echelon_run_open(const char *path, echelon_run **out)
 {
     ech_library_enter();
-    if (ech_file_exists(path)) return make(path, NULL, out);
-    return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s: no such run file",
-                                       path);
+    if (ech_file_exists(path)) return make(path, NULL, NULL, out);
+    return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s: cannot open: %s", path,
+                                       strerror(ENOENT));
 }
 
 echelon_status echelon_run_open_text(const char *text, const char *name, echelon_run **out)
 {
     ech_library_enter();
-    return make(name, text, out);
+    return make(name, NULL, text, out);
+}
+
+echelon_status echelon_run_open_model(const char *folder, echelon_run **out)
+{
+    ech_library_enter();
+    return make(NULL, folder, NULL, out);
 }
 
 void echelon_run_close(echelon_run *run)
@@ -120,12 +144,13 @@ void echelon_run_close(echelon_run *run)
     ech_text_free(&run->value);
     free(run->file);
     free(run->text);
+    free(run->model);
     free(run);
 }
 
 ech_run_arguments ech_library_arguments(const echelon_run *run)
 {
-    ech_run_arguments in = {.file = run->file, .text = run->text};
+    ech_run_arguments in = {.file = run->file, .text = run->text, .model = run->model};
     for (size_t i = 0; i < run->words.n; i++) ECH_PUSH(in.assignment, run->words.at[i]);
     return in;
 }
@@ -147,13 +172,24 @@ echelon_status echelon_run_set(echelon_run *run, const char *key, const char *va
     return (echelon_status)set(run, key, value);
 }
 
+echelon_status echelon_run_add_word(echelon_run *run, const char *word)
+{
+    ech_library_enter();
+    const char *value = strchr(word, '=');
+    if (!value)
+        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                                           "%s: keys are set with section.key=value", word);
+    ECH_PUSH(run->words, ech_strdup(word));
+    return ECHELON_OK;
+}
+
 /* For a plan, which lacks nothing that only training needs. */
 static ech_status get(echelon_run *run, const char *key)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     ech_run_arguments in = ech_library_arguments(run);
-    ech_status status = ech_setup_config_own(in.file, in.text, true, in.assignment.at,
-                                             (int)in.assignment.n, &config);
+    in.plans = true;
+    ech_status status = ech_run_configure(&in, &config);
     free(in.assignment.at);
     ECH_TRY(status);
     if (!ech_config_type_name(key)) { /* says which key is nearest */

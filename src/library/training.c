@@ -29,6 +29,8 @@ typedef ech_status rank_call(ech_trainer *t, bool is_first, void *argument);
 
 struct echelon_training {
     ech_run run;
+    ech_training options;
+    bool catches_signals;
     ech_run_arguments arguments;
     pthread_t host;
 
@@ -44,10 +46,15 @@ struct echelon_training {
     ech_status status; /* why */
     char error[2048];  /* the message of the rank that failed first */
 
+    /* written by the caller while ranks are at the gate, read by ranks between gates: */
+    int64_t until; /* steps before this one are made without a stop at the gate */
+
     /* written by the first rank of this process, read while it waits: */
     ech_trainer *first;
     int64_t steps;
-    bool done;
+    bool done, stopped;
+
+    bool in_hook; /* of the caller's thread */
 };
 
 /* ---- on the threads of ranks ---- */
@@ -81,6 +88,7 @@ static ech_status pause_ranks(ech_trainer *t, void *context, bool *ends)
 {
     echelon_training *training = context;
     request next = NONE;
+    if (t->step < training->until && !is_done(t)) return ECH_OK;
     pthread_mutex_lock(&training->mutex);
     if (!training->first) training->first = t;
     bool is_first = training->first == t;
@@ -88,7 +96,8 @@ static ech_status pause_ranks(ech_trainer *t, void *context, bool *ends)
     while (next == NONE || next == CALL) {
         if (is_first) {
             training->steps = t->step;
-            training->done = is_done(t);
+            training->stopped |= t->stopped;
+            training->done = is_done(t) || training->stopped;
         }
         next = await(training, &turn);
         if (next != CALL) continue;
@@ -107,35 +116,32 @@ static ech_status pause_ranks(ech_trainer *t, void *context, bool *ends)
 static ech_status run_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     echelon_training *training = context;
-    ech_training options = {.pause = pause_ranks, .context = training};
     pthread_mutex_lock(&training->mutex);
     training->ranks = ech_comm_has_threads((ech_comm_kind)design->config->parallel.comm)
                           ? ech_comm_size(comm) - ech_layout_roles(design->layout).evaluate.n
                           : 1;
     pthread_mutex_unlock(&training->mutex);
-    ech_status status = ech_train_rank(comm, design, &options);
+    ech_status status = ech_train_rank(comm, design, &training->options);
     pthread_mutex_lock(&training->mutex);
     note_error(training, status);
     training->ended = true;
     pthread_cond_broadcast(&training->asked);
     pthread_mutex_unlock(&training->mutex);
-    bool is_process = !ech_comm_has_threads((ech_comm_kind)design->config->parallel.comm);
-    if (is_process && status != ECH_OK && status != ECH_EABORTED) ech_library_say(training->error);
-    return status;
+    return ech_library_end_rank(design, status);
 }
 
 static void *host_ranks(void *context)
 {
     echelon_training *training = context;
-    int code;
+    pthread_setname_np(pthread_self(), "echelon-ranks"); /* and so the threads that it starts */
     ech_start start = {.command = "train",
                        .reads_weights = true,
                        .evaluates = true,
                        .run = &training->run,
+                       .prepare = training->catches_signals ? ech_train_catch_signals : NULL,
                        .main = run_rank,
-                       .context = training,
-                       .stays = true};
-    ech_status status = ech_start_ranks(&start, &code);
+                       .context = training};
+    ech_status status = ech_start_ranks(&start);
     pthread_mutex_lock(&training->mutex);
     note_error(training, status);
     training->ended = true;
@@ -146,6 +152,14 @@ static void *host_ranks(void *context)
 }
 
 /* ---- on the caller's thread ---- */
+
+/* Checks that the call is not made by a hook that may not make it. */
+static ech_status check_caller(const echelon_training *training, const char *function)
+{
+    if (!training->in_hook) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE, "%s: a hook may not call it with its own training; return requests",
+             function);
+}
 
 /* Checks that the ranks have not ended. The mutex is locked. */
 static ech_status check_alive(echelon_training *training)
@@ -207,12 +221,16 @@ static ech_status start(const echelon_run *run, const echelon_train_options *o,
 {
     training->arguments = ech_library_arguments(run);
     training->arguments.ranks = o->ranks;
-    training->arguments.file = ech_strdup(run->file);
+    training->arguments.file = run->file ? ech_strdup(run->file) : NULL;
+    training->catches_signals = o->catch_signals;
+    training->options = (ech_training){
+        .pause = pause_ranks, .context = training, .profile = o->profile, .elapsed = o->elapsed};
     ECH_TRY(ech_run_open(&training->arguments, &training->run));
-    training->arguments.text = NULL; /* these belong to the run, which may be closed before */
+    training->arguments.text = training->arguments.model =
+        NULL; /* these belong to the run, which may be closed before */
     training->arguments.assignment.n = 0;
     if (pthread_create(&training->host, NULL, host_ranks, training) != 0)
-        ECH_FAIL(ECH_EIO, "cannot start a thread: " ECH_NO_THREAD);
+        ECH_FAIL(ECH_EIO, "cannot start another thread for the ranks: " ECH_NO_THREAD);
     pthread_mutex_lock(&training->mutex);
     ech_status status = await_ranks(training);
     if (training->ended && training->status == ECH_OK) { /* an evaluator, which takes no requests */
@@ -257,20 +275,46 @@ static void fill(const ech_trainer *t, echelon_metrics *out)
     ech_library_give(out, out->size, &m, sizeof m);
 }
 
+/* Makes up to so many steps; 0: all. */
+static ech_status run_steps(echelon_training *training, int64_t steps, echelon_metrics *metrics,
+                            bool needs_one)
+{
+    ECH_TRY(check(training));
+    if (metrics) ECH_TRY(ech_library_check_size(metrics->size));
+    if (steps < 0) ECH_FAIL(ECH_EUSAGE, "%lld steps: must be 0 or more", (long long)steps);
+    if (training->done && needs_one)
+        ECH_FAIL(ECH_EUSAGE,
+                 "step %lld was the last: training.steps, or what asked to stop, allows no further "
+                 "one",
+                 (long long)training->steps);
+    if (training->done) return ECH_OK;
+    bool all = steps == 0 || steps > INT64_MAX - training->steps;
+    training->until = all ? INT64_MAX : training->steps + steps;
+    ECH_TRY(ask(training, STEP, NULL, NULL));
+    if (metrics) fill(training->first, metrics);
+    return ECH_OK;
+}
+
 echelon_status echelon_train_step(echelon_training *training, echelon_metrics *metrics)
 {
     ech_library_enter();
-    ech_status alive = check(training);
-    if (alive != ECH_OK) return (echelon_status)alive;
-    if (metrics && ech_library_check_size(metrics->size) != ECH_OK) return ECHELON_EUSAGE;
-    if (training->done)
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
-                                           "step %lld was the last: training.steps, or what asked "
-                                           "to stop, allows no further one",
-                                           (long long)echelon_train_steps(training));
-    ech_status status = ask(training, STEP, NULL, NULL);
-    if (status == ECH_OK && metrics) fill(training->first, metrics);
+    ech_status status = check_caller(training, "echelon_train_step");
+    if (status == ECH_OK) status = run_steps(training, 1, metrics, true);
     return (echelon_status)status;
+}
+
+echelon_status echelon_train_run(echelon_training *training, int64_t steps,
+                                 echelon_metrics *metrics)
+{
+    ech_library_enter();
+    ech_status status = check_caller(training, "echelon_train_run");
+    if (status == ECH_OK) status = run_steps(training, steps, metrics, false);
+    return (echelon_status)status;
+}
+
+bool echelon_train_is_stopped(echelon_training *training)
+{
+    return training->stopped;
 }
 
 bool echelon_train_is_done(echelon_training *training)
@@ -286,10 +330,11 @@ int64_t echelon_train_steps(const echelon_training *training)
     return training->steps;
 }
 
-static echelon_status finish(echelon_training *training, request how)
+static echelon_status finish(echelon_training *training, request how, const char *function)
 {
     ech_library_enter();
     if (!training) return ECHELON_OK;
+    if (check_caller(training, function) != ECH_OK) return ECHELON_EUSAGE;
     (void)ask(training, how, NULL, NULL);
     pthread_join(training->host, NULL);
     ech_status status = training->status;
@@ -300,12 +345,54 @@ static echelon_status finish(echelon_training *training, request how)
 
 echelon_status echelon_train_finish(echelon_training *training)
 {
-    return finish(training, END);
+    return finish(training, END, "echelon_train_finish");
 }
 
 void echelon_train_abort(echelon_training *training)
 {
-    (void)finish(training, ABORT);
+    (void)finish(training, ABORT, "echelon_train_abort");
+}
+
+/* ---- for hooks ---- */
+
+bool ech_training_trains(echelon_training *training)
+{
+    return check(training) == ECH_OK;
+}
+
+void ech_training_set_hook(echelon_training *training, bool runs)
+{
+    training->in_hook = runs;
+}
+
+void ech_training_stop(echelon_training *training)
+{
+    training->stopped = training->done = true;
+}
+
+bool ech_training_may_save(echelon_training *training)
+{
+    return ech_trainer_may_save(training->first);
+}
+
+typedef struct folded {
+    double *number;
+    int n;
+} folded;
+
+static ech_status fold(ech_trainer *t, bool is_first, void *argument)
+{
+    const folded *of = argument;
+    (void)is_first; /* a process has one rank */
+    return ech_group_fold(ech_exec_world(t->session.exec), ECH_FOLD_MAX, of->number, of->n);
+}
+
+ech_status ech_training_fold(echelon_training *training, double *numbers, int n)
+{
+    folded of = {numbers, n};
+    const ech_config *config = training->run.config;
+    if (ech_comm_has_threads((ech_comm_kind)config->parallel.comm)) return ECH_OK;
+    return ask(training, CALL, fold, &of);
 }
 
 /* ---- saving, validation, keys ---- */

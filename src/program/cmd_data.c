@@ -12,7 +12,7 @@
 #include "program/command.h"
 #include "app/count.h"
 #include "program/options.h"
-#include "app/status_line.h"
+#include "base/terminal.h"
 #include "base/clock.h"
 #include "data/data.h"
 #include "device/device.h"

@@ -2,7 +2,7 @@
  *
  * echelon launch: starts a program as the ranks of one machine, as torchrun would, for
  * `parallel.comm: ucx`. `--ranks N` starts ranks by it, and the job monitor treats it as it does
- * mpirun (app/job/supervise.h).
+ * mpirun (program/job/supervise.h).
  */
 #include <argp.h>
 #include <errno.h>

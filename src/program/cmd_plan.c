@@ -3,6 +3,7 @@
  * echelon plan RUN.yaml|--model FOLDER [--ranks N] [--per-machine M] [--cluster FILE [--tokens N]]
  *              [--steps] [--simulate] [--json] [--svg FILE] [section.key=value ...]
  */
+#include <echelon.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -10,8 +11,7 @@
 #include <string.h>
 
 #include "program/command.h"
-#include "app/plan/planning.h"
-#include "app/status_line.h"
+#include "base/terminal.h"
 #include "program/run_line.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -23,28 +23,29 @@ static const char about[] =
     "memory.\v" ECH_RUN_NOTE;
 
 typedef struct plan_arguments {
-    ech_run_arguments run;
+    ech_run_line run;
     const char *svg;    /* NULL: no picture */
     const char *tokens; /* of a whole training, as 300B; NULL: not given */
     bool json;
-    ech_planning_options options;
+    int per_machine;
+    bool steps, simulate;
+    const char *cluster;
 } plan_arguments;
 
 static const ech_option options[] = {
     ECH_RUN_RANKS,
-    ECH_INT(plan_arguments, options.per_machine, "per-machine", 'm', "M", 1, ECH_MOST_RANKS,
+    ECH_INT(plan_arguments, per_machine, "per-machine", 'm', "M", 1, ECHELON_MOST_RANKS,
             "ranks on one machine, which share its cores and memory (all, but not more than "
             "cores)"),
-    ECH_FLAG(plan_arguments, options.report.steps, "steps", 's',
-             "every step of a training step, too"),
-    ECH_FLAG(plan_arguments, options.report.simulate, "simulate", 't',
+    ECH_FLAG(plan_arguments, steps, "steps", 's', "every step of a training step, too"),
+    ECH_FLAG(plan_arguments, simulate, "simulate", 't',
              "step time, bubble, what compute waits for, micro-batches in flight, bytes per link; "
              "in seconds with "
              "parallel.profile"),
     ECH_PATH(plan_arguments, run.model, "model", 'o', "FOLDER",
              "in place of RUN.yaml: what `echelon init FOLDER` writes; only config.json is "
              "read"),
-    ECH_PATH(plan_arguments, options.cluster, "cluster", 'c', "FILE",
+    ECH_PATH(plan_arguments, cluster, "cluster", 'c', "FILE",
              "for the devices and the network that FILE describes (docs/clusters.md), not for this "
              "machine"),
     ECH_TEXT(plan_arguments, tokens, "tokens", 'k', "N",
@@ -106,17 +107,14 @@ static void end_progress(progress *p)
 
 /* ---- the plan ---- */
 
-static ech_status print_report(const ech_plan_report *report, const plan_arguments *in)
+static ech_status print_plan(echelon_plan *plan, const plan_arguments *in)
 {
-    ECH_FREED_TEXT text = {0}, svg = {0};
-    if (in->json)
-        ECH_TRY(ech_plan_report_json(report, &text));
-    else
-        ech_plan_report_text(report, &text);
-    fwrite(text.at, 1, text.n, stdout);
+    const char *text = in->json ? echelon_plan_json(plan) : echelon_plan_text(plan);
+    if (!text) return ECH_EINPUT;
+    fputs(text, stdout);
     if (!in->svg) return ECH_OK;
-    ECH_TRY(ech_plan_report_svg(report, &svg));
-    return ech_file_write(in->svg, svg.at, svg.n);
+    const char *svg = echelon_plan_svg(plan);
+    return svg ? ech_file_write(in->svg, svg, strlen(svg)) : ECH_EINPUT;
 }
 
 /* "1.5T", "300B". */
@@ -134,21 +132,33 @@ static ech_status read_tokens(const char *text, double *out)
     ECH_FAIL(ECH_EUSAGE, "--tokens=%s: not a number of tokens, as 300B or 1.5T", text);
 }
 
-static ech_status plan(const ech_run *run, void *arguments, int *code)
+static void set_progress(const char *doing, void *context)
 {
-    (void)code;
-    plan_arguments *in = arguments;
+    progress *shown = context;
+    shown->doing = doing;
+}
+
+static ech_status plan(const plan_arguments *in, echelon_run *run)
+{
     progress shown;
-    ECH_CLEANUP(ech_planning_destroy) ech_planning planning = {0};
-    ECH_TRY(read_tokens(in->tokens, &in->options.report.tokens));
-    if (in->tokens && !in->options.cluster)
+    echelon_plan *made = NULL;
+    echelon_plan_options wanted = {.size = sizeof wanted,
+                                   .ranks = in->run.ranks,
+                                   .per_machine = in->per_machine,
+                                   .steps = in->steps,
+                                   .simulate = in->simulate,
+                                   .cluster = in->cluster,
+                                   .progress = set_progress,
+                                   .context = &shown};
+    ECH_TRY(read_tokens(in->tokens, &wanted.tokens));
+    if (in->tokens && !in->cluster)
         ECH_FAIL(ECH_EUSAGE, "--tokens=%s: needs a cluster; add --cluster FILE", in->tokens);
     begin_progress(&shown);
-    in->options.report.doing = &shown.doing;
-    ech_status status = ech_planning_create(run, &in->options, &planning);
+    ech_status status = (ech_status)echelon_plan_create(run, &wanted, &made);
     end_progress(&shown);
-    ECH_TRY(status);
-    return print_report(&planning.report, in);
+    if (status == ECH_OK) status = print_plan(made, in);
+    echelon_plan_free(made);
+    return status;
 }
 
 static void check(void *arguments, const struct argp_state *state)
@@ -169,6 +179,13 @@ ech_status ech_command_plan(int argc, char **argv, int *code)
                                    .words = 1,
                                    .take = ech_run_take_word,
                                    .check = check};
-    plan_arguments in = {.run.plans = true};
-    return ech_run_command(&line, argc, argv, &in.run, plan, code);
+    plan_arguments in = {0};
+    echelon_run *run = NULL;
+    (void)code;
+    ech_command_line_parse(&line, argc, argv, &in);
+    ech_status status = (ech_status)ech_run_line_open(&in.run, &run);
+    if (status == ECH_OK) status = plan(&in, run);
+    echelon_run_close(run);
+    free(in.run.assignment.at);
+    return status;
 }

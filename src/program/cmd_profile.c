@@ -3,11 +3,13 @@
  * echelon profile RUN.yaml [--ranks N] [--steps K] [--out FILE] [section.key=value ...]
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "app/block_times.h"
 #include "program/command.h"
+#include "program/launch.h"
+#include "program/run_arguments.h"
 #include "app/count.h"
-#include "program/run_line.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -21,7 +23,7 @@ static const char about[] =
 enum { MOST_STEPS = 10000 };
 
 typedef struct profile_arguments {
-    ech_run_arguments run;
+    ech_run_line run;
     int64_t steps;
     const char *out;
 } profile_arguments;
@@ -99,29 +101,47 @@ static ech_status profile_rank(ech_comm *comm, const ech_design *design, void *c
     return status;
 }
 
-static ech_status profile(const ech_run *given, void *arguments, int *code)
+/* The layout may ask for the very profile that is to be made. */
+static void adjust(ech_config *config)
 {
-    profile_arguments *in = arguments;
-    ech_config *config = given->config;
-    char steps[40], out[4200], *words[] = {steps, out};
-    snprintf(steps, sizeof steps, "--steps=%lld", (long long)in->steps);
-    snprintf(out, sizeof out, "--out=%s", in->out ? in->out : "");
-    /* The layout may ask for the very profile that is to be made. */
     ech_config_replace_text(&config->parallel.profile, "");
     if (config->parallel.partition.word == ECH_PARTITION_AUTO)
         config->parallel.partition.word = ECH_PARTITION_EVEN;
-    ech_start start = {.command = "profile",
-                       .run = given,
-                       .options = words,
-                       .n = in->out ? 2 : 1,
-                       .main = profile_rank,
-                       .context = in};
-    return ech_start_ranks(&start, code);
+}
+
+static ech_status profile(profile_arguments *in, int ranks)
+{
+    ECH_CLEANUP(ech_run_close) ech_run run = {0};
+    ech_run_arguments arguments = ech_run_line_arguments(&in->run);
+    const ech_start start = {
+        .command = "profile", .run = &run, .main = profile_rank, .context = in};
+    arguments.ranks = ranks;
+    ech_status status = ech_run_open(&arguments, &run);
+    if (status == ECH_OK) {
+        adjust(run.config);
+        status = ech_start_ranks(&start);
+    }
+    free(arguments.assignment.at);
+    return status;
 }
 
 ech_status ech_command_profile(int argc, char **argv, int *code)
 {
     const ech_command_line line = {ECH_RUN_LINE, .about = about, .option = options};
     profile_arguments in = {.steps = 5};
-    return ech_run_command(&line, argc, argv, &in.run, profile, code);
+    ech_launch_outcome outcome;
+    ech_command_line_parse(&line, argc, argv, &in);
+    char steps[40], out[4200], *words[] = {steps, out};
+    snprintf(steps, sizeof steps, "--steps=%lld", (long long)in.steps);
+    snprintf(out, sizeof out, "--out=%s", in.out ? in.out : "");
+    const ech_launch_request request = {.command = "profile",
+                                        .line = &in.run,
+                                        .options = words,
+                                        .n = in.out ? 2 : 1,
+                                        .adjust = adjust};
+    ech_status status = ech_launch_ranks(&request, &outcome);
+    *code = outcome.code;
+    if (status == ECH_OK && !outcome.is_done) status = profile(&in, outcome.ranks);
+    free(in.run.assignment.at);
+    return status;
 }

@@ -2,13 +2,14 @@
  *
  * echelon train RUN.yaml [--ranks N] [--restarts K] [section.key=value ...]
  */
+#include <echelon.h>
 #include <signal.h>
 #include <stdlib.h>
 
+#include "base/text.h"
 #include "program/command.h"
-#include "app/job/job.h"
-#include "program/run_line.h"
-#include "app/train/train.h"
+#include "program/job/job.h"
+#include "program/launch.h"
 
 static const char about[] =
     "Trains as the run file says, from the run's newest checkpoint that verifies, or from "
@@ -36,7 +37,7 @@ static const char about[] =
 enum { MOST_RESTARTS = 1000000 };
 
 typedef struct train_arguments {
-    ech_run_arguments run;
+    ech_run_line run;
     int restarts;
     bool profile;
 } train_arguments;
@@ -57,31 +58,56 @@ static double elapsed(void)
     return text && ech_text_to_real(text, &seconds) && seconds > 0 ? seconds : 0;
 }
 
-static ech_status train(const ech_run *run, void *given, int *code)
+/* Blocks signals until the process knows whether it has ranks itself, whose threads handle them:
+ * without handlers these signals would end it. */
+static void hold_signals(void)
 {
-    const train_arguments *arguments = given;
-    ech_training training = {.profile = arguments->profile, .elapsed = elapsed()};
-    char *words[] = {"--profile"};
-    ech_start start = {.command = "train",
-                       .reads_weights = true,
-                       .evaluates = true,
-                       .run = run,
-                       .options = words,
-                       .n = arguments->profile,
-                       .prepare = ech_train_catch_signals,
-                       .main = ech_train_rank,
-                       .context = &training,
-                       .stop_signal = SIGUSR2,
-                       .restarts = arguments->restarts};
-    ech_status status = ech_start_ranks(&start, code);
-    if (training.stopped) *code = ECH_EXIT_STOPPED;
-    return status;
+    sigset_t held;
+    sigemptyset(&held);
+    sigaddset(&held, SIGUSR1);
+    sigaddset(&held, SIGUSR2);
+    sigaddset(&held, SIGTERM);
+    sigprocmask(SIG_BLOCK, &held, NULL);
+}
+
+/* Trains in this process. */
+static echelon_status train(const train_arguments *in, int ranks, int *code)
+{
+    const echelon_train_options wanted = {.size = sizeof wanted,
+                                          .ranks = ranks,
+                                          .profile = in->profile,
+                                          .catch_signals = true,
+                                          .elapsed = elapsed()};
+    echelon_run *run = NULL;
+    echelon_training *training;
+    echelon_status status = ech_run_line_open(&in->run, &run);
+    if (status == ECHELON_OK) status = echelon_train_start(run, &wanted, &training);
+    echelon_run_close(run);
+    if (status != ECHELON_OK) return status;
+    (void)echelon_train_run(training, 0, NULL); /* the end has its status, too */
+    if (echelon_train_is_stopped(training)) *code = ECH_EXIT_STOPPED;
+    return echelon_train_finish(training);
 }
 
 ech_status ech_command_train(int argc, char **argv, int *code)
 {
     const ech_command_line line = {ECH_RUN_LINE, .about = about, .option = options};
-    train_arguments arguments = {0};
-    ech_train_hold_signals();
-    return ech_run_command(&line, argc, argv, &arguments.run, train, code);
+    train_arguments in = {0};
+    ech_launch_outcome outcome;
+    char *words[] = {"--profile"};
+    hold_signals();
+    ech_command_line_parse(&line, argc, argv, &in);
+    const ech_launch_request request = {.command = "train",
+                                        .line = &in.run,
+                                        .options = words,
+                                        .n = in.profile,
+                                        .reads_weights = true,
+                                        .evaluates = true,
+                                        .stop_signal = SIGUSR2,
+                                        .restarts = in.restarts};
+    ech_status status = ech_launch_ranks(&request, &outcome);
+    *code = outcome.code;
+    if (status == ECH_OK && !outcome.is_done) status = (ech_status)train(&in, outcome.ranks, code);
+    free(in.run.assignment.at);
+    return status;
 }

@@ -2,12 +2,12 @@
  *
  * echelon verify RUN.yaml [--ranks N] [--steps S] [--tolerance E] [section.key=value ...]
  */
+#include <echelon.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "program/command.h"
-#include "app/count.h"
-#include "program/run_line.h"
-#include "app/verify/verify.h"
+#include "program/launch.h"
 
 static const char about[] =
     "Trains a few steps in fp64 under the run file's layout and beside it on one rank, on the same "
@@ -23,9 +23,10 @@ static const char about[] =
     "a random last bit of each weight changes the results by more than 1e-9.";
 
 enum { MOST_STEPS = 100000 };
+static const double DEFAULT_TOLERANCE = 1e-11; /* which the library widens to ten units */
 
 typedef struct verify_arguments {
-    ech_run_arguments run;
+    ech_run_line run;
     int64_t steps;
     double tolerance;
     bool own_precision;
@@ -48,110 +49,60 @@ static void check(void *arguments, const struct argp_state *state)
     if (in->tolerance <= 0) argp_error(state, "--tolerance %g: must be above 0", in->tolerance);
 }
 
-static void print_main(const ech_verification *v, const ech_comm *comm)
+/* The exit code for the result, which rank 0's process has. */
+static int code_of(const echelon_verification *result)
 {
-    char compared[ECH_COUNT_BYTES];
-    int ranks = ech_comm_size(comm);
-    printf("layout     %d rank%s (%s): %s\n", ranks, ranks > 1 ? "s" : "", ech_comm_name(comm),
-           v->layout);
-    printf("against    1 rank, %s, in %s\n",
-           v->replayed ? "the serial replay of its delayed updates"
-           : v->open   ? "each micro-batch with the weights that its rank had read, then their sum"
-                       : "the same micro-batches in order",
-           v->precision);
-    if (v->open)
-        printf("skipped    the order in which ranks add their updates, which is not recorded\n");
-    if (v->carried)
-        printf("skipped    final weights: they depend on the timing of the ring exchange\n");
-    printf("steps      %lld\n", (long long)v->steps);
-    printf("errors     loss       %.1e\n", v->worst_loss);
-    printf("           gradients  %.1e\n", v->worst_gradient);
-    printf("           weights    %.1e\n", v->worst_weight);
-    printf("           states     %.1e\n", v->worst_state);
-    if (v->reports) printf("           reports    %.1e\n", v->worst_report);
-    if (v->validated) printf("           validation %.1e\n", v->worst_validation);
-    printf("unit       %.1e  the change by a random last bit of each weight\n", v->unit);
-    printf("compared   %s elements\n", ech_count_text(v->compared, compared));
-    if (v->worst_at[0]) printf("worst      %.1e  at %s\n", v->worst, v->worst_at);
+    int code = ECH_EXIT_DONE;
+    for (int i = 0; i < echelon_verification_count(result); i++) {
+        echelon_comparison c = {.size = sizeof c};
+        (void)echelon_verification_at(result, i, &c);
+        if (c.ill_conditioned)
+            code = ECH_EXIT_ILL_CONDITIONED;
+        else if (!c.passed && code == ECH_EXIT_DONE)
+            code = ECH_EXIT_FAILED;
+    }
+    return code;
 }
 
-static void print_own(const ech_verification *v)
+/* Verifies in this process. */
+static echelon_status verify(const verify_arguments *in, int ranks, int *code)
 {
-    printf("in %s    ", v->precision);
-    if (v->worst > 0)
-        printf("worst %.1e  at %s\n", v->worst, v->worst_at);
-    else
-        printf("the same bits\n");
-}
-
-/* One line: the verdict of the comparison that failed, or of both. */
-static void print_verdict(const ech_verification *v, const ech_verification *own)
-{
-    const ech_verification *bad = !v->passed ? v : own && !own->passed ? own : NULL;
-    if (v->ill)
-        printf("ILL-CONDITIONED  with a unit above %g the comparison proves nothing; lower "
-               "optimizer.learning_rate or dropout, or use more tokens\n",
-               ECH_MOST_UNIT);
-    else if (bad && bad->tolerance > 0)
-        printf("FAILED     not within %.2g in %s, first at %s\n", bad->tolerance, bad->precision,
-               bad->first_bad);
-    else if (bad)
-        printf("FAILED     not the same bits in %s, first at %s\n", bad->precision, bad->first_bad);
-    else if (own && own->tolerance > 0)
-        printf("PASSED     within %.2g, and %.2g in %s\n", v->tolerance, own->tolerance,
-               own->precision);
-    else
-        printf("PASSED     within %.2g\n", v->tolerance);
-    fflush(stdout);
-}
-
-/* The result is rank 0's; so is the exit code for it. */
-typedef struct verify_run {
-    ech_verifications verifications;
-    bool failed, ill;
-} verify_run;
-
-static ech_status verify_rank(ech_comm *comm, const ech_design *design, void *context)
-{
-    verify_run *run = context;
-    ech_verifications *both = &run->verifications;
-    ECH_TRY(ech_verify_twice_rank(comm, design, both));
-    if (ech_comm_rank(comm) != 0) return ECH_OK;
-    const ech_verification *own = both->own_compared ? &both->own : NULL;
-    print_main(&both->main, comm);
-    if (own) print_own(own);
-    print_verdict(&both->main, own);
-    run->failed = !both->main.passed || (own && !own->passed);
-    run->ill = both->main.ill;
-    return ECH_OK;
-}
-
-static ech_status verify(const ech_run *given, void *arguments, int *code)
-{
-    const verify_arguments *in = arguments;
-    verify_run run = {.verifications = {.main = {.steps = in->steps,
-                                                 .tolerance = in->tolerance,
-                                                 .widened = in->tolerance == ECH_TOLERANCE},
-                                        .own = {.tolerance = ECH_TOLERANCE_FP32},
-                                        .own_precision = in->own_precision}};
-    char steps[40], tolerance[40], own[] = "--own-precision", *words[] = {steps, tolerance, own};
-    snprintf(steps, sizeof steps, "--steps=%lld", (long long)in->steps);
-    snprintf(tolerance, sizeof tolerance, "--tolerance=%.17g", in->tolerance);
-    ech_start start = {.command = "verify",
-                       .reads_weights = true,
-                       .run = given,
-                       .options = words,
-                       .n = in->own_precision ? 3 : 2,
-                       .main = verify_rank,
-                       .context = &run};
-    ech_status status = ech_start_ranks(&start, code);
-    if (run.failed) *code = run.ill ? ECH_EXIT_ILL_CONDITIONED : ECH_EXIT_FAILED;
+    const echelon_verify_options wanted = {.size = sizeof wanted,
+                                           .ranks = ranks,
+                                           .steps = in->steps,
+                                           .tolerance = in->tolerance,
+                                           .own_precision = in->own_precision};
+    echelon_run *run = NULL;
+    echelon_verification *result = NULL;
+    echelon_status status = ech_run_line_open(&in->run, &run);
+    if (status == ECHELON_OK) status = echelon_verify(run, &wanted, &result);
+    if (status == ECHELON_OK) {
+        fputs(echelon_verification_text(result), stdout);
+        fflush(stdout);
+        *code = code_of(result);
+    }
+    echelon_verification_free(result);
+    echelon_run_close(run);
     return status;
 }
 
 ech_status ech_command_verify(int argc, char **argv, int *code)
 {
     const ech_command_line line = {ECH_RUN_LINE, .about = about, .option = options, .check = check};
-    verify_arguments in = {.steps = 2, .tolerance = ECH_TOLERANCE};
-    return ech_run_command(&line, argc, argv, &in.run, verify, code);
+    verify_arguments in = {.steps = 2, .tolerance = DEFAULT_TOLERANCE};
+    ech_launch_outcome outcome;
+    char steps[40], tolerance[40], own[] = "--own-precision", *words[] = {steps, tolerance, own};
+    ech_command_line_parse(&line, argc, argv, &in);
+    snprintf(steps, sizeof steps, "--steps=%lld", (long long)in.steps);
+    snprintf(tolerance, sizeof tolerance, "--tolerance=%.17g", in.tolerance);
+    const ech_launch_request request = {.command = "verify",
+                                        .line = &in.run,
+                                        .options = words,
+                                        .n = in.own_precision ? 3 : 2,
+                                        .reads_weights = true};
+    ech_status status = ech_launch_ranks(&request, &outcome);
+    *code = outcome.code;
+    if (status == ECH_OK && !outcome.is_done) status = (ech_status)verify(&in, outcome.ranks, code);
+    free(in.run.assignment.at);
+    return status;
 }

@@ -5,6 +5,7 @@
 #include "program/command.h"
 
 #include <argp.h>
+#include <echelon.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -141,6 +142,7 @@ int ech_command_run(int argc, char **argv)
     /* A file that may not grow any more is an error like a full disk, not the end. */
     signal(SIGXFSZ, SIG_IGN);
     atexit(flush_results);
+    echelon_set_log(echelon_log_print, NULL);
     ech_status status = dispatch(argc, argv, &code);
     return status == ECH_OK ? code : ech_status_exit_code(status);
 }

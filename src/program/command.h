@@ -6,8 +6,16 @@
 #ifndef ECH_PROGRAM_COMMAND_H
 #define ECH_PROGRAM_COMMAND_H
 
-#include "app/exit_code.h"
 #include "base/status.h"
+
+/* Exit codes of the process. */
+enum {
+    ECH_EXIT_DONE = 0,
+    ECH_EXIT_FAILED = 1,
+    ECH_EXIT_USAGE = 2,
+    ECH_EXIT_ILL_CONDITIONED = 3, /* `echelon verify`: results are too sensitive to rounding */
+    ECH_EXIT_STOPPED = 75         /* stopped early with a checkpoint; the same command resumes */
+};
 
 /* Finds the command and runs it; returns the exit code. */
 int ech_command_run(int argc, char **argv);

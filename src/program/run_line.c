@@ -9,14 +9,14 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "comm/launch.h"
+#include "program/run_arguments.h"
 
-const ech_word ech_run_file = {offsetof(ech_run_arguments, file), "which run file?", false};
+const ech_word ech_run_file = {offsetof(ech_run_line, file), "which run file?", false};
 
 /* The first word is the run file, the others set keys. */
 void ech_run_take_word(void *arguments, char *word, const struct argp_state *state)
 {
-    ech_run_arguments *in = arguments;
+    ech_run_line *in = arguments;
     bool sets_key = strchr(word, '=') != NULL;
     if (!in->file && !in->model && (!sets_key || ech_file_exists(word)))
         in->file = word;
@@ -28,20 +28,21 @@ void ech_run_take_word(void *arguments, char *word, const struct argp_state *sta
                    word, in->file ? "run file" : "model", in->file ? in->file : in->model);
 }
 
-ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
-                           ech_run_arguments *arguments,
-                           ech_status (*main)(const ech_run *run, void *arguments, int *code),
-                           int *code)
+echelon_status ech_run_line_open(const ech_run_line *line, echelon_run **out)
 {
-    ECH_CLEANUP(ech_run_close) ech_run run = {0};
-    ech_launched launched;
-    ech_command_line_parse(line, argc, argv, arguments);
-    /* Before MPI starts, only rank 0 of a launcher's processes logs. */
-    bool another_logs = ech_launched_here(&launched) && launched.rank > 0;
-    bool quiet = ech_log_set_quiet(another_logs || ech_log_is_quiet());
-    ech_status status = ech_run_open(arguments, &run);
+    bool quiet = ech_run_set_quiet();
+    echelon_status status =
+        line->model ? echelon_run_open_model(line->model, out) : echelon_run_open(line->file, out);
     ech_log_set_quiet(quiet);
-    if (status == ECH_OK) status = main(&run, arguments, code);
-    free(arguments->assignment.at);
+    for (size_t i = 0; i < line->assignment.n && status == ECHELON_OK; i++)
+        status = echelon_run_add_word(*out, line->assignment.at[i]);
     return status;
+}
+
+ech_run_arguments ech_run_line_arguments(const ech_run_line *line)
+{
+    ech_run_arguments arguments = {.file = line->file, .ranks = line->ranks};
+    for (size_t i = 0; i < line->assignment.n; i++)
+        ECH_PUSH(arguments.assignment, line->assignment.at[i]);
+    return arguments;
 }

@@ -5,12 +5,21 @@
 #ifndef ECH_PROGRAM_RUN_LINE_H
 #define ECH_PROGRAM_RUN_LINE_H
 
-#include "app/setup/run.h"
+#include <echelon.h>
+
+#include "base/memory.h"
 #include "program/options.h"
 
-/* The row of --ranks for a command whose struct of arguments begins with an ech_run_arguments. */
+typedef struct ech_run_line {
+    char *file;                  /* RUN.yaml; a word of argv, like those of the list */
+    const char *model;           /* a model folder in place of the run file; NULL: none */
+    int ranks;                   /* --ranks; 0: not given */
+    ECH_LIST(char *) assignment; /* "section.key=value" */
+} ech_run_line;
+
+/* The row of --ranks for a command whose struct of arguments begins with an ech_run_line. */
 #define ECH_RUN_RANKS                                                                              \
-    ECH_INT(ech_run_arguments, ranks, "ranks", 'n', "N", 1, ECH_MOST_RANKS,                        \
+    ECH_INT(ech_run_line, ranks, "ranks", 'n', "N", 1, ECHELON_MOST_RANKS,                         \
             "ranks; with parallel.comm=mpi this starts mpirun itself")
 /* The other fields of this command's ech_command_line. */
 #define ECH_RUN_LINE                                                                               \
@@ -23,11 +32,7 @@ void ech_run_take_word(void *arguments, char *word, const struct argp_state *sta
     "Words like training.steps=100 set keys in place of the run file. "                            \
     "'echelon help keys' lists every key with its bounds, default and meaning."
 
-/* Parses the line into `arguments`, opens the run and calls `main`, whose status it returns. *code:
- * the process's exit code, as in app/exit_code.h; set by `main`. */
-ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
-                           ech_run_arguments *arguments,
-                           ech_status (*main)(const ech_run *run, void *arguments, int *code),
-                           int *code);
+/* Opens the line's run for the library, with its words. The caller closes *out. */
+echelon_status ech_run_line_open(const ech_run_line *line, echelon_run **out);
 
 #endif

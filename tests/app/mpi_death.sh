@@ -224,7 +224,8 @@ fi
 
 name="an endless loop in rank 1 of 3"
 train 3 parallel.pipeline=3 parallel.deadline=$deadline
-"$freeze_thread" "${ranks[1]}" 2>/dev/null &
+host=$(grep -lx echelon-ranks /proc/"${ranks[1]}"/task/*/comm | cut -d/ -f5 | sort -n | head -1)
+"$freeze_thread" "$host" 2>/dev/null &
 frozen=$!
 sleep 0.5
 if kill -0 $frozen 2>/dev/null; then

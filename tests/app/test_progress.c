@@ -11,7 +11,7 @@
 
 #include "app/count.h"
 #include "app/train/progress.h"
-#include "app/status_line.h"
+#include "base/terminal.h"
 
 static ech_step_metrics metrics_of(int64_t step)
 {

@@ -1,30 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For the tests of config: names as an application hands them in, and the smallest complete run
- * file.
+ * For the tests of config: names as an application hands them in, and their run file.
  */
 #ifndef ECH_TESTS_CONFIG_SAMPLE_H
 #define ECH_TESTS_CONFIG_SAMPLE_H
 
 #include <string.h>
 
+#include "config/sample_run.h"
 #include "config/table.h"
-
-static const char sample_run[] = "model:\n"
-                                 "  architecture: gpt2\n"
-                                 "  hidden_size: 64\n"
-                                 "  num_hidden_layers: 2\n"
-                                 "  num_attention_heads: 4\n"
-                                 "data:\n"
-                                 "  train: corpus/train\n"
-                                 "  sequence_length: 32\n"
-                                 "training:\n"
-                                 "  steps: 10\n"
-                                 "  global_batch_size: 8\n"
-                                 "optimizer:\n"
-                                 "  learning_rate: 1e-3\n"
-                                 "log:\n"
-                                 "  directory: runs/one\n";
 
 static inline ech_config *sample_create(void)
 {

@@ -208,7 +208,7 @@ class Errors(Case):
             self.run_of("e", **{"training.stepz": 3})
         with self.assertRaisesRegex(ValueError, "whole number|integer|not a"):
             self.run_of("e", **{"training.steps": "x"})
-        with self.assertRaisesRegex(echelon.UsageError, "no such run file"):
+        with self.assertRaisesRegex(echelon.UsageError, "cannot open"):
             echelon.Run("none.yaml")
         with self.assertRaisesRegex(echelon.UsageError, "data.train|no such file"):
             self.run_of("e", **{"data.train": "nowhere"}).fit()
@@ -231,6 +231,66 @@ class Errors(Case):
                 bad.finish()
             while not good.done:
                 self.assertTrue(math.isfinite(good.step()["loss"]))
+
+
+class Trained(Case):
+    def test_verify(self):
+        run = self.run_of("verified", echelon.Grid(pipeline=2, tensor=2))
+        result = run.verify(steps=1, own_precision=True)
+        self.assertTrue(result.passed)
+        self.assertIn("PASSED", str(result))
+        self.assertEqual([c["precision"] for c in result.comparisons], ["fp64", "fp32"])
+        self.assertEqual(result.comparisons[0]["ranks"], 4)
+        self.assertGreater(result.comparisons[0]["worst"], 0)
+        self.assertTrue(math.isnan(result.comparisons[0]["reports"]))
+        failed = run.verify(tolerance=1e-30)
+        self.assertFalse(failed.passed)
+        self.assertTrue(failed.comparisons[0]["first_bad"])
+        with self.assertRaisesRegex(echelon.UsageError, "tolerance"):
+            run.verify(tolerance=-1)
+
+    def test_evaluate_and_sample(self):
+        run = self.run_of("trained", echelon.Mirrored(2), **{"checkpoint.every": 3})
+        run.fit()
+        found = run.evaluate()
+        said = subprocess.run([PROGRAM, "eval", self.folder / "trained", "--data",
+                               self.folder / "text"], check=True, capture_output=True, text=True)
+        self.assertIn(f"loss {found['loss']:.6f}  perplexity {found['perplexity']:.6f}  "
+                      f"bits per byte {found['bits_per_byte']:.6f}  tokens {found['targets']}",
+                      said.stdout)
+        few = run.evaluate(self.folder / "text", samples=3, batch=2)
+        self.assertEqual(few["samples"], 3)
+        with self.assertRaisesRegex(echelon.Error, "nowhere"):
+            run.evaluate("nowhere")
+        text = run.sample("the quick", tokens=20)
+        said = subprocess.run([PROGRAM, "sample", self.folder / "trained", "the quick", "-n", "20"],
+                              check=True, capture_output=True)
+        self.assertEqual(text, said.stdout.decode(errors="replace"))
+        taken = []
+        ids = run.sample(ids=[116, 104], tokens=5, on_token=lambda i, part: taken.append((i, part)))
+        self.assertEqual(ids, [i for i, _ in taken])
+        self.assertEqual(taken[0], (116, b"t"))
+        stopped = run.sample(ids=[116], on_token=lambda i, part: False)
+        self.assertEqual(stopped, [116])
+        with self.assertRaisesRegex(ZeroDivisionError, "zero"):
+            run.sample("the", on_token=lambda i, part: 1 / 0)
+        with self.assertRaisesRegex(echelon.UsageError, "top-p"):
+            run.sample("the", top_p=3)
+
+    def test_checkpoints(self):
+        run = self.run_of("listed", **{"checkpoint.every": 3})
+        run.fit()
+        found = run.checkpoints()
+        self.assertEqual([one["step"] for one in found], [6, 3])
+        self.assertTrue(all(one["complete"] and not one["problem"] for one in found))
+        self.assertEqual(found, echelon.checkpoints(self.folder / "listed"))
+        (pathlib.Path(found[0]["path"]) / "manifest.json").write_text("{")
+        self.assertFalse(run.checkpoints()[0]["complete"])
+        with self.assertRaisesRegex(echelon.UsageError, "none"):
+            echelon.checkpoints("none")
+        again = self.run_of("again", **{"checkpoint.resume": found[1]["path"]})
+        with again.train() as training:
+            self.assertEqual(training.step_count, 3)
 
 
 class Plans(Case):

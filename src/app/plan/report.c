@@ -9,7 +9,8 @@
 
 static void begin(const ech_plan_report *report, const char *what)
 {
-    if (report->options.doing) *report->options.doing = what;
+    const ech_plan_options *options = &report->options;
+    if (options->progress) options->progress(what, options->context);
 }
 
 static bool leads_cluster(const ech_layout *layout, int rank)

@@ -27,7 +27,9 @@ typedef struct ech_plan_options {
     bool steps;    /* show the train list */
     bool simulate; /* show the simulation's results (it is made in any case) */
     double tokens; /* of the training whose time is forecast; 0: those of the run's steps */
-    _Atomic(const char *) *doing; /* set to what is being done, for people; NULL: not wanted */
+    /* called with what is being done, for people; static text. NULL: not wanted */
+    void (*progress)(const char *doing, void *context);
+    void *context;
 } ech_plan_options;
 
 /* The plan of each evaluator. */

@@ -3,6 +3,7 @@
  * Running the same function on every rank.
  */
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "app/setup/setup.h"
 #include "base/log.h"
@@ -13,6 +14,7 @@ typedef struct rank_thread {
     ech_rank_main main;
     void *context;
     ech_status status;
+    char *error; /* of the status; NULL: none */
     bool started, quiet;
 } rank_thread;
 
@@ -32,6 +34,7 @@ static void *thread_main(void *argument)
     rank_thread *rank = argument;
     ech_log_set_quiet(rank->quiet);
     rank->status = run_rank(rank->comm, rank->main, rank->context);
+    if (rank->status != ECH_OK) rank->error = ech_strdup(ech_last_error());
     return NULL;
 }
 
@@ -57,8 +60,11 @@ static ech_status run_threads(ech_comm **comms, int ranks, ech_rank_main main, v
     for (int r = 0; r < ranks; r++) {
         if (threads[r].started) pthread_join(threads[r].thread, NULL);
         bool tells_more = first == ECH_OK || first == ECH_EABORTED;
-        if (threads[r].status != ECH_OK && tells_more) first = threads[r].status;
+        if (threads[r].status == ECH_OK || !tells_more) continue;
+        first = threads[r].status;
+        if (threads[r].error) ech_set_last_error(threads[r].error);
     }
+    for (int r = 0; r < ranks; r++) free(threads[r].error);
     return first;
 }
 

@@ -27,8 +27,14 @@ typedef struct ech_run {
     int32_t end_of_text;      /* the token that ends a text; -1: none is known */
 } ech_run;
 
-/* Reads the configuration and opens the tokenizer. *out is to be closed with ech_run_close, also
- * after a failure; it borrows the arguments. */
+/* Makes this thread quiet unless it is to log before MPI starts: only rank 0 of a launcher's
+ * processes does. Returns the previous setting (base/log.h). */
+bool ech_run_set_quiet(void);
+
+/* Reads the configuration: the run file, or the model's folder, and the assignments. */
+ech_status ech_run_configure(const ech_run_arguments *arguments, ech_config **out);
+/* Reads the configuration and opens the tokenizer; of a launcher's processes rank 0 logs. *out is
+ * to be closed with ech_run_close, also after a failure; it borrows the arguments. */
 ech_status ech_run_open(const ech_run_arguments *arguments, ech_run *out);
 void ech_run_close(ech_run *run);
 
@@ -40,25 +46,28 @@ ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks);
 typedef struct ech_start {
     const char *command; /* "train" */
     const ech_run *run;
-    char *const *options; /* [n] the command's own options, for the command line of a job */
-    int n;
-    void (*prepare)(void); /* NULL, or called in each process with ranks before they start */
+    void (*prepare)(void); /* NULL, or called before this process's ranks start */
     ech_design_main main;  /* executed by every rank, with `context` */
     void *context;
     bool reads_weights; /* check that there are weights (ech_initial_expect) */
     /* `main` handles evaluators; otherwise a run with some is refused */
     bool evaluates;
-    /* the ranks must be in this process, which starts no job: otherwise the run is refused */
-    bool stays;
-    int stop_signal; /* tells a rank of a job to save and stop; 0: ranks are killed */
-    int restarts;    /* of the job after failures, at most */
 } ech_start;
 
-/* Makes the design and executes start->main on every rank: as a rank if a launcher started this
- * process, otherwise with all ranks. Errors of the run file are reported before any rank starts. If
- * no launcher started this process, it may have to start the ranks as a job (app/job/job.h): if
- * several ranks are to be processes (parallel.comm mpi), or if start->restarts is not 0. Then it
- * sets *code to the job's exit code, or to ECH_EXIT_FAILED if app/exit_code.h does not have it. */
-ech_status ech_start_ranks(const ech_start *start, int *code);
+/* Makes the design and executes start->main on every rank of this process: as a rank if a launcher
+ * started this process, otherwise with all ranks, as threads. Errors of the run file are reported
+ * before any rank starts; ECH_EUSAGE if the ranks would be processes that no launcher started. */
+ech_status ech_start_ranks(const ech_start *start);
+
+/* The design of a run whose ranks are about to start, made once per process for all of its
+ * ranks. */
+typedef struct ech_prepared {
+    ech_config *config;
+    ech_design design;
+} ech_prepared;
+/* Makes the design for so many ranks and checks all that needs no running rank, so that errors are
+ * reported once. *out is the caller's to release, also after a failure. */
+ech_status ech_start_prepare(const ech_start *start, int ranks, int local_ranks, ech_prepared *out);
+void ech_start_release(ech_prepared *prepared);
 
 #endif

@@ -141,8 +141,8 @@ typedef ech_status (*ech_rank_main)(ech_comm *comm, void *context);
 /* Calls `main` on every rank with its endpoint (ech_comm), which is closed afterwards: for `local`
  * on `ranks` threads, for `mpi` (ranks 0) on this process's rank. A rank's error aborts the others.
  * deadline: seconds after which a wait for another rank fails. Returns the error of the lowest rank
- * of this process that failed by itself, not because of another rank; ECH_EUSAGE if this build
- * lacks the backend. Collective over the processes of `mpi`. */
+ * of this process that failed by itself, not because of another rank, and makes it this thread's
+ * last error; ECH_EUSAGE if this build lacks the backend. Collective over processes of `mpi`. */
 ech_status ech_run_ranks(ech_comm_kind kind, int ranks, double deadline, ech_rank_main main,
                          void *context);
 typedef ech_status (*ech_design_main)(ech_comm *comm, const ech_design *design, void *context);

@@ -1,31 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a run, and starting its ranks: as threads, as the ranks of a launcher that started this
- * process, or as a job.
+ * Opening a run, and starting its ranks: as threads, or as the rank of a launcher that started
+ * this process.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/exit_code.h"
-#include "app/job/job.h"
 #include "app/setup/initial.h"
 #include "app/setup/run.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "comm/launch.h"
 
-ech_status ech_run_open(const ech_run_arguments *in, ech_run *out)
+ech_status ech_run_configure(const ech_run_arguments *in, ech_config **out)
 {
     char *const *assignment = in->assignment.at;
     int n = (int)in->assignment.n, ranks = in->ranks > 0 ? in->ranks : 1;
-    *out = (ech_run){.arguments = in};
-    if (in->model)
-        ECH_TRY(ech_setup_config_of_model(in->model, ranks, assignment, n, &out->config));
-    else
-        ECH_TRY(ech_setup_config_own(in->file, in->text, in->plans, assignment, n, &out->config));
+    if (in->model) return ech_setup_config_of_model(in->model, ranks, assignment, n, out);
+    return ech_setup_config_own(in->file, in->text, in->plans, assignment, n, out);
+}
+
+static ech_status open_run(const ech_run_arguments *in, ech_run *out)
+{
+    ECH_TRY(ech_run_configure(in, &out->config));
     ECH_TRY(ech_initial_open_tokenizer(out->config, &out->tokenizer, &out->end_of_text));
     return ech_initial_resolve_begin(out->config);
+}
+
+ech_status ech_run_open(const ech_run_arguments *in, ech_run *out)
+{
+    *out = (ech_run){.arguments = in};
+    bool quiet = ech_run_set_quiet();
+    ech_status status = open_run(in, out);
+    ech_log_set_quiet(quiet);
+    return status;
+}
+
+bool ech_run_set_quiet(void)
+{
+    ech_launched launched;
+    bool another_logs = ech_launched_here(&launched) && launched.rank > 0;
+    return ech_log_set_quiet(another_logs || ech_log_is_quiet());
 }
 
 void ech_run_close(ech_run *run)
@@ -68,18 +84,11 @@ static ech_status check_tokens(const ech_design *design, ech_split split)
     return ech_design_open_data(design, split, &corpus);
 }
 
-/* The design, made once per process for all of its ranks. */
-typedef struct prepared {
-    const ech_start *start;
-    ech_config *config;
-    ech_design design;
-} prepared;
-
-static void release(prepared *p)
+void ech_start_release(ech_prepared *p)
 {
     ech_design_destroy(&p->design);
     ech_config_destroy(p->config);
-    *p = (prepared){0};
+    *p = (ech_prepared){0};
 }
 
 /* How many ranks share a machine is known once they run, or where they are threads. */
@@ -111,11 +120,10 @@ static ech_status check_start(const ech_start *start, const ech_design *design, 
     return check_tokens(design, ECH_SPLIT_VALID);
 }
 
-/* *out is the caller's to release, also after a failure. */
-static ech_status prepare(const ech_start *start, int ranks, int local_ranks, prepared *out)
+ech_status ech_start_prepare(const ech_start *start, int ranks, int local_ranks, ech_prepared *out)
 {
     const ech_run *run = start->run;
-    *out = (prepared){.start = start, .config = ech_config_copy(run->config)};
+    *out = (ech_prepared){.config = ech_config_copy(run->config)};
     ECH_TRY(ech_design_create(out->config, run->tokenizer, ranks, local_ranks, &out->design));
     out->design.end_of_text = run->end_of_text;
     return check_start(start, &out->design, local_ranks);
@@ -130,49 +138,11 @@ ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks)
     return ECH_OK;
 }
 
-/* "train --option RUN.yaml section.key=value". --ranks is the launcher's; threads have none. */
-static void add_words(const ech_start *start, bool by_launcher, ech_launch_line *out)
-{
-    const ech_run_arguments *arguments = start->run->arguments;
-    char ranks[32];
-    snprintf(ranks, sizeof ranks, "--ranks=%d", arguments->ranks);
-    ech_launch_line_add(out, start->command);
-    if (!by_launcher && arguments->ranks > 1) ech_launch_line_add(out, ranks);
-    for (int i = 0; i < start->n; i++) ech_launch_line_add(out, start->options[i]);
-    ech_launch_line_add(out, arguments->file);
-    for (size_t i = 0; i < arguments->assignment.n; i++)
-        ech_launch_line_add(out, arguments->assignment.at[i]);
-    ech_launch_line_add(out, NULL);
-}
-
-/* Runs this program as a job: by a launcher, or as one process with all ranks. */
-static ech_status start_job(const prepared *p, ech_launch_by by, int *code)
-{
-    const ech_start *start = p->start;
-    ECH_CLEANUP(ech_launch_line_free) ech_launch_line line = {0};
-    ech_job job = {.line = &line,
-                   .ranks = ech_layout_ranks(p->design.layout),
-                   .first_evaluator = ech_layout_roles(p->design.layout).evaluate.first,
-                   .by_launcher = by != ECH_LAUNCH_NOBODY,
-                   .stop_signal = start->stop_signal,
-                   .deadline = start->run->config->parallel.deadline,
-                   .restarts = start->restarts,
-                   .checkpoints = start->restarts ? p->config->checkpoint.directory : NULL};
-    int job_code = ECH_EXIT_FAILED;
-    ECH_TRY(ech_launch_self(job.ranks, by, &line));
-    add_words(start, job.by_launcher, &line);
-    ech_status status = ech_job_run(&job, &job_code);
-    bool is_ours =
-        job_code == ECH_EXIT_DONE || job_code == ECH_EXIT_USAGE || job_code == ECH_EXIT_STOPPED;
-    *code = is_ours ? job_code : ECH_EXIT_FAILED;
-    return status;
-}
-
 /* The first rank whose preparation failed repeats it, now logging all errors; the others return
  * ECH_EABORTED. */
 static ech_status report_once(ech_comm *comm, const ech_start *start, ech_status status)
 {
-    ECH_CLEANUP(release) prepared p = {0};
+    ECH_CLEANUP(ech_start_release) ech_prepared p = {0};
     ECH_CLEANUP(ech_group_destroy_at) ech_group *world = NULL;
     int size = ech_comm_size(comm);
     ECH_FREED int *members = ech_calloc((size_t)size, sizeof *members);
@@ -182,7 +152,7 @@ static ech_status report_once(ech_comm *comm, const ech_start *start, ech_status
     ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, &first, 1));
     if (first == 0) return ECH_OK;
     ech_status said = ECH_EABORTED;
-    if (first == mine) said = prepare(start, size, ech_comm_local_size(comm), &p);
+    if (first == mine) said = ech_start_prepare(start, size, ech_comm_local_size(comm), &p);
     if (said == ECH_OK) said = ech_fail_at(__FILE__, __LINE__, status, "%s", ech_last_error());
     (void)ech_group_barrier(world); /* whoever returns ends the others: not before it is said */
     return said;
@@ -193,9 +163,9 @@ static ech_status report_once(ech_comm *comm, const ech_start *start, ech_status
 static ech_status launched_main(ech_comm *comm, void *context)
 {
     const ech_start *start = context;
-    ECH_CLEANUP(release) prepared p = {0};
+    ECH_CLEANUP(ech_start_release) ech_prepared p = {0};
     bool quiet = ech_log_set_quiet(true);
-    ech_status ready = prepare(start, ech_comm_size(comm), ech_comm_local_size(comm), &p);
+    ech_status ready = ech_start_prepare(start, ech_comm_size(comm), ech_comm_local_size(comm), &p);
     ech_log_set_quiet(quiet);
     ECH_TRY(report_once(comm, start, ready));
     return start->main(comm, &p.design, start->context);
@@ -207,13 +177,7 @@ static ech_status run_launched(const ech_start *start, const ech_launched *launc
     const ech_config *config = start->run->config;
     int ranks = start->run->arguments->ranks;
     ech_start copy = *start;
-    if (start->restarts)
-        ECH_FAIL(ECH_EUSAGE,
-                 "--restarts %d: %s started this process as a rank, which cannot start the job "
-                 "again; let echelon start the ranks with --ranks N, or repeat the job: "
-                 "examples/slurm.sh and examples/mpirun.sh do so",
-                 start->restarts, launched->by);
-    if (config->parallel.comm == ECH_COMM_local)
+    if (has_threads(config))
         return ech_config_complain(config, "parallel.comm",
                                    "%s started %lld processes, and each would train alone; use "
                                    "parallel.comm=mpi or ucx (nccl on GPUs), or no launcher",
@@ -228,32 +192,24 @@ static ech_status run_launched(const ech_start *start, const ech_launched *launc
                          launched_main, &copy);
 }
 
-ech_status ech_start_ranks(const ech_start *start, int *code)
+ech_status ech_start_ranks(const ech_start *start)
 {
     const ech_config *config = start->run->config;
-    ECH_CLEANUP(release) prepared p = {0};
+    ECH_CLEANUP(ech_start_release) ech_prepared p = {0};
     ech_launched launched;
-    bool is_launched = ech_launched_here(&launched);
-    bool is_local = has_threads(config);
-    int ranks = start->run->arguments->ranks;
+    int ranks = 1;
     const char *lacks = ech_comm_lacks((ech_comm_kind)config->parallel.comm);
     if (lacks) return ech_config_complain(config, "parallel.comm", "%s", lacks);
-    if (is_launched && (start->restarts || !is_local || launched.size > 1))
+    if (ech_launched_here(&launched) && (!has_threads(config) || launched.size > 1))
         return run_launched(start, &launched);
-    if (is_local || start->stays) ECH_TRY(ech_run_ranks_of(config, ranks, &ranks));
-    if (!ranks) ranks = 1;
-    ECH_TRY(prepare(start, ranks, ranks, &p));
-    bool by_launcher = !is_local && ranks > 1;
-    ech_launch_by by = !by_launcher                            ? ECH_LAUNCH_NOBODY
-                       : config->parallel.comm == ECH_COMM_ucx ? ECH_LAUNCH_OWN
-                                                               : ECH_LAUNCH_MPI;
-    if (by_launcher && start->stays)
+    ECH_TRY(ech_run_ranks_of(config, start->run->arguments->ranks, &ranks));
+    ECH_TRY(ech_start_prepare(start, ranks, ranks, &p));
+    if (!has_threads(config) && ranks > 1)
         return ech_config_complain(config, "parallel.comm",
                                    "%d ranks would be processes, which a library does not start; "
                                    "use parallel.comm=local, or start the processes with a "
                                    "launcher (mpirun, srun, torchrun)",
                                    ranks);
-    if (by_launcher || start->restarts) return start_job(&p, by, code);
     if (start->prepare) start->prepare();
     return ech_design_run(&p.design, start->main, start->context);
 }

@@ -17,7 +17,7 @@
 #include "app/count.h"
 #include "app/metrics.h"
 #include "app/record_writer.h"
-#include "app/status_line.h"
+#include "base/terminal.h"
 #include "app/train/tensorboard.h"
 #include "base/clock.h"
 #include "base/file.h"

@@ -47,17 +47,7 @@ void ech_train_ask(int asked)
     if (asked & ECH_ASKED_TO_SAVE) asked_to_save = true;
 }
 
-/* Those that are caught; the first ones are held before. */
 static const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP};
-enum { HELD = 3 };
-
-void ech_train_hold_signals(void)
-{
-    sigset_t held;
-    sigemptyset(&held);
-    for (int i = 0; i < HELD; i++) sigaddset(&held, signals[i]);
-    sigprocmask(SIG_BLOCK, &held, NULL);
-}
 
 void ech_train_catch_signals(void)
 {

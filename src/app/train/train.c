@@ -350,7 +350,7 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
 {
     if (ech_layout_evaluates(design->layout, ech_comm_rank(comm)))
         return ech_evaluator_run(comm, design);
-    ech_training *training = context;
+    const ech_training *training = context;
     ech_trainer t = {.comm = comm,
                      .training = training,
                      .design = design,
@@ -363,7 +363,6 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
     if (status == ECH_OK) ech_exec_hurry_on(t.session.exec, ech_train_asked_to_stop());
     if (status == ECH_OK && training->profile) status = begin_step_profile(&t);
     if (status == ECH_OK) status = loop(&t);
-    if (ech_trainer_is_first(&t)) training->stopped = t.stopped;
     ech_trace_close(t.trace);
     ech_step_profile_destroy(t.step_profile);
     ech_loader_destroy(t.loader);

@@ -19,17 +19,14 @@ typedef struct ech_training {
     void *context;
     bool profile;   /* --profile: print a step profile (app/step_profile/step_profile.h) */
     double elapsed; /* seconds of training.time_limit that earlier starts have used */
-    bool stopped; /* output on rank 0: a signal or the limit ended it, with a checkpoint: exit 75 */
 } ech_training;
 
 /* Trains from the newest checkpoint, or from the beginning, to the last training step. An
  * ech_design_main whose context is an ech_training. Collective. */
 ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *training);
 
-/* Blocks SIGUSR1, SIGUSR2 and SIGTERM until the process knows whether it has ranks itself: without
- * handlers these signals would end it. */
-void ech_train_hold_signals(void);
-/* Installs the handlers of a process with ranks and unblocks those signals. SIGUSR1: save a
+/* Installs the handlers of a process with ranks, and unblocks these signals in this thread, whose
+ * ranks are its threads. SIGUSR1: save a
  * checkpoint and continue. SIGUSR2, SIGTERM, SIGHUP, SIGINT: finish the train list, save and stop;
  * a second SIGINT ends the process. */
 void ech_train_catch_signals(void);

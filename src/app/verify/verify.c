@@ -199,6 +199,8 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     if (ech_serial_does(v->serial, ECH_DO_GATHER))
         ech_exec_observe(v->layout.session.exec, ech_verifier_observe_layout, v);
     if (v->result) {
+        v->result->ranks = ech_comm_size(v->comm);
+        v->result->comm = ech_comm_name(v->comm);
         v->result->replayed = is_replayed(v);
         v->result->exact = is_exact(design);
         v->result->open = v->serial->open && design->world > 1;

@@ -37,6 +37,8 @@ typedef struct ech_verification {
     /* not passed, though within the tolerance: the layout is not exact, and the unit is above
      * ECH_MOST_UNIT */
     bool ill;
+    int ranks;
+    const char *comm;      /* "local" */
     double unit;           /* the change of results caused by a random last bit of each weight */
     char layout[256];      /* "3 stages x 2 replicas x 2 tensor, 1f1b" */
     const char *precision; /* "fp64" */
@@ -86,5 +88,8 @@ typedef struct ech_verifications {
 } ech_verifications;
 /* An ech_design_main whose context is an ech_verifications. Collective. */
 ech_status ech_verify_twice_rank(ech_comm *comm, const ech_design *design, void *verifications);
+
+/* Appends what `echelon verify` prints; for rank 0. */
+void ech_verify_print(const ech_verifications *verifications, ech_text *out);
 
 #endif

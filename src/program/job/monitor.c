@@ -2,7 +2,7 @@
  *
  * Watching rank processes and their board until their end, and ending those that hang.
  */
-#include "app/job/monitor_state.h"
+#include "program/job/monitor_state.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -2,12 +2,12 @@
  *
  * The job monitor's state. Private to monitor.c, stall.c and blame.c.
  */
-#ifndef ECH_APP_JOB_MONITOR_STATE_H
-#define ECH_APP_JOB_MONITOR_STATE_H
+#ifndef ECH_PROGRAM_JOB_MONITOR_STATE_H
+#define ECH_PROGRAM_JOB_MONITOR_STATE_H
 
-#include "app/job/monitor.h"
-#include "app/job/rank_process.h"
-#include "app/job/stall.h"
+#include "program/job/monitor.h"
+#include "program/job/rank_process.h"
+#include "program/job/stall.h"
 #include "comm/board.h"
 #include "comm/life.h"
 

@@ -6,8 +6,8 @@
  * The rule is a state machine without input or output. Its `deadline` is a number of seconds
  * (parallel.deadline). Time in which the monitor itself was suspended does not count.
  */
-#ifndef ECH_APP_JOB_STALL_H
-#define ECH_APP_JOB_STALL_H
+#ifndef ECH_PROGRAM_JOB_STALL_H
+#define ECH_PROGRAM_JOB_STALL_H
 
 #include <stdbool.h>
 #include <stdint.h>

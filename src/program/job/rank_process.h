@@ -3,8 +3,8 @@
  * The rank processes of a launcher on this machine: its descendants whose program is this
  * program's, as /proc shows them.
  */
-#ifndef ECH_APP_JOB_RANK_PROCESS_H
-#define ECH_APP_JOB_RANK_PROCESS_H
+#ifndef ECH_PROGRAM_JOB_RANK_PROCESS_H
+#define ECH_PROGRAM_JOB_RANK_PROCESS_H
 
 #include <stdbool.h>
 #include <sys/types.h>

@@ -6,8 +6,8 @@
 
 #include <signal.h>
 
-#include "app/job/launcher.h"
-#include "app/job/supervise.h"
+#include "program/job/launcher.h"
+#include "program/job/supervise.h"
 
 static void expect_line(const ech_launch *launch, const char *const *words, const char *wanted)
 {

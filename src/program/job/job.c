@@ -2,16 +2,16 @@
  *
  * The rule of restarts, and the starts of a job until one ends it.
  */
-#include "app/job/job.h"
+#include "program/job/job.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "app/exit_code.h"
-#include "app/job/supervise.h"
-#include "app/status_line.h"
+#include "program/command.h"
+#include "program/job/supervise.h"
+#include "base/terminal.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"

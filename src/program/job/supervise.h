@@ -9,17 +9,17 @@
  * the ranks are sent directly to one rank, which tells the others, and the launcher's grace time is
  * not changed.
  */
-#ifndef ECH_APP_JOB_SUPERVISE_H
-#define ECH_APP_JOB_SUPERVISE_H
+#ifndef ECH_PROGRAM_JOB_SUPERVISE_H
+#define ECH_PROGRAM_JOB_SUPERVISE_H
 
-#include "app/job/monitor.h"
+#include "program/job/monitor.h"
 #include "base/status.h"
 
 typedef struct ech_child {
     char *const *words; /* a path, or a name in PATH; arguments; NULL */
     /* signals go to a rank process below the child; otherwise to the child itself */
     bool is_launcher;
-    int stop_signal;    /* tells a rank to save and stop; 0: no signal does */
+    int stop_signal; /* tells a rank to save and stop; 0: no signal does */
 } ech_child;
 
 /* Starts a child without standard input and waits until it has ended. SIGUSR1 and SIGUSR2 are

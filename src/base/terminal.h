@@ -3,8 +3,8 @@
  * Output for people on standard error: on a terminal, a status line that is redrawn in place with
  * other lines scrolling above it; otherwise plain lines only. For one thread. No errors.
  */
-#ifndef ECH_APP_STATUS_LINE_H
-#define ECH_APP_STATUS_LINE_H
+#ifndef ECH_BASE_TERMINAL_H
+#define ECH_BASE_TERMINAL_H
 
 #include <stdbool.h>
 

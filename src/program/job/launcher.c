@@ -2,7 +2,7 @@
  *
  * The options of mpirun and mpiexec, and of echelon launch.
  */
-#include "app/job/launcher.h"
+#include "program/job/launcher.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "app/job/rank_process.h"
+#include "program/job/rank_process.h"
 #include "comm/comm.h"
 #include "device/device.h"
 

@@ -2,7 +2,7 @@
  *
  * The line that is drawn over itself.
  */
-#include "app/status_line.h"
+#include "base/terminal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * Processes and their children, by /proc.
  */
-#include "app/job/rank_process.h"
+#include "program/job/rank_process.h"
 
 #include <limits.h>
 #include <poll.h>

@@ -5,8 +5,8 @@
  * So it knows which rank died first, ends a job that hangs (a watchdog), and ensures that no
  * process is left.
  */
-#ifndef ECH_APP_JOB_MONITOR_H
-#define ECH_APP_JOB_MONITOR_H
+#ifndef ECH_PROGRAM_JOB_MONITOR_H
+#define ECH_PROGRAM_JOB_MONITOR_H
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -22,7 +22,7 @@ typedef struct ech_job_end {
     int code;         /* the child's exit code; 128 + signal if a signal ended it */
     int child_signal; /* signal that ended the child itself; 0: none */
     int stops; /* 0: not told to stop; 1: told to save and stop; larger: told to stop immediately */
-    bool asked;       /* this process was told to stop, or got SIGUSR2 to forward */
+    bool asked; /* this process was told to stop, or got SIGUSR2 to forward */
     /* Set by ech_monitor_report. */
     bool killed; /* it returned an error: ranks died without an error message, or the job stalled */
     int signal;  /* signal that ended the process that died first; 0: none, or unknown */

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/exit_code.h"
-#include "app/job/monitor_state.h"
+#include "program/command.h"
+#include "program/job/monitor_state.h"
 #include "base/log.h"
 
 enum { NOT_STARTED = 127 };

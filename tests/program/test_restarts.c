@@ -6,8 +6,8 @@
 
 #include <signal.h>
 
-#include "app/exit_code.h"
-#include "app/job/job.h"
+#include "program/command.h"
+#include "program/job/job.h"
 
 /* By a fault of its own, and by somebody else. */
 static const ech_job_end killed = {.code = 1, .killed = true, .signal = SIGSEGV, .steps = 3};

@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "app/job/monitor.h"
+#include "program/job/monitor.h"
 #include "comm/board.h"
 #include "comm/life.h"
 

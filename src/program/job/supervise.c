@@ -2,7 +2,7 @@
  *
  * A child, and the signals that are forwarded to it.
  */
-#include "app/job/supervise.h"
+#include "program/job/supervise.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "app/job/rank_process.h"
+#include "program/job/rank_process.h"
 #include "base/log.h"
 
 enum { NOT_STARTED = 127, AGAIN_MS = 50 };

@@ -2,8 +2,8 @@
  *
  * The command line that runs this program as N ranks, by a launcher or in one process.
  */
-#ifndef ECH_APP_JOB_LAUNCHER_H
-#define ECH_APP_JOB_LAUNCHER_H
+#ifndef ECH_PROGRAM_JOB_LAUNCHER_H
+#define ECH_PROGRAM_JOB_LAUNCHER_H
 
 #include <stdbool.h>
 

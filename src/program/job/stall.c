@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "app/job/monitor_state.h"
+#include "program/job/monitor_state.h"
 #include "base/clock.h"
 #include "base/log.h"
 

@@ -4,7 +4,7 @@
  */
 #include "checkpoint/scratch.h"
 
-#include "app/job/stall.h"
+#include "program/job/stall.h"
 
 enum { DEADLINE = 60 };
 

@@ -14,14 +14,14 @@
  *   here;
  * - all restarts are used up.
  */
-#ifndef ECH_APP_JOB_JOB_H
-#define ECH_APP_JOB_JOB_H
+#ifndef ECH_PROGRAM_JOB_JOB_H
+#define ECH_PROGRAM_JOB_JOB_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "app/job/launcher.h"
-#include "app/job/monitor.h"
+#include "program/job/launcher.h"
+#include "program/job/monitor.h"
 
 /* Environment variable of a job that may be restarted: number of restarts so far. */
 #define ECH_RESTART_VARIABLE "ECHELON_RESTART_COUNT"
@@ -36,7 +36,7 @@ typedef struct ech_job {
     int first_evaluator;     /* ranks from here on are evaluators */
     bool by_launcher;        /* the line starts a launcher; else one process with all ranks */
     int stop_signal;         /* tells a rank to save and stop; 0: ranks have no such signal */
-    double deadline;         /* seconds after which a stalled job is ended (app/job/stall.h) */
+    double deadline;         /* seconds after which a stalled job is ended (program/job/stall.h) */
     int restarts;            /* the most restarts */
     const char *checkpoints; /* folder of the run's checkpoints; NULL: no restarts */
 } ech_job;

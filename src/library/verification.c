@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Verification: app/verify on the run's ranks, and its result for other programs.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "app/verify/verify.h"
+#include "library/library.h"
+
+struct echelon_verification {
+    ech_verifications both;
+    int count; /* comparisons; 0: this process does not have rank 0 */
+    ech_text text;
+};
+
+static ech_status verify_rank(ech_comm *comm, const ech_design *design, void *context)
+{
+    echelon_verification *v = context;
+    bool is_first = ech_comm_rank(comm) == 0;
+    ech_status status = ech_verify_twice_rank(comm, design, &v->both);
+    if (status == ECH_OK && is_first) v->count = v->both.own_compared ? 2 : 1;
+    return ech_library_end_rank(design, status);
+}
+
+static ech_status verify(const echelon_run *given, int ranks, echelon_verification *v)
+{
+    ech_run_arguments arguments = ech_library_arguments(given);
+    ECH_CLEANUP(ech_run_close) ech_run run = {0};
+    const ech_start start = {
+        .command = "verify", .reads_weights = true, .run = &run, .main = verify_rank, .context = v};
+    arguments.ranks = ranks;
+    ech_status status = ech_run_open(&arguments, &run);
+    if (status == ECH_OK) status = ech_start_ranks(&start);
+    free(arguments.assignment.at);
+    return status;
+}
+
+echelon_status echelon_verify(echelon_run *run, const echelon_verify_options *options,
+                              echelon_verification **out)
+{
+    enum { STEPS = 2 };
+    echelon_verify_options o;
+    ech_library_enter();
+    ech_library_take(&o, sizeof o, options);
+    if (o.steps < 0 || !(o.tolerance >= 0))
+        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                                           "%lld steps, tolerance %g: must be 0 or more",
+                                           (long long)o.steps, o.tolerance);
+    echelon_verification *v = ech_calloc(1, sizeof *v);
+    v->both =
+        (ech_verifications){.main = {.steps = o.steps ? o.steps : STEPS,
+                                     .tolerance = o.tolerance > 0 ? o.tolerance : ECH_TOLERANCE,
+                                     .widened = !(o.tolerance > 0) || o.tolerance == ECH_TOLERANCE},
+                            .own = {.tolerance = ECH_TOLERANCE_FP32},
+                            .own_precision = o.own_precision};
+    ech_status status = verify(run, o.ranks, v);
+    if (status == ECH_OK && v->count) ech_verify_print(&v->both, &v->text);
+    if (status == ECH_OK)
+        *out = v;
+    else
+        echelon_verification_free(v);
+    return (echelon_status)status;
+}
+
+void echelon_verification_free(echelon_verification *verification)
+{
+    if (!verification) return;
+    ech_text_free(&verification->text);
+    free(verification);
+}
+
+int echelon_verification_count(const echelon_verification *verification)
+{
+    return verification->count;
+}
+
+echelon_status echelon_verification_at(const echelon_verification *verification, int index,
+                                       echelon_comparison *out)
+{
+    ech_library_enter();
+    if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
+    if (index < 0 || index >= verification->count)
+        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                                           "there is no comparison %d; there are %d", index,
+                                           verification->count);
+    const ech_verification *main = &verification->both.main,
+                           *v = index ? &verification->both.own : main;
+    echelon_comparison c = {.precision = v->precision,
+                            .layout = main->layout,
+                            .ranks = main->ranks,
+                            .passed = v->passed,
+                            .ill_conditioned = v->ill,
+                            .tolerance = v->tolerance,
+                            .unit = v->unit,
+                            .worst = v->worst,
+                            .worst_at = v->worst_at,
+                            .first_bad = v->first_bad,
+                            .steps = v->steps,
+                            .compared = v->compared,
+                            .loss = v->worst_loss,
+                            .gradients = v->worst_gradient,
+                            .weights = v->worst_weight,
+                            .states = v->worst_state,
+                            .reports = v->reports ? v->worst_report : (double)NAN,
+                            .validation = v->validated ? v->worst_validation : (double)NAN};
+    ech_library_give(out, out->size, &c, sizeof c);
+    return ECHELON_OK;
+}
+
+const char *echelon_verification_text(const echelon_verification *verification)
+{
+    return verification->text.n ? verification->text.at : "";
+}
