@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the environment says of the launcher that started this process. The library reads the same
+"""Finds the launcher that started this process by the environment. The library reads the same
 variables (comm/launch.h, comm/tf_config.h); here they choose defaults."""
 import json
 import os
