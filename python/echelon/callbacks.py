@@ -7,6 +7,8 @@ import math
 import os
 import shutil
 
+from ._launch import is_first
+
 
 class Callback:
     """Override what you need. self.training is set before on_train_begin."""
@@ -100,9 +102,8 @@ class BackupAndRestore(Callback):
         run["checkpoint.every"] = self.save_freq
 
     def on_success(self, run):
-        if any(int(os.environ.get(name) or 0) > 0
-               for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")):
-            return  # the first process does it
+        if not is_first():
+            return
         steps = sorted(name for name in os.listdir(self.folder) if name.startswith("step-"))
         for name in steps:
             path, target = os.path.join(self.folder, name), os.path.join(self.kept, name)

@@ -11,14 +11,11 @@ import threading
 import traceback
 from collections.abc import Mapping
 
-from . import _library
+from . import _launch, _library
 from ._library import UsageError, check, library
 from .callbacks import _All
 from .trained import Verification, checkpoints, evaluate, sample
 
-_LAUNCHERS = {  # variables of processes that a launcher started, and the comm that joins them
-    "OMPI_COMM_WORLD_SIZE": "mpi", "PMI_SIZE": "mpi", "MPI_LOCALNRANKS": "mpi",
-    "WORLD_SIZE": "ucx"}
 _logs = []  # all callbacks that the library ever had: a thread may still be about to call one
 _calling = threading.local()  # .log: this thread is the library's, and in such a callback
 
@@ -304,7 +301,7 @@ class Run:
             check(library.echelon_run_open_text((text or "").encode(), b"the run",
                                                 ctypes.byref(handle)))
         self._handle = handle
-        chosen = {} if file is not None else {"parallel.comm": self._find_comm()}
+        chosen = {} if file is not None else {"parallel.comm": _launch.comm()}
         chosen |= {f"parallel.{key}": value
                    for key, value in (strategy.keys if strategy else {}).items()}
         if model is not None:
@@ -313,12 +310,6 @@ class Run:
             chosen["data.train"] = data
         for key, value in (chosen | settings).items():
             self[key] = value
-
-    @staticmethod
-    def _find_comm():
-        """Ranks are threads, unless a launcher started this process."""
-        found = [comm for name, comm in _LAUNCHERS.items() if int(os.environ.get(name) or 1) > 1]
-        return found[0] if found else "local"
 
     def __del__(self):
         if getattr(self, "_handle", None):
