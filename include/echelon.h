@@ -26,7 +26,8 @@
  * this process, and one call is for all of them.
  *
  * A handle is for one thread at a time. Several runs may exist, and train, at the same time; with
- * parallel.comm=mpi a process trains once.
+ * parallel.comm=mpi a process trains once. A training belongs to the process that started it: a
+ * process that is forked from this one cannot use it.
  */
 #ifndef ECHELON_H
 #define ECHELON_H
@@ -66,7 +67,8 @@ ECHELON_API const char *echelon_version(void);
 ECHELON_API const char *echelon_last_error(void);
 
 /* Called with a line (without its end) that the program would print on standard error: errors,
- * warnings, progress. It may be called by any thread of the library, by several at a time. */
+ * warnings, progress. It may be called by any thread of the library, by several at a time, so it
+ * cannot use a training. */
 typedef void echelon_log(const char *line, void *context);
 /* Sets who gets these lines, for the whole process; NULL, as at the start: nobody. */
 ECHELON_API void echelon_set_log(echelon_log *log, void *context);
@@ -90,8 +92,12 @@ ECHELON_API void echelon_run_close(echelon_run *run);
  * not fit together are reported when the run is used. */
 ECHELON_API echelon_status echelon_run_set(echelon_run *run, const char *key, const char *value);
 /* The key's value as text: as set, from the run file, from the model folder, or the default. It is
- * valid until the next call with this run. Errors: the run file or a key is wrong. */
+ * valid until the next call with this run. Required keys may be missing. Errors: the run file or a
+ * key is wrong; the key is required and not set. */
 ECHELON_API echelon_status echelon_run_get(echelon_run *run, const char *key, const char **out);
+/* True if the key was set: by echelon_run_set, by the run file, or by a key that implies it
+ * (model.init_from, parallel.strategy). Errors: the run file or a key is wrong. */
+ECHELON_API echelon_status echelon_run_is_set(echelon_run *run, const char *key, bool *out);
 
 typedef struct echelon_key {
     size_t size;                /* sizeof(echelon_key), set by the caller */
@@ -102,6 +108,9 @@ typedef struct echelon_key {
     const char *fallback; /* the default as text, or "required" */
     const char *help;     /* what the key sets, in a line */
     const char *more;     /* and sentences about it; may be "" */
+    /* blank-separated words: the values of a NAME; of INT and LIST, what may stand in place of
+     * numbers; of TEXT and PATH, suggestions; may be "" */
+    const char *choices;
 } echelon_key;
 /* What a key means: the index-th of all keys, from 0. Errors: there are fewer. */
 ECHELON_API echelon_status echelon_key_at(int index, echelon_key *out);

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app/train/trainer.h"
 #include "base/log.h"
@@ -30,6 +31,7 @@ struct echelon_training {
     ech_run run;
     ech_run_arguments arguments;
     pthread_t host;
+    pid_t process; /* that has the ranks, or those of them that are its threads */
 
     pthread_mutex_t mutex; /* of all below */
     pthread_cond_t asked, answered;
@@ -146,6 +148,20 @@ static void *host_ranks(void *context)
 
 /* ---- on the caller's thread ---- */
 
+/* Checks that this thread may wait for the ranks. A forked process has none of them; nor has it the
+ * threads that hold a mutex. */
+static ech_status check_caller(const echelon_training *training)
+{
+    if (getpid() != training->process)
+        ECH_FAIL(ECH_EUSAGE,
+                 "this training belongs to process %d, from which this one was forked; "
+                 "start a training of its own here",
+                 (int)training->process);
+    if (!ech_log_is_in_sink()) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE,
+             "the function of echelon_set_log cannot use a training, which waits for it");
+}
+
 /* Checks that the ranks have not ended. The mutex is locked. */
 static ech_status check_alive(echelon_training *training)
 {
@@ -159,6 +175,7 @@ static ech_status check_alive(echelon_training *training)
 
 static ech_status check(echelon_training *training)
 {
+    ECH_TRY(check_caller(training));
     pthread_mutex_lock(&training->mutex);
     ech_status status = check_alive(training);
     pthread_mutex_unlock(&training->mutex);
@@ -204,6 +221,9 @@ static void destroy(echelon_training *training)
 static ech_status start(const echelon_run *run, const echelon_train_options *o,
                         echelon_training *training)
 {
+    if (ech_log_is_in_sink())
+        ECH_FAIL(ECH_EUSAGE, "the function of echelon_set_log cannot start a training");
+    training->process = getpid();
     training->arguments = ech_library_arguments(run);
     training->arguments.ranks = o->ranks;
     training->arguments.file = ech_strdup(run->file);
@@ -274,6 +294,7 @@ echelon_status echelon_train_step(echelon_training *training, echelon_metrics *m
 
 bool echelon_train_is_done(echelon_training *training)
 {
+    if (check_caller(training) != ECH_OK) return false; /* the next step says why */
     pthread_mutex_lock(&training->mutex); /* ranks may end while nothing is asked of them */
     bool done = training->done || training->ended;
     pthread_mutex_unlock(&training->mutex);
@@ -289,6 +310,8 @@ static echelon_status finish(echelon_training *training, request how)
 {
     ech_library_enter();
     if (!training) return ECHELON_OK;
+    ech_status caller = check_caller(training);
+    if (caller != ECH_OK) return (echelon_status)caller;
     (void)ask(training, how, NULL, NULL);
     pthread_join(training->host, NULL);
     ech_status status = training->status;
@@ -383,6 +406,8 @@ echelon_status echelon_train_set(echelon_training *training, const char *key, do
     if (!(value >= 0 && value <= 1e9))
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
                                            "%s = %g: not between 0 and 1e9", key, value);
+    ech_status alive = check(training);
+    if (alive != ECH_OK) return (echelon_status)alive;
     return (echelon_status)ask(training, CALL, set_key, &of);
 }
 

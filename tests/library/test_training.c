@@ -201,6 +201,12 @@ TEST(test_refusals)
     fails(echelon_run_get(run, "training.stepz", &value), ECHELON_EUSAGE, "training.steps");
     assert_int_equal(echelon_run_get(run, "training.steps", &value), ECHELON_OK);
     assert_string_equal(value, "4");
+    bool is_set = false;
+    assert_int_equal(echelon_run_is_set(run, "training.steps", &is_set), ECHELON_OK);
+    assert_true(is_set);
+    assert_int_equal(echelon_run_is_set(run, "training.time_limit", &is_set), ECHELON_OK);
+    assert_false(is_set);
+    fails(echelon_run_is_set(run, "training.stepz", &is_set), ECHELON_EUSAGE, "training.steps");
     fails(echelon_train_start(run, &(echelon_train_options){sizeof(echelon_train_options), 3},
                               &training),
           ECHELON_EUSAGE, "parallel.data");
@@ -359,6 +365,9 @@ TEST(test_plan)
     assert_int_equal(echelon_key_at(0, (echelon_key *)(void *)&older), ECHELON_OK);
     assert_string_equal(older.section, "model");
     assert_ptr_equal(older.untouched, folder);
+    echelon_key key = {.size = sizeof key};
+    assert_int_equal(echelon_key_at(0, &key), ECHELON_OK);
+    assert_non_null(strstr(key.choices, "llama"));
     assert_int_equal(echelon_key_at(100000, &(echelon_key){.size = sizeof(echelon_key)}),
                      ECHELON_EUSAGE);
 }
