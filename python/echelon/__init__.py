@@ -8,10 +8,12 @@
 """
 from ._library import (CommunicationError, Error, InputError, InternalError, IoError,
                        NumericError, OutOfMemoryError, UnsupportedError, UsageError, library)
+from ._keys import Keys, keys
 from .callbacks import (BackupAndRestore, Callback, CSVLogger, EarlyStopping, LambdaCallback,
                         LearningRateScheduler, ProgressBar)
-from .run import History, Plan, Run, Tensors, Training, keys, set_log
+from .run import History, Metrics, Plan, Run, Training, set_log
 from .strategies import (CentralStorage, DiLoCo, Gossip, Grid, Hogwild, LocalSGD, Mirrored,
                          MultiWorkerMirrored, OneDevice, ParameterServer, Strategy, TPU, Zero)
+from .tensors import Tensors
 
 __version__ = library.echelon_version().decode()

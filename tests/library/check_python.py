@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 PROGRAM, LIBRARY = (os.path.abspath(path) for path in sys.argv[1:3])
@@ -203,6 +204,199 @@ run.fit([echelon.BackupAndRestore({str(self.folder / 'backup')!r}, save_freq=1),
 
 
 class Errors(Case):
+    def test_wrong_types(self):
+        """No value of a wrong type becomes text that a key accepts."""
+        for key, value in {"training.steps": None, "optimizer.learning_rate": b"1",
+                           "log.directory": {1: 2}, "data.train": object(),
+                           "model.hidden_size": [1], "training.seed": 1.5,
+                           "parallel.partition": ["a"], "optimizer.beta1": math.nan}.items():
+            with self.assertRaisesRegex(echelon.UsageError, key):
+                self.run_of("e", **{key: value})
+        with self.assertRaisesRegex(echelon.UsageError, "it is training.steps"):
+            self.run_of("e", steps=3)
+        run = self.run_of("e")
+        for key in (3, None, "training.\0"):
+            with self.assertRaisesRegex(echelon.UsageError, "is no key"):
+                run[key] = 3
+        with self.assertRaisesRegex(echelon.UsageError, "is no strategy"):
+            self.run_of("e", echelon.Mirrored)
+        with self.assertRaisesRegex(echelon.UsageError, "no such key.*parallel.pipeline"):
+            self.run_of("e", echelon.Grid(pipelin=2))
+        with self.assertRaisesRegex(echelon.UsageError, "text: a str"):
+            echelon.Run(text=b"")
+        for wrong in (echelon.ProgressBar, print):
+            with self.assertRaisesRegex(echelon.UsageError, "is no Callback"):
+                run.fit([wrong])
+        with self.assertRaisesRegex(echelon.UsageError, "no function"):
+            echelon.set_log("x")
+
+    def test_unset_keys(self):
+        run = echelon.Run(text="model: {architecture: llama}")
+        self.assertEqual(run["optimizer.name"], "adamw")
+        with self.assertRaisesRegex(echelon.UsageError, "training.steps is not set"):
+            run["training.steps"]
+        self.assertFalse("training.steps" in run)
+        self.assertTrue("model.architecture" in run)
+        with self.assertRaisesRegex(echelon.UsageError, "training.steps"):
+            run["training.stepz"]
+        with self.assertRaisesRegex(echelon.UsageError, "no such key"):
+            self.assertFalse("training.stepz" in run)
+
+    def test_comm(self):
+        """A script that no launcher started has threads, unless its run file says otherwise."""
+        path = self.folder / "run.yaml"
+        path.write_text(self.text)
+        self.assertEqual(echelon.Run(path)["parallel.comm"], "local")
+        self.assertEqual(echelon.Run(text="parallel: {comm: ucx}")["parallel.comm"], "ucx")
+        path.write_text(self.text + "parallel: {comm: mpi}\n")
+        self.assertEqual(echelon.Run(path)["parallel.comm"], "mpi")
+        os.environ["WORLD_SIZE"] = "2"
+        try:
+            self.assertEqual(echelon.Run(text=self.text)["parallel.comm"], "ucx")
+        finally:
+            del os.environ["WORLD_SIZE"]
+
+    def test_after_the_end(self):
+        with self.run_of("e") as run:
+            plan = run.plan()
+            training = run.train()
+        for use in (lambda: run["training.steps"], run.plan, run.train, run.fit):
+            with self.assertRaisesRegex(echelon.UsageError, "this run has ended"):
+                use()
+        self.assertEqual(plan.ranks, 1)
+        weights = training.weights
+        name = next(iter(weights))
+        training.step()
+        training.finish()
+        training.finish()
+        for use in (training.step, training.save, training.validate, lambda: training.done,
+                    lambda: training.weights, lambda: weights[name],
+                    lambda: training.set("optimizer.clip_norm", 1.0)):
+            with self.assertRaisesRegex(echelon.UsageError, "this training has ended"):
+                use()
+
+    def test_callbacks_of_another_fit(self):
+        """A callback belongs to one fit, and makes no step; a second run writes elsewhere."""
+        found = []
+
+        class Nest(echelon.Callback):
+            def on_train_batch_end(self, step, logs):
+                for use in (self.training.step, self.training.finish, lambda: other.fit([self]),
+                            run.fit):
+                    try:
+                        use()
+                    except echelon.Error as error:
+                        found.append(str(error))
+        run, other = self.run_of("nest", **{"training.steps": 1}), self.run_of("other")
+        nest = Nest()
+        self.assertEqual(run.fit([nest]).step, [1])
+        for error, part in zip(found, ("cannot make a step", "cannot end the training",
+                                       "uses this callback", "another run writes")):
+            self.assertIn(part, error)
+        self.assertEqual(len(found), 4)
+        other["training.steps"] = 1
+        self.assertEqual(other.fit([echelon.LambdaCallback()]).step, [1])
+
+    def test_other_threads(self):
+        """A training may change its thread, but has one at a time."""
+        found = []
+
+        def use():
+            try:
+                found.append(training.step()["step"])
+            except echelon.Error as error:
+                found.append(str(error))
+        with self.run_of("e").train() as training:
+            with training._use():  # as in a step
+                thread = threading.Thread(target=use)
+                thread.start()
+                thread.join()
+            thread = threading.Thread(target=use)
+            thread.start()
+            thread.join()
+            self.assertIn("another thread is using this training", found[0])
+            self.assertEqual(found[1], 1)
+
+    def test_log_functions(self):
+        """They run while the library waits for them."""
+        found = []
+
+        def log(_):
+            for use in (lambda: training.step(), lambda: run["training.steps"]):
+                try:
+                    use()
+                except (NameError, echelon.Error) as error:
+                    found.append(str(error))
+        echelon.set_log(log)
+        try:
+            with self.run_of("e", echelon.Mirrored(2)) as run, run.train() as training:
+                training.step()
+        finally:
+            echelon.set_log(None)
+        self.assertTrue(any("cannot use a training" in error for error in found), found)
+        self.assertTrue(any("cannot use a run" in error for error in found), found)
+
+    def test_fork(self):
+        """The child has no ranks: its calls fail, and the parent goes on."""
+        with self.run_of("e", echelon.Mirrored(2)).train() as training:
+            training.step()
+            weights = training.weights
+            name = next(iter(weights))
+            child = os.fork()
+            if child == 0:
+                failed = 0
+                for use in (training.step, training.save, training.validate, training.finish,
+                            lambda: weights[name]):
+                    try:
+                        use()
+                    except echelon.UsageError:
+                        failed += 1
+                os._exit(failed)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 5)
+            self.assertEqual(training.step()["step"], 2)
+
+    def test_two_fits_of_which_one_fails(self):
+        """In two threads; the other's bits do not change."""
+        undisturbed = self.run_of("undisturbed", echelon.Mirrored(2)).fit()
+        found = {}
+
+        def fit(name, *callbacks):
+            try:
+                found[name] = self.run_of(name, echelon.Mirrored(2)).fit(callbacks)
+            except KeyError as error:
+                found[name] = error
+
+        def fail(step, logs):
+            if step == 3:
+                raise KeyError("mine")
+        threads = [threading.Thread(target=fit, args=("good",)), threading.Thread(
+            target=fit, args=("bad", echelon.LambdaCallback(on_train_batch_end=fail)))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertIsInstance(found["bad"], KeyError)
+        self.assertEqual(found["good"].history["loss"], undisturbed.history["loss"])
+        self.assertEqual(self.weights("good"), self.weights("undisturbed"))
+
+    def test_nothing_grows(self):
+        """1,000 runs, and 30 trainings, leave no descriptor, thread or shared memory."""
+        def count():
+            return [len(os.listdir(path)) for path in ("/proc/self/fd", "/proc/self/task")] + [
+                [name for name in os.listdir("/dev/shm") if str(os.getpid()) in name]]
+
+        def train():
+            with self.run_of("many", echelon.Mirrored(2)) as run, run.train() as training:
+                training.step()
+        train()
+        before = count()
+        for number in range(1000):
+            with self.run_of("many", **{"training.seed": number}) as run:
+                self.assertEqual(run["training.seed"], str(number))
+        for _ in range(30):
+            train()
+        self.assertEqual(count(), before)
+
     def test_exceptions(self):
         with self.assertRaisesRegex(echelon.UsageError, "training.steps"):
             self.run_of("e", **{"training.stepz": 3})
