@@ -112,7 +112,7 @@ typedef struct echelon_key {
      * numbers; of TEXT and PATH, suggestions; may be "" */
     const char *choices;
 } echelon_key;
-/* What a key means: the index-th of all keys, from 0. Errors: there are fewer. */
+/* Describes the index-th of all keys, from 0. Errors: there are fewer. */
 ECHELON_API echelon_status echelon_key_at(int index, echelon_key *out);
 
 /* ---- plans ---- */

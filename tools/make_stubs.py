@@ -91,7 +91,8 @@ def stub(keys):
     setters = []
     for value, names in by_type.items():
         words = wrap(literal(names), " " * 8)
-        setters.append(f"    @overload\n    def __setitem__(\n        self,\n        key:\n{words},\n"
+        setters.append("    @overload\n    def __setitem__(\n        self,\n"
+                       f"        key:\n{words},\n"
                        f"        value:\n{wrap(value, ' ' * 8)}) -> None: ...")
     return HEAD.format(fields="\n".join(f"    {text}: str" for text in TEXTS),
                        names=wrap(", ".join(f'"{name}"' for name in keys), "    "),

@@ -36,8 +36,8 @@ def _text(key, value):
         return str(value)
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_text(key, item) for item in value) + "]"
-    raise UsageError(f"{key}: {value!r} has the type {type(value).__name__}; set a str, number, bool, "
-                     "path, or a list of numbers")
+    raise UsageError(f"{key}: {value!r} has the type {type(value).__name__}; set a str, number, "
+                     "bool, path, or a list of numbers")
 
 
 def _name(key):

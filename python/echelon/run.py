@@ -34,7 +34,7 @@ _logs: list[Any] = []
 
 
 class Metrics(TypedDict, total=False):
-    """What a training step measures."""
+    """The metrics of a training step."""
 
     step: int  # training steps done, of all starts
     loss: float  # mean over targets; NaN: no token counted as a target
@@ -90,11 +90,11 @@ class Plan(Handle):
             return text.decode()
 
     def __str__(self) -> str:
-        """What `echelon plan` prints."""
+        """The text that `echelon plan` prints."""
         return self._get(library.echelon_plan_text)
 
     def json(self) -> dict[str, Any]:
-        """What `echelon plan --json` prints, as a dict (docs/formats.md)."""
+        """The plan as `echelon plan --json` prints it, as a dict (docs/formats.md)."""
         return json.loads(self._get(library.echelon_plan_json))
 
     @property
@@ -242,7 +242,8 @@ class Training(Handle):
 
 
 class History:
-    """What fit returns. history: a list for each metric, by name; step: the numbers of steps."""
+    """The metrics of all steps. Made by Run.fit. history: a list for each metric, by name; step:
+    the numbers of steps."""
 
     def __init__(self) -> None:
         self.step: list[int] = []

@@ -37,7 +37,8 @@ def _narrow(values: Any) -> Any:
 
 
 class Tensors(Mapping[str, Any]):
-    """Parameters, or the optimizer's states, by name: whole tensors under any layout.
+    """Parameters, or the optimizer's states, by name: whole tensors under any layout. Made by
+    Training.weights and Training.states.
 
     weights[NAME] is a NumPy array of the tensor's shape and type; bf16 comes as float32. Without
     NumPy it is a memoryview of the shape, in which fp16 and bf16 are 16-bit words.
@@ -86,6 +87,7 @@ class Tensors(Mapping[str, Any]):
         return data
 
     def __getitem__(self, name: str) -> Any:
+        """A NumPy array of the tensor, or without NumPy a memoryview."""
         data, shape, kind = self._read(name), self.shape(name), _TYPES[self.dtype(name)][0]
         try:
             import numpy
@@ -107,7 +109,8 @@ class Tensors(Mapping[str, Any]):
             raise UsageError(f"{name} has the shape {self.shape(name)}, not {tuple(shape)}")
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Contiguous values on the CPU and of the tensor's own type are not copied first."""
+        """Replaces the tensor on all ranks. Contiguous values on the CPU and of the tensor's own
+        type are not copied first."""
         index, (kind, torch_kind) = self._index[name], _TYPES[self.dtype(name)]
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
         if torch and isinstance(value, torch.Tensor):

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import pathlib
+import pydoc
 import shutil
 import signal
 import subprocess
@@ -441,6 +442,7 @@ class Plans(Case):
 
     def test_keys(self):
         keys = echelon.keys()
+        self.assertIn("llama", keys["model.architecture"]["choices"].split())
         self.assertEqual(keys["optimizer.clip_norm"]["fallback"], "1")
         self.assertEqual(self.run_of("k")["training.steps"], "6")
         lines = []
@@ -449,6 +451,29 @@ class Plans(Case):
             self.run_of("k", **{"training.stepz": 3})
         echelon.set_log(None)
         self.assertTrue(any("training.steps" in line for line in lines))
+
+
+class Help(unittest.TestCase):
+    def test_help(self):
+        """help(echelon) has all that the package exports, and each of it has a docstring."""
+        text = pydoc.plain(pydoc.render_doc(echelon))
+        for name in echelon.__all__:
+            shown = getattr(echelon, name)
+            self.assertRegex(text, rf"\b{name}\b")
+            if name != "Keys":
+                self.assertTrue(shown.__doc__, name)
+            methods = vars(shown) if isinstance(shown, type) else {}
+            for method, value in methods.items():
+                if callable(value) and not method.startswith("_") and issubclass(
+                        shown, (echelon.Run, echelon.Plan, echelon.Training, echelon.Tensors)):
+                    self.assertTrue(value.__doc__, f"{name}.{method}")
+
+    def test_imports(self):
+        """Importing the package imports neither NumPy nor PyTorch."""
+        code = "import echelon, sys; print({'numpy', 'torch', 'tqdm'} & set(sys.modules))"
+        done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True,
+                              env=os.environ | {"PYTHONPATH": str(PACKAGE)}, check=True)
+        self.assertEqual(done.stdout, "set()\n")
 
 
 if __name__ == "__main__":
