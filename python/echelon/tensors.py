@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import difflib
 import math
 import sys
 from collections.abc import Iterator, Mapping
@@ -69,17 +70,24 @@ class Tensors(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._index)
 
+    def _known(self, name: str) -> str:
+        if name not in self._index:
+            near = difflib.get_close_matches(str(name), self._index, 1)
+            raise KeyError(f"{name}: no such tensor; " +
+                           (f"did you mean {near[0]}?" if near else f"there are {len(self)}"))
+        return name
+
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of the whole tensor, in elements."""
-        info = self._info[name]
+        info = self._info[self._known(name)]
         return tuple(info.shape[:info.dims])
 
     def dtype(self, name: str) -> str:
         """The type of an element: fp32, fp64, bf16, fp16 or uint8."""
-        return self._info[name].dtype.decode()
+        return self._info[self._known(name)].dtype.decode()
 
     def _read(self, name: str) -> bytearray:
-        index, size = self._index[name], self._info[name].bytes
+        index, size = self._index[self._known(name)], self._info[name].bytes
         data = bytearray(size)
         with self._training._use() as handle:
             view = (ctypes.c_char * size).from_buffer(data) if size else None
@@ -111,7 +119,7 @@ class Tensors(Mapping[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         """Replaces the tensor on all ranks. Contiguous values on the CPU and of the tensor's own
         type are not copied first."""
-        index, (kind, torch_kind) = self._index[name], _TYPES[self.dtype(name)]
+        index, (kind, torch_kind) = self._index[self._known(name)], _TYPES[self.dtype(name)]
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
         if torch and isinstance(value, torch.Tensor):
             self._check_shape(name, value.shape)

@@ -415,6 +415,17 @@ class Errors(Case):
         with self.assertRaisesRegex(echelon.UsageError, "has ended"):
             training.step()
 
+    def test_tensors(self):
+        with self.run_of("e").train() as training:
+            weights = training.weights
+            with self.assertRaisesRegex(KeyError, "did you mean transformer.wte.weight"):
+                weights["transformer.wte.weights"]
+            self.assertIsNone(weights.get("x"))
+            with self.assertRaisesRegex(echelon.UsageError, "has 8224 bytes|bytes, not 3"):
+                weights["transformer.wte.weight"] = b"abc"
+            with self.assertRaisesRegex(echelon.UsageError, "not a float"):
+                weights["transformer.wte.weight"] = 1.0
+
     def test_one_fails_beside_another(self):
         with self.run_of("good").train() as good, self.run_of(
                 "bad", **{"training.on_nonfinite": "stop"}).train() as bad:
