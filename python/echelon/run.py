@@ -93,6 +93,9 @@ class Plan(Handle):
         """The text that `echelon plan` prints."""
         return self._get(library.echelon_plan_text)
 
+    def __repr__(self) -> str:
+        return f"<plan of {self.ranks} ranks>"
+
     def json(self) -> dict[str, Any]:
         """The plan as `echelon plan --json` prints it, as a dict (docs/formats.md)."""
         return json.loads(self._get(library.echelon_plan_json))
