@@ -156,25 +156,35 @@ class Callbacks(Case):
         self.assertEqual(history.step, [1, 2])  # saved after the average
 
     @unittest.skipUnless(shutil.which("mpirun"), "needs mpirun")
-    def test_one_process_raises(self):
+    def test_one_process_differs(self):
+        """A callback raises, is interrupted, or stops in one process of two: both end, soon or at
+        the deadline, and say why."""
         (self.folder / "text.yaml").write_text(self.text)
         script = self.folder / "fit.py"
         script.write_text(f"""
 import os, sys
 sys.path.insert(0, {str(PACKAGE)!r})
 import echelon
-def fail(step, logs):
-    if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
-        raise KeyError("mine")
-run = echelon.Run(text=open({str(self.folder / 'text.yaml')!r}).read(), **{{"parallel.data": 2}})
-run.fit([echelon.LambdaCallback(on_train_batch_end=fail)])
+def differ(step, logs):
+    if os.environ["OMPI_COMM_WORLD_RANK"] == "1" and step == 2:
+        if sys.argv[1] == "raise":
+            raise KeyError("mine")
+        if sys.argv[1] == "interrupt":
+            raise KeyboardInterrupt
+        callback.training.stop_training = True
+callback = echelon.LambdaCallback(on_train_batch_end=differ)
+run = echelon.Run(text=open({str(self.folder / 'text.yaml')!r}).read(),
+                  **{{"parallel.data": 2, "parallel.deadline": 3}})
+run.fit([callback])
 """)
         mpi = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        done = subprocess.run(["mpirun", "-n", "2", "--oversubscribe", sys.executable, script],
-                              env=os.environ | mpi, capture_output=True, text=True, check=False,
-                              timeout=120)
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("KeyError: 'mine'", done.stderr)
+        for how, said in (("raise", "KeyError: 'mine'"), ("interrupt", "KeyboardInterrupt"),
+                          ("stop", "error: rank [01] waited 3 s .* held up by rank")):
+            done = subprocess.run(["mpirun", "-n", "2", "--oversubscribe", sys.executable, script,
+                                   how], env=os.environ | mpi, capture_output=True, text=True,
+                                  check=False, timeout=120)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stderr, said)
 
     def test_backup_survives_kills(self):
         """Killed after each step, and started again: the weights of the undisturbed run."""
