@@ -68,7 +68,7 @@ ECHELON_API const char *echelon_last_error(void);
 
 /* Called with a line (without its end) that the program would print on standard error: errors,
  * warnings, progress. It may be called by any thread of the library, by several at a time, so it
- * cannot use a training. */
+ * cannot use a training. Lines of calls that it makes are dropped. */
 typedef void echelon_log(const char *line, void *context);
 /* Sets who gets these lines, for the whole process; NULL, as at the start: nobody. */
 ECHELON_API void echelon_set_log(echelon_log *log, void *context);

@@ -95,10 +95,10 @@ static void write_line(char *line, size_t length)
         write_all(line, length + 1);
         return;
     }
-    bool was_in_sink = in_sink;
+    if (in_sink) return; /* the sink would call itself without end */
     in_sink = true;
     to.write(line, to.context);
-    in_sink = was_in_sink;
+    in_sink = false;
 }
 
 void ech_log_text(const char *text)

@@ -25,7 +25,7 @@ void ech_log_line(const char *kind, const char *format, ...) __attribute__((form
 void ech_log_text(const char *text);
 
 /* Called with each line, without its end, in place of standard error. By any thread, several at a
- * time. */
+ * time. Lines of calls that the sink itself makes are dropped. */
 typedef void ech_log_sink(const char *line, void *context);
 /* For the whole process; NULL: standard error. */
 void ech_log_set_sink(ech_log_sink *sink, void *context);
