@@ -16,20 +16,21 @@ enum { MICRO_BATCHES = 2, MESSAGE_TAG = 1, MESSAGES = 32, MESSAGE_BYTES = 4 << 2
 /* On an idle machine quartiles differ by 1 to 4%, and a thread that computes always has a core. */
 static const double widest_spread = 0.1, smallest_share = 0.95;
 
-void ech_block_times_create(const ech_model *model, ech_block_times *out)
+void ech_measured_times_create(const ech_model *model, ech_measured_times *out)
 {
     int slots = (int)model->block.n * ECH_PROFILE_PHASES;
-    *out = (ech_block_times){.slots = slots, .slot = ech_calloc((size_t)slots, sizeof *out->slot)};
+    *out =
+        (ech_measured_times){.slots = slots, .slot = ech_calloc((size_t)slots, sizeof *out->slot)};
     for (int i = 0; i < slots; i++) out->slot[i].micro = -1;
 }
 
-void ech_block_times_free(ech_block_times *times)
+void ech_measured_times_free(ech_measured_times *times)
 {
     for (int i = 0; i < times->slots; i++) free(times->slot[i].seconds.at);
     free(times->slot);
     free(times->update.at);
     free(times->other.at);
-    *times = (ech_block_times){0};
+    *times = (ech_measured_times){0};
 }
 
 /* Bytes of parameters that simulations count for the step at the rate that a profile gives for norm
@@ -41,15 +42,15 @@ static double updated_bytes(const ech_plan *plan, const ech_step *step)
 }
 
 /* Begins the sum of another micro-batch. */
-static void begin_micro(ech_block_phase *slot, int micro)
+static void begin_micro(ech_measured_phase *slot, int micro)
 {
     if (slot->micro >= 0) ECH_PUSH(slot->seconds, slot->sum);
     slot->micro = micro;
     slot->sum = 0;
 }
 
-void ech_block_times_add(ech_block_times *times, const ech_plan *plan, const double *begin,
-                         const double *end)
+void ech_measured_times_add(ech_measured_times *times, const ech_plan *plan, const double *begin,
+                            const double *end)
 {
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
     double update = 0, bytes = 0, other = 0;
@@ -60,7 +61,7 @@ void ech_block_times_add(ech_block_times *times, const ech_plan *plan, const dou
         if (step->lane != ECH_LANE_COMPUTE) continue;
         if (phase >= 0) {
             phase = ech_profile_phase(step->phase, &plan->model->options);
-            ech_block_phase *slot = &times->slot[step->block * ECH_PROFILE_PHASES + phase];
+            ech_measured_phase *slot = &times->slot[step->block * ECH_PROFILE_PHASES + phase];
             if (slot->micro != step->micro) begin_micro(slot, step->micro);
             if (step->phase == ECH_RECOMPUTE) took /= ech_costs_recomputed(plan, step->block);
             slot->sum += took;
@@ -75,7 +76,7 @@ void ech_block_times_add(ech_block_times *times, const ech_plan *plan, const dou
     ECH_PUSH(times->other, other / list->turns);
 }
 
-double ech_block_times_spread(const ech_profile_block *block, int n)
+double ech_measured_times_spread(const ech_profile_block *block, int n)
 {
     double apart = 0, sum = 0;
     for (int i = 0; i < n * ECH_PROFILE_PHASES; i++) {
@@ -87,7 +88,7 @@ double ech_block_times_spread(const ech_profile_block *block, int n)
     return sum > 0 ? apart / sum : 0;
 }
 
-ech_profile *ech_block_times_profile(ech_block_times *times, int ways)
+ech_profile *ech_measured_times_profile(ech_measured_times *times, int ways)
 {
     ech_profile *profile = ech_calloc(1, sizeof *profile);
     profile->blocks = times->slots / ECH_PROFILE_PHASES;
@@ -101,12 +102,12 @@ ech_profile *ech_block_times_profile(ech_block_times *times, int ways)
     }
     profile->update_seconds = ech_median(&times->update);
     profile->other_seconds = ech_median(&times->other);
-    profile->spread = ech_block_times_spread(profile->block, profile->blocks);
+    profile->spread = ech_measured_times_spread(profile->block, profile->blocks);
     profile->processor_share = 1;
     return profile;
 }
 
-void ech_profile_judge(ech_profile *profile)
+void ech_measured_judge(ech_profile *profile)
 {
     profile->busy = profile->spread > widest_spread || profile->processor_share < smallest_share;
 }
@@ -120,7 +121,7 @@ typedef struct measurement {
     ech_session session;
     ech_corpus *data;
     ech_loader *loader;
-    ech_block_times times;
+    ech_measured_times times;
     double ran, given; /* seconds of the lists; seconds in which the compute lane had a processor */
 } measurement;
 
@@ -150,13 +151,13 @@ static ech_status open_alone(measurement *m, const ech_design *run, ech_comm *al
     ECH_TRY(ech_loader_create(m->data, &options, 0, &m->loader));
     ech_exec_set_loader(m->session.exec, ECH_TRAIN, m->loader);
     ech_exec_record(m->session.exec, true);
-    ech_block_times_create(m->design.model, &m->times);
+    ech_measured_times_create(m->design.model, &m->times);
     return ech_exec_run(m->session.exec, ECH_LIST_INIT, 0);
 }
 
 static void close_alone(measurement *m)
 {
-    ech_block_times_free(&m->times);
+    ech_measured_times_free(&m->times);
     ech_loader_destroy(m->loader);
     ech_session_destroy(&m->session);
     ech_corpus_close(m->data);
@@ -184,7 +185,7 @@ static ech_status time_steps(measurement *m, int64_t steps)
         ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, step));
         if (step == 0) continue;
         const ech_exec_times *t = ech_exec_get_times(exec);
-        ech_block_times_add(&m->times, plan, t->begins, t->ends);
+        ech_measured_times_add(&m->times, plan, t->begins, t->ends);
         m->given += ech_clock_mine() - given;
         m->ran +=
             t->ended - t->began - waited_for_data(&plan->list[ECH_LIST_TRAIN], t->begins, t->marks);
@@ -273,7 +274,7 @@ static ech_status time_link(ech_comm *comm, ech_profile *profile)
 static ech_profile *summarize(measurement *m, const ech_config *run)
 {
     ECH_FREED_TEXT describes = {0};
-    ech_profile *profile = ech_block_times_profile(&m->times, ech_plan_ways(m->session.plan));
+    ech_profile *profile = ech_measured_times_profile(&m->times, ech_plan_ways(m->session.plan));
     count_bytes(m->session.plan, profile);
     if (m->given < m->ran) profile->processor_share = m->given / m->ran;
     ech_profile_describe(run, &describes);
@@ -307,7 +308,7 @@ static ech_status average(ech_group *world, ech_profile *profile)
     for (int i = 0; i < 2; i++) *link[i] = all[n + i];
     profile->spread = worst[0];
     profile->processor_share = -worst[1];
-    ech_profile_judge(profile);
+    ech_measured_judge(profile);
     return ECH_OK;
 }
 
@@ -334,7 +335,7 @@ static void take_phase(ech_profile *profile, const ech_profile *again, int phase
     }
     if (again->processor_share < profile->processor_share)
         profile->processor_share = again->processor_share;
-    profile->spread = ech_block_times_spread(profile->block, profile->blocks);
+    profile->spread = ech_measured_times_spread(profile->block, profile->blocks);
 }
 
 static ech_status measure(const ech_design *run, ech_comm *alone, ech_group *world, ech_comm *comm,

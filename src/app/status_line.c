@@ -33,20 +33,20 @@ int ech_terminal_columns(void)
     return columns < MOST_COLUMNS ? (int)columns : MOST_COLUMNS;
 }
 
-void ech_status_line_begin(ech_status_line *line)
+void ech_terminal_line_begin(ech_terminal_line *line)
 {
-    *line = (ech_status_line){.columns = ech_terminal_columns(), .drawn_at = -1};
+    *line = (ech_terminal_line){.columns = ech_terminal_columns(), .drawn_at = -1};
 }
 
 /* Overwrites the line. The last column stays free: some terminals go to the next line there. */
-static void redraw(ech_status_line *line)
+static void redraw(ech_terminal_line *line)
 {
     fprintf(stderr, "\r%.*s\033[K", line->columns - 1, line->text.at);
     fflush(stderr);
     line->is_shown = true;
 }
 
-void ech_status_line_draw(ech_status_line *line, const char *text, bool now)
+void ech_terminal_line_draw(ech_terminal_line *line, const char *text, bool now)
 {
     double time = ech_clock_now();
     if (!line->columns) return;
@@ -57,7 +57,7 @@ void ech_status_line_draw(ech_status_line *line, const char *text, bool now)
     redraw(line);
 }
 
-void ech_status_line_say(ech_status_line *line, const char *text)
+void ech_terminal_line_say(ech_terminal_line *line, const char *text)
 {
     /* One write a line, so that lines of several processes do not mix. */
     ECH_FREED_TEXT whole = {0};
@@ -68,7 +68,7 @@ void ech_status_line_say(ech_status_line *line, const char *text)
     if (line->is_shown) redraw(line);
 }
 
-void ech_status_line_end(ech_status_line *line)
+void ech_terminal_line_end(ech_terminal_line *line)
 {
     if (line->is_shown) fputc('\n', stderr);
     line->is_shown = false;

@@ -16,7 +16,8 @@
 
 enum { LEAST_MAJOR = 1, LEAST_MINOR = 13 };
 
-static const ech_library library = {"UCX", "libucp.so.0", "Debian's libucx0"};
+static const ech_library library = {
+    .name = "UCX", .file = "libucp.so.0", .from = "Debian's libucx0"};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_open;
 static ech_ucx table;

@@ -7,7 +7,7 @@
 
 #include <echelon.h>
 
-#include "app/setup/run_arguments.h"
+#include "app/setup/run.h"
 #include "base/text.h"
 
 struct echelon_run {

@@ -353,7 +353,7 @@ static const ech_family_row *gate_rows(const ech_config *config)
     return config->model.moe_gate == ECH_GATE_hierarchical ? group_rows + 1 : NULL;
 }
 
-/* The error for a model_type that is not in models.def. */
+/* The error for a model_type that no family has. */
 static ech_status refuse_family(const ech_family_import *in, const char *type)
 {
     static const struct {

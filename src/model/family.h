@@ -10,9 +10,11 @@
 #include "layer/layers.h"
 #include "model/model.h"
 
-#define X(name, help) extern const ech_family ech_family_row_##name;
-#include "model/models.def"
-#undef X
+/* The built-in families, n of them, and their names, each followed by a blank. The build lists the
+ * files of families/ (cmake/families.cmake). */
+extern const ech_family *const ech_families[];
+extern const size_t ech_families_count;
+extern const char ech_families_names[];
 
 /* ---- keys ---- */
 
@@ -139,9 +141,10 @@ struct ech_windows {
     bool alike; /* other programs do not read layer_types, so it must say the same of all layers */
 };
 extern const ech_windows ech_windows_of_all;
-/* All layers but every n-th, and the layers from n on. */
+/* The layers from max_window_layers on, with use_sliding_window. */
+extern const ech_windows ech_windows_of_last;
+/* All layers but every n-th. */
 bool ech_windows_but_every(const ech_config *config, int64_t n, int64_t i);
-bool ech_windows_from(const ech_config *config, int64_t n, int64_t i);
 /* True for a key that the family's files have besides its rows. */
 bool ech_windows_own(const ech_family *family, const char *key);
 /* Reads and writes layer_types and use_sliding_window. Errors: layers have a window, but there is
@@ -207,6 +210,12 @@ ech_status ech_scale_check_root(const ech_config *config);
     {                                                                                              \
         "num_key_value_heads", "model.num_key_value_heads", .initial = otherwise                   \
     }
+/* The same; null means as many as query heads. */
+#define ECH_ROW_KV_HEADS_OR_NULL(otherwise)                                                        \
+    {                                                                                              \
+        "num_key_value_heads", "model.num_key_value_heads", .initial = otherwise,                  \
+                                                            .derived = ech_rows_heads              \
+    }
 #define ECH_ROW_KV_HEADS_AS_HEADS                                                                  \
     {                                                                                              \
         "num_key_value_heads", "model.num_key_value_heads", .derived = ech_rows_heads              \
@@ -237,6 +246,10 @@ ech_status ech_scale_check_root(const ech_config *config);
     {                                                                                              \
         "rms_norm_eps", "model.rms_norm_eps", .initial = otherwise                                 \
     }
+/* head_dim to rms_norm_eps, as most families have them. */
+#define ECH_ROWS_LLAMA(positions, eps)                                                             \
+    ECH_ROW_HEAD_DIM, ECH_ROW_POSITIONS(positions), ECH_ROW_GATED_ACT, ECH_ROWS_ROPE,              \
+        ECH_ROW_RMS_EPS(eps)
 /* One value of the file for several of our keys. */
 #define ECH_ROWS_ATTENTION_BIAS(otherwise)                                                         \
     {"attention_bias", "model.qkv_bias", .initial = otherwise},                                    \

@@ -70,11 +70,11 @@ static void set_times(timed *t, double slower)
 
 static ech_profile *profile_of(const timed *t)
 {
-    ech_block_times times;
-    ech_block_times_create(t->plan->model, &times);
-    ech_block_times_add(&times, t->plan, t->begin, t->end);
-    ech_profile *profile = ech_block_times_profile(&times, 1);
-    ech_block_times_free(&times);
+    ech_measured_times times;
+    ech_measured_times_create(t->plan->model, &times);
+    ech_measured_times_add(&times, t->plan, t->begin, t->end);
+    ech_profile *profile = ech_measured_times_profile(&times, 1);
+    ech_measured_times_free(&times);
     return profile;
 }
 
@@ -167,7 +167,7 @@ TEST(test_busy)
         assert_near(profile->spread, cases[i].spread, 1e-9);
         assert_near(profile->processor_share, 1, 0);
         profile->processor_share = cases[i].share;
-        ech_profile_judge(profile);
+        ech_measured_judge(profile);
         assert_int_equal(profile->busy, cases[i].busy);
         ech_profile_destroy(profile);
     }

@@ -6,7 +6,7 @@
 
 #include <signal.h>
 
-#include "app/command.h"
+#include "app/exit_code.h"
 #include "app/job/job.h"
 
 /* By a fault of its own, and by somebody else. */

@@ -5,7 +5,7 @@
  */
 #include <math.h>
 
-#include "app/bench/machine.h"
+#include "app/machine.h"
 #include "unit.h"
 
 TEST(test_any_threads)
@@ -25,9 +25,9 @@ TEST(test_no_threads)
 TEST(test_queues)
 {
     const ech_device *queued = ech_device_find("queued");
-    double flops = ech_device_flops(queued, ECH_F32, false, 64),
-           bytes = ech_device_bytes(queued, 1);
+    double flops = ech_peak_flops_of(queued, ECH_F32, false, 64),
+           bytes = ech_stream_bytes_of(queued, 1);
     assert_true(isfinite(flops) && flops > 0);
     assert_true(isfinite(bytes) && bytes > 0);
-    assert_true(ech_device_flops(queued, ECH_BF16, false, 64) > 0);
+    assert_true(ech_peak_flops_of(queued, ECH_BF16, false, 64) > 0);
 }

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "app/fixture.h"
-#include "app/setup/run_arguments.h"
+#include "app/setup/run.h"
 #include "app/train/trainer.h"
 #include "base/log.h"
 #include "unit.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "app/command.h"
+#include "app/exit_code.h"
 #include "app/job/supervise.h"
 #include "app/status_line.h"
 #include "base/clock.h"

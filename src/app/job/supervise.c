@@ -46,7 +46,8 @@ static void become(char *const *words, pid_t parent, const sigset_t *signals)
     execvp(words[0], words);
     ech_fail_at(
         __FILE__, __LINE__, ECH_EIO,
-        "%s: cannot be started: %s; install this MPI's launcher, or use parallel.comm=local",
+        "%s: cannot be started: %s; install Open MPI's launcher (Debian's openmpi-bin), or set "
+        "parallel.comm=local, whose ranks are threads",
         words[0], strerror(errno));
     _exit(NOT_STARTED);
 }

@@ -7,7 +7,7 @@
 #define ECH_APP_PLAN_PLANNING_H
 
 #include "app/plan/report.h"
-#include "app/setup/run_arguments.h"
+#include "app/setup/run.h"
 
 typedef struct ech_planning_options {
     int per_machine;     /* ranks on one machine; 0: all, but not more than cores */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "app/report/parts.h"
-#include "app/setup/run_arguments.h"
+#include "app/setup/run.h"
 #include "app/trace/trace.h"
 #include "base/file.h"
 #include "base/writing.h"

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "app/bench/machine.h"
+#include "app/machine.h"
 #include "app/count.h"
 #include "app/setup/setup.h"
 #include "base/file.h"

@@ -21,7 +21,7 @@
 /* Measured rates of this machine, per second; 0: unknown. */
 typedef struct ech_machine_rates {
     double flops; /* of matrix products */
-    double bytes; /* of memory (app/bench/machine.h) */
+    double bytes; /* of memory (app/machine.h) */
 } ech_machine_rates;
 
 /* What a rank does. */

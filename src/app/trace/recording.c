@@ -288,16 +288,16 @@ void ech_recording_timeline(const ech_recording *recording, ech_timeline *out)
 
 ech_profile *ech_recording_profile(const ech_recording *recording)
 {
-    ech_block_times times;
-    ech_block_times_create(recording->plans[0]->model, &times);
+    ech_measured_times times;
+    ech_measured_times_create(recording->plans[0]->model, &times);
     for (int r = 0; r < recording->ranks; r++)
         for (int l = 0; l < recording->lists; l++) {
             size_t first = (size_t)l * list_of(recording->plans[r])->step.n;
-            ech_block_times_add(&times, recording->plans[r], recording->rank[r].begin.at + first,
-                                recording->rank[r].end.at + first);
+            ech_measured_times_add(&times, recording->plans[r], recording->rank[r].begin.at + first,
+                                   recording->rank[r].end.at + first);
         }
-    ech_profile *profile = ech_block_times_profile(&times, ech_plan_ways(recording->plans[0]));
-    ech_block_times_free(&times);
+    ech_profile *profile = ech_measured_times_profile(&times, ech_plan_ways(recording->plans[0]));
+    ech_measured_times_free(&times);
     return profile;
 }
 

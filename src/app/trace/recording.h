@@ -50,7 +50,7 @@ bool ech_recording_has_one_clock(const ech_recording *recording);
  * is the begin of the first step on a compute lane. The clocks must agree. Release with
  * ech_timeline_free. */
 void ech_recording_timeline(const ech_recording *recording, ech_timeline *out);
-/* Makes a profile of recorded costs of blocks: ech_block_times_profile over all executions and
+/* Makes a profile of recorded costs of blocks: ech_measured_times_profile over all executions and
  * ranks. Messages and collectives cost nothing in it, since their recorded times include waiting.
  * Release with ech_profile_destroy. */
 ech_profile *ech_recording_profile(const ech_recording *recording);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/bench/machine.h"
+#include "app/machine.h"
 #include "app/metrics.h"
 #include "app/plan/report.h"
 #include "app/setup/initial.h"

@@ -33,7 +33,7 @@ struct ech_progress {
     ech_journal *metrics;
     ech_journal *events; /* NULL: no TensorBoard */
     ech_journal *serves; /* NULL: no pushes */
-    ech_status_line line;
+    ech_terminal_line line;
     double step_seconds; /* moving average; below 0: no step so far */
     bool any;            /* a plain line of a step has been printed */
     ech_spikes spikes;
@@ -242,18 +242,18 @@ static void write_step_note(ech_progress *p, const ech_note *note)
     p->step_seconds += newest * (m->step_seconds - p->step_seconds);
     format_step(p, m, &text);
     if (p->line.columns)
-        ech_status_line_draw(&p->line, text.at, last);
+        ech_terminal_line_draw(&p->line, text.at, last);
     else if (due)
-        ech_status_line_say(&p->line, text.at);
+        ech_terminal_line_say(&p->line, text.at);
     p->any = true;
     if (m->next_scale != m->loss_scale && !p->line.columns && !due) /* no such step goes unsaid */
-        ech_status_line_say(&p->line, text.at);
+        ech_terminal_line_say(&p->line, text.at);
     if (!begins) return;
     text.n = 0;
     begin_line(p, m->step, &text);
     ech_text_append(&text, "loss spike: %.4f is %.1f times the median of the losses before it",
                     m->loss, spike);
-    ech_status_line_say(&p->line, text.at);
+    ech_terminal_line_say(&p->line, text.at);
 }
 
 /* ---- other notes: each writes a line of metrics.jsonl, and appends its log line, if any, to
@@ -369,13 +369,13 @@ static void write_note(void *progress, void *record)
         write_end(p, &note->end, &text);
         break;
     case ECH_NOTE_LINE:
-        ech_status_line_say(&p->line, note->line);
+        ech_terminal_line_say(&p->line, note->line);
         free(note->line);
         break;
     case ECH_NOTE_SERVES:
         write_serves(p, &note->serves);
     }
-    if (text.n) ech_status_line_say(&p->line, text.at);
+    if (text.n) ech_terminal_line_say(&p->line, text.at);
 }
 
 /* ---- the start ---- */
@@ -455,7 +455,7 @@ ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **o
                                             .records = MOST_NOTES,
                                             .write = write_note,
                                             .context = p};
-    ech_status_line_begin(&p->line);
+    ech_terminal_line_begin(&p->line);
     ECH_TRY(open_files(p, setup));
     ECH_TRY(ech_record_writer_begin(&writer, &p->writer));
     *out = p;
@@ -467,7 +467,7 @@ void ech_progress_destroy(ech_progress *progress)
 {
     if (!progress) return;
     ech_record_writer_end(progress->writer);
-    ech_status_line_end(&progress->line);
+    ech_terminal_line_end(&progress->line);
     ech_journal_close(progress->metrics);
     ech_journal_close(progress->events);
     ech_journal_close(progress->serves);

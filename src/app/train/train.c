@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "app/bench/machine.h"
+#include "app/machine.h"
 #include "app/train/evaluations.h"
 #include "app/train/trainer.h"
 #include "app/train/validation.h"
@@ -36,12 +36,12 @@ static ech_status begin_step_profile(ech_trainer *t)
     bool is_cpu = ech_device_is_processor(device);
     ech_group *world = ech_exec_world(t->session.exec);
     ECH_TRY(ech_group_barrier(world));
-    ech_machine_rates rates = {
-        .flops =
-            is_cpu ? ech_peak_flops(dtype, threads)
-                   : ech_device_flops(device, dtype, t->config->precision.tf32 == 1, ECH_GPU_SIDE)};
+    ech_machine_rates rates = {.flops = is_cpu ? ech_peak_flops(dtype, threads)
+                                               : ech_peak_flops_of(device, dtype,
+                                                                   t->config->precision.tf32 == 1,
+                                                                   ECH_GPU_SIDE)};
     ECH_TRY(ech_group_barrier(world));
-    rates.bytes = is_cpu ? ech_stream_bytes(threads) : ech_device_bytes(device, ECH_GPU_MIB);
+    rates.bytes = is_cpu ? ech_stream_bytes(threads) : ech_stream_bytes_of(device, ECH_GPU_MIB);
     ECH_TRY(ech_group_barrier(world));
     t->step_profile = ech_step_profile_create(t->session.plan, rates);
     return ECH_OK;

@@ -47,6 +47,7 @@ static const ech_names names = {.mlp_norm = "pre_feedforward_layernorm"};
 
 const ech_family ech_family_row_gemma3_text = {
     .name = "gemma3_text",
+    .help = "Gemma 3, text: Gemma 2 with head norms; all layers but every sixth have windows",
     .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS " model.rope_local_base_freq",
     .constants = "model.norm_unit_offset=true model.norm_placement=both model.head_norm=head "
                  "model.embedding_multiplier=0",

@@ -7,11 +7,7 @@
 
 static const ech_family_row rows[] = {ECH_ROWS_SIZES,
                                       ECH_ROW_KV_HEADS_AS_HEADS,
-                                      ECH_ROW_HEAD_DIM,
-                                      ECH_ROW_POSITIONS("2048"),
-                                      ECH_ROW_GATED_ACT,
-                                      ECH_ROWS_ROPE,
-                                      ECH_ROW_RMS_EPS("1e-5"),
+                                      ECH_ROWS_LLAMA("2048", "1e-5"),
                                       ECH_ROWS_ATTENTION_BIAS("false"),
                                       ECH_ROW_WINDOW("4096"),
                                       ECH_ROWS_TRAINING("0.02"),
@@ -44,6 +40,7 @@ static ech_status check(const ech_config *config)
 
 const ech_family ech_family_row_olmo3 = {
     .name = "olmo3",
+    .help = "OLMo 3: OLMo 2, of whose layers all but every fourth have windows",
     .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS " model.rope_local_base_freq",
     .constants = "model.norm_placement=after model.head_norm=full",
     .defaults = "model.sliding_window=4096 model.window_layers=LLLG model.rope_theta=500000 "

@@ -1,0 +1,621 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The bench's tables of matrix products and of kernels: operands, calls and times.
+ */
+#include "program/bench/kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "device/device.h"
+
+/* ---- rows ----
+ *
+ * Every kernel that the fast table has, with shapes of ordinary models and tensors larger than
+ * caches. */
+
+#define ROWS            "B=16 T=1024 C=1024"
+#define WIDE            "B=16 T=1024 F=1024"
+#define HEADS           "B=16 T=1024 H=16 D=64"
+#define LOGITS          "R=512 V=50257"
+#define WEIGHTS         "N=16777216"
+#define LISTED          "N=16777216 K=16384"
+#define MATRIX          "R=4096 C=4096"
+#define CHOICES         "S=2048 J=2 N=4096 C=512 T=2048 E=8"
+#define TOKENS          "B=2 T=512 C=512 F=2048"
+#define HIDDEN          "R=4096 F=1536 P=1 X=8"
+#define ATTENTION(B, T) "B=" #B " T=" #T " H=12 G=12 D=64"
+
+/* q, k, v, out, lse; dout, q, k, v, out, lse, dq, dk, dv. */
+#define ATTENTION_FORWARD  "<BTHD <BTGD <BTGD >BTHD >wBHT"
+#define ATTENTION_BACKWARD "<BTHD <BTHD <BTGD <BTGD <BTHD <wBHT >BTHD >BTGD >BTGD"
+
+/* A call by the name of its row: c and t stand for what ech_bench_call has. */
+#define CALL(op, ...)                                                                              \
+    static void call_##op(ech_bench_call *c)                                                       \
+    {                                                                                              \
+        const ech_tensor *t = c->t;                                                                \
+        c->kernels->op(c->context, __VA_ARGS__);                                                   \
+    }
+
+static const ech_dropout none = {0}, some = {.p = 0.1, .key = {.seed = 1}};
+static const ech_update update = {.learning_rate = 1e-4,
+                                  .weight_decay = 0.1,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.95,
+                                  .eps = 1e-8,
+                                  .momentum = 0.9,
+                                  .count = 1,
+                                  .grad_scale = 1};
+
+CALL(matmul, &t[0], c->a_transposed, &t[1], c->b_transposed, NULL, c->adds ? &t[2] : NULL, &t[2])
+CALL(bias_backward, &t[0], false, &t[1])
+CALL(layernorm_forward, &t[0], &t[1], &t[2], 1e-5, &t[3], &t[4], &t[5])
+CALL(layernorm_backward, &t[0], &t[1], &t[2], &t[3], &t[4], NULL, &t[5], false, &t[6], &t[7])
+CALL(rmsnorm_forward, &t[0], NULL, &t[1], 0, 1e-5, &t[2], &t[3])
+CALL(rmsnorm_backward, &t[0], &t[1], &t[2], 0, &t[3], NULL, &t[4], NULL, false, &t[5])
+CALL(squares_forward, &t[0], 0.5, &t[1])
+CALL(squares_backward, &t[0], &t[1], 0.5, NULL, &t[2])
+CALL(add_layernorm, &t[0], &t[1], &t[2], &t[3], &t[4], 1e-5, &t[5], &t[6], &t[7])
+CALL(add_rmsnorm, &t[0], &t[1], &t[2], &t[3], 0, 1e-5, &t[4], &t[5])
+#define CALLS_1(name)                                                                              \
+    CALL(matmul_##name, &t[0], false, &t[1], false, &t[2], &t[3], &t[4])                           \
+    CALL(name##_forward, &t[0], &t[1])                                                             \
+    CALL(name##_backward, &t[0], &t[1], &t[2])                                                     \
+    CALL(name##_backward_bias, &t[0], &t[1], &t[2], false, &t[3])                                  \
+    CALL(grouped_##name##_forward, &t[0], &t[1], &t[2])                                            \
+    CALL(grouped_##name##_backward, &t[0], &t[1], &t[2], &t[3])
+#define CALLS_2(name)                                                                              \
+    CALL(name##_forward, &t[0], &t[1], &t[2])                                                      \
+    CALL(name##_backward, &t[0], &t[1], &t[2], &t[3], &t[4])                                       \
+    CALL(grouped_##name##_forward, &t[0], &t[1], &t[2], &t[3])                                     \
+    CALL(grouped_##name##_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5])
+#define CALLS(NAME, name, operands, ...) CALLS_##operands(name)
+ECH_ACTIVATIONS(CALLS)
+
+CALL(rotary, &t[0], c->frequency, t[0].shape[3], false, 1, &c->rows, NULL, false, &t[1])
+CALL(attention_forward, &t[0], &t[1], &t[2], &c->rule, &c->shard, NULL, &none, false, &t[3], &t[4])
+CALL(attention_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &c->rule, &c->shard, NULL, &none,
+     false, false, &t[6], &t[7], &t[8])
+CALL(sinks_forward, &t[0], &t[1], &t[2])
+CALL(sinks_backward, &t[0], &t[1], &t[2], &t[3], false, &t[4])
+CALL(embedding_forward, &t[0], &t[1], 0, &t[2])
+CALL(embedding_backward, &t[0], &t[1], 0, false, &t[2])
+CALL(position_forward, &t[0], &t[1], &c->rows, NULL, &t[2])
+CALL(position_backward, &t[0], &c->rows, NULL, false, &t[1])
+CALL(dropout, &t[0], &some, &c->rows, &t[1])
+CALL(add, &t[0], &t[1], &t[2])
+CALL(subtract, &t[0], &t[1], &t[2])
+CALL(scale, &t[0], 0.5, 0, &t[1])
+CALL(copy, &t[0], &t[1])
+CALL(append, &t[0], &c->rows, &t[1])
+CALL(router_forward, &t[0], &t[1], &some, &c->rows, &t[2])
+CALL(router_backward_input, &t[0], &t[1], &some, &c->rows, NULL, &t[2])
+CALL(router_backward_weight, &t[0], &t[1], &some, &c->rows, false, &t[2])
+CALL(dispatch_forward, &t[0], &t[1], &t[2])
+CALL(dispatch_backward, &t[0], &t[1], NULL, &t[2])
+CALL(dispatch_index, &t[0], &c->rows, &t[1])
+CALL(combine_forward, &t[0], &t[1], &t[2], &t[3])
+CALL(combine_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5])
+CALL(row_gate_forward, &t[0], &t[1], &t[2])
+CALL(row_gate_backward, &t[0], &t[1], &t[2], &t[3], &t[4])
+CALL(grouped_matmul, &t[0], &t[1], c->b_transposed, &t[2], false, &t[3])
+CALL(grouped_matmul_weight, &t[0], &t[1], &t[2], false, &t[3])
+CALL(add_bias, &t[0], &t[1], &t[2])
+CALL(grouped_bias, &t[0], &t[1], &t[2])
+CALL(grouped_bias_backward, &t[0], &t[1], false, &t[2])
+CALL(grouped_dropout, &t[0], &some, &t[1], 0, t[0].shape[1], &t[2], &t[3])
+CALL(loss_statistics, &t[0], &t[1], 0, &t[2])
+CALL(loss_gradient, &t[0], &t[1], &t[2], 0, &t[3], &t[4], 1, 0, &t[0], &t[5])
+CALL(sparse_logits, &t[0], &t[1], &t[2], &t[3])
+CALL(sparse_logits_backward, &t[0], &t[1], false, &t[2], &t[3])
+CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
+CALL(sgd, &t[0], &t[1], &t[2], &update, NULL)
+CALL(sgd_shared, &t[0], &t[1], &update)
+CALL(copy_shared, &t[0], &t[1])
+CALL(relay_shared, &t[0], &t[1], &t[2], 0.62, 0.38, 1, 0, 0)
+CALL(sgd_shared_rows, &t[0], &t[1], &t[2], &update)
+CALL(copy_shared_rows, &t[0], &t[1], &t[2])
+CALL(adafactor_sums, &t[0], &t[1], &update, &t[2], &t[3], &t[4])
+CALL(adafactor_squares, &t[0], &t[1], &t[2], &update, &t[3])
+CALL(adafactor, &t[0], &t[1], &t[2], &t[3], NULL, &t[4], &t[4], &t[4], 1, &update, NULL)
+CALL(sm3_maxima, &t[0], &t[1], &t[2], &update, &t[3], &t[4])
+CALL(sm3, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], NULL, &update, NULL)
+CALL(scaled_sum, &t[0], 0.5, 2, 1, NULL, NULL, &t[1])
+CALL(choose, &t[0], false, &t[1], &t[2])
+CALL(add_chosen, &t[0], &t[1], false, 0.5,
+     &t[2]) /* at a line's first two places, which patterns say */
+CALL(square_sums, &t[0], &t[1])
+CALL(square_sums_rows, &t[0], &t[1], &t[2])
+CALL(hash, &t[0], 0, &t[1])
+CALL(find_nonfinite, &t[0], &t[1])
+CALL(fill_normal, &t[0], (ech_random_key){.seed = 1}, 0, 0.0, 0.02)
+
+/* Blocks as long as the sizes have them. */
+static void call_adamw8(ech_bench_call *c)
+{
+    ech_update own = update;
+    const ech_tensor *t = c->t;
+    own.block = (t[0].shape[1] + t[4].shape[1] - 1) / t[4].shape[1];
+    c->kernels->adamw8(c->context, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &own, NULL);
+}
+
+/* Looked-up tables count as many rows as are looked up; dropout's and the normals' random numbers
+ * are integer work, which no bound here knows. The causal half of attention: 2 products of 2 B H T
+ * T D / 2 operations forward, 5 backward. */
+#define ROW(op, ...)                                                                               \
+    {                                                                                              \
+        ECH_BENCH_KERNELS, ECH_OP_##op, #op, __VA_ARGS__, call_##op, NULL, ""                      \
+    }
+
+/* Operands of X experts with R rows in all, R / X for each. */
+#define GROUPED(R, X, in, out)                                                                     \
+    {ECH_BENCH_KERNELS,                                                                            \
+     ECH_OP_grouped_matmul,                                                                        \
+     "grouped_matmul",                                                                             \
+     "R=" #R " N=" #out " K=" #in " P=1 X=" #X,                                                    \
+     "<RK <XNK <cPX >RN",                                                                          \
+     "2RNK",                                                                                       \
+     NULL,                                                                                         \
+     call_grouped_matmul,                                                                          \
+     "F",                                                                                          \
+     "b_transposed"},                                                                              \
+        {ECH_BENCH_KERNELS,                                                                        \
+         ECH_OP_grouped_matmul,                                                                    \
+         "grouped_matmul",                                                                         \
+         "R=" #R " N=" #in " K=" #out " P=1 X=" #X,                                                \
+         "<RK <XKN <cPX >RN",                                                                      \
+         "2RNK",                                                                                   \
+         NULL,                                                                                     \
+         call_grouped_matmul,                                                                      \
+         "B",                                                                                      \
+         ""},                                                                                      \
+    {                                                                                              \
+        ECH_BENCH_KERNELS, ECH_OP_grouped_matmul_weight, "grouped_matmul_weight",                  \
+            "R=" #R " M=" #out " N=" #in " P=1 X=" #X, "<RM <RN <cPX >XMN", "2RMN", NULL,          \
+            call_grouped_matmul_weight, "W", ""                                                    \
+    }
+
+/* The three products of a linear layer with R tokens, y (R,out) = x (R,in) weight (out,in)
+ * transposed. F: y; B: dx = dy weight; W: dweight = dy transposed x. */
+#define PRODUCT(name, phase, M, N, K, tensors, switches)                                           \
+    {                                                                                              \
+        ECH_BENCH_PRODUCTS, ECH_OP_matmul, name, "M=" #M " N=" #N " K=" #K, tensors, "2MNK", NULL, \
+            call_matmul, phase, switches                                                           \
+    }
+#define LAYER(name, R, in, out)                                                                    \
+    PRODUCT(name, "F", R, out, in, "<MK <NK >MN", "b_transposed"),                                 \
+        PRODUCT(name, "B", R, in, out, "<MK <KN >MN", ""),                                         \
+        PRODUCT(name, "W", out, in, R, "<KM <KN >MN", "a_transposed")
+
+/* Rows of activations (kernel/activations.h). */
+#define FUSED_1(name)                                                                              \
+    {ECH_BENCH_KERNELS,                                                                            \
+     ECH_OP_matmul_##name,                                                                         \
+     "matmul_" #name,                                                                              \
+     "M=1024 N=3072 K=768",                                                                        \
+     "<MK <KN <wN >MN >MN",                                                                        \
+     "2MNK",                                                                                       \
+     NULL,                                                                                         \
+     call_matmul_##name,                                                                           \
+     NULL,                                                                                         \
+     "has_bias"},
+#define FUSED_2(name)
+#define FUSED(NAME, name, operands, ...) FUSED_##operands(name)
+#define ACTIVATION_1(name, forward, backward)                                                      \
+    ROW(name##_forward, WIDE, "<RF >RF", forward "RF", NULL),                                      \
+        ROW(name##_backward, WIDE, "<RF <RF >RF", backward "RF", NULL),                            \
+        ROW(name##_backward_bias, "R=16384 N=1024", "<RN <RN >RN >wN", backward "RN", NULL),
+#define ACTIVATION_2(name, forward, backward)                                                      \
+    ROW(name##_forward, WIDE, "<RF <RF >RF", forward "RF", NULL),                                  \
+        ROW(name##_backward, WIDE, "<RF <RF <RF >RF >RF", backward "RF", NULL),
+#define ACTIVATION(NAME, name, operands, forward, backward, meaning)                               \
+    ACTIVATION_##operands(name, forward, backward)
+#define GROUPED_1(name, forward, backward)                                                         \
+    ROW(grouped_##name##_forward, HIDDEN, "<RF <cPX >RF", forward "RF", NULL),                     \
+        ROW(grouped_##name##_backward, HIDDEN, "<RF <RF <cPX >RF", backward "RF", NULL),
+#define GROUPED_2(name, forward, backward)                                                         \
+    ROW(grouped_##name##_forward, HIDDEN, "<RF <RF <cPX >RF", forward "RF", NULL),                 \
+        ROW(grouped_##name##_backward, HIDDEN, "<RF <RF <RF <cPX >RF >RF", backward "RF", NULL),
+#define GROUPED_ACTIVATION(NAME, name, operands, forward, backward, meaning)                       \
+    GROUPED_##operands(name, forward, backward)
+
+const ech_bench_kernel ech_bench_kernel_rows[] = {
+    LAYER("qkv_384", 2048, 384, 1152),
+    LAYER("up_384", 2048, 384, 1536),
+    LAYER("down_384", 2048, 1536, 384),
+    LAYER("qkv_512", 2048, 512, 1536),
+    LAYER("up_512", 2048, 512, 1536),
+    LAYER("qkv_768", 1024, 768, 2304),
+    LAYER("proj_768", 1024, 768, 768),
+    LAYER("up_768", 1024, 768, 3072),
+    LAYER("down_768", 1024, 3072, 768),
+    LAYER("head_384", 256, 384, 50257),
+    LAYER("head_768", 256, 768, 50257),
+    ECH_ACTIVATIONS(FUSED) ROW(bias_backward, ROWS, "<RC >wC", "RC", NULL),
+    ROW(layernorm_forward, ROWS, "<RC <wC <wC >RC >wR >wR", "8RC", NULL),
+    ROW(layernorm_backward, ROWS, "<RC <RC <wC <wR <wR >RC >wC >wC", "14RC", NULL),
+    ROW(rmsnorm_forward, ROWS, "<RC <wC >RC >wR", "4RC", NULL),
+    ROW(rmsnorm_backward, ROWS, "<RC <RC <wC <wR >RC >wC", "10RC", NULL),
+    ROW(squares_forward, ROWS, "<RC >wR", "2RC", NULL),
+    ROW(squares_backward, ROWS, "<wR <RC >RC", "RC", NULL),
+    ROW(add_layernorm, ROWS, "<RC <RC >RC <wC <wC >RC >wR >wR", "9RC", NULL),
+    ROW(add_rmsnorm, ROWS, "<RC <RC >RC <wC >RC >wR", "5RC", NULL),
+    ECH_ACTIVATIONS(ACTIVATION) ROW(rotary, HEADS, "<BTHD >BTHD", "3BTHD", NULL),
+    ROW(attention_forward, ATTENTION(16, 256), ATTENTION_FORWARD, "2BHTTD", NULL),
+    ROW(attention_forward, ATTENTION(4, 1024), ATTENTION_FORWARD, "2BHTTD", NULL),
+    ROW(attention_forward, ATTENTION(2, 2048), ATTENTION_FORWARD, "2BHTTD", NULL),
+    ROW(attention_backward, ATTENTION(16, 256), ATTENTION_BACKWARD, "5BHTTD", NULL),
+    ROW(attention_backward, ATTENTION(4, 1024), ATTENTION_BACKWARD, "5BHTTD", NULL),
+    ROW(attention_backward, ATTENTION(2, 2048), ATTENTION_BACKWARD, "5BHTTD", NULL),
+    ROW(sinks_forward, HEADS, "<wH >BTHD >wBHT", "", NULL),
+    ROW(sinks_backward, HEADS, "<BTHD <BTHD <wBHT <wH >wH", "2BTHD", NULL),
+    ROW(embedding_forward, ROWS " V=50257", "~VC <iR >RC", "", "8RC 4R"),
+    ROW(embedding_backward, ROWS " V=50257", "<RC <iR >wVC", "RC", NULL),
+    ROW(position_forward, ROWS " P=1024", "<RC <PC >RC", "RC", NULL),
+    ROW(position_backward, ROWS " P=1024", "<RC >wPC", "RC", NULL),
+    ROW(dropout, ROWS, "<RC >RC", "RC", NULL),
+    ROW(add, ROWS, "<RC <RC >RC", "RC", NULL),
+    ROW(subtract, ROWS, "<RC <RC >RC", "RC", NULL),
+    ROW(scale, ROWS, "<RC >RC", "RC", NULL),
+    ROW(copy, HEADS, "<BTHD >BTHD", "", NULL),
+    ROW(append, HEADS, "<BTHD >BTHD", "", NULL),
+    ROW(router_forward, CHOICES, "<SC <wEC >wSE", "2SEC", NULL),
+    ROW(router_backward_input, CHOICES, "<wSE <wEC >SC", "2SEC", NULL),
+    ROW(router_backward_weight, CHOICES, "<wSE <SC >wEC", "2SEC", NULL),
+    ROW(dispatch_forward, CHOICES, "<SC <nSJ >NC", "", NULL),
+    ROW(dispatch_backward, CHOICES, "<NC <nSJ >SC", "NC", NULL),
+    ROW(dispatch_index, CHOICES, "<nSJ >nN2", "", NULL),
+    ROW(combine_forward, CHOICES, "<NC <wSJ <nSJ >SC", "2NC", NULL),
+    ROW(combine_backward, CHOICES, "<SC <NC <wSJ <nSJ >NC >wSJ", "3NC", NULL),
+    ROW(row_gate_forward, CHOICES, "<SC <wS1 >SC", "SC", NULL),
+    ROW(row_gate_backward, CHOICES, "<SC <SC <wS1 >SC >wS1", "3SC", NULL),
+    GROUPED(2048, 16, 512, 1536),
+    GROUPED(2048, 8, 512, 1536),
+    GROUPED(16384, 64, 512, 1536),
+    ECH_ACTIVATIONS(GROUPED_ACTIVATION) ROW(add_bias, CHOICES, "<wSE <wE >wSE", "SE", NULL),
+    ROW(grouped_bias, HIDDEN, "<XF <cPX >RF", "", NULL),
+    ROW(grouped_bias_backward, HIDDEN, "<RF <cPX >wXF", "RF", NULL),
+    ROW(grouped_dropout, HIDDEN, "<RF <nR2 <cPX >RF", "RF", NULL),
+    ROW(loss_statistics, LOGITS, "<wRV <iR >dR3", "3RV", NULL),
+    ROW(loss_gradient, LOGITS, "=RV <iR <wR <dR3 <d =d2", "4RV", NULL),
+    ROW(sparse_logits, "R=65536 K=80 N=1", "<RK <wRK <wN >wR", "2RK", NULL),
+    ROW(sparse_logits_backward, "R=65536 K=80 N=1", "<wR <wRK >RK >wN", "RK", NULL),
+    ROW(adamw, WEIGHTS, "=wN <N =wN =wN", "15N", NULL),
+    ROW(sgd, WEIGHTS, "=wN <N =wN", "7N", NULL),
+    ROW(sgd_shared, WEIGHTS, "=wN <N", "3N", NULL),
+    ROW(copy_shared, WEIGHTS, "<wN >wN", "", NULL),
+    ROW(relay_shared, WEIGHTS, "=wN =wN =wN", "8N", NULL),
+    ROW(sgd_shared_rows, LISTED, "=wN1 =N1 <nK", "3K", "20K"),
+    ROW(copy_shared_rows, LISTED, "<wN1 <nK >wN1", "", "12K"),
+    ROW(adamw8, MATRIX " B=16", "=wRC <RC =bRC =bRC =wRB =wRB", "17RC", NULL),
+    ROW(adafactor_sums, MATRIX, "<wRC <RC >dR >dC >d", "6RC", NULL),
+    ROW(adafactor_squares, MATRIX, "<RC <wR <wC >d", "3RC", NULL),
+    ROW(adafactor, MATRIX, "=wRC <RC <wR <wC <d", "5RC", NULL),
+    ROW(sm3_maxima, MATRIX, "<RC <wR <wC >dR >dC", "5RC", NULL),
+    ROW(sm3, MATRIX, "=wRC <RC <wR <wC <dR <dC", "9RC", NULL),
+    ROW(scaled_sum, MATRIX, "<RC =wRC", "3RC", NULL),
+    ROW(choose, MATRIX " K=41", "<wRC >wRK >wRK", "", NULL),
+    ROW(add_chosen, MATRIX " K=41", "<wRK <wRK ~wRC", "2RK", "16RK"),
+    ROW(square_sums, WEIGHTS, "<N >dS", "2N", "4N"),
+    ROW(square_sums_rows, LISTED, "<N1 <nK >dS", "2K", "8K 8S"),
+    ROW(hash, WEIGHTS, "<N =l", "", NULL),
+    ROW(find_nonfinite, WEIGHTS, "<N >d", "", NULL),
+    ROW(fill_normal, WEIGHTS, ">N", "", NULL),
+};
+const int ech_bench_kernel_count = sizeof ech_bench_kernel_rows / sizeof *ech_bench_kernel_rows;
+
+/* ---- rows of a cluster file ---- */
+
+#define OF_CLUSTER(kind, op, sizes, tensors, flops)                                                \
+    {                                                                                              \
+        ECH_BENCH_KERNELS, ECH_OP_##op, kind, sizes, tensors, flops, NULL, call_##op, NULL, ""     \
+    }
+/* As in training, where the gradients of weights accumulate. */
+#define TRAINED(R, in, out)                                                                        \
+    PRODUCT("product", "F", R, out, in, "<MK <NK >MN", "b_transposed"),                            \
+        PRODUCT("product", "B", R, in, out, "<MK <KN >MN", ""),                                    \
+        PRODUCT("product", "W", out, in, R, "<KM <KN =MN", "a_transposed has_add")
+
+/* Products from the shapes of small ranks to those that fill a GPU; then the kernels that a block
+ * of a Transformer has, each as often. */
+const ech_bench_kernel ech_bench_cluster_rows[] = {
+    TRAINED(64, 256, 256),
+    TRAINED(256, 256, 1024),
+    TRAINED(256, 1024, 256),
+    TRAINED(512, 384, 1152),
+    TRAINED(512, 384, 384),
+    TRAINED(512, 768, 768),
+    TRAINED(1024, 768, 3072),
+    TRAINED(256, 512, 8192),
+    TRAINED(4096, 1024, 4096),
+    TRAINED(16384, 1024, 1024),
+    TRAINED(8192, 4096, 4096),
+    OF_CLUSTER("attention", attention_forward, ATTENTION(4, 256), ATTENTION_FORWARD, "2BHTTD"),
+    OF_CLUSTER("attention", attention_backward, ATTENTION(4, 256), ATTENTION_BACKWARD, "5BHTTD"),
+    OF_CLUSTER("attention", attention_forward, ATTENTION(1, 1024), ATTENTION_FORWARD, "2BHTTD"),
+    OF_CLUSTER("attention", attention_backward, ATTENTION(1, 1024), ATTENTION_BACKWARD, "5BHTTD"),
+    OF_CLUSTER("kernel", layernorm_forward, TOKENS, "<RC <wC <wC >RC >wR >wR", "8RC"),
+    OF_CLUSTER("kernel", layernorm_backward, TOKENS, "<RC <RC <wC <wR <wR >RC >wC >wC", "14RC"),
+    OF_CLUSTER("kernel", gelu_forward, TOKENS, "<RF >RF", "RF"),
+    OF_CLUSTER("kernel", gelu_backward, TOKENS, "<RF <RF >RF", "RF"),
+    OF_CLUSTER("kernel", add, TOKENS, "<RC <RC >RC", "RC"),
+    OF_CLUSTER("launch", add, "B=1 T=1 C=8", "<RC <RC >RC", "RC"),
+};
+const int ech_bench_cluster_count = sizeof ech_bench_cluster_rows / sizeof *ech_bench_cluster_rows;
+
+enum { PATTERN = 16384, DIMS = 16, MOST_WIDTH = 512, MOST = 10000 };
+
+bool ech_bench_kernel_has(const char *device, const ech_bench_kernel *row, ech_dtype dtype)
+{
+    const ech_kernels *own = ech_kernels_on(device, dtype), *ref = ech_kernels_ref(dtype);
+    const bool is_own[ECH_OPS] = {
+#define X(op, ...) [ECH_OP_##op] = own->op != ref->op,
+#include "kernel/kernel.def"
+#undef X
+    };
+    return dtype == ECH_F32 || is_own[row->op];
+}
+
+void ech_bench_kernel_describe(const ech_bench_kernel *row, ech_dtype dtype, int64_t most,
+                               ech_bench_result *out)
+{
+    ech_bench_sizes sizes = ech_bench_parse_sizes(row->sizes, most);
+    *out = (ech_bench_result){
+        .group = row->group,
+        .name = row->name,
+        .dtype = dtype,
+        .of_products = row->op == ECH_OP_matmul || row->op == ECH_OP_matmul_gelu ||
+                       row->op == ECH_OP_grouped_matmul ||
+                       row->op == ECH_OP_grouped_matmul_weight ||
+                       row->op == ECH_OP_attention_forward || row->op == ECH_OP_attention_backward,
+        .flops = ech_bench_count(row->flops, &sizes),
+        .bytes = row->bytes ? ech_bench_count(row->bytes, &sizes)
+                            : ech_bench_parse_operands(row->tensors, &sizes, dtype).bytes};
+    snprintf(out->shape, sizeof out->shape, "%s%s%s", row->phase ? row->phase : "",
+             row->phase ? " " : "", row->sizes);
+}
+
+/* The dimensions that kernel.def's third column names: a letter is a size, and so is what begins
+ * with one ("Tq"); the others are switches. */
+static void scratch_dims(const ech_bench_kernel *row, const ech_bench_sizes *sizes,
+                         int64_t dims[DIMS])
+{
+    static const char *const columns[] = {
+#define X(name, arguments, shapes, scratch_dims) #scratch_dims,
+#include "kernel/kernel.def"
+#undef X
+    };
+    int n = 0;
+    for (const char *at = columns[row->op] + 1; *at && *at != ')'; n++) {
+        ECH_ASSERT(n < DIMS);
+        char word[32];
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ",)"), at);
+        /* bias_backward calls its columns N. */
+        char letter = row->op == ECH_OP_bias_backward && *at == 'N' ? 'C' : *at;
+        dims[n] = letter >= 'A' && letter <= 'Z' ? ech_bench_size(sizes, letter)
+                                                 : ech_text_has_word(row->switches, word);
+        at += strlen(word);
+        at += strspn(at, ", ");
+    }
+}
+
+/* A tensor's first numbers: from 0.25 to 1.25, so that no sign, root or exponential of them is out
+ * of the ordinary; fp64 ones; ids; other types' are zero. */
+static void make_pattern(const ech_tensor *x, int64_t n, int64_t ids, char *to)
+{
+    ech_random_key key = {.seed = 5}, of_ids = {.seed = 6};
+    for (int64_t i = 0; i < n; i++) {
+        double value =
+            x->dtype == ECH_F64 ? 1 : 0.25 + ech_random_unit(ech_random_word(key, (uint64_t)i));
+        if (ech_dtype_is_real(x->dtype))
+            ech_convert(&value, ECH_F64, to + (size_t)i * ech_dtype_bytes(x->dtype), x->dtype, 1);
+        if (x->dtype == ECH_I32)
+            ((int32_t *)(void *)to)[i] =
+                (int32_t)(ech_random_word(of_ids, (uint64_t)i) % (uint32_t)(ids > 0 ? ids : 1));
+    }
+}
+
+/* A table of experts: rows that follow each other, of N, or an equal share of R rows. */
+static void make_table(const ech_tensor *x, int64_t n, const ech_bench_sizes *sizes, char table,
+                       int32_t *to)
+{
+    int64_t N = sizes->of['N' - 'A'], R = sizes->of['R' - 'A'];
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (int32_t)(table == 'c' ? R / ech_tensor_count(x) : i < N ? i : -1);
+}
+
+/* The first PATTERN numbers over and over, each copy as long as what is there. */
+static ech_status fill(const ech_bench_call *c, const ech_tensor *x, char table)
+{
+    const ech_device *device = c->context->device;
+    int64_t n = ech_tensor_count(x), first = n < PATTERN ? n : PATTERN;
+    size_t bytes = ech_tensor_bytes(x), done = (size_t)first * ech_dtype_bytes(x->dtype);
+    ECH_FREED char *pattern = ech_calloc((size_t)first, ech_dtype_bytes(x->dtype));
+    char *to = x->data;
+    if (table)
+        make_table(x, first, c->sizes, table, (int32_t *)(void *)pattern);
+    else
+        make_pattern(x, first, c->sizes->of['V' - 'A'], pattern);
+    ECH_TRY(ech_device_copy_now(device, c->context->queue, to, pattern, done));
+    for (size_t more; done < bytes; done += more) {
+        more = done < bytes - done ? done : bytes - done;
+        device->copy(c->context->queue, to + done, to, more);
+    }
+    return ECH_OK;
+}
+
+static size_t round_to_pages(size_t bytes)
+{
+    return (bytes + 4095) / 4096 * 4096;
+}
+
+/* Places scratch and operands in memory, one after the other. Returns the bytes; memory NULL: only
+ * these. */
+static size_t lay_out(ech_bench_call *c, const ech_bench_operands *operands, char *memory)
+{
+    size_t at = round_to_pages(c->context->scratch_bytes);
+    c->context->scratch = memory;
+    for (int i = 0; i < operands->n; i++) {
+        c->t[i] = operands->tensor[i];
+        if (memory) c->t[i].data = memory + at;
+        at += round_to_pages(ech_tensor_bytes(&c->t[i]));
+    }
+    return at;
+}
+
+static void set_rows(ech_bench_call *c, double *frequency)
+{
+    const int64_t *of = c->sizes->of;
+    int64_t T = of['T' - 'A'], D = of['D' - 'A'];
+    c->rows = (ech_rows){.whole = T, .tokens = T, .split = T};
+    c->rule = (ech_attention_rule){.scale = 0.125};
+    c->shard = (ech_attention_shard){.query = c->rows, .key = c->rows, .heads = of['H' - 'A']};
+    ech_rope rope = {.theta = 10000};
+    ECH_ASSERT(D <= MOST_WIDTH);
+    if (D > 0) ech_rope_frequencies(&rope, D, frequency);
+    c->frequency = frequency;
+}
+
+static void call_library(ech_bench_call *c)
+{
+    c->kernels->library_product(&c->t[0], c->a_transposed, &c->t[1], c->b_transposed, &c->t[2]);
+}
+
+/* Goes on to the next copy of all operands. */
+static void use_next_copy(ech_bench_call *c)
+{
+    int next = (c->copy + 1) % c->copies, moved = next - c->copy;
+    for (int i = 0; i < ECH_BENCH_TENSORS; i++)
+        if (c->t[i].data) c->t[i].data = (char *)c->t[i].data + moved * (ptrdiff_t)c->stride;
+    c->copy = next;
+}
+
+/* Seconds of one call, after a warm-up: the median over the calls that fit into `seconds`, at least
+ * one batch. The calls of a batch are queued together, so that a GPU does not wait for the host
+ * between them. */
+static ech_status time_call(ech_bench_call *c, void (*call)(ech_bench_call *c), double seconds,
+                            ech_bench_result *result, double *median)
+{
+    const ech_device *device = c->context->device;
+    ech_numbers times = {0};
+    for (int copy = 0; copy < c->copies; copy++, use_next_copy(c)) call(c); /* touches all pages */
+    ech_status status = ech_device_settle(device, c->context->queue);
+    double end = ech_clock_now() + seconds;
+    while (status == ECH_OK && (times.n == 0 || (times.n < MOST && ech_clock_now() < end))) {
+        device->record(c->between[0], c->context->queue);
+        for (int i = 0; i < ECH_BENCH_BATCH; i++) {
+            call(c);
+            use_next_copy(c);
+            device->record(c->between[i + 1], c->context->queue);
+        }
+        status = device->synchronize(c->between[ECH_BENCH_BATCH]);
+        for (int i = 0; i < ECH_BENCH_BATCH && status == ECH_OK; i++)
+            ECH_PUSH(times, device->elapsed(c->between[i], c->between[i + 1]));
+    }
+    if (status == ECH_OK) *median = ech_median(&times);
+    result->low = ech_quartile(&times, 1);
+    result->high = ech_quartile(&times, 3);
+    free(times.at);
+    return status;
+}
+
+static ech_status time_in_memory(ech_bench_call *c, const ech_bench_kernel *row,
+                                 const ech_bench_operands *operands, double seconds,
+                                 ech_bench_result *result)
+{
+    double frequency[MOST_WIDTH / 2];
+    bool has_library = row->group == ECH_BENCH_PRODUCTS && c->kernels->library_product &&
+                       result->dtype == ECH_F32 && !c->without_library;
+    for (int copy = 0; copy < c->copies; copy++, use_next_copy(c))
+        for (int i = 0; i < operands->n; i++)
+            if (operands->reads[i]) ECH_TRY(fill(c, &c->t[i], operands->table[i]));
+    set_rows(c, frequency);
+    if (row->group == ECH_BENCH_PRODUCTS) seconds /= 2;
+    if (has_library) ECH_TRY(time_call(c, call_library, seconds, result, &result->library));
+    return time_call(c, row->call, seconds, result, &result->seconds);
+}
+
+/* A cluster's rows go through so many bytes of operands, so that caches have no more of them than
+ * in training; but not rows of a few bytes, which caches have there, too. */
+static const size_t rotated_bytes = (size_t)48 << 20, cached_bytes = (size_t)1 << 16;
+
+static ech_status time_row(ech_bench *bench, ech_kernel_context *context, ech_event *const *between,
+                           const ech_bench_kernel *row, ech_dtype dtype)
+{
+    const ech_device *device = bench->device;
+    ech_bench_sizes sizes = ech_bench_parse_sizes(row->sizes, bench->options->most);
+    ech_bench_operands operands = ech_bench_parse_operands(row->tensors, &sizes, dtype);
+    ech_bench_call c = {.kernels = ech_kernels_on(device->name, dtype),
+                        .context = context,
+                        .between = between,
+                        .sizes = &sizes,
+                        .without_library = bench->together != NULL,
+                        .a_transposed = ech_text_has_word(row->switches, "a_transposed"),
+                        .adds = ech_text_has_word(row->switches, "has_add"),
+                        .b_transposed = ech_text_has_word(row->switches, "b_transposed")};
+    ech_bench_result result;
+    int64_t dims[DIMS] = {0};
+    void *memory = NULL;
+    scratch_dims(row, &sizes, dims);
+    context->scratch_bytes = ech_kernel_scratch(c.kernels, row->op, context->threads, dims);
+    size_t bytes = lay_out(&c, &operands, NULL);
+    c.stride = bytes - round_to_pages(context->scratch_bytes);
+    bool rotates = bench->together && c.stride >= cached_bytes;
+    c.copies = rotates ? 1 + (int)(rotated_bytes / c.stride) : 1;
+    bytes += (size_t)(c.copies - 1) * c.stride;
+    ECH_TRY(device->alloc(bytes, &memory));
+    lay_out(&c, &operands, memory);
+    if (bench->together) ECH_TRY(ech_group_barrier(bench->together));
+    ech_bench_kernel_describe(row, dtype, bench->options->most, &result);
+    ech_status status = time_in_memory(&c, row, &operands, bench->each, &result);
+    if (status == ECH_OK) ECH_PUSH(bench->result, result);
+    device->release(memory, bytes);
+    return status;
+}
+
+static const double longest_product = 0.05; /* seconds at the peak rate, of a cluster's rows */
+
+/* True if the row is measured in the type. */
+static bool wants(const ech_bench *bench, const ech_bench_kernel *row, ech_dtype dtype)
+{
+    ech_bench_result of;
+    ech_bench_kernel_describe(row, dtype, bench->options->most, &of);
+    if (bench->together)
+        return dtype == ECH_F32 && of.flops <= longest_product * bench->machine.flops;
+    return ech_bench_wants(bench->options, row->group, row->name) &&
+           ech_bench_kernel_has(bench->device->name, row, dtype);
+}
+
+static ech_status time_rows(ech_bench *bench, ech_kernel_context *context,
+                            ech_event *const *between)
+{
+    static const ech_dtype types[] = {ECH_F32, ECH_BF16};
+    const ech_bench_kernel *rows = bench->together ? ech_bench_cluster_rows : ech_bench_kernel_rows;
+    int n = bench->together ? ech_bench_cluster_count : ech_bench_kernel_count;
+    for (const ech_bench_kernel *row = rows; row < rows + n; row++)
+        for (int t = 0; t < 2; t++)
+            if (wants(bench, row, types[t]))
+                ECH_TRY(time_row(bench, context, between, row, types[t]));
+    return ECH_OK;
+}
+
+ech_status ech_bench_measure_kernels(ech_bench *bench)
+{
+    const ech_device *device = bench->device;
+    ech_kernel_context *context;
+    ech_queue *queue = NULL;
+    ech_event *between[ECH_BENCH_BATCH + 1] = {0};
+    ECH_TRY(ech_kernel_context_create(bench->options->threads, &context));
+    ech_status status = device->queue_create(&queue);
+    for (int e = 0; e <= ECH_BENCH_BATCH && status == ECH_OK; e++)
+        status = device->event_create(&between[e]);
+    ech_kernel_context_defer(context, device, queue);
+    if (status == ECH_OK) status = time_rows(bench, context, between);
+    for (int e = 0; e <= ECH_BENCH_BATCH; e++) device->event_destroy(between[e]);
+    device->queue_destroy(queue);
+    ech_kernel_context_destroy(context);
+    return status;
+}

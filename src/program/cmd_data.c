@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * echelon data IN OUT [--tokenizer SOURCE] [--valid SHARE] [--workers N] [--binary] [--as-text]
+ *                     [--text-key KEY] [--skip-bad N]
+ * echelon data IN OUT --train-bpe N [--pattern NAME]
+ * echelon data IN.libsvm OUT [--libsvm] [--features N] [--valid SHARE]
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "program/command.h"
+#include "app/count.h"
+#include "program/options.h"
+#include "app/status_line.h"
+#include "base/clock.h"
+#include "data/data.h"
+#include "device/device.h"
+
+/* ---- a vocabulary from texts, with a line that says how far it is ---- */
+
+/* The callbacks take no context. */
+static ech_terminal_line progress;
+
+static void show_read(int64_t done, int64_t all)
+{
+    char text[160], so_far[32], whole[32];
+    snprintf(text, sizeof text, "%s of %s read", ech_text_from_bytes(done, so_far, sizeof so_far),
+             ech_text_from_bytes(all, whole, sizeof whole));
+    ech_terminal_line_draw(&progress, text, done >= all);
+}
+
+static void show_learnt(int64_t done, int64_t all)
+{
+    char text[160], so_far[ECH_COUNT_BYTES], whole[ECH_COUNT_BYTES];
+    snprintf(text, sizeof text, "%s of %s tokens learnt", ech_count_text(done, so_far),
+             ech_count_text(all, whole));
+    ech_terminal_line_draw(&progress, text, done >= all);
+}
+
+/* Learns a vocabulary from the texts, writes it into the folder `out`, and says what follows.
+ * `pattern` NULL: gpt2. */
+static ech_status learn_tokens(const ech_data_text_source *texts, const char *out,
+                               int64_t vocabulary, const char *pattern)
+{
+    char count[ECH_COUNT_BYTES];
+    const ech_bpe_training training = {.texts = *texts,
+                                       .out = out,
+                                       .pattern = pattern ? pattern : "gpt2",
+                                       .vocabulary = vocabulary,
+                                       .progress = show_read,
+                                       .learnt = show_learnt};
+    ech_terminal_line_begin(&progress);
+    ech_status status = ech_data_train_bpe(&training);
+    ech_terminal_line_end(&progress);
+    ECH_TRY(status);
+    printf("%s/tokenizer.json: %s tokens\nnext: echelon data %s TOKENS --tokenizer %s\n", out,
+           ech_count_text(vocabulary, count), texts->in, out);
+    return ECH_OK;
+}
+
+static const char about[] =
+    "Turns the text file IN, or every file below the folder IN, into tokens to train on: OUT.bin "
+    "and OUT.idx, in Megatron's format. A file is one document. Of lines of JSON, and of an array, "
+    "every object is one: {\"text\": ...}, or {\"prompt\": ..., \"completion\": ...}, of which "
+    "only "
+    "the completion is trained on. Files are recognized by their first bytes, whatever their name; "
+    "gzip, zstd, xz and bzip2 are unpacked. Of a folder hidden files are left out, and, with a "
+    "warning, README, LICENSE, tables, HTML, other JSON and what is no text."
+    "\vWith --valid 0.1 the last tenth of each file goes to OUT-valid and the rest to OUT-train: "
+    "tokens to measure the model with that it has not seen.\n\n"
+    "With --train-bpe the texts become no tokens yet; OUT is then a folder with a tokenizer that "
+    "suits them:\n\n"
+    "  echelon data texts/ my-tokenizer --train-bpe 8192\n"
+    "  echelon data texts/ my-tokens --tokenizer my-tokenizer\n\n"
+    "A file that ends in .libsvm or .svm, or with --libsvm any file or folder, becomes no tokens, "
+    "but samples of features to train a model of the family logistic on: a line is LABEL "
+    "INDEX:VALUE INDEX:VALUE ..., labels are 1 and -1, or 1 and 0, and indices ascend from 1 on. "
+    "OUT.values is then written, too.\n\n"
+    "An import of texts that was interrupted goes on where it was (OUT.tmp knows) when the same "
+    "command is "
+    "given again.";
+
+enum { MOST_WORKERS = 1024 };
+
+typedef struct data_arguments {
+    const char *tokenizer, *pattern;
+    int64_t train_bpe; /* tokens; 0: no vocabulary is learnt */
+    bool libsvm;
+    int64_t features; /* 0: not given */
+    ech_import_options import;
+} data_arguments;
+
+static const ech_option options[] = {
+    ECH_HEADING("How texts are read:"),
+    ECH_FLAG(data_arguments, import.texts.binary, "binary", 'b',
+             "take bytes of text files as they are, UTF-8 or not"),
+    ECH_FLAG(data_arguments, import.texts.as_text, "as-text", 'a',
+             "read JSON, README, tables and HTML as plain text, a document each"),
+    ECH_TEXT(data_arguments, import.texts.text_key, "text-key", 'k', "KEY",
+             "key of a text in JSON (default: text)"),
+    ECH_TEXT(data_arguments, import.texts.prompt_key, "prompt-key", 'p', "KEY",
+             "key of a prompt in JSON (default: prompt)"),
+    ECH_TEXT(data_arguments, import.texts.completion_key, "completion-key", 'c', "KEY",
+             "key of a completion in JSON (default: completion)"),
+    ECH_INT(data_arguments, import.texts.skip_bad, "skip-bad", 's', "N", 0, INT64_MAX,
+            "leave out up to N bad lines of JSON, with a warning (default: 0)"),
+    ECH_HEADING("How they become tokens:"),
+    ECH_PATH(data_arguments, tokenizer, "tokenizer", 't', "SOURCE",
+             "bytes, a tokenizer.json, or a folder with one or with GPT-2's files (default: "
+             "bytes)"),
+    ECH_TRUTH(data_arguments, import.begins, "begin-of-text", 0,
+              "begin of text before each document, or not (default: as the tokenizer says)"),
+    ECH_FLAG(data_arguments, import.special, "special-tokens", 0,
+             "names of special tokens in texts become their ids (default: they stay text)"),
+    ECH_REAL(data_arguments, import.valid, "valid", 'v', "SHARE",
+             "share of each file for validation, 0 to below 1 (default: 0)"),
+    ECH_INT(data_arguments, import.workers, "workers", 'w', "N", 1, MOST_WORKERS,
+            "threads; they change no result (default: one a core)"),
+    ECH_HEADING("Or to learn a tokenizer from them:"),
+    ECH_INT(data_arguments, train_bpe, "train-bpe", 0, "N", 257, 10000000,
+            "write OUT/tokenizer.json with N tokens"),
+    ECH_TEXT(data_arguments, pattern, "pattern", 0, "NAME",
+             "how it cuts texts into words: as gpt2, llama3 or qwen2 do (default: gpt2)"),
+    ECH_HEADING("Or to read lines of features:"),
+    ECH_FLAG(data_arguments, libsvm, "libsvm", 'l', "IN is in LIBSVM's format, whatever its name"),
+    ECH_INT(data_arguments, features, "features", 'f', "N", 1, INT32_MAX,
+            "how many there are; a larger index is an error (default: the largest index)"),
+    {0}};
+
+static const ech_word words[] = {
+    {offsetof(data_arguments, import.texts.in), "which text, and where to?", true},
+    {offsetof(data_arguments, import.out), "where to? OUT is a path without .bin", true}};
+
+/* Options of the one way that the other does not read. */
+static void check(void *arguments, const struct argp_state *state)
+{
+    const data_arguments *in = arguments;
+    if (in->import.valid < 0 || in->import.valid >= 1)
+        argp_error(state, "--valid %g: must be 0 or more, and below 1", in->import.valid);
+    bool libsvm = in->libsvm || ech_data_is_libsvm(in->import.texts.in);
+    bool of_texts = in->import.texts.binary || in->import.texts.text_key ||
+                    in->import.texts.prompt_key || in->import.texts.completion_key ||
+                    in->import.texts.as_text || in->import.texts.skip_bad;
+    if (in->features && !libsvm) argp_error(state, "--features needs --libsvm");
+    bool of_tokens = in->tokenizer || in->import.begins >= 0 || in->import.special;
+    if (libsvm && (of_tokens || in->train_bpe || of_texts))
+        argp_error(state, "--libsvm reads features; options for texts cannot be used with it");
+    if (in->pattern && !in->train_bpe) argp_error(state, "--pattern needs --train-bpe");
+    if (in->train_bpe && (of_tokens || in->import.valid > 0))
+        argp_error(state, "--train-bpe learns a tokenizer; remove --tokenizer and --valid, which "
+                          "are for making tokens");
+}
+
+static double began_at; /* of an import */
+
+/* Appends the rate and the time left by it; nothing in the first second. */
+static void append_rest(char *text, size_t size, int64_t read, int64_t left)
+{
+    double seconds = ech_clock_now() - began_at;
+    size_t n = strlen(text);
+    if (seconds < 1 || read <= 0 || left <= 0) return;
+    long long rest = (long long)(seconds / (double)read * (double)left) + 1;
+    snprintf(text + n, size - n, "  %.1f MB/s  %lld:%02lld:%02lld left",
+             (double)read / seconds / 1e6, rest / 3600, rest / 60 % 60, rest % 60);
+}
+
+static void show_progress(int64_t before, int64_t done, int64_t all)
+{
+    enum { CELLS = 24 };
+    char text[200], bar[CELLS + 1], so_far[32], whole[32];
+    for (int i = 0; i < CELLS; i++)
+        bar[i] = (double)i < (double)CELLS * (double)done / (double)all ? '#' : '.';
+    bar[CELLS] = '\0';
+    snprintf(text, sizeof text, "[%s] %s of %s read", bar,
+             ech_text_from_bytes(done, so_far, sizeof so_far),
+             ech_text_from_bytes(all, whole, sizeof whole));
+    append_rest(text, sizeof text, done - before, all - done);
+    ech_terminal_line_draw(&progress, text, done >= all);
+}
+
+static void print_part(const char *prefix, const char *part, int64_t tokens)
+{
+    char count[ECH_COUNT_BYTES];
+    printf("%s%s.bin, %s%s.idx: %s tokens\n", prefix, part, prefix, part,
+           ech_count_text(tokens, count));
+}
+
+/* A key with the prefix as a word of the shell; in data.train blanks divide sources. */
+static void print_source(const char *key, const char *prefix, const char *part)
+{
+    bool quoted = strpbrk(prefix, " \t\\") != NULL;
+    int64_t weight; /* a number would be one */
+    const char *here = ech_text_to_weight(prefix, strlen(prefix), &weight) ? "./" : "";
+    printf(" %s%s=%s", quoted ? "'" : "", key, here);
+    for (const char *at = prefix; *at; at++) printf("%s%c", strchr(" \t\\", *at) ? "\\" : "", *at);
+    printf("%s%s", part, quoted ? "'" : "");
+}
+
+static void print_result(const data_arguments *in, const ech_import_count *count)
+{
+    const char *out = in->import.out;
+    char documents[ECH_COUNT_BYTES], files[ECH_COUNT_BYTES], bad[ECH_COUNT_BYTES], bytes[32];
+    printf("%s file%s, %s document%s, %s, as %s\n", ech_count_text(count->files, files),
+           count->files == 1 ? "" : "s", ech_count_text(count->documents, documents),
+           count->documents == 1 ? "" : "s", ech_text_from_bytes(count->bytes, bytes, sizeof bytes),
+           in->tokenizer);
+    if (count->bad > 0)
+        printf("left out: %s bad line%s of JSON\n", ech_count_text(count->bad, bad),
+               count->bad == 1 ? "" : "s");
+    bool split = in->import.valid > 0, bytewise = strcmp(in->tokenizer, "bytes") == 0;
+    print_part(out, split ? "-train" : "", count->tokens);
+    if (split) print_part(out, "-valid", count->valid_tokens);
+    printf("next: echelon train RUN.yaml");
+    print_source("data.train", out, split ? "-train" : "");
+    if (split) print_source("data.valid", out, "-valid");
+    printf("%s%s\n", bytewise ? "" : " data.tokenizer=", bytewise ? "" : in->tokenizer);
+}
+
+/* ---- features ---- */
+
+static void print_samples(const char *prefix, const char *part, int64_t samples)
+{
+    char count[ECH_COUNT_BYTES];
+    printf("%s%s.bin, %s%s.idx, %s%s.values: %s sample%s\n", prefix, part, prefix, part, prefix,
+           part, ech_count_text(samples, count), samples == 1 ? "" : "s");
+}
+
+static ech_status import_libsvm(const data_arguments *in)
+{
+    const char *out = in->import.out;
+    bool split = in->import.valid > 0;
+    char files[ECH_COUNT_BYTES], features[ECH_COUNT_BYTES], longest[ECH_COUNT_BYTES], bytes[32];
+    const ech_libsvm_options wanted = {.in = in->import.texts.in,
+                                       .out = out,
+                                       .valid = in->import.valid,
+                                       .features = in->features,
+                                       .progress = show_progress};
+    ech_libsvm_count count;
+    began_at = ech_clock_now();
+    ech_terminal_line_begin(&progress);
+    ech_status status = ech_data_import_libsvm(&wanted, &count);
+    ech_terminal_line_end(&progress);
+    ECH_TRY(status);
+    int64_t all = in->features ? in->features : count.features;
+    if (all < 2) all = 2; /* the fewest that a model has */
+    printf("%s file%s, %s, %s features, at most %s a sample\n", ech_count_text(count.files, files),
+           count.files == 1 ? "" : "s", ech_text_from_bytes(count.bytes, bytes, sizeof bytes),
+           ech_count_text(all, features), ech_count_text(count.longest, longest));
+    print_samples(out, split ? "-train" : "", count.samples);
+    if (split) print_samples(out, "-valid", count.valid_samples);
+    printf("next: echelon train RUN.yaml");
+    print_source("data.train", out, split ? "-train" : "");
+    if (split) print_source("data.valid", out, "-valid");
+    printf(" model.vocab_size=%lld data.sequence_length=%lld\n", (long long)all,
+           (long long)count.longest);
+    return ECH_OK;
+}
+
+ech_status ech_command_data(int argc, char **argv, int *code)
+{
+    (void)code;
+    const ech_command_line line = {.usage = "IN OUT",
+                                   .about = about,
+                                   .option = options,
+                                   .word = words,
+                                   .words = 2,
+                                   .check = check};
+    data_arguments in = {.import = {.workers = ech_device_find("cpu")->cores(),
+                                    .begins = -1,
+                                    .progress = show_progress}};
+    ech_import_count count;
+    ECH_CLEANUP(ech_tokenizer_close_at) ech_tokenizer *tokenizer = NULL;
+    ech_command_line_parse(&line, argc, argv, &in);
+    if (in.libsvm || ech_data_is_libsvm(in.import.texts.in)) return import_libsvm(&in);
+    if (in.train_bpe)
+        return learn_tokens(&in.import.texts, in.import.out, in.train_bpe, in.pattern);
+    if (!in.tokenizer) in.tokenizer = "bytes";
+    ECH_TRY(ech_tokenizer_open(in.tokenizer, &tokenizer));
+    in.import.tokenizer = tokenizer;
+    began_at = ech_clock_now();
+    ech_terminal_line_begin(&progress);
+    ech_status status = ech_data_import(&in.import, &count);
+    ech_terminal_line_end(&progress);
+    ECH_TRY(status);
+    print_result(&in, &count);
+    return ECH_OK;
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * echelon eval DIR --data SOURCES [--split SHARES] [--samples N] [--batch B] [--tokenizer SOURCE]
+ *              [--logits FILE]
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "program/command.h"
+#include "program/options.h"
+#include "app/status_line.h"
+#include "app/train/trained.h"
+#include "base/file.h"
+#include "checkpoint/stored.h"
+
+/* ---- logits ----
+ *
+ * Logits of whole samples. Training and evaluation never store them all; sampling computes them for
+ * one position. */
+
+static const int64_t LARGEST = INT64_C(16) << 30; /* bytes */
+
+enum { LOGITS, TOKENS, TARGETS, WEIGHTS, TENSORS };
+
+typedef struct logits {
+    const ech_trained *trained;
+    const char *path;
+    int fd;
+    int64_t S, T, V;
+    ech_saved_tensor tensor[TENSORS]; /* without boxes */
+    ech_stored stored;                /* in the order of `tensor`: all have 4 bytes an element */
+    float *row;                       /* (V) */
+} logits;
+
+static void free_logits(logits *l)
+{
+    ech_stored_free(&l->stored);
+    free(l->row);
+}
+
+static void describe(logits *l)
+{
+    static const char *const names[] = {"logits", "tokens", "targets", "weights"};
+    for (int i = 0; i < TENSORS; i++)
+        l->tensor[i] = (ech_saved_tensor){.name = names[i],
+                                          .dtype = i == LOGITS || i == WEIGHTS ? ECH_F32 : ECH_I32,
+                                          .dims = i == LOGITS ? 3 : 2,
+                                          .shape = {l->S, l->T, i == LOGITS ? l->V : 0}};
+}
+
+static ech_status check_size(const logits *l)
+{
+    int64_t sample;
+    bool over = __builtin_mul_overflow(l->T * l->V, INT64_C(4), &sample);
+    if (!over && l->S <= LARGEST / sample) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE,
+             "--logits %s: the logits of %" PRId64 " samples of %" PRId64 " tokens and %" PRId64
+             " ids take more than 16 GiB; use at most --samples %" PRId64,
+             l->path, l->S, l->T, l->V, over ? 0 : LARGEST / sample);
+}
+
+/* From `begin` on, contiguous in memory. */
+static ech_status put(const logits *l, int which, const int64_t *begin, const int64_t *size,
+                      void *data)
+{
+    ech_saved_tensor tensor = l->tensor[which];
+    ech_tensor part = ech_tensor_view(data, tensor.dtype, tensor.dims, size);
+    ech_saved_add(&tensor, begin, &part);
+    return ech_safetensors_write(l->fd, l->path, &tensor, l->stored.offsets[which], NULL);
+}
+
+/* A document's tokens see no others, and their positions count from its begin. */
+static ech_status put_sample(const logits *l, int64_t s, const ech_batch *batch)
+{
+    const int64_t at[] = {s, 0, 0}, all[] = {1, l->T, 0}, one[] = {1, 1, l->V};
+    ech_exec *exec = l->trained->session.exec;
+    ECH_TRY(put(l, TOKENS, at, all, batch->tokens));
+    ECH_TRY(put(l, TARGETS, at, all, batch->targets));
+    ECH_TRY(put(l, WEIGHTS, at, all, batch->weights));
+    for (int64_t t = 0; t < l->T; t++) {
+        ech_exec_set_token(exec, batch->tokens[t], t - (batch->starts ? batch->starts[t] : 0));
+        ECH_TRY(ech_exec_run(exec, ECH_LIST_GENERATE, 0));
+        const double *row = ech_exec_logits(exec);
+        for (int64_t v = 0; v < l->V; v++) l->row[v] = (float)row[v];
+        ECH_TRY(put(l, LOGITS, (int64_t[]){s, t, 0}, one, l->row));
+    }
+    return ECH_OK;
+}
+
+static ech_status put_samples(const logits *l, const ech_corpus *corpus)
+{
+    ech_loader_options one = ech_design_reads(&l->trained->design, 0, false, l->S);
+    ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
+    one.global_batch_size = one.micro_batch_size = 1;
+    ECH_TRY(ech_loader_create(corpus, &one, 0, &loader));
+    for (int64_t s = 0; s < l->S; s++) {
+        const ech_batch *batch;
+        ECH_TRY(ech_loader_next(loader, s, &batch));
+        ECH_TRY(put_sample(l, s, batch));
+    }
+    return ECH_OK;
+}
+
+/* Writes the first `samples` samples of the corpus, S of them, into the new file `path`, of
+ * safetensors: logits F32 (S,T,V), tokens and targets I32 (S,T), and weights F32 (S,T), 0 where
+ * a target does not count. The model reads token by token. Errors: more than 16 GiB, a file that
+ * is there. */
+static ech_status logits_write(const ech_trained *trained, const ech_corpus *corpus,
+                               int64_t samples, const char *path)
+{
+    ECH_CLEANUP(free_logits)
+    logits l = {.trained = trained,
+                .path = path,
+                .S = samples,
+                .T = trained->config->data.sequence_length,
+                .V = trained->config->model.vocab_size};
+    ECH_TRY(check_size(&l));
+    if (ech_file_exists(path))
+        ECH_FAIL(ECH_EUSAGE, "--logits %s: already exists; name a new file, or remove it", path);
+    describe(&l);
+    l.row = ech_calloc((size_t)l.V, sizeof *l.row);
+    ECH_TRY(ech_stored_plan(l.tensor, TENSORS, false, &l.stored));
+    ech_status status = ech_stored_begin(&l.stored, path, &l.fd);
+    if (status == ECH_OK) status = ech_stored_finish(l.fd, path, put_samples(&l, corpus));
+    if (status != ECH_OK) ech_file_remove_all(path);
+    return status;
+}
+
+static const char about[] =
+    "Loss of a trained model on token files: the prefix of a .bin and .idx (see `echelon data'), "
+    "or whatever data.train may say. DIR is a run directory, a folder of checkpoints (the newest "
+    "valid one is used), one checkpoint, or a Hugging Face model of a supported family.\vPrints "
+    "one line: the mean loss per token in nats, the perplexity exp(loss), the bits per byte of "
+    "the predicted text if the tokenizer is known, and the number of predicted tokens. "
+    "--logits writes safetensors: logits F32 (samples, tokens, ids), tokens and targets I32 and "
+    "weights F32 (samples, tokens), at most 16 GiB, token by token, which takes longer.";
+
+enum { MOST_BATCH = 1 << 20 };
+
+typedef struct eval_arguments {
+    const char *directory, *data, *split, *tokenizer, *logits, *device;
+    int64_t samples, batch;
+} eval_arguments;
+
+static const ech_option options[] = {
+    ECH_PATHS(eval_arguments, data, "data", 'd', "SOURCES",
+              "tokens to evaluate on, as data.train names them"),
+    ECH_TEXT(eval_arguments, split, "split", 's', "SHARES",
+             "only the third share of the documents: what data.split left for tests"),
+    ECH_INT(eval_arguments, samples, "samples", 'n', "N", 0, INT64_MAX,
+            "only the first N samples (0: all)"),
+    ECH_INT(eval_arguments, batch, "batch", 'b', "B", 1, MOST_BATCH,
+            "samples at a time (8): costs memory, changes no result"),
+    ECH_PATH(eval_arguments, logits, "logits", 'l', "FILE",
+             "write the logits at each position to a new file"),
+    ECH_PATH(eval_arguments, tokenizer, "tokenizer", 't', "SOURCE",
+             "tokenizer that made the tokens, if it is not the model's own"),
+    ECH_TEXT(eval_arguments, device, "device", 0, "NAME",
+             "device instead of the run's (as parallel.device)"),
+    {0}};
+
+static const ech_word words[] = {
+    {offsetof(eval_arguments, directory), "which run directory or checkpoint?", true}};
+
+static void check(void *arguments, const struct argp_state *state)
+{
+    const eval_arguments *in = arguments;
+    if (!in->data) argp_error(state, "on what? --data PREFIX, without .bin");
+}
+
+typedef struct eval_sums {
+    double loss, tokens;
+    double bytes; /* of text; 0: not known */
+} eval_sums;
+
+/* All batches; the last one is filled up with samples of weight 0. */
+static ech_status run_batches(ech_exec *exec, const eval_arguments *in, int64_t samples,
+                              eval_sums *sums)
+{
+    ech_status status = ECH_OK;
+    ech_terminal_line line;
+    ech_terminal_line_begin(&line);
+    for (int64_t first = 0; first < samples && status == ECH_OK; first += in->batch) {
+        char text[80];
+        snprintf(text, sizeof text, "sample %" PRId64 "/%" PRId64, first, samples);
+        ech_terminal_line_draw(&line, text, false);
+        status = ech_exec_run(exec, ECH_LIST_VALIDATE, first / in->batch);
+        sums->loss += ech_exec_readings(exec)->loss_sum;
+        sums->tokens += ech_exec_readings(exec)->tokens;
+    }
+    ech_terminal_line_end(&line);
+    return status;
+}
+
+/* The bytes of the predicted text, which are the bytes of the targets that count. The end-of-text
+ * token has none. */
+static ech_status count_bytes(const ech_trained *trained, const ech_corpus *corpus, int64_t samples,
+                              double *bytes)
+{
+    const ech_loader_options wanted = ech_design_reads(&trained->design, 0, false, samples);
+    int64_t B = wanted.micro_batch_size, V = trained->config->model.vocab_size;
+    ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
+    ECH_FREED int64_t *of_id = ech_calloc((size_t)V, sizeof *of_id);
+    ECH_FREED_TEXT text = {0};
+    for (int32_t id = 0; id < trained->tokenizer->vocabulary; id++) {
+        text.n = 0;
+        ech_tokenizer_decode(trained->tokenizer, id, false, &text);
+        of_id[id] = (int64_t)text.n;
+    }
+    ECH_TRY(ech_loader_create(corpus, &wanted, 0, &loader));
+    for (int64_t step = 0; step * B < samples; step++) {
+        const ech_batch *batch;
+        ECH_TRY(ech_loader_next(loader, step, &batch));
+        for (int64_t i = 0; i < B * wanted.sequence_length; i++)
+            if (batch->weights[i] > 0) *bytes += (double)of_id[batch->targets[i]];
+    }
+    return ECH_OK;
+}
+
+/* Targets are tokens, or of samples of features labels, one a sample. */
+static void print_sums(const eval_sums *sums, bool valued)
+{
+    double loss = sums->loss / sums->tokens;
+    if (valued) {
+        printf("loss %.6f  samples %.0f\n", loss, sums->tokens);
+        return;
+    }
+    printf("loss %.6f  perplexity %.6f  ", loss, exp(loss));
+    if (sums->bytes > 0) printf("bits per byte %.6f  ", sums->loss / log(2) / sums->bytes);
+    printf("tokens %.0f\n", sums->tokens);
+}
+
+static ech_status evaluate(ech_trained *trained, void *context)
+{
+    const eval_arguments *in = context;
+    const ech_config *config = trained->config;
+    const ech_corpus_options wanted = {.key = "--data",
+                                       .sources = in->data,
+                                       .split = in->split ? in->split : "",
+                                       .part = ECH_SPLIT_TEST,
+                                       .sequence_length = config->data.sequence_length,
+                                       .document_mask = config->data.document_mask == 1,
+                                       .valued = ech_family_of(config)->valued,
+                                       .end_of_text = trained->ends.end,
+                                       .tokenizer = trained->tokenizer,
+                                       .vocabulary = config->model.vocab_size};
+    ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
+    ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
+    eval_sums sums = {0};
+    if (wanted.valued && (in->tokenizer || in->logits))
+        ECH_FAIL(ECH_EUSAGE, "--%s: %s is of the family %s, which has no tokens; remove the option",
+                 in->tokenizer ? "tokenizer" : "logits", in->directory,
+                 trained->design.model->family->name);
+    ECH_TRY(ech_corpus_open(&wanted, &corpus));
+    int64_t samples = ech_corpus_samples(corpus);
+    if (in->samples > 0 && in->samples < samples) samples = in->samples;
+    ECH_TRY(ech_session_read(&trained->session, &trained->design, corpus, ECH_EVALUATE, 0, samples,
+                             &loader));
+    ECH_TRY(run_batches(trained->session.exec, in, samples, &sums));
+    if (sums.tokens <= 0)
+        ECH_FAIL(ECH_EUSAGE,
+                 "--samples %" PRId64 ": none of these tokens is a target, so there is no loss; "
+                 "use more samples",
+                 samples);
+    if (trained->tokenizer) ECH_TRY(count_bytes(trained, corpus, samples, &sums.bytes));
+    if (in->logits) ECH_TRY(logits_write(trained, corpus, samples, in->logits));
+    print_sums(&sums, wanted.valued);
+    return ECH_OK;
+}
+
+ech_status ech_command_eval(int argc, char **argv, int *code)
+{
+    (void)code;
+    const ech_command_line line = {.usage = "DIR --data SOURCES",
+                                   .about = about,
+                                   .option = options,
+                                   .word = words,
+                                   .words = 1,
+                                   .check = check};
+    eval_arguments in = {.batch = 8};
+    ech_command_line_parse(&line, argc, argv, &in);
+    const ech_trained_options wanted = {.path = in.directory,
+                                        .samples = in.batch,
+                                        .evaluates = true,
+                                        .tokenizer = in.tokenizer,
+                                        .device = in.device,
+                                        .ids_do = true};
+    return ech_trained_run(&wanted, evaluate, &in);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * echelon plan RUN.yaml|--model FOLDER [--ranks N] [--per-machine M] [--cluster FILE [--tokens N]]
+ *              [--steps] [--simulate] [--json] [--svg FILE] [section.key=value ...]
+ */
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "program/command.h"
+#include "app/plan/planning.h"
+#include "app/status_line.h"
+#include "program/run_line.h"
+#include "base/clock.h"
+#include "base/file.h"
+
+static const char about[] =
+    "Shows what the run file asks for, without running anything: the layout over ranks, the "
+    "schedule in time, the buckets in which gradients are reduced, every byte of memory by kind, "
+    "and the bytes sent and copied. A run that does not fit is refused with a table of its "
+    "memory.\v" ECH_RUN_NOTE;
+
+typedef struct plan_arguments {
+    ech_run_arguments run;
+    const char *svg;    /* NULL: no picture */
+    const char *tokens; /* of a whole training, as 300B; NULL: not given */
+    bool json;
+    ech_planning_options options;
+} plan_arguments;
+
+static const ech_option options[] = {
+    ECH_RUN_RANKS,
+    ECH_INT(plan_arguments, options.per_machine, "per-machine", 'm', "M", 1, ECH_MOST_RANKS,
+            "ranks on one machine, which share its cores and memory (all, but not more than "
+            "cores)"),
+    ECH_FLAG(plan_arguments, options.report.steps, "steps", 's',
+             "every step of a training step, too"),
+    ECH_FLAG(plan_arguments, options.report.simulate, "simulate", 't',
+             "step time, bubble, what compute waits for, micro-batches in flight, bytes per link; "
+             "in seconds with "
+             "parallel.profile"),
+    ECH_PATH(plan_arguments, run.model, "model", 'o', "FOLDER",
+             "in place of RUN.yaml: what `echelon init FOLDER` writes; only config.json is "
+             "read"),
+    ECH_PATH(plan_arguments, options.cluster, "cluster", 'c', "FILE",
+             "for the devices and the network that FILE describes (docs/clusters.md), not for this "
+             "machine"),
+    ECH_TEXT(plan_arguments, tokens, "tokens", 'k', "N",
+             "with --cluster: tokens of the whole training, as 300B or 1.5T"),
+    ECH_FLAG(plan_arguments, json, "json", 'j', "as one JSON object"),
+    ECH_PATH(plan_arguments, svg, "svg", 'g', "FILE", "draws the timeline into FILE as well"),
+    {0}};
+
+/* ---- what a long plan is doing, on a terminal ---- */
+
+static const double silent = 2, between = 0.5; /* seconds */
+
+typedef struct progress {
+    _Atomic(const char *) doing;
+    pthread_t thread;
+    bool started;
+    sem_t ended;
+} progress;
+
+/* Waits until the plan is made, at most so many seconds; false: it is not. */
+static bool await_end(progress *p, double seconds)
+{
+    double wall = ech_clock_wall() + seconds;
+    struct timespec until = {.tv_sec = (time_t)wall};
+    until.tv_nsec = (long)((wall - (double)until.tv_sec) * 1e9);
+    return sem_timedwait(&p->ended, &until) == 0;
+}
+
+static void *draw_progress(void *argument)
+{
+    progress *p = argument;
+    ech_terminal_line line;
+    double began = ech_clock_now();
+    ech_terminal_line_begin(&line);
+    for (double wait = silent; !await_end(p, wait); wait = between) {
+        char text[160];
+        snprintf(text, sizeof text, "%s, %.0f s", p->doing, ech_clock_now() - began);
+        ech_terminal_line_draw(&line, text, true);
+    }
+    ech_terminal_line_end(&line);
+    return NULL;
+}
+
+/* Without a terminal, or a thread to be had, nothing is drawn. */
+static void begin_progress(progress *p)
+{
+    *p = (progress){.doing = "choosing a layout"};
+    sem_init(&p->ended, 0, 0);
+    if (ech_terminal_columns())
+        p->started = pthread_create(&p->thread, NULL, draw_progress, p) == 0;
+}
+
+static void end_progress(progress *p)
+{
+    sem_post(&p->ended);
+    if (p->started) pthread_join(p->thread, NULL);
+    sem_destroy(&p->ended);
+}
+
+/* ---- the plan ---- */
+
+static ech_status print_report(const ech_plan_report *report, const plan_arguments *in)
+{
+    ECH_FREED_TEXT text = {0}, svg = {0};
+    if (in->json)
+        ECH_TRY(ech_plan_report_json(report, &text));
+    else
+        ech_plan_report_text(report, &text);
+    fwrite(text.at, 1, text.n, stdout);
+    if (!in->svg) return ECH_OK;
+    ECH_TRY(ech_plan_report_svg(report, &svg));
+    return ech_file_write(in->svg, svg.at, svg.n);
+}
+
+/* "1.5T", "300B". */
+static ech_status read_tokens(const char *text, double *out)
+{
+    static const char letters[] = "kMBT";
+    char *end;
+    double number = text ? strtod(text, &end) : 0;
+    *out = number;
+    if (!text) return ECH_OK;
+    const char *letter = *end ? strchr(letters, *end) : NULL;
+    for (long i = letter ? letter - letters + 1 : 0; i > 0; i--) *out *= 1000;
+    bool whole = end > text && !strpbrk(text, "xX") && (!*end || (letter && !end[1]));
+    if (whole && *out >= 1 && *out <= 1e18) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE, "--tokens=%s: not a number of tokens, as 300B or 1.5T", text);
+}
+
+static ech_status plan(const ech_run *run, void *arguments, int *code)
+{
+    (void)code;
+    plan_arguments *in = arguments;
+    progress shown;
+    ECH_CLEANUP(ech_planning_destroy) ech_planning planning = {0};
+    ECH_TRY(read_tokens(in->tokens, &in->options.report.tokens));
+    if (in->tokens && !in->options.cluster)
+        ECH_FAIL(ECH_EUSAGE, "--tokens=%s: needs a cluster; add --cluster FILE", in->tokens);
+    begin_progress(&shown);
+    in->options.report.doing = &shown.doing;
+    ech_status status = ech_planning_create(run, &in->options, &planning);
+    end_progress(&shown);
+    ECH_TRY(status);
+    return print_report(&planning.report, in);
+}
+
+static void check(void *arguments, const struct argp_state *state)
+{
+    const plan_arguments *in = arguments;
+    if (!in->run.file == !in->run.model)
+        argp_error(state, in->run.file ? "a run file and --model; give one of them"
+                                       : "which run file? Or which model: --model FOLDER?");
+}
+
+ech_status ech_command_plan(int argc, char **argv, int *code)
+{
+    static const ech_word file = {offsetof(plan_arguments, run.file), NULL, false};
+    const ech_command_line line = {.usage = "RUN.yaml|--model FOLDER [section.key=value ...]",
+                                   .about = about,
+                                   .option = options,
+                                   .word = &file,
+                                   .words = 1,
+                                   .take = ech_run_take_word,
+                                   .check = check};
+    plan_arguments in = {.run.plans = true};
+    return ech_run_command(&line, argc, argv, &in.run, plan, code);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `echelon help` about keys, features and techniques, from the tables that define them.
+ */
+#include "program/help.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/setup/setup.h"
+#include "program/techniques.h"
+#include "config/rules.h"
+
+/* The tables that run files choose from, besides families. */
+static const struct {
+    const char *key, *name, *help;
+} choices[] = {
+#define X(name, help) {"optimizer.name", #name, help},
+#include "optim/optimizers.def"
+#undef X
+#define X(name, help) {"optimizer.schedule", #name, help},
+#include "optim/learning_rates.def"
+#undef X
+#define X(identifier, name, help) {"parallel.schedule", name, help},
+#include "schedule/order/schedules.def"
+#undef X
+#define X(name, help, lacking) {"parallel.comm", #name, help},
+#include "comm/comm.def"
+#undef X
+#define X(name, alignment, part, loss_rows, kernels, fused, lacking, help)                         \
+    {"parallel.device", #name, help},
+#include "device/device.def"
+#undef X
+    {"parallel.device", "auto",
+     "cuda where the build and the machine have it, otherwise cpu, and a line says why"},
+#define X(name, text, help) {"parallel.reduction", text, help},
+#include "comm/reduction.def"
+#undef X
+};
+
+/* Presets of other keys. */
+static const struct {
+    const char *name, *sets;
+} strategies[] = {
+#define X(NAME, text, sets, protocol) {text, sets},
+#include "config/strategies.def"
+};
+
+/* The choices that read keys which others do not: each with these keys, separated by blanks. */
+typedef struct reader {
+    const char *key, *name, *keys;
+} reader;
+typedef ECH_LIST(reader) reader_list;
+
+static const char *keys_of_family(ech_pool *pool, const ech_family *family)
+{
+    ECH_FREED_TEXT keys = {0};
+    ech_family_append_reads(family, &keys);
+    return ech_pool_format(pool, "%s", keys.at);
+}
+
+/* `pool` holds their texts; release with free(out->at). */
+static void find_readers(ech_pool *pool, reader_list *out)
+{
+    const ech_family *family;
+    for (size_t i = 0; (family = ech_family_built_in(i)); i++)
+        ECH_PUSH(*out, (reader){"model.architecture", family->name, keys_of_family(pool, family)});
+#define X(name, help)                                                                              \
+    ECH_PUSH(*out, (reader){"optimizer.name", #name, ech_optimizer_find(#name)->reads});
+#include "optim/optimizers.def"
+#undef X
+#define X(name, help)                                                                              \
+    ECH_PUSH(*out, (reader){"optimizer.schedule", #name, ech_curve_find(#name)->reads});
+#include "optim/learning_rates.def"
+#undef X
+}
+
+static void append_choice(const char *key, const char *name, const char *help, ech_text *out)
+{
+    ech_text_append(out, "  %s = %s\n      %s\n", key, name, help);
+}
+
+/* key: NULL: of all keys. */
+static void append_choices(const char *key, ech_text *out)
+{
+    const ech_family *family;
+    bool families = !key || strcmp(key, "model.architecture") == 0;
+    for (size_t i = 0; families && (family = ech_family_built_in(i)); i++)
+        append_choice("model.architecture", family->name, family->help, out);
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if (!key || strcmp(choices[i].key, key) == 0)
+            append_choice(choices[i].key, choices[i].name, choices[i].help, out);
+}
+
+ech_status ech_help_keys(void)
+{
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
+    ECH_FREED_TEXT text = {0};
+    ECH_TRY(ech_setup_defaults(&config));
+    ech_config_help(config, &text);
+    ech_text_append(&text, "\n`echelon help key NAME` has all about one key.\n\n"
+                           "Names that can be chosen:\n");
+    append_choices(NULL, &text);
+    fputs(text.at, stdout);
+    return ECH_OK;
+}
+
+/* Appends the names of all readers of the key that are values of `chosen`. */
+static void append_readers(const reader_list *all, const char *chosen, const char *key,
+                           ech_text *out)
+{
+    ECH_FREED_TEXT names = {0}, line = {0};
+    for (size_t i = 0; i < all->n; i++)
+        if (strcmp(all->at[i].key, chosen) == 0 && ech_text_has_word(all->at[i].keys, key))
+            ech_text_append(&names, "%s%s", names.n ? ", " : "", all->at[i].name);
+    if (!names.n) return;
+    ech_text_append(&line, "Read with %s = %s only.", chosen, names.at);
+    ech_text_append(out, "\n");
+    ech_config_append_wrapped(line.at, 2, out);
+}
+
+/* Whether blank-separated assignments "key=value" set the key. */
+static bool sets(const char *assignments, const char *key)
+{
+    size_t n = strlen(key);
+    for (const char *at = assignments; at; at = strchr(at, ' ')) {
+        at += *at == ' ';
+        if (strncmp(at, key, n) == 0 && at[n] == '=') return true;
+    }
+    return false;
+}
+
+static void append_users(const char *key, ech_text *out)
+{
+    reader_list readers = {0};
+    ech_pool *pool = ech_pool_create();
+    find_readers(pool, &readers);
+    append_readers(&readers, "model.architecture", key, out);
+    append_readers(&readers, "optimizer.name", key, out);
+    append_readers(&readers, "optimizer.schedule", key, out);
+    free(readers.at);
+    ech_pool_destroy(pool);
+    bool any = false;
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+        if (!sets(strategies[i].sets, key)) continue;
+        ECH_FREED_TEXT line = {0};
+        ech_text_append(&line, "parallel.strategy = %s: %s", strategies[i].name,
+                        strategies[i].sets);
+        ech_text_append(out, "%s", any ? "" : "\n  Presets:\n");
+        ech_config_append_wrapped(line.at, 4, out);
+        any = true;
+    }
+    any = false;
+    for (int i = 0; i < ECH_TECHNIQUES; i++) {
+        if (!sets(ech_techniques[i].keys, key)) continue;
+        ECH_FREED_TEXT line = {0};
+        ech_text_append(&line, "%s: %s", ech_techniques[i].name, ech_techniques[i].keys);
+        ech_text_append(out, "%s", any ? "" : "\n  Techniques:\n");
+        ech_config_append_wrapped(line.at, 4, out);
+        any = true;
+    }
+}
+
+ech_status ech_help_key(const char *name)
+{
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
+    ECH_FREED_TEXT paths = {0}, text = {0};
+    ECH_TRY(ech_config_match_keys(name, &paths));
+    ECH_TRY(ech_setup_defaults(&config));
+    char *rest = NULL;
+    for (char *key = strtok_r(paths.at, " ", &rest); key; key = strtok_r(NULL, " ", &rest)) {
+        ECH_FREED_TEXT named = {0}, rules = {0};
+        if (text.n) ech_text_append(&text, "\n");
+        ech_config_help_key(config, key, &text);
+        append_choices(key, &named);
+        if (named.n) ech_text_append(&text, "\n%s", named.at);
+        append_users(key, &text);
+        ech_rules_help_key(key, &rules);
+        if (rules.n) ech_text_append(&text, "\n  These cannot be combined:\n\n%s", rules.at);
+    }
+    fputs(text.at, stdout);
+    return ECH_OK;
+}
+
+ech_status ech_help_together(void)
+{
+    ECH_FREED_TEXT forbidden = {0}, unbuilt = {0};
+    reader_list readers = {0};
+    ech_rules_help(ECH_RULE_FORBIDDEN, &forbidden);
+    ech_rules_help(ECH_RULE_UNBUILT, &unbuilt);
+    printf("Any two features can be combined, with these exceptions. One of the two rules the "
+           "other out, or\nan option has nothing to act on:\n\n%s\n"
+           "Nobody has built these combinations yet:\n\n%s",
+           forbidden.at, unbuilt.at);
+    printf("\nSome keys are read only with some choices:\n\n");
+    ech_pool *pool = ech_pool_create();
+    find_readers(pool, &readers);
+    for (size_t i = 0; i < readers.n; i++)
+        if (*readers.at[i].keys)
+            printf("  %s = %s:\n      %s\n", readers.at[i].key, readers.at[i].name,
+                   readers.at[i].keys);
+    free(readers.at);
+    ech_pool_destroy(pool);
+    printf("\nDegrees and sizes must match:\n\n");
+#define X(name, scope, meaning)                                                                    \
+    if (strcmp(#name, "together") != 0) printf("  %s\n", meaning);
+#include "layout/grid_rules.def"
+#undef X
+    return ECH_OK;
+}
+
+ech_status ech_help_techniques(void)
+{
+    ECH_FREED_TEXT text = {0};
+    ech_techniques_print(&text);
+    fputs(text.at, stdout);
+    return ECH_OK;
+}
