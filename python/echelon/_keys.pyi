@@ -83,9 +83,9 @@ Name = Literal[
 # Keys and the types of their values.
 Keys = TypedDict("Keys", {
     # model family, which determines the layers of a block
-    "model.architecture": str | Literal["gpt2", "llama", "qwen3", "mistral", "qwen2", "mixtral",
-        "qwen3_moe", "phi3", "starcoder2", "gemma2", "gemma3_text", "granite", "gpt_neox", "glm4",
-        "smollm3", "qwen2_moe", "olmo2", "olmo3", "olmoe", "gpt_oss", "switch", "logistic"],
+    "model.architecture": str | Literal["gemma2", "gemma3_text", "glm4", "gpt2", "gpt_neox",
+        "gpt_oss", "granite", "llama", "logistic", "mistral", "mixtral", "olmo2", "olmo3", "olmoe",
+        "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3", "starcoder2", "switch"],
     # hidden width C
     "model.hidden_size": int,
     # number of transformer layers L
@@ -507,9 +507,9 @@ class Keyed(Handle):
         key:
         Literal["model.architecture"],
         value:
-        str | Literal["gpt2", "llama", "qwen3", "mistral", "qwen2", "mixtral", "qwen3_moe", "phi3",
-        "starcoder2", "gemma2", "gemma3_text", "granite", "gpt_neox", "glm4", "smollm3",
-        "qwen2_moe", "olmo2", "olmo3", "olmoe", "gpt_oss", "switch", "logistic"]) -> None: ...
+        str | Literal["gemma2", "gemma3_text", "glm4", "gpt2", "gpt_neox", "gpt_oss", "granite",
+        "llama", "logistic", "mistral", "mixtral", "olmo2", "olmo3", "olmoe", "phi3", "qwen2",
+        "qwen2_moe", "qwen3", "qwen3_moe", "smollm3", "starcoder2", "switch"]) -> None: ...
     @overload
     def __setitem__(
         self,

@@ -147,7 +147,7 @@ echelon_status echelon_run_set(echelon_run *run, const char *key, const char *va
     return (echelon_status)set(run, key, value);
 }
 
-/* The run's keys, of which required ones may be missing. Errors: there is no such key. */
+/* The run's keys; required keys may be missing. Errors: there is no such key. */
 static ech_status look(const echelon_run *run, const char *key, ech_config **out)
 {
     ech_run_arguments in = ech_library_arguments(run);
@@ -190,7 +190,7 @@ echelon_status echelon_run_is_set(echelon_run *run, const char *key, bool *out)
 
 /* ---- keys ---- */
 
-static ech_config *defaults; /* their choices are those of all runs; never freed */
+static ech_config *defaults; /* has the choices of all keys; never freed */
 static ech_status defaults_status;
 
 static void make_defaults(void)

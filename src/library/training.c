@@ -32,7 +32,7 @@ struct echelon_training {
     ech_run run;
     ech_run_arguments arguments;
     pthread_t host;
-    pid_t process; /* that has the ranks, or those of them that are its threads */
+    pid_t process; /* that started the training */
 
     pthread_mutex_t mutex; /* of all below */
     pthread_cond_t asked, answered;
