@@ -226,6 +226,13 @@ bool ech_config_about_key(int index, ech_config_about *out)
     return true;
 }
 
+const char *ech_config_key_choices(const ech_config *config, const char *key)
+{
+    const ech_config_key *found = ech_config_find_path(key);
+    const char *choices = found->choices ? ech_config_choices(config, found) : NULL;
+    return choices ? choices : "";
+}
+
 const char *ech_config_default(const char *key)
 {
     return ech_config_find_path(key)->initial;

@@ -151,6 +151,8 @@ typedef struct ech_config_about {
 bool ech_config_about_key(int index, ech_config_about *out);
 /* A key's type ("section.key") as keys.def calls it: "INT", "NAME". NULL: there is no such key. */
 const char *ech_config_type_name(const char *key);
+/* The choices of a key ("section.key"), blank-separated, as long as the config exists; "": none. */
+const char *ech_config_key_choices(const ech_config *config, const char *key);
 /* A key's default, as keys.def has it. */
 const char *ech_config_default(const char *key);
 /* Appends a key's value ("model.rope_theta") as ech_config_print prints it. */

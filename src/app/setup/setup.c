@@ -68,9 +68,10 @@ static ech_status map_family(const char *run_file, const char *text, char *const
 
 /* What is special about a configuration: */
 enum {
-    FILLS = 1, /* the model section may come from model.init_from */
-    PLANS = 2, /* nothing is read or written: keys that name data and folders may be missing */
-    SAVED = 4  /* the user did not write the text, so paths in it are literal */
+    FILLS = 1,  /* the model section may come from model.init_from */
+    PLANS = 2,  /* nothing is read or written: keys that name data and folders may be missing */
+    SAVED = 4,  /* the user did not write the text, so paths in it are literal */
+    PARTIAL = 8 /* required keys may be missing */
 };
 
 /* Fills required keys that a plan does not use. */
@@ -108,7 +109,8 @@ static ech_status make_config(const char *name, const char *text, int special,
     if (ech_config_is_set(config, "model.architecture")) ech_model_choose(config);
     if (status == ECH_OK && special & PLANS) status = fill_unused(config);
     if (status == ECH_OK) ech_curve_mark_keys(config);
-    if (status == ECH_OK || is_filled) ECH_ALSO(&status, ech_config_check(config));
+    bool is_checked = !(special & PARTIAL) && (status == ECH_OK || is_filled);
+    if (is_checked) ECH_ALSO(&status, ech_config_check(config));
     if (status == ECH_OK) status = ech_strategy_apply(config);
     if (status == ECH_OK && !saved) warn_of_relative_step(config);
     ECH_TRY(status);
@@ -132,6 +134,12 @@ ech_status ech_setup_config_own(const char *name, const char *text, bool plans,
                                 char *const *assignments, int n, ech_config **out)
 {
     return make_config(name, text, plans ? FILLS | PLANS : FILLS, assignments, n, out);
+}
+
+ech_status ech_setup_config_partial(const char *name, const char *text, char *const *assignments,
+                                    int n, ech_config **out)
+{
+    return make_config(name, text, FILLS | PARTIAL, assignments, n, out);
 }
 
 ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const *assignments, int n,

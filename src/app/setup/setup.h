@@ -22,6 +22,9 @@ ech_status ech_setup_config(const char *run_file, char *const *assignments, int 
  * plan, which neither reads data nor writes: data.train and log.directory may be missing. */
 ech_status ech_setup_config_own(const char *name, const char *text, bool plans,
                                 char *const *assignments, int n, ech_config **out);
+/* The same, for a look at keys: required keys may be missing. */
+ech_status ech_setup_config_partial(const char *name, const char *text, char *const *assignments,
+                                    int n, ech_config **out);
 /* The configuration of ech_template_of_model instead of a run file. */
 ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const *assignments, int n,
                                      ech_config **out);
