@@ -182,7 +182,8 @@ echelon_status echelon_key_at(int index, echelon_key *out)
     ech_library_enter();
     if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
     if (!ech_config_about_key(index, &is))
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "there is no key %d",
+        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                                           "there is no key %d: the table of keys ends before it",
                                            index);
     echelon_key key = {.section = is.section,
                        .name = is.name,
