@@ -250,7 +250,8 @@ static ech_status check_one(const ech_shards *weights, const ech_saved_tensor *s
                  weights->folder, stored->name, ech_dtype_on_disk(stored->dtype));
     ech_saved_tensor whole = *want;
     if (is_grown(weights, want)) whole.shape[0] = weights->had;
-    return ech_shape_check(weights->folder, stored, &whole, "; by the model section it is ", "");
+    return ech_shape_check(weights->folder, stored, &whole, "; by the model section it is ",
+                           "; leave model keys to config.json, or name another folder");
 }
 
 static ech_status demand(const ech_shards *weights, const ech_saved_tensor *want, location *out)

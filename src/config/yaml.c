@@ -220,7 +220,8 @@ static ech_status read_all(ech_config *config, const char *text, size_t n, const
 {
     if (n > LARGEST_FILE) {
         miss_nothing(config);
-        ECH_FAIL(ECH_EUSAGE, "%s: %zu bytes; a run file has at most %d", name, n, LARGEST_FILE);
+        ECH_FAIL(ECH_EUSAGE, "%s: %zu bytes, but a run file has at most %d; name a run file", name,
+                 n, LARGEST_FILE);
     }
     reader r = {.config = NULL};
     ECH_TRY(ech_yaml_begin(&r.yaml, name, text, n, shape));
