@@ -79,8 +79,8 @@ static bool is_null(const object *o, ech_json_span span)
 static ech_status complain(const object *o, size_t at, const char *why)
 {
     ECH_FAIL(ECH_EINPUT,
-             "%s:%lld:%zu: not JSON: %s; correct this line, or skip some with --skip-bad", o->path,
-             (long long)o->line, at + 1, why);
+             "%s:%lld:%zu: not JSON: %s; correct it here, or leave out bad lines with --skip-bad",
+             o->path, (long long)o->line, at + 1, why);
 }
 
 /* Whether a value is a list of objects, as other trainers read the turns of a conversation. */
