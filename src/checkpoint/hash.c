@@ -34,7 +34,8 @@ ech_status ech_hash_file_range(int fd, const char *path, int64_t file_bytes, int
     int64_t begin = i * ECH_HASH_RANGE;
     int64_t end = file_bytes - begin < ECH_HASH_RANGE ? file_bytes : begin + ECH_HASH_RANGE;
     ECH_CLEANUP(XXH3_freeState_at) XXH3_state_t *state = XXH3_createState();
-    if (!state) ECH_FAIL(ECH_ENOMEM, "%s: no memory to hash it", path);
+    if (!state)
+        ECH_FAIL(ECH_ENOMEM, "%s: no memory to hash it; end other programs that use memory", path);
     ECH_FREED char *buffer = ech_calloc(end - begin < CHUNK ? (size_t)(end - begin) : CHUNK, 1);
     XXH3_128bits_reset(state);
     while (begin < end) {

@@ -26,7 +26,7 @@ ech_status ech_mpi_check(int code, const char *what)
     char text[ECH_MPI_ERROR_BYTES];
     int n;
     if (ech_mpi.Error_string(code, text, &n) != ECH_MPI_SUCCESS) snprintf(text, sizeof text, "?");
-    ECH_FAIL(ECH_ECOMM, "%s: %s", what, text);
+    ECH_FAIL(ECH_ECOMM, "%s: %s; see what MPI says above, or use parallel.comm=ucx", what, text);
 }
 
 static ech_status open_own(int size, double deadline_seconds, ech_comm **endpoints)
@@ -76,7 +76,9 @@ static ech_status start_part(const ech_mpi_state *state, const ech_request *requ
     ech_mpi_comm in = own ? state->points : state->groups;
     int tag = own ? request->tag : request->tag - ECH_COMM_TAGS, peer = request->peer;
     if (tag > state->tag_limit)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s has tags up to %d, too few for so many groups",
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s has tags up to %d, too few for so many groups; use another MPI, or "
+                 "parallel.comm=ucx",
                  ech_mpi_version(), state->tag_limit);
     if (!request->sends) return ECH_MPI(Irecv, to, bytes, ech_mpi.BYTE, peer, tag, in, out);
     if (state->synchronous) return ECH_MPI(Issend, from, bytes, ech_mpi.BYTE, peer, tag, in, out);

@@ -29,7 +29,8 @@ static ech_status init_library(ech_mpi_state *state)
     int initialized, finalized, level;
     ECH_TRY(ECH_MPI(Finalized, &finalized));
     if (finalized)
-        ECH_FAIL(ECH_EUNSUPPORTED, "MPI cannot start again in a process where it has ended");
+        ECH_FAIL(ECH_EUNSUPPORTED, "MPI cannot start again in a process where it has ended; start "
+                                   "a new process for each run");
     ECH_TRY(ECH_MPI(Initialized, &initialized));
     if (!initialized) {
         ECH_TRY(ech_open_files_check(ech_comm_mpi.name, FILES));

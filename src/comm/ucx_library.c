@@ -145,7 +145,9 @@ ech_status ech_ucx_check_settings(const ech_ucx *ucx)
     ECH_FREED char *known = NULL;
     size_t bytes;
     FILE *stream = open_memstream(&known, &bytes);
-    if (!stream) ECH_FAIL(ECH_EIO, "no memory for a list of UCX's settings");
+    if (!stream)
+        ECH_FAIL(ECH_EIO,
+                 "no memory for a list of UCX's settings; end other programs that use memory");
     ucx->ucs_config_parser_print_all_opts(stream, prefix,
                                           UCS_CONFIG_PRINT_CONFIG | UCS_CONFIG_PRINT_HIDDEN,
                                           ucx->ucs_config_global_list);

@@ -44,8 +44,9 @@ static ech_status read_sequence(reader *r, const ech_config_key *key, const char
         ECH_TRY(ech_yaml_advance(&r->yaml));
         if (r->yaml.event.type == YAML_SEQUENCE_END_EVENT) break;
         const char *text;
-        ECH_TRY(ech_yaml_scalar(&r->yaml, what, &text));
-        if (i == ECH_CONFIG_LONGEST_LIST) FAIL_HERE(r, "%s: more than %d entries", what, i);
+        ECH_TRY(ech_yaml_scalar(&r->yaml, what, "[3, 1]", &text));
+        if (i == ECH_CONFIG_LONGEST_LIST)
+            FAIL_HERE(r, "%s: more than %d entries; remove some", what, i);
         ECH_FREED_TEXT place = {0}; /* of this entry, for errors */
         append_place(r, &place);
         int64_t value;
@@ -60,7 +61,9 @@ static ech_status read_scalar(const reader *r, const ech_config_key *key, const 
                               ech_text *value)
 {
     const char *text;
-    ECH_TRY(ech_yaml_scalar(&r->yaml, what, &text));
+    char form[128];
+    snprintf(form, sizeof form, "\"%s: VALUE\"", key->name);
+    ECH_TRY(ech_yaml_scalar(&r->yaml, what, form, &text));
     if (ech_yaml_is_null(&r->yaml))
         FAIL_HERE(r, "%s: no value; set one%s or remove the key", what,
                   ech_config_is_text(key) ? ", \"\" for an empty text," : "");
@@ -100,10 +103,12 @@ static ech_status pass_over(reader *r, int depth, bool in_key, ech_status st)
 static ech_status read_key(reader *r, const ech_config_section *section, const ech_config_key **out)
 {
     const char *name;
+    char what[64];
+    snprintf(what, sizeof what, "key of %s", section->name);
     *out = NULL;
     ECH_TRY(ech_yaml_advance(&r->yaml));
     if (r->yaml.event.type == YAML_MAPPING_END_EVENT) return ECH_OK;
-    ECH_TRY(ech_yaml_scalar(&r->yaml, section->name, &name));
+    ECH_TRY(ech_yaml_scalar(&r->yaml, what, ECH_YAML_PAIR, &name));
     const ech_config_key *key = ech_config_find_key(section, name);
     if (!key) {
         ECH_FREED_TEXT hint = {0};
@@ -144,7 +149,7 @@ static ech_status read_section(reader *r, const ech_config_section **out)
     *out = NULL;
     ECH_TRY(ech_yaml_advance(&r->yaml));
     if (r->yaml.event.type == YAML_MAPPING_END_EVENT) return ECH_OK;
-    ECH_TRY(ech_yaml_scalar(&r->yaml, "name of a section", &name));
+    ECH_TRY(ech_yaml_scalar(&r->yaml, "name of a section", "\"model:\"", &name));
     const ech_config_section *section = ech_config_find_section(name);
     if (!section) {
         ECH_FREED_TEXT hint = {0};
@@ -193,12 +198,14 @@ static ech_status read_stream(reader *r)
     if (r->yaml.event.type == YAML_MAPPING_START_EVENT)
         ECH_TRY(read_sections(r));
     else if (r->yaml.event.type != YAML_SCALAR_EVENT || !ech_yaml_is_null(&r->yaml))
-        FAIL_HERE(r, "%s where sections are expected; a run file is lines of \"section:\"",
+        FAIL_HERE(r,
+                  "%s where sections are expected; write lines of \"section:\" with \"key: value\" "
+                  "lines below",
                   ech_yaml_describe(&r->yaml));
     ECH_TRY(ech_yaml_advance(&r->yaml)); /* the document's end */
     ECH_TRY(ech_yaml_advance(&r->yaml));
     if (r->yaml.event.type != YAML_STREAM_END_EVENT)
-        FAIL_HERE(r, "%s", "a second document; a run file is one");
+        FAIL_HERE(r, "%s", "a second document; remove it: a run file is one document");
     return ECH_OK;
 }
 
@@ -213,7 +220,8 @@ static ech_status read_all(ech_config *config, const char *text, size_t n, const
 {
     if (n > LARGEST_FILE) {
         miss_nothing(config);
-        ECH_FAIL(ECH_EUSAGE, "%s: %zu bytes; a run file has at most %d", name, n, LARGEST_FILE);
+        ECH_FAIL(ECH_EUSAGE, "%s: %zu bytes, but a run file has at most %d; name a run file", name,
+                 n, LARGEST_FILE);
     }
     reader r = {.config = NULL};
     ECH_TRY(ech_yaml_begin(&r.yaml, name, text, n, shape));

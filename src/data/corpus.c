@@ -136,10 +136,11 @@ ech_status ech_corpus_read_words(const char *key, const char *text, ech_corpus_w
                  "%s \"%s\": no path after the last weight (a path that is a number stands in "
                  "quotes: '%s')",
                  key, text, list.at[list.n - 1].text);
-    if (words.path.n == 0) ECH_FAIL(ECH_EUSAGE, "%s: names no token file", key);
+    if (words.path.n == 0)
+        ECH_FAIL(ECH_EUSAGE, "%s: names no token file; give the prefix of one, without .bin", key);
     if (words.path.n > ECH_BLEND_MOST)
-        ECH_FAIL(ECH_EUSAGE, "%s: %zu sources; a blend has at most %d", key, words.path.n,
-                 (int)ECH_BLEND_MOST);
+        ECH_FAIL(ECH_EUSAGE, "%s: %zu sources; a blend has at most %d; join some of the files", key,
+                 words.path.n, (int)ECH_BLEND_MOST);
     *out = words;
     words = (ech_corpus_words){0};
     return ECH_OK;
@@ -263,8 +264,8 @@ static ech_status count_examples(const ech_corpus_options *options, const char *
         int64_t label = whole ? run[1].first : 0;
         if (!whole || ech_token_run_end(&file->runs, (size_t)i + 1) != label + 1)
             ECH_FAIL(ECH_EINPUT,
-                     "%s: document %lld of %s is no sample, which has features and one label: "
-                     "damaged; make it again with `echelon data`",
+                     "%s: document %lld of %s is no sample of features and one label: damaged; "
+                     "make it again with `echelon data`",
                      options->key, (long long)i / 2, path);
         if (label - run->first <= longest) continue;
         longest = label - run->first;
@@ -309,7 +310,7 @@ static ech_status check_targets(const ech_corpus_options *options, const char *p
 {
     if (options->valued || count_targets(&file->runs, options->document_mask) > 0) return ECH_OK;
     ECH_FAIL(ECH_EINPUT,
-             "%s: %s has %lld tokens and no target: %s; without a target there is no loss",
+             "%s: %s has %lld tokens and no target: %s; name a file with texts to train on",
              options->key, path, (long long)file->runs.tokens,
              file->runs.silent ? "all of them are of prompts (mode 1 in the index), or begin a text"
                                : "with data.document_mask a document's first token is none, and "
@@ -333,8 +334,8 @@ static ech_status add_source(const ech_corpus_options *options, const char *path
     int64_t samples = ech_data_samples(tokens, options->sequence_length);
     if (options->valued) ECH_TRY(count_examples(options, path, file, &samples));
     if (samples == 0)
-        ECH_FAIL(ECH_EINPUT, "%s: %s has %lld tokens%s; a sample needs at least two", options->key,
-                 path, (long long)tokens, split ? " in this part of the split" : "");
+        ECH_FAIL(ECH_EINPUT, "%s: %s has %lld tokens%s; a sample needs at least two; use more text",
+                 options->key, path, (long long)tokens, split ? " in this part of the split" : "");
     corpus->source.at[corpus->source.n - 1].samples = samples;
     return check_targets(options, path, file);
 }

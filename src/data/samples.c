@@ -35,7 +35,9 @@ ech_status ech_sample_position(const ech_loader_options *options, int64_t step, 
     int64_t first, position;
     if (__builtin_mul_overflow(step, options->global_batch_size, &first) ||
         __builtin_add_overflow(first, i, &position))
-        ECH_FAIL(ECH_EUSAGE, "step %lld x training.global_batch_size %lld: more than 2^63 samples",
+        ECH_FAIL(ECH_EUSAGE,
+                 "step %lld x training.global_batch_size %lld: more than 2^63 samples; lower one "
+                 "of them",
                  (long long)step, (long long)options->global_batch_size);
     *out = position;
     return ECH_OK;
@@ -148,7 +150,9 @@ static ech_status read_example(const ech_token_file *file, const ech_loader_opti
     ECH_TRY(ech_token_file_read_run(file, (size_t)(2 * s), n + 1, options->vocabulary, ids));
     ECH_TRY(ech_token_file_read_values(file, (size_t)(2 * s), n, batch->values + at));
     if (ids[n] > 1)
-        ECH_FAIL(ECH_EINPUT, "%s: the label of sample %lld is %d, neither 0 nor 1: damaged",
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: the label of sample %lld is %d, neither 0 nor 1: damaged; make it again with "
+                 "`echelon data`",
                  file->part.at[0].path, (long long)s, (int)ids[n]);
     memcpy(batch->tokens + at, ids, (size_t)n * sizeof *ids);
     batch->targets[at + n - 1] = ids[n];

@@ -245,7 +245,8 @@ echelon_status echelon_key_at(int index, echelon_key *out)
     if (defaults_status != ECH_OK) return (echelon_status)defaults_status;
     if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
     if (!ech_config_about_key(index, &is))
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "there is no key %d",
+        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                                           "there is no key %d: the table of keys ends before it",
                                            index);
     ECH_FREED_TEXT path = {0};
     ech_text_append(&path, "%s.%s", is.section, is.name);

@@ -110,7 +110,8 @@ static ech_status pause_ranks(ech_trainer *t, void *context, bool *ends)
     }
     *ends = next == END;
     pthread_mutex_unlock(&training->mutex);
-    if (next == ABORT) ECH_FAIL(ECH_EABORTED, "step %lld: aborted", (long long)t->step);
+    if (next == ABORT)
+        ECH_FAIL(ECH_EABORTED, "step %lld: aborted by echelon_train_abort", (long long)t->step);
     return ECH_OK;
 }
 
@@ -180,7 +181,8 @@ static ech_status check_alive(echelon_training *training)
     if (training->status != ECH_OK)
         ech_set_last_error(training->error);
     else
-        ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "this process's ranks have ended");
+        ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                    "this process's ranks have ended; begin another training");
     return training->status == ECH_OK ? ECH_EUSAGE : training->status;
 }
 
@@ -301,7 +303,7 @@ static ech_status run_steps(echelon_training *training, int64_t steps, echelon_m
     if (training->done && needs_one)
         ECH_FAIL(ECH_EUSAGE,
                  "step %lld was the last: training.steps, or what asked to stop, allows no further "
-                 "one",
+                 "one; raise training.steps, and start again to go on",
                  (long long)training->steps);
     if (training->done) return ECH_OK;
     bool all = steps == 0 || steps > INT64_MAX - training->steps;
@@ -506,7 +508,7 @@ static ech_status find(echelon_training *training, int index, ech_exec_whole *ou
 {
     ECH_TRY(check(training));
     if (ech_exec_whole_at(training->first->session.exec, index, out)) return ECH_OK;
-    ECH_FAIL(ECH_EUSAGE, "there is no tensor %d; there are %d", index,
+    ECH_FAIL(ECH_EUSAGE, "there is no tensor %d; indices are below %d", index,
              echelon_tensor_count(training));
 }
 
@@ -546,8 +548,8 @@ static ech_status transfer_whole(echelon_training *training, transfer of, size_t
     ech_exec_whole is;
     ECH_TRY(find(training, of.index, &is));
     if ((int64_t)bytes != is.bytes)
-        ECH_FAIL(ECH_EUSAGE, "%s%s%s has %lld bytes, not %zu", is.name, is.state ? "." : "",
-                 is.state ? is.state : "", (long long)is.bytes, bytes);
+        ECH_FAIL(ECH_EUSAGE, "%s%s%s has %lld bytes, not %zu; pass a buffer of its size", is.name,
+                 is.state ? "." : "", is.state ? is.state : "", (long long)is.bytes, bytes);
     return ask(training, CALL, move_whole, &of);
 }
 

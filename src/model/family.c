@@ -70,7 +70,7 @@ static ech_status add(ech_mapping *mapping, const ech_family **out)
                  "give one of the families another name",
                  mapping->path, twin->name, twin->mapping->path);
     if (n == MOST_MAPPED)
-        ECH_FAIL(ECH_EUSAGE, "%s: more than %d families of mapping files", mapping->path,
+        ECH_FAIL(ECH_EUSAGE, "%s: more than %d families of mapping files; use fewer", mapping->path,
                  MOST_MAPPED);
     mapped.at[n] = mapping;
     const char *names =

@@ -133,7 +133,7 @@ static ech_status import_factor(const ech_family_import *in, const ech_family_im
     char text[32];
     if (!ech_family_import_get(inner, ORIGINAL) && !ech_family_import_get(in, ORIGINAL) &&
         !names->original)
-        ECH_FAIL(ECH_EINPUT, "%s: needs factor, or " ORIGINAL, inner->path);
+        ECH_FAIL(ECH_EINPUT, "%s: needs factor, or " ORIGINAL "; add one of them", inner->path);
     snprintf(text, sizeof text, "%.17g", after > before ? after / before : 1);
     return ech_family_import_set(in, "model.rope_scaling_factor", text);
 }

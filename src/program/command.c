@@ -132,7 +132,7 @@ static void flush_results(void)
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return;
     ech_fail_at(__FILE__, __LINE__, ECH_EIO, "standard output cannot be written: %s",
-                errno ? strerror(errno) : "a part of it is lost");
+                errno ? ech_system_error(errno) : "a part of it is lost; write it to a file");
     _exit(ECH_EXIT_FAILED);
 }
 

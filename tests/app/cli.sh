@@ -522,7 +522,7 @@ expect 2 "nowhere: neither a checkpoint" "$echelon" checkpoint list nowhere
 expect 0 "d/hf: gpt2, [0-9,]+ parameters in bf16" "$echelon" convert runs/one d/hf --dtype bf16
 expect 2 "d/hf: already exists" "$echelon" convert runs/one d/hf
 expect 2 "fp8: fp32, bf16, fp16 or fp64" "$echelon" convert runs/one d/hf8 --dtype fp8
-expect 1 "text.txt: neither a Hugging Face folder nor a model file" "$echelon" convert text.txt d/x
+expect 1 "text.txt: not a model; name a Hugging Face folder, or" "$echelon" convert text.txt d/x
 expect 0 "step +1/1 " "$echelon" train run.yaml model.reversible=true training.steps=1 \
     log.directory=runs/reversible
 expect 0 "recompute   inverted, segments of [0-9]+ layers?; rank 0.* sharded, .* recomputed" \

@@ -696,7 +696,7 @@ TEST(refuses)
     const struct {
         const char *json, *part;
     } cases[] = {
-        {"[]", "no object"},
+        {"[]", "must be a JSON object"},
         {"{\"n_embd\": 3}", "model_type"},
         {"{\"model_type\": \"echelon-reversible-bert\"}", "echelon-reversible-bert"},
         {"{\"model_type\": \"echelon-gpt2\"}", "echelon-gpt2"},

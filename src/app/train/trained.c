@@ -48,7 +48,10 @@ static ech_status take_config(const trained_run *run, const char *folder, ech_co
     c->data.document_mask = saved->data.document_mask;
     c->parallel.device = saved->parallel.device;
     if (!ech_shards_are_there(folder))
-        ECH_FAIL(ECH_EINPUT, "%s: has no weights, so the model's shapes cannot be checked", folder);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: has no weights (model.safetensors or its index); copy them into it, or name "
+                 "another folder",
+                 folder);
     return ech_initial_check_shapes(c, folder);
 }
 
