@@ -93,6 +93,13 @@ ECHELON_API echelon_status echelon_run_set(echelon_run *run, const char *key, co
  * valid until the next call with this run. Errors: the run file or a key is wrong. */
 ECHELON_API echelon_status echelon_run_get(echelon_run *run, const char *key, const char **out);
 
+struct echelon_plugin; /* echelon_plugin.h */
+/* Adds a plugin of this process, which runs then use as if training.plugins named it (see
+ * docs/plugins.md). The table stays unchanged until the process ends. Call it before a run uses the
+ * plugin's names. Errors: another version of the interface; a row is incomplete, or its name is
+ * taken. */
+ECHELON_API echelon_status echelon_plugin_register(const struct echelon_plugin *table);
+
 typedef struct echelon_key {
     size_t size;                /* sizeof(echelon_key), set by the caller */
     const char *section, *name; /* "training", "steps" */

@@ -140,7 +140,7 @@ static const char about[] =
 enum { MOST_BATCH = 1 << 20 };
 
 typedef struct eval_arguments {
-    const char *directory, *data, *split, *tokenizer, *logits, *device;
+    const char *directory, *data, *split, *tokenizer, *logits, *device, *plugins;
     int64_t samples, batch;
 } eval_arguments;
 
@@ -159,6 +159,8 @@ static const ech_option options[] = {
              "tokenizer that made the tokens, if it is not the model's own"),
     ECH_TEXT(eval_arguments, device, "device", 0, "NAME",
              "device instead of the run's (as parallel.device)"),
+    ECH_PATHS(eval_arguments, plugins, "plugins", 0, "FILES",
+              "the run's plugins (as training.plugins)"),
     {0}};
 
 static const ech_word words[] = {
@@ -286,6 +288,7 @@ ech_status ech_command_eval(int argc, char **argv, int *code)
                                         .evaluates = true,
                                         .tokenizer = in.tokenizer,
                                         .device = in.device,
+                                        .plugins = in.plugins,
                                         .ids_do = true};
     return ech_trained_run(&wanted, evaluate, &in);
 }

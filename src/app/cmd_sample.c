@@ -23,7 +23,7 @@ static const char about[] =
 
 typedef struct sample_arguments {
     const char *directory, *prompt;
-    const char *ids, *tokenizer, *device; /* NULL: not given */
+    const char *ids, *tokenizer, *device, *plugins; /* NULL: not given */
     int64_t tokens, seed;
     int begins; /* ECH_AUTO: as the model's data */
     bool special;
@@ -49,6 +49,8 @@ static const ech_option options[] = {
              "names of special tokens in PROMPT become their ids"),
     ECH_TEXT(sample_arguments, device, "device", 0, "NAME",
              "device instead of the run's (as parallel.device)"),
+    ECH_PATHS(sample_arguments, plugins, "plugins", 0, "FILES",
+              "the run's plugins (as training.plugins)"),
     {0}};
 
 static const ech_word words[] = {
@@ -216,6 +218,7 @@ ech_status ech_command_sample(int argc, char **argv, int *code)
                                         .samples = 1,
                                         .tokenizer = in.tokenizer,
                                         .device = in.device,
+                                        .plugins = in.plugins,
                                         .ids_do = in.ids != NULL};
     return ech_trained_run(&wanted, sample, &in);
 }
