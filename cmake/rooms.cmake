@@ -13,7 +13,7 @@ foreach(room ${ECH_ROOMS})
   endif()
   if(sources OR EXISTS ${PROJECT_SOURCE_DIR}/src/${room}/CMakeLists.txt)
     add_library(ech_${room} STATIC ${sources})
-    target_include_directories(ech_${room} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+    target_include_directories(ech_${room} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
     target_compile_options(ech_${room} PRIVATE -fvisibility=hidden) # libechelon.so exports echelon.h alone
     target_link_libraries(ech_${room} PUBLIC ${ech_rooms_before} m Threads::Threads)
     list(PREPEND ech_rooms_before ech_${room})
@@ -44,8 +44,7 @@ foreach(name ZSTD LZMA BZIP2)
 endforeach()
 target_link_libraries(ech_checkpoint PRIVATE PkgConfig::XXHASH)
 target_link_libraries(ech_exec PRIVATE PkgConfig::XXHASH)
-target_link_libraries(ech_app PRIVATE PkgConfig::ISAL PkgConfig::PROTOBUF_C)
-target_include_directories(ech_library PUBLIC ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(ech_app PRIVATE PkgConfig::ISAL PkgConfig::PROTOBUF_C ${CMAKE_DL_LIBS})
 
 # Protocol buffers: target has what protoc-c makes of src/FOLDER/NOUN.proto.
 function(ech_add_proto target folder noun)

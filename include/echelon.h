@@ -112,6 +112,13 @@ ECHELON_API echelon_status echelon_run_get(echelon_run *run, const char *key, co
  * (model.init_from, parallel.strategy). Errors: the run file or a key is wrong. */
 ECHELON_API echelon_status echelon_run_is_set(echelon_run *run, const char *key, bool *out);
 
+struct echelon_plugin; /* echelon_plugin.h */
+/* Adds a plugin of this process, which runs then use as if training.plugins named it (see
+ * docs/plugins.md). The table stays unchanged until the process ends. Call it before a run uses the
+ * plugin's names. Errors: another version of the interface; a row is incomplete, or its name is
+ * taken. */
+ECHELON_API echelon_status echelon_plugin_register(const struct echelon_plugin *table);
+
 typedef struct echelon_key {
     size_t size;                /* sizeof(echelon_key), set by the caller */
     const char *section, *name; /* "training", "steps" */
@@ -393,6 +400,7 @@ typedef struct echelon_evaluate_options {
     /* Called before each batch, on the thread of the rank, with the number of samples done. */
     void (*progress)(int64_t sample, int64_t samples, void *context); /* NULL: not wanted */
     void *context;
+    const char *plugins; /* of the run, as training.plugins; NULL: none */
 } echelon_evaluate_options;
 
 typedef struct echelon_evaluation {
@@ -422,11 +430,13 @@ typedef struct echelon_sample_options {
     double top_p;          /* the most likely ones with this total probability; 1: all */
     int begin_of_text;     /* before the prompt: 1, 0, or ECHELON_AUTO: as in the training data */
     bool special_tokens;   /* names of special tokens in the prompt become their ids */
+    const char *plugins;   /* of the run, as training.plugins; NULL: none */
 } echelon_sample_options;
 /* Its initial value, and what NULL means. */
 #define ECHELON_SAMPLE_OPTIONS                                                                     \
     {                                                                                              \
-        sizeof(echelon_sample_options), NULL, NULL, NULL, 200, 1, 0.8, 0, 1, ECHELON_AUTO, false   \
+        sizeof(echelon_sample_options), NULL, NULL, NULL, 200, 1, 0.8, 0, 1, ECHELON_AUTO, false,  \
+            NULL                                                                                   \
     }
 
 typedef struct echelon_token {

@@ -112,7 +112,7 @@ class EvaluateOptions(_Sized):
                 ("tokenizer", ctypes.c_char_p), ("device", ctypes.c_char_p),
                 ("logits", ctypes.c_char_p), ("samples", ctypes.c_int64),
                 ("batch", ctypes.c_int64), ("progress", ctypes.c_void_p),
-                ("context", ctypes.c_void_p)]
+                ("context", ctypes.c_void_p), ("plugins", ctypes.c_char_p)]
 
 
 class Evaluation(_Sized):
@@ -127,7 +127,7 @@ class SampleOptions(_Sized):
                 ("tokens", ctypes.c_int64), ("seed", ctypes.c_int64),
                 ("temperature", ctypes.c_double), ("top_k", ctypes.c_int64),
                 ("top_p", ctypes.c_double), ("begin_of_text", ctypes.c_int),
-                ("special_tokens", ctypes.c_bool)]
+                ("special_tokens", ctypes.c_bool), ("plugins", ctypes.c_char_p)]
 
 
 class Token(_Sized):

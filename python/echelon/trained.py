@@ -67,18 +67,20 @@ class Verification:
 def evaluate(path: str | os.PathLike[str], data: str | os.PathLike[str], *, split: str | None = None,
              samples: int = 0, batch: int = 0, tokenizer: str | os.PathLike[str] | None = None,
              device: str | None = None,
-             logits: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+             logits: str | os.PathLike[str] | None = None,
+             plugins: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """The loss of a trained model, as `echelon eval` computes it.
 
     The path is a run directory, a folder of checkpoints, a checkpoint, or a Hugging Face folder.
     Data are named as in data.train. A split has shares as in data.split; the third is evaluated.
     Only the first `samples` are evaluated (0: all), `batch` of them at a time (0: 8). The file
-    `logits` is new and gets the logits at each position. Returns loss (mean, in nats), perplexity,
+    `logits` is new and gets the logits at each position. Plugins are the run's, as in
+    training.plugins. Returns loss (mean, in nats), perplexity,
     bits_per_byte (only with a known tokenizer), targets and samples.
     """
     options = _library.EvaluateOptions(
         split=_bytes(split), tokenizer=_bytes(tokenizer), device=_bytes(device),
-        logits=_bytes(logits), samples=samples, batch=batch)
+        logits=_bytes(logits), samples=samples, batch=batch, plugins=_bytes(plugins))
     found = _library.Evaluation()
     check(library.echelon_evaluate(_bytes(path), _bytes(data), options, ctypes.byref(found)))
     result = {"loss": found.loss, "targets": found.targets, "samples": found.samples}
@@ -93,6 +95,7 @@ def sample(path: str | os.PathLike[str], prompt: str = "", *, ids: Iterable[int]
            tokens: int = 200, temperature: float = 0.8, top_k: int = 0, top_p: float = 1.0,
            seed: int = 1, begin_of_text: bool | None = None, special_tokens: bool = False,
            tokenizer: str | os.PathLike[str] | None = None, device: str | None = None,
+           plugins: str | os.PathLike[str] | None = None,
            on_token: Callable[[int, bytes], object] | None = None) -> str | list[int]:
     """Text that a trained model writes, as `echelon sample` does: the prompt and what follows.
 
@@ -117,7 +120,8 @@ def sample(path: str | os.PathLike[str], prompt: str = "", *, ids: Iterable[int]
         ids=None if ids is None else " ".join(str(int(i)) for i in ids).encode(), tokens=tokens,
         temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
         begin_of_text=-1 if begin_of_text is None else int(begin_of_text),
-        special_tokens=special_tokens, tokenizer=_bytes(tokenizer), device=_bytes(device))
+        special_tokens=special_tokens, tokenizer=_bytes(tokenizer), device=_bytes(device),
+        plugins=_bytes(plugins))
     check(library.echelon_sample(_bytes(path), _bytes(prompt), options, _library.TAKE(take), None))
     if failure:
         raise failure[0]

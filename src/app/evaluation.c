@@ -228,6 +228,7 @@ ech_status ech_evaluate(const char *path, const ech_eval_options *options, ech_e
                                         .evaluates = true,
                                         .tokenizer = options->tokenizer,
                                         .device = options->device,
+                                        .plugins = options->plugins,
                                         .ids_do = true};
     return ech_trained_run(&wanted, evaluate, &run);
 }

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "checkpoint/checkpoint.h"
 
 enum { CHUNK = 256 << 10 }; /* bytes read at a time */
 
@@ -125,4 +126,16 @@ bool ech_hash_parse(const char *digits, ech_hash *out)
     if (strcmp(text, back) != 0) return false; /* blanks, signs or upper case */
     *out = hash;
     return true;
+}
+
+_Static_assert((int)ECH_CHECKPOINT_DIGITS == (int)ECH_HASH_DIGITS, "the same digits");
+
+ech_status ech_checkpoint_hash_file(const char *path, size_t limit,
+                                    char digits[ECH_CHECKPOINT_DIGITS + 1])
+{
+    ECH_FREED char *bytes = NULL;
+    size_t n;
+    ECH_TRY(ech_file_read(path, limit, &bytes, &n));
+    ech_hash_print(ech_hash_bytes(bytes, n), digits);
+    return ECH_OK;
 }

@@ -98,6 +98,7 @@ ech_config *ech_config_copy(const ech_config *config)
         const ech_config_origin *origin = ech_config_origin_of(config, key);
         copy_field(copy, key);
         copy->source->keys[k].unread = origin->unread;
+        copy->source->keys[k].hidden = origin->hidden;
         if (!origin->place) continue;
         copy->source->keys[k].place = ech_strdup(origin->place);
         copy->source->keys[k].text = ech_strdup(origin->text);
@@ -304,6 +305,11 @@ ech_status ech_config_check(const ech_config *config)
              "required but not set:%s; set them in the run file or as section.key=value on the "
              "command line",
              missing.at);
+}
+
+void ech_config_hide(const ech_config *config, const char *key)
+{
+    ech_config_origin_of(config, ech_config_find_path(key))->hidden = true;
 }
 
 void ech_config_mark_unread(const ech_config *config, const char *owned, const char *read)

@@ -128,6 +128,9 @@ ech_status ech_config_check_read(const ech_config *config, const char *owned, co
 /* Only marks them, before required keys are checked (ech_config_check). */
 void ech_config_mark_unread(const ech_config *config, const char *owned, const char *read);
 
+/* Makes ech_config_print omit the key, although it is set. */
+void ech_config_hide(const ech_config *config, const char *key);
+
 /* Completes a key ("model.hidden_size") from a file other than the run file, such as a model's
  * config.json. text: the value there; place: the file, for errors. A key that is not set, or is
  * auto, gets the value. A key with another value keeps its own; that is an error that names both,

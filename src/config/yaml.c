@@ -288,13 +288,15 @@ char *ech_config_peek_path(const char *path, const char *text, char *const *assi
 {
     bool quiet = ech_log_set_quiet(true);
     ech_pool *pool = ech_pool_create();
-    const char *found = peek(path, text, ech_config_find_path(key), pool);
+    const ech_config_key *known = ech_config_find_path(key);
+    const char *found = peek(path, text, known, pool);
     size_t length = strlen(key);
     for (int i = 0; i < n; i++)
         if (strncmp(assignments[i], key, length) == 0 && assignments[i][length] == '=')
             found = assignments[i] + length + 1;
     ECH_FREED_TEXT expanded = {0}, why = {0};
-    bool is_path = found && ech_path_expand(found, false, &expanded, &why);
+    bool is_path =
+        found && ech_path_expand(found, known->type == ECH_CONFIG_PATHS, &expanded, &why);
     char *copy = ech_strdup(is_path && expanded.n ? expanded.at : "");
     ech_pool_destroy(pool);
     ech_clear_error();

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/setup/plugins.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "config/config.h"
@@ -160,6 +161,12 @@ static ech_status set(echelon_run *run, const char *key, const char *value)
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     ECH_FREED_TEXT word = {0};
     ech_text_append(&word, "%s=%s", key, value);
+    ech_run_arguments in = ech_library_arguments(run);
+    ECH_PUSH(in.assignment, word.at);
+    ech_status status = ech_plugins_open(run->file, run->text, false, in.assignment.at,
+                                         (int)in.assignment.n); /* whose names a key may have */
+    free(in.assignment.at);
+    ECH_TRY(status);
     ECH_TRY(ech_setup_defaults(&config));
     ECH_TRY(ech_config_set(config, word.at));
     ECH_PUSH(run->words, ech_strdup(word.at));
@@ -224,7 +231,13 @@ echelon_status echelon_run_is_set(echelon_run *run, const char *key, bool *out)
     ech_status status = look(run, key, &config);
     if (status == ECH_OK) *out = ech_config_is_set(config, key);
     return (echelon_status)status;
-}
+    /* ---- plugins ---- */
+
+    echelon_status echelon_plugin_register(const struct echelon_plugin *table)
+    {
+        ech_library_enter();
+        return (echelon_status)ech_plugins_register(table);
+    }
 
 /* ---- keys ---- */
 

@@ -10,6 +10,7 @@
 
 #include "app/count.h"
 #include "app/setup/initial.h"
+#include "app/setup/plugins.h"
 #include "app/setup/orders.h"
 #include "base/divisor.h"
 #include "base/file.h"
@@ -97,6 +98,7 @@ static ech_status make_config(const char *name, const char *text, int special,
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     const ech_family *mapped = NULL;
     bool saved = special & SAVED;
+    ECH_TRY(ech_plugins_open(name, text, saved, assignments, n));
     if (!saved) ECH_TRY(map_family(name, text, assignments, n, &mapped));
     ECH_TRY(ech_setup_defaults(&config));
     ech_status status = read_source(config, name, text, special);
@@ -112,8 +114,10 @@ static ech_status make_config(const char *name, const char *text, int special,
     bool is_checked = !(special & PARTIAL) && (status == ECH_OK || is_filled);
     if (is_checked) ECH_ALSO(&status, ech_config_check(config));
     if (status == ECH_OK) status = ech_strategy_apply(config);
+    if (status == ECH_OK && !saved) status = ech_plugins_check(config);
     if (status == ECH_OK && !saved) warn_of_relative_step(config);
     ECH_TRY(status);
+    ech_config_hide(config, "training.plugins"); /* a resolved run file names none */
     *out = config;
     config = NULL;
     return ECH_OK;
@@ -160,10 +164,26 @@ ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const 
                        ech_checkpoint_get_info(checkpoint)->run_yaml, SAVED, assignments, n, out);
 }
 
+/* Plugins' functions run on the processor. */
+static ech_status check_plugged_device(const ech_config *config)
+{
+    const char *device = ech_config_name(config, "parallel.device");
+    bool is_far = strcmp(device, "cuda") == 0;
+    if (!is_far || !ech_optimizer_of(config)->plugged ||
+        config->memory.offload_optimizer != ECH_OFFLOAD_NONE)
+        return ECH_OK;
+    return ech_config_complain(config, "optimizer.name",
+                               "a plugin's optimizer runs on the processor, but the weights are on "
+                               "the device %s; set memory.offload_optimizer=host, or "
+                               "parallel.device=cpu",
+                               device);
+}
+
 static ech_status resolve_optimizer(ech_config *config)
 {
     ech_status status = ech_optimizer_check_keys(config);
     ECH_ALSO(&status, ech_curve_check_keys(config));
+    ECH_ALSO(&status, check_plugged_device(config));
     if (config->optimizer.min_learning_rate > config->optimizer.learning_rate)
         ECH_ALSO(&status, ech_config_complain(config, "optimizer.min_learning_rate",
                                               "above optimizer.learning_rate = %g",
@@ -320,6 +340,8 @@ static ech_status build(ech_config *config, ech_schedule_choice *choice, ech_des
 {
     ECH_TRY(ech_model_create(config, &design->model));
     ECH_TRY(ech_optimizer_group_params(config, design->model->param.at, design->model->param.n));
+    for (size_t i = 0; i < design->model->param.n; i++)
+        ECH_TRY(ech_optimizer_check_needs(config, &design->model->param.at[i]));
     ECH_TRY(ech_layout_create(config, design->model, ech_schedule_placement(choice), design->world,
                               &design->layout));
     for (size_t i = 0; i < design->model->param.n; i++)

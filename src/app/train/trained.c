@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "app/setup/initial.h"
+#include "app/setup/plugins.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/foreign.h"
@@ -37,6 +38,7 @@ static ech_status take_config(const trained_run *run, const char *folder, ech_co
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *saved = NULL;
     const char *path = ech_checkpoint_path(run->checkpoint);
+    if (run->options->plugins) ECH_TRY(ech_plugins_load(run->options->plugins));
     ECH_TRY(ech_setup_config_saved(run->checkpoint, NULL, 0, &saved));
     ech_config_replace_text(&saved->model.init_from, "");
     ECH_TRY(ech_config_fill_section(c, saved, "model", path));
