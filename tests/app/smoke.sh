@@ -25,7 +25,12 @@ try() {
 make_run training.steps=2 checkpoint.every=2 parallel.comm=local
 seq -s ' and then ' 1 400 >text.txt
 try 0 "tokens" data text.txt text
-try 0 "ranks" plan run.yaml --ranks 2
+try 0 "data.packing = documents +1 samples: 5,[0-9]* tokens" \
+    data text.txt text --sequence-length 8192
+try 0 "data +24 samples, .* epochs of 424: .* trained on, .* of padding" \
+    plan run.yaml --ranks 2
+try 0 "1 of 1 documents is longer than a sample and truncated: 5,[0-9]* tokens" \
+    plan run.yaml data.packing=documents
 try 0 "" profile run.yaml
 try 0 "PASSED" verify run.yaml --ranks 2
 try 0 "step +2" train run.yaml --ranks 2

@@ -76,7 +76,7 @@ enum {
 /* Fills required keys that a plan does not use. */
 static ech_status fill_unused(ech_config *config)
 {
-    ECH_TRY(ech_config_fill(config, "data.train", "none", "a plan", true));
+    ECH_TRY(ech_config_fill(config, "data.train", "", "a plan", true));
     return ech_config_fill(config, "log.directory", "none", "a plan", true);
 }
 
@@ -462,6 +462,9 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     ECH_CLEANUP(ech_model_destroy_at) ech_model *whole = NULL;
     ech_schedule_choice choice = ech_schedule_find(config);
     resolve_device(config);
+    bool has_documents = !ech_family_of(config)->valued;
+    if (has_documents && config->data.document_mask == ECH_AUTO)
+        config->data.document_mask = config->data.packing == ECH_PACKING_DOCUMENTS;
     ech_schedule_fill_chunks(config, &choice);
     ech_status together = ech_rules_check(config), status = together;
     ECH_ALSO(&status, check_split(config));
@@ -561,6 +564,8 @@ ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_c
                                   .part = split,
                                   .sequence_length = c->data.sequence_length,
                                   .document_mask = c->data.document_mask == 1,
+                                  .whole_documents = c->data.packing == ECH_PACKING_DOCUMENTS,
+                                  .drop_longer = c->data.long_documents == ECH_LONG_DROP,
                                   .valued = ech_family_of(c)->valued,
                                   .end_of_text = design->end_of_text,
                                   .tokenizer = design->tokenizer,
