@@ -6,6 +6,7 @@
 #include "app/setup/template.h"
 #include "schedule/calendar.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "app/count.h"
@@ -80,6 +81,16 @@ static ech_status fill_unused(ech_config *config)
     return ech_config_fill(config, "log.directory", "none", "a plan", true);
 }
 
+/* A length in epochs becomes steps in resolve_epochs. */
+static ech_status take_epochs(ech_config *config)
+{
+    if (!(config->training.epochs > 0)) return ECH_OK;
+    if (ech_config_is_set(config, "training.steps"))
+        return ech_config_complain(config, "training.epochs",
+                                   "training.steps is set, too; remove one of the two");
+    return ech_config_fill(config, "training.steps", "0", "training.epochs", true);
+}
+
 static ech_status read_source(ech_config *config, const char *name, const char *text, int special)
 {
     if (!text) return ech_config_read_file(config, name);
@@ -107,6 +118,7 @@ static ech_status make_config(const char *name, const char *text, int special,
     if (status == ECH_OK && !is_filled) status = ech_setup_fill_model(config);
     if (ech_config_is_set(config, "model.architecture")) ech_model_choose(config);
     if (status == ECH_OK && special & PLANS) status = fill_unused(config);
+    if (status == ECH_OK) status = take_epochs(config);
     if (status == ECH_OK) ech_curve_mark_keys(config);
     if (status == ECH_OK || is_filled) ECH_ALSO(&status, ech_config_check(config));
     if (status == ECH_OK) status = ech_strategy_apply(config);
@@ -417,6 +429,25 @@ static ech_status make_design(ech_config *config, const ech_model *whole,
     return finds ? find_recomputation(config, choice, design) : build(config, choice, design);
 }
 
+/* training.epochs: the number of steps whose samples are that many epochs. */
+static ech_status resolve_epochs(ech_config *config, const ech_design *design)
+{
+    ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
+    double epochs = config->training.epochs, batch = (double)config->training.global_batch_size;
+    if (!(epochs > 0)) return ECH_OK;
+    ECH_TRY(ech_design_open_data(design, ECH_SPLIT_TRAIN, &corpus));
+    int64_t samples = ech_corpus_samples(corpus);
+    double steps = ceil(epochs * (double)samples / batch);
+    if (steps > 1e12) /* the most of training.steps */
+        return ech_config_complain(config, "training.epochs", "%g steps; use fewer epochs", steps);
+    config->training.steps = (int64_t)steps;
+    config->training.epochs = 0; /* the resolved run file has the steps */
+    ech_log_info("training.epochs = %g is %s: %lld samples an epoch, %lld a step", epochs,
+                 ECH_COUNT(config->training.steps, "step"), (long long)samples,
+                 (long long)config->training.global_batch_size);
+    return ECH_OK;
+}
+
 /* Samples and tokens of a run are counted in 64 bits, with room for those that are read ahead. */
 static ech_status check_counts(const ech_config *config)
 {
@@ -467,6 +498,7 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
         config->data.document_mask = config->data.packing == ECH_PACKING_DOCUMENTS;
     ech_schedule_fill_chunks(config, &choice);
     ech_status together = ech_rules_check(config), status = together;
+    if (together == ECH_OK) ECH_ALSO(&status, resolve_epochs(config, design));
     ECH_ALSO(&status, check_split(config));
     ECH_ALSO(&status, check_counts(config));
     if (tokenizer && ech_config_is_auto(config->data.tokenizer) &&
