@@ -288,3 +288,20 @@ int64_t ech_token_runs_documents(const ech_token_runs *runs)
     for (size_t i = 0; i < runs->run.n; i++) n += runs->run.at[i].opens;
     return n;
 }
+
+int64_t ech_token_runs_targets(const ech_token_runs *runs, int64_t first, int64_t end,
+                               bool document_mask)
+{
+    int64_t targets = end > first ? end - first : 0;
+    if (targets == 0 || (!document_mask && !runs->silent)) return targets;
+    for (size_t i = ech_token_runs_find(runs, first); i < runs->run.n; i++) {
+        ech_token_run run = runs->run.at[i];
+        if (run.first >= end) break;
+        int64_t from = run.first > first ? run.first : first;
+        if (run.silent)
+            targets -= least(ech_token_run_end(runs, i), end) - from;
+        else if (document_mask && run.opens && run.first >= first)
+            targets--;
+    }
+    return targets;
+}

@@ -433,6 +433,17 @@ static int64_t first_traced(const ech_trainer *t)
     return t->step < from ? from : t->step;
 }
 
+/* What packing has left out must be seen. */
+static void say_documents(const ech_trainer *t)
+{
+    ECH_FREED_TEXT text = {0};
+    ech_corpus_counts counts;
+    if (t->config->data.packing != ECH_PACKING_DOCUMENTS) return;
+    ech_design_count_data(t->design, t->train, &counts);
+    ech_print_data(t->design, &counts, "; ", &text);
+    ech_log_info("%s", text.at);
+}
+
 ech_status ech_trainer_begin(ech_trainer *t)
 {
     ECH_TRY(ech_design_open_data(t->design, ECH_SPLIT_TRAIN, &t->train));
@@ -440,6 +451,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
     if (ech_trainer_is_first(t)) ECH_TRY(find_identity(t));
     if (ech_trainer_is_first(t)) find_plugins(t);
     if (ech_trainer_is_first(t)) ech_trainer_warn_of_nothing(t);
+    if (ech_trainer_is_first(t)) say_documents(t);
     ECH_TRY(ech_session_create(t->design, t->comm, false, &t->session));
     t->calendar = ech_calendar_of(t->config);
     t->flops = ech_model_flops(

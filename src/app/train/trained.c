@@ -47,6 +47,8 @@ static ech_status take_config(const trained_run *run, const char *folder, ech_co
     ech_model_choose(c);
     c->precision.tf32 = 0;
     c->data.sequence_length = saved->data.sequence_length;
+    c->data.packing = saved->data.packing;
+    c->data.long_documents = saved->data.long_documents;
     c->data.document_mask = saved->data.document_mask;
     c->parallel.device = saved->parallel.device;
     if (!ech_shards_are_there(folder))
