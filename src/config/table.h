@@ -85,6 +85,15 @@ const ech_config_key *ech_config_find_key(const ech_config_section *section, con
 /* "section.key"; NULL if there is none. */
 const ech_config_key *ech_config_find_path(const char *path);
 
+/* A key of older versions that another key replaced: run files and checkpoints still have it. */
+typedef struct ech_config_replaced {
+    const char *section, *before, *now;
+    /* Appends the value of `now`. Errors name `place`: no value of the old key. */
+    ech_status (*translate)(const char *text, const char *place, ech_text *out);
+} ech_config_replaced;
+/* NULL: none of that name. */
+const ech_config_replaced *ech_config_find_replaced(const char *section, const char *name);
+
 /* Append the hint for an unknown name, to follow a semicolon: never empty. Keys that may have been
  * meant are marked as tried. */
 void ech_config_hint_section(ech_config *config, const char *name, ech_text *out);

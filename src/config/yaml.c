@@ -25,6 +25,7 @@ typedef struct reader {
     /* Lines (from 1) where this text has given them; 0: not yet. */
     size_t key_line[ECH_CONFIG_KEYS], section_line[ECH_CONFIG_SECTIONS];
     int errors;
+    const ech_config_replaced *replaced; /* the key that the file has; NULL: today's */
 } reader;
 
 #define FAIL_HERE(r, format, ...) ECH_YAML_FAIL(&(r)->yaml, format, __VA_ARGS__)
@@ -80,7 +81,10 @@ static ech_status read_value(reader *r, const ech_config_key *key)
     ECH_FREED_TEXT place = {0}, value = {0};
     append_place(r, &place);
     ECH_TRY(is_list ? read_sequence(r, key, what, &value) : read_scalar(r, key, what, &value));
-    return ech_config_set_value(r->config, key, value.at, place.at);
+    if (!r->replaced) return ech_config_set_value(r->config, key, value.at, place.at);
+    ECH_FREED_TEXT now = {0};
+    ECH_TRY(r->replaced->translate(value.at, place.at, &now));
+    return ech_config_set_value(r->config, key, now.at, place.at);
 }
 
 /* Continues after a logged error in an entry of a mapping at this depth, so that other errors are
@@ -109,7 +113,8 @@ static ech_status read_key(reader *r, const ech_config_section *section, const e
     ECH_TRY(ech_yaml_advance(&r->yaml));
     if (r->yaml.event.type == YAML_MAPPING_END_EVENT) return ECH_OK;
     ECH_TRY(ech_yaml_scalar(&r->yaml, what, ECH_YAML_PAIR, &name));
-    const ech_config_key *key = ech_config_find_key(section, name);
+    r->replaced = ech_config_find_replaced(section->name, name);
+    const ech_config_key *key = ech_config_find_key(section, r->replaced ? r->replaced->now : name);
     if (!key) {
         ECH_FREED_TEXT hint = {0};
         ech_config_hint_key(r->config, section, name, &hint);

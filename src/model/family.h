@@ -120,6 +120,8 @@ typedef struct ech_rope_names {
     const char *original; /* original_max_position_embeddings of a file without; NULL: none */
 } ech_rope_names;
 ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names *names);
+/* Errors: scaling that files of a family with parameters of each type of layers cannot say. */
+ech_status ech_rope_check_by_type(const ech_config *config);
 void ech_rope_export(const ech_config *config, json_t *json);
 /* The base of layers with a window as rope_local_base_freq, or as transformers 5 has it. */
 void ech_rope_export_local(const ech_config *config, json_t *json);

@@ -62,6 +62,21 @@ TEST(test_forms_of_values)
     ech_config_destroy(config);
 }
 
+/* Checkpoints and run files of older versions have keys that others replaced. */
+TEST(test_replaced_keys)
+{
+    static const char *const values[][2] = {{"0", "R"}, {"1", "N"}, {"4", "RRRN"}};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        ech_config *config = sample_create();
+        char text[80];
+        snprintf(text, sizeof text, "model:\n  no_rope_layer_interval: %s\n", values[i][0]);
+        assert_int_equal(sample_read(config, text), ECH_OK);
+        assert_string_equal(config->model.rotary_layers, values[i][1]);
+        assert_true(ech_config_is_set(config, "model.rotary_layers"));
+        ech_config_destroy(config);
+    }
+}
+
 TEST(test_forms_of_lists)
 {
     const struct {
@@ -270,6 +285,11 @@ static const struct {
     {"model:\n  hidden_size: \"a\\nb\\e[31m\"\n", "= a b [31m: not a whole number"},
     {"model:\n  hidden_size: \"\\x9b31m\"\n", "=   31m: not a whole number"},
     {"model:\n  \"a\\rb\": 3\n", "run.yaml:2:3: model.a b: no such key"},
+    {"model:\n  no_rope_layer_interval: 4097\n",
+     "run.yaml:2:27: model.no_rope_layer_interval = 4097: must be an integer from 0 to 4096; "
+     "model.rotary_layers replaced this key"},
+    {"model:\n  rotary_layers: RN\n  no_rope_layer_interval: 2\n",
+     "run.yaml:3:3: model.rotary_layers: given twice, first in line 2"},
 };
 
 TEST(test_malformed_files)

@@ -43,6 +43,12 @@ static void export(const ech_config *config, json_t *json)
     ech_rope_export_local(config, json);
 }
 
+static ech_status check(const ech_config *config)
+{
+    ECH_TRY(ech_scale_check_root(config));
+    return ech_rope_check_by_type(config);
+}
+
 static const ech_names names = {.mlp_norm = "pre_feedforward_layernorm"};
 
 const ech_family ech_family_row_gemma3_text = {
@@ -54,7 +60,7 @@ const ech_family ech_family_row_gemma3_text = {
     .defaults = "model.hidden_act=geglu model.tie_word_embeddings=true model.sliding_window=4096 "
                 "model.window_layers=LLLLLG model.rope_theta=1000000 "
                 "model.rope_local_base_freq=10000",
-    .check = ech_scale_check_root,
+    .check = check,
     .architecture = "Gemma3ForCausalLM",
     .also = "model.attention_scale",
     .windows = &windows,
