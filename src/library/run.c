@@ -21,7 +21,8 @@ X(EUSAGE)
 X(EINPUT)
 X(EIO)
 X(ENOMEM)
-X(EUNSUPPORTED) X(ECOMM) X(EABORTED) X(ENUMERIC) X(EINTERNAL)
+X(EUNSUPPORTED)
+X(ECOMM) X(EABORTED) X(ENUMERIC) X(EINTERNAL)
 #undef X
     _Static_assert((int)ECHELON_MOST_RANKS == (int)ECH_MOST_RANKS, "the same number");
 _Static_assert((int)ECHELON_AUTO == (int)ECH_AUTO, "the same number");
@@ -232,45 +233,47 @@ echelon_status echelon_run_is_set(echelon_run *run, const char *key, bool *out)
     ech_status status = look(run, key, &config);
     if (status == ECH_OK) *out = ech_config_is_set(config, key);
     return (echelon_status)status;
-    /* ---- plugins ---- */
+}
 
-    echelon_status echelon_plugin_register(const struct echelon_plugin *table)
-    {
-        ech_library_enter();
-        return (echelon_status)ech_plugins_register(table);
-    }
+/* ---- plugins ---- */
 
-    /* ---- keys ---- */
+echelon_status echelon_plugin_register(const struct echelon_plugin *table)
+{
+    ech_library_enter();
+    return (echelon_status)ech_plugins_register(table);
+}
 
-    static ech_config *defaults; /* has the choices of all keys; never freed */
-    static ech_status defaults_status;
+/* ---- keys ---- */
 
-    static void make_defaults(void)
-    {
-        defaults_status = ech_setup_defaults(&defaults);
-    }
+static ech_config *defaults; /* has the choices of all keys; never freed */
+static ech_status defaults_status;
 
-    echelon_status echelon_key_at(int index, echelon_key *out)
-    {
-        static pthread_once_t once = PTHREAD_ONCE_INIT;
-        ech_config_about is;
-        ech_library_enter();
-        pthread_once(&once, make_defaults);
-        if (defaults_status != ECH_OK) return (echelon_status)defaults_status;
-        if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
-        if (!ech_config_about_key(index, &is))
-            return (echelon_status)ech_fail_at(
-                __FILE__, __LINE__, ECH_EUSAGE,
-                "there is no key %d: the table of keys ends before it", index);
-        ECH_FREED_TEXT path = {0};
-        ech_text_append(&path, "%s.%s", is.section, is.name);
-        echelon_key key = {.section = is.section,
-                           .name = is.name,
-                           .type = is.type,
-                           .fallback = is.fallback,
-                           .help = is.help,
-                           .more = is.more ? is.more : "",
-                           .choices = ech_config_key_choices(defaults, path.at)};
-        ech_library_give(out, out->size, &key, sizeof key);
-        return ECHELON_OK;
-    }
+static void make_defaults(void)
+{
+    defaults_status = ech_setup_defaults(&defaults);
+}
+
+echelon_status echelon_key_at(int index, echelon_key *out)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    ech_config_about is;
+    ech_library_enter();
+    pthread_once(&once, make_defaults);
+    if (defaults_status != ECH_OK) return (echelon_status)defaults_status;
+    if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
+    if (!ech_config_about_key(index, &is))
+        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                                           "there is no key %d: the table of keys ends before it",
+                                           index);
+    ECH_FREED_TEXT path = {0};
+    ech_text_append(&path, "%s.%s", is.section, is.name);
+    echelon_key key = {.section = is.section,
+                       .name = is.name,
+                       .type = is.type,
+                       .fallback = is.fallback,
+                       .help = is.help,
+                       .more = is.more ? is.more : "",
+                       .choices = ech_config_key_choices(defaults, path.at)};
+    ech_library_give(out, out->size, &key, sizeof key);
+    return ECHELON_OK;
+}
