@@ -67,8 +67,8 @@ def evaluate(path: str | os.PathLike, data: str | os.PathLike, *, split: str | N
     The path is a run directory, a folder of checkpoints, a checkpoint, or a Hugging Face folder.
     Data are named as in data.train. A split has shares as in data.split; the third is evaluated.
     Only the first `samples` are evaluated (0: all), `batch` of them at a time (0: 8). The file
-    `logits` is new and gets the logits at each position. Returns loss (mean, in nats), perplexity, bits_per_byte (only with
-    a known tokenizer), targets and samples.
+    `logits` is new and gets the logits at each position. Returns loss (mean, in nats), perplexity,
+    bits_per_byte (only with a known tokenizer), targets and samples.
     """
     options = _library.EvaluateOptions(
         split=_bytes(split), tokenizer=_bytes(tokenizer), device=_bytes(device),
