@@ -9,4 +9,4 @@ target_link_options(libechelon PRIVATE -Wl,--no-undefined
                     -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map)
 set_target_properties(libechelon PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
 install(TARGETS libechelon LIBRARY DESTINATION lib COMPONENT package)
-install(FILES include/echelon.h DESTINATION include COMPONENT package)
+install(FILES include/echelon.h include/echelon_plugin.h DESTINATION include COMPONENT package)

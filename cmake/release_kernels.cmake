@@ -12,7 +12,7 @@ if(EXISTS ${ECH_KERNELS}/CMakeCache.txt)
 else()
   execute_process(COMMAND ${CMAKE_COMMAND} -S ${PROJECT_SOURCE_DIR} -B ${ECH_KERNELS}
                           -G ${CMAKE_GENERATOR} -DCMAKE_BUILD_TYPE=Release
-                          -DECH_ONEDNN=${ECH_ONEDNN} -DECH_BLAS=${ECH_BLAS} -DECH_MPI=${ECH_MPI}
+                          -DECH_ONEDNN=${ECH_ONEDNN} -DECH_BLAS=${ECH_BLAS}
                           -DECH_UCX=${ECH_UCX} -DECH_TESTS=${ECH_TESTS}
                   OUTPUT_QUIET RESULT_VARIABLE failed)
   if(failed)

@@ -27,7 +27,8 @@
  * this process, and one call is for all of them.
  *
  * A handle is for one thread at a time. Several runs may exist, and train, at the same time; with
- * parallel.comm=mpi a process trains once.
+ * parallel.comm=mpi a process trains once. A training belongs to the process that started it: a
+ * process that is forked from this one cannot use it.
  */
 #ifndef ECHELON_H
 #define ECHELON_H
@@ -67,7 +68,8 @@ ECHELON_API const char *echelon_version(void);
 ECHELON_API const char *echelon_last_error(void);
 
 /* Called with a line (without its end) that the program would print on standard error: errors,
- * warnings, progress. It may be called by any thread of the library, by several at a time. */
+ * warnings, progress. It may be called by any thread of the library, by several at a time, so it
+ * cannot use a training. Lines of calls that it makes are dropped. */
 typedef void echelon_log(const char *line, void *context);
 /* Sets who gets these lines, for the whole process; NULL, as at the start: nobody. */
 ECHELON_API void echelon_set_log(echelon_log *log, void *context);
@@ -103,8 +105,19 @@ ECHELON_API echelon_status echelon_run_set(echelon_run *run, const char *key, co
  * used: then all wrong words and lines of the run file are reported together. */
 ECHELON_API echelon_status echelon_run_add_word(echelon_run *run, const char *word);
 /* The key's value as text: as set, from the run file, from the model folder, or the default. It is
- * valid until the next call with this run. Errors: the run file or a key is wrong. */
+ * valid until the next call with this run. Required keys may be missing. Errors: the run file or a
+ * key is wrong; the key is required and not set. */
 ECHELON_API echelon_status echelon_run_get(echelon_run *run, const char *key, const char **out);
+/* True if the key was set: by echelon_run_set, by the run file, or by a key that implies it
+ * (model.init_from, parallel.strategy). Errors: the run file or a key is wrong. */
+ECHELON_API echelon_status echelon_run_is_set(echelon_run *run, const char *key, bool *out);
+
+struct echelon_plugin; /* echelon_plugin.h */
+/* Adds a plugin of this process, which runs then use as if training.plugins named it (see
+ * docs/plugins.md). The table stays unchanged until the process ends. Call it before a run uses the
+ * plugin's names. Errors: another version of the interface; a row is incomplete, or its name is
+ * taken. */
+ECHELON_API echelon_status echelon_plugin_register(const struct echelon_plugin *table);
 
 typedef struct echelon_key {
     size_t size;                /* sizeof(echelon_key), set by the caller */
@@ -115,8 +128,11 @@ typedef struct echelon_key {
     const char *fallback; /* the default as text, or "required" */
     const char *help;     /* what the key sets, in a line */
     const char *more;     /* and sentences about it; may be "" */
+    /* blank-separated words: the values of a NAME; of INT and LIST, what may stand in place of
+     * numbers; of TEXT and PATH, suggestions; may be "" */
+    const char *choices;
 } echelon_key;
-/* What a key means: the index-th of all keys, from 0. Errors: there are fewer. */
+/* Describes the index-th of all keys, from 0. Errors: there are fewer. */
 ECHELON_API echelon_status echelon_key_at(int index, echelon_key *out);
 
 /* ---- plans ---- */
@@ -384,6 +400,7 @@ typedef struct echelon_evaluate_options {
     /* Called before each batch, on the thread of the rank, with the number of samples done. */
     void (*progress)(int64_t sample, int64_t samples, void *context); /* NULL: not wanted */
     void *context;
+    const char *plugins; /* of the run, as training.plugins; NULL: none */
 } echelon_evaluate_options;
 
 typedef struct echelon_evaluation {
@@ -413,11 +430,13 @@ typedef struct echelon_sample_options {
     double top_p;          /* the most likely ones with this total probability; 1: all */
     int begin_of_text;     /* before the prompt: 1, 0, or ECHELON_AUTO: as in the training data */
     bool special_tokens;   /* names of special tokens in the prompt become their ids */
+    const char *plugins;   /* of the run, as training.plugins; NULL: none */
 } echelon_sample_options;
 /* Its initial value, and what NULL means. */
 #define ECHELON_SAMPLE_OPTIONS                                                                     \
     {                                                                                              \
-        sizeof(echelon_sample_options), NULL, NULL, NULL, 200, 1, 0.8, 0, 1, ECHELON_AUTO, false   \
+        sizeof(echelon_sample_options), NULL, NULL, NULL, 200, 1, 0.8, 0, 1, ECHELON_AUTO, false,  \
+            NULL                                                                                   \
     }
 
 typedef struct echelon_token {

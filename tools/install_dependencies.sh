@@ -9,7 +9,7 @@ set -euo pipefail
 
 packages=(
     build-essential cmake ninja-build pkg-config git
-    libopenmpi-dev openmpi-bin
+    openmpi-bin # parallel.comm: mpi
     libdnnl-dev libopenblas-openmp-dev
     libyaml-dev libjansson-dev libxxhash-dev librandom123-dev
     libpcre2-dev libutf8proc-dev
@@ -38,7 +38,8 @@ fail() {
 
 for argument in "$@"; do
     case "$argument" in
-        --tests) packages+=(clang libclang-rt-14-dev libomp-14-dev lld ccache shellcheck python3)
+        --tests) packages+=(clang libclang-rt-14-dev libomp-14-dev lld ccache shellcheck python3
+            libopenmpi-dev)
             # For a Slurm that a test starts itself. Only where the packages start no services, as
             # in containers; elsewhere the test skips.
             service_policy=0

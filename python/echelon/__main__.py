@@ -5,7 +5,7 @@ import pathlib
 import sys
 
 
-def main():
+def main() -> None:
     program = pathlib.Path(__file__).parent / "bin" / "echelon"
     if not program.exists():
         sys.exit(f"{program}: not there; install the package with `pip install .`")

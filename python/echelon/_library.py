@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """include/echelon.h for Python: structs, functions, and statuses as exceptions."""
+from __future__ import annotations
+
+import contextlib
 import ctypes
 import os
 import pathlib
+import threading
+from collections.abc import Iterator
+from typing import Any
 
-__all__ = ["Error", "UsageError", "library", "check"]
+__all__ = ["Error", "UsageError", "Handle", "library", "check"]
 
 
 class Error(RuntimeError):
@@ -50,7 +56,7 @@ _ERRORS = {-1: UsageError, -2: InputError, -3: IoError, -4: OutOfMemoryError, -5
 class _Sized(ctypes.Structure):
     """A struct whose first field is its size."""
 
-    def __init__(self, **fields):
+    def __init__(self, **fields: Any) -> None:
         super().__init__(size=ctypes.sizeof(self), **fields)
 
 
@@ -82,7 +88,7 @@ class Tensor(_Sized):
 
 class Key(_Sized):
     _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_char_p) for name in (
-        "section", "name", "type", "fallback", "help", "more")]
+        "section", "name", "type", "fallback", "help", "more", "choices")]
 
 
 class VerifyOptions(_Sized):
@@ -106,7 +112,7 @@ class EvaluateOptions(_Sized):
                 ("tokenizer", ctypes.c_char_p), ("device", ctypes.c_char_p),
                 ("logits", ctypes.c_char_p), ("samples", ctypes.c_int64),
                 ("batch", ctypes.c_int64), ("progress", ctypes.c_void_p),
-                ("context", ctypes.c_void_p)]
+                ("context", ctypes.c_void_p), ("plugins", ctypes.c_char_p)]
 
 
 class Evaluation(_Sized):
@@ -121,7 +127,7 @@ class SampleOptions(_Sized):
                 ("tokens", ctypes.c_int64), ("seed", ctypes.c_int64),
                 ("temperature", ctypes.c_double), ("top_k", ctypes.c_int64),
                 ("top_p", ctypes.c_double), ("begin_of_text", ctypes.c_int),
-                ("special_tokens", ctypes.c_bool)]
+                ("special_tokens", ctypes.c_bool), ("plugins", ctypes.c_char_p)]
 
 
 class Token(_Sized):
@@ -148,6 +154,7 @@ _FUNCTIONS = {  # name: result, arguments
     "run_close": (None, [_HANDLE]),
     "run_set": (ctypes.c_int, [_HANDLE, _TEXT, _TEXT]),
     "run_get": (ctypes.c_int, [_HANDLE, _TEXT, ctypes.POINTER(_TEXT)]),
+    "run_is_set": (ctypes.c_int, [_HANDLE, _TEXT, ctypes.POINTER(ctypes.c_bool)]),
     "key_at": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(Key)]),
     "plan_create": (ctypes.c_int, [_HANDLE, ctypes.POINTER(PlanOptions), ctypes.POINTER(_HANDLE)]),
     "plan_free": (None, [_HANDLE]),
@@ -187,7 +194,7 @@ _FUNCTIONS = {  # name: result, arguments
 }
 
 
-def _open():
+def _open() -> ctypes.CDLL:
     """The library that ECHELON_LIBRARY names, or else the one that was installed with this
     package."""
     folder = pathlib.Path(__file__).parent / "lib"
@@ -206,8 +213,41 @@ def _open():
 library = _open()
 
 
-def check(status):
+def check(status: int) -> None:
     """Raises the exception of a status that is not ECHELON_OK."""
     if status != 0:
         message = library.echelon_last_error().decode(errors="replace")
         raise _ERRORS.get(status, Error)(message or f"status {status}")
+
+
+calling = threading.local()  # .log: this thread is calling the function of set_log
+
+
+def is_in_log() -> bool:
+    """True in the function of set_log, which may run on a rank's thread."""
+    return getattr(calling, "log", False)
+
+
+class Handle:
+    """An object of the library, for one thread at a time."""
+
+    _is = "object"
+
+    def __init__(self) -> None:
+        self._handle = ctypes.c_void_p()  # the library fills it; empty: closed
+        self._lock = threading.RLock()
+
+    @contextlib.contextmanager
+    def _use(self) -> Iterator[ctypes.c_void_p]:
+        """The handle, for one call."""
+        if is_in_log():
+            raise UsageError(f"the function of set_log cannot use a {self._is}: the library waits "
+                             "for it")
+        if not self._lock.acquire(blocking=False):
+            raise UsageError(f"another thread is using this {self._is}; wait for its call")
+        try:
+            if not self._handle:
+                raise UsageError(f"this {self._is} has ended")
+            yield self._handle
+        finally:
+            self._lock.release()

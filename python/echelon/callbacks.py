@@ -1,79 +1,99 @@
 # SPDX-License-Identifier: Apache-2.0
 """Callbacks of Run.fit, named as in Keras; a batch of Keras is a training step here. They run in
 the thread that called fit, between steps, and may make any call of Training but step and finish."""
+from __future__ import annotations
+
 import contextlib
 import csv
 import math
 import os
 import shutil
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ._launch import is_first
+from ._library import UsageError
+
+if TYPE_CHECKING:
+    from .run import Metrics, Run, Training
 
 
 class Callback:
     """Override what you need. self.training is set before on_train_begin."""
 
-    training = None
+    training: Training  # of the fit that the callback is used in
 
-    def on_run(self, run):
+    def on_run(self, run: Run) -> None:
         """Before training starts; may set keys of the run."""
 
-    def on_train_begin(self, logs):
+    def on_train_begin(self, logs: Metrics) -> None:
         """Weights are there; logs: step."""
 
-    def on_train_batch_end(self, step, logs):
+    def on_train_batch_end(self, step: int, logs: Metrics) -> None:
         """After each step; logs: its metrics (Training.step)."""
 
-    def on_test_end(self, step, logs):
+    def on_test_end(self, step: int, logs: Metrics) -> None:
         """After a validation; logs: valid_loss."""
 
-    def on_save(self, step, logs):
+    def on_save(self, step: int, logs: Metrics) -> None:
         """A checkpoint of this step was begun."""
 
-    def on_train_end(self, logs):
+    def on_train_end(self, logs: Metrics) -> None:
         """After the last step, before the ranks end; logs: its metrics."""
 
-    def on_success(self, run):
+    def on_success(self, run: Run) -> None:
         """After the ranks have ended without an error, all steps done or a callback's stop."""
 
 
 class _All:
     """The callbacks of a fit, in order."""
 
-    def __init__(self, callbacks):
-        self.callbacks, self.logs = list(callbacks), {}
+    def __init__(self, callbacks: Iterable[Callback]) -> None:
+        self.callbacks: list[Callback] = list(callbacks)
+        self.logs: Metrics = {}
+        for callback in self.callbacks:
+            if not isinstance(callback, Callback):
+                raise UsageError(f"{callback!r} is no Callback; make an object of a class that "
+                                 "inherits from echelon.Callback")
+            if getattr(callback, "training", None) and callback.training._handle:
+                raise UsageError(f"{type(callback).__name__}: another fit, which has not ended, "
+                                 "uses this callback; make one for each fit")
 
-    def before(self, run):
+    def before(self, run: Run) -> None:
         for callback in self.callbacks:
             callback.on_run(run)
 
-    def begin(self, training):
+    def begin(self, training: Training) -> None:
         self.logs = {"step": training.step_count}
         for callback in self.callbacks:
             callback.training = training
-            callback.on_train_begin(dict(self.logs))
+            with training._call_back():
+                callback.on_train_begin(self.logs.copy())
 
-    def step(self, training, metrics):
+    def step(self, training: Training, metrics: Metrics) -> None:
         self.logs, step = metrics, metrics["step"]
         for callback in self.callbacks:
-            callback.on_train_batch_end(step, dict(metrics))
-            if "valid_loss" in metrics:
-                callback.on_test_end(step, {"valid_loss": metrics["valid_loss"]})
-            if metrics["saved"]:
-                callback.on_save(step, dict(metrics))
+            with training._call_back():
+                callback.on_train_batch_end(step, metrics.copy())
+                if "valid_loss" in metrics:
+                    callback.on_test_end(step, {"valid_loss": metrics["valid_loss"]})
+                if metrics["saved"]:
+                    callback.on_save(step, metrics.copy())
 
-    def end(self, training):
+    def end(self, training: Training) -> None:
         for callback in self.callbacks:
-            callback.on_train_end(dict(self.logs))
+            with training._call_back():
+                callback.on_train_end(self.logs.copy())
 
-    def after(self, run):
+    def after(self, run: Run) -> None:
         for callback in self.callbacks:
-            callback.training = None
             callback.on_success(run)
 
 
 class LambdaCallback(Callback):
     """Calls functions: LambdaCallback(on_train_batch_end=lambda step, logs: print(logs))."""
 
-    def __init__(self, **functions):
+    def __init__(self, **functions: Callable[..., object]) -> None:
         for name, function in functions.items():
             if not name.startswith("on_") or not hasattr(Callback, name):
                 raise TypeError(f"{name}: callbacks have on_run, on_train_begin, "
@@ -88,10 +108,10 @@ class BackupAndRestore(Callback):
     others are removed, with the folder if nothing else is in it. save_freq: steps between
     checkpoints."""
 
-    def __init__(self, folder, save_freq=100):
-        self.folder, self.save_freq, self.kept = os.fspath(folder), save_freq, None
+    def __init__(self, folder: str | os.PathLike[str], save_freq: int = 100) -> None:
+        self.folder, self.save_freq, self.kept = os.fspath(folder), save_freq, ""
 
-    def on_run(self, run):
+    def on_run(self, run: Run) -> None:
         kept = run["checkpoint.directory"]
         if kept == self.folder:  # the run of an earlier fit
             kept = self.kept or "auto"
@@ -99,10 +119,9 @@ class BackupAndRestore(Callback):
         run["checkpoint.directory"] = self.folder
         run["checkpoint.every"] = self.save_freq
 
-    def on_success(self, run):
-        if any(int(os.environ.get(name) or 0) > 0
-               for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")):
-            return  # the first process does it
+    def on_success(self, run: Run) -> None:
+        if not is_first():
+            return
         steps = sorted(name for name in os.listdir(self.folder) if name.startswith("step-"))
         for name in steps:
             path, target = os.path.join(self.folder, name), os.path.join(self.kept, name)
@@ -118,19 +137,21 @@ class BackupAndRestore(Callback):
 class EarlyStopping(Callback):
     """Stops when `monitor` has not improved by min_delta for `patience` measurements."""
 
-    def __init__(self, monitor="valid_loss", min_delta=0.0, patience=0):
+    def __init__(self, monitor: str = "valid_loss", min_delta: float = 0.0,
+                 patience: int = 0) -> None:
         self.monitor, self.min_delta, self.patience = monitor, min_delta, patience
         self.best, self.waited = math.inf, 0
-        self.stopped_step = None
+        self.stopped_step: int | None = None
 
-    def on_train_begin(self, logs):
+    def on_train_begin(self, logs: Metrics) -> None:
         self.best, self.waited = math.inf, 0
 
-    def on_train_batch_end(self, step, logs):
-        if self.monitor not in logs:
+    def on_train_batch_end(self, step: int, logs: Metrics) -> None:
+        value: Any = logs.get(self.monitor)
+        if value is None:
             return
-        if logs[self.monitor] < self.best - self.min_delta:
-            self.best, self.waited = logs[self.monitor], 0
+        if value < self.best - self.min_delta:
+            self.best, self.waited = value, 0
             return
         self.waited += 1
         if self.waited >= self.patience:
@@ -142,18 +163,18 @@ class LearningRateScheduler(Callback):
     """Sets the learning rate of each step to schedule(step, rate): the number of steps done, and
     the last step's rate."""
 
-    def __init__(self, schedule):
-        self.schedule, self.rate = schedule, None
+    def __init__(self, schedule: Callable[[int, float], float]) -> None:
+        self.schedule, self.rate = schedule, math.nan
 
-    def _set(self, step):
+    def _set(self, step: int) -> None:
         self.rate = float(self.schedule(step, self.rate))
         self.training.set("optimizer.learning_rate", self.rate)
 
-    def on_train_begin(self, logs):
+    def on_train_begin(self, logs: Metrics) -> None:
         self.rate = float(self.training.run["optimizer.learning_rate"])
         self._set(logs["step"])
 
-    def on_train_batch_end(self, step, logs):
+    def on_train_batch_end(self, step: int, logs: Metrics) -> None:
         self._set(step)
 
 
@@ -162,21 +183,21 @@ class CSVLogger(Callback):
 
     COLUMNS = ("step", "loss", "valid_loss", "grad_norm", "learning_rate", "tokens", "seconds")
 
-    def __init__(self, filename, append=False):
-        self.filename, self.append, self.file = filename, append, None
+    def __init__(self, filename: str | os.PathLike[str], append: bool = False) -> None:
+        self.filename, self.append = filename, append
 
-    def on_train_begin(self, logs):
+    def on_train_begin(self, logs: Metrics) -> None:
         has = self.append and os.path.exists(self.filename)
         self.file = open(self.filename, "a" if self.append else "w", newline="", encoding="utf-8")
         self.writer = csv.DictWriter(self.file, self.COLUMNS, extrasaction="ignore")
         if not has:
             self.writer.writeheader()
 
-    def on_train_batch_end(self, step, logs):
+    def on_train_batch_end(self, step: int, logs: Metrics) -> None:
         self.writer.writerow(logs)
         self.file.flush()
 
-    def on_train_end(self, logs):
+    def on_train_end(self, logs: Metrics) -> None:
         self.file.close()
 
 
@@ -184,22 +205,22 @@ class ProgressBar(Callback):
     """A progress bar of tqdm where it is installed, and otherwise a line for every tenth of the
     steps."""
 
-    def on_train_begin(self, logs):
+    def on_train_begin(self, logs: Metrics) -> None:
         self.total = int(self.training.run["training.steps"])
         self.tenth = max(self.total // 10, 1)
         try:
-            from tqdm.auto import tqdm
-            self.bar = tqdm(total=self.total, initial=logs["step"])
+            from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
+            self.bar: Any = tqdm(total=self.total, initial=logs["step"])
         except ImportError:
             self.bar = None
 
-    def on_train_batch_end(self, step, logs):
+    def on_train_batch_end(self, step: int, logs: Metrics) -> None:
         if self.bar:
             self.bar.update(step - self.bar.n)
             self.bar.set_postfix(loss=f"{logs['loss']:.4f}")
         elif step % self.tenth == 0 or step == self.total:
             print(f"step {step} of {self.total}: loss {logs['loss']:.4f}", flush=True)
 
-    def on_train_end(self, logs):
+    def on_train_end(self, logs: Metrics) -> None:
         if self.bar:
             self.bar.close()

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strategies: how a run is spread over ranks. Each is a set of keys of the run file; names are
 those of tf.distribute, or of the technique."""
+from __future__ import annotations
+
+from typing import Any
 
 
 class Strategy:
-    """Keys of the parallel section, by name without "parallel."."""
+    """Keys of the parallel section, by name without "parallel."; None: the key's default."""
 
-    def __init__(self, **keys):
+    def __init__(self, **keys: Any) -> None:
         self.keys = {name: value for name, value in keys.items() if value is not None}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         keys = ", ".join(f"{name}={value!r}" for name, value in self.keys.items())
         return f"{type(self).__name__}({keys})"
 
@@ -17,7 +20,7 @@ class Strategy:
 class OneDevice(Strategy):
     """One rank."""
 
-    def __init__(self, **keys):
+    def __init__(self, **keys: Any) -> None:
         super().__init__(strategy="one_device", **keys)
 
 
@@ -28,7 +31,8 @@ class Grid(Strategy):
     schedule="1f1b", may follow.
     """
 
-    def __init__(self, data=1, pipeline=1, tensor=1, context=1, expert=None, **keys):
+    def __init__(self, data: int = 1, pipeline: int = 1, tensor: int = 1, context: int = 1,
+                 expert: int | None = None, **keys: Any) -> None:
         super().__init__(data=data, pipeline=pipeline, tensor=tensor, context=context,
                          expert=expert, **keys)
 
@@ -36,7 +40,7 @@ class Grid(Strategy):
 class Mirrored(Strategy):
     """Synchronous replicas as threads of this process; each has all weights."""
 
-    def __init__(self, replicas, **keys):
+    def __init__(self, replicas: int, **keys: Any) -> None:
         super().__init__(strategy="mirrored", data=replicas, **keys)
 
 
@@ -44,21 +48,21 @@ class MultiWorkerMirrored(Strategy):
     """Synchronous replicas over several machines, whose sums are hierarchical. Needs node_ranks,
     the ranks of a machine, unless a launcher tells."""
 
-    def __init__(self, replicas="auto", **keys):
+    def __init__(self, replicas: int | str = "auto", **keys: Any) -> None:
         super().__init__(strategy="multi_worker_mirrored", data=replicas, **keys)
 
 
 class TPU(Strategy):
     """Synchronous replicas whose sums go around a torus."""
 
-    def __init__(self, replicas="auto", **keys):
+    def __init__(self, replicas: int | str = "auto", **keys: Any) -> None:
         super().__init__(strategy="tpu", data=replicas, **keys)
 
 
 class Zero(Grid):
     """Synchronous replicas that share out states (stage 1), gradients (2) and weights (3)."""
 
-    def __init__(self, replicas, stage=3, **keys):
+    def __init__(self, replicas: int, stage: int = 3, **keys: Any) -> None:
         super().__init__(data=replicas, zero=stage, **keys)
 
 
@@ -66,7 +70,8 @@ class ParameterServer(Strategy):
     """Workers push gradients to servers, each at its own pace (asp), at most `staleness`
     steps ahead of the slowest (ssp)."""
 
-    def __init__(self, workers, servers=1, staleness=None, **keys):
+    def __init__(self, workers: int, servers: int = 1, staleness: int | None = None,
+                 **keys: Any) -> None:
         super().__init__(strategy="asp" if staleness is None else "ssp", data=workers,
                          servers=servers, staleness=staleness, **keys)
 
@@ -74,33 +79,33 @@ class ParameterServer(Strategy):
 class CentralStorage(Strategy):
     """Weights and updates on the host; replicas as threads of this process."""
 
-    def __init__(self, replicas, **keys):
+    def __init__(self, replicas: int, **keys: Any) -> None:
         super().__init__(strategy="central_storage", data=replicas, **keys)
 
 
 class LocalSGD(Strategy):
     """Replicas train by themselves and are averaged every `every` steps."""
 
-    def __init__(self, replicas, every, **keys):
+    def __init__(self, replicas: int, every: int, **keys: Any) -> None:
         super().__init__(strategy="local_sgd", data=replicas, sync_every=every, **keys)
 
 
 class DiLoCo(Strategy):
     """Local SGD whose averages an outer optimizer takes as gradients."""
 
-    def __init__(self, replicas, every, **keys):
+    def __init__(self, replicas: int, every: int, **keys: Any) -> None:
         super().__init__(strategy="diloco", data=replicas, sync_every=every, **keys)
 
 
 class Gossip(Strategy):
     """Replicas average with one neighbour at a time, every `every` steps."""
 
-    def __init__(self, replicas, every, **keys):
+    def __init__(self, replicas: int, every: int, **keys: Any) -> None:
         super().__init__(strategy="gossip", data=replicas, sync_every=every, **keys)
 
 
 class Hogwild(Strategy):
     """Threads that update shared weights without locks: set optimizer.name to sgd."""
 
-    def __init__(self, workers, **keys):
+    def __init__(self, workers: int, **keys: Any) -> None:
         super().__init__(strategy="hogwild", data=workers, **keys)

@@ -6,20 +6,24 @@ import ctypes
 import math
 import os
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from . import _library
 from ._library import UsageError, check, library
 
+if TYPE_CHECKING:
+    from .run import Run
+
 __all__ = ["Verification", "checkpoints", "evaluate", "sample"]
 
 
-def _bytes(text: str | os.PathLike | None) -> bytes | None:
+def _bytes(text: str | os.PathLike[str] | None) -> bytes | None:
     if text is not None and "\0" in os.fspath(text):
         raise UsageError(f"{text!r}: a text has no NUL")
     return None if text is None else os.fspath(text).encode()
 
 
-def _fields(struct) -> dict:
+def _fields(struct: Any) -> dict[str, Any]:
     """The fields of a struct after its size, with texts decoded."""
     found = {name: getattr(struct, name) for name, _ in struct._fields_[1:]}
     return {name: value.decode(errors="replace") if isinstance(value, bytes) else value
@@ -35,13 +39,14 @@ class Verification:
     "not compared". With several processes only rank 0 has results.
     """
 
-    def __init__(self, run, **options):
+    def __init__(self, run: Run, **options: Any) -> None:
         handle = ctypes.c_void_p()
-        check(library.echelon_verify(run._handle, _library.VerifyOptions(**options),
-                                     ctypes.byref(handle)))
+        with run._use() as opened:
+            check(library.echelon_verify(opened, _library.VerifyOptions(**options),
+                                         ctypes.byref(handle)))
         try:
             self.text: str = library.echelon_verification_text(handle).decode()
-            self.comparisons: list[dict] = []
+            self.comparisons: list[dict[str, Any]] = []
             for index in range(library.echelon_verification_count(handle)):
                 found = _library.Comparison()
                 check(library.echelon_verification_at(handle, index, ctypes.byref(found)))
@@ -55,24 +60,27 @@ class Verification:
         """True if every comparison is within its tolerance."""
         return all(comparison["passed"] for comparison in self.comparisons)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.text
 
 
-def evaluate(path: str | os.PathLike, data: str | os.PathLike, *, split: str | None = None,
-             samples: int = 0, batch: int = 0, tokenizer: str | os.PathLike | None = None,
-             device: str | None = None, logits: str | os.PathLike | None = None) -> dict:
+def evaluate(path: str | os.PathLike[str], data: str | os.PathLike[str], *, split: str | None = None,
+             samples: int = 0, batch: int = 0, tokenizer: str | os.PathLike[str] | None = None,
+             device: str | None = None,
+             logits: str | os.PathLike[str] | None = None,
+             plugins: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """The loss of a trained model, as `echelon eval` computes it.
 
     The path is a run directory, a folder of checkpoints, a checkpoint, or a Hugging Face folder.
     Data are named as in data.train. A split has shares as in data.split; the third is evaluated.
     Only the first `samples` are evaluated (0: all), `batch` of them at a time (0: 8). The file
-    `logits` is new and gets the logits at each position. Returns loss (mean, in nats), perplexity,
-    bits_per_byte (only with a known tokenizer), targets and samples.
+    `logits` is new and gets the logits at each position. Plugins are the run's, as in
+    training.plugins. Returns loss (mean, in nats), perplexity, bits_per_byte (only with a known
+    tokenizer), targets and samples.
     """
     options = _library.EvaluateOptions(
         split=_bytes(split), tokenizer=_bytes(tokenizer), device=_bytes(device),
-        logits=_bytes(logits), samples=samples, batch=batch)
+        logits=_bytes(logits), samples=samples, batch=batch, plugins=_bytes(plugins))
     found = _library.Evaluation()
     check(library.echelon_evaluate(_bytes(path), _bytes(data), options, ctypes.byref(found)))
     result = {"loss": found.loss, "targets": found.targets, "samples": found.samples}
@@ -83,10 +91,11 @@ def evaluate(path: str | os.PathLike, data: str | os.PathLike, *, split: str | N
     return result
 
 
-def sample(path: str | os.PathLike, prompt: str = "", *, ids: Iterable[int] | None = None,
+def sample(path: str | os.PathLike[str], prompt: str = "", *, ids: Iterable[int] | None = None,
            tokens: int = 200, temperature: float = 0.8, top_k: int = 0, top_p: float = 1.0,
            seed: int = 1, begin_of_text: bool | None = None, special_tokens: bool = False,
-           tokenizer: str | os.PathLike | None = None, device: str | None = None,
+           tokenizer: str | os.PathLike[str] | None = None, device: str | None = None,
+           plugins: str | os.PathLike[str] | None = None,
            on_token: Callable[[int, bytes], object] | None = None) -> str | list[int]:
     """Text that a trained model writes, as `echelon sample` does: the prompt and what follows.
 
@@ -94,9 +103,10 @@ def sample(path: str | os.PathLike, prompt: str = "", *, ids: Iterable[int] | No
     called with each token, by another thread, and ends the text if it returns False. It may not
     call this package. path is as in evaluate.
     """
-    written, text, failure = [], bytearray(), []
+    written: list[int] = []
+    text, failure = bytearray(), []  # type: bytearray, list[BaseException]
 
-    def take(token, _):
+    def take(token: Any, _: Any) -> bool:
         part = ctypes.string_at(token[0].bytes, token[0].n) if token[0].n else b""
         written.append(token[0].id)
         text.extend(part)
@@ -110,14 +120,15 @@ def sample(path: str | os.PathLike, prompt: str = "", *, ids: Iterable[int] | No
         ids=None if ids is None else " ".join(str(int(i)) for i in ids).encode(), tokens=tokens,
         temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
         begin_of_text=-1 if begin_of_text is None else int(begin_of_text),
-        special_tokens=special_tokens, tokenizer=_bytes(tokenizer), device=_bytes(device))
+        special_tokens=special_tokens, tokenizer=_bytes(tokenizer), device=_bytes(device),
+        plugins=_bytes(plugins))
     check(library.echelon_sample(_bytes(path), _bytes(prompt), options, _library.TAKE(take), None))
     if failure:
         raise failure[0]
     return written if ids is not None else text.decode(errors="replace")
 
 
-def checkpoints(path: str | os.PathLike) -> list[dict]:
+def checkpoints(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """The checkpoints in a run directory or a folder of checkpoints, newest first.
 
     Each is a dict: path, step, complete (manifest, headers and sizes are right), problem (why not),

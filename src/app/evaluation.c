@@ -187,6 +187,9 @@ static ech_status evaluate(ech_trained *trained, void *context)
                                        .part = ECH_SPLIT_TEST,
                                        .sequence_length = config->data.sequence_length,
                                        .document_mask = config->data.document_mask == 1,
+                                       .whole_documents =
+                                           config->data.packing == ECH_PACKING_DOCUMENTS,
+                                       .drop_longer = config->data.long_documents == ECH_LONG_DROP,
                                        .valued = ech_family_of(config)->valued,
                                        .end_of_text = trained->ends.end,
                                        .tokenizer = trained->tokenizer,
@@ -228,6 +231,7 @@ ech_status ech_evaluate(const char *path, const ech_eval_options *options, ech_e
                                         .evaluates = true,
                                         .tokenizer = options->tokenizer,
                                         .device = options->device,
+                                        .plugins = options->plugins,
                                         .ids_do = true};
     return ech_trained_run(&wanted, evaluate, &run);
 }

@@ -20,6 +20,7 @@ typedef struct ech_eval_options {
     int64_t batch;         /* samples at a time */
     void (*progress)(int64_t sample, int64_t samples, void *context); /* or NULL; per batch */
     void *context;
+    const char *plugins; /* as training.plugins; NULL: none */
 } ech_eval_options;
 
 typedef struct ech_eval_result {

@@ -139,6 +139,7 @@ ech_status ech_generate(const char *path, const char *prompt, const ech_generati
                                         .samples = 1,
                                         .tokenizer = options->tokenizer,
                                         .device = options->device,
+                                        .plugins = options->plugins,
                                         .ids_do = options->ids != NULL};
     ech_status status = ech_trained_run(&wanted, use, &g);
     free(g.ids.at);

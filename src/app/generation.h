@@ -16,6 +16,7 @@ typedef struct ech_generation_options {
     int begins;   /* begin of text before the prompt: 0 or 1; ECH_AUTO: as the model's data */
     bool special; /* names of special tokens in the prompt become their ids */
     ech_sampler sampler;
+    const char *plugins; /* as training.plugins; NULL: none */
 } ech_generation_options;
 
 typedef struct ech_generated {

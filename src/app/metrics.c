@@ -202,7 +202,7 @@ static ech_status move_rest(truncation *c)
     if (c->size_now == c->size) return ECH_OK;
     ECH_TRY(open_to_write(c));
     if (ftruncate(c->writes_to, (off_t)c->size_now) != 0 || fsync(c->writes_to) != 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot be truncated: %s", c->path, strerror(errno));
+        ECH_FAIL(ECH_EIO, "%s: cannot be truncated: %s", c->path, ech_system_error(errno));
     return ECH_OK;
 }
 

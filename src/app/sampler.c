@@ -33,7 +33,9 @@ static ech_status find_greatest(const double *logits, int64_t V, int32_t *out)
     int64_t best = 0;
     for (int64_t i = 0; i < V; i++) {
         if (isnan(logits[i]) || (isinf(logits[i]) && logits[i] > 0))
-            ECH_FAIL(ECH_ENUMERIC, "the logit of token %lld is %g: the model's weights are damaged",
+            ECH_FAIL(ECH_ENUMERIC,
+                     "the logit of token %lld is %g: the model's weights are damaged; try an older "
+                     "checkpoint",
                      (long long)i, ech_unsigned_nan(logits[i]));
         if (logits[i] > logits[best]) best = i;
     }

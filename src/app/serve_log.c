@@ -329,6 +329,6 @@ ech_status ech_serve_log_truncate(const char *path, int64_t step)
     bool done = ftruncate(fd, (off_t)t.end) == 0 && fsync(fd) == 0;
     int why = errno;
     close(fd);
-    if (!done) ECH_FAIL(ECH_EIO, "%s: cannot be truncated: %s", path, strerror(why));
+    if (!done) ECH_FAIL(ECH_EIO, "%s: cannot be truncated: %s", path, ech_system_error(why));
     return ECH_OK;
 }

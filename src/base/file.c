@@ -48,11 +48,12 @@ static ech_status read_open_file(int fd, const char *path, int64_t bytes_now, si
         if (used <= limit && room > limit + 1 - used) room = limit + 1 - used;
         ssize_t got = read(fd, bytes + used, room);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) ECH_FAIL(ECH_EIO, "%s: cannot read: %s", path, strerror(errno));
+        if (got < 0) ECH_FAIL(ECH_EIO, "%s: cannot read: %s", path, ech_system_error(errno));
         if (got == 0) break;
         used += (size_t)got;
         if (used > limit)
-            ECH_FAIL(ECH_EINPUT, "%s: larger than the %zu bytes such a file may have", path, limit);
+            ECH_FAIL(ECH_EINPUT, "%s: larger than the %zu bytes that are read; name the right file",
+                     path, limit);
         bytes = ech_grow(bytes, &capacity, used + 2, 1);
     }
     bytes[used] = '\0';
@@ -76,14 +77,12 @@ ech_status ech_file_open(const char *path, int *out, int64_t *bytes)
     /* Not blocking, or a pipe of that name would wait for a writer; and a terminal is not to become
      * ours. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot open: %s%s", path, strerror(errno),
-                 errno == EMFILE ? "; `ulimit -n` may raise the limit" : "");
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open: %s", path, ech_system_error(errno));
     struct stat info;
     bool known = fstat(fd, &info) == 0;
     int why = errno;
     if (!known || !S_ISREG(info.st_mode)) close(fd);
-    if (!known) ECH_FAIL(ECH_EIO, "%s: cannot look at it: %s", path, strerror(why));
+    if (!known) ECH_FAIL(ECH_EIO, "%s: cannot be examined: %s", path, ech_system_error(why));
     if (!S_ISREG(info.st_mode))
         ECH_FAIL(ECH_EINPUT, "%s: is %s, not a regular file%s", path, kind_of(info.st_mode),
                  S_ISDIR(info.st_mode) ? "" : "; write its output to a file first");
@@ -119,7 +118,7 @@ ech_status ech_file_create_beside(const char *path, char **temporary, int *out)
     }
     int why = errno;
     free(name);
-    ECH_FAIL(ECH_EIO, "%s: cannot create a file beside it: %s", path, strerror(why));
+    ECH_FAIL(ECH_EIO, "%s: cannot create a file beside it: %s", path, ech_system_error(why));
 }
 
 static ech_status fill_and_rename(int fd, const char *temporary, const char *path,
@@ -130,9 +129,10 @@ static ech_status fill_and_rename(int fd, const char *temporary, const char *pat
     if (st == ECH_OK && fsync(fd) != 0) why = errno;
     if (close(fd) != 0 && !why) why = errno;
     ECH_TRY(st);
-    if (why) ECH_FAIL(ECH_EIO, "%s: cannot bring it to disk: %s", temporary, strerror(why));
+    if (why) ECH_FAIL(ECH_EIO, "%s: cannot flush it to disk: %s", temporary, ech_system_error(why));
     if (rename(temporary, path) != 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot rename %s to it: %s", path, temporary, strerror(errno));
+        ECH_FAIL(ECH_EIO, "%s: cannot rename %s to it: %s", path, temporary,
+                 ech_system_error(errno));
     return ECH_OK;
 }
 
@@ -146,10 +146,10 @@ static bool is_special(const char *path)
 static ech_status write_special(const char *path, const void *bytes, size_t n)
 {
     FILE *file = fopen(path, "we");
-    if (!file) ECH_FAIL(ECH_EIO, "%s: cannot open: %s", path, strerror(errno));
+    if (!file) ECH_FAIL(ECH_EIO, "%s: cannot open: %s", path, ech_system_error(errno));
     int why = fwrite(bytes, 1, n, file) == n ? 0 : errno;
     if (fclose(file) != 0 && !why) why = errno;
-    if (why) ECH_FAIL(ECH_EIO, "%s: cannot write: %s", path, strerror(why));
+    if (why) ECH_FAIL(ECH_EIO, "%s: cannot write: %s", path, ech_system_error(why));
     return ECH_OK;
 }
 
@@ -185,7 +185,7 @@ ech_status ech_file_open_to_write(const char *path, int flags, int *out)
     struct stat info;
     if (lstat(path, &info) == 0 && !S_ISREG(info.st_mode)) return refuse_kind(path, info.st_mode);
     int fd = open(path, opening, 0666);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", path, ech_system_error(errno));
     int why = fstat(fd, &info) == 0 ? 0 : errno;
     bool is_file = !why && S_ISREG(info.st_mode);
     if (is_file && (flags & O_TRUNC) && ftruncate(fd, 0) != 0) why = errno;
@@ -195,7 +195,7 @@ ech_status ech_file_open_to_write(const char *path, int flags, int *out)
     }
     close(fd);
     if (!why) return refuse_kind(path, info.st_mode);
-    ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", path, strerror(why));
+    ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", path, ech_system_error(why));
 }
 
 ech_status ech_file_write_inside(const char *path, const void *bytes, size_t n)
@@ -213,10 +213,11 @@ ech_status ech_file_read_at(int fd, const char *path, void *bytes, size_t n, int
         if (got < 0 && errno == EINTR) continue;
         if (got < 0)
             ECH_FAIL(ECH_EIO, "%s: cannot read %zu bytes at %lld: %s", path, n, (long long)offset,
-                     strerror(errno));
+                     ech_system_error(errno));
         if (got == 0)
-            ECH_FAIL(ECH_EINPUT, "%s: ends at byte %lld, %zu bytes short: truncated?", path,
-                     (long long)offset, n);
+            ECH_FAIL(ECH_EINPUT,
+                     "%s: ends at byte %lld, %zu bytes short: truncated; copy or download it again",
+                     path, (long long)offset, n);
         ech_tick();
         to += got;
         n -= (size_t)got;
@@ -245,7 +246,7 @@ ech_status ech_file_write_at(int fd, const char *path, const void *bytes, size_t
     int why = ech_file_put_at(fd, bytes, n, offset);
     if (why)
         ECH_FAIL(ECH_EIO, "%s: cannot write %zu bytes at %lld: %s", path, n, (long long)offset,
-                 strerror(why));
+                 ech_system_error(why));
     return ECH_OK;
 }
 
@@ -254,12 +255,12 @@ ech_status ech_file_write_at(int fd, const char *path, const void *bytes, size_t
 ech_status ech_file_sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open the folder: %s", path, strerror(errno));
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open the folder: %s", path, ech_system_error(errno));
     int why = fsync(fd) == 0 ? 0 : errno;
     close(fd);
     /* Some network file systems lack fsync for folders and keep renames in order themselves. */
     if (why && why != EINVAL && why != ENOTSUP)
-        ECH_FAIL(ECH_EIO, "%s: cannot bring the folder to disk: %s", path, strerror(why));
+        ECH_FAIL(ECH_EIO, "%s: cannot flush the folder to disk: %s", path, ech_system_error(why));
     return ECH_OK;
 }
 
@@ -275,8 +276,12 @@ static ech_status make_one(const char *path)
     int why = errno;
     /* Other errors than EEXIST also come for folders that are there (a read-only file system). */
     if (ech_file_is_folder(path)) return ECH_OK;
-    if (why == EEXIST) ECH_FAIL(ECH_EIO, "%s: cannot be a folder: a file has that name", path);
-    ECH_FAIL(ECH_EIO, "%s: cannot make the folder: %s", path, strerror(why));
+    if (why == EEXIST)
+        ECH_FAIL(
+            ECH_EIO,
+            "%s: cannot be a folder: a file has that name; remove the file, or name another folder",
+            path);
+    ECH_FAIL(ECH_EIO, "%s: cannot make the folder: %s", path, ech_system_error(why));
 }
 
 ech_status ech_file_make_folder(const char *path)
@@ -290,7 +295,7 @@ ech_status ech_file_make_folder(const char *path)
     }
     ECH_TRY(make_one(part));
     if (access(path, W_OK | X_OK) != 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot write into the folder: %s", path, strerror(errno));
+        ECH_FAIL(ECH_EIO, "%s: cannot write into the folder: %s", path, ech_system_error(errno));
     return ECH_OK;
 }
 
@@ -306,7 +311,7 @@ ech_status ech_file_lock_folder(const char *path, double seconds, int *out)
     const struct timespec between = {.tv_nsec = 20 * 1000 * 1000};
     double end = ech_clock_now() + seconds;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open the folder: %s", path, strerror(errno));
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open the folder: %s", path, ech_system_error(errno));
     for (bool told = false; flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
          told = true) {
         if (ech_clock_now() >= end) {
@@ -337,7 +342,7 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     (void)info, (void)kind, (void)walk;
     ech_tick();
     if (remove(path) == 0 || errno == ENOENT) return 0;
-    ECH_FAIL(ECH_EIO, "%s: cannot remove: %s", path, strerror(errno));
+    ECH_FAIL(ECH_EIO, "%s: cannot remove: %s", path, ech_system_error(errno));
 }
 
 ech_status ech_file_remove_all(const char *path)
@@ -346,7 +351,7 @@ ech_status ech_file_remove_all(const char *path)
     struct stat info;
     if (lstat(path, &info) != 0 && errno == ENOENT) return ECH_OK;
     int st = nftw(path, remove_one, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
-    if (st == -1) ECH_FAIL(ECH_EIO, "%s: cannot remove: %s", path, strerror(errno));
+    if (st == -1) ECH_FAIL(ECH_EIO, "%s: cannot remove: %s", path, ech_system_error(errno));
     return (ech_status)st;
 }
 

@@ -53,7 +53,7 @@ ech_status ech_json_parse(const char *path, const char *text, size_t n, ech_json
     if (!is_within(&seen, limits)) {
         ECH_FAIL(ECH_EINPUT,
                  "%s: the JSON (%zu bytes, %zu objects and arrays %d deep, %zu commas) is beyond "
-                 "what such a file can need (%zu, %d deep, %zu)",
+                 "what such a file can need (%zu, %d deep, %zu); name the right file",
                  path, n, seen.containers, seen.deepest, seen.commas, limits.containers,
                  limits.depth, limits.values);
     }
@@ -61,11 +61,13 @@ ech_status ech_json_parse(const char *path, const char *text, size_t n, ech_json
     json_t *root = json_loadb(
         text, n, JSON_REJECT_DUPLICATES | (limits.reals ? JSON_DECODE_INT_AS_REAL : 0), &error);
     if (!root) {
-        ECH_FAIL(ECH_EINPUT, "%s:%d:%d: bad JSON: %s", path, error.line, error.column, error.text);
+        ECH_FAIL(ECH_EINPUT, "%s:%d:%d: bad JSON: %s; correct it, or copy the file again", path,
+                 error.line, error.column, error.text);
     }
     if (!json_is_object(root)) {
         json_decref(root);
-        ECH_FAIL(ECH_EINPUT, "%s: the JSON is no object", path);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: must be a JSON object, {...}; copy the file again, or name another", path);
     }
     *out = root;
     return ECH_OK;

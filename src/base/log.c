@@ -79,15 +79,26 @@ bool ech_log_has_sink(void)
     return get_sink().write != NULL;
 }
 
+static _Thread_local bool in_sink;
+
+bool ech_log_is_in_sink(void)
+{
+    return in_sink;
+}
+
 /* A line of that length, in memory with room for its end. */
 static void write_line(char *line, size_t length)
 {
     sink to = get_sink();
     line[length] = to.write ? '\0' : '\n';
-    if (to.write)
-        to.write(line, to.context);
-    else
+    if (!to.write) {
         write_all(line, length + 1);
+        return;
+    }
+    if (in_sink) return; /* the sink would call itself without end */
+    in_sink = true;
+    to.write(line, to.context);
+    in_sink = false;
 }
 
 void ech_log_text(const char *text)

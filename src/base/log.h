@@ -25,11 +25,13 @@ void ech_log_line(const char *kind, const char *format, ...) __attribute__((form
 void ech_log_text(const char *text);
 
 /* Called with each line, without its end, in place of standard error. By any thread, several at a
- * time. */
+ * time. Lines of calls that the sink itself makes are dropped. */
 typedef void ech_log_sink(const char *line, void *context);
 /* For the whole process; NULL: standard error. */
 void ech_log_set_sink(ech_log_sink *sink, void *context);
 bool ech_log_has_sink(void);
+/* True on a thread that is calling the sink. */
+bool ech_log_is_in_sink(void);
 #define ech_log_info(...) ech_log_line("", __VA_ARGS__)
 #define ech_log_warn(...) ech_log_line("warning: ", __VA_ARGS__)
 

@@ -4,6 +4,7 @@
  */
 #include "base/status.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -69,6 +70,45 @@ void ech_set_last_error(const char *message)
 void ech_clear_error(void)
 {
     last_error[0] = '\0';
+}
+
+static const char *remedy_of(int error)
+{
+    static const struct {
+        int error;
+        const char *remedy;
+    } rows[] = {
+        {ENOSPC, "free some space, or name a folder on another disk"},
+        {EDQUOT, "free some space, or name a folder on another disk"},
+        {EACCES, "give this user access, or name another path"},
+        {EPERM, "give this user access, or name another path"},
+        {EROFS, "name a path on a disk that can be written"},
+        {EIO, "check this disk or network mount: dmesg shows its errors"},
+        {ESTALE, "mount this network folder again"},
+        {EMFILE, "raise the limit on open files (ulimit -n)"},
+        {ENFILE, "close other programs, or raise fs.file-max (sysctl)"},
+        {ENOMEM, "end other programs, or raise the container's memory limit"},
+        {EAGAIN, ECH_NO_THREAD},
+        {EFBIG, "raise the limit on file sizes (ulimit -f), or name another disk"},
+        {ENAMETOOLONG, "use a shorter path"},
+        {ENOENT, "check the path"},
+        {ENOTDIR, "a part of this path is a file; name another path"},
+        {EISDIR, "name a file, not a folder"},
+        {EEXIST, "remove or rename it"},
+        {ELOOP, "remove the link, or name the file itself"},
+        {EPIPE, "the program that reads this output has ended"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].error == error) return rows[i].remedy;
+    return "";
+}
+
+const char *ech_system_error(int error)
+{
+    static _Thread_local char text[256];
+    const char *remedy = remedy_of(error);
+    snprintf(text, sizeof text, "%s%s%s", strerror(error), *remedy ? "; " : "", remedy);
+    return text;
 }
 
 void ech_assert_failed(const char *file, int line, const char *what)

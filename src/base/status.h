@@ -34,6 +34,10 @@ static inline int ech_status_exit_code(ech_status status)
 #define ECH_NO_THREAD                                                                              \
     "raise the limit on processes and threads (ulimit -u, or pids.max of a container)"
 
+/* strerror's text and what would work: "No space left on device; free some space". The text is this
+ * thread's, and stays until the next call. */
+const char *ech_system_error(int error);
+
 /* Logs the message with this thread's rank, stores it for ech_last_error, and returns st. */
 ech_status ech_fail_at(const char *file, int line, ech_status st, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

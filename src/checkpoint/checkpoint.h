@@ -219,4 +219,10 @@ ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_sa
 ech_status ech_safetensors_write(int fd, const char *path, const ech_saved_tensor *tensor,
                                  int64_t offset, uint64_t *sums);
 
+enum { ECH_CHECKPOINT_DIGITS = 32 };
+/* Writes the hash of a file of at most `limit` bytes, XXH3-128, as hexadecimal digits and a NUL.
+ * Errors: of ech_file_read. */
+ech_status ech_checkpoint_hash_file(const char *path, size_t limit,
+                                    char digits[ECH_CHECKPOINT_DIGITS + 1]);
+
 #endif

@@ -70,7 +70,7 @@ ech_status ech_folder_list(const char *directory, ech_folders *out)
     /* A file has no folders in it; that none can be made there is an error of the save. */
     bool below_file = why == ENOTDIR && access(directory, F_OK) != 0;
     if (why && why != ENOENT && !below_file)
-        ECH_FAIL(ECH_EIO, "%s: cannot list it: %s", directory, strerror(why));
+        ECH_FAIL(ECH_EIO, "%s: cannot list it: %s", directory, ech_system_error(why));
     for (int i = 0; i < n; i++) {
         ech_folder folder = {.path = ech_file_join(directory, entries[i]->d_name)};
         ech_folder_parse(entries[i]->d_name, &folder.step, &folder.kind);
@@ -136,7 +136,7 @@ void ech_folders_free(ech_folders *folders)
 ech_status ech_folder_rename(const char *from, const char *to)
 {
     if (rename(from, to) == 0) return ECH_OK;
-    ECH_FAIL(ECH_EIO, "%s: cannot rename it to %s: %s", from, to, strerror(errno));
+    ECH_FAIL(ECH_EIO, "%s: cannot rename it to %s: %s", from, to, ech_system_error(errno));
 }
 
 /* ---- the checkpoint to resume from: the newest that is whole ---- */
@@ -147,7 +147,9 @@ ech_status ech_checkpoint_open_folder(const ech_folder *folder, bool verify, ech
     ECH_TRY(ech_checkpoint_open(folder->path, verify, &checkpoint));
     int64_t step = ech_checkpoint_get_info(checkpoint)->step;
     if (folder->step >= 0 && step != folder->step)
-        ECH_FAIL(ECH_EINPUT, "%s: its manifest says step %" PRId64 ": was it renamed?",
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: its manifest says step %" PRId64
+                 "; give the folder the name of that step again",
                  folder->path, step);
     *out = checkpoint;
     checkpoint = NULL;

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "checkpoint/checkpoint.h"
 
 enum { CHUNK = 256 << 10 }; /* bytes read at a time */
 
@@ -34,7 +35,8 @@ ech_status ech_hash_file_range(int fd, const char *path, int64_t file_bytes, int
     int64_t begin = i * ECH_HASH_RANGE;
     int64_t end = file_bytes - begin < ECH_HASH_RANGE ? file_bytes : begin + ECH_HASH_RANGE;
     ECH_CLEANUP(XXH3_freeState_at) XXH3_state_t *state = XXH3_createState();
-    if (!state) ECH_FAIL(ECH_ENOMEM, "%s: no memory to hash it", path);
+    if (!state)
+        ECH_FAIL(ECH_ENOMEM, "%s: no memory to hash it; end other programs that use memory", path);
     ECH_FREED char *buffer = ech_calloc(end - begin < CHUNK ? (size_t)(end - begin) : CHUNK, 1);
     XXH3_128bits_reset(state);
     while (begin < end) {
@@ -124,4 +126,16 @@ bool ech_hash_parse(const char *digits, ech_hash *out)
     if (strcmp(text, back) != 0) return false; /* blanks, signs or upper case */
     *out = hash;
     return true;
+}
+
+_Static_assert((int)ECH_CHECKPOINT_DIGITS == (int)ECH_HASH_DIGITS, "the same digits");
+
+ech_status ech_checkpoint_hash_file(const char *path, size_t limit,
+                                    char digits[ECH_CHECKPOINT_DIGITS + 1])
+{
+    ECH_FREED char *bytes = NULL;
+    size_t n;
+    ECH_TRY(ech_file_read(path, limit, &bytes, &n));
+    ech_hash_print(ech_hash_bytes(bytes, n), digits);
+    return ECH_OK;
 }

@@ -22,6 +22,8 @@ static const char FORMAT[] = "echelon checkpoint";
 static const char HASH_KEY[] = ",\"xxh3_128\":\"";
 static const char ENDING[] = "\"}\n";
 
+#define DAMAGED ": damaged; use an older checkpoint, or copy it again"
+
 const char *ech_checkpoint_file_name(ech_checkpoint_file file)
 {
     static const char *const names[ECH_FILES] = {
@@ -169,7 +171,8 @@ ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out)
     ech_hash_print(ech_hash_bytes(text.at, text.n), digits);
     ech_text_append(&text, "%s%s", digits, ENDING);
     if (text.n > ECH_MANIFEST_LIMIT)
-        ECH_FAIL(ECH_EUNSUPPORTED, "a manifest of %zu bytes is above the limit of %d", text.n,
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "a manifest of %zu bytes is above the limit of %d; shorten the run file", text.n,
                  ECH_MANIFEST_LIMIT);
     ech_text_append_bytes(out, text.at, text.n);
     return ECH_OK;
@@ -190,11 +193,11 @@ static ech_status check_own_hash(const char *path, const char *text, size_t n)
     ech_hash stated;
     if (n < key + ECH_HASH_DIGITS + ending || memcmp(text + n - ending, ENDING, ending) != 0 ||
         !ech_hash_parse(text + n - ending - ECH_HASH_DIGITS, &stated))
-        ECH_FAIL(ECH_EINPUT, "%s: does not end in its hash: truncated or damaged", path);
+        ECH_FAIL(ECH_EINPUT, "%s: does not end in its hash" DAMAGED, path);
     size_t hashed = n - ending - ECH_HASH_DIGITS;
     if (memcmp(text + hashed - key, HASH_KEY, key) != 0 ||
         !ech_hash_equal(stated, ech_hash_bytes(text, hashed)))
-        ECH_FAIL(ECH_EINPUT, "%s: its bytes 0..%zu do not have the hash it states: damaged", path,
+        ECH_FAIL(ECH_EINPUT, "%s: its bytes 0..%zu do not have the hash it states" DAMAGED, path,
                  hashed);
     return ECH_OK;
 }
@@ -203,8 +206,8 @@ static ech_status take_int(const char *path, const json_t *root, const char *key
                            int64_t high, int64_t *out)
 {
     if (!ech_json_to_int(json_object_get(root, key), low, high, out))
-        ECH_FAIL(ECH_EINPUT, "%s: '%s' is no integer in %" PRId64 "..%" PRId64, path, key, low,
-                 high);
+        ECH_FAIL(ECH_EINPUT, "%s: '%s' is no integer in %" PRId64 "..%" PRId64 DAMAGED, path, key,
+                 low, high);
     return ECH_OK;
 }
 
@@ -212,13 +215,14 @@ static ech_status check_kind(const char *path, const json_t *root, int64_t *vers
 {
     const char *format = json_string_value(json_object_get(root, "format"));
     if (!format || strcmp(format, FORMAT) != 0)
-        ECH_FAIL(ECH_EINPUT, "%s: 'format' is not \"%s\": no manifest of a checkpoint", path,
-                 FORMAT);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: 'format' is not \"%s\": not a checkpoint's manifest; name another checkpoint",
+                 path, FORMAT);
     ECH_TRY(take_int(path, root, "version", 1, INT64_MAX, version));
     if (*version > CLOCKED_VERSION)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: version %" PRId64
-                 ", this program reads versions up to %d: a newer one wrote it",
+                 ", this program reads versions up to %d: a newer Echelon wrote it; use that one",
                  path, *version, CLOCKED_VERSION);
     int64_t range;
     ECH_TRY(take_int(path, root, "range_bytes", ECH_HASH_RANGE, ECH_HASH_RANGE, &range));
@@ -238,11 +242,11 @@ static ech_status take_counters(const char *path, const json_t *root, ech_checkp
 
     const json_t *loss = json_object_get(root, "loss");
     if (!json_is_number(loss) && !json_is_null(loss))
-        ECH_FAIL(ECH_EINPUT, "%s: 'loss' is neither a number nor null", path);
+        ECH_FAIL(ECH_EINPUT, "%s: 'loss' is neither a number nor null" DAMAGED, path);
     info->loss = json_is_null(loss) ? (double)NAN : json_number_value(loss);
 
     const char *yaml = json_string_value(json_object_get(root, "run_yaml"));
-    if (!yaml) ECH_FAIL(ECH_EINPUT, "%s: 'run_yaml' is no text", path);
+    if (!yaml) ECH_FAIL(ECH_EINPUT, "%s: 'run_yaml' is no text" DAMAGED, path);
     info->run_yaml = ech_strdup(yaml);
     return ECH_OK;
 }
@@ -255,7 +259,7 @@ static ech_status take_scaler(const char *path, const json_t *root, ech_scaler *
         int64_t value;
         ECH_TRY(take_int(path, root, scaler_keys[i].key, is_scale, scaler_keys[i].most, &value));
         if (is_scale && (value & (value - 1)))
-            ECH_FAIL(ECH_EINPUT, "%s: 'loss_scale' is no power of two", path);
+            ECH_FAIL(ECH_EINPUT, "%s: 'loss_scale' is no power of two" DAMAGED, path);
         *scaler_field(out, i) = (double)value;
     }
     return ECH_OK;
@@ -277,7 +281,7 @@ static ech_status take_clocks(const char *path, const json_t *root, ech_checkpoi
         at = end;
         if (!more) return ECH_OK;
     }
-    ECH_FAIL(ECH_EINPUT, "%s: 'clocks' are no numbers with blanks between", path);
+    ECH_FAIL(ECH_EINPUT, "%s: 'clocks' are no numbers with blanks between" DAMAGED, path);
 }
 
 static bool find_file(const char *name, int *out)
@@ -295,15 +299,16 @@ static ech_status take_file(const char *path, const json_t *value, ech_manifest 
     const char *name = json_string_value(json_object_get(value, "name"));
     int f;
     if (!find_file(name, &f) || out->files[f].bytes >= 0)
-        ECH_FAIL(ECH_EINPUT, "%s: 'files' lists '%.80s', which is unknown or listed twice", path,
-                 name ? name : "");
+        ECH_FAIL(ECH_EINPUT, "%s: 'files' lists '%.80s', which is unknown or listed twice" DAMAGED,
+                 path, name ? name : "");
     int64_t bytes;
     ECH_TRY(take_int(path, value, "bytes", 0, INT64_MAX, &bytes));
     const json_t *hashes = json_object_get(value, "hashes");
     if (json_object_size(value) != 3 || !json_is_array(hashes) ||
         (int64_t)json_array_size(hashes) != ech_hash_ranges(bytes))
         ECH_FAIL(ECH_EINPUT,
-                 "%s: '%s' of %" PRId64 " bytes needs exactly name, bytes and %" PRId64 " hashes",
+                 "%s: '%s' of %" PRId64 " bytes needs exactly name, bytes and %" PRId64
+                 " hashes" DAMAGED,
                  path, name, bytes, ech_hash_ranges(bytes));
     out->files[f].hashes = ech_calloc(json_array_size(hashes) + 1, sizeof(ech_hash));
     out->files[f].bytes = bytes;
@@ -311,8 +316,8 @@ static ech_status take_file(const char *path, const json_t *value, ech_manifest 
         const json_t *digits = json_array_get(hashes, i);
         if (json_string_length(digits) != ECH_HASH_DIGITS ||
             !ech_hash_parse(json_string_value(digits), &out->files[f].hashes[i]))
-            ECH_FAIL(ECH_EINPUT, "%s: hash %zu of '%s' is not %d hexadecimal digits", path, i, name,
-                     ECH_HASH_DIGITS);
+            ECH_FAIL(ECH_EINPUT, "%s: hash %zu of '%s' is not %d hexadecimal digits" DAMAGED, path,
+                     i, name, ECH_HASH_DIGITS);
     }
     return ECH_OK;
 }
@@ -326,17 +331,17 @@ static ech_status take_all(const char *path, const json_t *root, ech_manifest *o
     bool clocked = version == CLOCKED_VERSION;
     int keys = KEYS + (scaled ? SCALER_KEYS : 0) + clocked;
     if ((int)json_object_size(root) != keys)
-        ECH_FAIL(ECH_EINPUT, "%s: %zu keys where version %d has %d", path, json_object_size(root),
-                 (int)version, keys);
+        ECH_FAIL(ECH_EINPUT, "%s: %zu keys where version %d has %d" DAMAGED, path,
+                 json_object_size(root), (int)version, keys);
     ECH_TRY(take_counters(path, root, &out->info));
     if (scaled) ECH_TRY(take_scaler(path, root, &out->info.scaler));
     if (clocked) ECH_TRY(take_clocks(path, root, &out->info));
     const json_t *files = json_object_get(root, "files");
-    if (!json_is_array(files)) ECH_FAIL(ECH_EINPUT, "%s: 'files' is no array", path);
+    if (!json_is_array(files)) ECH_FAIL(ECH_EINPUT, "%s: 'files' is no array" DAMAGED, path);
     for (size_t i = 0; i < json_array_size(files); i++)
         ECH_TRY(take_file(path, json_array_get(files, i), out));
     if (out->files[ECH_FILE_MODEL].bytes < 0)
-        ECH_FAIL(ECH_EINPUT, "%s: 'files' lacks '%s'", path,
+        ECH_FAIL(ECH_EINPUT, "%s: 'files' lacks '%s'" DAMAGED, path,
                  ech_checkpoint_file_name(ECH_FILE_MODEL));
     return ECH_OK;
 }

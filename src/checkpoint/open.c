@@ -21,8 +21,8 @@ static ech_status read_manifest(ech_checkpoint *checkpoint)
     ECH_FREED char *path = ech_file_join(checkpoint->path, ECH_MANIFEST_NAME), *text = NULL;
     size_t n;
     if (!ech_file_exists(path))
-        ECH_FAIL(ECH_EINPUT, "%s: has no %s: no whole checkpoint", checkpoint->path,
-                 ECH_MANIFEST_NAME);
+        ECH_FAIL(ECH_EINPUT, "%s: has no %s: its save did not finish; use an older checkpoint",
+                 checkpoint->path, ECH_MANIFEST_NAME);
     ECH_TRY(ech_file_read(path, ECH_MANIFEST_LIMIT, &text, &n));
     checkpoint->manifest_bytes = (int64_t)n;
     return ech_manifest_parse(path, text, n, &checkpoint->manifest);
@@ -109,7 +109,7 @@ static ech_status load_one(const ech_checkpoint *checkpoint, const ech_saved_ten
     }
     ech_saved_tensor have = ech_safetensors_get(file, i);
     ECH_TRY(ech_shape_check(checkpoint->path, &have, want, ", the run needs ",
-                            ": saved by a run with another model section"));
+                            ": saved by a run with another model section; use that run file's"));
     return ech_safetensors_read(file, i, want);
 }
 

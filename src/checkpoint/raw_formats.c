@@ -101,9 +101,11 @@ static ech_status read_llmc(ech_raw *raw, const header *head, bool *tied)
     int64_t padded = number(head, LLMC_PADDED), V = number(head, LLMC_VOCABULARY);
     if (version != 3 && version != 5)
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: llm.c model file of version %d; only 3 (fp32) and 5 (bf16) are supported",
+                 "%s: llm.c model file of version %d; only 3 (fp32) and 5 (bf16) are supported; "
+                 "export it in one of these",
                  raw->path, version);
-    if (head->n < LLMC_BYTES) ECH_FAIL(ECH_EINPUT, "%s: truncated within its header", raw->path);
+    if (head->n < LLMC_BYTES)
+        ECH_FAIL(ECH_EINPUT, "%s: truncated within its header; copy or export it again", raw->path);
     if (padded < V)
         ECH_FAIL(ECH_EINPUT,
                  "%s: its padded vocabulary of %d is smaller than its vocabulary of %d; download "
@@ -170,10 +172,11 @@ static ech_status read_llama2c(ech_raw *raw, const header *head, bool *tied)
     int32_t version = number(head, LLAMA2C_VERSION);
     if (version != 1)
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: llama2.c model file of version %d; only 1 and the legacy one, which are "
-                 "fp32, are supported",
+                 "%s: llama2.c model file of version %d; only 1 and the legacy one (both fp32) are "
+                 "supported; export it with --version 1",
                  raw->path, version);
-    if (head->n < LLAMA2C_BYTES) ECH_FAIL(ECH_EINPUT, "%s: truncated within its header", raw->path);
+    if (head->n < LLAMA2C_BYTES)
+        ECH_FAIL(ECH_EINPUT, "%s: truncated within its header; copy or export it again", raw->path);
     if (head->at[LLAMA2C_SHARED] > 1)
         ECH_FAIL(ECH_EINPUT,
                  "%s: byte %d, which says whether the head shares the embedding, is neither 0 nor "
@@ -309,8 +312,9 @@ static ech_status fill(const ech_raw *raw, const format *as, const header *head,
     int64_t C = config->model.hidden_size, H = config->model.num_attention_heads;
     if (!as->llama) return fill_number(raw, "model.num_key_value_heads", H, config);
     if (C % H == 0 && C / H % 2 == 0) return ECH_OK;
-    ECH_FAIL(ECH_EINPUT, "%s: %lld heads do not fit a width of %lld", raw->path, (long long)H,
-             (long long)C);
+    ECH_FAIL(ECH_EINPUT,
+             "%s: %lld heads do not divide a width of %lld: damaged; copy or export it again",
+             raw->path, (long long)H, (long long)C);
 }
 
 /* The tensors are listed twice: first for their size alone. */
@@ -325,7 +329,7 @@ static ech_status read_as(const format *as, const header *head, int64_t file_byt
     if (raw->bytes != file_bytes)
         ECH_FAIL(ECH_EINPUT,
                  "%s: has %" PRId64 " bytes; as a %s with this header it would have %" PRId64
-                 ": truncated, or none",
+                 ": truncated, or not such a file; copy or export it again",
                  raw->path, file_bytes, raw->format, raw->bytes);
     list(raw, as, config, false);
     qsort(raw->tensor.at, raw->tensor.n, sizeof *raw->tensor.at, by_name);
@@ -342,5 +346,6 @@ ech_status ech_raw_read(const char *path, const void *bytes, size_t n, int64_t f
         if (formats[i].magic ? number(&head, 0) == formats[i].magic : is_legacy(&head))
             return read_as(&formats[i], &head, file_bytes, config, out);
     ECH_FAIL(ECH_EUNSUPPORTED,
-             "%s: neither a Hugging Face folder nor a model file of llm.c or llama2.c", path);
+             "%s: not a model; name a Hugging Face folder, or a model file of llm.c or llama2.c",
+             path);
 }

@@ -49,8 +49,10 @@ static ech_status parse_shape(const char *path, const json_t *shape, entry *e)
         ECH_FAIL(ECH_EINPUT, "%s: tensor '%s': shape is no array" DAMAGED, path, e->name);
     size_t dims = json_array_size(shape);
     if (dims > ECH_MAX_DIMS)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: tensor '%s' has %zu dimensions: at most %d are supported",
-                 path, e->name, dims, ECH_MAX_DIMS);
+        ECH_FAIL(
+            ECH_EUNSUPPORTED,
+            "%s: tensor '%s' has %zu dimensions: at most %d are supported; reshape or remove it",
+            path, e->name, dims, ECH_MAX_DIMS);
     e->dims = (int)dims;
     for (int d = 0; d < e->dims; d++) {
         const json_t *size = json_array_get(shape, (size_t)d);
@@ -133,15 +135,16 @@ static ech_status check_order(const ech_safetensors *file, int64_t data_bytes)
         const entry *e = &file->entries[i];
         if (e->begin != end)
             ECH_FAIL(ECH_EINPUT,
-                     "%s: tensor '%s' begins at byte %" PRId64 " of the data, the one before it "
-                     "ends at %" PRId64 ": holes and overlaps are refused",
+                     "%s: tensor '%s' begins at byte %" PRId64
+                     " of the data, the one before it ends at %" PRId64
+                     ": it must not have holes or overlaps" DAMAGED,
                      file->path, e->name, e->begin, end);
         end = e->end;
     }
     if (end != data_bytes)
         ECH_FAIL(ECH_EINPUT,
-                 "%s: the tensors take %" PRId64 " bytes, the file holds %" PRId64 " after the "
-                 "header: it is %s",
+                 "%s: the tensors take %" PRId64 " bytes, the file holds %" PRId64
+                 " after the header: it is %s; download or save it again",
                  file->path, end, data_bytes, end > data_bytes ? "truncated" : "too long");
     return ECH_OK;
 }
@@ -183,7 +186,7 @@ static ech_status check_length(const ech_safetensors *file, int64_t size, int64_
     if (size < 8 || length > (uint64_t)size - 8)
         ECH_FAIL(ECH_EINPUT,
                  "%s: a header of %" PRIu64 " bytes does not fit into this file of %" PRId64
-                 ": truncated, or no safetensors file",
+                 ": truncated, or not a safetensors file; download or save it again",
                  file->path, length, size);
     if (length > ECH_SAFETENSORS_HEADER_LIMIT)
         ECH_FAIL(ECH_EINPUT, "%s: its header of %" PRIu64 " bytes is above the limit of %d" DAMAGED,
@@ -261,8 +264,11 @@ ech_status ech_safetensors_fail_missing(const char *where, ech_safetensors *cons
         for (int t = 0; t < files[f]->n; t++) ECH_PUSH(names, files[f]->entries[t].name);
     ECH_FREED const char **all = names.at;
     const char *nearest = ech_text_nearest(name, all, names.n);
-    ECH_FAIL(ECH_EINPUT, "%s: no tensor '%s' among its %zu%s%s%s", where, name, names.n,
-             nearest ? " (the nearest is '" : "", nearest ? nearest : "", nearest ? "')" : "");
+    ECH_FAIL(ECH_EINPUT,
+             "%s: no tensor '%s' among its %zu%s%s%s; name weights of the model that the run file "
+             "describes",
+             where, name, names.n, nearest ? " (the nearest is '" : "", nearest ? nearest : "",
+             nearest ? "')" : "");
 }
 
 /* The first entry that ends after that byte of the data, or n. */
@@ -312,7 +318,8 @@ ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_sa
                memcmp(shape, e->shape, (size_t)e->dims * sizeof *e->shape) == 0);
     if (!is_convertible(e->dtype, tensor->dtype))
         ECH_FAIL(ECH_EINPUT,
-                 "%s: tensor '%s' is stored in %s, which is not converted to the %s that is needed",
+                 "%s: tensor '%s' is stored in %s, which is not converted to the %s that is "
+                 "needed; save it in that type",
                  file->path, e->name, ech_dtype_name(e->dtype), ech_dtype_name(tensor->dtype));
     return ech_transfer_read(file->fd, file->path, e->dtype, tensor, file->data_at + e->begin);
 }

@@ -179,7 +179,8 @@ static ech_status hash_file(const save *s, int f, int64_t *number)
     for (int64_t i = 0; i < ech_hash_ranges(s->manifest.files[f].bytes) && st == ECH_OK; i++) {
         if ((*number)++ % ech_group_size(s->world) != ech_group_index(s->world)) continue;
         if (fd < 0) fd = open(s->path[f], O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot read it back: %s", s->path[f], strerror(errno));
+        if (fd < 0)
+            ECH_FAIL(ECH_EIO, "%s: cannot read it back: %s", s->path[f], ech_system_error(errno));
         st = hash_range(s, f, fd, i);
     }
     if (fd >= 0) close(fd);
@@ -189,7 +190,8 @@ static ech_status hash_file(const save *s, int f, int64_t *number)
 static ech_status hash_alone(const save *s, int f, int64_t range)
 {
     int fd = open(s->path[f], O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot read it back: %s", s->path[f], strerror(errno));
+    if (fd < 0)
+        ECH_FAIL(ECH_EIO, "%s: cannot read it back: %s", s->path[f], ech_system_error(errno));
     ech_status st = hash_range(s, f, fd, range);
     close(fd);
     return st;

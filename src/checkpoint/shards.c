@@ -163,7 +163,8 @@ static ech_status open_all(ech_shards *weights)
         return open_shards(weights, path);
     }
     ECH_TRY(ech_foreign_check(weights->folder));
-    ECH_FAIL(ECH_EINPUT, "%s: has neither " SINGLE " nor " INDEX, weights->folder);
+    ECH_FAIL(ECH_EINPUT, "%s: has neither " SINGLE " nor " INDEX "; copy all files of the model",
+             weights->folder);
 }
 
 ech_status ech_shards_open(const char *folder, const ech_family *family, bool tied, bool verify,
@@ -244,11 +245,13 @@ static ech_status check_one(const ech_shards *weights, const ech_saved_tensor *s
 {
     if (!ech_dtype_is_real(stored->dtype))
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: tensor '%s' is of type %s; weights are F32, F64, BF16 or F16",
+                 "%s: tensor '%s' is of type %s; weights are F32, F64, BF16 or F16; save it in "
+                 "bf16, in transformers",
                  weights->folder, stored->name, ech_dtype_on_disk(stored->dtype));
     ech_saved_tensor whole = *want;
     if (is_grown(weights, want)) whole.shape[0] = weights->had;
-    return ech_shape_check(weights->folder, stored, &whole, "; by the model section it is ", "");
+    return ech_shape_check(weights->folder, stored, &whole, "; by the model section it is ",
+                           "; leave model keys to config.json, or name another folder");
 }
 
 static ech_status demand(const ech_shards *weights, const ech_saved_tensor *want, location *out)
@@ -296,7 +299,9 @@ ech_status ech_shards_check(const ech_shards *weights, const ech_saved_tensor *t
         for (int t = 0; t < ech_safetensors_count(weights->file.at[f]); t++) {
             const char *name = ech_safetensors_get(weights->file.at[f], t).name;
             if (used[number++] || is_buffer(weights, name) || is_tied_head(weights, name)) continue;
-            ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' belongs to nothing in this model",
+            ECH_FAIL(ECH_EINPUT,
+                     "%s: tensor '%s' belongs to nothing in this model; is it a model of another "
+                     "family? See model_type in its config.json",
                      weights->folder, name);
         }
     return ECH_OK;

@@ -8,6 +8,8 @@
 
 enum { ENTRY_BYTES = 6, MOST_SHARDS = 10000 }; /* of the shortest entry: "":"a", */
 
+#define DAMAGED ": damaged; download it again"
+
 /* Counts a tensor of a shard, which is new if no tensor before was in it. */
 static ech_status count(const char *path, const char *name, json_t *shards)
 {
@@ -18,7 +20,8 @@ static ech_status count(const char *path, const char *name, json_t *shards)
     }
     if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         ECH_FAIL(ECH_EINPUT,
-                 "%s: weight_map names the shard '%.80s': must be a file's name in the same folder",
+                 "%s: weight_map names the shard '%.80s': must be a file's name in the same "
+                 "folder" DAMAGED,
                  path, name);
     if (json_object_size(shards) == MOST_SHARDS)
         ECH_FAIL(ECH_EINPUT,
@@ -39,14 +42,14 @@ ech_status ech_shards_index_parse(const char *path, const char *text, size_t n,
     ECH_TRY(ech_json_parse(path, text, n, limits, &out->root));
     out->map = json_object_get(out->root, "weight_map");
     if (!json_is_object(out->map))
-        ECH_FAIL(ECH_EINPUT, "%s: has no object weight_map: no index of shards", path);
+        ECH_FAIL(ECH_EINPUT, "%s: has no object weight_map" DAMAGED, path);
     json_object_foreach(out->map, name, value)
     {
         if (!json_is_string(value))
-            ECH_FAIL(ECH_EINPUT, "%s: weight_map '%.200s' is no file's name", path, name);
+            ECH_FAIL(ECH_EINPUT, "%s: weight_map '%.200s' is no file's name" DAMAGED, path, name);
         ECH_TRY(count(path, json_string_value(value), out->shards));
     }
-    if (!json_object_size(out->map)) ECH_FAIL(ECH_EINPUT, "%s: weight_map is empty", path);
+    if (!json_object_size(out->map)) ECH_FAIL(ECH_EINPUT, "%s: weight_map is empty" DAMAGED, path);
     return ECH_OK;
 }
 

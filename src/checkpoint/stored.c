@@ -184,8 +184,9 @@ static ech_status append_header(ech_stored *stored)
     uint64_t length = out->n - 8;
     if (length > ECH_SAFETENSORS_HEADER_LIMIT)
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "the header for %d tensors has %" PRIu64 " bytes: the limit is %d", stored->n,
-                 length, ECH_SAFETENSORS_HEADER_LIMIT);
+                 "the header for %d tensors has %" PRIu64
+                 " bytes: the limit is %d; use fewer layers",
+                 stored->n, length, ECH_SAFETENSORS_HEADER_LIMIT);
     memcpy(out->at, &length, 8);
     for (int i = 0; i < stored->n; i++) stored->offsets[i] += (int64_t)out->n;
     stored->bytes = (int64_t)out->n + end;
@@ -235,14 +236,14 @@ ech_status ech_stored_finish(int fd, const char *path, ech_status st)
     if (st == ECH_OK && fsync(fd) != 0) why = errno;
     ech_tick();
     if (close(fd) != 0 && st == ECH_OK && !why) why = errno;
-    if (why) ECH_FAIL(ECH_EIO, "%s: cannot bring it to disk: %s", path, strerror(why));
+    if (why) ECH_FAIL(ECH_EIO, "%s: cannot flush it to disk: %s", path, ech_system_error(why));
     return st;
 }
 
 ech_status ech_stored_create(const ech_stored *stored, const char *path)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot create it: %s", path, strerror(errno));
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot create it: %s", path, ech_system_error(errno));
     ech_status st = reserve(fd, path, stored->bytes);
     ech_sum_bytes(stored->sums, stored->header.at, stored->header.n, 0);
     if (st == ECH_OK) st = ech_file_write_at(fd, path, stored->header.at, stored->header.n, 0);
@@ -253,7 +254,7 @@ ech_status ech_stored_begin(const ech_stored *stored, const char *path, int *fd)
 {
     ECH_TRY(ech_stored_create(stored, path));
     *fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (*fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open it again: %s", path, strerror(errno));
+    if (*fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot open it again: %s", path, ech_system_error(errno));
     return ECH_OK;
 }
 

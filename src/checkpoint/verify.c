@@ -25,8 +25,8 @@ static ech_status verify_hashes(int fd, const char *path, int64_t bytes, const e
         ech_hash_print(hash, is);
         ech_hash_print(hashes[i], must);
         ECH_FAIL(ECH_EINPUT,
-                 "%s: bytes %" PRId64 "..%" PRId64 " are damaged: XXH3-128 %s, the manifest "
-                 "says %s",
+                 "%s: bytes %" PRId64 "..%" PRId64 " are damaged: XXH3-128 %s, the manifest says "
+                 "%s; use an older checkpoint, or copy it again",
                  path, begin, end, is, must);
     }
     return ECH_OK;
@@ -74,7 +74,7 @@ static ech_status verify_tensors(const char *path, int64_t bytes, const ech_hash
     if (!s.found.name) return ECH_OK;
     ECH_FAIL(ECH_EINPUT,
              "%s: tensor '%s', element %" PRId64
-             " is %s: the run that saved it had already diverged",
+             " is %s: the run that saved it had already diverged; use an older checkpoint",
              path, s.found.name, s.found.index, s.found.value);
 }
 
@@ -108,7 +108,10 @@ ech_status ech_manifest_verify_model(const char *folder, bool all)
     size_t n;
     if (!ech_file_exists(path)) {
         if (!ech_folder_parse(last_name(checkpoint), &named.step, &named.kind)) return ECH_OK;
-        ECH_FAIL(ECH_EINPUT, "%s: has no " ECH_MANIFEST_NAME ": no whole checkpoint", checkpoint);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: has no " ECH_MANIFEST_NAME
+                 ": its save did not finish; use an older checkpoint",
+                 checkpoint);
     }
     ECH_TRY(ech_file_read(path, ECH_MANIFEST_LIMIT, &text, &n));
     if (!ech_manifest_is_ours(text, n)) return ECH_OK;

@@ -68,7 +68,9 @@ struct ech_comm {
 struct ech_comm_backend {
     const char *name;
     const char *(*version)(void); /* of its library: ech_comm_version; NULL: it has none */
-    const char *launcher;         /* ech_comm_launcher */
+    /* Why its library cannot be opened here: ech_comm_lacks. NULL: it needs none before `open`. */
+    const char *(*lacks)(void);
+    const char *launcher; /* ech_comm_launcher */
     /* NULL: the host waits until the queue reaches a transfer, and moves it by `start`. */
     const ech_comm_data *data;
     /* See ech_comm_open. Makes each endpoint with ech_comm_make. */

@@ -263,9 +263,12 @@ static ech_status map(const ech_transient *file, int slots, ech_board **out)
     /* Reserved now: a full /dev/shm must be an error here, not a bus error later. */
     int error = posix_fallocate(file->hold, 0, (off_t)bytes);
     if (error)
-        ECH_FAIL(ECH_EIO, "cannot reserve %zu bytes in %s: %s", bytes, file->path, strerror(error));
+        ECH_FAIL(ECH_EIO,
+                 "cannot reserve %zu bytes in %s: %s; give /dev/shm more (docker: --shm-size)",
+                 bytes, file->path, strerror(error));
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->hold, 0);
-    if (at == MAP_FAILED) ECH_FAIL(ECH_EIO, "cannot map %s: %s", file->path, strerror(errno));
+    if (at == MAP_FAILED)
+        ECH_FAIL(ECH_EIO, "cannot map %s: %s", file->path, ech_system_error(errno));
     *out = at;
     return ECH_OK;
 }
@@ -319,7 +322,11 @@ ech_status ech_board_file_open(const char *path, int slots, ech_board **out)
                  "cannot open %s, made by another process of this machine: %s (ranks in "
                  "containers must share /dev/shm)",
                  path, strerror(error));
-    if (!board) ECH_FAIL(ECH_EIO, "%s: cannot be mapped as a board of %d ranks", path, slots);
+    if (!board)
+        ECH_FAIL(
+            ECH_EIO,
+            "%s: cannot be mapped as a board of %d ranks; start all ranks with the same program",
+            path, slots);
     *out = board;
     return ECH_OK;
 }

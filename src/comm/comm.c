@@ -23,9 +23,7 @@ static const struct {
 /* NULL: this build has none. */
 static const ech_comm_backend *const backends[ECH_COMM_KINDS] = {
     [ECH_COMM_local] = &ech_comm_local,
-#ifdef ECH_HAS_MPI
     [ECH_COMM_mpi] = &ech_comm_mpi,
-#endif
 #ifdef ECH_HAS_UCX
     [ECH_COMM_ucx] = &ech_comm_ucx,
 #endif
@@ -52,7 +50,8 @@ bool ech_comm_has_threads(ech_comm_kind kind)
 
 const char *ech_comm_lacks(ech_comm_kind kind)
 {
-    return backends[kind] ? NULL : rows[kind].lacking;
+    if (!backends[kind]) return rows[kind].lacking;
+    return backends[kind]->lacks ? backends[kind]->lacks() : NULL;
 }
 
 const char *ech_comm_version(ech_comm_kind kind)

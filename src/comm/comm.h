@@ -53,10 +53,11 @@ const ech_comm_backend *ech_comm_of_kind(ech_comm_kind kind);
 bool ech_comm_has_threads(ech_comm_kind kind);
 /* NULL: no backend has that name, or this build lacks it. */
 const ech_comm_backend *ech_comm_find(const char *name);
-/* Why this build cannot join ranks with it, and what to do; NULL: it can. */
+/* Why ranks cannot be joined with it, since this build lacks it or this machine lacks Open MPI, and
+ * what to do; NULL: they can. */
 const char *ech_comm_lacks(ech_comm_kind kind);
-/* For a backend that this build has: its library's version ("Open MPI 4.1.4"), and the path of the
- * program that starts its ranks as processes; NULL: none, they are threads. */
+/* For a backend that lacks nothing: its library's version ("Open MPI 4.1.4"), and the program that
+ * starts its ranks as processes; NULL: none. */
 const char *ech_comm_version(ech_comm_kind kind);
 const char *ech_comm_launcher(ech_comm_kind kind);
 /* Space-separated names of all backends. */

@@ -53,6 +53,10 @@ bool ech_launched_here(ech_launched *out)
 /* What makes its processes find each other. */
 static void describe_remedy(const launcher *l, const char *program, ech_text *out)
 {
+    if (program && l->without_mpi) {
+        ech_text_append(out, "set parallel.comm = ucx");
+        return;
+    }
     if (program) {
         ech_text_append(out, "start it with %s -n N echelon ..., with srun --mpi=pmix", program);
         return;

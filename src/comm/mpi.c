@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `mpi`: one process per rank. Only this file and mpi_join.c call MPI (3.1).
+ * The backend `mpi`: one process per rank. Only this file and mpi_join.c call MPI (3.1), through
+ * the table of mpi_library.h.
  *
  * Ranks are numbered machine by machine, so that neighbours are on one machine as far as possible.
  * Two communicators of all ranks separate the caller's tags from the groups'. A message is sent in
  * parts of at most part_bytes, since MPI counts in int; all parts are posted at once, so messages
  * keep their order.
  */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,42 +20,21 @@
  * step may allocate. */
 enum { PART_BYTES = 1 << 30, NO_PART = -1, PARTS = 256 };
 
-/* "Open MPI v4.1.4, package: ..." -> "Open MPI 4.1.4"; "MPICH Version:\t4.0.2\n..." likewise. */
-static char version_text[64];
-static void make_version(void)
-{
-    char raw[MPI_MAX_LIBRARY_VERSION_STRING];
-    int n;
-    if (MPI_Get_library_version(raw, &n) != MPI_SUCCESS) strcpy(raw, "an MPI without a version");
-    char flavor[32] = "", number[24] = "";
-    if (sscanf(raw, "Open MPI v%23[^, \n]", number) == 1)
-        strcpy(flavor, "Open MPI");
-    else if (sscanf(raw, "%31[A-Za-z] Version: %23[^, \n]", flavor, number) != 2)
-        snprintf(flavor, sizeof flavor, "%.*s", (int)strcspn(raw, ",\n"), raw);
-    snprintf(version_text, sizeof version_text, "%s%s%s", flavor, *number ? " " : "", number);
-}
-
-const char *ech_mpi_version(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_version);
-    return version_text;
-}
-
 ech_status ech_mpi_check(int code, const char *what)
 {
-    if (code == MPI_SUCCESS) return ECH_OK;
-    char text[MPI_MAX_ERROR_STRING];
+    if (code == ECH_MPI_SUCCESS) return ECH_OK;
+    char text[ECH_MPI_ERROR_BYTES];
     int n;
-    if (MPI_Error_string(code, text, &n) != MPI_SUCCESS) snprintf(text, sizeof text, "?");
-    ECH_FAIL(ECH_ECOMM, "%s: %s", what, text);
+    if (ech_mpi.Error_string(code, text, &n) != ECH_MPI_SUCCESS) snprintf(text, sizeof text, "?");
+    ECH_FAIL(ECH_ECOMM, "%s: %s; see what MPI says above, or use parallel.comm=ucx", what, text);
 }
 
 static ech_status open_own(int size, double deadline_seconds, ech_comm **endpoints)
 {
+    ECH_TRY(ech_mpi_open());
     ech_mpi_state *state = ech_calloc(1, sizeof *state);
-    state->points = MPI_COMM_NULL;
-    state->groups = MPI_COMM_NULL;
+    state->points = ech_mpi.COMM_NULL;
+    state->groups = ech_mpi.COMM_NULL;
     state->part_bytes = PART_BYTES;
     state->free_part = NO_PART;
     state->parts.at = ech_grow(NULL, &state->parts.capacity, PARTS, sizeof *state->parts.at);
@@ -91,17 +70,19 @@ static int add_part(ech_mpi_state *state, ech_request *request, int last)
 }
 
 static ech_status start_part(const ech_mpi_state *state, const ech_request *request,
-                             const char *from, char *to, int bytes, MPI_Request *out)
+                             const char *from, char *to, int bytes, ech_mpi_request *out)
 {
     bool own = request->tag < ECH_COMM_TAGS;
-    MPI_Comm in = own ? state->points : state->groups;
+    ech_mpi_comm in = own ? state->points : state->groups;
     int tag = own ? request->tag : request->tag - ECH_COMM_TAGS, peer = request->peer;
     if (tag > state->tag_limit)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s has tags up to %d, too few for so many groups",
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s has tags up to %d, too few for so many groups; use another MPI, or "
+                 "parallel.comm=ucx",
                  ech_mpi_version(), state->tag_limit);
-    if (!request->sends) return ECH_MPI(Irecv, to, bytes, MPI_BYTE, peer, tag, in, out);
-    if (state->synchronous) return ECH_MPI(Issend, from, bytes, MPI_BYTE, peer, tag, in, out);
-    return ECH_MPI(Isend, from, bytes, MPI_BYTE, peer, tag, in, out);
+    if (!request->sends) return ECH_MPI(Irecv, to, bytes, ech_mpi.BYTE, peer, tag, in, out);
+    if (state->synchronous) return ECH_MPI(Issend, from, bytes, ech_mpi.BYTE, peer, tag, in, out);
+    return ECH_MPI(Isend, from, bytes, ech_mpi.BYTE, peer, tag, in, out);
 }
 
 static ech_status start(ech_comm *comm, ech_request *request, const void *from, void *to)
@@ -124,10 +105,10 @@ static ech_status start(ech_comm *comm, ech_request *request, const void *from, 
 
 /* MPI accepts a message that is shorter than its receive. */
 static ech_status check_bytes(const ech_comm *comm, const ech_request *request,
-                              const ech_mpi_part *p, MPI_Status *status)
+                              const ech_mpi_part *p, ech_mpi_status *status)
 {
     int bytes;
-    ECH_TRY(ECH_MPI(Get_count, status, MPI_BYTE, &bytes));
+    ECH_TRY(ECH_MPI(Get_count, status, ech_mpi.BYTE, &bytes));
     if (p->bytes >= 0 && bytes != p->bytes)
         ECH_FAIL(ECH_EINTERNAL,
                  "rank %d sends %d bytes to rank %d with tag %d, but the receive is for %d bytes",
@@ -141,12 +122,12 @@ static ech_status test(ech_comm *comm, ech_request *request)
     for (;;) {
         int at = (int)request->id, done;
         ech_mpi_part *p = &state->parts.at[at];
-        MPI_Status status;
-        int code = MPI_Test(&p->request, &done, &status);
-        if (code != MPI_SUCCESS) {
-            int class = MPI_ERR_OTHER;
-            MPI_Error_class(code, &class);
-            if (class != MPI_ERR_TRUNCATE) return ech_mpi_check(code, "MPI_Test");
+        ech_mpi_status status;
+        int code = ech_mpi.Test(&p->request, &done, &status);
+        if (code != ECH_MPI_SUCCESS) {
+            int class = ECH_MPI_ERR_OTHER;
+            ech_mpi.Error_class(code, &class);
+            if (class != ECH_MPI_ERR_TRUNCATE) return ech_mpi_check(code, "MPI_Test");
             ECH_FAIL(ECH_EINTERNAL,
                      "rank %d sends more than %d bytes to rank %d with tag %d, for "
                      "which the receive is",
@@ -166,17 +147,17 @@ static ech_status test(ech_comm *comm, ech_request *request)
 
 /* ---- the library's own reduction ---- */
 
-static ech_status make_group(ech_comm *comm, const int *ranks, int size, MPI_Comm *out)
+static ech_status make_group(ech_comm *comm, const int *ranks, int size, ech_mpi_comm *out)
 {
     ech_mpi_state *state = comm->state;
-    MPI_Group world, members;
+    ech_mpi_group world, members;
     ECH_TRY(ECH_MPI(Comm_group, state->groups, &world));
     ech_status st = ECH_MPI(Group_incl, world, size, ranks, &members);
     if (st == ECH_OK) {
         st = ECH_MPI(Comm_create_group, state->groups, members, 0, out);
-        MPI_Group_free(&members);
+        ech_mpi.Group_free(&members);
     }
-    MPI_Group_free(&world);
+    ech_mpi.Group_free(&world);
     return st;
 }
 
@@ -185,31 +166,31 @@ static ech_status allreduce_start(ech_comm *comm, const int *ranks, int size, vo
 {
     ech_mpi_state *state = comm->state;
     if (!*handle) {
-        MPI_Comm in;
+        ech_mpi_comm in;
         ech_guard_enter(state->guard, "the first sum of a group");
         ech_status st = make_group(comm, ranks, size, &in);
         ech_guard_leave(state->guard);
         ECH_TRY(st);
-        MPI_Comm *made = ech_calloc(1, sizeof *made);
+        ech_mpi_comm *made = ech_calloc(1, sizeof *made);
         *made = in;
         *handle = made;
     }
-    MPI_Datatype type = dtype == ECH_F32 ? MPI_FLOAT : MPI_DOUBLE;
+    ech_mpi_datatype type = dtype == ECH_F32 ? ech_mpi.FLOAT : ech_mpi.DOUBLE;
     int64_t item = (int64_t)ech_dtype_bytes(dtype), most = (int64_t)state->part_bytes / item;
     int last = NO_PART;
     for (int64_t at = 0; at < n; at += most) {
         int some = (int)(n - at < most ? n - at : most);
         last = add_part(state, request, last);
-        ECH_TRY(ECH_MPI(Iallreduce, MPI_IN_PLACE, (char *)x + at * item, some, type, MPI_SUM,
-                        *(MPI_Comm *)*handle, &state->parts.at[last].request));
+        ECH_TRY(ECH_MPI(Iallreduce, ECH_MPI_IN_PLACE, (char *)x + at * item, some, type,
+                        ech_mpi.SUM, *(ech_mpi_comm *)*handle, &state->parts.at[last].request));
     }
     return ECH_OK;
 }
 
 static void allreduce_forget(ech_comm *comm, void *handle)
 {
-    MPI_Comm *made = handle;
-    if (!comm->dead) MPI_Comm_free(made);
+    ech_mpi_comm *made = handle;
+    if (!comm->dead) ech_mpi.Comm_free(made);
     free(made);
 }
 
@@ -221,11 +202,11 @@ static bool drop_receives(const ech_mpi_state *state)
     ECH_FREED bool *is_free = ech_calloc(state->parts.n + 1, sizeof *is_free);
     for (int i = state->free_part; i >= 0; i = state->parts.at[i].next) is_free[i] = true;
     for (size_t i = 0; i < state->parts.n; i++) {
-        MPI_Request request = state->parts.at[i].request;
-        if (is_free[i] || request == MPI_REQUEST_NULL) continue;
+        ech_mpi_request request = state->parts.at[i].request;
+        if (is_free[i] || request == ech_mpi.REQUEST_NULL) continue;
         if (state->parts.at[i].bytes < 0) return false;
-        if (MPI_Cancel(&request) != MPI_SUCCESS) return false;
-        if (MPI_Request_free(&request) != MPI_SUCCESS) return false;
+        if (ech_mpi.Cancel(&request) != ECH_MPI_SUCCESS) return false;
+        if (ech_mpi.Request_free(&request) != ECH_MPI_SUCCESS) return false;
     }
     return true;
 }
@@ -235,11 +216,12 @@ static bool drop_receives(const ech_mpi_state *state)
 static bool all_give_up(const ech_mpi_state *state)
 {
     enum { TRIES = 2000 };
-    MPI_Request request;
+    ech_mpi_request request;
     int done = 0;
-    if (!drop_receives(state) || MPI_Ibarrier(state->points, &request) != MPI_SUCCESS) return false;
+    if (!drop_receives(state) || ech_mpi.Ibarrier(state->points, &request) != ECH_MPI_SUCCESS)
+        return false;
     for (int i = 0; i < TRIES && !done; i++) {
-        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+        if (ech_mpi.Test(&request, &done, ECH_MPI_STATUS_IGNORE) != ECH_MPI_SUCCESS) return false;
         if (!done) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     return done;
@@ -250,16 +232,16 @@ static void abort_job(ech_comm *comm, int code)
 {
     ech_mpi_state *state = comm->state;
     int finalized = 0;
-    MPI_Finalized(&finalized);
+    ech_mpi.Finalized(&finalized);
     fflush(NULL);
     if (finalized) return;
     bool refused = code == ech_status_exit_code(ECH_EUSAGE);
     if (refused && state->finalizes && all_give_up(state)) {
         ech_guard_enter(state->guard, "the end of MPI");
-        MPI_Finalize();
+        ech_mpi.Finalize();
         _exit(code);
     }
-    MPI_Abort(MPI_COMM_WORLD, code);
+    ech_mpi.Abort(ech_mpi.COMM_WORLD, code);
 }
 
 static void close_own(ech_comm *comm)
@@ -280,7 +262,8 @@ void ech_mpi_tune(ech_comm *comm, bool synchronous, size_t part_bytes)
 const ech_comm_backend ech_comm_mpi = {
     .name = "mpi",
     .version = ech_mpi_version,
-    .launcher = ECH_MPIEXEC, /* by CMake: of the MPI with which this was built */
+    .lacks = ech_mpi_lacks,
+    .launcher = "mpirun", /* of PATH; must belong to the library */
     .open = open_own,
     .close = close_own,
     .start = start,

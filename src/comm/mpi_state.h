@@ -5,21 +5,20 @@
 #ifndef ECH_COMM_MPI_STATE_H
 #define ECH_COMM_MPI_STATE_H
 
-#include <mpi.h>
-
 #include "base/memory.h"
 #include "comm/backend.h"
 #include "comm/guard.h"
+#include "comm/mpi_library.h"
 
 /* One MPI request of a message, which may need several (part_bytes). */
 typedef struct ech_mpi_part {
-    MPI_Request request;
+    ech_mpi_request request;
     int bytes; /* expected by a receive; -1: not checked */
     int next;  /* the next part of the message, or of the free list; -1: this is the last */
 } ech_mpi_part;
 
 typedef struct ech_mpi_state {
-    MPI_Comm points, groups; /* of all ranks: for point-to-point messages, and for groups */
+    ech_mpi_comm points, groups; /* of all ranks: for point-to-point messages, and for groups */
     int tag_limit;           /* the largest tag of this MPI */
     bool synchronous;        /* send with MPI_Issend (ech_mpi_tune) */
     size_t part_bytes;       /* most bytes per MPI request */
@@ -29,12 +28,10 @@ typedef struct ech_mpi_state {
     ech_guard *guard;
 } ech_mpi_state;
 
-/* "Open MPI 4.1.4". Static. */
-const char *ech_mpi_version(void);
 /* ECH_OK for MPI_SUCCESS, else ECH_ECOMM with MPI's text; `what` names the function. */
 ech_status ech_mpi_check(int code, const char *what);
 /* Calls MPI_`function` and checks its result. */
-#define ECH_MPI(function, ...) ech_mpi_check(MPI_##function(__VA_ARGS__), "MPI_" #function)
+#define ECH_MPI(function, ...) ech_mpi_check(ech_mpi.function(__VA_ARGS__), "MPI_" #function)
 
 /* Initializes MPI, finds the ranks of this machine, maps their board, and makes the endpoint of
  * this process. Collective over all processes, which must be `wanted` (0: any number). */

@@ -183,7 +183,8 @@ ech_status ech_sum_make(ech_group *group, ech_comm_call call, const ech_tensor *
                         void *scratch, ech_sum *out)
 {
     if (!ech_dtype_is_real(x->dtype))
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s over group %s: %s is not summed, only real types",
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s over group %s: %s cannot be summed; sum fp32, fp64, bf16 or fp16",
                  ech_comm_call_name(call), group->of->name, ech_dtype_name(x->dtype));
     ECH_ASSERT(ech_tensor_is_contiguous(x));
     ECH_ASSERT(wire == x->dtype || ech_dtype_bytes(wire) < ech_dtype_bytes(x->dtype));

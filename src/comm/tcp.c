@@ -53,7 +53,9 @@ static ech_status check_idle(const ech_comm *comm, int peer, ssize_t moved)
 {
     if (moved < 0 && (errno == EAGAIN || errno == EINTR)) return ECH_OK;
     if (ech_comm_is_over(comm)) return ECH_EABORTED;
-    ECH_FAIL(ECH_ECOMM, "rank %d has ended its connection to rank %d%s%s: it has failed or died",
+    ECH_FAIL(ECH_ECOMM,
+             "rank %d has ended its connection to rank %d%s%s: it has failed or died; its own "
+             "message, or dmesg there, says why",
              peer, comm->rank, moved < 0 ? ": " : "", moved < 0 ? strerror(errno) : "");
 }
 
@@ -88,8 +90,8 @@ static ech_status make_early(const ech_comm *comm, int from, ech_tcp_message **o
     ech_tcp_peer *peer = &state->peer[from];
     if (peer->head.bytes > MOST_EARLY - sizeof **out - peer->early_bytes)
         ECH_FAIL(ECH_ECOMM,
-                 "rank %d announces a message of %llu bytes that rank %d has not asked for; is it "
-                 "of this job?",
+                 "rank %d announces a message of %llu bytes that rank %d has not asked for; give "
+                 "each job its own MASTER_PORT",
                  from, (unsigned long long)peer->head.bytes, comm->rank);
     *out = ech_calloc(1, sizeof **out);
     **out = (ech_tcp_message){

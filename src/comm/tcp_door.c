@@ -201,7 +201,9 @@ ech_status ech_tcp_door_await(ech_tcp_door *door, ech_tcp_state *state, const ec
         }
         close(fd);
         if (verdict == ECH_TCP_OTHER_SIZE)
-            ECH_FAIL(ECH_EUSAGE, "rank %d was told that WORLD_SIZE is %d, but here it is %d",
+            ECH_FAIL(ECH_EUSAGE,
+                     "rank %d was told that WORLD_SIZE is %d, but here it is %d; set the same "
+                     "WORLD_SIZE for all ranks",
                      who->rank, who->size, own->size);
         if (verdict == ECH_TCP_TAKEN)
             ECH_FAIL(ECH_EUSAGE,

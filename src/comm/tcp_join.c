@@ -67,8 +67,10 @@ static ech_status check_verdict(ech_tcp_verdict verdict, int to, const ech_tcp_c
     if (verdict == ECH_TCP_LATER)
         ECH_FAIL(ECH_ECOMM, "rank %d has ended its connection at the start" ECH_TCP_ENDED, to);
     if (verdict == ECH_TCP_OTHER_SIZE)
-        ECH_FAIL(ECH_EUSAGE, "rank %d refuses this process: WORLD_SIZE is not %d there", to,
-                 own->size);
+        ECH_FAIL(ECH_EUSAGE,
+                 "rank %d refuses this process: WORLD_SIZE is not %d there; set the same "
+                 "WORLD_SIZE for all ranks",
+                 to, own->size);
     if (verdict == ECH_TCP_TAKEN)
         ECH_FAIL(ECH_EUSAGE,
                  "rank %d refuses this process: rank %d is there already; give each process its "
@@ -151,7 +153,9 @@ static ech_status make_card(const ech_tcp_state *state, ech_tcp_card *out)
                           .space = ech_life_space()};
     name_machine(out, state->size);
     if (secret && strlen(secret) >= sizeof out->secret)
-        ECH_FAIL(ECH_EUSAGE, ECH_SECRET_VARIABLE " has %zu characters; at most %zu are read",
+        ECH_FAIL(ECH_EUSAGE,
+                 ECH_SECRET_VARIABLE
+                 " has %zu characters; at most %zu are read; set a shorter one for all ranks",
                  strlen(secret), sizeof out->secret - 1);
     if (secret) strcpy(out->secret, secret);
     return ECH_OK;
@@ -196,7 +200,7 @@ static ech_status find_leader(ech_tcp_state *state, ech_tcp_card *own, double de
     ech_tcp_verdict verdict = ECH_TCP_LATER;
     const char *address = getenv("MASTER_ADDR");
     if (!address || !*address)
-        ECH_FAIL(ECH_EUSAGE, "MASTER_ADDR is not set: it is where rank 0 is");
+        ECH_FAIL(ECH_EUSAGE, "MASTER_ADDR is not set; set it to the address of rank 0's machine");
     ECH_TRY(read_number("MASTER_PORT", 1, 65535, &port));
     for (int *fd = &state->peer[0].fd; verdict == ECH_TCP_LATER && ech_clock_now() < ends_at;) {
         if (*fd >= 0) close(*fd);
@@ -300,7 +304,8 @@ ech_status ech_tcp_meet(ech_tcp_state *state, int wanted, double deadline_second
     ECH_TRY(read_number("WORLD_SIZE", 1, MOST_RANKS, &state->size));
     ECH_TRY(read_number("RANK", 0, state->size - 1, &state->rank));
     if (wanted && wanted != state->size)
-        ECH_FAIL(ECH_EUSAGE, "%d ranks were asked for, but WORLD_SIZE is %d", wanted, state->size);
+        ECH_FAIL(ECH_EUSAGE, "--ranks %d, but WORLD_SIZE is %d; leave --ranks out", wanted,
+                 state->size);
     ECH_TRY(ech_open_files_check(state->name, OWN_FILES + state->files * (state->size - 1)));
     state->peer = ech_calloc((size_t)state->size, sizeof *state->peer);
     for (int r = 0; r < state->size; r++) state->peer[r].fd = -1;

@@ -127,7 +127,9 @@ ech_status ech_tcp_listen(const struct sockaddr *at, int *port, int *out)
     int fd = listen_at(where, port);
     bool lacks_ipv6 = fd < 0 && !at && errno != EADDRINUSE && errno != EACCES;
     if (lacks_ipv6) fd = listen_at((place){.four = {.sin_family = AF_INET}}, port);
-    if (fd < 0 && *port == 0) ECH_FAIL(ECH_ECOMM, "listening for other ranks: %s", strerror(errno));
+    if (fd < 0 && *port == 0)
+        ECH_FAIL(ECH_ECOMM, "cannot listen for other ranks: %s; check this machine's network",
+                 strerror(errno));
     if (fd < 0)
         ECH_FAIL(ECH_ECOMM,
                  "rank 0 cannot listen at MASTER_PORT %d: %s; torchrun itself may have it, or "
@@ -144,7 +146,10 @@ static ech_status resolve(const char *name, int port, struct addrinfo **out)
     snprintf(text, sizeof text, "%d", port);
     int error = getaddrinfo(name, text, &like, out);
     if (error)
-        ECH_FAIL(ECH_EUSAGE, "MASTER_ADDR %s has no address: %s", name, gai_strerror(error));
+        ECH_FAIL(
+            ECH_EUSAGE,
+            "MASTER_ADDR %s has no address: %s; set it to the name or address of rank 0's machine",
+            name, gai_strerror(error));
     return ECH_OK;
 }
 

@@ -107,7 +107,8 @@ static ech_status lose(ech_comm *comm, ech_request *request)
     int slot = request->peer - comm->rank + comm->local_rank;
     if (state->peer[request->peer].died) ech_board_note_death(comm->board, slot);
     ECH_FAIL(ECH_ECOMM,
-             "rank %d has failed, died or come to a stop: its messages with rank %d have ended",
+             "rank %d has failed, died or come to a stop: its messages with rank %d have ended; "
+             "its own message says why",
              request->peer, comm->rank);
 }
 

@@ -16,7 +16,8 @@
 
 enum { LEAST_MAJOR = 1, LEAST_MINOR = 13 };
 
-static const ech_library library = {"UCX", "libucp.so.0", "Debian's libucx0"};
+static const ech_library library = {
+    .name = "UCX", .file = "libucp.so.0", .from = "Debian's libucx0"};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_open;
 static ech_ucx table;
@@ -144,7 +145,9 @@ ech_status ech_ucx_check_settings(const ech_ucx *ucx)
     ECH_FREED char *known = NULL;
     size_t bytes;
     FILE *stream = open_memstream(&known, &bytes);
-    if (!stream) ECH_FAIL(ECH_EIO, "no memory for a list of UCX's settings");
+    if (!stream)
+        ECH_FAIL(ECH_EIO,
+                 "no memory for a list of UCX's settings; end other programs that use memory");
     ucx->ucs_config_parser_print_all_opts(stream, prefix,
                                           UCS_CONFIG_PRINT_CONFIG | UCS_CONFIG_PRINT_HIDDEN,
                                           ucx->ucs_config_global_list);

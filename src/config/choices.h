@@ -87,6 +87,11 @@
     X(ECH_OFFLOAD_NONE, "none") X(ECH_OFFLOAD_HOST, "host") X(ECH_OFFLOAD_DISK, "disk")
 #define ECH_OFFLOADS_TO_PEER(X) ECH_OFFLOADS(X) X(ECH_OFFLOAD_PEER, "peer")
 
+/* What a sample is: the next tokens of the stream, or whole documents; and what happens to a
+ * document that is longer than a sample. */
+#define ECH_PACKINGS(X)       X(ECH_PACKING_STREAM, "stream") X(ECH_PACKING_DOCUMENTS, "documents")
+#define ECH_LONG_DOCUMENTS(X) X(ECH_LONG_TRUNCATE, "truncate") X(ECH_LONG_DROP, "drop")
+
 /* Which samples of the data a data rank may use. */
 #define ECH_SHARDS(X) X(ECH_SHARDS_NONE, "none") X(ECH_SHARDS_STATIC, "static")
 
@@ -120,6 +125,8 @@ enum { ECH_ORTHOGONALS(ECH_CHOICE) };
 enum { ECH_PINS(ECH_CHOICE) };
 enum { ECH_SAVED_DTYPES(ECH_CHOICE) };
 enum { ECH_OFFLOADS_TO_PEER(ECH_CHOICE) };
+enum { ECH_PACKINGS(ECH_CHOICE) };
+enum { ECH_LONG_DOCUMENTS(ECH_CHOICE) };
 enum { ECH_SHARDS(ECH_CHOICE) };
 enum { ECH_SYNC_EVERIES(ECH_CHOICE) };
 enum { ECH_STAGE_REPLICAS(ECH_CHOICE) };

@@ -98,6 +98,7 @@ ech_config *ech_config_copy(const ech_config *config)
         const ech_config_origin *origin = ech_config_origin_of(config, key);
         copy_field(copy, key);
         copy->source->keys[k].unread = origin->unread;
+        copy->source->keys[k].hidden = origin->hidden;
         if (!origin->place) continue;
         copy->source->keys[k].place = ech_strdup(origin->place);
         copy->source->keys[k].text = ech_strdup(origin->text);
@@ -226,6 +227,13 @@ bool ech_config_about_key(int index, ech_config_about *out)
     return true;
 }
 
+const char *ech_config_key_choices(const ech_config *config, const char *key)
+{
+    const ech_config_key *found = ech_config_find_path(key);
+    const char *choices = found->choices ? ech_config_choices(config, found) : NULL;
+    return choices ? choices : "";
+}
+
 const char *ech_config_default(const char *key)
 {
     return ech_config_find_path(key)->initial;
@@ -297,6 +305,11 @@ ech_status ech_config_check(const ech_config *config)
              "required but not set:%s; set them in the run file or as section.key=value on the "
              "command line",
              missing.at);
+}
+
+void ech_config_hide(const ech_config *config, const char *key)
+{
+    ech_config_origin_of(config, ech_config_find_path(key))->hidden = true;
 }
 
 void ech_config_mark_unread(const ech_config *config, const char *owned, const char *read)

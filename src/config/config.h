@@ -128,6 +128,9 @@ ech_status ech_config_check_read(const ech_config *config, const char *owned, co
 /* Only marks them, before required keys are checked (ech_config_check). */
 void ech_config_mark_unread(const ech_config *config, const char *owned, const char *read);
 
+/* Makes ech_config_print omit the key, although it is set. */
+void ech_config_hide(const ech_config *config, const char *key);
+
 /* Completes a key ("model.hidden_size") from a file other than the run file, such as a model's
  * config.json. text: the value there; place: the file, for errors. A key that is not set, or is
  * auto, gets the value. A key with another value keeps its own; that is an error that names both,
@@ -151,6 +154,8 @@ typedef struct ech_config_about {
 bool ech_config_about_key(int index, ech_config_about *out);
 /* A key's type ("section.key") as keys.def calls it: "INT", "NAME". NULL: there is no such key. */
 const char *ech_config_type_name(const char *key);
+/* The choices of a key ("section.key"), blank-separated, as long as the config exists; "": none. */
+const char *ech_config_key_choices(const ech_config *config, const char *key);
 /* A key's default, as keys.def has it. */
 const char *ech_config_default(const char *key);
 /* Appends a key's value ("model.rope_theta") as ech_config_print prints it. */

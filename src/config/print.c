@@ -180,6 +180,7 @@ static void append_yaml_value(const ech_config *config, const ech_config_key *ke
 static bool is_printed(const ech_config *config, const ech_config_key *key)
 {
     const ech_config_origin *origin = ech_config_origin_of(config, key);
+    if (origin->hidden) return false;
     if (origin->place) return true;
     return strcmp(key->initial, "required") != 0 && !origin->unread;
 }

@@ -11,6 +11,14 @@
 
 /* ---- conditions ---- */
 
+/* True for a name that is not a generator's: a file, a plugin's order, or a mistyped name. */
+static bool is_written(const ech_config *c)
+{
+    const char *names = ech_config_choices(c, ech_config_find_path("parallel.schedule"));
+    return strpbrk(c->parallel.schedule, "/.") ||
+           (names && !ech_text_has_word(names, c->parallel.schedule));
+}
+
 static bool is_named(const ech_config *config, const char *key, const char *name)
 {
     return strcmp(ech_config_name(config, key), name) == 0;

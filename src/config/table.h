@@ -67,6 +67,7 @@ typedef struct ech_config_origin {
     char *text;  /* the value's text; NULL if not set */
     char *names; /* of a NAME or LIST key: its choices, one NUL-terminated string after the other */
     bool unread; /* ech_config_check_read found that this run does not read it */
+    bool hidden; /* ech_config_print omits it */
     bool tried;  /* a refused input named it or probably meant it: it is not reported as missing */
 } ech_config_origin;
 
@@ -83,6 +84,15 @@ const ech_config_section *ech_config_find_section(const char *name);
 const ech_config_key *ech_config_find_key(const ech_config_section *section, const char *name);
 /* "section.key"; NULL if there is none. */
 const ech_config_key *ech_config_find_path(const char *path);
+
+/* A key of older versions that another key replaced: run files and checkpoints still have it. */
+typedef struct ech_config_replaced {
+    const char *section, *before, *now;
+    /* Appends the value of `now`. Errors name `place`: no value of the old key. */
+    ech_status (*translate)(const char *text, const char *place, ech_text *out);
+} ech_config_replaced;
+/* NULL: none of that name. */
+const ech_config_replaced *ech_config_find_replaced(const char *section, const char *name);
 
 /* Append the hint for an unknown name, to follow a semicolon: never empty. Keys that may have been
  * meant are marked as tried. */

@@ -208,6 +208,31 @@ static const char *name_now(const ech_config_key *key, const char *text)
     return text;
 }
 
+/* model.no_rope_layer_interval: every n-th layer had no rotary positions; 0: all had them. */
+static ech_status translate_interval(const char *text, const char *place, ech_text *out)
+{
+    int64_t n;
+    if (!ech_text_to_int(text, &n) || n < 0 || n > 4096)
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s: model.no_rope_layer_interval = %.60s: must be an integer from 0 to 4096; "
+                 "model.rotary_layers replaced this key",
+                 place, text);
+    for (int64_t i = 1; i < n; i++) ech_text_append(out, "R");
+    ech_text_append(out, "%s", n ? "N" : "R");
+    return ECH_OK;
+}
+
+static const ech_config_replaced replaced[] = {
+    {"model", "no_rope_layer_interval", "rotary_layers", translate_interval}};
+
+const ech_config_replaced *ech_config_find_replaced(const char *section, const char *name)
+{
+    for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
+        if (strcmp(replaced[i].section, section) == 0 && strcmp(replaced[i].before, name) == 0)
+            return &replaced[i];
+    return NULL;
+}
+
 ech_status ech_config_read_name(const ech_config *config, const ech_config_key *key,
                                 const char *text, const char *place, int *out)
 {

@@ -25,6 +25,7 @@ typedef struct reader {
     /* Lines (from 1) where this text has given them; 0: not yet. */
     size_t key_line[ECH_CONFIG_KEYS], section_line[ECH_CONFIG_SECTIONS];
     int errors;
+    const ech_config_replaced *replaced; /* the key that the file has; NULL: today's */
 } reader;
 
 #define FAIL_HERE(r, format, ...) ECH_YAML_FAIL(&(r)->yaml, format, __VA_ARGS__)
@@ -44,8 +45,9 @@ static ech_status read_sequence(reader *r, const ech_config_key *key, const char
         ECH_TRY(ech_yaml_advance(&r->yaml));
         if (r->yaml.event.type == YAML_SEQUENCE_END_EVENT) break;
         const char *text;
-        ECH_TRY(ech_yaml_scalar(&r->yaml, what, &text));
-        if (i == ECH_CONFIG_LONGEST_LIST) FAIL_HERE(r, "%s: more than %d entries", what, i);
+        ECH_TRY(ech_yaml_scalar(&r->yaml, what, "[3, 1]", &text));
+        if (i == ECH_CONFIG_LONGEST_LIST)
+            FAIL_HERE(r, "%s: more than %d entries; remove some", what, i);
         ECH_FREED_TEXT place = {0}; /* of this entry, for errors */
         append_place(r, &place);
         int64_t value;
@@ -60,7 +62,9 @@ static ech_status read_scalar(const reader *r, const ech_config_key *key, const 
                               ech_text *value)
 {
     const char *text;
-    ECH_TRY(ech_yaml_scalar(&r->yaml, what, &text));
+    char form[128];
+    snprintf(form, sizeof form, "\"%s: VALUE\"", key->name);
+    ECH_TRY(ech_yaml_scalar(&r->yaml, what, form, &text));
     if (ech_yaml_is_null(&r->yaml))
         FAIL_HERE(r, "%s: no value; set one%s or remove the key", what,
                   ech_config_is_text(key) ? ", \"\" for an empty text," : "");
@@ -77,7 +81,10 @@ static ech_status read_value(reader *r, const ech_config_key *key)
     ECH_FREED_TEXT place = {0}, value = {0};
     append_place(r, &place);
     ECH_TRY(is_list ? read_sequence(r, key, what, &value) : read_scalar(r, key, what, &value));
-    return ech_config_set_value(r->config, key, value.at, place.at);
+    if (!r->replaced) return ech_config_set_value(r->config, key, value.at, place.at);
+    ECH_FREED_TEXT now = {0};
+    ECH_TRY(r->replaced->translate(value.at, place.at, &now));
+    return ech_config_set_value(r->config, key, now.at, place.at);
 }
 
 /* Continues after a logged error in an entry of a mapping at this depth, so that other errors are
@@ -100,11 +107,14 @@ static ech_status pass_over(reader *r, int depth, bool in_key, ech_status st)
 static ech_status read_key(reader *r, const ech_config_section *section, const ech_config_key **out)
 {
     const char *name;
+    char what[64];
+    snprintf(what, sizeof what, "key of %s", section->name);
     *out = NULL;
     ECH_TRY(ech_yaml_advance(&r->yaml));
     if (r->yaml.event.type == YAML_MAPPING_END_EVENT) return ECH_OK;
-    ECH_TRY(ech_yaml_scalar(&r->yaml, section->name, &name));
-    const ech_config_key *key = ech_config_find_key(section, name);
+    ECH_TRY(ech_yaml_scalar(&r->yaml, what, ECH_YAML_PAIR, &name));
+    r->replaced = ech_config_find_replaced(section->name, name);
+    const ech_config_key *key = ech_config_find_key(section, r->replaced ? r->replaced->now : name);
     if (!key) {
         ECH_FREED_TEXT hint = {0};
         ech_config_hint_key(r->config, section, name, &hint);
@@ -144,7 +154,7 @@ static ech_status read_section(reader *r, const ech_config_section **out)
     *out = NULL;
     ECH_TRY(ech_yaml_advance(&r->yaml));
     if (r->yaml.event.type == YAML_MAPPING_END_EVENT) return ECH_OK;
-    ECH_TRY(ech_yaml_scalar(&r->yaml, "name of a section", &name));
+    ECH_TRY(ech_yaml_scalar(&r->yaml, "name of a section", "\"model:\"", &name));
     const ech_config_section *section = ech_config_find_section(name);
     if (!section) {
         ECH_FREED_TEXT hint = {0};
@@ -193,12 +203,14 @@ static ech_status read_stream(reader *r)
     if (r->yaml.event.type == YAML_MAPPING_START_EVENT)
         ECH_TRY(read_sections(r));
     else if (r->yaml.event.type != YAML_SCALAR_EVENT || !ech_yaml_is_null(&r->yaml))
-        FAIL_HERE(r, "%s where sections are expected; a run file is lines of \"section:\"",
+        FAIL_HERE(r,
+                  "%s where sections are expected; write lines of \"section:\" with \"key: value\" "
+                  "lines below",
                   ech_yaml_describe(&r->yaml));
     ECH_TRY(ech_yaml_advance(&r->yaml)); /* the document's end */
     ECH_TRY(ech_yaml_advance(&r->yaml));
     if (r->yaml.event.type != YAML_STREAM_END_EVENT)
-        FAIL_HERE(r, "%s", "a second document; a run file is one");
+        FAIL_HERE(r, "%s", "a second document; remove it: a run file is one document");
     return ECH_OK;
 }
 
@@ -213,7 +225,8 @@ static ech_status read_all(ech_config *config, const char *text, size_t n, const
 {
     if (n > LARGEST_FILE) {
         miss_nothing(config);
-        ECH_FAIL(ECH_EUSAGE, "%s: %zu bytes; a run file has at most %d", name, n, LARGEST_FILE);
+        ECH_FAIL(ECH_EUSAGE, "%s: %zu bytes, but a run file has at most %d; name a run file", name,
+                 n, LARGEST_FILE);
     }
     reader r = {.config = NULL};
     ECH_TRY(ech_yaml_begin(&r.yaml, name, text, n, shape));
@@ -280,13 +293,15 @@ char *ech_config_peek_path(const char *path, const char *text, char *const *assi
 {
     bool quiet = ech_log_set_quiet(true);
     ech_pool *pool = ech_pool_create();
-    const char *found = peek(path, text, ech_config_find_path(key), pool);
+    const ech_config_key *known = ech_config_find_path(key);
+    const char *found = peek(path, text, known, pool);
     size_t length = strlen(key);
     for (int i = 0; i < n; i++)
         if (strncmp(assignments[i], key, length) == 0 && assignments[i][length] == '=')
             found = assignments[i] + length + 1;
     ECH_FREED_TEXT expanded = {0}, why = {0};
-    bool is_path = found && ech_path_expand(found, false, &expanded, &why);
+    bool is_path =
+        found && ech_path_expand(found, known->type == ECH_CONFIG_PATHS, &expanded, &why);
     char *copy = ech_strdup(is_path && expanded.n ? expanded.at : "");
     ech_pool_destroy(pool);
     ech_clear_error();

@@ -33,10 +33,15 @@ ech_status ech_yaml_step(ech_yaml_events *r);
 ech_status ech_yaml_advance(ech_yaml_events *r);
 /* "a list", "a value": the kind of the event, for errors. */
 const char *ech_yaml_describe(const ech_yaml_events *r);
-/* The scalar being looked at, as a C string of the event's; `what` names it in errors. */
-ech_status ech_yaml_scalar(const ech_yaml_events *r, const char *what, const char **out);
+/* The scalar being looked at, as a C string of the event's. In errors, `what` names it and `form`
+ * shows how it is written. */
+ech_status ech_yaml_scalar(const ech_yaml_events *r, const char *what, const char *form,
+                           const char **out);
 /* True if the scalar being looked at is null: empty, "~" or "null", without quotes. */
 bool ech_yaml_is_null(const ech_yaml_events *r);
+
+/* The form of an entry of a mapping, for ech_yaml_scalar. */
+#define ECH_YAML_PAIR "\"key: value\""
 
 /* Logs an error at the event, "FILE:LINE:COLUMN: ...", and returns ECH_EUSAGE. */
 #define ECH_YAML_FAIL(r, format, ...)                                                              \

@@ -29,7 +29,7 @@ static ech_status make_node(builder *b, ech_yaml_node **out)
 static ech_status copy_scalar(builder *b, const char *what, const char **out)
 {
     const char *text;
-    ECH_TRY(ech_yaml_scalar(&b->yaml, what, &text));
+    ECH_TRY(ech_yaml_scalar(&b->yaml, what, ECH_YAML_PAIR, &text));
     *out = ech_pool_format(b->pool, "%s", text);
     return ECH_OK;
 }
@@ -87,7 +87,7 @@ static ech_status read_document(builder *b, ech_yaml_node **out)
     ECH_TRY(ech_yaml_advance(&b->yaml)); /* the document's end */
     ECH_TRY(ech_yaml_advance(&b->yaml));
     if (b->yaml.event.type != YAML_STREAM_END_EVENT)
-        ECH_YAML_FAIL(&b->yaml, "%s", "a second document; a file is one");
+        ECH_YAML_FAIL(&b->yaml, "%s", "a second document; remove it: a file is one document");
     return ECH_OK;
 }
 

@@ -136,10 +136,11 @@ ech_status ech_corpus_read_words(const char *key, const char *text, ech_corpus_w
                  "%s \"%s\": no path after the last weight (a path that is a number stands in "
                  "quotes: '%s')",
                  key, text, list.at[list.n - 1].text);
-    if (words.path.n == 0) ECH_FAIL(ECH_EUSAGE, "%s: names no token file", key);
+    if (words.path.n == 0)
+        ECH_FAIL(ECH_EUSAGE, "%s: names no token file; give the prefix of one, without .bin", key);
     if (words.path.n > ECH_BLEND_MOST)
-        ECH_FAIL(ECH_EUSAGE, "%s: %zu sources; a blend has at most %d", key, words.path.n,
-                 (int)ECH_BLEND_MOST);
+        ECH_FAIL(ECH_EUSAGE, "%s: %zu sources; a blend has at most %d; join some of the files", key,
+                 words.path.n, (int)ECH_BLEND_MOST);
     *out = words;
     words = (ech_corpus_words){0};
     return ECH_OK;
@@ -263,8 +264,8 @@ static ech_status count_examples(const ech_corpus_options *options, const char *
         int64_t label = whole ? run[1].first : 0;
         if (!whole || ech_token_run_end(&file->runs, (size_t)i + 1) != label + 1)
             ECH_FAIL(ECH_EINPUT,
-                     "%s: document %lld of %s is no sample, which has features and one label: "
-                     "damaged; make it again with `echelon data`",
+                     "%s: document %lld of %s is no sample of features and one label: damaged; "
+                     "make it again with `echelon data`",
                      options->key, (long long)i / 2, path);
         if (label - run->first <= longest) continue;
         longest = label - run->first;
@@ -291,29 +292,40 @@ static ech_status check_values(const ech_corpus_options *options, const char *pa
              options->key, path);
 }
 
-/* Targets of weight 1 in one epoch of a source of texts: tokens that are trained on, without the
- * stream's first and, with document_mask, without the first of each document. */
-static int64_t count_targets(const ech_token_runs *runs, bool document_mask)
+/* Targets of weight 1 in one epoch of a source of texts. */
+static int64_t count_targets(const ech_corpus *corpus, const ech_source *source)
 {
-    int64_t targets = 0;
-    for (size_t i = 0; i < runs->run.n; i++) {
-        const ech_token_run *run = &runs->run.at[i];
-        bool follows = i > 0 && !(document_mask && run->opens);
-        if (!run->silent) targets += ech_token_run_end(runs, i) - run->first - !follows;
-    }
-    return targets;
+    const ech_token_runs *runs = &source->file->runs;
+    if (corpus->whole) return source->documents.targets;
+    return ech_token_runs_targets(runs, 1, runs->tokens, corpus->document_mask);
 }
 
 static ech_status check_targets(const ech_corpus_options *options, const char *path,
-                                const ech_token_file *file)
+                                const ech_corpus *corpus, const ech_source *source)
 {
-    if (options->valued || count_targets(&file->runs, options->document_mask) > 0) return ECH_OK;
+    const ech_token_runs *runs = &source->file->runs;
+    if (options->valued || count_targets(corpus, source) > 0) return ECH_OK;
     ECH_FAIL(ECH_EINPUT,
-             "%s: %s has %lld tokens and no target: %s; without a target there is no loss",
-             options->key, path, (long long)file->runs.tokens,
-             file->runs.silent ? "all of them are of prompts (mode 1 in the index), or begin a text"
-                               : "with data.document_mask a document's first token is none, and "
-                                 "all documents have one token");
+             "%s: %s has %lld tokens and no target: %s; name a file with texts to train on",
+             options->key, path, (long long)runs->tokens,
+             runs->silent ? "all of them are of prompts (mode 1 in the index), or begin a text"
+                          : "with data.document_mask a document's first token is none, and "
+                            "all documents have one token");
+}
+
+/* Makes samples of whole documents. */
+static ech_status pack_documents(const ech_corpus_options *options, const char *path,
+                                 ech_source *source)
+{
+    ech_documents *documents = &source->documents;
+    ech_documents_pack(&source->file->runs, options->sequence_length, options->drop_longer,
+                       documents);
+    source->samples = ech_documents_samples(documents);
+    if (source->samples > 0) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT,
+             "%s: all %lld documents of %s have more than data.sequence_length = %lld tokens and "
+             "are dropped; use a longer one, or data.long_documents = truncate",
+             options->key, (long long)documents->longer, path, (long long)options->sequence_length);
 }
 
 static ech_status add_source(const ech_corpus_options *options, const char *path,
@@ -330,21 +342,24 @@ static ech_status add_source(const ech_corpus_options *options, const char *path
     ECH_TRY(ech_token_origin_check(options, path, file->runs.tokens));
     if (split) ECH_TRY(split_source(options, path, file));
     int64_t tokens = file->runs.tokens;
-    int64_t samples = ech_data_samples(tokens, options->sequence_length);
-    if (options->valued) ECH_TRY(count_examples(options, path, file, &samples));
-    if (samples == 0)
-        ECH_FAIL(ECH_EINPUT, "%s: %s has %lld tokens%s; a sample needs at least two", options->key,
-                 path, (long long)tokens, split ? " in this part of the split" : "");
-    corpus->source.at[corpus->source.n - 1].samples = samples;
-    return check_targets(options, path, file);
+    ech_source *source = &corpus->source.at[corpus->source.n - 1];
+    source->samples = ech_data_samples(tokens, options->sequence_length);
+    if (options->valued) ECH_TRY(count_examples(options, path, file, &source->samples));
+    if (source->samples == 0)
+        ECH_FAIL(ECH_EINPUT, "%s: %s has %lld tokens%s; a sample needs at least two; use more text",
+                 options->key, path, (long long)tokens, split ? " in this part of the split" : "");
+    if (options->whole_documents) ECH_TRY(pack_documents(options, path, source));
+    return check_targets(options, path, corpus, source);
 }
 
 ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out)
 {
+    ECH_ASSERT(!options->whole_documents || (options->document_mask && !options->valued));
     ECH_CLEANUP(ech_corpus_words_free) ech_corpus_words words = {0};
     ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = ech_calloc(1, sizeof *corpus);
     corpus->sequence_length = options->sequence_length;
     corpus->document_mask = options->document_mask;
+    corpus->whole = options->whole_documents;
     corpus->valued = options->valued;
     ECH_TRY(ech_corpus_read_words(options->key, options->sources, &words));
     ECH_FREED int64_t *weights = ech_calloc(words.path.n, sizeof *weights);
@@ -366,7 +381,10 @@ ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out)
 void ech_corpus_close(ech_corpus *corpus)
 {
     if (!corpus) return;
-    for (size_t i = 0; i < corpus->source.n; i++) ech_token_file_close(corpus->source.at[i].file);
+    for (size_t i = 0; i < corpus->source.n; i++) {
+        ech_token_file_close(corpus->source.at[i].file);
+        ech_documents_free(&corpus->source.at[i].documents);
+    }
     free(corpus->source.at);
     ech_blend_free(&corpus->blend);
     free(corpus);
@@ -399,4 +417,30 @@ int64_t ech_corpus_samples(const ech_corpus *corpus)
         if (second < least) least = second;
     }
     return least;
+}
+
+void ech_corpus_count(const ech_corpus *corpus, int64_t samples, ech_corpus_counts *out)
+{
+    const ech_blend *blend = &corpus->blend;
+    double T = (double)corpus->sequence_length;
+    *out = (ech_corpus_counts){.samples = samples, .least_epochs = (double)INFINITY};
+    for (int k = 0; k < blend->sources; k++) {
+        const ech_source *source = &corpus->source.at[k];
+        const ech_token_runs *runs = &source->file->runs;
+        double part = (double)blend->count[k] / (double)blend->period;
+        double epochs = (double)samples * part / (double)source->samples;
+        double tokens = (double)(corpus->whole ? source->documents.tokens : runs->tokens - 1);
+        double targets = (double)count_targets(corpus, source);
+        if (corpus->valued) targets = (double)source->samples;
+        if (corpus->valued) tokens = (double)runs->tokens - targets;
+        out->epoch_samples += source->samples;
+        out->tokens += epochs * tokens;
+        out->targets += epochs * targets;
+        out->padding += epochs * ((double)source->samples * T - tokens);
+        out->least_epochs = fmin(out->least_epochs, epochs);
+        out->most_epochs = fmax(out->most_epochs, epochs);
+        out->documents += runs->documents ? ech_token_runs_documents(runs) : 0;
+        out->longer += source->documents.longer;
+        if (corpus->whole) out->left_out += runs->tokens - source->documents.tokens;
+    }
 }

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "data/data.h"
+#include "data/documents.h"
 #include "data/token_file.h"
 
 /* ---- the order of a blend (its rules are in data.h) ---- */
@@ -45,8 +46,9 @@ static inline int ech_blend_at(const ech_blend *blend, int64_t g, int64_t *sampl
 int64_t ech_blend_position(const ech_blend *blend, int k, int64_t j);
 
 typedef struct ech_source {
-    ech_token_file *file; /* owned by the corpus */
-    int64_t samples;      /* S, of one epoch */
+    ech_token_file *file;    /* owned by the corpus */
+    ech_documents documents; /* of a corpus of whole documents */
+    int64_t samples;         /* S, of one epoch */
 } ech_source;
 
 struct ech_corpus {
@@ -54,6 +56,7 @@ struct ech_corpus {
     ech_blend blend;
     int64_t sequence_length;
     bool document_mask;
+    bool whole; /* samples are whole documents */
     bool valued;
 };
 

@@ -9,6 +9,11 @@
  * the next sample's first. Samples cross documents; the last sample is padded with weight 0. A
  * stream of N tokens has S = ceil((N - 1) / T) samples. An epoch is S samples, each once.
  *
+ * With WHOLE DOCUMENTS a sample is one or several of them instead, with T places together, as
+ * best-fit decreasing packs them (best_fit.h). A document of n tokens takes n places; its last
+ * token has no target. A longer one is truncated to its first T tokens, or left out. Places that
+ * are left are padding of weight 0, a document of its own.
+ *
  * A corpus is one stream or a blend of several. Sample i of step `step` has position g = step x
  * global_batch_size + i, which counts all samples that are read, from 0. A blend maps g to a source
  * k and the source's j-th sample, from 0 (j = g if there is one source). With shuffling this is
@@ -274,6 +279,8 @@ typedef struct ech_corpus_options {
     ech_split part;          /* which documents of the split; ignored if `split` is "" */
     int64_t sequence_length; /* T */
     bool document_mask;
+    bool whole_documents; /* samples are whole documents; needs document_mask */
+    bool drop_longer;     /* documents of more than T tokens are left out, not truncated */
     bool valued;         /* sources have samples of features */
     int32_t end_of_text; /* ends a document in files without an index */
     /* PREFIX.origin.json must have this tokenizer's hash. NULL: the tokenizer is unknown; then the
@@ -318,6 +325,19 @@ int64_t ech_corpus_tokens(const ech_corpus *corpus); /* of all sources */
 const char *ech_corpus_undivided(const ech_corpus *corpus);
 /* The number of positions before the first at which some source begins its second epoch. */
 int64_t ech_corpus_samples(const ech_corpus *corpus);
+
+/* What a run of some samples reads. Tokens are those of a run that reads each sample of a source
+ * equally often; if a run ends within an epoch, they are expected values. */
+typedef struct ech_corpus_counts {
+    int64_t samples;                  /* of the run */
+    int64_t epoch_samples;            /* of one epoch of every source */
+    double tokens, targets, padding;  /* of the run: input tokens; targets of weight 1; padding */
+    double least_epochs, most_epochs; /* over the sources */
+    int64_t documents;                /* of all sources; 0: their boundaries are not needed */
+    int64_t longer;                   /* documents that are truncated or dropped */
+    int64_t left_out;                 /* tokens that this leaves out */
+} ech_corpus_counts;
+void ech_corpus_count(const ech_corpus *corpus, int64_t samples, ech_corpus_counts *out);
 
 /* Appends a description of the corpus that is equal for equal data, whatever the file names:
  * numbers of tokens, weights, and hashes of where documents begin and of 16,384 of each source's

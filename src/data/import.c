@@ -101,9 +101,11 @@ static ech_status check_count(const importing *im)
     const ech_import_count *count = &im->journal.count;
     const char *in = im->options->texts.in;
     if (count->tokens == 0 && count->valid_tokens == 0)
-        ECH_FAIL(ECH_EINPUT, "%s: holds no text", in);
+        ECH_FAIL(ECH_EINPUT, "%s: holds no text; name a file that does", in);
     if (im->parts > 1 && (count->tokens == 0 || count->valid_tokens == 0))
-        ECH_FAIL(ECH_EUSAGE, "%s: too little text for a validation share of %g: nothing is left %s",
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s: too little text for a validation share of %g: nothing is left %s; use more "
+                 "text, or another --valid",
                  in, im->options->valid, count->tokens == 0 ? "to train on" : "to validate on");
     return ECH_OK;
 }

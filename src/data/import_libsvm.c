@@ -97,9 +97,13 @@ static ech_status check_count(const importing *im)
 {
     const ech_libsvm_count *count = &im->count;
     const char *in = im->options->in;
-    if (count->samples + count->valid_samples == 0) ECH_FAIL(ECH_EINPUT, "%s: holds no sample", in);
+    if (count->samples + count->valid_samples == 0)
+        ECH_FAIL(ECH_EINPUT, "%s: holds no sample; name a LIBSVM file, with lines like 1 3:0.5",
+                 in);
     if (im->parts > 1 && (count->samples == 0 || count->valid_samples == 0))
-        ECH_FAIL(ECH_EUSAGE, "%s: too few samples for a validation share of %g: none is left %s",
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s: too few samples for a validation share of %g: none is left %s; use more "
+                 "samples, or another --valid",
                  in, im->options->valid, count->samples == 0 ? "to train on" : "to validate on");
     return ECH_OK;
 }

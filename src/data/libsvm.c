@@ -34,7 +34,9 @@ static ech_status next_word(words *w, bool *found)
     memcpy(w->word, w->at, shown);
     w->word[shown] = '\0';
     if (n >= LONGEST_WORD || strlen(w->word) < n)
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: %.40s...: no number, and no INDEX:VALUE: is it a text?",
+        ECH_FAIL(ECH_EINPUT,
+                 "%s:%lld: %.40s...: neither a label nor INDEX:VALUE; if it is a text, rename it "
+                 "and leave out --libsvm",
                  w->path, (long long)w->line, w->word);
     w->at += n;
     *found = n > 0;
@@ -76,15 +78,16 @@ static ech_status read_index(const words *w, const char *text, int64_t features,
                  "numbers from 1",
                  w->path, (long long)w->line, text);
     if (*index < 1)
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: index %lld: the first is 1", w->path, (long long)w->line,
-                 (long long)*index);
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: index %lld: the first is 1; count features from 1", w->path,
+                 (long long)w->line, (long long)*index);
     if (*index > features)
         ECH_FAIL(ECH_EINPUT, "%s:%lld: index %lld exceeds the %lld features%s", w->path,
                  (long long)w->line, (long long)*index, (long long)features,
                  features < INT32_MAX ? "; --features sets their number" : " at most");
     if (*index <= before)
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: index %lld after %lld: indices must ascend", w->path,
-                 (long long)w->line, (long long)*index, (long long)before);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s:%lld: index %lld after %lld: indices must ascend; sort the pairs of this line",
+                 w->path, (long long)w->line, (long long)*index, (long long)before);
     return ECH_OK;
 }
 
@@ -100,13 +103,14 @@ static ech_status read_pair(words *w, int64_t features, ech_libsvm *sample)
                  "it",
                  w->path, (long long)w->line, w->word);
     if (!colon)
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: %.40s is no INDEX:VALUE", w->path, (long long)w->line,
-                 w->word);
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: %.40s is no INDEX:VALUE; write it like 3:0.5", w->path,
+                 (long long)w->line, w->word);
     *colon = '\0';
     ECH_TRY(read_index(w, w->word, features, n ? sample->ids.at[n - 1] + (int64_t)1 : 0, &index));
     if (!to_number(colon + 1, &value) || !isfinite((float)value))
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: the value %.40s of index %lld is no number of fp32", w->path,
-                 (long long)w->line, colon + 1, (long long)index);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s:%lld: the value %.40s of index %lld is no number within the range of fp32",
+                 w->path, (long long)w->line, colon + 1, (long long)index);
     ECH_PUSH(sample->ids, (int32_t)(index - 1));
     ECH_PUSH(sample->values, (float)value);
     return ECH_OK;

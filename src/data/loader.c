@@ -61,8 +61,8 @@ static ech_status fill_row(ech_loader *loader, const ech_batch *batch, int64_t r
         return ECH_OK;
     }
     int64_t s;
-    const ech_token_file *file = ech_sample_at(loader->corpus, options, position, &s);
-    return ech_sample_read(file, options, s, loader->ids, batch, row);
+    const ech_source *source = ech_sample_at(loader->corpus, options, position, &s);
+    return ech_sample_read(source, options, s, loader->ids, batch, row);
 }
 
 /* The number of targets in the step's samples of all ranks, or of this local replica. Each of these
@@ -80,8 +80,8 @@ static ech_status count_tokens(const ech_loader *loader, int64_t step, double *o
             sum++; /* a label each: which samples they are is for those who read them */
             continue;
         }
-        const ech_token_file *file = ech_sample_at(loader->corpus, options, position, &s);
-        sum += ech_sample_count(file, options, s);
+        const ech_source *source = ech_sample_at(loader->corpus, options, position, &s);
+        sum += ech_sample_count(source, options, s);
     }
     *out = (double)sum;
     return ECH_OK;

@@ -35,7 +35,9 @@ ech_status ech_sample_position(const ech_loader_options *options, int64_t step, 
     int64_t first, position;
     if (__builtin_mul_overflow(step, options->global_batch_size, &first) ||
         __builtin_add_overflow(first, i, &position))
-        ECH_FAIL(ECH_EUSAGE, "step %lld x training.global_batch_size %lld: more than 2^63 samples",
+        ECH_FAIL(ECH_EUSAGE,
+                 "step %lld x training.global_batch_size %lld: more than 2^63 samples; lower one "
+                 "of them",
                  (long long)step, (long long)options->global_batch_size);
     *out = position;
     return ECH_OK;
@@ -50,8 +52,8 @@ static int64_t share_at(const ech_loader_options *options, int64_t position, int
     return q % N;
 }
 
-const ech_token_file *ech_sample_at(const ech_corpus *corpus, const ech_loader_options *options,
-                                    int64_t position, int64_t *s)
+const ech_source *ech_sample_at(const ech_corpus *corpus, const ech_loader_options *options,
+                                int64_t position, int64_t *s)
 {
     enum { SOURCE_BITS = 10 };
     _Static_assert(ECH_BLEND_MOST <= 1 << SOURCE_BITS, "a key of its own for every source");
@@ -65,7 +67,7 @@ const ech_token_file *ech_sample_at(const ech_corpus *corpus, const ech_loader_o
     uint64_t seed = options->seed + (uint64_t)share * 0x9e3779b97f4a7c15; /* shares differ */
     *s = first +
          (int64_t)(options->shuffle ? ech_random_permute(seed, key, (uint64_t)samples, i) : i);
-    return source->file;
+    return source;
 }
 
 ech_status ech_corpus_check_shares(const ech_corpus *corpus, int64_t shares)
@@ -97,45 +99,94 @@ static int64_t most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-int64_t ech_sample_count(const ech_token_file *file, const ech_loader_options *options, int64_t s)
+/* The pieces of sample s of whole documents; *n: how many. */
+static const ech_piece *pieces_of(const ech_source *source, int64_t s, int64_t *n)
 {
-    const ech_token_runs *runs = &file->runs;
-    int64_t T = options->sequence_length, count = ech_sample_pairs(runs->tokens, T, s);
+    const int64_t *begin = &source->documents.begin.at[s];
+    *n = begin[1] - begin[0];
+    return &source->documents.piece.at[begin[0]];
+}
+
+static bool is_whole(const ech_source *source)
+{
+    return source->documents.begin.n > 0;
+}
+
+int64_t ech_sample_count(const ech_source *source, const ech_loader_options *options, int64_t s)
+{
+    const ech_token_runs *runs = &source->file->runs;
+    int64_t T = options->sequence_length, first = s * T + 1, pieces, count = 0;
     if (options->valued) return 1;
-    if (!options->document_mask && !runs->silent) return count;
-    int64_t first = s * T + 1, end = first + count; /* of the targets */
-    for (size_t i = ech_token_runs_find(runs, first); i < runs->run.n; i++) {
-        ech_token_run run = runs->run.at[i];
-        if (run.first >= end) break;
-        if (run.silent)
-            count -= least(ech_token_run_end(runs, i), end) - most(run.first, first);
-        else if (options->document_mask && run.opens && run.first >= first)
-            count--;
-    }
+    if (!is_whole(source))
+        return ech_token_runs_targets(runs, first, first + ech_sample_pairs(runs->tokens, T, s),
+                                      options->document_mask);
+    const ech_piece *piece = pieces_of(source, s, &pieces);
+    for (int64_t i = 0; i < pieces; i++)
+        count += ech_token_runs_targets(runs, piece[i].first + 1, piece[i].first + piece[i].n,
+                                        options->document_mask);
     return count;
 }
 
+/* Part of a row: places `at` .. at + places - 1 of the sample are tokens of the stream from `first`
+ * on, `pairs` of them with a target. */
+typedef struct stretch {
+    int64_t at, places, first, pairs;
+} stretch;
+
 /* Weight 0 for targets that are not trained on, and with document_mask for the first token of each
  * document; there, starts. */
-static void mark_runs(const ech_token_runs *runs, const ech_loader_options *options, int64_t s,
-                      int64_t count, int32_t *starts, float *weights)
+static void mark_runs(const ech_token_runs *runs, const ech_loader_options *options,
+                      const stretch *part, int32_t *starts, float *weights)
 {
-    int64_t T = options->sequence_length, first = s * T, start = 0;
+    int64_t start = part->at;
     if (!options->document_mask && !runs->silent) return;
-    for (size_t i = ech_token_runs_find(runs, first); i < runs->run.n; i++) {
+    for (size_t i = ech_token_runs_find(runs, part->first); i < runs->run.n; i++) {
         ech_token_run run = runs->run.at[i];
-        int64_t from = run.first - first, end = ech_token_run_end(runs, i) - first;
-        if (from > count) break;
+        int64_t from = run.first - part->first, end = ech_token_run_end(runs, i) - part->first;
+        if (from > part->pairs) break;
         if (run.silent)
-            for (int64_t t = most(from, 1); t < end && t <= count; t++) weights[t - 1] = 0;
+            for (int64_t t = most(from, 1); t < end && t <= part->pairs; t++) weights[t - 1] = 0;
         if (!options->document_mask) continue;
         bool opens = from > 0 && run.opens;
         if (opens) weights[from - 1] = 0;
-        if (opens) start = from;
-        for (int64_t t = most(from, 0); t < end && t < T; t++) starts[t] = (int32_t)start;
+        if (opens) start = part->at + from;
+        for (int64_t t = most(from, 0); t < end && t < part->places; t++)
+            starts[t] = (int32_t)start;
     }
-    /* The padding of the last sample belongs to its last document. */
-    for (int64_t t = count + 1; options->document_mask && t < T; t++) starts[t] = (int32_t)start;
+    /* The padding of a stream's last sample belongs to its last document. */
+    for (int64_t t = part->pairs + 1; options->document_mask && t < part->places; t++)
+        starts[t] = (int32_t)start;
+}
+
+/* Fills a part of a row, which is padding so far. */
+static ech_status read_stretch(const ech_token_file *file, const ech_loader_options *options,
+                               const stretch *part, int32_t *ids, const ech_batch *batch,
+                               int64_t row)
+{
+    int64_t at = row * options->sequence_length + part->at, n = part->pairs + 1;
+    ECH_TRY(ech_token_file_read(file, part->first, n, options->vocabulary, ids));
+    memcpy(batch->tokens + at, ids, (size_t)least(n, part->places) * sizeof *ids);
+    memcpy(batch->targets + at, ids + 1, (size_t)part->pairs * sizeof *ids);
+    for (int64_t t = 0; t < part->pairs; t++) batch->weights[at + t] = 1;
+    mark_runs(&file->runs, options, part, batch->starts ? batch->starts + at : NULL,
+              batch->weights + at);
+    return ECH_OK;
+}
+
+/* Places that no document takes are a document of their own, which no other token sees. */
+static ech_status read_whole(const ech_source *source, const ech_loader_options *options, int64_t s,
+                             int32_t *ids, const ech_batch *batch, int64_t row)
+{
+    int64_t T = options->sequence_length, pieces, used = 0;
+    const ech_piece *piece = pieces_of(source, s, &pieces);
+    for (int64_t i = 0; i < pieces; i++) {
+        stretch part = {used, piece[i].n, piece[i].first, piece[i].n - 1};
+        ECH_TRY(read_stretch(source->file, options, &part, ids, batch, row));
+        used += piece[i].n;
+    }
+    batch->lengths[row] = (int32_t)used;
+    for (int64_t t = used; t < T; t++) batch->starts[row * T + t] = (int32_t)used;
+    return ECH_OK;
 }
 
 /* A document of features and a label, which is the target of the last feature. */
@@ -144,11 +195,12 @@ static ech_status read_example(const ech_token_file *file, const ech_loader_opti
 {
     const ech_token_run *run = &file->runs.run.at[2 * s];
     int64_t at = row * options->sequence_length, n = run[1].first - run[0].first;
-    ech_sample_clear(options, batch, row);
     ECH_TRY(ech_token_file_read_run(file, (size_t)(2 * s), n + 1, options->vocabulary, ids));
     ECH_TRY(ech_token_file_read_values(file, (size_t)(2 * s), n, batch->values + at));
     if (ids[n] > 1)
-        ECH_FAIL(ECH_EINPUT, "%s: the label of sample %lld is %d, neither 0 nor 1: damaged",
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: the label of sample %lld is %d, neither 0 nor 1: damaged; make it again with "
+                 "`echelon data`",
                  file->part.at[0].path, (long long)s, (int)ids[n]);
     memcpy(batch->tokens + at, ids, (size_t)n * sizeof *ids);
     batch->targets[at + n - 1] = ids[n];
@@ -157,21 +209,17 @@ static ech_status read_example(const ech_token_file *file, const ech_loader_opti
     return ECH_OK;
 }
 
-ech_status ech_sample_read(const ech_token_file *file, const ech_loader_options *options, int64_t s,
+ech_status ech_sample_read(const ech_source *source, const ech_loader_options *options, int64_t s,
                            int32_t *ids, const ech_batch *batch, int64_t row)
 {
+    const ech_token_file *file = source->file;
+    int64_t T = options->sequence_length;
+    ech_sample_clear(options, batch, row);
     if (options->valued) return read_example(file, options, s, ids, batch, row);
-    int64_t T = options->sequence_length, at = row * T;
-    int64_t count = ech_sample_pairs(file->runs.tokens, T, s), n = count + 1;
-    ECH_TRY(ech_token_file_read(file, s * T, n, options->vocabulary, ids));
-    memset(ids + n, 0, (size_t)(T + 1 - n) * sizeof *ids);
-    memcpy(batch->tokens + at, ids, (size_t)T * sizeof *ids);
-    memcpy(batch->targets + at, ids + 1, (size_t)T * sizeof *ids);
-    for (int64_t t = 0; t < T; t++) batch->weights[at + t] = t < count ? 1.0f : 0.0f;
-    batch->lengths[row] = (int32_t)(n < T ? n : T);
-    mark_runs(&file->runs, options, s, count, batch->starts ? batch->starts + at : NULL,
-              batch->weights + at);
-    return ECH_OK;
+    if (is_whole(source)) return read_whole(source, options, s, ids, batch, row);
+    int64_t pairs = ech_sample_pairs(file->runs.tokens, T, s);
+    batch->lengths[row] = (int32_t)least(pairs + 1, T);
+    return read_stretch(file, options, &(stretch){0, T, s * T, pairs}, ids, batch, row);
 }
 
 void ech_sample_clear(const ech_loader_options *options, const ech_batch *batch, int64_t row)

@@ -17,20 +17,20 @@ int64_t ech_sample_index(const ech_loader_options *options, int64_t row);
 ech_status ech_sample_position(const ech_loader_options *options, int64_t step, int64_t i,
                                int64_t *out);
 
-/* The stream of the sample at `position`, borrowed from the corpus; *s: the sample's index in the
- * stream. */
-const ech_token_file *ech_sample_at(const ech_corpus *corpus, const ech_loader_options *options,
-                                    int64_t position, int64_t *s);
+/* The source of the sample at `position`, borrowed from the corpus; *s: the sample's index in the
+ * source. */
+const ech_source *ech_sample_at(const ech_corpus *corpus, const ech_loader_options *options,
+                                int64_t position, int64_t *s);
 
 /* The number of targets of sample s of a stream of `tokens` tokens: T, or fewer in the last
  * sample. */
 int64_t ech_sample_pairs(int64_t tokens, int64_t sequence_length, int64_t s);
 
 /* The number of targets of sample s with weight 1. Does not read tokens. */
-int64_t ech_sample_count(const ech_token_file *file, const ech_loader_options *options, int64_t s);
+int64_t ech_sample_count(const ech_source *source, const ech_loader_options *options, int64_t s);
 
 /* Reads sample s into row `row` < m b of a batch's arrays. `ids`: working memory for T + 1 ids. */
-ech_status ech_sample_read(const ech_token_file *file, const ech_loader_options *options, int64_t s,
+ech_status ech_sample_read(const ech_source *source, const ech_loader_options *options, int64_t s,
                            int32_t *ids, const ech_batch *batch, int64_t row);
 /* Fills a row with padding. */
 void ech_sample_clear(const ech_loader_options *options, const ech_batch *batch, int64_t row);

@@ -44,11 +44,12 @@ ech_status ech_sink_resume(const char *temporary, int64_t bytes, ech_sink *out)
     ech_status st = ECH_OK;
     if (fstat(out->fd, &info) != 0 || info.st_size < bytes)
         st = ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
-                         "%s: has less than the %lld bytes that were written to it: truncated",
+                         "%s: has less than the %lld bytes that were written to it: truncated; run "
+                         "the command again when nothing else writes to it",
                          temporary, (long long)bytes);
     else if (ftruncate(out->fd, (off_t)bytes) != 0)
         st = ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot truncate it: %s", temporary,
-                         strerror(errno));
+                         ech_system_error(errno));
     if (st != ECH_OK) ech_sink_close(out);
     return st;
 }
@@ -80,14 +81,16 @@ ech_status ech_sink_flush(ech_sink *sink)
 {
     ECH_TRY(write_buffer(sink));
     if (fsync(sink->fd) != 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot bring it to disk: %s", sink->temporary, strerror(errno));
+        ECH_FAIL(ECH_EIO, "%s: cannot flush it to disk: %s", sink->temporary,
+                 ech_system_error(errno));
     return ECH_OK;
 }
 
 ech_status ech_sink_rename(ech_sink *sink, const char *path)
 {
     if (rename(sink->temporary, path) != 0)
-        ECH_FAIL(ECH_EIO, "%s: cannot rename %s to it: %s", path, sink->temporary, strerror(errno));
+        ECH_FAIL(ECH_EIO, "%s: cannot rename %s to it: %s", path, sink->temporary,
+                 ech_system_error(errno));
     sink->persists = true;
     return ECH_OK;
 }

@@ -98,7 +98,7 @@ static ech_status check_length(const ech_text_chunk_reader *reader, const ech_te
                                size_t have)
 {
     if (chunk->form != ECH_TEXT_PLAIN && have > ECH_TEXT_CHUNK_LONGEST_LINE)
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: %s of more than %d MiB: is it one document %s?", chunk->path,
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: %s of more than %d MiB: write one document %s", chunk->path,
                  (long long)reader->position.line,
                  chunk->form == ECH_TEXT_LINES ? "a line" : "an element",
                  (int)(ECH_TEXT_CHUNK_LONGEST_LINE >> 20),

@@ -78,7 +78,9 @@ static bool is_null(const object *o, ech_json_span span)
 
 static ech_status complain(const object *o, size_t at, const char *why)
 {
-    ECH_FAIL(ECH_EINPUT, "%s:%lld:%zu: no JSON: %s", o->path, (long long)o->line, at + 1, why);
+    ECH_FAIL(ECH_EINPUT,
+             "%s:%lld:%zu: not JSON: %s; correct it here, or leave out bad lines with --skip-bad",
+             o->path, (long long)o->line, at + 1, why);
 }
 
 /* Whether a value is a list of objects, as other trainers read the turns of a conversation. */
@@ -173,8 +175,8 @@ static void keep_bad(ech_text_bad *bad)
 static ech_status check_length(const object *o, const char *what)
 {
     if (o->n > ECH_TEXT_CHUNK_LONGEST_LINE)
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: %s of more than %d MiB", o->path, (long long)o->line, what,
-                 (int)(ECH_TEXT_CHUNK_LONGEST_LINE >> 20));
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: %s of more than %d MiB; split it, or remove it", o->path,
+                 (long long)o->line, what, (int)(ECH_TEXT_CHUNK_LONGEST_LINE >> 20));
     return ECH_OK;
 }
 

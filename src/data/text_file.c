@@ -47,8 +47,8 @@ static ech_status find_packing(ech_text_file *f)
     ECH_TRY(ech_file_read_at(f->fd, f->path, first, n, 0));
     f->packing = ech_packing_of(first, n);
     if (named && !f->packing && f->stored == 0)
-        ECH_FAIL(ECH_EINPUT, "%s: truncated: it is called %s and has no byte", f->path,
-                 named->ending);
+        ECH_FAIL(ECH_EINPUT, "%s: truncated: it is called %s and has no byte; copy it again",
+                 f->path, named->ending);
     if (named && !f->packing)
         ECH_FAIL(ECH_EINPUT,
                  "%s: is called %s and does not begin as %s does: if it is plain text, "
@@ -124,7 +124,8 @@ static ech_status unpack(ech_text_file *f, void *bytes, size_t n, size_t *made)
         f->in_member = !ends;
         bool stuck = f->in_member && f->io.in_n == 0 && f->taken == f->stored;
         if (stuck && f->io.out_n > 0)
-            ECH_FAIL(ECH_EINPUT, "%s: truncated: its %s does not end within %lld bytes", f->path,
+            ECH_FAIL(ECH_EINPUT,
+                     "%s: truncated: its %s does not end within %lld bytes; copy it again", f->path,
                      f->packing->name, (long long)f->stored);
     }
     *made = n - f->io.out_n;

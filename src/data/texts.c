@@ -30,14 +30,16 @@ static ech_status add_entry(ech_texts *texts, FTS *tree, FTSENT *entry)
         return ECH_OK;
     case FTS_NS:
     case FTS_SLNONE:
-        ECH_FAIL(ECH_EIO, "%s: cannot read it: %s", path, strerror(why));
+        ECH_FAIL(ECH_EIO, "%s: cannot read it: %s", path, ech_system_error(why));
     case FTS_DNR:
-        ECH_FAIL(ECH_EIO, "%s: cannot open the folder: %s", path, strerror(why));
+        ECH_FAIL(ECH_EIO, "%s: cannot open the folder: %s", path, ech_system_error(why));
     }
     if (entry->fts_level > 0 && entry->fts_name[0] == '.') {
         fts_set(tree, entry, FTS_SKIP);
     } else if (entry->fts_level > DEEPEST_FOLDER && S_ISDIR(info.st_mode)) {
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: more than %d folders deep", path, (int)DEEPEST_FOLDER);
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: more than %d folders deep; import the folders below it one by one", path,
+                 (int)DEEPEST_FOLDER);
     } else if (S_ISLNK(info.st_mode) && stat(path, &info) != 0) {
         ech_log_warn("%s: left out: the target of the link does not exist", path);
     } else if (S_ISREG(info.st_mode)) {
@@ -66,7 +68,7 @@ static ech_status add_tree(ech_texts *texts, const char *in)
     ECH_CLEANUP(close_tree)
     FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
     for (FTSENT *entry; tree && (entry = fts_read(tree));) ECH_TRY(add_entry(texts, tree, entry));
-    if (errno != 0) ECH_FAIL(ECH_EIO, "%s: cannot list: %s", in, strerror(errno));
+    if (errno != 0) ECH_FAIL(ECH_EIO, "%s: cannot list: %s", in, ech_system_error(errno));
     return ECH_OK;
 }
 
@@ -154,7 +156,8 @@ ech_status ech_data_count_texts(const ech_data_text_source *source, int64_t *fil
 {
     ECH_CLEANUP(ech_texts_free) ech_texts texts = {0};
     ECH_TRY(ech_texts_find(source, &texts));
-    if (texts.bytes == 0) ECH_FAIL(ECH_EINPUT, "%s: no text in it", source->in);
+    if (texts.bytes == 0)
+        ECH_FAIL(ECH_EINPUT, "%s: has no text in it; name a file or folder with text", source->in);
     *files = (int64_t)texts.file.n;
     *bytes = texts.bytes;
     return ECH_OK;
@@ -163,7 +166,7 @@ ech_status ech_data_count_texts(const ech_data_text_source *source, int64_t *fil
 static ech_status find_real(const char *path, char real[PATH_MAX])
 {
     if (!realpath(path, real))
-        ECH_FAIL(ECH_EIO, "%s: cannot find where it is: %s", path, strerror(errno));
+        ECH_FAIL(ECH_EIO, "%s: cannot be resolved: %s", path, ech_system_error(errno));
     return ECH_OK;
 }
 
@@ -187,7 +190,8 @@ static ech_status check_not_same(const char *in, const char *out)
                                            "-train.bin", "-train.idx", "-train" ECH_TOKEN_ORIGIN,
                                            "-valid.bin", "-valid.idx", "-valid" ECH_TOKEN_ORIGIN};
     struct stat from, to;
-    if (stat(in, &from) != 0) ECH_FAIL(ECH_EIO, "%s: cannot read it: %s", in, strerror(errno));
+    if (stat(in, &from) != 0)
+        ECH_FAIL(ECH_EIO, "%s: cannot read it: %s", in, ech_system_error(errno));
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         ECH_FREED char *path = ech_token_path(out, suffixes[i]);
         if (stat(path, &to) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
@@ -201,7 +205,7 @@ ech_status ech_texts_check_output(const char *in, const char *out)
     ECH_FREED char *folder = ech_file_parent(out);
     const char *slash = strrchr(out, '/');
     if (*out == '\0' || (slash && slash[1] == '\0'))
-        ECH_FAIL(ECH_EUSAGE, "\"%s\" is no prefix: add a name to it", out);
+        ECH_FAIL(ECH_EUSAGE, "\"%s\" is no prefix; add a name to it, as in DIR/NAME", out);
     ECH_TRY(ech_file_make_folder(folder));
     return ech_file_is_folder(in) ? check_outside(in, folder, out) : check_not_same(in, out);
 }

@@ -47,7 +47,7 @@ static ech_status open_values(const char *prefix, ech_token_file *file)
         return ECH_OK;
     ECH_FAIL(ECH_EINPUT,
              "%s: has %lld bytes, but %s has %lld tokens with a value of 4 bytes each: they are "
-             "from different imports, or truncated",
+             "from different imports, or truncated; import again",
              values.path, (long long)bytes, part->path,
              (long long)(part->bytes / part->tokens.width));
 }
@@ -184,8 +184,8 @@ static ech_status fail_outside(const piece *p, int64_t vocabulary, const void *n
                  "numbered from 0: make it larger",
                  p->part->path, (long long)id, (long long)vocabulary);
     ECH_FAIL(ECH_EINPUT,
-             "%s: token %lld of the stream has id %lld, but the vocabulary has %lld: was it "
-             "made with another data.tokenizer, or is model.vocab_size too small?",
+             "%s: token %lld of the stream has id %lld, but the vocabulary has %lld: set "
+             "data.tokenizer to the one that made the file, or raise model.vocab_size",
              p->part->path, (long long)(p->position + i - 1), (long long)id, (long long)vocabulary);
 }
 
@@ -287,4 +287,21 @@ int64_t ech_token_runs_documents(const ech_token_runs *runs)
     int64_t n = 0;
     for (size_t i = 0; i < runs->run.n; i++) n += runs->run.at[i].opens;
     return n;
+}
+
+int64_t ech_token_runs_targets(const ech_token_runs *runs, int64_t first, int64_t end,
+                               bool document_mask)
+{
+    int64_t targets = end > first ? end - first : 0;
+    if (targets == 0 || (!document_mask && !runs->silent)) return targets;
+    for (size_t i = ech_token_runs_find(runs, first); i < runs->run.n; i++) {
+        ech_token_run run = runs->run.at[i];
+        if (run.first >= end) break;
+        int64_t from = run.first > first ? run.first : first;
+        if (run.silent)
+            targets -= least(ech_token_run_end(runs, i), end) - from;
+        else if (document_mask && run.opens && run.first >= first)
+            targets--;
+    }
+    return targets;
 }

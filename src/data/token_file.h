@@ -39,6 +39,10 @@ static inline int64_t ech_token_run_end(const ech_token_runs *runs, size_t i)
 }
 /* The number of documents that are not empty, if `documents` is set. */
 int64_t ech_token_runs_documents(const ech_token_runs *runs);
+/* The number of tokens in [first, end) that are trained on as targets, 0 < first.
+ * document_mask: without the first token of each document, which needs `documents`. */
+int64_t ech_token_runs_targets(const ech_token_runs *runs, int64_t first, int64_t end,
+                               bool document_mask);
 
 /* ---- arrays of numbers in files ---- */
 

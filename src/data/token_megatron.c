@@ -12,6 +12,8 @@
 #include "data/token_file.h"
 #include "data/token_index.h"
 
+#define MAKE_AGAIN ": make the .idx and .bin again, or copy both again"
+
 /* Megatron's dtypes by code; width 0: none that holds token ids here. */
 static const struct {
     const char *name;
@@ -33,18 +35,20 @@ static ech_status check_header(const char *path, const ech_token_header *header,
 {
     int code = header->dtype;
     if (memcmp(header->magic, ECH_TOKEN_MAGIC, sizeof header->magic) != 0)
-        ECH_FAIL(ECH_EINPUT, "%s: does not begin with MMIDIDX: not the index of a token file",
-                 path);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: does not begin with MMIDIDX: not the index of a token file" MAKE_AGAIN, path);
     if (header->version != ECH_TOKEN_VERSION)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: version %llu of the format; only 1 is known", path,
-                 (unsigned long long)header->version);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: version %llu of the format; only 1 is known" MAKE_AGAIN,
+                 path, (unsigned long long)header->version);
     bool known = code > 0 && (size_t)code < sizeof dtypes / sizeof dtypes[0];
     if (!known)
-        ECH_FAIL(ECH_EINPUT, "%s: dtype code %d is not one of the format's (1 to 8)", path, code);
+        ECH_FAIL(ECH_EINPUT, "%s: dtype code %d is not one of the format's (1 to 8)" MAKE_AGAIN,
+                 path, code);
     if (dtypes[code].width == 0)
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: holds %s (dtype code %d); token ids must be u8, u16, i32 or i64", path,
-                 dtypes[code].name, code);
+                 "%s: holds %s (dtype code %d); token ids must be u8, u16, i32 or i64; make it "
+                 "again in one of these",
+                 path, dtypes[code].name, code);
     *width = dtypes[code].width;
     return ECH_OK;
 }
@@ -69,11 +73,12 @@ static ech_status check_size(const ech_token_header *header, uint64_t n, token_i
     if (!fits || (rest != 0 && rest != sequences))
         ECH_FAIL(ECH_EINPUT,
                  "%s: %llu bytes do not hold the %llu sequences and %llu document indices that its "
-                 "header counts: truncated or damaged",
+                 "header counts" MAKE_AGAIN,
                  x->path, (unsigned long long)n, (unsigned long long)sequences,
                  (unsigned long long)entries);
     if (entries == 0)
-        ECH_FAIL(ECH_EINPUT, "%s: has no document indices; the first must be 0", x->path);
+        ECH_FAIL(ECH_EINPUT, "%s: has no document indices, and the first must be 0" MAKE_AGAIN,
+                 x->path);
     x->sequences = (int64_t)sequences;
     x->documents = (int64_t)entries - 1;
     x->has_modes = rest != 0;
@@ -96,23 +101,24 @@ static ech_status get_sequence(token_index *x, int64_t i, int64_t *length, int64
     ECH_TRY(ech_token_reader_get(&x->pointer, i, pointer));
     if (x->has_modes) ECH_TRY(ech_token_reader_get(&x->mode, i, &mode));
     if (*length < 0)
-        ECH_FAIL(ECH_EINPUT, "%s: sequence %lld has %lld tokens", x->path, (long long)i,
+        ECH_FAIL(ECH_EINPUT, "%s: sequence %lld has %lld tokens" MAKE_AGAIN, x->path, (long long)i,
                  (long long)*length);
     if (*pointer < 0 || *pointer > x->bin_bytes || *length > (x->bin_bytes - *pointer) / x->width)
         ECH_FAIL(ECH_EINPUT,
                  "%s: sequence %lld (%lld tokens at byte %lld) lies outside the %lld bytes of the "
-                 ".bin file: truncated, or from another index?",
+                 ".bin file; copy both again, or make them again",
                  x->path, (long long)i, (long long)*length, (long long)*pointer,
                  (long long)x->bin_bytes);
     if (*pointer % x->width != 0)
         ECH_FAIL(ECH_EINPUT,
                  "%s: sequence %lld begins at byte %lld, no multiple of the %lld bytes of a token; "
-                 "it is damaged, or belongs to another .bin file",
+                 "damaged, or of another .bin file; copy both again, or make them again",
                  x->path, (long long)i, (long long)*pointer, (long long)x->width);
     if (mode != ECH_TOKEN_TRAINED && mode != ECH_TOKEN_PROMPT)
-        ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: sequence %lld has mode %d; known are 0 (trained on) and 1 (a prompt)",
-                 x->path, (long long)i, (int)(int8_t)mode);
+        ECH_FAIL(
+            ECH_EUNSUPPORTED,
+            "%s: sequence %lld has mode %d; known are 0 (trained on) and 1 (a prompt)" MAKE_AGAIN,
+            x->path, (long long)i, (int)(int8_t)mode);
     *prompt = mode == ECH_TOKEN_PROMPT;
     return ECH_OK;
 }
@@ -125,11 +131,11 @@ static ech_status skip_entries(token_index *x, int64_t i, bool *opens)
     for (*opens = false; x->next <= x->documents; x->next++, x->before = entry) {
         ECH_TRY(ech_token_reader_get(&x->entry, x->next, &entry));
         if ((x->next == 0 && entry != 0) || entry < x->before || entry > x->sequences)
-            ECH_FAIL(
-                ECH_EINPUT,
-                "%s: document index %lld is %llu; they must begin with 0 and ascend to at most "
-                "%lld",
-                x->path, (long long)x->next, (unsigned long long)entry, (long long)x->sequences);
+            ECH_FAIL(ECH_EINPUT,
+                     "%s: document index %lld is %llu; they must begin with 0 and ascend to at "
+                     "most %lld" MAKE_AGAIN,
+                     x->path, (long long)x->next, (unsigned long long)entry,
+                     (long long)x->sequences);
         if (entry != i) break;
         *opens = *opens || x->next < x->documents;
     }
@@ -144,7 +150,8 @@ static ech_status read_runs(token_index *x, ech_token_runs *runs)
         ECH_TRY(get_sequence(x, i, &length, &pointer, &prompt));
         ECH_TRY(skip_entries(x, i, &opens));
         if (__builtin_add_overflow(runs->tokens, length, &sum))
-            ECH_FAIL(ECH_EINPUT, "%s: its sequences have more than 2^63 tokens together", x->path);
+            ECH_FAIL(ECH_EINPUT, "%s: its sequences have more than 2^63 tokens together" MAKE_AGAIN,
+                     x->path);
         ech_token_runs_add(runs, pointer / x->width, length, opens, prompt);
     }
     return skip_entries(x, x->sequences, &opens);
@@ -161,7 +168,7 @@ static ech_status read_index(int fd, const char *path, int64_t n, int64_t bin_by
     x->path = path;
     x->bin_bytes = bin_bytes;
     if (n < at)
-        ECH_FAIL(ECH_EINPUT, "%s: %lld bytes are less than the header of an index has: truncated?",
+        ECH_FAIL(ECH_EINPUT, "%s: %lld bytes are less than the header of an index has" MAKE_AGAIN,
                  path, (long long)n);
     ECH_TRY(ech_file_read_at(fd, path, &header, sizeof header, 0));
     ECH_TRY(check_header(path, &header, &x->width));
@@ -201,7 +208,8 @@ static ech_status fail_missing(const char *prefix)
                  "then give PREFIX",
                  prefix, prefix);
     if (ends_with(prefix, ".bin") || ends_with(prefix, ".idx"))
-        ECH_FAIL(ECH_EUSAGE, "%s: no such file", prefix);
+        ECH_FAIL(ECH_EUSAGE, "%s: no such file; give the prefix of a token file, without .bin",
+                 prefix);
     ECH_FREED char *train = ech_token_path(prefix, "-train.idx");
     if (ech_file_exists(train))
         ECH_FAIL(ECH_EUSAGE, "%s.idx: no such file, but %s-train.idx is there: give %s-train",

@@ -46,11 +46,13 @@ static ech_status unpack(const char *path, const json_t *root, ech_token_origin 
     const json_t *hash = json_object_get(root, "hash");
     if (!format || strcmp(format, FORMAT) != 0)
         ECH_FAIL(ECH_EINPUT,
-                 "%s: 'format' is not \"%s\"; where it is something else of yours, it "
-                 "cannot have that name beside a token file",
+                 "%s: 'format' is not \"%s\"; rename this file: only Echelon's record of a token "
+                 "file has that name",
                  path, FORMAT);
     if (!ech_json_to_int(json_object_get(root, "version"), 1, VERSION, &version))
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: 'version' is not %d or less: a newer program wrote it",
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: 'version' is not %d or less: a newer Echelon wrote it; use that one, or make "
+                 "the tokens again",
                  path, (int)VERSION);
     const json_t *begins = json_object_get(root, "begin_of_text");
     bool new = version > 1; /* version 1 is of programs that never put it there */

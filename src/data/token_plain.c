@@ -48,21 +48,24 @@ static ech_status read_header(const char *path, const int32_t *header, int64_t s
     int32_t magic = header[0];
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (magic == others[i].magic)
-            ECH_FAIL(ECH_EUSAGE, "%s: %s of llm.c, not tokens", path, others[i].what);
+            ECH_FAIL(ECH_EUSAGE, "%s: %s of llm.c, not tokens; name a file that llm.c tokenized",
+                     path, others[i].what);
     *found = magic == MAGIC_U16 || magic == MAGIC_U32;
     if (!*found) return ECH_OK;
     if (size < HEADER_BYTES)
-        ECH_FAIL(ECH_EINPUT, "%s: %lld bytes are less than llm.c's header of 1024: truncated?",
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: %lld bytes are less than llm.c's header of 1024: truncated; copy it again",
                  path, (long long)size);
     int32_t known = magic == MAGIC_U16 ? 1 : 7, version = header[1];
     if (version != known)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: version %d of llm.c's format %d; only %d is known", path,
-                 (int)version, (int)magic, (int)known);
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: version %d of llm.c's format %d; only %d is known; make it again with llm.c",
+                 path, (int)version, (int)magic, (int)known);
     int64_t count = header[2], width = magic == MAGIC_U16 ? 2 : 4;
     if (count < 0 || size != HEADER_BYTES + count * width)
         ECH_FAIL(ECH_EINPUT,
                  "%s: its header counts %lld tokens of %lld bytes, which %lld bytes do not hold: "
-                 "truncated or damaged",
+                 "truncated or damaged; copy it again",
                  path, (long long)count, (long long)width, (long long)size);
     out->width = width;
     out->header = HEADER_BYTES;
@@ -81,7 +84,7 @@ static ech_status measure_part(ech_token_part *part, int64_t size, int64_t *toke
     if (size % 2)
         ECH_FAIL(ECH_EINPUT,
                  "%s: %lld bytes are no whole number of u16, and there is no .idx beside it and no "
-                 "header of llm.c in it: not a token file",
+                 "header of llm.c in it: not a token file; make one with `echelon data`",
                  part->path, (long long)size);
     part->tokens.width = 2;
     *tokens = size / 2;
@@ -137,8 +140,11 @@ static ech_status add_pattern(const char *pattern, const ech_token_options *opti
 {
     ECH_CLEANUP(globfree) glob_t found = {0};
     int why = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
-    if (why == GLOB_NOMATCH) ECH_FAIL(ECH_EUSAGE, "%s: no file has such a name", pattern);
-    if (why) ECH_FAIL(ECH_EIO, "%s: cannot list the folder: %s", pattern, strerror(errno));
+    if (why == GLOB_NOMATCH)
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s: no file has such a name; give the prefix of a token file, or another pattern",
+                 pattern);
+    if (why) ECH_FAIL(ECH_EIO, "%s: cannot list the folder: %s", pattern, ech_system_error(errno));
     qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_paths);
     for (size_t i = 0; i < found.gl_pathc; i++) {
         const char *path = found.gl_pathv[i];

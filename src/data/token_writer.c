@@ -89,7 +89,9 @@ static ech_status put_block(ech_token_writer *writer, const int32_t *ids, size_t
     uint16_t narrow[BLOCK];
     for (size_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= writer->vocabulary)
-            ECH_FAIL(ECH_EINPUT, "%s.bin: cannot hold token id %d: the vocabulary has %lld",
+            ECH_FAIL(ECH_EINPUT,
+                     "%s.bin: cannot hold token id %d: the vocabulary has %lld; give the tokenizer "
+                     "of these ids",
                      writer->prefix, (int)ids[i], (long long)writer->vocabulary);
         narrow[i] = (uint16_t)ids[i];
     }
@@ -245,7 +247,7 @@ static ech_status remove_older(const char *prefix, const char *suffix)
 {
     ECH_FREED char *path = ech_token_path(prefix, suffix);
     if (unlink(path) != 0 && errno != ENOENT)
-        ECH_FAIL(ECH_EIO, "%s: cannot remove the older one: %s", path, strerror(errno));
+        ECH_FAIL(ECH_EIO, "%s: cannot remove the older one: %s", path, ech_system_error(errno));
     return ECH_OK;
 }
 
@@ -278,7 +280,7 @@ ech_status ech_token_publish(const char *prefix, const char *folder)
         ECH_FREED char *from = path_of(prefix, folder, suffixes[i]);
         ECH_FREED char *to = path_of(prefix, NULL, suffixes[i]);
         if (rename(from, to) != 0 && errno != ENOENT)
-            ECH_FAIL(ECH_EIO, "%s: cannot rename %s to it: %s", to, from, strerror(errno));
+            ECH_FAIL(ECH_EIO, "%s: cannot rename %s to it: %s", to, from, ech_system_error(errno));
     }
     return ech_file_sync_parent(prefix);
 }

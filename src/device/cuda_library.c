@@ -18,12 +18,13 @@
 #define ECH_CUDA_MAJOR "13" /* of builds that would not call it */
 #endif
 
-const ech_library ech_library_cublaslt = {"cuBLASLt", "libcublasLt.so." ECH_CUDA_MAJOR,
-                                          "pip install nvidia-cublas"};
-const ech_library ech_library_cudnn = {"cuDNN", "libcudnn.so.9",
-                                       "pip install nvidia-cudnn-cu" ECH_CUDA_MAJOR};
-const ech_library ech_library_nccl = {"NCCL", "libnccl.so.2",
-                                      "pip install nvidia-nccl-cu" ECH_CUDA_MAJOR};
+const ech_library ech_library_cublaslt = {.name = "cuBLASLt",
+                                          .file = "libcublasLt.so." ECH_CUDA_MAJOR,
+                                          .from = "pip install nvidia-cublas"};
+const ech_library ech_library_cudnn = {
+    .name = "cuDNN", .file = "libcudnn.so.9", .from = "pip install nvidia-cudnn-cu" ECH_CUDA_MAJOR};
+const ech_library ech_library_nccl = {
+    .name = "NCCL", .file = "libnccl.so.2", .from = "pip install nvidia-nccl-cu" ECH_CUDA_MAJOR};
 
 /* Patterns of folders that are searched after the system's own: {environment variable or NULL, the
  * path after its value}. */
@@ -50,14 +51,19 @@ static const struct {
 /* Beside a python3 of PATH, as in an environment that is not activated. */
 static const char of_python[] = "/../lib/python3*/site-packages/nvidia/*/lib";
 
+static void *open_file(const ech_library *library, const char *path)
+{
+    return dlopen(path, RTLD_NOW | (library->is_global ? RTLD_GLOBAL : RTLD_LOCAL));
+}
+
 /* NULL: none of the files that match can be opened. */
-static void *open_matching(const char *pattern)
+static void *open_matching(const ech_library *library, const char *pattern)
 {
     glob_t found = {0};
     void *handle = NULL;
     if (glob(pattern, 0, NULL, &found) == 0)
         for (size_t i = 0; i < found.gl_pathc && !handle; i++)
-            handle = dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
+            handle = open_file(library, found.gl_pathv[i]);
     globfree(&found);
     return handle;
 }
@@ -72,20 +78,20 @@ static void *find_by_python(const ech_library *library)
         n = strcspn(at, ":");
         ech_text_append(&python, "%.*s/python3", (int)n, at);
         ech_text_append(&pattern, "%.*s%s/%s", (int)n, at, of_python, library->file);
-        if (n > 0 && access(python.at, X_OK) == 0) handle = open_matching(pattern.at);
+        if (n > 0 && access(python.at, X_OK) == 0) handle = open_matching(library, pattern.at);
     }
     return handle;
 }
 
 static void *find(const ech_library *library)
 {
-    void *handle = dlopen(library->file, RTLD_NOW | RTLD_LOCAL);
+    void *handle = open_file(library, library->file);
     for (size_t p = 0; p < sizeof places / sizeof *places && !handle; p++) {
         const char *root = places[p].variable ? getenv(places[p].variable) : "";
         ECH_FREED_TEXT pattern = {0};
         if (!root || (places[p].variable && !*root)) continue;
         ech_text_append(&pattern, "%s%s/%s", root, places[p].folder, library->file);
-        handle = open_matching(pattern.at);
+        handle = open_matching(library, pattern.at);
     }
     return handle ? handle : find_by_python(library);
 }
@@ -101,12 +107,13 @@ static void *open_at(const ech_library *library, const char **path)
 
 const char *ech_library_lacks(const ech_library *library, const char **path)
 {
-    static _Thread_local char text[320];
+    static _Thread_local char text[512];
     if (open_at(library, path)) return NULL;
     snprintf(text, sizeof text,
              "%s (%s) is neither where the system looks (LD_LIBRARY_PATH) nor in CUDA_HOME, "
-             "/usr/local/cuda* or Python's packages nvidia/*/lib; install it (%s)",
-             library->name, library->file, library->from);
+             "/usr/local/cuda* or Python's packages nvidia/*/lib; install it (%s)%s%s",
+             library->name, library->file, library->from, library->remedy ? ", " : "",
+             library->remedy ? library->remedy : "");
     return text;
 }
 
@@ -119,8 +126,10 @@ ech_status ech_library_open(const ech_library *library, const ech_library_symbol
     for (int s = 0; s < n; s++) {
         void *address = dlsym(handle, symbol[s].name);
         if (!address)
-            ECH_FAIL(ECH_EUNSUPPORTED, "%s: has no %s, so it is too old; install a newer %s (%s)",
-                     where, symbol[s].name, library->name, library->from);
+            ECH_FAIL(ECH_EUNSUPPORTED,
+                     "%s: has no %s, so it is too old; install a newer %s (%s)%s%s", where,
+                     symbol[s].name, library->name, library->from, library->remedy ? ", " : "",
+                     library->remedy ? library->remedy : "");
         memcpy(symbol[s].address, &address, sizeof address);
     }
     *path = where;

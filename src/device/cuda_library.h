@@ -6,12 +6,17 @@
 #ifndef ECH_DEVICE_CUDA_LIBRARY_H
 #define ECH_DEVICE_CUDA_LIBRARY_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 
 typedef struct ech_library {
     const char *name; /* "cuBLASLt" */
     const char *file; /* its shared object, with the version of this build's headers */
     const char *from; /* how to get it: "pip install nvidia-cublas" */
+    /* what else a user can do where it is missing: "set parallel.comm = local"; NULL: nothing */
+    const char *remedy;
+    bool is_global; /* libraries that are opened later may use its symbols (RTLD_GLOBAL) */
 } ech_library;
 extern const ech_library ech_library_cublaslt, ech_library_cudnn, ech_library_nccl;
 

@@ -36,6 +36,8 @@ typedef struct ech_device {
     /* Work that is put on a queue has ended when the call returns. Queues then do not wait for each
      * other: the thread that puts work there must wait first, on the host. */
     bool is_immediate;
+    /* Kernels give a plugin's functions copies of their tensors between guard pages. */
+    bool guards;
 
     /* Zeroed memory, aligned to 4,096 bytes, on a GPU to its row's alignment. Errors:
      * ECH_ENOMEM. */

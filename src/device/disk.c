@@ -137,8 +137,8 @@ static ech_status make(const char *folder, ech_disk *disk)
     disk->addresses = mmap(NULL, (size_t)disk->bytes, PROT_NONE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (disk->addresses == MAP_FAILED)
-        ECH_FAIL(ECH_EIO, "%s: the system reserves no addresses for it: %s", disk->path,
-                 strerror(errno));
+        ECH_FAIL(ECH_EIO, "%s: the system reserves no addresses for it: %s; raise ulimit -v",
+                 disk->path, strerror(errno));
     return ECH_OK;
 }
 

@@ -94,6 +94,7 @@ static void walled_fill(ech_queue *queue, void *to, unsigned char byte, size_t b
 const ech_device ech_device_walled = {
     .name = "walled",
     .is_immediate = true,
+    .guards = true,
     .alloc = ech_device_walled_alloc,
     .release = ech_device_walled_release,
     .alloc_host = ech_device_cpu_alloc,

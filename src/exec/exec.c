@@ -37,8 +37,10 @@ void ech_exec_fail(ech_exec *exec, ech_status status)
 {
     int none = 0;
     if (status == ECH_OK) return;
-    if (atomic_compare_exchange_strong(&exec->failed, &none, (int)status))
+    if (atomic_compare_exchange_strong(&exec->failed, &none, (int)status)) {
+        snprintf(exec->error, sizeof exec->error, "%s", ech_last_error());
         ech_comm_raise(exec->comm);
+    }
     ech_exec_wake(exec);
 }
 
@@ -376,7 +378,10 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     exec->host_waits++;
     exec->version += exec->list->updates;
     ech_status status = (ech_status)atomic_load(&exec->failed);
-    if (status != ECH_OK) return status;
+    if (status != ECH_OK) {
+        ech_set_last_error(exec->error);
+        return status;
+    }
     ech_scalars_take(exec);
     ech_logits_take(exec);
     return status;

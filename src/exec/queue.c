@@ -260,7 +260,7 @@ static ech_status tell_fault(const ech_exec *exec)
     size_t at = exec->events.shown < exec->events.put ? exec->events.shown : list->step.n - 1;
     ECH_FAIL(ECH_EIO,
              "the device %s fails in the list \"%s\" of step %lld; the last step known to have "
-             "begun is %s",
+             "begun is %s; if it happens again, report it with the run file",
              exec->device->name, ech_list_name(list->kind), (long long)exec->step,
              exec->where[list->kind][at]);
 }

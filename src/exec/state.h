@@ -195,6 +195,7 @@ struct ech_exec {
      * work. */
     _Atomic uint64_t *done;
     _Atomic int failed;   /* ech_status of the first failure, or ECH_OK; never reset */
+    char error[1024];     /* its message, of the thread that failed */
     pthread_mutex_t lock; /* guards engine[].run, quit, busy, signals; all threads sleep with it */
     atomic_bool naps;     /* the link thread is in ech_exec_nap */
     _Atomic int awaited;  /* the step that the compute lane waits for; -1: it computes */

@@ -123,9 +123,12 @@ static void work_on_piece(const ech_exec *exec, const work *w, const piece *of,
     update.learning_rate = param->rate;
     update.weight_decay = param->decay ? exec->config->optimizer.weight_decay : 0;
     ech_param one = ech_optimizer_one(param);
-    ech_optimizer_work tensors = {.kernels = w->kernels,
+    ech_optimizer_work tensors = {.row = plan->optimizer,
+                                  .config = exec->config,
+                                  .kernels = w->kernels,
                                   .context = w->context,
                                   .of = &one,
+                                  .whole = param,
                                   .param = p->master >= 0 ? &kept[p->master]
                                            : weights      ? &own_weights
                                                           : NULL,

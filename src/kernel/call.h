@@ -78,6 +78,12 @@ static void reach_ech_update(const ech_call_memory *memory, ech_update *x)
     REACH(x->withheld, sizeof *x->withheld);
     REACH(x->number, sizeof *x->number);
 }
+
+static void reach_ech_user_call(const ech_call_memory *memory, ech_user_call *x)
+{
+    for (int i = 0; i < x->tensors; i++) reach_ech_tensor(memory, &x->tensor[i]);
+    if (x->updates) reach_ech_update(memory, &x->update);
+}
 #undef REACH
 
 /* ---- calls: their arguments, and how they are translated and passed on ---- */

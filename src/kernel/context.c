@@ -48,6 +48,7 @@ void ech_kernel_context_defer(ech_kernel_context *context, const ech_device *dev
     context->queue = queue;
     context->inner = ech_calloc(1, sizeof *context->inner);
     context->inner->threads = context->threads;
+    context->inner->guarded = device->guards;
 }
 
 /* The calling thread is bound to all of the cores: the library sometimes requests fewer threads

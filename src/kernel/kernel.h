@@ -44,6 +44,7 @@ struct ech_kernel_context {
     const struct ech_device *device;
     struct ech_queue *queue;
     ech_kernel_context *inner; /* with which the queue calls fast kernels; owned */
+    bool guarded; /* plugins' functions get copies of their tensors, between guard pages */
 };
 
 enum { ECH_MAX_THREADS = 1024 };
@@ -212,6 +213,23 @@ typedef struct ech_update {
     const double *rate, *clip, *withheld;
     const int64_t *number;
 } ech_update;
+
+/* A call of a function that a plugin adds. `run` computes from the tensors and numbers here on the
+ * processor, and writes only the tensors whose bits are set in `writes`. */
+enum { ECH_USER_TENSORS = 16, ECH_USER_NUMBERS = 8, ECH_USER_OWN = 3 };
+typedef struct ech_user_call ech_user_call;
+struct ech_user_call {
+    const char *name; /* of the plugin's row, for messages; static */
+    void (*run)(const ech_user_call *call);
+    const void *own[ECH_USER_OWN]; /* of `run`; valid while the run lasts */
+    int tensors;
+    unsigned writes;
+    ech_tensor tensor[ECH_USER_TENSORS]; /* contiguous, or data is NULL */
+    int64_t number[ECH_USER_NUMBERS];
+    bool updates; /* `update` is one of a parameter: if it is withheld, `run` is not called */
+    ech_update update;
+    int threads; /* set by the kernel */
+};
 
 /* The rows as an enum, as function types, and as one table per (instruction set, dtype). */
 typedef enum ech_op {

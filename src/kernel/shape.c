@@ -89,7 +89,7 @@ static const char *read_sizes(const char *at, rule *out)
 static void read_rows(void)
 {
     for (int op = 0; op < ECH_OPS; op++)
-        for (const char *at = row_shapes[op]; strcmp(at, "))") != 0;) {
+        for (const char *at = row_shapes[op]; strcmp(at, "()") != 0 && strcmp(at, "))") != 0;) {
             ECH_ASSERT(row[op].tensors < MOST_TENSORS);
             rule *out = &row[op].tensor[row[op].tensors++];
             at = read_sizes(read_words(at, out), out);

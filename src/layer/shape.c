@@ -4,6 +4,16 @@
  */
 #include "layer/shape.h"
 
+const char *ech_axis_name(ech_axis axis)
+{
+    static const char *const names[] = {
+#define X(name, ...) #name,
+#include "layer/axes.def"
+#undef X
+    };
+    return names[axis];
+}
+
 ech_shape ech_shape_1d(ech_axis axis, int64_t size)
 {
     return (ech_shape){.dims = 1, .axis = {axis}, .size = {size}};

@@ -99,6 +99,7 @@ ech_shape ech_shape_of_rows(const ech_shape *x);
 /* The shape without the dimensions whose bits are set: bit d, dimension d. */
 ech_shape ech_shape_without(const ech_shape *shape, unsigned dims);
 
+const char *ech_axis_name(ech_axis axis); /* as in axes.def: "MODEL" */
 /* The axes of the mesh over which the axis is sharded. */
 ech_mesh ech_axis_mesh(ech_axis axis);
 /* The number of shards of a parameter's axis. */

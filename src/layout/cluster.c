@@ -64,7 +64,8 @@ static ech_status read_number(const reader *r, const ech_yaml_node *node, const 
                               double least, double most, double *out)
 {
     if (node->kind != ECH_YAML_SCALAR)
-        FAIL(r, node, "%.60s: is one number%s%s", node->key, *unit ? " with the unit " : "", unit);
+        FAIL(r, node, "%.60s: must be one number%s%s", node->key, *unit ? " with the unit " : "",
+             unit);
     if (!read_quantity(node->text, unit, out))
         FAIL(r, node, "%.60s: \"%.60s\" is no number%s%s%s", node->key, node->text,
              *unit ? " of " : "", unit,
@@ -146,9 +147,10 @@ static ech_status read_level(const reader *r, const ech_yaml_node *node, ech_clu
         else
             FAIL(r, at, "levels: %.60s: no such key; the keys of a level are " LEVEL_KEYS, at->key);
     }
-    if (isnan(level->bandwidth)) FAIL(r, node, "%s", "levels: bandwidth: not set");
+    if (isnan(level->bandwidth))
+        FAIL(r, node, "%s", "levels: bandwidth: not set; set it in each level, in B/s");
     if (ranks > floor(ranks) || links > floor(links))
-        FAIL(r, node, "%s", "levels: ranks and links are whole numbers");
+        FAIL(r, node, "%s", "levels: ranks and links must be whole numbers from 1");
     level->ranks = (int)ranks;
     level->links = (int)links;
     return ECH_OK;
@@ -157,11 +159,11 @@ static ech_status read_level(const reader *r, const ech_yaml_node *node, ech_clu
 static ech_status read_levels(const reader *r, const ech_yaml_node *section)
 {
     ech_cluster *out = r->out;
-    if (section->kind != ECH_YAML_LIST) FAIL(r, section, "%s", "levels: is a list of levels");
+    if (section->kind != ECH_YAML_LIST) FAIL(r, section, "%s", "levels: must be a list of levels");
     for (const ech_yaml_node *node = section->first; node; node = node->next) {
         int below = out->levels ? out->level[out->levels - 1].ranks : 1;
         if (out->levels == ECH_MOST_LEVELS)
-            FAIL(r, node, "levels: has more than %d levels", ECH_MOST_LEVELS);
+            FAIL(r, node, "levels: at most %d levels are supported", ECH_MOST_LEVELS);
         ECH_TRY(read_level(r, node, &out->level[out->levels]));
         int ranks = out->level[out->levels++].ranks;
         if (below == INT32_MAX) FAIL(r, node, "%s", "levels: only the last level may omit ranks");
@@ -188,7 +190,7 @@ static ech_status read_section(const reader *r, const ech_yaml_node *node)
     if (strcmp(node->key, "sources") == 0) return ECH_OK; /* for people */
     if (strcmp(node->key, "levels") == 0) return read_levels(r, node);
     if (!is_section(node->key)) FAIL(r, node, "%.60s: no such section; %s", node->key, shape);
-    if (node->kind != ECH_YAML_MAP) FAIL(r, node, "%s: is a section with keys", node->key);
+    if (node->kind != ECH_YAML_MAP) FAIL(r, node, "%s: must be a section with keys", node->key);
     if (strcmp(node->key, "flops") == 0) return read_flops(r, node);
     for (const ech_yaml_node *key = node->first; key; key = key->next)
         ECH_TRY(read_key(r, node, key));
@@ -207,7 +209,8 @@ static ech_status check_complete(const reader *r)
     if (!r->out->levels)
         ECH_FAIL(ECH_EUSAGE, "%s: levels: not set; every cluster file sets it", r->name);
     if (r->out->device_reserved >= r->out->device_memory)
-        ECH_FAIL(ECH_EUSAGE, "%s: device.reserved: is all of device.memory", r->name);
+        ECH_FAIL(ECH_EUSAGE, "%s: device.reserved: is all of device.memory; make it smaller",
+                 r->name);
     return ECH_OK;
 }
 
@@ -243,8 +246,10 @@ ech_status ech_cluster_check(const ech_cluster *cluster, const char *path, int r
 {
     int all = cluster->level[cluster->levels - 1].ranks;
     if (ranks > all)
-        ECH_FAIL(ECH_EUSAGE, "%s: levels: the cluster has %d ranks; %d are too many", path, all,
-                 ranks);
+        ECH_FAIL(
+            ECH_EUSAGE,
+            "%s: levels: the cluster has %d ranks; %d are too many; add ranks to the last level",
+            path, all, ranks);
     for (int i = 0; i < cluster->levels - 1; i++) {
         int unit = cluster->level[i].ranks;
         if (ranks > unit && ranks % unit)

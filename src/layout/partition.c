@@ -285,14 +285,14 @@ static ech_status check(const ech_partition_problem *p)
                  p->rates.inside, p->rates.between);
     if (p->stages > p->blocks)
         ECH_FAIL(ECH_EUSAGE,
-                 "parallel.partition = auto: %d stages of %d blocks; at most %d are possible",
+                 "parallel.partition = auto: %d stages of %d blocks; set parallel.pipeline to at "
+                 "most %d",
                  p->stages, p->blocks, p->blocks);
     if (p->stages > 0 && p->workers % p->stages)
-        ECH_FAIL(
-            ECH_EUSAGE,
-            "parallel.partition = auto: %d stages do not divide %d workers, and all stages are "
-            "to have as many replicas",
-            p->stages, p->workers);
+        ECH_FAIL(ECH_EUSAGE,
+                 "parallel.partition = auto: %d stages do not divide %d workers, and all stages "
+                 "need the same number of replicas; set parallel.pipeline to a divisor",
+                 p->stages, p->workers);
     if ((double)p->blocks * p->blocks * fmin(p->workers, p->blocks) > 10 * MOST_STEPS)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "parallel.partition = auto: %d blocks on %d workers are too many to search; use "

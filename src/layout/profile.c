@@ -158,7 +158,10 @@ ech_status ech_profile_write(const ech_profile *profile, const char *path)
 {
     ECH_FREED_TEXT text = {0};
     if (!print_profile(profile, &text))
-        ECH_FAIL(ECH_EINPUT, "%s: the model's description is not UTF-8", path);
+        ECH_FAIL(
+            ECH_EINPUT,
+            "%s: the model's description is not UTF-8; rename the files that it names in UTF-8",
+            path);
     /* A profile that cannot be read back, for example with a time out of bounds, is not written. */
     ech_profile *back = NULL;
     ECH_TRY(ech_profile_parse(text.at, text.n, path, &back));
@@ -273,7 +276,9 @@ static ech_status check_version(const place *p, const json_t *root)
 {
     const json_t *version = json_object_get(root, "version");
     if (!json_is_integer(version))
-        ECH_FAIL(ECH_EINPUT, "%s: 'version' is no whole number: no profile", p->file);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: 'version' is no whole number: not a profile; make one with `echelon profile`",
+                 p->file);
     if (json_integer_value(version) != ECH_PROFILE_VERSION)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: version %lld, this program reads version %d; measure again with `echelon "
@@ -293,7 +298,8 @@ static ech_status take_all(const json_t *root, const char *name, ech_profile *ou
     ECH_TRY(take_real(&p, root, "spread", LONGEST, &out->spread));
     ECH_TRY(take_real(&p, root, "processor_share", 1, &out->processor_share));
     const json_t *busy = json_object_get(root, "busy");
-    if (!json_is_boolean(busy)) ECH_FAIL(ECH_EINPUT, "%s: 'busy' is not true or false", name);
+    if (!json_is_boolean(busy))
+        ECH_FAIL(ECH_EINPUT, "%s: 'busy' is not true or false" DAMAGED, name);
     out->busy = json_is_true(busy);
     const char *model = json_string_value(json_object_get(root, "model"));
     if (!model) ECH_FAIL(ECH_EINPUT, "%s: 'model' is no text" DAMAGED, name);
@@ -305,7 +311,8 @@ static ech_status take_all(const json_t *root, const char *name, ech_profile *ou
 ech_status ech_profile_parse(const char *text, size_t n, const char *name, ech_profile **out)
 {
     if (n > LARGEST_FILE)
-        ECH_FAIL(ECH_EINPUT, "%s: %zu bytes; a profile has at most %d", name, n, LARGEST_FILE);
+        ECH_FAIL(ECH_EINPUT, "%s: %zu bytes; a profile has at most %d" DAMAGED, name, n,
+                 LARGEST_FILE);
     size_t blocks = n / SHORTEST_BLOCK + 1;
     ech_json_limits limits = {.depth = 8,
                               .containers = (1 + ECH_PROFILE_PHASES) * blocks + 2,

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/setup/plugins.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "config/config.h"
@@ -19,7 +20,8 @@ X(OK)
 X(EUSAGE)
 X(EINPUT)
 X(EIO)
-X(ENOMEM) X(EUNSUPPORTED) X(ECOMM) X(EABORTED) X(ENUMERIC) X(EINTERNAL)
+X(ENOMEM)
+X(EUNSUPPORTED) X(ECOMM) X(EABORTED) X(ENUMERIC) X(EINTERNAL)
 #undef X
     _Static_assert((int)ECHELON_MOST_RANKS == (int)ECH_MOST_RANKS, "the same number");
 _Static_assert((int)ECHELON_AUTO == (int)ECH_AUTO, "the same number");
@@ -160,6 +162,12 @@ static ech_status set(echelon_run *run, const char *key, const char *value)
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     ECH_FREED_TEXT word = {0};
     ech_text_append(&word, "%s=%s", key, value);
+    ech_run_arguments in = ech_library_arguments(run);
+    ECH_PUSH(in.assignment, word.at);
+    ech_status status = ech_plugins_open(run->file, run->text, false, in.assignment.at,
+                                         (int)in.assignment.n); /* whose names a key may have */
+    free(in.assignment.at);
+    ECH_TRY(status);
     ECH_TRY(ech_setup_defaults(&config));
     ECH_TRY(ech_config_set(config, word.at));
     ECH_PUSH(run->words, ech_strdup(word.at));
@@ -183,20 +191,27 @@ echelon_status echelon_run_add_word(echelon_run *run, const char *word)
     return ECHELON_OK;
 }
 
-/* For a plan, which lacks nothing that only training needs. */
+/* The run's keys; required keys may be missing. Errors: there is no such key. */
+static ech_status look(const echelon_run *run, const char *key, ech_config **out)
+{
+    ech_run_arguments in = ech_library_arguments(run);
+    in.plans = true;
+    ech_status status = in.model ? ech_run_configure(&in, out)
+                                 : ech_setup_config_partial(in.file, in.text, in.assignment.at,
+                                                            (int)in.assignment.n, out);
+    free(in.assignment.at);
+    if (status != ECH_OK || ech_config_type_name(key)) return status;
+    ECH_FREED_TEXT word = {0};
+    ech_text_append(&word, "%s=", key);
+    return ech_config_set(*out, word.at); /* says which key is nearest */
+}
+
 static ech_status get(echelon_run *run, const char *key)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
-    ech_run_arguments in = ech_library_arguments(run);
-    in.plans = true;
-    ech_status status = ech_run_configure(&in, &config);
-    free(in.assignment.at);
-    ECH_TRY(status);
-    if (!ech_config_type_name(key)) { /* says which key is nearest */
-        ECH_FREED_TEXT word = {0};
-        ech_text_append(&word, "%s=", key);
-        return ech_config_set(config, word.at);
-    }
+    ECH_TRY(look(run, key, &config));
+    if (!ech_config_is_set(config, key) && strcmp(ech_config_default(key), "required") == 0)
+        ECH_FAIL(ECH_EUSAGE, "%s is not set, and has no default", key);
     run->value.n = 0;
     ech_config_format(config, key, &run->value);
     return ECH_OK;
@@ -210,22 +225,52 @@ echelon_status echelon_run_get(echelon_run *run, const char *key, const char **o
     return (echelon_status)status;
 }
 
-/* ---- keys ---- */
-
-echelon_status echelon_key_at(int index, echelon_key *out)
+echelon_status echelon_run_is_set(echelon_run *run, const char *key, bool *out)
 {
-    ech_config_about is;
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     ech_library_enter();
-    if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
-    if (!ech_config_about_key(index, &is))
-        return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "there is no key %d",
-                                           index);
-    echelon_key key = {.section = is.section,
-                       .name = is.name,
-                       .type = is.type,
-                       .fallback = is.fallback,
-                       .help = is.help,
-                       .more = is.more ? is.more : ""};
-    ech_library_give(out, out->size, &key, sizeof key);
-    return ECHELON_OK;
-}
+    ech_status status = look(run, key, &config);
+    if (status == ECH_OK) *out = ech_config_is_set(config, key);
+    return (echelon_status)status;
+    /* ---- plugins ---- */
+
+    echelon_status echelon_plugin_register(const struct echelon_plugin *table)
+    {
+        ech_library_enter();
+        return (echelon_status)ech_plugins_register(table);
+    }
+
+    /* ---- keys ---- */
+
+    static ech_config *defaults; /* has the choices of all keys; never freed */
+    static ech_status defaults_status;
+
+    static void make_defaults(void)
+    {
+        defaults_status = ech_setup_defaults(&defaults);
+    }
+
+    echelon_status echelon_key_at(int index, echelon_key *out)
+    {
+        static pthread_once_t once = PTHREAD_ONCE_INIT;
+        ech_config_about is;
+        ech_library_enter();
+        pthread_once(&once, make_defaults);
+        if (defaults_status != ECH_OK) return (echelon_status)defaults_status;
+        if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
+        if (!ech_config_about_key(index, &is))
+            return (echelon_status)ech_fail_at(
+                __FILE__, __LINE__, ECH_EUSAGE,
+                "there is no key %d: the table of keys ends before it", index);
+        ECH_FREED_TEXT path = {0};
+        ech_text_append(&path, "%s.%s", is.section, is.name);
+        echelon_key key = {.section = is.section,
+                           .name = is.name,
+                           .type = is.type,
+                           .fallback = is.fallback,
+                           .help = is.help,
+                           .more = is.more ? is.more : "",
+                           .choices = ech_config_key_choices(defaults, path.at)};
+        ech_library_give(out, out->size, &key, sizeof key);
+        return ECHELON_OK;
+    }

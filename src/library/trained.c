@@ -27,7 +27,8 @@ echelon_status echelon_evaluate(const char *path, const char *data,
                                      .samples = o.samples,
                                      .batch = o.batch ? o.batch : BATCH,
                                      .progress = o.progress,
-                                     .context = o.context};
+                                     .context = o.context,
+                                     .plugins = o.plugins};
     ech_status status = ech_evaluate(path, &wanted, &result);
     if (status != ECH_OK) return (echelon_status)status;
     echelon_evaluation given = {.loss = result.loss,
@@ -76,6 +77,7 @@ echelon_status echelon_sample(const char *path, const char *prompt,
                                            .seed = o.seed,
                                            .begins = o.begin_of_text,
                                            .special = o.special_tokens,
-                                           .sampler = {o.temperature, o.top_k, o.top_p}};
+                                           .sampler = {o.temperature, o.top_k, o.top_p},
+                                           .plugins = o.plugins};
     return (echelon_status)ech_generate(path, prompt, &wanted, take, &to);
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app/train/trainer.h"
 #include "base/log.h"
@@ -33,6 +34,7 @@ struct echelon_training {
     bool catches_signals;
     ech_run_arguments arguments;
     pthread_t host;
+    pid_t process; /* that started the training */
 
     pthread_mutex_t mutex; /* of all below */
     pthread_cond_t asked, answered;
@@ -108,7 +110,8 @@ static ech_status pause_ranks(ech_trainer *t, void *context, bool *ends)
     }
     *ends = next == END;
     pthread_mutex_unlock(&training->mutex);
-    if (next == ABORT) ECH_FAIL(ECH_EABORTED, "step %lld: aborted", (long long)t->step);
+    if (next == ABORT)
+        ECH_FAIL(ECH_EABORTED, "step %lld: aborted by echelon_train_abort", (long long)t->step);
     return ECH_OK;
 }
 
@@ -153,10 +156,20 @@ static void *host_ranks(void *context)
 
 /* ---- on the caller's thread ---- */
 
-/* Checks that the call is not made by a hook that may not make it. */
+/* Checks that this thread may wait for the ranks, and that the call is not made by a hook that may
+ * not make it (function NULL: hooks may). A forked process has no ranks, nor the threads that hold
+ * a mutex. */
 static ech_status check_caller(const echelon_training *training, const char *function)
 {
-    if (!training->in_hook) return ECH_OK;
+    if (getpid() != training->process)
+        ECH_FAIL(ECH_EUSAGE,
+                 "this training belongs to process %d, from which this one was forked; "
+                 "start a training of its own here",
+                 (int)training->process);
+    if (ech_log_is_in_sink())
+        ECH_FAIL(ECH_EUSAGE,
+                 "the function of echelon_set_log cannot use a training, which waits for it");
+    if (!function || !training->in_hook) return ECH_OK;
     ECH_FAIL(ECH_EUSAGE, "%s: a hook may not call it with its own training; return requests",
              function);
 }
@@ -168,12 +181,14 @@ static ech_status check_alive(echelon_training *training)
     if (training->status != ECH_OK)
         ech_set_last_error(training->error);
     else
-        ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "this process's ranks have ended");
+        ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
+                    "this process's ranks have ended; begin another training");
     return training->status == ECH_OK ? ECH_EUSAGE : training->status;
 }
 
 static ech_status check(echelon_training *training)
 {
+    ECH_TRY(check_caller(training, NULL));
     pthread_mutex_lock(&training->mutex);
     ech_status status = check_alive(training);
     pthread_mutex_unlock(&training->mutex);
@@ -219,6 +234,9 @@ static void destroy(echelon_training *training)
 static ech_status start(const echelon_run *run, const echelon_train_options *o,
                         echelon_training *training)
 {
+    if (ech_log_is_in_sink())
+        ECH_FAIL(ECH_EUSAGE, "the function of echelon_set_log cannot start a training");
+    training->process = getpid();
     training->arguments = ech_library_arguments(run);
     training->arguments.ranks = o->ranks;
     training->arguments.file = run->file ? ech_strdup(run->file) : NULL;
@@ -285,7 +303,7 @@ static ech_status run_steps(echelon_training *training, int64_t steps, echelon_m
     if (training->done && needs_one)
         ECH_FAIL(ECH_EUSAGE,
                  "step %lld was the last: training.steps, or what asked to stop, allows no further "
-                 "one",
+                 "one; raise training.steps, and start again to go on",
                  (long long)training->steps);
     if (training->done) return ECH_OK;
     bool all = steps == 0 || steps > INT64_MAX - training->steps;
@@ -319,6 +337,7 @@ bool echelon_train_is_stopped(echelon_training *training)
 
 bool echelon_train_is_done(echelon_training *training)
 {
+    if (check_caller(training, NULL) != ECH_OK) return false; /* the next step says why */
     pthread_mutex_lock(&training->mutex); /* ranks may end while nothing is asked of them */
     bool done = training->done || training->ended;
     pthread_mutex_unlock(&training->mutex);
@@ -334,7 +353,8 @@ static echelon_status finish(echelon_training *training, request how, const char
 {
     ech_library_enter();
     if (!training) return ECHELON_OK;
-    if (check_caller(training, function) != ECH_OK) return ECHELON_EUSAGE;
+    ech_status caller = check_caller(training, function);
+    if (caller != ECH_OK) return (echelon_status)caller;
     (void)ask(training, how, NULL, NULL);
     pthread_join(training->host, NULL);
     ech_status status = training->status;
@@ -471,6 +491,8 @@ echelon_status echelon_train_set(echelon_training *training, const char *key, do
     if (!(value >= 0 && value <= 1e9))
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
                                            "%s = %g: not between 0 and 1e9", key, value);
+    ech_status alive = check(training);
+    if (alive != ECH_OK) return (echelon_status)alive;
     return (echelon_status)ask(training, CALL, set_key, &of);
 }
 
@@ -486,7 +508,7 @@ static ech_status find(echelon_training *training, int index, ech_exec_whole *ou
 {
     ECH_TRY(check(training));
     if (ech_exec_whole_at(training->first->session.exec, index, out)) return ECH_OK;
-    ECH_FAIL(ECH_EUSAGE, "there is no tensor %d; there are %d", index,
+    ECH_FAIL(ECH_EUSAGE, "there is no tensor %d; indices are below %d", index,
              echelon_tensor_count(training));
 }
 
@@ -526,8 +548,8 @@ static ech_status transfer_whole(echelon_training *training, transfer of, size_t
     ech_exec_whole is;
     ECH_TRY(find(training, of.index, &is));
     if ((int64_t)bytes != is.bytes)
-        ECH_FAIL(ECH_EUSAGE, "%s%s%s has %lld bytes, not %zu", is.name, is.state ? "." : "",
-                 is.state ? is.state : "", (long long)is.bytes, bytes);
+        ECH_FAIL(ECH_EUSAGE, "%s%s%s has %lld bytes, not %zu; pass a buffer of its size", is.name,
+                 is.state ? "." : "", is.state ? is.state : "", (long long)is.bytes, bytes);
     return ask(training, CALL, move_whole, &of);
 }
 

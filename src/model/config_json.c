@@ -206,8 +206,8 @@ static ech_status check_constant(const ech_family_import *in, const ech_family_r
     if (!fits) return refuse(in, row, row->initial);
     int64_t entries = (int64_t)json_array_size(value), L = in->config->model.num_hidden_layers;
     if (lists && value && entries != L)
-        ECH_FAIL(ECH_EINPUT, "%s: %s: names %s, but num_hidden_layers is %lld", in->path, row->name,
-                 ECH_COUNT(entries, "layer"), (long long)L);
+        ECH_FAIL(ECH_EINPUT, "%s: %s: names %s, but num_hidden_layers is %lld; make the two agree",
+                 in->path, row->name, ECH_COUNT(entries, "layer"), (long long)L);
     return ECH_OK;
 }
 
@@ -232,8 +232,8 @@ ech_status ech_family_import_row(const ech_family_import *in, const ech_family_r
     if (!value && !row->initial && !row->derived && !is_null && mapping)
         return ech_mapping_miss_key(mapping, in, row);
     if (!value && !row->initial && !row->derived && !is_null)
-        ECH_FAIL(ECH_EINPUT, "%s: has no %s: not a whole config.json of this family", in->path,
-                 row->name);
+        ECH_FAIL(ECH_EINPUT, "%s: has no %s: not a whole config.json of this family; copy it again",
+                 in->path, row->name);
     if (value && row->use & ECH_ROW_TEXT) {
         if (!json_is_string(value))
             ECH_FAIL(ECH_EINPUT, "%s: %s: must be a text", in->path, row->name);
@@ -353,7 +353,7 @@ static const ech_family_row *gate_rows(const ech_config *config)
     return config->model.moe_gate == ECH_GATE_hierarchical ? group_rows + 1 : NULL;
 }
 
-/* The error for a model_type that is not in models.def. */
+/* The error for a model_type that no family has. */
 static ech_status refuse_family(const ech_family_import *in, const char *type)
 {
     static const struct {
@@ -390,7 +390,9 @@ static ech_status import_family(const ech_family_import *in)
 {
     const char *type = json_string_value(ech_family_import_get(in, "model_type"));
     if (!type)
-        ECH_FAIL(ECH_EINPUT, "%s: has no model_type: not a Hugging Face model's config.json",
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: has no model_type: not a Hugging Face model's config.json; add model_type, "
+                 "or name another folder",
                  in->path);
     bool ours = skip(OURS, &type), reversible = ours && skip(REVERSIBLE, &type);
     const char *gate = ours ? skip_gate(&type) : NULL;

@@ -13,17 +13,7 @@
 #include "base/text.h"
 #include "model/mapping.h"
 
-static const ech_family *const families[] = {
-#define X(name, help) &ech_family_row_##name,
-#include "model/models.def"
-#undef X
-};
-static const char built_in[] =
-#define X(name, help) #name " "
-#include "model/models.def"
-#undef X
-    ;
-enum { FAMILIES = sizeof families / sizeof *families, MOST_MAPPED = 64, LARGEST = 64 << 10 };
+enum { MOST_MAPPED = 64, LARGEST = 64 << 10 };
 
 /* Families of mapping files. Some rank may add one while others look one up. */
 static struct {
@@ -35,12 +25,17 @@ static struct {
 
 static size_t count(void)
 {
-    return FAMILIES + atomic_load(&mapped.n);
+    return ech_families_count + atomic_load(&mapped.n);
 }
 
 static const ech_family *family_at(size_t i)
 {
-    return i < FAMILIES ? families[i] : &mapped.at[i - FAMILIES]->family;
+    return i < ech_families_count ? ech_families[i] : &mapped.at[i - ech_families_count]->family;
+}
+
+const ech_family *ech_family_built_in(size_t i)
+{
+    return i < ech_families_count ? ech_families[i] : NULL;
 }
 
 const ech_family *ech_family_find(const char *name)
@@ -58,7 +53,7 @@ const ech_family *ech_family_of(const ech_config *config)
 const char *ech_family_names(void)
 {
     const char *names = atomic_load(&mapped.names);
-    return names ? names : built_in;
+    return names ? names : ech_families_names;
 }
 
 /* ---- families of mapping files ---- */
@@ -75,7 +70,7 @@ static ech_status add(ech_mapping *mapping, const ech_family **out)
                  "give one of the families another name",
                  mapping->path, twin->name, twin->mapping->path);
     if (n == MOST_MAPPED)
-        ECH_FAIL(ECH_EUSAGE, "%s: more than %d families of mapping files", mapping->path,
+        ECH_FAIL(ECH_EUSAGE, "%s: more than %d families of mapping files; use fewer", mapping->path,
                  MOST_MAPPED);
     mapped.at[n] = mapping;
     const char *names =
@@ -159,7 +154,8 @@ const ech_family_row *ech_family_find_row(const ech_family *family, const char *
 const ech_family_row *ech_family_find_any_row(const char *key)
 {
     const ech_family_row *row = NULL;
-    for (size_t i = 0; i < FAMILIES && !row; i++) row = ech_family_find_row(families[i], key);
+    for (size_t i = 0; i < ech_families_count && !row; i++)
+        row = ech_family_find_row(ech_families[i], key);
     return row;
 }
 

@@ -10,9 +10,11 @@
 #include "layer/layers.h"
 #include "model/model.h"
 
-#define X(name, help) extern const ech_family ech_family_row_##name;
-#include "model/models.def"
-#undef X
+/* The built-in families, n of them, and their names, each followed by a blank. The build lists the
+ * files of families/ (cmake/families.cmake). */
+extern const ech_family *const ech_families[];
+extern const size_t ech_families_count;
+extern const char ech_families_names[];
 
 /* ---- keys ---- */
 
@@ -118,6 +120,8 @@ typedef struct ech_rope_names {
     const char *original; /* original_max_position_embeddings of a file without; NULL: none */
 } ech_rope_names;
 ech_status ech_rope_import_as(const ech_family_import *in, const ech_rope_names *names);
+/* Errors: scaling that files of a family with parameters of each type of layers cannot say. */
+ech_status ech_rope_check_by_type(const ech_config *config);
 void ech_rope_export(const ech_config *config, json_t *json);
 /* The base of layers with a window as rope_local_base_freq, or as transformers 5 has it. */
 void ech_rope_export_local(const ech_config *config, json_t *json);
@@ -139,9 +143,10 @@ struct ech_windows {
     bool alike; /* other programs do not read layer_types, so it must say the same of all layers */
 };
 extern const ech_windows ech_windows_of_all;
-/* All layers but every n-th, and the layers from n on. */
+/* The layers from max_window_layers on, with use_sliding_window. */
+extern const ech_windows ech_windows_of_last;
+/* All layers but every n-th. */
 bool ech_windows_but_every(const ech_config *config, int64_t n, int64_t i);
-bool ech_windows_from(const ech_config *config, int64_t n, int64_t i);
 /* True for a key that the family's files have besides its rows. */
 bool ech_windows_own(const ech_family *family, const char *key);
 /* Reads and writes layer_types and use_sliding_window. Errors: layers have a window, but there is
@@ -170,7 +175,7 @@ ech_status ech_scale_check_root(const ech_config *config);
     "model.initializer_range model.embd_pdrop model.resid_pdrop model.attn_pdrop "                 \
     "model.sliding_window model.window_layers model.attn_logit_softcapping "                       \
     "model.attention_scale model.attention_sinks "                                                 \
-    "data.tokenizer data.document_mask"
+    "data.tokenizer data.packing data.long_documents data.document_mask"
 
 #define ECH_ROPE_SCALING_KEYS                                                                      \
     "model.rope_scaling_factor model.rope_scaling_low_freq_factor "                                \
@@ -207,6 +212,12 @@ ech_status ech_scale_check_root(const ech_config *config);
     {                                                                                              \
         "num_key_value_heads", "model.num_key_value_heads", .initial = otherwise                   \
     }
+/* The same; null means as many as query heads. */
+#define ECH_ROW_KV_HEADS_OR_NULL(otherwise)                                                        \
+    {                                                                                              \
+        "num_key_value_heads", "model.num_key_value_heads", .initial = otherwise,                  \
+                                                            .derived = ech_rows_heads              \
+    }
 #define ECH_ROW_KV_HEADS_AS_HEADS                                                                  \
     {                                                                                              \
         "num_key_value_heads", "model.num_key_value_heads", .derived = ech_rows_heads              \
@@ -237,6 +248,10 @@ ech_status ech_scale_check_root(const ech_config *config);
     {                                                                                              \
         "rms_norm_eps", "model.rms_norm_eps", .initial = otherwise                                 \
     }
+/* head_dim to rms_norm_eps, as most families have them. */
+#define ECH_ROWS_LLAMA(positions, eps)                                                             \
+    ECH_ROW_HEAD_DIM, ECH_ROW_POSITIONS(positions), ECH_ROW_GATED_ACT, ECH_ROWS_ROPE,              \
+        ECH_ROW_RMS_EPS(eps)
 /* One value of the file for several of our keys. */
 #define ECH_ROWS_ATTENTION_BIAS(otherwise)                                                         \
     {"attention_bias", "model.qkv_bias", .initial = otherwise},                                    \

@@ -95,12 +95,16 @@ static ech_status place(const ech_config *config, ech_model *model, ech_param *p
         const char *name = renamed(model, param, is, part, n);
         const ech_param *other = find_param(model, param->block, name);
         if (!other)
-            ECH_FAIL(misfit(model), "%s: no parameter '%s', which the tensor of '%s' has too",
+            ECH_FAIL(misfit(model),
+                     "%s: no parameter '%s', which the tensor of '%s' has too; correct fused in "
+                     "the mapping file",
                      model->family->name, name, param->name);
         if (i == 0) groups = groups_of(config, is, other);
         int64_t width = other->shape.size[to.dim] / groups;
         if (other->shape.dims != param->shape.dims || width * groups != other->shape.size[to.dim])
-            ECH_FAIL(misfit(model), "%s: parameter '%s' does not fit into a tensor with '%s'",
+            ECH_FAIL(misfit(model),
+                     "%s: parameter '%s' does not fit into a tensor with '%s'; correct fused in "
+                     "the mapping file",
                      model->family->name, name, param->name);
         if (i == is->number) {
             to.offset = to.period;

@@ -42,11 +42,14 @@ bool ech_windows_but_every(const ech_config *config, int64_t n, int64_t i)
     return (i + 1) % n != 0;
 }
 
-bool ech_windows_from(const ech_config *config, int64_t n, int64_t i)
+static bool is_from(const ech_config *config, int64_t n, int64_t i)
 {
     (void)config;
     return i >= n;
 }
+
+const ech_windows ech_windows_of_last = {
+    .has = is_from, .number = "max_window_layers", .otherwise = 28, .switched = "4096"};
 
 bool ech_windows_own(const ech_family *family, const char *key)
 {

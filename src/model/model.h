@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models: stacks of blocks, each a small graph of layers. A family is an ech_family, a
- * file of families/, and a row of models.def: properties, from which one decoder (decoder.c) is
- * built. Nothing here communicates. Files are read and written by one process on its own.
+ * Models: stacks of blocks, each a small graph of layers. A family is an ech_family, the file
+ * families/NAME.c: properties, from which one decoder (decoder.c) is built. Nothing here
+ * communicates. Files are read and written by one process on its own.
  */
 #ifndef ECH_MODEL_MODEL_H
 #define ECH_MODEL_MODEL_H
@@ -42,7 +42,8 @@ typedef struct ech_model {
 } ech_model;
 
 struct ech_family {
-    const char *name;
+    const char *name;  /* that of its file, which defines ech_family_row_NAME */
+    const char *help;  /* at most 100 characters */
     const char *reads; /* blank-separated keys that it reads, besides the keys of `rows` */
     /* "key=value key=value": properties that all models of the family have, which a run file cannot
      * set; and values of keys that a run file leaves open, where they differ from keys.def.
@@ -77,6 +78,7 @@ struct ech_family {
 
 /* Built-in families, and those of mapping files that were read. */
 const ech_family *ech_family_find(const char *name); /* NULL: none of that name */
+const ech_family *ech_family_built_in(size_t i);     /* in the order of names; NULL: fewer */
 const ech_family *ech_family_of(const ech_config *config);
 const char *ech_family_names(void); /* blank-separated */
 

@@ -133,7 +133,7 @@ static ech_status import_factor(const ech_family_import *in, const ech_family_im
     char text[32];
     if (!ech_family_import_get(inner, ORIGINAL) && !ech_family_import_get(in, ORIGINAL) &&
         !names->original)
-        ECH_FAIL(ECH_EINPUT, "%s: needs factor, or " ORIGINAL, inner->path);
+        ECH_FAIL(ECH_EINPUT, "%s: needs factor, or " ORIGINAL "; add one of them", inner->path);
     snprintf(text, sizeof text, "%.17g", after > before ? after / before : 1);
     return ech_family_import_set(in, "model.rope_scaling_factor", text);
 }
@@ -188,6 +188,37 @@ static bool is_by_type(const json_t *rope)
     return json_object_get(rope, FULL) || json_object_get(rope, WINDOW);
 }
 
+/* transformers 5.24 reads truncate beside the types of layers, where no published file has it, and
+ * not in a type's own parameters, where vLLM reads it. */
+static ech_status check_rounding(const ech_family_import *in, const char *name, const json_t *rope)
+{
+    const json_t *truncate = json_object_get(rope, "truncate");
+    if (!truncate || json_is_null(truncate) || json_is_true(truncate)) return ECH_OK;
+    ECH_FAIL(ECH_EUNSUPPORTED,
+             "%s: %s: truncate: transformers does not read it in %s, whose layers of each type "
+             "have their own parameters, and other programs do; remove it, or set it to true",
+             in->path, name, ech_family_of(in->config)->name);
+}
+
+/* Parameters of each type, and nothing else. */
+static ech_status check_types(const ech_family_import *in, const char *name, const json_t *rope)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)rope, key, value)
+    {
+        if (strcmp(key, FULL) != 0 && strcmp(key, WINDOW) != 0)
+            ECH_FAIL(ECH_EUNSUPPORTED,
+                     "%s: %s: %s: stands beside the types of layers; only " FULL " and " WINDOW
+                     " do",
+                     in->path, name, key);
+        if (!json_is_object(value) && !json_is_null(value))
+            ECH_FAIL(ECH_EINPUT, "%s: %s: of each type of layers it must be an object", in->path,
+                     name);
+    }
+    return ECH_OK;
+}
+
 /* transformers 4 has names->local, and 5 rope_parameters of each type of layers. *rope: the
  * parameters; returns those of layers without a window there. */
 static ech_status import_local(const ech_family_import *in, const char *name,
@@ -204,14 +235,24 @@ static ech_status import_local(const ech_family_import *in, const char *name,
                                  .property = "scaled angles in layers with a window"},
                          whole = {"partial_rotary_factor", .initial = "1"};
     double base = json_number_value(ech_family_import_get(has, theta.name));
-    if ((full && !json_is_object(full)) || (window && !json_is_object(window)))
-        ECH_FAIL(ECH_EINPUT, "%s: %s: of each type of layers it must be an object", in->path, name);
+    if (!flat) ECH_TRY(check_types(in, name, *rope));
     if (ech_family_import_get(has, theta.name) && base < 1)
         ECH_FAIL(ECH_EINPUT, "%s: %s: must be a number of at least 1", in->path, theta.name);
     if (!flat) ECH_TRY(ech_family_import_row(&inner, &type));
     if (!flat) ECH_TRY(ech_family_import_row(&inner, &whole));
     if (!flat) *rope = full;
+    ECH_TRY(check_rounding(in, name, *rope));
     return ech_family_import_row(has, &theta);
+}
+
+ech_status ech_rope_check_by_type(const ech_config *config)
+{
+    if (config->model.rope_scaling != ECH_ROPE_SCALING_YARN || config->model.rope_scaling_truncate)
+        return ECH_OK;
+    return ech_config_complain(config, "model.rope_scaling_truncate",
+                               "files of %s cannot say that, since transformers reads no truncate "
+                               "in the parameters of one type of layers; use true",
+                               ech_family_of(config)->name);
 }
 
 void ech_rope_export_local(const ech_config *config, json_t *json)

@@ -5,7 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/added.h"
 #include "optim/optim.h"
+#include "optim/plugged.h"
 
 static double constant(const ech_config *config, double t, double steps)
 {
@@ -56,38 +58,60 @@ static double relative_step(const ech_config *config, double t, double steps)
 static const ech_curve relative = {
     "optimizer.relative_step = true (multiplying by the size of weights is "
     "optimizer.scale_parameter)",
-    "", relative_step};
-static const ech_curve row_constant = {"constant", "", constant};
-static const ech_curve row_linear = {"linear", "optimizer.min_learning_rate", linear};
-static const ech_curve row_cosine = {"cosine", "optimizer.min_learning_rate", cosine};
-static const ech_curve row_rsqrt = {"rsqrt", "", rsqrt};
-static const ech_curve row_wsd = {"wsd", "optimizer.min_learning_rate optimizer.decay_steps", wsd};
+    "", relative_step, NULL};
+static const ech_curve row_constant = {"constant", "", constant, NULL};
+static const ech_curve row_linear = {"linear", "optimizer.min_learning_rate", linear, NULL};
+static const ech_curve row_cosine = {"cosine", "optimizer.min_learning_rate", cosine, NULL};
+static const ech_curve row_rsqrt = {"rsqrt", "", rsqrt, NULL};
+static const ech_curve row_wsd = {"wsd", "optimizer.min_learning_rate optimizer.decay_steps", wsd,
+                                  NULL};
 
 static const ech_curve *const rows[] = {
 #define X(name, help) &row_##name,
 #include "optim/learning_rates.def"
 #undef X
 };
+static const char built_in[] =
+#define X(name, help) #name " "
+#include "optim/learning_rates.def"
+#undef X
+    ;
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static ech_added added = ECH_ADDED("learning-rate curve"); /* plugins' */
+
+static size_t count(void)
+{
+    return ROWS + atomic_load(&added.n);
+}
+
+static const ech_curve *row_at(size_t i)
+{
+    return i < ROWS ? rows[i] : added.at[i - ROWS];
+}
 
 const ech_curve *ech_curve_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i]->name, name) == 0) return rows[i];
+    for (size_t i = 0; i < count(); i++)
+        if (strcmp(row_at(i)->name, name) == 0) return row_at(i);
     return NULL;
 }
 
 const ech_curve *ech_curve_of(const ech_config *config)
 {
-    return config->optimizer.relative_step == 1 ? &relative : rows[config->optimizer.schedule];
+    return config->optimizer.relative_step == 1 ? &relative
+                                                : row_at((size_t)config->optimizer.schedule);
 }
 
 const char *ech_curve_names(void)
 {
-    return
-#define X(name, help) #name " "
-#include "optim/learning_rates.def"
-#undef X
-        ;
+    return ech_added_names(&added, built_in);
+}
+
+ech_status ech_curve_plug(const char *plugin, const echelon_curve *row)
+{
+    ECH_TRY(ech_plugged_check_curve(plugin, row));
+    return ech_added_put(&added, plugin, row->name, built_in, ech_plugged_curve(row));
 }
 
 /* Keys that all curves of optimizer.schedule read, and relative steps do not. */
@@ -109,8 +133,7 @@ ech_status ech_curve_check_keys(const ech_config *config)
     ECH_FREED_TEXT owned = {0}, read = {0};
     ech_text_append(&owned, "%s", scheduled);
     ech_text_append(&read, "%s %s", reads_scheduled(config), own->reads);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        ech_text_append(&owned, " %s", rows[i]->reads);
+    for (size_t i = 0; i < count(); i++) ech_text_append(&owned, " %s", row_at(i)->reads);
     return ech_config_check_read(config, owned.at, read.at, own->name);
 }
 

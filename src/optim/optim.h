@@ -15,6 +15,8 @@
 
 #include <stdint.h>
 
+#include <echelon_plugin.h>
+
 #include "config/config.h"
 #include "kernel/kernel.h"
 #include "layer/layer.h"
@@ -84,9 +86,12 @@ typedef struct ech_optimizer_needs {
 /* Inputs and outputs of an optimizer call: this rank's shards (of a stack, of one matrix), and the
  * update's numbers. */
 typedef struct ech_optimizer_work {
+    const struct ech_optimizer *row;
+    const ech_config *config;
     const ech_kernels *kernels;
     ech_kernel_context *context;
     const ech_param *of;                /* the unsharded parameter (ech_optimizer_one) */
+    const ech_param *whole;             /* the model's parameter; `of` may be one of its matrices */
     const ech_tensor *param, *gradient; /* param: the master if there is one */
     const ech_tensor *rounded; /* the weights, to be set to the rounded master; NULL: no master */
     const ech_tensor *state;   /* [states] in declaration order */
@@ -124,6 +129,7 @@ typedef struct ech_optimizer {
     void (*round)(const ech_optimizer_work *work, int round);
     /* Updates param and states in place, and writes `rounded`. */
     void (*update)(const ech_optimizer_work *work);
+    const echelon_optimizer *plugged; /* the plugin's row; NULL: it is the program's own */
 } ech_optimizer;
 
 /* A parameter as an optimizer sees it: of a stack, one matrix. */
@@ -174,6 +180,14 @@ ech_status ech_optimizer_check_shards(const ech_config *config, const ech_param 
 ech_status ech_optimizer_check_resume(const ech_config *saved, const ech_config *now,
                                       const ech_param *param);
 
+/* Checks what a plugin's optimizer declares for a parameter; the program's own pass. Errors:
+ * ECH_EUSAGE, logged: an axis that the parameter lacks, a bad name, two states of a name, or too
+ * many. */
+ech_status ech_optimizer_check_needs(const ech_config *config, const ech_param *param);
+/* Adds a plugin's row. Errors: ECH_EUSAGE, logged: its name is taken, a function is missing, or
+ * `reads` has a word that is not a key. */
+ech_status ech_optimizer_plug(const char *plugin, const echelon_optimizer *row);
+ech_status ech_curve_plug(const char *plugin, const echelon_curve *row);
 const ech_optimizer *ech_optimizer_find(const char *name); /* NULL: none of that name */
 const ech_optimizer *ech_optimizer_of(const ech_config *config);
 const char *ech_optimizer_names(void); /* blank-separated */
@@ -184,6 +198,7 @@ typedef struct ech_curve {
     /* The learning rate at t in [0, 1]: 0 is the end of the warmup, 1 the end of the run, `steps`
      * training steps later. */
     double (*rate)(const ech_config *config, double t, double steps);
+    const echelon_curve *plugged; /* the plugin's row; NULL: it is the program's own */
 } ech_curve;
 
 const ech_curve *ech_curve_find(const char *name);

@@ -4,8 +4,10 @@
  */
 #include <string.h>
 
+#include "base/added.h"
 #include "config/strategy.h"
 #include "optim/optim.h"
+#include "optim/plugged.h"
 
 #define X(name, help) extern const ech_optimizer ech_optimizer_row_##name;
 #include "optim/optimizers.def"
@@ -16,26 +18,46 @@ static const ech_optimizer *const rows[] = {
 #include "optim/optimizers.def"
 #undef X
 };
+static const char built_in[] =
+#define X(name, help) #name " "
+#include "optim/optimizers.def"
+#undef X
+    ;
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static ech_added added = ECH_ADDED("optimizer"); /* plugins' */
+
+static size_t count(void)
+{
+    return ROWS + atomic_load(&added.n);
+}
+
+static const ech_optimizer *row_at(size_t i)
+{
+    return i < ROWS ? rows[i] : added.at[i - ROWS];
+}
 
 const ech_optimizer *ech_optimizer_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i]->name, name) == 0) return rows[i];
+    for (size_t i = 0; i < count(); i++)
+        if (strcmp(row_at(i)->name, name) == 0) return row_at(i);
     return NULL;
 }
 
 const ech_optimizer *ech_optimizer_of(const ech_config *config)
 {
-    return rows[config->optimizer.name];
+    return row_at((size_t)config->optimizer.name);
 }
 
 const char *ech_optimizer_names(void)
 {
-    return
-#define X(name, help) #name " "
-#include "optim/optimizers.def"
-#undef X
-        ;
+    return ech_added_names(&added, built_in);
+}
+
+ech_status ech_optimizer_plug(const char *plugin, const echelon_optimizer *row)
+{
+    ECH_TRY(ech_plugged_check_optimizer(plugin, row));
+    return ech_added_put(&added, plugin, row->name, built_in, ech_plugged_optimizer(row));
 }
 
 /* ---- replicas ---- */
@@ -167,7 +189,6 @@ ech_status ech_optimizer_check_keys(const ech_config *config)
 {
     const ech_optimizer *own = ech_optimizer_of(config);
     ECH_FREED_TEXT owned = {0};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        ech_text_append(&owned, "%s ", rows[i]->reads);
+    for (size_t i = 0; i < count(); i++) ech_text_append(&owned, "%s ", row_at(i)->reads);
     return ech_config_check_read(config, owned.at, own->reads, own->name);
 }

@@ -12,6 +12,7 @@
 #include "program/command.h"
 #include "app/count.h"
 #include "program/options.h"
+#include "app/setup/setup.h"
 #include "base/terminal.h"
 #include "base/clock.h"
 #include "data/data.h"
@@ -88,6 +89,7 @@ typedef struct data_arguments {
     int64_t train_bpe; /* tokens; 0: no vocabulary is learnt */
     bool libsvm;
     int64_t features; /* 0: not given */
+    int64_t length;   /* of samples, in tokens, to be counted; 0: not given */
     ech_import_options import;
 } data_arguments;
 
@@ -117,6 +119,8 @@ static const ech_option options[] = {
              "share of each file for validation, 0 to below 1 (default: 0)"),
     ECH_INT(data_arguments, import.workers, "workers", 'w', "N", 1, MOST_WORKERS,
             "threads; they change no result (default: one a core)"),
+    ECH_INT(data_arguments, length, "sequence-length", 'n', "T", 1, 100000000,
+            "also count the samples of T tokens, and their padding, for both of data.packing"),
     ECH_HEADING("Or to learn a tokenizer from them:"),
     ECH_INT(data_arguments, train_bpe, "train-bpe", 0, "N", 257, 10000000,
             "write OUT/tokenizer.json with N tokens"),
@@ -143,7 +147,7 @@ static void check(void *arguments, const struct argp_state *state)
                     in->import.texts.prompt_key || in->import.texts.completion_key ||
                     in->import.texts.as_text || in->import.texts.skip_bad;
     if (in->features && !libsvm) argp_error(state, "--features needs --libsvm");
-    bool of_tokens = in->tokenizer || in->import.begins >= 0 || in->import.special;
+    bool of_tokens = in->tokenizer || in->import.begins >= 0 || in->import.special || in->length;
     if (libsvm && (of_tokens || in->train_bpe || of_texts))
         argp_error(state, "--libsvm reads features; options for texts cannot be used with it");
     if (in->pattern && !in->train_bpe) argp_error(state, "--pattern needs --train-bpe");
@@ -195,6 +199,19 @@ static void print_source(const char *key, const char *prefix, const char *part)
     printf(" %s%s=%s", quoted ? "'" : "", key, here);
     for (const char *at = prefix; *at; at++) printf("%s%c", strchr(" \t\\", *at) ? "\\" : "", *at);
     printf("%s%s", part, quoted ? "'" : "");
+}
+
+/* An epoch of what a run trains on. */
+static ech_status print_samples_of(const data_arguments *in)
+{
+    ECH_FREED_TEXT prefix = {0}, source = {0}, text = {0};
+    if (!in->length) return ECH_OK;
+    ech_text_append(&prefix, "%s%s", in->import.out, in->import.valid > 0 ? "-train" : "");
+    for (const char *at = prefix.at; *at; at++)
+        ech_text_append(&source, "%s%c", strchr(" \t\\'\"", *at) ? "\\" : "", *at);
+    ECH_TRY(ech_print_packings(source.at, in->length, &text));
+    fputs(text.at, stdout);
+    return ECH_OK;
 }
 
 static void print_result(const data_arguments *in, const ech_import_count *count)
@@ -284,5 +301,5 @@ ech_status ech_command_data(int argc, char **argv, int *code)
     ech_terminal_line_end(&progress);
     ECH_TRY(status);
     print_result(&in, &count);
-    return ECH_OK;
+    return print_samples_of(&in);
 }

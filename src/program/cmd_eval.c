@@ -24,7 +24,7 @@ static const char about[] =
 enum { MOST_BATCH = 1 << 20 };
 
 typedef struct eval_arguments {
-    const char *directory, *data, *split, *tokenizer, *logits, *device;
+    const char *directory, *data, *split, *tokenizer, *logits, *device, *plugins;
     int64_t samples, batch;
 } eval_arguments;
 
@@ -43,6 +43,8 @@ static const ech_option options[] = {
              "tokenizer that made the tokens, if it is not the model's own"),
     ECH_TEXT(eval_arguments, device, "device", 0, "NAME",
              "device instead of the run's (as parallel.device)"),
+    ECH_PATHS(eval_arguments, plugins, "plugins", 0, "FILES",
+              "the run's plugins (as training.plugins)"),
     {0}};
 
 static const ech_word words[] = {
@@ -94,7 +96,8 @@ ech_status ech_command_eval(int argc, char **argv, int *code)
                                              .samples = in.samples,
                                              .batch = in.batch,
                                              .progress = draw,
-                                             .context = &shown};
+                                             .context = &shown,
+                                             .plugins = in.plugins};
     ech_terminal_line_begin(&shown);
     echelon_status status = echelon_evaluate(in.directory, in.data, &wanted, &result);
     ech_terminal_line_end(&shown);

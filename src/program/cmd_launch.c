@@ -68,7 +68,8 @@ static ech_status find_port(int *out, int *hold)
     int error = errno;
     if (!found && fd >= 0) close(fd);
     if (!found)
-        ECH_FAIL(ECH_EIO, "cannot find a free port for the ranks to connect: %s", strerror(error));
+        ECH_FAIL(ECH_EIO, "cannot find a free port for the ranks to connect: %s",
+                 ech_system_error(error));
     *hold = fd;
     *out = ntohs(at.sin_port);
     return ECH_OK;
@@ -89,7 +90,9 @@ static ech_status set_variables(int n, int *hold)
     char secret[2 * sizeof drawn + 1];
     ECH_TRY(find_port(&port, hold));
     if (getrandom(drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
-        ECH_FAIL(ECH_EIO, "cannot get random numbers from the system: %s", strerror(errno));
+        ECH_FAIL(ECH_EIO,
+                 "cannot get random numbers (getrandom): %s; allow this call in the container",
+                 strerror(errno));
     for (size_t i = 0; i < sizeof drawn; i++)
         snprintf(secret + 2 * i, 3, "%02x", (unsigned)drawn[i]);
     setenv("ECHELON_SECRET", secret, 1);
@@ -111,7 +114,7 @@ static void become(char **program, int rank, pid_t parent, const sigset_t *signa
     sigprocmask(SIG_UNBLOCK, signals, NULL);
     execvp(program[0], program);
     ech_fail_at(__FILE__, __LINE__, ECH_EIO, "%s: cannot be started: %s", program[0],
-                strerror(errno));
+                ech_system_error(errno));
     _exit(NOT_STARTED);
 }
 
@@ -131,7 +134,7 @@ static ech_status start_all(ranks *of, int n, char **program, const sigset_t *si
         if (child < 0) {
             int error = errno;
             kill_all(of);
-            ECH_FAIL(ECH_EIO, "cannot start another process: %s", strerror(error));
+            ECH_FAIL(ECH_EIO, "cannot start another process: %s", ech_system_error(error));
         }
         ECH_PUSH(of->process, child);
         of->left++;
@@ -214,7 +217,7 @@ static ech_status launch(int n, char **program, int *code)
     ECH_TRY(set_variables(n, &hold));
     sigprocmask(SIG_BLOCK, &signals, NULL);
     int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "cannot set up signal handling: %s", strerror(errno));
+    if (fd < 0) ECH_FAIL(ECH_EIO, "cannot set up signal handling: %s", ech_system_error(errno));
     ech_status status = start_all(&of, n, program, &signals);
     if (status == ECH_OK) watch(&of, fd);
     close(fd);

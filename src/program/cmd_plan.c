@@ -129,7 +129,7 @@ static ech_status read_tokens(const char *text, double *out)
     for (long i = letter ? letter - letters + 1 : 0; i > 0; i--) *out *= 1000;
     bool whole = end > text && !strpbrk(text, "xX") && (!*end || (letter && !end[1]));
     if (whole && *out >= 1 && *out <= 1e18) return ECH_OK;
-    ECH_FAIL(ECH_EUSAGE, "--tokens=%s: not a number of tokens, as 300B or 1.5T", text);
+    ECH_FAIL(ECH_EUSAGE, "--tokens=%s: not a number of tokens; write it like 300B or 1.5T", text);
 }
 
 static void set_progress(const char *doing, void *context)

@@ -7,6 +7,7 @@
 #include "program/command.h"
 #include "program/options.h"
 #include "app/report/report.h"
+#include "app/setup/plugins.h"
 #include "base/visible.h"
 
 static const char about[] =
@@ -18,11 +19,13 @@ static const char about[] =
     "if the run file has no profile.";
 
 typedef struct report_arguments {
-    const char *directory, *out;
+    const char *directory, *out, *plugins;
 } report_arguments;
 
 static const ech_option options[] = {ECH_PATH(report_arguments, out, "out", 'o', "FILE",
                                               "where the page is written (RUNDIR/report.html)"),
+                                     ECH_PATHS(report_arguments, plugins, "plugins", 0, "FILES",
+                                               "the run's plugins (as training.plugins)"),
                                      {0}};
 
 static const ech_word words[] = {
@@ -36,6 +39,7 @@ ech_status ech_command_report(int argc, char **argv, int *code)
     report_arguments in = {0};
     ECH_FREED_TEXT text = {0}, shown = {0};
     ech_command_line_parse(&line, argc, argv, &in);
+    if (in.plugins) ECH_TRY(ech_plugins_load(in.plugins));
     ech_status status = ech_report_run(in.directory, in.out, &text);
     if (status == ECH_OK) ech_visible_append(&shown, text.at, text.n, true, true);
     if (status == ECH_OK) fputs(shown.at, stdout); /* a stranger's run may have any names */

@@ -23,7 +23,7 @@ static const char about[] =
 
 typedef struct sample_arguments {
     const char *directory, *prompt;
-    const char *ids, *tokenizer, *device; /* NULL: not given */
+    const char *ids, *tokenizer, *device, *plugins; /* NULL: not given */
     int64_t tokens, seed, top_k;
     double temperature, top_p;
     int begins; /* as in echelon_sample_options */
@@ -49,6 +49,8 @@ static const ech_option options[] = {
              "names of special tokens in PROMPT become their ids"),
     ECH_TEXT(sample_arguments, device, "device", 0, "NAME",
              "device instead of the run's (as parallel.device)"),
+    ECH_PATHS(sample_arguments, plugins, "plugins", 0, "FILES",
+              "the run's plugins (as training.plugins)"),
     {0}};
 
 static const ech_word words[] = {
@@ -126,7 +128,8 @@ ech_status ech_command_sample(int argc, char **argv, int *code)
                                            .top_k = in.top_k,
                                            .top_p = in.top_p,
                                            .begin_of_text = in.begins,
-                                           .special_tokens = in.special};
+                                           .special_tokens = in.special,
+                                           .plugins = in.plugins};
     echelon_status status = echelon_sample(in.directory, in.prompt, &wanted, take_token, &o);
     if (status == ECHELON_OK && !o.failed) write_text(&o, "", 0, true);
     ech_text_free(&o.part);

@@ -53,12 +53,8 @@ static ech_status print_version(void)
     ech_isa isa;
     ECH_TRY(ech_isa_decide(&isa));
     printf("echelon %s\n", ECH_VERSION);
-    const char *lacks = ech_comm_lacks(ECH_COMM_mpi);
-    if (lacks)
-        printf("MPI:     %s\n", lacks);
-    else
-        printf("MPI:     %s (%s)\n", ech_comm_version(ECH_COMM_mpi),
-               ech_comm_launcher(ECH_COMM_mpi));
+    const char *without_mpi = ech_comm_lacks(ECH_COMM_mpi);
+    printf("MPI:     %s\n", without_mpi ? without_mpi : ech_comm_version(ECH_COMM_mpi));
     const char *without_ucx = ech_comm_lacks(ECH_COMM_ucx);
     printf("UCX:     %s\n", without_ucx ? without_ucx : ech_comm_version(ECH_COMM_ucx));
     printf("kernels: %s\n", ech_kernels_describe());
@@ -136,7 +132,7 @@ static void flush_results(void)
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return;
     ech_fail_at(__FILE__, __LINE__, ECH_EIO, "standard output cannot be written: %s",
-                errno ? strerror(errno) : "a part of it is lost");
+                errno ? ech_system_error(errno) : "a part of it is lost; write it to a file");
     _exit(ECH_EXIT_FAILED);
 }
 

@@ -12,13 +12,10 @@
 #include "program/techniques.h"
 #include "config/rules.h"
 
-/* The tables that run files choose from. */
+/* The tables that run files choose from, besides families. */
 static const struct {
     const char *key, *name, *help;
 } choices[] = {
-#define X(name, help) {"model.architecture", #name, help},
-#include "model/models.def"
-#undef X
 #define X(name, help) {"optimizer.name", #name, help},
 #include "optim/optimizers.def"
 #undef X
@@ -54,49 +51,46 @@ static const struct {
 typedef struct reader {
     const char *key, *name, *keys;
 } reader;
-enum {
-    READERS = 0
-#define X(name, help) +1
-#include "model/models.def"
-#undef X
-#define X(name, help) +1
-#include "optim/optimizers.def"
-#undef X
-#define X(name, help) +1
-#include "optim/learning_rates.def"
-#undef X
-};
+typedef ECH_LIST(reader) reader_list;
 
-static const char *keys_of_family(ech_pool *pool, const char *name)
+static const char *keys_of_family(ech_pool *pool, const ech_family *family)
 {
     ECH_FREED_TEXT keys = {0};
-    ech_family_append_reads(ech_family_find(name), &keys);
+    ech_family_append_reads(family, &keys);
     return ech_pool_format(pool, "%s", keys.at);
 }
 
-/* `pool` holds their texts. */
-static void find_readers(ech_pool *pool, reader out[READERS])
+/* `pool` holds their texts; release with free(out->at). */
+static void find_readers(ech_pool *pool, reader_list *out)
 {
-    int n = 0;
-#define X(name, help) out[n++] = (reader){"model.architecture", #name, keys_of_family(pool, #name)};
-#include "model/models.def"
-#undef X
+    const ech_family *family;
+    for (size_t i = 0; (family = ech_family_built_in(i)); i++)
+        ECH_PUSH(*out, (reader){"model.architecture", family->name, keys_of_family(pool, family)});
 #define X(name, help)                                                                              \
-    out[n++] = (reader){"optimizer.name", #name, ech_optimizer_find(#name)->reads};
+    ECH_PUSH(*out, (reader){"optimizer.name", #name, ech_optimizer_find(#name)->reads});
 #include "optim/optimizers.def"
 #undef X
 #define X(name, help)                                                                              \
-    out[n++] = (reader){"optimizer.schedule", #name, ech_curve_find(#name)->reads};
+    ECH_PUSH(*out, (reader){"optimizer.schedule", #name, ech_curve_find(#name)->reads});
 #include "optim/learning_rates.def"
 #undef X
 }
 
+static void append_choice(const char *key, const char *name, const char *help, ech_text *out)
+{
+    ech_text_append(out, "  %s = %s\n      %s\n", key, name, help);
+}
+
+/* key: NULL: of all keys. */
 static void append_choices(const char *key, ech_text *out)
 {
+    const ech_family *family;
+    bool families = !key || strcmp(key, "model.architecture") == 0;
+    for (size_t i = 0; families && (family = ech_family_built_in(i)); i++)
+        append_choice("model.architecture", family->name, family->help, out);
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
         if (!key || strcmp(choices[i].key, key) == 0)
-            ech_text_append(out, "  %s = %s\n      %s\n", choices[i].key, choices[i].name,
-                            choices[i].help);
+            append_choice(choices[i].key, choices[i].name, choices[i].help, out);
 }
 
 ech_status ech_help_keys(void)
@@ -113,13 +107,13 @@ ech_status ech_help_keys(void)
 }
 
 /* Appends the names of all readers of the key that are values of `chosen`. */
-static void append_readers(const reader all[READERS], const char *chosen, const char *key,
+static void append_readers(const reader_list *all, const char *chosen, const char *key,
                            ech_text *out)
 {
     ECH_FREED_TEXT names = {0}, line = {0};
-    for (int i = 0; i < READERS; i++)
-        if (strcmp(all[i].key, chosen) == 0 && ech_text_has_word(all[i].keys, key))
-            ech_text_append(&names, "%s%s", names.n ? ", " : "", all[i].name);
+    for (size_t i = 0; i < all->n; i++)
+        if (strcmp(all->at[i].key, chosen) == 0 && ech_text_has_word(all->at[i].keys, key))
+            ech_text_append(&names, "%s%s", names.n ? ", " : "", all->at[i].name);
     if (!names.n) return;
     ech_text_append(&line, "Read with %s = %s only.", chosen, names.at);
     ech_text_append(out, "\n");
@@ -139,12 +133,13 @@ static bool sets(const char *assignments, const char *key)
 
 static void append_users(const char *key, ech_text *out)
 {
-    reader readers[READERS];
+    reader_list readers = {0};
     ech_pool *pool = ech_pool_create();
-    find_readers(pool, readers);
-    append_readers(readers, "model.architecture", key, out);
-    append_readers(readers, "optimizer.name", key, out);
-    append_readers(readers, "optimizer.schedule", key, out);
+    find_readers(pool, &readers);
+    append_readers(&readers, "model.architecture", key, out);
+    append_readers(&readers, "optimizer.name", key, out);
+    append_readers(&readers, "optimizer.schedule", key, out);
+    free(readers.at);
     ech_pool_destroy(pool);
     bool any = false;
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
@@ -191,7 +186,7 @@ ech_status ech_help_key(const char *name)
 ech_status ech_help_together(void)
 {
     ECH_FREED_TEXT forbidden = {0}, unbuilt = {0};
-    reader readers[READERS];
+    reader_list readers = {0};
     ech_rules_help(ECH_RULE_FORBIDDEN, &forbidden);
     ech_rules_help(ECH_RULE_UNBUILT, &unbuilt);
     printf("Any two features can be combined, with these exceptions. One of the two rules the "
@@ -200,10 +195,12 @@ ech_status ech_help_together(void)
            forbidden.at, unbuilt.at);
     printf("\nSome keys are read only with some choices:\n\n");
     ech_pool *pool = ech_pool_create();
-    find_readers(pool, readers);
-    for (int i = 0; i < READERS; i++)
-        if (*readers[i].keys)
-            printf("  %s = %s:\n      %s\n", readers[i].key, readers[i].name, readers[i].keys);
+    find_readers(pool, &readers);
+    for (size_t i = 0; i < readers.n; i++)
+        if (*readers.at[i].keys)
+            printf("  %s = %s:\n      %s\n", readers.at[i].key, readers.at[i].name,
+                   readers.at[i].keys);
+    free(readers.at);
     ech_pool_destroy(pool);
     printf("\nDegrees and sizes must match:\n\n");
 #define X(name, scope, meaning)                                                                    \

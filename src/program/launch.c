@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "comm/launch.h"
+#include "comm/tf_config.h"
 #include "program/command.h"
 #include "program/job/job.h"
 #include "program/run_arguments.h"
@@ -78,6 +79,7 @@ static bool needs_job(const ech_launch_request *request, const ech_run_arguments
     bool quiet = ech_log_set_quiet(true);
     ech_status status = ech_run_configure(arguments, &config);
     ech_log_set_quiet(quiet);
+    if (status == ECH_OK) status = ech_tf_config_adopt((int)config->parallel.evaluators);
     if (status != ECH_OK) return false;
     ech_comm_kind comm = (ech_comm_kind)config->parallel.comm;
     bool are_threads = ech_comm_has_threads(comm);
@@ -93,7 +95,11 @@ ech_status ech_launch_ranks(const ech_launch_request *request, ech_launch_outcom
     ech_launch_by by;
     ech_launched launched;
     *out = (ech_launch_outcome){.ranks = line->ranks, .code = ECH_EXIT_DONE};
+    ech_run_arguments arguments = ech_run_line_arguments(line);
+    bool needs = needs_job(request, &arguments, &out->ranks, &by);
     if (ech_launched_here(&launched)) {
+        free(arguments.assignment.at);
+        out->ranks = line->ranks;
         if (!request->restarts) return ECH_OK;
         ECH_FAIL(ECH_EUSAGE,
                  "--restarts %d: %s started this process as a rank, which cannot start the job "
@@ -101,8 +107,7 @@ ech_status ech_launch_ranks(const ech_launch_request *request, ech_launch_outcom
                  "examples/slurm.sh and examples/mpirun.sh do so",
                  request->restarts, launched.by);
     }
-    ech_run_arguments arguments = ech_run_line_arguments(line);
-    out->is_done = needs_job(request, &arguments, &out->ranks, &by);
+    out->is_done = needs;
     arguments.ranks = out->ranks;
     ech_status status =
         out->is_done ? check_and_start(request, &arguments, by, &out->code) : ECH_OK;

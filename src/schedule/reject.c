@@ -84,9 +84,10 @@ ech_status ech_plans_reject(const ech_plan *const *plans, int n, ech_list_kind l
     /* An order written by hand is the user's fault; any other is a bug. */
     bool written = plans[rank]->schedule && plans[rank]->schedule->written;
     ech_status status = ech_fail_at(
-        __FILE__, __LINE__, written ? ECH_EUSAGE : ECH_EINTERNAL, "%s of list %s: rank %d: %s %s",
+        __FILE__, __LINE__, written ? ECH_EUSAGE : ECH_EINTERNAL, "%s of list %s: rank %d: %s %s%s",
         written ? "the schedule file cannot run: check" : "schedule check", ech_list_name(list),
-        plans[rank]->rank, name.n ? name.at : "the end of the list", why);
+        plans[rank]->rank, name.n ? name.at : "the end of the list", why,
+        written ? "; change the order of its stage in the file" : "");
     ech_text_free(&name);
     return status;
 }

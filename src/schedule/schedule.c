@@ -32,7 +32,7 @@ static ech_status take_generator(const ech_config *config, const ech_schedule_ch
         return ech_config_complain(config, "parallel.schedule",
                                    "no such schedule; use one of: %s- or a schedule file (a name "
                                    "with a dot or a slash)",
-                                   ech_generator_names());
+                                   ech_order_names());
     ech_pipeline_shape shape = {.stages = layout->stages,
                                 .micro_batches = fewest_micro_batches(layout)};
     ech_text why = {0};
@@ -48,22 +48,27 @@ static ech_status take_generator(const ech_config *config, const ech_schedule_ch
     return status;
 }
 
-/* Reads the file on the first call. */
-static ech_status read_text(ech_schedule_choice *choice)
+/* Reads the file on the first call. A plugin writes an order for each pipeline. */
+static ech_status read_text(ech_schedule_choice *choice, int stages, int chunks, int micro_batches)
 {
-    return choice->text ? ECH_OK : ech_order_read(choice->name, &choice->text, &choice->n);
+    echelon_pipe pipe = {stages, chunks, micro_batches};
+    if (!choice->plugged)
+        return choice->text ? ECH_OK : ech_order_read(choice->name, &choice->text, &choice->n);
+    free(choice->text);
+    choice->text = NULL;
+    return ech_order_write(choice->plugged, &pipe, &choice->text, &choice->n);
 }
 
 static ech_status take_orders(const ech_config *config, ech_schedule_choice *choice,
                               const ech_layout *layout, ech_schedule *schedule)
 {
-    if (!choice->text && !ech_file_exists(choice->name))
+    if (!choice->text && !choice->plugged && !ech_file_exists(choice->name))
         return ech_config_complain(
             config, "parallel.schedule",
             "no such file, and no schedule has this name; the schedules are: %s",
-            ech_generator_names());
+            ech_order_names());
     int m = ech_layout_micro_batches(layout, 0);
-    ECH_TRY(read_text(choice));
+    ECH_TRY(read_text(choice, layout->stages, layout->chunks, m));
     schedule->written = ech_calloc((size_t)layout->stages, sizeof *schedule->written);
     return ech_order_parse(choice->text, choice->n, choice->name, layout->stages, layout->chunks, m,
                            schedule->written);
@@ -251,9 +256,12 @@ ech_list_kind ech_schedule_list(const ech_schedule *schedule, int64_t step, int 
 
 ech_schedule_choice ech_schedule_find(const ech_config *config)
 {
-    return (ech_schedule_choice){.name = config->parallel.schedule,
-                                 .generator = ech_generator_find(config->parallel.schedule),
-                                 .is_written = ech_feature_is_on(config, ECH_FEATURE_written)};
+    const char *name = config->parallel.schedule;
+    const echelon_order *plugged = ech_order_find_plugged(name);
+    return (ech_schedule_choice){.name = name,
+                                 .generator = ech_generator_find(name),
+                                 .is_written = plugged || strpbrk(name, "/."),
+                                 .plugged = plugged};
 }
 
 void ech_schedule_choice_free(ech_schedule_choice *choice)
@@ -276,9 +284,9 @@ void ech_schedule_fill_chunks(ech_config *config, const ech_schedule_choice *cho
 
 static bool accepts_written(ech_schedule_choice *choice, const ech_layout_shape *shape)
 {
-    if (!choice->is_measured) {
+    if (!choice->is_measured || choice->plugged) {
         bool quiet = ech_log_set_quiet(true);
-        ech_status status = read_text(choice);
+        ech_status status = read_text(choice, shape->stages, shape->chunks, shape->micro_batches);
         if (status == ECH_OK)
             status = ech_order_measure(choice->text, choice->n, choice->name, shape->chunks,
                                        &choice->stages, &choice->micro_batches);

@@ -35,8 +35,9 @@ typedef struct ech_schedule_choice {
     const char *name; /* borrowed */
     /* NULL: an order written by hand, or no schedule of that name */
     const ech_generator *generator;
-    bool is_written;           /* an order written by hand */
-    char *text;                /* of the order's file, read on first use; owned */
+    bool is_written;              /* an order written by hand, or by a plugin */
+    const echelon_order *plugged; /* the plugin's order; NULL: it is a file */
+    char *text; /* of the order's file, read on first use, or of the plugin's order; owned */
     size_t n;                  /* bytes of `text` */
     bool is_measured;          /* the two numbers below are set */
     int stages, micro_batches; /* of the order written by hand; stages 0: it is invalid */

@@ -85,6 +85,8 @@ SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_f
 # Without rounding, each number counts in heads as small as these.
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
         "beta_fast": 1.5, "beta_slow": 0.2, "truncate": False}
+# olmo3 always rounds: then each number counts in heads of 64, with a beta_slow for each base.
+ROUNDED_YARN = {key: YARN[key] for key in YARN if key != "truncate"}
 # The last sample, of 12 tokens, is long, too: transformers chooses by a sample, we by a run.
 LONGROPE = {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 8,
             "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 1.5, 2.5, 3.5]}
@@ -194,12 +196,14 @@ CASES = {
     "olmo2": (LLAMA | OLMO2 | {"attention_bias": True}, {"max_shard_size": "15KB"}),
     "olmo2 v4": (LLAMA | OLMO2 | {"num_key_value_heads": 1, "tie_word_embeddings": True,
                                   "rope_scaling": SCALING}, {"v4": True}),
-    "olmo3": (LLAMA | OLMO3 | {"attention_bias": True, "rope_theta": None, "rope_parameters": {
-        "full_attention": YARN | {"rope_theta": 700.0},
+    "olmo3": (LLAMA | OLMO3 | {"head_dim": 64, "attention_bias": True, "rope_theta": None,
+                               "rope_parameters": {
+        "full_attention": ROUNDED_YARN | {"rope_theta": 700.0, "beta_slow": 0.1853},
         "sliding_attention": {"rope_type": "default", "rope_theta": 90.0}}}, {}),
     "olmo3 fourth": (LLAMA | OLMO3 | {"num_hidden_layers": 5, "layer_types": None,
                                       "tie_word_embeddings": True}, {}),
-    "olmo3 v4": (LLAMA | OLMO3 | {"rope_scaling": YARN}, {"v4": True}),
+    "olmo3 v4": (LLAMA | OLMO3 | {
+        "head_dim": 64, "rope_scaling": ROUNDED_YARN | {"beta_slow": 0.1472}}, {"v4": True}),
     "gpt_oss": (LLAMA | GPT_OSS | {"rope_theta": None, "rope_parameters": YARN | {
         "rope_theta": 700.0}}, {}),
     "gpt_oss v4": (LLAMA | GPT_OSS | {

@@ -61,7 +61,7 @@ for command in train plan verify; do
 done
 expect 0 "training.global_batch_size" "$echelon" help keys
 expect 0 "optimizer.name = adamw" "$echelon" help keys
-expect 0 "Read with model.architecture = mixtral, qwen3_moe, .*switch" "$echelon" help key moe_gate
+expect 0 "model.architecture = gpt_oss, mixtral, .*, switch" "$echelon" help key moe_gate
 also "hierarchical experts: model.moe_gate=hierarchical"
 also "parallel.strategy = local_sgd, diloco or gossip, with model.moe_gate = bias:"
 also "; default topk"
@@ -522,7 +522,7 @@ expect 2 "nowhere: neither a checkpoint" "$echelon" checkpoint list nowhere
 expect 0 "d/hf: gpt2, [0-9,]+ parameters in bf16" "$echelon" convert runs/one d/hf --dtype bf16
 expect 2 "d/hf: already exists" "$echelon" convert runs/one d/hf
 expect 2 "fp8: fp32, bf16, fp16 or fp64" "$echelon" convert runs/one d/hf8 --dtype fp8
-expect 1 "text.txt: neither a Hugging Face folder nor a model file" "$echelon" convert text.txt d/x
+expect 1 "text.txt: not a model; name a Hugging Face folder, or" "$echelon" convert text.txt d/x
 expect 0 "step +1/1 " "$echelon" train run.yaml model.reversible=true training.steps=1 \
     log.directory=runs/reversible
 expect 0 "recompute   inverted, segments of [0-9]+ layers?; rank 0.* sharded, .* recomputed" \
@@ -575,7 +575,7 @@ mpi() {
 }
 if "$echelon" --version | grep -q "MPI:"; then
     mpi 0 "step +6/6 " train run.yaml log.directory=runs/mpi
-    grep -q "mpiexec.* -n 2 .*train run.yaml" err || complain "the launcher's line is not printed"
+    grep -q "mpirun -n 2 .*train run.yaml" err || complain "the launcher's line is not printed"
     cmp -s <(sed 's/"step_seconds.*//' runs/mpi/metrics.jsonl | grep '"loss"') \
         <(sed 's/"step_seconds.*//' runs/one/metrics.jsonl | grep '"loss"' | head -6) ||
         complain "local and mpi differ"

@@ -41,7 +41,7 @@ done
 h100=$clusters/h100.yaml
 expect 0 '4.7 Gtokens: .* device hours' \
     "$echelon" plan run.yaml --ranks 8 --cluster "$h100" --tokens 4.7B
-expect 2 'tokens=4.7X: not a number of tokens, as 300B' \
+expect 2 'tokens=4.7X: not a number of tokens; write it like 300B' \
     "$echelon" plan run.yaml --ranks 8 --cluster "$h100" --tokens 4.7X
 expect 2 'needs a cluster; add --cluster' "$echelon" plan run.yaml --ranks 8 --tokens 1T
 expect 2 '12 ranks are no whole units of 8; use 8 or 16' \
@@ -106,7 +106,7 @@ seq -s ' and then ' 1 400 >texts/a.txt
 seq -s ' or ' 1 400 >texts/b.txt
 expect 0 '^# Trains a new model on the texts of "texts": 2 files, 7.6 KiB' "$echelon" init texts
 expect 0 '^  steps: 100 +# 819.2 ktokens: the texts 111.0 times' "$echelon" init texts
-expect 1 'none: no text in it' "$echelon" init none
+expect 1 'none: has no text in it' "$echelon" init none
 expect 1 'nowhere: ' "$echelon" init nowhere
 "$echelon" init texts texts.yaml || complain "init writes no file for texts"
 "$echelon" data texts tokens --valid 0.05 >out 2>&1 || complain "no tokens: $(cat out)"

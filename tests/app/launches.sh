@@ -21,7 +21,8 @@ make_run training.steps=1
 # ---- causes ----
 
 if [ "$mpi" = ON ]; then
-    expect_once 1 "PATH is empty" env PATH= "$echelon" train run.yaml --ranks 2 parallel.comm=mpi
+    expect_once 1 "mpirun: cannot be started: .*; install Open MPI's launcher .Debian's openmpi" \
+        env PATH= "$echelon" train run.yaml --ranks 2 parallel.comm=mpi
     # The program is a rank of another launcher, which MPI does not know. It says so after the
     # warning about a problem that may come before.
     small=(unshare --mount sh -c 'mount -t tmpfs -o size=64K none /dev/shm && exec "$@"' sh)

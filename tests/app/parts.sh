@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Parts that a build may lack (cmake/optional.cmake), from outside: what --version says of each,
-# what is refused without MPI and how, and that the program plans, verifies and trains with what it
-# has.
-#     parts.sh ECHELON MPI ONEDNN BLAS       ON or OFF: whether the build has it
+# Parts that a build or a machine may lack (cmake/optional.cmake), from outside: what --version says
+# of each, the refusal of a run without Open MPI's library, and that the program plans, verifies and
+# trains with what it has.
+#     parts.sh ECHELON ONEDNN BLAS       ON or OFF: whether the build has it
 set -u
-usage="usage: parts.sh ECHELON MPI ONEDNN BLAS"
-echelon=${1:?$usage} mpi=${2:?$usage} onednn=${3:?$usage} blas=${4:?$usage}
+usage="usage: parts.sh ECHELON ONEDNN BLAS"
+echelon=${1:?$usage} onednn=${2:?$usage} blas=${3:?$usage}
 [ -x "$echelon" ] || { echo "no program $echelon"; exit 1; }
 # shellcheck source-path=SCRIPTDIR source=scratch.sh
 . "$(dirname "$0")/scratch.sh"
@@ -15,6 +15,7 @@ echelon=${1:?$usage} mpi=${2:?$usage} onednn=${3:?$usage} blas=${4:?$usage}
 . "$(dirname "$0")/expect.sh"
 enter parts
 export OMP_NUM_THREADS=1
+export ECHELON_MPI=$PWD/libmpi.so.40 # a machine without Open MPI
 unset ECHELON_ISA
 
 # named ON|OFF WITH WITHOUT: what --version says, of a part that is there, or lacks
@@ -25,7 +26,8 @@ named() {
         *) complain "'$1' is neither ON nor OFF" ;;
     esac
 }
-named "$mpi" "^MPI: +[A-Z].* \(/.*\)$" "^MPI: +this build is without MPI; set parallel.comm=local"
+expect 0 "^MPI: +Open MPI \(.*/libmpi.so.40\) is neither where .* set parallel.comm = local" \
+    "$echelon" --version
 named "$onednn" "^kernels: .*products by oneDNN [0-9]" \
     "^kernels: .*(built without oneDNN|the reference on one thread)"
 named "$blas" "^kernels: .*fp64 by OpenBLAS \(" \
@@ -37,17 +39,15 @@ make_run training.steps=20 model.hidden_size=32
 # ---- a plan needs no part; what runs needs what joins its ranks, which by default is MPI ----
 
 expect 0 "^memory +of rank 0" "$echelon" plan run.yaml --ranks 4
-if [ "$mpi" = OFF ]; then
-    refusal="parallel.comm = mpi( .default.)?: this build is without MPI; set parallel.comm=local"
-    refusal+=", .* -DECH_MPI=ON"
-    for command in train verify "train --ranks 2" "verify --ranks 2"; do
-        # shellcheck disable=SC2086
-        expect_once 2 "$refusal" "$echelon" $command run.yaml
-    done
-    expect_once 2 "$refusal" env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$echelon" train \
-        run.yaml
-    [ ! -e run ] || complain "a refused run left its folder"
-fi
+refusal="parallel.comm = mpi( .default.)?: Open MPI .*install it .Debian's libopenmpi3 and"
+refusal+=" openmpi-bin., name it in ECHELON_MPI, or set parallel.comm = local"
+for command in train verify "train --ranks 2" "verify --ranks 2"; do
+    # shellcheck disable=SC2086
+    expect_once 2 "$refusal" "$echelon" $command run.yaml
+done
+expect_once 2 "$refusal" env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$echelon" train \
+    run.yaml
+[ ! -e run ] || complain "a refused run left its folder"
 
 # ---- with threads all of it works, in every type ----
 

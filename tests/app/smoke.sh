@@ -25,10 +25,19 @@ try() {
 make_run training.steps=2 checkpoint.every=2 parallel.comm=local
 seq -s ' and then ' 1 400 >text.txt
 try 0 "tokens" data text.txt text
-try 0 "ranks" plan run.yaml --ranks 2
+try 0 "data.packing = documents +1 samples: 5,[0-9]* tokens" \
+    data text.txt text --sequence-length 8192
+try 0 "data +24 samples, .* epochs of 424: .* trained on, .* of padding" \
+    plan run.yaml --ranks 2
+try 0 "1 of 1 documents is longer than a sample and truncated: 5,[0-9]* tokens" \
+    plan run.yaml data.packing=documents
 try 0 "" profile run.yaml
 try 0 "PASSED" verify run.yaml --ranks 2
 try 0 "step +2" train run.yaml --ranks 2
+no_steps=$(grep -v ' steps:' run.yaml)
+cat >epochs.yaml <<<"${no_steps/training:/training:$'\n'  epochs: 0.5}"
+try 0 "training.epochs = 0.5 is 18 steps: " plan epochs.yaml --ranks 2
+try 2 "training.steps is set, too; remove one of the two" plan epochs.yaml training.steps=2
 try 0 "whole|complete|ok" checkpoint verify run
 try 0 "loss" eval run --data text
 try 0 "" sample run "1 and" --tokens 4

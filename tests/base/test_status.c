@@ -2,6 +2,7 @@
  *
  * An error is one line, written at once, remembered per thread; quiet threads print nothing.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -52,6 +53,14 @@ static ech_status pass_up(int *reached)
     ECH_TRY(fail_with(ECH_EINPUT, "inner"));
     *reached = 1;
     return ECH_OK;
+}
+
+TEST(test_system_errors)
+{
+    assert_string_equal(ech_system_error(EMFILE),
+                        "Too many open files; raise the limit on open files (ulimit -n)");
+    assert_non_null(strstr(ech_system_error(ENOSPC), "No space left on device; free some space"));
+    assert_string_equal(ech_system_error(EDOM), strerror(EDOM)); /* nothing is known to work */
 }
 
 TEST(test_lines)

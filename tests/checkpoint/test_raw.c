@@ -170,7 +170,7 @@ TEST(refuses)
     check_refused(large, 8, INT64_MAX - 1, "bytes");
     check_refused(quantised, 9, 2000, "version 2");
     check_refused(odd, 7, 2000, "heads");
-    check_refused(uneven, 7, 2000, "neither");
-    check_refused(tokens, 7, 2000, "neither");
-    check_refused(text, 4, 2000, "neither");
+    check_refused(uneven, 7, 2000, "not a model");
+    check_refused(tokens, 7, 2000, "not a model");
+    check_refused(text, 4, 2000, "not a model");
 }

@@ -126,7 +126,7 @@ TEST(test_refused)
         {"", 0, 0, "JSON"},
         /* JSON */
         {"", -1, 8, "JSON"},
-        {"[]", -1, 0, "no object"},
+        {"[]", -1, 0, "must be a JSON object"},
         {"{", -1, 0, "JSON"},
         {"{}x", -1, 0, "JSON"},
         {"{\"\xff\":1}", -1, 0, "JSON"},

@@ -22,14 +22,6 @@ TEST(test_backends)
     assert_null(ech_comm_lacks(ECH_COMM_local));
     assert_string_equal(ech_comm_version(ECH_COMM_local), "local");
     assert_null(ech_comm_launcher(ECH_COMM_local));
-    if (ech_comm_find("mpi")) {
-        assert_null(ech_comm_lacks(ECH_COMM_mpi));
-        assert_non_null(strchr(ech_comm_launcher(ECH_COMM_mpi), '/'));
-    } else {
-        assert_null(ech_comm_of_kind(ECH_COMM_mpi));
-        assert_non_null(
-            strstr(ech_comm_lacks(ECH_COMM_mpi), "without MPI; set parallel.comm=local"));
-    }
     ech_comm *none[1];
     assert_int_equal(ech_comm_open(local, 0, 1, none), ECH_EUSAGE);
     ech_comm_close(NULL);

@@ -62,6 +62,21 @@ TEST(test_forms_of_values)
     ech_config_destroy(config);
 }
 
+/* Checkpoints and run files of older versions have keys that others replaced. */
+TEST(test_replaced_keys)
+{
+    static const char *const values[][2] = {{"0", "R"}, {"1", "N"}, {"4", "RRRN"}};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        ech_config *config = sample_create();
+        char text[80];
+        snprintf(text, sizeof text, "model:\n  no_rope_layer_interval: %s\n", values[i][0]);
+        assert_int_equal(sample_read(config, text), ECH_OK);
+        assert_string_equal(config->model.rotary_layers, values[i][1]);
+        assert_true(ech_config_is_set(config, "model.rotary_layers"));
+        ech_config_destroy(config);
+    }
+}
+
 TEST(test_forms_of_lists)
 {
     const struct {
@@ -133,7 +148,7 @@ static const struct {
     {"\n\nsteps: 3\n", "run.yaml:3:1: steps: no such section; it is training.steps"},
     {"xyzzy: 3\n", "no such section; the sections are model data training optimizer"},
     {"model:\n  <<: 3\n", "run.yaml:2:3: model.<<: no such key"},
-    {"model:\n  \"hidden_size\\0x\": 3\n", "run.yaml:2:3: model: a NUL character"},
+    {"model:\n  \"hidden_size\\0x\": 3\n", "run.yaml:2:3: key of model: contains a NUL character"},
     /* given twice */
     {"model:\n  hidden_size: 3\n  hidden_size: 3\n",
      "run.yaml:3:3: model.hidden_size: given twice, first in line 2"},
@@ -159,8 +174,9 @@ static const struct {
     {"parallel:\n  stage_replicas: {a: 1}\n",
      "run.yaml:2:19: parallel.stage_replicas: a mapping where a single value is expected"},
     {"parallel:\n  stage_replicas: [&a 3]\n", "run.yaml:2:20: anchor &a: not supported"},
-    {"parallel:\n  stage_replicas: !!seq [3]\n", "not supported; types are known"},
-    {"model:\n  [a, b]: 3\n", "run.yaml:2:3: model: a list where a single value is expected"},
+    {"parallel:\n  stage_replicas: !!seq [3]\n", "not supported; remove it"},
+    {"model:\n  [a, b]: 3\n",
+     "run.yaml:2:3: key of model: a list where a single value is expected"},
     {"? {a: b}\n: 3\n", "name of a section: a mapping where a single value is expected"},
     {"model:\n  hidden_size: &w 3\n", "run.yaml:2:16: anchor &w: not supported"},
     {"model: &m\n  hidden_size: 3\n", "run.yaml:1:8: anchor &m: not supported"},
@@ -173,7 +189,7 @@ static const struct {
     {"model:\n  hidden_size: null\n", "model.hidden_size: no value"},
     {"model:\n  hidden_size: \"\"\n", "run.yaml:2:16: model.hidden_size: no value"},
     {"data:\n  valid:\n", "data.valid: no value; set one, \"\" for an empty text, or remove"},
-    {"data:\n  valid: \"a\\0b\"\n", "run.yaml:2:10: data.valid: a NUL character"},
+    {"data:\n  valid: \"a\\0b\"\n", "run.yaml:2:10: data.valid: contains a NUL character"},
     /* whole numbers */
     {"model:\n  hidden_size: 4x\n", "run.yaml:2:16: model.hidden_size = 4x: not a whole number"},
     {"model:\n  hidden_size: 1_000\n", "= 1_000: not a whole number; write it without "
@@ -228,7 +244,8 @@ static const struct {
      "run.yaml:4:7: parallel.stage_replicas = 0: out of bounds; 1 to 1000000"},
     {"parallel:\n  stage_replicas: [3, ~]\n", "= ~: not a whole number"},
     {"parallel:\n  stage_replicas: [\"3, 1\"]\n", "= 3, 1: not a whole number"},
-    {"parallel:\n  stage_replicas: [\"3\\0\"]\n", "parallel.stage_replicas: a NUL character"},
+    {"parallel:\n  stage_replicas: [\"3\\0\"]\n",
+     "parallel.stage_replicas: contains a NUL character"},
     {"parallel:\n  stage_replicas: []\n",
      "run.yaml:2:19: parallel.stage_replicas = []: an empty list"},
     {"parallel:\n  partition: odd\n",
@@ -268,6 +285,11 @@ static const struct {
     {"model:\n  hidden_size: \"a\\nb\\e[31m\"\n", "= a b [31m: not a whole number"},
     {"model:\n  hidden_size: \"\\x9b31m\"\n", "=   31m: not a whole number"},
     {"model:\n  \"a\\rb\": 3\n", "run.yaml:2:3: model.a b: no such key"},
+    {"model:\n  no_rope_layer_interval: 4097\n",
+     "run.yaml:2:27: model.no_rope_layer_interval = 4097: must be an integer from 0 to 4096; "
+     "model.rotary_layers replaced this key"},
+    {"model:\n  rotary_layers: RN\n  no_rope_layer_interval: 2\n",
+     "run.yaml:3:3: model.rotary_layers: given twice, first in line 2"},
 };
 
 TEST(test_malformed_files)

@@ -141,6 +141,12 @@ static const trial trials[ECH_RULES] = {
                                        "parallel.stage_replicas=[1,1]", "data.shards=static"},
     [ECH_RULE_open_shares_found_partition] = {"data.shards=static parallel.partition=auto",
                                               "parallel.partition=auto", "data.shards=static"},
+    [ECH_RULE_whole_documents_no_document_mask] = {"data.packing=documents "
+                                                   "data.document_mask=false",
+                                                   "data.document_mask=false",
+                                                   "data.packing=documents"},
+    [ECH_RULE_drops_documents_stream] = {"data.long_documents=drop", "",
+                                         "data.long_documents=drop data.packing=documents"},
     [ECH_RULE_shares_no_shards] = {"data.shares=2", "", "data.shares=2 data.shards=static"},
     [ECH_RULE_nccl_on_processor] = {"parallel.comm=nccl", "",
                                     "parallel.comm=nccl parallel.device=cuda"},

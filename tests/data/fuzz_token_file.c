@@ -43,7 +43,7 @@ static void read_tokens(const ech_token_file *file)
 
 /* As samples: what is said to count without reading is what counts, and documents begin in
  * order. */
-static void read_samples(const ech_token_file *file)
+static void read_samples(ech_token_file *file, bool whole)
 {
     enum { LENGTH = 5 };
     int32_t ids[LENGTH + 1], tokens[LENGTH], targets[LENGTH], starts[LENGTH], length;
@@ -55,16 +55,19 @@ static void read_samples(const ech_token_file *file)
                        .lengths = &length};
     ech_loader_options options = {
         .sequence_length = LENGTH, .vocabulary = VOCABULARY, .document_mask = true};
-    int64_t samples = ech_data_samples(file->runs.tokens, LENGTH);
-    for (int64_t s = 0; s < samples && s < MOST_TOKENS; s++) {
-        if (ech_sample_read(file, &options, s, ids, &batch, 0) != ECH_OK) continue;
+    ech_source source = {.file = file, .samples = ech_data_samples(file->runs.tokens, LENGTH)};
+    if (whole) ech_documents_pack(&file->runs, LENGTH, false, &source.documents);
+    if (whole) source.samples = ech_documents_samples(&source.documents);
+    for (int64_t s = 0; s < source.samples && s < MOST_TOKENS; s++) {
+        if (ech_sample_read(&source, &options, s, ids, &batch, 0) != ECH_OK) continue;
         int64_t count = 0;
         for (int t = 0; t < LENGTH; t++) {
             count += weights[t] > 0;
             if (starts[t] < (t ? starts[t - 1] : 0) || starts[t] > t) abort();
         }
-        if (count != ech_sample_count(file, &options, s)) abort();
+        if (count != ech_sample_count(&source, &options, s)) abort();
     }
+    ech_documents_free(&source.documents);
 }
 
 static void read_examples(const ech_corpus *corpus)
@@ -81,9 +84,8 @@ static void read_examples(const ech_corpus *corpus)
         .sequence_length = LENGTH, .vocabulary = VOCABULARY, .valued = true};
     const ech_source *source = &corpus->source.at[0];
     for (int64_t s = 0; s < source->samples && s < MOST_TOKENS; s++) {
-        if (ech_sample_read(source->file, &options, s, ids, &batch, 0) != ECH_OK) continue;
-        if (length < 1 || length > LENGTH || ech_sample_count(source->file, &options, s) != 1)
-            abort();
+        if (ech_sample_read(source, &options, s, ids, &batch, 0) != ECH_OK) continue;
+        if (length < 1 || length > LENGTH || ech_sample_count(source, &options, s) != 1) abort();
         for (int t = 0; t < LENGTH; t++) {
             if (tokens[t] < 0 || tokens[t] >= VOCABULARY || !isfinite(values[t])) abort();
             if (weights[t] != (t == length - 1) || targets[t] < 0 || targets[t] > 1) abort();
@@ -127,7 +129,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         ech_token_options options = {.documents = documents};
         if (ech_token_file_open(prefix, &options, &file) != ECH_OK) continue;
         read_tokens(file);
-        if (documents) read_samples(file);
+        for (int whole = 0; whole < 2 && documents && file->runs.tokens; whole++)
+            read_samples(file, whole);
         ech_token_file_close(file);
     }
     read_valued(prefix, bytes + 2 + index, n - 2 - index);

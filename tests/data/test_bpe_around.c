@@ -90,11 +90,11 @@ static void assert_refused(const char *processor, const char *why)
 
 TEST(test_refused)
 {
-    assert_refused("7", "without a type; TemplateProcessing");
-    assert_refused("{\"type\": \"Whatever\"}", "Whatever; TemplateProcessing");
-    assert_refused(TEMPLATE(PIECE("<s>")), "must have the text once");
-    assert_refused(TEMPLATE(TEXT ", " TEXT), "must have the text once");
-    assert_refused(TEMPLATE(PIECE("<t>") ", " TEXT), "none of \"special_tokens\"");
+    assert_refused("7", "without a type is not supported");
+    assert_refused("{\"type\": \"Whatever\"}", "Whatever is not supported");
+    assert_refused(TEMPLATE(PIECE("<s>")), "must have the text (A) once");
+    assert_refused(TEMPLATE(TEXT ", " TEXT), "must have the text (A) once");
+    assert_refused(TEMPLATE(PIECE("<t>") ", " TEXT), "not in \"special_tokens\"");
     assert_refused(
         "{\"type\": \"BertProcessing\", \"sep\": [\"</s>\", 0], \"cls\": [\"<s>\", 260]}",
         "an id that no token has");

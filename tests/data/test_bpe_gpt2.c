@@ -58,9 +58,10 @@ static void assert_refused(const char *encoder, const char *merges, const char *
 TEST(test_refused)
 {
     const char *end = "\"ab\": 256, \"<|endoftext|>\": 257";
-    assert_refused(end, "#version: 0.2\nab\n", "vocab.bpe: line 2: not two tokens");
-    assert_refused(end, "a b c\n", "vocab.bpe: line 1: not two tokens");
-    assert_refused(end, "a b\nb a\n", "vocab.bpe: line 2: what it makes is not in the vocabulary");
+    assert_refused(end, "#version: 0.2\nab\n", "vocab.bpe: line 2: must be two tokens");
+    assert_refused(end, "a b c\n", "vocab.bpe: line 1: must be two tokens");
+    assert_refused(end, "a b\nb a\n",
+                   "vocab.bpe: line 2: the token it makes is not in the vocabulary");
     assert_refused(end, "a b\na b\n", "merge 1 is merge 0 again");
     assert_refused(end, "xx b\n", "vocab.bpe: line 1: \"xx\" is not in the vocabulary");
     assert_refused("\"ab\": 7, \"<|endoftext|>\": 257", "a b\n",

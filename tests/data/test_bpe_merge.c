@@ -143,7 +143,7 @@ TEST(test_bytes_names)
     ech_bpe_put(bpe, made, "<0x41>a", 7, true);
     assert_true(ech_bpe_put_merge(bpe, 0x41, 257, false));
     assert_int_equal(ech_bpe_finish(bpe), ECH_EUNSUPPORTED);
-    assert_error_has("merge 0 is of a byte's token");
+    assert_error_has("merge 0 joins the token of a byte");
     ech_bpe_destroy(bpe);
 }
 

@@ -121,25 +121,25 @@ TEST(test_other_kinds)
                    "model.continuing_subword_prefix");
     assert_refused(WITH(more_model, ", \"end_of_word_suffix\": \"</w>\""),
                    "model.end_of_word_suffix");
-    assert_refused(WITH(normalizer, "{\"type\": \"NFD\"}"), "normalizer: null, NFC and NFKC work");
-    assert_refused(WITH(normalizer, "7"), "normalizer: null, NFC and NFKC work");
-    assert_refused(WITH(normalizer, "{\"type\": \"Sequence\"}"), "normalizer: null");
+    assert_refused(WITH(normalizer, "{\"type\": \"NFD\"}"), "normalizer: only null, NFC and NFKC");
+    assert_refused(WITH(normalizer, "7"), "normalizer: only null, NFC and NFKC");
+    assert_refused(WITH(normalizer, "{\"type\": \"Sequence\"}"), "normalizer: only null");
     assert_refused(WITH(normalizer, "{\"type\": \"Prepend\", \"prepend\": \"\u2581\"}"),
-                   "normalizer: Prepend works with Replace");
+                   "normalizer: Prepend is supported only with Replace");
     assert_refused(WITH(normalizer, "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
                                     "\"content\": \"\u2581\"}"),
-                   "normalizer: Replace and Prepend do not work with ByteLevel");
-    assert_refused(WITH(decoder, "{\"type\": \"Metaspace\"}"), "decoder: ByteLevel works");
-    assert_refused(WITH(pre_tokenizer, "null"), "pre_tokenizer: neither ByteLevel");
-    assert_refused(WITH(pre_tokenizer, "{\"type\": \"Metaspace\"}"), "pre_tokenizer: neither");
+                   "normalizer: Replace and Prepend are not supported with ByteLevel");
+    assert_refused(WITH(decoder, "{\"type\": \"Metaspace\"}"), "decoder: only ByteLevel");
+    assert_refused(WITH(pre_tokenizer, "null"), "pre_tokenizer: must be ByteLevel");
+    assert_refused(WITH(pre_tokenizer, "{\"type\": \"Metaspace\"}"), "pre_tokenizer: must be");
     assert_refused(WITH(pre_tokenizer, "{\"type\": \"Sequence\", \"pretokenizers\": []}"),
-                   "neither");
+                   "must be ByteLevel");
     assert_refused(WITH(pre_tokenizer, "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
                                        "\"Digits\"}, {\"type\": \"ByteLevel\"}]}"),
                    "pre_tokenizer: add_prefix_space of a ByteLevel after other steps");
     assert_refused(WITH(pre_tokenizer, "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
                                        "\"Whitespace\"}, {\"type\": \"ByteLevel\"}]}"),
-                   "pre_tokenizer: before ByteLevel work Split, Digits and Punctuation");
+                   "pre_tokenizer: before ByteLevel only Split, Digits and Punctuation");
     assert_refused(with_split("MergedWithNext", "false", "false"), "behavior Isolated");
     assert_refused(with_split("Isolated", "true", "false"), "behavior Isolated");
     assert_refused(WITH(more_vocabulary, ", \"\xe2\x96\x81the\": 257"),
@@ -191,14 +191,14 @@ TEST(test_fallback)
     check_fallback(REPLACE, "null", decoder, model, -1, NULL);
     check_fallback("null", metaspace, decoder, model, -1, NULL);
     check_fallback(REPLACE, split, decoder, model, -1, NULL);
-    check_fallback("null", "null", decoder, "\"byte_fallback\": false", -1, "neither ByteLevel");
+    check_fallback("null", "null", decoder, "\"byte_fallback\": false", -1, "must be ByteLevel");
     check_fallback("null", "null", decoder, model, 0x1f, "no token <0x1F>; with byte fallback");
     check_fallback("null", "null", strips, model, -1, "decoder: with byte_fallback");
     check_fallback("null", "null", "{\"type\": \"ByteFallback\"}", model, -1, "decoder: with byte");
     check_fallback("null", split, decoder, model, -1, "which no normalizer replaces");
     check_fallback("null", wrong, decoder, model, -1, "contradict each other");
     check_fallback("null", "{\"type\": \"Metaspace\", \"replacement\": \"_\"}", decoder, model, -1,
-                   "Metaspace works with replacement");
+                   "Metaspace has another replacement");
 }
 
 static parts with_regex(const char *regex)
@@ -263,7 +263,7 @@ TEST(test_foreign_pattern)
                                        "\"ByteLevel\", \"add_prefix_space\": false}, {\"type\": "
                                        "\"Split\", \"pattern\": {\"Regex\": \"[0-8]\"}, "
                                        "\"behavior\": \"Isolated\"}]}"),
-                   "after ByteLevel work Digits together, and a Split of [0-9]");
+                   "after ByteLevel only Digits together, and a Split of [0-9]");
 }
 
 /* One that goes back without end is stopped, and says so. */
@@ -307,14 +307,15 @@ TEST(test_ids)
 
 TEST(test_merges)
 {
-    assert_refused(WITH(merges, "\"a b\", \"a c\""), "model.merges[1]: what it makes is not in");
+    assert_refused(WITH(merges, "\"a b\", \"a c\""),
+                   "model.merges[1]: the token it makes is not in");
     assert_refused(WITH(merges, "\"abc b\""), "model.merges[0]: \"abc\" is not in the vocabulary");
     assert_refused(WITH(merges, "\"a b\", \"a b\""), "merge 1 is merge 0 again");
-    assert_refused(WITH(merges, "\"ab\""), "model.merges[0]: neither");
-    assert_refused(WITH(merges, "\"a b c\""), "model.merges[0]: neither");
-    assert_refused(WITH(merges, "[\"a\"]"), "model.merges[0]: neither");
-    assert_refused(WITH(merges, "[\"a\", 7]"), "model.merges[0]: neither");
-    assert_refused(WITH(merges, "null"), "model.merges[0]: neither");
+    assert_refused(WITH(merges, "\"ab\""), "model.merges[0]: must be");
+    assert_refused(WITH(merges, "\"a b c\""), "model.merges[0]: must be");
+    assert_refused(WITH(merges, "[\"a\"]"), "model.merges[0]: must be");
+    assert_refused(WITH(merges, "[\"a\", 7]"), "model.merges[0]: must be");
+    assert_refused(WITH(merges, "null"), "model.merges[0]: must be");
     assert_refused(WITH(merges, "\" b\""), "model.merges[0]: \"\" is not in the vocabulary");
 }
 
@@ -346,8 +347,8 @@ TEST(test_no_tokenizer)
 {
     const char *const texts[][2] = {
         {"", "bad JSON"},
-        {"[]", "the JSON is no object"},
-        {"{\"a\": 1}", "pre_tokenizer: neither"},
+        {"[]", "must be a JSON object"},
+        {"{\"a\": 1}", "pre_tokenizer: must be"},
         {"{\"a\": \"\\u0000\"}", "bad JSON"},
         {"{\"a\": \"\xff\"}", "bad JSON"},
         {"{\"a\": 1, \"a\": 2}", "bad JSON: duplicate"},
@@ -358,13 +359,13 @@ TEST(test_no_tokenizer)
          "model.type is Unigram"},
         {"{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"model\": "
          "{\"vocab\": [], \"merges\": []}}",
-         "model.vocab: no object"},
+         "model.vocab: must be an object"},
         {"{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"model\": "
          "{\"vocab\": {}, \"merges\": []}}",
          "no token for byte 0x00"},
         {"{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"model\": "
          "{\"vocab\": {}}}",
-         "model.merges: no array"},
+         "model.merges: must be an array"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         assert_text_refused(texts[i][0], strlen(texts[i][0]), texts[i][1]);
@@ -373,7 +374,7 @@ TEST(test_no_tokenizer)
     assert_error_has("holds no tokenizer: neither tokenizer.json, nor encoder.json and vocab.bpe");
     write_file("tokenizer.model", "\n", 1);
     assert_int_equal(open_written(), ECH_EINPUT);
-    assert_error_has("tokenizer.model: is no tokenizer.model of SentencePiece, or is damaged");
+    assert_error_has("tokenizer.model: is not a tokenizer.model of SentencePiece, or is damaged");
 }
 
 /* A small file that would fill memory, or the stack, as a tree of values. */
@@ -399,7 +400,7 @@ TEST(test_ends)
     const char *const configs[][2] = {
         {"{\"eos_token\": \"<|end|>\"}",
          "tokenizer_config.json: eos_token: \"<|end|>\" is no token"},
-        {"{\"eos_token\": 7}", "tokenizer_config.json: eos_token: neither"},
+        {"{\"eos_token\": 7}", "tokenizer_config.json: eos_token: must be a string"},
         {"{\"bos_token\": {\"content\": \"no\"}}",
          "tokenizer_config.json: bos_token: \"no\" is no"},
         {"{", "tokenizer_config.json:1:1: bad JSON"},

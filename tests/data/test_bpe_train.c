@@ -83,7 +83,7 @@ TEST(test_refused)
     assert_int_equal(learn("whole", texts, 1, 300, &tokens), ECH_EUSAGE);
     assert_error_has("pattern whole: not one of: gpt2 llama3 cl100k qwen2");
     assert_int_equal(learn("gpt2", texts, 1, 256, &tokens), ECH_EUSAGE);
-    assert_error_has("257 (bytes and end-of-text) to 10000000 work");
+    assert_error_has("257 (bytes and end-of-text) to 10000000");
     assert_int_equal(learn("gpt2", texts, 1, 10000001, &tokens), ECH_EUSAGE);
     ech_text_free(&tokens);
 }

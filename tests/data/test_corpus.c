@@ -217,9 +217,7 @@ TEST(test_validation_on_a_blend)
         ech_loader_options options = reading(false);
         for (int64_t g = 0; g < ech_corpus_samples(corpus); g++) {
             int64_t s;
-            const ech_token_file *file = ech_sample_at(corpus, &options, g, &s);
-            size_t k = 0;
-            while (corpus->source.at[k].file != file) k++;
+            size_t k = (size_t)(ech_sample_at(corpus, &options, g, &s) - corpus->source.at);
             assert_false(seen[k][s]);
             assert_true(s == 0 || seen[k][s - 1]);
             seen[k][s] = true;

@@ -99,12 +99,12 @@ static void assert_bad_line(const char *text, const char *why)
 
 TEST(test_bad_lines)
 {
-    assert_bad_line(TWO "{\"text\": \"1\"", "no JSON: it ends too early");
-    assert_bad_line(TWO "{\"text\": \"1", "no JSON: it ends too early");
-    assert_bad_line(TWO "{\"text\": \"1\"} {}\n", ":15: no JSON: something follows");
-    assert_bad_line(TWO "{\"text\": \"1\", \"text\": \"2\"}\n", "no JSON: a key comes twice");
+    assert_bad_line(TWO "{\"text\": \"1\"", "not JSON: it ends too early");
+    assert_bad_line(TWO "{\"text\": \"1", "not JSON: it ends too early");
+    assert_bad_line(TWO "{\"text\": \"1\"} {}\n", ":15: not JSON: something follows");
+    assert_bad_line(TWO "{\"text\": \"1\", \"text\": \"2\"}\n", "not JSON: a key comes twice");
     assert_bad_line(TWO "{\"text\": \"1\", \"t\\u0065xt\": \"2\"}\n", "a key comes twice");
-    assert_bad_line(TWO "{\"text\": \"\xff\"}\n", "no JSON: a string that is no UTF-8");
+    assert_bad_line(TWO "{\"text\": \"\xff\"}\n", "not JSON: a string that is no UTF-8");
     assert_bad_line(TWO "{\"text\": \"\\ud800\"}\n", "half of a surrogate pair");
     assert_bad_line(TWO "{\"text\": \"\\udc00\\ud800\"}\n", "half of a surrogate pair");
     assert_bad_line(TWO "{\"text\": \"\\u12g4\"}\n", "four hexadecimal digits");

@@ -213,10 +213,10 @@ TEST(bad_lines)
         {"1 x:1\n", "a.libsvm:1: x is no index of a feature"},
         {"1 1.5:1\n", "a.libsvm:1: 1.5 is no index of a feature"},
         {"1 99999999999999999999:1\n", "is no index of a feature"},
-        {"1 1:x\n", "a.libsvm:1: the value x of index 1 is no number of fp32"},
+        {"1 1:x\n", "a.libsvm:1: the value x of index 1 is no number within"},
         {"1 1:nan\n", "the value nan of index 1 is no number"},
         {"1 1:inf\n", "the value inf of index 1 is no number"},
-        {"1 1:1e39\n", "the value 1e39 of index 1 is no number of fp32"},
+        {"1 1:1e39\n", "the value 1e39 of index 1 is no number within"},
         {"1 1:\n", "the value  of index 1 is no number"},
         {"1 1: 2\n", "is no number"},
         {"1 1:2:3\n", "the value 2:3 of index 1"},
@@ -278,7 +278,7 @@ TEST(other_files)
     assert_refused(corpus_options("a", LENGTH), ECH_EUSAGE,
                    "is not a feature data set; create one");
     write_file("a.values", golden_idx, 36);
-    assert_refused(corpus_options("a", LENGTH), ECH_EINPUT, "is no sample, which has features");
+    assert_refused(corpus_options("a", LENGTH), ECH_EINPUT, "is no sample of features");
 }
 
 /* Ids beyond the model's features, and a value that no import writes. */

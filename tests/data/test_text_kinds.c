@@ -35,12 +35,12 @@ TEST(test_arrays)
 {
     ech_import_count count;
     static const char *const bad[][2] = {
-        {"[{\"text\": \"1\"} {\"text\": \"2\"}]", ":1:1: no JSON: expected a comma or the end"},
-        {"[{\"text\": \"1\"},\n {\"text\": \"2\"}", ":2:1: no JSON: the array does not end"},
-        {"[{\"text\": \"1\"},\n\n {\"text\": \"2", ":3:1: no JSON: an element does not end"},
-        {"[{\"text\": \"1\"},\n]", ":2:1: no JSON: expected an element"},
+        {"[{\"text\": \"1\"} {\"text\": \"2\"}]", ":1:1: not JSON: expected a comma or the end"},
+        {"[{\"text\": \"1\"},\n {\"text\": \"2\"}", ":2:1: not JSON: the array does not end"},
+        {"[{\"text\": \"1\"},\n\n {\"text\": \"2", ":3:1: not JSON: an element does not end"},
+        {"[{\"text\": \"1\"},\n]", ":2:1: not JSON: expected an element"},
         {"[{\"text\": \"1\"},\n 2]", ":2: must be an object"},
-        {"[{\"text\": \"1\"}]\n[", ":1:1: no JSON: something follows the array"},
+        {"[{\"text\": \"1\"}]\n[", ":1:1: not JSON: something follows the array"},
         {"[{\"text\": \"1\"},\n{}]", ":2: has neither"},
     };
     write_text("a.json",

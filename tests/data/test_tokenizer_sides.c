@@ -76,7 +76,7 @@ TEST(test_names)
     assert_refused((sides){.map = "{\"unk_token\": \"<unk>\"}"},
                    "special_tokens_map.json: unk_token: \"<unk>\" is no token", "tokenizer.json");
     assert_refused((sides){.map = "{\"eos_token\": 7}"}, "special_tokens_map.json: eos_token",
-                   "neither a string");
+                   "must be a string");
     assert_opens((sides){.map = "{\"additional_special_tokens\": [\"<x>\", {\"content\": "
                                 "\"<|endoftext|>\"}]}"},
                  "a", "97 | 256 256");
@@ -84,7 +84,7 @@ TEST(test_names)
                    "tokenizer_config.json: additional_special_tokens: \"<y>\" is no token",
                    "tokenizer.json");
     assert_refused((sides){.map = "{\"extra_special_tokens\": [7]}"},
-                   "special_tokens_map.json: extra_special_tokens[0]", "neither a string");
+                   "special_tokens_map.json: extra_special_tokens[0]", "must be a string");
     assert_refused((sides){.map = "["}, "special_tokens_map.json", "");
 }
 

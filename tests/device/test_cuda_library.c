@@ -77,7 +77,7 @@ TEST(test_every_place_is_looked_at)
         bool is_beside = strcmp(places[p].variable, "PATH") == 0;
         snprintf(where, sizeof where, "%s/%d/%s%s/%s", root, p, is_beside ? "bin/../" : "",
                  places[p].folder, file);
-        const ech_library library = {"Stand-in", file, "make it"};
+        const ech_library library = {.name = "Stand-in", .file = file, .from = "make it"};
         const ech_library_symbol symbol = {"ech_stand_in_twice", &twice};
         assert_int_equal(ech_library_open(&library, &symbol, 1, &path), ECH_OK);
         assert_string_equal(path, where);
@@ -90,8 +90,8 @@ TEST(test_what_is_missing)
 {
     const char *path = "as before";
     void (*function)(void) = NULL;
-    const ech_library none = {"None", "libech_is_nowhere.so.7", "grow it"};
-    const ech_library old = {"Old", "libech_stand_in_0.so", "buy it"};
+    const ech_library none = {.name = "None", .file = "libech_is_nowhere.so.7", .from = "grow it"};
+    const ech_library old = {.name = "Old", .file = "libech_stand_in_0.so", .from = "buy it"};
     const ech_library_symbol symbol = {"ech_stand_in_thrice", &function};
     assert_int_equal(ech_library_open(&none, &symbol, 1, &path), ECH_EUNSUPPORTED);
     assert_non_null(strstr(ech_last_error(), "None (libech_is_nowhere.so.7) is neither"));

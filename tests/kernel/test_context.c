@@ -44,6 +44,37 @@ TEST(scratch_is_known_beforehand)
     assert_int_equal(once, ech_kernel_scratch(fast, ECH_OP_matmul, 2, product));
 }
 
+/* A vector without gaps is the same transposed: the library may take a product for another one that
+ * it has computed before. The scratch asked for suffices all the same. */
+TEST(scratch_of_vectors_suffices)
+{
+    enum { K = 48 };
+    static float x[K], y[K], product;
+    const ech_kernels *fast = ech_kernels_fast(ECH_F32);
+    const bool forms[][2] = {{true, false}, {false, true}, {false, false}, {true, true}};
+    enum { FORMS = sizeof forms / sizeof *forms };
+    size_t asked[FORMS];
+    for (int i = 0; i < K; i++) x[i] = y[i] = 1;
+    for (int f = 0; f < FORMS; f++) {
+        const int64_t dims[] = {1, 1, K, forms[f][0], forms[f][1], false, false};
+        asked[f] = ech_kernel_scratch(fast, ECH_OP_matmul, 1, dims);
+    }
+    for (int f = 0; f < FORMS; f++) {
+        ech_kernel_context *context;
+        assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+        context->scratch = ech_calloc(1, asked[f] + 64);
+        context->scratch_bytes = asked[f];
+        ech_tensor a = ech_tensor_2d(x, ECH_F32, forms[f][0] ? K : 1, forms[f][0] ? 1 : K);
+        ech_tensor b = ech_tensor_2d(y, ECH_F32, forms[f][1] ? 1 : K, forms[f][1] ? K : 1);
+        ech_tensor c = ech_tensor_2d(&product, ECH_F32, 1, 1);
+        fast->matmul(context, &a, forms[f][0], &b, forms[f][1], NULL, NULL, &c);
+        assert_true(product == K);
+        free(context->scratch);
+        context->scratch = NULL;
+        ech_kernel_context_destroy(context);
+    }
+}
+
 TEST(impossible_threads_are_refused)
 {
     ech_kernel_context *context = NULL;

@@ -220,7 +220,7 @@ TEST(test_what_is_refused)
     for (size_t n = 0; n < sizeof whole - 1; n++)
         assert_int_equal(ech_profile_parse(whole, n, "p", &have), ECH_EINPUT);
     assert_int_equal(ech_profile_parse("[1]", 3, "p", &have), ECH_EINPUT);
-    assert_error_has("p: the JSON is no object");
+    assert_error_has("p: must be a JSON object");
 }
 
 /* Before a tree is built. */

@@ -9,11 +9,13 @@ import json
 import math
 import os
 import pathlib
+import pydoc
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 PROGRAM, LIBRARY = (os.path.abspath(path) for path in sys.argv[1:3])
@@ -154,25 +156,35 @@ class Callbacks(Case):
         self.assertEqual(history.step, [1, 2])  # saved after the average
 
     @unittest.skipUnless(shutil.which("mpirun"), "needs mpirun")
-    def test_one_process_raises(self):
+    def test_one_process_differs(self):
+        """A callback raises, is interrupted, or stops in one process of two: both end, soon or at
+        the deadline, and say why."""
         (self.folder / "text.yaml").write_text(self.text)
         script = self.folder / "fit.py"
         script.write_text(f"""
 import os, sys
 sys.path.insert(0, {str(PACKAGE)!r})
 import echelon
-def fail(step, logs):
-    if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
-        raise KeyError("mine")
-run = echelon.Run(text=open({str(self.folder / 'text.yaml')!r}).read(), **{{"parallel.data": 2}})
-run.fit([echelon.LambdaCallback(on_train_batch_end=fail)])
+def differ(step, logs):
+    if os.environ["OMPI_COMM_WORLD_RANK"] == "1" and step == 2:
+        if sys.argv[1] == "raise":
+            raise KeyError("mine")
+        if sys.argv[1] == "interrupt":
+            raise KeyboardInterrupt
+        callback.training.stop_training = True
+callback = echelon.LambdaCallback(on_train_batch_end=differ)
+run = echelon.Run(text=open({str(self.folder / 'text.yaml')!r}).read(),
+                  **{{"parallel.data": 2, "parallel.deadline": 3}})
+run.fit([callback])
 """)
         mpi = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        done = subprocess.run(["mpirun", "-n", "2", "--oversubscribe", sys.executable, script],
-                              env=os.environ | mpi, capture_output=True, text=True, check=False,
-                              timeout=120)
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("KeyError: 'mine'", done.stderr)
+        for how, said in (("raise", "KeyError: 'mine'"), ("interrupt", "KeyboardInterrupt"),
+                          ("stop", "error: rank [01] waited 3 s .* held up by rank")):
+            done = subprocess.run(["mpirun", "-n", "2", "--oversubscribe", sys.executable, script,
+                                   how], env=os.environ | mpi, capture_output=True, text=True,
+                                  check=False, timeout=120)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stderr, said)
 
     def test_backup_survives_kills(self):
         """Killed after each step, and started again: the weights of the undisturbed run."""
@@ -203,6 +215,199 @@ run.fit([echelon.BackupAndRestore({str(self.folder / 'backup')!r}, save_freq=1),
 
 
 class Errors(Case):
+    def test_wrong_types(self):
+        """No value of a wrong type becomes text that a key accepts."""
+        for key, value in {"training.steps": None, "optimizer.learning_rate": b"1",
+                           "log.directory": {1: 2}, "data.train": object(),
+                           "model.hidden_size": [1], "training.seed": 1.5,
+                           "parallel.partition": ["a"], "optimizer.beta1": math.nan}.items():
+            with self.assertRaisesRegex(echelon.UsageError, key):
+                self.run_of("e", **{key: value})
+        with self.assertRaisesRegex(echelon.UsageError, "it is training.steps"):
+            self.run_of("e", steps=3)
+        run = self.run_of("e")
+        for key in (3, None, "training.\0"):
+            with self.assertRaisesRegex(echelon.UsageError, "is no key"):
+                run[key] = 3
+        with self.assertRaisesRegex(echelon.UsageError, "is no strategy"):
+            self.run_of("e", echelon.Mirrored)
+        with self.assertRaisesRegex(echelon.UsageError, "no such key.*parallel.pipeline"):
+            self.run_of("e", echelon.Grid(pipelin=2))
+        with self.assertRaisesRegex(echelon.UsageError, "text: a str"):
+            echelon.Run(text=b"")
+        for wrong in (echelon.ProgressBar, print):
+            with self.assertRaisesRegex(echelon.UsageError, "is no Callback"):
+                run.fit([wrong])
+        with self.assertRaisesRegex(echelon.UsageError, "no function"):
+            echelon.set_log("x")
+
+    def test_unset_keys(self):
+        run = echelon.Run(text="model: {architecture: llama}")
+        self.assertEqual(run["optimizer.name"], "adamw")
+        with self.assertRaisesRegex(echelon.UsageError, "training.steps is not set"):
+            run["training.steps"]
+        self.assertFalse("training.steps" in run)
+        self.assertTrue("model.architecture" in run)
+        with self.assertRaisesRegex(echelon.UsageError, "training.steps"):
+            run["training.stepz"]
+        with self.assertRaisesRegex(echelon.UsageError, "no such key"):
+            self.assertFalse("training.stepz" in run)
+
+    def test_comm(self):
+        """A script that no launcher started has threads, unless its run file says otherwise."""
+        path = self.folder / "run.yaml"
+        path.write_text(self.text)
+        self.assertEqual(echelon.Run(path)["parallel.comm"], "local")
+        self.assertEqual(echelon.Run(text="parallel: {comm: ucx}")["parallel.comm"], "ucx")
+        path.write_text(self.text + "parallel: {comm: mpi}\n")
+        self.assertEqual(echelon.Run(path)["parallel.comm"], "mpi")
+        os.environ["WORLD_SIZE"] = "2"
+        try:
+            self.assertEqual(echelon.Run(text=self.text)["parallel.comm"], "ucx")
+        finally:
+            del os.environ["WORLD_SIZE"]
+
+    def test_after_the_end(self):
+        with self.run_of("e") as run:
+            plan = run.plan()
+            training = run.train()
+        for use in (lambda: run["training.steps"], run.plan, run.train, run.fit):
+            with self.assertRaisesRegex(echelon.UsageError, "this run has ended"):
+                use()
+        self.assertEqual(plan.ranks, 1)
+        weights = training.weights
+        name = next(iter(weights))
+        training.step()
+        training.finish()
+        training.finish()
+        for use in (training.step, training.save, training.validate, lambda: training.done,
+                    lambda: training.weights, lambda: weights[name],
+                    lambda: training.set("optimizer.clip_norm", 1.0)):
+            with self.assertRaisesRegex(echelon.UsageError, "this training has ended"):
+                use()
+
+    def test_callbacks_of_another_fit(self):
+        """A callback belongs to one fit, and makes no step; a second run writes elsewhere."""
+        found = []
+
+        class Nest(echelon.Callback):
+            def on_train_batch_end(self, step, logs):
+                for use in (self.training.step, self.training.finish, lambda: other.fit([self]),
+                            run.fit):
+                    try:
+                        use()
+                    except echelon.Error as error:
+                        found.append(str(error))
+        run, other = self.run_of("nest", **{"training.steps": 1}), self.run_of("other")
+        nest = Nest()
+        self.assertEqual(run.fit([nest]).step, [1])
+        for error, part in zip(found, ("cannot make a step", "cannot end the training",
+                                       "uses this callback", "another run writes")):
+            self.assertIn(part, error)
+        self.assertEqual(len(found), 4)
+        other["training.steps"] = 1
+        self.assertEqual(other.fit([echelon.LambdaCallback()]).step, [1])
+
+    def test_other_threads(self):
+        """A training may change its thread, but has one at a time."""
+        found = []
+
+        def use():
+            try:
+                found.append(training.step()["step"])
+            except echelon.Error as error:
+                found.append(str(error))
+        with self.run_of("e").train() as training:
+            with training._use():  # as in a step
+                thread = threading.Thread(target=use)
+                thread.start()
+                thread.join()
+            thread = threading.Thread(target=use)
+            thread.start()
+            thread.join()
+            self.assertIn("another thread is using this training", found[0])
+            self.assertEqual(found[1], 1)
+
+    def test_log_functions(self):
+        """They run while the library waits for them."""
+        found = []
+
+        def log(_):
+            for use in (lambda: training.step(), lambda: run["training.steps"]):
+                try:
+                    use()
+                except (NameError, echelon.Error) as error:
+                    found.append(str(error))
+        echelon.set_log(log)
+        try:
+            with self.run_of("e", echelon.Mirrored(2)) as run, run.train() as training:
+                training.step()
+        finally:
+            echelon.set_log(None)
+        self.assertTrue(any("cannot use a training" in error for error in found), found)
+        self.assertTrue(any("cannot use a run" in error for error in found), found)
+
+    def test_fork(self):
+        """The child has no ranks: its calls fail, and the parent goes on."""
+        with self.run_of("e", echelon.Mirrored(2)).train() as training:
+            training.step()
+            weights = training.weights
+            name = next(iter(weights))
+            child = os.fork()
+            if child == 0:
+                failed = 0
+                for use in (training.step, training.save, training.validate, training.finish,
+                            lambda: weights[name]):
+                    try:
+                        use()
+                    except echelon.UsageError:
+                        failed += 1
+                os._exit(failed)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 5)
+            self.assertEqual(training.step()["step"], 2)
+
+    def test_two_fits_of_which_one_fails(self):
+        """In two threads; the other's bits do not change."""
+        undisturbed = self.run_of("undisturbed", echelon.Mirrored(2)).fit()
+        found = {}
+
+        def fit(name, *callbacks):
+            try:
+                found[name] = self.run_of(name, echelon.Mirrored(2)).fit(callbacks)
+            except KeyError as error:
+                found[name] = error
+
+        def fail(step, logs):
+            if step == 3:
+                raise KeyError("mine")
+        threads = [threading.Thread(target=fit, args=("good",)), threading.Thread(
+            target=fit, args=("bad", echelon.LambdaCallback(on_train_batch_end=fail)))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertIsInstance(found["bad"], KeyError)
+        self.assertEqual(found["good"].history["loss"], undisturbed.history["loss"])
+        self.assertEqual(self.weights("good"), self.weights("undisturbed"))
+
+    def test_nothing_grows(self):
+        """1,000 runs, and 30 trainings, leave no descriptor, thread or shared memory."""
+        def count():
+            return [len(os.listdir(path)) for path in ("/proc/self/fd", "/proc/self/task")] + [
+                [name for name in os.listdir("/dev/shm") if str(os.getpid()) in name]]
+
+        def train():
+            with self.run_of("many", echelon.Mirrored(2)) as run, run.train() as training:
+                training.step()
+        train()
+        before = count()
+        for number in range(1000):
+            with self.run_of("many", **{"training.seed": number}) as run:
+                self.assertEqual(run["training.seed"], str(number))
+        for _ in range(30):
+            train()
+        self.assertEqual(count(), before)
+
     def test_exceptions(self):
         with self.assertRaisesRegex(echelon.UsageError, "training.steps"):
             self.run_of("e", **{"training.stepz": 3})
@@ -219,6 +424,17 @@ class Errors(Case):
                 training.step()
         with self.assertRaisesRegex(echelon.UsageError, "has ended"):
             training.step()
+
+    def test_tensors(self):
+        with self.run_of("e").train() as training:
+            weights = training.weights
+            with self.assertRaisesRegex(KeyError, "did you mean transformer.wte.weight"):
+                weights["transformer.wte.weights"]
+            self.assertIsNone(weights.get("x"))
+            with self.assertRaisesRegex(echelon.UsageError, "has 8224 bytes|bytes, not 3"):
+                weights["transformer.wte.weight"] = b"abc"
+            with self.assertRaisesRegex(echelon.UsageError, "not a float"):
+                weights["transformer.wte.weight"] = 1.0
 
     def test_one_fails_beside_another(self):
         with self.run_of("good").train() as good, self.run_of(
@@ -307,6 +523,7 @@ class Plans(Case):
 
     def test_keys(self):
         keys = echelon.keys()
+        self.assertIn("llama", keys["model.architecture"]["choices"].split())
         self.assertEqual(keys["optimizer.clip_norm"]["fallback"], "1")
         self.assertEqual(self.run_of("k")["training.steps"], "6")
         lines = []
@@ -315,6 +532,29 @@ class Plans(Case):
             self.run_of("k", **{"training.stepz": 3})
         echelon.set_log(None)
         self.assertTrue(any("training.steps" in line for line in lines))
+
+
+class Help(unittest.TestCase):
+    def test_help(self):
+        """help(echelon) has all that the package exports, and each of it has a docstring."""
+        text = pydoc.plain(pydoc.render_doc(echelon))
+        for name in echelon.__all__:
+            shown = getattr(echelon, name)
+            self.assertRegex(text, rf"\b{name}\b")
+            if name != "Keys":
+                self.assertTrue(shown.__doc__, name)
+            methods = vars(shown) if isinstance(shown, type) else {}
+            for method, value in methods.items():
+                if callable(value) and not method.startswith("_") and issubclass(
+                        shown, (echelon.Run, echelon.Plan, echelon.Training, echelon.Tensors)):
+                    self.assertTrue(value.__doc__, f"{name}.{method}")
+
+    def test_imports(self):
+        """Importing the package imports neither NumPy nor PyTorch."""
+        code = "import echelon, sys; print({'numpy', 'torch', 'tqdm'} & set(sys.modules))"
+        done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True,
+                              env=os.environ | {"PYTHONPATH": str(PACKAGE)}, check=True)
+        self.assertEqual(done.stdout, "set()\n")
 
 
 if __name__ == "__main__":

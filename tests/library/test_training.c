@@ -9,6 +9,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "app/setup/run.h"
 #include "app/train/trainer.h"
@@ -149,6 +151,12 @@ TEST(test_refusals)
     fails(echelon_run_get(run, "training.stepz", &value), ECHELON_EUSAGE, "training.steps");
     assert_int_equal(echelon_run_get(run, "training.steps", &value), ECHELON_OK);
     assert_string_equal(value, "4");
+    bool is_set = false;
+    assert_int_equal(echelon_run_is_set(run, "training.steps", &is_set), ECHELON_OK);
+    assert_true(is_set);
+    assert_int_equal(echelon_run_is_set(run, "training.time_limit", &is_set), ECHELON_OK);
+    assert_false(is_set);
+    fails(echelon_run_is_set(run, "training.stepz", &is_set), ECHELON_EUSAGE, "training.steps");
     fails(echelon_train_start(
               run, &(echelon_train_options){.size = sizeof(echelon_train_options), .ranks = 3},
               &training),
@@ -190,6 +198,58 @@ TEST(test_failure_of_a_rank)
     fails(echelon_tensor_at(training, 0, &is), ECHELON_ENUMERIC, "nan");
     assert_int_equal(echelon_tensor_count(training), 0);
     fails(echelon_train_finish(training), ECHELON_ENUMERIC, "nan");
+    echelon_run_close(run);
+}
+
+/* What a training says on a thread or in a process that cannot wait for its ranks. */
+typedef struct elsewhere {
+    echelon_training *training;
+    echelon_status step, end;
+    bool was_called;
+} elsewhere;
+
+static void use(elsewhere *e)
+{
+    e->step = echelon_train_step(e->training, NULL);
+    e->end = echelon_train_finish(e->training);
+}
+
+static void use_in_log(const char *line, void *context)
+{
+    elsewhere *e = context;
+    (void)line;
+    if (!e->was_called) {
+        e->was_called = true;
+        use(e);
+    }
+}
+
+TEST(test_log_and_fork)
+{
+    elsewhere e = {0};
+    int ended;
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s/elsewhere", fixture_folder);
+    echelon_run *run = open_run("parallel.data=2", folder);
+    assert_int_equal(echelon_train_start(run, NULL, &e.training), ECHELON_OK);
+    bool quiet = ech_log_set_quiet(false);
+    echelon_set_log(use_in_log, &e);
+    assert_int_equal(echelon_run_set(run, "training.steps", "many"), ECHELON_EUSAGE); /* a line */
+    echelon_set_log(NULL, NULL);
+    ech_log_set_quiet(quiet);
+    assert_int_equal(e.step, ECHELON_EUSAGE);
+    assert_int_equal(e.end, ECHELON_EUSAGE);
+    e.step = e.end = ECHELON_OK;
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20); /* ends it if it waits */
+        use(&e);
+        _exit(e.step == ECHELON_EUSAGE && e.end == ECHELON_EUSAGE ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
+    assert_int_equal(echelon_train_step(e.training, NULL), ECHELON_OK);
+    assert_int_equal(echelon_train_finish(e.training), ECHELON_OK);
     echelon_run_close(run);
 }
 
@@ -308,6 +368,9 @@ TEST(test_plan)
     assert_int_equal(echelon_key_at(0, (echelon_key *)(void *)&older), ECHELON_OK);
     assert_string_equal(older.section, "model");
     assert_ptr_equal(older.untouched, folder);
+    echelon_key key = {.size = sizeof key};
+    assert_int_equal(echelon_key_at(0, &key), ECHELON_OK);
+    assert_non_null(strstr(key.choices, "llama"));
     assert_int_equal(echelon_key_at(100000, &(echelon_key){.size = sizeof(echelon_key)}),
                      ECHELON_EUSAGE);
 }

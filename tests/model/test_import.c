@@ -205,9 +205,9 @@ TEST(keys_are_filled)
         {OLMO3, "model.sliding_window=4096 model.window_layers=L model.rope_theta=500000 "
                 "model.rope_local_base_freq=500000"},
         /* Layers with a window have the base, but not the scaling. */
-        {OLMO3 ", \"rope_theta\": 7, \"rope_scaling\": {\"rope_type\": \"linear\", "
+        {OLMO3 ", \"rope_theta\": 500000.0, \"rope_scaling\": {\"rope_type\": \"linear\", "
                "\"factor\": 8}, \"layer_types\": [\"full_attention\", \"sliding_attention\"]",
-         "model.window_layers=GL model.rope_theta=7 model.rope_local_base_freq=7 "
+         "model.window_layers=GL model.rope_theta=500000 model.rope_local_base_freq=500000 "
          "model.rope_scaling=linear"},
         {OLMO3 ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"linear\", "
                "\"rope_theta\": 9, \"factor\": 8}, \"sliding_attention\": {\"rope_type\": "
@@ -270,7 +270,7 @@ TEST(there_and_back)
         "\"no_rope_layers\": [0, 1, 1, 0, 0], \"layer_types\": [\"sliding_attention\", "
         "\"full_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]}",
         "{" OLMO2 ", \"attention_bias\": true, \"head_dim\": 12}",
-        "{" OLMO3 ", \"sliding_window\": 7, \"rope_theta\": 9, \"rope_scaling\": "
+        "{" OLMO3 ", \"sliding_window\": 7, \"rope_theta\": 500000, \"rope_scaling\": "
         "{\"rope_type\": \"linear\", \"factor\": 8.0}, "
         "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
         "{" OLMO3 ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"llama3\", "
@@ -696,7 +696,7 @@ TEST(refuses)
     const struct {
         const char *json, *part;
     } cases[] = {
-        {"[]", "no object"},
+        {"[]", "must be a JSON object"},
         {"{\"n_embd\": 3}", "model_type"},
         {"{\"model_type\": \"echelon-reversible-bert\"}", "echelon-reversible-bert"},
         {"{\"model_type\": \"echelon-gpt2\"}", "echelon-gpt2"},
@@ -754,6 +754,14 @@ TEST(refuses)
         {"{" QWEN2 ", \"layer_types\": [\"sliding_attention\"]}", "layer_types"},
         {"{\"model_type\": \"phi3\", " SIZES ", \"sliding_window\": 0}",
          "must be above 0, or null"},
+        {"{" OLMO3 ", \"rope_theta\": 7}", "rope_theta: not of each type of layers"},
+        {"{" OLMO3 ", \"rope_parameters\": {\"rope_theta\": 7}}",
+         "rope_parameters: not of each type of layers"},
+        {"{" OLMO3 ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 8, "
+         "\"original_max_position_embeddings\": 8, \"truncate\": false}}",
+         "rope_scaling: truncate: transformers does not read it in olmo3"},
+        {"{" GEMMA3 ", \"rope_parameters\": {\"full_attention\": {}, \"truncate\": false}}",
+         "rope_parameters: truncate: stands beside the types of layers"},
         {"{" SMOLLM3 ", \"no_rope_layers\": [1]}", "must be a list of 2 numbers"},
         {"{" LLAMA ", \"original_max_position_embeddings\": 4096, \"rope_scaling\": {\"type\": "
          "\"llama3\", " SCALING "}}",

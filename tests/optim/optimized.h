@@ -101,9 +101,12 @@ static inline void optimized_step(optimized *o, double learning_rate, double cli
     o->context->scratch_bytes = bytes;
     ech_box box[ECH_MOST_BOXES];
     int boxes = ech_shape_boxes(&o->of.shape, (ech_sharding){0}, (ech_shard_at){0}, box);
-    ech_optimizer_work work = {.kernels = o->kernels,
+    ech_optimizer_work work = {.row = optimizer,
+                               .config = o->config,
+                               .kernels = o->kernels,
                                .context = o->context,
                                .of = &o->of,
+                               .whole = &o->of,
                                .param = &o->param,
                                .gradient = &o->gradient,
                                .state = o->state,

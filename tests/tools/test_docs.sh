@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-docs=(README.md CONTRIBUTING.md docs/*.md)
+docs=(README.md CONTRIBUTING.md docs/*.md docs/reference/*.md)
 chapters=(docs/design/*.md)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -344,6 +344,17 @@ static json_t *calendar_json(const ech_config *config)
     return out;
 }
 
+static json_t *data_json(const ech_corpus_counts *counts)
+{
+    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:[f, f], s:I, s:I, s:I}", "samples",
+                     (json_int_t)counts->samples, "epoch_samples",
+                     (json_int_t)counts->epoch_samples, "tokens", counts->tokens, "trained_tokens",
+                     counts->targets, "padding_tokens", counts->padding, "epochs",
+                     counts->least_epochs, counts->most_epochs, "documents",
+                     (json_int_t)counts->documents, "longer_documents", (json_int_t)counts->longer,
+                     "left_out_tokens", (json_int_t)counts->left_out);
+}
+
 static json_t *chunks_json(const ech_plan_chunks *chunks)
 {
     return json_pack("{s:I, s:I, s:b}", "device_bytes", (json_int_t)chunks->bytes,
@@ -377,6 +388,7 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
     if (all)
         json_object_set_new(all, "host_limit_bytes",
                             json_integer((json_int_t)config->memory.host_limit));
+    if (all && report->data.samples) json_object_set_new(all, "data", data_json(&report->data));
     if (all && report->chunks.bytes)
         json_object_set_new(all, "sequence_chunks", chunks_json(&report->chunks));
     if (all && report->evaluator.plan)

@@ -36,8 +36,10 @@ static ech_status read_cluster(ech_config *config, const char *path, int ranks, 
                 config, replaced[i], "not with --cluster: %s has the speeds; remove the key", path);
     ech_dtype dtype = ech_model_types(config).compute;
     if (!(out->flops[dtype] > 0))
-        ECH_FAIL(ECH_EUSAGE, "%s: flops.%s: not set, and the run computes in this type", path,
-                 ech_dtype_name(dtype));
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s: flops.%s: not set, and the run computes in this type; set it to a device's "
+                 "operations per second",
+                 path, ech_dtype_name(dtype));
     int node = out->level[0].ranks < ranks ? out->level[0].ranks : ranks;
     snprintf(text, sizeof text, "%d", node);
     ECH_TRY(ech_config_fill(config, "parallel.node_ranks", text, path, true));

@@ -3,9 +3,11 @@
  * Making, checking and simulating the plans of a report.
  */
 #include "app/plan/report.h"
-#include "check/check.h"
 
 #include <stdlib.h>
+
+#include "base/log.h"
+#include "check/check.h"
 
 static void begin(const ech_plan_report *report, const char *what)
 {
@@ -202,6 +204,20 @@ static int64_t most_bytes(const ech_plan_report *report)
     return most;
 }
 
+/* Data need not be there yet. */
+static void count_data(ech_plan_report *report)
+{
+    ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
+    if (!report->design->config->data.train[0]) return;
+    bool quiet = ech_log_set_quiet(true);
+    ech_status status = ech_design_open_data(report->design, ECH_SPLIT_TRAIN, &corpus);
+    ech_log_set_quiet(quiet);
+    if (status == ECH_OK)
+        ech_design_count_data(report->design, corpus, &report->data);
+    else
+        report->no_data = ech_strdup(ech_last_error());
+}
+
 ech_status ech_plan_report_create(const ech_design *design, const ech_plan_options *options,
                                   ech_plan_report *out)
 {
@@ -218,6 +234,8 @@ ech_status ech_plan_report_create(const ech_design *design, const ech_plan_optio
     if (status == ECH_OK) status = add_evaluator(&report);
     begin(&report, "comparing numbers of sequence chunks");
     if (status == ECH_OK) report.chunks = ech_plan_compare_chunks(design, most_bytes(&report));
+    begin(&report, "counting samples and tokens");
+    if (status == ECH_OK) count_data(&report);
     if (status == ECH_OK)
         *out = report;
     else
@@ -237,6 +255,7 @@ void ech_plan_report_destroy(ech_plan_report *report)
     free(report->alike.at);
     free(report->listed);
     free(report->class_of);
+    free(report->no_data);
     *report = (ech_plan_report){0};
 }
 

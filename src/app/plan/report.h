@@ -56,6 +56,8 @@ typedef struct ech_plan_report {
     const ech_plan **listed;
     ech_plan_evaluator evaluator;
     ech_plan_chunks chunks;
+    ech_corpus_counts data;           /* what the run reads; samples 0: it was not counted */
+    char *no_data;                    /* why not; NULL: the run file names no data. Owned */
     int *class_of;                    /* [world] index in `alike` */
     bool checked;                     /* the train lists were checked and simulated */
     ech_simulation simulation;        /* of the train lists, if checked */

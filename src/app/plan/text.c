@@ -306,6 +306,17 @@ static void print_roles(const ech_layout *layout, ech_text *out)
                         evaluators.n ? ", hands them out and writes the evaluators' results" : "");
 }
 
+static void print_data(const ech_plan_report *report, ech_text *out)
+{
+    if (!report->data.samples && !report->no_data) return;
+    ech_text_append(out, "data        ");
+    if (report->no_data)
+        ech_text_append(out, "not counted: %s", report->no_data);
+    else
+        ech_print_data(report->design, &report->data, "\n" ECH_PLAN_INDENT, out);
+    ech_text_append(out, "\n");
+}
+
 static void print_layout(const ech_plan_report *report, ech_text *out)
 {
     const ech_layout *layout = report->design->layout;
@@ -516,6 +527,7 @@ static void print_checked(const ech_layout *layout, ech_text *out)
 void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
 {
     print_model(report, out);
+    print_data(report, out);
     print_layout(report, out);
     print_schedule(report, out);
     print_recomputation(report, out);

@@ -6,10 +6,12 @@
 #include "app/setup/template.h"
 #include "schedule/calendar.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "app/count.h"
 #include "app/setup/initial.h"
+#include "app/setup/plugins.h"
 #include "app/setup/orders.h"
 #include "base/divisor.h"
 #include "base/file.h"
@@ -68,16 +70,27 @@ static ech_status map_family(const char *run_file, const char *text, char *const
 
 /* What is special about a configuration: */
 enum {
-    FILLS = 1, /* the model section may come from model.init_from */
-    PLANS = 2, /* nothing is read or written: keys that name data and folders may be missing */
-    SAVED = 4  /* the user did not write the text, so paths in it are literal */
+    FILLS = 1,  /* the model section may come from model.init_from */
+    PLANS = 2,  /* nothing is read or written: keys that name data and folders may be missing */
+    SAVED = 4,  /* the user did not write the text, so paths in it are literal */
+    PARTIAL = 8 /* required keys may be missing */
 };
 
 /* Fills required keys that a plan does not use. */
 static ech_status fill_unused(ech_config *config)
 {
-    ECH_TRY(ech_config_fill(config, "data.train", "none", "a plan", true));
+    ECH_TRY(ech_config_fill(config, "data.train", "", "a plan", true));
     return ech_config_fill(config, "log.directory", "none", "a plan", true);
+}
+
+/* A length in epochs becomes steps in resolve_epochs. */
+static ech_status take_epochs(ech_config *config)
+{
+    if (!(config->training.epochs > 0)) return ECH_OK;
+    if (ech_config_is_set(config, "training.steps"))
+        return ech_config_complain(config, "training.epochs",
+                                   "training.steps is set, too; remove one of the two");
+    return ech_config_fill(config, "training.steps", "0", "training.epochs", true);
 }
 
 static ech_status read_source(ech_config *config, const char *name, const char *text, int special)
@@ -96,6 +109,7 @@ static ech_status make_config(const char *name, const char *text, int special,
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     const ech_family *mapped = NULL;
     bool saved = special & SAVED;
+    ECH_TRY(ech_plugins_open(name, text, saved, assignments, n));
     if (!saved) ECH_TRY(map_family(name, text, assignments, n, &mapped));
     ECH_TRY(ech_setup_defaults(&config));
     ech_status status = read_source(config, name, text, special);
@@ -107,11 +121,15 @@ static ech_status make_config(const char *name, const char *text, int special,
     if (status == ECH_OK && !is_filled) status = ech_setup_fill_model(config);
     if (ech_config_is_set(config, "model.architecture")) ech_model_choose(config);
     if (status == ECH_OK && special & PLANS) status = fill_unused(config);
+    if (status == ECH_OK) status = take_epochs(config);
     if (status == ECH_OK) ech_curve_mark_keys(config);
-    if (status == ECH_OK || is_filled) ECH_ALSO(&status, ech_config_check(config));
+    bool is_checked = !(special & PARTIAL) && (status == ECH_OK || is_filled);
+    if (is_checked) ECH_ALSO(&status, ech_config_check(config));
     if (status == ECH_OK) status = ech_strategy_apply(config);
+    if (status == ECH_OK && !saved) status = ech_plugins_check(config);
     if (status == ECH_OK && !saved) warn_of_relative_step(config);
     ECH_TRY(status);
+    ech_config_hide(config, "training.plugins"); /* a resolved run file names none */
     *out = config;
     config = NULL;
     return ECH_OK;
@@ -134,6 +152,12 @@ ech_status ech_setup_config_own(const char *name, const char *text, bool plans,
     return make_config(name, text, plans ? FILLS | PLANS : FILLS, assignments, n, out);
 }
 
+ech_status ech_setup_config_partial(const char *name, const char *text, char *const *assignments,
+                                    int n, ech_config **out)
+{
+    return make_config(name, text, FILLS | PARTIAL, assignments, n, out);
+}
+
 ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const *assignments, int n,
                                      ech_config **out)
 {
@@ -152,10 +176,26 @@ ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const 
                        ech_checkpoint_get_info(checkpoint)->run_yaml, SAVED, assignments, n, out);
 }
 
+/* Plugins' functions run on the processor. */
+static ech_status check_plugged_device(const ech_config *config)
+{
+    const char *device = ech_config_name(config, "parallel.device");
+    bool is_far = strcmp(device, "cuda") == 0;
+    if (!is_far || !ech_optimizer_of(config)->plugged ||
+        config->memory.offload_optimizer != ECH_OFFLOAD_NONE)
+        return ECH_OK;
+    return ech_config_complain(config, "optimizer.name",
+                               "a plugin's optimizer runs on the processor, but the weights are on "
+                               "the device %s; set memory.offload_optimizer=host, or "
+                               "parallel.device=cpu",
+                               device);
+}
+
 static ech_status resolve_optimizer(ech_config *config)
 {
     ech_status status = ech_optimizer_check_keys(config);
     ECH_ALSO(&status, ech_curve_check_keys(config));
+    ECH_ALSO(&status, check_plugged_device(config));
     if (config->optimizer.min_learning_rate > config->optimizer.learning_rate)
         ECH_ALSO(&status, ech_config_complain(config, "optimizer.min_learning_rate",
                                               "above optimizer.learning_rate = %g",
@@ -312,6 +352,8 @@ static ech_status build(ech_config *config, ech_schedule_choice *choice, ech_des
 {
     ECH_TRY(ech_model_create(config, &design->model));
     ECH_TRY(ech_optimizer_group_params(config, design->model->param.at, design->model->param.n));
+    for (size_t i = 0; i < design->model->param.n; i++)
+        ECH_TRY(ech_optimizer_check_needs(config, &design->model->param.at[i]));
     ECH_TRY(ech_layout_create(config, design->model, ech_schedule_placement(choice), design->world,
                               &design->layout));
     for (size_t i = 0; i < design->model->param.n; i++)
@@ -417,6 +459,25 @@ static ech_status make_design(ech_config *config, const ech_model *whole,
     return finds ? find_recomputation(config, choice, design) : build(config, choice, design);
 }
 
+/* training.epochs: the number of steps whose samples are that many epochs. */
+static ech_status resolve_epochs(ech_config *config, const ech_design *design)
+{
+    ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
+    double epochs = config->training.epochs, batch = (double)config->training.global_batch_size;
+    if (!(epochs > 0)) return ECH_OK;
+    ECH_TRY(ech_design_open_data(design, ECH_SPLIT_TRAIN, &corpus));
+    int64_t samples = ech_corpus_samples(corpus);
+    double steps = ceil(epochs * (double)samples / batch);
+    if (steps > 1e12) /* the most of training.steps */
+        return ech_config_complain(config, "training.epochs", "%g steps; use fewer epochs", steps);
+    config->training.steps = (int64_t)steps;
+    config->training.epochs = 0; /* the resolved run file has the steps */
+    ech_log_info("training.epochs = %g is %s: %lld samples an epoch, %lld a step", epochs,
+                 ECH_COUNT(config->training.steps, "step"), (long long)samples,
+                 (long long)config->training.global_batch_size);
+    return ECH_OK;
+}
+
 /* Samples and tokens of a run are counted in 64 bits, with room for those that are read ahead. */
 static ech_status check_counts(const ech_config *config)
 {
@@ -462,8 +523,12 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     ECH_CLEANUP(ech_model_destroy_at) ech_model *whole = NULL;
     ech_schedule_choice choice = ech_schedule_find(config);
     resolve_device(config);
+    bool has_documents = !ech_family_of(config)->valued;
+    if (has_documents && config->data.document_mask == ECH_AUTO)
+        config->data.document_mask = config->data.packing == ECH_PACKING_DOCUMENTS;
     ech_schedule_fill_chunks(config, &choice);
     ech_status together = ech_rules_check(config), status = together;
+    if (together == ECH_OK) ECH_ALSO(&status, resolve_epochs(config, design));
     ECH_ALSO(&status, check_split(config));
     ECH_ALSO(&status, check_counts(config));
     if (tokenizer && ech_config_is_auto(config->data.tokenizer) &&
@@ -561,6 +626,8 @@ ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_c
                                   .part = split,
                                   .sequence_length = c->data.sequence_length,
                                   .document_mask = c->data.document_mask == 1,
+                                  .whole_documents = c->data.packing == ECH_PACKING_DOCUMENTS,
+                                  .drop_longer = c->data.long_documents == ECH_LONG_DROP,
                                   .valued = ech_family_of(c)->valued,
                                   .end_of_text = design->end_of_text,
                                   .tokenizer = design->tokenizer,

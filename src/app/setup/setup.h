@@ -22,6 +22,9 @@ ech_status ech_setup_config(const char *run_file, char *const *assignments, int 
  * plan, which neither reads data nor writes: data.train and log.directory may be missing. */
 ech_status ech_setup_config_own(const char *name, const char *text, bool plans,
                                 char *const *assignments, int n, ech_config **out);
+/* The same, for a look at keys: required keys may be missing. */
+ech_status ech_setup_config_partial(const char *name, const char *text, char *const *assignments,
+                                    int n, ech_config **out);
 /* The configuration of ech_template_of_model instead of a run file. */
 ech_status ech_setup_config_of_model(const char *folder, int ranks, char *const *assignments, int n,
                                      ech_config **out);
@@ -91,6 +94,15 @@ ech_status ech_design_create_evaluator(const ech_design *other, int rank, ech_co
 void ech_design_destroy(ech_design *design); /* frees what the design does not borrow */
 /* Opens the corpus of a split. *out is NULL for ECH_SPLIT_VALID if the run does not validate. */
 ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_corpus **out);
+/* What the run reads of a corpus for training. */
+void ech_design_count_data(const ech_design *design, const ech_corpus *corpus,
+                           ech_corpus_counts *out);
+/* Appends it: "8,000 samples, ...". `between` divides its two parts. */
+void ech_print_data(const ech_design *design, const ech_corpus_counts *counts, const char *between,
+                    ech_text *out);
+/* Appends what one epoch of the token file PREFIX has with samples of T tokens, a line for each way
+ * of packing. */
+ech_status ech_print_packings(const char *prefix, int64_t T, ech_text *out);
 /* Bytes of the device arena of the rank that needs the most, regardless of the limit. */
 int64_t ech_design_device_bytes(const ech_design *design);
 /* The options of a rank's loader. `shuffle`: true for training. `last`: samples from this position

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "comm/launch.h"
+#include "comm/tf_config.h"
 
 ech_status ech_run_configure(const ech_run_arguments *in, ech_config **out)
 {
@@ -103,6 +104,20 @@ static ech_status check_device(const ech_config *config, int ranks, int local_ra
     return is_known ? ech_setup_check_sharing(config, device, local_ranks) : ECH_OK;
 }
 
+/* The roles that the launcher has given to processes are those of the run. */
+static ech_status check_roles(const ech_design *design)
+{
+    const ech_tf_config *given = ech_tf_config_adopted();
+    ech_roles roles = ech_layout_roles(design->layout);
+    if (!given || (given->workers == roles.train.n && given->servers == roles.serve.n))
+        return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE,
+             "TF_CONFIG has %s (chief and worker) and %s (ps), but the run has %s and %s; change "
+             "the replicas of the job, or parallel.servers and the degrees of parallel.*",
+             ECH_COUNT(given->workers, "worker"), ECH_COUNT(given->servers, "server"),
+             ECH_COUNT(roles.train.n, "worker"), ECH_COUNT(roles.serve.n, "server"));
+}
+
 /* Checks that need no running rank, so that errors are printed once. */
 static ech_status check_start(const ech_start *start, const ech_design *design, int local_ranks)
 {
@@ -113,6 +128,7 @@ static ech_status check_start(const ech_start *start, const ech_design *design, 
                                    "`echelon %s` uses no evaluators; set parallel.evaluators=0, "
                                    "and start %s",
                                    start->command, ECH_COUNT(design->world, "rank"));
+    ECH_TRY(check_roles(design));
     ECH_TRY(check_device(design->config, ranks, local_ranks));
     if (start->reads_weights) ECH_TRY(ech_initial_expect(given));
     ECH_TRY(check_memory(given, design));
@@ -198,6 +214,7 @@ ech_status ech_start_ranks(const ech_start *start)
     ECH_CLEANUP(ech_start_release) ech_prepared p = {0};
     ech_launched launched;
     int ranks = 1;
+    ECH_TRY(ech_tf_config_adopt((int)config->parallel.evaluators));
     const char *lacks = ech_comm_lacks((ech_comm_kind)config->parallel.comm);
     if (lacks) return ech_config_complain(config, "parallel.comm", "%s", lacks);
     if (ech_launched_here(&launched) && (!has_threads(config) || launched.size > 1))

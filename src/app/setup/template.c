@@ -90,10 +90,12 @@ ech_status ech_template_of_model(const char *folder, int ranks, ech_text *out)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     ECH_FREED char *path = ech_file_join(folder, "config.json");
-    if (!ech_file_is_folder(folder)) ECH_FAIL(ECH_EUSAGE, "%s: no such folder", folder);
-    if (!ech_file_exists(path))
+    if (!ech_file_is_folder(folder))
         ECH_FAIL(ECH_EUSAGE,
-                 "%s: no config.json in it; a Hugging Face folder of a model has one", folder);
+                 "%s: no such folder; name a folder with the config.json of a Hugging Face model",
+                 folder);
+    if (!ech_file_exists(path))
+        ECH_FAIL(ECH_EUSAGE, "%s: has no config.json; name a Hugging Face model's folder", folder);
     ECH_TRY(ech_family_map_folder(folder));
     ECH_TRY(ech_setup_defaults(&config));
     ECH_TRY(ech_model_import(config, path, NULL));
@@ -223,7 +225,8 @@ ech_status ech_template_measure(ech_template_machine *out)
     ECH_TRY(ech_isa_decide(&isa));
     for (int i = 0; i < 2; i++) out->flops[types[i]] = ech_peak_flops(types[i], out->cores);
     if (!(out->flops[ECH_F32] > 0))
-        ECH_FAIL(ECH_EIO, "the rate of this machine's products cannot be measured");
+        ECH_FAIL(ECH_EIO, "the rate of this machine's products cannot be measured: a time was 0 or "
+                          "less; run it again on an idle machine");
     return ECH_OK;
 }
 

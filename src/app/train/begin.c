@@ -11,6 +11,7 @@
 #include "app/metrics.h"
 #include "app/plan/report.h"
 #include "app/setup/initial.h"
+#include "app/setup/plugins.h"
 #include "app/train/trainer.h"
 #include "app/train/validation.h"
 #include "base/file.h"
@@ -79,6 +80,29 @@ static ech_status find_identity(ech_trainer *t)
     return ECH_OK;
 }
 
+/* Fills in training.plugin_hashes. On rank 0, whose run file is saved. */
+static void find_plugins(ech_trainer *t)
+{
+    ECH_FREED_TEXT hashes = {0};
+    char **key = &t->config->training.plugin_hashes;
+    t->accepts_plugins = strcmp(*key, "any") == 0;
+    ech_plugins_describe(t->config, &hashes);
+    ech_config_replace_text(key, hashes.n ? hashes.at : "auto");
+}
+
+/* A checkpoint's states are of the plugins that made them. */
+static ech_status check_same_plugins(const ech_trainer *t, const ech_config *saved)
+{
+    const char *before = saved->training.plugin_hashes, *now = t->config->training.plugin_hashes;
+    if (t->accepts_plugins || strcmp(before, now) == 0) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE,
+             "training.plugins: the checkpoint was made with %s, and this run uses %s; name the "
+             "same files, accept others with training.plugin_hashes=any, or start a run in another "
+             "directory",
+             strcmp(before, "auto") == 0 ? "no plugin" : before,
+             strcmp(now, "auto") == 0 ? "no plugin" : now);
+}
+
 /* The data may have moved, but must be what the checkpoint was trained on. One that is older than
  * data.identity has only their name. */
 static ech_status check_same_data(const ech_trainer *t, const ech_config *saved)
@@ -128,6 +152,7 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
     ECH_TRY(ech_setup_config_saved(checkpoint, NULL, 0, &saved));
     ECH_TRY(check_same_tokenizer(t, checkpoint)); /* a vocabulary that follows from it */
     ECH_TRY(check_same_data(t, saved));
+    ECH_TRY(check_same_plugins(t, saved));
     ECH_TRY(ech_model_resolve(saved, 1));         /* keys that are newer than it */
     ECH_TRY(check_vocabulary(t, saved, checkpoint));
     ECH_TRY(ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t)));
@@ -408,12 +433,25 @@ static int64_t first_traced(const ech_trainer *t)
     return t->step < from ? from : t->step;
 }
 
+/* What packing has left out must be seen. */
+static void say_documents(const ech_trainer *t)
+{
+    ECH_FREED_TEXT text = {0};
+    ech_corpus_counts counts;
+    if (t->config->data.packing != ECH_PACKING_DOCUMENTS) return;
+    ech_design_count_data(t->design, t->train, &counts);
+    ech_print_data(t->design, &counts, "; ", &text);
+    ech_log_info("%s", text.at);
+}
+
 ech_status ech_trainer_begin(ech_trainer *t)
 {
     ECH_TRY(ech_design_open_data(t->design, ECH_SPLIT_TRAIN, &t->train));
     ECH_TRY(ech_design_open_data(t->design, ECH_SPLIT_VALID, &t->valid));
     if (ech_trainer_is_first(t)) ECH_TRY(find_identity(t));
+    if (ech_trainer_is_first(t)) find_plugins(t);
     if (ech_trainer_is_first(t)) ech_trainer_warn_of_nothing(t);
+    if (ech_trainer_is_first(t)) say_documents(t);
     ECH_TRY(ech_session_create(t->design, t->comm, false, &t->session));
     t->calendar = ech_calendar_of(t->config);
     t->flops = ech_model_flops(

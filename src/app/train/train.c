@@ -260,8 +260,9 @@ static ech_status check_ranks(ech_trainer *t)
     ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_CHECK, t->step));
     if (ech_exec_readings(t->session.exec)->hash_differs)
         ECH_FAIL(ECH_EINTERNAL,
-                 "step %lld: parameters are no longer bit-identical across ranks; resume from a "
-                 "checkpoint, and suspect memory or the network of one machine",
+                 "step %lld: parameters are no longer bit-identical across ranks; test memory and "
+                 "network of these machines, and resume from a checkpoint. If it happens on other "
+                 "machines, too",
                  (long long)t->step);
     return ECH_OK;
 }

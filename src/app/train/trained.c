@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "app/setup/initial.h"
+#include "app/setup/plugins.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/foreign.h"
@@ -37,6 +38,7 @@ static ech_status take_config(const trained_run *run, const char *folder, ech_co
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *saved = NULL;
     const char *path = ech_checkpoint_path(run->checkpoint);
+    if (run->options->plugins) ECH_TRY(ech_plugins_load(run->options->plugins));
     ECH_TRY(ech_setup_config_saved(run->checkpoint, NULL, 0, &saved));
     ech_config_replace_text(&saved->model.init_from, "");
     ECH_TRY(ech_config_fill_section(c, saved, "model", path));
@@ -45,10 +47,15 @@ static ech_status take_config(const trained_run *run, const char *folder, ech_co
     ech_model_choose(c);
     c->precision.tf32 = 0;
     c->data.sequence_length = saved->data.sequence_length;
+    c->data.packing = saved->data.packing;
+    c->data.long_documents = saved->data.long_documents;
     c->data.document_mask = saved->data.document_mask;
     c->parallel.device = saved->parallel.device;
     if (!ech_shards_are_there(folder))
-        ECH_FAIL(ECH_EINPUT, "%s: has no weights, so the model's shapes cannot be checked", folder);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: has no weights (model.safetensors or its index); copy them into it, or name "
+                 "another folder",
+                 folder);
     return ech_initial_check_shapes(c, folder);
 }
 

@@ -26,6 +26,7 @@ typedef struct ech_trained_options {
     bool evaluates;        /* losses are needed, not only the next token of a text */
     const char *tokenizer; /* as data.tokenizer; NULL: the model's own */
     const char *device;    /* as parallel.device; NULL: the run's */
+    const char *plugins;   /* as training.plugins; NULL: none */
     bool ids_do; /* ids are enough: a model's own tokenizer that cannot be used is only a warning */
 } ech_trained_options;
 

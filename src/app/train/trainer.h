@@ -22,6 +22,7 @@ struct ech_trainer {
     const ech_training *training;
     const ech_design *design;
     ech_config *config;       /* a copy of the design's, with data.identity; owned */
+    bool accepts_plugins;     /* on resume, accept other plugins: training.plugin_hashes = any */
     bool accepts_data; /* on resume, accept data other than the checkpoint's: data.identity = any */
     ech_session session;
     ech_calendar calendar;     /* which lists run after which steps */

@@ -115,12 +115,14 @@ static ech_status index_pairs(ech_bpe *bpe)
         const ech_bpe_merge *merge = &bpe->merge.at[i];
         if (bpe->token.at[merge->left].byte || bpe->token.at[merge->right].byte)
             ECH_FAIL(ECH_EUNSUPPORTED,
-                     "%s: merge %zu is of a byte's token, which no merge may take", bpe->file, i);
+                     "%s: merge %zu joins the token of a byte, which no merge may "
+                     "join" ECH_BPE_OTHERWISE,
+                     bpe->file, i);
         uint64_t *pair = ech_bpe_table_put(
             &bpe->pair, ech_bpe_pair_key((uint32_t)merge->left, (uint32_t)merge->right));
         if (*pair != ECH_BPE_NO_VALUE)
-            ECH_FAIL(ECH_EINPUT, "%s: merge %zu is merge %d again; each may come once", bpe->file,
-                     i, (int)(*pair >> 32));
+            ECH_FAIL(ECH_EINPUT, "%s: merge %zu is merge %d again; remove it", bpe->file, i,
+                     (int)(*pair >> 32));
         *pair = ech_bpe_pair_key((uint32_t)merge->rank, (uint32_t)merge->made);
     }
     return ECH_OK;
@@ -143,7 +145,7 @@ static ech_status complain_of_byte(const ech_bpe *bpe, unsigned char byte)
     if (bpe->characters)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: the vocabulary has no token " ECH_BPE_BYTE_NAME
-                 "; with byte fallback it needs one for each of 256 bytes",
+                 "; with byte fallback it needs one for each of 256 bytes" ECH_BPE_OTHERWISE,
                  bpe->file, (unsigned)byte);
     ech_bpe_show(&byte, 1, &shown);
     return ech_fail_at(__FILE__, __LINE__, ECH_EINPUT,
@@ -181,8 +183,8 @@ static ech_status index_added(ech_bpe *bpe)
         const char *bytes = bpe->bytes.at + added->at;
         if (!ech_bpe_trie_put(added->normalized ? &bpe->normalized : &bpe->raw, bytes, added->n,
                               added->id))
-            ECH_FAIL(ECH_EINPUT, "%s: added_tokens[%zu]: \"%.*s\" comes twice", bpe->file, i,
-                     (int)added->n, bytes);
+            ECH_FAIL(ECH_EINPUT, "%s: added_tokens[%zu]: \"%.*s\" comes twice; remove one",
+                     bpe->file, i, (int)added->n, bytes);
         if (added->n > bpe->longest_added) bpe->longest_added = added->n;
     }
     return ECH_OK;

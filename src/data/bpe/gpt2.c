@@ -20,7 +20,8 @@ static ech_status take_line(const char *line, size_t n, size_t number, ech_bpe *
     snprintf(place, sizeof place, "line %zu", number);
     size_t left = gap ? (size_t)(gap - line) : 0;
     if (!gap || memchr(gap + 1, ' ', n - left - 1))
-        ECH_FAIL(ECH_EINPUT, "%s: %s: not two tokens with a blank between", bpe->file, place);
+        ECH_FAIL(ECH_EINPUT, "%s: %s: must be two tokens with a blank between" ECH_BPE_AGAIN,
+                 bpe->file, place);
     return ech_bpe_take_merge(line, left, gap + 1, n - left - 1, place, bpe);
 }
 

@@ -41,15 +41,17 @@ static ech_status check_model(const json_t *model, const char *file)
     const char *type = json_string_value(json_object_get(model, "type"));
     const json_t *dropout = json_object_get(model, "dropout");
     if (!json_is_object(model))
-        ECH_FAIL(ECH_EINPUT, "%s: no object \"model\"; is it a tokenizer.json?", file);
+        ECH_FAIL(ECH_EINPUT, "%s: has no object \"model\"; name a tokenizer.json", file);
     if (type && strcmp(type, "BPE") != 0)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: model.type is %s; BPE is read", file, type);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: model.type is %s; only BPE is read" ECH_BPE_OTHERWISE, file,
+                 type);
     if (dropout && !json_is_null(dropout) && json_number_value(dropout) != 0)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: model.dropout: ids would be random; set it to null", file);
     const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (int i = 0; i < 2; i++)
         if (!is_blank(json_object_get(model, affixes[i])))
-            ECH_FAIL(ECH_EUNSUPPORTED, "%s: model.%s: works without", file, affixes[i]);
+            ECH_FAIL(ECH_EUNSUPPORTED, "%s: model.%s is not supported" ECH_BPE_OTHERWISE, file,
+                     affixes[i]);
     return ECH_OK;
 }
 
@@ -67,8 +69,8 @@ static ech_status take_merge(const json_t *merge, size_t i, ech_bpe *bpe)
         return ech_bpe_take_merge(json_string_value(left), json_string_length(left),
                                   json_string_value(right), json_string_length(right), place, bpe);
     }
-    ECH_FAIL(ECH_EINPUT, "%s: %s: neither \"left right\" nor [\"left\", \"right\"]", bpe->file,
-             place);
+    ECH_FAIL(ECH_EINPUT, "%s: %s: must be \"left right\" or [\"left\", \"right\"]" ECH_BPE_AGAIN,
+             bpe->file, place);
 }
 
 static ech_status take_model(const json_t *root, ech_bpe *bpe)
@@ -78,7 +80,8 @@ static ech_status take_model(const json_t *root, ech_bpe *bpe)
     const json_t *merges = json_object_get(model, "merges");
     ECH_TRY(ech_bpe_take_vocabulary(json_object_get(model, "vocab"),
                                     json_object_get(root, "added_tokens"), "model.vocab", bpe));
-    if (!json_is_array(merges)) ECH_FAIL(ECH_EINPUT, "%s: model.merges: no array", bpe->file);
+    if (!json_is_array(merges))
+        ECH_FAIL(ECH_EINPUT, "%s: model.merges: must be an array" ECH_BPE_AGAIN, bpe->file);
     for (size_t i = 0; i < json_array_size(merges); i++)
         ECH_TRY(take_merge(json_array_get(merges, i), i, bpe));
     bpe->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));

@@ -17,11 +17,12 @@ static ech_status check_id(const json_t *id, size_t entries, const char *what, c
 {
     json_int_t most = 2 * (json_int_t)entries + SPARE_IDS;
     if (!json_is_integer(id))
-        ECH_FAIL(ECH_EINPUT, "%s: %s: the id of \"%.*s\" is no whole number", bpe->file, what,
-                 LONGEST_SHOWN, name);
+        ECH_FAIL(ECH_EINPUT, "%s: %s: the id of \"%.*s\" is no whole number" ECH_BPE_AGAIN,
+                 bpe->file, what, LONGEST_SHOWN, name);
     if (json_integer_value(id) < 0 || json_integer_value(id) >= most)
         ECH_FAIL(ECH_EINPUT,
-                 "%s: %s: \"%.*s\" has id %lld; with %zu tokens ids are 0 and above, below %lld",
+                 "%s: %s: \"%.*s\" has id %lld; with %zu tokens ids are 0 and above, below "
+                 "%lld" ECH_BPE_AGAIN,
                  bpe->file, what, LONGEST_SHOWN, name, (long long)json_integer_value(id), entries,
                  (long long)most);
     return ECH_OK;
@@ -56,19 +57,21 @@ static ech_status take_token(const char *name, const json_t *id, const json_t *a
     bool put = shown && ech_bpe_put(bpe, number, bytes.at, bytes.n, true);
     if (put) return ECH_OK;
     if (shown)
-        ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" has id %d, which another token has", bpe->file, key,
-                 LONGEST_SHOWN, name, (int)number);
+        ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" has id %d, which another token has" ECH_BPE_AGAIN,
+                 bpe->file, key, LONGEST_SHOWN, name, (int)number);
     /* Added tokens may have any characters; they are put with the others of their kind. */
     if (json_equal(id, json_object_get(added, name))) return ECH_OK;
     ECH_FAIL(ECH_EUNSUPPORTED,
-             "%s: %s: \"%.*s\" is not written in byte-level characters; byte-level BPE is read",
+             "%s: %s: \"%.*s\" is not written in byte-level characters; only byte-level BPE is "
+             "read" ECH_BPE_OTHERWISE,
              bpe->file, key, LONGEST_SHOWN, name);
 }
 
 ech_status ech_bpe_take_vocabulary(const json_t *vocabulary, const json_t *added, const char *key,
                                    ech_bpe *bpe)
 {
-    if (!json_is_object(vocabulary)) ECH_FAIL(ECH_EINPUT, "%s: %s: no object", bpe->file, key);
+    if (!json_is_object(vocabulary))
+        ECH_FAIL(ECH_EINPUT, "%s: %s: must be an object" ECH_BPE_AGAIN, bpe->file, key);
     json_auto_t *contents = index_contents(added);
     size_t entries = json_object_size(vocabulary) + json_array_size(added);
     bpe->vocabulary = json_object_size(vocabulary);
@@ -90,8 +93,8 @@ static ech_status find_part(const char *name, size_t n, const char *where, const
     if (append_named(bpe, name, n, &bytes) && bytes.n > 0)
         *id = ech_bpe_find(bpe, bytes.at, bytes.n);
     if (*id == ECH_BPE_NONE)
-        ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" is not in the vocabulary", bpe->file, where,
-                 n < LONGEST_SHOWN ? (int)n : LONGEST_SHOWN, name);
+        ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.*s\" is not in the vocabulary" ECH_BPE_AGAIN, bpe->file,
+                 where, n < LONGEST_SHOWN ? (int)n : LONGEST_SHOWN, name);
     return ECH_OK;
 }
 
@@ -102,7 +105,8 @@ ech_status ech_bpe_take_merge(const char *left, size_t left_n, const char *right
     ECH_TRY(find_part(left, left_n, where, bpe, &a));
     ECH_TRY(find_part(right, right_n, where, bpe, &b));
     if (!ech_bpe_put_merge(bpe, a, b, false))
-        ECH_FAIL(ECH_EINPUT, "%s: %s: what it makes is not in the vocabulary", bpe->file, where);
+        ECH_FAIL(ECH_EINPUT, "%s: %s: the token it makes is not in the vocabulary" ECH_BPE_AGAIN,
+                 bpe->file, where);
     return ECH_OK;
 }
 
@@ -128,8 +132,8 @@ static int32_t next_id(const ech_bpe *bpe)
 static ech_status put_known(const listing *l, int32_t known, ech_bpe *bpe, ech_bpe_added *added)
 {
     if (known != added->stated)
-        ECH_FAIL(ECH_EINPUT, "%s: %s\"%.*s\" has id %d here and %d in the vocabulary", l->file,
-                 l->where, LONGEST_SHOWN, l->text, (int)added->stated, (int)known);
+        ECH_FAIL(ECH_EINPUT, "%s: %s\"%.*s\" has id %d here and %d in the vocabulary" ECH_BPE_AGAIN,
+                 l->file, l->where, LONGEST_SHOWN, l->text, (int)added->stated, (int)known);
     added->id = known;
     const ech_bpe_token *token = (size_t)known < bpe->token.n ? &bpe->token.at[known] : NULL;
     if (!token || token->n == 0) {
@@ -149,8 +153,8 @@ static ech_status put_new(const listing *l, ech_bpe *bpe, ech_bpe_added *added)
     size_t stated = (size_t)added->stated;
     added->id = next_id(bpe);
     if (stated < bpe->token.n && bpe->token.at[stated].n > 0)
-        ECH_FAIL(ECH_EINPUT, "%s: %s\"%.*s\" has id %d, which another token has", l->file,
-                 l->where, LONGEST_SHOWN, l->text, (int)added->stated);
+        ECH_FAIL(ECH_EINPUT, "%s: %s\"%.*s\" has id %d, which another token has" ECH_BPE_AGAIN,
+                 l->file, l->where, LONGEST_SHOWN, l->text, (int)added->stated);
     if (!ech_bpe_put(bpe, added->id, l->text, l->n, false))
         ECH_FAIL(ECH_EINPUT,
                  "%s: %s\"%.*s\" would get id %d in Hugging Face's library, which "
@@ -240,12 +244,14 @@ static ech_status put_around(const json_t *id, const ech_bpe *bpe, ech_ids *list
     json_int_t number = json_integer_value(id);
     bool known = json_is_integer(id) && number >= 0 && number < (json_int_t)bpe->token.n &&
                  bpe->token.at[number].n > 0;
-    if (!known) ECH_FAIL(ECH_EINPUT, "%s: post_processor: an id that no token has", bpe->file);
+    if (!known)
+        ECH_FAIL(ECH_EINPUT, "%s: post_processor: has an id that no token has" ECH_BPE_AGAIN,
+                 bpe->file);
     if (list->n == MOST_AROUND)
-        ECH_FAIL(
-            ECH_EUNSUPPORTED,
-            "%s: post_processor adds more than %d tokens around a text, which is not supported",
-            bpe->file, MOST_AROUND);
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: post_processor adds more than %d tokens around a text, which is not "
+                 "supported" ECH_BPE_OTHERWISE,
+                 bpe->file, MOST_AROUND);
     ECH_PUSH(*list, (int32_t)number);
     return ECH_OK;
 }
@@ -259,8 +265,8 @@ static ech_status put_special(const json_t *template, const json_t *special, con
     const json_t *ids = json_object_get(name ? json_object_get(tokens, name) : NULL, "ids");
     if (!json_is_array(ids))
         ECH_FAIL(ECH_EINPUT,
-                 "%s: post_processor: \"single\" has a token that is none of "
-                 "\"special_tokens\"",
+                 "%s: post_processor: \"single\" has a token that is not in "
+                 "\"special_tokens\"" ECH_BPE_AGAIN,
                  bpe->file);
     for (size_t i = 0; i < json_array_size(ids); i++)
         ECH_TRY(put_around(json_array_get(ids, i), bpe, list));
@@ -281,7 +287,7 @@ static ech_status take_template(const json_t *template, ech_ids *front, ech_bpe 
             texts++;
     }
     if (texts != 1)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: post_processor: \"single\" must have the text once",
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: post_processor: \"single\" must have the text (A) once",
                  bpe->file);
     return ECH_OK;
 }
@@ -301,8 +307,8 @@ static ech_status take_step(const json_t *part, ech_ids *front, ech_bpe *bpe)
     if (type && (strcmp(type, "RobertaProcessing") == 0 || strcmp(type, "BertProcessing") == 0))
         return take_pair(part, front, bpe);
     ECH_FAIL(ECH_EUNSUPPORTED,
-             "%s: post_processor: %s; TemplateProcessing, ByteLevel, RobertaProcessing, "
-             "BertProcessing and a Sequence of these work",
+             "%s: post_processor: %s is not supported; replace it by TemplateProcessing, "
+             "ByteLevel, RobertaProcessing, BertProcessing or a Sequence of these",
              bpe->file, type ? type : "without a type");
 }
 
@@ -321,7 +327,8 @@ ech_status ech_bpe_take_around(const json_t *root, ech_bpe *bpe)
 {
     json_auto_t *steps = ech_bpe_steps(json_object_get(root, "post_processor"), "processors");
     if (json_array_size(steps) > MOST_STEPS)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: post_processor: more than %d steps", bpe->file, MOST_STEPS);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: post_processor: more than %d steps" ECH_BPE_OTHERWISE,
+                 bpe->file, MOST_STEPS);
     for (size_t i = 0; i < json_array_size(steps); i++)
         ECH_TRY(take_around(json_array_get(steps, i), bpe));
     return ECH_OK;

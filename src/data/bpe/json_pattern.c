@@ -51,7 +51,8 @@ static ech_status punctuation(const json_t *step, const ech_bpe *bpe, ech_text *
     bool together = has_text(step, "behavior", "Contiguous");
     if (!together && json_object_get(step, "behavior") && !has_text(step, "behavior", "Isolated"))
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: pre_tokenizer: Punctuation works with behavior Isolated or Contiguous",
+                 "%s: pre_tokenizer: Punctuation has another behavior than Isolated and "
+                 "Contiguous" ECH_BPE_OTHERWISE,
                  bpe->file);
     ech_text_append(out, "%s%s", ech_bpe_punctuation_expression, together ? "+" : "");
     return ECH_OK;
@@ -69,11 +70,18 @@ static ech_status find_expression(const json_t *step, bool alone, const ech_bpe 
     }
     if (!has_type(step, "Split"))
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: pre_tokenizer: before ByteLevel work Split, Digits and Punctuation",
+                 "%s: pre_tokenizer: before ByteLevel only Split, Digits and Punctuation are "
+                 "supported" ECH_BPE_OTHERWISE,
                  bpe->file);
-    if (!regex) ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: a Split without a Regex", bpe->file);
+    if (!regex)
+        ECH_FAIL(
+            ECH_EUNSUPPORTED,
+            "%s: pre_tokenizer: a Split has no Regex, its only supported pattern" ECH_BPE_OTHERWISE,
+            bpe->file);
     if (!isolates(step, alone))
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: Split works with behavior Isolated",
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: pre_tokenizer: Split is supported only with behavior Isolated and invert "
+                 "false" ECH_BPE_OTHERWISE,
                  bpe->file);
     ech_text_append(out, "%s", regex);
     return ECH_OK;
@@ -91,7 +99,8 @@ static ech_status find_bytes_expression(const json_t *step, const ech_bpe *bpe, 
     bool split = has_type(step, "Split") && n > 0 && at == n && isolates(step, false);
     if (!digits && !split)
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: pre_tokenizer: after ByteLevel work Digits together, and a Split of [0-9]...",
+                 "%s: pre_tokenizer: after ByteLevel only Digits together, and a Split of [0-9]... "
+                 "are supported" ECH_BPE_OTHERWISE,
                  bpe->file);
     ech_text_append(out, "%s", digits ? ech_bpe_digit_bytes_expression : regex);
     return ECH_OK;
@@ -117,8 +126,8 @@ static ech_status find_pattern(bool removes, ech_bpe *bpe)
     if (n == 0 || (!bytes && ech_bpe_pattern_match(expressions, n, &bpe->pattern))) return ECH_OK;
     if (!removes) return ECH_OK;
     ECH_FAIL(ECH_EUNSUPPORTED,
-             "%s: pre_tokenizer: a Split with invert true and behavior Removed works "
-             "with the known patterns, not with this one; behavior Isolated does",
+             "%s: pre_tokenizer: a Split with invert true and behavior Removed is supported with "
+             "the known patterns, not with this one" ECH_BPE_OTHERWISE,
              bpe->file);
 }
 
@@ -130,8 +139,9 @@ static ech_status take_byte_level(const json_t *parts, size_t level, ech_bpe *bp
     const json_t *own = json_array_get(parts, level);
     bool removes = false;
     if (steps > MOST_STEPS)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: %zu steps; at most %d work", bpe->file,
-                 steps, MOST_STEPS);
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: pre_tokenizer: %zu steps; at most %d are supported" ECH_BPE_OTHERWISE,
+                 bpe->file, steps, MOST_STEPS);
     for (size_t i = 0; i < steps; i++) {
         ECH_FREED_TEXT expression = {0};
         const json_t *step = json_array_get(parts, i);
@@ -161,20 +171,21 @@ static ech_status take_metaspace(const json_t *part, ech_bpe *bpe)
     const json_t *scheme = json_object_get(part, "prepend_scheme");
     const char *name = scheme ? json_string_value(scheme) : "always";
     if (!has_text(part, "replacement", ECH_BPE_BLANK))
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: Metaspace works with replacement %s",
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: pre_tokenizer: Metaspace has another replacement than %s" ECH_BPE_OTHERWISE,
                  bpe->file, ECH_BPE_BLANK);
     if (name && strcmp(name, "first") == 0)
         bpe->prefix = ECH_BPE_PREFIX_FIRST;
     else if (name && strcmp(name, "always") == 0)
         bpe->prefix = ECH_BPE_PREFIX_PARTS;
     else if (!name || strcmp(name, "never") != 0)
-        ECH_FAIL(ECH_EINPUT, "%s: pre_tokenizer: prepend_scheme is none of always, first, never",
+        ECH_FAIL(ECH_EINPUT, "%s: pre_tokenizer: prepend_scheme must be always, first or never",
                  bpe->file);
     if (json_is_false(json_object_get(part, "add_prefix_space")) &&
         bpe->prefix != ECH_BPE_NO_PREFIX)
         ECH_FAIL(ECH_EINPUT,
                  "%s: pre_tokenizer: add_prefix_space false and prepend_scheme %s contradict each "
-                 "other",
+                 "other; remove add_prefix_space",
                  bpe->file, name);
     bpe->word_blanks = true;
     bpe->splits_at_blanks = !json_is_false(json_object_get(part, "split"));
@@ -193,14 +204,16 @@ static ech_status take_characters(const json_t *root, const json_t *parts, ech_b
     bool known = steps == 0 || (steps == 1 && (has_type(first, "Metaspace") || blanks));
     if (!known || !json_is_true(json_object_get(model, "byte_fallback")))
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: pre_tokenizer: neither ByteLevel, alone or after Split and Digits, nor (with "
-                 "model.byte_fallback true) null or Metaspace",
+                 "%s: pre_tokenizer: must be ByteLevel (alone or after Split and Digits) or, with "
+                 "model.byte_fallback true, null or Metaspace" ECH_BPE_OTHERWISE,
                  bpe->file);
     bpe->characters = true;
     bpe->pattern = ECH_BPE_whole;
     if (blanks && !bpe->normal_blanks)
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: pre_tokenizer: Split at blanks, which no normalizer replaces", bpe->file);
+                 "%s: pre_tokenizer: Split at blanks, which no normalizer replaces, is not "
+                 "supported" ECH_BPE_OTHERWISE,
+                 bpe->file);
     return steps > 0 && !blanks ? take_metaspace(first, bpe) : ECH_OK;
 }
 
@@ -211,7 +224,9 @@ static ech_status take_pre_tokenizer(const json_t *root, ech_bpe *bpe)
     while (level < n && !has_type(json_array_get(parts, level), "ByteLevel")) level++;
     if (level == n) return take_characters(root, parts, bpe);
     if (bpe->normal_blanks)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: normalizer: Replace and Prepend do not work with ByteLevel",
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: normalizer: Replace and Prepend are not supported with "
+                 "ByteLevel" ECH_BPE_OTHERWISE,
                  bpe->file);
     return take_byte_level(parts, level, bpe);
 }
@@ -232,8 +247,8 @@ static ech_status take_step(const json_t *step, ech_bpe *bpe)
         bpe->normal_blanks = true;
     else
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: normalizer: null, NFC and NFKC work, and then Prepend of %s and Replace of a "
-                 "blank by %s",
+                 "%s: normalizer: only null, NFC and NFKC are supported, and then Prepend of %s "
+                 "and Replace of a blank by %s" ECH_BPE_OTHERWISE,
                  bpe->file, ECH_BPE_BLANK, ECH_BPE_BLANK);
     return ECH_OK;
 }
@@ -244,7 +259,9 @@ static ech_status take_normalizer(const json_t *part, ech_bpe *bpe)
     for (size_t i = 0; i < json_array_size(steps); i++)
         ECH_TRY(take_step(json_array_get(steps, i), bpe));
     if (bpe->prefix != ECH_BPE_NO_PREFIX && !bpe->normal_blanks)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: normalizer: Prepend works with Replace of a blank by %s",
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: normalizer: Prepend is supported only with Replace of a blank by "
+                 "%s" ECH_BPE_OTHERWISE,
                  bpe->file, ECH_BPE_BLANK);
     return ECH_OK;
 }
@@ -271,11 +288,13 @@ static ech_status take_decoder(const json_t *decoder, ech_bpe *bpe)
 {
     if (bpe->characters && !is_fallback(decoder, &bpe->strips))
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: decoder: with byte_fallback a Sequence works of Replace (%s by a blank), "
-                 "ByteFallback, Fuse and, if need be, Strip of one blank at the start",
+                 "%s: decoder: with byte_fallback only a Sequence of Replace (%s by a blank), "
+                 "ByteFallback, Fuse and, if need be, Strip of one blank at the start is "
+                 "supported" ECH_BPE_OTHERWISE,
                  bpe->file, ECH_BPE_BLANK);
     if (!bpe->characters && decoder && !json_is_null(decoder) && !has_type(decoder, "ByteLevel"))
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: decoder: ByteLevel works", bpe->file);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: decoder: only ByteLevel is supported" ECH_BPE_OTHERWISE,
+                 bpe->file);
     return ECH_OK;
 }
 

@@ -150,7 +150,9 @@ ech_status ech_bpe_merger_run(ech_bpe_merger *m, const unsigned char *bytes, siz
                               const int32_t **ids, size_t *count)
 {
     if (n >= UINT32_MAX)
-        ECH_FAIL(ECH_EUNSUPPORTED, "a word of %zu bytes; below %u there is room", n, UINT32_MAX);
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "a word of %zu bytes, and at most %u are tokenized in one piece; split the text",
+                 n, UINT32_MAX);
     m->ids.n = 0;
     int32_t whole = m->bpe->ignore_merges ? ech_bpe_find(m->bpe, bytes, n) : ECH_BPE_NONE;
     if (whole != ECH_BPE_NONE) {

@@ -104,8 +104,8 @@ struct ech_bpe_splitter {
 static ech_status refuse(const char *file, const char *expression, const char *why)
 {
     enum { LONGEST_SHOWN = 120 };
-    ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: the pattern %.*s: %s (see docs/formats.md)",
-             file, LONGEST_SHOWN, expression, why);
+    ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: the pattern %.*s: %s" ECH_BPE_OTHERWISE, file,
+             LONGEST_SHOWN, expression, why);
 }
 
 static ech_status compile(const char *file, const ech_bpe_stage *stage, pcre2_code **out)

@@ -10,6 +10,11 @@
 
 #include "base/status.h"
 
+/* Ends of errors: of what is not supported, and of what is inconsistent. */
+#define ECH_BPE_OTHERWISE                                                                          \
+    "; use another tokenizer, or token files of Megatron-LM's preprocess_data.py"
+#define ECH_BPE_AGAIN "; download the tokenizer again, or save it again with save_pretrained"
+
 typedef enum ech_bpe_pattern {
 #define X(name, help, ...) ECH_BPE_##name,
 #include "data/bpe/pattern.def"

@@ -48,7 +48,9 @@ static ech_status check_trainer(const Pieces__Trainer *trainer, const char *file
                  file, type >= UNIGRAM && type <= 4 ? types[type - 1] : "unknown");
     if (!trainer->byte_fallback)
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: without byte_fallback, characters that are no pieces would be lost", file);
+                 "%s: without byte_fallback, characters that are no pieces would be lost; use a "
+                 "model with byte_fallback, or a tokenizer.json",
+                 file);
     if (trainer->treat_whitespace_as_suffix)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: treat_whitespace_as_suffix is not supported; use a model without it, or a "
@@ -74,7 +76,9 @@ static ech_status take_normalizer(const Pieces__Normalizer *normalizer, ech_bpe 
                  "false, or a tokenizer.json",
                  bpe->file);
     if (!normalizer->escape_whitespaces)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: escape_whitespaces is false; true works", bpe->file);
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: escape_whitespaces is false; use a model with true, or a tokenizer.json",
+                 bpe->file);
     bpe->normal_blanks = true;
     bpe->strips = normalizer->add_dummy_prefix;
     bpe->prefix = normalizer->add_dummy_prefix ? ECH_BPE_PREFIX_ALWAYS : ECH_BPE_NO_PREFIX;
@@ -88,13 +92,18 @@ static ech_status check_piece(const Pieces__Piece *piece, const char *file, size
     size_t n = piece->piece.len;
     int most = piece->type == USER_DEFINED ? ECH_BPE_LONGEST_ADDED : LONGEST_PIECE;
     if (n == 0 || n > (size_t)most || ech_utf8_valid(piece->piece.data, n) != n)
-        ECH_FAIL(ECH_EINPUT, "%s: piece %zu: must be 1 to %d bytes of UTF-8", file, id, most);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: piece %zu: must be 1 to %d bytes of UTF-8: damaged; download it again", file,
+                 id, most);
     if (!isfinite(piece->score))
-        ECH_FAIL(ECH_EINPUT, "%s: piece %zu: its score is no finite number", file, id);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: piece %zu: its score is no finite number: damaged; download it again", file,
+                 id);
     bool known = piece->type >= NORMAL && piece->type <= BYTE && piece->type != UNUSED;
     if (!known)
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: piece %zu: type %d; normal, unknown, control, user-defined and byte work",
+                 "%s: piece %zu: type %d; only normal, unknown, control, user-defined and byte are "
+                 "supported" ECH_BPE_OTHERWISE,
                  file, id, (int)piece->type);
     return ECH_OK;
 }
@@ -104,7 +113,8 @@ static ech_status take_piece(const Pieces__Piece *piece, size_t id, ech_bpe *bpe
     ECH_TRY(check_piece(piece, bpe->file, id));
     bool plain = piece->type == NORMAL || piece->type == BYTE;
     if (!ech_bpe_put(bpe, (int32_t)id, piece->piece.data, piece->piece.len, plain))
-        ECH_FAIL(ECH_EINPUT, "%s: piece %zu: \"%.*s\" comes twice", bpe->file, id,
+        ECH_FAIL(ECH_EINPUT, "%s: piece %zu: \"%.*s\" comes twice: damaged; download it again",
+                 bpe->file, id,
                  piece->piece.len < LONGEST_SHOWN ? (int)piece->piece.len : LONGEST_SHOWN,
                  (const char *)piece->piece.data);
     bpe->token.at[id].silent = piece->type == CONTROL;
@@ -145,7 +155,8 @@ static ech_status take_merges_of(const Pieces__Model *model, int32_t id, int32_t
     for (size_t at = 0, length; at < n; at += length) {
         length = ech_bpe_symbol(bpe, text + at, n - at, &code);
         if (find_part(bpe, model, text + at, length) == ECH_BPE_NONE)
-            ECH_FAIL(ECH_EUNSUPPORTED, "%s: piece %d: \"%.*s\" of \"%.*s\" is no piece", bpe->file,
+            ECH_FAIL(ECH_EUNSUPPORTED,
+                     "%s: piece %d: \"%.*s\" of \"%.*s\" is no piece" ECH_BPE_OTHERWISE, bpe->file,
                      (int)id, (int)length, text + at, n < LONGEST_SHOWN ? (int)n : LONGEST_SHOWN,
                      text);
         if (at == 0) continue;
@@ -207,7 +218,9 @@ ech_status ech_bpe_read_sentencepiece(const char *path, ech_bpe *bpe)
     Pieces__Model *model =
         pieces__model__unpack(&allocator, source->n, (const uint8_t *)source->at);
     if (!model)
-        ECH_FAIL(ECH_EINPUT, "%s: is no tokenizer.model of SentencePiece, or is damaged", path);
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: is not a tokenizer.model of SentencePiece, or is damaged; download it again",
+                 path);
     ech_status status = take_model(model, bpe);
     pieces__model__free_unpacked(model, &allocator);
     return status;

@@ -120,7 +120,7 @@ static ech_status find_listed(const sides *s, const char *file, const char *key,
 static ech_status put_listed(const sides *s, const char *file, const char *key, listed *l)
 {
     if (find_added(s->bpe, l->text))
-        ECH_FAIL(ECH_EINPUT, "%s: %s\"%.80s\" comes twice", file, key, l->text);
+        ECH_FAIL(ECH_EINPUT, "%s: %s\"%.80s\" comes twice; remove one", file, key, l->text);
     return ech_bpe_put_added(file, key, l->text, l->n, s->bpe, &l->flags);
 }
 
@@ -169,7 +169,7 @@ static ech_status read_decoder(const sides *s, const json_t *decoder, listing *o
         if (!json_is_string(content) || !ech_text_to_int(number, &id) || !is_id(id))
             ECH_FAIL(ECH_EINPUT,
                      "%s: added_tokens_decoder: %.40s: must be an id with an object that has a "
-                     "content",
+                     "content" ECH_BPE_AGAIN,
                      s->config_path, number);
         listed l = {.text = json_string_value(content),
                     .n = json_string_length(content),
@@ -224,7 +224,7 @@ static ech_status read_added(const sides *s, listing *out)
     {
         int64_t number = json_is_integer(id) ? json_integer_value(id) : -1;
         if (!is_id(number))
-            ECH_FAIL(ECH_EINPUT, "%s: \"%.80s\": must be an id", s->added_path, text);
+            ECH_FAIL(ECH_EINPUT, "%s: \"%.80s\": must be an id" ECH_BPE_AGAIN, s->added_path, text);
         bool special = names(s->config, text) || names(s->map, text);
         ech_bpe_added flags = {
             .stated = (int32_t)number, .special = special, .normalized = !special};
@@ -254,7 +254,8 @@ static ech_status name_in(const json_t *root, const char *key, const char *file,
     *name = NULL;
     if (!value || json_is_null(value)) return ECH_OK;
     *name = json_string_value(value);
-    if (!*name) ECH_FAIL(ECH_EINPUT, "%s: %s: neither a string nor an added token", file, key);
+    if (!*name)
+        ECH_FAIL(ECH_EINPUT, "%s: %s: must be a string or an added token" ECH_BPE_AGAIN, file, key);
     return ECH_OK;
 }
 
@@ -295,7 +296,8 @@ static ech_status check_list(const sides *s, const json_t *root, const char *fil
         const json_t *content = json_object_get(item, "content");
         const char *name = json_string_value(content ? content : item);
         if (!name)
-            ECH_FAIL(ECH_EINPUT, "%s: %s[%zu]: neither a string nor an added token", file, key, i);
+            ECH_FAIL(ECH_EINPUT, "%s: %s[%zu]: must be a string or an added token" ECH_BPE_AGAIN,
+                     file, key, i);
         if (find_any(s->bpe, name) == ECH_BPE_NONE)
             ECH_FAIL(ECH_EINPUT,
                      "%s: %s: \"%.80s\" is no token of the tokenizer beside it, %s" OF_ANOTHER,

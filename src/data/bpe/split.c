@@ -138,7 +138,8 @@ static ech_status normalize(ech_bpe_form form, const char *text, size_t n, ech_b
     utf8proc_ssize_t length =
         utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &composed, options);
     if (length < 0)
-        ECH_FAIL(ECH_ENOMEM, "%zu bytes of text cannot be normalized: %s", n,
+        ECH_FAIL(ECH_ENOMEM,
+                 "%zu bytes of text cannot be normalized: %s; split the text into smaller files", n,
                  utf8proc_errmsg(length));
     return use((const char *)composed, (size_t)length, context);
 }

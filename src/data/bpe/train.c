@@ -100,7 +100,7 @@ ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabu
                                   ech_text *tokenizer_json, ech_text *config_json)
 {
     if (vocabulary < BYTES + 1 || vocabulary > MOST_TOKENS)
-        ECH_FAIL(ECH_EUSAGE, "a vocabulary of %lld: %d (bytes and end-of-text) to %d work",
+        ECH_FAIL(ECH_EUSAGE, "a vocabulary of %lld: must be %d (bytes and end-of-text) to %d",
                  (long long)vocabulary, BYTES + 1, MOST_TOKENS);
     ECH_CLEANUP(ech_bpe_destroy_at) ech_bpe *bpe = begin(trainer->bytes->pattern);
     memcpy(bpe->byte, trainer->bytes->byte, sizeof bpe->byte);

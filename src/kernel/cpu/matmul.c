@@ -168,6 +168,17 @@ static void begin(const ech_kernel_context *context, const ech_tensor *add, cons
     }
 }
 
+/* A row or column without gaps may be described as transposed or not. The cache of oneDNN 2.6 takes
+ * the two for the same product, although their scratchpads can differ; so only one is used. x is
+ * rows x columns after the transposition. */
+static void describe_vector(int64_t rows, int64_t columns, int64_t *transposed, int64_t *stride)
+{
+    bool dense = *stride == (*transposed ? rows : columns);
+    if (!dense || (rows > 1 && columns > 1)) return;
+    *transposed = 0;
+    *stride = columns;
+}
+
 static ech_product describe(const ech_tensor *a, bool a_transposed, const ech_tensor *b,
                             bool b_transposed, const ech_tensor *add, const ech_tensor *c)
 {
@@ -180,15 +191,17 @@ static ech_product describe(const ech_tensor *a, bool a_transposed, const ech_te
                      .c_stride = row_stride(c),
                      .a_transposed = a_transposed,
                      .b_transposed = b_transposed};
+    describe_vector(p.M, p.K, &p.a_transposed, &p.a_stride);
+    describe_vector(p.K, p.N, &p.b_transposed, &p.b_stride);
     if (add) p.add = add->data == c->data ? ECH_ADD_C : ECH_ADD_OTHER;
     return p;
 }
 
 /* True if rows have no gaps. */
-static bool is_dense(const ech_product *p, const ech_tensor *a, const ech_tensor *b,
-                     const ech_tensor *add)
+static bool is_dense(const ech_product *p, const ech_tensor *add)
 {
-    return p->a_stride == a->shape[1] && p->b_stride == b->shape[1] && p->c_stride == p->N &&
+    return p->a_stride == (p->a_transposed ? p->M : p->K) &&
+           p->b_stride == (p->b_transposed ? p->K : p->N) && p->c_stride == p->N &&
            (!add || row_stride(add) == p->N);
 }
 
@@ -203,7 +216,7 @@ void ech_cpu_library_matmul(ech_kernel_context *context, const ech_tensor *a, bo
     if (M == 0 || N == 0) return;
     ech_product p = describe(a, a_transposed, b, b_transposed, add, c);
     /* oneDNN's version for strided rows copies c if it adds anything but c itself. */
-    bool dense = is_dense(&p, a, b, add);
+    bool dense = is_dense(&p, add);
     p.has_bias = bias && dense && K > 0;
     bool parts = in_parts(&p, context->threads, dense);
     if (K == 0 || (p.add == ECH_ADD_OTHER && (parts || !dense))) {
@@ -244,7 +257,7 @@ bool ech_cpu_library_multiplies(ech_kernel_context *context, const ech_tensor *a
                                 const ech_tensor *add, const ech_tensor *c)
 {
     ech_product p = describe(a, a_transposed, b, b_transposed, add, c);
-    bool dense = is_dense(&p, a, b, add);
+    bool dense = is_dense(&p, add);
     p.has_bias = bias != NULL;
     bool parts = in_parts(&p, context->threads, dense);
     if (p.K == 0 || (!dense && !parts)) return false;

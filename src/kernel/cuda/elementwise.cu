@@ -180,3 +180,10 @@ void ECH_CUDA(fill_truncated)(ech_kernel_context *context, const ech_tensor *x, 
     ech_launch(context, fill_truncated_normals, ech_blocks(n, ECH_BLOCK), ECH_BLOCK, 0,
                ech_numbers(x), key, (uint64_t)first_element, (uint64_t)n, mean, std);
 }
+
+/* Functions of plugins run on the processor: runs on this device refuse them. */
+void ECH_CUDA(user)(ech_kernel_context *context, const ech_user_call *call)
+{
+    (void)context, (void)call;
+    ech_assert_failed(__FILE__, __LINE__, "a plugin's function on a GPU");
+}

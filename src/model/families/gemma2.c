@@ -42,6 +42,7 @@ static const ech_names names = {.mlp_norm = "pre_feedforward_layernorm"};
 
 const ech_family ech_family_row_gemma2 = {
     .name = "gemma2",
+    .help = "Gemma 2: norms before and after, GeGLU, windows in every second layer, soft-caps",
     .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
     .constants = "model.norm_unit_offset=true model.norm_placement=both "
                  "model.embedding_multiplier=0",

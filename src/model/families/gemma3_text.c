@@ -43,17 +43,24 @@ static void export(const ech_config *config, json_t *json)
     ech_rope_export_local(config, json);
 }
 
+static ech_status check(const ech_config *config)
+{
+    ECH_TRY(ech_scale_check_root(config));
+    return ech_rope_check_by_type(config);
+}
+
 static const ech_names names = {.mlp_norm = "pre_feedforward_layernorm"};
 
 const ech_family ech_family_row_gemma3_text = {
     .name = "gemma3_text",
+    .help = "Gemma 3, text: Gemma 2 with head norms; all layers but every sixth have windows",
     .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS " model.rope_local_base_freq",
     .constants = "model.norm_unit_offset=true model.norm_placement=both model.head_norm=head "
                  "model.embedding_multiplier=0",
     .defaults = "model.hidden_act=geglu model.tie_word_embeddings=true model.sliding_window=4096 "
                 "model.window_layers=LLLLLG model.rope_theta=1000000 "
                 "model.rope_local_base_freq=10000",
-    .check = ech_scale_check_root,
+    .check = check,
     .architecture = "Gemma3ForCausalLM",
     .also = "model.attention_scale",
     .windows = &windows,

@@ -35,6 +35,7 @@ static ech_status import_more(const ech_family_import *in)
 
 const ech_family ech_family_row_glm4 = {
     .name = "glm4",
+    .help = "GLM-4: Llama with norms after each part, too, and partial rotary pairs of neighbours",
     .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
     .constants = "model.norm_placement=both model.rope_interleaved=true",
     .defaults = "model.qkv_bias=true model.partial_rotary_factor=0.5",

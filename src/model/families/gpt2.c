@@ -41,6 +41,7 @@ static const ech_names names = {.tokens = "transformer.wte",
 
 const ech_family ech_family_row_gpt2 = {
     .name = "gpt2",
+    .help = "GPT-2: learned positions, LayerNorm, GELU, biases, tied head",
     .reads = ECH_DECODER_KEYS,
     .constants = "model.norm=layernorm model.position_encoding=learned model.qkv_bias=true "
                  "model.o_bias=true model.mlp_bias=true",

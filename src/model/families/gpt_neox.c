@@ -49,6 +49,7 @@ static ech_status import_more(const ech_family_import *in)
 
 const ech_family ech_family_row_gpt_neox = {
     .name = "gpt_neox",
+    .help = "GPT-NeoX and Pythia: GPT-2 with partial rotary positions and parallel branches",
     .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
     .constants = "model.norm=layernorm model.mlp_bias=true",
     .defaults = "model.hidden_act=gelu model.qkv_bias=true model.o_bias=true "

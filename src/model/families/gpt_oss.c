@@ -8,7 +8,7 @@
 
 static const ech_family_row rows[] = {
     ECH_ROWS_SIZES,
-    {"num_key_value_heads", "model.num_key_value_heads", .initial = "8", .derived = ech_rows_heads},
+    ECH_ROW_KV_HEADS_OR_NULL("8"),
     {"head_dim", "model.head_dim", .initial = "64"},
     ECH_ROW_POSITIONS("131072"),
     {"hidden_act", "model.hidden_act", "silu", .values = "silu=swiglu_clamped"},
@@ -96,6 +96,8 @@ static const ech_family_fused fused[] = {
 
 const ech_family ech_family_row_gpt_oss = {
     .name = "gpt_oss",
+    .help =
+        "gpt-oss: experts with biases and a clamped SwiGLU, sinks, windows in every second layer",
     .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS ECH_EXPERT_KEYS,
     .defaults = "model.num_local_experts=8 model.num_experts_per_tok=4 model.qkv_bias=true "
                 "model.o_bias=true model.hidden_act=swiglu_clamped model.attention_sinks=true "

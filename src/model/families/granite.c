@@ -8,11 +8,7 @@
 static const ech_family_row rows[] = {
     ECH_ROWS_SIZES,
     ECH_ROW_KV_HEADS_AS_HEADS,
-    ECH_ROW_HEAD_DIM,
-    ECH_ROW_POSITIONS("2048"),
-    ECH_ROW_GATED_ACT,
-    ECH_ROWS_ROPE,
-    ECH_ROW_RMS_EPS("1e-6"),
+    ECH_ROWS_LLAMA("2048", "1e-6"),
     ECH_ROWS_ATTENTION_BIAS("false"),
     ECH_ROW_MLP_BIAS("false"),
     {"embedding_multiplier", "model.embedding_multiplier", .initial = "1"},
@@ -48,14 +44,16 @@ static ech_status check(const ech_config *config)
                                "must be above 0 in granite");
 }
 
-const ech_family ech_family_row_granite = {.name = "granite",
-                                           .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
-                                           .check = check,
-                                           .architecture = "GraniteForCausalLM",
-                                           .also = "model.attention_scale",
-                                           .rows = rows,
-                                           .import_more = import,
-                                           .export_more = export,
-                                           .replaces = "dtype rope_parameters",
-                                           .prefix = "model.",
-                                           .buffers = ".rotary_emb.inv_freq"};
+const ech_family ech_family_row_granite = {
+    .name = "granite",
+    .help = "Granite: Llama with multipliers of embeddings, residuals, scores and logits",
+    .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
+    .check = check,
+    .architecture = "GraniteForCausalLM",
+    .also = "model.attention_scale",
+    .rows = rows,
+    .import_more = import,
+    .export_more = export,
+    .replaces = "dtype rope_parameters",
+    .prefix = "model.",
+    .buffers = ".rotary_emb.inv_freq"};

@@ -7,11 +7,7 @@
 
 static const ech_family_row rows[] = {ECH_ROWS_SIZES,
                                       ECH_ROW_KV_HEADS_AS_HEADS,
-                                      ECH_ROW_HEAD_DIM,
-                                      ECH_ROW_POSITIONS("2048"),
-                                      ECH_ROW_GATED_ACT,
-                                      ECH_ROWS_ROPE,
-                                      ECH_ROW_RMS_EPS("1e-6"),
+                                      ECH_ROWS_LLAMA("2048", "1e-6"),
                                       ECH_ROWS_ATTENTION_BIAS("false"),
                                       ECH_ROW_MLP_BIAS("false"),
                                       ECH_ROWS_TRAINING("0.02"),
@@ -33,13 +29,15 @@ static ech_status check(const ech_config *config)
         (long long)C, (long long)ech_nearest_divisor(C, H));
 }
 
-const ech_family ech_family_row_llama = {.name = "llama",
-                                         .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
-                                         .check = check,
-                                         .architecture = "LlamaForCausalLM",
-                                         .rows = rows,
-                                         .import_more = ech_family_import_rotary,
-                                         .export_more = ech_rope_export,
-                                         .replaces = "dtype rope_parameters",
-                                         .prefix = "model.",
-                                         .buffers = ".rotary_emb.inv_freq"};
+const ech_family ech_family_row_llama = {
+    .name = "llama",
+    .help = "Llama: rotary positions, RMSNorm, SwiGLU, grouped-query attention",
+    .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
+    .check = check,
+    .architecture = "LlamaForCausalLM",
+    .rows = rows,
+    .import_more = ech_family_import_rotary,
+    .export_more = ech_rope_export,
+    .replaces = "dtype rope_parameters",
+    .prefix = "model.",
+    .buffers = ".rotary_emb.inv_freq"};

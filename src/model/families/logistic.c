@@ -41,6 +41,7 @@ static const ech_names names = {.tokens = "features"};
 /* There is no stack of layers: the constants are sizes of one that code of all families reads. */
 const ech_family ech_family_row_logistic = {
     .name = "logistic",
+    .help = "sparse logistic regression: one weight per feature, and a bias",
     .reads = "",
     .constants = "model.hidden_size=1 model.intermediate_size=1 model.num_attention_heads=1 "
                  "model.num_key_value_heads=1 model.head_dim=1 model.num_hidden_layers=0 "

@@ -5,27 +5,24 @@
  */
 #include "model/family.h"
 
-static const ech_family_row rows[] = {
-    ECH_ROWS_SIZES,
-    {"num_key_value_heads", "model.num_key_value_heads", .initial = "8", .derived = ech_rows_heads},
-    ECH_ROW_HEAD_DIM,
-    ECH_ROW_POSITIONS("131072"),
-    ECH_ROW_GATED_ACT,
-    ECH_ROWS_ROPE,
-    ECH_ROW_RMS_EPS("1e-6"),
-    ECH_ROW_WINDOW("4096"),
-    ECH_ROWS_TRAINING("0.02"),
-    ECH_ROW_TIED("false"),
-    ECH_ROW_WHOLE_ROTARY,
-    ECH_ROWS_END};
+static const ech_family_row rows[] = {ECH_ROWS_SIZES,
+                                      ECH_ROW_KV_HEADS_OR_NULL("8"),
+                                      ECH_ROWS_LLAMA("131072", "1e-6"),
+                                      ECH_ROW_WINDOW("4096"),
+                                      ECH_ROWS_TRAINING("0.02"),
+                                      ECH_ROW_TIED("false"),
+                                      ECH_ROW_WHOLE_ROTARY,
+                                      ECH_ROWS_END};
 
-const ech_family ech_family_row_mistral = {.name = "mistral",
-                                           .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
-                                           .architecture = "MistralForCausalLM",
-                                           .windows = &ech_windows_of_all,
-                                           .rows = rows,
-                                           .import_more = ech_family_import_rotary,
-                                           .export_more = ech_rope_export,
-                                           .replaces = "dtype rope_parameters",
-                                           .prefix = "model.",
-                                           .buffers = ".rotary_emb.inv_freq"};
+const ech_family ech_family_row_mistral = {
+    .name = "mistral",
+    .help = "Mistral: Llama with grouped-query attention and, at first, attention windows",
+    .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
+    .architecture = "MistralForCausalLM",
+    .windows = &ech_windows_of_all,
+    .rows = rows,
+    .import_more = ech_family_import_rotary,
+    .export_more = ech_rope_export,
+    .replaces = "dtype rope_parameters",
+    .prefix = "model.",
+    .buffers = ".rotary_emb.inv_freq"};

@@ -8,11 +8,7 @@
 static const ech_family_row rows[] = {
     ECH_ROWS_SIZES,
     ECH_ROW_KV_HEADS("8"),
-    ECH_ROW_HEAD_DIM,
-    ECH_ROW_POSITIONS("131072"),
-    ECH_ROW_GATED_ACT,
-    ECH_ROWS_ROPE,
-    ECH_ROW_RMS_EPS("1e-5"),
+    ECH_ROWS_LLAMA("131072", "1e-5"),
     {"num_local_experts", "model.num_local_experts", .initial = "8"},
     {"num_experts_per_tok", "model.num_experts_per_tok", .initial = "2"},
     {"router_jitter_noise", "model.router_jitter_noise", "0",
@@ -38,16 +34,17 @@ static ech_status import_more(const ech_family_import *in)
     return ech_rope_import(in, "1000000");
 }
 
-const ech_family ech_family_row_mixtral = {.name = "mixtral",
-                                           .reads =
-                                               ECH_DECODER_KEYS ECH_ROTARY_KEYS ECH_EXPERT_KEYS,
-                                           .defaults = "model.num_local_experts=8",
-                                           .architecture = "MixtralForCausalLM",
-                                           .windows = &ech_windows_of_all,
-                                           .rows = rows,
-                                           .import_more = import_more,
-                                           .export_more = ech_rope_export,
-                                           .replaces = "dtype rope_parameters" ECH_CAPACITY_NAMES,
-                                           .names = &names,
-                                           .prefix = "model.",
-                                           .buffers = ".rotary_emb.inv_freq"};
+const ech_family ech_family_row_mixtral = {
+    .name = "mixtral",
+    .help = "Mixtral: Llama with experts in place of the feed-forward layers; each token uses some",
+    .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS ECH_EXPERT_KEYS,
+    .defaults = "model.num_local_experts=8",
+    .architecture = "MixtralForCausalLM",
+    .windows = &ech_windows_of_all,
+    .rows = rows,
+    .import_more = import_more,
+    .export_more = ech_rope_export,
+    .replaces = "dtype rope_parameters" ECH_CAPACITY_NAMES,
+    .names = &names,
+    .prefix = "model.",
+    .buffers = ".rotary_emb.inv_freq"};

@@ -7,11 +7,7 @@
 
 static const ech_family_row rows[] = {ECH_ROWS_SIZES,
                                       ECH_ROW_KV_HEADS_AS_HEADS,
-                                      ECH_ROW_HEAD_DIM,
-                                      ECH_ROW_POSITIONS("2048"),
-                                      ECH_ROW_GATED_ACT,
-                                      ECH_ROWS_ROPE,
-                                      ECH_ROW_RMS_EPS("1e-5"),
+                                      ECH_ROWS_LLAMA("2048", "1e-5"),
                                       ECH_ROWS_ATTENTION_BIAS("false"),
                                       ECH_ROWS_TRAINING("0.02"),
                                       ECH_ROW_TIED("false"),
@@ -19,14 +15,15 @@ static const ech_family_row rows[] = {ECH_ROWS_SIZES,
                                       ECH_ROW_NO_WINDOW,
                                       ECH_ROWS_END};
 
-const ech_family ech_family_row_olmo2 = {.name = "olmo2",
-                                         .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
-                                         .constants =
-                                             "model.norm_placement=after model.head_norm=full",
-                                         .architecture = "Olmo2ForCausalLM",
-                                         .rows = rows,
-                                         .import_more = ech_family_import_rotary,
-                                         .export_more = ech_rope_export,
-                                         .replaces = "dtype rope_parameters",
-                                         .prefix = "model.",
-                                         .buffers = ".rotary_emb.inv_freq"};
+const ech_family ech_family_row_olmo2 = {
+    .name = "olmo2",
+    .help = "OLMo 2: Llama with norms after attention and MLP, and of all heads together",
+    .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
+    .constants = "model.norm_placement=after model.head_norm=full",
+    .architecture = "Olmo2ForCausalLM",
+    .rows = rows,
+    .import_more = ech_family_import_rotary,
+    .export_more = ech_rope_export,
+    .replaces = "dtype rope_parameters",
+    .prefix = "model.",
+    .buffers = ".rotary_emb.inv_freq"};

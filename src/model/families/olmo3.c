@@ -7,11 +7,7 @@
 
 static const ech_family_row rows[] = {ECH_ROWS_SIZES,
                                       ECH_ROW_KV_HEADS_AS_HEADS,
-                                      ECH_ROW_HEAD_DIM,
-                                      ECH_ROW_POSITIONS("2048"),
-                                      ECH_ROW_GATED_ACT,
-                                      ECH_ROWS_ROPE,
-                                      ECH_ROW_RMS_EPS("1e-5"),
+                                      ECH_ROWS_LLAMA("2048", "1e-5"),
                                       ECH_ROWS_ATTENTION_BIAS("false"),
                                       ECH_ROW_WINDOW("4096"),
                                       ECH_ROWS_TRAINING("0.02"),
@@ -22,8 +18,24 @@ static const ech_family_row rows[] = {ECH_ROWS_SIZES,
 static const ech_windows windows = {
     .has = ech_windows_but_every, .number = "sliding_window_pattern", .otherwise = 4, .least = 1};
 
+/* Versions of transformers differ in which layers have the base of a file that states one: in 5.24,
+ * those with a window have 500000 in any case. */
+static ech_status check_base(const ech_family_import *in)
+{
+    const json_t *theta = ech_family_import_get(in, "rope_theta");
+    const json_t *rope = ech_family_import_get(in, "rope_parameters");
+    bool by_type =
+        json_object_get(rope, "full_attention") || json_object_get(rope, "sliding_attention");
+    if (by_type || (!rope && (!theta || json_number_value(theta) == 500000))) return ECH_OK;
+    ECH_FAIL(ECH_EUNSUPPORTED,
+             "%s: %s: not of each type of layers; state rope_parameters with full_attention and "
+             "sliding_attention, each with its rope_theta",
+             in->path, rope ? "rope_parameters" : "rope_theta");
+}
+
 static ech_status import_more(const ech_family_import *in)
 {
+    ECH_TRY(check_base(in));
     return ech_rope_import_as(in, &(ech_rope_names){"rope_theta", "500000", "partial_rotary_factor",
                                                     "1", "rope_theta", "500000", .original = NULL});
 }
@@ -39,11 +51,12 @@ static ech_status check(const ech_config *config)
         return ech_config_complain(config, "model.rope_local_base_freq",
                                    "olmo3 has a base of its own for layers with a window; set it "
                                    "to model.rope_theta");
-    return ECH_OK;
+    return ech_rope_check_by_type(config);
 }
 
 const ech_family ech_family_row_olmo3 = {
     .name = "olmo3",
+    .help = "OLMo 3: OLMo 2, of whose layers all but every fourth have windows",
     .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS " model.rope_local_base_freq",
     .constants = "model.norm_placement=after model.head_norm=full",
     .defaults = "model.sliding_window=4096 model.window_layers=LLLG model.rope_theta=500000 "

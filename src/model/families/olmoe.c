@@ -32,6 +32,7 @@ static ech_status import_more(const ech_family_import *in)
 
 const ech_family ech_family_row_olmoe = {
     .name = "olmoe",
+    .help = "OLMoE: Llama with experts, and norms of all heads together",
     .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS ECH_EXPERT_KEYS,
     .constants = "model.head_norm=full",
     .defaults = "model.num_local_experts=8",

@@ -9,11 +9,7 @@
 static const ech_family_row rows[] = {
     ECH_ROWS_SIZES,
     ECH_ROW_KV_HEADS_AS_HEADS,
-    ECH_ROW_HEAD_DIM,
-    ECH_ROW_POSITIONS("4096"),
-    ECH_ROW_GATED_ACT,
-    ECH_ROWS_ROPE,
-    ECH_ROW_RMS_EPS("1e-5"),
+    ECH_ROWS_LLAMA("4096", "1e-5"),
     ECH_ROW_WINDOW("0"),
     {"resid_pdrop", "model.resid_pdrop", .initial = "0", .use = ECH_ROW_MAY_DIFFER},
     {"embd_pdrop", "model.embd_pdrop", .initial = "0", .use = ECH_ROW_MAY_DIFFER},
@@ -56,15 +52,18 @@ static ech_status check(const ech_config *config)
     return ECH_OK;
 }
 
-const ech_family ech_family_row_phi3 = {.name = "phi3",
-                                        .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
-                                        .architecture = "Phi3ForCausalLM",
-                                        .windows = &ech_windows_of_all,
-                                        .rows = rows,
-                                        .import_more = import,
-                                        .check = check,
-                                        .export_more = export,
-                                        .replaces = "dtype rope_parameters",
-                                        .prefix = "model.",
-                                        .buffers = ".rotary_emb.inv_freq",
-                                        .fused = fused};
+const ech_family ech_family_row_phi3 = {
+    .name = "phi3",
+    .help =
+        "Phi-3 and Phi-4: Llama with windows, LongRoPE, partial rotary positions, fused tensors",
+    .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
+    .architecture = "Phi3ForCausalLM",
+    .windows = &ech_windows_of_all,
+    .rows = rows,
+    .import_more = import,
+    .check = check,
+    .export_more = export,
+    .replaces = "dtype rope_parameters",
+    .prefix = "model.",
+    .buffers = ".rotary_emb.inv_freq",
+    .fused = fused};

@@ -11,13 +11,8 @@
 
 static const ech_family_row rows[] = {
     ECH_ROWS_SIZES,
-    {"num_key_value_heads", "model.num_key_value_heads", .initial = "16",
-     .derived = ech_rows_heads},
-    ECH_ROW_HEAD_DIM,
-    ECH_ROW_POSITIONS("32768"),
-    ECH_ROW_GATED_ACT,
-    ECH_ROWS_ROPE,
-    ECH_ROW_RMS_EPS("1e-6"),
+    ECH_ROW_KV_HEADS_OR_NULL("16"),
+    ECH_ROWS_LLAMA("32768", "1e-6"),
     {"num_experts", "model.num_local_experts", .use = ECH_ROW_UNREAD},
     {"num_experts_per_tok", "model.num_experts_per_tok", .initial = "4"},
     {"moe_intermediate_size", "model.moe_intermediate_size", .initial = "1408"},
@@ -85,6 +80,7 @@ static ech_status check(const ech_config *config)
 
 const ech_family ech_family_row_qwen2_moe = {
     .name = "qwen2_moe",
+    .help = "Qwen2-MoE: Qwen2 with experts, and a shared expert with a gate of its own",
     .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS ECH_EXPERT_KEYS " model.moe_first_dense",
     .constants = "model.moe_shared_gate=true",
     .defaults = "model.num_local_experts=8 model.moe_shared_experts=1 model.qkv_bias=true",

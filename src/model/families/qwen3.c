@@ -7,8 +7,7 @@
 #include "model/family.h"
 
 static const ech_family_row rows[] = {ECH_ROWS_SIZES,
-                                      {"num_key_value_heads", "model.num_key_value_heads",
-                                       .initial = "32", .derived = ech_rows_heads},
+                                      ECH_ROW_KV_HEADS_OR_NULL("32"),
                                       {"head_dim", "model.head_dim", .initial = "128"},
                                       ECH_ROW_POSITIONS("32768"),
                                       ECH_ROW_GATED_ACT,
@@ -20,17 +19,17 @@ static const ech_family_row rows[] = {ECH_ROWS_SIZES,
                                       ECH_ROW_WHOLE_ROTARY,
                                       ECH_ROWS_END};
 
-static const ech_windows windows = {
-    .has = ech_windows_from, .number = "max_window_layers", .otherwise = 28, .switched = "4096"};
-
-const ech_family ech_family_row_qwen3 = {.name = "qwen3",
-                                         .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
-                                         .constants = "model.head_norm=head",
-                                         .architecture = "Qwen3ForCausalLM",
-                                         .windows = &windows,
-                                         .rows = rows,
-                                         .import_more = ech_family_import_rotary,
-                                         .export_more = ech_rope_export,
-                                         .replaces = "dtype rope_parameters",
-                                         .prefix = "model.",
-                                         .buffers = ".rotary_emb.inv_freq"};
+const ech_family ech_family_row_qwen3 = {
+    .name = "qwen3",
+    .help =
+        "Qwen3: Llama with RMSNorm of each head's queries and keys, and an independent head width",
+    .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
+    .constants = "model.head_norm=head",
+    .architecture = "Qwen3ForCausalLM",
+    .windows = &ech_windows_of_last,
+    .rows = rows,
+    .import_more = ech_family_import_rotary,
+    .export_more = ech_rope_export,
+    .replaces = "dtype rope_parameters",
+    .prefix = "model.",
+    .buffers = ".rotary_emb.inv_freq"};

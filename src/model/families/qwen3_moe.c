@@ -8,11 +8,7 @@
 static const ech_family_row rows[] = {
     ECH_ROWS_SIZES,
     ECH_ROW_KV_HEADS("4"),
-    ECH_ROW_HEAD_DIM,
-    ECH_ROW_POSITIONS("32768"),
-    ECH_ROW_GATED_ACT,
-    ECH_ROWS_ROPE,
-    ECH_ROW_RMS_EPS("1e-6"),
+    ECH_ROWS_LLAMA("32768", "1e-6"),
     {"num_experts", "model.num_local_experts", .use = ECH_ROW_UNREAD},
     {"num_experts_per_tok", "model.num_experts_per_tok", .initial = "8"},
     {"moe_intermediate_size", "model.moe_intermediate_size", .initial = "768"},
@@ -42,6 +38,7 @@ static void export_more(const ech_config *config, json_t *json)
 
 const ech_family ech_family_row_qwen3_moe = {
     .name = "qwen3_moe",
+    .help = "Qwen3-MoE: Qwen3 with experts of their own width in place of the feed-forward layers",
     .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS ECH_EXPERT_KEYS " model.moe_first_dense",
     .constants = "model.head_norm=head",
     .defaults = "model.num_local_experts=8",

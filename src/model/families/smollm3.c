@@ -8,21 +8,16 @@
 #define LIST     "no_rope_layers"
 #define INTERVAL "no_rope_layer_interval"
 
-static const ech_family_row rows[] = {
-    ECH_ROWS_SIZES,
-    {"num_key_value_heads", "model.num_key_value_heads", .initial = "4", .derived = ech_rows_heads},
-    ECH_ROW_HEAD_DIM,
-    ECH_ROW_POSITIONS("32768"),
-    ECH_ROW_GATED_ACT,
-    ECH_ROWS_ROPE,
-    ECH_ROW_RMS_EPS("1e-6"),
-    ECH_ROWS_ATTENTION_BIAS("false"),
-    ECH_ROW_MLP_BIAS("false"),
-    ECH_ROWS_TRAINING("0.02"),
-    ECH_ROW_TIED("true"),
-    ECH_ROW_WHOLE_ROTARY,
-    ECH_ROW_NO_PAD,
-    ECH_ROWS_END};
+static const ech_family_row rows[] = {ECH_ROWS_SIZES,
+                                      ECH_ROW_KV_HEADS_OR_NULL("4"),
+                                      ECH_ROWS_LLAMA("32768", "1e-6"),
+                                      ECH_ROWS_ATTENTION_BIAS("false"),
+                                      ECH_ROW_MLP_BIAS("false"),
+                                      ECH_ROWS_TRAINING("0.02"),
+                                      ECH_ROW_TIED("true"),
+                                      ECH_ROW_WHOLE_ROTARY,
+                                      ECH_ROW_NO_PAD,
+                                      ECH_ROWS_END};
 
 /* The list says of each layer whether it is rotary; more entries than layers are not used. */
 static ech_status import_rotary(const ech_family_import *in)
@@ -69,6 +64,7 @@ static void export_more(const ech_config *config, json_t *json)
 
 const ech_family ech_family_row_smollm3 = {
     .name = "smollm3",
+    .help = "SmolLM3: Llama, of whose layers every fourth has no rotary positions",
     .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
     .defaults = "model.rotary_layers=RRRN model.tie_word_embeddings=true "
                 "model.rope_theta=2000000",

@@ -34,6 +34,7 @@ static const ech_names names = {.up = "mlp.c_fc", .down = "mlp.c_proj"};
 
 const ech_family ech_family_row_starcoder2 = {
     .name = "starcoder2",
+    .help = "StarCoder2: rotary positions with GPT-2's LayerNorm, GELU and biases",
     .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS,
     .constants = "model.norm=layernorm",
     .defaults = "model.hidden_act=gelu_new model.qkv_bias=true model.o_bias=true "

@@ -50,6 +50,8 @@ static const ech_names names = {.gate = "mlp.wi_0",
 
 const ech_family ech_family_row_switch = {
     .name = "switch",
+    .help =
+        "Switch, after the Switch Transformer: Llama with ReLU and experts in every second layer",
     .reads = ECH_DECODER_KEYS ECH_ROTARY_KEYS ECH_EXPERT_KEYS,
     .constants = "model.initialization=inputs",
     .defaults = "model.hidden_act=relu model.moe_gate=switch model.num_local_experts=8 "

@@ -80,7 +80,9 @@ ech_status ech_bench_measure_disk(ech_bench *bench)
     ECH_FREED char *folder = ech_file_join(bench->options->directory, "echelon-bench");
     ECH_FREED char *data =
         aligned_alloc(ECH_DISK_ALIGNMENT, (size_t)blocks[ECH_BENCH_BLOCKS - 1].bytes);
-    if (!data) ECH_FAIL(ECH_ENOMEM, "disk: no memory for a block of 16 MiB");
+    if (!data)
+        ECH_FAIL(ECH_ENOMEM,
+                 "disk: no memory for a block of 16 MiB; end other programs that use memory");
     for (int64_t i = 0; i < blocks[ECH_BENCH_BLOCKS - 1].bytes; i++) data[i] = (char)(i * 167 >> 3);
     ech_disk *disk;
     ECH_TRY(ech_disk_create(folder, 0, bytes, &disk));

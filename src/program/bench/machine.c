@@ -113,7 +113,10 @@ static ech_status measure_device(ech_bench *bench)
     machine->flops = ech_bench_peak(bench, ECH_F32);
     machine->flops_bf16 = ech_bench_peak(bench, ECH_BF16);
     if (!(machine->flops > 0) || !(machine->flops_bf16 > 0))
-        ECH_FAIL(ECH_EIO, "the rate of %s's products cannot be measured", bench->device->name);
+        ECH_FAIL(ECH_EIO,
+                 "the rate of %s's products cannot be measured: a time was 0 or less; run bench "
+                 "again on an idle machine",
+                 bench->device->name);
     return ECH_OK;
 }
 
@@ -132,7 +135,10 @@ ech_status ech_bench_measure_machine(ech_bench *bench)
     ECH_TRY(bench->device->is_immediate ? measure_processor(bench) : measure_device(bench));
     ech_bench_measure_memory(bench);
     if (!(machine->stream > 0))
-        ECH_FAIL(ECH_EIO, "the rate of %s's memory cannot be measured", bench->device->name);
+        ECH_FAIL(ECH_EIO,
+                 "the rate of %s's memory cannot be measured: a time was 0 or less; run bench "
+                 "again on an idle machine",
+                 bench->device->name);
     return ECH_OK;
 }
 

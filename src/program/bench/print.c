@@ -192,7 +192,10 @@ ech_status ech_bench_print_json(const ech_bench *bench, ech_text *out)
         json_object_set_new(all, ech_bench_group_name((ech_bench_group)g), list);
     }
     ECH_FREED char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    if (!text) ECH_FAIL(ECH_EIO, "the results cannot be written as JSON");
+    if (!text)
+        ECH_FAIL(
+            ECH_EIO,
+            "the results cannot be written as JSON: a name is not UTF-8; run bench without --json");
     ech_text_append(out, "%s\n", text);
     return ECH_OK;
 }

@@ -122,12 +122,9 @@ static void name_culprit(const ech_monitor *monitor, const ech_job_end *end, ech
 /* What keeps launchers from starting ranks, where they say nothing of it, or something else. */
 static void name_cause(const ech_monitor *monitor, const ech_job_end *end, ech_text *out)
 {
-    const char *path = getenv("PATH");
     char room[32];
     if (atomic_load(&monitor->board->members) > 0 || !end->is_launcher) return;
-    if (!monitor->any && (!path || !*path))
-        ech_text_append(out, "; PATH is empty, and launchers look for programs (ssh) there");
-    else if (ech_transient_is_tight(monitor->watch.slots, room, sizeof room))
+    if (ech_transient_is_tight(monitor->watch.slots, room, sizeof room))
         ech_text_append(out, "; /dev/shm has only %s free: " ECH_TRANSIENT_REMEDY, room);
 }
 

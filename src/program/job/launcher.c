@@ -102,7 +102,7 @@ ech_status ech_launch_self(int ranks, ech_launch_by by, ech_launch_line *out)
 {
     char program[PATH_MAX];
     if (!ech_rank_process_program("/proc/self/exe", program, sizeof program))
-        ECH_FAIL(ECH_EIO, "/proc/self/exe: cannot be read: %s", strerror(errno));
+        ECH_FAIL(ECH_EIO, "/proc/self/exe: cannot be read: %s; mount /proc", strerror(errno));
     bool by_mpi = by == ECH_LAUNCH_MPI;
     ech_launch launch = {.version = by_mpi ? ech_comm_version(ECH_COMM_mpi) : "",
                          .launcher = by_mpi ? ech_comm_launcher(ECH_COMM_mpi) : NULL,

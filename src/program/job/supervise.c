@@ -46,7 +46,8 @@ static void become(char *const *words, pid_t parent, const sigset_t *signals)
     execvp(words[0], words);
     ech_fail_at(
         __FILE__, __LINE__, ECH_EIO,
-        "%s: cannot be started: %s; install this MPI's launcher, or use parallel.comm=local",
+        "%s: cannot be started: %s; install Open MPI's launcher (Debian's openmpi-bin), or set "
+        "parallel.comm=local, whose ranks are threads",
         words[0], strerror(errno));
     _exit(NOT_STARTED);
 }
@@ -173,7 +174,7 @@ ech_status ech_supervise(const ech_child *child, ech_monitor *monitor, ech_job_e
     choose_signals(&signals);
     fflush(NULL);
     int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "cannot set up signal handling: %s", strerror(errno));
+    if (fd < 0) ECH_FAIL(ECH_EIO, "cannot set up signal handling: %s", ech_system_error(errno));
     sigprocmask(SIG_BLOCK, &signals, &before);
     c.process = fork();
     int error = errno;
@@ -187,7 +188,7 @@ ech_status ech_supervise(const ech_child *child, ech_monitor *monitor, ech_job_e
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (c.process < 0)
         ECH_FAIL(ECH_EIO, "cannot start another process for %s: %s", child->words[0],
-                 strerror(error));
+                 ech_system_error(error));
     *end = c.end;
     return ECH_OK;
 }

@@ -12,6 +12,7 @@
 #ifndef ECH_SCHEDULE_ORDER_ORDER_H
 #define ECH_SCHEDULE_ORDER_ORDER_H
 
+#include <echelon_plugin.h>
 #include <stdbool.h>
 
 #include "base/memory.h"
@@ -116,6 +117,19 @@ ech_status ech_order_read(const char *path, char **text, size_t *n);
 /* Returns the numbers of stages and micro-batches of such a text. Errors: it is not an order. */
 ech_status ech_order_measure(const char *text, size_t n, const char *name, int chunks, int *stages,
                              int *micro_batches);
+
+/* ---- of plugins ---- */
+
+/* Adds a plugin's row. Errors: ECH_EUSAGE, logged: its name is taken, or a function is missing. */
+ech_status ech_order_plug(const char *plugin, const echelon_order *row);
+const echelon_order *ech_order_find_plugged(const char *name); /* NULL: none of that name */
+/* Names of all generators and of plugins' orders, separated by blanks. */
+const char *ech_order_names(void);
+/* Writes the text of a plugin's order into new memory. Errors: ECH_EUSAGE, logged: the plugin has
+ * no order for such a pipeline. */
+ech_status ech_order_write(const echelon_order *row, const echelon_pipe *pipe, char **text,
+                           size_t *n);
+
 /* The most pairs (chunk, micro) at the same time whose F has run and whose W has not. */
 int ech_order_in_flight(const ech_order *order);
 

@@ -193,7 +193,8 @@ ech_status ech_order_parse(const char *text, size_t n, const char *name, int sta
                            int micro_batches, ech_order *orders)
 {
     if (n > LARGEST_TEXT)
-        ECH_FAIL(ECH_EINPUT, "%s: larger than the %d bytes such a text may have", name,
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: larger than the %d bytes that an order may have; name the right file", name,
                  LARGEST_TEXT);
     if (n == 0) text = "";
     ECH_TRY(find_nul(text, n, name));

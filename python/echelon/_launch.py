@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the launcher that started this process by the environment. The library reads the same
+variables (comm/launch.h, comm/tf_config.h); here they choose defaults."""
+import json
+import os
+
+_SIZES = {  # variables of processes that a launcher started, and the comm that joins them
+    "OMPI_COMM_WORLD_SIZE": "mpi", "PMI_SIZE": "mpi", "MPI_LOCALNRANKS": "mpi",
+    "WORLD_SIZE": "ucx"}
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
+
+def _number(name):
+    value = os.environ.get(name, "")
+    return int(value) if value.isdigit() else 0
+
+
+def _tf_config():
+    """The cluster and the task of TF_CONFIG; empty where the library would refuse it."""
+    try:
+        value = json.loads(os.environ.get("TF_CONFIG", "{}"))
+        return dict(value.get("cluster", {})), dict(value.get("task", {}))
+    except (ValueError, TypeError, AttributeError):
+        return {}, {}
+
+
+def comm():
+    """The backend of this process's ranks: threads, unless a launcher started several processes."""
+    found = [name for size, name in _SIZES.items() if _number(size) > 1]
+    cluster, task = _tf_config()
+    is_evaluator = task.get("type") == "evaluator"
+    if not found and (is_evaluator or sum(map(len, cluster.values())) > 1):
+        return "ucx"
+    return found[0] if found else "local"
+
+
+def is_first():
+    """Whether this process is rank 0."""
+    if any(name in os.environ for name in _RANKS):
+        return not any(_number(name) for name in _RANKS)
+    cluster, task = _tf_config()
+    leads = ("chief", "master") if cluster.keys() & {"chief", "master"} else ("worker",)
+    return not cluster or (task.get("type") in leads and task.get("index") == 0)

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to data: whole documents as samples (data.packing = documents). A piece is a document, or
+ * the first T tokens of a longer one. Pieces are packed into samples of T places by best fit.
+ */
+#ifndef ECH_DATA_DOCUMENTS_H
+#define ECH_DATA_DOCUMENTS_H
+
+#include "base/memory.h"
+#include "data/token_file.h"
+
+typedef struct ech_piece {
+    int64_t first; /* index in the stream of its first token */
+    int64_t n;     /* tokens */
+} ech_piece;
+
+typedef struct ech_documents {
+    ECH_LIST(ech_piece) piece; /* by sample, those of a sample in the order of the stream */
+    ECH_LIST(int64_t) begin;   /* sample s has pieces begin[s] .. begin[s + 1] - 1 */
+    int64_t tokens;            /* of all pieces */
+    int64_t targets;           /* of weight 1, in one epoch */
+    int64_t longer;            /* number of documents with more than T tokens */
+} ech_documents;
+
+/* Packs the documents of runs that have been found with ech_token_options.documents. drop_longer: a
+ * document with more than T tokens is left out, instead of truncated. Samples are ordered by their
+ * first documents. The result depends only on the runs, T and drop_longer. */
+void ech_documents_pack(const ech_token_runs *runs, int64_t T, bool drop_longer,
+                        ech_documents *out);
+void ech_documents_free(ech_documents *documents); /* accepts {0} */
+
+/* The number of samples. */
+static inline int64_t ech_documents_samples(const ech_documents *documents)
+{
+    return (int64_t)documents->begin.n - 1;
+}
+
+#endif
