@@ -75,8 +75,8 @@ def evaluate(path: str | os.PathLike[str], data: str | os.PathLike[str], *, spli
     Data are named as in data.train. A split has shares as in data.split; the third is evaluated.
     Only the first `samples` are evaluated (0: all), `batch` of them at a time (0: 8). The file
     `logits` is new and gets the logits at each position. Plugins are the run's, as in
-    training.plugins. Returns loss (mean, in nats), perplexity,
-    bits_per_byte (only with a known tokenizer), targets and samples.
+    training.plugins. Returns loss (mean, in nats), perplexity, bits_per_byte (only with a known
+    tokenizer), targets and samples.
     """
     options = _library.EvaluateOptions(
         split=_bytes(split), tokenizer=_bytes(tokenizer), device=_bytes(device),
