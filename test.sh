@@ -52,7 +52,8 @@ oracles='^app/(oracles|families)$' # the tests of the part oracles
 costs=tests/costs.txt
 
 # Parts of the long form: each runs by itself, in this order by default.
-parts=(asan tsan release groups fuzz lattice verify oracles restarts corruptions run_files faults)
+parts=(asan tsan release groups fuzz lattice verify oracles restarts corruptions run_files wheel
+    faults)
 declare -A part_is=(
     [asan]="all tests with the address sanitizer; many-case tests: a quarter of their cases"
     [tsan]="programs that run threads, with the thread sanitizer"
@@ -65,6 +66,7 @@ declare -A part_is=(
     [restarts]="60 kills of a job that is restarted"
     [corruptions]="60 damaged checkpoints"
     [run_files]="3,000 run files with keys at their bounds, 3,000 with faults"
+    [wheel]="the wheel, built and tried in a clean virtual environment"
     [faults]="60 seeded faults, each caught by the test it names"
 )
 # What the part tsan runs.
@@ -444,6 +446,7 @@ run_part() {
             try env ECHELON_RUN_FILES=3000 "$tests/test_app_extreme_runs"
             try env ECHELON_RUN_FILES=3000 bash tests/tools/test_messages.sh \
                 "$tests/test_config_bad_run_files" ;;
+        wheel) try bash tests/library/wheel.sh ;;
         faults) try tests/faults/run.py --seed "$seed" --count 60 ;;
     esac
 }
