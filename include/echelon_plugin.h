@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plugins: optimizers, learning-rate curves and schedule orders of your own, without a fork.
+ * Plugins: optimizers, learning-rate curves, schedule orders, losses and layers of your own,
+ * without a fork.
  * docs/plugins.md explains them; examples/plugins/ has one of each.
  *
  *     static const echelon_optimizer *const optimizers[] = {&lion, NULL};
@@ -207,6 +208,96 @@ typedef struct echelon_order {
     void (*write)(const echelon_pipe *pipe, void (*put)(void *to, const char *text), void *to);
 } echelon_order;
 
+/* ---- losses ---- */
+
+/* A chunk of rows of whole logits. */
+typedef struct echelon_loss_work {
+    int64_t rows, vocabulary;
+    echelon_array logits;   /* (rows, vocabulary), fp32, or fp64 in fp64 runs; only read */
+    const int32_t *target;  /* [rows] the id of the next token; undefined if the weight is 0 */
+    const float *weight;    /* [rows] 0: the row does not count */
+    double *loss;           /* [rows] */
+    echelon_array gradient; /* of the shape and type of logits */
+    int threads;            /* that the function may use */
+} echelon_loss_work;
+
+/* The loss of a training step is the mean over its rows, by their weights. */
+typedef struct echelon_loss {
+    size_t size;
+    const char *name; /* training.loss */
+    /* Writes loss[r] of each row with a weight. The result depends on this row alone. */
+    void (*forward)(const echelon_loss_work *work);
+    /* Writes gradient[r][v], the derivative of loss[r] by logits[r][v], of each row with a
+     * weight. */
+    void (*backward)(const echelon_loss_work *work);
+} echelon_loss;
+
+/* ---- layers ---- */
+
+/* Sizes of the model section. */
+typedef struct echelon_sizes {
+    int64_t hidden_size, intermediate_size, num_attention_heads, num_key_value_heads, head_dim;
+    int64_t num_hidden_layers;
+    int64_t layer; /* the number of this layer of the model, from 0 */
+} echelon_sizes;
+
+typedef enum echelon_initializer {
+    ECHELON_INIT_NORMAL,
+    ECHELON_INIT_ZERO,
+    ECHELON_INIT_ONE
+} echelon_initializer;
+
+/* A parameter of a layer. With two axes it is a matrix in the compute type, with weight decay; with
+ * one axis a vector in fp32 (fp64 in fp64 runs), without. */
+typedef struct echelon_weight {
+    const char *name; /* "mlp.up_proj.weight"; follows the layer's own, "model.layers.0" */
+    /* One or two of MODEL (hidden_size), FFN and OTHER, separated by blanks. In a layer that is
+     * sharded, FFN is divided among tensor ranks. */
+    const char *axes;
+    int64_t shape[2];
+    echelon_initializer initializer;
+    double std; /* of ECHELON_INIT_NORMAL; 0: model.initializer_range */
+} echelon_weight;
+
+enum { ECHELON_MOST_WEIGHTS = 4, ECHELON_MOST_KEPT = 2 };
+
+typedef struct echelon_layer_needs {
+    int weights, kept;
+    echelon_weight weight[ECHELON_MOST_WEIGHTS];
+    /* Numbers per row that the forward writes for the backward, fp32 (fp64 in fp64 runs). */
+    int64_t kept_width[ECHELON_MOST_KEPT];
+    /* 0: every tensor rank has all weights and computes the same. 1: each has its shards of FFN,
+     * and y is the sum over tensor ranks of what each computes. Every weight then has FFN. */
+    int sharded;
+    /* Multiplications per row of the forward, whole, for estimates of time; 0: few. */
+    double multiplications;
+} echelon_layer_needs;
+
+/* Rows of tokens. x, y and their gradients are (rows, hidden_size) in the run's types. */
+typedef struct echelon_layer_work {
+    const echelon_sizes *sizes; /* whole; shapes of weights are this rank's */
+    int64_t rows;
+    echelon_array x, y, dy, dx;
+    const echelon_array *weight, *gradient; /* [weights] */
+    const echelon_array *kept;              /* [kept] (rows, kept_width) */
+    int threads;                            /* that the function may use */
+} echelon_layer_work;
+
+/* A layer that computes each row of y from the same row of x, where an attention or a feed-forward
+ * layer would be. A mapping file names it (docs/mapping.md, `layers`). The functions may allocate
+ * memory that they free. */
+typedef struct echelon_layer {
+    size_t size;
+    const char *name;
+    /* Fills *needs, which is 0. Called often, on any thread. */
+    void (*declare)(const echelon_sizes *sizes, echelon_layer_needs *needs);
+    void (*forward)(const echelon_layer_work *work); /* reads x; writes y and kept */
+    /* Reads x, dy and kept, and writes dx. y is absent. */
+    void (*backward)(const echelon_layer_work *work);
+    /* Reads x, dy and kept, and adds to the weights' gradients. NULL: there are no weights. */
+    void (*backward_weights)(const echelon_layer_work *work);
+} echelon_layer;
+
 /* ---- the plugin ---- */
 
 /* Arrays end with NULL; an array that is NULL is empty. A name that another row of the program or
@@ -218,6 +309,8 @@ typedef struct echelon_plugin {
     const echelon_optimizer *const *optimizers;
     const echelon_curve *const *curves;
     const echelon_order *const *orders;
+    const echelon_loss *const *losses;
+    const echelon_layer *const *layers;
 } echelon_plugin;
 
 /* The one symbol that a plugin's file defines. */

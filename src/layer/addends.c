@@ -49,7 +49,8 @@ static int find_taking_part(const ech_block *block, const ech_node *node, int i,
 static void check_axes(const ech_block *block, const ech_node *node, const ech_shape *param,
                        const int *value, int values)
 {
-    for (int d = 0; d < param->dims && !node->layer->looks_up; d++) {
+    bool is_free = node->layer->looks_up || node->layer->shards_inside;
+    for (int d = 0; d < param->dims && !is_free; d++) {
         bool found = !ech_block_is_sharded(block, param->axis[d]);
         for (int k = 0; k < values; k++)
             found |= has_heads(&block->value.at[value[k]].shape, param->axis[d]);

@@ -11,11 +11,13 @@
  * padding takes no part. Shoeybi et al. 2019, "Megatron-LM", section 3.
  */
 #include "layer/layers.h"
+#include "layer/plugged.h"
 
 /* Rows [first, first + n) of a micro-batch's B·T'. */
 typedef struct head_options {
     int64_t V, first;
     ech_logits logits;
+    const echelon_loss *plugged; /* NULL: the cross-entropy */
 } head_options;
 
 /* Logits of a chunk take about CHUNK_BYTES, but a chunk has at least the device's loss_rows. There
@@ -38,6 +40,7 @@ typedef struct builder {
     int x, targets, weights, weight;
     int64_t V, rows; /* rows: of a chunk; 0: all there are, where nobody says how many */
     ech_logits with;
+    const echelon_loss *plugged;
     int logits; /* (rows,V): every chunk's */
 } builder;
 
@@ -70,10 +73,25 @@ static int add_stats(builder *b, ech_node *node, const char *name, int64_t rows,
     return stats;
 }
 
+/* The chunk's logits of all shards of the vocabulary, one after the other. */
+static int add_whole(builder *b, ech_node *node, int64_t rows, int shards)
+{
+    ech_shape one = shape_of(rows, ECH_AXIS_VOCAB, b->V);
+    ech_shape all = {.dims = one.dims + 1, .axis = {ECH_AXIS_NONE}, .size = {shards}};
+    for (int d = 0; d < one.dims; d++) {
+        all.axis[d + 1] = one.axis[d];
+        all.size[d + 1] = one.size[d];
+    }
+    int whole = ech_node_out(b->block, node, "whole", all);
+    b->block->value.at[whole].role = ECH_ROLE_SCRATCH;
+    b->block->value.at[whole].type = ECH_TYPE_WIDE;
+    return whole;
+}
+
 static void add_chunk(builder *b, int64_t first, int64_t rows)
 {
     ech_block *block = b->block;
-    head_options options = {b->V, first, b->with};
+    head_options options = {b->V, first, b->with, b->plugged};
     int shards = ech_axis_shards(ECH_AXIS_VOCAB, block->options.sharding), logits = b->logits;
     if (rows < b->rows)
         logits = ech_block_view(block, logits, 0, shape_of(rows, ECH_AXIS_VOCAB, b->V));
@@ -91,9 +109,10 @@ static void add_chunk(builder *b, int64_t first, int64_t rows)
 
     if (shards > 1) {
         node = ech_block_node(block, &ech_layer_row_head_gather, NULL, 0);
-        ech_node_in(node, stats);
+        ech_node_in(node, b->plugged ? logits : stats);
         node->purposes = 1u << ECH_EVALUATE;
-        stats = add_stats(b, node, "out", rows, shards);
+        stats =
+            b->plugged ? add_whole(b, node, rows, shards) : add_stats(b, node, "out", rows, shards);
     }
 
     node = ech_block_node(block, &ech_layer_row_head_loss, &options, sizeof options);
@@ -109,7 +128,7 @@ static void add_chunk(builder *b, int64_t first, int64_t rows)
 static int add_next(builder *b)
 {
     ech_shape shape = ech_shape_2d(ECH_AXIS_BATCH, 0, ECH_AXIS_VOCAB, b->V);
-    head_options options = {b->V, 0, b->with};
+    head_options options = {b->V, 0, b->with, b->plugged};
     ech_node *node = ech_block_node(b->block, &ech_layer_row_head_next, &options, sizeof options);
     ech_node_in(node, b->x);
     ech_node_param(node, b->weight);
@@ -121,11 +140,19 @@ static int add_next(builder *b)
 }
 
 int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V,
-                        ech_logits logits)
+                        ech_logits logits, const echelon_loss *plugged)
 {
     const ech_block_options *options = &block->options;
     if (ech_block_is_sharded(block, ECH_AXIS_VOCAB)) x = ech_block_whole(block, x, true);
-    builder b = {block, x, targets, weights, weight, V, .rows = options->rows, .with = logits};
+    builder b = {block,
+                 x,
+                 targets,
+                 weights,
+                 weight,
+                 V,
+                 .rows = options->rows,
+                 .with = logits,
+                 .plugged = plugged};
     if (b.rows > most_rows(options, V)) b.rows = most_rows(options, V);
     b.logits = ech_block_scratch(block, "logits", shape_of(b.rows, ECH_AXIS_VOCAB, V));
     block->value.at[b.logits].type = ECH_TYPE_WIDE;
@@ -297,10 +324,37 @@ static ech_tensor combine(const ech_call *call, int64_t n)
     return stats;
 }
 
+/* The same by a plugin's loss, which gets whole rows. */
+static void find_plugged_loss(const ech_call *call, bool turns)
+{
+    const head_options *options = call->node->options;
+    vocab_shard s = shard_of(call);
+    int64_t n = ech_tensor_count(&call->in[0]) / s.padded;
+    ech_loss_chunk chunk = {.row = options->plugged,
+                            .vocabulary = options->V,
+                            .padded = s.padded,
+                            .first_id = s.first_id,
+                            .own = s.valid,
+                            .with = &options->logits,
+                            .turns = turns};
+    chunk.shards = call->tensor_size > 1 ? call->tensor_size : 1;
+    chunk.logits = chunk.shards > 1 ? ech_tensor_flat(&call->in[1]) : ech_tensor_flat(&call->in[0]);
+    chunk.targets = numbers_of(call, &call->in[2], n);
+    chunk.weights = numbers_of(call, &call->in[3], n);
+    chunk.sums = ech_tensor_1d(call->loss_sums, ECH_F64, ECH_LOSS_SUMS);
+    chunk.scale = ech_tensor_1d(call->loss_factor, ECH_F64, 1);
+    chunk.gradient = gradient_of(call, &call->in[0], n, s.valid);
+    ech_loss_call_plugged(call, &chunk);
+}
+
 /* turns: the logits become their gradient. */
 static void find_loss(const ech_call *call, bool turns)
 {
     const head_options *options = call->node->options;
+    if (options->plugged) {
+        find_plugged_loss(call, turns);
+        return;
+    }
     vocab_shard s = shard_of(call);
     int64_t n = ech_tensor_count(&call->in[0]) / s.padded;
     ech_tensor stats = combine(call, n);
@@ -330,6 +384,13 @@ static size_t loss_scratch(const ech_scratch_query *query)
 {
     int shards = ech_axis_shards(ECH_AXIS_VOCAB, query->extent.sharding);
     const ech_shape *stats = &query->block->value.at[query->node->in[1]].shape;
+    const head_options *options = query->node->options;
+    if (options->plugged) {
+        int64_t rows =
+            ech_shape_count(&query->block->value.at[query->node->in[0]].shape, query->extent) /
+            ech_axis_local(ECH_AXIS_VOCAB, options->V, query->extent.sharding);
+        return ech_loss_plugged_scratch(query->kernels->dtype, rows, options->V);
+    }
     if (shards == 1) return 0;
     return (size_t)(ech_shape_count(stats, query->extent) / shards) * sizeof(double);
 }

@@ -580,6 +580,7 @@ struct ech_layer {
     bool writes_partials;
     bool cheap;    /* its one output is not saved; B and W recompute it by F from F's inputs */
     bool core;     /* of attention: selective recomputation recomputes its outputs */
+    bool shards_inside; /* its parameters may be sharded along axes that its values lack */
     bool looks_up; /* reads rows of its parameters without products */
     bool by_ids;   /* the rows that its input 0 names; other rows have no gradient */
     /* optional: the layer whose F computes input 0 from the output and input 1 */

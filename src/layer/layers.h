@@ -7,6 +7,9 @@
 #ifndef ECH_LAYER_LAYERS_H
 #define ECH_LAYER_LAYERS_H
 
+#include <echelon_plugin.h>
+
+#include "base/text.h"
 #include "layer/layer.h"
 
 #define X(name, meaning) extern const ech_layer ech_layer_row_##name;
@@ -137,12 +140,40 @@ typedef struct ech_logits {
 /* The end of a model: logits x Wᵀ, weight (V,C), and the cross-entropy with the batch's targets
  * and weights, a chunk of the micro-batch's rows (ech_block_options.rows) at a time; nothing of
  * size T·V lives. Returns the value of the next token's logits, (B,V), which only lists of
- * the purpose ECH_GENERATE compute. */
+ * the purpose ECH_GENERATE compute. plugged: a plugin's loss; NULL: the cross-entropy. Tensor ranks
+ * then gather a chunk's logits. */
 int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V,
-                        ech_logits logits);
+                        ech_logits logits, const echelon_loss *plugged);
 /* The end of a logistic regression: x (B,T,1), a weight of each feature of a sample, times the
  * batch's values, summed over the sample and added to bias (1), is its logit; the loss is that
  * of kernel.def's logistic_loss. Tokens are not sharded. */
 void ech_layer_logistic_loss(ech_block *block, int x, int bias);
+
+/* ---- plugins' layers and losses ---- */
+
+/* Add a plugin's row. Errors: ECH_EUSAGE, logged: its name is taken, or a function is missing. */
+ech_status ech_layer_plug(const char *plugin, const echelon_layer *row);
+ech_status ech_loss_plug(const char *plugin, const echelon_loss *row);
+const echelon_layer *ech_layer_find_plugged(const char *name); /* NULL: none of that name */
+const char *ech_layer_plugged_names(void);                     /* blank-separated */
+/* The row of the number that the name has in ech_loss_names, from 0. NULL: the cross-entropy. */
+const echelon_loss *ech_loss_plugged(int number);
+const char *ech_loss_names(void); /* "cross_entropy", and the plugins' */
+
+/* Returns what a layer declares. `fits` is false, and `why` says more, for a bad weight, or an FFN
+ * that `tensor` ranks cannot share equally. */
+echelon_layer_needs ech_layer_plugged_needs(const echelon_layer *row, const echelon_sizes *sizes);
+bool ech_layer_plugged_fits(const echelon_layer *row, const echelon_sizes *sizes, int tensor,
+                            ech_text *why);
+/* The shape of its weight. */
+ech_shape ech_layer_plugged_shape(const echelon_layer_needs *needs, int weight);
+/* x (B,T,C) or (rows,C) of ECH_AXIS_ROWS; weight: [weights] the model's parameters. Returns a value
+ * of x's shape. */
+int ech_layer_plugged(ech_block *block, int x, const echelon_layer *row, const echelon_sizes *sizes,
+                      const int *weight);
+/* Compare derivatives with finite differences in fp64, on a few rows of small sizes; and that a row
+ * does not depend on another one. False: `why` says which derivative is off. */
+bool ech_layer_plugged_derives(const echelon_layer *row, ech_text *why);
+bool ech_loss_plugged_derives(const echelon_loss *row, ech_text *why);
 
 #endif

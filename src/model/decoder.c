@@ -51,6 +51,53 @@ static int norm(const ech_builder *b, const char *role, int x)
     return norm_over(b, role, x, ECH_AXIS_MODEL, b->config->model.hidden_size);
 }
 
+/* ---- plugins' layers ---- */
+
+static echelon_sizes sizes_of(const ech_config *config, int64_t layer)
+{
+    return (echelon_sizes){.hidden_size = config->model.hidden_size,
+                           .intermediate_size = config->model.intermediate_size,
+                           .num_attention_heads = config->model.num_attention_heads,
+                           .num_key_value_heads = config->model.num_key_value_heads,
+                           .head_dim = config->model.head_dim,
+                           .num_hidden_layers = config->model.num_hidden_layers,
+                           .layer = layer};
+}
+
+static int plugged(const ech_builder *b, const echelon_layer *row, int x)
+{
+    static const ech_initializer initializers[] = {[ECHELON_INIT_NORMAL] = ECH_INIT_NORMAL,
+                                                   [ECHELON_INIT_ZERO] = ECH_INIT_ZERO,
+                                                   [ECHELON_INIT_ONE] = ECH_INIT_ONE};
+    echelon_sizes sizes = sizes_of(b->config, b->layer);
+    echelon_layer_needs needs = ech_layer_plugged_needs(row, &sizes);
+    int weight[ECHELON_MOST_WEIGHTS];
+    for (int i = 0; i < needs.weights; i++) {
+        const echelon_weight *w = &needs.weight[i];
+        ech_shape shape = ech_layer_plugged_shape(&needs, i);
+        const char *name = ech_pool_format(b->model->pool, "%s.%s", b->at, w->name);
+        double std = w->std > 0 ? w->std : b->model->std;
+        weight[i] = shape.dims == 2 ? ech_model_matrix(b->model, b->block, name, shape, std)
+                                    : ech_model_vector(b->model, b->block, name, shape.axis[0],
+                                                       shape.size[0], ECH_INIT_NORMAL);
+        b->model->param.at[weight[i]].initializer = initializers[w->initializer];
+        b->model->param.at[weight[i]].std = std;
+    }
+    return ech_layer_plugged(b->block, x, row, &sizes, weight);
+}
+
+static ech_status check_plugged(const ech_config *config, const echelon_layer *row)
+{
+    ECH_FREED_TEXT why = {0};
+    for (int64_t layer = 0; row && layer < config->model.num_hidden_layers; layer++) {
+        echelon_sizes sizes = sizes_of(config, layer);
+        if (ech_layer_plugged_fits(row, &sizes, (int)config->parallel.tensor, &why)) continue;
+        return ech_config_complain(config, "model.mapping", "the plugin's layer %s %s", row->name,
+                                   why.at);
+    }
+    return ECH_OK;
+}
+
 /* ---- attention ---- */
 
 /* Numbers of a head that are rotated. */
@@ -210,6 +257,7 @@ static int sinks(const ech_builder *b)
 static int attention(const ech_builder *b, int x)
 {
     const ech_config *config = b->config;
+    if (b->model->family->attention) return plugged(b, b->model->family->attention, x);
     int64_t C = config->model.hidden_size;
     int64_t all = config->model.num_attention_heads * config->model.head_dim;
     int starts = ech_block_starts(b->block);
@@ -270,6 +318,7 @@ static int feed_forward(const ech_builder *b, int x)
 {
     int64_t F = b->config->model.intermediate_size;
     if (ech_model_has_experts(b->config, b->layer)) return ech_builder_experts(b, x);
+    if (b->model->family->feed_forward) return plugged(b, b->model->family->feed_forward, x);
     int y = ech_builder_widen(b, b->names.gate, b->names.up, F, x);
     return ech_builder_narrow(b, b->names.down, F, y);
 }
@@ -360,7 +409,8 @@ static void build_head(ech_builder *b, int table)
     int weights = ech_block_batch(b->block, ECH_WEIGHTS);
     const ech_logits logits = {.factor = 1 / config->model.logits_scaling,
                                .cap = config->model.final_logit_softcapping};
-    b->model->logits = ech_layer_head_loss(b->block, x, targets, weights, table, V, logits);
+    b->model->logits = ech_layer_head_loss(b->block, x, targets, weights, table, V, logits,
+                                           ech_loss_plugged(config->training.loss));
 }
 
 /* Truncated normals of sqrt(s / inputs), whatever a matrix' place: its last axis is its inputs
@@ -448,6 +498,8 @@ static ech_status check_head_width(const ech_config *config)
 
 ech_status ech_decoder_check(const ech_config *config)
 {
+    ECH_TRY(check_plugged(config, ech_family_of(config)->attention));
+    ECH_TRY(check_plugged(config, ech_family_of(config)->feed_forward));
     if (config->model.num_local_experts > 0) ECH_TRY(ech_experts_check(config));
     if (config->model.initialization == ECH_INITIALIZATION_INPUTS)
         ECH_TRY(ech_config_check_read(config, "model.initializer_range", "",

@@ -175,7 +175,7 @@ ech_status ech_scale_check_root(const ech_config *config);
     "model.initializer_range model.embd_pdrop model.resid_pdrop model.attn_pdrop "                 \
     "model.sliding_window model.window_layers model.attn_logit_softcapping "                       \
     "model.attention_scale model.attention_sinks "                                                 \
-    "data.tokenizer data.packing data.long_documents data.document_mask"
+    "data.tokenizer data.packing data.long_documents data.document_mask training.loss"
 
 #define ECH_ROPE_SCALING_KEYS                                                                      \
     "model.rope_scaling_factor model.rope_scaling_low_freq_factor "                                \

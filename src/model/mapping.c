@@ -248,6 +248,33 @@ static ech_status read_family_name(const ech_mapping_reader *r)
     return demand(r, "architecture", "_", &family->architecture);
 }
 
+/* A plugin's layer in place of the family's own. */
+static ech_status read_layer(const ech_mapping_reader *r, const ech_yaml_node *layers,
+                             const char *part, const echelon_layer **out)
+{
+    const ech_yaml_node *node = ech_yaml_find(layers, part);
+    const char *name;
+    if (!node) return ECH_OK;
+    ECH_TRY(ech_mapping_word(r, node, part, "_-", &name));
+    *out = ech_layer_find_plugged(name);
+    if (*out) return ECH_OK;
+    FAIL_AT(r, node,
+            "layers: %s: %s: no plugin of this run adds a layer of this name; name its file, "
+            "training.plugins=./%s.so%s%s",
+            part, name, name, *ech_layer_plugged_names() ? "; the plugins' layers are: " : "",
+            ech_layer_plugged_names());
+}
+
+static ech_status read_layers(const ech_mapping_reader *r)
+{
+    const ech_yaml_node *layers = ech_yaml_find(r->root, "layers");
+    ech_family *family = &r->to->family;
+    if (!layers) return ECH_OK;
+    ECH_TRY(ech_mapping_entries(r, layers, "layers", "attention feed_forward"));
+    ECH_TRY(read_layer(r, layers, "attention", &family->attention));
+    return read_layer(r, layers, "feed_forward", &family->feed_forward);
+}
+
 static ech_status read_prefix(const ech_mapping_reader *r)
 {
     const ech_yaml_node *node = ech_yaml_find(r->root, "prefix");
@@ -288,7 +315,7 @@ static ech_status read_family(ech_mapping_reader *r)
                         *defaults = ech_yaml_find(r->root, "defaults");
     ECH_TRY(ech_mapping_entries(r, r->root, "mapping file",
                                 "family base architecture keys constants defaults ignored names "
-                                "in_first prefix buffers fused"));
+                                "in_first prefix buffers fused layers"));
     ECH_TRY(read_base(r));
     family->reads = r->base->reads;
     ECH_TRY(read_family_name(r));
@@ -311,6 +338,7 @@ static ech_status read_family(ech_mapping_reader *r)
     ECH_TRY(read_words(r, "buffers", "_.-", &buffers));
     family->buffers = buffers ? buffers : r->base->buffers;
     ECH_TRY(read_prefix(r));
+    ECH_TRY(read_layers(r));
     return ech_mapping_read_names(r);
 }
 
@@ -334,7 +362,8 @@ static ech_status read_all(ech_mapping_reader *r)
 
 ech_status ech_mapping_parse(const char *path, const char *text, size_t n, ech_mapping **out)
 {
-    const ech_config_names names[] = {{"models", ech_family_names()}, {"gates", ech_gate_names()}};
+    const ech_config_names names[] = {
+        {"models", ech_family_names()}, {"gates", ech_gate_names()}, {"losses", ech_loss_names()}};
     ech_mapping_reader r = {.to = begin(path, text, n)};
     append_model_keys(&r.model_keys);
     ech_status status = ech_config_create(names, sizeof names / sizeof *names, &r.config);

@@ -73,6 +73,8 @@ struct ech_family {
     const char *prefix;     /* "transformer.", which a file may omit */
     const char *buffers; /* blank-separated suffixes of names of tensors that are no parameters */
     const ech_family_fused *fused; /* tensors with several parameters; NULL: none */
+    /* plugins' layers in place of its own; NULL: there is none */
+    const struct echelon_layer *attention, *feed_forward;
     const ech_mapping *mapping;    /* the file that states the family; NULL: it is built in */
 };
 

@@ -57,7 +57,7 @@ static void build_last(ech_model *model)
                                 ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), 0.2);
     model->logits = ech_layer_head_loss(block, y, ech_block_batch(block, ECH_TARGETS),
                                         ech_block_batch(block, ECH_WEIGHTS), head, V,
-                                        (ech_logits){.factor = 1});
+                                        (ech_logits){.factor = 1}, NULL);
     ech_block_finish(block, model->param.at);
 }
 

@@ -21,6 +21,7 @@ static inline ech_config *sample_create(void)
         {"reductions", "direct ring"},
         {"schedules", "1f1b gpipe"},
         {"gates", "topk switch dense"},
+        {"losses", "cross_entropy"},
     };
     ech_config *config = NULL;
     if (ech_config_create(names, sizeof names / sizeof names[0], &config) != ECH_OK) return NULL;

@@ -445,7 +445,8 @@ static ech_config *make(const char *assignments)
         {"comms", "local mpi ucx nccl"},
         {"devices", "cpu cuda queued"},
         {"reductions", "direct ring naive torus hierarchical library"},
-        {"gates", "topk switch gshard noisy_topk hierarchical bias dense"}};
+        {"gates", "topk switch gshard noisy_topk hierarchical bias dense"},
+        {"losses", "cross_entropy"}};
     char *words = ech_strdup(assignments), *rest = NULL;
     assert_int_equal(ech_config_create(names, sizeof names / sizeof *names, &config), ECH_OK);
     assert_int_equal(sample_read(config, sample_run), ECH_OK);

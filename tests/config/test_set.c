@@ -207,12 +207,12 @@ TEST(test_required_keys)
 TEST(test_defaults_that_a_build_lacks)
 {
     ech_config_names names[] = {
-        {"models", "gpt2"}, {"optimizers", "adamw"},   {"curves", "cosine"},
-        {"comms", "local"}, {"devices", "cpu queued"}, {"reductions", "direct"},
-        {"gates", "topk"},
+        {"models", "gpt2"}, {"optimizers", "adamw"},     {"curves", "cosine"},
+        {"comms", "local"}, {"devices", "cpu queued"},   {"reductions", "direct"},
+        {"gates", "topk"},  {"losses", "cross_entropy"},
     };
     ech_config *config;
-    assert_int_equal(ech_config_create(names, 7, &config), ECH_OK);
+    assert_int_equal(ech_config_create(names, 8, &config), ECH_OK);
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
     assert_int_equal(ech_config_check(config), ECH_EUSAGE);
     assert_last_error("default: parallel.comm = mpi: not one of: local");

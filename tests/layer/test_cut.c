@@ -164,7 +164,7 @@ static void build_head(graph *g)
     int targets = ech_block_batch(g->block, ECH_TARGETS);
     int weights = ech_block_batch(g->block, ECH_WEIGHTS);
     ech_layer_head_loss(g->block, x, targets, weights,
-                        matrix(g, ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), V, capped);
+                        matrix(g, ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), V, capped, NULL);
 }
 
 /* One table for both ends. */
@@ -175,7 +175,7 @@ static void build_tied(graph *g)
     x = ech_layer_rmsnorm(g->block, x, vector(g, ECH_AXIS_MODEL, C), 0, 1e-5);
     int targets = ech_block_batch(g->block, ECH_TARGETS);
     int weights = ech_block_batch(g->block, ECH_WEIGHTS);
-    ech_layer_head_loss(g->block, x, targets, weights, table, V, capped);
+    ech_layer_head_loss(g->block, x, targets, weights, table, V, capped, NULL);
 }
 
 TEST(test_vocabulary)
@@ -214,7 +214,7 @@ static void compare_head(int64_t samples, int64_t tokens, int64_t ids, int t, in
         int targets = ech_block_batch(of->block, ECH_TARGETS);
         int weights = ech_block_batch(of->block, ECH_WEIGHTS);
         ech_layer_head_loss(of->block, input(of), targets, weights,
-                            matrix(of, ECH_AXIS_VOCAB, ids, ECH_AXIS_MODEL, C), ids, capped);
+                            matrix(of, ECH_AXIS_VOCAB, ids, ECH_AXIS_MODEL, C), ids, capped, NULL);
         ech_block_finish(of->block, of->param.at);
     }
     cut_side whole = cut_open(g.block, g.param.at, 1, samples, tokens, ids);

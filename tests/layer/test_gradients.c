@@ -323,7 +323,8 @@ TEST(test_head)
     int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 0, 1e-5);
     int targets = ech_block_batch(r.block, ECH_TARGETS),
         weights = ech_block_batch(r.block, ECH_WEIGHTS);
-    ech_layer_head_loss(r.block, x, targets, weights, matrix(&r, 6, C), 6, (ech_logits){0.5, 2});
+    ech_layer_head_loss(r.block, x, targets, weights, matrix(&r, 6, C), 6, (ech_logits){0.5, 2},
+                        NULL);
     check_block(&r);
 }
 

@@ -20,7 +20,7 @@ static inline ech_config *sample_config(const char *architecture)
         {"models", ech_family_names()}, {"optimizers", ech_optimizer_names()},
         {"curves", ech_curve_names()},  {"comms", ech_comm_names()},
         {"devices", "cpu queued"},      {"reductions", ech_reduction_names()},
-        {"gates", ech_gate_names()}};
+        {"gates", ech_gate_names()},    {"losses", "cross_entropy"}};
     ech_config *config;
     char word[100];
     ECH_ASSERT(ech_config_create(names, sizeof names / sizeof *names, &config) == ECH_OK);

@@ -18,7 +18,7 @@ enum { STEPS = 3, MOST_TENSORS = 200 };
 
 static const char run_file[] =
     "data: {train: \"${ECHELON_TEST}/train\", sequence_length: 16}\n"
-    "model: {architecture: llama, hidden_size: 32, num_hidden_layers: 4, num_attention_heads: 4,\n"
+    "model: {hidden_size: 32, num_hidden_layers: 4, num_attention_heads: 4,\n"
     "        vocab_size: 260, intermediate_size: 48}\n"
     "training: {steps: 3, global_batch_size: 8, micro_batch_size: 1}\n"
     "optimizer: {learning_rate: 1e-2, weight_decay: 0.1, clip_norm: 0.5}\n"
@@ -32,7 +32,9 @@ static echelon_run *open_run(const char *words, const char *more, const char *fo
 {
     echelon_run *run;
     ECH_FREED_TEXT all = {0};
-    ech_text_append(&all, "log.directory=%s/%s %s %s", fixture_folder, folder, words, more);
+    const char *family = strstr(more, "model.mapping=") ? "" : "model.architecture=llama";
+    ech_text_append(&all, "log.directory=%s/%s %s %s %s", fixture_folder, folder, family, words,
+                    more);
     char *rest = NULL;
     setenv("ECHELON_TEST", fixture_folder, 1);
     assert_int_equal(echelon_run_open_text(run_file, "the test", &run), ECHELON_OK);
@@ -177,6 +179,67 @@ TEST(lion_follows_its_formula)
     assert_true(compared > 10000);
     release(&before);
     release(&after);
+}
+
+/* The example's layer and the program's own relu2 compute the same. Initial weights differ by
+ * rounding: one is given the standard deviation that the other computes. */
+TEST(layer_has_the_results_of_the_own)
+{
+    static const char *const grids[] = {"", "parallel.tensor=2 parallel.data=2 parallel.zero=1",
+                                        "parallel.pipeline=2 parallel.tensor=2 "
+                                        "parallel.sequence=true"};
+    static const char mapping[] =
+        "family: own_relu2\narchitecture: OwnForCausalLM\nbase: llama\n"
+        "keys: {hidden_act: {key: model.hidden_act, default: relu2, values: {relu2: relu2}}}\n"
+        "defaults: {model.hidden_act: relu2}\n";
+    char own_family[4200], path[4100];
+    snprintf(path, sizeof path, "%s/relu2.yaml", fixture_folder);
+    assert_int_equal(ech_file_write(path, mapping, sizeof mapping - 1), ECH_OK);
+    snprintf(own_family, sizeof own_family, "model.mapping=%s", path);
+    for (size_t g = 0; g < sizeof grids / sizeof *grids; g++) {
+        char words[300];
+        snprintf(words, sizeof words, "precision.compute=fp64 model.initializer_range=%.17g %s",
+                 0.01 * sqrt(8.0), grids[g]);
+        trained own = train(words, own_family);
+        trained plugged =
+            train(words, PLUGIN("layers") "model.mapping=" ECH_MAPPINGS "/squared_relu.yaml");
+        int compared = 0;
+        assert_int_equal(own.n, plugged.n);
+        for (int i = 0; i < own.n; i++) {
+            const double *a = (const double *)own.data[i], *b = (const double *)plugged.data[i];
+            assert_string_equal(own.name[i], plugged.name[i]);
+            assert_int_equal(own.bytes[i], plugged.bytes[i]);
+            for (size_t k = 0; k < (size_t)own.bytes[i] / sizeof *a; k++, compared++)
+                if (!(fabs(a[k] - b[k]) <= 1e-6 * (1e-3 + fabs(a[k]))))
+                    fail_msg("%s: %s: %g and %g", grids[g], own.name[i], a[k], b[k]);
+        }
+        assert_true(compared > 10000);
+        release(&own);
+        release(&plugged);
+    }
+}
+
+/* The smoothed loss is 0.9 of the cross-entropy and 0.1 of the mean of all ids' cross-entropies: at
+ * the first step, where logits are almost equal, both are almost log V. */
+TEST(loss_is_of_its_formula)
+{
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        echelon_training *training;
+        echelon_metrics m = {.size = sizeof m};
+        echelon_run *run = open_run("model.initializer_range=1e-4",
+                                    i ? PLUGIN("smoothing") "training.loss=smoothing" : "",
+                                    i ? "smoothed" : "plain");
+        assert_non_null(run);
+        assert_int_equal(echelon_train_start(run, NULL, &training), ECHELON_OK);
+        assert_int_equal(echelon_train_step(training, &m), ECHELON_OK);
+        loss[i] = m.loss;
+        assert_int_equal(echelon_train_finish(training), ECHELON_OK);
+        echelon_run_close(run);
+    }
+    assert_true(fabs(loss[0] - log(260)) < 1e-3);
+    assert_true(fabs(loss[1] - log(260)) < 1e-3);
+    assert_true(loss[0] != loss[1]);
 }
 
 /* ---- resuming ---- */

@@ -16,7 +16,7 @@ static inline ech_config *import_config(void)
     const ech_config_names names[] = {{"models", ech_family_names()}, {"optimizers", "adamw"},
                                       {"curves", "cosine"},           {"comms", "mpi"},
                                       {"devices", "cpu queued"},      {"reductions", "direct"},
-                                      {"gates", ech_gate_names()}};
+                                      {"gates", ech_gate_names()},    {"losses", "cross_entropy"}};
     ech_config *config;
     ech_status st = ech_config_create(names, sizeof names / sizeof *names, &config);
     ECH_ASSERT(st == ECH_OK);

@@ -12,6 +12,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
+#include "layer/layers.h"
+#include "model/model.h"
 #include "optim/optim.h"
 #include "schedule/schedule.h"
 
@@ -71,6 +73,8 @@ static ech_status add_rows(const plugin *p)
     ADD_ROWS(echelon_optimizer, p->is.optimizers, "echelon_optimizer", ech_optimizer_plug)
     ADD_ROWS(echelon_curve, p->is.curves, "echelon_curve", ech_curve_plug)
     ADD_ROWS(echelon_order, p->is.orders, "echelon_order", ech_order_plug)
+    ADD_ROWS(echelon_loss, p->is.losses, "echelon_loss", ech_loss_plug)
+    ADD_ROWS(echelon_layer, p->is.layers, "echelon_layer", ech_layer_plug)
     return ECH_OK;
 }
 
@@ -284,6 +288,10 @@ static bool is_used(const plugin *p, const ech_config *config)
     HAS_ROW(echelon_optimizer, p->is.optimizers, ech_config_name(config, "optimizer.name"))
     HAS_ROW(echelon_curve, p->is.curves, ech_config_name(config, "optimizer.schedule"))
     HAS_ROW(echelon_order, p->is.orders, config->parallel.schedule)
+    HAS_ROW(echelon_loss, p->is.losses, ech_config_name(config, "training.loss"))
+    const ech_family *family = ech_family_of(config);
+    HAS_ROW(echelon_layer, p->is.layers, family->attention ? family->attention->name : "")
+    HAS_ROW(echelon_layer, p->is.layers, family->feed_forward ? family->feed_forward->name : "")
     return false;
 }
 
@@ -298,6 +306,20 @@ ech_status ech_plugins_check(const ech_config *config)
                                    "has loaded; add %s",
                                    p->is.name, p->path);
     }
+    return ECH_OK;
+}
+
+ech_status ech_plugins_derive(const ech_config *config)
+{
+    ECH_FREED_TEXT why = {0};
+    const ech_family *family = ech_family_of(config);
+    const echelon_layer *layers[] = {family->attention, family->feed_forward};
+    const echelon_loss *loss = ech_loss_plugged(config->training.loss);
+    for (int i = 0; i < 2; i++)
+        if (layers[i] && !ech_layer_plugged_derives(layers[i], &why))
+            ECH_FAIL(ECH_ENUMERIC, "the plugin's layer %s: %s", layers[i]->name, why.at);
+    if (loss && !ech_loss_plugged_derives(loss, &why))
+        ECH_FAIL(ECH_ENUMERIC, "the plugin's loss %s: %s", loss->name, why.at);
     return ECH_OK;
 }
 

@@ -27,6 +27,9 @@ ech_status ech_plugins_open(const char *name, const char *text, bool saved,
                             char *const *assignments, int n);
 /* Checks that this run names the plugins that it uses, or that a program registered them. */
 ech_status ech_plugins_check(const ech_config *config);
+/* Compares derivatives of the run's layers and loss that plugins add with finite differences.
+ * Errors: ECH_ENUMERIC, logged: one is off. */
+ech_status ech_plugins_derive(const ech_config *config);
 /* Appends "lion=HASH" for each plugin that the run uses, separated by blanks: the text of
  * training.plugin_hashes. Registered ones have "registered" instead of a hash. */
 void ech_plugins_describe(const ech_config *config, ech_text *out);

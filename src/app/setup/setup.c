@@ -20,6 +20,7 @@
 #include "config/about.h"
 #include "config/rules.h"
 #include "config/strategy.h"
+#include "layer/layers.h"
 #include "schedule/segments.h"
 #include "simulate/choose.h"
 
@@ -29,7 +30,8 @@ ech_status ech_setup_defaults(ech_config **out)
         {"models", ech_family_names()},        {"optimizers", ech_optimizer_names()},
         {"curves", ech_curve_names()},         {"comms", ech_comm_names()},
         {"reductions", ech_reduction_names()}, {"schedules", ech_generator_names()},
-        {"devices", ech_device_names()},        {"gates", ech_gate_names()}};
+        {"devices", ech_device_names()},       {"gates", ech_gate_names()},
+        {"losses", ech_loss_names()}};
     return ech_config_create(names, sizeof names / sizeof *names, out);
 }
 
@@ -180,15 +182,24 @@ ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const 
 static ech_status check_plugged_device(const ech_config *config)
 {
     const char *device = ech_config_name(config, "parallel.device");
-    bool is_far = strcmp(device, "cuda") == 0;
-    if (!is_far || !ech_optimizer_of(config)->plugged ||
-        config->memory.offload_optimizer != ECH_OFFLOAD_NONE)
-        return ECH_OK;
-    return ech_config_complain(config, "optimizer.name",
-                               "a plugin's optimizer runs on the processor, but the weights are on "
-                               "the device %s; set memory.offload_optimizer=host, or "
-                               "parallel.device=cpu",
-                               device);
+    const ech_family *family = ech_family_of(config);
+    const char *key = NULL, *what = "optimizer", *hint = "";
+    if (strcmp(device, "cuda") != 0) return ECH_OK;
+    if (ech_optimizer_of(config)->plugged && config->memory.offload_optimizer == ECH_OFFLOAD_NONE) {
+        key = "optimizer.name";
+        hint = "memory.offload_optimizer=host or ";
+    } else if (ech_loss_plugged(config->training.loss)) {
+        key = "training.loss";
+        what = "loss";
+    } else if (family->attention || family->feed_forward) {
+        key = "model.architecture";
+        what = "layer";
+    }
+    if (!key) return ECH_OK;
+    return ech_config_complain(config, key,
+                               "a plugin's %s runs on the processor, and its tensors are on the "
+                               "device cuda; set %sparallel.device=cpu",
+                               what, hint);
 }
 
 static ech_status resolve_optimizer(ech_config *config)

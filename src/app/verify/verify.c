@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "app/plan/report.h"
+#include "app/setup/plugins.h"
 #include "app/verify/verifier.h"
 #include "schedule/calendar.h"
 
@@ -249,6 +250,7 @@ ech_status ech_verify_twice_rank(ech_comm *comm, const ech_design *design, void 
     ech_verifications *both = context;
     ech_dtype dtype = design->kernels->dtype;
     bool exact = is_exact(design), same = dtype == ECH_F64;
+    if (ech_comm_rank(comm) == 0) ECH_TRY(ech_plugins_derive(design->config));
     ECH_TRY(ech_verify_rank(comm, design, &both->main));
     if (!exact && (same || !both->own_precision)) return ECH_OK;
     ech_verification own = {.steps = both->main.steps,
