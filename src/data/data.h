@@ -118,11 +118,13 @@ ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, bool 
 /* The texts of an import or of training a tokenizer: a file, or the regular files below a folder in
  * the byte order of their paths. The first bytes of a file determine its format, whatever its name.
  * It may be packed by gzip, zstd, xz or bzip2. It may be lines of JSON or an array of objects, each
- * with a string `text`, or with strings `prompt` and `completion` (null counts as absent). Any
- * other file is one text. In a folder, files that are usually not training text are skipped with a
- * warning: README and LICENSE, tables, HTML and XML, other JSON, documents, images. Errors name
- * file and line, or file and byte: no file or folder, invalid UTF-8, a line without such an object
- * or with more than 64 MiB, an unsupported format. */
+ * with a string `text`, or with strings `prompt` and `completion` (null counts as absent), or with
+ * a conversation (text_chats.h). Any other file is one text.
+ *
+ * In a folder, files that are usually not training text are skipped with a warning: README and
+ * LICENSE, tables, HTML and XML, other JSON, documents, images. Errors name file and line, or file
+ * and byte: no file or folder, invalid UTF-8, a line without such an object or with more than 64
+ * MiB, an unsupported format. */
 typedef struct ech_data_text_source {
     const char *in; /* the file or folder */
     bool binary;    /* accepts text that is not UTF-8 (not in JSON), and other formats, as bytes */
@@ -130,11 +132,38 @@ typedef struct ech_data_text_source {
     /* the most invalid objects, or lines that are too long, that are skipped with a warning */
     int64_t skip_bad;
     const char *text_key, *prompt_key, *completion_key; /* of objects; NULL: as above */
+    /* Internal: the template of conversations; NULL: contents alone are read, or if `no_chat` is
+     * set, which says why there is none, a conversation is an error. */
+    const struct ech_chat_template *chat;
+    const char *no_chat;
 } ech_data_text_source;
 
 /* Counts the files and the bytes of text, unpacked, that an import would read. Errors: as above;
  * ECH_EINPUT: there is no text. */
 ech_status ech_data_count_texts(const ech_data_text_source *source, int64_t *files, int64_t *bytes);
+
+/* ---- chats ---- */
+
+/* Who says something in a conversation. */
+typedef enum ech_speaker {
+    ECH_SPEAKER_SYSTEM,
+    ECH_SPEAKER_USER,
+    ECH_SPEAKER_ASSISTANT,
+    ECH_SPEAKERS
+} ech_speaker;
+
+/* A built-in chat template; static. It makes a text of a conversation as one that is published as
+ * Jinja does. */
+typedef struct ech_chat_template ech_chat_template;
+/* Finds the template `name`. NULL: the one in the tokenizer's folder (chat_template.jinja, or
+ * chat_template in tokenizer_config.json), which must be a built-in one; `plain` if the folder has
+ * none. Errors: an unknown name or template, a tokenizer without its tokens. */
+ech_status ech_chat_template_find(const ech_tokenizer *tokenizer, const char *name,
+                                  const ech_chat_template **out);
+/* The template that equals a text of Jinja; NULL: none. */
+const ech_chat_template *ech_chat_template_of(const char *jinja);
+const char *ech_chat_template_name(const ech_chat_template *chat_template);
+void ech_chat_template_names(ech_text *out); /* appends the names of all, separated by blanks */
 
 /* ---- training a tokenizer (byte-level BPE) ---- */
 
@@ -222,6 +251,10 @@ typedef struct ech_import_options {
     const char *out;                /* prefix of the output files */
     const ech_tokenizer *tokenizer; /* borrowed */
     bool special; /* names of special tokens in texts become their ids; false: they stay text */
+    /* As for ech_chat_template_find; needed only for conversations. Names of special tokens in
+     * conversations always become ids. */
+    const char *chat_template;
+    bool trains_on_all; /* all tokens of conversations are trained on, not only answers */
     /* ech_tokenizer_begin before each document; a text that begins with these ids gets none */
     int begins;
     double valid;                   /* fraction for validation, in [0, 1) */
@@ -240,12 +273,16 @@ typedef struct ech_import_count {
     int64_t tokens;       /* in `out`, or in `out`-train */
     int64_t valid_tokens; /* in `out`-valid */
     int64_t bad;          /* skipped objects (skip_bad) */
+    int64_t chats;        /* of the documents: conversations */
+    const char *chat_template; /* name of their template; NULL: none is known */
+    int64_t unanswered;        /* conversations without an answer to train on, which are skipped */
 } ech_import_count;
 
 /* Tokenizes texts into `out`.bin/.idx, and writes the tokenizer's name and hash into
  * `out`.origin.json; makes the folder of `out`. Each file, or each object of JSON, becomes a
  * document that ends in end-of-text; a prompt becomes a sequence that is not trained on. Empty
- * files, blank lines and empty strings make no document.
+ * files, blank lines and empty strings make no document. A conversation ends as its template does;
+ * only the assistant's tokens are trained on, with the tokens that end its turns.
  *
  * With `valid`, the last fraction of each file's bytes goes to `out`-valid and the rest to
  * `out`-train, split between UTF-8 characters, or between objects of JSON.
@@ -256,6 +293,13 @@ typedef struct ech_import_count {
  * done. Errors: as for the texts, no text or an empty part, an `out` inside the folder `in`,
  * another import into `out` that is running. */
 ech_status ech_data_import(const ech_import_options *options, ech_import_count *count);
+
+/* Calls `use` for each token of the first conversation of options->texts that has an answer, in the
+ * first MiB; `bytes` is its text. */
+typedef void (*ech_chat_token_use)(const char *bytes, size_t n, ech_speaker role, bool trained,
+                                   void *context);
+ech_status ech_data_first_chat(const ech_import_options *options, ech_chat_token_use use,
+                               void *context);
 
 /* ---- corpora: token files, blended and split, as samples ---- */
 

@@ -65,6 +65,8 @@ static ech_status write_chunk(importing *im, ech_import_chunk *chunk)
         *(held ? &im->journal.count.valid_tokens : &im->journal.count.tokens) += (int64_t)s.n;
         ids += s.n;
     }
+    im->journal.count.chats += chunk->chats;
+    im->journal.count.unanswered += chunk->unanswered;
     im->journal.done += ech_text_chunk_extent(&chunk->read);
     if (im->options->progress)
         im->options->progress(im->before, im->journal.done, im->texts->bytes);
@@ -100,6 +102,11 @@ static ech_status check_count(const importing *im)
 {
     const ech_import_count *count = &im->journal.count;
     const char *in = im->options->texts.in;
+    if (count->documents == 0 && count->unanswered > 0)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: no conversation has an assistant's message (%s), so there is nothing to "
+                 "train on; --train-on-all trains on all messages",
+                 in, ECH_COUNT(count->unanswered, "conversation"));
     if (count->tokens == 0 && count->valid_tokens == 0)
         ECH_FAIL(ECH_EINPUT, "%s: holds no text; name a file that does", in);
     if (im->parts > 1 && (count->tokens == 0 || count->valid_tokens == 0))
@@ -256,6 +263,21 @@ static ech_status import_found(const ech_import_options *options, const ech_text
     return st;
 }
 
+/* A template that the user did not name is needed only if there are conversations. *no_chat: why
+ * there is none, owned by the caller. */
+static ech_status find_template(ech_import_options *options, char **no_chat)
+{
+    bool quiet = options->chat_template ? false : ech_log_set_quiet(true);
+    ech_status status =
+        ech_chat_template_find(options->tokenizer, options->chat_template, &options->texts.chat);
+    if (options->chat_template) return status;
+    ech_log_set_quiet(quiet);
+    if (status == ECH_OK) return ECH_OK;
+    options->texts.chat = NULL;
+    options->texts.no_chat = *no_chat = ech_strdup(ech_last_error());
+    return ECH_OK;
+}
+
 ech_status ech_data_import(const ech_import_options *options, ech_import_count *count)
 {
     ech_import_options o = *options;
@@ -265,8 +287,73 @@ ech_status ech_data_import(const ech_import_options *options, ech_import_count *
                  o.valid);
     ECH_ASSERT(o.workers > 0);
     o.texts = ech_data_text_source_complete(o.texts);
+    ECH_FREED char *no_chat = NULL;
+    ECH_TRY(find_template(&o, &no_chat));
     if (o.save_bytes == 0) o.save_bytes = SAVE_BYTES;
     ECH_TRY(ech_texts_find(&o.texts, &texts));
     ECH_TRY(ech_texts_check_output(o.texts.in, o.out));
-    return import_found(&o, &texts, count);
+    ECH_TRY(import_found(&o, &texts, count));
+    count->chat_template = o.texts.chat ? ech_chat_template_name(o.texts.chat) : NULL;
+    return ECH_OK;
+}
+
+/* ---- the first conversation ---- */
+
+typedef struct first_chat {
+    const ech_import_options *options;
+    ech_coder *coder;
+    ech_chat_token_use use;
+    void *context;
+    bool found;
+} first_chat;
+
+static ech_status show_chat(const ech_text_segment *segment, void *context)
+{
+    first_chat *f = context;
+    const ech_tokenizer *tokenizer = f->options->tokenizer;
+    if (f->found || !segment->chat) return ECH_OK;
+    if (!f->options->trains_on_all && !ech_chat_trains(segment->chat)) return ECH_OK;
+    f->found = true;
+    ech_chat_text text = {0};
+    ech_chat_tokens tokens = {0};
+    ECH_FREED_TEXT bytes = {0};
+    ech_status status = ech_chat_render(segment->chat, f->options->texts.chat, tokenizer, &text);
+    if (status == ECH_OK) status = ech_chat_encode(&text, tokenizer, f->coder, &tokens);
+    for (size_t i = 0; i < tokens.n && status == ECH_OK; i++) {
+        const ech_chat_token *token = &tokens.at[i];
+        bytes.n = 0;
+        ech_chat_put_form(tokenizer, token->id, &bytes);
+        f->use(bytes.at, bytes.n, token->role, token->trained || f->options->trains_on_all,
+               f->context);
+    }
+    ech_chat_text_free(&text);
+    free(tokens.at);
+    return status;
+}
+
+/* Invalid objects have been reported by the import. */
+ech_status ech_data_first_chat(const ech_import_options *options, ech_chat_token_use use,
+                               void *context)
+{
+    ech_import_options o = *options;
+    ECH_CLEANUP(ech_texts_free) ech_texts texts = {0};
+    ech_text_chunk_reader reader = {.texts = &texts,
+                                    .leaves_out = o.texts.skip_bad > 0,
+                                    .bpe = options->tokenizer->bpe,
+                                    .position.line = 1};
+    first_chat f = {&o, ech_coder_create(options->tokenizer), use, context, false};
+    ech_text_chunk chunk = {0};
+    ech_text_bad bad = {0};
+    bool read = false;
+    o.texts = ech_data_text_source_complete(o.texts);
+    ech_status status = ech_chat_template_find(o.tokenizer, o.chat_template, &o.texts.chat);
+    if (status == ECH_OK) status = ech_texts_find(&o.texts, &texts);
+    if (status == ECH_OK) status = ech_text_chunk_read(&reader, &chunk, &read);
+    if (status == ECH_OK && read && chunk.form != ECH_TEXT_PLAIN)
+        status = ech_text_chunk_each(&o.texts, &chunk, show_chat, &f, &bad);
+    ech_text_chunk_reader_close(&reader);
+    ech_coder_destroy(f.coder);
+    free(chunk.bytes);
+    ech_text_free(&bad.first);
+    return status;
 }

@@ -19,6 +19,7 @@ typedef struct ech_import_chunk {
     ech_ids ids;                        /* of all segments, one after the other */
     ECH_LIST(ech_text_segment) segment; /* .n counts ids instead of bytes */
     ech_text_bad bad;                   /* skipped objects */
+    int64_t chats, unanswered;          /* conversations that are encoded; that are skipped */
     ech_status status;
     char *message; /* of an error; NULL: none */
 } ech_import_chunk;

@@ -11,8 +11,11 @@
 #include "data/import.h"
 
 typedef struct encoding {
+    const ech_import_options *options;
     ech_coder *coder;
     int32_t end_of_text;
+    ech_chat_text text; /* of a conversation */
+    ech_chat_tokens tokens;
     ech_import_chunk *chunk;
     ech_ids begin; /* before each document */
 } encoding;
@@ -27,9 +30,43 @@ static void put_begin(const ech_ids *begin, size_t at, ech_ids *ids)
     memcpy(ids->at + at, begin->at, begin->n * sizeof *ids->at);
 }
 
+/* Appends the tokens as segments, each trained on or not. */
+static void put_tokens(const ech_chat_tokens *tokens, const ech_text_segment *chat, bool all,
+                       ech_import_chunk *chunk)
+{
+    for (size_t i = 0, end; i < tokens->n; i = end) {
+        bool trained = all || tokens->at[i].trained;
+        for (end = i; end < tokens->n && (all || tokens->at[end].trained) == trained; end++)
+            ECH_PUSH(chunk->ids, tokens->at[end].id);
+        ech_text_segment segment = {.n = end - i,
+                                    .valid = chat->valid,
+                                    .opens = i == 0,
+                                    .prompt = !trained,
+                                    .ends = end == tokens->n};
+        ECH_PUSH(chunk->segment, segment);
+    }
+}
+
+static ech_status encode_chat(const ech_text_segment *segment, encoding *e)
+{
+    const ech_import_options *options = e->options;
+    bool all = options->trains_on_all,
+         used = all ? segment->chat->turn.n > 0 : ech_chat_trains(segment->chat);
+    *(used ? &e->chunk->chats : &e->chunk->unanswered) += 1;
+    if (!used) return ECH_OK;
+    e->tokens.n = 0;
+    ech_coder_keep_special(e->coder, false);
+    ECH_TRY(ech_chat_render(segment->chat, options->texts.chat, options->tokenizer, &e->text));
+    ECH_TRY(ech_chat_encode(&e->text, options->tokenizer, e->coder, &e->tokens));
+    ech_coder_keep_special(e->coder, !options->special);
+    put_tokens(&e->tokens, segment, all, e->chunk);
+    return ECH_OK;
+}
+
 static ech_status encode(const ech_text_segment *segment, void *context)
 {
-    const encoding *e = context;
+    encoding *e = context;
+    if (segment->chat) return encode_chat(segment, e);
     ech_ids *ids = &e->chunk->ids;
     size_t before = ids->n;
     ECH_TRY(ech_coder_encode(e->coder, segment->bytes, segment->n, segment->begins, ids));
@@ -42,18 +79,23 @@ static ech_status encode(const ech_text_segment *segment, void *context)
 
 void ech_import_encode(const ech_import_options *options, ech_coder *coder, ech_import_chunk *chunk)
 {
-    encoding e = {.coder = coder, .end_of_text = options->tokenizer->end_of_text, .chunk = chunk};
+    encoding e = {.options = options,
+                  .coder = coder,
+                  .end_of_text = options->tokenizer->end_of_text,
+                  .chunk = chunk};
     ech_tokenizer_begin(options->tokenizer, options->begins, &e.begin);
     ech_coder_keep_special(coder, !options->special);
     bool quiet = ech_log_set_quiet(true);
     chunk->ids.n = chunk->segment.n = chunk->bad.first.n = 0;
-    chunk->bad.n = 0;
+    chunk->bad.n = chunk->chats = chunk->unanswered = 0;
     free(chunk->message);
     chunk->message = NULL;
     chunk->status = ech_text_chunk_each(&options->texts, &chunk->read, encode, &e, &chunk->bad);
     if (chunk->status != ECH_OK) chunk->message = ech_strdup(ech_last_error());
     ech_log_set_quiet(quiet);
     free(e.begin.at);
+    ech_chat_text_free(&e.text);
+    free(e.tokens.at);
 }
 
 /* Each thread takes the next chunk until all are taken. */

@@ -11,9 +11,10 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "data/chat_template.h"
 #include "data/import.h"
 
-enum { VERSION = 3, MOST_BYTES = 1 << 20 };
+enum { VERSION = 4, MOST_BYTES = 1 << 20 };
 #define JOURNAL "journal.json"
 #define UNFINISHED                                                                                 \
     "journal.new" /* until it is whole: nothing else is left of one that was interrupted */
@@ -48,6 +49,8 @@ void ech_import_hash(const ech_import_options *options, const ech_texts *texts,
     add_number(&all, options->texts.binary);
     add_number(&all, options->texts.as_text);
     add_number(&all, options->special);
+    add_number(&all, options->texts.chat ? options->texts.chat - ech_chat_templates : -1);
+    add_number(&all, options->trains_on_all);
     for (size_t i = 0; i < begin.n; i++) add_number(&all, begin.at[i]);
     free(begin.at);
     ech_text_append_bytes(&all, &options->valid, sizeof options->valid);
@@ -76,7 +79,7 @@ typedef struct field {
     int64_t *number;
 } field;
 
-enum { FIELDS = 10 };
+enum { FIELDS = 12 };
 
 static void list_fields(ech_import_journal *j, field out[FIELDS])
 {
@@ -89,7 +92,9 @@ static void list_fields(ech_import_journal *j, field out[FIELDS])
                                   {"bytes", &j->count.bytes},
                                   {"tokens", &j->count.tokens},
                                   {"valid_tokens", &j->count.valid_tokens},
-                                  {"bad", &j->count.bad}};
+                                  {"bad", &j->count.bad},
+                                  {"chats", &j->count.chats},
+                                  {"unanswered", &j->count.unanswered}};
     memcpy(out, fields, sizeof fields);
 }
 

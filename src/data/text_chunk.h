@@ -3,11 +3,12 @@
  * Private to data: reading texts. A reader splits files into text chunks (here: chunks): lines of
  * JSON after a line, an array after an element, any other file where the tokenizer allows it. A
  * chunk has segments, each a text or a part of one: a chunk of plain text is one segment, each
- * object one or two.
+ * object one or two, or a conversation.
  * */
 #ifndef ECH_DATA_TEXT_CHUNK_H
 #define ECH_DATA_TEXT_CHUNK_H
 
+#include "data/chat.h"
 #include "data/data.h"
 #include "data/text_file.h"
 #include "data/texts.h"
@@ -75,6 +76,7 @@ typedef struct ech_text_segment {
     bool opens;  /* begins a document */
     bool prompt; /* not trained on */
     bool ends;   /* ends a document */
+    const ech_chat *chat; /* instead of bytes: a conversation, which is a document; or NULL */
 } ech_text_segment;
 
 typedef ech_status (*ech_text_segment_use)(const ech_text_segment *segment, void *context);

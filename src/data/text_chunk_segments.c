@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "data/json_scan.h"
+#include "data/text_chats.h"
 #include "data/text_chunk.h"
 
 ech_data_text_source ech_data_text_source_complete(ech_data_text_source source)
@@ -25,6 +26,7 @@ typedef struct walk {
     void *context;
     ech_text_bad *bad;
     ech_text room[3]; /* of strings that are decoded */
+    ech_chat chat;    /* the object's, if it has one */
 } walk;
 
 static int64_t count_lines(const char *at, const char *end)
@@ -56,13 +58,7 @@ static ech_status use_text(const walk *w)
 
 /* ---- objects: lines of JSON, or elements of an array ---- */
 
-typedef struct object {
-    const char *path;
-    int64_t line;
-    const char *text;
-    size_t n;
-    bool valid;
-} object;
+typedef ech_text_object object;
 
 /* The strings of an object that are read; NULL: there is none, or it is null. */
 enum { TEXT, PROMPT, COMPLETION, KEYS };
@@ -71,85 +67,61 @@ typedef struct strings {
     size_t n[KEYS];
 } strings;
 
-static bool is_null(const object *o, ech_json_span span)
-{
-    return span.n == 4 && memcmp(o->text + span.at, "null", 4) == 0;
-}
-
-static ech_status complain(const object *o, size_t at, const char *why)
-{
-    ECH_FAIL(ECH_EINPUT,
-             "%s:%lld:%zu: not JSON: %s; correct it here, or leave out bad lines with --skip-bad",
-             o->path, (long long)o->line, at + 1, why);
-}
-
-/* Whether a value is a list of objects, as other trainers read the turns of a conversation. */
-static bool is_chat(const object *o, ech_json_span span)
-{
-    size_t first = ech_json_skip_blanks(o->text, o->n, span.at + 1);
-    return span.n > 0 && o->text[span.at] == '[' && first < o->n && o->text[first] == '{';
-}
-
-static ech_status refuse_chat(const object *o, const char *key)
-{
-    ECH_FAIL(ECH_EINPUT,
-             "%s:%lld: \"%s\" is a list of chat messages, which is not read; write texts "
-             "\"prompt\" and \"completion\" for each answer, in Python: prompt = "
-             "tokenizer.apply_chat_template(messages[:-1], tokenize=False, "
-             "add_generation_prompt=True); completion = messages[-1][\"content\"]",
-             o->path, (long long)o->line, key);
-}
-
-/* Refuses an object that has chat messages under one of the keys in use. */
-static ech_status check_chat(const object *o, size_t at)
-{
-    static const char *const keys[] = {"messages", "conversations"};
-    ech_json_span span[2];
-    if (ech_json_find(o->text, o->n, at, keys, 2, span, &at)) return ECH_OK;
-    for (int i = 0; i < 2; i++)
-        if (is_chat(o, span[i])) return refuse_chat(o, keys[i]);
-    return ECH_OK;
-}
-
 static ech_status read_string(walk *w, const object *o, const char *const *keys,
                               const ech_json_span *span, int key, strings *out)
 {
-    if (span[key].n == 0 || is_null(o, span[key])) return ECH_OK;
-    if (key != TEXT && is_chat(o, span[key])) return refuse_chat(o, keys[key]);
+    if (!ech_text_has(o, span[key])) return ECH_OK;
     if (o->text[span[key].at] != '"')
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: \"%s\" must be a string", o->path, (long long)o->line,
-                 keys[key]);
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: \"%s\" must be a string%s", o->path, (long long)o->line,
+                 keys[key],
+                 o->text[span[key].at] == '['
+                     ? "; of a conversation, prompt and completion must be "
+                       "lists of messages"
+                     : "");
     const char *why =
         ech_json_decode(o->text, span[key], &w->room[key], &out->at[key], &out->n[key]);
-    return why ? complain(o, span[key].at, why) : ECH_OK;
+    return why ? ech_text_complain(o, span[key].at, why) : ECH_OK;
 }
 
-/* With a text, prompt and completion are not read. */
-static ech_status read_object(walk *w, const object *o, strings *out)
+/* Finds the values of an object's keys: texts', then conversations'. */
+static ech_status find_values(const walk *w, const object *o, ech_json_span *span)
 {
-    const char *const keys[KEYS] = {w->source->text_key, w->source->prompt_key,
-                                    w->source->completion_key};
-    ech_json_span span[KEYS];
-    size_t at = ech_json_skip_blanks(o->text, o->n, 0), begin = at;
+    const char *keys[KEYS + ECH_CHAT_KEYS] = {w->source->text_key, w->source->prompt_key,
+                                              w->source->completion_key};
+    memcpy(keys + KEYS, ech_chat_keys, sizeof ech_chat_keys);
+    size_t at = ech_json_skip_blanks(o->text, o->n, 0);
     bool is_object = at < o->n && o->text[at] == '{';
-    const char *why = ech_json_find(o->text, o->n, at, keys, KEYS, span, &at);
+    const char *why = ech_json_find(o->text, o->n, at, keys, KEYS + ECH_CHAT_KEYS, span, &at);
     if (!is_object)
         ECH_FAIL(ECH_EINPUT, "%s:%lld: must be an object, as in {\"text\": \"...\"}", o->path,
                  (long long)o->line);
     if (!why) at = ech_json_skip_blanks(o->text, o->n, at);
     if (!why && at < o->n) why = "something follows the object";
-    if (why) return complain(o, at, why);
+    return why ? ech_text_complain(o, at, why) : ECH_OK;
+}
+
+/* With a text, nothing else is read. *chats: w->chat is the object's conversation. */
+static ech_status read_object(walk *w, const object *o, strings *out, bool *chats)
+{
+    const char *const keys[KEYS] = {w->source->text_key, w->source->prompt_key,
+                                    w->source->completion_key};
+    ech_json_span span[KEYS + ECH_CHAT_KEYS];
+    *chats = false;
+    ECH_TRY(find_values(w, o, span));
     ECH_TRY(read_string(w, o, keys, span, TEXT, out));
-    for (int i = PROMPT; i < KEYS && !out->at[TEXT]; i++)
-        ECH_TRY(read_string(w, o, keys, span, i, out));
-    bool complete = out->at[TEXT] || (out->at[PROMPT] && out->at[COMPLETION]);
-    if (!complete) ECH_TRY(check_chat(o, begin));
-    if (!complete)
-        ECH_FAIL(ECH_EINPUT,
-                 "%s:%lld: has neither \"%s\" nor \"%s\" and \"%s\"; --text-key names another "
-                 "key, and --as-text reads the file as plain text",
-                 o->path, (long long)o->line, keys[TEXT], keys[PROMPT], keys[COMPLETION]);
-    return ECH_OK;
+    if (out->at[TEXT]) return ECH_OK;
+    ECH_TRY(ech_text_read_chat(o, span + KEYS, span[PROMPT], span[COMPLETION], w->source->chat,
+                               &w->chat, chats));
+    if (*chats && w->source->no_chat)
+        ECH_FAIL(ECH_EUSAGE, "%s:%lld: a conversation, but %s", o->path, (long long)o->line,
+                 w->source->no_chat);
+    for (int i = PROMPT; i < KEYS && !*chats; i++) ECH_TRY(read_string(w, o, keys, span, i, out));
+    if (*chats || (out->at[PROMPT] && out->at[COMPLETION])) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT,
+             "%s:%lld: has neither \"%s\" nor \"%s\" and \"%s\", nor a conversation "
+             "(\"messages\", \"conversations\", or \"instruction\" and \"output\"); --text-key "
+             "names another key, and --as-text reads the file as plain text",
+             o->path, (long long)o->line, keys[TEXT], keys[PROMPT], keys[COMPLETION]);
 }
 
 static ech_status use_string(const walk *w, const object *o, const strings *s, int key)
@@ -184,15 +156,16 @@ static ech_status check_length(const object *o, const char *what)
 static ech_status use_object(walk *w, const object *o, const char *what)
 {
     strings s = {0};
-    bool skips = w->source->skip_bad > 0, quiet = skips && ech_log_set_quiet(true);
+    bool chats, skips = w->source->skip_bad > 0, quiet = skips && ech_log_set_quiet(true);
     ech_status status = check_length(o, what);
-    if (status == ECH_OK) status = read_object(w, o, &s);
+    if (status == ECH_OK) status = read_object(w, o, &s, &chats);
     if (skips) ech_log_set_quiet(quiet);
     if (status != ECH_OK && !skips) return status;
     if (status != ECH_OK) {
         keep_bad(w->bad);
         return ECH_OK;
     }
+    if (chats) return w->use(&(ech_text_segment){.valid = o->valid, .chat = &w->chat}, w->context);
     int last = s.at[TEXT] ? TEXT : COMPLETION;
     if (s.n[last] + s.n[PROMPT] == 0) return ECH_OK;
     if (last == COMPLETION) ECH_TRY(use_string(w, o, &s, PROMPT));
@@ -259,7 +232,7 @@ static ech_status next_element(const ech_text_chunk *chunk, bool first, size_t a
         why = "something follows the array";
     o->line += count_lines(o->text, text + at);
     o->text = text + at;
-    if (why) return complain(o, 0, why);
+    if (why) return ech_text_complain(o, 0, why);
     if (*found) o->n = end - at;
     return ECH_OK;
 }
@@ -279,13 +252,13 @@ static ech_status use_array(walk *w)
         ECH_TRY(use_object(w, &o, "an element"));
         at = ech_json_skip_blanks(text, chunk->n, (size_t)(o.text - text) + o.n);
     }
-    return chunk->ends ? complain(&o, 0, "the array does not end") : ECH_OK;
+    return chunk->ends ? ech_text_complain(&o, 0, "the array does not end") : ECH_OK;
 }
 
 ech_status ech_text_chunk_each(const ech_data_text_source *source, const ech_text_chunk *chunk,
                                ech_text_segment_use use, void *context, ech_text_bad *bad)
 {
-    walk w = {source, chunk, use, context, bad, {{0}}};
+    walk w = {.source = source, .chunk = chunk, .use = use, .context = context, .bad = bad};
     ech_status status = ECH_OK;
     switch (chunk->form) {
     case ECH_TEXT_PLAIN:
@@ -298,5 +271,6 @@ ech_status ech_text_chunk_each(const ech_data_text_source *source, const ech_tex
         break;
     }
     for (int i = 0; i < KEYS; i++) ech_text_free(&w.room[i]);
+    ech_chat_free(&w.chat);
     return status;
 }

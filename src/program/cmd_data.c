@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "program/command.h"
 #include "app/count.h"
@@ -64,8 +65,9 @@ static const char about[] =
     "Turns the text file IN, or every file below the folder IN, into tokens to train on: OUT.bin "
     "and OUT.idx, in Megatron's format. A file is one document. Of lines of JSON, and of an array, "
     "every object is one: {\"text\": ...}, or {\"prompt\": ..., \"completion\": ...}, of which "
-    "only "
-    "the completion is trained on. Files are recognized by their first bytes, whatever their name; "
+    "only the completion is trained on, or a conversation: {\"messages\": [{\"role\": ..., "
+    "\"content\": ...}, ...]}, ShareGPT's and Alpaca's forms, of which only the assistant's "
+    "messages are trained on. Files are recognized by their first bytes, whatever their name; "
     "gzip, zstd, xz and bzip2 are unpacked. Of a folder hidden files are left out, and, with a "
     "warning, README, LICENSE, tables, HTML, other JSON and what is no text."
     "\vWith --valid 0.1 the last tenth of each file goes to OUT-valid and the rest to OUT-train: "
@@ -115,6 +117,11 @@ static const ech_option options[] = {
               "begin of text before each document, or not (default: as the tokenizer says)"),
     ECH_FLAG(data_arguments, import.special, "special-tokens", 0,
              "names of special tokens in texts become their ids (default: they stay text)"),
+    ECH_TEXT(data_arguments, import.chat_template, "chat-template", 0, "NAME",
+             "template of conversations: chatml, llama3, gemma, mistral or plain (default: the "
+             "tokenizer's folder says, or plain)"),
+    ECH_FLAG(data_arguments, import.trains_on_all, "train-on-all", 0,
+             "train on all messages of conversations (default: on the assistant's)"),
     ECH_REAL(data_arguments, import.valid, "valid", 'v', "SHARE",
              "share of each file for validation, 0 to below 1 (default: 0)"),
     ECH_INT(data_arguments, import.workers, "workers", 'w', "N", 1, MOST_WORKERS,
@@ -147,7 +154,8 @@ static void check(void *arguments, const struct argp_state *state)
                     in->import.texts.prompt_key || in->import.texts.completion_key ||
                     in->import.texts.as_text || in->import.texts.skip_bad;
     if (in->features && !libsvm) argp_error(state, "--features needs --libsvm");
-    bool of_tokens = in->tokenizer || in->import.begins >= 0 || in->import.special || in->length;
+    bool of_tokens = in->tokenizer || in->import.begins >= 0 || in->import.special || in->length ||
+                     in->import.chat_template || in->import.trains_on_all;
     if (libsvm && (of_tokens || in->train_bpe || of_texts))
         argp_error(state, "--libsvm reads features; options for texts cannot be used with it");
     if (in->pattern && !in->train_bpe) argp_error(state, "--pattern needs --train-bpe");
@@ -214,6 +222,58 @@ static ech_status print_samples_of(const data_arguments *in)
     return ECH_OK;
 }
 
+/* ---- conversations ---- */
+
+enum { MOST_CHAT_BYTES = 4000 };
+
+/* What is printed of the first one. */
+typedef struct chat_print {
+    bool colours; /* on a terminal; otherwise trained tokens stand between brackets */
+    bool trained; /* the last token was */
+    int64_t bytes;
+} chat_print;
+
+static void print_token(const char *bytes, size_t n, ech_speaker role, bool trained, void *context)
+{
+    static const char *const colour[ECH_SPEAKERS] = {"33", "36", "32"};
+    chat_print *p = context;
+    p->bytes += (int64_t)n;
+    if (p->bytes > MOST_CHAT_BYTES) return;
+    if (p->trained != trained && !p->colours) fputs(trained ? "[[" : "]]", stdout);
+    p->trained = trained;
+    if (p->colours) printf("\033[%s;%sm", trained ? "1;4" : "2", colour[role]);
+    for (size_t i = 0; i < n; i++) {
+        bool control = (unsigned char)bytes[i] < 0x20 && bytes[i] != '\n' && bytes[i] != '\t';
+        putchar(control ? '?' : bytes[i]);
+    }
+    if (p->colours) fputs("\033[0m", stdout);
+}
+
+/* The first conversation as the model will read it. */
+static ech_status print_first_chat(const data_arguments *in, const ech_import_count *count)
+{
+    chat_print p = {.colours = isatty(STDOUT_FILENO)};
+    if (count->chats == 0) return ECH_OK;
+    printf("the first conversation, trained tokens %s:\n",
+           p.colours ? "underlined; \033[33msystem\033[0m, \033[36muser\033[0m, "
+                       "\033[32massistant\033[0m"
+                     : "in [[ ]]");
+    ECH_TRY(ech_data_first_chat(&in->import, print_token, &p));
+    printf("%s%s\n", p.trained && !p.colours ? "]]" : "", p.bytes > MOST_CHAT_BYTES ? " ..." : "");
+    return ECH_OK;
+}
+
+static void print_chats(const ech_import_count *count)
+{
+    char chats[ECH_COUNT_BYTES], skipped[ECH_COUNT_BYTES];
+    if (count->chats == 0) return;
+    printf("%s conversation%s by the chat template %s\n", ech_count_text(count->chats, chats),
+           count->chats == 1 ? "" : "s", count->chat_template);
+    if (count->unanswered > 0)
+        printf("left out: %s conversation%s without an assistant's message\n",
+               ech_count_text(count->unanswered, skipped), count->unanswered == 1 ? "" : "s");
+}
+
 static void print_result(const data_arguments *in, const ech_import_count *count)
 {
     const char *out = in->import.out;
@@ -225,6 +285,7 @@ static void print_result(const data_arguments *in, const ech_import_count *count
     if (count->bad > 0)
         printf("left out: %s bad line%s of JSON\n", ech_count_text(count->bad, bad),
                count->bad == 1 ? "" : "s");
+    print_chats(count);
     bool split = in->import.valid > 0, bytewise = strcmp(in->tokenizer, "bytes") == 0;
     print_part(out, split ? "-train" : "", count->tokens);
     if (split) print_part(out, "-valid", count->valid_tokens);
@@ -301,5 +362,6 @@ ech_status ech_command_data(int argc, char **argv, int *code)
     ech_terminal_line_end(&progress);
     ECH_TRY(status);
     print_result(&in, &count);
-    return print_samples_of(&in);
+    ECH_TRY(print_samples_of(&in));
+    return print_first_chat(&in, &count);
 }

@@ -34,6 +34,13 @@ try 0 "1 of 1 documents is longer than a sample and truncated: 5,[0-9]* tokens" 
 try 0 "" profile run.yaml
 try 0 "PASSED" verify run.yaml --ranks 2
 try 0 "step +2" train run.yaml --ranks 2
+say() { printf '{"role": "%s", "content": "%s"}' "$1" "$2"; }
+echo "{\"messages\": [$(say user Hi), $(say assistant Hello)]}" >chats.jsonl
+try 0 "User: Hi|Assistant: \[\[Hello<.endoftext.>\]\]" data chats.jsonl chats
+try 0 "\[\[User: Hi" data chats.jsonl chats --train-on-all
+try 2 "no token <start_of_turn>" data chats.jsonl chats --chat-template gemma
+echo "{\"messages\": [$(say user Hi), $(say user Hello)]}" >chats.jsonl
+try 1 "chats.jsonl:1: message 2: here an assistant's message must come" data chats.jsonl chats
 no_steps=$(grep -v ' steps:' run.yaml)
 cat >epochs.yaml <<<"${no_steps/training:/training:$'\n'  epochs: 0.5}"
 try 0 "training.epochs = 0.5 is 18 steps: " plan epochs.yaml --ranks 2

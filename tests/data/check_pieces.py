@@ -243,4 +243,5 @@ def main():
     )
 
 
-main()
+if __name__ == "__main__":
+    main()

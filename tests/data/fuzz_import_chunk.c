@@ -63,6 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (!tokenizer && ech_tokenizer_open("bytes", &tokenizer) != ECH_OK) abort();
     ech_import_options options = {
         .tokenizer = tokenizer, .texts = ech_data_text_source_complete((ech_data_text_source){0})};
+    if (ech_chat_template_find(tokenizer, NULL, &options.texts.chat) != ECH_OK) abort();
     ech_coder *coder = ech_coder_create(tokenizer);
     ech_import_chunk chunk = {
         .read = {.path = "FILE", .line = 1, .valid_from = INT64_MAX, .ends = true, .n = n}};

@@ -116,12 +116,8 @@ TEST(test_bad_lines)
     assert_bad_line(TWO "{\"text\": \"1\",}\n", "expected a key in quotes");
     assert_bad_line(TWO "text\n", "must be an object");
     assert_bad_line(TWO "[\"text\"]\n", "must be an object");
-    assert_bad_line(TWO "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n",
-                    "\"messages\" is a list of chat messages, which is not read");
-    assert_bad_line(TWO "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}]}\n",
-                    "tokenizer.apply_chat_template");
-    assert_bad_line(TWO "{\"prompt\": [{\"role\": \"user\"}], \"completion\": []}\n",
-                    "\"prompt\" is a list of chat messages");
+    assert_bad_line(TWO "{\"prompt\": [{\"role\": \"user\"}], \"completion\": \"a\"}\n",
+                    "prompt and completion must be lists of messages");
     assert_bad_line(TWO "{\"messages\": 1}\n", "has neither");
     assert_bad_line(TWO "{}\n", "has neither \"text\" nor \"prompt\" and \"completion\"");
     assert_bad_line(TWO "{\"prompt\": \"1\"}\n", "has neither");

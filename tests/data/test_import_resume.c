@@ -156,7 +156,7 @@ TEST(test_begins_anew_when_something_changed)
          "journal.json: is no JSON; the import starts from the beginning"},
         {"{\"version\": 1}", "some text",
          "journal.json: is damaged; the import starts from the beginning"},
-        {"{\"version\": 4, \"hash\": \"\", \"sealed\": true, \"parts\": []}", "some text",
+        {"{\"version\": 5, \"hash\": \"\", \"sealed\": true, \"parts\": []}", "some text",
          "journal.json: is of another version"},
     };
     ech_import_count count;
@@ -215,8 +215,9 @@ static void hash_import(const char *tokenizer, char hash[33])
     assert_int_equal(ech_tokenizer_open(tokenizer, &open), ECH_OK);
     assert_int_equal(ech_texts_find(&(ech_data_text_source){.in = in_scratch("in")}, &texts),
                      ECH_OK);
-    const ech_import_options options = {
-        .texts = ech_data_text_source_complete((ech_data_text_source){0}), .tokenizer = open};
+    ech_import_options options = {.texts = ech_data_text_source_complete((ech_data_text_source){0}),
+                                  .tokenizer = open};
+    assert_int_equal(ech_chat_template_find(open, NULL, &options.texts.chat), ECH_OK);
     ech_import_hash(&options, &texts, hash);
     ech_texts_free(&texts);
     ech_tokenizer_close(open);

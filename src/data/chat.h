@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to data: conversations. A conversation has turns. A chat template turns it into a text,
+ * and the tokenizer turns that into ids, exactly as Hugging Face's apply_chat_template does
+ * (add_generation_prompt=False), with return_assistant_tokens_mask.
+ */
+#ifndef ECH_DATA_CHAT_H
+#define ECH_DATA_CHAT_H
+
+#include "base/memory.h"
+#include "data/data.h"
+
+typedef struct ech_turn {
+    ech_speaker role;
+    bool trained; /* an answer that is trained on */
+    size_t at, n; /* its content: bytes of ech_chat.text */
+} ech_turn;
+
+typedef struct ech_chat {
+    ECH_LIST(ech_turn) turn;
+    ech_text text;
+} ech_chat;
+
+void ech_chat_clear(ech_chat *chat); /* no turns; keeps the memory */
+void ech_chat_free(ech_chat *chat);  /* accepts {0} */
+/* True if some turn is trained on. */
+bool ech_chat_trains(const ech_chat *chat);
+
+/* Checks the order of roles: perhaps a system message, then user and assistant in turn. Returns
+ * NULL, or what is wrong with turn *turn. chat_template: that it has a system message; NULL: any
+ * has. */
+const char *ech_chat_check(const ech_chat *chat, const ech_chat_template *chat_template,
+                           size_t *turn);
+
+/* Part of a rendered conversation. */
+typedef struct ech_chat_part {
+    size_t end; /* where it ends in the text; it begins where the one before ends */
+    int32_t id; /* this token instead of text, which is then empty; -1: text */
+    ech_speaker role;
+    bool trained;
+} ech_chat_part;
+
+typedef struct ech_chat_text {
+    ech_text text;
+    ECH_LIST(ech_chat_part) part;
+} ech_chat_text;
+
+void ech_chat_text_free(ech_chat_text *text); /* accepts {0} */
+/* Replaces *out. Contents are normalized as the tokenizer does, so that its tokens are found in the
+ * text. */
+ech_status ech_chat_render(const ech_chat *chat, const ech_chat_template *chat_template,
+                           const ech_tokenizer *tokenizer, ech_chat_text *out);
+
+/* A token of a conversation. A token is trained on if some of its bytes are. */
+typedef struct ech_chat_token {
+    int32_t id;
+    ech_speaker role;
+    bool trained;
+} ech_chat_token;
+typedef ECH_LIST(ech_chat_token) ech_chat_tokens;
+
+/* Replaces *out by the text of a token, as texts have it: of special tokens the name. */
+void ech_chat_put_form(const ech_tokenizer *tokenizer, int32_t id, ech_text *out);
+
+/* Appends the tokens. The coder must not keep special tokens. */
+ech_status ech_chat_encode(const ech_chat_text *text, const ech_tokenizer *tokenizer,
+                           ech_coder *coder, ech_chat_tokens *out);
+
+#endif
