@@ -64,8 +64,8 @@ class Verification:
         return self.text
 
 
-def evaluate(path: str | os.PathLike[str], data: str | os.PathLike[str], *, split: str | None = None,
-             samples: int = 0, batch: int = 0, tokenizer: str | os.PathLike[str] | None = None,
+def evaluate(path: str | os.PathLike[str], data: str | os.PathLike[str], *,
+             split: str | None = None, samples: int = 0, batch: int = 0, tokenizer: str | os.PathLike[str] | None = None,
              device: str | None = None,
              logits: str | os.PathLike[str] | None = None,
              plugins: str | os.PathLike[str] | None = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@
 
 typedef struct ech_eval_options {
     const char *data;      /* as data.train */
-    const char *split;     /* shares, of which the third is evaluated, as data.split; NULL: all */
+    const char *split;     /* as data.split: only its third share is evaluated; NULL: all */
     const char *tokenizer; /* as data.tokenizer; NULL: the model's own */
     const char *device;    /* as parallel.device; NULL: the run's */
     const char *logits;    /* a new file for logits, tokens, targets and weights; NULL: none */

@@ -15,7 +15,7 @@ typedef struct ech_piece {
 } ech_piece;
 
 typedef struct ech_documents {
-    ECH_LIST(ech_piece) piece; /* by sample, those of a sample in the order of the stream */
+    ECH_LIST(ech_piece) piece; /* by sample, and in a sample in the order of the stream */
     ECH_LIST(int64_t) begin;   /* sample s has pieces begin[s] .. begin[s + 1] - 1 */
     int64_t tokens;            /* of all pieces */
     int64_t targets;           /* of weight 1, in one epoch */

@@ -13,12 +13,12 @@ typedef struct ech_loss_chunk {
     int64_t vocabulary, padded; /* V; the columns of a shard */
     int64_t first_id, own;      /* this rank's columns */
     int shards;
-    const ech_logits *with; /* the gradient is that of their input; valid while the run lasts */
+    const ech_logits *with; /* the gradient is their input's; valid while the run lasts */
     bool turns;             /* compute the gradient, too */
     ech_tensor logits;      /* shards x (n, columns in use), each shard n x padded numbers long */
     ech_tensor targets, weights; /* (n) */
     ech_tensor sums, scale;      /* as for kernel.def's loss_gradient */
-    ech_tensor gradient;         /* (n, own), in the compute type; its rows may be apart */
+    ech_tensor gradient;         /* (n, own), in the compute type; its rows may have gaps */
 } ech_loss_chunk;
 
 /* The context's scratch has ech_loss_plugged_scratch bytes. */

@@ -42,7 +42,7 @@ typedef struct ech_model {
 } ech_model;
 
 struct ech_family {
-    const char *name;  /* that of its file, which defines ech_family_row_NAME */
+    const char *name;  /* its file's, which defines ech_family_row_NAME */
     const char *help;  /* at most 100 characters */
     const char *reads; /* blank-separated keys that it reads, besides the keys of `rows` */
     /* "key=value key=value": properties that all models of the family have, which a run file cannot
@@ -78,7 +78,7 @@ struct ech_family {
     const ech_mapping *mapping;    /* the file that states the family; NULL: it is built in */
 };
 
-/* Built-in families, and those of mapping files that were read. */
+/* Built-in families, and families of mapping files that were read. */
 const ech_family *ech_family_find(const char *name); /* NULL: none of that name */
 const ech_family *ech_family_built_in(size_t i);     /* in the order of names; NULL: fewer */
 const ech_family *ech_family_of(const ech_config *config);

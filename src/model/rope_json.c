@@ -220,7 +220,7 @@ static ech_status check_types(const ech_family_import *in, const char *name, con
 }
 
 /* transformers 4 has names->local, and 5 rope_parameters of each type of layers. *rope: the
- * parameters; returns those of layers without a window there. */
+ * parameters; returns the parameters of layers without a window. */
 static ech_status import_local(const ech_family_import *in, const char *name,
                                const ech_rope_names *names, const json_t **rope)
 {

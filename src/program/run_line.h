@@ -11,7 +11,7 @@
 #include "program/options.h"
 
 typedef struct ech_run_line {
-    char *file;                  /* RUN.yaml; a word of argv, like those of the list */
+    char *file;                  /* RUN.yaml; a word of argv, like the list's */
     const char *model;           /* a model folder in place of the run file; NULL: none */
     int ranks;                   /* --ranks; 0: not given */
     ECH_LIST(char *) assignment; /* "section.key=value" */

@@ -26,7 +26,8 @@ prints() {
 # checkpoints STEP ...: the run's, newest first
 checkpoints() {
     local found
-    found=$(cd run/checkpoints && printf "%s\n" step-* | sed "s/step-0*//" | sort -rn | paste -sd " ")
+    found=$(cd run/checkpoints && printf "%s\n" step-* | sed "s/step-0*//" | sort -rn |
+        paste -sd " ")
     [ "$found" = "$*" ] || complain "checkpoints $found, not $*"
     rm -rf run
 }

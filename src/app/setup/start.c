@@ -104,7 +104,7 @@ static ech_status check_device(const ech_config *config, int ranks, int local_ra
     return is_known ? ech_setup_check_sharing(config, device, local_ranks) : ECH_OK;
 }
 
-/* The roles that the launcher has given to processes are those of the run. */
+/* Checks that the launcher has given processes the run's roles. */
 static ech_status check_roles(const ech_design *design)
 {
     const ech_tf_config *given = ech_tf_config_adopted();
