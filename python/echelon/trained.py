@@ -65,8 +65,8 @@ class Verification:
 
 
 def evaluate(path: str | os.PathLike[str], data: str | os.PathLike[str], *,
-             split: str | None = None, samples: int = 0, batch: int = 0, tokenizer: str | os.PathLike[str] | None = None,
-             device: str | None = None,
+             split: str | None = None, samples: int = 0, batch: int = 0,
+             tokenizer: str | os.PathLike[str] | None = None, device: str | None = None,
              logits: str | os.PathLike[str] | None = None,
              plugins: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """The loss of a trained model, as `echelon eval` computes it.

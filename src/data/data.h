@@ -370,8 +370,8 @@ const char *ech_corpus_undivided(const ech_corpus *corpus);
 /* The number of positions before the first at which some source begins its second epoch. */
 int64_t ech_corpus_samples(const ech_corpus *corpus);
 
-/* What a run of some samples reads. Tokens are counted as if it read each sample of a source equally
- * often; if a run ends within an epoch, they are expected values. */
+/* What a run of some samples reads. Tokens are counted as if it read each sample of a source
+ * equally often; if a run ends within an epoch, they are expected values. */
 typedef struct ech_corpus_counts {
     int64_t samples;                  /* of the run */
     int64_t epoch_samples;            /* of one epoch of every source */
