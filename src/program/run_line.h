@@ -11,10 +11,10 @@
 #include "program/options.h"
 
 typedef struct ech_run_line {
-    char *file;                  /* RUN.yaml; a word of argv, like the list's */
+    char *file;                  /* RUN.yaml; a word of argv */
     const char *model;           /* a model folder in place of the run file; NULL: none */
     int ranks;                   /* --ranks; 0: not given */
-    ECH_LIST(char *) assignment; /* "section.key=value" */
+    ECH_LIST(char *) assignment; /* "section.key=value", words of argv */
 } ech_run_line;
 
 /* The row of --ranks for a command whose struct of arguments begins with an ech_run_line. */
