@@ -18,7 +18,7 @@ typedef struct ech_loss_chunk {
     ech_tensor logits;      /* shards x (n, columns in use), each shard n x padded numbers long */
     ech_tensor targets, weights; /* (n) */
     ech_tensor sums, scale;      /* as for kernel.def's loss_gradient */
-    ech_tensor gradient;         /* (n, own), in the compute type; its rows may be apart */
+    ech_tensor gradient;         /* (n, own), in the compute type; its rows may have gaps */
 } ech_loss_chunk;
 
 /* The context's scratch has ech_loss_plugged_scratch bytes. */
