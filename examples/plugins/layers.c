@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two layers. `squared_relu` is a feed-forward layer of two matrices, divided among tensor ranks,
- * with the activation max(0, h)^2 (So et al. 2021, arXiv:2109.08668). `channels` multiplies each
- * channel by a gain and by the row's inverse root mean square. It keeps the latter for the backward
- * pass, and all tensor ranks have its gains. A mapping file puts both into a model
+ * Two layers. `squared_relu` is a feed-forward layer with the activation max(0, h)^2 (So et al.
+ * 2021, arXiv:2109.08668). Tensor ranks have shards of its two matrices. `channels` multiplies each
+ * channel by a gain and by the row's inverse root mean square. It keeps that number for the
+ * backward, and all tensor ranks have its gains. A mapping file puts them into a model
  * (examples/mappings/squared_relu.yaml).
  *
  *     cc -shared -fPIC -O2 -I include examples/plugins/layers.c -o layers.so -lm

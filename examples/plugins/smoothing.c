@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A loss: the cross-entropy with label smoothing (Szegedy et al. 2016,
- * arXiv:1512.00567, section 7). A tenth of the target's probability is shared among all tokens.
+ * A loss: the cross-entropy with label smoothing (Szegedy et al. 2016, arXiv:1512.00567, section
+ * 7). A tenth of the target's probability is shared among all tokens.
  *
  *     cc -shared -fPIC -O2 -I include examples/plugins/smoothing.c -o smoothing.so -lm
  *     echelon train run.yaml training.plugins=./smoothing.so training.loss=smoothing

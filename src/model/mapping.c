@@ -260,8 +260,8 @@ static ech_status read_layer(const ech_mapping_reader *r, const ech_yaml_node *l
     if (*out) return ECH_OK;
     FAIL_AT(r, node,
             "layers: %s: %s: no plugin of this run adds a layer of this name; name its file, "
-            "training.plugins=./%s.so%s%s",
-            part, name, name, *ech_layer_plugged_names() ? "; the plugins' layers are: " : "",
+            "training.plugins=./%s.so (commands without a run file: --plugins ./%s.so)%s%s",
+            part, name, name, name, *ech_layer_plugged_names() ? "; the plugins' layers are: " : "",
             ech_layer_plugged_names());
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * echelon convert IN OUT [--dtype fp32|bf16|fp16|fp64]
+ * echelon convert IN OUT [--dtype fp32|bf16|fp16|fp64] [--plugins FILES]
  */
 #include <stdio.h>
 
@@ -8,6 +8,7 @@
 #include "app/convert.h"
 #include "app/count.h"
 #include "program/options.h"
+#include "app/setup/plugins.h"
 #include "tensor/tensor.h"
 
 static const char about[] =
@@ -19,13 +20,15 @@ static const char about[] =
     "memory: rows are read, converted and written one after the other.";
 
 typedef struct convert_arguments {
-    const char *in, *out, *type;
+    const char *in, *out, *type, *plugins;
     ech_dtype dtype;
 } convert_arguments;
 
 static const ech_option options[] = {
     ECH_TEXT(convert_arguments, type, "dtype", 't', "TYPE",
              "type of the weights in OUT: fp32, bf16, fp16 or fp64 (default: as in IN)"),
+    ECH_PATHS(convert_arguments, plugins, "plugins", 0, "FILES",
+              "the model's plugins (as training.plugins)"),
     {0}};
 
 static const ech_word words[] = {
@@ -53,6 +56,7 @@ ech_status ech_command_convert(int argc, char **argv, int *code)
     ECH_CLEANUP(ech_conversion_close) ech_conversion conversion = {.raw.fd = -1};
     char count[ECH_COUNT_BYTES];
     ech_command_line_parse(&line, argc, argv, &in);
+    if (in.plugins) ECH_TRY(ech_plugins_load(in.plugins));
     ECH_TRY(ech_conversion_open(in.in, &conversion));
     ech_dtype dtype = in.type ? in.dtype : conversion.dtype;
     ECH_TRY(ech_conversion_write(&conversion, in.out, dtype));

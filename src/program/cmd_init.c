@@ -4,6 +4,7 @@
  */
 #include "program/command.h"
 #include "program/options.h"
+#include "app/setup/plugins.h"
 #include "app/setup/template.h"
 #include "base/file.h"
 #include "base/writing.h"
@@ -15,8 +16,12 @@ static const char about[] =
     "machine computes in an hour. Without OUT.yaml it is printed.";
 
 typedef struct init_arguments {
-    const char *folder, *out;
+    const char *folder, *out, *plugins;
 } init_arguments;
+
+static const ech_option options[] = {ECH_PATHS(init_arguments, plugins, "plugins", 0, "FILES",
+                                               "the model's plugins (as training.plugins)"),
+                                     {0}};
 
 static const ech_word words[] = {
     {offsetof(init_arguments, folder), "which model folder, or which texts?", true},
@@ -32,12 +37,16 @@ static ech_status init_texts(const char *texts, ech_text *out)
 
 ech_status ech_command_init(int argc, char **argv, int *code)
 {
-    const ech_command_line line = {
-        .usage = "FOLDER|TEXTS [OUT.yaml]", .about = about, .word = words, .words = 2};
+    const ech_command_line line = {.usage = "FOLDER|TEXTS [OUT.yaml]",
+                                   .about = about,
+                                   .option = options,
+                                   .word = words,
+                                   .words = 2};
     init_arguments in = {0};
     ECH_FREED_TEXT text = {0};
     (void)code;
     ech_command_line_parse(&line, argc, argv, &in);
+    if (in.plugins) ECH_TRY(ech_plugins_load(in.plugins));
     if (ech_file_has(in.folder, "config.json"))
         ECH_TRY(ech_template_of_model(in.folder, 1, &text));
     else

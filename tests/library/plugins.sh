@@ -151,4 +151,6 @@ expect_once 1 "echelon-mapping.yaml:.*: no plugin of this run adds a layer of th
     "$echelon" sample mapped "1"
 expect 0 "" "$echelon" sample mapped "1 and" --tokens 2 --plugins ./layers.so
 expect 0 "loss" "$echelon" eval mapped --data text --plugins ./layers.so
+expect 0 "relu" "$echelon" convert mapped/checkpoints/*/model converted --plugins ./layers.so
+expect 0 "init_from: .?converted" "$echelon" init converted --plugins ./layers.so
 conclude

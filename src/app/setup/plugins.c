@@ -230,9 +230,8 @@ typedef struct stated {
 } stated;
 
 /* "lion=HASH". */
-static ech_status check_stated(const char *word, void *context)
+static ech_status check_stated_locked(const char *word, const stated *s)
 {
-    const stated *s = context;
     size_t n = strcspn(word, "=");
     const char *hash = word[n] ? word + n + 1 : "";
     const plugin *p = find_name(word, n);
@@ -248,6 +247,14 @@ static ech_status check_stated(const char *word, void *context)
              "%s: training.plugin_hashes: the plugin %.*s was %.40s, but %s has %s; name the same "
              "file, or set training.plugin_hashes=any",
              s->place, (int)n, word, hash, p->path ? p->path : "the registered one", p->hash);
+}
+
+static ech_status check_stated(const char *word, void *context)
+{
+    pthread_mutex_lock(&loaded.lock);
+    ech_status status = check_stated_locked(word, context);
+    pthread_mutex_unlock(&loaded.lock);
+    return status;
 }
 
 /* A folder that a run has written. */
@@ -295,18 +302,23 @@ static bool is_used(const plugin *p, const ech_config *config)
     return false;
 }
 
+static ech_status check_named(const plugin *p, const ech_config *config)
+{
+    if (!p->path || !is_used(p, config) || ech_text_has_word(config->training.plugins, p->path))
+        return ECH_OK;
+    return ech_config_complain(config, "training.plugins",
+                               "the run uses the plugin %s, which another run of this process "
+                               "has loaded; add %s",
+                               p->is.name, p->path);
+}
+
 ech_status ech_plugins_check(const ech_config *config)
 {
-    for (int i = 0; i < loaded.n; i++) {
-        const plugin *p = &loaded.at[i];
-        if (!p->path || !is_used(p, config) || ech_text_has_word(config->training.plugins, p->path))
-            continue;
-        return ech_config_complain(config, "training.plugins",
-                                   "the run uses the plugin %s, which another run of this process "
-                                   "has loaded; add %s",
-                                   p->is.name, p->path);
-    }
-    return ECH_OK;
+    ech_status status = ECH_OK;
+    pthread_mutex_lock(&loaded.lock);
+    for (int i = 0; i < loaded.n; i++) ECH_ALSO(&status, check_named(&loaded.at[i], config));
+    pthread_mutex_unlock(&loaded.lock);
+    return status;
 }
 
 ech_status ech_plugins_derive(const ech_config *config)
@@ -325,8 +337,10 @@ ech_status ech_plugins_derive(const ech_config *config)
 
 void ech_plugins_describe(const ech_config *config, ech_text *out)
 {
+    pthread_mutex_lock(&loaded.lock);
     for (int i = 0; i < loaded.n; i++)
         if (is_used(&loaded.at[i], config))
             ech_text_append(out, "%s%s=%s", out->n ? " " : "", loaded.at[i].is.name,
                             loaded.at[i].hash);
+    pthread_mutex_unlock(&loaded.lock);
 }
