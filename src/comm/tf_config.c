@@ -168,9 +168,13 @@ ech_status ech_tf_config_adopt(int evaluators)
     char host[256];
     int port;
     if (!text || !*text || (!is_adopted && getenv("RANK"))) return ECH_OK;
-    ECH_TRY(ech_tf_config_parse(text, evaluators, &adopted, host, sizeof host, &port));
+    ech_tf_config read;
+    ECH_TRY(ech_tf_config_parse(text, evaluators, &read, host, sizeof host, &port));
+    int size = read.workers + read.servers + read.evaluators;
+    if (size == 1) return ECH_OK; /* this process, which may start ranks of its own */
+    adopted = read;
     set_number("RANK", adopted.rank);
-    set_number("WORLD_SIZE", adopted.workers + adopted.servers + adopted.evaluators);
+    set_number("WORLD_SIZE", size);
     setenv("MASTER_ADDR", host, 1);
     set_number("MASTER_PORT", port);
     is_adopted = true;

@@ -22,9 +22,9 @@ typedef struct ech_tf_config {
  * the address of rank 0. Errors: ECH_EUSAGE or ECH_EINPUT, which name the field. */
 ech_status ech_tf_config_parse(const char *text, int evaluators, ech_tf_config *out, char *host,
                                size_t host_bytes, int *port);
-/* Where TF_CONFIG is set and RANK is not: sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, by
- * which the processes meet as torchrun's do. Call it before ech_launched_here. Errors: as
- * ech_tf_config_parse. */
+/* Where TF_CONFIG names several tasks and RANK is not set: sets RANK, WORLD_SIZE, MASTER_ADDR and
+ * MASTER_PORT, by which the processes meet as torchrun's do. Call it before ech_launched_here.
+ * Errors: as ech_tf_config_parse. */
 ech_status ech_tf_config_adopt(int evaluators);
 /* The adopted cluster; NULL: there is none. */
 const ech_tf_config *ech_tf_config_adopted(void);

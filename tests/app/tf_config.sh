@@ -38,6 +38,10 @@ refused 'TF_CONFIG: task.index is not below 2' \
 refused 'parallel.comm = local.*started 2 processes, and each would train alone' \
     "{$two, \"task\": {\"type\": \"worker\", \"index\": 1}}" parallel.comm=local
 
+one='{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}'
+expect 0 "on 4 ranks" env TF_CONFIG="$one" "$echelon" train run.yaml parallel.comm=local --ranks 4
+rm -rf run
+
 if [ "$ucx" = OFF ]; then
     conclude
     exit

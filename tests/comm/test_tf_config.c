@@ -115,6 +115,19 @@ TEST(what_is_refused)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) expect_refused(bad[i].text, bad[i].why);
 }
 
+/* Its process may start ranks of its own, which are no task. */
+TEST(a_lone_task_adopts_nothing)
+{
+    assert_int_equal(clearenv(), 0);
+    setenv("TF_CONFIG",
+           "{\"cluster\": {\"worker\": [\"a:1\"]}, \"task\": {\"type\": \"worker\", "
+           "\"index\": 0}}",
+           1);
+    assert_int_equal(ech_tf_config_adopt(0), ECH_OK);
+    assert_null(ech_tf_config_adopted());
+    assert_null(getenv("RANK"));
+}
+
 /* Torchrun's variables have precedence, as a PyTorchJob sets them. */
 TEST(torchrun_comes_first)
 {

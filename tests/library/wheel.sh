@@ -27,7 +27,7 @@ package=$(echo venv/lib/python3*/site-packages/echelon)
 # Of this machine's programs the shell alone, beside the environment's Python.
 mkdir tools
 ln -s "$(command -v sh)" "$(command -v env)" tools
-clean=(env -i "HOME=$folder" "PATH=$folder/venv/bin:$folder/tools" "OMP_NUM_THREADS=2"
+clean=(env -i "HOME=$folder" "PATH=$folder/venv/bin:$folder/tools" OMP_NUM_THREADS=2
     OMP_WAIT_POLICY=passive "ECHELON_MPI=$folder/no/libmpi.so.40")
 
 # ---- its libraries: the wheel's own, and the system's that manylinux allows ----

@@ -52,8 +52,10 @@ TEST(prints_what_a_user_could_type)
     setenv(settings[3], "0", 1);
     launch.is_root = false;
     expect_line(&launch, train, "/usr/bin/mpirun -n 9 --bind-to none --quiet /opt/echelon train");
-    launch.version = "MPICH 4.0.2";
-    expect_line(&launch, train, "/usr/bin/mpirun -n 9 /opt/echelon train");
+    unsetenv(settings[3]);
+    launch.version = "Open MPI 5.0.11";
+    expect_line(&launch, train,
+                "/usr/bin/mpirun -n 9 --bind-to none --map-by :oversubscribe /opt/echelon train");
     launch.launcher = NULL;
     expect_line(&launch, train, "/opt/echelon train");
     launch.is_own = true;

@@ -25,18 +25,25 @@ void ech_launch_line_add(ech_launch_line *line, const char *word)
     ECH_PUSH(line->word, word ? ech_strdup(word) : NULL);
 }
 
-/* All cores for every rank, and more ranks than cores if the user wants that. */
+/* All cores for every rank, and more ranks than cores if the user wants that. Version 5 has another
+ * launcher (PRRTE). */
 static void add_open_mpi(const ech_launch *launch, ech_launch_line *out)
 {
     if (launch->is_root) {
         set(out, "OMPI_ALLOW_RUN_AS_ROOT");
         set(out, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM");
     }
-    set(out, "OMPI_MCA_rmaps_base_oversubscribe");
+    bool is_prrte = atoi(launch->version + strlen("Open MPI ")) >= 5;
+    if (!is_prrte) set(out, "OMPI_MCA_rmaps_base_oversubscribe");
     if (launch->ranks > launch->cores) set(out, "OMPI_MCA_mpi_yield_when_idle");
     ech_launch_line_add(out, "--bind-to");
     ech_launch_line_add(out, "none");
-    ech_launch_line_add(out, "--quiet"); /* its words about an end bury the ranks' and say less */
+    if (is_prrte) {
+        ech_launch_line_add(out, "--map-by");
+        ech_launch_line_add(out, ":oversubscribe");
+    } else {
+        ech_launch_line_add(out, "--quiet"); /* its words about an end bury the ranks' */
+    }
 }
 
 void ech_launch_line_begin(const ech_launch *launch, ech_launch_line *out)
@@ -52,8 +59,7 @@ void ech_launch_line_begin(const ech_launch *launch, ech_launch_line *out)
         ech_launch_line_add(out, launch->launcher);
         ech_launch_line_add(out, "-n");
         ech_launch_line_add(out, ranks);
-        if (strncmp(launch->version, "Open MPI", strlen("Open MPI")) == 0)
-            add_open_mpi(launch, out);
+        add_open_mpi(launch, out);
     }
     ech_launch_line_add(out, launch->program);
 }

@@ -14,7 +14,7 @@
 /* What the command line depends on. Texts are borrowed. */
 typedef struct ech_launch {
     const char *version;  /* the MPI library's, which decides the options: "Open MPI 4.1.4" */
-    const char *launcher; /* path of mpirun or mpiexec; NULL: the program is started without one */
+    const char *launcher; /* path of mpirun; NULL: the program is started without one */
     bool is_own;          /* `echelon launch` starts the program; launcher is ignored */
     const char *program;  /* path */
     int ranks;            /* for the launcher; not used without one */
