@@ -99,7 +99,7 @@ static ech_tensor make(int64_t T, int64_t D)
 
 static size_t scratch_of(ech_op op, const problem *p)
 {
-    const int64_t dims[] = {1, p->T, p->T, H, H, p->D};
+    const int64_t dims[] = {1, p->T, p->T, H, H, p->D, p->D};
     return ech_kernel_scratch(ech_kernels_fast(ECH_F32), op, p->threads, dims);
 }
 

@@ -281,6 +281,30 @@ static bool is_buffer(const ech_shards *weights, const char *name)
     return false;
 }
 
+/* The number of the layer that the tensor belongs to; -1: of none. */
+static int64_t layer_of(const char *layers, const char *name)
+{
+    size_t n = strlen(layers), digits;
+    char number[20];
+    if (strncmp(name, layers, n) != 0 || name[n] != '.') return -1;
+    digits = strspn(name + n + 1, "0123456789");
+    if (digits == 0 || digits >= sizeof number || name[n + 1 + digits] != '.') return -1;
+    memcpy(number, name + n + 1, digits);
+    number[digits] = '\0';
+    return strtoll(number, NULL, 10);
+}
+
+/* Whether it is of a layer that predicts further tokens, after the model's: such a layer joins the
+ * embedding of the next token by eh_proj (DeepSeek-AI 2024, arXiv:2412.19437, section 2.2). */
+static bool predicts_more(const ech_shards *weights, const char *name)
+{
+    const char *layers = ech_names_of(weights->family).layers;
+    int64_t layer = layer_of(layers, name);
+    ECH_FREED_TEXT joins = {0};
+    ech_text_append(&joins, "%s.%" PRId64 ".eh_proj.weight", layers, layer);
+    return weights->family->predicts_more && layer >= 0 && find_exactly(weights, joins.at).file;
+}
+
 static bool is_tied_head(const ech_shards *weights, const char *name)
 {
     return weights->tied && strcmp(name, weights->head) == 0;
@@ -298,7 +322,9 @@ ech_status ech_shards_check(const ech_shards *weights, const ech_saved_tensor *t
     for (size_t f = 0; f < weights->file.n; f++)
         for (int t = 0; t < ech_safetensors_count(weights->file.at[f]); t++) {
             const char *name = ech_safetensors_get(weights->file.at[f], t).name;
-            if (used[number++] || is_buffer(weights, name) || is_tied_head(weights, name)) continue;
+            if (used[number++] || is_buffer(weights, name) || is_tied_head(weights, name) ||
+                predicts_more(weights, name))
+                continue;
             ECH_FAIL(ECH_EINPUT,
                      "%s: tensor '%s' belongs to nothing in this model; is it a model of another "
                      "family? See model_type in its config.json",

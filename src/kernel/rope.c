@@ -93,3 +93,10 @@ double ech_rope_factor(const ech_rope *rope)
                yarn_scale(rope->factor, rope->mscale_all_dim);
     return yarn_scale(rope->factor, 1);
 }
+
+double ech_rope_scores_factor(const ech_rope *rope)
+{
+    if (rope->scaling != ECH_ROPE_YARN || !(rope->mscale_all_dim > 0)) return 1;
+    double factor = yarn_scale(rope->factor, rope->mscale_all_dim);
+    return factor * factor;
+}

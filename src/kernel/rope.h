@@ -50,5 +50,8 @@ typedef struct ech_rope {
 void ech_rope_frequencies(const ech_rope *rope, int64_t width, double *frequency);
 /* What rotated numbers are multiplied by: 1 unless YARN or LONGROPE scales. */
 double ech_rope_factor(const ech_rope *rope);
+/* The factor of scores of multi-head latent attention: that of YARN's mscale_all_dim, squared, for
+ * numbers that are not rotated, too. */
+double ech_rope_scores_factor(const ech_rope *rope);
 
 #endif

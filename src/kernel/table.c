@@ -51,13 +51,13 @@ static size_t scratch_layernorm_backward(ech_dtype dtype, int threads, const int
 /* One row of probabilities and one of output. */
 static size_t scratch_attention_forward(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    return (size_t)(dims[2] + dims[5]) * sizeof(double);
+    return (size_t)(dims[2] + dims[6]) * sizeof(double);
 }
 
 /* dout·out of every row, and two rows of sums. */
 static size_t scratch_attention_backward(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    return (size_t)(dims[0] * dims[1] * dims[3] + 2 * dims[5]) * sizeof(double);
+    return (size_t)(dims[0] * dims[1] * dims[3] + dims[5] + dims[6]) * sizeof(double);
 }
 
 /* Both states of a row. */

@@ -27,7 +27,7 @@
 typedef struct attention_options {
     double p;
     ech_attention_rule rule;
-    int64_t H, G, D; /* unsharded */
+    int64_t H, G, D, E; /* unsharded; values are E wide */
     ech_axis heads, kv_heads;
     int part; /* of the ring; if `slides`: how many ranks before this one its keys come from */
     bool slides; /* keys come from the ranks that are seen alone, not around the ring */
@@ -45,11 +45,20 @@ static attention_options options_of(const ech_block *block, const ech_layer_atte
                                .H = query->size[2],
                                .G = key->size[2],
                                .D = query->size[3],
+                               .E = block->value.at[a->v].shape.size[3],
                                .heads = query->axis[2],
                                .kv_heads = key->axis[2]};
 }
 
-/* (B,H,T') of an output (B,T',H,D). */
+/* (B,T',H,E) for queries (B,T',H,D). */
+static ech_shape shape_of_out(const ech_block *block, const ech_layer_attention_args *a)
+{
+    ech_shape out = block->value.at[a->q].shape;
+    out.size[3] = block->value.at[a->v].shape.size[3];
+    return out;
+}
+
+/* (B,H,T') of an output (B,T',H,E). */
 static ech_shape shape_of_lse(const ech_shape *out)
 {
     return (ech_shape){.dims = 3,
@@ -85,7 +94,7 @@ static int add_attention(ech_block *block, const ech_layer_attention_args *a)
     bool chunks = block->options.sequence_chunks > 1;
     unsigned train = chunks ? 1u << ECH_TRAIN : 0, evaluate = chunks ? 1u << ECH_EVALUATE : 0;
     unsigned all = train | evaluate | 1u << ECH_GENERATE;
-    ech_shape out = block->value.at[a->q].shape;
+    ech_shape out = shape_of_out(block, a);
     ech_node *node = ech_block_node(block, &ech_layer_row_attention, &options, sizeof options);
     ech_node_in(node, a->q);
     ech_node_in(node, a->k);
@@ -128,26 +137,25 @@ static int add_ulysses(ech_block *block, ech_layer_attention_args a)
 
 /* ---- the ring ---- */
 
-/* The keys (0) or values (1) of (B,T',2G,D). */
-static ech_tensor half_of(const ech_tensor *kv, int half)
+/* The keys (0) or values (1) of (B,T',G,D+E). */
+static ech_tensor part_of(const ech_tensor *kv, int64_t D, int part)
 {
-    int64_t heads = kv->shape[2] / 2;
-    return ech_tensor_narrow(kv, 2, half * heads, heads);
+    return ech_tensor_narrow(kv, 3, part ? D : 0, part ? kv->shape[3] - D : D);
 }
 
 static void pack_forward(const ech_call *call)
 {
     for (int i = 0; i < 2; i++) {
-        ech_tensor half = half_of(&call->out[0], i);
-        call->kernels->copy(call->context, &call->in[i], &half);
+        ech_tensor part = part_of(&call->out[0], *(const int64_t *)call->node->options, i);
+        call->kernels->copy(call->context, &call->in[i], &part);
     }
 }
 
 static void pack_backward(const ech_call *call)
 {
     for (int i = 0; i < 2; i++) {
-        ech_tensor half = half_of(&call->dout[0], i);
-        call->kernels->copy(call->context, &half, &call->din[i]);
+        ech_tensor part = part_of(&call->dout[0], *(const int64_t *)call->node->options, i);
+        call->kernels->copy(call->context, &part, &call->din[i]);
     }
 }
 
@@ -157,8 +165,12 @@ const ech_layer ech_layer_row_pack = {
 static int add_pack(ech_block *block, int k, int v)
 {
     ech_shape shape = block->value.at[k].shape;
-    shape.size[2] *= 2;
-    return ech_block_add(block, &ech_layer_row_pack, k, v, 0, shape);
+    ech_node *node =
+        ech_block_node(block, &ech_layer_row_pack, &shape.size[3], sizeof shape.size[3]);
+    ech_node_in(node, k);
+    ech_node_in(node, v);
+    shape.size[3] += block->value.at[v].shape.size[3];
+    return ech_node_out(block, node, "out", shape);
 }
 
 static int add_shift(ech_block *block, const ech_layer *layer, int kv)
@@ -181,7 +193,7 @@ static int add_slide(ech_block *block, int kv, int distance)
 static void add_part(ech_block *block, const attention_options *options,
                      const ech_layer_attention_args *a, int kv, int *out, int *lse)
 {
-    ech_shape shape = block->value.at[a->q].shape;
+    ech_shape shape = shape_of_out(block, a);
     ech_node *node = ech_block_node(block, &ech_layer_row_attend, options, sizeof *options);
     ech_node_in(node, a->q);
     ech_node_in(node, kv);
@@ -323,8 +335,8 @@ static seen find_seen(const ech_call *call)
     s.place.first_head = shard * ech_axis_local(o->heads, o->H, call->extent.sharding);
     if (is_part(call->node)) {
         int owner = owner_of(o, call->context_index, call->context_size);
-        s.k = half_of(&call->in[1], 0);
-        s.v = half_of(&call->in[1], 1);
+        s.k = part_of(&call->in[1], o->D, 0);
+        s.v = part_of(&call->in[1], o->D, 1);
         if (owner >= 0) {
             s.place.key = ech_context_rows(call->options, call->extent, rows->first_sample, owner);
         } else { /* no key is seen */
@@ -397,7 +409,7 @@ static void backward_input(const ech_call *call)
     for (int i = 0; i < 2; i++) {
         /* The call adds to the gradient itself. */
         ECH_ASSERT(!call->add[i].data || call->add[i].data == call->din[i].data);
-        if (is_part(call->node)) dkv[i] = first_of(half_of(&call->din[1], i), s.k.shape[1]);
+        if (is_part(call->node)) dkv[i] = first_of(part_of(&call->din[1], o->D, i), s.k.shape[1]);
         if (!has_cache(call)) continue;
         dkv[i] = ech_tensor_narrow(&call->keep[KEYS_BACK + i], 1, 0, end);
         adds = end < call->rows.whole;
@@ -425,7 +437,8 @@ static size_t scratch(const ech_scratch_query *query)
                       all || cached ? extent->sequence : extent->tokens,
                       ech_axis_local(o->heads, o->H, extent->sharding),
                       ech_axis_local(o->kv_heads, o->G, extent->sharding),
-                      o->D};
+                      o->D,
+                      o->E};
     return ech_kernel_scratch(query->kernels, op, query->threads, dims);
 }
 
@@ -479,7 +492,8 @@ static double share_seen(const ech_block *block, const attention_options *o, boo
     return sum / (c * T * T / 2);
 }
 
-/* Two products forward, five backward, of half of all scores. */
+/* Two products forward, five backward, of half of all scores: one and three D wide, the others E
+ * wide. */
 static ech_products products(const ech_block *block, const ech_node *node, ech_extent extent,
                              ech_phase phase)
 {
@@ -489,8 +503,8 @@ static ech_products products(const ech_block *block, const ech_node *node, ech_e
     double queries = (double)extent.tokens,
            keys = (double)(is_part(node) ? extent.tokens : extent.sequence);
     double share = share_seen(block, o, is_part(node), extent);
-    return (ech_products){queries, keys, (double)o->D,
-                          (phase == ECH_FORWARD ? 1 : 2.5) * rows / queries * share};
+    double D = (double)o->D, E = (double)o->E, wide = phase == ECH_FORWARD ? D + E : 3 * D + 2 * E;
+    return (ech_products){queries, keys, D, wide / (2 * D) * rows / queries * share};
 }
 
 const ech_layer ech_layer_row_attention = {.name = "attention",

@@ -35,13 +35,17 @@ int ech_layer_layernorm(ech_block *block, int x, int gain, int bias, double eps)
 int ech_layer_rmsnorm(ech_block *block, int x, int gain, double offset, double eps);
 
 /* y = x W + bias, x (B,T,in) -> (B,T,out) whose last axis is `axis`. weight is (out,in), or
- * (in,out) if in_first (GPT-2's Conv1D); bias (out) or -1. */
+ * (in,out) if in_first (GPT-2's Conv1D); bias (out) or -1. If neither axis is sharded, (rows,in) of
+ * ECH_AXIS_ROWS becomes (rows,out). */
 int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_first, ech_axis axis,
                      int64_t out);
 
 /* (B,T,H,D) rotated by position. */
 int ech_layer_rotary(ech_block *block, int x, const ech_rope *rope, int starts);
-/* Attention of q (B,T,H,D) to k and v (B,T,G,D); the output has the shape of q. */
+/* x (B,T,H,D) rotated by position, then y (B,T,H,E), in each head: (B,T,H,D+E). x (B,T,D), or
+ * (rows,D) of ECH_AXIS_ROWS, is the same in all heads. */
+int ech_layer_rotary_beside(ech_block *block, int x, int y, const ech_rope *rope, int starts);
+/* Attention of q (B,T,H,D) to k (B,T,G,D) and v (B,T,G,E); the output is (B,T,H,E). */
 typedef struct ech_layer_attention_args {
     int q, k, v;
     int starts;

@@ -2,7 +2,8 @@
  *
  * Linear: y (R,out) = x (R,in) Wᵀ + bias, W (out,in) as in PyTorch, or (in,out) as in GPT-2's
  * Conv1D. B: dx = dy W. W: dW = dyᵀ x, dbias = sum of dy's rows. If fused with the following
- * residual sum, F also adds that, as input 1. Sharded over tensor ranks along `out`
+ * residual sum, F also adds that, as input 1. x may be row shards (ECH_AXIS_ROWS) if neither axis
+ * of W is sharded. Sharded over tensor ranks along `out`
  * (column-parallel) it needs the whole x; along `in` (row-parallel) a rank's y is a partial sum.
  */
 #include "base/status.h"
@@ -20,8 +21,10 @@ int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_firs
 {
     if (ech_block_is_sharded(block, axis)) x = ech_block_whole(block, x, false);
     const ech_shape *shape = &block->value.at[x].shape;
-    linear_options options = {in_first, shape->axis[2], axis, 1, out, false};
-    for (int i = 2; i < shape->dims; i++) options.in *= shape->size[i];
+    bool is_rows = shape->axis[0] == ECH_AXIS_ROWS;
+    int last = is_rows ? 1 : 2;
+    linear_options options = {in_first, shape->axis[last], axis, 1, out, false};
+    for (int i = last; i < shape->dims; i++) options.in *= shape->size[i];
     options.partial_sum = ech_block_is_sharded(block, options.in_axis);
     ech_node *node = ech_block_node(block, &ech_layer_row_linear, &options, sizeof options);
     ech_node_in(node, x);
@@ -31,7 +34,9 @@ int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_firs
     node->b.param = 1;
     node->w.in = 1;
     node->partial_gradient = ech_block_gradient_is_partial(block, axis);
-    int y = ech_node_out(block, node, "out", ech_shape_rows(axis, out));
+    int y = ech_node_out(block, node, "out",
+                         is_rows ? ech_shape_2d(ECH_AXIS_ROWS, 0, axis, out)
+                                 : ech_shape_rows(axis, out));
     return options.partial_sum ? ech_block_sum(block, y) : y;
 }
 
@@ -68,10 +73,18 @@ static void backward_weight(const ech_call *call)
         call->kernels->bias_backward(call->context, &dy, call->accumulate[1], &call->dparam[1]);
 }
 
+/* Rows of this rank's input. */
+static int64_t rows_of(const ech_block *block, const ech_node *node, ech_extent extent)
+{
+    const linear_options *o = node->options;
+    return ech_shape_count(&block->value.at[node->in[0]].shape, extent) /
+           ech_axis_local(o->in_axis, o->in, extent.sharding);
+}
+
 static size_t scratch(const ech_scratch_query *query)
 {
     const linear_options *o = query->node->options;
-    int64_t R = query->extent.batch * query->extent.tokens;
+    int64_t R = rows_of(query->block, query->node, query->extent);
     int64_t in = ech_axis_local(o->in_axis, o->in, query->extent.sharding);
     int64_t out = ech_axis_local(o->out_axis, o->out, query->extent.sharding);
     bool bias = query->node->params > 1;
@@ -95,10 +108,9 @@ static ech_products products(const ech_block *block, const ech_node *node, ech_e
                              ech_phase phase)
 {
     const linear_options *o = node->options;
-    double rows = (double)(extent.batch * extent.tokens);
+    double rows = (double)rows_of(block, node, extent);
     double in = (double)ech_axis_local(o->in_axis, o->in, extent.sharding);
     double out = (double)ech_axis_local(o->out_axis, o->out, extent.sharding);
-    (void)block;
     if (phase == ECH_BACKWARD_WEIGHT) return (ech_products){out, in, rows, 1};
     bool forward = phase == ECH_FORWARD;
     return (ech_products){rows, forward ? out : in, forward ? in : out, 1};

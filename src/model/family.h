@@ -188,16 +188,37 @@ ech_status ech_scale_check_root(const ech_config *config);
 #define ECH_ROTARY_KEYS                                                                            \
     " model.rope_theta model.rotary_layers model.rope_scaling " ECH_ROPE_SCALING_KEYS
 
+/* Latent attention. */
+#define ECH_LATENT_KEYS                                                                            \
+    " model.q_lora_rank model.kv_lora_rank model.qk_nope_head_dim model.qk_rope_head_dim "         \
+    "model.v_head_dim"
+
 #define ECH_GROUP_KEYS "model.n_group model.topk_group"
 #define ECH_BIAS_KEYS  "model.router_bias_rate model.routed_scaling_factor"
 
 /* Keys that every family with experts reads. */
-#define ECH_EXPERT_KEYS                                                                            \
-    " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "         \
+#define ECH_EXPERT_KEYS " model.moe_gate" ECH_ROUTED_KEYS
+/* The same of a family whose gate is a constant. */
+#define ECH_ROUTED_KEYS                                                                            \
+    " model.num_local_experts model.num_experts_per_tok model.moe_dropout "                        \
     "model.moe_bound model.moe_capacity_factor model.moe_group_samples "                           \
     "model.router_aux_loss_coef model.router_importance_coef model.router_load_coef "              \
     "model.router_jitter_noise model.moe_gshard_ports model.moe_shared_experts "                   \
     "model.moe_bias " ECH_GROUP_KEYS " " ECH_BIAS_KEYS
+
+/* Latent attention of DeepSeek's models: rows, tensors, rotary positions. Errors of check: scaling
+ * that other programs compute otherwise; no latent. */
+#define ECH_ROWS_LATENT                                                                            \
+    {"q_lora_rank", "model.q_lora_rank", .initial = "1536", .null = "0"},                          \
+        {"kv_lora_rank", "model.kv_lora_rank", .initial = "512"},                                  \
+        {"qk_nope_head_dim", "model.qk_nope_head_dim", .initial = "128"},                          \
+        {"qk_rope_head_dim", "model.qk_rope_head_dim", .initial = "64"},                           \
+    {                                                                                              \
+        "v_head_dim", "model.v_head_dim", .initial = "128"                                         \
+    }
+extern const ech_family_fused ech_latent_fused[];
+ech_status ech_latent_import(const ech_family_import *in);
+ech_status ech_latent_check(const ech_config *config);
 
 /* Rows of Hugging Face's decoders since Llama. */
 #define ECH_ROWS_SIZES                                                                             \
@@ -343,6 +364,8 @@ void ech_decoder_build(const ech_config *config, ech_model *model);
 ech_status ech_decoder_check(const ech_config *config);
 /* Keys a query of layer i sees, itself included; 0: all of its document up to it. */
 int64_t ech_model_window(const ech_config *config, int64_t i);
+/* Width of a head's values. */
+int64_t ech_model_value_dim(const ech_config *config);
 /* Whether layer i has rotary positions. */
 bool ech_model_rotates(const ech_config *config, int64_t i);
 /* Whether layer i has experts. */

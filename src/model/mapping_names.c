@@ -131,6 +131,10 @@ static ech_status read_order(const ech_mapping_reader *r, const ech_yaml_node *n
     return ech_mapping_unknown(r, node, "order", text, "parts heads rows");
 }
 
+/* Roles that may be parts of a tensor. */
+static const char part_words[] = "q k v q_b_nope q_b_rope q_nope q_rope kv_a k_rope k_nope gate up "
+                                 "expert_gate expert_up shared_gate shared_up";
+
 /* `taken`: parts of tensors so far. */
 static ech_status read_parts(const ech_mapping_reader *r, const ech_yaml_node *map, ech_text *taken,
                              const char **out)
@@ -142,9 +146,8 @@ static ech_status read_parts(const ech_mapping_reader *r, const ech_yaml_node *m
     for (const ech_yaml_node *at = list->first; at; at = at->next) {
         const char *name;
         ECH_TRY(ech_mapping_scalar(r, at, "parts", &name));
-        if (!ech_text_has_word("q k v gate up expert_gate expert_up shared_gate shared_up", name))
-            return ech_mapping_unknown(r, at, "parts", name,
-                                       "q k v gate up expert_gate expert_up shared_gate shared_up");
+        if (!ech_text_has_word(part_words, name))
+            return ech_mapping_unknown(r, at, "parts", name, part_words);
         if (taken->at && ech_text_has_word(taken->at, name))
             FAIL_AT(r, at, "parts: %s is in a fused tensor already", name);
         ech_text_append(taken, " %s", name);

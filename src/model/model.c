@@ -24,6 +24,10 @@ static ech_status resolve_heads(ech_config *config)
     int64_t C = config->model.hidden_size, H = config->model.num_attention_heads;
     if (config->model.num_key_value_heads == ECH_AUTO) config->model.num_key_value_heads = H;
     if (config->model.head_dim != ECH_AUTO) return ECH_OK;
+    if (config->model.kv_lora_rank > 0) {
+        config->model.head_dim = config->model.qk_nope_head_dim + config->model.qk_rope_head_dim;
+        return ECH_OK;
+    }
     if (C % H)
         return ech_config_complain(config, "model.num_attention_heads",
                                    "does not divide model.hidden_size = %lld; %lld would",
@@ -108,7 +112,13 @@ static ech_status check(const ech_config *config)
 {
     enum { WIDEST = 10000000 }; /* as model.intermediate_size */
     int64_t H = config->model.num_attention_heads, G = config->model.num_key_value_heads;
+    int64_t E = ech_model_value_dim(config);
     ech_status status = ECH_OK;
+    if (E > WIDEST / H)
+        ECH_ALSO(&status, ech_config_complain(
+                              config, "model.v_head_dim",
+                              "%s of that width are wider than %d; use at most %lld",
+                              ECH_COUNT(H, "attention head"), WIDEST, (long long)(WIDEST / H)));
     if (config->model.head_dim > WIDEST / H)
         ECH_ALSO(&status, ech_config_complain(
                               config, "model.head_dim",
@@ -174,6 +184,11 @@ static ech_block_options ways_of(const ech_config *config)
 
 /* ---- building ---- */
 
+int64_t ech_model_value_dim(const ech_config *config)
+{
+    return config->model.kv_lora_rank > 0 ? config->model.v_head_dim : config->model.head_dim;
+}
+
 /* The letter of layer i, of letters that repeat. */
 static char letter_at(const char *letters, int64_t i)
 {
@@ -215,7 +230,8 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     model->pool = ech_pool_create();
     model->vocabulary = config->model.vocab_size;
     model->layers = config->model.num_hidden_layers;
-    model->width = config->model.num_attention_heads * config->model.head_dim;
+    model->width = config->model.num_attention_heads *
+                   (config->model.head_dim + ech_model_value_dim(config)) / 2;
     model->std = config->model.initializer_range;
     model->options = options;
     if (!family->build) find_windows(config, model);

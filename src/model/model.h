@@ -34,7 +34,8 @@ typedef struct ech_model {
     /* the last block's value that has the logits in ECH_GENERATE; -1: it generates nothing */
     int logits;
     int64_t vocabulary;
-    int64_t layers, width;     /* L, and H D of attention: for FLOPs */
+    /* L, and H D of attention, with values of another width H (D + E) / 2: for FLOPs */
+    int64_t layers, width;
     const int64_t *window;     /* [layers] attention windows; NULL: no layer has one */
     double std;                /* of initial weights */
     double experts_used;       /* of stacked experts: the share that a token goes to */
@@ -55,6 +56,7 @@ struct ech_family {
     void (*build)(const ech_config *config, struct ech_model *model);
     bool valued; /* reads samples of features (data/data.h), and so has no tokenizer */
     bool shares; /* other programs know its shared experts */
+    bool predicts_more; /* files may have layers that predict further tokens: they are not read */
     /* blank-separated keys that import_more and export_more translate, besides those of rows */
     const char *also;
     bool ours; /* no other program knows it: its model_type has our name in front */

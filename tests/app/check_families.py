@@ -53,9 +53,11 @@ def write_tokens(prefix, tokens):
 
 def train(folder, *more):
     """The run's losses before each step, and the one of all samples after the last."""
+    kind = json.loads((folder / "hf/config.json").read_text())["model_type"]
+    fixed = {"router_bias_rate": 0} if kind == "deepseek_v3" else {}
     write_json(folder / "run.yaml", {  # which is YAML, too
         "model": {"init_from": str(folder / "hf"), "embd_pdrop": 0, "resid_pdrop": 0,
-                  "attn_pdrop": 0},
+                  "attn_pdrop": 0} | fixed,
         "data": {"train": str(folder / "tokens"), "valid": str(folder / "tokens"),
                  "sequence_length": LENGTH},
         "training": {"steps": STEPS, "global_batch_size": BATCH, "micro_batch_size": 2},
@@ -202,6 +204,8 @@ UNUSED = [
     ("gpt_neox*", "is_decoder", "attention is causal in any case"),
     ("gemma3_text*", "_sliding_window_pattern", "layer_types says which layers have windows"),
     ("qwen3 v4", "num_key_value_heads = None", "as many as query heads, which it is"),
+    ("deepseek_v3*", "num_key_value_heads = None", "as many as query heads, which it is"),
+    ("deepseek_v3*", "num_nextn_predict_layers", "multi-token prediction is left out"),
     ("helium mapped", "head_dim = [(N]*", "a default of the mapping file"),
     ("smollm3*", "no_rope_layer_interval", "no_rope_layers says which layers are rotary"),
     ("smollm3*", "no_rope_layers = *, *, *, *", "entries of layers that are not there"),
@@ -210,6 +214,8 @@ UNUSED = [
 OTHERWISE = [
     ("* mapped*", "* = (removed)", "defaults are the mapping file's, or its base's"),
     ("*", "*.truncate = None", "null is false there; we read any null as a missing key"),
+    ("deepseek_v3*", "norm_topk_prob = None", "the same"),
+    ("deepseek_v3*", "rope_interleave = None", "the same"),
 ]
 REMOVED = "(removed)"
 WORDS = [

@@ -80,6 +80,11 @@ OLMOE = {"class": "OlmoeConfig", "num_key_value_heads": 2, "num_experts": 6,
          "num_experts_per_tok": 3, "pad_token_id": None}
 GPT_OSS = {"class": "GptOssConfig", "num_key_value_heads": 2, "head_dim": 12, "sliding_window": 7,
            "num_local_experts": 6, "num_experts_per_tok": 3}
+DEEPSEEK_V3 = {"class": "DeepseekV3Config", "n_routed_experts": 6, "num_experts_per_tok": 3,
+               "moe_intermediate_size": 20, "n_group": 3, "topk_group": 2, "num_key_value_heads": 4,
+               "first_k_dense_replace": 1, "q_lora_rank": 14, "kv_lora_rank": 10,
+               "qk_nope_head_dim": 6, "qk_rope_head_dim": 8, "v_head_dim": 10,
+               "n_shared_experts": 2}
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
 # Without rounding, each number counts in heads as small as these.
@@ -209,6 +214,11 @@ CASES = {
     "gpt_oss v4": (LLAMA | GPT_OSS | {
         "attention_bias": False, "tie_word_embeddings": True, "rope_scaling": YARN, "layer_types": [
             "full_attention", "sliding_attention", "sliding_attention"]}, {"v4": True}),
+    "deepseek_v3": (LLAMA | DEEPSEEK_V3 | {"attention_bias": True, "rope_scaling": YARN | {
+        "mscale": 0.7, "mscale_all_dim": 1.3}}, {"max_shard_size": "60KB"}),
+    "deepseek_v3 v4": (LLAMA | DEEPSEEK_V3 | {
+        "q_lora_rank": None, "rope_interleave": False, "norm_topk_prob": False, "n_group": 2,
+        "topk_group": 1, "tie_word_embeddings": True}, {"v4": True, "predicts_more": True}),
     "olmoe": (LLAMA | OLMOE | {"attention_bias": True}, {}),
     "olmoe v4": (LLAMA | OLMOE | {"num_key_value_heads": 1, "norm_topk_prob": True,
                                   "tie_word_embeddings": True, "rope_scaling": SCALING},
@@ -223,7 +233,7 @@ CASES = {
 }
 # Verified on a grid, besides the oldest families.
 VERIFIED = ["seed_oss mapped", "helium mapped", "gpt2", "llama 3.1", "qwen3", "granite", "gpt_neox",
-            "glm4", "smollm3", "qwen2_moe", "olmo2", "olmoe",
+            "glm4", "smollm3", "qwen2_moe", "olmo2", "olmoe", "deepseek_v3",
             *(name for name, case in CASES.items() if case[0].get("sliding_window"))]
 LAYOUTS = {
     "alone": [],
@@ -254,6 +264,14 @@ def rename_as_openai(folder):
     for i in range(GPT2["n_layer"]):
         tensors[f"h.{i}.attn.bias"] = torch.ones(1, 1, 40, 40).tril()
         tensors[f"h.{i}.attn.masked_bias"] = torch.tensor(-1e4)
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def add_predictor(folder):
+    """A layer of multi-token prediction, which transformers does not read, either."""
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    for name in ("eh_proj", "input_layernorm"):
+        tensors[f"model.layers.3.{name}.weight"] = torch.ones(4, 4)
     safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
 
 
@@ -298,6 +316,8 @@ def save(folder, options, how):
     assert sharded == ("max_shard_size" in how), "the case is not what it says"
     if how.get("openai"):
         rename_as_openai(folder)
+    if how.get("predicts_more"):
+        add_predictor(folder)
     if how.get("v4"):
         spell_as_v4(folder)
     if how.get("mapping"):
@@ -371,6 +391,7 @@ def check(name, folder):
         "mixtral": ["alone", "tensor", "pipeline"],
         "qwen2_moe": ["tensor", "experts"],
         "olmoe": ["tensor", "experts"],
+        "deepseek_v3": ["tensor", "pipeline", "experts"],
         "gpt_oss": ["alone", "tensor", "pipeline", "experts"],
         "qwen3_moe": ["alone", "tensor", "pipeline", "experts"],
     }.get(family, ["tensor"])

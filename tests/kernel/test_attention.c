@@ -29,57 +29,64 @@ static void call_both(const ech_kernels *kernels, ech_kernel_context *context,
 }
 
 /* A trial of forward, then backward: q, k, v, out, lse, dout, dq, dk, dv. */
-static trial make_trial(const int64_t s[5], int64_t gap, const attention_case *options)
+static trial make_trial(const int64_t s[6], int64_t gap, const attention_case *options)
 {
-    int64_t B = s[0], T = s[1], H = s[2], G = s[3], D = s[4];
+    int64_t B = s[0], T = s[1], H = s[2], G = s[3], D = s[4], E = s[5];
     trial t = {
         .name = "attention",
         .op = ECH_OP_attention_backward,
         .call = call_both,
         .options = options,
-        .dims = {B, T, T, H, G, D},
+        .dims = {B, T, T, H, G, D, E},
         .tolerance = 1e-5,
         .spreads = true,
         .depends_on_threads = true, /* in how many parts a head's keys are dealt */
         .large = 3,
         .tensor = {{.role = TRIAL_IN, TRIAL_4D(B, T, H, D), .low = -2, .high = 2, .gap = gap},
                    {.role = TRIAL_IN, TRIAL_4D(B, T, G, D), .low = -2, .high = 2, .gap = 2 * gap},
-                   TRIAL_INPUT(TRIAL_4D(B, T, G, D), .gap = 3 * gap),
-                   TRIAL_RESULT(TRIAL_4D(B, T, H, D), .type = TRIAL_EITHER),
+                   TRIAL_INPUT(TRIAL_4D(B, T, G, E), .gap = 3 * gap),
+                   TRIAL_RESULT(TRIAL_4D(B, T, H, E), .type = TRIAL_EITHER),
                    TRIAL_RESULT(TRIAL_3D(B, H, T), .type = TRIAL_WIDE),
-                   TRIAL_INPUT(TRIAL_4D(B, T, H, D)),
+                   TRIAL_INPUT(TRIAL_4D(B, T, H, E)),
                    TRIAL_RESULT(TRIAL_4D(B, T, H, D), .gap = gap, .type = TRIAL_EITHER),
                    TRIAL_RESULT(TRIAL_4D(B, T, G, D), .gap = 2 * gap, .type = TRIAL_EITHER),
-                   TRIAL_RESULT(TRIAL_4D(B, T, G, D), .gap = gap, .type = TRIAL_EITHER)}};
+                   TRIAL_RESULT(TRIAL_4D(B, T, G, E), .gap = gap, .type = TRIAL_EITHER)}};
     return t;
 }
 
-static const int64_t shapes[][5] = {
-    {0, 7, 2, 1, 8}, /* no samples */
-    {1, 1, 1, 1, 2},
-    {2, 7, 3, 1, 5},
-    {1, 48, 2, 2, 16},
-    {2, 49, 4, 2, 8},
-    {1, 130, 2, 1, 64},
-    {5, 33, 4, 4, 20},
-    {1, 97, 1, 1, 128},
-    {3, 100, 6, 3, 32},
+/* B, T, H, G, D, and E of values. */
+static const int64_t shapes[][6] = {
+    {0, 7, 2, 1, 8, 8}, /* no samples */
+    {1, 1, 1, 1, 2, 2},
+    {2, 7, 3, 1, 5, 5},
+    {1, 48, 2, 2, 16, 16},
+    {2, 49, 4, 2, 8, 8},
+    {1, 130, 2, 1, 64, 64},
+    {5, 33, 4, 4, 20, 20},
+    {1, 97, 1, 1, 128, 128},
+    {3, 100, 6, 3, 32, 32},
     /* Around the tiles of tokens, the blocks of rows in them, the vectors of a head, chunks of
      * tiles. */
-    {1, 63, 2, 1, 15},
-    {1, 64, 1, 1, 17},
-    {2, 65, 2, 2, 4},
-    {1, 72, 2, 1, 48},
-    {1, 127, 2, 2, 33},
-    {1, 128, 1, 1, 1},
-    {1, 129, 2, 1, 80},
-    {1, 330, 1, 1, 24},
+    {1, 63, 2, 1, 15, 15},
+    {1, 64, 1, 1, 17, 17},
+    {2, 65, 2, 2, 4, 4},
+    {1, 72, 2, 1, 48, 48},
+    {1, 127, 2, 2, 33, 33},
+    {1, 128, 1, 1, 1, 1},
+    {1, 129, 2, 1, 80, 80},
+    {1, 330, 1, 1, 24, 24},
+    /* Values narrower and wider than keys, by less and more than a vector or a slice. */
+    {2, 40, 4, 2, 24, 16},
+    {1, 70, 2, 2, 15, 40},
+    {1, 66, 1, 1, 72, 33},
+    {1, 34, 1, 1, 130, 100},
+    {1, 20, 2, 1, 60, 150},
 };
 static const ech_dropout off = {.p = 0}, tenth = {.p = 0.1, .key = {3, 5, 7}},
                          half = {.p = 0.5, .key = {UINT64_MAX, 1, 2}};
 
 /* Whole samples and all heads; samples from first_sample on. */
-static attention_case uncut(const int64_t s[5], int64_t first_sample, const ech_dropout *dropout)
+static attention_case uncut(const int64_t s[6], int64_t first_sample, const ech_dropout *dropout)
 {
     return (attention_case){place_uncut(first_sample, s[1], s[2]), *dropout, NULL, place_rule};
 }
@@ -181,7 +188,7 @@ TEST(parts_of_keys_are_merged)
         trial_run whole = trial_execute(&t, ech_kernels_ref(ECH_F64), (trial_way){.threads = 1});
         t.call = call_merged;
         trial_run parts = trial_execute(&t, ech_kernels_ref(ECH_F64), (trial_way){.threads = 1});
-        for (int64_t i = 0; i < n[0] * n[1] * n[2] * n[4]; i++)
+        for (int64_t i = 0; i < n[0] * n[1] * n[2] * n[5]; i++)
             assert_true(fabs(parts.result[3][i] - whole.result[3][i]) < 1e-12);
         trial_free(&whole);
         trial_free(&parts);
@@ -207,10 +214,10 @@ TEST(halves_agree_with_the_definition)
 }
 
 /* softmax(scale q kT) v, all scores of one head in one matrix. */
-static void naive_head(const trial_run *run, const int64_t s[5], int64_t b, int64_t h,
+static void naive_head(const trial_run *run, const int64_t s[6], int64_t b, int64_t h,
                        const attention_case *options, double *p, double *out)
 {
-    int64_t T = s[1], H = s[2], G = s[3], D = s[4], g = h / (H / G);
+    int64_t T = s[1], H = s[2], G = s[3], D = s[4], E = s[5], g = h / (H / G);
     const ech_dropout *dropout = &options->dropout;
     const double *q = run->result[0], *k = run->result[1], *v = run->result[2];
     for (int64_t i = 0; i < T; i++) {
@@ -232,10 +239,10 @@ static void naive_head(const trial_run *run, const int64_t s[5], int64_t b, int6
             double unit = ech_random_unit(ech_random_word(dropout->key, (uint64_t)element));
             p[i * T + j] *= (unit < dropout->p ? 0 : 1 / (1 - dropout->p)) / sum;
         }
-        for (int64_t d = 0; d < D; d++) {
-            out[i * D + d] = 0;
+        for (int64_t d = 0; d < E; d++) {
+            out[i * E + d] = 0;
             for (int64_t j = 0; j < T; j++)
-                out[i * D + d] += p[i * T + j] * v[((b * T + j) * G + g) * D + d];
+                out[i * E + d] += p[i * T + j] * v[((b * T + j) * G + g) * E + d];
         }
     }
 }
@@ -243,7 +250,7 @@ static void naive_head(const trial_run *run, const int64_t s[5], int64_t b, int6
 TEST(definition_is_softmax_over_all_keys)
 {
     for (size_t s = 0; s < 4 * TRIAL_COUNT(shapes); s++) {
-        const int64_t *shape = shapes[s / 4], T = shape[1], H = shape[2], D = shape[4];
+        const int64_t *shape = shapes[s / 4], T = shape[1], H = shape[2], E = shape[5];
         attention_case options = uncut(shape, 11, &tenth);
         ech_tensor starts = starts_of(shape[0], T, lengths[2], 3);
         if (s % 2) options.starts = &starts;
@@ -251,14 +258,14 @@ TEST(definition_is_softmax_over_all_keys)
         trial t = make_trial(shape, 3, &options);
         trial_run run = trial_execute(&t, ech_kernels_ref(ECH_F64), (trial_way){.threads = 1});
         double *p = ech_calloc((size_t)(T * T), sizeof *p);
-        double *out = ech_calloc((size_t)(T * D), sizeof *out);
+        double *out = ech_calloc((size_t)(T * E), sizeof *out);
         for (int64_t b = 0; b < shape[0]; b++)
             for (int64_t h = 0; h < H; h++) {
                 naive_head(&run, shape, b, h, &options, p, out);
                 for (int64_t i = 0; i < T; i++)
-                    for (int64_t d = 0; d < D; d++)
-                        assert_true(fabs(run.result[3][((b * T + i) * H + h) * D + d] -
-                                         out[i * D + d]) < 1e-12);
+                    for (int64_t d = 0; d < E; d++)
+                        assert_true(fabs(run.result[3][((b * T + i) * H + h) * E + d] -
+                                         out[i * E + d]) < 1e-12);
             }
         free(p);
         free(out);
@@ -281,7 +288,7 @@ static void poison(const trial *t, const ech_tensor *x)
 TEST(outside_of_windows_nothing_is_computed)
 {
     enum { T = 520, D = 8, W = 70, TILE = 128 /* at most */ };
-    const int64_t s[] = {1, T, 1, 1, D};
+    const int64_t s[] = {1, T, 1, 1, D, D};
     attention_case options = uncut(s, 0, &off);
     options.rule.window = W;
     for (int table = 0; table < 2; table++) {
@@ -310,7 +317,7 @@ static void call_with_sinks(const ech_kernels *kernels, ech_kernel_context *cont
     kernels->sinks_backward(context, t[5], t[3], t[4], t[9], true, t[10]);
 }
 
-static trial make_sinks(const int64_t s[5], const attention_case *options)
+static trial make_sinks(const int64_t s[6], const attention_case *options)
 {
     trial t = make_trial(s, 0, options);
     t.call = call_with_sinks;
@@ -341,14 +348,14 @@ TEST(sinks_agree_with_the_definition)
 TEST(sinks_join_the_denominator)
 {
     for (size_t s = 1; s < TRIAL_COUNT(shapes); s++) {
-        int64_t T = shapes[s][1], H = shapes[s][2], D = shapes[s][4];
+        int64_t T = shapes[s][1], H = shapes[s][2], E = shapes[s][5];
         attention_case options = uncut(shapes[s], 11, &tenth);
         options.rule = rules[s % TRIAL_COUNT(rules)];
         trial t = make_sinks(shapes[s], &options);
         trial_run run = trial_execute(&t, ech_kernels_ref(ECH_F64), (trial_way){.threads = 1});
         const double *lse = run.result[4], *dout = run.result[5], *sinks = run.result[9];
         double *p = ech_calloc((size_t)(T * T), sizeof *p);
-        double *out = ech_calloc((size_t)(T * D), sizeof *out);
+        double *out = ech_calloc((size_t)(T * E), sizeof *out);
         for (int64_t h = 0; h < H; h++) {
             double slope = 0;
             for (int64_t b = 0; b < shapes[s][0]; b++) {
@@ -356,9 +363,9 @@ TEST(sinks_join_the_denominator)
                 for (int64_t i = 0; i < T; i++) {
                     /* lse has the sink in it: of the keys alone it is log(exp(lse) - exp(sink)). */
                     double share = exp(sinks[h] - lse[(b * H + h) * T + i]);
-                    for (int64_t d = 0; d < D; d++) {
-                        int64_t at = ((b * T + i) * H + h) * D + d;
-                        double mixed = (1 - share) * out[i * D + d];
+                    for (int64_t d = 0; d < E; d++) {
+                        int64_t at = ((b * T + i) * H + h) * E + d;
+                        double mixed = (1 - share) * out[i * E + d];
                         assert_true(fabs(run.result[3][at] - mixed) < 1e-11);
                         slope -= 2 * share * mixed * dout[at]; /* called twice */
                     }
@@ -381,7 +388,7 @@ TEST(samples_do_not_mix)
     for (int64_t i = 0; i < 2 * N; i++) q[i] = (float)value_at(1, i, -1, 1);
     ech_dropout dropout = {.p = 0.2, .key = {1, 2, 3}};
     ech_attention_shard first = place_uncut(4, T, H), second = place_uncut(5, T, H);
-    const int64_t both[] = {2, T, H, D}, one[] = {1, T, H, D}, dims[] = {2, T, T, H, H, D};
+    const int64_t both[] = {2, T, H, D}, one[] = {1, T, H, D}, dims[] = {2, T, T, H, H, D, D};
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
     context->scratch_bytes =

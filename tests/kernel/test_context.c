@@ -34,7 +34,7 @@ TEST(tables_are_complete)
 TEST(scratch_is_known_beforehand)
 {
     const ech_kernels *fast = ech_kernels_fast(ECH_F32);
-    const int64_t small[] = {1, 50, 50, 2, 2, 16}, large[] = {1, 500, 500, 2, 2, 16};
+    const int64_t small[] = {1, 50, 50, 2, 2, 16, 16}, large[] = {1, 500, 500, 2, 2, 16, 16};
     assert_int_equal(ech_kernel_scratch(fast, ECH_OP_add, 2, NULL), 0);
     size_t few = ech_kernel_scratch(fast, ECH_OP_attention_backward, 1, small);
     assert_true(few > 0);

@@ -90,8 +90,8 @@ typedef struct attention {
 static void attend(const ech_kernels *kernels, const attention *a, const ech_tensor *starts)
 {
     const ech_tensor *x = a->x;
-    int64_t dims[] = {x[Q].shape[0], x[Q].shape[1], x[K].shape[1],
-                      x[Q].shape[2], x[K].shape[2], x[Q].shape[3]};
+    int64_t dims[] = {x[Q].shape[0], x[Q].shape[1], x[K].shape[1], x[Q].shape[2],
+                      x[K].shape[2], x[Q].shape[3], x[V].shape[3]};
     ech_kernel_context *context = open_context(kernels, ECH_OP_attention_forward, dims);
     kernels->attention_forward(context, &x[Q], &x[K], &x[V], &place_rule, &a->at, starts,
                                &a->dropout, false, &x[OUT], &x[LSE]);

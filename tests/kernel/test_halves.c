@@ -73,6 +73,7 @@ CALL(add, t[0], t[1], t[2])
 CALL(subtract, t[0], t[1], t[2])
 CALL(scale, t[0], 0.7, flag ? 3 : 0, t[1])
 CALL(copy, t[0], t[1])
+CALL(sum_heads, t[0], t[1])
 CALL(append, t[0], &tokens, t[1])
 CALL(loss_statistics, t[0], t[1], 3, t[2])
 CALL(loss_gradient, t[0], t[1], t[2], 3, t[3], t[4], 0.7, 4, flag ? t[5] : NULL, t[6])
@@ -340,6 +341,8 @@ TEST(rows_are_rounded_once)
         ROW(scale, no, ex, ey),
         ROW(scale, yes, ex, ey),
         ROW(copy, no, typed(q, TRIAL_EITHER), typed(turned, TRIAL_EITHER)),
+        ROW(sum_heads, no, typed(q, TRIAL_EITHER),
+            TRIAL_RESULT(TRIAL_3D(B, T, D), .type = TRIAL_EITHER)),
         ROW(append, no, typed(q, TRIAL_EITHER), typed(turned, TRIAL_EITHER)),
         ROW(loss_statistics, no, ex, ids, found),
         ROW(loss_gradient, no, ex, ids, weights, stats, scale, {0}, total),
@@ -366,7 +369,7 @@ TEST(rows_are_rounded_once)
 #undef ROW
     for (size_t i = 0; i < TRIAL_COUNT(trials); i++) {
         trial *t = &trials[i];
-        int64_t attention[] = {B, T, T, H, G, D};
+        int64_t attention[] = {B, T, T, H, G, D, D};
         bool attends = t->op == ECH_OP_attention_forward || t->op == ECH_OP_attention_backward;
         if (attends) memcpy(t->dims, attention, sizeof attention);
         if (t->op == ECH_OP_adafactor_factors) t->tolerance = 2e-7;

@@ -153,7 +153,7 @@ TEST(attention_keeps_to_its_head)
                .op = ECH_OP_attention_backward,
                .call = call_attention,
                .options = &dropout,
-               .dims = {B, T, T, H, H, D},
+               .dims = {B, T, T, H, H, D, D},
                .tensor = {in, in, in, out, TRIAL_RESULT(TRIAL_3D(B, H, T)), in, out, out, out}};
     int64_t element = ((T + 60) * H + 0) * D + 3;
     for (int table = 0; table < 3; table++)
@@ -222,7 +222,7 @@ TEST(infinite_scores_are_as_defined)
                .op = ECH_OP_attention_forward,
                .call = call_attention_forward,
                .options = &dropout,
-               .dims = {1, T, T, H, H, D},
+               .dims = {1, T, T, H, H, D, D},
                .tensor = {in, in, in, TRIAL_RESULT(TRIAL_4D(1, T, H, D)),
                           TRIAL_RESULT(TRIAL_3D(1, H, T))}};
     for (size_t place = 0; place < TRIAL_COUNT(tokens) * 4 * D; place++) {

@@ -22,7 +22,7 @@ static void compute(rank *r)
 {
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(r->threads, &context), ECH_OK);
-    const int64_t product[] = {N, N, N, false, true, false, false}, head[] = {1, T, T, 2, 2, 8};
+    const int64_t product[] = {N, N, N, false, true, false, false}, head[] = {1, T, T, 2, 2, 8, 8};
     const ech_kernels *k = r->kernels;
     size_t bytes = ech_kernel_scratch(k, ECH_OP_matmul, context->threads, product);
     size_t other = ech_kernel_scratch(k, ECH_OP_attention_forward, context->threads, head);

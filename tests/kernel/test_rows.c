@@ -538,6 +538,25 @@ TEST(copies_agree)
     trial_check_all(trials, TRIAL_COUNT(trials));
 }
 
+TRIAL_CALL(sum_heads, t[0], t[1])
+
+TEST(heads_are_summed)
+{
+#define CASE(text, B, T, H, D, from)                                                               \
+    {                                                                                              \
+        .name = text, .op = ECH_OP_sum_heads, .call = call_sum_heads, .tolerance = 1e-5,           \
+        .halves = true, .tensor = {                                                                \
+            TRIAL_INPUT(TRIAL_4D(B, T, H, D), .gap = from, .type = TRIAL_EITHER),                  \
+            TRIAL_RESULT(TRIAL_3D(B, T, D), .type = TRIAL_EITHER)                                  \
+        }                                                                                          \
+    }
+    static const trial trials[] = {CASE("one", 1, 1, 1, 1, 0), CASE("packed", 2, 3, 4, 5, 17),
+                                   CASE("many", 2, 100, 16, 64, 0), CASE("wide", 1, 3, 5, 1100, 3),
+                                   CASE("none", 2, 0, 3, 4, 0)};
+#undef CASE
+    trial_check_all(trials, TRIAL_COUNT(trials));
+}
+
 TRIAL_CALL(append, t[0], options, t[1])
 
 TEST(appends_agree)

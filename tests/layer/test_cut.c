@@ -359,10 +359,40 @@ static void build_normed(graph *g)
     ech_block_output(g->block, ech_layer_linear(g->block, y, w, -1, false, ECH_AXIS_MODEL, C));
 }
 
+/* Latents are whole on each tensor rank; a part of the keys is the same in all heads, and values
+ * have a width of their own. */
+static void build_latent(graph *g)
+{
+    enum { R = 5, N = 3, P = 4, E = 2 };
+    int x = input(g), starts = ech_block_starts(g->block);
+    const ech_axis query = ECH_AXIS_HEADS, key = ECH_AXIS_KV_HEADS;
+    const ech_rope rope = {.theta = 100};
+    int w = matrix(g, ECH_AXIS_LATENT, R, ECH_AXIS_MODEL, C), b = vector(g, ECH_AXIS_LATENT, R);
+    int low = ech_layer_linear(g->block, x, w, b, false, ECH_AXIS_LATENT, R);
+    low = ech_layer_rmsnorm(g->block, low, vector(g, ECH_AXIS_LATENT, R), 0, 1e-2);
+    w = matrix(g, ECH_AXIS_HEAD_DIM, P, ECH_AXIS_MODEL, C);
+    int k_rope = ech_layer_linear(g->block, x, w, -1, false, ECH_AXIS_HEAD_DIM, P);
+    int q_nope = project(g, x, query, H * N), q_rope = project(g, x, query, H * P);
+    w = matrix(g, key, H * N, ECH_AXIS_LATENT, R);
+    int k_nope = ech_layer_linear(g->block, low, w, -1, false, key, H * N);
+    w = matrix(g, key, H * E, ECH_AXIS_LATENT, R);
+    int v = ech_layer_linear(g->block, low, w, -1, false, key, H * E);
+    q_nope = ech_block_view(g->block, q_nope, 0, ech_shape_heads(query, H, N));
+    q_rope = ech_block_view(g->block, q_rope, 0, ech_shape_heads(query, H, P));
+    k_nope = ech_block_view(g->block, k_nope, 0, ech_shape_heads(key, H, N));
+    int q = ech_layer_rotary_beside(g->block, q_rope, q_nope, &rope, starts);
+    int k = ech_layer_rotary_beside(g->block, k_rope, k_nope, &rope, starts);
+    int y = attend(g, q, k, ech_block_view(g->block, v, 0, ech_shape_heads(key, H, E)));
+    y = ech_block_view(g->block, y, 0, ech_shape_rows(query, H * E));
+    w = matrix(g, ECH_AXIS_MODEL, C, query, H * E);
+    ech_block_output(g->block, ech_layer_linear(g->block, y, w, -1, false, ECH_AXIS_MODEL, C));
+}
+
 TEST(test_attention)
 {
     compare_tensor("attention", build_attention);
     compare_tensor("attention, keys apart", build_grouped);
+    compare_tensor("attention, latents", build_latent);
 }
 
 /* One, two and four key/value heads for one, two and four tensor ranks. */
@@ -385,6 +415,7 @@ TEST(test_ring)
         for (int i = 0; i < 2; i++) {
             compare("ring", build_attention, grid(1, c, H, 0, false), H, i ? 0.3 : 0);
             compare("ring, keys apart", build_grouped, grid(1, c, 2, 0, false), 2, i ? 0.3 : 0);
+            compare("ring, latents", build_latent, grid(2, c, H, 1, false), H, i ? 0.3 : 0);
         }
 }
 

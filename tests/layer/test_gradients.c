@@ -199,6 +199,29 @@ TEST(test_attention)
     }
 }
 
+/* Rotated numbers of each head, and the same ones in all heads, beside others; values of another
+ * width. */
+TEST(test_latent_attention)
+{
+    for (int form = 0; form < 4; form++) {
+        int64_t H = 3, N = 3, P = 4, E = form & 2 ? 2 : 9;
+        runner r = open_documents(form & 1);
+        int starts = ech_block_starts(r.block);
+        const ech_rope rope = {.theta = 100, .neighbours = form & 1};
+        int q_rope = ech_block_input(r.block, "q rope", ech_shape_heads(ECH_AXIS_HEADS, H, P));
+        int q_nope = ech_block_input(r.block, "q nope", ech_shape_heads(ECH_AXIS_HEADS, H, N));
+        int k_rope = ech_layer_linear(r.block, input(&r), matrix(&r, P, C), vector(&r, P), false,
+                                      ECH_AXIS_HEAD_DIM, P);
+        int k_nope = ech_block_input(r.block, "k nope", ech_shape_heads(ECH_AXIS_KV_HEADS, H, N));
+        int v = ech_block_input(r.block, "v", ech_shape_heads(ECH_AXIS_KV_HEADS, H, E));
+        ech_layer_attention_args args = {.v = v, .starts = starts, .sinks = -1};
+        args.q = ech_layer_rotary_beside(r.block, q_rope, q_nope, &rope, starts);
+        args.k = ech_layer_rotary_beside(r.block, k_rope, k_nope, &rope, starts);
+        ech_block_output(r.block, ech_layer_attention(r.block, &args));
+        check_block(&r);
+    }
+}
+
 /* Queries, keys and values as columns of one product, as in GPT-2. */
 static void check_views(bool copied)
 {
@@ -471,7 +494,8 @@ TEST(test_round_trip)
 TEST(test_every_layer_is_here)
 {
     const char *tested =
-        "embedding position layernorm rmsnorm linear rotary attention " ECH_ACTIVATIONS(
+        "embedding position layernorm rmsnorm linear rotary rotary_beside "
+        "attention " ECH_ACTIVATIONS(
             NAMES) "scale dropout residual residual_wide difference head_logits head_loss copy "
                    "sparse_logits logistic_loss "
                    "router gate route dispatch dispatch_index expert_linear "

@@ -467,6 +467,13 @@ TEST(published_sizes)
          20914757184},
         {PUBLISHED("gpt_oss", 2880, 36, 64, 8, 2880, 201088, ", \"num_local_experts\": 128"),
          116829156672},
+        /* DeepSeek-V3 and Moonlight 16B-A3B, without multi-token prediction and biases of gates */
+        {PUBLISHED("deepseek_v3", 7168, 61, 128, 128, 18432, 129280, ""), 671026404352},
+        {PUBLISHED("deepseek_v3", 2048, 27, 16, 16, 11264, 163840,
+                   ", \"q_lora_rank\": null, \"n_routed_experts\": 64, \"n_shared_experts\": 2, "
+                   "\"moe_intermediate_size\": 1408, \"first_k_dense_replace\": 1, "
+                   "\"n_group\": 1, \"topk_group\": 1, \"num_experts_per_tok\": 6"),
+         15960108544},
         /* GLM-4 9B and 32B of 2025 */
         {PUBLISHED("glm4", 4096, 40, 32, 2, 13696, 151552, ""), 9400279040},
         {PUBLISHED("glm4", 6144, 61, 48, 2, 23040, 151552, ", \"attention_bias\": false"),

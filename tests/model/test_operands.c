@@ -51,6 +51,18 @@ static const char *const grids[] = {
     /* the loss of 288 rows, 256 and 32 at a time */
     "parallel.tensor=2 model.vocab_size=8300 training.micro_batch_size=12",
 };
+/* Of DeepSeek-V3. */
+#define LATENTS                                                                                    \
+    "model.q_lora_rank=6 model.kv_lora_rank=5 model.qk_nope_head_dim=3 model.qk_rope_head_dim=4 "  \
+    "model.v_head_dim=2 "
+static const char *const latents[] = {
+    LATENTS,
+    LATENTS "data.document_mask=true parallel.device=walled",
+    LATENTS "parallel.tensor=2 parallel.sequence=true memory.recompute=full",
+    LATENTS "parallel.tensor=2 parallel.context=2 precision.compute=bf16",
+    LATENTS "parallel.context=2 parallel.context_method=ulysses memory.recompute=selective",
+    LATENTS "parallel.tensor=2 memory.sequence_chunks=2",
+};
 /* Of Switch. */
 static const char *const activations[] = {
     "model.hidden_act=gelu_new model.mlp_bias=true model.moe_shared_experts=1 "
@@ -697,6 +709,8 @@ TEST(test_operands)
     for (int g = 0; g < LOGISTIC_GRIDS; g++) check_model("logistic", logistic_grids[g]);
     for (int g = 0; g < GATES; g++) check_model("mixtral", gates[g]);
     for (int a = 0; a < ACTIVATIONS; a++) check_model("switch", activations[a]);
+    for (size_t i = 0; i < sizeof latents / sizeof *latents; i++)
+        check_model("deepseek_v3", latents[i]);
     for (int i = 0; i < ech_layers_count; i++) {
         const ech_layer *layer = ech_layers[i];
         if (layer == &ech_layer_row_window_counts) continue;

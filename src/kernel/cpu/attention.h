@@ -18,7 +18,8 @@
 #define ECH_LN_2   0.6931471805599453
 
 typedef struct ech_attention {
-    int64_t B, Tq, Tk, H, G, D; /* Tq, Tk: the rank's queries and keys per sample */
+    /* Tq, Tk: the rank's queries and keys per sample; values are E wide */
+    int64_t B, Tq, Tk, H, G, D, E;
     const ech_tensor *q, *k, *v;
     const ech_rows *queries, *keys;
     const ech_attention_rule *rule;
@@ -26,7 +27,7 @@ typedef struct ech_attention {
     const ech_tensor *starts;
     ech_random_key key; /* of dropout */
     int64_t group;      /* query heads per key/value head: head h reads key/value head h / group */
-    int64_t width;      /* D, padded */
+    int64_t width, value_width; /* D and E, padded */
     int64_t query_tiles, key_tiles;
     int64_t parts;       /* units of work per (sample, key/value head), divided among threads */
     float scale;         /* of scores */
@@ -156,9 +157,21 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
                                                 const ech_tensor *starts,
                                                 const ech_dropout *dropout)
 {
-    ech_attention at = {
-        q->shape[0], q->shape[1],   k->shape[1], q->shape[2], k->shape[2],    q->shape[3],     q, k,
-        v,           &shard->query, &shard->key, rule,        .shard = shard, .starts = starts};
+    ech_attention at = {q->shape[0],
+                        q->shape[1],
+                        k->shape[1],
+                        q->shape[2],
+                        k->shape[2],
+                        q->shape[3],
+                        v->shape[3],
+                        q,
+                        k,
+                        v,
+                        &shard->query,
+                        &shard->key,
+                        rule,
+                        .shard = shard,
+                        .starts = starts};
     ECH_SAMPLES(&shard->query, starts, at.B, at.Tq);
     ECH_SAMPLES(&shard->key, NULL, at.B, at.Tk);
     ECH_ASSERT(shard->query.whole == shard->key.whole);
@@ -168,6 +181,7 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
     at.key = ech_dropout_key(dropout);
     at.group = at.H / at.G;
     at.width = ech_tile_width(at.D);
+    at.value_width = ech_tile_width(at.E);
     at.query_tiles = ech_attention_tiles(at.queries);
     at.key_tiles = ech_attention_tiles(at.keys);
     at.scale = (float)rule->scale;

@@ -26,13 +26,15 @@ typedef struct gradients {
 
 /* One thread's memory; "queries" and "keys" are rows of all tiles, ECH_TILE each. */
 typedef struct workspace {
-    ech_unit *query, *dout; /* (queries, width): a head's, packed; query times query_scale */
+    ech_unit *query;                  /* (queries, width): a head's, packed, times query_scale */
+    ech_unit *dout;                   /* (queries, value_width) */
     ech_unit *query_rows, *dout_rows; /* the same, for sums over rows: of pairs packed anew */
     float *dq;                        /* (queries, width): sums */
-    float *dk, *dv;                   /* (keys, width): sums over the heads of a group */
+    float *dk;                        /* (keys, width): sums over the heads of a group */
+    float *dv;                        /* (keys, value_width): the same */
     float *lse, *delta;               /* (queries); lse times log2 e */
     ech_unit *key, *key_t,
-        *value_t;               /* CHUNK tiles of keys: (ECH_TILE, width), (D, ECH_TILE) twice */
+        *value_t;               /* CHUNK tiles: (ECH_TILE, width), (D, ECH_TILE), (E, ECH_TILE) */
     float *p, *ds;              /* (ECH_TILE, ECH_TILE) */
     ech_unit *p_rows, *ds_rows; /* in units of queries: the same memory */
     ech_unit *ds_keys;          /* in units of keys */
@@ -48,34 +50,34 @@ static int64_t parts_of(int64_t heads, int64_t Tk)
     return ech_clamp((UNITS_WANTED + heads - 1) / heads, 1, Tk > 0 ? ech_tile_count(Tk) : 1);
 }
 
-static int64_t workspace_floats(int64_t Tq, int64_t Tk, int64_t D)
+static int64_t workspace_floats(int64_t Tq, int64_t Tk, int64_t D, int64_t E)
 {
-    int64_t width = ech_tile_width(D);
+    int64_t width = ech_tile_width(D), value_width = ech_tile_width(E);
     int64_t queries = ech_attention_most_tiles(Tq) * ECH_TILE;
     int64_t keys = ech_attention_most_tiles(Tk) * ECH_TILE;
-    return queries * (3 * width + 2) + keys * 2 * width +
-           ECH_TILE * (3 * CHUNK * width + 2 * ECH_TILE);
+    return queries * (2 * width + value_width + 2) + keys * (width + value_width) +
+           ECH_TILE * (CHUNK * (2 * width + value_width) + 2 * ECH_TILE);
 }
 
 /* The existing buffers of floats are large enough for units of pairs. */
 static workspace cut_workspace(const ech_attention *at, float *memory)
 {
-    int64_t queries = at->query_tiles * ECH_TILE * at->width;
-    int64_t keys = at->key_tiles * ECH_TILE * at->width;
+    int64_t query_rows = at->query_tiles * ECH_TILE, key_rows = at->key_tiles * ECH_TILE;
+    int64_t queries = query_rows * at->width, douts = query_rows * at->value_width;
     int64_t chunk = CHUNK * ECH_TILE * at->width / ECH_DEPTH;
     workspace w = {.query = (ech_unit *)memory};
     w.dout = w.query + queries;
     w.query_rows = ECH_DEPTH > 1 ? w.query + queries / ECH_DEPTH : w.query;
-    w.dout_rows = ECH_DEPTH > 1 ? w.dout + queries / ECH_DEPTH : w.dout;
-    w.dq = (float *)(w.dout + queries);
+    w.dout_rows = ECH_DEPTH > 1 ? w.dout + douts / ECH_DEPTH : w.dout;
+    w.dq = (float *)(w.dout + douts);
     w.dk = w.dq + queries;
-    w.dv = w.dk + keys;
-    w.lse = w.dv + keys;
+    w.dv = w.dk + key_rows * at->width;
+    w.lse = w.dv + key_rows * at->value_width;
     w.delta = w.lse + at->query_tiles * ECH_TILE;
     w.key = (ech_unit *)(w.delta + at->query_tiles * ECH_TILE);
     w.key_t = w.key + chunk;
     w.value_t = w.key_t + chunk;
-    w.p = (float *)(w.value_t + chunk);
+    w.p = (float *)(w.value_t + CHUNK * ECH_TILE * at->value_width / ECH_DEPTH);
     w.ds = w.p + ECH_TILE * ECH_TILE;
     w.p_rows = (ech_unit *)w.p;
     w.ds_rows = (ech_unit *)w.ds;
@@ -118,22 +120,23 @@ ECH_OUTLINE void begin_head(const ech_attention *at, const gradients *from, cons
     for (int64_t tile = 0; tile < at->query_tiles; tile++) {
         const ech_attention_tile queries = ech_attention_span(at->queries, tile);
         int64_t row = tile * ECH_TILE, packed = row * at->width / ECH_DEPTH;
+        int64_t of_dout = row * at->value_width / ECH_DEPTH;
         ech_tile_pack(at->q, b, h, queries.first, queries.count, at->query_scale, at->width,
                       w->query + packed);
-        ech_tile_pack(from->dout, b, h, queries.first, queries.count, 1.0F, at->width,
-                      w->dout + packed);
+        ech_tile_pack(from->dout, b, h, queries.first, queries.count, 1.0F, at->value_width,
+                      w->dout + of_dout);
         if (ECH_DEPTH > 1) {
             ech_tile_pack_rows(at->q, b, h, queries.first, queries.count, at->width,
                                w->query_rows + packed);
-            ech_tile_pack_rows(from->dout, b, h, queries.first, queries.count, at->width,
-                               w->dout_rows + packed);
+            ech_tile_pack_rows(from->dout, b, h, queries.first, queries.count, at->value_width,
+                               w->dout_rows + of_dout);
         }
         for (int64_t i = 0; i < queries.count; i++) {
             int64_t t = queries.first + i;
             const ech_real *dout = ech_tile_row(from->dout, b, t, h);
             const void *out = ech_either_at(from->out, ech_tile_place(from->out, b, t, h));
             ech_tile_prefetch(from->out, b, h, queries.first, i, queries.count);
-            w->delta[row + i] = wide ? dot_wide(dout, out, at->D) : dot(dout, out, at->D);
+            w->delta[row + i] = wide ? dot_wide(dout, out, at->E) : dot(dout, out, at->E);
             w->lse[row + i] = lse[t] * (float)ECH_LOG2_E;
         }
     }
@@ -229,20 +232,24 @@ ECH_INLINE void meet_queries(const ech_attention *at, const workspace *w, float 
     const ech_attention_tile queries = ech_attention_span(at->queries, query_tile);
     const ech_attention_tile keys = ech_attention_span(at->keys, key_tile);
     if (!ech_span_meets(at, b, &queries, &keys)) return;
-    int64_t width = at->width, row = query_tile * ECH_TILE, first = row * width / ECH_DEPTH;
-    int64_t own = key_tile * ECH_TILE * width, packed = slot * ECH_TILE * width / ECH_DEPTH;
-    int64_t units = ech_tile_units(at->D), line = width / ECH_DEPTH;
+    int64_t width = at->width, value_width = at->value_width, row = query_tile * ECH_TILE;
+    int64_t first = row * width / ECH_DEPTH, first_dout = row * value_width / ECH_DEPTH;
+    int64_t own = key_tile * ECH_TILE, packed = slot * ECH_TILE * width / ECH_DEPTH;
+    int64_t packed_value = slot * ECH_TILE * value_width / ECH_DEPTH;
     const ech_factor p_turned = {w->p_rows, 1, ECH_TILE}, ds_turned = {w->ds_rows, 1, ECH_TILE};
     ech_tile_mask mask;
     ech_tile_mask_fill(at, b, &queries, &keys, &mask);
-    ech_tile_scores(mask.keys, units, (ech_factor){w->query + first, line, 1}, w->key_t + packed,
+    ech_tile_scores(mask.keys, ech_tile_units(at->D),
+                    (ech_factor){w->query + first, width / ECH_DEPTH, 1}, w->key_t + packed,
                     at->scale2, w->p);
-    ech_tile_scores(mask.keys, units, (ech_factor){w->dout + first, line, 1}, w->value_t + packed,
-                    at->sums_scale, w->ds);
+    ech_tile_scores(mask.keys, ech_tile_units(at->E),
+                    (ech_factor){w->dout + first_dout, value_width / ECH_DEPTH, 1},
+                    w->value_t + packed_value, at->sums_scale, w->ds);
     softmax_rows(at, w, b, h, &mask, &queries, &keys, row);
     pair_rows(w);
-    ech_tile_sums(mask.queries, width, p_turned, w->dout_rows + first, NULL, w->dv + own);
-    ech_tile_sums(mask.queries, width, ds_turned, w->query_rows + first, NULL, w->dk + own);
+    ech_tile_sums(mask.queries, value_width, p_turned, w->dout_rows + first_dout, NULL,
+                  w->dv + own * value_width);
+    ech_tile_sums(mask.queries, width, ds_turned, w->query_rows + first, NULL, w->dk + own * width);
     ech_tile_sums(mask.keys, width, (ech_factor){w->ds_keys, ECH_TILE / ECH_DEPTH, 1},
                   w->key + packed, NULL, dq + row * width);
 }
@@ -283,7 +290,8 @@ ECH_INLINE void pack_keys(const ech_attention *at, const workspace *w, int64_t b
     int64_t to = slot * ECH_TILE * at->width / ECH_DEPTH;
     ech_tile_pack_rows(at->k, b, g, keys.first, keys.count, at->width, w->key + to);
     ech_tile_pack_transposed(at->k, b, g, keys.first, keys.count, 1.0F, w->key_t + to);
-    ech_tile_pack_transposed(at->v, b, g, keys.first, keys.count, 1.0F, w->value_t + to);
+    ech_tile_pack_transposed(at->v, b, g, keys.first, keys.count, 1.0F,
+                             w->value_t + slot * ECH_TILE * at->value_width / ECH_DEPTH);
 }
 
 /* Every parts-th tile of keys of key/value head g, with all queries of its heads. */
@@ -292,9 +300,10 @@ static void backward_unit(const ech_attention *at, const gradients *from, const 
 {
     int64_t part = unit % at->parts, g = unit / at->parts % at->G, b = unit / at->parts / at->G;
     int64_t whole = at->query_tiles * ECH_TILE * at->width, tile = ECH_TILE * at->width;
+    int64_t value_tile = ECH_TILE * at->value_width;
     for (int64_t j = part; j < at->key_tiles; j += at->parts) {
         clear(w->dk + j * tile, tile);
-        clear(w->dv + j * tile, tile);
+        clear(w->dv + j * value_tile, value_tile);
     }
     for (int64_t h = g * at->group; h < (g + 1) * at->group; h++) {
         float *dq = w->dq;
@@ -315,7 +324,7 @@ static void backward_unit(const ech_attention *at, const gradients *from, const 
     for (int64_t j = part; j < at->key_tiles; j += at->parts) {
         const ech_attention_tile keys = ech_attention_span(at->keys, j);
         write_tile(from->dk, b, g, &keys, at->key_scale, at->width, w->dk + j * tile, from->add_kv);
-        write_tile(from->dv, b, g, &keys, at->sums_scale, at->width, w->dv + j * tile,
+        write_tile(from->dv, b, g, &keys, at->sums_scale, at->value_width, w->dv + j * value_tile,
                    from->add_kv);
     }
 }
@@ -347,8 +356,8 @@ void ECH_CPU(attention_backward)(ech_kernel_context *context, const ech_tensor *
     ECH_ASSERT(!shard->query.position);
     ECH_SHAPES(attention_backward, ECH_REAL, dout, q, k, v, out, lse, dq, dk, dv);
     int threads = context->threads;
-    int64_t dims[] = {at.B, at.Tq, at.Tk, at.H, at.G, at.D};
-    int64_t room = workspace_floats(at.Tq, at.Tk, at.D);
+    int64_t dims[] = {at.B, at.Tq, at.Tk, at.H, at.G, at.D, at.E};
+    int64_t room = workspace_floats(at.Tq, at.Tk, at.D, at.E);
     float *memory =
         ech_scratch(context, ECH_CPU(scratch_attention_backward)(ECH_REAL, threads, dims));
     at.parts = parts_of(at.B * at.G, at.Tk);
@@ -389,12 +398,12 @@ void ECH_CPU(sinks_backward)(ech_kernel_context *context, const ech_tensor *dout
     }
 }
 
-/* dims: B, Tq, Tk, H, G, D. */
+/* dims: B, Tq, Tk, H, G, D, E. */
 size_t ECH_CPU(scratch_attention_backward)(ech_dtype dtype, int threads, const int64_t *dims)
 {
     int64_t B = dims[0], Tq = dims[1], Tk = dims[2], H = dims[3], G = dims[4], D = dims[5];
     int64_t parts = parts_of(B * G, Tk);
     int64_t head = ech_attention_most_tiles(Tq) * ECH_TILE * ech_tile_width(D);
     int64_t partials = parts > 1 ? parts * B * H * head : 0;
-    return (size_t)(threads * workspace_floats(Tq, Tk, D) + partials) * sizeof(float);
+    return (size_t)(threads * workspace_floats(Tq, Tk, D, dims[6]) + partials) * sizeof(float);
 }

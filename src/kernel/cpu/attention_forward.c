@@ -16,19 +16,19 @@
 /* One thread's memory. Keys and values of a whole head, the rest for one tile of queries. Scores
  * have a row for each key, so that maxima and sums of many queries are computed together. */
 typedef struct workspace {
-    ech_unit *keys, *values;       /* (key tiles, ECH_TILE, width) */
+    ech_unit *keys;                /* (key tiles, ECH_TILE, width) */
+    ech_unit *values;              /* (key tiles, ECH_TILE, value_width) */
     ech_unit *query;               /* (D, ECH_TILE) */
-    float *out;                    /* (ECH_TILE, width) */
+    float *out;                    /* (ECH_TILE, value_width) */
     float *scores;                 /* (keys: ECH_TILE, queries: ECH_TILE) */
     ech_unit *probabilities;       /* in units of keys; the same memory */
     float *max, *sum, *correction; /* of each query so far; what the last tile of keys changed */
 } workspace;
 
-static int64_t workspace_floats(int64_t Tk, int64_t D)
+static int64_t workspace_floats(int64_t Tk, int64_t D, int64_t E)
 {
-    int64_t width = ech_tile_width(D), tile = ECH_TILE;
-    return ech_attention_most_tiles(Tk) * tile * 2 * width + 2 * tile * width + tile * tile +
-           3 * tile;
+    int64_t width = ech_tile_width(D) + ech_tile_width(E), tile = ECH_TILE;
+    return (ech_attention_most_tiles(Tk) + 1) * tile * width + tile * tile + 3 * tile;
 }
 
 /* The existing buffers of floats are large enough for units of pairs. */
@@ -36,9 +36,9 @@ static workspace cut_workspace(const ech_attention *at, float *memory)
 {
     workspace w = {.keys = (ech_unit *)memory};
     w.values = w.keys + at->key_tiles * ECH_TILE * at->width / ECH_DEPTH;
-    w.query = w.values + at->key_tiles * ECH_TILE * at->width / ECH_DEPTH;
+    w.query = w.values + at->key_tiles * ECH_TILE * at->value_width / ECH_DEPTH;
     w.out = (float *)(w.query + ECH_TILE * at->width / ECH_DEPTH);
-    w.scores = w.out + ECH_TILE * at->width;
+    w.scores = w.out + ECH_TILE * at->value_width;
     w.probabilities = (ech_unit *)w.scores;
     w.max = w.scores + ECH_TILE * ECH_TILE;
     w.sum = w.max + ECH_TILE;
@@ -94,6 +94,7 @@ ECH_INLINE void meet_keys(const ech_attention *at, const workspace *w, int64_t b
 {
     const ech_attention_tile keys = ech_attention_span(at->keys, tile);
     int64_t offset = tile * ECH_TILE * at->width / ECH_DEPTH;
+    int64_t value_offset = tile * ECH_TILE * at->value_width / ECH_DEPTH;
     ech_tile_mask mask;
     ech_tile_mask_fill(at, b, queries, &keys, &mask);
     ech_tile_scores(mask.queries, ech_tile_units(at->D),
@@ -107,8 +108,8 @@ ECH_INLINE void meet_keys(const ech_attention *at, const workspace *w, int64_t b
             ech_tile_drop(w->probabilities + j / ECH_DEPTH * ECH_TILE + i, j % ECH_DEPTH,
                           factor[j]);
     }
-    ech_tile_sums(mask.keys, at->width, (ech_factor){w->probabilities, 1, ECH_TILE},
-                  w->values + offset, w->correction, w->out);
+    ech_tile_sums(mask.keys, at->value_width, (ech_factor){w->probabilities, 1, ECH_TILE},
+                  w->values + value_offset, w->correction, w->out);
 }
 
 /* The destination of results, which overwrite it or are merged with it. */
@@ -135,26 +136,26 @@ ECH_INLINE void store_numbers(int64_t D, const float *from, float weight, bool a
     }
 }
 
-/* Writes the row `from` (D) times scale, whose exponentials relative to max add up to `sum`, to out
+/* Writes the row `from` (E) times scale, whose exponentials relative to max add up to `sum`, to out
  * and lse. The softmax over two sets of keys weighs each result by its fraction of the sum of
  * exponentials. A row that saw no key has sum 0; the results of padded products in it are not
  * read. */
-ECH_OUTLINE void store_row(int64_t D, const float *from, float max, float sum, float scale,
+ECH_OUTLINE void store_row(int64_t E, const float *from, float max, float sum, float scale,
                            bool merge, bool wide, void *out, float *lse)
 {
     bool none = sum == 0.0F, alone = !merge || *lse == -INFINITY;
     float whole = (max + log2f(sum)) * (float)ECH_LN_2, weight = scale / sum;
     if (none) {
-        for (int64_t d = 0; d < D && !merge; d++) ech_either_stored(wide, out, d, 0.0F);
+        for (int64_t d = 0; d < E && !merge; d++) ech_either_stored(wide, out, d, 0.0F);
         if (!merge) *lse = -INFINITY;
     } else if (alone) {
-        store_numbers(D, from, weight, false, 0.0F, wide, out);
+        store_numbers(E, from, weight, false, 0.0F, wide, out);
         *lse = whole;
     } else {
         float before = *lse, top = before > whole || isnan(before) ? before : whole;
         float both = top + logf(expf(before - top) + expf(whole - top));
         weight *= expf(whole - both);
-        store_numbers(D, from, weight, true, expf(before - both), wide, out);
+        store_numbers(E, from, weight, true, expf(before - both), wide, out);
         *lse = both;
     }
 }
@@ -190,7 +191,7 @@ ECH_OUTLINE void forward_tile(const ech_attention *at, const workspace *w, int64
 {
     ech_tile_pack_transposed(at->q, b, h, queries->first, queries->count, at->query_scale,
                              w->query);
-    for (int64_t i = 0; i < ECH_TILE * at->width; i++) w->out[i] = 0;
+    for (int64_t i = 0; i < ECH_TILE * at->value_width; i++) w->out[i] = 0;
     for (int64_t i = 0; i < ECH_TILE; i++) {
         w->max[i] = -FLT_MAX; /* finite, so that differences to it are */
         w->sum[i] = 0;
@@ -202,8 +203,9 @@ ECH_OUTLINE void forward_tile(const ech_attention *at, const workspace *w, int64
         int64_t t = queries->first + i;
         /* Scores of minus infinity alone have no softmax. */
         if (w->sum[i] == 0.0F && sees_some(at, b, queries->position + i)) w->sum[i] = NAN;
-        store_row(at->D, w->out + i * at->width, w->max[i], w->sum[i], at->sums_scale, to->merge,
-                  ech_is_wide(to->out), ech_either_at(to->out, ech_tile_place(to->out, b, t, h)),
+        store_row(at->E, w->out + i * at->value_width, w->max[i], w->sum[i], at->sums_scale,
+                  to->merge, ech_is_wide(to->out),
+                  ech_either_at(to->out, ech_tile_place(to->out, b, t, h)),
                   to->lse + (b * at->H + h) * at->Tq + t);
     }
 }
@@ -218,9 +220,11 @@ static void forward_unit(const ech_attention *at, const workspace *w, int64_t un
     int64_t end = tiles_met(at, b, &last).end;
     for (int64_t tile = tiles_met(at, b, &first).first; tile < end; tile++) {
         const ech_attention_tile keys = ech_attention_span(at->keys, tile);
-        int64_t offset = tile * ECH_TILE * at->width / ECH_DEPTH;
-        ech_tile_pack(at->k, b, g, keys.first, keys.count, 1.0F, at->width, w->keys + offset);
-        ech_tile_pack_rows(at->v, b, g, keys.first, keys.count, at->width, w->values + offset);
+        int64_t row = tile * ECH_TILE;
+        ech_tile_pack(at->k, b, g, keys.first, keys.count, 1.0F, at->width,
+                      w->keys + row * at->width / ECH_DEPTH);
+        ech_tile_pack_rows(at->v, b, g, keys.first, keys.count, at->value_width,
+                           w->values + row * at->value_width / ECH_DEPTH);
     }
     for (int64_t h = g * at->group; h < (g + 1) * at->group; h++)
         for (int64_t tile = part; tile < at->query_tiles; tile += at->parts) {
@@ -239,7 +243,7 @@ void ECH_CPU(attention_forward)(ech_kernel_context *context, const ech_tensor *q
     ech_attention at = ech_attention_check(q, k, v, rule, shard, starts, dropout);
     ECH_SHAPES(attention_forward, ECH_REAL, q, k, v, out, lse);
     int threads = context->threads;
-    int64_t heads = at.B * at.G, room = workspace_floats(at.Tk, at.D);
+    int64_t heads = at.B * at.G, room = workspace_floats(at.Tk, at.D, at.E);
     float *memory = ech_scratch(context, (size_t)(threads * room) * sizeof *memory);
     const results to = {out, lse->data, merge};
     /* Each part packs keys and values once more, which is worth it only if threads would be
@@ -266,8 +270,8 @@ void ECH_CPU(sinks_forward)(ech_kernel_context *context, const ech_tensor *sinks
         for (int64_t t = 0; t < T; t++) ((float *)lse->data)[head * T + t] = sink[head % H];
 }
 
-/* dims: B, Tq, Tk, H, G, D. */
+/* dims: B, Tq, Tk, H, G, D, E. */
 size_t ECH_CPU(scratch_attention_forward)(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    return (size_t)(threads * workspace_floats(dims[2], dims[5])) * sizeof(float);
+    return (size_t)(threads * workspace_floats(dims[2], dims[5], dims[6])) * sizeof(float);
 }

@@ -130,6 +130,28 @@ void ECH_CPU(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_t
     }
 }
 
+void ECH_CPU(sum_heads)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
+{
+    int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
+    ECH_SHAPES(sum_heads, ECH_REAL, x, y);
+#pragma omp parallel for num_threads(context->threads) if (B * T * H * D > ECH_CHUNK)
+    for (int64_t row = 0; row < B * T; row++)
+        for (int64_t first = 0; first < D; first += ECH_PART) {
+            ECH_ALIGNED float part[2][ECH_PART];
+            int64_t n = ech_part(D, first, ECH_PART);
+            int64_t at = row / T * x->stride[0] + row % T * x->stride[1] + first;
+            float *sum = part[1];
+            for (int64_t d = 0; d < n; d++) sum[d] = 0;
+            for (int64_t h = 0; h < H; h++) {
+                const float *head = ech_part_of(x, at + h * x->stride[2], n, part[0]);
+#pragma omp simd
+                for (int64_t d = 0; d < n; d++) sum[d] += head[d];
+            }
+            for (int64_t d = 0; d < n; d++)
+                ech_either_stored(ech_is_wide(y), y->data, row * D + first + d, sum[d]);
+        }
+}
+
 void ECH_CPU(append)(ech_kernel_context *context, const ech_tensor *x, const ech_rows *rows,
                      const ech_tensor *cache)
 {

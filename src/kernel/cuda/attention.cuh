@@ -6,7 +6,8 @@
  * A block has R rows of queries or keys, 16 per warp, and loops over tiles of N rows of the others;
  * the next tile is loaded during the computation with the current one. Heads wider than a tile are
  * processed in slices, without that overlap. Scores are sums over the slices; results are computed
- * slice by slice from scores that are recomputed.
+ * slice by slice from scores that are recomputed. Queries and keys, D wide, and values, E wide,
+ * have slices of their own.
  */
 #ifndef ECH_KERNEL_CUDA_ATTENTION_H
 #define ECH_KERNEL_CUDA_ATTENTION_H
@@ -81,7 +82,7 @@ static_assert(sizeof(ech_query_facts) == ECH_CUDA_FACTS_BYTES(sizeof(wide)), "sc
 
 /* Kernels with Drops, which have registers to spare, also cap scores. */
 struct ech_attention_call {
-    int64_t B, Tq, Tk, H, G, D;
+    int64_t B, Tq, Tk, H, G, D, E; /* values are E wide */
     ech_heads q, k, v, dout, out, dq, dk, dv;
     wide *lse;              /* (B,H,Tq) */
     ech_query_facts *facts; /* (B,H,Tq) */
@@ -261,6 +262,7 @@ ech_attention_of(const ech_tensor *q, const ech_tensor *k, const ech_tensor *v,
             H,
             G,
             q->shape[3],
+            v->shape[3],
             q,
             k,
             v,

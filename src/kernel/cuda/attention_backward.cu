@@ -19,9 +19,9 @@ static __global__ void find_facts(const ech_attention_call at, int64_t n)
             b = row / at.Tq / at.H;
     int lane = (int)threadIdx.x % FACT_LANES;
     wide delta = 0;
-    for (int64_t d = lane * ECH_PART; d < at.D; d += FACT_LANES * ECH_PART) {
+    for (int64_t d = lane * ECH_PART; d < at.E; d += FACT_LANES * ECH_PART) {
         wide x[ECH_PART], y[ECH_PART];
-        int count = ech_part_count(at.D - d);
+        int count = ech_part_count(at.E - d);
         at.dout.x.load(at.dout.at(b, t, h) + d, count, x);
         at.out.x.load(at.out.at(b, t, h) + d, count, y);
         for (int k = 0; k < ECH_PART; k++) delta += x[k] * y[k];
@@ -66,9 +66,10 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
     int last = first + R < Tq ? first + R - 1 : Tq - 1;
     const int begin = facts[first].seen.first, end = facts[last].seen.end, start = begin / N * N;
     typedef ech_head_reader<W, THREADS> reader;
-    const reader keys(at.k, b, g, D), values(at.v, b, g, D);
-    const int width = shape::width(D);
-    const int ahead = width <= W ? N : 0; /* keys that come before those are computed with */
+    const reader keys(at.k, b, g, D), values(at.v, b, g, at.E);
+    const int width = shape::width(D), columns = shape::width(at.E);
+    const int slices = width > columns ? width : columns;
+    const int ahead = slices <= W ? N : 0; /* keys that come before those are computed with */
     ech_seen_keys seen[2];
     wide lse[2], delta[2];
 #pragma unroll
@@ -91,26 +92,28 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
             ech_sums<N> score, gradient; /* of the probabilities first */
             ech_clear(score);
             ech_clear(gradient);
-            for (int slice = 0; slice < width; slice += W) {
+            for (int slice = 0; slice < slices; slice += W) {
                 int next = key + ahead;
                 real *to = tiles + (ahead ? turn ^ 1 : turn) * 2 * TILE;
                 ech_end_copies();
                 __syncthreads();
+                const bool has_key = slice < width, has_value = slice < columns;
                 if (next < end && (!ahead || next == start)) {
-                    reader(at.q, b, h, D).template load<R>(q, first, 0, Tq, slice);
-                    reader(at.dout, b, h, D).template load<R>(dout, first, 0, Tq, slice);
+                    if (has_key) reader(at.q, b, h, D).template load<R>(q, first, 0, Tq, slice);
+                    if (has_value)
+                        reader(at.dout, b, h, at.E).template load<R>(dout, first, 0, Tq, slice);
                 }
                 if (next < end) {
-                    keys.template load<N>(to, next, begin, end, slice);
-                    values.template load<N>(to + TILE, next, begin, end, slice);
+                    if (has_key) keys.template load<N>(to, next, begin, end, slice);
+                    if (has_value) values.template load<N>(to + TILE, next, begin, end, slice);
                 }
                 if (!ahead) {
                     ech_end_copies();
                     __syncthreads();
                 }
                 if (!is_own) continue;
-                ech_product<true, N, W>(score, q + warp * ROW, k);
-                ech_product<true, N, W>(gradient, dout + warp * ROW, k + TILE);
+                if (has_key) ech_product<true, N, W>(score, q + warp * ROW, k);
+                if (has_value) ech_product<true, N, W>(gradient, dout + warp * ROW, k + TILE);
             }
             if (!ahead) {
                 __syncthreads();
@@ -209,15 +212,16 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
     int start = begin / N * N;
     if (start >= end) heads = 0; /* there is nothing to read */
     typedef ech_head_reader<W, THREADS> reader;
-    const int width = shape::width(D), ahead = width <= W ? N : 0;
-    for (int column = 0; column < width; column += W) {
+    const int width = shape::width(D), columns = shape::width(at.E);
+    const int slices = width > columns ? width : columns, ahead = slices <= W ? N : 0;
+    for (int column = 0; column < slices; column += W) {
         ech_sums<W> dk, dv;
         ech_clear(dk);
         ech_clear(dv);
         int turn = 0;
         for (int i = 0; i < heads; i++) {
             const reader queries(at.q, b, g * heads + i, D),
-                gradients(at.dout, b, g * heads + i, D);
+                gradients(at.dout, b, g * heads + i, at.E);
             const ech_query_facts *known_of_head = known + (int64_t)i * Tq;
             ech_dropped dropped(at, at.shard.query, b, g * heads + i);
             for (int query = start - ahead; query < end; query += N, turn ^= 1) {
@@ -227,18 +231,20 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
                 ech_clear(score);
                 ech_clear(gradient);
                 bool is_own = query >= start;
-                for (int slice = 0; slice < width; slice += W) {
+                for (int slice = 0; slice < slices; slice += W) {
+                    const bool has_key = slice < width, has_value = slice < columns;
                     int next = query + ahead, to = ahead ? turn ^ 1 : turn;
                     real *room = tiles + to * 2 * TILE;
                     ech_end_copies();
                     __syncthreads();
                     if (!ahead || (query < start && i == 0)) {
-                        reader(at.k, b, g, D).template load<R>(k, first, 0, Tk, slice);
-                        reader(at.v, b, g, D).template load<R>(v, first, 0, Tk, slice);
+                        if (has_key) reader(at.k, b, g, D).template load<R>(k, first, 0, Tk, slice);
+                        if (has_value)
+                            reader(at.v, b, g, at.E).template load<R>(v, first, 0, Tk, slice);
                     }
                     if (next < end) {
-                        queries.template load<N>(room, next, 0, Tq, slice);
-                        gradients.template load<N>(room + TILE, next, 0, Tq, slice);
+                        if (has_key) queries.template load<N>(room, next, 0, Tq, slice);
+                        if (has_value) gradients.template load<N>(room + TILE, next, 0, Tq, slice);
                         load_facts(&facts_room[to * N], known_of_head, next, N, Tq);
                     }
                     if (!ahead) {
@@ -249,14 +255,15 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
                     if (is_own)
                         is_own = facts[query + N <= Tq ? N - 1 : Tq - 1 - query].seen.end > key;
                     if (!is_own) continue;
-                    ech_product<true, N, W>(score, k + warp * ROW, q);
-                    ech_product<true, N, W>(gradient, v + warp * ROW, dout);
+                    if (has_key) ech_product<true, N, W>(score, k + warp * ROW, q);
+                    if (has_value) ech_product<true, N, W>(gradient, v + warp * ROW, dout);
                 }
                 if (!ahead) {
                     real *room = tiles + turn * 2 * TILE;
                     __syncthreads();
-                    queries.template load<N>(room, query, 0, Tq, column);
-                    gradients.template load<N>(room + TILE, query, 0, Tq, column);
+                    if (column < width) queries.template load<N>(room, query, 0, Tq, column);
+                    if (column < columns)
+                        gradients.template load<N>(room + TILE, query, 0, Tq, column);
                     ech_end_copies();
                     __syncthreads();
                 }
@@ -267,13 +274,13 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
                 ech_left<N> left;
                 if (Drops) __syncwarp();
                 ech_round_left(score, own, left);
-                ech_product(dv, left, dout);
+                if (column < columns) ech_product(dv, left, dout);
                 ech_round_left(gradient, own, left);
-                ech_product(dk, left, q);
+                if (column < width) ech_product(dk, left, q);
             }
         }
         ech_store_gradient(dk, at.dk, b, g, key, Tk, column, D, at.add_kv);
-        ech_store_gradient(dv, at.dv, b, g, key, Tk, column, D, at.add_kv);
+        ech_store_gradient(dv, at.dv, b, g, key, Tk, column, at.E, at.add_kv);
     }
 }
 
@@ -322,7 +329,7 @@ void ECH_CUDA(attention_backward)(ech_kernel_context *context, const ech_tensor 
 #elif defined ECH_REAL_F32
     (drops ? put<true, 64, 64, 32, 32> : put<false, 64, 64, 32, 32>)(context, at);
 #else
-    if (at.D <= ECH_NARROW_HEAD)
+    if (at.D <= ECH_NARROW_HEAD && at.E <= ECH_NARROW_HEAD)
         (drops ? put<true, 64, 64, 32, 32> : put<false, 64, 64, 64, 32>)(context, at);
     else
         (drops ? put<true, 64, 128, 32, 16> : put<false, 64, 128, 48, 32>)(context, at);

@@ -81,9 +81,9 @@ static __device__ void finish(const ech_attention_call &at, const ech_sums<W> &s
             kept[r] = 1;
         }
         __syncwarp();
-        if (column + W >= at.D && t < at.Tq && threadIdx.x % 4 == 0) at.lse[row] = both;
+        if (column + W >= at.E && t < at.Tq && threadIdx.x % 4 == 0) at.lse[row] = both;
     }
-    ech_store_rows(sum, at.out, b, h, first, at.Tq, column, at.D, weight, kept);
+    ech_store_rows(sum, at.out, b, h, first, at.Tq, column, at.E, weight, kept);
 }
 
 template <bool Drops, int R, int W, int N>
@@ -109,11 +109,12 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(4))
                                    ech_keys_seen(at, rows, b, first + warp + ech_lane_row(1))};
     const ech_seen_by_all all(seen);
     typedef ech_head_reader<W, THREADS> reader;
-    const reader keys(at.k, b, g, D), values(at.v, b, g, D);
-    const int width = shape::width(D);
-    const int ahead = width <= W ? N : 0; /* keys that come before those are computed with */
+    const reader keys(at.k, b, g, D), values(at.v, b, g, at.E);
+    const int width = shape::width(D), columns = shape::width(at.E);
+    /* keys that come before those are computed with */
+    const int ahead = width <= W && columns <= W ? N : 0;
     ech_dropped dropped(at, rows, b, h);
-    for (int column = 0; column < width; column += W) {
+    for (int column = 0; column < columns; column += W) {
         softmax s = {{-(wide)INFINITY, -(wide)INFINITY}, {0, 0}};
         ech_sums<W> sum;
         ech_clear(sum);
@@ -186,7 +187,7 @@ void ECH_CUDA(attention_forward)(ech_kernel_context *context, const ech_tensor *
 #elif defined ECH_REAL_F32
     put<64, 64, 32>(context, at);
 #else
-    if (at.D <= ECH_NARROW_HEAD)
+    if (at.D <= ECH_NARROW_HEAD && at.E <= ECH_NARROW_HEAD)
         put<64, 64, 64>(context, at);
     else
         put<64, 128, 64>(context, at);

@@ -112,6 +112,24 @@ void ECH_CUDA(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_
     copy_tokens(context, x, all, y);
 }
 
+void ECH_CUDA(sum_heads)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
+{
+    ech_cuda_check(ECH_OP_sum_heads, ECH_REAL, x, y);
+    const ech_numbers from = x, to = y;
+    const head_strides in = x;
+    const int64_t T = x->shape[1], H = x->shape[2], D = x->shape[3];
+    ech_each_of_rows(context, x->shape[0] * T, D, [=] __device__(int64_t r, int64_t d, int n) {
+        int64_t t, b = ech_divide(r, T, &t);
+        wide sum[ECH_PART] = {};
+        for (int64_t h = 0; h < H; h++) {
+            wide part[ECH_PART];
+            from.load(in.place(b, t, h) + d, n, part);
+            for (int k = 0; k < n; k++) sum[k] += part[k];
+        }
+        to.store(r * D + d, n, sum);
+    });
+}
+
 void ECH_CUDA(append)(ech_kernel_context *context, const ech_tensor *x, const ech_rows *rows,
                       const ech_tensor *cache)
 {

@@ -10,7 +10,7 @@
 
 /* One call's numbers. Head h uses k and v of key/value head h / group. */
 typedef struct problem {
-    int64_t B, Tq, Tk, H, G, D;
+    int64_t B, Tq, Tk, H, G, D, E;
     const ech_tensor *q, *k, *v;
     const ech_attention_rule *rule;
     const ech_attention_shard *at;
@@ -65,9 +65,13 @@ static problem check(const ech_tensor *q, const ech_tensor *k, const ech_tensor 
                      const ech_attention_rule *rule, const ech_attention_shard *at,
                      const ech_tensor *starts, const ech_dropout *dropout)
 {
-    problem p = {
-        q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3],       q,
-        k,           v,           rule,        at,          starts,      .dropout = dropout};
+    problem p = {q->shape[0], q->shape[1],
+                 k->shape[1], q->shape[2],
+                 k->shape[2], q->shape[3],
+                 v->shape[3], q,
+                 k,           v,
+                 rule,        at,
+                 starts,      .dropout = dropout};
     ECH_SAMPLES(&at->query, starts, p.B, p.Tq);
     ECH_SAMPLES(&at->key, NULL, p.B, p.Tk);
     ECH_ASSERT(at->query.whole == at->key.whole);
@@ -97,7 +101,7 @@ static double attend(const problem *p, int64_t b, int64_t h, int64_t query, doub
     int64_t q = ech_head(p->q, b, query, h);
     run seen = keys_seen(p, b, query);
     double max = -INFINITY, sum = 0, slope;
-    for (int64_t d = 0; d < p->D; d++) out[d] = 0;
+    for (int64_t d = 0; d < p->E; d++) out[d] = 0;
     if (seen.first == seen.end) return -INFINITY;
     for (int64_t key = seen.first; key < seen.end; key++) {
         scores[key] =
@@ -109,7 +113,7 @@ static double attend(const problem *p, int64_t b, int64_t h, int64_t query, doub
     for (int64_t key = seen.first; key < seen.end; key++) {
         double weight = exp(scores[key] - lse) * dropout_factor(p, b, h, query, key);
         int64_t v = ech_head(p->v, b, key, h / p->group);
-        for (int64_t d = 0; d < p->D; d++) out[d] += weight * ech_value(p->v, v + d);
+        for (int64_t d = 0; d < p->E; d++) out[d] += weight * ech_value(p->v, v + d);
     }
     return lse;
 }
@@ -144,13 +148,13 @@ void ECH_REF(attention_forward)(ech_kernel_context *context, const ech_tensor *q
     ECH_SEEN(at, k, v);
     problem p = check(q, k, v, rule, at, starts, dropout);
     ECH_SHAPES(attention_forward, ECH_REAL, q, k, v, out, lse);
-    double *scores = ech_scratch(context, (size_t)(p.Tk + p.D) * sizeof *scores);
+    double *scores = ech_scratch(context, (size_t)(p.Tk + p.E) * sizeof *scores);
     double *row = scores + p.Tk;
     for (int64_t b = 0; b < p.B; b++)
         for (int64_t h = 0; h < p.H; h++)
             for (int64_t t = 0; t < p.Tq; t++) {
                 double row_lse = attend(&p, b, h, t, scores, row);
-                store(p.D, row, row_lse, merge, out, ech_head(out, b, t, h), lse,
+                store(p.E, row, row_lse, merge, out, ech_head(out, b, t, h), lse,
                       (b * p.H + h) * p.Tq + t);
             }
 }
@@ -171,7 +175,7 @@ static void score(const problem *p, const gradients *from, int64_t b, int64_t h,
     int64_t row = (b * p->H + h) * p->Tq + query;
     double m = dropout_factor(p, b, h, query, key), lse = ech_value(from->lse, row);
     double slope, P = exp(score_of(p, dot(p->D, p->q, q, p->k, k), &slope) - lse);
-    double dP = m * dot(p->D, from->dout, dout, p->v, v);
+    double dP = m * dot(p->E, from->dout, dout, p->v, v);
     *probability = P * m;
     *ds = slope * P * (dP - from->delta[row]);
 }
@@ -197,25 +201,21 @@ static void key_gradient(const problem *p, const gradients *from, int64_t b, int
                          bool add, double *sum, const ech_tensor *dk, const ech_tensor *dv)
 {
     int64_t k_at = ech_head(dk, b, key, g), v_at = ech_head(dv, b, key, g);
-    for (int64_t d = 0; d < p->D; d++) {
-        sum[d] = add ? ech_value(dk, k_at + d) : 0;
-        sum[p->D + d] = add ? ech_value(dv, v_at + d) : 0;
-    }
+    double *of_v = sum + p->D;
+    for (int64_t d = 0; d < p->D; d++) sum[d] = add ? ech_value(dk, k_at + d) : 0;
+    for (int64_t d = 0; d < p->E; d++) of_v[d] = add ? ech_value(dv, v_at + d) : 0;
     for (int64_t h = g * p->group; h < (g + 1) * p->group; h++)
         for (int64_t query = 0; query < p->Tq; query++) {
             double probability, ds;
             if (!sees(p, b, query, key)) continue;
             score(p, from, b, h, query, key, &probability, &ds);
             int64_t q = ech_head(p->q, b, query, h), dout = ech_head(from->dout, b, query, h);
-            for (int64_t d = 0; d < p->D; d++) {
-                sum[d] += ds * ech_value(p->q, q + d);
-                sum[p->D + d] += probability * ech_value(from->dout, dout + d);
-            }
+            for (int64_t d = 0; d < p->D; d++) sum[d] += ds * ech_value(p->q, q + d);
+            for (int64_t d = 0; d < p->E; d++)
+                of_v[d] += probability * ech_value(from->dout, dout + d);
         }
-    for (int64_t d = 0; d < p->D; d++) {
-        ech_store(dk, k_at + d, sum[d]);
-        ech_store(dv, v_at + d, sum[p->D + d]);
-    }
+    for (int64_t d = 0; d < p->D; d++) ech_store(dk, k_at + d, sum[d]);
+    for (int64_t d = 0; d < p->E; d++) ech_store(dv, v_at + d, of_v[d]);
 }
 
 void ECH_REF(attention_backward)(ech_kernel_context *context, const ech_tensor *dout,
@@ -230,13 +230,13 @@ void ECH_REF(attention_backward)(ech_kernel_context *context, const ech_tensor *
     ECH_ASSERT(!at->query.position);
     ECH_SHAPES(attention_backward, ECH_REAL, dout, q, k, v, out, lse, dq, dk, dv);
     size_t rows = (size_t)(p.B * p.H * p.Tq);
-    double *sum = ech_scratch(context, (rows + 2 * (size_t)p.D) * sizeof *sum);
-    gradients from = {dout, out, lse, sum + 2 * p.D};
+    double *sum = ech_scratch(context, (rows + (size_t)(p.D + p.E)) * sizeof *sum);
+    gradients from = {dout, out, lse, sum + p.D + p.E};
     for (int64_t b = 0; b < p.B; b++)
         for (int64_t h = 0; h < p.H; h++)
             for (int64_t t = 0; t < p.Tq; t++)
                 from.delta[(b * p.H + h) * p.Tq + t] =
-                    dot(p.D, dout, ech_head(dout, b, t, h), out, ech_head(out, b, t, h));
+                    dot(p.E, dout, ech_head(dout, b, t, h), out, ech_head(out, b, t, h));
     for (int64_t b = 0; b < p.B; b++) {
         for (int64_t t = 0; t < p.Tq; t++)
             for (int64_t h = 0; h < p.H; h++) query_gradient(&p, &from, b, h, t, add_q, sum, dq);

@@ -83,6 +83,18 @@ void ECH_REF(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_t
         for (int64_t t = 0; t < x->shape[1]; t++) copy_token(x, b, t, y, t);
 }
 
+void ECH_REF(sum_heads)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
+{
+    ECH_SHAPES(sum_heads, ECH_REAL, x, y);
+    int64_t T = x->shape[1], D = x->shape[3];
+    for (int64_t i = 0; i < ech_tensor_count(y); i++) {
+        double sum = 0;
+        for (int64_t h = 0; h < x->shape[2]; h++)
+            sum += ech_value(x, ech_head(x, i / D / T, i / D % T, h) + i % D);
+        ech_store(y, i, sum);
+    }
+}
+
 void ECH_REF(append)(ech_kernel_context *context, const ech_tensor *x, const ech_rows *rows,
                      const ech_tensor *cache)
 {

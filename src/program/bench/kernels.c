@@ -26,11 +26,11 @@
 #define CHOICES         "S=2048 J=2 N=4096 C=512 T=2048 E=8"
 #define TOKENS          "B=2 T=512 C=512 F=2048"
 #define HIDDEN          "R=4096 F=1536 P=1 X=8"
-#define ATTENTION(B, T) "B=" #B " T=" #T " H=12 G=12 D=64"
+#define ATTENTION(B, T) "B=" #B " T=" #T " H=12 G=12 D=64 E=64"
 
 /* q, k, v, out, lse; dout, q, k, v, out, lse, dq, dk, dv. */
-#define ATTENTION_FORWARD  "<BTHD <BTGD <BTGD >BTHD >wBHT"
-#define ATTENTION_BACKWARD "<BTHD <BTHD <BTGD <BTGD <BTHD <wBHT >BTHD >BTGD >BTGD"
+#define ATTENTION_FORWARD  "<BTHD <BTGD <BTGE >BTHE >wBHT"
+#define ATTENTION_BACKWARD "<BTHE <BTHD <BTGD <BTGE <BTHE <wBHT >BTHD >BTGD >BTGE"
 
 /* A call by the name of its row: c and t stand for what ech_bench_call has. */
 #define CALL(op, ...)                                                                              \
@@ -90,6 +90,7 @@ CALL(add, &t[0], &t[1], &t[2])
 CALL(subtract, &t[0], &t[1], &t[2])
 CALL(scale, &t[0], 0.5, 0, &t[1])
 CALL(copy, &t[0], &t[1])
+CALL(sum_heads, &t[0], &t[1])
 CALL(append, &t[0], &c->rows, &t[1])
 CALL(router_forward, &t[0], &t[1], &some, &c->rows, &t[2])
 CALL(router_backward_input, &t[0], &t[1], &some, &c->rows, NULL, &t[2])
@@ -261,6 +262,7 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(subtract, ROWS, "<RC <RC >RC", "RC", NULL),
     ROW(scale, ROWS, "<RC >RC", "RC", NULL),
     ROW(copy, HEADS, "<BTHD >BTHD", "", NULL),
+    ROW(sum_heads, HEADS, "<BTHD >BTD", "BTHD", NULL),
     ROW(append, HEADS, "<BTHD >BTHD", "", NULL),
     ROW(router_forward, CHOICES, "<SC <wEC >wSE", "2SEC", NULL),
     ROW(router_backward_input, CHOICES, "<wSE <wEC >SC", "2SEC", NULL),
