@@ -15,6 +15,7 @@ void ech_chat_clear(ech_chat *chat)
 {
     chat->turn.n = 0;
     chat->text.n = 0;
+    chat->rendered = false;
 }
 
 void ech_chat_free(ech_chat *chat)
@@ -36,6 +37,7 @@ const char *ech_chat_check(const ech_chat *chat, const ech_chat_template *chat_t
 {
     bool system = chat->turn.n > 0 && chat->turn.at[0].role == ECH_SPEAKER_SYSTEM;
     *turn = 0;
+    if (chat->rendered) return NULL;
     if (system && chat_template && chat_template->system_use == ECH_SYSTEM_REFUSED)
         return "the chat template has no system message; put its content into the user's message, "
                "or choose another --chat-template";
@@ -138,15 +140,26 @@ static ech_status render_turn(const renderer *r, const ech_turn *turn, const cha
     return ECH_OK;
 }
 
+static ech_status copy_rendered(const renderer *r, const ech_chat *chat)
+{
+    for (size_t i = 0; i < chat->turn.n; i++) {
+        const ech_turn *turn = &chat->turn.at[i];
+        ECH_TRY(put_content(r, chat->text.at + turn->at, turn->n, false));
+        end_part(r, turn->role, turn->trained);
+    }
+    return ECH_OK;
+}
+
 ech_status ech_chat_render(const ech_chat *chat, const ech_chat_template *chat_template,
                            const ech_tokenizer *tokenizer, ech_chat_text *out)
 {
     const renderer r = {chat_template, tokenizer, out};
     const ech_turn *turn = chat->turn.at;
     bool system = chat->turn.n > 0 && turn[0].role == ECH_SPEAKER_SYSTEM;
-    bool joins = system && chat_template->system_use == ECH_SYSTEM_JOINED;
+    bool joins = system && chat_template && chat_template->system_use == ECH_SYSTEM_JOINED;
     const char *content = chat->text.at ? chat->text.at : "";
     out->text.n = out->part.n = 0;
+    if (chat->rendered) return copy_rendered(&r, chat);
     if (chat_template->begins) put_token(&r, tokenizer->begin_of_text, ECH_SPEAKER_SYSTEM, false);
     if (chat_template->system && !system)
         ECH_TRY(render_turn(

@@ -19,6 +19,7 @@ typedef struct ech_turn {
 typedef struct ech_chat {
     ECH_LIST(ech_turn) turn;
     ech_text text;
+    bool rendered; /* turns are parts of the text that a template has written already */
 } ech_chat;
 
 void ech_chat_clear(ech_chat *chat); /* no turns; keeps the memory */
@@ -47,7 +48,7 @@ typedef struct ech_chat_text {
 
 void ech_chat_text_free(ech_chat_text *text); /* accepts {0} */
 /* Replaces *out. Contents are normalized as the tokenizer does, so that its tokens are found in the
- * text. */
+ * text. chat_template: not needed if the chat is rendered. */
 ech_status ech_chat_render(const ech_chat *chat, const ech_chat_template *chat_template,
                            const ech_tokenizer *tokenizer, ech_chat_text *out);
 

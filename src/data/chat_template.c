@@ -171,10 +171,9 @@ ech_status ech_chat_template_find(const ech_tokenizer *tokenizer, const char *na
     if (*out) return check_tokens(*out, tokenizer);
     ECH_FREED_TEXT names = {0};
     ech_chat_template_names(&names);
-    ECH_FAIL(
-        ECH_EUSAGE,
-        "%s: its chat template is none of the built-in ones, and each of these would give another "
-        "text; choose one with --chat-template NAME (%s), or render the conversations in "
-        "Python to \"prompt\" and \"completion\", and give --special-tokens",
-        path, names.at);
+    ECH_FAIL(ECH_EUSAGE,
+             "%s: its chat template is none of the built-in ones, each of which would give another "
+             "text; render the conversations with it: python -m echelon.chats IN OUT --tokenizer "
+             "FOLDER, then give OUT; or choose one of these with --chat-template NAME: %s",
+             path, names.at);
 }

@@ -345,8 +345,9 @@ ech_status ech_data_first_chat(const ech_import_options *options, ech_chat_token
     ech_text_chunk chunk = {0};
     ech_text_bad bad = {0};
     bool read = false;
+    ECH_FREED char *no_chat = NULL;
     o.texts = ech_data_text_source_complete(o.texts);
-    ech_status status = ech_chat_template_find(o.tokenizer, o.chat_template, &o.texts.chat);
+    ech_status status = find_template(&o, &no_chat);
     if (status == ECH_OK) status = ech_texts_find(&o.texts, &texts);
     if (status == ECH_OK) status = ech_text_chunk_read(&reader, &chunk, &read);
     if (status == ECH_OK && read && chunk.form != ECH_TEXT_PLAIN)

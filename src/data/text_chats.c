@@ -7,7 +7,7 @@
 #include <string.h>
 
 const char *const ech_chat_keys[ECH_CHAT_KEYS] = {
-    "messages", "conversations", "instruction", "input", "output", "system", "history"};
+    "messages", "conversations", "instruction", "input", "output", "system", "history", "segments"};
 
 ech_status ech_text_complain(const ech_text_object *o, size_t at, const char *why)
 {
@@ -97,20 +97,51 @@ static ech_status read_message(const ech_text_object *o, size_t *at, bool traine
     return add_turn(o, content, role, trained, chat);
 }
 
-/* A list of messages. */
-static ech_status read_messages(const ech_text_object *o, ech_json_span list, bool trained,
-                                ech_chat *chat)
+/* Reads an element of a list, which begins at *at, and moves *at to its end. */
+typedef ech_status (*read_element)(const ech_text_object *o, size_t *at, bool trained,
+                                   ech_chat *chat);
+
+static ech_status read_list(const ech_text_object *o, ech_json_span list, bool trained,
+                            read_element read, ech_chat *chat)
 {
     size_t end = list.at + list.n, at = ech_json_skip_blanks(o->text, end, list.at + 1);
     if (o->text[at] == ']') return ECH_OK;
     for (;;) {
-        ECH_TRY(read_message(o, &at, trained, chat));
+        ECH_TRY(read(o, &at, trained, chat));
         at = ech_json_skip_blanks(o->text, end, at);
         if (at < end && o->text[at] == ']') return ECH_OK;
         if (at == end || o->text[at] != ',')
             return ech_text_complain(o, at, "expected a comma or the end of the messages");
         at = ech_json_skip_blanks(o->text, end, at + 1);
     }
+}
+
+static ech_status read_messages(const ech_text_object *o, ech_json_span list, bool trained,
+                                ech_chat *chat)
+{
+    return read_list(o, list, trained, read_message, chat);
+}
+
+/* Part of a text that another program has rendered. */
+static ech_status read_segment(const ech_text_object *o, size_t *at, bool trained, ech_chat *chat)
+{
+    static const char *const keys[] = {"role", "text", "trained"};
+    ech_json_span span[3];
+    ech_speaker role;
+    const char *why = ech_json_find(o->text, o->n, *at, keys, 3, span, at);
+    if (why) return ech_text_complain(o, *at, why);
+    size_t number = chat->turn.n + 1;
+    bool yes = span[2].n == 4 && memcmp(o->text + span[2].at, "true", 4) == 0;
+    bool no = span[2].n == 5 && memcmp(o->text + span[2].at, "false", 5) == 0;
+    if (!is_string(o, span[0]) || !is_string(o, span[1]) || !(yes || no))
+        ECH_FAIL(ECH_EINPUT,
+                 "%s:%lld: segment %zu must have strings \"role\" and \"text\", and \"trained\" "
+                 "true or false",
+                 o->path, (long long)o->line, number);
+    ECH_TRY(find_role(o, span[0], number, &role));
+    ECH_TRY(add_turn(o, span[1], role, false, chat));
+    chat->turn.at[number - 1].trained = trained && yes;
+    return ECH_OK;
 }
 
 /* ---- forms ---- */
@@ -153,6 +184,8 @@ static ech_status read_form(const ech_text_object *o, const ech_json_span *span,
                             bool *found)
 {
     *found = true;
+    chat->rendered = is_list(o, span[ECH_CHAT_SEGMENTS]);
+    if (chat->rendered) return read_list(o, span[ECH_CHAT_SEGMENTS], true, read_segment, chat);
     if (is_list(o, span[ECH_CHAT_MESSAGES]))
         return read_messages(o, span[ECH_CHAT_MESSAGES], true, chat);
     if (is_list(o, span[ECH_CHAT_CONVERSATIONS])) {

@@ -6,6 +6,7 @@
  *     {"prompt": [messages], "completion": [messages]}               TRL
  *     {"conversations": [{"from": "human", "value": "..."}, ...], "system": "..."}    ShareGPT
  *     {"instruction": "...", "input": "...", "output": "...", "system": "..."}        Alpaca
+ *     {"segments": [{"role": "user", "text": "...", "trained": false}, ...]}          rendered
  */
 #ifndef ECH_DATA_TEXT_CHATS_H
 #define ECH_DATA_TEXT_CHATS_H
@@ -37,6 +38,7 @@ enum {
     ECH_CHAT_OUTPUT,
     ECH_CHAT_SYSTEM,
     ECH_CHAT_HISTORY,
+    ECH_CHAT_SEGMENTS,
     ECH_CHAT_KEYS
 };
 extern const char *const ech_chat_keys[ECH_CHAT_KEYS];

@@ -112,7 +112,7 @@ static ech_status read_object(walk *w, const object *o, strings *out, bool *chat
     if (out->at[TEXT]) return ECH_OK;
     ECH_TRY(ech_text_read_chat(o, span + KEYS, span[PROMPT], span[COMPLETION], w->source->chat,
                                &w->chat, chats));
-    if (*chats && w->source->no_chat)
+    if (*chats && w->source->no_chat && !w->chat.rendered)
         ECH_FAIL(ECH_EUSAGE, "%s:%lld: a conversation, but %s", o->path, (long long)o->line,
                  w->source->no_chat);
     for (int i = PROMPT; i < KEYS && !*chats; i++) ECH_TRY(read_string(w, o, keys, span, i, out));

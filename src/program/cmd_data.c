@@ -267,8 +267,9 @@ static void print_chats(const ech_import_count *count)
 {
     char chats[ECH_COUNT_BYTES], skipped[ECH_COUNT_BYTES];
     if (count->chats == 0) return;
+    const char *chat_template = count->chat_template ? count->chat_template : "in the text";
     printf("%s conversation%s by the chat template %s\n", ech_count_text(count->chats, chats),
-           count->chats == 1 ? "" : "s", count->chat_template);
+           count->chats == 1 ? "" : "s", chat_template);
     if (count->unanswered > 0)
         printf("left out: %s conversation%s without an assistant's message\n",
                ech_count_text(count->unanswered, skipped), count->unanswered == 1 ? "" : "s");

@@ -6,6 +6,7 @@ apply_chat_template with return_assistant_tokens_mask, for fifty conversations b
 check_chats.py ECHELON; exit code 77 where a library is missing. Published templates do not say
 which tokens are the assistant's, so {% generation %} is put into them here; the text stays the
 same. """
+import importlib.util
 import json
 import pathlib
 import random
@@ -190,7 +191,72 @@ def line_of(messages, number):
     return json.dumps({"messages": messages}, ensure_ascii=number % 3 == 0)
 
 
-def check(echelon, folder, row, text, theirs, chats):
+def compare(row, theirs, template, chats, documents):
+    """Ids and masks of `echelon data` against those of transformers. Returns the tokens."""
+    tokens = 0
+    for messages, (ids, mask) in zip(chats, documents, strict=True):
+        wanted = theirs.apply_chat_template(
+            messages, chat_template=template, tokenize=True, return_dict=True,
+            return_assistant_tokens_mask=True)
+        if wanted["input_ids"] != ids or wanted["assistant_masks"] != mask:
+            expected = list(zip(wanted["input_ids"], wanted["assistant_masks"]))
+            sys.exit(f"{row}: {messages!r}\n{expected}\n{list(zip(ids, mask))}")
+        tokens += len(ids)
+    return tokens
+
+
+def check_rendered(python, echelon, folder, row, marked, theirs, chats):
+    """The Python package renders a template that is not built in."""
+    theirs.chat_template = marked
+    theirs.save_pretrained(folder / "tokenizer")
+    assert python.render_file(folder / "in.jsonl", folder / "out.jsonl",
+                              folder / "tokenizer") == len(chats)
+    done = subprocess.run(
+        [echelon, "data", "out.jsonl", "rendered", "--tokenizer", "tokenizer"],
+        cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{row}, rendered: {done.stderr}")
+    compare(row, theirs, marked, chats, read_documents(folder / "rendered"))
+
+
+HOSTILE = {
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}":
+        "more than 2 s",
+    "{{ raise_exception('no') }}": "in.jsonl:1: the template refuses it: no",
+    "{{ messages.__class__.__mro__ }}": "raises SecurityError",
+    "{{ 'a' * 99999999999 }}": "MemoryError",
+    "{% for m in messages %}": "no Jinja",
+    "{% for i in range(99) %}{{ 'a' * 99 }}{% endfor %}": "more than 5000 characters are written",
+    "{{ messages.append(1) }}": "raises SecurityError",
+    "{{ messages | length }}{{ messages[0].content }}": "has no {% generation %} spans",
+}
+
+
+def check_hostile(python, folder):
+    before = python.MOST_SECONDS, python.MOST_CHARACTERS
+    python.MOST_SECONDS, python.MOST_CHARACTERS = 2, 5000
+    for template, says in HOSTILE.items():
+        (folder / "tokenizer" / "chat_template.jinja").write_text(template)
+        try:
+            python.render_file(folder / "in.jsonl", folder / "no.jsonl", folder / "tokenizer")
+            sys.exit(f"not refused: {template}")
+        except python.TemplateError as error:
+            if says not in str(error):
+                sys.exit(f"{template}: {error}")
+        assert not list(folder.glob("no.jsonl*"))
+    python.MOST_SECONDS, python.MOST_CHARACTERS = before
+
+
+def open_python():
+    """python/echelon/chats.py, which needs no more of the package."""
+    path = pathlib.Path(__file__).parents[2] / "python" / "echelon" / "chats.py"
+    spec = importlib.util.spec_from_file_location("chats", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def check(python, echelon, folder, row, text, theirs, chats):
     marked = with_generation(text)
     assert "{% generation %}" in marked, (row, marked)
     theirs.chat_template = text
@@ -207,18 +273,12 @@ def check(echelon, folder, row, text, theirs, chats):
         cwd=folder, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{row}: {done.stderr}")
-    tokens = 0
-    for messages, (ids, mask) in zip(chats, read_documents(folder / "out"), strict=True):
+    for messages in chats:
         plain = theirs.apply_chat_template(messages, tokenize=False)
         if theirs.apply_chat_template(messages, chat_template=marked, tokenize=False) != plain:
             sys.exit(f"{row}: the marked template gives another text: {plain!r}")
-        wanted = theirs.apply_chat_template(
-            messages, chat_template=marked, tokenize=True, return_dict=True,
-            return_assistant_tokens_mask=True)
-        if wanted["input_ids"] != ids or wanted["assistant_masks"] != mask:
-            theirs = list(zip(wanted["input_ids"], wanted["assistant_masks"]))
-            sys.exit(f"{row}: {messages!r}\n{theirs}\n{list(zip(ids, mask))}")
-        tokens += len(ids)
+    tokens = compare(row, theirs, marked, chats, read_documents(folder / "out"))
+    check_rendered(python, echelon, folder, row, marked, theirs, chats)
     return tokens
 
 
@@ -239,6 +299,7 @@ def check_refused(echelon, folder, theirs):
 
 
 def main():
+    python = open_python()
     random_ = random.Random(5)
     lines = corpus(random_, 400)
     echelon = str(pathlib.Path(sys.argv[1]).resolve())
@@ -248,12 +309,13 @@ def main():
             with tempfile.TemporaryDirectory() as folder:
                 theirs = tokenizer_for(row, lines)
                 chats = conversations(row, random_, lines)
-                tokens += check(echelon, pathlib.Path(folder), row, text, theirs, chats)
+                tokens += check(python, echelon, pathlib.Path(folder), row, text, theirs, chats)
                 texts += 1
                 if row == "chatml":
+                    check_hostile(python, pathlib.Path(folder))
                     check_refused(echelon, pathlib.Path(folder), theirs)
     print(f"{texts} templates of {len(TEMPLATES)} rows, {CONVERSATIONS} conversations each: "
-          f"{tokens} tokens and their masks are equal")
+          f"{tokens} tokens and their masks are equal, built in and rendered in Python")
 
 
 if __name__ == "__main__":

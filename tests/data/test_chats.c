@@ -68,6 +68,17 @@ TEST(test_forms)
                   "User: a\n\nAssistant: [b|]#[t|]");
 }
 
+/* Rendered by another program, here in a folder whose template is not built in. */
+#define SEGMENT(role, text, trained)                                                               \
+    "{\"role\": \"" role "\", \"text\": \"" text "\", \"trained\": " trained "}"
+
+TEST(test_segments)
+{
+    assert_import("{\"segments\": [" SEGMENT("user", "a", "false") "," SEGMENT(
+                      "assistant", "b", "true") "," SEGMENT("assistant", "c", "false") "]}\n",
+                  (ech_import_options){0}, "a[b]c");
+}
+
 /* Conversations without an answer are skipped and counted. */
 TEST(test_without_an_answer)
 {
@@ -123,6 +134,9 @@ TEST(test_refused)
     assert_refused(MESSAGES(SAY("user", "a") " " SAY("user", "a")), "the end of the messages");
     assert_refused(MESSAGES(SAY("user", "a") ","), "it must be an object");
     assert_refused(MESSAGES(SAY("user", "\\ud800")), "half of a surrogate pair");
+    assert_refused("{\"segments\": [{\"role\": \"user\", \"text\": \"a\"}]}\n",
+                   "segment 1 must have strings \"role\" and \"text\", and \"trained\"");
+    assert_refused("{\"segments\": [" SEGMENT("x", "a", "true") "]}\n", "has the role \"x\"");
     assert_refused("{\"conversations\": [], \"system\": 1}\n", "\"system\" must be a string");
     assert_refused("{\"instruction\": \"a\", \"input\": 1, \"output\": \"b\"}\n",
                    "\"input\" must be a string");

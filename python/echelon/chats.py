@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Renders conversations with the chat template of a model's folder, whatever it is:
+
+    python -m echelon.chats IN OUT --tokenizer FOLDER
+
+IN has lines of JSON, or an array, with "messages", conversational "prompt" and "completion",
+ShareGPT's "conversations", or Alpaca's "instruction" and "output". OUT gets a line for each, with
+segments that have roles, and that `echelon data OUT TOKENS --tokenizer FOLDER` reads:
+
+    {"segments": [{"role": "assistant", "text": "...", "trained": true}, ...]}
+
+The template runs in Jinja's sandbox, in a process of its own, with limits on time, memory and
+output. {% generation %} spans are trained on. A template without them must write each message
+after the ones before; then an assistant's message is trained on from where a prompt for it ends.
+"""
+import argparse
+import json
+import multiprocessing
+import os
+import pathlib
+import re
+import secrets
+import sys
+
+MOST_SECONDS = 10  # for a conversation
+MOST_CHARACTERS = 16 << 20  # of a rendered one
+MOST_MEMORY = 2 << 30  # bytes that rendering may add
+ROLES = {"human": "user", "gpt": "assistant", "model": "assistant"}
+KNOWN_ROLES = ("system", "user", "assistant")
+
+
+class TemplateError(Exception):
+    """A template that cannot be used, or a conversation that it refuses."""
+
+
+# ---- one template ----
+
+
+class Renderer:
+    """A chat template. Not for more than one thread."""
+
+    def __init__(self, template, tokens=None):
+        """template: Jinja's text. tokens: bos_token, eos_token and others by name."""
+        import jinja2
+        import jinja2.ext
+        from jinja2 import nodes
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        begin, end = (f"<{secrets.token_hex(16)}>" for _ in range(2))
+
+        class Generation(jinja2.ext.Extension):
+            """{% generation %} ... {% endgeneration %}: between two secret marks."""
+
+            tags = {"generation"}
+
+            def parse(self, parser):
+                line = next(parser.stream).lineno
+                body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+                call = self.call_method("mark")
+                return nodes.CallBlock(call, [], [], body).set_lineno(line)
+
+            def mark(self, caller):
+                return begin + caller() + end
+
+        def raise_exception(message):
+            raise TemplateError(f"the template refuses it: {message}")
+
+        def to_json(value, indent=None, **_):
+            return json.dumps(value, ensure_ascii=False, indent=indent)
+
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[Generation, jinja2.ext.loopcontrols],
+        )
+        environment.filters["tojson"] = to_json
+        environment.globals["raise_exception"] = raise_exception
+        self._marks = re.compile(f"({re.escape(begin)}|{re.escape(end)})")
+        self._begin = begin
+        self._tokens = dict(tokens or {})
+        try:
+            self._template = environment.from_string(template)
+        except jinja2.TemplateError as error:
+            raise TemplateError(f"the template is no Jinja: {error}") from error
+
+    def _write(self, messages, prompts, more):
+        """The text with marks."""
+        out, n = [], 0
+        names = {**self._tokens, **more, "messages": messages, "add_generation_prompt": prompts}
+        try:
+            for piece in self._template.generate(names):
+                n += len(piece)
+                if n > MOST_CHARACTERS:
+                    raise TemplateError(f"more than {MOST_CHARACTERS} characters are written")
+                out.append(piece)
+        except TemplateError:
+            raise
+        except Exception as error:  # a template may raise any
+            raise TemplateError(f"the template raises {type(error).__name__}: {error}") from error
+        return "".join(out)
+
+    def _split(self, text):
+        """The text without marks, and which spans of it are generation."""
+        plain, spans, at, begun = [], [], 0, None
+        for part in self._marks.split(text):
+            if not self._marks.fullmatch(part):
+                plain.append(part)
+                at += len(part)
+            elif part == self._begin:
+                begun = at
+            else:
+                spans.append((begun, at))
+        return "".join(plain), spans
+
+    def _ends(self, text, messages, more):
+        """Where each message ends in the text; None: not known, since a template that may look at
+        all messages writes the first ones otherwise where there are no others."""
+        ends = []
+        for n in range(1, len(messages) + 1):
+            try:
+                head = self._split(self._write(messages[:n], False, more))[0]
+            except TemplateError:
+                head = None
+            known = head is not None and text.startswith(head)
+            ends.append(len(head) if known else None)
+        ends[-1] = len(text)
+        return ends
+
+    def _prompt_end(self, text, messages, more):
+        """Where the prompt for the next message ends."""
+        head = self._split(self._write(messages, True, more))[0]
+        if not text.startswith(head):
+            raise TemplateError(
+                "the template has no {% generation %} spans, and writes a prompt that the "
+                "conversation does not have; put the spans into it"
+            )
+        return len(head)
+
+    def segments(self, messages, first_trained=0, **more):
+        """Segments of a conversation, which together are what the template writes. Answers before
+        message number first_trained are not trained on. more: other names of the template, such as
+        tools."""
+        if not messages:
+            return []
+        text, spans = self._split(self._write(messages, False, more))
+        ends = self._ends(text, messages, more)
+        if not spans:
+            spans = self._answers(text, messages, ends, more)
+        kept = first_trained and ends[first_trained - 1]
+        if first_trained and kept is None:
+            raise TemplateError("it is not known where the prompt ends in what the template writes")
+        spans = [(max(a, kept or 0), b) for a, b in spans if b > (kept or 0)]
+        return self._cut(text, messages, ends, spans)
+
+    def _answers(self, text, messages, ends, more):
+        spans = []
+        for n, message in enumerate(messages):
+            if message.get("role") != "assistant":
+                continue
+            if ends[n] is None:
+                raise TemplateError(
+                    "the template has no {% generation %} spans, and does not write messages one "
+                    "after the other; put the spans into it"
+                )
+            spans.append((self._prompt_end(text, messages[:n], more), ends[n]))
+        return spans
+
+    @staticmethod
+    def _cut(text, messages, ends, spans):
+        places = {0, len(text), *(e for e in ends if e is not None), *(p for s in spans for p in s)}
+        places = sorted(places)
+        out = []
+        for begin, end in zip(places, places[1:]):
+            number = next(i for i, e in enumerate(ends) if e is not None and e >= end)
+            trained = any(a <= begin and end <= b for a, b in spans)
+            role = messages[number].get("role")
+            role = "assistant" if trained else role if role in KNOWN_ROLES else "user"
+            out.append({"role": role, "text": text[begin:end], "trained": trained})
+        return out
+
+
+# ---- a folder ----
+
+
+def _token(value):
+    return value.get("content") if isinstance(value, dict) else value
+
+
+def open_folder(folder):
+    """The renderer for the chat template of a tokenizer's folder."""
+    folder = pathlib.Path(folder)
+    config = folder / "tokenizer_config.json"
+    known = json.loads(config.read_text(encoding="utf-8")) if config.exists() else {}
+    template = known.get("chat_template")
+    if isinstance(template, list):
+        template = next((t["template"] for t in template if t.get("name") == "default"), None)
+    if (folder / "chat_template.jinja").exists():
+        template = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    if not isinstance(template, str):
+        raise TemplateError(f"{folder}: has no chat template")
+    tokens = {k: _token(v) for k, v in known.items() if k.endswith("_token") and _token(v)}
+    return Renderer(template, tokens)
+
+
+# ---- conversations ----
+
+
+def _turns(value):
+    out = []
+    for turn in value:
+        turn = dict(turn)
+        if "role" not in turn and "from" in turn:
+            turn = {"role": turn["from"], "content": turn.get("value")}
+        turn["role"] = ROLES.get(turn.get("role"), turn.get("role"))
+        out.append(turn)
+    return out
+
+
+def conversation_of(item):
+    """(messages, number of the first one that may be trained on) of an object; None: it has no
+    conversation."""
+    if isinstance(item.get("messages"), list):
+        return _turns(item["messages"]), 0
+    if isinstance(item.get("conversations"), list):
+        turns = _turns(item["conversations"])
+        if item.get("system"):
+            turns.insert(0, {"role": "system", "content": item["system"]})
+        return turns, 0
+    if isinstance(item.get("prompt"), list) and isinstance(item.get("completion"), list):
+        prompt = _turns(item["prompt"])
+        return prompt + _turns(item["completion"]), len(prompt)
+    if isinstance(item.get("instruction"), str) and isinstance(item.get("output"), str):
+        asked = "\n".join(t for t in (item["instruction"], item.get("input")) if t)
+        turns = [("system", item.get("system")), ("user", asked), ("assistant", item["output"])]
+        return [{"role": r, "content": c} for r, c in turns if c or r != "system"], 0
+    return None
+
+
+def _items(path):
+    """(line, object) of a file."""
+    text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+    if text.lstrip().startswith("["):
+        for item in json.loads(text):
+            yield 1, item
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield number, json.loads(line)
+
+
+def _serve(folder, pipe):
+    """The process that renders: its memory is limited, and it may be killed."""
+    import resource
+
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        used = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, used + MOST_MEMORY))
+    try:
+        renderer = open_folder(folder)
+        pipe.send((True, None))
+    except (TemplateError, OSError, ValueError) as error:
+        pipe.send((False, str(error)))
+        return
+    while True:
+        messages, first, more = pipe.recv()
+        try:
+            answer = True, renderer.segments(messages, first, **more)
+        except TemplateError as error:
+            answer = False, str(error)
+        except MemoryError:
+            answer = False, f"the template needs more than {MOST_MEMORY >> 30} GiB"
+        pipe.send(answer)
+
+
+class Worker:
+    """A process that renders with a folder's template, with limits."""
+
+    def __init__(self, folder):
+        context = multiprocessing.get_context("fork")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(folder, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._receive()
+
+    def _receive(self):
+        try:
+            if not self._pipe.poll(MOST_SECONDS):
+                self._process.kill()
+                raise TemplateError(f"the template takes more than {MOST_SECONDS} s")
+            good, answer = self._pipe.recv()
+        except EOFError as error:
+            raise TemplateError("the template ended its process") from error
+        if not good:
+            raise TemplateError(answer)
+        return answer
+
+    def segments(self, messages, first_trained=0, **more):
+        """As Renderer.segments."""
+        self._pipe.send((messages, first_trained, more))
+        return self._receive()
+
+    def close(self):
+        self._process.kill()
+        self._process.join()
+
+
+def render_file(source, out, folder):
+    """Renders a file of conversations; other objects are copied. Returns how many were rendered.
+    Errors name file and line; then no file `out` is left."""
+    worker = Worker(folder)
+    rendered = 0
+    unfinished = pathlib.Path(f"{out}.tmp")
+    try:
+        with open(unfinished, "w", encoding="utf-8") as file:
+            for line, item in _items(source):
+                found = conversation_of(item) if isinstance(item, dict) else None
+                if found:
+                    more = {k: item[k] for k in ("tools", "documents") if k in item}
+                    try:
+                        item = {"segments": worker.segments(*found, **more)}
+                    except TemplateError as error:
+                        raise TemplateError(f"{source}:{line}: {error}") from error
+                    rendered += 1
+                file.write(json.dumps(item, ensure_ascii=False) + "\n")
+        unfinished.rename(out)
+    finally:
+        worker.close()
+        unfinished.unlink(missing_ok=True)
+    return rendered
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog="python -m echelon.chats",
+        description="Renders conversations with the chat template of a tokenizer's folder.",
+    )
+    parser.add_argument("source", metavar="IN", help="lines of JSON, or an array")
+    parser.add_argument("out", metavar="OUT", help="lines of JSON for `echelon data`")
+    parser.add_argument("--tokenizer", required=True, metavar="FOLDER", help="its chat template")
+    given = parser.parse_args()
+    try:
+        import jinja2  # noqa: F401
+    except ImportError:
+        sys.exit("echelon.chats: needs the Python package jinja2: pip install jinja2")
+    try:
+        rendered = render_file(given.source, given.out, given.tokenizer)
+    except (TemplateError, OSError, ValueError) as error:
+        sys.exit(f"echelon.chats: {error}")
+    print(f"{given.out}: {rendered} conversations; next: echelon data {given.out} TOKENS "
+          f"--tokenizer {given.tokenizer}")
+
+
+if __name__ == "__main__":
+    main()
