@@ -94,10 +94,10 @@ ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, 
 /* The same for a text that the user wrote, in which paths are expanded as in a file. */
 ech_status ech_config_read_own_text(ech_config *config, const char *text, size_t n,
                                     const char *name);
-/* The text that a PATH key will get, before the run file is read: from `assignments` of a command
- * line if one of these sets it. Otherwise it is from the file `path`, or if `text` is not NULL
- * from this text of a file. "" if neither sets it, or if the file cannot be read. Nothing is
- * checked or logged. Release with free(). */
+/* The text that a PATH or TEXT key gets, before the run file is read. `assignments` of a command
+ * line take precedence. Otherwise it is from the file `path`, or if `text` is not NULL from this
+ * text of a file; only paths are expanded. "" if neither sets it, or if the file cannot be read.
+ * Nothing is checked or logged. Release with free(). */
 char *ech_config_peek_path(const char *path, const char *text, char *const *assignments, int n,
                            const char *key);
 /* Sets a key from "section.key=value", as on the command line. */

@@ -300,9 +300,11 @@ char *ech_config_peek_path(const char *path, const char *text, char *const *assi
         if (strncmp(assignments[i], key, length) == 0 && assignments[i][length] == '=')
             found = assignments[i] + length + 1;
     ECH_FREED_TEXT expanded = {0}, why = {0};
-    bool is_path =
-        found && ech_path_expand(found, known->type == ECH_CONFIG_PATHS, &expanded, &why);
-    char *copy = ech_strdup(is_path && expanded.n ? expanded.at : "");
+    bool is_text = known->type == ECH_CONFIG_TEXT; /* no path, and may be a stranger's */
+    if (found && is_text) ech_text_append(&expanded, "%s", found);
+    bool is_found = found && (is_text || ech_path_expand(found, known->type == ECH_CONFIG_PATHS,
+                                                         &expanded, &why));
+    char *copy = ech_strdup(is_found && expanded.n ? expanded.at : "");
     ech_pool_destroy(pool);
     ech_clear_error();
     ech_log_set_quiet(quiet);

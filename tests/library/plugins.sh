@@ -133,6 +133,9 @@ expect_once 2 "sample, eval and report: --plugins ./lion.so" "$echelon" sample r
 expect 0 "" "$echelon" sample run "1 and" --tokens 2 --plugins ./lion.so
 expect 0 "loss" "$echelon" eval run --data text --plugins ./lion.so
 expect 0 "report.html" "$echelon" report run --plugins ./lion.so
+# Texts of others are not expanded.
+sed "s/plugin_hashes: .*/plugin_hashes: \"\${HOME}=1\"/" run/run.yaml >stranger.yaml
+expect_once 2 "with the plugin ..HOME., which is never loaded" "$echelon" plan stranger.yaml
 cp run.yaml run/mine.yaml
 expect_once 2 "plugins are not loaded from the run file in a run directory" "$echelon" train \
     run/mine.yaml

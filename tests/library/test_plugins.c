@@ -318,6 +318,7 @@ TEST(wrong_tables_are_refused)
 {
     static echelon_plugin wrong[8];
     static newer_plugin newer, same;
+    assert_int_equal(echelon_plugin_register(&table), ECHELON_OK);
     for (int i = 0; i < 8; i++) wrong[i] = table;
     wrong[0].version = 7;
     refuse(&wrong[0], "has version 7 of the plugin interface, and this program has version 1");
