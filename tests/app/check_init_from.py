@@ -191,6 +191,7 @@ CASES = {
     "gpt_neox sequential": (LLAMA | GPT_NEOX | {
         "use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_new",
         "tie_word_embeddings": True}, {}),
+    "glm": (LLAMA | GLM4 | {"class": "GlmConfig"}, {}),
     "glm4": (LLAMA | GLM4, {"max_shard_size": "15KB"}),
     "glm4 v4": (LLAMA | GLM4 | {"attention_bias": False, "tie_word_embeddings": True,
                                 "partial_rotary_factor": 0.34}, {"v4": True}),
