@@ -228,25 +228,28 @@ enum { MOST_CHAT_BYTES = 4000 };
 
 /* What is printed of the first one. */
 typedef struct chat_print {
-    bool colours; /* on a terminal; otherwise trained tokens stand between brackets */
-    bool trained; /* the last token was */
-    int64_t bytes;
+    bool colours;     /* on a terminal; otherwise trained tokens stand between brackets */
+    ech_speaker role; /* the last token's */
+    bool trained;
+    int64_t bytes; /* so far */
 } chat_print;
 
 static void print_token(const char *bytes, size_t n, ech_speaker role, bool trained, void *context)
 {
     static const char *const colour[ECH_SPEAKERS] = {"33", "36", "32"};
     chat_print *p = context;
-    p->bytes += (int64_t)n;
+    bool changed = p->bytes == 0 || p->role != role || p->trained != trained;
     if (p->bytes > MOST_CHAT_BYTES) return;
     if (p->trained != trained && !p->colours) fputs(trained ? "[[" : "]]", stdout);
+    /* Not between the bytes of a character. */
+    if (p->colours && changed) printf("\033[0;%s;%sm", trained ? "1;4" : "2", colour[role]);
+    p->bytes += (int64_t)n;
+    p->role = role;
     p->trained = trained;
-    if (p->colours) printf("\033[%s;%sm", trained ? "1;4" : "2", colour[role]);
     for (size_t i = 0; i < n; i++) {
         bool control = (unsigned char)bytes[i] < 0x20 && bytes[i] != '\n' && bytes[i] != '\t';
         putchar(control ? '?' : bytes[i]);
     }
-    if (p->colours) fputs("\033[0m", stdout);
 }
 
 /* The first conversation as the model will read it. */
@@ -259,7 +262,11 @@ static ech_status print_first_chat(const data_arguments *in, const ech_import_co
                        "\033[32massistant\033[0m"
                      : "in [[ ]]");
     ECH_TRY(ech_data_first_chat(&in->import, print_token, &p));
-    printf("%s%s\n", p.trained && !p.colours ? "]]" : "", p.bytes > MOST_CHAT_BYTES ? " ..." : "");
+    printf("%s%s\n",
+           p.colours   ? "\033[0m"
+           : p.trained ? "]]"
+                       : "",
+           p.bytes > MOST_CHAT_BYTES ? " ..." : "");
     return ECH_OK;
 }
 
