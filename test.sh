@@ -23,7 +23,8 @@ everyday_share=0-5/32 # of tests with many cases (tests/share.h)
 lattice_share=0-9/32
 asan_lattice_share=0/32
 # Programs that together take every lock of src (docs/testing.md).
-threaded=(app/lattice app/mapping app/record_writer app/nccl comm/ucx library/training)
+threaded=(app/lattice app/mapping app/record_writer app/nccl comm/mpi_library comm/ucx
+    library/plugins library/training)
 
 # Groups of tests that run only when a file they depend on has changed since they last passed. A
 # group has a name, the files (of the rooms that the tested one includes, and of the tests), and a

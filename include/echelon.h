@@ -368,7 +368,7 @@ ECHELON_API int echelon_verification_count(const echelon_verification *verificat
 /* The index-th comparison; 0 is in fp64. Errors: there are fewer. */
 ECHELON_API echelon_status echelon_verification_at(const echelon_verification *verification,
                                                    int index, echelon_comparison *out);
-/* What `echelon verify` prints; "" in processes other than rank 0's. */
+/* The text that `echelon verify` prints; "" in processes other than rank 0's. */
 ECHELON_API const char *echelon_verification_text(const echelon_verification *verification);
 
 /* ---- trained models: evaluation and sampling ----
