@@ -122,8 +122,7 @@ ech_status ech_yaml_scalar(const ech_yaml_events *r, const char *what, const cha
                            const char **out)
 {
     if (r->event.type != YAML_SCALAR_EVENT)
-        ECH_YAML_FAIL(r, "%s: %s where a single value is expected; write it like %s", what,
-                      ech_yaml_describe(r), form);
+        ECH_YAML_FAIL(r, "%s: cannot be %s; write it like %s", what, ech_yaml_describe(r), form);
     const char *text = (const char *)r->event.data.scalar.value;
     if (strlen(text) != r->event.data.scalar.length)
         ECH_YAML_FAIL(r, "%s: contains a NUL character (\\0); remove it", what);

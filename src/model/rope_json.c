@@ -209,8 +209,8 @@ static ech_status check_types(const ech_family_import *in, const char *name, con
     {
         if (strcmp(key, FULL) != 0 && strcmp(key, WINDOW) != 0)
             ECH_FAIL(ECH_EUNSUPPORTED,
-                     "%s: %s: %s: stands beside the types of layers; only " FULL " and " WINDOW
-                     " do",
+                     "%s: %s: %s: not a type of layers; move it into the entries of " FULL
+                     " and " WINDOW,
                      in->path, name, key);
         if (!json_is_object(value) && !json_is_null(value))
             ECH_FAIL(ECH_EINPUT, "%s: %s: of each type of layers it must be an object", in->path,

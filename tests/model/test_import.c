@@ -768,7 +768,7 @@ TEST(refuses)
          "\"original_max_position_embeddings\": 8, \"truncate\": false}}",
          "rope_scaling: truncate: transformers does not read it in olmo3"},
         {"{" GEMMA3 ", \"rope_parameters\": {\"full_attention\": {}, \"truncate\": false}}",
-         "rope_parameters: truncate: stands beside the types of layers"},
+         "rope_parameters: truncate: not a type of layers"},
         {"{" SMOLLM3 ", \"no_rope_layers\": [1]}", "must be a list of 2 numbers"},
         {"{" LLAMA ", \"original_max_position_embeddings\": 4096, \"rope_scaling\": {\"type\": "
          "\"llama3\", " SCALING "}}",
