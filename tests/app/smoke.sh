@@ -26,6 +26,7 @@ make_run training.steps=2 checkpoint.every=2 parallel.comm=local
 seq -s ' and then ' 1 400 >text.txt
 try 0 "tokens" data text.txt text
 try 0 "ranks" plan run.yaml --ranks 2
+try 0 "are frozen" plan run.yaml "optimizer.rates=*=0 *.0.*=1"
 try 0 "" profile run.yaml
 try 0 "PASSED" verify run.yaml --ranks 2
 try 0 "step +2" train run.yaml --ranks 2
