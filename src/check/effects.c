@@ -321,6 +321,7 @@ ech_status ech_turns_end(const ech_turns *t)
     for (size_t i = 0; i < t->plan->bucket.n; i++) {
         const ech_bucket_state *b = &t->bucket[i];
         int left = (b->left[0] > 0) + (b->left[1] > 0);
+        if (b->promise.frozen && !b->now.has) continue;
         if (b->now.turn == t->list->turns && !b->now.has && !left && b->met == meets) continue;
         return ech_list_reject(t->plan, t->list, (int)t->list->step.n - 1,
                                "ends a list without every update: bucket %zu had %d of %d%s", i,

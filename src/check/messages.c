@@ -27,13 +27,22 @@ static int *message_of(const mail *m, ech_step_kind kind, int chunk, int micro)
     return &m->message[((int)kind * m->blocks->chunks + chunk) * m->blocks->micro_batches + micro];
 }
 
+/* True if nothing before the boundary is trained, so that no gradient crosses it. */
+static bool is_frozen_below(const mail *m, ech_step_kind kind, int chunk)
+{
+    const ech_block_steps *b = m->blocks;
+    int block = ech_step_kind_is_at_output(kind) ? b->end[chunk] : b->first[chunk];
+    return m->plan->model->block.at[block]->frozen_below;
+}
+
 /* The rank at the other end; -1: there is none, or it is this one. */
 static int find_peer(const mail *m, ech_step_kind kind, int chunk, int micro)
 {
     const ech_layout *layout = m->plan->layout;
     int stage =
         ech_layout_neighbour(layout, m->plan->rank, chunk, ech_step_kind_is_at_output(kind));
-    if (stage < 0) return -1;
+    if (stage < 0 || (ech_step_kind_is_gradient(kind) && is_frozen_below(m, kind, chunk)))
+        return -1;
     int peer = ech_layout_rank_of(layout, stage, ech_list_global_micro(m->plan, m->list, micro),
                                   m->plan->rank);
     return peer == m->plan->rank ? -1 : peer;

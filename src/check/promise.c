@@ -143,6 +143,7 @@ static bool shares(const ech_plan *plan, const ech_promise *p)
     if (of->updates == ECH_UPDATES_SERVER) return true;
     bool parts =
         of->updates == ECH_UPDATES_SHARE || (of->updates == ECH_UPDATES_ZERO && plan->zero > 0);
+    if (p->frozen && plan->zero < 3) return false;
     return parts && has_others(plan, p->group) && !p->commits;
 }
 
@@ -224,20 +225,22 @@ ech_status ech_promise_find(const ech_plan *plan, const ech_list *list, int inde
 {
     const ech_bucket *bucket = &plan->bucket.at[index];
     int first = plan->bucket_param.at[bucket->first_param];
+    bool frozen = plan->model->param.at[first].frozen;
     if (!ech_list_trains(list)) {
-        *out = of_meeting(plan, list->kind);
+        *out = frozen ? (ech_promise){.frozen = true} : of_meeting(plan, list->kind);
         return ECH_OK;
     }
     *out = (ech_promise){.group = bucket->group,
                          .factors = factors_over(plan, bucket),
                          .update = ech_protocol_promise_of(plan)->update,
                          .spread = ech_protocol_promise_of(plan)->spread,
-                         .commits = plan->model->param.at[first].commit != NULL};
+                         .commits = plan->model->param.at[first].commit != NULL,
+                         .frozen = frozen};
     bool host = plan->states != ECH_SPACE_DEVICE && !out->commits;
     if (host) out->update = ECH_STEP_UPDATE_ON_HOST;
     out->shares = shares(plan, out);
     find_rounds(plan, bucket, host, out);
-    out->due = of_gradients(plan, bucket, out) | of_weights(plan, bucket, host, out);
+    if (!frozen) out->due = of_gradients(plan, bucket, out) | of_weights(plan, bucket, host, out);
     ECH_TRY(check_group(plan, index));
     return check_extent(plan, index, out);
 }

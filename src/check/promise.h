@@ -42,6 +42,7 @@ typedef struct ech_promise {
     ech_layout_group group, factors;    /* over which gradients, and factors, are summed */
     ech_step_kind update, spread;       /* the steps that establish UPDATE and WHOLE */
     bool commits;                       /* its parameters are layer states */
+    bool frozen;                        /* no steps work on it */
     bool shares;                        /* each member of its group updates a part */
 } ech_promise;
 /* Errors: the bucket's group is not the set of ranks that add to its parameters; its shard, or the

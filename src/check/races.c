@@ -148,7 +148,7 @@ static size_t find_parts(const race_check *c, size_t values)
     for (size_t v = 0; v < values; v++) c->first[v] = 1;
     for (size_t b = 0; b < c->plan->bucket.n && c->plan->persistent.n; b++) {
         const ech_bucket *bucket = &c->plan->bucket.at[b];
-        for (int v = 0; v < c->plan->versions; v++) c->first[bucket->weights + v] = bucket->pieces;
+        for (int v = 0; v < bucket->versions; v++) c->first[bucket->weights + v] = bucket->pieces;
         for (int i = 0; i < bucket->state_values; i++)
             c->first[c->plan->state_value.at[bucket->first_state_value + i]] = bucket->pieces;
     }

@@ -58,12 +58,20 @@ static void set_place(shelf *v, int bucket, int version, int holds)
     place->version = holds;
 }
 
+static bool is_frozen(const shelf *v, int bucket)
+{
+    int first = v->plan->bucket_param.at[v->plan->bucket.at[bucket].first_param];
+    return v->plan->model->param.at[first].frozen;
+}
+
 /* F, B and W read the version that the schedule promises. */
 static ech_status check_promise(shelf *v, int s)
 {
     const ech_schedule *schedule = v->plan->schedule;
     const ech_step *step = &v->list->step.at[s];
-    int newest = v->plan->bucket.n ? v->newest[0] : step->version;
+    int trained = 0, newest = step->version;
+    while (trained < (int)v->plan->bucket.n && is_frozen(v, trained)) trained++;
+    if (trained < (int)v->plan->bucket.n) newest = v->newest[trained];
     int *read = &v->read[step->chunk * v->list->micro_batches + step->micro], wanted;
     bool first = step->kind == ECH_STEP_FORWARD && *read == NOTHING;
     if (schedule->weights == ECH_WEIGHTS_FLUSHED || v->list->kind == ECH_LIST_UNDELAYED)
@@ -95,6 +103,7 @@ static ech_status check_gathered(const shelf *v, int s, int bucket, int version)
 static ech_status check_place(const shelf *v, int s, int bucket)
 {
     int version = v->list->step.at[s].version, there = place_of(v, bucket, version)->version;
+    if (is_frozen(v, bucket)) return ECH_OK; /* in every version the same */
     if (there == version) return check_gathered(v, s, bucket, version);
     if (there == NOTHING || there > version)
         return ech_list_reject(v->plan, v->list, s,

@@ -85,6 +85,19 @@ static bool inverts(const ech_config *c)
     return c->memory.invert == 1 || (c->memory.invert == ECH_AUTO && c->model.reversible == 1);
 }
 
+/* True if optimizer.rates has a factor of 0 (PATTERN=0). */
+static bool freezes(const ech_config *c)
+{
+    ECH_FREED char *copy = ech_strdup(c->optimizer.rates);
+    char *rest = copy;
+    double factor;
+    for (char *word; (word = strtok_r(rest, " \t\n", &rest));) {
+        char *equals = strrchr(word, '=');
+        if (equals && ech_text_to_real(equals + 1, &factor) && !(factor > 0)) return true;
+    }
+    return false;
+}
+
 static bool is_half(const ech_config *c)
 {
     return c->precision.compute == ECH_COMPUTE_BF16 || c->precision.compute == ECH_COMPUTE_FP16;

@@ -105,8 +105,7 @@ typedef struct frame {
     const ech_step *step;
     const ech_block *block;
     ech_phase phase;
-    int call;  /* index in the program */
-    int moved; /* distance in slots from the plan's weights to the current ones */
+    int call; /* index in the program */
     ech_rows rows;
     void *scratch;
     size_t scratch_bytes;
@@ -194,8 +193,11 @@ static void take_param(const frame *f, const ech_operand *o, ech_call *call)
     const ech_plan *plan = f->exec->plan;
     int bucket = plan->param[o->value].bucket;
     int value = ech_list_weights(plan, f->exec->list, f->step, bucket);
+    const ech_bucket *of = &plan->bucket.at[bucket];
+    int version = f->step->version; /* distance in slots from the plan's weights to the current */
+    int moved = ech_exec_weight_slot(f->exec, of, version) - ech_bucket_slot(of, version);
     ech_ledger_expect(f->exec, f->step, value);
-    ech_exec_set_weights(f->exec, o->value, ech_exec_touch(f->exec, value + f->moved),
+    ech_exec_set_weights(f->exec, o->value, ech_exec_touch(f->exec, value + moved),
                          &call->param[o->index]);
 }
 
@@ -288,8 +290,6 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
                .step = step,
                .block = exec->plan->model->block.at[step->block],
                .phase = step->phase,
-               .moved = ech_exec_weight_slot(exec, step->version) -
-                        ech_plan_slot(exec->plan, step->version),
                .rows = ech_exec_rows(exec, step->micro)};
     ech_call *call = &exec->call;
     prepare_step(&f, call);

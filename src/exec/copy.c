@@ -43,9 +43,11 @@ static char *address_at(ech_exec *exec, const ech_step *step, int access)
     const ech_plan *plan = exec->plan;
     int value = exec->list->access.at[step->first_access + access].value;
     char *at = ech_exec_address(exec, step, value);
-    if (ech_step_has_bucket(step) && value == ech_plan_weights(plan, step->index, step->version))
-        at = ech_exec_look(exec, plan->bucket.at[step->index].weights +
-                                     ech_exec_weight_slot(exec, step->version));
+    if (ech_step_has_bucket(step) && value == ech_plan_weights(plan, step->index, step->version)) {
+        const ech_bucket *bucket = &plan->bucket.at[step->index];
+        at = ech_exec_look(exec,
+                           bucket->weights + ech_exec_weight_slot(exec, bucket, step->version));
+    }
     return at + offset_at(exec, step, access);
 }
 

@@ -33,7 +33,7 @@ ech_holding ech_exec_weights_kept(const ech_exec *exec, int param, const char *n
             n = ech_plan_own(plan, param, &first);
             before = n ? before + first - (ech_bucket_is_in_window(bucket) ? 0 : bucket->own) : 0;
         }
-        of.value = bucket->weights + ech_exec_weight_slot(exec, version);
+        of.value = bucket->weights + ech_exec_weight_slot(exec, bucket, version);
         of.at = (size_t)before * ech_dtype_bytes(of.dtype);
         of.bytes = (size_t)n * ech_dtype_bytes(of.dtype);
     }

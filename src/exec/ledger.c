@@ -199,8 +199,8 @@ void *ech_exec_used(ech_exec *exec, const ech_step *step, ech_used_as use, int n
     if (value < (int)plan->persistent.n && (use == ECH_USE_WEIGHTS || use == ECH_USE_NEXT)) {
         int version = step->version + (use == ECH_USE_NEXT);
         ech_ledger_expect(exec, step, ech_plan_weights(plan, step->index, version));
-        return ech_exec_look(exec, plan->bucket.at[step->index].weights +
-                                       ech_exec_weight_slot(exec, version));
+        const ech_bucket *bucket = &plan->bucket.at[step->index];
+        return ech_exec_look(exec, bucket->weights + ech_exec_weight_slot(exec, bucket, version));
     }
     return step->lane == ECH_LANE_COMPUTE ? ech_exec_touch(exec, value)
                                           : ech_exec_address(exec, step, value);

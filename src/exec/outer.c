@@ -118,6 +118,7 @@ void ech_exec_begin_apart(ech_exec *exec)
 {
     bool apart = exec->plan->list[ECH_LIST_SYNC].step.n > 0;
     for (int b = 0; b < (int)exec->plan->bucket.n && apart; b++) {
+        if (exec->plan->bucket.at[b].frozen) continue;
         ech_tensor w = in_full(exec, b), anchor = state_of(exec, b, ECH_STATE_ANCHOR);
         copy(exec, &w, &anchor);
     }

@@ -26,10 +26,9 @@ ech_tensor ech_exec_part(const ech_tensor *all, int64_t first, int64_t n, void *
 }
 
 /* Version k is in slot k mod versions; the version before the first is in the last slot. */
-int ech_exec_weight_slot(const ech_exec *exec, int version)
+int ech_exec_weight_slot(const ech_exec *exec, const ech_bucket *bucket, int version)
 {
-    int64_t slots = exec->plan->versions;
-    return (int)(((exec->version + version) % slots + slots) % slots);
+    return ech_bucket_slot(bucket, exec->version + version);
 }
 
 void ech_exec_set_weights(const ech_exec *exec, int param, char *weights, ech_tensor *out)
@@ -76,7 +75,8 @@ ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
     ech_tensor view;
     ECH_ASSERT(exec->plan->param[param].bucket >= 0);
     const ech_bucket *bucket = &exec->plan->bucket.at[exec->plan->param[param].bucket];
-    char *weights = ech_exec_look(exec, bucket->weights + ech_exec_weight_slot(exec, version));
+    char *weights =
+        ech_exec_look(exec, bucket->weights + ech_exec_weight_slot(exec, bucket, version));
     if (ech_bucket_holds_shard(bucket))
         return own_part(exec, param, bucket->weight_dtype, weights,
                         ech_bucket_is_in_window(bucket) ? 0 : bucket->own);
@@ -159,7 +159,7 @@ void ech_params_create(ech_exec *exec)
     const ech_plan *plan = exec->plan;
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
-        for (int v = 0; v < plan->versions; v++) clear_value(exec, bucket->weights + v);
+        for (int v = 0; v < bucket->versions; v++) clear_value(exec, bucket->weights + v);
         for (int s = 0; s < bucket->states && plan->state.n; s++)
             clear_value(exec, bucket->state[s].value);
     }

@@ -357,7 +357,7 @@ void ech_views_create(ech_exec *exec);
 /* Makes the memory and functions through which the host reads and writes device memory. */
 void ech_window_create(ech_exec *exec);
 /* The slot of a version of the weights; `version` as in ech_exec_param_at. */
-int ech_exec_weight_slot(const ech_exec *exec, int version);
+int ech_exec_weight_slot(const ech_exec *exec, const ech_bucket *bucket, int version);
 /* Sets *out to a parameter within `weights`, which holds all of its bucket, or to its gradient
  * within `gradients`. Writing through a pointer avoids a store-forwarding stall on the returned
  * struct. */

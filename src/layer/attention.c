@@ -405,7 +405,7 @@ static void backward_input(const ech_call *call)
     ech_tensor dkv[2] = {call->din[1], call->din[2]};
     int64_t first = call->rows.start[0], end = first + call->rows.tokens;
     bool adds = call->add[1].data != NULL;
-    if (call->param[0].data) backward_sinks(call);
+    if (call->dparam[0].data) backward_sinks(call);
     for (int i = 0; i < 2; i++) {
         /* The call adds to the gradient itself. */
         ECH_ASSERT(!call->add[i].data || call->add[i].data == call->din[i].data);

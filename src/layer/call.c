@@ -161,7 +161,8 @@ static void list_backward(lister *l, const ech_node *node, ech_phase phase)
         if (reads->param & 1u << i) add_operand(l, ECH_PORT_PARAM, i, node->param[i], ECH_READ);
     if (phase == ECH_BACKWARD_WEIGHT || node->layer->finishes_in_b)
         for (int i = 0; i < node->params; i++)
-            add_operand(l, ECH_PORT_DPARAM, i, node->param[i], ECH_ADD);
+            if (!(node->frozen & 1u << i))
+                add_operand(l, ECH_PORT_DPARAM, i, node->param[i], ECH_ADD);
 }
 
 static void list_call(lister *l, ech_phase phase)

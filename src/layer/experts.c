@@ -150,8 +150,9 @@ static void product_backward(const ech_call *call)
 static void product_backward_weight(const ech_call *call)
 {
     ech_tensor dy = ech_tensor_matrix(&call->dout[0]), x = ech_tensor_matrix(&call->in[0]);
-    call->kernels->grouped_matmul_weight(call->context, &dy, &x, &call->in[1], call->accumulate[0],
-                                         &call->dparam[0]);
+    if (call->dparam[0].data)
+        call->kernels->grouped_matmul_weight(call->context, &dy, &x, &call->in[1],
+                                             call->accumulate[0], &call->dparam[0]);
     if (call->dparam[1].data)
         call->kernels->grouped_bias_backward(call->context, &dy, &call->in[1], call->accumulate[1],
                                              &call->dparam[1]);

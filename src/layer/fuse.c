@@ -100,6 +100,7 @@ static ech_node fuse_nodes(const ech_node *a, const ech_node *b, const struct fu
     node.layer = row->layer;
     if (a->options) node.options = a->options;
     node.ins = node.params = 0;
+    node.frozen = 0; /* of the backward */
     for (int i = 0; i < a->ins; i++) ech_node_in(&node, a->in[i]);
     for (int i = 0; i < b->ins; i++)
         if (b->in[i] != a->out[0]) ech_node_in(&node, b->in[i]);
@@ -156,8 +157,8 @@ static ech_block_call *find_weight_call(const ech_block *block, const ech_layer 
     ech_program program = block->program[ECH_BACKWARD_WEIGHT];
     for (size_t i = 0; i < program.n; i++) {
         const ech_node *node = program.at[i].node < 0 ? NULL : &block->node.at[program.at[i].node];
-        if (node && node->layer == layer && node->params > 1 && !program.at[i].recompute &&
-            program.at[i].dout[0] == dout)
+        if (node && node->layer == layer && node->params > 1 && !node->frozen &&
+            !program.at[i].recompute && program.at[i].dout[0] == dout)
             return &program.at[i];
     }
     return NULL;

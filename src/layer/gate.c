@@ -46,8 +46,10 @@ static void router_backward_weight(const ech_call *call)
 {
     ech_dropout jitter = jitter_of(call);
     ech_tensor x = ech_tensor_matrix(&call->in[0]), dlogits = ech_tensor_matrix(&call->dout[0]);
-    call->kernels->router_backward_weight(call->context, &dlogits, &x, &jitter, ech_call_rows(call),
-                                          call->accumulate[0], &call->dparam[0]);
+    if (call->dparam[0].data)
+        call->kernels->router_backward_weight(call->context, &dlogits, &x, &jitter,
+                                              ech_call_rows(call), call->accumulate[0],
+                                              &call->dparam[0]);
     if (call->dparam[1].data)
         call->kernels->bias_backward(call->context, &dlogits, call->accumulate[1],
                                      &call->dparam[1]);

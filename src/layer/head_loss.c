@@ -239,11 +239,15 @@ static void logits_backward(const ech_call *call)
     const ech_kernels *kernels = call->kernels;
     vocab_shard s = shard_of(call);
     int64_t n = ech_tensor_count(&call->dout[0]) / s.padded;
-    ech_tensor x = rows_of(call, &call->in[0], n), dx = rows_of(call, &call->din[0], n);
+    ech_tensor x = rows_of(call, &call->in[0], n);
     ech_tensor weight = ech_tensor_rows(&call->param[0], 0, s.valid);
-    ech_tensor dweight = ech_tensor_rows(&call->dparam[0], 0, s.valid);
     ech_tensor dlogits = gradient_of(call, &call->dout[0], n, s.valid);
-    kernels->matmul(call->context, &dlogits, false, &weight, false, NULL, NULL, &dx);
+    if (call->din[0].data) {
+        ech_tensor dx = rows_of(call, &call->din[0], n);
+        kernels->matmul(call->context, &dlogits, false, &weight, false, NULL, NULL, &dx);
+    }
+    if (!call->dparam[0].data) return;
+    ech_tensor dweight = ech_tensor_rows(&call->dparam[0], 0, s.valid);
     kernels->matmul(call->context, &dlogits, true, &x, false, NULL,
                     call->accumulate[0] ? &dweight : NULL, &dweight);
     if (call->accumulate[0]) return;
@@ -288,14 +292,15 @@ static size_t logits_scratch(const ech_scratch_query *query)
     return even > last ? even : last;
 }
 
-/* Backward: of the inputs, and of the weights. */
+/* Backward: of the inputs, and of the weights if they are trained. */
 static ech_products logits_products(const ech_block *block, const ech_node *node, ech_extent extent,
                                     ech_phase phase)
 {
     const head_options *o = node->options;
     return (ech_products){(double)count_rows(block, node, extent),
                           (double)ech_axis_local(ECH_AXIS_VOCAB, o->V, extent.sharding),
-                          (double)width_of(block, node), phase == ECH_FORWARD ? 1 : 2};
+                          (double)width_of(block, node),
+                          phase == ECH_FORWARD ? 1 : node->back + node->trains};
 }
 
 const ech_layer ech_layer_row_head_logits = {.name = "head_logits",

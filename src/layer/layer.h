@@ -75,6 +75,8 @@ typedef struct ech_param {
     double std;  /* of ECH_INIT_NORMAL and ECH_INIT_TRUNCATED, before truncation */
     bool decay;  /* weight decay applies: true for matrices, false for norms and biases */
     double rate; /* factor of the learning rate (optimizer.rates) */
+    /* It keeps its value: it has no gradient, no states and no updates (ech_param_is_trained). */
+    bool frozen;
     /* For a layer state, which no optimizer updates: forwards write partials of it instead of
      * gradients, and once per turn this computes the state's next version from their sum. NULL: a
      * trained parameter. */
@@ -87,6 +89,12 @@ typedef struct ech_param {
     int block; /* the block that declared it */
     int site;  /* index among that block's parameters; selects its random stream */
 } ech_param;
+
+/* True if the parameter has a gradient, which an optimizer applies. */
+static inline bool ech_param_is_trained(const ech_param *param)
+{
+    return !param->commit && !param->frozen;
+}
 
 /* ---- values of a block ---- */
 
@@ -147,6 +155,7 @@ typedef struct ech_block_value {
     ech_kept kept;
     int recomputed; /* not ECH_KEPT_STORED: the value that B and W read instead; otherwise -1 */
     bool again;     /* recompute calls make it */
+    bool trains;    /* something that it is computed from is trained: it has a gradient */
     bool cached; /* shared by all sequence chunks of a micro-batch: KV cache, starts of documents */
 } ech_block_value;
 
@@ -181,6 +190,7 @@ typedef struct ech_node {
     int keeps, keep[ECH_MAX_PORTS];
     int params, param[ECH_MAX_PORTS]; /* indices of the model's parameters */
     unsigned added;                   /* parameters that are only added to the output (biases) */
+    unsigned frozen;                  /* parameters without gradients */
     ech_reads b, w;                   /* what B and W read besides gradients */
     /* inputs that F copies into a cache: for R, which finds them there, the input is -1 */
     unsigned cached;
@@ -201,6 +211,8 @@ typedef struct ech_node {
     bool sharded_rows;     /* input 0's rows are ech_call.shard, not ech_call.rows */
     /* its gradient of input 0 is a partial sum, which a collective completes */
     bool partial_gradient;
+    bool back;             /* B is needed for gradients of inputs */
+    bool trains;           /* some parameter has a gradient */
     bool goes_on;          /* F adds to an earlier node's outputs and saved values */
     bool is_part; /* B writes some rows of its input's gradient; other nodes write the rest */
     unsigned purposes;     /* bits 1 << purpose: lists in which F does something */
@@ -306,7 +318,11 @@ typedef struct ech_block {
     /* Offset of its reports' numbers among the model's; its reports follow each other. */
     int64_t first_report;
     ECH_LIST(int) input, output;   /* values that cross the block's boundary */
-    ECH_LIST(int) dinput, doutput; /* their gradients, in the same order; dinput -1: not needed */
+    ECH_LIST(int) dinput, doutput; /* their gradients, in the same order; -1: not needed */
+    /* Nothing in earlier blocks is trained: the inputs have no gradients. The model sets it before
+     * ech_block_finish. */
+    bool frozen_below;
+    bool trains; /* it has a backward: something in it or below is trained */
     /* With a program R that recomputes the whole block: the values that it uses as inputs, and its
      * outputs, in the same order. A block's rinput is its input, or the routput of the block
      * before. If R inverts the block, R computes rinput, and routput is the block's output, or the
@@ -347,7 +363,8 @@ void ech_block_report(ech_block *block, ech_node *node, const char *kind, const 
                       int64_t numbers);
 /* Derives the programs, the operands of their calls, and the addends of the parameters that its
  * nodes use. `params`: all of the model's (NULL: there are none). Nodes that share a parameter must
- * agree on its addends. */
+ * agree on its addends. The backward has no calls for frozen parameters, and stops where nothing
+ * below is trained. */
 void ech_block_finish(ech_block *block, ech_param *params);
 
 /* The shape of values at block boundaries: (B,T',C), or under sequence parallelism this rank's

@@ -67,8 +67,9 @@ static void backward_weight(const ech_call *call)
     const linear_options *options = call->node->options;
     ech_tensor x = ech_tensor_matrix(&call->in[0]), dy = ech_tensor_matrix(&call->dout[0]);
     const ech_tensor *a = options->in_first ? &x : &dy, *b = options->in_first ? &dy : &x;
-    call->kernels->matmul(call->context, a, true, b, false, NULL,
-                          call->accumulate[0] ? &call->dparam[0] : NULL, &call->dparam[0]);
+    if (call->dparam[0].data)
+        call->kernels->matmul(call->context, a, true, b, false, NULL,
+                              call->accumulate[0] ? &call->dparam[0] : NULL, &call->dparam[0]);
     if (call->dparam[1].data)
         call->kernels->bias_backward(call->context, &dy, call->accumulate[1], &call->dparam[1]);
 }

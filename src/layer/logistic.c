@@ -44,7 +44,7 @@ static void logits_backward(const ech_call *call)
 {
     ech_tensor dx = of_samples(&call->din[0]);
     call->kernels->sparse_logits_backward(call->context, &call->dout[0], &call->in[1],
-                                          call->accumulate[0], &dx, &call->dparam[0]);
+                                          call->accumulate[0], &dx, ech_optional(&call->dparam[0]));
 }
 
 const ech_layer ech_layer_row_sparse_logits = {.name = "sparse_logits",

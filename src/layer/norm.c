@@ -93,10 +93,11 @@ static void layernorm_backward(const ech_call *call)
     ech_tensor x = ech_tensor_matrix(&call->in[0]), dy = ech_tensor_matrix(&call->dout[0]);
     ech_tensor dx = ech_tensor_matrix(&call->din[0]), add = dx;
     ech_tensor mean = ech_tensor_flat(&call->keep[0]), rstd = ech_tensor_flat(&call->keep[1]);
+    bool accumulate = call->accumulate[call->dparam[0].data ? 0 : 1];
     add.data = call->add[0].data;
-    call->kernels->layernorm_backward(call->context, &dy, &x, &call->param[0], &mean, &rstd,
-                                      ech_optional(&add), &dx, call->accumulate[0],
-                                      &call->dparam[0], &call->dparam[1]);
+    call->kernels->layernorm_backward(
+        call->context, &dy, &x, &call->param[0], &mean, &rstd, ech_optional(&add), &dx, accumulate,
+        ech_optional(&call->dparam[0]), ech_optional(&call->dparam[1]));
 }
 
 static void rmsnorm_backward(const ech_call *call)
@@ -108,7 +109,7 @@ static void rmsnorm_backward(const ech_call *call)
     add.data = call->add[0].data;
     call->kernels->rmsnorm_backward(call->context, &dy, &x, &call->param[0], options->offset, &rstd,
                                     ech_optional(&add), &dx, NULL, call->accumulate[0],
-                                    &call->dparam[0]);
+                                    ech_optional(&call->dparam[0]));
 }
 
 /* The last input is x. */
@@ -172,7 +173,8 @@ static void rmsnorm_part_backward(const ech_call *call)
     ech_tensor rstd = ech_tensor_flat(&call->keep[0]);
     ECH_ASSERT(!call->add[0].data && !call->add[1].data);
     call->kernels->rmsnorm_backward(call->context, &dy, &x, &call->param[0], options->offset, &rstd,
-                                    NULL, &dx, &dsquares, call->accumulate[0], &call->dparam[0]);
+                                    NULL, &dx, &dsquares, call->accumulate[0],
+                                    ech_optional(&call->dparam[0]));
 }
 
 const ech_layer ech_layer_row_rmsnorm_part = {.name = "rmsnorm_part",

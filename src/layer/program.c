@@ -19,6 +19,12 @@ typedef struct gradients {
     bool *viewed;    /* of views: their columns are written */
 } gradients;
 
+/* True if the node has calls in B. */
+static bool has_back(const ech_node *node)
+{
+    return node->back || (node->trains && node->layer->finishes_in_b);
+}
+
 const ech_block_call ech_no_call = {.node = -1,
                                     .purposes = ~0u, /* until operands are listed */
                                     .dout = {-1, -1, -1, -1, -1, -1},
@@ -126,7 +132,7 @@ static void emit_backward_weight(ech_block *block, const gradients *g, int index
 {
     const ech_node *node = &block->node.at[index];
     ech_block_call call = ech_no_call;
-    if (!node->layer->backward_weight || !node->params) return;
+    if (!node->layer->backward_weight || !node->trains) return;
     call.node = index;
     for (int i = 0; i < node->outs; i++)
         call.dout[i] = g->value[ech_block_base(block, node->out[i])];
@@ -156,6 +162,7 @@ static void pass_gradient(ech_block *block, gradients *g, int index, unsigned in
     for (int i = 0; i < node->ins; i++) {
         int base = node->in[i];
         if (!(inputs & 1u << i) || !wants_gradient(block, base)) continue;
+        if (!block->value.at[base].trains) continue;
         ECH_ASSERT(ech_block_base(block, base) == base);
         take_over(block, g, base, dout, false);
     }
@@ -193,7 +200,7 @@ static void emit_chunk(ech_block *block, gradients *g, int first, int last, int 
     call.recompute = false;
     call.din[0] = joint;
     ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
-    if (*gradient < 0) {
+    if (*gradient < 0 && begin->back) {
         ECH_ASSERT(g->value[slot] < 0 && wants_gradient(block, begin->in[0]));
         *gradient = own_gradient(block, g, slot);
     }
@@ -242,17 +249,27 @@ static int emit_again(ech_block *block, int last)
     return first;
 }
 
+/* True if some node of the round has a backward. */
+static bool round_has_back(const ech_block *block, int round)
+{
+    bool found = false;
+    for (size_t n = 0; n < block->node.n; n++)
+        found |= block->node.at[n].round == round && has_back(&block->node.at[n]);
+    return found;
+}
+
 static void emit_backward(ech_block *block, gradients *g)
 {
     for (int i = (int)block->node.n - 1; i >= 0; i--) {
         const ech_node *node = &block->node.at[i];
         if (node->layer->joined) i = emit_chunks(block, g, i);
-        if (is_made_again(node)) i = emit_again(block, i);
+        if (is_made_again(node) && round_has_back(block, node->round)) i = emit_again(block, i);
         if (node->layer->joined || node->recompute_only || !(node->purposes & 1u << ECH_TRAIN) ||
             node->layer == &ech_layer_row_keep_shard || node->layer->writes_partials ||
             makes_tables_alone(block, node))
             continue;
         emit_backward_weight(block, g, i);
+        if (!has_back(node)) continue;
         pass_gradient(block, g, i, node->passes);
         if (node->layer->in_place)
             exchange_in_place(block, g, i);
@@ -317,6 +334,7 @@ static void begin_early(ech_block *block, ech_phase phase)
 void ech_block_finish(ech_block *block, ech_param *params)
 {
     ech_program_find_addends(block, params);
+    ech_program_freeze(block, params);
     ech_program_keep_less(block);
     find_sharded_rows(block);
     size_t values = block->value.n;
@@ -328,13 +346,14 @@ void ech_block_finish(ech_block *block, ech_param *params)
 
     emit_forward(block);
     for (size_t i = 0; i < block->output.n; i++) {
-        int value = block->output.at[i], gradient = new_gradient(block, value, ECH_FROM_BLOCK);
+        int value = block->output.at[i], gradient = -1;
+        if (block->trains) gradient = new_gradient(block, value, ECH_FROM_BLOCK);
         ECH_PUSH(block->doutput, gradient);
-        take_over(block, &g, value, gradient, false);
+        if (block->trains) take_over(block, &g, value, gradient, false);
     }
-    emit_backward(block, &g);
+    if (block->trains) emit_backward(block, &g);
     for (size_t i = 0; i < block->input.n; i++)
-        ECH_PUSH(block->dinput, g.value[block->input.at[i]]);
+        ECH_PUSH(block->dinput, block->frozen_below ? -1 : g.value[block->input.at[i]]);
     ech_program_recompute(block);
     ech_program_list_operands(block);
     ech_program_fuse(block);

@@ -10,6 +10,10 @@
 /* Sets the addends of the parameters that the block's nodes use. */
 void ech_program_find_addends(const ech_block *block, ech_param *params);
 
+/* Finds which nodes have a backward (ech_node.back, trains): those with trained parameters, and
+ * those above them. The others' backward reads nothing. */
+void ech_program_freeze(ech_block *block, const ech_param *params);
+
 /* A call without node or gradients: all of these are -1. */
 extern const ech_block_call ech_no_call;
 

@@ -367,7 +367,7 @@ void ech_program_keep_less(ech_block *block)
     bool crossed = block->input.n > 0 && block->output.n > 0;
     bool recomputes = block->options.recompute != ECH_RECOMPUTE_NONE || block->options.invert;
     int own = (int)block->node.n;
-    if (crossed && recomputes) add_recompute_phase(block);
+    if (crossed && recomputes && block->trains) add_recompute_phase(block);
     keep_less_of_cheap(block, own);
     for (size_t n = 0; n < block->node.n; n++) {
         ech_node *node = &block->node.at[n];

@@ -239,13 +239,18 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     ech_status status = ech_family_place_params(config, model);
     if (status == ECH_OK && family->mapping)
         status = ech_mapping_check_model(family->mapping, model);
+    if (status == ECH_OK)
+        status = ech_optimizer_freeze_params(config, model->param.at, model->param.n);
     if (status != ECH_OK) {
         ech_model_destroy(model);
         return status;
     }
+    bool frozen = true; /* all blocks so far */
     for (size_t i = 0; i < model->block.n; i++) {
         ech_block *block = model->block.at[i];
+        block->frozen_below = frozen;
         ech_block_finish(block, model->param.at);
+        frozen &= !block->trains;
         block->first_report = model->reports;
         for (size_t k = 0; k < block->report.n; k++) model->reports += block->report.at[k].numbers;
     }
@@ -341,16 +346,25 @@ bool ech_model_slides(const ech_model *model)
     return false;
 }
 
+int64_t ech_model_trained(const ech_model *model)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < model->param.n; i++)
+        if (ech_param_is_trained(&model->param.at[i]))
+            count += ech_shape_whole(&model->param.at[i].shape);
+    return count;
+}
+
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
 {
-    double N = 0;
+    double N = 0; /* a frozen parameter counts for two thirds: it has no gradient */
     ECH_FREED bool *multiplied = ech_calloc(model->param.n + 1, sizeof *multiplied);
     find_multiplied(model, multiplied);
     for (size_t i = 0; i < model->param.n; i++) {
         const ech_shape *shape = &model->param.at[i].shape;
         double used = share_used(model, &model->param.at[i]);
         if (multiplied[i] && !model->param.at[i].commit)
-            N += used * (double)ech_shape_whole(shape);
+            N += used * (double)ech_shape_whole(shape) * (model->param.at[i].frozen ? 2 / 3.0 : 1);
     }
     double layers = 0;
     ech_rows all = ech_rows_context(0, T, T, 1, 0, false);

@@ -164,7 +164,8 @@ ech_status ech_model_create_whole(const ech_config *config, ech_model **out);
 void ech_model_destroy(ech_model *model); /* accepts NULL */
 ECH_DESTROY_AT(ech_model, ech_model_destroy)
 
-int64_t ech_model_params(const ech_model *model); /* elements of all that are trained */
+int64_t ech_model_params(const ech_model *model);  /* elements of all but layer states */
+int64_t ech_model_trained(const ech_model *model); /* of these, those that are not frozen */
 /* of these, without experts that a token does not go to */
 int64_t ech_model_active(const ech_model *model);
 /* True for a table from which only the rows of a batch's tokens are read. */
@@ -173,8 +174,8 @@ bool ech_model_looks_up(const ech_model *model, int param);
 bool ech_model_slides(const ech_model *model);
 /* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens + 6 L T H D
  * tokens, N the parameters without those that are only looked up (Narayanan et al. 2021), of
- * experts those that a token goes to. A window lessens a layer's T as it lessens the pairs of
- * queries and keys. */
+ * experts those that a token goes to. Frozen parameters need 4 N tokens. A window lessens a layer's
+ * T as it lessens the pairs of queries and keys. */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
 
 /* For families. The first three add a parameter to the block and return its index. */

@@ -20,7 +20,7 @@ bool ech_optimizer_is_matrix(const ech_param *param)
 bool ech_is_compressed(const ech_config *config, const ech_param *param)
 {
     return config->parallel.compression != ECH_COMPRESSION_NONE && ech_optimizer_is_matrix(param) &&
-           !param->commit && param->type == ECH_TYPE_COMPUTE;
+           ech_param_is_trained(param) && param->type == ECH_TYPE_COMPUTE;
 }
 
 int64_t ech_compression_rank(const ech_config *config, const ech_param *param)

@@ -117,3 +117,24 @@ ech_status ech_optimizer_check_resume(const ech_config *saved, const ech_config 
                                momentum ? saved->optimizer.momentum
                                         : (double)saved->optimizer.block);
 }
+
+ech_status ech_optimizer_check_frozen(const ech_config *saved, const ech_config *now,
+                                      const ech_param *params, size_t n)
+{
+    ECH_FREED ech_param *before = ech_calloc(n + 1, sizeof *before);
+    for (size_t i = 0; i < n; i++) {
+        before[i] = params[i];
+        before[i].frozen = false;
+    }
+    ECH_TRY(ech_optimizer_freeze_params(saved, before, n));
+    for (size_t i = 0; i < n; i++)
+        if (before[i].frozen != params[i].frozen)
+            return ech_config_complain(
+                now, "optimizer.rates",
+                "%s %s, and in the run that saved the checkpoint it %s, so "
+                "its optimizer states do not fit; use that run's \"%s\", or "
+                "start a run in another directory with model.init_from",
+                params[i].name, params[i].frozen ? "is frozen" : "is trained",
+                before[i].frozen ? "was frozen" : "was trained", saved->optimizer.rates);
+    return ECH_OK;
+}

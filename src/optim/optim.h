@@ -180,6 +180,11 @@ ech_status ech_optimizer_check_shards(const ech_config *config, const ech_param 
 ech_status ech_optimizer_check_resume(const ech_config *saved, const ech_config *now,
                                       const ech_param *param);
 
+/* Checks that a resumed run freezes the same of the n parameters as `saved`: a checkpoint has no
+ * states of frozen ones. Errors: ECH_EUSAGE, logged. */
+ech_status ech_optimizer_check_frozen(const ech_config *saved, const ech_config *now,
+                                      const ech_param *params, size_t n);
+
 /* Checks what a plugin's optimizer declares for a parameter; the program's own pass. Errors:
  * ECH_EUSAGE, logged: an axis that the parameter lacks, a bad name, two states of a name, or too
  * many. */
@@ -188,6 +193,7 @@ ech_status ech_optimizer_check_needs(const ech_config *config, const ech_param *
  * `reads` has a word that is not a key. */
 ech_status ech_optimizer_plug(const char *plugin, const echelon_optimizer *row);
 ech_status ech_curve_plug(const char *plugin, const echelon_curve *row);
+
 const ech_optimizer *ech_optimizer_find(const char *name); /* NULL: none of that name */
 const ech_optimizer *ech_optimizer_of(const ech_config *config);
 const char *ech_optimizer_names(void); /* blank-separated */
@@ -216,10 +222,13 @@ void ech_curve_mark_keys(const ech_config *config);
 
 /* Parameter groups with their own learning rate and weight decay. Sets `decay` and `rate` of a
  * model's n parameters by patterns on their names, and by the optimizer's rules. optimizer.no_decay
- * has blank-separated patterns, optimizer.rates blank-separated words PATTERN=FACTOR. In patterns *
+ * has blank-separated patterns, optimizer.rates blank-separated words PATTERN=FACTOR; the last
+ * pattern that matches a parameter determines its factor, and 0 freezes it. In patterns *
  * stands for any characters and ? for one (fnmatch). Errors, ECH_EUSAGE: a pattern that matches
- * nothing, a missing or negative FACTOR, two factors for one parameter. */
+ * nothing, a missing or negative FACTOR, all parameters frozen. */
 ech_status ech_optimizer_group_params(const ech_config *config, ech_param *params, size_t n);
+/* The part that blocks depend on: sets `frozen`, and `rate` by optimizer.rates alone. */
+ech_status ech_optimizer_freeze_params(const ech_config *config, ech_param *params, size_t n);
 /* True if the configuration names any group, or its optimizer has several rules. */
 bool ech_optimizer_has_groups(const ech_config *config);
 

@@ -127,7 +127,7 @@ static void stack_needs(const ech_config *config, ech_optimizer_needs *needs, co
 ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param)
 {
     ech_optimizer_needs needs = {.master = -1};
-    if (param->commit) return needs;
+    if (!ech_param_is_trained(param)) return needs;
     ech_param one = ech_optimizer_one(param);
     bool narrow = config->precision.compute == ECH_COMPUTE_BF16 ||
                   config->precision.compute == ECH_COMPUTE_FP16;

@@ -19,7 +19,6 @@ typedef struct patterns {
     const char *key;
     ech_param *params;
     size_t n;
-    double *rate; /* [n] factors set by optimizer.rates so far; < 0: none */
 } patterns;
 
 /* factor: NULL: matched parameters do not decay. */
@@ -32,12 +31,9 @@ static ech_status set_matched(const patterns *p, const char *pattern, const doub
         matched++;
         if (!factor) {
             param->decay = false;
-        } else if (p->rate[i] >= 0 && (p->rate[i] < *factor || p->rate[i] > *factor)) {
-            return ech_config_complain(p->config, p->key,
-                                       "%s has the factors %g and %g; make the patterns narrower",
-                                       param->name, p->rate[i], *factor);
         } else {
-            p->rate[i] = param->rate = *factor;
+            param->rate = *factor;
+            param->frozen = !(*factor > 0);
         }
     }
     if (matched) return ECH_OK;
@@ -69,14 +65,23 @@ static ech_status for_each_word(const patterns *p, const char *words, bool rates
     return status;
 }
 
+ech_status ech_optimizer_freeze_params(const ech_config *config, ech_param *params, size_t n)
+{
+    patterns p = {config, "optimizer.rates", params, n};
+    size_t trained = 0;
+    ECH_TRY(for_each_word(&p, config->optimizer.rates, true));
+    for (size_t i = 0; i < n; i++) trained += ech_param_is_trained(&params[i]);
+    if (trained || !n) return ECH_OK;
+    return ech_config_complain(config, p.key,
+                               "freezes all parameters; add a pattern with a factor above 0 after "
+                               "the others, as lm_head*=1");
+}
+
 ech_status ech_optimizer_group_params(const ech_config *config, ech_param *params, size_t n)
 {
-    ECH_FREED double *rate = ech_calloc(n + 1, sizeof *rate);
-    for (size_t i = 0; i < n; i++) rate[i] = -1;
-    patterns p = {config, "optimizer.no_decay", params, n, rate};
+    patterns p = {config, "optimizer.no_decay", params, n};
     ECH_TRY(for_each_word(&p, config->optimizer.no_decay, false));
-    p.key = "optimizer.rates";
-    ECH_TRY(for_each_word(&p, config->optimizer.rates, true));
+    ECH_TRY(ech_optimizer_freeze_params(config, params, n));
     for (size_t i = 0; i < n; i++) params[i].rate *= ech_optimizer_rule_of(config, &params[i]).rate;
     return ECH_OK;
 }

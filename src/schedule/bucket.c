@@ -115,6 +115,8 @@ static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *con
                        .dtype = dtype,
                        .wire = of->commit ? dtype : ech_layout_wire(config, dtype),
                        .commits = of->commit != NULL,
+                       .frozen = of->frozen,
+                       .versions = of->frozen ? 1 : plan->versions,
                        .rows = listed_of(plan, param, config),
                        .group = ech_layout_addends(plan->layout, plan->model, param)};
     ech_optimizer_needs needs = ech_optimizer_needs_of(config, of);
@@ -134,8 +136,8 @@ static bool is_of_kind(const ech_bucket *bucket, const ech_bucket *kind)
     bool same = bucket->weight_dtype == kind->weight_dtype && bucket->dtype == kind->dtype &&
                 bucket->group == kind->group && bucket->unit == kind->unit &&
                 bucket->states == kind->states && bucket->commits == kind->commits &&
-                bucket->rows.most == kind->rows.most && bucket->compressed == kind->compressed &&
-                bucket->factored == kind->factored;
+                bucket->frozen == kind->frozen && bucket->rows.most == kind->rows.most &&
+                bucket->compressed == kind->compressed && bucket->factored == kind->factored;
     for (int i = 0; same && i < kind->states; i++)
         same = bucket->state[i].dtype == kind->state[i].dtype &&
                strcmp(bucket->state[i].name, kind->state[i].name) == 0;
@@ -183,7 +185,8 @@ static int64_t begin_of_shard(const ech_plan *plan, const ech_bucket *bucket, in
 static void place(const ech_plan *plan, ech_bucket *bucket, int members)
 {
     bool shares_out = plan->zero > 0 || plan->weights_in == ECH_SPACE_WINDOW;
-    bool sharded = shares_out && members > 1 && !bucket->commits;
+    bool alone = bucket->commits || (bucket->frozen && plan->zero < 3); /* there is no update */
+    bool sharded = shares_out && members > 1 && !alone;
     /* Stages complete a micro-batch at different times: their sums run once per turn, after all
      * others. */
     bool each = sharded && plan->zero > 1 && bucket->group != ECH_GROUP_TIED && !bucket->compressed;
@@ -193,10 +196,10 @@ static void place(const ech_plan *plan, ech_bucket *bucket, int members)
         if (serves) bucket->of_weights.whose = bucket->of_gradients.whose = ECH_WHOSE_SERVERS;
     } else {
         if (sharded) bucket->of_states.whose = ECH_WHOSE_SHARD;
-        if (each) bucket->of_gradients.whose = ECH_WHOSE_SHARD;
+        if (each && !bucket->frozen) bucket->of_gradients.whose = ECH_WHOSE_SHARD;
         if (each && plan->zero > 2) bucket->of_weights.whose = ECH_WHOSE_SHARD;
     }
-    if (!bucket->commits) bucket->of_states.where = plan->states;
+    if (!bucket->commits && !bucket->frozen) bucket->of_states.where = plan->states;
     if (bucket->of_states.where != ECH_SPACE_DEVICE) bucket->of_gradients.where = ECH_SPACE_HOST;
     bucket->of_weights.where = plan->weights_in;
     if (plan->weights != ECH_SPACE_DEVICE && !bucket->commits)

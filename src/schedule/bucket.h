@@ -52,6 +52,10 @@ typedef struct ech_bucket {
      * their partials. Each turn has a value of its own, since forwards of the next turn may write
      * before this turn's update. */
     bool commits;
+    /* The parameters are frozen: there are only weights, which are gathered or fetched like others.
+     * No step writes, reduces or updates the bucket. */
+    bool frozen;
+    int versions; /* of the weights: 1 if they are frozen, otherwise plan.versions */
     /* Location and distribution of this rank's weights, gradient sum and optimizer states. States
      * are updated where they are stored, by the ranks that store them. A worker's shard is empty
      * and begins at the bucket's end. */
@@ -76,7 +80,7 @@ typedef struct ech_bucket {
     ech_dtype dtype;        /* type of the gradients */
     ech_dtype wire;         /* type in which gradients are reduced (ech_group_reduce) */
     ech_layout_group group; /* group over which gradients are reduced */
-    /* persistent value of slot 0; slot i is weights + i (plan.versions); a shard if `gathered` */
+    /* persistent value of slot 0; slot i is weights + i (versions); a shard if `gathered` */
     int weights;
     int states; /* number of element-wise states; all its parameters have them */
     struct ech_flat_state {
@@ -108,6 +112,13 @@ typedef struct ech_bucket {
      * turn. */
     int complete[2];
 } ech_bucket;
+
+/* The slot of a weight version: of a number of slots, by its number. */
+static inline int ech_bucket_slot(const ech_bucket *bucket, int64_t version)
+{
+    int slot = (int)(version % bucket->versions);
+    return slot < 0 ? slot + bucket->versions : slot;
+}
 
 /* The value with a turn's row list. */
 static inline int ech_bucket_rows(const ech_bucket *bucket, int turn)

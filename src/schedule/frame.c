@@ -139,7 +139,7 @@ static void load_ahead(ech_framing *f, const ech_step *step)
 
 bool ech_frame_comes_last(const ech_bucket *bucket)
 {
-    return bucket->group == ECH_GROUP_TIED || bucket->commits;
+    return !bucket->frozen && (bucket->group == ECH_GROUP_TIED || bucket->commits);
 }
 
 /* Adds reductions of what lowered step s completes. */
@@ -174,16 +174,19 @@ static void find_ready(ech_framing *f, const int *first, const int *last)
     f->last_ready = ech_calloc((size_t)f->list->turns, sizeof *f->last_ready);
     ech_frame_begin_buckets(f);
     for (size_t s = 0; s < f->n; s++) f->first_ready[s] = f->first_begun[s] = -1;
+    for (int turn = 0; turn < f->list->turns; turn++) f->last_ready[turn] = -1;
     for (size_t i = 0; i < all; i++) {
         if (last[i] < 0) continue; /* an instance per turn, not per micro-batch */
-        int *last_ready = &f->last_ready[f->from[last[i]].turn];
-        if (last[i] > *last_ready) *last_ready = last[i];
         if (ech_bucket_scatters_each(&f->plan->bucket.at[i % buckets])) f->begins[first[i]] = true;
         f->next_ready[i] = f->first_ready[last[i]];
         f->first_ready[last[i]] = (int)i;
         f->next_begun[i] = f->first_begun[first[i]];
         f->first_begun[first[i]] = (int)i;
     }
+    /* The update follows all steps that read the weights. Where the lowest parameters are frozen,
+     * the last one writes no gradients. */
+    for (int s = 0; s < (int)f->n; s++)
+        if (f->from[s].lane == ECH_LANE_COMPUTE) f->last_ready[f->from[s].turn] = s;
     ech_frame_begin_gradients(f);
 }
 

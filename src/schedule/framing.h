@@ -60,7 +60,7 @@ typedef struct ech_framing {
     /* [buckets * versions] last step that gathers the weights of a slot; -1: none in this list */
     int *gathered;
     int known;                /* the last such gather that the compute lane has waited for */
-    int *last_ready;          /* [turns] the last lowered step that completes an instance */
+    int *last_ready;          /* [turns] the last lowered step of the compute lane */
     ech_turn_buckets buckets; /* buckets of the turn whose steps are being added */
     /* Only in lists with delayed updates: */
     bool delays;

@@ -12,6 +12,7 @@ static void plan_init(ech_plan *plan, ech_list *list)
     int init = ech_list_add(list, ECH_STEP_INIT);
     for (int i = 0; i < (int)plan->bucket.n * plan->versions; i++) {
         const ech_bucket *bucket = &plan->bucket.at[i / plan->versions];
+        if (i % plan->versions >= bucket->versions) continue;
         if (!ech_bucket_is_sharded(bucket) || ech_bucket_is_brought(bucket)) continue;
         ech_joining joining = ech_protocol_of(plan->layout)->joining(bucket);
         int gather = ech_list_add(list, joining.kind);

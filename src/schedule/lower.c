@@ -188,6 +188,12 @@ static int add_message(lowering *l, ech_step_kind kind, int i, int block, int pe
     return added;
 }
 
+/* True if nothing is sent back from `block` to the block before it: nothing there is trained. */
+static bool is_frozen_below(const lowering *l, int block)
+{
+    return l->plan->model->block.at[block]->frozen_below;
+}
+
 /* Sends the result of item i, an F or B, to the next virtual stage if that is on another rank. */
 static void send(lowering *l, int i)
 {
@@ -198,6 +204,7 @@ static void send(lowering *l, int i)
     int theirs = translate(l, l->rank, item->micro, stage, &peer);
     if (peer == l->rank) return;
     ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
+    if (!forward && is_frozen_below(l, first)) return;
     int step = add_message(l, forward ? ECH_STEP_SEND_ACT : ECH_STEP_SEND_GRAD, i,
                            forward ? end - 1 : first, peer);
     int safe = safe_item(l, i, peer, l->layout->virtual_stage[stage].chunk, theirs);
@@ -215,6 +222,7 @@ static void post(lowering *l, int i)
     translate(l, l->rank, item->micro, stage, &peer);
     if (peer == l->rank) return;
     ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
+    if (!forward && is_frozen_below(l, end)) return;
     l->received[i] = add_message(l, forward ? ECH_STEP_RECV_ACT : ECH_STEP_RECV_GRAD, i,
                                  forward ? first : end - 1, peer);
 }

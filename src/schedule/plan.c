@@ -56,6 +56,7 @@ static void plan_param(ech_plan *plan, const ech_plan_request *request, int inde
     p->elements = ech_shape_count(shape, ech_extent_of_params(plan->layout->sharding));
     if (!request->forward_only) ech_plan_states(plan, request->config, index);
     p->norm_first = plan->norm_partials;
+    if (plan->model->param.at[index].frozen) return;
     plan->norm_partials += (normed(plan, index) + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
 }
 
@@ -70,7 +71,7 @@ static void plan_bucket(ech_plan *plan, int index, bool forward_only)
         [ECH_SPACE_WINDOW] = ECH_MEMORY_PARAMETERS_IN_WINDOW};
     int64_t bytes = ech_bucket_kept(bucket) * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
     bucket->weights = (int)plan->persistent.n;
-    for (int v = 0; v < plan->versions; v++)
+    for (int v = 0; v < bucket->versions; v++)
         ech_plan_add_persistent(plan, kinds[bucket->of_weights.where], index, bytes);
     bucket->rows.value = -1;
     int64_t list = bucket->rows.most * (int64_t)sizeof(int32_t);
@@ -447,7 +448,7 @@ int64_t ech_plan_param_bytes(const ech_plan *plan, int param)
 int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket)
 {
     const ech_bucket *b = &plan->bucket.at[bucket];
-    return b->elements * (int64_t)ech_dtype_bytes(b->dtype);
+    return b->frozen ? 0 : b->elements * (int64_t)ech_dtype_bytes(b->dtype);
 }
 
 /* Numbers of a parameter's weights that this rank stores; in the window, those that it updates. */
@@ -463,13 +464,16 @@ void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t number
 {
     for (int d = 0; d < ECH_DTYPES; d++) numbers[d] = 0;
     for (int i = 0; i < (int)plan->model->param.n && kind == ECH_MEMORY_PARAMETERS; i++)
-        numbers[ech_plan_param_dtype(plan, i)] += plan->versions * weights_of(plan, i);
+        if (plan->param[i].bucket >= 0)
+            numbers[ech_plan_param_dtype(plan, i)] +=
+                plan->bucket.at[plan->param[i].bucket].versions * weights_of(plan, i);
     for (size_t s = 0; s < plan->state.n && kind == ECH_MEMORY_OPTIMIZER; s++) {
         const ech_plan_state *state = &plan->state.at[s];
         numbers[ech_plan_state_dtype(plan, &state->is)] += state->elements;
     }
     for (size_t b = 0; b < plan->bucket.n && kind == ECH_MEMORY_GRADIENTS; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
+        if (bucket->frozen) continue;
         numbers[bucket->dtype] += ech_bucket_sums_shard(bucket)
                                       ? ech_plan_own_all(plan, bucket)
                                       : bucket->elements - bucket->padding;

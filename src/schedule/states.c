@@ -109,7 +109,8 @@ void ech_plan_state_values(ech_plan *plan, int index)
 
 int ech_plan_weights(const ech_plan *plan, int bucket, int version)
 {
-    return plan->bucket.at[bucket].weights + ech_plan_slot(plan, version);
+    const ech_bucket *of = &plan->bucket.at[bucket];
+    return of->weights + ech_bucket_slot(of, version);
 }
 
 bool ech_plan_has_masters(const ech_plan *plan, const ech_bucket *bucket)

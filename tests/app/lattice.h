@@ -123,19 +123,19 @@ static const char *const lattice_recomputes[] = {"", " memory.recompute=selectiv
                                                  " memory.recompute=full"};
 static const char *const lattice_partitions[] = {"even", "list", "auto"};
 static const char *const lattice_optimizers[] = {
-    "optimizer.eps=1e-6",
-    "optimizer.name=sgd optimizer.momentum=0.9",
+    "optimizer.eps=1e-6", "optimizer.name=sgd optimizer.momentum=0.9",
     "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true "
     "optimizer.rates=*.1.*=0.5 optimizer.no_decay=*.1.*",
-    "optimizer.name=adamw8 optimizer.block=2 optimizer.eps=1e-6",
-    "optimizer.name=adafactor",
-    "optimizer.name=sm3",
-    "optimizer.name=sm3 optimizer.momentum=0.9",
+    "optimizer.name=adamw8 optimizer.block=2 optimizer.eps=1e-6", "optimizer.name=adafactor",
+    "optimizer.name=sm3", "optimizer.name=sm3 optimizer.momentum=0.9",
     "optimizer.name=adafactor optimizer.momentum=0.9 optimizer.scale_parameter=false "
     "optimizer.schedule=rsqrt",
     "optimizer.name=muon optimizer.momentum=0.95 optimizer.nesterov=true optimizer.eps=1e-6",
     "optimizer.name=muon optimizer.momentum=0.8 optimizer.adjust_rate=match_rms_adamw "
-    "optimizer.adamw_rate=0.5 optimizer.eps=1e-6"};
+    "optimizer.adamw_rate=0.5 optimizer.eps=1e-6",
+    /* Frozen: one layer; and all but one layer, the patterns divided by a tab. */
+    "optimizer.eps=1e-6 optimizer.rates=*.0.*=0",
+    "optimizer.name=sgd optimizer.momentum=0.9 optimizer.rates=*=0\t*.1.*=1"};
 static const char *const lattice_precisions[] = {
     "fp64", "fp32", "bf16", "bf16 precision.gradients=compute precision.residual=fp32"};
 /* Verifying takes the first; runs that are resumed take theirs. */

@@ -390,6 +390,12 @@ static const trial trials[ECH_RULES] = {
                                                  "compute",
                                          "precision.compute=bf16 precision.gradients=compute",
                                          BACKUPS},
+#define FROZEN "optimizer.rates=*wte*=0"
+    [ECH_RULE_frozen_served] = {FROZEN " " SERVED, SERVED, FROZEN},
+    [ECH_RULE_frozen_central] = {FROZEN " " CENTRAL, CENTRAL, FROZEN},
+    [ECH_RULE_frozen_lock_free] = {FROZEN " " HOGWILD, HOGWILD, FROZEN},
+    [ECH_RULE_frozen_kept_at_peer] = {FROZEN " memory.offload_activations=peer",
+                                      "memory.offload_activations=peer", FROZEN},
     [ECH_RULE_served_pipelined] = {SERVED " parallel.pipeline=2", "parallel.pipeline=2", SERVED},
     [ECH_RULE_served_tensor] = {SERVED " parallel.tensor=2", "parallel.tensor=2", SERVED},
     [ECH_RULE_served_context] = {SERVED " parallel.context=2", "parallel.context=2", SERVED},

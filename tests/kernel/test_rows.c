@@ -81,6 +81,13 @@ static void check_norms(int64_t R, int64_t C, int add, const bool *accumulate)
     trial_check(&rmsnorm);
     trial_check(&layernorm_back);
     trial_check(&rmsnorm_back);
+    layernorm_back.tensor[7] = none; /* frozen: the gain, then the bias, too */
+    trial_check(&layernorm_back);
+    layernorm_back.tensor[8] = none;
+    trial_check(&layernorm_back);
+    rmsnorm_back.tensor[7] = none;
+    trial_check(&rmsnorm_back);
+    rmsnorm_back.tensor[7] = sum;
     rmsnorm.tensor[1] = kept; /* rows that are parts */
     rmsnorm_back.tensor[6] = rows;
     trial_check(&rmsnorm);

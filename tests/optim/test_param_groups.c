@@ -45,6 +45,18 @@ TEST(test_who_is_matched)
     assert_true(p[1].rate == 0.25);
 }
 
+/* The last pattern that matches counts; 0 freezes. */
+TEST(test_last_pattern_counts)
+{
+    ech_param p[PARAMS];
+    assert_int_equal(group("", "h.*=0.1 *mlp*=0.2 *bias=0.3", p), ECH_OK);
+    const double rate[PARAMS] = {1, 0.2, 0.2, 0.3};
+    for (int i = 0; i < PARAMS; i++) assert_true(p[i].rate == rate[i] && !p[i].frozen);
+    assert_int_equal(group("", "*=0 h.1.mlp.weight=1 *bias=0.0", p), ECH_OK);
+    for (int i = 0; i < PARAMS; i++) assert_true(p[i].frozen == (i != 2));
+    assert_true(ech_param_is_trained(&p[2]) && !ech_param_is_trained(&p[3]));
+}
+
 static void expect_refused(const char *no_decay, const char *rates, const char *says)
 {
     ech_param p[PARAMS];
@@ -58,7 +70,8 @@ TEST(test_refusals)
     expect_refused("wte* lm_head*", "",
                    "\"lm_head*\" matches no parameter; names are as h.1.mlp.bias");
     expect_refused("", "lm_head*=0.1", "\"lm_head*\" matches no parameter");
-    expect_refused("", "h.*=0.1 *mlp*=0.2", "h.0.mlp.weight has the factors 0.1 and 0.2");
+    expect_refused("", "*=0", "freezes all parameters");
+    expect_refused("", "h.1.mlp.bias=1 *=0", "freezes all parameters");
     static const char *const bad[] = {"wte*", "wte*=", "wte*=x", "wte*=-1", "wte*=inf", "wte*=1e7"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         expect_refused("", bad[i], "is no PATTERN=FACTOR with a factor from 0 to 1e+06");

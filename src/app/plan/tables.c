@@ -46,6 +46,7 @@ static void print_buckets(const ech_plan *plan, ech_text *out)
         if (bucket->padding)
             ech_text_append(out, ", %s of them padding",
                             ECH_BYTES(bucket->padding * (int64_t)ech_dtype_bytes(bucket->dtype)));
+        if (bucket->frozen) ech_text_append(out, ", frozen");
         if (bucket->pieces > 1)
             ech_text_append(out, ", updated in %d pieces", bucket->pieces);
         ech_text_append(out, "\n");

@@ -95,6 +95,7 @@ static void print_blocks(const ech_plan *plan, ech_text *out)
 
 static bool is_in_group(const ech_config *config, const ech_param *param, const ech_param *of)
 {
+    if (param->frozen || of->frozen) return param->frozen && of->frozen;
     return param->decay == of->decay && !(param->rate < of->rate || param->rate > of->rate) &&
            strcmp(ech_optimizer_rule_of(config, param).name,
                   ech_optimizer_rule_of(config, of).name) == 0;
@@ -115,10 +116,13 @@ static void print_group(const ech_design *design, size_t first, ech_text *out)
         if (tensors++ < MOST_NAMES)
             ech_text_append(&names, "%s%s", names.n ? ", " : "", param->name);
     }
-    ech_text_append(out, "%s%s, rate x %g, %s: %s, %s numbers: %s%s\n",
-                    first ? ECH_PLAN_INDENT : "groups      ",
-                    ech_optimizer_rule_of(design->config, of).name, of->rate,
-                    of->decay ? "decay" : "no decay", ECH_COUNT(tensors, "tensor"),
+    ech_text_append(out, "%s", first ? ECH_PLAN_INDENT : "groups      ");
+    if (of->frozen)
+        ech_text_append(out, "frozen");
+    else
+        ech_text_append(out, "%s, rate x %g, %s", ech_optimizer_rule_of(design->config, of).name,
+                        of->rate, of->decay ? "decay" : "no decay");
+    ech_text_append(out, ": %s, %s numbers: %s%s\n", ECH_COUNT(tensors, "tensor"),
                     ECH_DIGITS(numbers), names.at, tensors > MOST_NAMES ? ", ..." : "");
 }
 
@@ -184,6 +188,10 @@ static void print_model(const ech_plan_report *report, ech_text *out)
     if (active < all)
         ech_text_append(out, ECH_PLAN_INDENT "of these active in a token: %s; %s a token\n",
                         ECH_DIGITS(active), ECH_SCALED(ech_plan_token_flops(design), "FLOP"));
+    int64_t trained = ech_model_trained(design->model);
+    if (trained < all)
+        ech_text_append(out, ECH_PLAN_INDENT "of these trained: %s; %s are frozen\n",
+                        ECH_DIGITS(trained), ECH_DIGITS(all - trained));
     print_bound(report->alike.at[0].plan, out);
     print_blocks(report->alike.at[0].plan, out);
     print_groups(design, out);

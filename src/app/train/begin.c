@@ -158,7 +158,8 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
     ECH_TRY(ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t)));
     for (size_t i = 0; i < t->design->model->param.n; i++)
         ECH_TRY(ech_optimizer_check_resume(saved, t->config, &t->design->model->param.at[i]));
-    return ECH_OK;
+    return ech_optimizer_check_frozen(saved, t->config, t->design->model->param.at,
+                                      t->design->model->param.n);
 }
 
 /* Whether a path is, or lies in, the folder; links are followed. */

@@ -64,7 +64,7 @@ static double rms_of_gradients(const ech_verifier *v, const double *x)
     double squares = 0;
     int64_t n = 0;
     for (int p = 0; p < ech_verifier_params(v); p++) {
-        if (ech_verifier_param(v, p)->commit) continue;
+        if (!ech_param_is_trained(ech_verifier_param(v, p))) continue;
         for (int64_t i = v->first[p]; i < v->first[p + 1]; i++) squares += x[i] * x[i];
         n += v->first[p + 1] - v->first[p];
     }
@@ -92,7 +92,9 @@ static void compare_gradient(ech_verifier *v, const ech_copy *copy, double floor
 void ech_verifier_compare_gradients(ech_verifier *v)
 {
     double floor_ = 1e-3 * rms_of_gradients(v, v->single.gradient);
-    for (size_t i = 0; i < v->copy.n; i++) compare_gradient(v, &v->copy.at[i], floor_);
+    for (size_t i = 0; i < v->copy.n; i++)
+        if (!ech_verifier_param(v, v->copy.at[i].param)->frozen)
+            compare_gradient(v, &v->copy.at[i], floor_);
 }
 
 /* ---- weights and states ---- */

@@ -132,7 +132,7 @@ static void clip(ech_follower *f, int bucket)
     ech_exec *exec = f->run.session.exec;
     double squares = 0;
     for (int p = 0; p < params_of(f); p++)
-        if (stage_of[p] == stage && !ech_verifier_param(f->of, p)->commit)
+        if (stage_of[p] == stage && ech_param_is_trained(ech_verifier_param(f->of, p)))
             squares += ech_exec_scalar(exec, ECH_SCALARS + p);
     double factor = ech_clip_factor(sqrt(squares), f->of->clip_norm);
     ech_exec_set_scalar(exec, ECH_SCALAR_CLIP, f->unclipped * factor);
@@ -222,7 +222,8 @@ static void observe(void *context, ech_exec *exec, const ech_step *step)
     if (step < first || next >= end) return;
     prepare(f, next);
     if (next->kind != ECH_STEP_NORM || f->taken) return;
-    for (int p = 0; p < params_of(f); p++) exchange(f, p);
+    for (int p = 0; p < params_of(f); p++)
+        if (!ech_verifier_param(f->of, p)->frozen) exchange(f, p);
     f->taken = true;
 }
 

@@ -53,9 +53,9 @@ void ECH_CPU(sparse_logits_backward)(ech_kernel_context *context, const ech_tens
     int64_t R = dx->shape[0], K = dx->shape[1];
     const float *by = dz->data;
     ECH_SHAPES(sparse_logits_backward, ECH_REAL, dz, values, dx, dbias);
-    double sum = accumulate ? (double)ech_number(dbias, 0) : 0;
+    double sum = accumulate && dbias ? (double)ech_number(dbias, 0) : 0;
 #pragma omp parallel for num_threads(context->threads) if (R * K > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++) scale_row(by[r], values, r * K, K, dx);
-    for (int64_t r = 0; r < R; r++) sum += (double)by[r];
-    ech_set_number(dbias, 0, (float)sum);
+    for (int64_t r = 0; dbias && r < R; r++) sum += (double)by[r];
+    if (dbias) ech_set_number(dbias, 0, (float)sum);
 }

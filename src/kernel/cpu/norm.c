@@ -331,7 +331,7 @@ static void backward(ech_kernel_context *context, const ech_tensor *dy, const ec
         else
             norm_block(&at, first, end, false, false, own, NULL);
     }
-    fold(sums, blocks, columns, 0, accumulate, dgain);
+    if (dgain) fold(sums, blocks, columns, 0, accumulate, dgain);
     if (dbias) fold(sums, blocks, columns, C, accumulate, dbias);
 }
 

@@ -43,7 +43,9 @@ void ECH_CUDA(sparse_logits_backward)(ech_kernel_context *context, const ech_ten
             part[k] = k < n ? slope.get((i + k) / K) * (wide)by[i + k] : 0;
         to.store(i, n, part);
     });
-    ech_launch(context, add_all, dim3(1), ECH_BLOCK, 0, slope, R, accumulate, ech_numbers(dbias));
+    if (dbias)
+        ech_launch(context, add_all, dim3(1), ECH_BLOCK, 0, slope, R, accumulate,
+                   ech_numbers(dbias));
 }
 
 /* log(1 + exp(x)), accurate for large x. */

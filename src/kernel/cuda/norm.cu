@@ -304,7 +304,8 @@ static void backward(const ech_kernel_context *context, const backward_call &at,
     ech_columns_by<N>(
         context, {R, at.C, lanes}, teams * lanes, ech_plus(),
         [=] __device__(int s, int64_t c, double sum) {
-            ech_put_sum{s ? dbias : dgain, accumulate}(c, sum);
+            const ech_numbers to = s ? dbias : dgain;
+            if (to.is_here()) ech_put_sum{to, accumulate}(c, sum);
         },
         scratch + sums, backward_rows<N>, at, (const row_sums<double> *)of_rows);
 }

@@ -24,14 +24,14 @@ void ECH_REF(sparse_logits_backward)(ech_kernel_context *context, const ech_tens
                                      const ech_tensor *dx, const ech_tensor *dbias)
 {
     int64_t R = dx->shape[0], K = dx->shape[1];
-    double sum = accumulate ? ech_value(dbias, 0) : 0;
+    double sum = accumulate && dbias ? ech_value(dbias, 0) : 0;
     ECH_SHAPES(sparse_logits_backward, ECH_REAL, dz, values, dx, dbias);
     for (int64_t r = 0; r < R; r++) {
         for (int64_t i = r * K; i < (r + 1) * K; i++)
             ech_store(dx, i, ech_value(dz, r) * (double)((const float *)values->data)[i]);
         sum += ech_value(dz, r);
     }
-    ech_store(dbias, 0, sum);
+    if (dbias) ech_store(dbias, 0, sum);
 }
 
 /* log(1 + exp(x)), accurate for large x. */

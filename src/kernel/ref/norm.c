@@ -84,12 +84,14 @@ static void backward_row(const norm *at, int64_t r, double *dgain, double *dbias
 static void backward(ech_kernel_context *context, norm at, bool accumulate, const ech_tensor *dgain,
                      const ech_tensor *dbias)
 {
-    int64_t R = at.x->shape[0], C = at.x->shape[1], sums = dbias ? 2 * C : C;
+    int64_t R = at.x->shape[0], C = at.x->shape[1], sums = at.mean ? 2 * C : C;
     double *sum = ech_scratch(context, (size_t)sums * sizeof *sum);
-    for (int64_t i = 0; i < sums; i++)
-        sum[i] = accumulate ? ech_value(i < C ? dgain : dbias, i % C) : 0.0;
+    for (int64_t i = 0; i < sums; i++) {
+        const ech_tensor *to = i < C ? dgain : dbias;
+        sum[i] = accumulate && to ? ech_value(to, i % C) : 0.0;
+    }
     for (int64_t r = 0; r < R; r++) backward_row(&at, r, sum, dbias ? sum + C : NULL);
-    for (int64_t c = 0; c < C; c++) ech_store(dgain, c, sum[c]);
+    for (int64_t c = 0; dgain && c < C; c++) ech_store(dgain, c, sum[c]);
     for (int64_t c = 0; dbias && c < C; c++) ech_store(dbias, c, sum[C + c]);
 }
 

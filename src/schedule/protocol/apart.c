@@ -31,6 +31,7 @@ static void plan_sync(ech_plan *plan)
     int members = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_REPLICAS);
     ECH_FREED int *ready = ech_calloc(plan->bucket.n + 1, sizeof *ready);
     for (int b = 0; b < (int)plan->bucket.n; b++) {
+        if (plan->bucket.at[b].frozen) continue;
         ready[b] = ech_list_add(list, ECH_STEP_DIFFERENCE);
         list->step.at[ready[b]].index = b;
         if (members < 2) continue;
@@ -41,6 +42,7 @@ static void plan_sync(ech_plan *plan)
         ready[b] = sum;
     }
     for (int b = 0; b < (int)plan->bucket.n; b++) {
+        if (plan->bucket.at[b].frozen) continue;
         int outer = ech_list_add(list, ECH_STEP_OUTER_UPDATE);
         list->step.at[outer].index = b;
         if (list->step.at[ready[b]].lane != ECH_LANE_COMPUTE) ech_list_add_after(list, ready[b]);
@@ -54,15 +56,18 @@ static void plan_gossip(ech_plan *plan)
     int buckets = (int)plan->bucket.n;
     if (ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_REPLICAS) < 2)
         return;
+    ECH_FREED int *mixed = ech_calloc(plan->bucket.n + 1, sizeof *mixed);
     for (int b = 0; b < buckets; b++) {
-        int sent = ech_list_add(list, ECH_STEP_NEIGHBOURS);
+        if (plan->bucket.at[b].frozen) continue;
+        int sent = mixed[b] = ech_list_add(list, ECH_STEP_NEIGHBOURS);
         list->step.at[sent].index = b;
         list->step.at[sent].group = ECH_GROUP_REPLICAS;
     }
     for (int b = 0; b < buckets; b++) {
+        if (plan->bucket.at[b].frozen) continue;
         int mix = ech_list_add(list, ECH_STEP_MIX);
         list->step.at[mix].index = b;
-        ech_list_add_after(list, b);
+        ech_list_add_after(list, mixed[b]);
     }
 }
 

@@ -68,7 +68,7 @@ void ech_frame_update_summed(ech_framing *f, ech_layout_group whole, int turn)
     if (!synchronous)
         folded = ech_frame_reduce(f, ECH_GROUP_PARTIAL, turn, ECH_SCALAR_SQUARES_SUM, 1, summed);
     int clip = ech_frame_add(f, ECH_STEP_CLIP, turn, -1, synchronous ? -1 : folded);
-    if (f->plan->states != ECH_SPACE_DEVICE)
+    if (f->plan->states != ECH_SPACE_DEVICE && f->buckets.ordered)
         f->buckets.scalars = ech_frame_add(f, ECH_STEP_READ_UPDATE, turn, -1, clip);
     ech_frame_updates(f);
 }

@@ -77,7 +77,7 @@ static void touch_initial(ech_accessor *a)
 {
     touch_buffer(a, true);
     for (int b = 0; b < (int)a->plan->bucket.n; b++) {
-        for (int v = 0; v < a->plan->versions; v++) ech_access_weights(a, b, v, true);
+        for (int v = 0; v < a->plan->bucket.at[b].versions; v++) ech_access_weights(a, b, v, true);
         ech_access_states(a, b, true);
     }
 }

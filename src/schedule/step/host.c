@@ -160,7 +160,7 @@ static void read_bucket(ech_accessor *a, const ech_bucket *bucket)
             last[s] = value; /* the next parameter's as well if it belongs to the bucket */
         }
     }
-    for (int v = 0; v < plan->versions && writes; v++)
+    for (int v = 0; v < bucket->versions && writes; v++)
         ech_access_value(a, bucket->weights + v, false);
 }
 

@@ -74,7 +74,7 @@ static void observe(void *state, const probe_run *run, probe_moment moment)
     if (moment != PROBE_OPENED) return;
     for (int b = 0; b < (int)plan->model->block.n; b++) {
         const ech_block *block = plan->model->block.at[b];
-        if (!ech_layout_has_block(plan->layout, plan->rank, b)) continue;
+        if (!ech_layout_has_block(plan->layout, plan->rank, b) || !block->trains) continue;
         ECH_FREED times *of = ech_calloc(block->node.n + 1, sizeof *of);
         for (size_t s = 0; s < list->step.n; s++) {
             const ech_step *step = &list->step.at[s];

@@ -195,7 +195,7 @@ static void check_updates(const ech_plan *plan)
     ech_plan_traffic(plan, traffic);
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
-        if (bucket->commits) continue; /* layer states stay on the device */
+        if (bucket->commits || bucket->frozen) continue; /* layer states stay on the device */
         int64_t first, n = ech_bucket_updated(bucket, &first);
         int64_t weights = n * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
         out += n * (int64_t)ech_dtype_bytes(bucket->dtype) + bytes_of_folds(bucket);

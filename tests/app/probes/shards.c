@@ -37,12 +37,13 @@ static void check_kept(const ech_plan *plan, const ech_bucket *bucket)
                n * (int64_t)ech_dtype_bytes(bucket->weight_dtype));
 }
 
-/* What several ranks have alike they share out, but layer states. */
+/* What several ranks have alike they share out, but layer states, and frozen weights below ZeRO
+ * 3. */
 static void check_bucket(const ech_plan *plan, const ech_bucket *bucket)
 {
     if (ech_bucket_is_sharded(bucket))
         check_kept(plan, bucket);
-    else if (members(plan, bucket) > 1 && !bucket->commits)
+    else if (members(plan, bucket) > 1 && !bucket->commits && !(bucket->frozen && plan->zero < 3))
         probe_fail("a bucket of block %d is not shared out over %d ranks", bucket->block,
                    members(plan, bucket));
 }
@@ -52,6 +53,7 @@ static void check_bucket(const ech_plan *plan, const ech_bucket *bucket)
 static int64_t sent_of(const ech_plan *plan, const ech_list *list, const ech_bucket *bucket)
 {
     int N = members(plan, bucket);
+    if (bucket->frozen) return 0;
     int64_t half = bucket->elements / N * (N - 1) * (int64_t)ech_dtype_bytes(bucket->wire);
     if (!ech_bucket_scatters_each(bucket)) return 2 * list->turns * half;
     return list->turns * (list->numbering.micro_batches + !ech_bucket_is_gathered(bucket)) * half;
