@@ -224,6 +224,8 @@ ECHELON_API bool echelon_train_is_stopped(echelon_training *training);
 ECHELON_API bool echelon_train_is_done(echelon_training *training);
 /* Training steps done so far, of all starts. */
 ECHELON_API int64_t echelon_train_steps(const echelon_training *training);
+/* The step with which the run ends: training.steps, or what training.epochs comes to. */
+ECHELON_API int64_t echelon_train_last_step(const echelon_training *training);
 /* Saves a checkpoint now. Collective. Errors: local replicas differ, before they are averaged. */
 ECHELON_API echelon_status echelon_train_save(echelon_training *training);
 /* The mean loss over the validation data. Collective. Errors: the run has no validation data. */

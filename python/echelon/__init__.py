@@ -14,7 +14,7 @@ from ._library import (CommunicationError, Error, InputError, InternalError, IoE
                        NumericError, OutOfMemoryError, UnsupportedError, UsageError, library)
 from ._keys import Keys, keys
 from .callbacks import (BackupAndRestore, Callback, CSVLogger, EarlyStopping, LambdaCallback,
-                        LearningRateScheduler, ProgressBar)
+                        LearningRateScheduler, ProgressBar, TensorBoard)
 from .run import History, Metrics, Plan, Run, Training, set_log
 from .strategies import (CentralStorage, DiLoCo, Gossip, Grid, Hogwild, LocalSGD, Mirrored,
                          MultiWorkerMirrored, OneDevice, ParameterServer, Strategy, TPU, Zero)
@@ -27,7 +27,7 @@ __all__ = [
     "Strategy", "OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer",
     "CentralStorage", "TPU", "Grid", "Zero", "LocalSGD", "DiLoCo", "Gossip", "Hogwild",
     "Callback", "BackupAndRestore", "EarlyStopping", "LearningRateScheduler", "CSVLogger",
-    "ProgressBar", "LambdaCallback",
+    "ProgressBar", "LambdaCallback", "TensorBoard",
     "Error", "UsageError", "InputError", "IoError", "OutOfMemoryError", "UnsupportedError",
     "CommunicationError", "NumericError", "InternalError"]
 __version__ = library.echelon_version().decode()

@@ -21,10 +21,11 @@ def keys() -> dict[str, Key]: ...
 Name = Literal[
     "model.architecture", "model.hidden_size", "model.num_hidden_layers",
     "model.num_attention_heads", "model.num_key_value_heads", "model.head_dim",
-    "model.intermediate_size", "model.max_position_embeddings", "model.vocab_size",
-    "model.rope_theta", "model.rope_local_base_freq", "model.partial_rotary_factor",
-    "model.rope_interleaved", "model.rotary_layers", "model.rope_scaling",
-    "model.rope_scaling_factor", "model.rope_scaling_low_freq_factor",
+    "model.kv_lora_rank", "model.q_lora_rank", "model.qk_nope_head_dim", "model.qk_rope_head_dim",
+    "model.v_head_dim", "model.intermediate_size", "model.max_position_embeddings",
+    "model.vocab_size", "model.rope_theta", "model.rope_local_base_freq",
+    "model.partial_rotary_factor", "model.rope_interleaved", "model.rotary_layers",
+    "model.rope_scaling", "model.rope_scaling_factor", "model.rope_scaling_low_freq_factor",
     "model.rope_scaling_high_freq_factor", "model.rope_scaling_original_max_position_embeddings",
     "model.rope_scaling_beta_fast", "model.rope_scaling_beta_slow", "model.rope_scaling_truncate",
     "model.rope_scaling_mscale", "model.rope_scaling_mscale_all_dim",
@@ -46,11 +47,12 @@ Name = Literal[
     "model.sliding_window", "model.window_layers", "model.attn_logit_softcapping",
     "model.attention_scale", "model.attention_sinks", "model.init_from", "model.mapping",
     "model.new_rows_from", "data.train", "data.valid", "data.identity", "data.split",
-    "data.tokenizer", "data.sequence_length", "data.begin_of_text", "data.document_mask",
-    "data.shards", "data.shares", "data.prefetch", "training.steps", "training.global_batch_size",
-    "training.micro_batch_size", "training.seed", "training.on_nonfinite",
-    "training.nonfinite_limit", "training.validate_every", "training.validate_samples",
-    "training.time_limit", "training.check_every", "optimizer.name", "optimizer.learning_rate",
+    "data.tokenizer", "data.sequence_length", "data.begin_of_text", "data.packing",
+    "data.long_documents", "data.document_mask", "data.shards", "data.shares", "data.prefetch",
+    "training.steps", "training.epochs", "training.global_batch_size", "training.micro_batch_size",
+    "training.seed", "training.on_nonfinite", "training.nonfinite_limit", "training.validate_every",
+    "training.validate_samples", "training.time_limit", "training.check_every", "training.loss",
+    "training.plugins", "training.plugin_hashes", "optimizer.name", "optimizer.learning_rate",
     "optimizer.schedule", "optimizer.warmup_steps", "optimizer.min_learning_rate",
     "optimizer.decay_steps", "optimizer.weight_decay", "optimizer.no_decay", "optimizer.rates",
     "optimizer.beta1", "optimizer.beta2", "optimizer.eps", "optimizer.momentum",
@@ -83,9 +85,10 @@ Name = Literal[
 # Keys and the types of their values.
 Keys = TypedDict("Keys", {
     # model family, which determines the layers of a block
-    "model.architecture": str | Literal["gemma2", "gemma3_text", "glm4", "gpt2", "gpt_neox",
-        "gpt_oss", "granite", "llama", "logistic", "mistral", "mixtral", "olmo2", "olmo3", "olmoe",
-        "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3", "starcoder2", "switch"],
+    "model.architecture": str | Literal["deepseek_v3", "gemma2", "gemma3_text", "glm", "glm4",
+        "gpt2", "gpt_neox", "gpt_oss", "granite", "llama", "logistic", "mistral", "mixtral", "olmo2",
+        "olmo3", "olmoe", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3", "starcoder2",
+        "switch"],
     # hidden width C
     "model.hidden_size": int,
     # number of transformer layers L
@@ -96,6 +99,16 @@ Keys = TypedDict("Keys", {
     "model.num_key_value_heads": int | Literal["auto"],
     # width D of an attention head; auto: hidden_size / num_attention_heads
     "model.head_dim": int | Literal["auto"],
+    # latent attention (MLA): width of the latent of keys and values; 0: there is none
+    "model.kv_lora_rank": int,
+    # latent attention: width of the latent of queries; 0: queries are projected directly
+    "model.q_lora_rank": int,
+    # latent attention: width of a head's queries and keys without positions
+    "model.qk_nope_head_dim": int,
+    # latent attention: width of a head's rotated queries and keys; even
+    "model.qk_rope_head_dim": int,
+    # latent attention: width of a head's values
+    "model.v_head_dim": int,
     # width F of the feed-forward layers; auto: the family's own rule
     "model.intermediate_size": int | Literal["auto"],
     # longest sequence that the model accepts, in tokens; auto: data.sequence_length
@@ -269,16 +282,22 @@ Keys = TypedDict("Keys", {
     "data.sequence_length": int,
     # whether each document and prompt begins with the begin-of-text token
     "data.begin_of_text": bool | Literal["auto"],
-    # true: attention and positions stay within documents
-    "data.document_mask": bool,
+    # what a sample is: stream: the next tokens, across documents; documents: whole documents
+    "data.packing": Literal["stream", "documents"],
+    # data.packing = documents: what happens to documents of more than data.sequence_length tokens
+    "data.long_documents": Literal["truncate", "drop"],
+    # true: attention and positions stay within documents; auto: with data.packing = documents
+    "data.document_mask": bool | Literal["auto"],
     # which samples a data rank reads: none: one shuffled stream; static: its own share
     "data.shards": Literal["none", "static"],
     # number of shares with data.shards = static; auto: parallel.data
     "data.shares": int | Literal["auto"],
     # batches that the loader reads ahead
     "data.prefetch": int,
-    # number of optimizer steps
+    # number of optimizer steps; training.epochs may replace it
     "training.steps": int,
+    # length of the run in passes over data.train, in place of training.steps; 0: training.steps
+    "training.epochs": float,
     # samples per step over all ranks
     "training.global_batch_size": int,
     # samples per micro-batch on a rank; auto: training.global_batch_size / parallel.data
@@ -297,6 +316,12 @@ Keys = TypedDict("Keys", {
     "training.time_limit": float | str,
     # steps between checks that parameters are bit-identical across ranks; 0: none
     "training.check_every": int | Literal["auto"],
+    # loss of a token: cross_entropy, or a plugin's
+    "training.loss": Literal["cross_entropy"],
+    # shared objects that add optimizers, curves, schedules, losses and layers; empty: none
+    "training.plugins": str | os.PathLike[str],
+    # names and hashes of the plugins in use, which echelon fills in; any: accept others on resume
+    "training.plugin_hashes": str,
     # optimizer
     "optimizer.name": str | Literal["sgd", "adamw", "adamw8", "muon", "sm3", "adafactor"],
     # highest learning rate; not used with optimizer.relative_step = true
@@ -507,14 +532,16 @@ class Keyed(Handle):
         key:
         Literal["model.architecture"],
         value:
-        str | Literal["gemma2", "gemma3_text", "glm4", "gpt2", "gpt_neox", "gpt_oss", "granite",
-        "llama", "logistic", "mistral", "mixtral", "olmo2", "olmo3", "olmoe", "phi3", "qwen2",
-        "qwen2_moe", "qwen3", "qwen3_moe", "smollm3", "starcoder2", "switch"]) -> None: ...
+        str | Literal["deepseek_v3", "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_neox",
+        "gpt_oss", "granite", "llama", "logistic", "mistral", "mixtral", "olmo2", "olmo3", "olmoe",
+        "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3", "starcoder2", "switch"]) -> None: ...
     @overload
     def __setitem__(
         self,
         key:
         Literal["model.hidden_size", "model.num_hidden_layers", "model.num_attention_heads",
+        "model.kv_lora_rank", "model.q_lora_rank", "model.qk_nope_head_dim",
+        "model.qk_rope_head_dim", "model.v_head_dim",
         "model.rope_scaling_original_max_position_embeddings", "model.num_experts_per_tok",
         "model.moe_every", "model.moe_first_dense", "model.moe_shared_experts", "model.n_group",
         "model.topk_group", "model.moe_group_samples", "model.sliding_window",
@@ -557,11 +584,12 @@ class Keyed(Handle):
         "model.router_bias_rate", "model.moe_capacity_factor", "model.router_aux_loss_coef",
         "model.router_importance_coef", "model.router_load_coef", "model.moe_bound",
         "model.moe_dropout", "model.router_jitter_noise", "model.attn_logit_softcapping",
-        "model.attention_scale", "optimizer.learning_rate", "optimizer.min_learning_rate",
-        "optimizer.weight_decay", "optimizer.beta1", "optimizer.beta2", "optimizer.eps",
-        "optimizer.momentum", "optimizer.adamw_rate", "optimizer.clip_norm",
-        "parallel.outer_learning_rate", "parallel.outer_momentum", "parallel.token_rate",
-        "parallel.token_tolerance", "parallel.compression_density", "parallel.deadline"],
+        "model.attention_scale", "training.epochs", "optimizer.learning_rate",
+        "optimizer.min_learning_rate", "optimizer.weight_decay", "optimizer.beta1",
+        "optimizer.beta2", "optimizer.eps", "optimizer.momentum", "optimizer.adamw_rate",
+        "optimizer.clip_norm", "parallel.outer_learning_rate", "parallel.outer_momentum",
+        "parallel.token_rate", "parallel.token_tolerance", "parallel.compression_density",
+        "parallel.deadline"],
         value:
         float) -> None: ...
     @overload
@@ -571,11 +599,11 @@ class Keyed(Handle):
         Literal["model.rope_interleaved", "model.rope_scaling_truncate", "model.norm_unit_offset",
         "model.qkv_bias", "model.o_bias", "model.mlp_bias", "model.parallel_residual",
         "model.reversible", "model.moe_shared_gate", "model.norm_topk_prob",
-        "model.moe_gshard_ports", "model.moe_bias", "model.attention_sinks", "data.document_mask",
-        "optimizer.nesterov", "optimizer.scale_parameter", "optimizer.relative_step",
-        "optimizer.warmup_init", "precision.tf32", "parallel.server_sync", "parallel.share_device",
-        "parallel.vertical_sync", "parallel.weight_stashing", "parallel.zero_keep",
-        "checkpoint.background", "log.tensorboard", "log.trace"],
+        "model.moe_gshard_ports", "model.moe_bias", "model.attention_sinks", "optimizer.nesterov",
+        "optimizer.scale_parameter", "optimizer.relative_step", "optimizer.warmup_init",
+        "precision.tf32", "parallel.server_sync", "parallel.share_device", "parallel.vertical_sync",
+        "parallel.weight_stashing", "parallel.zero_keep", "checkpoint.background",
+        "log.tensorboard", "log.trace"],
         value:
         bool) -> None: ...
     @overload
@@ -584,7 +612,7 @@ class Keyed(Handle):
         key:
         Literal["model.rotary_layers", "model.rope_scaling_short_factor",
         "model.rope_scaling_long_factor", "model.window_layers", "data.identity", "data.split",
-        "optimizer.no_decay", "optimizer.rates", "parallel.delay"],
+        "training.plugin_hashes", "optimizer.no_decay", "optimizer.rates", "parallel.delay"],
         value:
         str) -> None: ...
     @overload
@@ -633,7 +661,8 @@ class Keyed(Handle):
     def __setitem__(
         self,
         key:
-        Literal["model.tie_word_embeddings", "data.begin_of_text", "memory.invert"],
+        Literal["model.tie_word_embeddings", "data.begin_of_text", "data.document_mask",
+        "memory.invert"],
         value:
         bool | Literal["auto"]) -> None: ...
     @overload
@@ -656,8 +685,8 @@ class Keyed(Handle):
         self,
         key:
         Literal["model.init_from", "model.mapping", "data.train", "data.valid", "data.tokenizer",
-        "parallel.serve_log", "parallel.schedule", "parallel.profile", "memory.offload_directory",
-        "checkpoint.directory", "checkpoint.resume", "log.directory"],
+        "training.plugins", "parallel.serve_log", "parallel.schedule", "parallel.profile",
+        "memory.offload_directory", "checkpoint.directory", "checkpoint.resume", "log.directory"],
         value:
         str | os.PathLike[str]) -> None: ...
     @overload
@@ -667,6 +696,20 @@ class Keyed(Handle):
         Literal["model.new_rows_from"],
         value:
         Sequence[int] | Literal["mean"]) -> None: ...
+    @overload
+    def __setitem__(
+        self,
+        key:
+        Literal["data.packing"],
+        value:
+        Literal["stream", "documents"]) -> None: ...
+    @overload
+    def __setitem__(
+        self,
+        key:
+        Literal["data.long_documents"],
+        value:
+        Literal["truncate", "drop"]) -> None: ...
     @overload
     def __setitem__(
         self,
@@ -688,6 +731,13 @@ class Keyed(Handle):
         Literal["training.time_limit"],
         value:
         float | str) -> None: ...
+    @overload
+    def __setitem__(
+        self,
+        key:
+        Literal["training.loss"],
+        value:
+        Literal["cross_entropy"]) -> None: ...
     @overload
     def __setitem__(
         self,

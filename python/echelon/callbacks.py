@@ -178,6 +178,19 @@ class LearningRateScheduler(Callback):
         self._set(step)
 
 
+class TensorBoard(Callback):
+    """Writes TensorBoard's event files into the run directory, log_dir if it is given: the keys
+    log.tensorboard and log.directory."""
+
+    def __init__(self, log_dir: str | os.PathLike[str] | None = None) -> None:
+        self.log_dir = log_dir
+
+    def on_run(self, run: Run) -> None:
+        run["log.tensorboard"] = True
+        if self.log_dir is not None:
+            run["log.directory"] = os.fspath(self.log_dir)
+
+
 class CSVLogger(Callback):
     """Writes the metrics of each step as a line of a CSV file."""
 
@@ -206,7 +219,7 @@ class ProgressBar(Callback):
     steps."""
 
     def on_train_begin(self, logs: Metrics) -> None:
-        self.total = int(self.training.run["training.steps"])
+        self.total = self.training.last_step
         self.tenth = max(self.total // 10, 1)
         try:
             from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]

@@ -191,6 +191,19 @@ class Training(Handle):
         with self._use() as handle:
             return library.echelon_train_steps(handle)
 
+    @property
+    def last_step(self) -> int:
+        """The step with which the run ends: training.steps, or what training.epochs comes to."""
+        with self._use() as handle:
+            return library.echelon_train_last_step(handle)
+
+    @property
+    def stopped(self) -> bool:
+        """True if a signal or training.time_limit ended training before its last step, with a
+        checkpoint."""
+        with self._use() as handle:
+            return library.echelon_train_is_stopped(handle)
+
     def step(self) -> Metrics:
         """Makes a training step and what is due after it (validation, checkpoint). Returns its
         metrics as a dict: step, loss, grad_norm, learning_rate, tokens (so far), seconds,
@@ -384,7 +397,7 @@ class Run(Keyed):
             if not training.done:
                 self._save(training, history)
             else:  # a signal, or training.time_limit
-                stopped = stopped or training.step_count < int(self["training.steps"])
+                stopped = stopped or training.stopped
             all_of.end(training)
         if not stopped:
             all_of.after(self)

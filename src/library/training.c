@@ -53,7 +53,7 @@ struct echelon_training {
 
     /* written by the first rank of this process, read while it waits: */
     ech_trainer *first;
-    int64_t steps;
+    int64_t steps, last_step;
     bool done, stopped;
 
     bool in_hook; /* of the caller's thread */
@@ -98,6 +98,7 @@ static ech_status pause_ranks(ech_trainer *t, void *context, bool *ends)
     while (next == NONE || next == CALL) {
         if (is_first) {
             training->steps = t->step;
+            training->last_step = t->config->training.steps;
             training->stopped |= t->stopped;
             training->done = is_done(t) || training->stopped;
         }
@@ -347,6 +348,11 @@ bool echelon_train_is_done(echelon_training *training)
 int64_t echelon_train_steps(const echelon_training *training)
 {
     return training->steps;
+}
+
+int64_t echelon_train_last_step(const echelon_training *training)
+{
+    return training->last_step;
 }
 
 static echelon_status finish(echelon_training *training, request how, const char *function)

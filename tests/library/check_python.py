@@ -121,6 +121,21 @@ class Callbacks(Case):
         with self.assertRaises(TypeError):
             echelon.LambdaCallback(on_epoch=print)
 
+    def test_epochs_and_tensorboard(self):
+        run = echelon.Run(text=self.text.replace("steps: 6", "epochs: 1"),
+                          **{"log.directory": self.folder / "epochs"})
+        with run.train() as training:  # of 2,640 bytes, 16 tokens a sample and 8 samples a step
+            self.assertIn(training.last_step, (20, 21))
+            self.assertFalse(training.stopped)
+        board = self.folder / "board"
+        run = self.run_of("unused", **{"log.tensorboard": False, "training.time_limit": 1e-6})
+        ended = []
+        history = run.fit([echelon.TensorBoard(board), echelon.LambdaCallback(
+            on_success=lambda _: ended.append("success"))])
+        self.assertTrue(list(board.glob("events.out.tfevents.*")))
+        self.assertEqual(ended, [])  # the time limit ended it
+        self.assertLess(len(history.step), 6)
+
     def test_a_callback_that_raises(self):
         def fail(step, logs):
             raise KeyError("mine")
