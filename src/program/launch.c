@@ -70,16 +70,16 @@ static ech_status check_and_start(const ech_launch_request *request,
     return start_job(request, &p, by, code);
 }
 
-/* What starts the ranks if a job does. A run whose file is wrong needs none: the library reports
- * what is wrong. */
+/* What starts the ranks if a job does. A run whose file or TF_CONFIG is wrong needs none: the
+ * library reports what is wrong. */
 static bool needs_job(const ech_launch_request *request, const ech_run_arguments *arguments,
                       int *ranks, ech_launch_by *by)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     bool quiet = ech_log_set_quiet(true);
     ech_status status = ech_run_configure(arguments, &config);
-    ech_log_set_quiet(quiet);
     if (status == ECH_OK) status = ech_tf_config_adopt((int)config->parallel.evaluators);
+    ech_log_set_quiet(quiet);
     if (status != ECH_OK) return false;
     ech_comm_kind comm = (ech_comm_kind)config->parallel.comm;
     bool are_threads = ech_comm_has_threads(comm);

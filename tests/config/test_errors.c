@@ -56,7 +56,7 @@ static const struct {
      {"training.seed=-1", "memory.limit=3", "parallel.data=2"},
      {"run.yaml:2:17: model.architecture = gpt3: not one of",
       "run.yaml:3:3: model.hiden_size: no such key",
-      "run.yaml:4:22: model.num_hidden_layers: a list",
+      "run.yaml:4:22: model.num_hidden_layers: cannot be a list",
       "run.yaml:5:24: model.num_attention_heads = 4x", "run.yaml:6:1: dta: no such section",
       "run.yaml:10:3: training.steps: given twice",
       "run.yaml:11:22: training.global_batch_size = 0: out of bounds", "run.yaml:13:18: alias *x",
@@ -75,7 +75,7 @@ static const struct {
      {NULL},
      {"run.yaml:1:1: modell", "run.yaml:2:7: data: a value", "run.yaml:3:11: anchor",
       "run.yaml:4:18: optimizer.eps", "run.yaml:5:1: optimizer: section given twice",
-      "run.yaml:6:3: name of a section: a list", "run.yaml:8:14: log.every = x",
+      "run.yaml:6:3: name of a section: cannot be a list", "run.yaml:8:14: log.every = x",
       "required but not set: log.directory;"}},
     /* Keys after the first line that is not YAML are unknown. */
     {"model:\n  hidden_size: x\n  vocab_size: 0\ndata: [\n",

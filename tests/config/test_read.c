@@ -273,7 +273,7 @@ static const struct {
     /* what makes other programs run code or out of memory */
     {"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "run.yaml:3:1: c: no such section"},
     {"model: {hidden_size: &a [1, 1], vocab_size: [*a, *a]}\n",
-     "run.yaml:1:45: model.vocab_size: a list"},
+     "run.yaml:1:45: model.vocab_size: cannot be a list"},
     {"model:\n  hidden_size: !!python/object/apply:os.system [x]\n", "run.yaml:2:16: tag tag:yaml"},
     {"model:\n  <<: *base\n", "run.yaml:2:3: model.<<: no such key"},
     {"%TAG ! tag:x,2000:\n---\nmodel: !a {}\n", "run.yaml:3:8: tag tag:x,2000:a: not supported"},

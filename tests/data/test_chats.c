@@ -130,7 +130,7 @@ TEST(test_refused)
     assert_refused(MESSAGES("{\"content\": \"user\"}"), "message 1 has no string \"role\"");
     assert_refused(MESSAGES("{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}"),
                    "lists of parts are not read");
-    assert_refused(MESSAGES("1"), "no JSON: it must be an object");
+    assert_refused(MESSAGES("1"), "not JSON: it must be an object");
     assert_refused(MESSAGES(SAY("user", "a") " " SAY("user", "a")), "the end of the messages");
     assert_refused(MESSAGES(SAY("user", "a") ","), "it must be an object");
     assert_refused(MESSAGES(SAY("user", "\\ud800")), "half of a surrogate pair");
