@@ -108,6 +108,12 @@ static void assert_same(const char *words, const char *one, const char *other)
 
 #define PLUGIN(name) "training.plugins=" ECH_PLUGINS "/" name ".so "
 
+#ifdef __SANITIZE_THREAD__ /* fp32 has the reference kernels then, whose arithmetic differs */
+#define HAS_FP32 0
+#else
+#define HAS_FP32 1
+#endif
+
 /* In fp32 with the instruction set for which both are compiled. */
 TEST(adamw_has_the_bits_of_the_own)
 {
@@ -122,8 +128,9 @@ TEST(adamw_has_the_bits_of_the_own)
         "parallel.data=2 parallel.device=walled parallel.zero=1",
     };
     for (size_t g = 0; g < sizeof grids / sizeof *grids; g++)
-        assert_same(grids[g], "optimizer.name=adamw",
-                    PLUGIN("adamw_copy") "optimizer.name=adamw_copy");
+        if (HAS_FP32 || strstr(grids[g], "fp64"))
+            assert_same(grids[g], "optimizer.name=adamw",
+                        PLUGIN("adamw_copy") "optimizer.name=adamw_copy");
 }
 
 TEST(order_has_the_bits_of_the_own)
