@@ -98,6 +98,11 @@ static const char *const lattice_models[] = {
     "model.moe_shared_experts=1 model.moe_bound=1 parallel.expert=2",
     "model.architecture=olmo3 model.num_key_value_heads=2 model.sliding_window=7 "
     "model.window_layers=LG model.rope_local_base_freq=90 model.attention_sinks=true",
+    "model.architecture=deepseek_v3 model.q_lora_rank=6 model.kv_lora_rank=5 "
+    "model.qk_nope_head_dim=3 model.qk_rope_head_dim=4 model.v_head_dim=5 model.qkv_bias=true "
+    "model.o_bias=true "
+    "model.num_local_experts=4 model.n_group=2 model.topk_group=2 model.moe_first_dense=1 "
+    "model.router_bias_rate=0.01 parallel.expert=2",
 };
 static const char *const lattice_schedules[] = {
     "1f1b",

@@ -20,11 +20,14 @@ typedef struct seen {
 /* ---- without ---- */
 
 /* Sums of several micro-batches' shards are in another order than a sum of their sums, and so are
- * Adafactor's means over shards. */
+ * Adafactor's means over shards. A stage with fewer replicas has more micro-batches on each. */
 static bool shards_alike(const ech_design *design)
 {
     const ech_config *config = design->config;
-    int64_t each = config->training.micro_batch_size * design->layout->replicas[0];
+    int fewest = design->layout->replicas[0];
+    for (int i = 1; i < design->layout->stages; i++)
+        if (design->layout->replicas[i] < fewest) fewest = design->layout->replicas[i];
+    int64_t each = config->training.micro_batch_size * fewest;
     bool means = strcmp(ech_config_name(config, "optimizer.name"), "adafactor") == 0;
     bool at_once = config->parallel.zero == 1 || design->layout->protocol == ECH_PROTOCOL_CENTRAL;
     return !means && (at_once || config->training.global_batch_size == each);
