@@ -171,6 +171,27 @@ ECHELON_API const char *echelon_memory_kind(int kind);
 /* The rank's peak of that kind of memory, in bytes; -1: no such rank or kind. */
 ECHELON_API int64_t echelon_plan_bytes(const echelon_plan *plan, int rank, int kind);
 
+/* ---- a search for a layout ---- */
+
+typedef struct echelon_search echelon_search;
+
+/* Searches the layouts of the run on options->cluster: degrees, micro-batch, schedule, ZeRO,
+ * recomputation and offload. Those with the shortest simulated step that fit into memory come
+ * first. A key of these that the run sets is not searched. Reads no data and writes nothing.
+ * `steps` and `simulate` of the options are not used. Errors: no layout can be run or fits. */
+ECHELON_API echelon_status echelon_search_create(echelon_run *run,
+                                                 const echelon_plan_options *options,
+                                                 echelon_search **out);
+ECHELON_API void echelon_search_free(echelon_search *search); /* accepts NULL */
+/* What `echelon plan --search` prints, also with --json. They return NULL on failure. */
+ECHELON_API const char *echelon_search_text(echelon_search *search);
+ECHELON_API const char *echelon_search_json(echelon_search *search);
+/* The number of layouts that were planned and are listed, the fastest first. */
+ECHELON_API int echelon_search_places(const echelon_search *search);
+/* The run file of the layout at `place`, from 0; borrowed until the next call. NULL: there is no
+ * such place. */
+ECHELON_API const char *echelon_search_run_file(echelon_search *search, int place);
+
 /* ---- training ---- */
 
 typedef struct echelon_training echelon_training;

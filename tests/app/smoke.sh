@@ -57,6 +57,10 @@ try 0 "train: tokens-train" init text.txt
 try 0 "" bench --help
 try 0 "levels:" bench --cluster own.yaml --seconds 1
 try 0 "^cluster .* a step" plan run.yaml --ranks 2 --cluster own.yaml
+try 0 "^the first: *parallel" plan run.yaml --search --cluster own.yaml --ranks 2 --emit found.yaml
+try 0 "^cluster .* a step" plan found.yaml --ranks 2 --cluster own.yaml
+try 2 "needs the speeds of a cluster" plan run.yaml --search
+try 2 "add --search" plan run.yaml --emit found.yaml
 try 2 "with --cluster no tables" bench --cluster own.yaml gelu_forward
 try 2 "one rank; use --ranks 2" bench --cluster own.yaml --ranks 1
 try 0 "echelon [0-9]" launch 2 "$echelon" --version

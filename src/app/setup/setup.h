@@ -124,6 +124,9 @@ ech_status ech_design_check_repeat(const ech_design *design, int64_t step);
  * other lists (ech_plan_request.outline). */
 ech_status ech_design_outline(const ech_design *design, int rank, bool forward_only,
                               ech_plan **out);
+/* Makes a plan that has only the train list, is not checked and regards no limit
+ * (ech_plan_request.brief), or an outline of that. */
+ech_plan *ech_design_sketch(const ech_design *design, int rank, bool outline);
 /* ech_check_plans of all n ranks' lists of a kind, and on a device with queues ech_check_queues. */
 ech_status ech_design_check_plans(const ech_design *design, const ech_plan *const *plans, int n,
                                   ech_list_kind list);
