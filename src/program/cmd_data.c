@@ -118,7 +118,7 @@ static const ech_option options[] = {
     ECH_FLAG(data_arguments, import.special, "special-tokens", 0,
              "names of special tokens in texts become their ids (default: they stay text)"),
     ECH_TEXT(data_arguments, import.chat_template, "chat-template", 0, "NAME",
-             "template of conversations: chatml, llama3, gemma, mistral or plain (default: the "
+             "template of conversations, such as chatml, llama3.1, qwen3 or plain (default: the "
              "tokenizer's folder says, or plain)"),
     ECH_FLAG(data_arguments, import.trains_on_all, "train-on-all", 0,
              "train on all messages of conversations (default: on the assistant's)"),
