@@ -370,6 +370,6 @@ ech_status ech_command_data(int argc, char **argv, int *code)
     ech_terminal_line_end(&progress);
     ECH_TRY(status);
     print_result(&in, &count);
-    ECH_TRY(print_samples_of(&in));
-    return print_first_chat(&in, &count);
+    ECH_TRY(print_first_chat(&in, &count));
+    return print_samples_of(&in);
 }
