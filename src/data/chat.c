@@ -54,6 +54,17 @@ const char *ech_chat_check(const ech_chat *chat, const ech_chat_template *chat_t
     return NULL;
 }
 
+static bool has_system(const ech_chat *chat)
+{
+    return !chat->rendered && chat->turn.n > 0 && chat->turn.at[0].role == ECH_SPEAKER_SYSTEM;
+}
+
+bool ech_chat_loses_system(const ech_chat *chat, const ech_chat_template *chat_template)
+{
+    return has_system(chat) && chat_template->system_use == ECH_SYSTEM_LAST &&
+           chat->turn.at[chat->turn.n - 1].role != ECH_SPEAKER_USER;
+}
+
 /* ---- to text ---- */
 
 void ech_chat_text_free(ech_chat_text *text)
@@ -183,8 +194,7 @@ static ech_status render_turns(const renderer *r, const ech_chat *chat)
     const ech_turn *turn = chat->turn.at;
     ech_system_use use = r->how->system_use;
     const char *content = chat->text.at ? chat->text.at : "";
-    bool system = chat->turn.n > 0 && turn[0].role == ECH_SPEAKER_SYSTEM;
-    bool moves = system && (use == ECH_SYSTEM_JOINED || use == ECH_SYSTEM_LAST);
+    bool moves = has_system(chat) && (use == ECH_SYSTEM_JOINED || use == ECH_SYSTEM_LAST);
     size_t into = use == ECH_SYSTEM_LAST ? chat->turn.n - 1 : 1;
     size_t last_question = ech_chat_last_question(chat);
     for (size_t i = moves; i < chat->turn.n; i++) {
@@ -203,12 +213,11 @@ ech_status ech_chat_render(const ech_chat *chat, const ech_chat_template *chat_t
 {
     const renderer r = {chat_template, tokenizer, out};
     size_t n = chat->turn.n;
-    bool system = n > 0 && chat->turn.at[0].role == ECH_SPEAKER_SYSTEM;
     out->text.n = out->part.n = 0;
     if (chat->rendered) return copy_rendered(&r, chat);
     if (chat_template->does & ECH_CHAT_BEGINS)
         put_token(&r, tokenizer->begin_of_text, ECH_SPEAKER_SYSTEM, false);
-    if (chat_template->system && !system)
+    if (chat_template->system && !has_system(chat))
         ECH_TRY(render_turn(
             &r, &(ech_turn){.role = ECH_SPEAKER_SYSTEM, .n = strlen(chat_template->system)},
             chat_template->system, &(turn_form){0}));

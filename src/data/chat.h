@@ -33,6 +33,9 @@ bool ech_chat_trains(const ech_chat *chat);
 const char *ech_chat_check(const ech_chat *chat, const ech_chat_template *chat_template,
                            size_t *turn);
 
+/* True if the template does not write the conversation's system message. */
+bool ech_chat_loses_system(const ech_chat *chat, const ech_chat_template *chat_template);
+
 /* What becomes of the reasoning of an answer, <think>...</think>, under a template that thinks. */
 typedef enum ech_chat_thought {
     ECH_THOUGHT_REMOVED, /* of an answer before the last question */

@@ -272,7 +272,7 @@ static ech_status print_first_chat(const data_arguments *in, const ech_import_co
 
 static void print_chats(const ech_import_count *count)
 {
-    char chats[ECH_COUNT_BYTES], skipped[ECH_COUNT_BYTES];
+    char chats[ECH_COUNT_BYTES], skipped[ECH_COUNT_BYTES], lost[ECH_COUNT_BYTES];
     if (count->chats == 0) return;
     const char *chat_template = count->chat_template ? count->chat_template : "in the text";
     printf("%s conversation%s by the chat template %s\n", ech_count_text(count->chats, chats),
@@ -280,6 +280,10 @@ static void print_chats(const ech_import_count *count)
     if (count->unanswered > 0)
         printf("left out: %s conversation%s without an assistant's message\n",
                ech_count_text(count->unanswered, skipped), count->unanswered == 1 ? "" : "s");
+    if (count->unwritten > 0)
+        printf("left out: %s system message%s, which the chat template writes only before a user's "
+               "message that ends a conversation\n",
+               ech_count_text(count->unwritten, lost), count->unwritten == 1 ? "" : "s");
 }
 
 static void print_result(const data_arguments *in, const ech_import_count *count)

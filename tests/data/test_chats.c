@@ -110,6 +110,24 @@ TEST(test_without_an_answer)
     assert_error_has("in.jsonl: no conversation has an assistant's message (1 conversation)");
 }
 
+/* Only a question at the end has the system's message before it. */
+TEST(test_system_that_is_not_written)
+{
+    const ech_chat_template *v03 = ech_chat_templates, *other = v03;
+    const ech_speaker roles[] = {ECH_SPEAKER_SYSTEM, ECH_SPEAKER_USER, ECH_SPEAKER_ASSISTANT};
+    while (strcmp(v03->name, "mistral-v0.3") != 0) v03++;
+    ech_chat chat = {0};
+    for (int i = 0; i < 3; i++) ECH_PUSH(chat.turn, (ech_turn){.role = roles[i]});
+    assert_true(ech_chat_loses_system(&chat, v03));
+    assert_false(ech_chat_loses_system(&chat, other));
+    chat.turn.n = 2;
+    assert_false(ech_chat_loses_system(&chat, v03));
+    chat.turn.at[0].role = ECH_SPEAKER_USER;
+    chat.turn.at[1].role = ECH_SPEAKER_ASSISTANT;
+    assert_false(ech_chat_loses_system(&chat, v03));
+    ech_chat_free(&chat);
+}
+
 /* Line 3 is refused, and left out where the user wants that. */
 static void assert_refused(const char *line, const char *why)
 {
