@@ -105,8 +105,9 @@ ECHELON_API echelon_status echelon_run_set(echelon_run *run, const char *key, co
  * used: then all wrong words and lines of the run file are reported together. */
 ECHELON_API echelon_status echelon_run_add_word(echelon_run *run, const char *word);
 /* The key's value as text: as set, from the run file, from the model folder, or the default. It is
- * valid until the next call with this run. Required keys may be missing. Errors: the run file or a
- * key is wrong; the key is required and not set. */
+ * valid until the next call with this run. Required keys may be missing. With training.epochs,
+ * training.steps is counted from the data. Errors: the run file or a key is wrong; the key is
+ * required and not set; data that is counted cannot be read. */
 ECHELON_API echelon_status echelon_run_get(echelon_run *run, const char *key, const char **out);
 /* True if the key was set: by echelon_run_set, by the run file, or by a key that implies it
  * (model.init_from, parallel.strategy). Errors: the run file or a key is wrong. */

@@ -276,6 +276,7 @@ typedef struct ech_import_count {
     int64_t chats;        /* of the documents: conversations */
     const char *chat_template; /* name of their template; NULL: none is known */
     int64_t unanswered;        /* conversations without an answer to train on, which are skipped */
+    int64_t unwritten;         /* system messages that the template leaves out */
 } ech_import_count;
 
 /* Tokenizes texts into `out`.bin/.idx, and writes the tokenizer's name and hash into

@@ -67,6 +67,7 @@ static ech_status write_chunk(importing *im, ech_import_chunk *chunk)
     }
     im->journal.count.chats += chunk->chats;
     im->journal.count.unanswered += chunk->unanswered;
+    im->journal.count.unwritten += chunk->unwritten;
     im->journal.done += ech_text_chunk_extent(&chunk->read);
     if (im->options->progress)
         im->options->progress(im->before, im->journal.done, im->texts->bytes);

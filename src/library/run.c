@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "app/setup/plugins.h"
+#include "app/setup/setup.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "config/config.h"
@@ -213,6 +214,7 @@ static ech_status get(echelon_run *run, const char *key)
     ECH_TRY(look(run, key, &config));
     if (!ech_config_is_set(config, key) && strcmp(ech_config_default(key), "required") == 0)
         ECH_FAIL(ECH_EUSAGE, "%s is not set, and has no default", key);
+    if (strcmp(key, "training.steps") == 0) ECH_TRY(ech_setup_count_steps(config));
     run->value.n = 0;
     ech_config_format(config, key, &run->value);
     return ECH_OK;

@@ -529,6 +529,8 @@ expect 0 "recompute   inverted, segments of [0-9]+ layers?; rank 0.* sharded, .*
     "$echelon" plan run.yaml model.reversible=true
 expect 1 "no other program supports reversible" "$echelon" convert runs/reversible d/reversible
 expect 0 "$loss" "$echelon" eval d/hf --data d/text-valid
+expect 2 "vocab_size = 257: .*tokenizer d/bpe2; use at least [0-9]+, which adds rows for new" \
+    "$echelon" plan run.yaml model.init_from=d/hf data.tokenizer=d/bpe2
 expect 0 "step +1/1 " "$echelon" train run.yaml model.init_from=d/hf training.steps=1 \
     log.directory=runs/from
 

@@ -187,7 +187,7 @@ static const char *const lattice_strategies[] = {
 static const int lattice_servers[] = {0, 0, 0, 2, 1, 2, 0}; /* STRATEGY: so many ranks more */
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
 static const char *const lattice_documents[] = {"", " data.document_mask=true",
-                                                " data.shards=static"};
+                                                " data.shards=static", " data.packing=documents"};
 
 #define LATTICE_LEVELS(names) (int)(sizeof(names) / sizeof *(names))
 static const int lattice_levels[LATTICE_AXES] = {

@@ -124,9 +124,14 @@ class Callbacks(Case):
     def test_epochs_and_tensorboard(self):
         run = echelon.Run(text=self.text.replace("steps: 6", "epochs: 1"),
                           **{"log.directory": self.folder / "epochs"})
+        self.assertEqual(run["training.epochs"], "1")
         with run.train() as training:  # of 2,640 bytes, 16 tokens a sample and 8 samples a step
             self.assertIn(training.last_step, (20, 21))
+            self.assertEqual(run["training.steps"], str(training.last_step))
             self.assertFalse(training.stopped)
+        run["data.train"] = self.folder / "nowhere"
+        with self.assertRaisesRegex(echelon.Error, "nowhere"):
+            run["training.steps"]
         board = self.folder / "board"
         run = self.run_of("unused", **{"log.tensorboard": False, "training.time_limit": 1e-6})
         ended = []

@@ -85,7 +85,7 @@ static ech_status fill_unused(ech_config *config)
     return ech_config_fill(config, "log.directory", "none", "a plan", true);
 }
 
-/* A length in epochs becomes steps in resolve_epochs. */
+/* A length in epochs becomes steps in ech_design_resolve_epochs. */
 static ech_status take_epochs(ech_config *config)
 {
     if (!(config->training.epochs > 0)) return ECH_OK;
@@ -470,25 +470,6 @@ static ech_status make_design(ech_config *config, const ech_model *whole,
     return finds ? find_recomputation(config, choice, design) : build(config, choice, design);
 }
 
-/* training.epochs: the number of steps whose samples are that many epochs. */
-static ech_status resolve_epochs(ech_config *config, const ech_design *design)
-{
-    ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
-    double epochs = config->training.epochs, batch = (double)config->training.global_batch_size;
-    if (!(epochs > 0)) return ECH_OK;
-    ECH_TRY(ech_design_open_data(design, ECH_SPLIT_TRAIN, &corpus));
-    int64_t samples = ech_corpus_samples(corpus);
-    double steps = ceil(epochs * (double)samples / batch);
-    if (steps > 1e12) /* the most of training.steps */
-        return ech_config_complain(config, "training.epochs", "%g steps; use fewer epochs", steps);
-    config->training.steps = (int64_t)steps;
-    config->training.epochs = 0; /* the resolved run file has the steps */
-    ech_log_info("training.epochs = %g is %s: %lld samples an epoch, %lld a step", epochs,
-                 ECH_COUNT(config->training.steps, "step"), (long long)samples,
-                 (long long)config->training.global_batch_size);
-    return ECH_OK;
-}
-
 /* Samples and tokens of a run are counted in 64 bits, with room for those that are read ahead. */
 static ech_status check_counts(const ech_config *config)
 {
@@ -539,7 +520,7 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
         config->data.document_mask = config->data.packing == ECH_PACKING_DOCUMENTS;
     ech_schedule_fill_chunks(config, &choice);
     ech_status together = ech_rules_check(config), status = together;
-    if (together == ECH_OK) ECH_ALSO(&status, resolve_epochs(config, design));
+    if (together == ECH_OK) ECH_ALSO(&status, ech_design_resolve_epochs(config, design));
     ECH_ALSO(&status, check_split(config));
     ECH_ALSO(&status, check_counts(config));
     if (tokenizer && ech_config_is_auto(config->data.tokenizer) &&
