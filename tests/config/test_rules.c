@@ -426,6 +426,17 @@ static const trial trials[ECH_RULES] = {
                                     "data.split=9,1"},
     [ECH_RULE_validation_split_train] = {"training.validate_every=1 data.split=9", "data.split=9",
                                          "training.validate_every=1 data.split=9 data.valid=x"},
+#define VALIDATED "training.validate_every=2 data.valid=x"
+    [ECH_RULE_patience_one_validation] = {"training.patience=2 data.valid=x", "data.valid=x",
+                                          "training.patience=2 " VALIDATED},
+    [ECH_RULE_patience_unvalidated] = {"training.patience=2 training.validate_every=2",
+                                       "training.validate_every=2",
+                                       "training.patience=2 " VALIDATED},
+    [ECH_RULE_min_improvement_impatient] =
+        {"training.min_improvement=1 " VALIDATED, VALIDATED,
+         "training.min_improvement=1 training.patience=1 " VALIDATED},
+    [ECH_RULE_keeps_best_unvalidated] = {"checkpoint.keep_best=true", "",
+                                         "checkpoint.keep_best=3 data.split=9,1"},
     [ECH_RULE_evaluators_one_checkpoint] = {"parallel.evaluators=1 data.valid=x", "",
                                             "parallel.evaluators=1 data.valid=x "
                                             "checkpoint.every=2"},

@@ -27,7 +27,8 @@ enum { MOST_NOTES = 256 };
 
 /* Only the writer's thread uses the files and the status line once it runs. */
 struct ech_progress {
-    int64_t steps, every; /* as in ech_progress_setup */
+    int64_t steps, every, validate_every; /* as in ech_progress_setup */
+    bool validates;
     double peak_flops;
     int64_t start; /* number of this start of the run, from 1 */
     ech_journal *metrics;
@@ -35,6 +36,7 @@ struct ech_progress {
     ech_journal *serves; /* NULL: no pushes */
     ech_terminal_line line;
     double step_seconds; /* moving average; below 0: no step so far */
+    double valid_seconds; /* of the last validation, or projected; 0: none so far */
     bool any;            /* a plain line of a step has been printed */
     ech_spikes spikes;
     ech_record_writer *writer;
@@ -210,10 +212,27 @@ static void append_loss(double loss, bool none, const char *what, ech_text *out)
         ech_text_append(out, "%sloss %.4f", what, loss);
 }
 
+/* Number of validations after steps `first` and later. */
+static int64_t validations_from(const ech_progress *p, int64_t first)
+{
+    int64_t every = p->validate_every, last = p->steps - 1;
+    if (!p->validates || first > p->steps) return 0;
+    if (every == 0 || first > last) return 1;
+    return last / every - (first > 0 ? (first - 1) / every : 0) + 1;
+}
+
+/* Seconds for the steps after `step`, and for the validations after steps `validated` and later. */
+static double seconds_left(const ech_progress *p, int64_t step, int64_t validated)
+{
+    double steps = p->step_seconds > 0 ? p->step_seconds : 0;
+    return (double)(p->steps - step) * steps +
+           (double)validations_from(p, validated) * p->valid_seconds;
+}
+
 static void format_step(const ech_progress *p, const ech_step_metrics *m, ech_text *out)
 {
     char speed[ECH_COUNT_BYTES], flops[ECH_COUNT_BYTES], span[ECH_COUNT_BYTES];
-    double left = (double)(p->steps - m->step) * p->step_seconds;
+    double left = seconds_left(p, m->step, m->step);
     /* The most important comes first: a narrow terminal truncates the end. */
     begin_line(p, m->step, out);
     append_loss(m->loss, isnan(m->loss) && !m->skipped, "", out);
@@ -259,6 +278,25 @@ static void write_step_note(ech_progress *p, const ech_note *note)
 /* ---- other notes: each writes a line of metrics.jsonl, and appends its log line, if any, to
  * `text` ---- */
 
+/* Many batches: so many that a log without a status line would be silent for long. */
+static void show_validating(ech_progress *p, const ech_validating *m)
+{
+    const int64_t many = 100, lines = 10;
+    ECH_FREED_TEXT text = {0};
+    char span[ECH_COUNT_BYTES];
+    bool last = m->done == m->all, due = m->all >= many && m->done % (m->all / lines) == 0;
+    p->valid_seconds = m->seconds / (double)m->done * (double)m->all;
+    double rest = p->valid_seconds - m->seconds;
+    if (last || (!p->line.columns && !due)) return;
+    begin_line(p, m->step, &text);
+    ech_text_append(&text, "validating: %" PRId64 " of %" PRId64 " batches | ETA %s", m->done,
+                    m->all, ech_count_span(seconds_left(p, m->step, m->step + 1) + rest, span));
+    if (p->line.columns)
+        ech_terminal_line_draw(&p->line, text.at, false);
+    else
+        ech_terminal_line_say(&p->line, text.at);
+}
+
 static void write_validation(ech_progress *p, const ech_note *note, ech_text *text)
 {
     const ech_validation_metrics *m = &note->validation;
@@ -269,11 +307,15 @@ static void write_validation(ech_progress *p, const ech_note *note, ech_text *te
     ech_metrics_real(&json, "valid_loss", m->loss);
     ech_metrics_int(&json, "valid_tokens", m->tokens);
     ech_metrics_real(&json, "seconds", m->seconds);
+    if (m->patience) ech_metrics_int(&json, "valid_waited", m->waited);
+    p->valid_seconds = m->seconds;
     add_json(p, &json);
     add_scalars(p, note->wall_time, m->step, &scalar, 1);
     begin_line(p, m->step, text);
     append_loss(m->loss, m->tokens == 0, "validation ", text);
     ech_text_append(text, " | %s tokens | %.1f s", ech_count_text(m->tokens, count), m->seconds);
+    if (m->patience && m->waited)
+        ech_text_append(text, " | no improvement: %" PRId64 " of %" PRId64, m->waited, m->patience);
 }
 
 static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *text)
@@ -355,6 +397,9 @@ static void write_note(void *progress, void *record)
     switch (note->kind) {
     case ECH_NOTE_STEP:
         write_step_note(p, note);
+        break;
+    case ECH_NOTE_VALIDATING:
+        show_validating(p, &note->validating);
         break;
     case ECH_NOTE_VALIDATION:
         write_validation(p, note, &text);
@@ -447,6 +492,8 @@ ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **o
     ECH_FREED_TEXT what = {0};
     *p = (ech_progress){.steps = setup->steps,
                         .every = setup->every,
+                        .validates = setup->validates,
+                        .validate_every = setup->validate_every,
                         .peak_flops = setup->peak_flops,
                         .step_seconds = -1};
     ech_text_append(&what, "%s: metrics and lines of the log", setup->directory);

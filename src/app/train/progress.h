@@ -26,6 +26,8 @@ typedef struct ech_progress_setup {
     int64_t first_step;    /* steps done before this start: metrics of later steps are removed */
     /* steps per logged line without a terminal; the first and the last are also logged */
     int64_t every;
+    bool validates;         /* after the last step, and as the next says */
+    int64_t validate_every; /* steps; 0: only after the last step */
     double peak_flops; /* measured, of all ranks: for mfu */
     int ranks;
     const char *layout;   /* as text (ech_print_axes); "" or NULL: none */
@@ -61,7 +63,16 @@ typedef struct ech_validation_metrics {
     double loss;    /* JSON key "valid_loss": mean over these tokens */
     int64_t tokens; /* JSON key "valid_tokens": tokens with a target */
     double seconds;
+    int64_t patience; /* training.patience; 0: there is none */
+    int64_t waited;   /* if so: validations since the last improvement; JSON key "valid_waited" */
 } ech_validation_metrics;
+
+/* A validation that is under way; only for the status line. */
+typedef struct ech_validating {
+    int64_t step;
+    int64_t done, all; /* batches */
+    double seconds;    /* for `done` */
+} ech_validating;
 
 /* Evaluation of a checkpoint by an evaluator. */
 typedef struct ech_evaluation_metrics {
@@ -102,6 +113,8 @@ typedef struct ech_note {
     enum {
         /* its line also has "mfu", and "loss_spike" for a spike; draws the status line */
         ECH_NOTE_STEP,
+        /* draws the status line; without a terminal a line for each tenth of many batches */
+        ECH_NOTE_VALIDATING,
         ECH_NOTE_VALIDATION,
         ECH_NOTE_EVALUATION,
         ECH_NOTE_CHECKPOINT,
@@ -112,6 +125,7 @@ typedef struct ech_note {
     double wall_time; /* of the event, seconds since 1970; set by ech_progress_submit */
     union {           /* by kind */
         ech_step_metrics step;
+        ech_validating validating;
         ech_validation_metrics validation;
         ech_evaluation_metrics evaluation;
         ech_checkpoint_metrics checkpoint;
