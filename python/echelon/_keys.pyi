@@ -80,7 +80,8 @@ Name = Literal[
     "memory.sequence_chunks", "memory.recompute", "memory.recompute_blocks", "memory.invert",
     "checkpoint.directory", "checkpoint.every", "checkpoint.keep", "checkpoint.keep_best",
     "checkpoint.dtype", "checkpoint.background", "checkpoint.resume", "log.directory", "log.every",
-    "log.tensorboard", "log.trace", "log.trace_steps"
+    "log.tensorboard", "log.histograms", "log.sample", "log.sample_every", "log.sample_tokens",
+    "log.trace", "log.trace_steps"
 ]
 
 # Keys and the types of their values.
@@ -526,6 +527,14 @@ Keys = TypedDict("Keys", {
     "log.every": int,
     # true: also write TensorBoard events into the run directory
     "log.tensorboard": bool,
+    # steps between histograms of the gradients' exponents, a layer each; 0: none
+    "log.histograms": int,
+    # prompts that the model continues during training, a line each; empty: none
+    "log.sample": str,
+    # steps between samples of text; 0: only after the last step
+    "log.sample_every": int,
+    # most tokens of a sampled text, without its prompt
+    "log.sample_tokens": int,
     # true: record when each step runs, to trace.json and for `echelon report`
     "log.trace": bool,
     # number of training steps that are traced, counted from this start
@@ -560,7 +569,8 @@ class Keyed(Handle):
         "parallel.token_updates", "parallel.evaluators", "parallel.tensor", "parallel.expert",
         "parallel.context", "parallel.compression_rank", "parallel.zero",
         "memory.offload_delayed_from", "memory.prefetch", "memory.sequence_chunks",
-        "checkpoint.every", "checkpoint.keep", "log.every", "log.trace_steps"],
+        "checkpoint.every", "checkpoint.keep", "log.every", "log.histograms", "log.sample_every",
+        "log.sample_tokens", "log.trace_steps"],
         value:
         int) -> None: ...
     @overload
@@ -620,7 +630,8 @@ class Keyed(Handle):
         key:
         Literal["model.rotary_layers", "model.rope_scaling_short_factor",
         "model.rope_scaling_long_factor", "model.window_layers", "data.identity", "data.split",
-        "training.plugin_hashes", "optimizer.no_decay", "optimizer.rates", "parallel.delay"],
+        "training.plugin_hashes", "optimizer.no_decay", "optimizer.rates", "parallel.delay",
+        "log.sample"],
         value:
         str) -> None: ...
     @overload

@@ -475,11 +475,13 @@ ech_status ech_trainer_begin(ech_trainer *t)
     t->flops = ech_model_flops(
         t->design->model, t->config->training.global_batch_size * t->config->data.sequence_length,
         t->config->data.sequence_length);
+    if (t->config->log.histograms > 0) t->histograms = ech_histograms_create(t->session.plan);
     ECH_TRY(claim_folders(t));
     ECH_TRY(restore(t));
     if (ech_trainer_is_first(t)) ECH_TRY(ech_trainer_check_clocks(t));
     ECH_TRY(begin_progress(t));
     ECH_TRY(ech_trainer_begin_saves(t));
+    ECH_TRY(ech_samples_create(t, &t->samples));
     if (ech_trainer_is_first(t) && ech_layout_roles(t->design->layout).evaluate.n)
         ECH_TRY(begin_evaluations(t));
     if (t->config->log.trace == 1)

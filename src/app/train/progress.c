@@ -17,10 +17,13 @@
 #include "app/count.h"
 #include "app/metrics.h"
 #include "app/record_writer.h"
+#include "app/train/histograms.h"
 #include "base/terminal.h"
 #include "app/train/tensorboard.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/utf8.h"
+#include "base/visible.h"
 
 /* Records that may be queued: minutes of steps, in less memory than a batch. */
 enum { MOST_NOTES = 256 };
@@ -70,6 +73,16 @@ double ech_spikes_take(ech_spikes *spikes, double loss, bool *begins)
 }
 
 /* ---- records ---- */
+
+/* Four blanks before a line make it code in Markdown. */
+static void append_code(const char *text, ech_text *out)
+{
+    for (const char *at = text; *at;) {
+        int n = (int)strcspn(at, "\n");
+        ech_text_append(out, "    %.*s\n", n, at);
+        at += n + (at[n] == '\n');
+    }
+}
 
 /* Frees the record. */
 static void add(ech_journal *journal, ech_text *record)
@@ -344,6 +357,42 @@ static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *te
     ech_text_append(text, " | %s tokens | %.1f s", ech_count_text(m->tokens, count), m->seconds);
 }
 
+static void write_histogram(ech_progress *p, const ech_note *note)
+{
+    const ech_histogram *m = &note->histogram;
+    ech_text json = {0}, event = {0};
+    ech_metrics_int(&json, "step", m->step);
+    ech_histogram_json(m, &json);
+    add_json(p, &json);
+    if (p->events) ech_histogram_event(note->wall_time, m, &event);
+    if (p->events) add(p->events, &event);
+    free(m->count);
+}
+
+/* TensorBoard's text is Markdown. */
+static void write_sample(ech_progress *p, const ech_note *note, ech_text *text)
+{
+    enum { SHOWN = 120 };
+    const ech_sampled *m = &note->sample;
+    ECH_FREED_TEXT whole = {0}, code = {0}, tag = {0}, shown = {0};
+    ech_text json = {0}, event = {0};
+    ech_metrics_int(&json, "step", m->step);
+    ech_metrics_text(&json, "sample", m->prompt);
+    ech_metrics_text(&json, "text", m->text);
+    add_json(p, &json);
+    ech_text_append(&whole, "%s%s", m->prompt, m->text);
+    append_code(whole.at, &code);
+    ech_text_append(&tag, "samples/%d", m->index);
+    if (p->events) ech_event_text(note->wall_time, m->step, tag.at, code.at, &event);
+    if (p->events) add(p->events, &event);
+    begin_line(p, m->step, text);
+    size_t n = strlen(whole.at), some = n < SHOWN ? n : ech_utf8_valid(whole.at, SHOWN);
+    ech_visible_append(&shown, whole.at, some, false, true);
+    ech_text_append(text, "sample: %s%s", shown.at ? shown.at : "", some < n ? " ..." : "");
+    free(m->prompt);
+    free(m->text);
+}
+
 static void write_checkpoint(ech_progress *p, const ech_checkpoint_metrics *m, ech_text *text)
 {
     ech_text json = {0};
@@ -407,6 +456,12 @@ static void write_note(void *progress, void *record)
     case ECH_NOTE_EVALUATION:
         write_evaluation(p, note, &text);
         break;
+    case ECH_NOTE_HISTOGRAM:
+        write_histogram(p, note);
+        break;
+    case ECH_NOTE_SAMPLE:
+        write_sample(p, note, &text);
+        break;
     case ECH_NOTE_CHECKPOINT:
         write_checkpoint(p, &note->checkpoint, &text);
         break;
@@ -434,16 +489,6 @@ static void write_start(ech_progress *p, const ech_progress_setup *setup)
     ech_metrics_int(&json, "ranks", setup->ranks);
     ech_metrics_text(&json, "layout", setup->layout ? setup->layout : "");
     add_json(p, &json);
-}
-
-/* Four blanks before a line make it code in Markdown. */
-static void append_code(const char *text, ech_text *out)
-{
-    for (const char *at = text; *at;) {
-        int n = (int)strcspn(at, "\n");
-        ech_text_append(out, "    %.*s\n", n, at);
-        at += n + (at[n] == '\n');
-    }
 }
 
 static ech_status open_events(ech_progress *p, const ech_progress_setup *setup)

@@ -12,6 +12,7 @@
 
 #include "app/machine.h"
 #include "app/train/evaluations.h"
+#include "app/train/histograms.h"
 #include "app/train/trainer.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -209,6 +210,12 @@ static void note_losses(ech_trainer *t)
                      workers - lost == 1 ? "s" : "");
 }
 
+/* Whether histograms of the next step are due. */
+static bool counts_exponents(const ech_trainer *t)
+{
+    return t->histograms && (t->step + 1) % t->config->log.histograms == 0;
+}
+
 /* One step, or a span of them. Recorded, and profiled, is the train list. */
 static ech_status train_list(ech_trainer *t)
 {
@@ -222,7 +229,10 @@ static ech_status train_list(ech_trainer *t)
     ech_exec_ask(exec, may && ech_trainer_wants_to_stop(t), may && ech_train_take_save());
     ech_exec_record(exec, shown && (t->step_profile || ech_trace_wants(t->trace, t->step)));
     if (shown) switch_to(t, ECH_ACTIVITY_STEPS);
+    bool counts = counts_exponents(t);
+    if (counts) ech_histograms_begin(t->histograms, exec);
     ECH_TRY(ech_exec_run(exec, list, t->step));
+    if (counts) ech_exec_observe(exec, NULL, NULL); /* a search for a NaN repeats the step */
     if (shown) take_times(t);
     if (shown) ech_trace_take(t->trace, exec, t->step);
     static const ech_list_kind meetings[] = {ECH_LIST_SYNC, ECH_LIST_GOSSIP};
@@ -234,6 +244,7 @@ static ech_status train_list(ech_trainer *t)
     ECH_TRY(ech_trainer_log_serves(t));
     for (int turn = 0; turn < turns; turn++)
         ECH_TRY(finish_step(t, ech_exec_readings(exec)[turn], seconds, sent));
+    if (counts) ECH_TRY(ech_histograms_finish(t->histograms, exec, t->step, t->progress));
     note_losses(t);
     return ECH_OK;
 }
@@ -291,6 +302,7 @@ static ech_status run_due(ech_trainer *t)
     if (ech_calendar_due(&t->calendar, ECH_LIST_CHECK, t->step)) ECH_TRY(check_ranks(t));
     ECH_TRY(
         validate_if(t, ech_calendar_due(&t->calendar, ECH_LIST_VALIDATE, t->step), &stop, &keeps));
+    if (ech_samples_are_due(t)) ECH_TRY(ech_samples_take(t->samples, t));
     switch_to(t, ECH_ACTIVITY_SAVING);
     if (ech_calendar_due(&t->calendar, ECH_LIST_SAVE, t->step) || r->save_now || stop || keeps)
         ECH_TRY(ech_trainer_save(t));
@@ -410,6 +422,8 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
     ech_checkpoint_info_free(&t.texts);
     free(t.model_folder);
     free(t.best);
+    ech_histograms_destroy(t.histograms);
+    ech_samples_destroy(t.samples);
     ech_evaluations_destroy(t.evaluations);
     ech_progress_destroy(t.progress); /* savers use it */
     for (int i = 0; i < 2; i++)       /* a checkpoint under way has ended */

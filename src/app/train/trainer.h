@@ -10,7 +10,9 @@
 #include "app/step_profile/step_profile.h"
 #include "app/trace/trace.h"
 #include "app/train/evaluations.h"
+#include "app/train/histograms.h"
 #include "app/train/progress.h"
+#include "app/train/samples.h"
 #include "app/train/train.h"
 #include "schedule/calendar.h"
 #include "schedule/protocol/protocol.h"
@@ -38,6 +40,8 @@ struct ech_trainer {
     ech_evaluations *evaluations;   /* rank 0 of a run with evaluators; else NULL */
     ech_trace *trace;               /* NULL: log.trace is off */
     ech_step_profile *step_profile; /* NULL: no --profile */
+    ech_histograms *histograms;     /* NULL: log.histograms is 0 */
+    ech_samples *samples;           /* rank 0 of a run with log.sample; else NULL */
     int lock[2];        /* rank 0: locked descriptors of log and checkpoint directory, or -1 */
     bool told_moved;    /* the saving thread has warned that the run directory was moved */
     int64_t step;       /* steps done since the run began */
