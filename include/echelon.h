@@ -250,7 +250,8 @@ ECHELON_API int64_t echelon_train_steps(const echelon_training *training);
 ECHELON_API int64_t echelon_train_last_step(const echelon_training *training);
 /* Saves a checkpoint now. Collective. Errors: local replicas differ, before they are averaged. */
 ECHELON_API echelon_status echelon_train_save(echelon_training *training);
-/* The mean loss over the validation data. Collective. Errors: the run has no validation data. */
+/* The mean loss over the validation data; NaN if a rank is asked to stop. Collective. Errors: the
+ * run has no validation data. */
 ECHELON_API echelon_status echelon_train_validate(echelon_training *training, double *loss);
 /* Sets optimizer.learning_rate (of all following steps, in place of the curve) or
  * optimizer.clip_norm. Checkpoints do not record it. Collective. Errors: another key. */

@@ -103,6 +103,16 @@ const char *ech_checkpoint_text_name(ech_checkpoint_file file);
 enum { ECH_TEXT_LIMIT = 64 << 20 };
 
 /* The content of a checkpoint besides tensors. */
+/* The validations of a run up to a checkpoint. */
+typedef struct ech_validated {
+    bool is;           /* there was one; the rest is only set then */
+    int64_t step;      /* of the last one */
+    double loss;       /* of the last one; NaN: no token counted as a target */
+    int64_t best_step; /* of the last improvement, as training.min_improvement defines it */
+    double best;       /* its loss; NaN: there was none */
+    int64_t waited;    /* validations since then */
+} ech_validated;
+
 typedef struct ech_checkpoint_info {
     int64_t step;            /* training steps done */
     int64_t optimizer_count; /* updates done: `count` of learning-rate curve and optimizer */
@@ -116,6 +126,7 @@ typedef struct ech_checkpoint_info {
     int64_t *clock;
     int clocks;     /* workers; 0: there are no pushes */
     double loss;    /* of the last step */
+    ech_validated validated;
     int ranks;      /* that saved it; set by ech_checkpoint_save */
     char *run_yaml; /* the resolved run file; owned */
     struct {
@@ -176,9 +187,10 @@ ech_status ech_checkpoint_find(const char *path, bool verify, ech_checkpoint **o
 /* Removes old checkpoints (checkpoint.keep). Kept are the newest one that is whole by all its
  * hashes, the `keep` - 1 before it and all after it; keep 0: all. The newest checkpoint of a step
  * <= `proven` and all after it are always kept; `proven` is the last step from whose checkpoint
- * training has continued with finite numbers (-1: none yet, all are kept). Errors: none is
- * whole; nothing is then removed. */
-ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t proven);
+ * training has continued with finite numbers (-1: none yet, all are kept). The `best` ones with the
+ * lowest validation losses (ech_folder_valid_loss) are also kept; of equal losses the earlier one
+ * is better. Errors: none is whole; nothing is then removed. */
+ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t best, int64_t proven);
 
 /* ---- safetensors: one file ---- */
 

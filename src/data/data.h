@@ -408,7 +408,10 @@ typedef struct ech_loader_options {
     int64_t vocabulary;        /* an id outside it is an error */
     int64_t shares; /* N */
     bool shuffle;  /* permute each epoch's samples, keyed by seed and epoch; validation: false */
-    uint64_t seed; /* of `shuffle` */
+    uint64_t seed; /* of `shuffle` and `drawn_from` */
+    /* Positions are a random sample, without replacement, of [0, drawn_from), keyed by seed alone;
+     * 0: they are used in order. */
+    int64_t drawn_from;
     int64_t last_position; /* from this position on: padding of weight 0; INT64_MAX: none */
     int prefetch;          /* batches to read ahead, at least 1 */
     /* For diverging replicas, this replica's index, and their number: samples of others'

@@ -52,12 +52,21 @@ static int64_t share_at(const ech_loader_options *options, int64_t position, int
     return q % N;
 }
 
+/* The position that is drawn in place of another one. The seed differs from the seed of epochs. */
+static int64_t draw(const ech_loader_options *options, int64_t position)
+{
+    uint64_t seed = ~options->seed, n = (uint64_t)options->drawn_from;
+    return (int64_t)ech_random_permute(seed, 0, n, (uint64_t)position);
+}
+
 const ech_source *ech_sample_at(const ech_corpus *corpus, const ech_loader_options *options,
                                 int64_t position, int64_t *s)
 {
     enum { SOURCE_BITS = 10 };
     _Static_assert(ECH_BLEND_MOST <= 1 << SOURCE_BITS, "a key of its own for every source");
-    int64_t j, own, share = share_at(options, position, &own);
+    int64_t j, own, share;
+    if (options->drawn_from > 0) position = draw(options, position);
+    share = share_at(options, position, &own);
     int k = ech_blend_at(&corpus->blend, own, &j), N = (int)options->shares;
     const ech_source *source = &corpus->source.at[k];
     int64_t first = ech_collective_shard_first(source->samples, N, (int)share);

@@ -75,9 +75,9 @@ void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position);
  * for it. */
 
 /* Call it on every rank before each ECH_LIST_SAVE. Sets the folder of checkpoints and what the next
- * one holds besides tensors. keep and proven: as in ech_checkpoint_prune. Copies everything. */
+ * one holds besides tensors. keep, best, proven: as in ech_checkpoint_prune. Copies everything. */
 void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info,
-                       int64_t keep, int64_t proven);
+                       int64_t keep, int64_t best, int64_t proven);
 
 /* Called by the thread that writes a checkpoint, on its rank, before it writes and before it
  * removes older ones. It completes whatever must precede these. An error on one rank is an error on
@@ -111,6 +111,7 @@ typedef struct ech_readings {
     double loss;      /* loss_sum / tokens; 0 if there are no tokens */
     double tokens;    /* sum of the targets' weights */
     double loss_sum;  /* over all targets, times their weights */
+    bool stop;        /* some rank requested it (ech_exec_ask) */
     /* of all parameters, before gradient clipping; this and the following fields: only for
      * ECH_LIST_TRAIN */
     double grad_norm;
@@ -132,7 +133,7 @@ typedef struct ech_readings {
     bool withheld;   /* no update was made, because of a NaN or infinity */
     bool overflow;   /* withheld because gradients overflowed under a dynamic loss scale above 1 */
     const double *reports; /* [model.reports], over all ranks; borrowed until the next run */
-    bool stop, save_now;   /* some rank requested it (ech_exec_ask) */
+    bool save_now;         /* some rank requested it (ech_exec_ask) */
     bool save_failed;      /* a checkpoint was not written: ech_exec_finish_save returns why */
     bool hash_differs;     /* only for ECH_LIST_CHECK: replicas of some parameter differ in bits */
 } ech_readings;
@@ -153,8 +154,8 @@ const double *ech_exec_logits(const ech_exec *exec);
 void ech_exec_set_rate(ech_exec *exec, double rate);
 void ech_exec_set_clip_norm(ech_exec *exec, double norm);
 
-/* Requests that all ranks stop, or save now. The next ECH_LIST_TRAIN passes the request to all
- * ranks (ech_readings). */
+/* Requests that all ranks stop, or save now. The next ECH_LIST_TRAIN or ECH_LIST_VALIDATE passes
+ * the request to all ranks (ech_readings); a validation passes only `stop`. */
 void ech_exec_ask(ech_exec *exec, bool stop, bool save_now);
 
 /* The loss scale of the next training step and its state if it is dynamic; the same on all

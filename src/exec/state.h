@@ -93,7 +93,7 @@ typedef struct ech_ledger {
 /* The arguments of ech_exec_set_save. */
 typedef struct ech_save_request {
     char *directory;
-    int64_t keep, proven;
+    int64_t keep, best, proven;
     ech_checkpoint_info info;
 } ech_save_request;
 

@@ -72,7 +72,7 @@ static void note_error(echelon_training *training, ech_status status)
 
 static bool is_done(const ech_trainer *t)
 {
-    return t->stopped || !ech_calendar_due(&t->calendar, ECH_LIST_TRAIN, t->step);
+    return ech_trainer_is_done(t);
 }
 
 /* Waits for the next request. The mutex is locked. */
@@ -290,7 +290,7 @@ static void fill(const ech_trainer *t, echelon_metrics *out)
                          .seconds = t->seconds,
                          .withheld = t->last.withheld,
                          .saved = t->saved_step == t->step,
-                         .valid_loss = t->valid_step == t->step ? t->valid_loss : (double)NAN};
+                         .valid_loss = ech_trainer_valid_loss(t)};
     ech_library_give(out, out->size, &m, sizeof m);
 }
 
@@ -446,7 +446,8 @@ echelon_status echelon_train_save(echelon_training *training)
 static ech_status validate(ech_trainer *t, bool is_first, void *argument)
 {
     double loss;
-    ECH_TRY(ech_trainer_validate(t, &loss));
+    bool stops; /* the next step sees it, too */
+    ECH_TRY(ech_trainer_validate(t, &loss, &stops));
     if (is_first) *(double *)argument = loss;
     return ECH_OK;
 }

@@ -104,6 +104,15 @@ class Callbacks(Case):
         again = self.run_of("stopped", echelon.Mirrored(2)).fit()  # from the checkpoint of the stop
         self.assertEqual(again.step, [5, 6])
 
+    def test_best_checkpoint(self):
+        run = self.run_of("best")
+        run["checkpoint.keep"], run["checkpoint.every"] = 1, 2
+        history = run.fit([echelon.BestCheckpoint(2)])
+        losses = dict(zip((2, 4, 6), history.history["valid_loss"]))
+        best = set(sorted(losses, key=losses.get)[:2]) | {6}  # and the newest
+        kept = sorted(p.name for p in (self.folder / "best" / "checkpoints").iterdir())
+        self.assertEqual(kept, [f"step-{step:08d}" for step in sorted(best)])
+
     def test_learning_rate(self):
         schedule = echelon.LearningRateScheduler(lambda step, rate: 0.5 ** (step + 1))
         history = self.run_of("rates").fit([schedule])

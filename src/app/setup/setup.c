@@ -481,7 +481,8 @@ static ech_status check_counts(const ech_config *config)
                                    "counted; use fewer steps",
                                    (long long)config->training.global_batch_size,
                                    (long long)config->data.sequence_length);
-    if (times(config->training.validate_samples, tokens) == INT64_MAX)
+    if (config->training.validate_samples > 0 &&
+        times(config->training.validate_samples, tokens) == INT64_MAX)
         return ech_config_complain(config, "training.validate_samples",
                                    "of %lld tokens each are more than can be counted; use fewer, "
                                    "or 0 for the whole set",

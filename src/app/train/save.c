@@ -158,9 +158,10 @@ ech_status ech_trainer_save(ech_trainer *t)
     info.clock = (int64_t *)ech_exec_clocks(t->session.exec); /* borrowed, to be copied */
     info.clocks = info.clock ? ech_layout_workers(t->design->layout) : 0;
     info.loss = t->loss;
+    info.validated = t->validated;
     info.ranks = t->design->world;
     ech_exec_set_save(t->session.exec, t->config->checkpoint.directory, &info,
-                      t->config->checkpoint.keep, t->proven);
+                      t->config->checkpoint.keep, t->calendar.best, t->proven);
     ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_SAVE, t->step));
     t->stall_before = t->stall_seconds;
     t->stall_seconds = ech_clock_now() - start;

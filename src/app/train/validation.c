@@ -11,19 +11,38 @@
 int64_t ech_validation_samples(const ech_config *config, const ech_corpus *corpus)
 {
     int64_t all = ech_corpus_samples(corpus), wanted = config->training.validate_samples;
+    int64_t batch = config->training.global_batch_size, T = config->data.sequence_length;
+    if (wanted == ECH_AUTO) {
+        int64_t fewest = (ECH_VALIDATION_TOKENS + T - 1) / T, least = ECH_VALIDATION_BATCHES;
+        if (__builtin_mul_overflow(least, batch, &wanted)) wanted = all;
+        if (wanted < fewest) wanted = fewest;
+    }
     return wanted > 0 && wanted < all ? wanted : all;
+}
+
+ech_status ech_validation_open(const ech_session *session, const ech_design *design,
+                               const ech_corpus *corpus, ech_loader **out)
+{
+    int64_t all = ech_corpus_samples(corpus),
+            samples = ech_validation_samples(design->config, corpus);
+    ech_loader_options options = ech_design_reads(design, session->plan->rank, false, samples);
+    options.drawn_from = samples < all ? all : 0;
+    ECH_TRY(ech_loader_create(corpus, &options, 0, out));
+    ech_exec_set_loader(session->exec, ECH_EVALUATE, *out);
+    return ECH_OK;
 }
 
 ech_status ech_validation_run(ech_exec *exec, int64_t batch, int64_t samples, ech_loader *loader,
                               ech_validation_pause *pause, void *context, ech_validation *out)
 {
     double start = ech_clock_now(), loss = 0, tokens = 0;
+    int64_t batches = samples / batch + (samples % batch > 0);
     bool ends = false;
-    for (int64_t step = 0; step * batch < samples && !ends; step++) {
+    for (int64_t step = 0; step < batches && !ends; step++) {
         ECH_TRY(ech_exec_run(exec, ECH_LIST_VALIDATE, step));
         loss += ech_exec_readings(exec)->loss_sum;
         tokens += ech_exec_readings(exec)->tokens;
-        if (pause) ECH_TRY(pause(context, &ends));
+        if (pause) ECH_TRY(pause(context, step + 1, batches, &ends));
     }
     ech_loader_rewind(loader, 0); /* the next one's first batches will be there */
     *out = (ech_validation){.loss = tokens > 0 ? loss / tokens : (double)NAN,
