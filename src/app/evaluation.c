@@ -11,6 +11,7 @@
 #include "app/train/trained.h"
 #include "base/file.h"
 #include "checkpoint/stored.h"
+#include "comm/comm.h"
 
 /* ---- logits ----
  *
@@ -139,11 +140,13 @@ typedef struct evaluation_run {
 } evaluation_run;
 
 /* All batches; the last one is filled up with samples of weight 0. */
-static ech_status run_batches(ech_exec *exec, const ech_eval_options *in, int64_t samples,
-                              sums *all)
+static ech_status run_batches(const ech_trained *trained, const ech_eval_options *in,
+                              int64_t samples, sums *all)
 {
+    ech_exec *exec = trained->session.exec;
+    bool shows = in->progress && ech_comm_rank(trained->comm) == 0;
     for (int64_t first = 0; first < samples; first += in->batch) {
-        if (in->progress) in->progress(first, samples, in->context);
+        if (shows) in->progress(first, samples, in->context);
         ECH_TRY(ech_exec_run(exec, ECH_LIST_VALIDATE, first / in->batch));
         all->loss += ech_exec_readings(exec)->loss_sum;
         all->targets += ech_exec_readings(exec)->tokens;
@@ -201,17 +204,21 @@ static ech_status evaluate(ech_trained *trained, void *context)
         ECH_FAIL(ECH_EUSAGE, "--%s: %s is of the family %s, which has no tokens; remove the option",
                  in->tokenizer ? "tokenizer" : "logits", run->path,
                  trained->design.model->family->name);
+    if (in->logits && ech_comm_size(trained->comm) > 1)
+        ECH_FAIL(ECH_EUSAGE, "--logits %s: logits are computed on one rank; use no --parallel",
+                 in->logits);
     ECH_TRY(ech_corpus_open(&wanted, &corpus));
     int64_t samples = ech_corpus_samples(corpus);
     if (in->samples > 0 && in->samples < samples) samples = in->samples;
     ECH_TRY(ech_session_read(&trained->session, &trained->design, corpus, ECH_EVALUATE, 0, samples,
                              &loader));
-    ECH_TRY(run_batches(trained->session.exec, in, samples, &all));
+    ECH_TRY(run_batches(trained, in, samples, &all));
     if (all.targets <= 0)
         ECH_FAIL(ECH_EUSAGE,
                  "--samples %" PRId64 ": none of these tokens is a target, so there is no loss; "
                  "use more samples",
                  samples);
+    if (ech_comm_rank(trained->comm) > 0) return ECH_OK;
     if (trained->tokenizer) ECH_TRY(count_bytes(trained, corpus, samples, &all.bytes));
     if (in->logits) ECH_TRY(write_logits(trained, corpus, samples, in->logits));
     *run->out = (ech_eval_result){.loss = all.loss / all.targets,
@@ -232,6 +239,7 @@ ech_status ech_evaluate(const char *path, const ech_eval_options *options, ech_e
                                         .tokenizer = options->tokenizer,
                                         .device = options->device,
                                         .plugins = options->plugins,
+                                        .parallel = options->parallel,
                                         .ids_do = true};
     return ech_trained_run(&wanted, evaluate, &run);
 }
