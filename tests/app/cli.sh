@@ -382,7 +382,7 @@ expect 2 "none of pipeline=" "$echelon" eval runs/one --data d/text-valid --para
 cat >items <<'END'
 {"context": "line", "choices": ["one", "two"], "label": 0}
 
-{"question": "Why", "choices": {"text": ["x", "yy"], "label": ["A", "B"]}, "answerKey": "B"}
+{"context": "Why", "choices": {"text": ["x", "yy"], "label": ["A", "B"]}, "answerKey": "B"}
 END
 accuracy="$six( \\(error $six\\))?"
 shares="^acc $accuracy  acc_norm $accuracy  acc_bytes $accuracy  items"
