@@ -35,11 +35,11 @@ __all__ = ["EchelonLM"]
 class EchelonLM(LM):
     """A trained model of Echelon for lm-evaluation-harness.
 
-    path is as in echelon.evaluate, and so are tokenizer, device, parallel and plugins. add_bos_token
-    puts the begin of text before every context; the harness's own models do not, either, unless it
-    is set. Contexts that are too long lose their first tokens. `greedy` also finds out whether a
-    text is what greedy decoding writes, token by token, which few tasks need (LAMBADA's accuracy
-    does); without it, that is reported as False. It is not available on several ranks.
+    path, tokenizer, device, parallel and plugins are as in echelon.evaluate. add_bos_token puts the
+    begin of text before every context. Contexts that are too long lose their first tokens.
+
+    With greedy, each text is compared with what greedy decoding writes, token by token, on one rank.
+    Few tasks need that (LAMBADA's accuracy does). Without it, no text is reported as greedy.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, tokenizer: str | None = None,

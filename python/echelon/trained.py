@@ -112,10 +112,11 @@ def score(path: str | os.PathLike[str], texts: Iterable[tuple[str | None, str]],
 
     A text after an empty context follows the begin of text. If the context is None, the text may
     have any length: all its tokens count, in windows of the model's length. Context and text are
-    tokenized together. truncate: a context that is too long loses its first tokens. greedy: also
-    find out whether each token of the text is the most likely one, which takes longer.
-    begin_of_text: whether it precedes contexts (None: as in the training data). path, tokenizer,
-    device, parallel and plugins are as in evaluate.
+    tokenized together.
+
+    With truncate, a context that is too long loses its first tokens. With greedy, each token is
+    also compared with the most likely one, which takes longer. begin_of_text: whether it precedes
+    contexts (None: as in the training data). Other arguments are as in evaluate.
     """
     pairs = list(texts)
     if not pairs:

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "app/train/trained.h"
+#include "app/train/validation.h"
 #include "base/file.h"
 #include "checkpoint/stored.h"
 #include "comm/comm.h"
@@ -154,31 +155,6 @@ static ech_status run_batches(const ech_trained *trained, const ech_eval_options
     return ECH_OK;
 }
 
-/* The bytes of the predicted text, which are the bytes of the targets that count. The end-of-text
- * token has none. */
-static ech_status count_bytes(const ech_trained *trained, const ech_corpus *corpus, int64_t samples,
-                              double *bytes)
-{
-    const ech_loader_options wanted = ech_design_reads(&trained->design, 0, false, samples);
-    int64_t B = wanted.micro_batch_size, V = trained->config->model.vocab_size;
-    ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
-    ECH_FREED int64_t *of_id = ech_calloc((size_t)V, sizeof *of_id);
-    ECH_FREED_TEXT text = {0};
-    for (int32_t id = 0; id < trained->tokenizer->vocabulary; id++) {
-        text.n = 0;
-        ech_tokenizer_decode(trained->tokenizer, id, false, &text);
-        of_id[id] = (int64_t)text.n;
-    }
-    ECH_TRY(ech_loader_create(corpus, &wanted, 0, &loader));
-    for (int64_t step = 0; step * B < samples; step++) {
-        const ech_batch *batch;
-        ECH_TRY(ech_loader_next(loader, step, &batch));
-        for (int64_t i = 0; i < B * wanted.sequence_length; i++)
-            if (batch->weights[i] > 0) *bytes += (double)of_id[batch->targets[i]];
-    }
-    return ECH_OK;
-}
-
 static ech_status evaluate(ech_trained *trained, void *context)
 {
     const evaluation_run *run = context;
@@ -219,14 +195,15 @@ static ech_status evaluate(ech_trained *trained, void *context)
                  "use more samples",
                  samples);
     if (ech_comm_rank(trained->comm) > 0) return ECH_OK;
-    if (trained->tokenizer) ECH_TRY(count_bytes(trained, corpus, samples, &all.bytes));
+    ECH_TRY(ech_validation_count_bytes(&trained->design, trained->tokenizer, corpus, samples,
+                                       &all.bytes));
     if (in->logits) ECH_TRY(write_logits(trained, corpus, samples, in->logits));
-    *run->out = (ech_eval_result){.loss = all.loss / all.targets,
-                                  .bits_per_byte =
-                                      all.bytes > 0 ? all.loss / log(2) / all.bytes : (double)NAN,
-                                  .targets = (int64_t)all.targets,
-                                  .samples = samples,
-                                  .valued = wanted.valued};
+    *run->out = (ech_eval_result){
+        .loss = all.loss / all.targets,
+        .bits_per_byte = ech_validation_bits(all.loss / all.targets, all.targets, all.bytes),
+        .targets = (int64_t)all.targets,
+        .samples = samples,
+        .valued = wanted.valued};
     return ECH_OK;
 }
 

@@ -60,6 +60,7 @@ typedef struct ech_validation_metrics {
     int64_t step;
     double loss;    /* JSON key "valid_loss": mean over these tokens */
     int64_t tokens; /* JSON key "valid_tokens": tokens with a target */
+    double bits_per_byte; /* JSON key "valid_bits_per_byte"; NaN: the text is not known */
     double seconds;
 } ech_validation_metrics;
 
@@ -69,6 +70,7 @@ typedef struct ech_evaluation_metrics {
     char name[32];  /* JSON key "evaluation": "step-00000100" */
     double loss;    /* JSON key "evaluation_loss" */
     int64_t tokens; /* JSON key "evaluation_tokens": tokens with a target */
+    double bits_per_byte; /* JSON key "evaluation_bits_per_byte"; NaN: the text is not known */
     double seconds;
     /* JSON key if true: the checkpoint was removed before it was read, and there is no loss */
     bool removed;

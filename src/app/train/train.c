@@ -79,19 +79,32 @@ static ech_status finish_step_profile(ech_trainer *t)
 
 /* ---- validation ---- */
 
+/* Every validation has the same samples, so their text is counted once. */
+static ech_status note_validation(ech_trainer *t, const ech_validation *found)
+{
+    if (t->valid_bytes < 0)
+        ECH_TRY(ech_validation_count_bytes(t->design, t->design->tokenizer, t->valid,
+                                           ech_validation_samples(t->config, t->valid),
+                                           &t->valid_bytes));
+    const ech_note note = {.kind = ECH_NOTE_VALIDATION,
+                           .validation = {.step = t->step,
+                                          .loss = found->loss,
+                                          .tokens = found->tokens,
+                                          .bits_per_byte = ech_validation_bits(
+                                              found->loss, (double)found->tokens, t->valid_bytes),
+                                          .seconds = found->seconds}};
+    ech_progress_submit(t->progress, &note);
+    return ECH_OK;
+}
+
 ech_status ech_trainer_validate(ech_trainer *t, double *loss)
 {
     ech_validation found;
     ECH_TRY(ech_validation_run(t->session.exec, t->config->training.global_batch_size,
                                ech_validation_samples(t->config, t->valid), t->valid_loader, NULL,
                                NULL, &found));
-    const ech_note note = {
-        .kind = ECH_NOTE_VALIDATION,
-        .validation = {
-            .step = t->step, .loss = found.loss, .tokens = found.tokens, .seconds = found.seconds}};
-    if (ech_trainer_is_first(t)) ech_progress_submit(t->progress, &note);
     *loss = found.loss;
-    return ECH_OK;
+    return ech_trainer_is_first(t) ? note_validation(t, &found) : ECH_OK;
 }
 
 /* Logs a training step; time and bytes of a span are divided equally over its training steps. */
@@ -359,6 +372,7 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
                      .turns = design->schedule->turns,
                      .lock = {-1, -1},
                      .valid_step = -1,
+                     .valid_bytes = -1,
                      .began_at = ech_clock_now() - training->elapsed};
     ech_status status = ech_trainer_begin(&t);
     if (status == ECH_OK) ech_exec_hurry_on(t.session.exec, ech_train_asked_to_stop());

@@ -55,6 +55,7 @@ struct ech_trainer {
     /* of the last step, for those who pause: */
     double seconds, valid_loss;
     int64_t valid_step; /* of valid_loss; -1: none */
+    double valid_bytes; /* rank 0: of the validation's text; 0: unknown; below 0: not counted yet */
     ech_readings last;
 };
 

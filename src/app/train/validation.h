@@ -6,7 +6,7 @@
 #ifndef ECH_APP_TRAIN_VALIDATION_H
 #define ECH_APP_TRAIN_VALIDATION_H
 
-#include "exec/exec.h"
+#include "app/setup/setup.h"
 
 typedef struct ech_validation {
     double loss;    /* mean over the counted tokens; NaN: there are none */
@@ -16,6 +16,14 @@ typedef struct ech_validation {
 
 /* Number of samples: training.validate_samples, or all samples. */
 int64_t ech_validation_samples(const ech_config *config, const ech_corpus *corpus);
+
+/* Counts the bytes of the text of a corpus' first `samples` samples: of the targets that count, by
+ * the tokenizer's table. The end-of-text token has none. *bytes 0: unknown, since no tokenizer is
+ * known (NULL), or a target is none of its ids. Reads the samples; not collective. */
+ech_status ech_validation_count_bytes(const ech_design *design, const ech_tokenizer *tokenizer,
+                                      const ech_corpus *corpus, int64_t samples, double *bytes);
+/* Bits per byte of text: loss x tokens / ln 2 / bytes. NaN: bytes are 0, that is, unknown. */
+double ech_validation_bits(double loss, double tokens, double bytes);
 
 /* Called after each batch. *ends: skip the rest. Errors end the validation. */
 typedef ech_status ech_validation_pause(void *context, bool *ends);
