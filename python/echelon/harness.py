@@ -38,8 +38,8 @@ class EchelonLM(LM):
     path, tokenizer, device, parallel and plugins are as in echelon.evaluate. add_bos_token puts the
     begin of text before every context. Contexts that are too long lose their first tokens.
 
-    With greedy, each text is compared with what greedy decoding writes, token by token, on one rank.
-    Few tasks need that (LAMBADA's accuracy does). Without it, no text is reported as greedy.
+    With greedy, each text is compared with what greedy decoding writes, token by token, on one
+    rank. Few tasks need that (LAMBADA's accuracy does). Without it, no text is reported as greedy.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, tokenizer: str | None = None,
