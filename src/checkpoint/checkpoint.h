@@ -134,9 +134,9 @@ void ech_checkpoint_info_free(ech_checkpoint_info *info); /* frees run_yaml and 
  * which is checked. The checkpoint gets member 0's `info`; of the others' only `step` is used,
  * which must be equal on all. An existing step-N is replaced: it is step-N.old until the new one
  * has its name. Its model/README.md is kept unless it has ECH_CARD_MARK; the manifest does not
- * have that file, which may be edited. If any rank fails, all return an error (ECH_EABORTED if another rank failed;
- * ECH_ENUMERIC for a NaN or infinity in a tensor), and member 0 removes step-N.tmp; a step-N.tmp
- * that a dead process left is removed by the next save. *bytes: of all files, manifest included, on
+ * have that file, which may be edited. If any rank fails, all return an error (ECH_EABORTED if
+ * another rank failed; ECH_ENUMERIC for a NaN or infinity in a tensor), and member 0 removes
+ * step-N.tmp; a step-N.tmp that a dead process left is removed by the next save. *bytes: of all files, manifest included, on
  * every rank. */
 ech_status ech_checkpoint_save(ech_group *world, const char *directory,
                                const ech_checkpoint_info *info, const ech_saved_tensor *tensors,

@@ -79,8 +79,8 @@ static char *read_card(int step)
     return text;
 }
 
-/* A checkpoint is whole with an edited card. One that replaces it keeps a card without the mark, and
- * not one that has it. */
+/* A checkpoint is whole with an edited card. One that replaces it keeps a card without the mark
+ * only. */
 TEST(test_own_cards_are_kept)
 {
     static const char words[] = "training.steps=2 checkpoint.every=1 checkpoint.keep=0";

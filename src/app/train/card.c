@@ -155,7 +155,7 @@ static bool is_listed(const char *section, const char *key, size_t n)
     return false;
 }
 
-/* From the resolved run file, whose lines are sections, and keys behind two blanks. */
+/* From the resolved run file, whose lines are sections, and keys after two blanks. */
 static void append_keys(const char *yaml, ech_text *out)
 {
     char section[40] = "";
