@@ -136,8 +136,8 @@ void ech_checkpoint_info_free(ech_checkpoint_info *info); /* frees run_yaml and 
  * has its name. Its model/README.md is kept unless it has ECH_CARD_MARK; the manifest does not
  * have that file, which may be edited. If any rank fails, all return an error (ECH_EABORTED if
  * another rank failed; ECH_ENUMERIC for a NaN or infinity in a tensor), and member 0 removes
- * step-N.tmp; a step-N.tmp that a dead process left is removed by the next save. *bytes: of all files, manifest included, on
- * every rank. */
+ * step-N.tmp; a step-N.tmp that a dead process left is removed by the next save. *bytes: of all
+ * files in the manifest, and it, on every rank. */
 ech_status ech_checkpoint_save(ech_group *world, const char *directory,
                                const ech_checkpoint_info *info, const ech_saved_tensor *tensors,
                                int n, int64_t *bytes);
