@@ -11,7 +11,7 @@
 
 #include "base/json.h"
 #include "checkpoint/checkpoint.h"
-#include "model/family.h"
+#include "model/model.h"
 
 /* ---- names ---- */
 
