@@ -410,8 +410,8 @@ ECHELON_API const char *echelon_verification_text(const echelon_verification *ve
  *         puts(echelon_last_error());
  *
  * `path` names a run directory, a folder of checkpoints (the newest valid one is used), one
- * checkpoint, or a Hugging Face model's folder. One rank of this process computes, on the caller's
- * side of the call; nothing is collective.
+ * checkpoint, or a Hugging Face model's folder. A rank of this process computes, or as many as
+ * `parallel` says; nothing is collective.
  */
 
 enum { ECHELON_AUTO = -1 };
@@ -429,6 +429,9 @@ typedef struct echelon_evaluate_options {
     void (*progress)(int64_t sample, int64_t samples, void *context); /* NULL: not wanted */
     void *context;
     const char *plugins; /* of the run, as training.plugins; NULL: none */
+    /* keys of the parallel section (pipeline, tensor, sequence, context, context_method, expert),
+     * "tensor=2 pipeline=2", for ranks that are threads; NULL: one rank */
+    const char *parallel;
 } echelon_evaluate_options;
 
 typedef struct echelon_evaluation {
@@ -445,6 +448,52 @@ typedef struct echelon_evaluation {
 ECHELON_API echelon_status echelon_evaluate(const char *path, const char *data,
                                             const echelon_evaluate_options *options,
                                             echelon_evaluation *out);
+
+typedef struct echelon_scored_text {
+    size_t size;         /* sizeof(echelon_scored_text), the same for all of an array */
+    const char *context; /* "": the begin of text; NULL: text is scored in windows, to its end */
+    const char *text;
+    const char *name; /* in errors; NULL: "text 0" and so on */
+} echelon_scored_text;
+
+typedef struct echelon_score_options {
+    size_t size;           /* sizeof(echelon_score_options), set by the caller */
+    const char *tokenizer; /* NULL: the model's own */
+    const char *device;    /* as parallel.device; NULL: the run's */
+    const char *parallel;  /* as in echelon_evaluate_options */
+    const char *plugins;   /* of the run, as training.plugins; NULL: none */
+    int begin_of_text;     /* before the context: 1, 0, or ECHELON_AUTO: as in the training data */
+    bool truncate;         /* a context that is too long loses its first tokens */
+    bool greedy;           /* fill echelon_likelihood.greedy, which takes longer; on one rank */
+    /* Called before each text, on the thread of a rank, with the number of texts done. */
+    void (*progress)(int64_t done, int64_t all, void *context); /* NULL: not wanted */
+    void *context;
+} echelon_score_options;
+/* Its initial value, and what NULL means. */
+#define ECHELON_SCORE_OPTIONS                                                                      \
+    {                                                                                              \
+        sizeof(echelon_score_options), NULL, NULL, NULL, NULL, ECHELON_AUTO, false, false, NULL,   \
+            NULL                                                                                   \
+    }
+
+typedef struct echelon_likelihood {
+    size_t size;           /* sizeof(echelon_likelihood) of the library */
+    int64_t index;         /* of the text */
+    double log_likelihood; /* natural logarithm of its probability after the context */
+    int64_t tokens;        /* of the text */
+    int greedy; /* 1: each of them is the most likely one; 0: one is not; -1: not requested */
+} echelon_likelihood;
+/* Takes the likelihood of a text. Called on the caller's thread, text by text. */
+typedef void echelon_take_likelihood(const echelon_likelihood *likelihood, void *context);
+
+/* The log-likelihoods of texts[n], each after its context. Context and text are tokenized together;
+ * the tokens of the text are those after the context's own, without blanks at the context's end.
+ * `take` gets all of them once all are known. options NULL: defaults. Errors: there is no model at
+ * the path, or no tokenizer; a text has no tokens, or is longer with its context than the model
+ * reads. */
+ECHELON_API echelon_status echelon_score(const char *path, const echelon_scored_text *texts,
+                                         int64_t n, const echelon_score_options *options,
+                                         echelon_take_likelihood *take, void *context);
 
 typedef struct echelon_sample_options {
     size_t size;           /* sizeof(echelon_sample_options), set by the caller */

@@ -19,11 +19,11 @@ from .run import History, Metrics, Plan, Run, Training, set_log
 from .strategies import (CentralStorage, DiLoCo, Gossip, Grid, Hogwild, LocalSGD, Mirrored,
                          MultiWorkerMirrored, OneDevice, ParameterServer, Strategy, TPU, Zero)
 from .tensors import Tensors
-from .trained import Verification, checkpoints, evaluate, sample
+from .trained import Likelihood, Verification, checkpoints, evaluate, sample, score
 
 __all__ = [
     "Run", "Plan", "Training", "Tensors", "History", "Metrics", "Keys", "keys", "set_log",
-    "Verification", "evaluate", "sample", "checkpoints",
+    "Verification", "evaluate", "score", "Likelihood", "sample", "checkpoints",
     "Strategy", "OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer",
     "CentralStorage", "TPU", "Grid", "Zero", "LocalSGD", "DiLoCo", "Gossip", "Hogwild",
     "Callback", "BackupAndRestore", "BestCheckpoint", "EarlyStopping", "LearningRateScheduler",

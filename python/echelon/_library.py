@@ -112,13 +112,33 @@ class EvaluateOptions(_Sized):
                 ("tokenizer", ctypes.c_char_p), ("device", ctypes.c_char_p),
                 ("logits", ctypes.c_char_p), ("samples", ctypes.c_int64),
                 ("batch", ctypes.c_int64), ("progress", ctypes.c_void_p),
-                ("context", ctypes.c_void_p), ("plugins", ctypes.c_char_p)]
+                ("context", ctypes.c_void_p), ("plugins", ctypes.c_char_p),
+                ("parallel", ctypes.c_char_p)]
 
 
 class Evaluation(_Sized):
     _fields_ = [("size", ctypes.c_size_t), ("loss", ctypes.c_double),
                 ("bits_per_byte", ctypes.c_double), ("targets", ctypes.c_int64),
                 ("samples", ctypes.c_int64), ("features", ctypes.c_int)]
+
+
+class ScoredText(_Sized):
+    _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_char_p) for name in (
+        "context", "text", "name")]
+
+
+class ScoreOptions(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("tokenizer", ctypes.c_char_p),
+                ("device", ctypes.c_char_p), ("parallel", ctypes.c_char_p),
+                ("plugins", ctypes.c_char_p), ("begin_of_text", ctypes.c_int),
+                ("truncate", ctypes.c_bool), ("greedy", ctypes.c_bool),
+                ("progress", ctypes.c_void_p), ("context", ctypes.c_void_p)]
+
+
+class Likelihood(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("index", ctypes.c_int64),
+                ("log_likelihood", ctypes.c_double), ("tokens", ctypes.c_int64),
+                ("greedy", ctypes.c_int)]
 
 
 class SampleOptions(_Sized):
@@ -142,6 +162,7 @@ class Checkpoint(_Sized):
 
 
 TAKE = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.POINTER(Token), ctypes.c_void_p)
+TAKE_LIKELIHOOD = ctypes.CFUNCTYPE(None, ctypes.POINTER(Likelihood), ctypes.c_void_p)
 LOG = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
 
 _HANDLE, _TEXT = ctypes.c_void_p, ctypes.c_char_p
@@ -184,6 +205,8 @@ _FUNCTIONS = {  # name: result, arguments
     "verification_text": (_TEXT, [_HANDLE]),
     "evaluate": (ctypes.c_int, [_TEXT, _TEXT, ctypes.POINTER(EvaluateOptions),
                                 ctypes.POINTER(Evaluation)]),
+    "score": (ctypes.c_int, [_TEXT, ctypes.POINTER(ScoredText), ctypes.c_int64,
+                             ctypes.POINTER(ScoreOptions), TAKE_LIKELIHOOD, _HANDLE]),
     "sample": (ctypes.c_int, [_TEXT, _TEXT, ctypes.POINTER(SampleOptions), TAKE, _HANDLE]),
     "checkpoints_list": (ctypes.c_int, [_TEXT, ctypes.POINTER(_HANDLE)]),
     "checkpoints_free": (None, [_HANDLE]),

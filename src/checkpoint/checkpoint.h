@@ -129,11 +129,14 @@ typedef struct ech_checkpoint_info {
     ech_validated validated;
     int ranks;      /* that saved it; set by ech_checkpoint_save */
     char *run_yaml; /* the resolved run file; owned */
+    char *card;     /* for saves: model/README.md; NULL: none; owned */
     struct {
         char *at; /* n bytes and a NUL; NULL: no such file; owned */
         size_t n;
     } text[ECH_FILES]; /* by ech_checkpoint_file, from ECH_FIRST_TEXT on */
 } ech_checkpoint_info;
+/* A line of model cards that Echelon has written. */
+#define ECH_CARD_MARK "<!-- Written by Echelon. Remove this line from a card that you edit. -->"
 /* A deep copy; release it with ech_checkpoint_info_free. */
 ech_checkpoint_info ech_checkpoint_info_copy(const ech_checkpoint_info *info);
 void ech_checkpoint_info_free(ech_checkpoint_info *info); /* frees run_yaml and the texts */
@@ -142,10 +145,11 @@ void ech_checkpoint_info_free(ech_checkpoint_info *info); /* frees run_yaml and 
  * same order, each with its own boxes; the boxes of all ranks must cover each element exactly once,
  * which is checked. The checkpoint gets member 0's `info`; of the others' only `step` is used,
  * which must be equal on all. An existing step-N is replaced: it is step-N.old until the new one
- * has its name. If any rank fails, all return an error (ECH_EABORTED if another rank failed;
- * ECH_ENUMERIC for a NaN or infinity in a tensor), and member 0 removes step-N.tmp; a step-N.tmp
- * that a dead process left is removed by the next save. *bytes: of all files, manifest included, on
- * every rank. */
+ * has its name. Its model/README.md is kept unless it has ECH_CARD_MARK; the manifest does not
+ * have that file, which may be edited. If any rank fails, all return an error (ECH_EABORTED if
+ * another rank failed; ECH_ENUMERIC for a NaN or infinity in a tensor), and member 0 removes
+ * step-N.tmp; a step-N.tmp that a dead process left is removed by the next save. *bytes: of all
+ * files in the manifest, and it, on every rank. */
 ech_status ech_checkpoint_save(ech_group *world, const char *directory,
                                const ech_checkpoint_info *info, const ech_saved_tensor *tensors,
                                int n, int64_t *bytes);

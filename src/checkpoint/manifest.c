@@ -54,6 +54,7 @@ ech_checkpoint_info ech_checkpoint_info_copy(const ech_checkpoint_info *info)
 {
     ech_checkpoint_info copy = *info;
     copy.run_yaml = info->run_yaml ? ech_strdup(info->run_yaml) : NULL;
+    copy.card = info->card ? ech_strdup(info->card) : NULL;
     copy.clock = ech_calloc((size_t)info->clocks + 1, sizeof *copy.clock);
     for (int w = 0; w < info->clocks; w++) copy.clock[w] = info->clock[w];
     for (int f = ECH_FIRST_TEXT; f < ECH_FILES; f++)
@@ -65,6 +66,8 @@ void ech_checkpoint_info_free(ech_checkpoint_info *info)
 {
     free(info->run_yaml);
     info->run_yaml = NULL;
+    free(info->card);
+    info->card = NULL;
     free(info->clock);
     info->clock = NULL;
     info->clocks = 0;

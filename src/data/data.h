@@ -371,6 +371,16 @@ const char *ech_corpus_undivided(const ech_corpus *corpus);
 /* The number of positions before the first at which some source begins its second epoch. */
 int64_t ech_corpus_samples(const ech_corpus *corpus);
 
+/* A list of tokens. The last `targets` < n of them are predicted. */
+typedef struct ech_item {
+    const int32_t *ids;
+    size_t n, targets;
+} ech_item;
+/* A corpus without a document mask whose sample i is items[i], with padding after it; n > 0 items
+ * of at most sequence_length + 1 tokens, which are copied. Errors: ECH_EIO. */
+ech_status ech_corpus_of_items(const ech_item *items, int64_t n, int64_t sequence_length,
+                               ech_corpus **out);
+
 /* What a run of some samples reads. Tokens are counted as if it read each sample of a source
  * equally often; if a run ends within an epoch, they are expected values. */
 typedef struct ech_corpus_counts {

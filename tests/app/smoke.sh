@@ -49,6 +49,8 @@ try 0 "training.epochs = 0.5 is 18 steps: " plan epochs.yaml --ranks 2
 try 2 "training.steps is set, too; remove one of the two" plan epochs.yaml training.steps=2
 try 0 "whole|complete|ok" checkpoint verify run
 try 0 "loss" eval run --data text
+echo '{"context": "1 and", "choices": ["2", "two"], "label": 0}' >items
+try 0 "^acc .*items 1" eval run --choices items
 try 0 "" sample run "1 and" --tokens 4
 try 0 "report.html" report run
 try 0 "" convert run/checkpoints/*/model converted

@@ -507,6 +507,16 @@ class Trained(Case):
         self.assertEqual(few["samples"], 3)
         with self.assertRaisesRegex(echelon.Error, "nowhere"):
             run.evaluate("nowhere")
+        one, = echelon.score(self.folder / "trained", [("the", " fox")])
+        self.assertEqual((one.tokens, one.greedy), (4, None))
+        first, second, both = echelon.score(
+            self.folder / "trained", [("the", " f"), ("the f", "o"), ("the", " fo")],
+            begin_of_text=False, greedy=True)
+        self.assertAlmostEqual(both.log_likelihood, first.log_likelihood + second.log_likelihood, 4)
+        self.assertEqual(both.greedy, first.greedy and second.greedy)
+        self.assertEqual(echelon.score("nowhere", []), [])
+        with self.assertRaisesRegex(echelon.UsageError, "text 0: has no tokens"):
+            echelon.score(self.folder / "trained", [("the", "")])
         text = run.sample("the quick", tokens=20)
         said = subprocess.run([PROGRAM, "sample", self.folder / "trained", "the quick", "-n", "20"],
                               check=True, capture_output=True)

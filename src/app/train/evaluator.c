@@ -28,6 +28,7 @@ typedef struct evaluator {
     ech_session session;
     ech_corpus *corpus;
     ech_loader *loader;
+    double bytes;          /* of the validation's text; 0: unknown */
     const char *directory; /* of checkpoints */
     int64_t given;         /* the step that it gets next */
     ech_evaluation told;   /* what it says */
@@ -131,6 +132,8 @@ static ech_status evaluate(evaluator *e, int64_t step, bool *ends)
                                     .step = step,
                                     .loss = found.loss,
                                     .tokens = found.tokens,
+                                    .bits_per_byte = ech_validation_bits(
+                                        found.loss, (double)found.tokens, e->bytes),
                                     .seconds = found.seconds});
 }
 
@@ -149,6 +152,9 @@ static ech_status open(evaluator *e, const ech_design *run)
     ECH_TRY(ech_session_create_on(&e->design, e->alone, ech_comm_local_rank(e->comm), true,
                                   &e->session));
     ECH_TRY(ech_design_open_data(&e->design, ECH_SPLIT_VALID, &e->corpus));
+    ECH_TRY(ech_validation_count_bytes(&e->design, e->design.tokenizer, e->corpus,
+                                       ech_validation_samples(e->config, e->corpus), true,
+                                       &e->bytes));
     return ech_validation_open(&e->session, &e->design, e->corpus, &e->loader);
 }
 

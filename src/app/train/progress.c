@@ -310,22 +310,30 @@ static void show_validating(ech_progress *p, const ech_validating *m)
         ech_terminal_line_say(&p->line, text.at);
 }
 
+static void append_bits(double bits_per_byte, ech_text *out)
+{
+    if (isfinite(bits_per_byte)) ech_text_append(out, " | %.4f bits per byte", bits_per_byte);
+}
+
 static void write_validation(ech_progress *p, const ech_note *note, ech_text *text)
 {
     const ech_validation_metrics *m = &note->validation;
-    const ech_event_scalar scalar = {"loss/validation", m->loss};
+    const ech_event_scalar scalars[] = {{"loss/validation", m->loss},
+                                        {"loss/validation_bits_per_byte", m->bits_per_byte}};
     ech_text json = {0};
     char count[ECH_COUNT_BYTES];
     ech_metrics_int(&json, "step", m->step);
     ech_metrics_real(&json, "valid_loss", m->loss);
     ech_metrics_int(&json, "valid_tokens", m->tokens);
+    ech_metrics_real(&json, "valid_bits_per_byte", m->bits_per_byte);
     ech_metrics_real(&json, "seconds", m->seconds);
     if (m->patience) ech_metrics_int(&json, "valid_waited", m->waited);
     p->valid_seconds = m->seconds;
     add_json(p, &json);
-    add_scalars(p, note->wall_time, m->step, &scalar, 1);
+    add_scalars(p, note->wall_time, m->step, scalars, isfinite(m->bits_per_byte) ? 2 : 1);
     begin_line(p, m->step, text);
     append_loss(m->loss, m->tokens == 0, "validation ", text);
+    append_bits(m->bits_per_byte, text);
     ech_text_append(text, " | %s tokens | %.1f s", ech_count_text(m->tokens, count), m->seconds);
     if (m->patience && m->waited)
         ech_text_append(text, " | no improvement: %" PRId64 " of %" PRId64, m->waited, m->patience);
@@ -334,13 +342,16 @@ static void write_validation(ech_progress *p, const ech_note *note, ech_text *te
 static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *text)
 {
     const ech_evaluation_metrics *m = &note->evaluation;
-    const ech_event_scalar scalar = {"loss/evaluation", m->loss};
+    const ech_event_scalar scalars[] = {{"loss/evaluation", m->loss},
+                                        {"loss/evaluation_bits_per_byte", m->bits_per_byte}};
     ech_text json = {0};
     char count[ECH_COUNT_BYTES];
     ech_metrics_int(&json, "step", m->step);
     ech_metrics_text(&json, "evaluation", m->name);
     ech_metrics_real(&json, "evaluation_loss", m->removed ? (double)NAN : m->loss);
     ech_metrics_int(&json, "evaluation_tokens", m->tokens);
+    ech_metrics_real(&json, "evaluation_bits_per_byte",
+                     m->removed ? (double)NAN : m->bits_per_byte);
     ech_metrics_real(&json, "seconds", m->seconds);
     if (m->removed) ech_text_append(&json, ",\"removed\":true");
     add_json(p, &json);
@@ -352,8 +363,9 @@ static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *te
                         m->name);
         return;
     }
-    add_scalars(p, note->wall_time, m->step, &scalar, 1);
+    add_scalars(p, note->wall_time, m->step, scalars, isfinite(m->bits_per_byte) ? 2 : 1);
     append_loss(m->loss, m->tokens == 0, "evaluation ", text);
+    append_bits(m->bits_per_byte, text);
     ech_text_append(text, " | %s tokens | %.1f s", ech_count_text(m->tokens, count), m->seconds);
 }
 

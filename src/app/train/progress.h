@@ -62,6 +62,7 @@ typedef struct ech_validation_metrics {
     int64_t step;
     double loss;    /* JSON key "valid_loss": mean over these tokens */
     int64_t tokens; /* JSON key "valid_tokens": tokens with a target */
+    double bits_per_byte; /* JSON key "valid_bits_per_byte"; NaN: the text is not known */
     double seconds;
     int64_t patience; /* training.patience; 0: there is none */
     int64_t waited;   /* if so: validations since the last improvement; JSON key "valid_waited" */
@@ -80,6 +81,7 @@ typedef struct ech_evaluation_metrics {
     char name[32];  /* JSON key "evaluation": "step-00000100" */
     double loss;    /* JSON key "evaluation_loss" */
     int64_t tokens; /* JSON key "evaluation_tokens": tokens with a target */
+    double bits_per_byte; /* JSON key "evaluation_bits_per_byte"; NaN: the text is not known */
     double seconds;
     /* JSON key if true: the checkpoint was removed before it was read, and there is no loss */
     bool removed;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "app/setup/initial.h"
+#include "app/train/card.h"
 #include "app/train/trainer.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -143,11 +144,26 @@ ech_status ech_trainer_finish_save(ech_trainer *t)
     return ECH_OK;
 }
 
+/* On rank 0. */
+static void append_card(const ech_trainer *t, ech_text *out)
+{
+    const ech_card card = {.config = t->config,
+                           .run_yaml = t->texts.run_yaml,
+                           .parameters = ech_model_params(t->design->model),
+                           .step = t->step,
+                           .tokens = t->tokens,
+                           .loss = t->loss,
+                           .valid_loss = t->validated.loss,
+                           .valid_step = t->validated.is ? t->validated.step : -1};
+    if (ech_trainer_is_first(t)) ech_card_append(&card, out);
+}
+
 /* The list may wait for the checkpoint before, which is logged then. */
 ech_status ech_trainer_save(ech_trainer *t)
 {
     if (t->saved_step == t->step) return ECH_OK;
     double start = ech_clock_now();
+    ECH_FREED_TEXT card = {0};
     ech_checkpoint_info info = t->texts;
     info.step = t->step;
     info.optimizer_count = ech_exec_updates(t->session.exec);
@@ -160,6 +176,8 @@ ech_status ech_trainer_save(ech_trainer *t)
     info.loss = t->loss;
     info.validated = t->validated;
     info.ranks = t->design->world;
+    append_card(t, &card);
+    info.card = card.at; /* borrowed, too */
     ech_exec_set_save(t->session.exec, t->config->checkpoint.directory, &info,
                       t->config->checkpoint.keep, t->calendar.best, t->proven);
     ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_SAVE, t->step));

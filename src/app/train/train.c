@@ -409,6 +409,7 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
                      .config = ech_config_copy(design->config),
                      .turns = design->schedule->turns,
                      .lock = {-1, -1},
+                     .valid_bytes = -1,
                      .began_at = ech_clock_now() - training->elapsed};
     ech_status status = ech_trainer_begin(&t);
     if (status == ECH_OK) ech_exec_hurry_on(t.session.exec, ech_train_asked_to_stop());

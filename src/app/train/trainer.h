@@ -66,7 +66,8 @@ struct ech_trainer {
     ech_validated validated; /* validations of the run so far */
     ech_best *best;          /* [best_n], at most calendar.best; in no order; owned */
     int best_n;
-    double seconds; /* of the last step, as is `last` */
+    double valid_bytes; /* rank 0: of the validation's text; 0: unknown; below 0: not counted yet */
+    double seconds;     /* of the last step, as is `last` */
     ech_readings last;
 };
 

@@ -49,24 +49,33 @@ static ech_status run(ech_trainer *t, ech_validation *out, bool *stops)
     return ECH_OK;
 }
 
-/* patience 0: the validation does not count for it. */
-static void log_validation(ech_trainer *t, const ech_validation *found, int64_t patience)
+/* patience 0: the validation does not count for it. Every validation has the same samples, so their
+ * text is counted once. */
+static ech_status log_validation(ech_trainer *t, const ech_validation *found, int64_t patience)
 {
+    if (!ech_trainer_is_first(t)) return ECH_OK;
+    if (t->valid_bytes < 0)
+        ECH_TRY(ech_validation_count_bytes(t->design, t->design->tokenizer, t->valid,
+                                           ech_validation_samples(t->config, t->valid), true,
+                                           &t->valid_bytes));
     const ech_note note = {.kind = ECH_NOTE_VALIDATION,
                            .validation = {.step = t->step,
                                           .loss = found->loss,
                                           .tokens = found->tokens,
+                                          .bits_per_byte = ech_validation_bits(
+                                              found->loss, (double)found->tokens, t->valid_bytes),
                                           .seconds = found->seconds,
                                           .patience = patience,
                                           .waited = t->validated.waited}};
-    if (ech_trainer_is_first(t)) ech_progress_submit(t->progress, &note);
+    ech_progress_submit(t->progress, &note);
+    return ECH_OK;
 }
 
 ech_status ech_trainer_validate(ech_trainer *t, double *loss, bool *stops)
 {
     ech_validation found;
     ECH_TRY(run(t, &found, stops));
-    if (!*stops) log_validation(t, &found, 0);
+    if (!*stops) ECH_TRY(log_validation(t, &found, 0));
     *loss = found.loss;
     return ECH_OK;
 }
@@ -175,7 +184,7 @@ ech_status ech_trainer_validate_due(ech_trainer *t, bool *stops, bool *keeps)
     if (*stops) return ECH_OK;
     count(t, found.loss);
     *keeps = take_best(t, found.loss);
-    log_validation(t, &found, t->config->training.patience);
+    ECH_TRY(log_validation(t, &found, t->config->training.patience));
     t->exhausted = is_exhausted(t);
     if (t->exhausted && t->step < t->config->training.steps && ech_trainer_is_first(t))
         say_exhausted(t);

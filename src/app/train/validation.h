@@ -28,6 +28,15 @@ int64_t ech_validation_samples(const ech_config *config, const ech_corpus *corpu
 ech_status ech_validation_open(const ech_session *session, const ech_design *design,
                                const ech_corpus *corpus, ech_loader **out);
 
+/* Counts the bytes of the text of a corpus' first `samples` samples, or if `drawn` of as many drawn
+ * ones, as validations use them: of the targets that count, by the tokenizer's table. The end-of-text token has none. *bytes 0: unknown, since no tokenizer is
+ * known (NULL), or a target is none of its ids. Reads the samples; not collective. */
+ech_status ech_validation_count_bytes(const ech_design *design, const ech_tokenizer *tokenizer,
+                                      const ech_corpus *corpus, int64_t samples, bool drawn,
+                                      double *bytes);
+/* Bits per byte of text: loss x tokens / ln 2 / bytes. NaN: bytes are 0, that is, unknown. */
+double ech_validation_bits(double loss, double tokens, double bytes);
+
 /* Called after batch `done` of `all`. *ends: skip the rest. Errors end the validation. */
 typedef ech_status ech_validation_pause(void *context, int64_t done, int64_t all, bool *ends);
 /* Runs the validate list for each batch of `samples` samples, starting at the loader's first, and
