@@ -98,14 +98,14 @@ typedef struct work {
     void (*fill)(ech_exec *exec, const ech_step *step, char *at, size_t bytes); /* with zeros */
 } work;
 
-/* True if no later piece has elements of this matrix that the rank updates. */
-static bool is_end(const ech_plan *plan, const piece *of)
+/* True if a later piece has elements of this matrix. */
+static bool continues(const ech_plan *plan, const piece *of)
 {
     const ech_plan_param *p = &plan->param[of->param];
     const ech_bucket *bucket = &plan->bucket.at[p->bucket];
     int64_t first, all = ech_bucket_updated(bucket, &first), each = p->elements / p->stacked;
     int64_t end = first + all - p->bucket_offset, matrix = (of->one + 1) * each;
-    return of->at + of->n >= (end < matrix ? end : matrix);
+    return of->at + of->n < (end < matrix ? end : matrix);
 }
 
 static void work_on_piece(const ech_exec *exec, const work *w, const piece *of,
@@ -151,7 +151,7 @@ static void work_on_piece(const ech_exec *exec, const work *w, const piece *of,
                                   .statistic = statistic,
                                   .box = exec->share[of->param].box,
                                   .boxes = exec->share[of->param].boxes,
-                                  .ends = is_end(plan, of),
+                                  .continues = continues(plan, of),
                                   .update = &update};
     if (w->round == ECH_MAX_ROUNDS)
         plan->optimizer->update(&tensors);

@@ -100,9 +100,9 @@ typedef struct ech_optimizer_work {
     const ech_tensor *statistic;
     const ech_box *box; /* [boxes] where this rank's shard is in the unsharded parameter */
     int boxes;
-    /* True in the last of the pieces in which the shard is updated. States that lack the first
+    /* True if the shard is updated in pieces, and more of them follow. States that lack the first
      * dimension are whole in each piece, and change in the last. */
-    bool ends;
+    bool continues;
     const ech_update *update;
 } ech_optimizer_work;
 

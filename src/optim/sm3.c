@@ -59,7 +59,7 @@ static void apply(const ech_optimizer_work *w)
     bool vector = is_vector(w->of);
     ech_tensor param = ech_tensor_matrix(w->param), grad = ech_tensor_matrix(w->gradient);
     ech_tensor momentum = {0}, rounded = {0}, column = w->state[0];
-    if (!vector && !w->ends) { /* the pieces after this one need it as it is */
+    if (!vector && w->continues) { /* the pieces after this one need it as it is */
         column.data = w->context->scratch;
         w->kernels->wide->scale(w->context, &w->state[0], 1, 0, &column);
     }

@@ -433,7 +433,7 @@ static int64_t narrowest_item(const ech_bucket *bucket)
 }
 
 /* True if a parameter has a state without the first dimension: each element may change any number
- * of it. Rounds that do not read all say how such states change (ech_optimizer_work.ends). */
+ * of it. Rounds that do not read all say how such states change (ech_optimizer_work.continues). */
 static bool has_columns(const ech_plan *plan, const ech_bucket *bucket)
 {
     for (int i = 0; i < bucket->params; i++) {
