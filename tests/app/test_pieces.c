@@ -478,10 +478,9 @@ TEST(pieces_of_rows_and_blocks_leave_the_bits)
         "adafactor optimizer.momentum=0.9 precision.compute=bf16"};
     enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
     static const char *const families[] = {"llama", "mixtral"};
-    for (int i = 0; i < OPTIMIZERS * HOMES / 2; i++) { /* each optimizer in every other home */
-        int o = i % OPTIMIZERS, k = i / OPTIMIZERS;
-        int home = (o + 2 * k) % HOMES, zero = (o + k) % 3;
-        const char *optimizer = optimizers[o], *family = families[(o + k) % 2];
+    for (int i = 0; i < HOMES * OPTIMIZERS; i++) {
+        int home = i % HOMES, zero = i % 3;
+        const char *optimizer = optimizers[i / HOMES], *family = families[i / 2 % 2];
         if (zero == 2 && strstr(homes[home], "delayed")) zero = 1;
         char words[400];
         snprintf(words, sizeof words, "parallel.zero=%d optimizer.name=%s %s", zero, optimizer,
