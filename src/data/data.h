@@ -106,6 +106,8 @@ ech_coder *ech_coder_create(const ech_tokenizer *tokenizer);
 /* Sets whether names of special tokens (<|endoftext|>) in a text stay text. Initially they become
  * ids, as in Hugging Face's libraries. */
 void ech_coder_keep_special(ech_coder *coder, bool keep);
+/* Returns how many names stayed text since the last call. *id: the last one's token. */
+int64_t ech_coder_report_kept(ech_coder *coder, int32_t *id);
 void ech_coder_destroy(ech_coder *coder); /* accepts NULL */
 /* Appends the ids of n bytes, which are a whole text or a part between splits
  * (ech_tokenizer_split). `begins`: the text begins with these bytes. Appends no end-of-text. Any
@@ -277,6 +279,8 @@ typedef struct ech_import_count {
     const char *chat_template; /* name of their template; NULL: none is known */
     int64_t unanswered;        /* conversations without an answer to train on, which are skipped */
     int64_t unwritten;         /* system messages that the template leaves out */
+    int64_t kept;              /* names of special tokens that stayed text */
+    int64_t kept_id;           /* one of these tokens */
 } ech_import_count;
 
 /* Tokenizes texts into `out`.bin/.idx, and writes the tokenizer's name and hash into

@@ -93,6 +93,7 @@ void ech_import_encode(const ech_import_options *options, ech_coder *coder, ech_
     chunk->message = NULL;
     chunk->status = ech_text_chunk_each(&options->texts, &chunk->read, encode, &e, &chunk->bad);
     if (chunk->status != ECH_OK) chunk->message = ech_strdup(ech_last_error());
+    chunk->kept = ech_coder_report_kept(coder, &chunk->kept_id);
     ech_log_set_quiet(quiet);
     free(e.begin.at);
     ech_chat_text_free(&e.text);

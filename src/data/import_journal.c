@@ -79,7 +79,7 @@ typedef struct field {
     int64_t *number;
 } field;
 
-enum { FIELDS = 13 };
+enum { FIELDS = 15 };
 
 static void list_fields(ech_import_journal *j, field out[FIELDS])
 {
@@ -95,7 +95,9 @@ static void list_fields(ech_import_journal *j, field out[FIELDS])
                                   {"bad", &j->count.bad},
                                   {"chats", &j->count.chats},
                                   {"unanswered", &j->count.unanswered},
-                                  {"unwritten", &j->count.unwritten}};
+                                  {"unwritten", &j->count.unwritten},
+                                  {"kept", &j->count.kept},
+                                  {"kept_id", &j->count.kept_id}};
     memcpy(out, fields, sizeof fields);
 }
 

@@ -362,11 +362,14 @@ static ech_status refuse_family(const ech_family_import *in, const char *type)
 #define X(type, property, nearest) {#type, property "; the nearest family is " #nearest},
 #include "model/unbuilt.def"
     };
+    ECH_FREED_TEXT nearest = {0}, lacks = {0};
+    bool near = ech_mapping_nearest(type, ech_family_names(), &nearest);
+    ech_text_append(&lacks,
+                    "family of that name;%s%s%s if its layers are like theirs, describe it in a "
+                    "mapping file (model.mapping, docs/mapping.md)",
+                    near ? " the nearest name is " : "", near ? nearest.at : "", near ? ";" : "");
     ech_family_row family = {
-        .name = "model_type",
-        .initial = ech_family_names(),
-        .property = "family of that name; if its layers are like theirs, describe it in a mapping "
-                    "file (model.mapping, docs/mapping.md)"};
+        .name = "model_type", .initial = ech_family_names(), .property = lacks.at};
     for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++)
         if (strcmp(unbuilt[i].type, type) == 0) family.property = unbuilt[i].lacks;
     return refuse(in, &family, family.initial);
