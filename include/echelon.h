@@ -26,9 +26,12 @@
  * of them calls the function, in the same order. With parallel.comm=local all ranks are threads of
  * this process, and one call is for all of them.
  *
- * A handle is for one thread at a time. Several runs may exist, and train, at the same time; with
- * parallel.comm=mpi a process trains once. A training belongs to the process that started it: a
- * process that is forked from this one cannot use it.
+ * A handle is for one thread at a time, and may change its thread between two calls. A call is
+ * refused (ECHELON_EUSAGE; 0, false or NULL where it returns no status) if another thread is using
+ * the handle, if it is of another kind, or if it is closed and no later handle has its address.
+ * Several runs may exist, and train, at the same time; with parallel.comm=mpi a process trains
+ * once. A training belongs to the process that started it: a process that is forked from this one
+ * cannot use it.
  */
 #ifndef ECHELON_H
 #define ECHELON_H
@@ -68,8 +71,8 @@ ECHELON_API const char *echelon_version(void);
 ECHELON_API const char *echelon_last_error(void);
 
 /* Called with a line (without its end) that the program would print on standard error: errors,
- * warnings, progress. It may be called by any thread of the library, by several at a time, so it
- * cannot use a training. Lines of calls that it makes are dropped. */
+ * warnings, progress. It may be called by any thread of the library, by several at a time, so its
+ * calls with handles are refused. Lines of calls that it makes are dropped. */
 typedef void echelon_log(const char *line, void *context);
 /* Sets who gets these lines, for the whole process; NULL, as at the start: nobody. */
 ECHELON_API void echelon_set_log(echelon_log *log, void *context);
@@ -257,7 +260,8 @@ ECHELON_API void echelon_train_abort(echelon_training *training);
  *
  * Hooks run on the thread that called echelon_train, between two steps, while all ranks wait. They
  * may call every function with their training but echelon_train_step, _run, _finish and _abort,
- * which refuse. A hook that takes longer than parallel.deadline looks dead to other processes.
+ * which refuse. Calls of other threads with this training are refused until echelon_train returns.
+ * A hook that takes longer than parallel.deadline looks dead to other processes.
  */
 
 /* A hook's requests, as a sum; what one process requests, all do. */

@@ -87,9 +87,11 @@ static ech_status fulfil(driver *d)
     return ECH_OK;
 }
 
+/* Keeps the training for this thread, also between the hooks. */
 static ech_status train(driver *d)
 {
     const echelon_train_hooks *hooks = d->hooks;
+    ECH_USE_HANDLE(d->training, TRAINING, use.status);
     d->metrics = (echelon_metrics){.size = sizeof d->metrics,
                                    .step = echelon_train_steps(d->training),
                                    .loss = (double)NAN,
