@@ -207,6 +207,7 @@ typedef struct echelon_metrics {
     int withheld;         /* 1: a NaN or infinity; no update was made */
     int saved;            /* 1: a checkpoint of this step was begun */
     double valid_loss;    /* NaN: the run did not validate after this step */
+    int requests; /* that hooks of any process have made after this step; set for the hook `end` */
 } echelon_metrics;
 
 /* Makes a training step and what is due after it (validation, checkpoint), as the run's keys say.
