@@ -185,6 +185,7 @@ typedef struct echelon_train_options {
     bool catch_signals; /* in this process: SIGUSR1 requests a checkpoint; SIGUSR2, SIGTERM, SIGHUP
                          * and SIGINT finish the step, save, and stop; a second SIGINT ends it */
     double elapsed;     /* seconds of training.time_limit that earlier starts have used */
+    bool gradients;     /* keep each step's gradients, which can be read as tensors */
 } echelon_train_options;
 
 /* Starts the run's ranks: opens data and logs, and restores the newest checkpoint or initializes
@@ -297,28 +298,37 @@ typedef struct echelon_train_hooks {
 ECHELON_API echelon_status echelon_train(echelon_run *run, const echelon_train_options *options,
                                          const echelon_train_hooks *hooks);
 
-/* ---- weights and optimizer states, between steps ---- */
+/* ---- weights, optimizer states and gradients, between steps ---- */
 
 typedef struct echelon_tensor {
     size_t size;       /* sizeof(echelon_tensor), set by the caller */
     const char *name;  /* of the parameter: "model.layers.0.mlp.up_proj.weight" */
-    const char *state; /* "exp_avg" and so on; "": the parameter itself */
+    const char *state; /* "exp_avg" and so on, or "gradient"; "": the parameter itself */
     const char *dtype; /* "fp32", "bf16", "fp16", "fp64", "uint8" */
     int dims;
     int64_t shape[8]; /* of the whole tensor */
     int64_t bytes;
 } echelon_tensor;
 
-/* Number of tensors: first every parameter, then the optimizer's states. 0: the ranks have
- * ended. */
+/* Number of tensors: first every parameter, then the optimizer's states; with
+ * echelon_train_options.gradients then the last step's gradients. 0: the ranks have ended.
+ *
+ * A gradient is the one with which the step updates: summed over all ranks and micro-batches, a
+ * mean over targets, before clipping and without the loss scale. It is fp32, or fp64 where training
+ * has it so. Frozen parameters have none. A rank keeps its part in host memory, eight bytes a
+ * number, beside what the plan states. Strategies whose workers or replicas update by gradients of
+ * their own (asp, ssp, hogwild, local_sgd, gossip ...), backup workers, spans of steps (pipedream)
+ * and compressed gradients have no such sum: echelon_train_start refuses them by name. */
 ECHELON_API int echelon_tensor_count(echelon_training *training);
 ECHELON_API echelon_status echelon_tensor_at(echelon_training *training, int index,
                                              echelon_tensor *out);
 /* Copies the whole tensor, under any layout, to data[bytes]. Between averages of local replicas
- * it is one replica's. Collective; every process gets it. */
+ * it is one replica's. Collective; every process gets it. Errors: a gradient, before the first
+ * step. */
 ECHELON_API echelon_status echelon_tensor_read(echelon_training *training, int index, void *data,
                                                size_t bytes);
-/* Replaces the tensor by data[bytes], the same in each process and on all replicas. Schedules that
+/* Replaces the tensor, which is no gradient, by data[bytes], the same in each process and on all
+ * replicas. Schedules that
  * keep older weights (pipedream-2bw) have these as a state, "previous". Collective. */
 ECHELON_API echelon_status echelon_tensor_write(echelon_training *training, int index,
                                                 const void *data, size_t bytes);

@@ -124,14 +124,14 @@ class Fit:
                 self._signals.inside = False
         return _library.HOOK(hook)
 
-    def train(self, ranks: int) -> None:
+    def train(self, ranks: int, gradients: bool) -> None:
         """Trains to the end. Raises what a callback has raised."""
         hooks = _library.TrainHooks(**{name: self._hook(getattr(self, f"_{name}")) for name in (
             "begin", "step_end", "validated", "saved", "end")})
         try:
             with self._signals.held(), self.run._use() as handle:
-                status = library.echelon_train(handle, _library.TrainOptions(ranks=ranks),
-                                               ctypes.byref(hooks))
+                options = _library.TrainOptions(ranks=ranks, gradients=gradients)
+                status = library.echelon_train(handle, options, ctypes.byref(hooks))
                 if self._error:
                     raise self._error
                 check(status)

@@ -69,7 +69,8 @@ class PlanOptions(_Sized):
 
 class TrainOptions(_Sized):
     _fields_ = [("size", ctypes.c_size_t), ("ranks", ctypes.c_int), ("profile", ctypes.c_bool),
-                ("catch_signals", ctypes.c_bool), ("elapsed", ctypes.c_double)]
+                ("catch_signals", ctypes.c_bool), ("elapsed", ctypes.c_double),
+                ("gradients", ctypes.c_bool)]
 
 
 class Metrics(_Sized):

@@ -131,7 +131,8 @@ class Training(Handle):
 
     _is = "training"
 
-    def __init__(self, run: Run, ranks: int = 0, _hooked: int | None = None) -> None:
+    def __init__(self, run: Run, ranks: int = 0, gradients: bool = False,
+                 _hooked: int | None = None) -> None:
         super().__init__()
         self.run = run
         self.stop_training = False  # callbacks may set it: no further step
@@ -142,8 +143,8 @@ class Training(Handle):
             self._handle = ctypes.c_void_p(_hooked)
             return
         with run._use() as handle:  # the library fills ours, also if an interrupt follows
-            check(library.echelon_train_start(handle, _library.TrainOptions(ranks=ranks),
-                                              ctypes.byref(self._handle)))
+            options = _library.TrainOptions(ranks=ranks, gradients=gradients)
+            check(library.echelon_train_start(handle, options, ctypes.byref(self._handle)))
 
     def __enter__(self) -> Training:
         return self
@@ -229,12 +230,22 @@ class Training(Handle):
     @property
     def weights(self) -> Tensors:
         """Every parameter, in the type that training keeps it in."""
-        return Tensors(self, False)
+        return Tensors(self, "weights")
 
     @property
     def states(self) -> Tensors:
         """Every state of the optimizer."""
-        return Tensors(self, True)
+        return Tensors(self, "states")
+
+    @property
+    def gradients(self) -> Tensors:
+        """The gradient of every parameter with which the last step has updated it: summed over all
+        ranks and micro-batches, a mean over targets, before clipping and without the loss scale.
+        Only if the training was started with gradients=True."""
+        found = Tensors(self, "gradients")
+        if not found:
+            raise UsageError("this training keeps no gradients; start it with gradients=True")
+        return found
 
     def finish(self) -> None:
         """Ends the ranks. Steps since the last checkpoint are lost if not all steps are done."""
@@ -355,30 +366,33 @@ class Run(Keyed):
         """The run's checkpoints, newest first, as echelon.checkpoints returns them."""
         return checkpoints(self._trained())
 
-    def train(self, *, ranks: int = 0) -> Training:
+    def train(self, *, ranks: int = 0, gradients: bool = False) -> Training:
         """Starts training, to be driven step by step. ranks: threads, with parallel.comm=local
-        (0: as many as the parallel section says).
+        (0: as many as the parallel section says). gradients: keep those of the last step, for
+        Training.gradients; strategies that have no sum of all gradients are refused.
 
             with run.train() as training:
                 while not training.done:
                     print(training.step()["loss"])
         """
-        return Training(self, ranks)
+        return Training(self, ranks, gradients)
 
     def _training(self, hooked: int) -> Training:
         return Training(self, _hooked=hooked)
 
-    def fit(self, callbacks: Iterable[Callback] = (), *, ranks: int = 0) -> History:
+    def fit(self, callbacks: Iterable[Callback] = (), *, ranks: int = 0,
+            gradients: bool = False) -> History:
         """Trains until all steps are done, or a callback sets training.stop_training; with several
         processes it is enough if one of them does. A callback that raises ends all ranks, and fit
         raises its exception; in other processes it raises a CommunicationError. Ctrl-C finishes
         the step, saves and returns; with several processes it ends all of them. Strategies whose
         replicas differ first go on to their next average. Strategies with spans of steps (asp,
-        hogwild, pipedream) call back once for each span."""
+        hogwild, pipedream) call back once for each span. ranks, gradients: as in
+        train."""
         history, all_of = History(), _All(callbacks)
         all_of.before(self)
         fit = Fit(self, all_of, history)
-        fit.train(ranks)
+        fit.train(ranks, gradients)
         if not fit.stopped:
             all_of.after(self)
         return history

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights and states of a training, between steps.
+ * Weights, states and gradients of a training, between steps.
  */
 #include <string.h>
 
@@ -60,6 +60,12 @@ static ech_status transfer_whole(echelon_training *training, transfer of, size_t
     if ((int64_t)bytes != is.bytes)
         ECH_FAIL(ECH_EUSAGE, "%s%s%s has %lld bytes, not %zu; pass a buffer of its size", is.name,
                  is.state ? "." : "", is.state ? is.state : "", (long long)is.bytes, bytes);
+    if (is.is_gradient && of.from)
+        ECH_FAIL(ECH_EUSAGE, "%s.%s: a gradient can only be read; the step has applied it", is.name,
+                 is.state);
+    if (is.is_gradient && !ech_exec_has_gradients(ech_training_exec(training)))
+        ECH_FAIL(ECH_EUSAGE, "%s.%s: no step was made since this training started", is.name,
+                 is.state);
     return ech_training_call(training, move_whole, &of);
 }
 

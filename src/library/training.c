@@ -227,8 +227,11 @@ static ech_status start(const echelon_run *run, const echelon_train_options *o,
     training->arguments.ranks = o->ranks;
     training->arguments.file = run->file ? ech_strdup(run->file) : NULL;
     training->catches_signals = o->catch_signals;
-    training->options = (ech_training){
-        .pause = pause_ranks, .context = training, .profile = o->profile, .elapsed = o->elapsed};
+    training->options = (ech_training){.pause = pause_ranks,
+                                       .context = training,
+                                       .gradients = o->gradients,
+                                       .profile = o->profile,
+                                       .elapsed = o->elapsed};
     ECH_TRY(ech_run_open(&training->arguments, &training->run));
     training->arguments.text = training->arguments.model =
         NULL; /* these belong to the run, which may be closed before */

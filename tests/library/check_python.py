@@ -521,6 +521,31 @@ class Errors(Case):
             with self.assertRaisesRegex(echelon.UsageError, "not a float"):
                 weights["transformer.wte.weight"] = 1.0
 
+    def test_gradients(self):
+        """A callback reads them as the metrics say; without the option there are none."""
+        norms, seen = [], []
+
+        def look(step, logs):
+            found = callback.training.gradients
+            norms.append(math.sqrt(sum(x * x for name in found for x in
+                                       memoryview(bytes(found[name])).cast("f"))))
+            seen.append(set(found) == set(callback.training.weights))
+        callback = echelon.LambdaCallback(on_train_batch_end=look)
+        history = self.run_of("g", echelon.Zero(2, stage=2)).fit([callback], gradients=True)
+        for norm, said in zip(norms, history.history["grad_norm"], strict=True):
+            self.assertAlmostEqual(norm, said, delta=1e-5 * said)
+        self.assertTrue(all(seen))
+        with self.run_of("e").train() as training:
+            training.step()
+            with self.assertRaisesRegex(echelon.UsageError, "gradients=True"):
+                training.gradients  # pylint: disable=pointless-statement
+        with self.run_of("f").train(gradients=True) as training:
+            name = next(iter(training.gradients))
+            with self.assertRaisesRegex(echelon.UsageError, "no step"):
+                training.gradients[name]  # pylint: disable=expression-not-assigned
+        with self.assertRaisesRegex(echelon.UnsupportedError, "parallel.strategy=local_sgd"):
+            self.run_of("l", echelon.LocalSGD(2, every=2)).train(gradients=True)
+
     def test_one_fails_beside_another(self):
         with self.run_of("good").train() as good, self.run_of(
                 "bad", **{"training.on_nonfinite": "stop"}).train() as bad:
