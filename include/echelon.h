@@ -17,10 +17,12 @@
  *
  * Functions that can fail return a status; results come back through the last parameter, and are
  * written only on success. The library prints nothing and installs no signal handlers, unless the
- * caller requests it (echelon_log_print, catch_signals). It does not change the locale. It ends the
- * process only if memory for small structures runs out, if one of its invariants is broken, or if a
- * rank fails that trains together with other processes. Text that a function returns belongs to the
- * object that it came from. Structs begin with their size, which the caller sets.
+ * caller requests it (echelon_log_print, catch_signals). It does not change the locale. The process
+ * ends only if memory for small structures runs out, an invariant of the library is broken, or a
+ * plugin writes outside its buffers during a verification. It also ends if a rank that trains
+ * together with other processes fails or waits too long (docs/library.md). Text that a function
+ * returns belongs to the object that it came from. Structs begin with their size, which the caller
+ * sets.
  *
  * "Collective" means: if several processes train together (parallel.comm mpi, ucx or nccl), each
  * of them calls the function, in the same order. With parallel.comm=local all ranks are threads of

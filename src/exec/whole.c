@@ -75,6 +75,17 @@ bool ech_exec_whole_at(const ech_exec *exec, int index, ech_exec_whole *out)
 
 /* ---- a rank's memory ---- */
 
+/* A part of a tensor beside what the plan states: a machine may have no room for it. */
+static ech_status make_room(size_t bytes, char **out)
+{
+    *out = calloc(bytes + 1, 1);
+    if (*out) return ECH_OK;
+    ECH_FAIL(ECH_ENOMEM,
+             "no host memory for %zu bytes, this rank's part of a whole tensor; save a checkpoint, "
+             "and read the tensor from its files",
+             bytes);
+}
+
 static ech_status copy(const ech_exec *exec, void *to, const void *from, size_t bytes)
 {
     const ech_saved_copier *copier = ech_exec_copier(exec, 0);
@@ -127,7 +138,8 @@ static ech_status copy_own(const ech_exec *exec, const whole *what, char *to, si
 
 static ech_status spread(ech_exec *exec, const whole *of, int rank, const sent *what, char *out)
 {
-    ECH_FREED char *part = ech_calloc(what->bytes, 1);
+    ECH_FREED char *part = NULL;
+    ECH_TRY(make_room(what->bytes, &part));
     if (rank == exec->plan->rank) ECH_TRY(copy_own(exec, of, part, what->bytes));
     ECH_TRY(ech_group_broadcast(ech_exec_world(exec), rank, part, what->bytes));
     if (out) copy_boxes(&of->of, &what->held, out, part, true);
@@ -156,7 +168,8 @@ ech_status ech_exec_read_whole(ech_exec *exec, int index, void *out)
 static ech_status put(ech_exec *exec, const ech_holding *of, const char *from)
 {
     char *data = ech_exec_kept_data(exec, NULL, of);
-    ECH_FREED char *part = ech_calloc(of->bytes, 1);
+    ECH_FREED char *part = NULL;
+    ECH_TRY(make_room(of->bytes, &part));
     ECH_TRY(copy(exec, part, data, of->bytes));
     copy_boxes(of, &of->held, (char *)(uintptr_t)from, part, false);
     return copy(exec, data, part, of->bytes);
@@ -168,7 +181,8 @@ static ech_status put_rounded(ech_exec *exec, int param, const ech_holding *mast
 {
     ech_holding weights = ech_exec_weights_kept(exec, param, NULL, 0);
     int64_t n = count(masters);
-    ECH_FREED char *rounded = ech_calloc((size_t)n, ech_dtype_bytes(weights.dtype));
+    ECH_FREED char *rounded = NULL;
+    ECH_TRY(make_room((size_t)n * ech_dtype_bytes(weights.dtype), &rounded));
     ech_convert(from, masters->dtype, rounded, weights.dtype, n);
     return put(exec, &weights, rounded);
 }

@@ -49,6 +49,7 @@ static row read_row(const ech_folder *folder)
 echelon_status echelon_checkpoints_list(const char *path, echelon_checkpoints **out)
 {
     ech_library_enter();
+    ECH_NEED(path);
     echelon_checkpoints *list = ech_handle_create(sizeof *list, ECH_HANDLE_CHECKPOINTS);
     ech_status status = ech_folder_find(path, &list->folders);
     if (status != ECH_OK) {

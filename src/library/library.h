@@ -57,6 +57,10 @@ void ech_library_enter(void);
 /* The run's file, text and keys, without ranks; borrowed from the run, with a list that the caller
  * frees. */
 ech_run_arguments ech_library_arguments(const echelon_run *run);
+/* Refuses a NULL in place of an argument that a call needs. */
+ech_status ech_library_refuse_null(const char *argument, const char *function);
+#define ECH_NEED(argument)                                                                         \
+    if (!(argument)) return (echelon_status)ech_library_refuse_null(#argument, __func__)
 /* Checks that a caller has set its struct's size. */
 ech_status ech_library_check_size(size_t size);
 /* Copies to a caller's struct as many bytes as both know: its first field is its size. */

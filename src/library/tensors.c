@@ -73,6 +73,7 @@ echelon_status echelon_tensor_read(echelon_training *training, int index, void *
 {
     ech_library_enter();
     ECH_USE(training, TRAINING);
+    ECH_NEED(data);
     return (echelon_status)transfer_whole(training, (transfer){index, data, NULL}, bytes);
 }
 
@@ -81,5 +82,6 @@ echelon_status echelon_tensor_write(echelon_training *training, int index, const
 {
     ech_library_enter();
     ECH_USE(training, TRAINING);
+    ECH_NEED(data);
     return (echelon_status)transfer_whole(training, (transfer){index, NULL, data}, bytes);
 }

@@ -495,6 +495,7 @@ echelon_status echelon_train_set(echelon_training *training, const char *key, do
     setting of = {0, value};
     ech_library_enter();
     ECH_USE(training, TRAINING);
+    ECH_NEED(key);
     while (of.row < SETTABLE && strcmp(key, settable[of.row].key) != 0) of.row++;
     if (of.row == SETTABLE)
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,

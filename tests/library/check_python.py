@@ -323,6 +323,10 @@ class Errors(Case):
         for wrong in (echelon.ProgressBar, print):
             with self.assertRaisesRegex(echelon.UsageError, "is no Callback"):
                 run.fit([wrong])
+        for use in (lambda: echelon.checkpoints(None), lambda: echelon.sample(None, "x"),
+                    lambda: echelon.evaluate(None, "x"), lambda: echelon.evaluate("x", None)):
+            with self.assertRaisesRegex(echelon.UsageError, "is NULL"):
+                use()
         with self.assertRaisesRegex(echelon.UsageError, "no function"):
             echelon.set_log("x")
 

@@ -89,6 +89,12 @@ static echelon_run *open_in(const char *words, const char *folder)
     return open_run(words, path);
 }
 
+static bool take(const echelon_token *token, void *context)
+{
+    (void)token, (void)context;
+    return false;
+}
+
 static handles open_all(const char *folder)
 {
     handles of;
@@ -140,6 +146,51 @@ TEST(test_of_another_kind)
     refuses_plan(run, "a run was passed in place of a plan");
     assert_int_equal(echelon_train_step(of.training, NULL), ECHELON_OK);
     close_all(&of);
+}
+
+/* A NULL in place of an argument that is needed. */
+TEST(test_null)
+{
+    echelon_training *training;
+    echelon_checkpoints *list;
+    echelon_evaluation result = {.size = sizeof result};
+    const char *value;
+    bool is_set;
+    echelon_run *run = open_in("parallel.data=2", "null"), *other;
+    fails(echelon_run_open(NULL, &other), ECHELON_EUSAGE, "path is NULL");
+    fails(echelon_run_open_text(NULL, "x", &other), ECHELON_EUSAGE, "text is NULL");
+    fails(echelon_run_open_text("", NULL, &other), ECHELON_EUSAGE, "name is NULL");
+    fails(echelon_run_open_model(NULL, &other), ECHELON_EUSAGE, "folder is NULL");
+    fails(echelon_run_set(run, NULL, "3"), ECHELON_EUSAGE, "key is NULL");
+    fails(echelon_run_set(run, "training.steps", NULL), ECHELON_EUSAGE, "value is NULL");
+    fails(echelon_run_add_word(run, NULL), ECHELON_EUSAGE, "word is NULL");
+    fails(echelon_run_get(run, NULL, &value), ECHELON_EUSAGE, "key is NULL");
+    fails(echelon_run_is_set(run, NULL, &is_set), ECHELON_EUSAGE, "key is NULL");
+    fails(echelon_plugin_register(NULL), ECHELON_EUSAGE, "table is NULL");
+    fails(echelon_checkpoints_list(NULL, &list), ECHELON_EUSAGE, "path is NULL");
+    fails(echelon_evaluate(NULL, "x", NULL, &result), ECHELON_EUSAGE, "path is NULL");
+    fails(echelon_evaluate("x", NULL, NULL, &result), ECHELON_EUSAGE, "data is NULL");
+    fails(echelon_sample(NULL, "x", NULL, take, NULL), ECHELON_EUSAGE, "path is NULL");
+    fails(echelon_sample("x", NULL, NULL, take, NULL), ECHELON_EUSAGE, "prompt is NULL");
+    fails(echelon_sample("x", "x", NULL, NULL, NULL), ECHELON_EUSAGE, "take_token is NULL");
+    assert_int_equal(echelon_train_start(run, NULL, &training), ECHELON_OK);
+    fails(echelon_train_set(training, NULL, 1), ECHELON_EUSAGE, "key is NULL");
+    fails(echelon_tensor_read(training, 0, NULL, 8), ECHELON_EUSAGE, "data is NULL");
+    fails(echelon_tensor_write(training, 0, NULL, 8), ECHELON_EUSAGE, "data is NULL");
+    assert_int_equal(echelon_train_finish(training), ECHELON_OK);
+    echelon_run_close(run);
+}
+
+/* Handles that come and go; a sanitizer's build finds what stays. */
+TEST(test_many)
+{
+    for (int i = 0; i < 1000; i++) {
+        const char *value;
+        echelon_run *run = open_in("parallel.data=2", "many");
+        assert_int_equal(echelon_run_get(run, "parallel.data", &value), ECHELON_OK);
+        assert_string_equal(value, "2");
+        echelon_run_close(run);
+    }
 }
 
 /* ---- threads ---- */
