@@ -17,18 +17,23 @@
  *
  * Functions that can fail return a status; results come back through the last parameter, and are
  * written only on success. The library prints nothing and installs no signal handlers, unless the
- * caller requests it (echelon_log_print, catch_signals). It does not change the locale. It ends the
- * process only if memory for small structures runs out, if one of its invariants is broken, or if a
- * rank fails that trains together with other processes. Text that a function returns belongs to the
- * object that it came from. Structs begin with their size, which the caller sets.
+ * caller requests it (echelon_log_print, catch_signals). It does not change the locale. The process
+ * ends only if memory for small structures runs out, an invariant of the library is broken, or a
+ * plugin writes outside its buffers during a verification. It also ends if a rank that trains
+ * together with other processes fails or waits too long (docs/library.md). Text that a function
+ * returns belongs to the object that it came from. Structs begin with their size, which the caller
+ * sets.
  *
  * "Collective" means: if several processes train together (parallel.comm mpi, ucx or nccl), each
  * of them calls the function, in the same order. With parallel.comm=local all ranks are threads of
  * this process, and one call is for all of them.
  *
- * A handle is for one thread at a time. Several runs may exist, and train, at the same time; with
- * parallel.comm=mpi a process trains once. A training belongs to the process that started it: a
- * process that is forked from this one cannot use it.
+ * A handle is for one thread at a time, and may change its thread between two calls. A call is
+ * refused (ECHELON_EUSAGE; 0, false or NULL where it returns no status) if another thread is using
+ * the handle, if it is of another kind, or if it is closed and no later handle has its address.
+ * Several runs may exist, and train, at the same time; with parallel.comm=mpi a process trains
+ * once. A training belongs to the process that started it: a process that is forked from this one
+ * cannot use it.
  */
 #ifndef ECHELON_H
 #define ECHELON_H
@@ -68,8 +73,8 @@ ECHELON_API const char *echelon_version(void);
 ECHELON_API const char *echelon_last_error(void);
 
 /* Called with a line (without its end) that the program would print on standard error: errors,
- * warnings, progress. It may be called by any thread of the library, by several at a time, so it
- * cannot use a training. Lines of calls that it makes are dropped. */
+ * warnings, progress. It may be called by any thread of the library, by several at a time, so its
+ * calls with handles are refused. Lines of calls that it makes are dropped. */
 typedef void echelon_log(const char *line, void *context);
 /* Sets who gets these lines, for the whole process; NULL, as at the start: nobody. */
 ECHELON_API void echelon_set_log(echelon_log *log, void *context);
@@ -204,6 +209,7 @@ typedef struct echelon_train_options {
     bool catch_signals; /* in this process: SIGUSR1 requests a checkpoint; SIGUSR2, SIGTERM, SIGHUP
                          * and SIGINT finish the step, save, and stop; a second SIGINT ends it */
     double elapsed;     /* seconds of training.time_limit that earlier starts have used */
+    bool gradients;     /* keep each step's gradients, which can be read as tensors */
 } echelon_train_options;
 
 /* Starts the run's ranks: opens data and logs, and restores the newest checkpoint or initializes
@@ -226,6 +232,7 @@ typedef struct echelon_metrics {
     int withheld;         /* 1: a NaN or infinity; no update was made */
     int saved;            /* 1: a checkpoint of this step was begun */
     double valid_loss;    /* NaN: the run did not validate after this step */
+    int requests; /* that hooks of any process have made after this step; set for the hook `end` */
 } echelon_metrics;
 
 /* Makes a training step and what is due after it (validation, checkpoint), as the run's keys say.
@@ -280,7 +287,8 @@ ECHELON_API void echelon_train_abort(echelon_training *training);
  *
  * Hooks run on the thread that called echelon_train, between two steps, while all ranks wait. They
  * may call every function with their training but echelon_train_step, _run, _finish and _abort,
- * which refuse. A hook that takes longer than parallel.deadline looks dead to other processes.
+ * which refuse. Calls of other threads with this training are refused until echelon_train returns.
+ * A hook that takes longer than parallel.deadline looks dead to other processes.
  */
 
 /* A hook's requests, as a sum; what one process requests, all do. */
@@ -315,28 +323,37 @@ typedef struct echelon_train_hooks {
 ECHELON_API echelon_status echelon_train(echelon_run *run, const echelon_train_options *options,
                                          const echelon_train_hooks *hooks);
 
-/* ---- weights and optimizer states, between steps ---- */
+/* ---- weights, optimizer states and gradients, between steps ---- */
 
 typedef struct echelon_tensor {
     size_t size;       /* sizeof(echelon_tensor), set by the caller */
     const char *name;  /* of the parameter: "model.layers.0.mlp.up_proj.weight" */
-    const char *state; /* "exp_avg" and so on; "": the parameter itself */
+    const char *state; /* "exp_avg" and so on, or "gradient"; "": the parameter itself */
     const char *dtype; /* "fp32", "bf16", "fp16", "fp64", "uint8" */
     int dims;
     int64_t shape[8]; /* of the whole tensor */
     int64_t bytes;
 } echelon_tensor;
 
-/* Number of tensors: first every parameter, then the optimizer's states. 0: the ranks have
- * ended. */
+/* Number of tensors: first every parameter, then the optimizer's states; with
+ * echelon_train_options.gradients then the last step's gradients. 0: the ranks have ended.
+ *
+ * A gradient is the one with which the step updates: summed over all ranks and micro-batches, a
+ * mean over targets, before clipping and without the loss scale. It is fp32, or fp64 where training
+ * has it so. Frozen parameters have none. A rank keeps its part in host memory, eight bytes a
+ * number, beside what the plan states. Strategies whose workers or replicas update by gradients of
+ * their own (asp, ssp, hogwild, local_sgd, gossip ...), backup workers, spans of steps (pipedream)
+ * and compressed gradients have no such sum: echelon_train_start refuses them by name. */
 ECHELON_API int echelon_tensor_count(echelon_training *training);
 ECHELON_API echelon_status echelon_tensor_at(echelon_training *training, int index,
                                              echelon_tensor *out);
 /* Copies the whole tensor, under any layout, to data[bytes]. Between averages of local replicas
- * it is one replica's. Collective; every process gets it. */
+ * it is one replica's. Collective; every process gets it. Errors: a gradient, before the first
+ * step. */
 ECHELON_API echelon_status echelon_tensor_read(echelon_training *training, int index, void *data,
                                                size_t bytes);
-/* Replaces the tensor by data[bytes], the same in each process and on all replicas. Schedules that
+/* Replaces the tensor, which is no gradient, by data[bytes], the same in each process and on all
+ * replicas. Schedules that
  * keep older weights (pipedream-2bw) have these as a state, "previous". Collective. */
 ECHELON_API echelon_status echelon_tensor_write(echelon_training *training, int index,
                                                 const void *data, size_t bytes);

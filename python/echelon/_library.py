@@ -69,7 +69,8 @@ class PlanOptions(_Sized):
 
 class TrainOptions(_Sized):
     _fields_ = [("size", ctypes.c_size_t), ("ranks", ctypes.c_int), ("profile", ctypes.c_bool),
-                ("catch_signals", ctypes.c_bool), ("elapsed", ctypes.c_double)]
+                ("catch_signals", ctypes.c_bool), ("elapsed", ctypes.c_double),
+                ("gradients", ctypes.c_bool)]
 
 
 class Metrics(_Sized):
@@ -77,7 +78,15 @@ class Metrics(_Sized):
                 ("grad_norm", ctypes.c_double), ("learning_rate", ctypes.c_double),
                 ("tokens", ctypes.c_int64), ("seconds", ctypes.c_double),
                 ("withheld", ctypes.c_int), ("saved", ctypes.c_int),
-                ("valid_loss", ctypes.c_double)]
+                ("valid_loss", ctypes.c_double), ("requests", ctypes.c_int)]
+
+
+HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Metrics), ctypes.c_void_p)
+
+
+class TrainHooks(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("context", ctypes.c_void_p), *(
+        (name, HOOK) for name in ("begin", "step_end", "validated", "saved", "end"))]
 
 
 class Tensor(_Sized):
@@ -87,8 +96,8 @@ class Tensor(_Sized):
 
 
 class Key(_Sized):
-    _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_char_p) for name in (
-        "section", "name", "type", "fallback", "help", "more", "choices")]
+    _fields_ = [("size", ctypes.c_size_t), *((name, ctypes.c_char_p) for name in (
+        "section", "name", "type", "fallback", "help", "more", "choices"))]
 
 
 class VerifyOptions(_Sized):
@@ -102,9 +111,9 @@ class Comparison(_Sized):
                 ("ill_conditioned", ctypes.c_int), ("tolerance", ctypes.c_double),
                 ("unit", ctypes.c_double), ("worst", ctypes.c_double),
                 ("worst_at", ctypes.c_char_p), ("first_bad", ctypes.c_char_p),
-                ("steps", ctypes.c_int64), ("compared", ctypes.c_int64)] + [
+                ("steps", ctypes.c_int64), ("compared", ctypes.c_int64), *(
                     (name, ctypes.c_double) for name in (
-                        "loss", "gradients", "weights", "states", "reports", "validation")]
+                        "loss", "gradients", "weights", "states", "reports", "validation"))]
 
 
 class EvaluateOptions(_Sized):
@@ -188,6 +197,7 @@ _FUNCTIONS = {  # name: result, arguments
     "plan_bytes": (ctypes.c_int64, [_HANDLE, ctypes.c_int, ctypes.c_int]),
     "train_start": (ctypes.c_int, [_HANDLE, ctypes.POINTER(TrainOptions),
                                    ctypes.POINTER(_HANDLE)]),
+    "train": (ctypes.c_int, [_HANDLE, ctypes.POINTER(TrainOptions), ctypes.POINTER(TrainHooks)]),
     "train_step": (ctypes.c_int, [_HANDLE, ctypes.POINTER(Metrics)]),
     "train_is_done": (ctypes.c_bool, [_HANDLE]),
     "train_is_stopped": (ctypes.c_bool, [_HANDLE]),

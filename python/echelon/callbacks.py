@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Callbacks of Run.fit, named as in Keras; a batch of Keras is a training step here. They run in
-the thread that called fit, between steps, and may make any call of Training but step and finish."""
+the thread that called fit, between steps, and may make any call of Training but step and finish.
+They are hooks of the library (include/echelon.h)."""
 from __future__ import annotations
 
 import contextlib
@@ -67,23 +68,25 @@ class _All:
         self.logs = {"step": training.step_count}
         for callback in self.callbacks:
             callback.training = training
-            with training._call_back():
-                callback.on_train_begin(self.logs.copy())
-
-    def step(self, training: Training, metrics: Metrics) -> None:
-        self.logs, step = metrics, metrics["step"]
         for callback in self.callbacks:
-            with training._call_back():
-                callback.on_train_batch_end(step, metrics.copy())
-                if "valid_loss" in metrics:
-                    callback.on_test_end(step, {"valid_loss": metrics["valid_loss"]})
-                if metrics["saved"]:
-                    callback.on_save(step, metrics.copy())
+            callback.on_train_begin(self.logs.copy())
 
-    def end(self, training: Training) -> None:
+    def step(self, metrics: Metrics) -> None:
+        self.logs = metrics
         for callback in self.callbacks:
-            with training._call_back():
-                callback.on_train_end(self.logs.copy())
+            callback.on_train_batch_end(metrics["step"], metrics.copy())
+
+    def validated(self, step: int, loss: float) -> None:
+        for callback in self.callbacks:
+            callback.on_test_end(step, {"valid_loss": loss})
+
+    def saved(self, metrics: Metrics) -> None:
+        for callback in self.callbacks:
+            callback.on_save(metrics["step"], metrics.copy())
+
+    def end(self) -> None:
+        for callback in self.callbacks:
+            callback.on_train_end(self.logs.copy())
 
     def after(self, run: Run) -> None:
         for callback in self.callbacks:

@@ -336,6 +336,7 @@ void ech_exec_destroy(ech_exec *exec)
     free(exec->posted.at);
     ech_pool_destroy(exec->pool);
     ech_waits_destroy(exec);
+    ech_kept_gradients_destroy(exec->gradients);
     free(exec);
 }
 

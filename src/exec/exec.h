@@ -182,11 +182,21 @@ ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weight
 ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights);
 
 /* ---- whole tensors, between lists: every parameter in the type that training keeps it in, then
- * every state, in the order of model->param, under any layout ---- */
+ * every state, then gradients if they are kept, in the order of model->param, under any layout ----
+ */
+
+/* Keeps each train list's gradients in host memory, eight bytes a number, until the next one's:
+ * summed over ranks, a mean over targets, before clipping, without the loss scale; in fp32, or fp64
+ * where training has them so. Takes ech_exec_observe. To be called on all ranks, before the first
+ * list. Errors: protocols, schedules and compression without such a sum. */
+ech_status ech_exec_keep_gradients(ech_exec *exec);
+/* Whether a step has been made since. */
+bool ech_exec_has_gradients(const ech_exec *exec);
 
 typedef struct ech_exec_whole {
     const char *name;  /* the parameter's; borrowed, like the next */
-    const char *state; /* "exp_avg"; NULL: the parameter itself */
+    const char *state; /* "exp_avg", "gradient"; NULL: the parameter itself */
+    bool is_gradient;  /* which can only be read, after a step */
     ech_dtype dtype;
     int dims;
     int64_t shape[ECH_MAX_DIMS], bytes;

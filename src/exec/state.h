@@ -140,6 +140,9 @@ typedef struct ech_pushes {
     int tally; /* the train list's TALLY, after all turns */
 } ech_pushes;
 
+typedef struct ech_kept_gradients ech_kept_gradients;      /* gradients.c */
+void ech_kept_gradients_destroy(ech_kept_gradients *kept); /* accepts NULL */
+
 struct ech_exec {
     const ech_config *config;
     const ech_plan *plan;
@@ -235,7 +238,8 @@ struct ech_exec {
     ech_saver saver;
     bool ask_stop, ask_save; /* ech_exec_ask */
     ech_readings *readings;  /* [turns of the train list] */
-    ech_observer observer;   /* NULL: none */
+    ech_kept_gradients *gradients; /* NULL: none are kept */
+    ech_observer observer;         /* NULL: none */
     void *observer_context;
     bool scanning;       /* ech_exec_find_nonfinite runs the list: nothing is updated */
     ech_finding finding; /* this rank's first */

@@ -17,6 +17,8 @@ echelon_status echelon_evaluate(const char *path, const char *data,
     echelon_evaluate_options o;
     ech_eval_result result;
     ech_library_enter();
+    ECH_NEED(path);
+    ECH_NEED(data);
     ech_library_take(&o, sizeof o, options);
     if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
     if (o.samples < 0 || o.batch < 0)
@@ -146,12 +148,15 @@ echelon_status echelon_sample(const char *path, const char *prompt,
     taker to = {take_token, context};
     ech_library_enter();
     if (options && ech_library_check_size(options->size) != ECH_OK) return ECHELON_EUSAGE;
+    ECH_NEED(path);
+    ECH_NEED(take_token);
     if (options) ech_library_give(&o, sizeof o, options, options->size);
     if (o.tokens < 0 || o.begin_of_text < ECHELON_AUTO || o.begin_of_text > 1)
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
                                            "%lld tokens, begin_of_text %d: must be 0 or more, and "
                                            "0, 1 or ECHELON_AUTO",
                                            (long long)o.tokens, o.begin_of_text);
+    if (!o.ids) ECH_NEED(prompt);
     const ech_generation_options wanted = {.ids = o.ids,
                                            .tokenizer = o.tokenizer,
                                            .device = o.device,

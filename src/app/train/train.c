@@ -413,6 +413,7 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
                      .began_at = ech_clock_now() - training->elapsed};
     ech_status status = ech_trainer_begin(&t);
     if (status == ECH_OK) ech_exec_hurry_on(t.session.exec, ech_train_asked_to_stop());
+    if (status == ECH_OK && training->gradients) status = ech_exec_keep_gradients(t.session.exec);
     if (status == ECH_OK && training->profile) status = begin_step_profile(&t);
     if (status == ECH_OK) status = loop(&t);
     ech_trace_close(t.trace);
