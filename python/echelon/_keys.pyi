@@ -54,6 +54,9 @@ Name = Literal[
     "training.validate_samples", "training.patience", "training.min_improvement",
     "training.time_limit", "training.check_every", "training.loss", "training.plugins",
     "training.plugin_hashes", "optimizer.name", "optimizer.learning_rate", "optimizer.schedule",
+    "training.validate_samples", "training.time_limit", "training.check_every", "training.loss",
+    "training.plugins", "training.plugin_hashes", "lora.rank", "lora.alpha", "lora.dropout",
+    "lora.targets", "optimizer.name", "optimizer.learning_rate", "optimizer.schedule",
     "optimizer.warmup_steps", "optimizer.min_learning_rate", "optimizer.decay_steps",
     "optimizer.weight_decay", "optimizer.no_decay", "optimizer.rates", "optimizer.beta1",
     "optimizer.beta2", "optimizer.eps", "optimizer.momentum", "optimizer.nesterov",
@@ -329,6 +332,14 @@ Keys = TypedDict("Keys", {
     "training.plugins": str | os.PathLike[str],
     # names and hashes of the plugins in use, which echelon fills in; any: accept others on resume
     "training.plugin_hashes": str,
+    # rank r of the adapters, which alone are trained; 0: none, and all parameters are trained
+    "lora.rank": int,
+    # factor of the adapters' results, which are scaled by alpha / rank
+    "lora.alpha": float,
+    # probability with which adapters drop each of their inputs in training
+    "lora.dropout": float,
+    # products with adapters, as "q_proj v_proj"; auto: queries and values; all-linear: all
+    "lora.targets": str,
     # optimizer
     "optimizer.name": str | Literal["sgd", "adamw", "adamw8", "muon", "sm3", "adafactor"],
     # highest learning rate; not used with optimizer.relative_step = true
@@ -571,6 +582,13 @@ class Keyed(Handle):
         "memory.offload_delayed_from", "memory.prefetch", "memory.sequence_chunks",
         "checkpoint.every", "checkpoint.keep", "log.every", "log.histograms", "log.sample_every",
         "log.sample_tokens", "log.trace_steps"],
+        "training.seed", "training.nonfinite_limit", "training.validate_every",
+        "training.validate_samples", "lora.rank", "optimizer.warmup_steps", "optimizer.block",
+        "parallel.backup_workers", "parallel.staleness", "parallel.servers",
+        "parallel.cluster_ranks", "parallel.token_updates", "parallel.evaluators",
+        "parallel.tensor", "parallel.expert", "parallel.context", "parallel.compression_rank",
+        "parallel.zero", "memory.offload_delayed_from", "memory.prefetch", "memory.sequence_chunks",
+        "checkpoint.every", "checkpoint.keep", "log.every", "log.trace_steps"],
         value:
         int) -> None: ...
     @overload
@@ -603,6 +621,7 @@ class Keyed(Handle):
         "model.router_importance_coef", "model.router_load_coef", "model.moe_bound",
         "model.moe_dropout", "model.router_jitter_noise", "model.attn_logit_softcapping",
         "model.attention_scale", "training.epochs", "training.min_improvement",
+        "model.attention_scale", "training.epochs", "lora.alpha", "lora.dropout",
         "optimizer.learning_rate", "optimizer.min_learning_rate", "optimizer.weight_decay",
         "optimizer.beta1", "optimizer.beta2", "optimizer.eps", "optimizer.momentum",
         "optimizer.adamw_rate", "optimizer.clip_norm", "parallel.outer_learning_rate",
@@ -632,6 +651,8 @@ class Keyed(Handle):
         "model.rope_scaling_long_factor", "model.window_layers", "data.identity", "data.split",
         "training.plugin_hashes", "optimizer.no_decay", "optimizer.rates", "parallel.delay",
         "log.sample"],
+        "training.plugin_hashes", "lora.targets", "optimizer.no_decay", "optimizer.rates",
+        "parallel.delay"],
         value:
         str) -> None: ...
     @overload

@@ -29,6 +29,7 @@ enum {
     ECH_SITE_DROPOUT = 0,     /* + index of the dropout in its block */
     ECH_SITE_ATTENTION = 64,  /* + index of the attention in its block */
     ECH_SITE_PARAMETER = 128, /* + index of the parameter in its block, at step 0 */
+    ECH_SITE_ADAPTER = 192,   /* + index of the adapters' parameter in its block, at step 0 */
     ECH_SITE_SAMPLE = 255     /* sampling of tokens in `echelon sample`; layer 0 */
 };
 

@@ -46,6 +46,7 @@ typedef struct ech_saved_tensor {
     int64_t shape[ECH_MAX_DIMS]; /* of the whole tensor */
     ech_box_place place;         /* in the file's tensor of that name, which others may share */
     bool by_token;               /* its first dimension counts the vocabulary */
+    bool adapter;                /* part of an adapter (ech_param.adapter) */
     int boxes;                   /* this rank's; may be 0 */
     ech_box box[ECH_MOST_BOXES];
     void *data;                     /* their memory; borrowed */

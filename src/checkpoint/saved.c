@@ -89,6 +89,7 @@ void ech_saved_list_add(ech_saved_list *list, const ech_param *param, const char
     ech_saved_tensor placed = *whole;
     if (fused) placed.place = param->place;
     placed.by_token = !suffix && param->shape.axis[0] == ECH_AXIS_VOCAB;
+    placed.adapter = param->adapter != ECH_ADAPTER_NONE;
     bool apart = strstr(name, "%d") != NULL;
     for (int64_t i = 0; i < (apart ? whole->shape[0] : 1); i++) {
         ech_saved_tensor tensor = apart ? one_of(&placed, i) : placed;

@@ -32,6 +32,9 @@ ech_status ech_shards_open(const char *folder, const ech_family *family, bool ti
                            ech_shards **out);
 void ech_shards_close(ech_shards *weights); /* accepts NULL */
 ECH_DESTROY_AT(ech_shards, ech_shards_close)
+/* Whether the files have adapters (LoRA). If they have none, a model's adapters keep the values
+ * that they begin with: ech_shards_check and ech_shards_load skip them. */
+bool ech_shards_adapted(const ech_shards *weights);
 /* The number of tensors in the files, buffers included. */
 int ech_shards_count(const ech_shards *weights);
 /* The dtype in the files of a tensor that they must have. */

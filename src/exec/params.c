@@ -233,9 +233,21 @@ static ech_status move(ech_exec *exec, const ech_step *step, const ech_tensor *x
 
 /* ---- INIT ---- */
 
-/* Draws normals, run by run, each as a part of the whole. Padding is zero, and stays so: it has no
- * gradient. */
-static void fill_normals(ech_exec *exec, int index, const ech_held *held, const ech_tensor *x)
+static void fill_run(const ech_exec *exec, const ech_param *param, ech_random_key key,
+                     int64_t first, const ech_tensor *x)
+{
+    const ech_kernels *kernels = exec->plan->kernels;
+    if (param->initializer == ECH_INIT_UNIFORM)
+        kernels->fill_uniform(exec->context, x, key, first, -param->std, param->std);
+    else if (param->initializer == ECH_INIT_TRUNCATED)
+        kernels->fill_truncated(exec->context, x, key, first, 0, param->std);
+    else
+        kernels->fill_normal(exec->context, x, key, first, 0, param->std);
+}
+
+/* Draws random numbers, run by run, each as a part of the whole. Padding is zero, and stays so: it
+ * has no gradient. */
+static void fill_random(ech_exec *exec, int index, const ech_held *held, const ech_tensor *x)
 {
     const ech_plan *plan = exec->plan;
     const ech_param *param = &plan->model->param.at[index];
@@ -249,10 +261,7 @@ static void fill_normals(ech_exec *exec, int index, const ech_held *held, const 
             ech_box_offset at = ech_box_run_at(&runs, i);
             char *data = (char *)x->data + (size_t)at.in_memory * ech_dtype_bytes(x->dtype);
             ech_tensor run = ech_tensor_1d(data, x->dtype, runs.length);
-            if (param->initializer == ECH_INIT_TRUNCATED)
-                plan->kernels->fill_truncated(exec->context, &run, key, at.in_whole, 0, param->std);
-            else
-                plan->kernels->fill_normal(exec->context, &run, key, at.in_whole, 0, param->std);
+            fill_run(exec, param, key, at.in_whole, &run);
         }
     }
 }
@@ -262,8 +271,8 @@ static void init_elements(ech_exec *exec, int index, int64_t first, const ech_te
 {
     const ech_param *param = &exec->plan->model->param.at[index];
     ech_held held = ech_plan_elements(exec->plan, index, first, ech_tensor_count(x));
-    if (param->initializer == ECH_INIT_NORMAL || param->initializer == ECH_INIT_TRUNCATED)
-        fill_normals(exec, index, &held, x);
+    if (param->initializer != ECH_INIT_ZERO && param->initializer != ECH_INIT_ONE)
+        fill_random(exec, index, &held, x);
     else
         exec->plan->kernels->fill(exec->context, x, param->initializer == ECH_INIT_ONE ? 1 : 0);
 }

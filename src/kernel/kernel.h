@@ -185,7 +185,16 @@ typedef struct ech_dropout {
     double p; /* 0: nothing is dropped or drawn */
     ech_random_key key;
     const int64_t *step; /* on the device, read when the kernel runs, for key.step; NULL: none */
+    /* Of the operation dropout: x has the columns from first_column on of rows of `columns`
+     * numbers; columns 0: x has whole rows. */
+    int64_t first_column, columns;
 } ech_dropout;
+
+/* Index in the whole tensor of the first of the C elements that x has of that row. */
+ECH_EVERYWHERE int64_t ech_dropout_first(const ech_dropout *dropout, int64_t row, int64_t C)
+{
+    return row * (dropout->columns > 0 ? dropout->columns : C) + dropout->first_column;
+}
 
 /* Returns the key of dropout. Call it only inside kernels: it may read device memory. */
 ECH_EVERYWHERE ech_random_key ech_dropout_key(const ech_dropout *dropout)

@@ -281,6 +281,7 @@ int ech_block_sum(ech_block *block, int y)
     const ech_sharding *sharding = &block->options.sharding;
     if (sharding->tensor < 2) return y;
     if (!sharding->sequence) return add_in_place(block, &ech_layer_row_sum, y);
+    const ech_shape *shape = &block->value.at[y].shape;
     return ech_block_add(block, &ech_layer_row_scatter, y, -1, 0,
-                         ech_block_stream(block, block->value.at[y].shape.size[2]));
+                         ech_shape_2d(ECH_AXIS_ROWS, 0, shape->axis[2], shape->size[2]));
 }

@@ -185,12 +185,16 @@ const ech_layer ech_layer_row_scale = {
 
 typedef struct dropout_options {
     double p;
+    int64_t columns; /* unsharded */
 } dropout_options;
 
 int ech_layer_dropout(ech_block *block, int x, double p)
 {
     if (p == 0) return x;
-    dropout_options options = {p};
+    const ech_shape *shape = &block->value.at[x].shape;
+    dropout_options options = {p, 1};
+    for (int d = shape->axis[0] == ECH_AXIS_ROWS ? 1 : 2; d < shape->dims; d++)
+        options.columns *= shape->size[d];
     ech_node *node = ech_block_node(block, &ech_layer_row_dropout, &options, sizeof options);
     ech_node_in(node, x);
     node->site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
@@ -202,6 +206,8 @@ static void drop(const ech_call *call, const ech_tensor *from, const ech_tensor 
     const dropout_options *options = call->node->options;
     ech_dropout dropout = ech_call_dropout(call, options->p, call->node->site);
     ech_tensor x = ech_tensor_matrix(from), y = ech_tensor_matrix(to);
+    dropout.columns = options->columns;
+    if (x.shape[1] < options->columns) dropout.first_column = call->tensor_index * x.shape[1];
     call->kernels->dropout(call->context, &x, &dropout, ech_call_rows(call), &y);
 }
 

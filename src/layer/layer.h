@@ -45,8 +45,17 @@ typedef enum ech_initializer {
     ECH_INIT_ZERO,
     ECH_INIT_ONE,
     ECH_INIT_NORMAL,
-    ECH_INIT_TRUNCATED /* normals within two standard deviations (kernel.def: fill_truncated) */
+    ECH_INIT_TRUNCATED, /* normals within two standard deviations (kernel.def: fill_truncated) */
+    ECH_INIT_UNIFORM    /* within bounds */
 } ech_initializer;
+
+/* Parts of the adapter of a product with the weight X.weight (LoRA): X.lora_A.weight (r,in) and
+ * X.lora_B.weight (out,r). */
+typedef enum ech_adapter {
+    ECH_ADAPTER_NONE, /* the parameter is the model's own */
+    ECH_ADAPTER_A,
+    ECH_ADAPTER_B
+} ech_adapter;
 
 struct ech_param;
 
@@ -72,9 +81,11 @@ typedef struct ech_param {
     ech_shape shape; /* unsharded, with named axes */
     ech_type type;   /* matrices are compute, gains and biases wide */
     ech_initializer initializer;
-    double std;  /* of ECH_INIT_NORMAL and ECH_INIT_TRUNCATED, before truncation */
+    /* of ECH_INIT_NORMAL and ECH_INIT_TRUNCATED, before truncation; ECH_INIT_UNIFORM: the bound */
+    double std;
     bool decay;  /* weight decay applies: true for matrices, false for norms and biases */
     double rate; /* factor of the learning rate (optimizer.rates) */
+    ech_adapter adapter; /* its part of a low-rank adapter */
     /* It keeps its value: it has no gradient, no states and no updates (ech_param_is_trained). */
     bool frozen;
     /* For a layer state, which no optimizer updates: forwards write partials of it instead of

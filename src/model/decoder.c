@@ -30,7 +30,8 @@ int ech_builder_linear(const ech_builder *b, const char *role, int x, ech_axis i
     if (bias)
         shift = ech_model_vector(b->model, b->block, ech_builder_name(b, role, "bias"), axis, out,
                                  ECH_INIT_ZERO);
-    return ech_layer_linear(b->block, x, w, shift, in_first, axis, out);
+    int y = ech_layer_linear(b->block, x, w, shift, in_first, axis, out);
+    return ech_adapters_add(b, role, x, in_axis, in, axis, out, y);
 }
 
 /* Over the last axis of x, of `size` numbers. */

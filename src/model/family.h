@@ -387,6 +387,16 @@ char *ech_builder_name(const ech_builder *b, const char *role, const char *what)
 /* x (B,T,in) -> (B,T,out) with the block's matrix of that role. */
 int ech_builder_linear(const ech_builder *b, const char *role, int x, ech_axis in_axis, int64_t in,
                        ech_axis axis, int64_t out, bool bias, double std);
+/* ---- adapters ---- */
+
+/* y, the product of x with the matrix of that role, plus what its adapter makes of x; y itself if
+ * lora.targets does not name it. */
+int ech_adapters_add(const ech_builder *b, const char *role, int x, ech_axis in_axis, int64_t in,
+                     ech_axis axis, int64_t out, int y);
+/* Errors: keys of a run without adapters; a target that no product matches, or that also matches
+ * what has no adapters; a rank above the smaller side of a product. */
+ech_status ech_adapters_check(const ech_config *config, const ech_model *model);
+
 /* The activation of feed-forward layers, dense ones and experts. */
 ech_activation ech_builder_activation(const ech_config *config);
 /* A feed-forward layer in two parts: silu(gate x) up x, or relu(up x) and so on, F wide, and down

@@ -121,7 +121,7 @@ ech_status ech_family_place_params(const ech_config *config, ech_model *model)
 {
     fused_part is;
     for (size_t i = 0; model->family->fused && i < model->param.n; i++)
-        if (is_part(model->family->fused, &model->param.at[i], &is))
+        if (!model->param.at[i].adapter && is_part(model->family->fused, &model->param.at[i], &is))
             ECH_TRY(place(config, model, &model->param.at[i], &is));
     return ECH_OK;
 }

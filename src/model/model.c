@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "base/random.h"
 #include "model/mapping.h"
 #include "optim/optim.h"
 
@@ -240,7 +241,8 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     model->options = options;
     if (!family->build) find_windows(config, model);
     (family->build ? family->build : ech_decoder_build)(config, model);
-    ech_status status = ech_family_place_params(config, model);
+    ech_status status = ech_adapters_check(config, model);
+    if (status == ECH_OK) status = ech_family_place_params(config, model);
     if (status == ECH_OK && family->mapping)
         status = ech_mapping_check_model(family->mapping, model);
     if (status == ECH_OK)
@@ -382,12 +384,13 @@ double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
     return 6 * (N + attention) * (double)tokens;
 }
 
-/* A block's parameters are consecutive. */
+/* A block's parameters are consecutive. Adapters leave the others' random streams as they are. */
 static int add_param(ech_model *model, ech_block *block, ech_param param)
 {
     param.block = block->index;
+    if (param.adapter) param.site = ECH_SITE_ADAPTER - ECH_SITE_PARAMETER;
     for (size_t i = model->param.n; i > 0 && model->param.at[i - 1].block == block->index; i--)
-        param.site++;
+        param.site += !model->param.at[i - 1].adapter == !param.adapter;
     param.name = ech_pool_format(model->pool, "%s", param.name);
     param.rate = 1;
     ECH_PUSH(model->param, param);
@@ -404,6 +407,20 @@ int ech_model_matrix(ech_model *model, ech_block *block, const char *name, ech_s
                                  .initializer = ECH_INIT_NORMAL,
                                  .std = std,
                                  .decay = true});
+}
+
+int ech_model_adapter(ech_model *model, ech_block *block, const char *name, ech_shape shape,
+                      ech_adapter part)
+{
+    bool is_a = part == ECH_ADAPTER_A;
+    return add_param(model, block,
+                     (ech_param){.name = name,
+                                 .shape = shape,
+                                 .type = ECH_TYPE_COMPUTE,
+                                 .initializer = is_a ? ECH_INIT_UNIFORM : ECH_INIT_ZERO,
+                                 .std = is_a ? 1 / sqrt((double)shape.size[1]) : 0,
+                                 .decay = true,
+                                 .adapter = part});
 }
 
 int ech_model_vector(ech_model *model, ech_block *block, const char *name, ech_axis axis,

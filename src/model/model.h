@@ -178,9 +178,12 @@ bool ech_model_slides(const ech_model *model);
  * T as it lessens the pairs of queries and keys. */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
 
-/* For families. The first three add a parameter to the block and return its index. */
+/* For families. The first four add a parameter to the block and return its index. */
 int ech_model_matrix(ech_model *model, ech_block *block, const char *name, ech_shape shape,
                      double std);
+/* A matrix of an adapter: A (r,in), uniform within 1 / sqrt(in), or B (out,r), zeros. */
+int ech_model_adapter(ech_model *model, ech_block *block, const char *name, ech_shape shape,
+                      ech_adapter part);
 int ech_model_vector(ech_model *model, ech_block *block, const char *name, ech_axis axis,
                      int64_t size, ech_initializer initializer);
 /* Adds a layer state (ech_param.commit), which begins as zeros; of the wide type. */

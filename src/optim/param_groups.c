@@ -21,13 +21,20 @@ typedef struct patterns {
     size_t n;
 } patterns;
 
+/* Frozen, whatever the keys say: the run trains adapters. */
+static bool is_base(const ech_config *config, const ech_param *param)
+{
+    return config->lora.rank > 0 && !param->adapter && !param->commit;
+}
+
 /* factor: NULL: matched parameters do not decay. */
 static ech_status set_matched(const patterns *p, const char *pattern, const double *factor)
 {
     size_t matched = 0;
     for (size_t i = 0; i < p->n; i++) {
         ech_param *param = &p->params[i];
-        if (param->commit || fnmatch(pattern, param->name, 0) != 0) continue;
+        if (param->commit || is_base(p->config, param)) continue;
+        if (fnmatch(pattern, param->name, 0) != 0) continue;
         matched++;
         if (!factor) {
             param->decay = false;
@@ -37,8 +44,11 @@ static ech_status set_matched(const patterns *p, const char *pattern, const doub
         }
     }
     if (matched) return ECH_OK;
-    return ech_config_complain(p->config, p->key, "\"%s\" matches no parameter; names are as %s",
-                               pattern, p->params[p->n - 1].name);
+    size_t like = p->n - 1;
+    while (like > 0 && is_base(p->config, &p->params[like])) like--;
+    return ech_config_complain(p->config, p->key, "\"%s\" matches no %s; names are as %s", pattern,
+                               p->config->lora.rank ? "adapter" : "parameter",
+                               p->params[like].name);
 }
 
 static ech_status set_rate(const patterns *p, char *word)
@@ -69,6 +79,7 @@ ech_status ech_optimizer_freeze_params(const ech_config *config, ech_param *para
 {
     patterns p = {config, "optimizer.rates", params, n};
     size_t trained = 0;
+    for (size_t i = 0; i < n; i++) params[i].frozen |= is_base(config, &params[i]);
     ECH_TRY(for_each_word(&p, config->optimizer.rates, true));
     for (size_t i = 0; i < n; i++) trained += ech_param_is_trained(&params[i]);
     if (trained || !n) return ECH_OK;

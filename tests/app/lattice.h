@@ -140,7 +140,10 @@ static const char *const lattice_optimizers[] = {
     "optimizer.adamw_rate=0.5 optimizer.eps=1e-6",
     /* Frozen: one layer; and all but one layer, the patterns divided by a tab. */
     "optimizer.eps=1e-6 optimizer.rates=*.0.*=0",
-    "optimizer.name=sgd optimizer.momentum=0.9 optimizer.rates=*=0\t*.1.*=1"};
+    "optimizer.name=sgd optimizer.momentum=0.9 optimizer.rates=*=0\t*.1.*=1",
+    /* Adapters, of all products and of queries and values. */
+    "optimizer.eps=1e-6 lora.rank=2 lora.alpha=3 lora.dropout=0.1 lora.targets=all-linear",
+    "optimizer.name=sgd optimizer.momentum=0.9 lora.rank=2"};
 static const char *const lattice_precisions[] = {
     "fp64", "fp32", "bf16", "bf16 precision.gradients=compute precision.residual=fp32"};
 /* Verifying takes the first; runs that are resumed take theirs. */

@@ -93,6 +93,7 @@ CALL(square_sums, t[0], t[1])
 CALL(find_nonfinite, t[0], t[1])
 CALL(fill_normal, t[0], ((ech_random_key){.seed = 5, .stream = 77}), 6, 0.1, 2)
 CALL(fill_truncated, t[0], ((ech_random_key){.seed = 5, .stream = 77}), 6, 0.1, 2)
+CALL(fill_uniform, t[0], ((ech_random_key){.seed = 5, .stream = 77}), 6, -0.1, 2)
 CALL(fill, t[0], 0.3)
 
 typedef struct flags {
@@ -364,6 +365,7 @@ TEST(rows_are_rounded_once)
         ROW(find_nonfinite, no, ex, scalar),
         ROW(fill_normal, no, ey),
         ROW(fill_truncated, no, ey),
+        ROW(fill_uniform, no, ey),
         ROW(fill, no, ey),
     };
 #undef ROW

@@ -79,6 +79,34 @@ TEST(dropout_by_element)
     ech_kernel_context_destroy(context);
 }
 
+/* Columns of a row, as a tensor rank has them, are dropped as in the whole row. */
+TEST(dropout_of_columns)
+{
+    enum { R = 5, C = 12, SHARDS = 3, OWN = C / SHARDS };
+    ech_kernel_context *context = make_context();
+    for (int k = 0; k < 3; k++) {
+        const ech_kernels *kernels = all_tables().of[k];
+        ech_dropout dropout = {.p = 0.4, .key = {.seed = 1, .stream = 9}};
+        ech_rows rows = rows_uncut(3, 1);
+        ech_tensor whole = make_tensor(kernels->dtype, R, C),
+                   own = make_tensor(kernels->dtype, R, OWN);
+        kernels->fill(context, &whole, 1);
+        kernels->dropout(context, &whole, &dropout, &rows, &whole);
+        dropout.columns = C;
+        for (int s = 0; s < SHARDS; s++) {
+            dropout.first_column = s * OWN;
+            kernels->fill(context, &own, 1);
+            kernels->dropout(context, &own, &dropout, &rows, &own);
+            for (int64_t i = 0; i < R * OWN; i++)
+                assert_true(trial_get(&own, i) ==
+                            trial_get(&whole, i / OWN * C + s * OWN + i % OWN));
+        }
+        free(whole.data);
+        free(own.data);
+    }
+    ech_kernel_context_destroy(context);
+}
+
 TEST(golden_normals)
 {
     static const double low[] = {-0.26588401045128901, 1.0881508807400693,    0.98565398726841136,
@@ -122,6 +150,34 @@ TEST(normals_do_not_depend_on_cuts)
         free(x.data);
     }
     free(exact.data);
+    ech_kernel_context_destroy(context);
+}
+
+/* By the element's word, whatever the cut; fp32 is fp64 rounded. */
+TEST(uniform_numbers)
+{
+    enum { N = 40001, CUT = 16387 };
+    const ech_random_key key = {.seed = 5, .stream = 77};
+    const double low = -0.125, high = 0.5;
+    ech_kernel_context *context = make_context();
+    for (int k = 0; k < 3; k++) {
+        const ech_kernels *kernels = all_tables().of[k];
+        ech_tensor x = make_tensor(kernels->dtype, 1, N);
+        ech_tensor first = ech_tensor_narrow(&x, x.dims - 1, 0, CUT);
+        ech_tensor rest = ech_tensor_narrow(&x, x.dims - 1, CUT, N - CUT);
+        kernels->fill_uniform(context, &first, key, 3, low, high);
+        kernels->fill_uniform(context, &rest, key, 3 + CUT, low, high);
+        double sum = 0, squares = 0;
+        for (int64_t i = 0; i < N; i++) {
+            double unit = ech_random_unit(ech_random_word(key, (uint64_t)(3 + i)));
+            double value = low + (high - low) * unit, drawn = trial_get(&x, i);
+            assert_true(drawn == (kernels->dtype == ECH_F64 ? value : (float)value));
+            sum += unit / N;
+            squares += unit * unit / N;
+        }
+        assert_true(fabs(sum - 0.5) < 0.006 && fabs(squares - sum * sum - 1 / 12.0) < 0.002);
+        free(x.data);
+    }
     ech_kernel_context_destroy(context);
 }
 

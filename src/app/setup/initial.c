@@ -272,6 +272,8 @@ static ech_status take_weights(ech_session *session, const ech_config *config)
     if (first)
         ech_log_info("starting from the %d tensors of %s", ech_shards_count(weights),
                      config->model.init_from);
+    if (first && config->lora.rank > 0 && !ech_shards_adapted(weights))
+        ech_log_info("adapters of rank %lld begin anew", (long long)config->lora.rank);
     if (first) report_new_rows(config, weights);
     return ech_exec_take_weights(session->exec, weights);
 }

@@ -110,7 +110,8 @@ void ECH_CPU(dropout)(ech_kernel_context *context, const ech_tensor *x, const ec
     const ech_dropper drop = ech_dropper_of(dropout);
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++)
-        ech_drop_row(&drop, (uint64_t)(ech_row_whole(rows, r) * C), r, x, y);
+        ech_drop_row(&drop, (uint64_t)ech_dropout_first(dropout, ech_row_whole(rows, r), C), r, x,
+                     y);
 }
 
 void ECH_CPU(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
@@ -169,25 +170,49 @@ void ECH_CPU(append)(ech_kernel_context *context, const ech_tensor *x, const ech
     }
 }
 
-void ECH_CPU(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
-                          int64_t first_element, double mean, double std)
+/* The numbers of elements 4 quad .. 4 quad + 3, in fp64. */
+typedef void (*draw)(ech_random_key key, uint64_t quad, double numbers[4]);
+
+static void draw_units(ech_random_key key, uint64_t quad, double units[4])
 {
-    ECH_SHAPES(fill_normal, ECH_REAL, x);
+    uint32_t words[4];
+    ech_random_words(key, quad, words);
+    for (int k = 0; k < 4; k++) units[k] = ech_random_unit(words[k]);
+}
+
+/* x = offset + factor drawn */
+static void fill_drawn(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
+                       int64_t first_element, draw drawn, double offset, double factor)
+{
     ECH_ASSERT(first_element >= 0);
     int64_t n = ech_tensor_count(x), end = first_element + n;
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t quad = first_element / 4; quad < (end + 3) / 4; quad++) {
-        double normals[4]; /* in fp64, as in the definition */
-        ech_random_normals(key, (uint64_t)quad, normals);
+        double numbers[4];
+        drawn(key, (uint64_t)quad, numbers);
         for (int64_t i = 4 * quad; i < 4 * quad + 4; i++) {
             if (i < first_element || i >= end) continue;
-            double value = mean + std * normals[i % 4];
+            double value = offset + factor * numbers[i % 4];
             if (ech_is_wide(x))
                 ((float *)x->data)[i - first_element] = (float)value;
             else
                 ech_convert(&value, ECH_F64, ech_either_at(x, i - first_element), ECH_REAL, 1);
         }
     }
+}
+
+void ECH_CPU(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
+                          int64_t first_element, double mean, double std)
+{
+    ECH_SHAPES(fill_normal, ECH_REAL, x);
+    fill_drawn(context, x, key, first_element, ech_random_normals, mean, std);
+}
+
+void ECH_CPU(fill_uniform)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
+                           int64_t first_element, double low, double high)
+{
+    ECH_SHAPES(fill_uniform, ECH_REAL, x);
+    fill_drawn(context, x, key, first_element, draw_units, low, high - low);
 }
 
 /* Copies C numbers; a few are hardly worth a part. */

@@ -62,7 +62,7 @@ void ECH_CUDA(dropout)(ech_kernel_context *context, const ech_tensor *x, const e
         wide v[ECH_PART];
         uint32_t words[ECH_PART];
         const ech_rows now = ech_rows_now(&at);
-        int64_t first = ech_row_place(now, r).whole(now) * C + c;
+        int64_t first = ech_dropout_first(&drop, ech_row_place(now, r).whole(now), C) + c;
         from.load(r * C + c, n, v);
         if (drop.p > 0) ech_draw_part(ech_dropout_key(&drop), (uint64_t)first, words);
         for (int k = 0; k < ECH_PART; k++)
@@ -197,6 +197,30 @@ void ECH_CUDA(fill_truncated)(ech_kernel_context *context, const ech_tensor *x, 
     int64_t n = ech_tensor_count(x);
     ech_launch(context, fill_truncated_normals, ech_blocks(n, ECH_BLOCK), ECH_BLOCK, 0,
                ech_numbers(x), key, (uint64_t)first_element, (uint64_t)n, mean, std);
+}
+
+static __global__ void fill_uniforms(ech_numbers x, ech_random_key key, uint64_t first, uint64_t n,
+                                     double low, double high)
+{
+    uint64_t step = (uint64_t)gridDim.x * blockDim.x;
+    for (uint64_t at = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += step) {
+        uint32_t words[4];
+        uint64_t i = first + at;
+        ech_philox(key, i / 4, words);
+        double unit = ech_random_unit(i & 2 ? words[i & 1 ? 3 : 2] : words[i & 1 ? 1 : 0]);
+        x.put((int64_t)at, (wide)(low + (high - low) * unit));
+    }
+}
+
+void ECH_CUDA(fill_uniform)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
+                            int64_t first_element, double low, double high)
+{
+    ech_cuda_check(ECH_OP_fill_uniform, ECH_REAL, x);
+    ECH_ASSERT(first_element >= 0);
+    int64_t n = ech_tensor_count(x);
+    if (n == 0) return;
+    ech_launch(context, fill_uniforms, ech_blocks(n, ECH_BLOCK), ECH_BLOCK, 0, ech_numbers(x), key,
+               (uint64_t)first_element, (uint64_t)n, low, high);
 }
 
 /* Functions of plugins run on the processor: runs on this device refuse them. */

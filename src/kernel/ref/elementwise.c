@@ -16,7 +16,8 @@ void ECH_REF(dropout)(ech_kernel_context *context, const ech_tensor *x, const ec
     ECH_ROWS(rows, NULL, R);
     for (int64_t r = 0; r < R; r++)
         for (int64_t c = 0; c < C; c++) {
-            uint64_t element = (uint64_t)(ech_row_whole(rows, r) * C + c);
+            uint64_t element =
+                (uint64_t)(ech_dropout_first(dropout, ech_row_whole(rows, r), C) + c);
             bool dropped =
                 dropout->p > 0 && ech_random_unit(ech_random_word(key, element)) < dropout->p;
             double kept = ech_value(x, r * C + c) / (1 - dropout->p);
@@ -136,6 +137,17 @@ void ECH_REF(fill_truncated)(ech_kernel_context *context, const ech_tensor *x, e
             key.step++;
         } while (fabs(normal) > 2);
         ech_store(x, i, mean + std * normal);
+    }
+}
+
+void ECH_REF(fill_uniform)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
+                           int64_t first_element, double low, double high)
+{
+    ECH_SHAPES(fill_uniform, ECH_REAL, x);
+    ECH_ASSERT(first_element >= 0);
+    for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++) {
+        uint32_t word = ech_random_word(key, (uint64_t)(first_element + i));
+        ech_store(x, i, low + (high - low) * ech_random_unit(word));
     }
 }
 

@@ -133,6 +133,7 @@ CALL(square_sums_rows, &t[0], &t[1], &t[2])
 CALL(hash, &t[0], 0, &t[1])
 CALL(find_nonfinite, &t[0], &t[1])
 CALL(fill_normal, &t[0], (ech_random_key){.seed = 1}, 0, 0.0, 0.02)
+CALL(fill_uniform, &t[0], (ech_random_key){.seed = 1}, 0, -0.02, 0.02)
 
 /* Blocks as long as the sizes have them. */
 static void call_adamw8(ech_bench_call *c)
@@ -306,6 +307,7 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(hash, WEIGHTS, "<N =l", "", NULL),
     ROW(find_nonfinite, WEIGHTS, "<N >d", "", NULL),
     ROW(fill_normal, WEIGHTS, ">N", "", NULL),
+    ROW(fill_uniform, WEIGHTS, ">N", "", NULL),
 };
 const int ech_bench_kernel_count = sizeof ech_bench_kernel_rows / sizeof *ech_bench_kernel_rows;
 
