@@ -85,9 +85,10 @@ static void *nap(void *argument)
 {
     const waiter *w = argument;
     ech_exec *exec = w->exec;
+    unsigned heard = ech_comm_heard(exec->comm);
     while (!ech_exec_is_complete(exec, 0) && atomic_load(&exec->awaited) < 0 &&
            !ech_exec_has_failed(exec))
-        ech_exec_nap(exec, 1000L * 1000000000L);
+        ech_exec_nap(exec, (int[]){-1, 2, 4}, 3, heard, 1000L * 1000000000L);
     if (!ech_exec_is_complete(exec, 1)) ech_exec_complete(exec, 1);
     return NULL;
 }
@@ -95,11 +96,6 @@ static void *nap(void *argument)
 static void await_bit(ech_exec *exec, int step, ech_lane lane)
 {
     while (!(atomic_load(&exec->done[step]) & 1u << lane)) sched_yield();
-}
-
-static void await_nap(ech_exec *exec)
-{
-    while (!atomic_load(&exec->naps)) sched_yield();
 }
 
 TEST(wakes_only_who_waits)
@@ -158,7 +154,9 @@ TEST(step_ends_nap)
     ech_exec *exec = create();
     waiter link = {.exec = exec};
     start(&link, nap);
-    await_nap(exec);
+    await_bit(exec, 3, ECH_LANE_SEND);
+    ech_exec_complete(exec, 5);
+    assert_int_equal(exec->signals, 0);
     ech_exec_complete(exec, 0);
     join(&link);
     destroy(exec);
@@ -169,7 +167,7 @@ TEST(compute_ends_nap)
     ech_exec *exec = create();
     waiter link = {.exec = exec};
     start(&link, nap);
-    await_nap(exec);
+    await_bit(exec, 3, ECH_LANE_SEND);
     assert_true(ech_exec_wait_for(exec, 1, ECH_LANE_COMPUTE));
     join(&link);
     assert_int_equal(atomic_load(&exec->awaited), -1);
@@ -185,7 +183,7 @@ TEST(failure_wakes_all)
         waiter link = {.exec = exec};
         start(&link, naps ? nap : wait_for_any);
         if (naps)
-            await_nap(exec);
+            await_bit(exec, 3, ECH_LANE_SEND);
         else
             start(&a, wait_for_one);
         start(&b, wait_for_one);
