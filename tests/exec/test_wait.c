@@ -80,15 +80,16 @@ static void *wait_for_any(void *argument)
     return NULL;
 }
 
-/* Naps that only a wake-up ends before the test's deadline. */
+/* A nap; `result`: a wake-up has ended it. */
 static void *nap(void *argument)
 {
-    const waiter *w = argument;
+    enum { SECONDS = 30 };
+    waiter *w = argument;
     ech_exec *exec = w->exec;
     unsigned heard = ech_comm_heard(exec->comm);
-    while (!ech_exec_is_complete(exec, 0) && atomic_load(&exec->awaited) < 0 &&
-           !ech_exec_has_failed(exec))
-        ech_exec_nap(exec, (int[]){-1, 2, 4}, 3, heard, 1000L * 1000000000L);
+    if (atomic_load(&exec->awaited) < 0 && !ech_exec_has_failed(exec))
+        ech_exec_nap(exec, (int[]){-1, 2, 4}, 3, heard, SECONDS * 1000000000L);
+    w->result = ech_comm_heard(exec->comm) != heard;
     if (!ech_exec_is_complete(exec, 1)) ech_exec_complete(exec, 1);
     return NULL;
 }
@@ -159,6 +160,7 @@ TEST(step_ends_nap)
     assert_int_equal(exec->signals, 0);
     ech_exec_complete(exec, 0);
     join(&link);
+    assert_true(link.result);
     destroy(exec);
 }
 
@@ -170,6 +172,7 @@ TEST(compute_ends_nap)
     await_bit(exec, 3, ECH_LANE_SEND);
     assert_true(ech_exec_wait_for(exec, 1, ECH_LANE_COMPUTE));
     join(&link);
+    assert_true(link.result);
     assert_int_equal(atomic_load(&exec->awaited), -1);
     destroy(exec);
 }
@@ -196,6 +199,7 @@ TEST(failure_wakes_all)
         join(&b);
         assert_false(b.result);
         assert_int_equal(a.result, naps);
+        assert_int_equal(link.result, naps);
         destroy(exec);
     }
 }
