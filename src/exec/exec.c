@@ -226,6 +226,8 @@ static ech_status allot_records(ech_exec *exec)
         exec->device->is_immediate ? 2 : ech_queues_of(exec->plan->model->block.n) - ECH_LANES;
     exec->link_next =
         ech_pool_alloc(exec->pool, (size_t)exec->link_cursors * sizeof *exec->link_next);
+    exec->link_wanted =
+        ech_pool_alloc(exec->pool, (size_t)exec->link_cursors * sizeof *exec->link_wanted);
     exec->done = ech_pool_alloc(exec->pool, steps * sizeof *exec->done);
     exec->times.begins = ech_pool_alloc(exec->pool, steps * sizeof *exec->times.begins);
     exec->times.ends = ech_pool_alloc(exec->pool, steps * sizeof *exec->times.ends);

@@ -200,7 +200,6 @@ struct ech_exec {
     _Atomic int failed;   /* ech_status of the first failure, or ECH_OK; never reset */
     char error[1024];     /* its message, of the thread that failed */
     pthread_mutex_t lock; /* guards engine[].run, quit, busy, signals; all threads sleep with it */
-    atomic_bool naps;     /* the link thread is in ech_exec_nap */
     _Atomic int awaited;  /* the step that the compute lane waits for; -1: it computes */
     bool quit;            /* the lanes' threads must end */
     int busy;             /* threads of lanes that have not finished this run */
@@ -214,6 +213,7 @@ struct ech_exec {
     ech_request *request;         /* of all messages of a list, in the order in which they began */
     size_t requested;             /* number of requests that have begun */
     int *link_next;               /* [link_cursors] positions of the loop over the link lanes */
+    int *link_wanted;             /* [link_cursors] of these, steps that wait for other steps */
     int link_cursors;
     ech_comm_count messages[ECH_MESSAGES]; /* ech_exec_message_count */
     ech_comm_count exchanged;              /* ech_exec_exchanged; written by the lane COLLECTIVE */
@@ -456,9 +456,10 @@ void ech_exec_complete(ech_exec *exec, int step);
 /* Makes the link thread wait until one of the n steps (-1: none) may begin or the run has
  * failed. */
 void ech_exec_wait_for_any(ech_exec *exec, const int *steps, int n);
-/* Makes the link thread wait until a step ends, the compute lane waits, the run fails, or `ns`
- * nanoseconds have passed. */
-void ech_exec_nap(ech_exec *exec, long ns);
+/* Makes the link thread sleep, at most `ns` nanoseconds. The sleep ends when one of the n steps
+ * (-1: none) may begin, the compute lane waits, or the run fails. If ech_comm_rings, it also ends
+ * when another rank ends a transfer. heard: ech_comm_heard before the thread last looked. */
+void ech_exec_nap(ech_exec *exec, const int *steps, int n, unsigned heard, long ns);
 bool ech_exec_has_failed(const ech_exec *exec);
 /* Makes the thread of `lane` wait until a step is complete; false if the run has failed. For
  * COMPUTE, `awaited` shows the step. */
