@@ -189,7 +189,8 @@ ECHELON_API echelon_status echelon_search_create(echelon_run *run,
                                                  const echelon_plan_options *options,
                                                  echelon_search **out);
 ECHELON_API void echelon_search_free(echelon_search *search); /* accepts NULL */
-/* What `echelon plan --search` prints, also with --json. They return NULL on failure. */
+/* The result as `echelon plan --search` prints it, and as with --json. They return NULL on
+ * failure. */
 ECHELON_API const char *echelon_search_text(echelon_search *search);
 ECHELON_API const char *echelon_search_json(echelon_search *search);
 /* The number of layouts that were planned and are listed, the fastest first. */

@@ -17,7 +17,7 @@
 #include "base/memory.h"
 
 /* A manifest has the lowest version that has its keys. Version 2 adds the keys of a dynamic loss
- * scale, version 3 those of pushes. Version 4 adds the keys of validations to any of these. */
+ * scale, version 3 the counts of pushes. Version 4 adds the keys of validations to any of these. */
 enum { VERSION = 1, SCALED_VERSION = 2, CLOCKED_VERSION = 3, VALIDATED_VERSION = 4 };
 static const char FORMAT[] = "echelon checkpoint";
 static const char HASH_KEY[] = ",\"xxh3_128\":\"";

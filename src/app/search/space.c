@@ -22,7 +22,7 @@ static const key_row keys[ECH_SEARCH_KEYS] = {
 #include "app/search/space.def"
 };
 
-/* The values of a key, of which there are few. */
+/* The values of a key. There are few. */
 typedef struct values {
     int64_t at[64];
     int n;

@@ -138,7 +138,7 @@ static void append_table(const ech_card *card, ech_text *out)
                         card->valid_loss, card->valid_step);
 }
 
-/* Keys of which no value depends on the layout, or is a path. */
+/* Keys whose values never depend on the layout, or is a path. */
 static bool is_listed(const char *section, const char *key, size_t n)
 {
     static const char *const keys[] = {"sequence_length",

@@ -13,7 +13,7 @@
 
 typedef struct ech_histograms ech_histograms;
 
-/* Makes those of a rank. `plan` is borrowed. */
+/* Makes the histograms of a rank. `plan` is borrowed. */
 ech_histograms *ech_histograms_create(const ech_plan *plan);
 void ech_histograms_destroy(ech_histograms *histograms); /* accepts NULL */
 /* The next run of ECH_LIST_TRAIN counts its gradients, until the observer is removed. */

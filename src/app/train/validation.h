@@ -28,9 +28,10 @@ int64_t ech_validation_samples(const ech_config *config, const ech_corpus *corpu
 ech_status ech_validation_open(const ech_session *session, const ech_design *design,
                                const ech_corpus *corpus, ech_loader **out);
 
-/* Counts the bytes of the text of a corpus' first `samples` samples, or if `drawn` of as many drawn
- * ones, as validations use them: of the targets that count, by the tokenizer's table. The end-of-text token has none. *bytes 0: unknown, since no tokenizer is
- * known (NULL), or a target is none of its ids. Reads the samples; not collective. */
+/* Counts the bytes of the text of a corpus' first `samples` samples, or if `drawn` is true of as
+ * many drawn ones, as validations use them. A target has as many bytes as the tokenizer's table
+ * says, and the end-of-text token none. *bytes 0: unknown, since no tokenizer is known (NULL), or a
+ * target is none of its ids. Reads the samples; not collective. */
 ech_status ech_validation_count_bytes(const ech_design *design, const ech_tokenizer *tokenizer,
                                       const ech_corpus *corpus, int64_t samples, bool drawn,
                                       double *bytes);
