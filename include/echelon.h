@@ -334,7 +334,9 @@ typedef struct echelon_verify_options {
     size_t size;        /* sizeof(echelon_verify_options), set by the caller */
     int ranks;          /* with parallel.comm=local; 0: as many as the parallel section says */
     int64_t steps;      /* training steps to compare; 0: 2 */
-    double tolerance;   /* largest error in fp64 that passes; 0: 1e-11, or ten units */
+    /* largest error in fp64 that passes; 0: the larger of 1e-11 and ten times the unit
+     * (echelon_comparison.unit) */
+    double tolerance;
     bool own_precision; /* compare in the run's own precision, too */
 } echelon_verify_options;
 
@@ -354,7 +356,8 @@ typedef struct echelon_comparison {
     const char *first_bad; /* the first tensor out of tolerance, "" if there is none */
     int64_t steps;
     int64_t compared; /* number of elements of gradients, weights and states */
-    /* The largest errors by kind. NaN: not compared. */
+    /* The largest errors by kind. NaN: not compared. `reports`: what layers report beside the loss,
+     * such as the loads of experts. */
     double loss, gradients, weights, states, reports, validation;
 } echelon_comparison;
 

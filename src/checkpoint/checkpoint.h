@@ -80,10 +80,11 @@ ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor);
 /* The shape of the file's tensor of that name. */
 void ech_saved_shape(const ech_saved_tensor *tensor, int64_t out[ECH_MAX_DIMS]);
 /* Adds a box whose memory is `part` (borrowed, of the tensor's dtype and dims), and whose first
- * index is `begin`. The parts of a tensor are in one array, which begins with the first of them.
- * Example: of a local (C, 3·n) matrix with n columns each of queries, keys and values, the keys are
- * ech_saved_add(&tensor, (int64_t[]){0, C + first}, &part) with the part ech_tensor_narrow(&local,
- * 1, n, n). */
+ * index is `begin`. If a tensor has several boxes, all parts lie in one array, and the
+ * part that is added first begins it. Example: the file has a matrix (C, 3 C) of queries, keys and
+ * values. This rank has n columns of each, from column `first` of it on, as a local matrix
+ * (C, 3 n). Its keys are ech_saved_add(&tensor, (int64_t[]){0, C + first}, &part) with the part
+ * ech_tensor_narrow(&local, 1, n, n). */
 void ech_saved_add(ech_saved_tensor *tensor, const int64_t *begin, const ech_tensor *part);
 
 /* Tensors of files, as a rank has them. */
@@ -171,19 +172,20 @@ int64_t ech_checkpoint_state_size(const ech_checkpoint *checkpoint, const char *
 /* True if state/ has a tensor of that name. */
 bool ech_checkpoint_has_state(const ech_checkpoint *checkpoint, const char *name);
 
-/* Opens the newest checkpoint in `directory` that ech_checkpoint_open opens with `verify`; damaged
- * ones are skipped. With `verify` logs each skipped one and why, without it only if none opens.
- * Considers folders named exactly step-%08d, and step-%08d.old if step-%08d does not exist. ECH_OK
- * and *out NULL: there is none; error: none opens. */
+/* Opens the newest checkpoint in `directory` that is whole, as ech_checkpoint_open with this
+ * `verify` finds; damaged ones are skipped. If `verify` is true, each skipped one is logged with
+ * the reason, otherwise only if none opens. Considers folders named exactly step-%08d, and
+ * step-%08d.old if step-%08d does not exist. ECH_OK and *out NULL: there is none; error: none
+ * opens. */
 ech_status ech_checkpoint_open_newest(const char *directory, bool verify, ech_checkpoint **out);
 /* Opens the checkpoint that `path` names: a checkpoint folder, or the newest (as above) of a folder
  * of checkpoints or of a run directory. ECH_EUSAGE: there is none. */
 ech_status ech_checkpoint_find(const char *path, bool verify, ech_checkpoint **out);
-/* Removes old checkpoints (checkpoint.keep). Kept are the newest one that opens with `verify`, the
- * `keep` - 1 before it and all after it; keep 0: all. The newest checkpoint of a step <= `proven`
- * and all after it are always kept; `proven` is the last step from whose checkpoint training has
- * continued with finite numbers (-1: none yet, all are kept). Errors: none opens with `verify`;
- * nothing is then removed. */
+/* Removes old checkpoints (checkpoint.keep). Kept are the newest one that is whole by all its
+ * hashes, the `keep` - 1 before it and all after it; keep 0: all. The newest checkpoint of a step
+ * <= `proven` and all after it are always kept; `proven` is the last step from whose checkpoint
+ * training has continued with finite numbers (-1: none yet, all are kept). Errors: none is
+ * whole; nothing is then removed. */
 ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t proven);
 
 /* ---- safetensors: one file ---- */

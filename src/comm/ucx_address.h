@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the backend `ucx`: the header of a rank's address. Without UCX's headers.
+ * Private to the backend `ucx`: what a rank sends to every other rank before its UCX address, so
+ * that the receiver can check the address, and can test whether it may read the sender's memory.
+ * Includes none of UCX's headers.
  */
 #ifndef ECH_COMM_UCX_ADDRESS_H
 #define ECH_COMM_UCX_ADDRESS_H
@@ -9,8 +11,11 @@
 #include <stdint.h>
 
 typedef struct ech_ucx_told {
-    uint64_t length, seal;    /* of the address: its bytes, ech_ucx_seal */
-    /* the address and content of `probe` in the memory of a rank on this machine */
+    uint64_t length; /* bytes of the UCX address that follows */
+    uint64_t seal;   /* its checksum (ech_ucx_seal) */
+    /* A word in the sender's memory: its virtual address and its content. A receiver on the same
+     * machine reads it with process_vm_readv. If that fails, large messages between the two ranks
+     * go through /dev/shm instead of being copied once. */
     uint64_t probe_at, probe;
 } ech_ucx_told;
 

@@ -341,7 +341,7 @@ static void find_plugged_loss(const ech_call *call, bool turns)
                             .first_id = s.first_id,
                             .own = s.valid,
                             .with = &options->logits,
-                            .turns = turns};
+                            .backward = turns};
     chunk.shards = call->tensor_size > 1 ? call->tensor_size : 1;
     chunk.logits = chunk.shards > 1 ? ech_tensor_flat(&call->in[1]) : ech_tensor_flat(&call->in[0]);
     chunk.targets = numbers_of(call, &call->in[2], n);

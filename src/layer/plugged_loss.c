@@ -144,19 +144,19 @@ void ech_loss_call_plugged(const ech_call *call, const ech_loss_chunk *chunk)
                                      [FIRST] = chunk->first_id,
                                      [COLUMNS] = chunk->own,
                                      [SHARDS] = chunk->shards,
-                                     [TURNS] = chunk->turns}};
+                                     [TURNS] = chunk->backward}};
     user.writes = 1u << SUMS | 1u << LOSSES | 1u << WHOLE | 1u << GRADIENT | 1u << OWN;
     user.tensor[LOGITS] = chunk->logits;
     user.tensor[TARGETS] = chunk->targets;
     user.tensor[WEIGHTS] = chunk->weights;
     user.tensor[SUMS] = chunk->sums;
-    if (chunk->turns) user.tensor[SCALE] = chunk->scale;
+    if (chunk->backward) user.tensor[SCALE] = chunk->scale;
     user.tensor[LOSSES] = ech_tensor_1d(scratch, ECH_F64, n);
     user.tensor[WHOLE] = ech_tensor_1d(numbers, wide, n * V);
     user.tensor[GRADIENT] = ech_tensor_1d(numbers + (size_t)(n * V) * bytes, wide, n * V);
     user.tensor[OWN] = ech_tensor_1d(numbers + 2 * (size_t)(n * V) * bytes, wide, n * chunk->own);
     call->kernels->user(call->context, &user);
-    if (!chunk->turns || chunk->own == 0) return;
+    if (!chunk->backward || chunk->own == 0) return;
     int64_t shape[] = {1, 1, n, chunk->own};
     ech_tensor from = ech_tensor_view(user.tensor[OWN].data, wide, 4, shape);
     ech_tensor to = ech_tensor_view(chunk->gradient.data, chunk->gradient.dtype, 4, shape);

@@ -14,11 +14,12 @@ enum { ECH_MOST_LEVELS = 6 };
 /* Ranks are numbered so that each level consists of whole units of the level below it. */
 typedef struct ech_cluster_level {
     int ranks;        /* of a unit, as a machine; INT32_MAX: all */
-    double bandwidth; /* bytes per second that one rank sends, and simultaneously receives, between
-                         units of the level below */
+    double bandwidth; /* bytes per second that one rank sends to another unit of the level below,
+                         while it receives as many */
     double latency;   /* seconds of an empty message */
-    double share;     /* of the bandwidth: what messages and collectives reach */
-    int links;        /* the most ranks of a unit below whose links one collective uses */
+    double share;     /* fraction of the bandwidth that messages and collectives reach */
+    int links;        /* a collective that joins units of the level below uses the links of at most
+                         this many ranks of each unit */
 } ech_cluster_level;
 
 typedef struct ech_cluster {
@@ -37,9 +38,10 @@ ech_status ech_cluster_parse(const char *text, size_t n, const char *name, ech_c
 /* Refuses a number of ranks that does not consist of whole units. */
 ech_status ech_cluster_check(const ech_cluster *cluster, const char *path, int ranks);
 
-/* The innermost level on which two ranks are in one unit. */
+/* The innermost level on which ranks `first` and `last` are in one unit. */
 const ech_cluster_level *ech_cluster_level_of(const ech_cluster *cluster, int first, int last);
-/* Seconds of matrix products of a type, including their memory traffic of `bytes`. */
+/* Seconds of matrix products of a type, including their memory traffic of `bytes`. attention: the
+ * products make attention's scores and outputs, which have an efficiency of their own. */
 double ech_cluster_products(const ech_cluster *cluster, const ech_products *products,
                             ech_dtype dtype, bool attention, double bytes);
 /* Seconds of a kernel that reads and writes `bytes`. */

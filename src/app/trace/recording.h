@@ -13,8 +13,9 @@
 
 /* One rank's file. Each start of a run rewrites it. */
 typedef struct ech_recorded_rank {
-    /* When steps began and ended, seconds on rank 0's clock: element e * (steps of the train list)
-     * + s is step s in execution e of the list. */
+    /* When steps began and ended, in seconds. The rank converted its clock to rank 0's when it
+     * wrote the file, as exactly as it could measure the difference. Element e * (steps of the
+     * train list) + s is step s in execution e of the list. */
     ech_numbers begin, end;
     int64_t world;      /* number of ranks of the start that wrote the file; 0: the file is empty */
     int64_t first_step; /* training step at which that start began */
@@ -43,8 +44,9 @@ void ech_recorded_rank_free(ech_recorded_rank *rank);
 
 /* ---- these need a recording that is not empty ---- */
 
-/* True if the ranks' clocks agree: no execution of the list ends on one rank before it begins on
- * another. This holds for equal clocks, since the list ends with a reduction over all ranks. */
+/* True if the conversion to rank 0's clock was exact enough to draw all ranks in one timeline: no
+ * execution of the list ends on one rank before it begins on another. Under equal clocks that
+ * cannot happen, since the list ends with a reduction over all ranks. */
 bool ech_recording_has_one_clock(const ech_recording *recording);
 /* Makes the timeline of the last complete execution; ech_timeline_finish was called on it. Time 0
  * is the begin of the first step on a compute lane. The clocks must agree. Release with
@@ -55,9 +57,10 @@ void ech_recording_timeline(const ech_recording *recording, ech_timeline *out);
  * Release with ech_profile_destroy. */
 ech_profile *ech_recording_profile(const ech_recording *recording);
 
-/* Renumbers the bars of any timeline. A bar has the rank's own number of the micro-batch or
- * sequence chunk. If stages differ in their number of replicas, it gets the number over all
- * replicas, which is the same on every stage. */
+/* Renumbers the bars of any timeline (simulate/timeline.h: a bar is one drawn step). A bar is
+ * labelled with its rank's own count of micro-batches or sequence chunks. If stages have different
+ * numbers of replicas, these counts differ between stages, and the bars get the count over all
+ * replicas instead, which is the same on every stage. Otherwise nothing changes. */
 void ech_recording_number(const ech_layout *layout, ech_timeline *timeline);
 
 #endif

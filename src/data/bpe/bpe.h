@@ -38,7 +38,7 @@ typedef struct ech_bpe_token {
     bool plain;   /* in the model's vocabulary, not only an added token */
     bool byte;    /* over characters: a byte fallback token, "<0x0A>" */
     bool silent;  /* decodes to no text */
-    bool altered; /* normalization changed it: ech_bpe_added.at has other bytes than .at here */
+    bool altered; /* normalization changed the form that is searched (ech_bpe_added.at) */
     int32_t added; /* its index in ech_bpe.added, plus 1; 0: it is not searched in texts */
 } ech_bpe_token;
 
@@ -56,12 +56,14 @@ typedef struct ech_bpe_added {
     bool special;    /* Hugging Face's flag: it may be told to stay text (ech_coder_keep_special) */
     bool normalized; /* Hugging Face's flag: searched in normalized text, normalized itself */
     bool verbatim;   /* with `normalized`: the search form is not normalized */
-    bool unlisted;   /* the file does not list it: another file names this token of the model */
+    bool unlisted;   /* tokenizer.json does not list it; another file names it as special */
     bool hidden;     /* not searched; its name in a text is encoded like any other text */
     bool lstrip, rstrip; /* Hugging Face's: it includes the white space before it, after it */
     bool single_word; /* Hugging Face's: it is found only between characters that are not letters */
-    bool apart;       /* .at and .n are set: the search form differs from the decoded form */
-    size_t at, n;        /* the form that is searched and decoded; as in ech_bpe_token */
+    /* The form that is searched in texts is n bytes from `at` on in ech_bpe.bytes. If this is
+     * set, it differs from the token's own bytes (ech_bpe_token.at), which decoding appends. */
+    bool apart;
+    size_t at, n;
 } ech_bpe_added;
 
 typedef enum ech_bpe_form { ECH_BPE_AS_IS, ECH_BPE_NFC, ECH_BPE_NFKC } ech_bpe_form;
@@ -85,8 +87,8 @@ typedef struct ech_bpe_trie {
 } ech_bpe_trie;
 
 typedef struct ech_bpe {
-    const char *file;        /* the name in errors while it is built; borrowed */
-    char *name;              /* where not NULL, owned: `file` after it is built */
+    const char *file;        /* what errors name: the caller's text, or `name` */
+    char *name;              /* an owned copy of that text, for after the build; or NULL */
     ech_bpe_pattern pattern; /* how texts are split into words; ECH_BPE_whole: not at all */
     ECH_LIST(ech_bpe_stage) own; /* of ECH_BPE_OWN */
     ech_bpe_form form;       /* how texts are normalized */
@@ -166,8 +168,8 @@ bool ech_bpe_unshow(const char *text, size_t n, ech_text *out);
  * there is none. */
 bool ech_bpe_trie_find(const ech_bpe_trie *trie, const char *text, size_t n, size_t at,
                        size_t *begin, size_t *end, int32_t *id);
-/* True if the text before `at` ends in one or more first bytes of a token, or in all of its bytes:
- * the text from `at` on may belong to it. `longest`: ech_bpe.longest_added. */
+/* True if the text before `at` ends with a token or with the beginning of one, so that a token
+ * which is searched may cross `at` or end there. `longest`: ech_bpe.longest_added. */
 bool ech_bpe_trie_reaches(const ech_bpe_trie *trie, const char *text, size_t at, size_t longest);
 /* Puts a token of n > 0 bytes. False: the trie has these bytes already. */
 bool ech_bpe_trie_put(ech_bpe_trie *trie, const char *bytes, size_t n, int32_t id);
@@ -194,12 +196,13 @@ bool ech_bpe_next_added(const ech_bpe *bpe, const ech_bpe_trie *trie, const char
 /* True if a text may be split at `at` without changing which added tokens are found. */
 bool ech_bpe_may_part(const ech_bpe *bpe, const char *text, size_t n, size_t at);
 
-/* The next three read untrusted files into a vocabulary that ech_bpe_create has just made;
- * ech_bpe_read_sides is next. Errors name the file and the key or the line. Paths are borrowed. */
+/* These three read untrusted files into a vocabulary that ech_bpe_create has just made. Call
+ * ech_bpe_read_sides after one of them. Errors name the file and the key or the line. Paths are
+ * borrowed. */
 ech_status ech_bpe_read_sentencepiece(const char *path, ech_bpe *bpe); /* a tokenizer.model */
 ech_status ech_bpe_read_json(const char *path, ech_bpe *bpe);          /* a tokenizer.json */
 ech_status ech_bpe_read_gpt2(const char *vocabulary, const char *merges, ech_bpe *bpe);
-/* Afterwards: reads the files beside `path` in `folder` that say more about the same tokenizer:
+/* Reads the files beside `path` in `folder` that say more about the same tokenizer:
  * flags of added tokens, begin_of_text and end_of_text (else by usual names, "</s>"), front and
  * back. The files are tokenizer_config.json, special_tokens_map.json, added_tokens.json and, beside
  * a tokenizer.json, tokenizer.model. Calls ech_bpe_finish. Errors: two files disagree (both are

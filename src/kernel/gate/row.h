@@ -8,6 +8,10 @@
  *     ech_gate_NAME_losses(group)         losses of a balance group and their slopes, from sums
  *                                         over its rows
  *
+ * A BALANCE GROUP is a number of consecutive samples of the global batch, over whose rows the load
+ * of experts is to be even (gate.h). L is the number of logits of a row: the number E of experts,
+ * or with the hierarchical gate E and one for each group of experts.
+ *
  * A SHARE is the quantity per expert that a loss sums over rows, and has a gradient: probabilities,
  * or gates. A LOAD is, for each logit, a smooth estimate of the number of rows that choose it. The
  * including file defines ECH_GATE_WORDS(key, quad, words), which is ech_random_words for its
@@ -39,7 +43,7 @@ typedef struct ech_gate_row {
     int64_t whole;      /* the row's index among the whole tensor's rows */
     bool has_noise, has_bias;
     double *logits, *noise, *bias; /* L, L, E */
-    int32_t *choice;               /* k: e, or ech_gate_unsent(e) */
+    int32_t *choice;               /* k, encoded by ech_gate_fate */
     double *gates;                 /* k */
     double *share, *load;          /* E, L; load is 0 before choose */
     double entropy;
@@ -50,7 +54,7 @@ typedef struct ech_gate_row {
 } ech_gate_row;
 
 /* The encoded result of a choice of expert e: e if sent; e + E if its capacity drops it; e + 2E if
- * a random draw keeps it back; -1 for padding. */
+ * a random draw keeps it back (second expert of GShard's gate); -1 for padding. */
 enum { ECH_GATE_SENT, ECH_GATE_DROPPED, ECH_GATE_KEPT_BACK };
 
 ECH_GATE_CODE int32_t ech_gate_fate(const ech_gate *gate, int32_t expert, int fate)
@@ -113,7 +117,8 @@ ECH_GATE_CALLED void ech_gate_normals(ech_random_key key, uint64_t quad, double 
     }
 }
 
-/* A NaN is smaller than everything: some expert is chosen, and its gate is NaN. */
+/* For comparisons of logits a NaN counts as -infinity, so that experts with numbers are chosen. The
+ * softmax over the row makes their gates NaN, which the step then reports. */
 ECH_GATE_CODE double ech_gate_comparable(double x)
 {
     return x == x ? x : -INFINITY;

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chooses the next worker gradient (a PUSH) that an asynchronous parameter server applies. A span
- * has turns x workers pushes in all; the protocol says how many each worker makes.
+ * Chooses the next worker gradient (a PUSH) that an asynchronous parameter server applies.
+ *
+ * A SPAN is one execution of the lists, after which all ranks meet. In it a worker computes
+ * training steps; each ends in a push of its gradients. Pushes are counted in two ways. A
+ * worker's own count of its pushes is its CLOCK; the count of pushes that servers have handled, of
+ * all workers together, is the server's TURN. With n workers a span has n times as many pushes as
+ * training steps; the protocol says how many of them each worker makes.
  *
  * - ASP, asynchronous parallel (Dean et al. 2012, Downpour): servers apply pushes in the order
  *   of their arrival. Faster workers make more of them: a worker that has pushed begins another
  *   push while the span has pushes that no worker has begun.
- * - SSP, bounded staleness (Ho et al. 2013): each worker makes `turns` pushes. A push waits if
+ * - SSP, bounded staleness (Ho et al. 2013): each worker makes equally many pushes. A push waits if
  *   it would put its worker more than `staleness` (>= 1) pushes ahead of the slowest worker.
- * - Backup workers (Chen et al. 2016): each worker makes `turns` pushes. Servers sum the pushes
- *   of one training step, called its clock, and update once all but `backups` of the workers have
- *   pushed. These workers then get the new weights. A push of an older clock is dropped: its
- *   worker gets the current weights, and its later pushes of clocks that are over will be dropped
- *   as well.
+ * - Backup workers (Chen et al. 2016): each worker makes equally many pushes. Servers sum the
+ *   pushes of one clock, and update once all but `backups` of the workers have pushed. These
+ *   workers then get the new weights. A push of an older clock is dropped: its worker gets the
+ *   current weights, and its later pushes of clocks that are over will be dropped as well.
  *
  * A worker computes each push with the weights that its previous push returned.
  *
@@ -36,15 +40,16 @@ typedef struct ech_serve {
     bool dropped;
 } ech_serve;
 
-/* Returns the worker whose push a turn serves, in the span that begins with training step
- * `step`. */
+/* Returns the worker whose push a server handles in its turn `turn` of the span that begins with
+ * training step `step`. */
 typedef int ech_serve_order(void *context, int64_t step, int turn);
 
-/* Binds a server's train list to a known order of pushes, one per turn. The server's steps then
- * name their workers and each worker's number of turns. Borrows `pushes`. NULL unbinds it. */
+/* Binds a server's train list to a known order of pushes (of a simulation, or of a run's log):
+ * entry i is the push of turn i. The server's steps then name their workers. Borrows `pushes`; NULL
+ * unbinds the list. */
 void ech_plan_bind(ech_plan *plan, const ech_serve *pushes);
-/* Index (from 0) of a turn's push among its worker's pushes of the span, which is also the worker's
- * turn. */
+/* The worker's clock, counted from the span's beginning, of the push that a server handles in turn
+ * `turn`. */
 int ech_serve_number(const ech_serve *pushes, int turn);
 
 typedef struct ech_serving {
@@ -90,7 +95,7 @@ bool ech_serving_may(const ech_serving *serving, int worker);
  * worker's push may always be served. */
 int ech_serving_next(const ech_serving *serving);
 /* Notes that a worker died. Its waiting push and its later pushes, in this and later spans, are
- * dropped. Where workers share the pushes of a span (ASP), that is one push per span. */
+ * dropped. Under ASP the living workers then make its pushes, so one push per span is dropped. */
 void ech_serving_lose(ech_serving *serving, int worker);
 /* Serves the worker's push and returns its fate. */
 ech_served ech_serving_take(ech_serving *serving, int worker);
