@@ -394,8 +394,7 @@ def main():
         folder = pathlib.Path(root)
         prepare(folder)
         order = find_order(folder)
-        if "--lora" not in sys.argv:
-            check_full(folder, order)
+        check_full(folder, order)
         train(folder, "first", *LORA, "training.steps=1", "optimizer.learning_rate=0")
         check_lora(folder, order, "ours", checkpoint(folder, "first", 1), *LORA)
         start = make_theirs(folder, "theirs_start")
