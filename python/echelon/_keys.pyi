@@ -52,11 +52,12 @@ Name = Literal[
     "training.steps", "training.epochs", "training.global_batch_size", "training.micro_batch_size",
     "training.seed", "training.on_nonfinite", "training.nonfinite_limit", "training.validate_every",
     "training.validate_samples", "training.time_limit", "training.check_every", "training.loss",
-    "training.plugins", "training.plugin_hashes", "optimizer.name", "optimizer.learning_rate",
-    "optimizer.schedule", "optimizer.warmup_steps", "optimizer.min_learning_rate",
-    "optimizer.decay_steps", "optimizer.weight_decay", "optimizer.no_decay", "optimizer.rates",
-    "optimizer.beta1", "optimizer.beta2", "optimizer.eps", "optimizer.momentum",
-    "optimizer.nesterov", "optimizer.block", "optimizer.scale_parameter", "optimizer.relative_step",
+    "training.plugins", "training.plugin_hashes", "lora.rank", "lora.alpha", "lora.dropout",
+    "lora.targets", "optimizer.name", "optimizer.learning_rate", "optimizer.schedule",
+    "optimizer.warmup_steps", "optimizer.min_learning_rate", "optimizer.decay_steps",
+    "optimizer.weight_decay", "optimizer.no_decay", "optimizer.rates", "optimizer.beta1",
+    "optimizer.beta2", "optimizer.eps", "optimizer.momentum", "optimizer.nesterov",
+    "optimizer.block", "optimizer.scale_parameter", "optimizer.relative_step",
     "optimizer.warmup_init", "optimizer.adjust_rate", "optimizer.adamw_rate", "optimizer.clip_norm",
     "precision.compute", "precision.gradients", "precision.residual", "precision.reduce",
     "precision.tf32", "precision.loss_scale", "parallel.strategy", "parallel.sync_every",
@@ -322,6 +323,14 @@ Keys = TypedDict("Keys", {
     "training.plugins": str | os.PathLike[str],
     # names and hashes of the plugins in use, which echelon fills in; any: accept others on resume
     "training.plugin_hashes": str,
+    # rank r of the adapters, which alone are trained; 0: none, and all parameters are trained
+    "lora.rank": int,
+    # factor of the adapters' results, which are scaled by alpha / rank
+    "lora.alpha": float,
+    # probability with which adapters drop each of their inputs in training
+    "lora.dropout": float,
+    # products with adapters, as "q_proj v_proj"; auto: queries and values; all-linear: all
+    "lora.targets": str,
     # optimizer
     "optimizer.name": str | Literal["sgd", "adamw", "adamw8", "muon", "sm3", "adafactor"],
     # highest learning rate; not used with optimizer.relative_step = true
@@ -547,7 +556,7 @@ class Keyed(Handle):
         "model.topk_group", "model.moe_group_samples", "model.sliding_window",
         "data.sequence_length", "data.prefetch", "training.steps", "training.global_batch_size",
         "training.seed", "training.nonfinite_limit", "training.validate_every",
-        "training.validate_samples", "optimizer.warmup_steps", "optimizer.block",
+        "training.validate_samples", "lora.rank", "optimizer.warmup_steps", "optimizer.block",
         "parallel.backup_workers", "parallel.staleness", "parallel.servers",
         "parallel.cluster_ranks", "parallel.token_updates", "parallel.evaluators",
         "parallel.tensor", "parallel.expert", "parallel.context", "parallel.compression_rank",
@@ -584,12 +593,12 @@ class Keyed(Handle):
         "model.router_bias_rate", "model.moe_capacity_factor", "model.router_aux_loss_coef",
         "model.router_importance_coef", "model.router_load_coef", "model.moe_bound",
         "model.moe_dropout", "model.router_jitter_noise", "model.attn_logit_softcapping",
-        "model.attention_scale", "training.epochs", "optimizer.learning_rate",
-        "optimizer.min_learning_rate", "optimizer.weight_decay", "optimizer.beta1",
-        "optimizer.beta2", "optimizer.eps", "optimizer.momentum", "optimizer.adamw_rate",
-        "optimizer.clip_norm", "parallel.outer_learning_rate", "parallel.outer_momentum",
-        "parallel.token_rate", "parallel.token_tolerance", "parallel.compression_density",
-        "parallel.deadline"],
+        "model.attention_scale", "training.epochs", "lora.alpha", "lora.dropout",
+        "optimizer.learning_rate", "optimizer.min_learning_rate", "optimizer.weight_decay",
+        "optimizer.beta1", "optimizer.beta2", "optimizer.eps", "optimizer.momentum",
+        "optimizer.adamw_rate", "optimizer.clip_norm", "parallel.outer_learning_rate",
+        "parallel.outer_momentum", "parallel.token_rate", "parallel.token_tolerance",
+        "parallel.compression_density", "parallel.deadline"],
         value:
         float) -> None: ...
     @overload
@@ -612,7 +621,8 @@ class Keyed(Handle):
         key:
         Literal["model.rotary_layers", "model.rope_scaling_short_factor",
         "model.rope_scaling_long_factor", "model.window_layers", "data.identity", "data.split",
-        "training.plugin_hashes", "optimizer.no_decay", "optimizer.rates", "parallel.delay"],
+        "training.plugin_hashes", "lora.targets", "optimizer.no_decay", "optimizer.rates",
+        "parallel.delay"],
         value:
         str) -> None: ...
     @overload

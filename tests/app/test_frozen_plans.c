@@ -87,14 +87,19 @@ static void check_bytes(const ech_plan *plan, int64_t shares)
 
 TEST(test_bytes_and_steps)
 {
-    static const char *const rates[] = {"*.0.*=0",   "*norm*=0",     "*mlp*=0",
-                                        "*embed*=0", "*=0\t*.1.*=1", "*=0\t*q_proj*=1"};
+    static const char *const frozen[] = {"optimizer.rates=*.0.*=0",
+                                         "optimizer.rates=*norm*=0",
+                                         "optimizer.rates=*mlp*=0",
+                                         "optimizer.rates=*embed*=0",
+                                         "optimizer.rates=*=0\t*.1.*=1",
+                                         "optimizer.rates=*=0\t*q_proj*=1",
+                                         "lora.rank=2 lora.targets=all-linear"};
     static const char *const layouts[] = {"", "parallel.pipeline=2", "parallel.tensor=2",
                                           "memory.recompute=full", "memory.offload_optimizer=host"};
-    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+    for (size_t i = 0; i < sizeof frozen / sizeof *frozen; i++)
         for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++) {
             char words[400];
-            snprintf(words, sizeof words, GRID "%s optimizer.rates=%s", layouts[k], rates[i]);
+            snprintf(words, sizeof words, GRID "%s %s", layouts[k], frozen[i]);
             grid_plans g = grid_plan("llama", words);
             for (int r = 0; r < g.ranks; r++) {
                 check_steps(g.plan[r]);
@@ -167,6 +172,29 @@ TEST(test_zero)
         check_steps(g.plan[0]);
         grid_plans_free(&g);
     }
+}
+
+/* Of a bf16 run with adapters: they alone have masters and two states, each in fp32. */
+TEST(test_masters_of_adapters)
+{
+    grid_plans g = grid_plan("llama", "training.micro_batch_size=1 training.global_batch_size=4 "
+                                      "precision.compute=bf16 lora.rank=2 lora.targets=all-linear");
+    const ech_model *model = g.design.model;
+    int64_t numbers[ECH_DTYPES], adapters = 0, base = 0, vectors = 0;
+    for (size_t p = 0; p < model->param.n; p++) {
+        const ech_param *param = &model->param.at[p];
+        int64_t n = ech_shape_whole(&param->shape);
+        *(param->adapter ? &adapters : param->type == ECH_TYPE_WIDE ? &vectors : &base) += n;
+    }
+    assert_true(adapters > 0 && adapters * 5 < base);
+    ech_plan_numbers(g.plan[0], ECH_MEMORY_OPTIMIZER, numbers);
+    assert_int_equal(numbers[ECH_F32], 3 * adapters);
+    ech_plan_numbers(g.plan[0], ECH_MEMORY_GRADIENTS, numbers);
+    assert_int_equal(numbers[ECH_F32], adapters);
+    ech_plan_numbers(g.plan[0], ECH_MEMORY_PARAMETERS, numbers);
+    assert_int_equal(numbers[ECH_BF16], base + adapters);
+    assert_int_equal(numbers[ECH_F32], vectors);
+    grid_plans_free(&g);
 }
 
 /* A frozen matrix has no master in a bf16 run, and one slot under weight stashing. */
