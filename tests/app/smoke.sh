@@ -63,7 +63,7 @@ try 0 "from a Hugging Face folder with adapters" convert --merge "$at" merged
 try 2 "has no adapter_config.json" convert --merge merged again
 try 2 "--base is for --merge" convert merged again --base converted
 lora=(lora.init_from="$at" log.directory=lora2)
-try 0 "adapters of rank 2 go on with those of $at" \
+try 0 "adapters of rank 2 continue from $at" \
     train run.yaml model.init_from=converted "${lora[@]}"
 try 2 "has adapters of the base 'converted' .weights .*other weights" \
     train run.yaml model.init_from=merged "${lora[@]}" log.directory=lora3

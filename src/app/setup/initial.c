@@ -306,7 +306,7 @@ static ech_status take_weights(ech_session *session, const ech_config *config)
                      config->model.init_from);
     if (first && config->lora.rank)
         ech_log_info("adapters of rank %lld %s%s", (long long)config->lora.rank,
-                     from.adapters ? "go on with those of " : "begin anew", config->lora.init_from);
+                     from.adapters ? "continue from " : "begin anew", config->lora.init_from);
     if (first) report_new_rows(config, from.weights);
     return ech_exec_take_weights(session->exec, from.weights, from.adapters);
 }
