@@ -52,12 +52,12 @@ Name = Literal[
     "training.steps", "training.epochs", "training.global_batch_size", "training.micro_batch_size",
     "training.seed", "training.on_nonfinite", "training.nonfinite_limit", "training.validate_every",
     "training.validate_samples", "training.time_limit", "training.check_every", "training.loss",
-    "training.plugins", "training.plugin_hashes", "lora.rank", "lora.alpha", "lora.dropout",
-    "lora.targets", "optimizer.name", "optimizer.learning_rate", "optimizer.schedule",
-    "optimizer.warmup_steps", "optimizer.min_learning_rate", "optimizer.decay_steps",
-    "optimizer.weight_decay", "optimizer.no_decay", "optimizer.rates", "optimizer.beta1",
-    "optimizer.beta2", "optimizer.eps", "optimizer.momentum", "optimizer.nesterov",
-    "optimizer.block", "optimizer.scale_parameter", "optimizer.relative_step",
+    "training.plugins", "training.plugin_hashes", "lora.rank", "lora.alpha", "lora.init_from",
+    "lora.dropout", "lora.targets", "optimizer.name", "optimizer.learning_rate",
+    "optimizer.schedule", "optimizer.warmup_steps", "optimizer.min_learning_rate",
+    "optimizer.decay_steps", "optimizer.weight_decay", "optimizer.no_decay", "optimizer.rates",
+    "optimizer.beta1", "optimizer.beta2", "optimizer.eps", "optimizer.momentum",
+    "optimizer.nesterov", "optimizer.block", "optimizer.scale_parameter", "optimizer.relative_step",
     "optimizer.warmup_init", "optimizer.adjust_rate", "optimizer.adamw_rate", "optimizer.clip_norm",
     "precision.compute", "precision.gradients", "precision.residual", "precision.reduce",
     "precision.tf32", "precision.loss_scale", "parallel.strategy", "parallel.sync_every",
@@ -327,6 +327,8 @@ Keys = TypedDict("Keys", {
     "lora.rank": int,
     # factor of the adapters' results, which are scaled by alpha / rank
     "lora.alpha": float,
+    # folder with the initial adapters: PEFT's, or a run directory; empty: A is random, B zeros
+    "lora.init_from": str | os.PathLike[str],
     # probability with which adapters drop each of their inputs in training
     "lora.dropout": float,
     # products with adapters, as "q_proj v_proj"; auto: queries and values; all-linear: all
@@ -695,8 +697,9 @@ class Keyed(Handle):
         self,
         key:
         Literal["model.init_from", "model.mapping", "data.train", "data.valid", "data.tokenizer",
-        "training.plugins", "parallel.serve_log", "parallel.schedule", "parallel.profile",
-        "memory.offload_directory", "checkpoint.directory", "checkpoint.resume", "log.directory"],
+        "training.plugins", "lora.init_from", "parallel.serve_log", "parallel.schedule",
+        "parallel.profile", "memory.offload_directory", "checkpoint.directory", "checkpoint.resume",
+        "log.directory"],
         value:
         str | os.PathLike[str]) -> None: ...
     @overload
