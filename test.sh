@@ -53,8 +53,8 @@ oracles='^app/(oracles|families|peft)$' # the tests of the part oracles
 costs=tests/costs.txt
 
 # Parts of the long form: each runs by itself, in this order by default.
-parts=(asan tsan release groups fuzz lattice verify oracles restarts corruptions run_files wheel
-    faults)
+parts=(asan tsan release groups fuzz lattice verify oracles restarts kills corruptions run_files
+    wheel faults)
 declare -A part_is=(
     [asan]="all tests with the address sanitizer; many-case tests: a quarter of their cases"
     [tsan]="programs that run threads, with the thread sanitizer"
@@ -65,6 +65,7 @@ declare -A part_is=(
     [verify]="500 random run files, verified against one rank in fp64"
     [oracles]="what training computes, beside NumPy and, for each family, transformers"
     [restarts]="60 kills of a job that is restarted"
+    [kills]="Python jobs that are killed at each of twenty epochs, over local, mpi and ucx"
     [corruptions]="60 damaged checkpoints"
     [run_files]="3,000 run files with keys at their bounds, 3,000 with faults"
     [wheel]="the wheel, built and tried in a clean virtual environment"
@@ -442,6 +443,11 @@ run_part() {
         verify) try env ECHELON_VERIFY_RANDOM="500,$seed" "$tests/test_app_verify_random" ;;
         oracles) run release 0/1 -R "$oracles" || true ;;
         restarts) try bash tests/app/restarts.sh "$echelon" 60 "$seed" ;;
+        kills)
+            local ucx=ON
+            "$echelon" --version | grep -q "^UCX: *UCX" || ucx=OFF
+            try env ECHELON_KILLS=epochs python3 tests/library/check_kills.py "$echelon" \
+                build/release/libechelon.so "$(command -v mpirun || echo OFF)" $ucx ;;
         corruptions) try bash tests/app/corruptions.sh "$echelon" 60 "$seed" ;;
         run_files)
             try env ECHELON_RUN_FILES=3000 "$tests/test_app_extreme_runs"

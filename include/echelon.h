@@ -17,18 +17,23 @@
  *
  * Functions that can fail return a status; results come back through the last parameter, and are
  * written only on success. The library prints nothing and installs no signal handlers, unless the
- * caller requests it (echelon_log_print, catch_signals). It does not change the locale. It ends the
- * process only if memory for small structures runs out, if one of its invariants is broken, or if a
- * rank fails that trains together with other processes. Text that a function returns belongs to the
- * object that it came from. Structs begin with their size, which the caller sets.
+ * caller requests it (echelon_log_print, catch_signals). It does not change the locale. The process
+ * ends only if memory for small structures runs out, an invariant of the library is broken, or a
+ * plugin writes outside its buffers during a verification. It also ends if a rank that trains
+ * together with other processes fails or waits too long (docs/library.md). Text that a function
+ * returns belongs to the object that it came from. Structs begin with their size, which the caller
+ * sets.
  *
  * "Collective" means: if several processes train together (parallel.comm mpi, ucx or nccl), each
  * of them calls the function, in the same order. With parallel.comm=local all ranks are threads of
  * this process, and one call is for all of them.
  *
- * A handle is for one thread at a time. Several runs may exist, and train, at the same time; with
- * parallel.comm=mpi a process trains once. A training belongs to the process that started it: a
- * process that is forked from this one cannot use it.
+ * A handle is for one thread at a time, and may change its thread between two calls. A call is
+ * refused (ECHELON_EUSAGE; 0, false or NULL where it returns no status) if another thread is using
+ * the handle, if it is of another kind, or if it is closed and no later handle has its address.
+ * Several runs may exist, and train, at the same time; with parallel.comm=mpi a process trains
+ * once. A training belongs to the process that started it: a process that is forked from this one
+ * cannot use it.
  */
 #ifndef ECHELON_H
 #define ECHELON_H
@@ -68,8 +73,8 @@ ECHELON_API const char *echelon_version(void);
 ECHELON_API const char *echelon_last_error(void);
 
 /* Called with a line (without its end) that the program would print on standard error: errors,
- * warnings, progress. It may be called by any thread of the library, by several at a time, so it
- * cannot use a training. Lines of calls that it makes are dropped. */
+ * warnings, progress. It may be called by any thread of the library, by several at a time, so its
+ * calls with handles are refused. Lines of calls that it makes are dropped. */
 typedef void echelon_log(const char *line, void *context);
 /* Sets who gets these lines, for the whole process; NULL, as at the start: nobody. */
 ECHELON_API void echelon_set_log(echelon_log *log, void *context);
@@ -105,8 +110,9 @@ ECHELON_API echelon_status echelon_run_set(echelon_run *run, const char *key, co
  * used: then all wrong words and lines of the run file are reported together. */
 ECHELON_API echelon_status echelon_run_add_word(echelon_run *run, const char *word);
 /* The key's value as text: as set, from the run file, from the model folder, or the default. It is
- * valid until the next call with this run. Required keys may be missing. Errors: the run file or a
- * key is wrong; the key is required and not set. */
+ * valid until the next call with this run. Required keys may be missing. With training.epochs,
+ * training.steps is counted from the data. Errors: the run file or a key is wrong; the key is
+ * required and not set; data that is counted cannot be read. */
 ECHELON_API echelon_status echelon_run_get(echelon_run *run, const char *key, const char **out);
 /* True if the key was set: by echelon_run_set, by the run file, or by a key that implies it
  * (model.init_from, parallel.strategy). Errors: the run file or a key is wrong. */
@@ -171,6 +177,27 @@ ECHELON_API const char *echelon_memory_kind(int kind);
 /* The rank's peak of that kind of memory, in bytes; -1: no such rank or kind. */
 ECHELON_API int64_t echelon_plan_bytes(const echelon_plan *plan, int rank, int kind);
 
+/* ---- a search for a layout ---- */
+
+typedef struct echelon_search echelon_search;
+
+/* Searches the layouts of the run on options->cluster: degrees, micro-batch, schedule, ZeRO,
+ * recomputation and offload. Those with the shortest simulated step that fit into memory come
+ * first. A key of these that the run sets is not searched. Reads no data and writes nothing.
+ * `steps` and `simulate` of the options are not used. Errors: no layout can be run or fits. */
+ECHELON_API echelon_status echelon_search_create(echelon_run *run,
+                                                 const echelon_plan_options *options,
+                                                 echelon_search **out);
+ECHELON_API void echelon_search_free(echelon_search *search); /* accepts NULL */
+/* What `echelon plan --search` prints, also with --json. They return NULL on failure. */
+ECHELON_API const char *echelon_search_text(echelon_search *search);
+ECHELON_API const char *echelon_search_json(echelon_search *search);
+/* The number of layouts that were planned and are listed, the fastest first. */
+ECHELON_API int echelon_search_places(const echelon_search *search);
+/* The run file of the layout at `place`, from 0; borrowed until the next call. NULL: there is no
+ * such place. */
+ECHELON_API const char *echelon_search_run_file(echelon_search *search, int place);
+
 /* ---- training ---- */
 
 typedef struct echelon_training echelon_training;
@@ -182,6 +209,7 @@ typedef struct echelon_train_options {
     bool catch_signals; /* in this process: SIGUSR1 requests a checkpoint; SIGUSR2, SIGTERM, SIGHUP
                          * and SIGINT finish the step, save, and stop; a second SIGINT ends it */
     double elapsed;     /* seconds of training.time_limit that earlier starts have used */
+    bool gradients;     /* keep each step's gradients, which can be read as tensors */
 } echelon_train_options;
 
 /* Starts the run's ranks: opens data and logs, and restores the newest checkpoint or initializes
@@ -204,6 +232,7 @@ typedef struct echelon_metrics {
     int withheld;         /* 1: a NaN or infinity; no update was made */
     int saved;            /* 1: a checkpoint of this step was begun */
     double valid_loss;    /* NaN: the run did not validate after this step */
+    int requests; /* that hooks of any process have made after this step; set for the hook `end` */
 } echelon_metrics;
 
 /* Makes a training step and what is due after it (validation, checkpoint), as the run's keys say.
@@ -228,7 +257,8 @@ ECHELON_API int64_t echelon_train_steps(const echelon_training *training);
 ECHELON_API int64_t echelon_train_last_step(const echelon_training *training);
 /* Saves a checkpoint now. Collective. Errors: local replicas differ, before they are averaged. */
 ECHELON_API echelon_status echelon_train_save(echelon_training *training);
-/* The mean loss over the validation data. Collective. Errors: the run has no validation data. */
+/* The mean loss over the validation data; NaN if a rank is asked to stop. Collective. Errors: the
+ * run has no validation data. */
 ECHELON_API echelon_status echelon_train_validate(echelon_training *training, double *loss);
 /* Sets optimizer.learning_rate (of all following steps, in place of the curve) or
  * optimizer.clip_norm. Checkpoints do not record it. Collective. Errors: another key. */
@@ -257,7 +287,8 @@ ECHELON_API void echelon_train_abort(echelon_training *training);
  *
  * Hooks run on the thread that called echelon_train, between two steps, while all ranks wait. They
  * may call every function with their training but echelon_train_step, _run, _finish and _abort,
- * which refuse. A hook that takes longer than parallel.deadline looks dead to other processes.
+ * which refuse. Calls of other threads with this training are refused until echelon_train returns.
+ * A hook that takes longer than parallel.deadline looks dead to other processes.
  */
 
 /* A hook's requests, as a sum; what one process requests, all do. */
@@ -292,28 +323,37 @@ typedef struct echelon_train_hooks {
 ECHELON_API echelon_status echelon_train(echelon_run *run, const echelon_train_options *options,
                                          const echelon_train_hooks *hooks);
 
-/* ---- weights and optimizer states, between steps ---- */
+/* ---- weights, optimizer states and gradients, between steps ---- */
 
 typedef struct echelon_tensor {
     size_t size;       /* sizeof(echelon_tensor), set by the caller */
     const char *name;  /* of the parameter: "model.layers.0.mlp.up_proj.weight" */
-    const char *state; /* "exp_avg" and so on; "": the parameter itself */
+    const char *state; /* "exp_avg" and so on, or "gradient"; "": the parameter itself */
     const char *dtype; /* "fp32", "bf16", "fp16", "fp64", "uint8" */
     int dims;
     int64_t shape[8]; /* of the whole tensor */
     int64_t bytes;
 } echelon_tensor;
 
-/* Number of tensors: first every parameter, then the optimizer's states. 0: the ranks have
- * ended. */
+/* Number of tensors: first every parameter, then the optimizer's states; with
+ * echelon_train_options.gradients then the last step's gradients. 0: the ranks have ended.
+ *
+ * A gradient is the one with which the step updates: summed over all ranks and micro-batches, a
+ * mean over targets, before clipping and without the loss scale. It is fp32, or fp64 where training
+ * has it so. Frozen parameters have none. A rank keeps its part in host memory, eight bytes a
+ * number, beside what the plan states. Strategies whose workers or replicas update by gradients of
+ * their own (asp, ssp, hogwild, local_sgd, gossip ...), backup workers, spans of steps (pipedream)
+ * and compressed gradients have no such sum: echelon_train_start refuses them by name. */
 ECHELON_API int echelon_tensor_count(echelon_training *training);
 ECHELON_API echelon_status echelon_tensor_at(echelon_training *training, int index,
                                              echelon_tensor *out);
 /* Copies the whole tensor, under any layout, to data[bytes]. Between averages of local replicas
- * it is one replica's. Collective; every process gets it. */
+ * it is one replica's. Collective; every process gets it. Errors: a gradient, before the first
+ * step. */
 ECHELON_API echelon_status echelon_tensor_read(echelon_training *training, int index, void *data,
                                                size_t bytes);
-/* Replaces the tensor by data[bytes], the same in each process and on all replicas. Schedules that
+/* Replaces the tensor, which is no gradient, by data[bytes], the same in each process and on all
+ * replicas. Schedules that
  * keep older weights (pipedream-2bw) have these as a state, "previous". Collective. */
 ECHELON_API echelon_status echelon_tensor_write(echelon_training *training, int index,
                                                 const void *data, size_t bytes);
@@ -387,8 +427,8 @@ ECHELON_API const char *echelon_verification_text(const echelon_verification *ve
  *         puts(echelon_last_error());
  *
  * `path` names a run directory, a folder of checkpoints (the newest valid one is used), one
- * checkpoint, or a Hugging Face model's folder. One rank of this process computes, on the caller's
- * side of the call; nothing is collective.
+ * checkpoint, or a Hugging Face model's folder. A rank of this process computes, or as many as
+ * `parallel` says; nothing is collective.
  */
 
 enum { ECHELON_AUTO = -1 };
@@ -406,6 +446,9 @@ typedef struct echelon_evaluate_options {
     void (*progress)(int64_t sample, int64_t samples, void *context); /* NULL: not wanted */
     void *context;
     const char *plugins; /* of the run, as training.plugins; NULL: none */
+    /* keys of the parallel section (pipeline, tensor, sequence, context, context_method, expert),
+     * "tensor=2 pipeline=2", for ranks that are threads; NULL: one rank */
+    const char *parallel;
 } echelon_evaluate_options;
 
 typedef struct echelon_evaluation {
@@ -422,6 +465,52 @@ typedef struct echelon_evaluation {
 ECHELON_API echelon_status echelon_evaluate(const char *path, const char *data,
                                             const echelon_evaluate_options *options,
                                             echelon_evaluation *out);
+
+typedef struct echelon_scored_text {
+    size_t size;         /* sizeof(echelon_scored_text), the same for all of an array */
+    const char *context; /* "": the begin of text; NULL: text is scored in windows, to its end */
+    const char *text;
+    const char *name; /* in errors; NULL: "text 0" and so on */
+} echelon_scored_text;
+
+typedef struct echelon_score_options {
+    size_t size;           /* sizeof(echelon_score_options), set by the caller */
+    const char *tokenizer; /* NULL: the model's own */
+    const char *device;    /* as parallel.device; NULL: the run's */
+    const char *parallel;  /* as in echelon_evaluate_options */
+    const char *plugins;   /* of the run, as training.plugins; NULL: none */
+    int begin_of_text;     /* before the context: 1, 0, or ECHELON_AUTO: as in the training data */
+    bool truncate;         /* a context that is too long loses its first tokens */
+    bool greedy;           /* fill echelon_likelihood.greedy, which takes longer; on one rank */
+    /* Called before each text, on the thread of a rank, with the number of texts done. */
+    void (*progress)(int64_t done, int64_t all, void *context); /* NULL: not wanted */
+    void *context;
+} echelon_score_options;
+/* Its initial value, and what NULL means. */
+#define ECHELON_SCORE_OPTIONS                                                                      \
+    {                                                                                              \
+        sizeof(echelon_score_options), NULL, NULL, NULL, NULL, ECHELON_AUTO, false, false, NULL,   \
+            NULL                                                                                   \
+    }
+
+typedef struct echelon_likelihood {
+    size_t size;           /* sizeof(echelon_likelihood) of the library */
+    int64_t index;         /* of the text */
+    double log_likelihood; /* natural logarithm of its probability after the context */
+    int64_t tokens;        /* of the text */
+    int greedy; /* 1: each of them is the most likely one; 0: one is not; -1: not requested */
+} echelon_likelihood;
+/* Takes the likelihood of a text. Called on the caller's thread, text by text. */
+typedef void echelon_take_likelihood(const echelon_likelihood *likelihood, void *context);
+
+/* The log-likelihoods of texts[n], each after its context. Context and text are tokenized together;
+ * the tokens of the text are those after the context's own, without blanks at the context's end.
+ * `take` gets all of them once all are known. options NULL: defaults. Errors: there is no model at
+ * the path, or no tokenizer; a text has no tokens, or is longer with its context than the model
+ * reads. */
+ECHELON_API echelon_status echelon_score(const char *path, const echelon_scored_text *texts,
+                                         int64_t n, const echelon_score_options *options,
+                                         echelon_take_likelihood *take, void *context);
 
 typedef struct echelon_sample_options {
     size_t size;           /* sizeof(echelon_sample_options), set by the caller */

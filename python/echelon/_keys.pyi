@@ -51,6 +51,9 @@ Name = Literal[
     "data.long_documents", "data.document_mask", "data.shards", "data.shares", "data.prefetch",
     "training.steps", "training.epochs", "training.global_batch_size", "training.micro_batch_size",
     "training.seed", "training.on_nonfinite", "training.nonfinite_limit", "training.validate_every",
+    "training.validate_samples", "training.patience", "training.min_improvement",
+    "training.time_limit", "training.check_every", "training.loss", "training.plugins",
+    "training.plugin_hashes", "optimizer.name", "optimizer.learning_rate", "optimizer.schedule",
     "training.validate_samples", "training.time_limit", "training.check_every", "training.loss",
     "training.plugins", "training.plugin_hashes", "lora.rank", "lora.alpha", "lora.init_from",
     "lora.dropout", "lora.targets", "optimizer.name", "optimizer.learning_rate",
@@ -78,8 +81,9 @@ Name = Literal[
     "memory.offload_activations", "memory.offload_optimizer", "memory.offload_parameters",
     "memory.offload_threads", "memory.offload_delayed_from", "memory.prefetch",
     "memory.sequence_chunks", "memory.recompute", "memory.recompute_blocks", "memory.invert",
-    "checkpoint.directory", "checkpoint.every", "checkpoint.keep", "checkpoint.dtype",
-    "checkpoint.background", "checkpoint.resume", "log.directory", "log.every", "log.tensorboard",
+    "checkpoint.directory", "checkpoint.every", "checkpoint.keep", "checkpoint.keep_best",
+    "checkpoint.dtype", "checkpoint.background", "checkpoint.resume", "log.directory", "log.every",
+    "log.tensorboard", "log.histograms", "log.sample", "log.sample_every", "log.sample_tokens",
     "log.trace", "log.trace_steps"
 ]
 
@@ -311,8 +315,13 @@ Keys = TypedDict("Keys", {
     "training.nonfinite_limit": int,
     # steps between validations; 0: only after the last step
     "training.validate_every": int,
-    # samples per validation; 0: the whole set
-    "training.validate_samples": int,
+    # samples per validation, drawn from the set; 0: the whole set; auto: the samples of 8 steps
+    "training.validate_samples": int | Literal["auto"],
+    # validations without a lower loss after which training ends; 0: it does not end early
+    "training.patience": int,
+    # decrease of the validation loss, in nats, above which training.patience starts to count
+    # again
+    "training.min_improvement": float,
     # time after which the run saves and exits with code 75, in seconds; 0: no limit
     "training.time_limit": float | str,
     # steps between checks that parameters are bit-identical across ranks; 0: none
@@ -517,6 +526,8 @@ Keys = TypedDict("Keys", {
     "checkpoint.every": int,
     # number of newest checkpoints that are kept; 0: all
     "checkpoint.keep": int,
+    # number of checkpoints with the lowest validation losses that are kept; true: 1; false: 0
+    "checkpoint.keep_best": int | bool | Literal["false", "true"],
     # number type of the weights in a checkpoint's model/; auto: precision.compute
     "checkpoint.dtype": Literal["auto", "fp32", "bf16"],
     # true: write checkpoints while training continues, from a snapshot in the host arena
@@ -529,6 +540,14 @@ Keys = TypedDict("Keys", {
     "log.every": int,
     # true: also write TensorBoard events into the run directory
     "log.tensorboard": bool,
+    # steps between histograms of the gradients' exponents, a layer each; 0: none
+    "log.histograms": int,
+    # prompts that the model continues during training, a line each; empty: none
+    "log.sample": str,
+    # steps between samples of text; 0: only after the last step
+    "log.sample_every": int,
+    # most tokens of a sampled text, without its prompt
+    "log.sample_tokens": int,
     # true: record when each step runs, to trace.json and for `echelon report`
     "log.trace": bool,
     # number of training steps that are traced, counted from this start
@@ -557,6 +576,14 @@ class Keyed(Handle):
         "model.moe_every", "model.moe_first_dense", "model.moe_shared_experts", "model.n_group",
         "model.topk_group", "model.moe_group_samples", "model.sliding_window",
         "data.sequence_length", "data.prefetch", "training.steps", "training.global_batch_size",
+        "training.seed", "training.nonfinite_limit", "training.validate_every", "training.patience",
+        "optimizer.warmup_steps", "optimizer.block", "parallel.backup_workers",
+        "parallel.staleness", "parallel.servers", "parallel.cluster_ranks",
+        "parallel.token_updates", "parallel.evaluators", "parallel.tensor", "parallel.expert",
+        "parallel.context", "parallel.compression_rank", "parallel.zero",
+        "memory.offload_delayed_from", "memory.prefetch", "memory.sequence_chunks",
+        "checkpoint.every", "checkpoint.keep", "log.every", "log.histograms", "log.sample_every",
+        "log.sample_tokens", "log.trace_steps"],
         "training.seed", "training.nonfinite_limit", "training.validate_every",
         "training.validate_samples", "lora.rank", "optimizer.warmup_steps", "optimizer.block",
         "parallel.backup_workers", "parallel.staleness", "parallel.servers",
@@ -573,9 +600,9 @@ class Keyed(Handle):
         Literal["model.num_key_value_heads", "model.head_dim", "model.intermediate_size",
         "model.max_position_embeddings", "model.vocab_size", "model.num_local_experts",
         "model.moe_intermediate_size", "data.shares", "training.micro_batch_size",
-        "training.check_every", "optimizer.decay_steps", "precision.loss_scale", "parallel.data",
-        "parallel.pipeline", "parallel.virtual_stages", "parallel.flush_every",
-        "parallel.node_ranks", "parallel.threads", "memory.offload_threads",
+        "training.validate_samples", "training.check_every", "optimizer.decay_steps",
+        "precision.loss_scale", "parallel.data", "parallel.pipeline", "parallel.virtual_stages",
+        "parallel.flush_every", "parallel.node_ranks", "parallel.threads", "memory.offload_threads",
         "memory.recompute_blocks"],
         value:
         int | Literal["auto"]) -> None: ...
@@ -595,6 +622,7 @@ class Keyed(Handle):
         "model.router_bias_rate", "model.moe_capacity_factor", "model.router_aux_loss_coef",
         "model.router_importance_coef", "model.router_load_coef", "model.moe_bound",
         "model.moe_dropout", "model.router_jitter_noise", "model.attn_logit_softcapping",
+        "model.attention_scale", "training.epochs", "training.min_improvement",
         "model.attention_scale", "training.epochs", "lora.alpha", "lora.dropout",
         "optimizer.learning_rate", "optimizer.min_learning_rate", "optimizer.weight_decay",
         "optimizer.beta1", "optimizer.beta2", "optimizer.eps", "optimizer.momentum",
@@ -623,6 +651,8 @@ class Keyed(Handle):
         key:
         Literal["model.rotary_layers", "model.rope_scaling_short_factor",
         "model.rope_scaling_long_factor", "model.window_layers", "data.identity", "data.split",
+        "training.plugin_hashes", "optimizer.no_decay", "optimizer.rates", "parallel.delay",
+        "log.sample"],
         "training.plugin_hashes", "lora.targets", "optimizer.no_decay", "optimizer.rates",
         "parallel.delay"],
         value:
@@ -915,6 +945,13 @@ class Keyed(Handle):
         Literal["memory.recompute"],
         value:
         Literal["none", "selective", "full", "auto"]) -> None: ...
+    @overload
+    def __setitem__(
+        self,
+        key:
+        Literal["checkpoint.keep_best"],
+        value:
+        int | bool | Literal["false", "true"]) -> None: ...
     @overload
     def __setitem__(
         self,

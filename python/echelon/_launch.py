@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the launcher that started this process by the environment. The library reads the same
 variables (comm/launch.h, comm/tf_config.h); here they choose defaults."""
+from __future__ import annotations
+
 import json
 import os
+from typing import Any
 
 _SIZES = {  # variables of processes that a launcher started, and the comm that joins them
     "OMPI_COMM_WORLD_SIZE": "mpi", "PMI_SIZE": "mpi", "MPI_LOCALNRANKS": "mpi",
@@ -10,12 +13,12 @@ _SIZES = {  # variables of processes that a launcher started, and the comm that 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
-def _number(name):
+def _number(name: str) -> int:
     value = os.environ.get(name, "")
     return int(value) if value.isdigit() else 0
 
 
-def _tf_config():
+def _tf_config() -> tuple[dict[str, Any], dict[str, Any]]:
     """The cluster and the task of TF_CONFIG; empty where the library would refuse it."""
     try:
         value = json.loads(os.environ.get("TF_CONFIG", "{}"))
@@ -24,7 +27,7 @@ def _tf_config():
         return {}, {}
 
 
-def comm():
+def comm() -> str:
     """The backend of this process's ranks: threads, unless a launcher started several processes."""
     found = [name for size, name in _SIZES.items() if _number(size) > 1]
     cluster, task = _tf_config()
@@ -34,7 +37,7 @@ def comm():
     return found[0] if found else "local"
 
 
-def is_first():
+def is_first() -> bool:
     """Whether this process is rank 0."""
     if any(name in os.environ for name in _RANKS):
         return not any(_number(name) for name in _RANKS)

@@ -69,7 +69,8 @@ class PlanOptions(_Sized):
 
 class TrainOptions(_Sized):
     _fields_ = [("size", ctypes.c_size_t), ("ranks", ctypes.c_int), ("profile", ctypes.c_bool),
-                ("catch_signals", ctypes.c_bool), ("elapsed", ctypes.c_double)]
+                ("catch_signals", ctypes.c_bool), ("elapsed", ctypes.c_double),
+                ("gradients", ctypes.c_bool)]
 
 
 class Metrics(_Sized):
@@ -77,7 +78,15 @@ class Metrics(_Sized):
                 ("grad_norm", ctypes.c_double), ("learning_rate", ctypes.c_double),
                 ("tokens", ctypes.c_int64), ("seconds", ctypes.c_double),
                 ("withheld", ctypes.c_int), ("saved", ctypes.c_int),
-                ("valid_loss", ctypes.c_double)]
+                ("valid_loss", ctypes.c_double), ("requests", ctypes.c_int)]
+
+
+HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Metrics), ctypes.c_void_p)
+
+
+class TrainHooks(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("context", ctypes.c_void_p), *(
+        (name, HOOK) for name in ("begin", "step_end", "validated", "saved", "end"))]
 
 
 class Tensor(_Sized):
@@ -87,8 +96,8 @@ class Tensor(_Sized):
 
 
 class Key(_Sized):
-    _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_char_p) for name in (
-        "section", "name", "type", "fallback", "help", "more", "choices")]
+    _fields_ = [("size", ctypes.c_size_t), *((name, ctypes.c_char_p) for name in (
+        "section", "name", "type", "fallback", "help", "more", "choices"))]
 
 
 class VerifyOptions(_Sized):
@@ -102,9 +111,9 @@ class Comparison(_Sized):
                 ("ill_conditioned", ctypes.c_int), ("tolerance", ctypes.c_double),
                 ("unit", ctypes.c_double), ("worst", ctypes.c_double),
                 ("worst_at", ctypes.c_char_p), ("first_bad", ctypes.c_char_p),
-                ("steps", ctypes.c_int64), ("compared", ctypes.c_int64)] + [
+                ("steps", ctypes.c_int64), ("compared", ctypes.c_int64), *(
                     (name, ctypes.c_double) for name in (
-                        "loss", "gradients", "weights", "states", "reports", "validation")]
+                        "loss", "gradients", "weights", "states", "reports", "validation"))]
 
 
 class EvaluateOptions(_Sized):
@@ -112,13 +121,33 @@ class EvaluateOptions(_Sized):
                 ("tokenizer", ctypes.c_char_p), ("device", ctypes.c_char_p),
                 ("logits", ctypes.c_char_p), ("samples", ctypes.c_int64),
                 ("batch", ctypes.c_int64), ("progress", ctypes.c_void_p),
-                ("context", ctypes.c_void_p), ("plugins", ctypes.c_char_p)]
+                ("context", ctypes.c_void_p), ("plugins", ctypes.c_char_p),
+                ("parallel", ctypes.c_char_p)]
 
 
 class Evaluation(_Sized):
     _fields_ = [("size", ctypes.c_size_t), ("loss", ctypes.c_double),
                 ("bits_per_byte", ctypes.c_double), ("targets", ctypes.c_int64),
                 ("samples", ctypes.c_int64), ("features", ctypes.c_int)]
+
+
+class ScoredText(_Sized):
+    _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_char_p) for name in (
+        "context", "text", "name")]
+
+
+class ScoreOptions(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("tokenizer", ctypes.c_char_p),
+                ("device", ctypes.c_char_p), ("parallel", ctypes.c_char_p),
+                ("plugins", ctypes.c_char_p), ("begin_of_text", ctypes.c_int),
+                ("truncate", ctypes.c_bool), ("greedy", ctypes.c_bool),
+                ("progress", ctypes.c_void_p), ("context", ctypes.c_void_p)]
+
+
+class Likelihood(_Sized):
+    _fields_ = [("size", ctypes.c_size_t), ("index", ctypes.c_int64),
+                ("log_likelihood", ctypes.c_double), ("tokens", ctypes.c_int64),
+                ("greedy", ctypes.c_int)]
 
 
 class SampleOptions(_Sized):
@@ -142,6 +171,7 @@ class Checkpoint(_Sized):
 
 
 TAKE = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.POINTER(Token), ctypes.c_void_p)
+TAKE_LIKELIHOOD = ctypes.CFUNCTYPE(None, ctypes.POINTER(Likelihood), ctypes.c_void_p)
 LOG = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
 
 _HANDLE, _TEXT = ctypes.c_void_p, ctypes.c_char_p
@@ -167,6 +197,7 @@ _FUNCTIONS = {  # name: result, arguments
     "plan_bytes": (ctypes.c_int64, [_HANDLE, ctypes.c_int, ctypes.c_int]),
     "train_start": (ctypes.c_int, [_HANDLE, ctypes.POINTER(TrainOptions),
                                    ctypes.POINTER(_HANDLE)]),
+    "train": (ctypes.c_int, [_HANDLE, ctypes.POINTER(TrainOptions), ctypes.POINTER(TrainHooks)]),
     "train_step": (ctypes.c_int, [_HANDLE, ctypes.POINTER(Metrics)]),
     "train_is_done": (ctypes.c_bool, [_HANDLE]),
     "train_is_stopped": (ctypes.c_bool, [_HANDLE]),
@@ -184,6 +215,8 @@ _FUNCTIONS = {  # name: result, arguments
     "verification_text": (_TEXT, [_HANDLE]),
     "evaluate": (ctypes.c_int, [_TEXT, _TEXT, ctypes.POINTER(EvaluateOptions),
                                 ctypes.POINTER(Evaluation)]),
+    "score": (ctypes.c_int, [_TEXT, ctypes.POINTER(ScoredText), ctypes.c_int64,
+                             ctypes.POINTER(ScoreOptions), TAKE_LIKELIHOOD, _HANDLE]),
     "sample": (ctypes.c_int, [_TEXT, _TEXT, ctypes.POINTER(SampleOptions), TAKE, _HANDLE]),
     "checkpoints_list": (ctypes.c_int, [_TEXT, ctypes.POINTER(_HANDLE)]),
     "checkpoints_free": (None, [_HANDLE]),

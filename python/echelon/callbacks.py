@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Callbacks of Run.fit, named as in Keras; a batch of Keras is a training step here. They run in
-the thread that called fit, between steps, and may make any call of Training but step and finish."""
+the thread that called fit, between steps, and may make any call of Training but step and finish.
+They are hooks of the library (include/echelon.h)."""
 from __future__ import annotations
 
 import contextlib
@@ -67,23 +68,25 @@ class _All:
         self.logs = {"step": training.step_count}
         for callback in self.callbacks:
             callback.training = training
-            with training._call_back():
-                callback.on_train_begin(self.logs.copy())
-
-    def step(self, training: Training, metrics: Metrics) -> None:
-        self.logs, step = metrics, metrics["step"]
         for callback in self.callbacks:
-            with training._call_back():
-                callback.on_train_batch_end(step, metrics.copy())
-                if "valid_loss" in metrics:
-                    callback.on_test_end(step, {"valid_loss": metrics["valid_loss"]})
-                if metrics["saved"]:
-                    callback.on_save(step, metrics.copy())
+            callback.on_train_begin(self.logs.copy())
 
-    def end(self, training: Training) -> None:
+    def step(self, metrics: Metrics) -> None:
+        self.logs = metrics
         for callback in self.callbacks:
-            with training._call_back():
-                callback.on_train_end(self.logs.copy())
+            callback.on_train_batch_end(metrics["step"], metrics.copy())
+
+    def validated(self, step: int, loss: float) -> None:
+        for callback in self.callbacks:
+            callback.on_test_end(step, {"valid_loss": loss})
+
+    def saved(self, metrics: Metrics) -> None:
+        for callback in self.callbacks:
+            callback.on_save(metrics["step"], metrics.copy())
+
+    def end(self) -> None:
+        for callback in self.callbacks:
+            callback.on_train_end(self.logs.copy())
 
     def after(self, run: Run) -> None:
         for callback in self.callbacks:
@@ -135,7 +138,9 @@ class BackupAndRestore(Callback):
 
 
 class EarlyStopping(Callback):
-    """Stops when `monitor` has not improved by min_delta for `patience` measurements."""
+    """Stops when `monitor` has not improved by min_delta for `patience` measurements. For the
+    validation loss it sets the keys training.patience and training.min_improvement: the run's own
+    validations count, and a fit that goes on from a checkpoint keeps the count."""
 
     def __init__(self, monitor: str = "valid_loss", min_delta: float = 0.0,
                  patience: int = 0) -> None:
@@ -143,11 +148,24 @@ class EarlyStopping(Callback):
         self.best, self.waited = math.inf, 0
         self.stopped_step: int | None = None
 
+    def _is_key(self) -> bool:
+        return self.monitor == "valid_loss"
+
+    def on_run(self, run: Run) -> None:
+        if self._is_key():
+            run["training.patience"] = max(self.patience, 1)  # 0 means off there
+            run["training.min_improvement"] = self.min_delta
+
     def on_train_begin(self, logs: Metrics) -> None:
         self.best, self.waited = math.inf, 0
 
+    def on_train_end(self, logs: Metrics) -> None:
+        ended = self.training.done and not self.training.stopped
+        if self._is_key() and ended and self.training.step_count < self.training.last_step:
+            self.stopped_step = self.training.step_count
+
     def on_train_batch_end(self, step: int, logs: Metrics) -> None:
-        value: Any = logs.get(self.monitor)
+        value: Any = None if self._is_key() else logs.get(self.monitor)
         if value is None:
             return
         if value < self.best - self.min_delta:
@@ -157,6 +175,17 @@ class EarlyStopping(Callback):
         if self.waited >= self.patience:
             self.stopped_step = step
             self.training.stop_training = True
+
+
+class BestCheckpoint(Callback):
+    """Keeps the checkpoints with the lowest validation losses, as many as `keep`: the key
+    checkpoint.keep_best. A validation with such a loss saves a checkpoint."""
+
+    def __init__(self, keep: int = 1) -> None:
+        self.keep = keep
+
+    def on_run(self, run: Run) -> None:
+        run["checkpoint.keep_best"] = self.keep
 
 
 class LearningRateScheduler(Callback):

@@ -14,6 +14,7 @@ output. {% generation %} spans are trained on. A template without them must writ
 after the ones before; then an assistant's message is trained on from where a prompt for it ends.
 """
 import argparse
+import datetime
 import json
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ import pathlib
 import re
 import secrets
 import sys
+import traceback
 
 MOST_SECONDS = 10  # for a conversation
 MOST_CHARACTERS = 16 << 20  # of a rendered one
@@ -39,8 +41,9 @@ class TemplateError(Exception):
 class Renderer:
     """A chat template. Not for more than one thread."""
 
-    def __init__(self, template, tokens=None):
-        """template: Jinja's text. tokens: bos_token, eos_token and others by name."""
+    def __init__(self, template, tokens=None, name="the template"):
+        """template: Jinja's text. tokens: bos_token, eos_token and others by name. name: of the
+        template's file, for errors."""
         import jinja2
         import jinja2.ext
         from jinja2 import nodes
@@ -65,8 +68,12 @@ class Renderer:
         def raise_exception(message):
             raise TemplateError(f"the template refuses it: {message}")
 
-        def to_json(value, indent=None, **_):
-            return json.dumps(value, ensure_ascii=False, indent=indent)
+        def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+            return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent,
+                              separators=separators, sort_keys=sort_keys)
+
+        def strftime_now(form):  # Llama 3.2 writes today's date
+            return datetime.datetime.now().strftime(form)
 
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True,
@@ -75,13 +82,15 @@ class Renderer:
         )
         environment.filters["tojson"] = to_json
         environment.globals["raise_exception"] = raise_exception
+        environment.globals["strftime_now"] = strftime_now
         self._marks = re.compile(f"({re.escape(begin)}|{re.escape(end)})")
         self._begin = begin
         self._tokens = dict(tokens or {})
+        self._name = name
         try:
             self._template = environment.from_string(template)
-        except jinja2.TemplateError as error:
-            raise TemplateError(f"the template is no Jinja: {error}") from error
+        except jinja2.TemplateSyntaxError as error:
+            raise TemplateError(f"{name}:{error.lineno}: not Jinja: {error.message}") from error
 
     def _write(self, messages, prompts, more):
         """The text with marks."""
@@ -96,8 +105,15 @@ class Renderer:
         except TemplateError:
             raise
         except Exception as error:  # a template may raise any
-            raise TemplateError(f"the template raises {type(error).__name__}: {error}") from error
+            raised = f"{type(error).__name__}: {error}"
+            raise TemplateError(f"{self._place(error)} raises {raised}") from error
         return "".join(out)
+
+    def _place(self, error):
+        """The template's file, and its line that raises the error."""
+        trace = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in trace if frame.filename == "<template>"]
+        return f"{self._name}:{lines[-1]}" if lines else self._name
 
     def _split(self, text):
         """The text without marks, and which spans of it are generation."""
@@ -189,17 +205,17 @@ def _token(value):
 def open_folder(folder):
     """The renderer for the chat template of a tokenizer's folder."""
     folder = pathlib.Path(folder)
-    config = folder / "tokenizer_config.json"
+    config, jinja = folder / "tokenizer_config.json", folder / "chat_template.jinja"
     known = json.loads(config.read_text(encoding="utf-8")) if config.exists() else {}
     template = known.get("chat_template")
     if isinstance(template, list):
         template = next((t["template"] for t in template if t.get("name") == "default"), None)
-    if (folder / "chat_template.jinja").exists():
-        template = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    if jinja.exists():
+        template = jinja.read_text(encoding="utf-8")
     if not isinstance(template, str):
         raise TemplateError(f"{folder}: has no chat template")
     tokens = {k: _token(v) for k, v in known.items() if k.endswith("_token") and _token(v)}
-    return Renderer(template, tokens)
+    return Renderer(template, tokens, jinja if jinja.exists() else config)
 
 
 # ---- conversations ----
@@ -342,7 +358,8 @@ def main():
     try:
         import jinja2  # noqa: F401
     except ImportError:
-        sys.exit("echelon.chats: needs the Python package jinja2: pip install jinja2")
+        sys.exit("echelon.chats: needs the Python package jinja2: "
+                 "pip install 'echelon-train[chats]', or pip install jinja2")
     try:
         rendered = render_file(given.source, given.out, given.tokenizer)
     except (TemplateError, OSError, ValueError) as error:

@@ -6,15 +6,15 @@ import contextlib
 import ctypes
 import html
 import json
-import math
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from . import _launch, _library
+from ._fit import Fit, metrics_of
 from ._keys import Keyed
 from ._library import Handle, UsageError, check, library
 from .callbacks import Callback, _All
@@ -131,16 +131,20 @@ class Training(Handle):
 
     _is = "training"
 
-    def __init__(self, run: Run, ranks: int = 0) -> None:
+    def __init__(self, run: Run, ranks: int = 0, gradients: bool = False,
+                 _hooked: int | None = None) -> None:
         super().__init__()
         self.run = run
         self.stop_training = False  # callbacks may set it: no further step
-        self._in_callback = False
+        self._in_fit = _hooked is not None  # which makes the steps and ends the training
         self._process = os.getpid()
         self._ends_process = run["parallel.comm"] != "local"
+        if self._in_fit:
+            self._handle = ctypes.c_void_p(_hooked)
+            return
         with run._use() as handle:  # the library fills ours, also if an interrupt follows
-            check(library.echelon_train_start(handle, _library.TrainOptions(ranks=ranks),
-                                              ctypes.byref(self._handle)))
+            options = _library.TrainOptions(ranks=ranks, gradients=gradients)
+            check(library.echelon_train_start(handle, options, ctypes.byref(self._handle)))
 
     def __enter__(self) -> Training:
         return self
@@ -161,22 +165,13 @@ class Training(Handle):
     def __del__(self) -> None:
         # Not in a forked child, which has no ranks; nor on a rank's thread, which would wait for
         # itself.
-        if getattr(self, "_process", None) != os.getpid() or _library.is_in_log():
+        if getattr(self, "_process", None) != os.getpid() or _library.is_in_log() or self._in_fit:
             return
         with contextlib.suppress(Exception):
             self.finish()
 
-    @contextlib.contextmanager
-    def _call_back(self) -> Iterator[None]:
-        """In this context no step can be made, nor the training ended."""
-        self._in_callback = True
-        try:
-            yield
-        finally:
-            self._in_callback = False
-
     def _check_outside(self, what: str) -> None:
-        if self._in_callback:
+        if self._in_fit:
             raise UsageError(f"a callback cannot {what}: fit does; to stop, set stop_training")
 
     @property
@@ -213,11 +208,7 @@ class Training(Handle):
         metrics = _library.Metrics()
         with self._use() as handle:
             check(library.echelon_train_step(handle, ctypes.byref(metrics)))
-        found: Any = {name: getattr(metrics, name) for name, *_ in metrics._fields_[1:]}
-        found["withheld"], found["saved"] = bool(found["withheld"]), bool(found["saved"])
-        if math.isnan(found["valid_loss"]):
-            del found["valid_loss"]
-        return found
+        return metrics_of(metrics)
 
     def save(self) -> None:
         """Saves a checkpoint now, and returns when it is complete."""
@@ -239,12 +230,22 @@ class Training(Handle):
     @property
     def weights(self) -> Tensors:
         """Every parameter, in the type that training keeps it in."""
-        return Tensors(self, False)
+        return Tensors(self, "weights")
 
     @property
     def states(self) -> Tensors:
         """Every state of the optimizer."""
-        return Tensors(self, True)
+        return Tensors(self, "states")
+
+    @property
+    def gradients(self) -> Tensors:
+        """The gradient of every parameter with which the last step has updated it: summed over all
+        ranks and micro-batches, a mean over targets, before clipping and without the loss scale.
+        Only if the training was started with gradients=True."""
+        found = Tensors(self, "gradients")
+        if not found:
+            raise UsageError("this training keeps no gradients; start it with gradients=True")
+        return found
 
     def finish(self) -> None:
         """Ends the ranks. Steps since the last checkpoint are lost if not all steps are done."""
@@ -365,50 +366,33 @@ class Run(Keyed):
         """The run's checkpoints, newest first, as echelon.checkpoints returns them."""
         return checkpoints(self._trained())
 
-    def train(self, *, ranks: int = 0) -> Training:
+    def train(self, *, ranks: int = 0, gradients: bool = False) -> Training:
         """Starts training, to be driven step by step. ranks: threads, with parallel.comm=local
-        (0: as many as the parallel section says).
+        (0: as many as the parallel section says). gradients: keep those of the last step, for
+        Training.gradients; strategies that have no sum of all gradients are refused.
 
             with run.train() as training:
                 while not training.done:
                     print(training.step()["loss"])
         """
-        return Training(self, ranks)
+        return Training(self, ranks, gradients)
 
-    def fit(self, callbacks: Iterable[Callback] = (), *, ranks: int = 0) -> History:
-        """Trains until all steps are done, or a callback sets training.stop_training. A callback
-        that raises ends all ranks. Ctrl-C finishes the step, saves and returns; under strategies
-        whose replicas differ it first goes on to their next average. With several processes it
-        ends them, and stop_training is to be set on each of them after the same step. Strategies
-        with spans of steps (asp, hogwild, pipedream) call back once for each span."""
-        history, all_of, stopped = History(), _All(callbacks), False
+    def _training(self, hooked: int) -> Training:
+        return Training(self, _hooked=hooked)
+
+    def fit(self, callbacks: Iterable[Callback] = (), *, ranks: int = 0,
+            gradients: bool = False) -> History:
+        """Trains until all steps are done, or a callback sets training.stop_training; with several
+        processes it is enough if one of them does. A callback that raises ends all ranks, and fit
+        raises its exception; in other processes it raises a CommunicationError. Ctrl-C finishes
+        the step, saves and returns; with several processes it ends all of them. Strategies whose
+        replicas differ first go on to their next average. Strategies with spans of steps (asp,
+        hogwild, pipedream) call back once for each span. ranks, gradients: as in
+        train."""
+        history, all_of = History(), _All(callbacks)
         all_of.before(self)
-        with self.train(ranks=ranks) as training:
-            all_of.begin(training)
-            try:
-                while not training.done and not training.stop_training:
-                    metrics = training.step()
-                    history.add(metrics)
-                    all_of.step(training, metrics)
-            except KeyboardInterrupt:
-                if training._ends_process:  # the others may be a step ahead
-                    raise
-                stopped = True
-            if not training.done:
-                self._save(training, history)
-            else:  # a signal, or training.time_limit
-                stopped = stopped or training.stopped
-            all_of.end(training)
-        if not stopped:
+        fit = Fit(self, all_of, history)
+        fit.train(ranks, gradients)
+        if not fit.stopped:
             all_of.after(self)
         return history
-
-    @staticmethod
-    def _save(training: Training, history: History) -> None:
-        """Saves as soon as all replicas have the same weights."""
-        while not training.done:
-            try:
-                return training.save()
-            except UsageError:
-                history.add(training.step())
-        return None

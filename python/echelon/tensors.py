@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights and states of a training, for NumPy and PyTorch. Importing this imports neither."""
+"""Weights, states and gradients of a training, for NumPy and PyTorch. Importing this imports
+neither."""
 from __future__ import annotations
 
 import ctypes
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _TYPES = {"fp32": ("f", "float32"), "fp64": ("d", "float64"), "fp16": ("e", "float16"),
           "uint8": ("B", "uint8"), "bf16": (None, "bfloat16")}
 
+_GRADIENT = "gradient"  # echelon_tensor.state
+
 
 def _widen(bits: Any) -> Any:
     """bf16, as uint16, to a float32 array of the same values."""
@@ -38,20 +41,20 @@ def _narrow(values: Any) -> Any:
 
 
 class Tensors(Mapping[str, Any]):
-    """Parameters, or the optimizer's states, by name: whole tensors under any layout. Made by
-    Training.weights and Training.states.
+    """Parameters, the optimizer's states, or the last step's gradients, by name: whole tensors
+    under any layout. Made by Training.weights, Training.states and Training.gradients.
 
     weights[NAME] is a NumPy array of the tensor's shape and type; bf16 comes as float32. Without
     NumPy it is a memoryview of the shape, in which fp16 and bf16 are 16-bit words.
     weights.torch(NAME) is a tensor of PyTorch on the CPU.
 
     Each of them is a copy, which nothing else uses. Assign to an item to change the tensor: an
-    array, a PyTorch tensor on any device, or bytes. States are named NAME.STATE, as
-    "lm_head.weight.exp_avg". With several processes each of them reads and assigns, in the same
-    order.
+    array, a PyTorch tensor on any device, or bytes; gradients can only be read. States are named
+    NAME.STATE, as "lm_head.weight.exp_avg", and gradients as their parameters are. With several
+    processes each of them reads and assigns, in the same order.
     """
 
-    def __init__(self, training: Training, states: bool) -> None:
+    def __init__(self, training: Training, kind: str) -> None:
         self._training = training
         self._index: dict[str, int] = {}
         self._info: dict[str, _library.Tensor] = {}
@@ -59,9 +62,10 @@ class Tensors(Mapping[str, Any]):
             for index in range(library.echelon_tensor_count(handle)):
                 info = _library.Tensor()
                 check(library.echelon_tensor_at(handle, index, ctypes.byref(info)))
-                if bool(info.state) != states:
+                state = info.state.decode()
+                if kind != {"": "weights", _GRADIENT: "gradients"}.get(state, "states"):
                     continue
-                name = info.name.decode() + ("." + info.state.decode() if info.state else "")
+                name = info.name.decode() + ("." + state if kind == "states" else "")
                 self._index[name], self._info[name] = index, info
 
     def __iter__(self) -> Iterator[str]:

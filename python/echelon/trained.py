@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verification, and what is done with trained models: evaluation, sampling, checkpoints."""
+"""Verification, and what is done with trained models: evaluation, likelihoods, sampling."""
 from __future__ import annotations
 
 import ctypes
 import math
 import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _library
 from ._library import UsageError, check, library
@@ -14,7 +14,7 @@ from ._library import UsageError, check, library
 if TYPE_CHECKING:
     from .run import Run
 
-__all__ = ["Verification", "checkpoints", "evaluate", "sample"]
+__all__ = ["Likelihood", "Verification", "checkpoints", "evaluate", "sample", "score"]
 
 
 def _bytes(text: str | os.PathLike[str] | None) -> bytes | None:
@@ -68,19 +68,22 @@ def evaluate(path: str | os.PathLike[str], data: str | os.PathLike[str], *,
              split: str | None = None, samples: int = 0, batch: int = 0,
              tokenizer: str | os.PathLike[str] | None = None, device: str | None = None,
              logits: str | os.PathLike[str] | None = None,
-             plugins: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+             plugins: str | os.PathLike[str] | None = None,
+             parallel: str | None = None) -> dict[str, Any]:
     """The loss of a trained model, as `echelon eval` computes it.
 
     The path is a run directory, a folder of checkpoints, a checkpoint, or a Hugging Face folder.
     Data are named as in data.train. A split has shares as in data.split; the third is evaluated.
     Only the first `samples` are evaluated (0: all), `batch` of them at a time (0: 8). The file
     `logits` is new and gets the logits at each position. Plugins are the run's, as in
-    training.plugins. Returns loss (mean, in nats), perplexity, bits_per_byte (only with a known
+    training.plugins. `parallel` names the ranks, which are threads, as in "tensor=2 pipeline=2".
+    Returns loss (mean, in nats), perplexity, bits_per_byte (only with a known
     tokenizer), targets and samples.
     """
     options = _library.EvaluateOptions(
         split=_bytes(split), tokenizer=_bytes(tokenizer), device=_bytes(device),
-        logits=_bytes(logits), samples=samples, batch=batch, plugins=_bytes(plugins))
+        logits=_bytes(logits), samples=samples, batch=batch, plugins=_bytes(plugins),
+        parallel=_bytes(parallel))
     found = _library.Evaluation()
     check(library.echelon_evaluate(_bytes(path), _bytes(data), options, ctypes.byref(found)))
     result = {"loss": found.loss, "targets": found.targets, "samples": found.samples}
@@ -89,6 +92,52 @@ def evaluate(path: str | os.PathLike[str], data: str | os.PathLike[str], *,
     if not math.isnan(found.bits_per_byte):
         result["bits_per_byte"] = found.bits_per_byte
     return result
+
+
+class Likelihood(NamedTuple):
+    """How likely a text is: the natural logarithm of its probability, its number of tokens, and
+    whether each of them is the most likely one (None: not requested)."""
+
+    log_likelihood: float
+    tokens: int
+    greedy: bool | None
+
+
+def score(path: str | os.PathLike[str], texts: Iterable[tuple[str | None, str]], *,
+          truncate: bool = False, greedy: bool = False, begin_of_text: bool | None = None,
+          tokenizer: str | os.PathLike[str] | None = None, device: str | None = None,
+          parallel: str | None = None,
+          plugins: str | os.PathLike[str] | None = None) -> list[Likelihood]:
+    """The likelihood of each text after its context, for pairs (context, text).
+
+    A text after an empty context follows the begin of text. If the context is None, the text may
+    have any length: all its tokens count, in windows of the model's length. Context and text are
+    tokenized together.
+
+    With truncate, a context that is too long loses its first tokens. With greedy, each token is
+    also compared with the most likely one, which takes longer. begin_of_text: whether it precedes
+    contexts (None: as in the training data). Other arguments are as in evaluate.
+    """
+    pairs = list(texts)
+    if not pairs:
+        return []
+    array = (_library.ScoredText * len(pairs))()
+    for at, (context, text) in zip(array, pairs):
+        at.size = ctypes.sizeof(at)
+        at.context, at.text = _bytes(context), _bytes(text)
+    options = _library.ScoreOptions(
+        tokenizer=_bytes(tokenizer), device=_bytes(device), parallel=_bytes(parallel),
+        plugins=_bytes(plugins), begin_of_text=-1 if begin_of_text is None else int(begin_of_text),
+        truncate=truncate, greedy=greedy)
+    found: list[Likelihood] = []
+
+    def take(one: Any, _: Any) -> None:
+        found.append(Likelihood(one[0].log_likelihood, one[0].tokens,
+                                None if one[0].greedy < 0 else bool(one[0].greedy)))
+
+    check(library.echelon_score(_bytes(path), array, len(pairs), options,
+                                _library.TAKE_LIKELIHOOD(take), None))
+    return found
 
 
 def sample(path: str | os.PathLike[str], prompt: str = "", *, ids: Iterable[int] | None = None,

@@ -9,8 +9,10 @@
 #include <stdlib.h>
 
 #include "app/train/trained.h"
+#include "app/train/validation.h"
 #include "base/file.h"
 #include "checkpoint/stored.h"
+#include "comm/comm.h"
 
 /* ---- logits ----
  *
@@ -139,39 +141,16 @@ typedef struct evaluation_run {
 } evaluation_run;
 
 /* All batches; the last one is filled up with samples of weight 0. */
-static ech_status run_batches(ech_exec *exec, const ech_eval_options *in, int64_t samples,
-                              sums *all)
+static ech_status run_batches(const ech_trained *trained, const ech_eval_options *in,
+                              int64_t samples, sums *all)
 {
+    ech_exec *exec = trained->session.exec;
+    bool shows = in->progress && ech_comm_rank(trained->comm) == 0;
     for (int64_t first = 0; first < samples; first += in->batch) {
-        if (in->progress) in->progress(first, samples, in->context);
+        if (shows) in->progress(first, samples, in->context);
         ECH_TRY(ech_exec_run(exec, ECH_LIST_VALIDATE, first / in->batch));
         all->loss += ech_exec_readings(exec)->loss_sum;
         all->targets += ech_exec_readings(exec)->tokens;
-    }
-    return ECH_OK;
-}
-
-/* The bytes of the predicted text, which are the bytes of the targets that count. The end-of-text
- * token has none. */
-static ech_status count_bytes(const ech_trained *trained, const ech_corpus *corpus, int64_t samples,
-                              double *bytes)
-{
-    const ech_loader_options wanted = ech_design_reads(&trained->design, 0, false, samples);
-    int64_t B = wanted.micro_batch_size, V = trained->config->model.vocab_size;
-    ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
-    ECH_FREED int64_t *of_id = ech_calloc((size_t)V, sizeof *of_id);
-    ECH_FREED_TEXT text = {0};
-    for (int32_t id = 0; id < trained->tokenizer->vocabulary; id++) {
-        text.n = 0;
-        ech_tokenizer_decode(trained->tokenizer, id, false, &text);
-        of_id[id] = (int64_t)text.n;
-    }
-    ECH_TRY(ech_loader_create(corpus, &wanted, 0, &loader));
-    for (int64_t step = 0; step * B < samples; step++) {
-        const ech_batch *batch;
-        ECH_TRY(ech_loader_next(loader, step, &batch));
-        for (int64_t i = 0; i < B * wanted.sequence_length; i++)
-            if (batch->weights[i] > 0) *bytes += (double)of_id[batch->targets[i]];
     }
     return ECH_OK;
 }
@@ -201,25 +180,30 @@ static ech_status evaluate(ech_trained *trained, void *context)
         ECH_FAIL(ECH_EUSAGE, "--%s: %s is of the family %s, which has no tokens; remove the option",
                  in->tokenizer ? "tokenizer" : "logits", run->path,
                  trained->design.model->family->name);
+    if (in->logits && ech_comm_size(trained->comm) > 1)
+        ECH_FAIL(ECH_EUSAGE, "--logits %s: logits are computed on one rank; use no --parallel",
+                 in->logits);
     ECH_TRY(ech_corpus_open(&wanted, &corpus));
     int64_t samples = ech_corpus_samples(corpus);
     if (in->samples > 0 && in->samples < samples) samples = in->samples;
     ECH_TRY(ech_session_read(&trained->session, &trained->design, corpus, ECH_EVALUATE, 0, samples,
                              &loader));
-    ECH_TRY(run_batches(trained->session.exec, in, samples, &all));
+    ECH_TRY(run_batches(trained, in, samples, &all));
     if (all.targets <= 0)
         ECH_FAIL(ECH_EUSAGE,
                  "--samples %" PRId64 ": none of these tokens is a target, so there is no loss; "
                  "use more samples",
                  samples);
-    if (trained->tokenizer) ECH_TRY(count_bytes(trained, corpus, samples, &all.bytes));
+    if (ech_comm_rank(trained->comm) > 0) return ECH_OK;
+    ECH_TRY(ech_validation_count_bytes(&trained->design, trained->tokenizer, corpus, samples, false,
+                                       &all.bytes));
     if (in->logits) ECH_TRY(write_logits(trained, corpus, samples, in->logits));
-    *run->out = (ech_eval_result){.loss = all.loss / all.targets,
-                                  .bits_per_byte =
-                                      all.bytes > 0 ? all.loss / log(2) / all.bytes : (double)NAN,
-                                  .targets = (int64_t)all.targets,
-                                  .samples = samples,
-                                  .valued = wanted.valued};
+    *run->out = (ech_eval_result){
+        .loss = all.loss / all.targets,
+        .bits_per_byte = ech_validation_bits(all.loss / all.targets, all.targets, all.bytes),
+        .targets = (int64_t)all.targets,
+        .samples = samples,
+        .valued = wanted.valued};
     return ECH_OK;
 }
 
@@ -232,6 +216,7 @@ ech_status ech_evaluate(const char *path, const ech_eval_options *options, ech_e
                                         .tokenizer = options->tokenizer,
                                         .device = options->device,
                                         .plugins = options->plugins,
+                                        .parallel = options->parallel,
                                         .ids_do = true};
     return ech_trained_run(&wanted, evaluate, &run);
 }

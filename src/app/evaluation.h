@@ -20,7 +20,8 @@ typedef struct ech_eval_options {
     int64_t batch;         /* samples at a time */
     void (*progress)(int64_t sample, int64_t samples, void *context); /* or NULL; per batch */
     void *context;
-    const char *plugins; /* as training.plugins; NULL: none */
+    const char *plugins;  /* as training.plugins; NULL: none */
+    const char *parallel; /* as in ech_trained_options; NULL: one rank */
 } ech_eval_options;
 
 typedef struct ech_eval_result {

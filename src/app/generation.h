@@ -6,6 +6,8 @@
 #define ECH_APP_GENERATION_H
 
 #include "app/sampler.h"
+#include "exec/exec.h"
+#include "model/model.h"
 
 typedef struct ech_generation_options {
     const char *ids;       /* token ids instead of the prompt, as "1 2 3"; NULL: not given */
@@ -27,6 +29,20 @@ typedef struct ech_generated {
 } ech_generated;
 /* Takes a token, which is valid during the call. False: no more are wanted. */
 typedef bool ech_generation_take(const ech_generated *token, void *context);
+
+/* A model that is in memory. All is borrowed. */
+typedef struct ech_generation_model {
+    const char *path; /* for errors */
+    ech_exec *exec;   /* of a forward-only plan of one rank */
+    const ech_config *config;
+    const ech_tokenizer *tokenizer; /* NULL: none */
+    int32_t begin;                  /* the token that an empty prompt begins with */
+    ech_stops stops;                /* tokens that end a text */
+} ech_generation_model;
+/* As ech_generate, with such a model. */
+ech_status ech_generate_from(const ech_generation_model *generator, const char *prompt,
+                             const ech_generation_options *options, ech_generation_take *take,
+                             void *context);
 
 /* Passes the tokens of the prompt to `take`, and then those that the model writes, until there are
  * enough or the model ends the text. A longer text than the model's sequence length goes on from

@@ -172,6 +172,21 @@ static ech_status write_by_model(ech_turns *t, int s)
     return ech_list_reject(t->plan, t->list, s, "accesses gradients of bucket %d", more);
 }
 
+/* True if rounds of statistics do without what pieces bring to the host: weights, and element-wise
+ * states. */
+static bool rounds_are_whole(const ech_plan *plan, const ech_bucket *bucket)
+{
+    for (int i = 0; i < bucket->params; i++) {
+        int param = plan->bucket_param.at[bucket->first_param + i];
+        ech_space home = plan->param[param].master >= 0 ? plan->states : plan->weights;
+        ech_rounds_read read =
+            ech_optimizer_rounds_read(plan->optimizer, &plan->model->param.at[param]);
+        if (read == ECH_ROUNDS_READ_ALL) return false;
+        if (read == ECH_ROUNDS_READ_PARAM && home != ECH_SPACE_HOST) return false;
+    }
+    return true;
+}
+
 /* Pieces cover the part of a bucket that the rank updates, each element once, and end with it. They
  * split no unit of the optimizer, and no bucket whose optimizer needs all of it. */
 static ech_status check_pieces(const ech_plan *plan, int index, const ech_promise *p)
@@ -179,7 +194,8 @@ static ech_status check_pieces(const ech_plan *plan, int index, const ech_promis
     const ech_bucket *bucket = &plan->bucket.at[index];
     int64_t first, all = ech_bucket_updated(bucket, &first), end = 0;
     if (bucket->pieces == 1) return ECH_OK;
-    bool may = bucket->pieces > 1 && p->due & ECH_FACT_AWAY && p->rounds == 0 &&
+    bool may = bucket->pieces > 1 && p->due & ECH_FACT_AWAY &&
+               (p->rounds == 0 || rounds_are_whole(plan, bucket)) &&
                bucket->piece % bucket->unit == 0;
     for (int k = 1; k <= bucket->pieces && may; k++) {
         int64_t n = ech_bucket_piece(bucket, k, &first);

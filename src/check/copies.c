@@ -51,13 +51,25 @@ static bool is_copy(const copy_check *c, const ech_step *step, int value, int pi
     return c->turn[value] == step->turn + 1 && c->piece[value] == piece;
 }
 
+/* The piece of the copy of a state that the step works on: the first if the state is not
+ * element-wise, since all pieces share that copy. */
+static int piece_of_state(const copy_check *c, const ech_step *step, int state)
+{
+    const ech_bucket *bucket = &c->plan->bucket.at[step->index];
+    if (bucket->pieces == 1) return 0;
+    for (int i = 0; i < bucket->states; i++)
+        if (c->plan->state_value.at[bucket->first_state_value + i] == state)
+            return ech_step_piece(step);
+    return 1;
+}
+
 /* True if the data written to a value came from there, states in this turn, or are the update's
  * result for the weights stored there. */
 static bool is_home(const copy_check *c, const ech_step *step, int from, int to)
 {
     bool states = step->kind == ECH_STEP_OFFLOAD_STATES;
     if (to == c->plan->bucket.at[step->index].weights) return from == *updated_of(c, step);
-    return c->holds[from] == to && (!states || is_copy(c, step, from, ech_step_piece(step)));
+    return c->holds[from] == to && (!states || is_copy(c, step, from, piece_of_state(c, step, to)));
 }
 
 static ech_status check_pair(copy_check *c, int s, const ech_access *from, const ech_access *to)
@@ -110,7 +122,7 @@ static bool is_state(const copy_check *c, const ech_step *step, int value, int s
 {
     ech_memory_kind kind = ech_plan_value(c->plan, c->list, state)->kind;
     if (ech_memory_space(kind) == ECH_SPACE_HOST) return value == state;
-    return c->holds[value] == state && is_copy(c, step, value, ech_step_piece(step));
+    return c->holds[value] == state && is_copy(c, step, value, piece_of_state(c, step, state));
 }
 
 /* Checks the operands of an update, or of statistics, on the host: gradients, weights and states of
@@ -124,9 +136,11 @@ static ech_status check_update(copy_check *c, int s)
     int summed = ech_list_summed(c->plan, c->list, step->index, step->turn);
     bool right = c->holds[gradients] == summed && is_copy(c, step, gradients, 0);
     if (weights >= 0) right &= are_weights(c, step, weights);
-    for (int i = 0; i < bucket->state_values; i++)
-        right &= is_state(c, step, ech_step_uses(c->list, step, ECH_USE_STATE, i),
-                          c->plan->state_value.at[bucket->first_state_value + i]);
+    for (int i = 0; i < bucket->state_values; i++) {
+        int use = ech_step_state_use(c->plan, step, i);
+        right &= use < 0 || is_state(c, step, ech_step_uses(c->list, step, ECH_USE_STATE, use),
+                                     c->plan->state_value.at[bucket->first_state_value + i]);
+    }
     if (step->kind == ECH_STEP_UPDATE_ON_HOST) *updated_of(c, step) = weights;
     if (right) return ECH_OK;
     return ech_list_reject(c->plan, c->list, s,

@@ -54,6 +54,11 @@ static effect effect_of(const ech_turns *t, const ech_step *step, const ech_prom
     return e;
 }
 
+static bool is_of_round(const effect *e)
+{
+    return e->gives & (ech_facts)ECH_FACTS_OF_ROUND;
+}
+
 /* ---- turns ---- */
 
 static ech_facts due_of(const ech_promise *p, const ech_course *on)
@@ -94,7 +99,7 @@ static ech_status check_facts(const ech_turns *t, int s, const ech_promise *p, c
                               const effect *e)
 {
     const ech_step *step = &t->list->step.at[s];
-    bool begins = e->gives & F(STATISTICS), of_round = e->gives & (ech_facts)ECH_FACTS_OF_ROUND;
+    bool begins = e->gives & F(STATISTICS), of_round = is_of_round(e);
     ech_facts due = due_of(p, on), lacks = e->needs & due & ~on->has;
     ech_facts done = on->has & ~(begins ? (ech_facts)ECH_FACTS_OF_ROUND : 0);
     bool other = !e->gives || e->gives & ~due ||
@@ -210,12 +215,13 @@ static ech_status advance(ech_turns *t, int s, ech_bucket_state *b, ech_course *
         return ech_list_reject(t->plan, t->list, s, "is of a piece whose update has ended");
     ECH_TRY(check_facts(t, s, p, on, &e));
     ECH_TRY(check_extent(t, s, p, on, &e));
-    if (on != &b->now && !e.of_piece) ECH_TRY(join_pieces(t, s, b, &before));
+    if (on != &b->now && !e.of_piece && !is_of_round(&e)) ECH_TRY(join_pieces(t, s, b, &before));
     if (in_parts) ECH_TRY(sum_micro(t, s, b, &before));
     if (on == &b->now && !in_parts && b->summed && b->summed < micro_batches)
         return ech_list_reject(t->plan, t->list, s, "comes when %d of %d micro-batches are summed",
                                b->summed, micro_batches);
     ECH_TRY(check_waits(t, s, before));
+    if (e.gives & F(UPDATE) && on->round) ECH_TRY(check_waits(t, s, on->round - 1));
     ECH_TRY(check_access(t, s, b, &e));
     if (e.gives & F(SUM)) on->scattered = step->kind == ECH_STEP_SCATTER_GRADS;
     if (e.gives & F(STATISTICS)) on->has &= ~(ech_facts)ECH_FACTS_OF_ROUND;
@@ -234,7 +240,20 @@ static ech_status advance(ech_turns *t, int s, ech_bucket_state *b, ech_course *
     return ECH_OK;
 }
 
-/* A step of an update whose gradients have left: of one piece, or of all after the last piece. */
+/* The rounds are on the first piece's path, and hold for all pieces. */
+static void spread_round(const ech_turns *t, int s, ech_course *piece)
+{
+    int pieces = t->plan->bucket.at[t->list->step.at[s].index].pieces;
+    for (int k = 1; k < pieces; k++) {
+        piece[k].has &= ~(ech_facts)ECH_FACTS_OF_ROUND;
+        piece[k].has |= piece[0].has & (ech_facts)ECH_FACTS_OF_ROUND;
+        piece[k].rounds = piece[0].rounds;
+        piece[k].round = s + 1;
+    }
+}
+
+/* A step of an update whose gradients have left: of one piece, of a round, or of all after the last
+ * piece. */
 static ech_status update_piece(ech_turns *t, int s, ech_bucket_state *b)
 {
     const ech_step *step = &t->list->step.at[s];
@@ -242,11 +261,15 @@ static ech_status update_piece(ech_turns *t, int s, ech_bucket_state *b)
     if (piece < 0 || piece > pieces || (piece && pieces == 1))
         return ech_list_reject(t->plan, t->list, s, "is of piece %d; its bucket has %d", piece,
                                pieces);
-    if (!piece && pieces > 1 && effect_of(t, step, &b->promise).of_piece)
+    effect e = effect_of(t, step, &b->promise);
+    if (!piece && pieces > 1 && e.of_piece)
         return ech_list_reject(t->plan, t->list, s,
                                "comes where its bucket's update goes piece by piece");
-    int at = piece ? piece - 1 : pieces - 1;
-    return advance(t, s, b, &b->away[step->turn & 1][at], at == pieces - 1);
+    ech_course *away = b->away[step->turn & 1];
+    int at = piece ? piece - 1 : is_of_round(&e) ? 0 : pieces - 1;
+    ECH_TRY(advance(t, s, b, &away[at], at == pieces - 1));
+    if (is_of_round(&e)) spread_round(t, s, away);
+    return ECH_OK;
 }
 
 /* ---- steps of all buckets, and at a list's end ---- */

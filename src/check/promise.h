@@ -57,6 +57,7 @@ ech_status ech_check_shares(const ech_plan *const *plans, int n);
 typedef struct ech_course {
     ech_facts has;
     int rounds;     /* rounds of statistics that have begun */
+    int round;      /* the last step of these that is on another piece's path, + 1; 0: none */
     bool scattered; /* only this rank's part of the sum exists */
     int step;       /* the last step that advanced it */
     int turn;

@@ -150,7 +150,8 @@ static size_t find_parts(const race_check *c, size_t values)
         const ech_bucket *bucket = &c->plan->bucket.at[b];
         for (int v = 0; v < bucket->versions; v++) c->first[bucket->weights + v] = bucket->pieces;
         for (int i = 0; i < bucket->state_values; i++)
-            c->first[c->plan->state_value.at[bucket->first_state_value + i]] = bucket->pieces;
+            c->first[c->plan->state_value.at[bucket->first_state_value + i]] =
+                i < bucket->states ? bucket->pieces : 1;
     }
     for (size_t v = 0; v <= values; v++) {
         int here = c->first[v] + (is_of_shards(c, v) ? 1 : 0);

@@ -5,6 +5,7 @@
  */
 #include "check/checker.h"
 #include "schedule/operands.h"
+#include "schedule/states.h"
 
 /* True if the value is the bucket's. The value of a state that is not element-wise names its
  * parameter. */
@@ -29,7 +30,9 @@ static int needs(const ech_plan *plan, const ech_step *step, ech_used_as use)
     bool norm = step->kind == ECH_STEP_NORM && !bucket->compressed;
     if (use == ECH_USE_SUM) return optimizes(step) || norm;
     if (use == ECH_USE_WEIGHTS) return step->kind == ECH_STEP_UPDATE;
-    if (use == ECH_USE_STATE) return optimizes(step) ? bucket->state_values : 0;
+    if (use == ECH_USE_STATE && optimizes(step))
+        return ech_step_state_use(plan, step, bucket->state_values);
+    if (use == ECH_USE_STATE) return 0;
     if (use == ECH_USE_STATISTICS) return optimizes(step) && bucket->rounds > 0;
     return 0;
 }
@@ -45,9 +48,11 @@ static bool is_right(const ech_plan *plan, const ech_list *list, const ech_step 
         return access->value == ech_plan_weights(plan, step->index, step->version);
     if (access->use == ECH_USE_NEXT)
         return access->value == ech_plan_weights(plan, step->index, step->version + 1);
-    if (access->use == ECH_USE_STATE && lives && optimizes(step))
-        return k < bucket->state_values &&
-               access->value == plan->state_value.at[bucket->first_state_value + k];
+    if (access->use == ECH_USE_STATE && lives && optimizes(step)) {
+        int state = k - ech_step_state_use(plan, step, 0);
+        return state < bucket->state_values &&
+               access->value == plan->state_value.at[bucket->first_state_value + state];
+    }
     if (access->use == ECH_USE_SUM && optimizes(step) && step->lane == ECH_LANE_COMPUTE)
         return access->value == ech_list_summed(plan, list, step->index, step->turn);
     return true;

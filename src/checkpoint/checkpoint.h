@@ -109,6 +109,16 @@ void ech_saved_list_free(ech_saved_list *list);
 enum { ECH_TEXT_LIMIT = 64 << 20 };
 
 /* The content of a checkpoint besides tensors. */
+/* The validations of a run up to a checkpoint. */
+typedef struct ech_validated {
+    bool is;           /* there was one; the rest is only set then */
+    int64_t step;      /* of the last one */
+    double loss;       /* of the last one; NaN: no token counted as a target */
+    int64_t best_step; /* of the last improvement, as training.min_improvement defines it */
+    double best;       /* its loss; NaN: there was none */
+    int64_t waited;    /* validations since then */
+} ech_validated;
+
 typedef struct ech_checkpoint_info {
     int64_t step;            /* training steps done */
     int64_t optimizer_count; /* updates done: `count` of learning-rate curve and optimizer */
@@ -122,15 +132,19 @@ typedef struct ech_checkpoint_info {
     int64_t *clock;
     int clocks;     /* workers; 0: there are no pushes */
     double loss;    /* of the last step */
+    ech_validated validated;
     int ranks;      /* that saved it; set by ech_checkpoint_save */
     char *run_yaml; /* the resolved run file; owned */
-    /* of a run with adapters: the hash of their base's weights (checkpoint/base.h); "": unknown */
+    char *card;     /* for saves: model/README.md; NULL: none; owned */
+    /* of a run with adapters: the hash of their base's weights (ech_shards_hash); "": unknown */
     char base[ECH_CHECKPOINT_DIGITS + 1];
     struct {
         char *at; /* n bytes and a NUL; NULL: no such file; owned */
         size_t n;
     } text[ECH_FILES]; /* by ech_checkpoint_file, from ECH_FIRST_TEXT on */
 } ech_checkpoint_info;
+/* A line of model cards that Echelon has written. */
+#define ECH_CARD_MARK "<!-- Written by Echelon. Remove this line from a card that you edit. -->"
 /* A deep copy; release it with ech_checkpoint_info_free. */
 ech_checkpoint_info ech_checkpoint_info_copy(const ech_checkpoint_info *info);
 void ech_checkpoint_info_free(ech_checkpoint_info *info); /* frees run_yaml and the texts */
@@ -139,10 +153,11 @@ void ech_checkpoint_info_free(ech_checkpoint_info *info); /* frees run_yaml and 
  * same order, each with its own boxes; the boxes of all ranks must cover each element exactly once,
  * which is checked. The checkpoint gets member 0's `info`; of the others' only `step` and `base`
  * are used, which must be equal on all. An existing step-N is replaced: it is step-N.old until the
- * new one has its name. If any rank fails, all return an error (ECH_EABORTED if another rank
- * failed; ECH_ENUMERIC for a NaN or infinity in a tensor), and member 0 removes step-N.tmp; a
- * step-N.tmp that a dead process left is removed by the next save. *bytes: of all files, manifest
- * included, on every rank. */
+ * new one has its name. Its model/README.md is kept unless it has ECH_CARD_MARK; the manifest does not
+ * have that file, which may be edited. If any rank fails, all return an error (ECH_EABORTED if
+ * another rank failed; ECH_ENUMERIC for a NaN or infinity in a tensor), and member 0 removes
+ * step-N.tmp; a step-N.tmp that a dead process left is removed by the next save. *bytes: of all
+ * files in the manifest, and it, on every rank. */
 ech_status ech_checkpoint_save(ech_group *world, const char *directory,
                                const ech_checkpoint_info *info, const ech_saved_tensor *tensors,
                                int n, int64_t *bytes);
@@ -184,9 +199,10 @@ ech_status ech_checkpoint_find(const char *path, bool verify, ech_checkpoint **o
 /* Removes old checkpoints (checkpoint.keep). Kept are the newest one that is whole by all its
  * hashes, the `keep` - 1 before it and all after it; keep 0: all. The newest checkpoint of a step
  * <= `proven` and all after it are always kept; `proven` is the last step from whose checkpoint
- * training has continued with finite numbers (-1: none yet, all are kept). Errors: none is
- * whole; nothing is then removed. */
-ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t proven);
+ * training has continued with finite numbers (-1: none yet, all are kept). The `best` ones with the
+ * lowest validation losses (ech_folder_valid_loss) are also kept; of equal losses the earlier one
+ * is better. Errors: none is whole; nothing is then removed. */
+ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t best, int64_t proven);
 
 /* ---- safetensors: one file ---- */
 

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -227,7 +228,43 @@ static ech_status find_whole(const ech_folders *folders, size_t *out)
     ECH_FAIL(ECH_EINPUT, "older checkpoints stay, since none is whole: %s", ech_last_error());
 }
 
-ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t proven)
+/* ---- the best ---- */
+
+double ech_folder_valid_loss(const ech_folder *folder)
+{
+    ech_checkpoint *checkpoint = open_or_skip(folder, false, false);
+    if (!checkpoint) return (double)NAN;
+    const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
+    bool has = info->validated.is && info->validated.step == info->step;
+    double loss = has ? info->validated.loss : (double)NAN;
+    ech_checkpoint_close(checkpoint);
+    return loss;
+}
+
+bool ech_folder_is_among_best(const double *losses, size_t n, size_t i, int64_t best)
+{
+    int64_t better = 0;
+    if (isnan(losses[i])) return false;
+    for (size_t k = 0; k < n; k++)
+        better += losses[k] < losses[i] || (losses[k] == losses[i] && k > i);
+    return better < best;
+}
+
+/* Removes all from `first` on but the best of all. */
+static ech_status remove_all_but_best(const char *directory, const ech_folders *folders,
+                                      size_t first, int64_t best)
+{
+    ECH_FREED double *losses = ech_calloc(folders->n + 1, sizeof *losses);
+    bool some = best > 0 && first < folders->n;
+    for (size_t i = 0; some && i < folders->n; i++)
+        losses[i] = ech_folder_valid_loss(&folders->at[i]);
+    for (size_t i = first; i < folders->n; i++)
+        if (!some || !ech_folder_is_among_best(losses, folders->n, i, best))
+            ECH_TRY(remove_folder(directory, &folders->at[i]));
+    return ECH_OK;
+}
+
+ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t best, int64_t proven)
 {
     if (keep <= 0) return ECH_OK;
     ECH_CLEANUP(ech_folders_free) ech_folders folders = {0};
@@ -237,6 +274,5 @@ ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t pro
     stay++; /* the newest of at most that step */
     if (stay < folders.n && (size_t)keep < folders.n) ECH_TRY(find_whole(&folders, &first));
     if (stay < first + (size_t)keep) stay = first + (size_t)keep;
-    for (size_t i = stay; i < folders.n; i++) ECH_TRY(remove_folder(directory, &folders.at[i]));
-    return ECH_OK;
+    return remove_all_but_best(directory, &folders, stay, best);
 }

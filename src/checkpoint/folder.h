@@ -47,6 +47,13 @@ ech_status ech_folder_find(const char *path, ech_folders *out);
  * -1). */
 ech_status ech_checkpoint_open_folder(const ech_folder *folder, bool verify, ech_checkpoint **out);
 
+/* The validation loss at the step of a folder's checkpoint, from its manifest alone. NaN: the run
+ * did not validate there, or the folder cannot be opened, which is not logged. */
+double ech_folder_valid_loss(const ech_folder *folder);
+/* True if fewer than `best` of the n losses are lower than loss i, or are equal and of an earlier
+ * checkpoint. The newest checkpoint comes first; a NaN has no rank. */
+bool ech_folder_is_among_best(const double *losses, size_t n, size_t i, int64_t best);
+
 /* ech_checkpoint_open_newest of PATH, or if there is no checkpoint of PATH/checkpoints. */
 ech_status ech_checkpoint_open_run(const char *path, bool verify, ech_checkpoint **out);
 

@@ -16,8 +16,9 @@
 #include "base/json.h"
 #include "base/memory.h"
 
-/* Of version 2 is the manifest of a run with a dynamic loss scale: it has some keys more. */
-enum { VERSION = 1, SCALED_VERSION = 2, CLOCKED_VERSION = 3 };
+/* A manifest has the lowest version that has its keys. Version 2 adds the keys of a dynamic loss
+ * scale, version 3 those of pushes. Version 4 adds the keys of validations to any of these. */
+enum { VERSION = 1, SCALED_VERSION = 2, CLOCKED_VERSION = 3, VALIDATED_VERSION = 4 };
 static const char FORMAT[] = "echelon checkpoint";
 static const char HASH_KEY[] = ",\"xxh3_128\":\"";
 static const char ENDING[] = "\"}\n";
@@ -54,6 +55,7 @@ ech_checkpoint_info ech_checkpoint_info_copy(const ech_checkpoint_info *info)
 {
     ech_checkpoint_info copy = *info;
     copy.run_yaml = info->run_yaml ? ech_strdup(info->run_yaml) : NULL;
+    copy.card = info->card ? ech_strdup(info->card) : NULL;
     copy.clock = ech_calloc((size_t)info->clocks + 1, sizeof *copy.clock);
     for (int w = 0; w < info->clocks; w++) copy.clock[w] = info->clock[w];
     for (int f = ECH_FIRST_TEXT; f < ECH_FILES; f++)
@@ -65,6 +67,8 @@ void ech_checkpoint_info_free(ech_checkpoint_info *info)
 {
     free(info->run_yaml);
     info->run_yaml = NULL;
+    free(info->card);
+    info->card = NULL;
     free(info->clock);
     info->clock = NULL;
     info->clocks = 0;
@@ -138,15 +142,25 @@ static void append_clocks(const ech_checkpoint_info *info, ech_text *out)
 /* A loss scale that changes, and pushes, do not go together. */
 static int version_of(const ech_checkpoint_info *info)
 {
+    if (info->validated.is) return VALIDATED_VERSION;
     if (info->clocks) return CLOCKED_VERSION;
     return info->has_scaler ? SCALED_VERSION : VERSION;
 }
 
-static void append_loss(double loss, ech_text *out)
+static void append_loss(const char *key, double loss, ech_text *out)
 {
     char number[32] = "null"; /* JSON has neither NaN nor infinity */
     if (isfinite(loss)) snprintf(number, sizeof number, "%.17g", loss);
-    ech_text_append(out, "\"loss\":%s,\n", number);
+    ech_text_append(out, "\"%s\":%s,\n", key, number);
+}
+
+static void append_validated(const ech_validated *v, ech_text *out)
+{
+    ech_text_append(out, "\"validated_step\":%" PRId64 ",\n", v->step);
+    append_loss("valid_loss", v->loss, out);
+    ech_text_append(out, "\"best_step\":%" PRId64 ",\n", v->best_step);
+    append_loss("best_valid_loss", v->best, out);
+    ech_text_append(out, "\"validations_waited\":%" PRId64 ",\n", v->waited);
 }
 
 ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out)
@@ -158,9 +172,10 @@ ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out)
     ech_text_append(&text, "\"optimizer_count\":%" PRId64 ",\n", info->optimizer_count);
     ech_text_append(&text, "\"samples\":%" PRId64 ",\n", info->samples);
     ech_text_append(&text, "\"skipped_steps\":%" PRId64 ",\n", info->skipped_steps);
-    if (version_of(info) == SCALED_VERSION) append_scaler(info->scaler, &text);
-    if (version_of(info) == CLOCKED_VERSION) append_clocks(info, &text);
-    append_loss(info->loss, &text);
+    if (info->has_scaler) append_scaler(info->scaler, &text);
+    if (info->clocks) append_clocks(info, &text);
+    if (info->validated.is) append_validated(&info->validated, &text);
+    append_loss("loss", info->loss, &text);
     ech_text_append(&text, "\"ranks\":%d,\n\"run_yaml\":", info->ranks);
     if (!ech_json_append_string(&text, info->run_yaml ? info->run_yaml : ""))
         ECH_FAIL(ECH_EINPUT, "the run file is not UTF-8, so no checkpoint can hold it: look for "
@@ -220,14 +235,36 @@ static ech_status check_kind(const char *path, const json_t *root, int64_t *vers
                  "%s: 'format' is not \"%s\": not a checkpoint's manifest; name another checkpoint",
                  path, FORMAT);
     ECH_TRY(take_int(path, root, "version", 1, INT64_MAX, version));
-    if (*version > CLOCKED_VERSION)
+    if (*version > VALIDATED_VERSION)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: version %" PRId64
                  ", this program reads versions up to %d: a newer Echelon wrote it; use that one",
-                 path, *version, CLOCKED_VERSION);
+                 path, *version, VALIDATED_VERSION);
     int64_t range;
     ECH_TRY(take_int(path, root, "range_bytes", ECH_HASH_RANGE, ECH_HASH_RANGE, &range));
     return ECH_OK;
+}
+
+/* A number, or null for NaN. */
+static ech_status take_loss(const char *path, const json_t *root, const char *key, double *out)
+{
+    const json_t *loss = json_object_get(root, key);
+    if (!json_is_number(loss) && !json_is_null(loss))
+        ECH_FAIL(ECH_EINPUT, "%s: '%s' is neither a number nor null" DAMAGED, path, key);
+    *out = json_is_null(loss) ? (double)NAN : json_number_value(loss);
+    return ECH_OK;
+}
+
+enum { VALIDATED_KEYS = 5 };
+static ech_status take_validated(const char *path, const json_t *root, ech_validated *out)
+{
+    const int64_t most = INT64_C(1) << 53;
+    out->is = true;
+    ECH_TRY(take_int(path, root, "validated_step", 0, most, &out->step));
+    ECH_TRY(take_loss(path, root, "valid_loss", &out->loss));
+    ECH_TRY(take_int(path, root, "best_step", 0, most, &out->best_step));
+    ECH_TRY(take_loss(path, root, "best_valid_loss", &out->best));
+    return take_int(path, root, "validations_waited", 0, most, &out->waited);
 }
 
 static ech_status take_counters(const char *path, const json_t *root, ech_checkpoint_info *info)
@@ -241,10 +278,7 @@ static ech_status take_counters(const char *path, const json_t *root, ech_checkp
     ECH_TRY(take_int(path, root, "ranks", 1, 1 << 24, &ranks));
     info->ranks = (int)ranks;
 
-    const json_t *loss = json_object_get(root, "loss");
-    if (!json_is_number(loss) && !json_is_null(loss))
-        ECH_FAIL(ECH_EINPUT, "%s: 'loss' is neither a number nor null" DAMAGED, path);
-    info->loss = json_is_null(loss) ? (double)NAN : json_number_value(loss);
+    ECH_TRY(take_loss(path, root, "loss", &info->loss));
 
     const char *yaml = json_string_value(json_object_get(root, "run_yaml"));
     if (!yaml) ECH_FAIL(ECH_EINPUT, "%s: 'run_yaml' is no text" DAMAGED, path);
@@ -328,15 +362,19 @@ static ech_status take_all(const char *path, const json_t *root, ech_manifest *o
     enum { KEYS = 12 };
     int64_t version;
     ECH_TRY(check_kind(path, root, &version));
-    bool scaled = out->info.has_scaler = version == SCALED_VERSION;
-    bool clocked = version == CLOCKED_VERSION;
-    int keys = KEYS + (scaled ? SCALER_KEYS : 0) + clocked;
+    bool validated = version == VALIDATED_VERSION;
+    bool scaled =
+        validated ? json_object_get(root, "loss_scale") != NULL : version == SCALED_VERSION;
+    bool clocked = validated ? json_object_get(root, "clocks") != NULL : version == CLOCKED_VERSION;
+    int keys = KEYS + (scaled ? SCALER_KEYS : 0) + clocked + VALIDATED_KEYS * validated;
+    out->info.has_scaler = scaled;
     if ((int)json_object_size(root) != keys)
         ECH_FAIL(ECH_EINPUT, "%s: %zu keys where version %d has %d" DAMAGED, path,
                  json_object_size(root), (int)version, keys);
     ECH_TRY(take_counters(path, root, &out->info));
     if (scaled) ECH_TRY(take_scaler(path, root, &out->info.scaler));
     if (clocked) ECH_TRY(take_clocks(path, root, &out->info));
+    if (validated) ECH_TRY(take_validated(path, root, &out->info.validated));
     const json_t *files = json_object_get(root, "files");
     if (!json_is_array(files)) ECH_FAIL(ECH_EINPUT, "%s: 'files' is no array" DAMAGED, path);
     for (size_t i = 0; i < json_array_size(files); i++)

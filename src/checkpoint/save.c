@@ -247,6 +247,20 @@ static ech_status write_manifest(save *s)
              path);
 }
 
+/* The card of the folder that is replaced is the user's own if it lacks the mark. */
+static ech_status write_card(const save *s, const char *final)
+{
+    ECH_FREED char *path = ech_file_join(s->temporary, "model/README.md");
+    ECH_FREED char *before = ech_file_join(final, "model/README.md"), *kept = NULL;
+    size_t n = 0;
+    if (!s->info->card) return ECH_OK;
+    if (ech_file_exists(before) && !ech_file_is_link(before))
+        ECH_TRY(ech_file_read(before, ECH_TEXT_LIMIT, &kept, &n));
+    if (kept && !memmem(kept, n, ECH_CARD_MARK, strlen(ECH_CARD_MARK)))
+        return ech_file_write_inside(path, kept, n);
+    return ech_file_write_inside(path, s->info->card, strlen(s->info->card));
+}
+
 /* Gives the temporary folder its final name. A folder that has the name is renamed to step-N.old
  * first. */
 static ech_status rename_to_final(const save *s, const char *final, const char *old)
@@ -262,13 +276,14 @@ static ech_status rename_to_final(const save *s, const char *final, const char *
 static ech_status commit(save *s)
 {
     if (!s->leads) return ECH_OK;
+    ECH_FREED char *final = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_FINAL);
+    ECH_FREED char *old = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_OLD);
     ECH_TRY(write_manifest(s));
+    ECH_TRY(write_card(s, final));
     ECH_TRY(apply_below(s->temporary, "model", ech_file_sync_folder));
     if (s->stored[ECH_FILE_STATE].n)
         ECH_TRY(apply_below(s->temporary, "state", ech_file_sync_folder));
     ECH_TRY(ech_file_sync_folder(s->temporary));
-    ECH_FREED char *final = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_FINAL);
-    ECH_FREED char *old = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_OLD);
     return rename_to_final(s, final, old);
 }
 

@@ -41,6 +41,20 @@ typedef struct ech_comm_data {
     void (*close)(ech_comm *comm); /* releases comm->joined */
 } ech_comm_data;
 
+/* For threads that poll (bell.c). */
+typedef struct ech_bell {
+    pthread_mutex_t lock;
+    pthread_cond_t rung;
+    atomic_uint count; /* of rings */
+    atomic_int sleepers;
+} ech_bell;
+
+void ech_bell_create(ech_bell *bell);
+void ech_bell_destroy(ech_bell *bell);
+void ech_bell_ring(ech_bell *bell);
+/* Sleeps until the count is not `heard`, at most `ns` nanoseconds. */
+void ech_bell_listen(ech_bell *bell, unsigned heard, long ns);
+
 struct ech_comm {
     const ech_comm_backend *opened; /* the backend that opened the endpoint and moves its data */
     /* the backend for control: the same, unless that opened another one */
@@ -54,6 +68,8 @@ struct ech_comm {
     int spared, spared_end;     /* ech_comm_spare */
     bool crowded;               /* more ranks than cores on this machine: waits never spin */
     atomic_int polled;          /* the peer of ech_comm_set_wait; -1: none */
+    ech_bell *bell;             /* `own`, or one of the backend's that other ranks ring */
+    ech_bell own;
 
     /* Held during every call of a backend's function and for the fields below; never while
      * waiting. */
@@ -82,6 +98,8 @@ struct ech_comm_backend {
     /* Optional: cancels all transfers of this endpoint; afterwards none touches a buffer. NULL: the
      * process is about to end. */
     void (*withdraw)(ech_comm *comm);
+    /* The rank that ends another one's transfer rings the other one's bell. */
+    bool rings;
     /* messages with other ranks continue after a rank has died: ech_comm_spare */
     bool spares;
     /* Optional: like `close`, but without notifying other ranks, since some may be lost

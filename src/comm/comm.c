@@ -91,6 +91,8 @@ ech_comm *ech_comm_make(const ech_comm_backend *backend, int rank, int size, int
                        .shared = ech_calloc((size_t)size, sizeof *comm->shared),
                        .lost = ech_calloc((size_t)size, sizeof *comm->lost)};
     pthread_mutex_init(&comm->lock, NULL);
+    ech_bell_create(&comm->own);
+    comm->bell = &comm->own;
     ech_board_join(board, local_rank, rank);
     return comm;
 }
@@ -147,6 +149,7 @@ static void release(ech_comm *comm, void (*close)(ech_comm *comm))
     close(comm);
     pthread_mutex_unlock(&comm->lock);
     pthread_mutex_destroy(&comm->lock);
+    ech_bell_destroy(&comm->own);
     free(comm->shared);
     free(comm->lost);
     free(comm);

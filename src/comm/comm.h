@@ -210,6 +210,16 @@ ech_status ech_comm_put(ech_comm *comm, ech_request *requests, int n);
  * raised. On any error all transfers of this endpoint are cancelled: none touches a buffer any
  * more. */
 ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done);
+/* For threads that poll with ech_comm_test: a count, to be read before the tests; it changes when
+ * another rank has ended a transfer of this endpoint, if ech_comm_rings, and by ech_comm_ring. */
+unsigned ech_comm_heard(const ech_comm *comm);
+/* Sleeps until the count is not `heard`, at most `ns` nanoseconds. */
+void ech_comm_listen(ech_comm *comm, unsigned heard, long ns);
+/* True if the backend changes the count, so that polls need not be frequent. They must still watch
+ * the abort flag and the deadline: ECH_COMM_LONG_NAP_NS. */
+bool ech_comm_rings(const ech_comm *comm);
+enum { ECH_COMM_LONG_NAP_NS = 10000000 };
+void ech_comm_ring(ech_comm *comm);
 /* Checks the deadline for callers that poll with ech_comm_test; `seconds`: time since one of the
  * polled requests last completed. Errors: as for ech_comm_wait, once `seconds` exceeds the deadline
  * and the request is not done. */

@@ -22,14 +22,16 @@ static const double nap_share = 1.0 / 16;
 
 static const ech_wait_for point_to_point = {.thread = ECH_BOARD_RANK};
 
-static void give_way(const ech_comm *comm, double idle, long *nap_ns)
+/* heard: ech_comm_heard before the last look. */
+static void give_way(ech_comm *comm, double idle, unsigned heard, long *nap_ns)
 {
+    bool rings = ech_comm_rings(comm);
     if (idle < spin_seconds && !comm->crowded) return;
-    if (idle < yield_seconds) {
+    if (idle < yield_seconds && !(rings && comm->crowded)) {
         sched_yield();
         return;
     }
-    nanosleep(&(struct timespec){.tv_nsec = *nap_ns}, NULL);
+    ech_comm_listen(comm, heard, rings ? ECH_COMM_LONG_NAP_NS : *nap_ns);
     double most = 1e9 * nap_share * idle;
     long longer = *nap_ns * 2;
     if (longer <= LONGEST_NAP_NS && (double)longer <= most) *nap_ns = longer;
@@ -95,6 +97,7 @@ static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const 
     int before = -1;
     for (;;) {
         int left;
+        unsigned heard = ech_comm_heard(comm);
         bool over = ech_comm_is_over(comm); /* read first: what was done by then is done */
         ECH_TRY(test_all(comm, requests, n, &left));
         if (left == 0) return ECH_OK;
@@ -114,7 +117,7 @@ static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const 
             ech_board_set_wait(comm->board, comm->local_rank, why->thread, *mark);
             if (idle > comm->deadline) return fail_deadline(comm, open, why);
         }
-        give_way(comm, idle, &nap_ns);
+        give_way(comm, idle, heard, &nap_ns);
     }
 }
 

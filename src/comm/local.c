@@ -45,6 +45,7 @@ typedef struct slab {
 
 typedef struct box {
     pthread_mutex_t lock;
+    ech_bell bell;          /* of the rank */
     post *sends, *receives; /* oldest first */
 } box;
 
@@ -177,14 +178,23 @@ static ech_status fail_misfit(const post *p, size_t sent, size_t expected)
              p->source, sent, p->destination, p->tag, expected);
 }
 
+/* Tells the first side, whose rank is the other one of the request, that its post has changed. */
+static void ring_owner(const ech_comm *comm, const ech_request *request)
+{
+    const local_state *state = comm->state;
+    ech_bell_ring(&state->job->boxes[request->peer].bell);
+}
+
 /* The second side's part: `p` is the first side's, removed from the box. */
-static ech_status meet(post *p, ech_request *request, const void *from, void *to)
+static ech_status meet(const ech_comm *comm, post *p, ech_request *request, const void *from,
+                       void *to)
 {
     if (p->bytes != request->bytes) {
         ech_status st = request->sends ? fail_misfit(p, request->bytes, p->bytes)
                                        : fail_misfit(p, p->bytes, request->bytes);
         p->other_bytes = request->bytes;
         atomic_store_explicit(&p->state, MISFIT, memory_order_release);
+        ring_owner(comm, request);
         return st;
     }
     if (request->sends)
@@ -195,11 +205,13 @@ static ech_status meet(post *p, ech_request *request, const void *from, void *to
         put_copy(p, request->on);
     } else {
         atomic_store_explicit(&p->state, COPYING, memory_order_release);
+        if (p->bytes > CHUNK) ring_owner(comm, request); /* which then copies, too */
         copy_chunks(p);
         while (atomic_load_explicit(&p->copied, memory_order_acquire) < p->bytes) sched_yield();
     }
     atomic_store_explicit(&p->state, DONE,
                           memory_order_release); /* from now on the owner may reuse it */
+    ring_owner(comm, request);
     request->done = true;
     return ECH_OK;
 }
@@ -230,7 +242,7 @@ static ech_status start_on(ech_comm *comm, ech_request *request, const ech_comm_
     }
     pthread_mutex_unlock(&at->lock);
     ECH_ASSERT(!other || !other->on == !on);
-    return other ? meet(other, request, from, to) : ECH_OK;
+    return other ? meet(comm, other, request, from, to) : ECH_OK;
 }
 
 static ech_status start(ech_comm *comm, ech_request *request, const void *from, void *to)
@@ -288,12 +300,14 @@ static ech_status open_all(int size, double deadline_seconds, ech_comm **endpoin
     open_board(shared);
     for (int rank = 0; rank < size; rank++) {
         pthread_mutex_init(&shared->boxes[rank].lock, NULL);
+        ech_bell_create(&shared->boxes[rank].bell);
         local_state *state = ech_calloc(1, sizeof *state);
         state->job = shared;
         add_slab(state);
         endpoints[rank] =
             ech_comm_make(&ech_comm_local, rank, size, rank, size, deadline_seconds, shared->board);
         endpoints[rank]->state = state;
+        endpoints[rank]->bell = &shared->boxes[rank].bell;
     }
     return ECH_OK;
 }
@@ -334,8 +348,10 @@ static void close_one(ech_comm *comm)
     }
     free(state);
     if (atomic_fetch_sub(&shared->open, 1) > 1) return;
-    for (int rank = 0; rank < shared->size; rank++)
+    for (int rank = 0; rank < shared->size; rank++) {
+        ech_bell_destroy(&shared->boxes[rank].bell);
         pthread_mutex_destroy(&shared->boxes[rank].lock);
+    }
     pthread_mutex_destroy(&shared->window.lock);
     if (shared->board_is_given)
         ech_board_file_unmap(shared->board);
@@ -383,6 +399,7 @@ const ech_comm_backend ech_comm_local = {
     .start = start,
     .test = test,
     .withdraw = withdraw,
+    .rings = true,
     .take_window = take_window,
     .give_window = give_window,
 };

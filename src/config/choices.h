@@ -36,6 +36,9 @@
 #define ECH_INITIALIZATIONS(X)                                                                     \
     X(ECH_INITIALIZATION_RANGE, "range") X(ECH_INITIALIZATION_INPUTS, "inputs")
 
+/* Words for a number of best checkpoints. */
+#define ECH_KEEP_BESTS(X) X(ECH_KEEP_BEST_FALSE, "false") X(ECH_KEEP_BEST_TRUE, "true")
+
 /* The reaction to a NaN or infinity. */
 #define ECH_ON_NONFINITES(X) X(ECH_ON_NONFINITE_STOP, "stop") X(ECH_ON_NONFINITE_SKIP, "skip")
 
@@ -132,6 +135,7 @@ enum { ECH_SYNC_EVERIES(ECH_CHOICE) };
 enum { ECH_STAGE_REPLICAS(ECH_CHOICE) };
 enum { ECH_PARTITIONS(ECH_CHOICE) };
 enum { ECH_NEW_ROWS(ECH_CHOICE) };
+enum { ECH_KEEP_BESTS(ECH_CHOICE) };
 #undef ECH_CHOICE
 
 /* Values of parallel.strategy. */

@@ -54,6 +54,17 @@ const char *ech_chat_check(const ech_chat *chat, const ech_chat_template *chat_t
     return NULL;
 }
 
+static bool has_system(const ech_chat *chat)
+{
+    return !chat->rendered && chat->turn.n > 0 && chat->turn.at[0].role == ECH_SPEAKER_SYSTEM;
+}
+
+bool ech_chat_loses_system(const ech_chat *chat, const ech_chat_template *chat_template)
+{
+    return has_system(chat) && chat_template->system_use == ECH_SYSTEM_LAST &&
+           chat->turn.at[chat->turn.n - 1].role != ECH_SPEAKER_USER;
+}
+
 /* ---- to text ---- */
 
 void ech_chat_text_free(ech_chat_text *text)
@@ -120,18 +131,37 @@ static void put(const renderer *r, const char *text)
     ech_text_append_bytes(&r->out->text, text, strlen(text));
 }
 
-/* A turn; `joined`: the system's content before it, or NULL. */
+/* Ways in which a turn's content is written. */
+typedef struct turn_form {
+    const char *joined; /* the system's content, which stands before it; NULL: none */
+    size_t joined_n;
+    ech_chat_thought thought; /* of an answer, if the template thinks */
+} turn_form;
+
+static ech_status render_content(const renderer *r, const ech_turn *turn, const char *content,
+                                 ech_chat_thought thought)
+{
+    bool answers = turn->role == ECH_SPEAKER_ASSISTANT;
+    bool trims =
+        r->how->does & ECH_CHAT_TRIMS || (answers && r->how->does & ECH_CHAT_TRIMS_ANSWERS);
+    ECH_FREED_TEXT text = {0};
+    if (!answers || !(r->how->does & ECH_CHAT_THINKS))
+        return put_content(r, content, turn->n, trims);
+    ech_chat_think(content, turn->n, thought, &text);
+    return put_content(r, text.at ? text.at : "", text.n, false);
+}
+
 static ech_status render_turn(const renderer *r, const ech_turn *turn, const char *content,
-                              const char *joined, size_t joined_n)
+                              const turn_form *form)
 {
     const ech_chat_marks *marks = &r->how->turn[turn->role];
     put(r, marks->before);
-    if (joined) {
-        ECH_TRY(put_content(r, joined, joined_n, false));
+    if (form->joined) {
+        ECH_TRY(put_content(r, form->joined, form->joined_n, false));
         put(r, ECH_CHAT_JOINT);
     }
     end_part(r, turn->role, false);
-    ECH_TRY(put_content(r, content, turn->n, r->how->trims));
+    ECH_TRY(render_content(r, turn, content, form->thought));
     put(r, marks->after);
     end_part(r, turn->role, turn->trained);
     if (marks->ends) put_token(r, r->tokenizer->end_of_text, turn->role, turn->trained);
@@ -150,26 +180,51 @@ static ech_status copy_rendered(const renderer *r, const ech_chat *chat)
     return ECH_OK;
 }
 
+static ech_chat_thought thought_at(const ech_chat *chat, size_t last_question, size_t i)
+{
+    bool follows = last_question < i;
+    return !follows               ? ECH_THOUGHT_REMOVED
+           : i + 1 < chat->turn.n ? ECH_THOUGHT_KEPT
+                                  : ECH_THOUGHT_WRITTEN;
+}
+
+/* All turns; a system message that has none of its own is put into another one. */
+static ech_status render_turns(const renderer *r, const ech_chat *chat)
+{
+    const ech_turn *turn = chat->turn.at;
+    ech_system_use use = r->how->system_use;
+    const char *content = chat->text.at ? chat->text.at : "";
+    bool moves = has_system(chat) && (use == ECH_SYSTEM_JOINED || use == ECH_SYSTEM_LAST);
+    size_t into = use == ECH_SYSTEM_LAST ? chat->turn.n - 1 : 1;
+    size_t last_question = ech_chat_last_question(chat);
+    for (size_t i = moves; i < chat->turn.n; i++) {
+        turn_form form = {.thought = thought_at(chat, last_question, i)};
+        if (moves && i == into && turn[i].role == ECH_SPEAKER_USER) {
+            form.joined = content + turn[0].at;
+            form.joined_n = turn[0].n;
+        }
+        ECH_TRY(render_turn(r, &turn[i], content + turn[i].at, &form));
+    }
+    return ECH_OK;
+}
+
 ech_status ech_chat_render(const ech_chat *chat, const ech_chat_template *chat_template,
                            const ech_tokenizer *tokenizer, ech_chat_text *out)
 {
     const renderer r = {chat_template, tokenizer, out};
-    const ech_turn *turn = chat->turn.at;
-    bool system = chat->turn.n > 0 && turn[0].role == ECH_SPEAKER_SYSTEM;
-    bool joins = system && chat_template && chat_template->system_use == ECH_SYSTEM_JOINED;
-    const char *content = chat->text.at ? chat->text.at : "";
+    size_t n = chat->turn.n;
     out->text.n = out->part.n = 0;
     if (chat->rendered) return copy_rendered(&r, chat);
-    if (chat_template->begins) put_token(&r, tokenizer->begin_of_text, ECH_SPEAKER_SYSTEM, false);
-    if (chat_template->system && !system)
+    if (chat_template->does & ECH_CHAT_BEGINS)
+        put_token(&r, tokenizer->begin_of_text, ECH_SPEAKER_SYSTEM, false);
+    if (chat_template->system && !has_system(chat))
         ECH_TRY(render_turn(
             &r, &(ech_turn){.role = ECH_SPEAKER_SYSTEM, .n = strlen(chat_template->system)},
-            chat_template->system, NULL, 0));
-    for (size_t i = joins; i < chat->turn.n; i++) {
-        bool first = joins && i == 1;
-        ECH_TRY(render_turn(&r, &turn[i], content + turn[i].at, first ? content + turn[0].at : NULL,
-                            turn[0].n));
-    }
+            chat_template->system, &(turn_form){0}));
+    ECH_TRY(render_turns(&r, chat));
+    if (chat_template->does & ECH_CHAT_CLOSES && n > 0)
+        put_token(&r, tokenizer->end_of_text, chat->turn.at[n - 1].role,
+                  chat->turn.at[n - 1].trained);
     return ECH_OK;
 }
 

@@ -33,6 +33,23 @@ bool ech_chat_trains(const ech_chat *chat);
 const char *ech_chat_check(const ech_chat *chat, const ech_chat_template *chat_template,
                            size_t *turn);
 
+/* True if the template does not write the conversation's system message. */
+bool ech_chat_loses_system(const ech_chat *chat, const ech_chat_template *chat_template);
+
+/* What becomes of the reasoning of an answer, <think>...</think>, under a template that thinks. */
+typedef enum ech_chat_thought {
+    ECH_THOUGHT_REMOVED, /* of an answer before the last question */
+    ECH_THOUGHT_KEPT,    /* written if there is some */
+    ECH_THOUGHT_WRITTEN  /* written, though it may be empty: of the last message */
+} ech_chat_thought;
+
+/* Appends an answer as Qwen3's template writes it. Its reasoning is what stands before the first
+ * </think> and after the last <think> before that; newlines around it are not part of it. */
+void ech_chat_think(const char *answer, size_t n, ech_chat_thought thought, ech_text *out);
+/* The number of the last user's turn that is no response of a tool, as Qwen3's template looks for
+ * it; the last turn's if there is none. */
+size_t ech_chat_last_question(const ech_chat *chat);
+
 /* Part of a rendered conversation. */
 typedef struct ech_chat_part {
     size_t end; /* where it ends in the text; it begins where the one before ends */

@@ -43,12 +43,35 @@
         NO_MARKS, GEMMA_MARKS("user"), GEMMA_MARKS("model")                                        \
     }
 #define GEMMA_TOKENS "<start_of_turn> <end_of_turn>"
-#define MISTRAL(rest)                                                                              \
+#define MISTRAL(begin, end, answer, rest)                                                          \
     {                                                                                              \
-        NO_MARKS, {"[INST] ", " [/INST]", false, ""},                                              \
+        NO_MARKS, {begin, end, false, ""},                                                         \
         {                                                                                          \
-            "", "", true, rest                                                                     \
+            answer, "", true, rest                                                                 \
         }                                                                                          \
+    }
+#define LLAMA31_DATES "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
+#define LLAMA31                                                                                    \
+    {                                                                                              \
+        {"<|start_header_id|>system<|end_header_id|>\n\n" LLAMA31_DATES, "<|eot_id|>", false, ""}, \
+            LLAMA3_MARKS("user"), LLAMA3_MARKS("assistant")                                        \
+    }
+#define PHI3_MARKS(of)                                                                             \
+    {                                                                                              \
+        "<|" of "|>\n", "<|end|>", false, "\n"                                                     \
+    }
+#define PHI3                                                                                       \
+    {                                                                                              \
+        PHI3_MARKS("system"), PHI3_MARKS("user"), PHI3_MARKS("assistant")                          \
+    }
+#define PHI3_TOKENS "<|user|> <|assistant|> <|end|>"
+#define ZEPHYR_MARKS(of)                                                                           \
+    {                                                                                              \
+        "<|" of "|>\n", "", true, "\n"                                                             \
+    }
+#define ZEPHYR                                                                                     \
+    {                                                                                              \
+        ZEPHYR_MARKS("system"), ZEPHYR_MARKS("user"), ZEPHYR_MARKS("assistant")                    \
     }
 
 const ech_chat_template ech_chat_templates[] = {

@@ -8,13 +8,25 @@
 
 #include "data/data.h"
 
-/* A system message is a turn like others, is an error, or stands before the first user's
- * content. */
+/* What becomes of a system message. */
 typedef enum ech_system_use {
-    ECH_SYSTEM_TURN,
-    ECH_SYSTEM_REFUSED,
-    ECH_SYSTEM_JOINED
+    ECH_SYSTEM_TURN,    /* a turn like others */
+    ECH_SYSTEM_REFUSED, /* an error */
+    ECH_SYSTEM_JOINED,  /* stands before the first user's content */
+    ECH_SYSTEM_LAST     /* stands before the last message's content if a user wrote that; otherwise
+                           it is left out */
 } ech_system_use;
+
+/* What else a template does. */
+enum {
+    ECH_CHAT_BEGINS = 1,        /* begin of text first */
+    ECH_CHAT_TRIMS = 2,         /* no white space around contents; a joined system message keeps
+                                   its own */
+    ECH_CHAT_TRIMS_ANSWERS = 4, /* the same for the assistant's contents alone */
+    ECH_CHAT_THINKS = 8,        /* as Qwen3's does: <think>...</think> before the last answer, and
+                                   reasoning is removed from earlier ones */
+    ECH_CHAT_CLOSES = 16        /* end of text last; it belongs to the last message */
+};
 
 #define ECH_CHAT_JOINT "\n\n" /* between a joined system message and the user's */
 
@@ -35,8 +47,7 @@ struct ech_chat_template {
     const char *system; /* content of a system turn that is put before a conversation without a
                             system message; NULL: none */
     ech_system_use system_use;
-    bool begins; /* begin of text first */
-    bool trims;  /* without white space around contents, but not around a joined system message */
+    unsigned does; /* a sum of ECH_CHAT_BEGINS and others */
     ech_chat_marks turn[ECH_SPEAKERS];
 };
 

@@ -305,6 +305,13 @@ static ech_status check_targets(const ech_corpus_options *options, const char *p
 {
     const ech_token_runs *runs = &source->file->runs;
     if (options->valued || count_targets(corpus, source) > 0) return ECH_OK;
+    int64_t all = ech_token_runs_targets(runs, 1, runs->tokens, corpus->document_mask);
+    if (all > 0) /* of whole documents that are truncated or dropped */
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: %s has no target in samples of data.sequence_length = %lld tokens: with "
+                 "data.packing = documents its %lld targets are left out with the ends of longer "
+                 "documents; use longer samples, or data.packing = stream",
+                 options->key, path, (long long)options->sequence_length, (long long)all);
     ECH_FAIL(ECH_EINPUT,
              "%s: %s has %lld tokens and no target: %s; name a file with texts to train on",
              options->key, path, (long long)runs->tokens,

@@ -49,6 +49,7 @@ typedef struct ech_source {
     ech_token_file *file;    /* owned by the corpus */
     ech_documents documents; /* of a corpus of whole documents */
     int64_t samples;         /* S, of one epoch */
+    int64_t apart;           /* 1: samples share no token (ech_corpus_of_items); else 0 */
 } ech_source;
 
 struct ech_corpus {

@@ -106,6 +106,8 @@ ech_coder *ech_coder_create(const ech_tokenizer *tokenizer);
 /* Sets whether names of special tokens (<|endoftext|>) in a text stay text. Initially they become
  * ids, as in Hugging Face's libraries. */
 void ech_coder_keep_special(ech_coder *coder, bool keep);
+/* Returns how many names stayed text since the last call. *id: the last one's token. */
+int64_t ech_coder_report_kept(ech_coder *coder, int32_t *id);
 void ech_coder_destroy(ech_coder *coder); /* accepts NULL */
 /* Appends the ids of n bytes, which are a whole text or a part between splits
  * (ech_tokenizer_split). `begins`: the text begins with these bytes. Appends no end-of-text. Any
@@ -276,6 +278,9 @@ typedef struct ech_import_count {
     int64_t chats;        /* of the documents: conversations */
     const char *chat_template; /* name of their template; NULL: none is known */
     int64_t unanswered;        /* conversations without an answer to train on, which are skipped */
+    int64_t unwritten;         /* system messages that the template leaves out */
+    int64_t kept;              /* names of special tokens that stayed text */
+    int64_t kept_id;           /* one of these tokens */
 } ech_import_count;
 
 /* Tokenizes texts into `out`.bin/.idx, and writes the tokenizer's name and hash into
@@ -370,6 +375,16 @@ const char *ech_corpus_undivided(const ech_corpus *corpus);
 /* The number of positions before the first at which some source begins its second epoch. */
 int64_t ech_corpus_samples(const ech_corpus *corpus);
 
+/* A list of tokens. The last `targets` < n of them are predicted. */
+typedef struct ech_item {
+    const int32_t *ids;
+    size_t n, targets;
+} ech_item;
+/* A corpus without a document mask whose sample i is items[i], with padding after it; n > 0 items
+ * of at most sequence_length + 1 tokens, which are copied. Errors: ECH_EIO. */
+ech_status ech_corpus_of_items(const ech_item *items, int64_t n, int64_t sequence_length,
+                               ech_corpus **out);
+
 /* What a run of some samples reads. Tokens are counted as if it read each sample of a source
  * equally often; if a run ends within an epoch, they are expected values. */
 typedef struct ech_corpus_counts {
@@ -407,7 +422,10 @@ typedef struct ech_loader_options {
     int64_t vocabulary;        /* an id outside it is an error */
     int64_t shares; /* N */
     bool shuffle;  /* permute each epoch's samples, keyed by seed and epoch; validation: false */
-    uint64_t seed; /* of `shuffle` */
+    uint64_t seed; /* of `shuffle` and `drawn_from` */
+    /* Positions are a random sample, without replacement, of [0, drawn_from), keyed by seed alone;
+     * 0: they are used in order. */
+    int64_t drawn_from;
     int64_t last_position; /* from this position on: padding of weight 0; INT64_MAX: none */
     int prefetch;          /* batches to read ahead, at least 1 */
     /* For diverging replicas, this replica's index, and their number: samples of others'

@@ -67,6 +67,9 @@ static ech_status write_chunk(importing *im, ech_import_chunk *chunk)
     }
     im->journal.count.chats += chunk->chats;
     im->journal.count.unanswered += chunk->unanswered;
+    im->journal.count.unwritten += chunk->unwritten;
+    im->journal.count.kept += chunk->kept;
+    if (chunk->kept) im->journal.count.kept_id = chunk->kept_id;
     im->journal.done += ech_text_chunk_extent(&chunk->read);
     if (im->options->progress)
         im->options->progress(im->before, im->journal.done, im->texts->bytes);
@@ -117,6 +120,20 @@ static ech_status check_count(const importing *im)
     return ECH_OK;
 }
 
+/* A model that should learn these tokens would never see them. */
+static void warn_of_names(const importing *im)
+{
+    const ech_import_count *count = &im->journal.count;
+    const ech_tokenizer *tokenizer = im->options->tokenizer;
+    ECH_FREED_TEXT name = {0};
+    if (count->kept == 0 || count->kept_id >= tokenizer->vocabulary) return;
+    ech_chat_put_form(tokenizer, (int32_t)count->kept_id, &name);
+    ech_log_warn("%s: %s of a special token, such as %s, %s text; --special-tokens makes "
+                 "them its id",
+                 im->options->texts.in, ECH_COUNT(count->kept, "name"), name.at,
+                 count->kept == 1 ? "stays" : "stay");
+}
+
 static void close_writers(importing *im)
 {
     for (int i = 0; i < im->parts; i++) {
@@ -146,6 +163,7 @@ static ech_status encode_texts(importing *im)
 static ech_status seal(importing *im)
 {
     ECH_TRY(check_count(im));
+    warn_of_names(im);
     for (int i = 0; i < im->parts; i++) ECH_TRY(ech_token_writer_seal(im->writer[i]));
     close_writers(im);
     im->journal.sealed = true;

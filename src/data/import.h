@@ -20,6 +20,9 @@ typedef struct ech_import_chunk {
     ECH_LIST(ech_text_segment) segment; /* .n counts ids instead of bytes */
     ech_text_bad bad;                   /* skipped objects */
     int64_t chats, unanswered;          /* conversations that are encoded; that are skipped */
+    int64_t unwritten;                  /* system messages that the template leaves out */
+    int64_t kept;                       /* names of special tokens that stayed text */
+    int32_t kept_id;                    /* the last one's */
     ech_status status;
     char *message; /* of an error; NULL: none */
 } ech_import_chunk;

@@ -54,6 +54,7 @@ static ech_status encode_chat(const ech_text_segment *segment, encoding *e)
          used = all ? segment->chat->turn.n > 0 : ech_chat_trains(segment->chat);
     *(used ? &e->chunk->chats : &e->chunk->unanswered) += 1;
     if (!used) return ECH_OK;
+    e->chunk->unwritten += ech_chat_loses_system(segment->chat, options->texts.chat);
     e->tokens.n = 0;
     ech_coder_keep_special(e->coder, false);
     ECH_TRY(ech_chat_render(segment->chat, options->texts.chat, options->tokenizer, &e->text));
@@ -87,11 +88,12 @@ void ech_import_encode(const ech_import_options *options, ech_coder *coder, ech_
     ech_coder_keep_special(coder, !options->special);
     bool quiet = ech_log_set_quiet(true);
     chunk->ids.n = chunk->segment.n = chunk->bad.first.n = 0;
-    chunk->bad.n = chunk->chats = chunk->unanswered = 0;
+    chunk->bad.n = chunk->chats = chunk->unanswered = chunk->unwritten = 0;
     free(chunk->message);
     chunk->message = NULL;
     chunk->status = ech_text_chunk_each(&options->texts, &chunk->read, encode, &e, &chunk->bad);
     if (chunk->status != ECH_OK) chunk->message = ech_strdup(ech_last_error());
+    chunk->kept = ech_coder_report_kept(coder, &chunk->kept_id);
     ech_log_set_quiet(quiet);
     free(e.begin.at);
     ech_chat_text_free(&e.text);

@@ -14,7 +14,7 @@
 #include "data/chat_template.h"
 #include "data/import.h"
 
-enum { VERSION = 4, MOST_BYTES = 1 << 20 };
+enum { VERSION = 5, MOST_BYTES = 1 << 20 };
 #define JOURNAL "journal.json"
 #define UNFINISHED                                                                                 \
     "journal.new" /* until it is whole: nothing else is left of one that was interrupted */
@@ -79,7 +79,7 @@ typedef struct field {
     int64_t *number;
 } field;
 
-enum { FIELDS = 12 };
+enum { FIELDS = 15 };
 
 static void list_fields(ech_import_journal *j, field out[FIELDS])
 {
@@ -94,7 +94,10 @@ static void list_fields(ech_import_journal *j, field out[FIELDS])
                                   {"valid_tokens", &j->count.valid_tokens},
                                   {"bad", &j->count.bad},
                                   {"chats", &j->count.chats},
-                                  {"unanswered", &j->count.unanswered}};
+                                  {"unanswered", &j->count.unanswered},
+                                  {"unwritten", &j->count.unwritten},
+                                  {"kept", &j->count.kept},
+                                  {"kept_id", &j->count.kept_id}};
     memcpy(out, fields, sizeof fields);
 }
 

@@ -52,12 +52,21 @@ static int64_t share_at(const ech_loader_options *options, int64_t position, int
     return q % N;
 }
 
+/* The position that is drawn in place of another one. The seed differs from the seed of epochs. */
+static int64_t draw(const ech_loader_options *options, int64_t position)
+{
+    uint64_t seed = ~options->seed, n = (uint64_t)options->drawn_from;
+    return (int64_t)ech_random_permute(seed, 0, n, (uint64_t)position);
+}
+
 const ech_source *ech_sample_at(const ech_corpus *corpus, const ech_loader_options *options,
                                 int64_t position, int64_t *s)
 {
     enum { SOURCE_BITS = 10 };
     _Static_assert(ECH_BLEND_MOST <= 1 << SOURCE_BITS, "a key of its own for every source");
-    int64_t j, own, share = share_at(options, position, &own);
+    int64_t j, own, share;
+    if (options->drawn_from > 0) position = draw(options, position);
+    share = share_at(options, position, &own);
     int k = ech_blend_at(&corpus->blend, own, &j), N = (int)options->shares;
     const ech_source *source = &corpus->source.at[k];
     int64_t first = ech_collective_shard_first(source->samples, N, (int)share);
@@ -112,14 +121,23 @@ static bool is_whole(const ech_source *source)
     return source->documents.begin.n > 0;
 }
 
+/* The index in the stream of the first token of sample s, and its pairs. */
+static int64_t first_of(const ech_source *source, int64_t T, int64_t s, int64_t *pairs)
+{
+    int64_t shift = s * source->apart;
+    *pairs = ech_sample_pairs(source->file->runs.tokens - shift, T, s);
+    return s * T + shift;
+}
+
 int64_t ech_sample_count(const ech_source *source, const ech_loader_options *options, int64_t s)
 {
     const ech_token_runs *runs = &source->file->runs;
-    int64_t T = options->sequence_length, first = s * T + 1, pieces, count = 0;
+    int64_t T = options->sequence_length, pieces, pairs, count = 0;
     if (options->valued) return 1;
-    if (!is_whole(source))
-        return ech_token_runs_targets(runs, first, first + ech_sample_pairs(runs->tokens, T, s),
-                                      options->document_mask);
+    if (!is_whole(source)) {
+        int64_t first = first_of(source, T, s, &pairs) + 1;
+        return ech_token_runs_targets(runs, first, first + pairs, options->document_mask);
+    }
     const ech_piece *piece = pieces_of(source, s, &pieces);
     for (int64_t i = 0; i < pieces; i++)
         count += ech_token_runs_targets(runs, piece[i].first + 1, piece[i].first + piece[i].n,
@@ -217,9 +235,9 @@ ech_status ech_sample_read(const ech_source *source, const ech_loader_options *o
     ech_sample_clear(options, batch, row);
     if (options->valued) return read_example(file, options, s, ids, batch, row);
     if (is_whole(source)) return read_whole(source, options, s, ids, batch, row);
-    int64_t pairs = ech_sample_pairs(file->runs.tokens, T, s);
+    int64_t pairs, first = first_of(source, T, s, &pairs);
     batch->lengths[row] = (int32_t)least(pairs + 1, T);
-    return read_stretch(file, options, &(stretch){0, T, s * T, pairs}, ids, batch, row);
+    return read_stretch(file, options, &(stretch){0, T, first, pairs}, ids, batch, row);
 }
 
 void ech_sample_clear(const ech_loader_options *options, const ech_batch *batch, int64_t row)

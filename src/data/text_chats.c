@@ -6,8 +6,9 @@
 
 #include <string.h>
 
-const char *const ech_chat_keys[ECH_CHAT_KEYS] = {
-    "messages", "conversations", "instruction", "input", "output", "system", "history", "segments"};
+const char *const ech_chat_keys[ECH_CHAT_KEYS] = {"messages", "conversations", "instruction",
+                                                  "input",    "output",        "system",
+                                                  "history",  "segments",      "tools"};
 
 ech_status ech_text_complain(const ech_text_object *o, size_t at, const char *why)
 {
@@ -73,11 +74,26 @@ static ech_status find_role(const ech_text_object *o, ech_json_span span, size_t
              o->path, (long long)o->line, number, n < 40 ? (int)n : 40, name);
 }
 
-enum { ROLE, FROM, CONTENT, VALUE, KEYS };
+/* True if a value is empty: not there, null, "", [] or "[]". */
+static bool is_empty(const ech_text_object *o, ech_json_span span)
+{
+    size_t at = span.at, end = span.at + span.n;
+    if (!ech_text_has(o, span)) return true;
+    bool quoted = o->text[at] == '"';
+    at += quoted;
+    end -= quoted;
+    if (at == end) return true;
+    return o->text[at] == '[' && ech_json_skip_blanks(o->text, end, at + 1) == end - 1;
+}
+
+#define RENDER_IT "python -m echelon.chats IN OUT --tokenizer FOLDER"
+
+enum { ROLE, FROM, CONTENT, VALUE, TOOL_CALLS, REASONING, KEYS };
 
 static ech_status read_message(const ech_text_object *o, size_t *at, bool trained, ech_chat *chat)
 {
-    static const char *const keys[KEYS] = {"role", "from", "content", "value"};
+    static const char *const keys[KEYS] = {"role",  "from",       "content",
+                                           "value", "tool_calls", "reasoning_content"};
     ech_json_span span[KEYS];
     ech_speaker role;
     const char *why = ech_json_find(o->text, o->n, *at, keys, KEYS, span, at);
@@ -89,10 +105,16 @@ static ech_status read_message(const ech_text_object *o, size_t *at, bool traine
         ECH_FAIL(ECH_EINPUT, "%s:%lld: message %zu has no string \"role\" (or \"from\")", o->path,
                  (long long)o->line, number);
     ECH_TRY(find_role(o, name, number, &role));
+    if (!is_empty(o, span[TOOL_CALLS]) || !is_empty(o, span[REASONING]))
+        ECH_FAIL(ECH_EINPUT,
+                 "%s:%lld: message %zu has \"%s\", which built-in chat templates do not write; "
+                 "render the conversations with " RENDER_IT,
+                 o->path, (long long)o->line, number,
+                 keys[is_empty(o, span[TOOL_CALLS]) ? REASONING : TOOL_CALLS]);
     if (!is_string(o, content))
         ECH_FAIL(ECH_EINPUT,
-                 "%s:%lld: message %zu has no string \"content\" (or \"value\"); tool calls and "
-                 "lists of parts are not read",
+                 "%s:%lld: message %zu has no string \"content\" (or \"value\"); lists of parts "
+                 "are not read",
                  o->path, (long long)o->line, number);
     return add_turn(o, content, role, trained, chat);
 }
@@ -179,6 +201,15 @@ static ech_status read_alpaca(const ech_text_object *o, const ech_json_span *spa
     return add_turn(o, span[ECH_CHAT_OUTPUT], ECH_SPEAKER_ASSISTANT, true, chat);
 }
 
+static ech_status check_tools(const ech_text_object *o, ech_json_span tools)
+{
+    if (is_empty(o, tools)) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT,
+             "%s:%lld: \"tools\" are not written by built-in chat templates; render the "
+             "conversations with " RENDER_IT,
+             o->path, (long long)o->line);
+}
+
 static ech_status read_form(const ech_text_object *o, const ech_json_span *span,
                             ech_json_span prompt, ech_json_span completion, ech_chat *chat,
                             bool *found)
@@ -186,6 +217,8 @@ static ech_status read_form(const ech_text_object *o, const ech_json_span *span,
     *found = true;
     chat->rendered = is_list(o, span[ECH_CHAT_SEGMENTS]);
     if (chat->rendered) return read_list(o, span[ECH_CHAT_SEGMENTS], true, read_segment, chat);
+    if (is_list(o, span[ECH_CHAT_MESSAGES]) || is_list(o, span[ECH_CHAT_CONVERSATIONS]))
+        ECH_TRY(check_tools(o, span[ECH_CHAT_TOOLS]));
     if (is_list(o, span[ECH_CHAT_MESSAGES]))
         return read_messages(o, span[ECH_CHAT_MESSAGES], true, chat);
     if (is_list(o, span[ECH_CHAT_CONVERSATIONS])) {

@@ -39,6 +39,7 @@ enum {
     ECH_CHAT_SYSTEM,
     ECH_CHAT_HISTORY,
     ECH_CHAT_SEGMENTS,
+    ECH_CHAT_TOOLS,
     ECH_CHAT_KEYS
 };
 extern const char *const ech_chat_keys[ECH_CHAT_KEYS];

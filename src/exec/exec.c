@@ -226,6 +226,8 @@ static ech_status allot_records(ech_exec *exec)
         exec->device->is_immediate ? 2 : ech_queues_of(exec->plan->model->block.n) - ECH_LANES;
     exec->link_next =
         ech_pool_alloc(exec->pool, (size_t)exec->link_cursors * sizeof *exec->link_next);
+    exec->link_wanted =
+        ech_pool_alloc(exec->pool, (size_t)exec->link_cursors * sizeof *exec->link_wanted);
     exec->done = ech_pool_alloc(exec->pool, steps * sizeof *exec->done);
     exec->times.begins = ech_pool_alloc(exec->pool, steps * sizeof *exec->times.begins);
     exec->times.ends = ech_pool_alloc(exec->pool, steps * sizeof *exec->times.ends);
@@ -336,6 +338,7 @@ void ech_exec_destroy(ech_exec *exec)
     free(exec->posted.at);
     ech_pool_destroy(exec->pool);
     ech_waits_destroy(exec);
+    ech_kept_gradients_destroy(exec->gradients);
     free(exec);
 }
 

@@ -76,9 +76,9 @@ void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position);
  * for it. */
 
 /* Call it on every rank before each ECH_LIST_SAVE. Sets the folder of checkpoints and what the next
- * one holds besides tensors. keep and proven: as in ech_checkpoint_prune. Copies everything. */
+ * one holds besides tensors. keep, best, proven: as in ech_checkpoint_prune. Copies everything. */
 void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info,
-                       int64_t keep, int64_t proven);
+                       int64_t keep, int64_t best, int64_t proven);
 
 /* Called by the thread that writes a checkpoint, on its rank, before it writes and before it
  * removes older ones. It completes whatever must precede these. An error on one rank is an error on
@@ -112,6 +112,7 @@ typedef struct ech_readings {
     double loss;      /* loss_sum / tokens; 0 if there are no tokens */
     double tokens;    /* sum of the targets' weights */
     double loss_sum;  /* over all targets, times their weights */
+    bool stop;        /* some rank requested it (ech_exec_ask) */
     /* of all parameters, before gradient clipping; this and the following fields: only for
      * ECH_LIST_TRAIN */
     double grad_norm;
@@ -133,7 +134,7 @@ typedef struct ech_readings {
     bool withheld;   /* no update was made, because of a NaN or infinity */
     bool overflow;   /* withheld because gradients overflowed under a dynamic loss scale above 1 */
     const double *reports; /* [model.reports], over all ranks; borrowed until the next run */
-    bool stop, save_now;   /* some rank requested it (ech_exec_ask) */
+    bool save_now;         /* some rank requested it (ech_exec_ask) */
     bool save_failed;      /* a checkpoint was not written: ech_exec_finish_save returns why */
     bool hash_differs;     /* only for ECH_LIST_CHECK: replicas of some parameter differ in bits */
 } ech_readings;
@@ -154,8 +155,8 @@ const double *ech_exec_logits(const ech_exec *exec);
 void ech_exec_set_rate(ech_exec *exec, double rate);
 void ech_exec_set_clip_norm(ech_exec *exec, double norm);
 
-/* Requests that all ranks stop, or save now. The next ECH_LIST_TRAIN passes the request to all
- * ranks (ech_readings). */
+/* Requests that all ranks stop, or save now. The next ECH_LIST_TRAIN or ECH_LIST_VALIDATE passes
+ * the request to all ranks (ech_readings); a validation passes only `stop`. */
 void ech_exec_ask(ech_exec *exec, bool stop, bool save_now);
 
 /* The loss scale of the next training step and its state if it is dynamic; the same on all
@@ -185,11 +186,21 @@ ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights,
                                  const ech_peft *adapters);
 
 /* ---- whole tensors, between lists: every parameter in the type that training keeps it in, then
- * every state, in the order of model->param, under any layout ---- */
+ * every state, then gradients if they are kept, in the order of model->param, under any layout ----
+ */
+
+/* Keeps each train list's gradients in host memory, eight bytes a number, until the next one's:
+ * summed over ranks, a mean over targets, before clipping, without the loss scale; in fp32, or fp64
+ * where training has them so. Takes ech_exec_observe. To be called on all ranks, before the first
+ * list. Errors: protocols, schedules and compression without such a sum. */
+ech_status ech_exec_keep_gradients(ech_exec *exec);
+/* Whether a step has been made since. */
+bool ech_exec_has_gradients(const ech_exec *exec);
 
 typedef struct ech_exec_whole {
     const char *name;  /* the parameter's; borrowed, like the next */
-    const char *state; /* "exp_avg"; NULL: the parameter itself */
+    const char *state; /* "exp_avg", "gradient"; NULL: the parameter itself */
+    bool is_gradient;  /* which can only be read, after a step */
     ech_dtype dtype;
     int dims;
     int64_t shape[ECH_MAX_DIMS], bytes;

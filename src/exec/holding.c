@@ -10,6 +10,7 @@
 
 const char ech_holding_previous[] = "previous";
 const char ech_holding_master[] = "master";
+const char ech_holding_gradient[] = "gradient";
 
 bool ech_exec_keeps_previous(const ech_exec *exec)
 {

@@ -5,15 +5,14 @@
  * flight, and sleeps in between. So messages progress during compute.
  */
 #include <sched.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "exec/state.h"
 #include "schedule/operands.h"
 
 /* While the compute lane waits for a message: seconds without progress until the thread yields, and
- * until it naps. During compute this thread must not take its core, so it polls rarely, and is
- * woken when a step ends. */
+ * until it naps. During compute this thread must not take its core, so it polls rarely. It is woken
+ * when a step ends that one of its own waits for, and naps long where it hears of messages. */
 static const double spin_seconds = 10e-6, yield_seconds = 100e-6, report_seconds = 10e-3;
 enum { FIRST_NAP_NS = 5000, LONGEST_NAP_NS = 50000, IDLE_NAP_NS = 500000 };
 
@@ -231,15 +230,24 @@ static ech_status look_at_awaited(link *l)
     return ECH_OK;
 }
 
+/* `heard`: before the last look. */
+static void nap(const link *l, unsigned heard, long ns)
+{
+    ech_exec *exec = l->exec;
+    for (int c = 0; c < l->cursors; c++) exec->link_wanted[c] = is_busy(l, c) ? -1 : l->next[c];
+    ech_exec_nap(exec, exec->link_wanted, l->cursors, heard,
+                 ech_comm_rings(exec->comm) ? ECH_COMM_LONG_NAP_NS : ns);
+}
+
 /* Without progress: yields for longer and longer times. */
-static ech_status rest(link *l)
+static ech_status rest(link *l, unsigned heard)
 {
     double now = ech_clock_now(), gap = ech_clock_take_gap(&l->looked_at, now);
     l->progress_at += gap;
     l->awaited_at += gap;
     double idle = now - l->progress_at;
     if (atomic_load(&l->exec->awaited) < 0) {
-        ech_exec_nap(l->exec, IDLE_NAP_NS);
+        nap(l, heard, IDLE_NAP_NS);
         return ECH_OK;
     }
     if (idle < spin_seconds) return ECH_OK;
@@ -248,7 +256,7 @@ static ech_status rest(link *l)
         return ECH_OK;
     }
     if (idle > report_seconds) ECH_TRY(look_at_awaited(l));
-    nanosleep(&(struct timespec){.tv_nsec = l->nap_ns}, NULL);
+    nap(l, heard, l->nap_ns);
     l->nap_ns = l->nap_ns * 2 < LONGEST_NAP_NS ? l->nap_ns * 2 : LONGEST_NAP_NS;
     return ECH_OK;
 }
@@ -268,13 +276,14 @@ ech_status ech_link_run(ech_exec *exec)
     note_progress(&l);
     while (!is_done(&l)) {
         bool progress = false;
+        unsigned heard = ech_comm_heard(exec->comm);
         ECH_TRY(post_what_may(&l, &progress));
         ECH_TRY(test_posted(&l, &progress));
         if (ech_exec_has_failed(exec) && exec->posted.n == 0) return ECH_OK;
         if (progress) {
             note_progress(&l);
         } else if (exec->posted.n > 0) {
-            ECH_TRY(rest(&l));
+            ECH_TRY(rest(&l, heard));
         } else {
             ech_exec_wait_for_any(exec, l.next, l.cursors);
             note_progress(&l);

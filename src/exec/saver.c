@@ -19,11 +19,11 @@ static void free_request(ech_save_request *request)
 }
 
 void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info,
-                       int64_t keep, int64_t proven)
+                       int64_t keep, int64_t best, int64_t proven)
 {
     free_request(&exec->saver.next);
-    exec->saver.next =
-        (ech_save_request){ech_strdup(directory), keep, proven, ech_checkpoint_info_copy(info)};
+    exec->saver.next = (ech_save_request){ech_strdup(directory), keep, best, proven,
+                                          ech_checkpoint_info_copy(info)};
 }
 
 void ech_exec_gate_saves(ech_exec *exec, ech_save_gate *gate, void *context)
@@ -57,7 +57,7 @@ static ech_status prune(const ech_exec *exec)
     ECH_TRY(pass_gate(exec));
     ech_joint_begin(&joint, group_of(exec));
     if (ech_group_index(group_of(exec)) == 0)
-        status = ech_checkpoint_prune(now->directory, now->keep, now->proven);
+        status = ech_checkpoint_prune(now->directory, now->keep, now->best, now->proven);
     return ech_joint_end(&joint, status);
 }
 

@@ -376,7 +376,6 @@ static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r
     r->updates = exec->updates;
     r->withheld = !isfinite(r->grad_norm) || !isfinite(r->loss);
     r->overflow = take_overflow(exec, s);
-    r->stop = s->stop > 0;
     r->save_now = s->save_now > 0;
     r->save_failed = s->save_failed > 0;
 }
@@ -388,6 +387,7 @@ static void read_turn(ech_exec *exec, int turn)
     r->loss_sum = ech_unsigned_nan(s->loss);
     r->tokens = s->loss_weight;
     r->loss = r->tokens > 0 ? r->loss_sum / r->tokens : 0;
+    r->stop = s->stop > 0;
     if (ech_list_kind_trains(exec->list->kind)) read_update(exec, s, r);
 }
 

@@ -15,7 +15,6 @@
  */
 #include <limits.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "exec/state.h"
@@ -277,7 +276,7 @@ static ech_status look(ech_exec *exec, bool *progress)
 }
 
 /* No push has arrived: shows for whom the server waits, and fails at the deadline. */
-static ech_status rest(ech_exec *exec, double idle, long *nap)
+static ech_status rest(ech_exec *exec, double idle, unsigned heard, long *nap)
 {
     ech_server *server = exec->server;
     const double report_seconds = 0.1;
@@ -287,7 +286,7 @@ static ech_status rest(ech_exec *exec, double idle, long *nap)
         ECH_TRY(ech_comm_overdue(exec->comm, &server->request[w], idle));
         break;
     }
-    nanosleep(&(struct timespec){.tv_nsec = *nap}, NULL);
+    ech_comm_listen(exec->comm, heard, ech_comm_rings(exec->comm) ? ECH_COMM_LONG_NAP_NS : *nap);
     *nap = *nap * 2 < LONGEST_NAP_NS ? *nap * 2 : LONGEST_NAP_NS;
     return ECH_OK;
 }
@@ -310,6 +309,7 @@ static ech_status wait_for_push(ech_exec *exec, const ech_step *step, announced 
     int worker;
     for (;;) {
         bool progress = false;
+        unsigned heard = ech_comm_heard(exec->comm);
         if (ech_exec_has_failed(exec)) return ECH_EABORTED;
         ECH_TRY(look(exec, &progress));
         worker = wanted(exec, step);
@@ -317,7 +317,7 @@ static ech_status wait_for_push(ech_exec *exec, const ech_step *step, announced 
         double now = ech_clock_now();
         since += ech_clock_take_gap(&looked_at, now);
         if (progress) since = now, nap = NAP_NS;
-        ECH_TRY(rest(exec, now - since, &nap));
+        ECH_TRY(rest(exec, now - since, heard, &nap));
     }
     ech_comm_set_wait(exec->comm, -1);
     *what = exec->server->announced[worker];

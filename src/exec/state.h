@@ -93,7 +93,7 @@ typedef struct ech_ledger {
 /* The arguments of ech_exec_set_save. */
 typedef struct ech_save_request {
     char *directory;
-    int64_t keep, proven;
+    int64_t keep, best, proven;
     ech_checkpoint_info info;
 } ech_save_request;
 
@@ -139,6 +139,9 @@ typedef struct ech_pushes {
     int next;  /* with backup workers: pushes of earlier turns will be dropped */
     int tally; /* the train list's TALLY, after all turns */
 } ech_pushes;
+
+typedef struct ech_kept_gradients ech_kept_gradients;      /* gradients.c */
+void ech_kept_gradients_destroy(ech_kept_gradients *kept); /* accepts NULL */
 
 struct ech_exec {
     const ech_config *config;
@@ -197,7 +200,6 @@ struct ech_exec {
     _Atomic int failed;   /* ech_status of the first failure, or ECH_OK; never reset */
     char error[1024];     /* its message, of the thread that failed */
     pthread_mutex_t lock; /* guards engine[].run, quit, busy, signals; all threads sleep with it */
-    atomic_bool naps;     /* the link thread is in ech_exec_nap */
     _Atomic int awaited;  /* the step that the compute lane waits for; -1: it computes */
     bool quit;            /* the lanes' threads must end */
     int busy;             /* threads of lanes that have not finished this run */
@@ -211,6 +213,7 @@ struct ech_exec {
     ech_request *request;         /* of all messages of a list, in the order in which they began */
     size_t requested;             /* number of requests that have begun */
     int *link_next;               /* [link_cursors] positions of the loop over the link lanes */
+    int *link_wanted;             /* [link_cursors] of these, steps that wait for other steps */
     int link_cursors;
     ech_comm_count messages[ECH_MESSAGES]; /* ech_exec_message_count */
     ech_comm_count exchanged;              /* ech_exec_exchanged; written by the lane COLLECTIVE */
@@ -235,7 +238,8 @@ struct ech_exec {
     ech_saver saver;
     bool ask_stop, ask_save; /* ech_exec_ask */
     ech_readings *readings;  /* [turns of the train list] */
-    ech_observer observer;   /* NULL: none */
+    ech_kept_gradients *gradients; /* NULL: none are kept */
+    ech_observer observer;         /* NULL: none */
     void *observer_context;
     bool scanning;       /* ech_exec_find_nonfinite runs the list: nothing is updated */
     ech_finding finding; /* this rank's first */
@@ -452,9 +456,10 @@ void ech_exec_complete(ech_exec *exec, int step);
 /* Makes the link thread wait until one of the n steps (-1: none) may begin or the run has
  * failed. */
 void ech_exec_wait_for_any(ech_exec *exec, const int *steps, int n);
-/* Makes the link thread wait until a step ends, the compute lane waits, the run fails, or `ns`
- * nanoseconds have passed. */
-void ech_exec_nap(ech_exec *exec, long ns);
+/* Makes the link thread sleep, at most `ns` nanoseconds. The sleep ends when one of the n steps
+ * (-1: none) may begin, the compute lane waits, or the run fails. If ech_comm_rings, it also ends
+ * when another rank ends a transfer. heard: ech_comm_heard before the thread last looked. */
+void ech_exec_nap(ech_exec *exec, const int *steps, int n, unsigned heard, long ns);
 bool ech_exec_has_failed(const ech_exec *exec);
 /* Makes the thread of `lane` wait until a step is complete; false if the run has failed. For
  * COMPUTE, `awaited` shows the step. */

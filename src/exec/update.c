@@ -98,6 +98,16 @@ typedef struct work {
     void (*fill)(ech_exec *exec, const ech_step *step, char *at, size_t bytes); /* with zeros */
 } work;
 
+/* True if a later piece has elements of this matrix. */
+static bool continues(const ech_plan *plan, const piece *of)
+{
+    const ech_plan_param *p = &plan->param[of->param];
+    const ech_bucket *bucket = &plan->bucket.at[p->bucket];
+    int64_t first, all = ech_bucket_updated(bucket, &first), each = p->elements / p->stacked;
+    int64_t end = first + all - p->bucket_offset, matrix = (of->one + 1) * each;
+    return of->at + of->n < (end < matrix ? end : matrix);
+}
+
 static void work_on_piece(const ech_exec *exec, const work *w, const piece *of,
                           const ech_tensor *weights, const ech_tensor *gradient,
                           const ech_tensor *state)
@@ -112,8 +122,11 @@ static void work_on_piece(const ech_exec *exec, const work *w, const piece *of,
     for (int i = 0; i < p->states; i++) {
         int64_t begin;
         const ech_plan_state *s = &plan->state.at[p->first_state + i];
-        if (s->is.role != ECH_STATE_OPTIMIZER) continue; /* it is not the optimizer's */
-        ech_plan_state_numbers(plan, of->param, &s->is, first, n, &begin);
+        kept[i] = (ech_tensor){0};
+        if (s->is.role != ECH_STATE_OPTIMIZER || !state[i].data) continue; /* it is not used */
+        begin = s->from;
+        if (ech_state_is_element_wise(&s->is))
+            ech_plan_state_numbers(plan, of->param, &s->is, first, n, &begin);
         kept[i] = piece_of_state(exec, of, &s->is, begin, state[i].data);
     }
     for (int i = 0; i < p->statistics; i++)
@@ -138,6 +151,7 @@ static void work_on_piece(const ech_exec *exec, const work *w, const piece *of,
                                   .statistic = statistic,
                                   .box = exec->share[of->param].box,
                                   .boxes = exec->share[of->param].boxes,
+                                  .continues = continues(plan, of),
                                   .update = &update};
     if (w->round == ECH_MAX_ROUNDS)
         plan->optimizer->update(&tensors);
@@ -174,10 +188,12 @@ static ech_tensor state_used(ech_exec *exec, const ech_step *step, int param, in
 {
     const ech_plan_state *state =
         &exec->plan->state.at[exec->plan->param[param].first_state + index];
+    int number = ech_step_state_use(exec->plan, step, state->number);
+    if (number < 0) return (ech_tensor){0};
     ech_tensor view = ech_exec_state(exec, param, index);
     if (ech_state_is_element_wise(&state->is))
-        return ech_exec_part_used(exec, step, param, ECH_USE_STATE, state->number, view.dtype);
-    view.data = (char *)ech_exec_used(exec, step, ECH_USE_STATE, state->number) +
+        return ech_exec_part_used(exec, step, param, ECH_USE_STATE, number, view.dtype);
+    view.data = (char *)ech_exec_used(exec, step, ECH_USE_STATE, number) +
                 (size_t)state->first * ech_dtype_bytes(view.dtype);
     return view;
 }

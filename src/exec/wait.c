@@ -58,6 +58,7 @@ static void wake(ech_exec *exec, unsigned lanes)
         exec->signals++;
     }
     pthread_mutex_unlock(&exec->lock);
+    if (lanes & 1u << ECH_LANE_SEND) ech_comm_ring(exec->comm); /* it may nap */
 }
 
 void ech_exec_wake(ech_exec *exec)
@@ -65,18 +66,10 @@ void ech_exec_wake(ech_exec *exec)
     wake(exec, ALL_LANES);
 }
 
-/* The bit of the link thread while it naps: the end of any step wakes it. */
-static unsigned napping(const ech_exec *exec)
-{
-    return atomic_load(&exec->naps) ? 1u << ECH_LANE_SEND : 0;
-}
-
-/* ech_exec_nap stores `naps` and then reads `awaited`. The order here is the reverse, so at least
- * one of the two threads sees the other's store. */
 void ech_exec_set_awaited(ech_exec *exec, int step)
 {
     atomic_store(&exec->awaited, step);
-    wake(exec, napping(exec));
+    ech_comm_ring(exec->comm);
 }
 
 void ech_exec_complete(ech_exec *exec, int step)
@@ -88,7 +81,7 @@ void ech_exec_complete(ech_exec *exec, int step)
         exec->times.ends[step] = ech_clock_now();
     if (ended->lane != ECH_LANE_COMPUTE) ech_ledger_check(exec, ended, false);
     uint64_t before = atomic_exchange(&exec->done[step], exec->run << ECH_LANES);
-    wake(exec, (unsigned)(before & ALL_LANES) | napping(exec));
+    wake(exec, (unsigned)(before & ALL_LANES));
 }
 
 bool ech_exec_has_failed(const ech_exec *exec)
@@ -159,17 +152,6 @@ bool ech_exec_wait_for(ech_exec *exec, int step, ech_lane lane)
     return !ech_exec_has_failed(exec);
 }
 
-void ech_exec_nap(ech_exec *exec, long ns)
-{
-    struct timespec end = in_ns(ns);
-    pthread_mutex_lock(&exec->lock);
-    atomic_store(&exec->naps, true);
-    if (atomic_load(&exec->awaited) < 0 && !ech_exec_has_failed(exec))
-        pthread_cond_timedwait(&exec->engine[ECH_LANE_SEND].woken, &exec->lock, &end);
-    atomic_store(&exec->naps, false);
-    pthread_mutex_unlock(&exec->lock);
-}
-
 /* Sets, for each of the n steps, the bit at its first incomplete dependency. False: one of the n
  * may begin. */
 static bool must_wait_for_any(ech_exec *exec, const int *steps, int n)
@@ -191,4 +173,12 @@ void ech_exec_wait_for_any(ech_exec *exec, const int *steps, int n)
     while (!ech_exec_has_failed(exec) && must_wait_for_any(exec, steps, n))
         sleep_on(exec, ECH_LANE_SEND);
     pthread_mutex_unlock(&exec->lock);
+}
+
+void ech_exec_nap(ech_exec *exec, const int *steps, int n, unsigned heard, long ns)
+{
+    pthread_mutex_lock(&exec->lock);
+    bool waits = !ech_exec_has_failed(exec) && must_wait_for_any(exec, steps, n);
+    pthread_mutex_unlock(&exec->lock);
+    if (waits) ech_comm_listen(exec->comm, heard, ns);
 }

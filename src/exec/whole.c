@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whole tensors under any layout: all ranks get the parts that ranks keep of a parameter or state,
- * and each takes its own part of a tensor that is written.
+ * Whole tensors under any layout: all ranks get the parts that ranks keep of a parameter, a state
+ * or a gradient, and each takes its own part of a tensor that is written.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,17 @@ typedef struct whole {
     ech_holding of; /* on this rank */
 } whole;
 
+/* Gradients come after all states. */
+static bool find_gradient(const ech_exec *exec, int index, whole *out)
+{
+    for (int param = 0; param < (int)exec->plan->model->param.n; param++) {
+        if (!ech_exec_count_gradients(exec, param) || index-- > 0) continue;
+        *out = (whole){param, 0, ech_exec_gradient_kept(exec, param)};
+        return true;
+    }
+    return false;
+}
+
 /* Parameters come first, then their states. False: there are fewer. */
 static bool find(const ech_exec *exec, int index, whole *out)
 {
@@ -27,7 +38,8 @@ static bool find(const ech_exec *exec, int index, whole *out)
         if (index - params < others) break;
         index -= others;
     }
-    if (out->param >= params || ech_exec_list_kept(exec, out->param, of) <= out->part) return false;
+    if (ech_exec_list_kept(exec, out->param, of) <= out->part)
+        return find_gradient(exec, index - params, out);
     out->of = of[out->part];
     return true;
 }
@@ -36,7 +48,7 @@ int ech_exec_whole_count(const ech_exec *exec)
 {
     int n = 0;
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
-        n += ech_exec_count_kept(exec, param);
+        n += ech_exec_count_kept(exec, param) + ech_exec_count_gradients(exec, param);
     return n;
 }
 
@@ -53,6 +65,7 @@ bool ech_exec_whole_at(const ech_exec *exec, int index, ech_exec_whole *out)
     if (index < 0 || !find(exec, index, &at)) return false;
     *out = (ech_exec_whole){.name = exec->plan->model->param.at[at.param].name,
                             .state = at.of.name,
+                            .is_gradient = at.of.kind == ECH_HELD_GRADIENT,
                             .dtype = at.of.dtype,
                             .dims = at.of.shape.dims,
                             .bytes = count(&at.of) * (int64_t)ech_dtype_bytes(at.of.dtype)};
@@ -61,6 +74,17 @@ bool ech_exec_whole_at(const ech_exec *exec, int index, ech_exec_whole *out)
 }
 
 /* ---- a rank's memory ---- */
+
+/* A part of a tensor beside what the plan states: a machine may have no room for it. */
+static ech_status make_room(size_t bytes, char **out)
+{
+    *out = calloc(bytes + 1, 1);
+    if (*out) return ECH_OK;
+    ECH_FAIL(ECH_ENOMEM,
+             "no host memory for %zu bytes, this rank's part of a whole tensor; save a checkpoint, "
+             "and read the tensor from its files",
+             bytes);
+}
 
 static ech_status copy(const ech_exec *exec, void *to, const void *from, size_t bytes)
 {
@@ -103,14 +127,22 @@ static sent own_part(const ech_holding *of)
     return part;
 }
 
-static ech_status spread(ech_exec *exec, const ech_holding *of, int rank, const sent *what,
-                         char *out)
+static ech_status copy_own(const ech_exec *exec, const whole *what, char *to, size_t bytes)
 {
-    ECH_FREED char *part = ech_calloc(what->bytes, 1);
-    if (rank == exec->plan->rank)
-        ECH_TRY(copy(exec, part, ech_exec_kept_data(exec, NULL, of), what->bytes));
+    const ech_holding *of = &what->of;
+    if (of->kind != ECH_HELD_GRADIENT)
+        return copy(exec, to, ech_exec_kept_data(exec, NULL, of), bytes);
+    ech_exec_copy_gradient(exec, what->param, of, to);
+    return ECH_OK;
+}
+
+static ech_status spread(ech_exec *exec, const whole *of, int rank, const sent *what, char *out)
+{
+    ECH_FREED char *part = NULL;
+    ECH_TRY(make_room(what->bytes, &part));
+    if (rank == exec->plan->rank) ECH_TRY(copy_own(exec, of, part, what->bytes));
     ECH_TRY(ech_group_broadcast(ech_exec_world(exec), rank, part, what->bytes));
-    if (out) copy_boxes(of, &what->held, out, part, true);
+    if (out) copy_boxes(&of->of, &what->held, out, part, true);
     return ECH_OK;
 }
 
@@ -118,6 +150,7 @@ ech_status ech_exec_read_whole(ech_exec *exec, int index, void *out)
 {
     whole of;
     ECH_ASSERT(find(exec, index, &of));
+    ECH_ASSERT(of.of.kind != ECH_HELD_GRADIENT || ech_exec_has_gradients(exec));
     ech_group *world = ech_exec_world(exec);
     size_t ranks = (size_t)ech_group_size(world);
     ECH_FREED sent *parts = ech_calloc(ranks, sizeof *parts);
@@ -125,7 +158,7 @@ ech_status ech_exec_read_whole(ech_exec *exec, int index, void *out)
     ECH_TRY(ech_group_gather(world, parts, &mine, sizeof mine));
     ECH_TRY(ech_group_broadcast(world, 0, parts, ranks * sizeof *parts));
     for (int rank = 0; rank < (int)ranks; rank++)
-        if (parts[rank].bytes) ECH_TRY(spread(exec, &of.of, rank, &parts[rank], out));
+        if (parts[rank].bytes) ECH_TRY(spread(exec, &of, rank, &parts[rank], out));
     return ECH_OK;
 }
 
@@ -135,7 +168,8 @@ ech_status ech_exec_read_whole(ech_exec *exec, int index, void *out)
 static ech_status put(ech_exec *exec, const ech_holding *of, const char *from)
 {
     char *data = ech_exec_kept_data(exec, NULL, of);
-    ECH_FREED char *part = ech_calloc(of->bytes, 1);
+    ECH_FREED char *part = NULL;
+    ECH_TRY(make_room(of->bytes, &part));
     ECH_TRY(copy(exec, part, data, of->bytes));
     copy_boxes(of, &of->held, (char *)(uintptr_t)from, part, false);
     return copy(exec, data, part, of->bytes);
@@ -147,7 +181,8 @@ static ech_status put_rounded(ech_exec *exec, int param, const ech_holding *mast
 {
     ech_holding weights = ech_exec_weights_kept(exec, param, NULL, 0);
     int64_t n = count(masters);
-    ECH_FREED char *rounded = ech_calloc((size_t)n, ech_dtype_bytes(weights.dtype));
+    ECH_FREED char *rounded = NULL;
+    ECH_TRY(make_room((size_t)n * ech_dtype_bytes(weights.dtype), &rounded));
     ech_convert(from, masters->dtype, rounded, weights.dtype, n);
     return put(exec, &weights, rounded);
 }
@@ -155,7 +190,7 @@ static ech_status put_rounded(ech_exec *exec, int param, const ech_holding *mast
 ech_status ech_exec_write_whole(ech_exec *exec, int index, const void *from)
 {
     whole of;
-    ECH_ASSERT(find(exec, index, &of));
+    ECH_ASSERT(find(exec, index, &of) && of.of.kind != ECH_HELD_GRADIENT);
     if (ech_exec_has_param(exec, of.param)) {
         ECH_TRY(put(exec, &of.of, from));
         if (of.part == 0 && ech_exec_loads_rounded(exec, of.param))

@@ -144,6 +144,11 @@ static bool has_stage(const ech_layout *layout, const ech_model *model, int rank
     return axes & ECH_MESH_STAGE || stage == layout->coordinates[rank].stage;
 }
 
+static bool spans_stages(ech_mesh axes)
+{
+    return axes & (ECH_MESH_TIED | ECH_MESH_STAGE);
+}
+
 /* A server is in one such group with each worker: this is the one with the first. */
 static int pushed_members(const ech_layout *layout, int rank, int *ranks)
 {
@@ -176,8 +181,9 @@ int ech_layout_members(const ech_layout *layout, const ech_model *model, int ran
     if (kind == ECH_GROUP_PUSHED) return pushed_members(layout, rank, ranks);
     if (kind == ECH_GROUP_SERVERS) return server_members(layout, rank, ranks);
     if (ech_layout_serves(layout, rank) && !servers) return 0;
-    if (!has_stage(layout, model, rank, axes, layout->coordinates[rank].stage)) return 0;
-    for (int s = 0; s < layout->stages; s++) {
+    int own = layout->coordinates[rank].stage, all = spans_stages(axes);
+    if (!has_stage(layout, model, rank, axes, own)) return 0;
+    for (int s = all ? 0 : own; s < (all ? layout->stages : own + 1); s++) {
         if (!has_stage(layout, model, rank, axes, s)) continue;
         box b = box_of(layout, rank, axes, s);
         if (ranks) list_ranks(layout, s, &b, ranks + n);
@@ -203,9 +209,11 @@ ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *
     int server = ech_layout_serves(layout, rank) ? rank - ech_layout_workers(layout) : -1;
     if (kind == ECH_GROUP_PUSHED) return (ech_membership){size, 1 + server};
     if (kind == ECH_GROUP_SERVERS) return (ech_membership){size, server};
-    for (int s = 0, own = layout->coordinates[rank].stage; s <= own; s++) {
+    int own = layout->coordinates[rank].stage;
+    for (int s = spans_stages(axes) ? 0 : own; s <= own; s++) {
+        if (!has_stage(layout, model, rank, axes, s)) continue;
         box b = box_of(layout, rank, axes, s);
-        if (has_stage(layout, model, rank, axes, s)) index += s < own ? b.n : b.index;
+        index += s < own ? b.n : b.index;
     }
     return (ech_membership){size, index};
 }

@@ -48,8 +48,9 @@ static row read_row(const ech_folder *folder)
 
 echelon_status echelon_checkpoints_list(const char *path, echelon_checkpoints **out)
 {
-    echelon_checkpoints *list = ech_calloc(1, sizeof *list);
     ech_library_enter();
+    ECH_NEED(path);
+    echelon_checkpoints *list = ech_handle_create(sizeof *list, ECH_HANDLE_CHECKPOINTS);
     ech_status status = ech_folder_find(path, &list->folders);
     if (status != ECH_OK) {
         echelon_checkpoints_free(list);
@@ -65,15 +66,17 @@ echelon_status echelon_checkpoints_list(const char *path, echelon_checkpoints **
 void echelon_checkpoints_free(echelon_checkpoints *checkpoints)
 {
     if (!checkpoints) return;
+    ECH_USE_HANDLE(checkpoints, CHECKPOINTS, );
     for (size_t i = 0; i < checkpoints->folders.n && checkpoints->row; i++)
         free(checkpoints->row[i].problem);
     free(checkpoints->row);
     ech_folders_free(&checkpoints->folders);
-    free(checkpoints);
+    ech_handle_destroy(checkpoints);
 }
 
 int echelon_checkpoints_count(const echelon_checkpoints *checkpoints)
 {
+    ECH_USE_HANDLE(checkpoints, CHECKPOINTS, 0);
     return (int)checkpoints->folders.n;
 }
 
@@ -81,6 +84,7 @@ echelon_status echelon_checkpoints_at(const echelon_checkpoints *checkpoints, in
                                       echelon_checkpoint *out)
 {
     ech_library_enter();
+    ECH_USE(checkpoints, CHECKPOINTS);
     if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
     if (index < 0 || index >= echelon_checkpoints_count(checkpoints))
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,

@@ -57,6 +57,7 @@ static ech_status agree(driver *d)
     ECH_TRY(ech_training_fold(d->training, number, NUMBERS));
     d->requests = (number[STOP] > 0 ? ECHELON_STOP : 0) | (number[SAVE] > 0 ? ECHELON_SAVE : 0) |
                   (number[VALIDATE] > 0 ? ECHELON_VALIDATE : 0);
+    d->metrics.requests |= d->requests;
     if (d->status == ECH_OK && number[FAILURE] > 0)
         ECH_FAIL(ECH_EABORTED, "step %lld: another process's hook failed",
                  (long long)d->metrics.step);
@@ -87,9 +88,11 @@ static ech_status fulfil(driver *d)
     return ECH_OK;
 }
 
+/* Keeps the training for this thread, also between the hooks. */
 static ech_status train(driver *d)
 {
     const echelon_train_hooks *hooks = d->hooks;
+    ECH_USE_HANDLE(d->training, TRAINING, use.status);
     d->metrics = (echelon_metrics){.size = sizeof d->metrics,
                                    .step = echelon_train_steps(d->training),
                                    .loss = (double)NAN,

@@ -39,8 +39,9 @@ echelon_status echelon_plan_create(echelon_run *run, const echelon_plan_options 
                                    echelon_plan **out)
 {
     echelon_plan_options o;
-    echelon_plan *plan = ech_calloc(1, sizeof *plan);
     ech_library_enter();
+    ECH_USE(run, RUN);
+    echelon_plan *plan = ech_handle_create(sizeof *plan, ECH_HANDLE_PLAN);
     ech_library_take(&o, sizeof o, options);
     ech_status status = create(run, &o, plan);
     if (status == ECH_OK)
@@ -53,16 +54,19 @@ echelon_status echelon_plan_create(echelon_run *run, const echelon_plan_options 
 void echelon_plan_free(echelon_plan *plan)
 {
     if (!plan) return;
+    ECH_USE_HANDLE(plan, PLAN, );
     ech_planning_destroy(&plan->planning);
     ech_run_close(&plan->run);
     ech_text_free(&plan->text);
     ech_text_free(&plan->json);
     ech_text_free(&plan->svg);
-    free(plan);
+    ech_handle_destroy(plan);
 }
 
 const char *echelon_plan_text(echelon_plan *plan)
 {
+    ech_library_enter();
+    ECH_USE_HANDLE(plan, PLAN, NULL);
     if (!plan->text.n) ech_plan_report_text(&plan->planning.report, &plan->text);
     return plan->text.at;
 }
@@ -70,6 +74,7 @@ const char *echelon_plan_text(echelon_plan *plan)
 const char *echelon_plan_json(echelon_plan *plan)
 {
     ech_library_enter();
+    ECH_USE_HANDLE(plan, PLAN, NULL);
     bool made = plan->json.n || ech_plan_report_json(&plan->planning.report, &plan->json) == ECH_OK;
     return made ? plan->json.at : NULL;
 }
@@ -77,12 +82,14 @@ const char *echelon_plan_json(echelon_plan *plan)
 const char *echelon_plan_svg(echelon_plan *plan)
 {
     ech_library_enter();
+    ECH_USE_HANDLE(plan, PLAN, NULL);
     bool made = plan->svg.n || ech_plan_report_svg(&plan->planning.report, &plan->svg) == ECH_OK;
     return made ? plan->svg.at : NULL;
 }
 
 int echelon_plan_ranks(const echelon_plan *plan)
 {
+    ECH_USE_HANDLE(plan, PLAN, 0);
     return plan->planning.design.world;
 }
 
@@ -99,6 +106,7 @@ const char *echelon_memory_kind(int kind)
 
 int64_t echelon_plan_bytes(const echelon_plan *plan, int rank, int kind)
 {
+    ECH_USE_HANDLE(plan, PLAN, -1);
     const ech_plan_report *report = &plan->planning.report;
     if (rank < 0 || rank >= plan->planning.design.world || kind < 0 || kind >= ECH_MEMORY_KINDS)
         return -1;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "app/setup/plugins.h"
+#include "app/setup/setup.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "config/config.h"
@@ -85,6 +86,11 @@ void echelon_log_print(const char *line, void *context)
     fprintf(stderr, "%s\n", line);
 }
 
+ech_status ech_library_refuse_null(const char *argument, const char *function)
+{
+    ECH_FAIL(ECH_EUSAGE, "%s: the argument %s is NULL, and has no default", function, argument);
+}
+
 /* ---- structs that may grow ---- */
 
 ech_status ech_library_check_size(size_t size)
@@ -111,7 +117,7 @@ void ech_library_take(void *to, size_t known, const void *from)
 
 static echelon_status make(const char *file, const char *model, const char *text, echelon_run **out)
 {
-    echelon_run *run = ech_calloc(1, sizeof *run);
+    echelon_run *run = ech_handle_create(sizeof *run, ECH_HANDLE_RUN);
     run->file = file ? ech_strdup(file) : NULL;
     run->model = model ? ech_strdup(model) : NULL;
     run->text = text ? ech_strdup(text) : NULL;
@@ -122,6 +128,7 @@ static echelon_status make(const char *file, const char *model, const char *text
 echelon_status echelon_run_open(const char *path, echelon_run **out)
 {
     ech_library_enter();
+    ECH_NEED(path);
     if (ech_file_exists(path)) return make(path, NULL, NULL, out);
     return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s: cannot open: %s", path,
                                        strerror(ENOENT));
@@ -130,25 +137,29 @@ echelon_status echelon_run_open(const char *path, echelon_run **out)
 echelon_status echelon_run_open_text(const char *text, const char *name, echelon_run **out)
 {
     ech_library_enter();
+    ECH_NEED(text);
+    ECH_NEED(name);
     return make(name, NULL, text, out);
 }
 
 echelon_status echelon_run_open_model(const char *folder, echelon_run **out)
 {
     ech_library_enter();
+    ECH_NEED(folder);
     return make(NULL, folder, NULL, out);
 }
 
 void echelon_run_close(echelon_run *run)
 {
     if (!run) return;
+    ECH_USE_HANDLE(run, RUN, );
     for (size_t i = 0; i < run->words.n; i++) free(run->words.at[i]);
     free(run->words.at);
     ech_text_free(&run->value);
     free(run->file);
     free(run->text);
     free(run->model);
-    free(run);
+    ech_handle_destroy(run);
 }
 
 ech_run_arguments ech_library_arguments(const echelon_run *run)
@@ -178,12 +189,17 @@ static ech_status set(echelon_run *run, const char *key, const char *value)
 echelon_status echelon_run_set(echelon_run *run, const char *key, const char *value)
 {
     ech_library_enter();
+    ECH_USE(run, RUN);
+    ECH_NEED(key);
+    ECH_NEED(value);
     return (echelon_status)set(run, key, value);
 }
 
 echelon_status echelon_run_add_word(echelon_run *run, const char *word)
 {
     ech_library_enter();
+    ECH_USE(run, RUN);
+    ECH_NEED(word);
     const char *value = strchr(word, '=');
     if (!value)
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
@@ -213,6 +229,7 @@ static ech_status get(echelon_run *run, const char *key)
     ECH_TRY(look(run, key, &config));
     if (!ech_config_is_set(config, key) && strcmp(ech_config_default(key), "required") == 0)
         ECH_FAIL(ECH_EUSAGE, "%s is not set, and has no default", key);
+    if (strcmp(key, "training.steps") == 0) ECH_TRY(ech_setup_count_steps(config));
     run->value.n = 0;
     ech_config_format(config, key, &run->value);
     return ECH_OK;
@@ -221,6 +238,8 @@ static ech_status get(echelon_run *run, const char *key)
 echelon_status echelon_run_get(echelon_run *run, const char *key, const char **out)
 {
     ech_library_enter();
+    ECH_USE(run, RUN);
+    ECH_NEED(key);
     ech_status status = get(run, key);
     if (status == ECH_OK) *out = run->value.at ? run->value.at : "";
     return (echelon_status)status;
@@ -230,6 +249,8 @@ echelon_status echelon_run_is_set(echelon_run *run, const char *key, bool *out)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     ech_library_enter();
+    ECH_USE(run, RUN);
+    ECH_NEED(key);
     ech_status status = look(run, key, &config);
     if (status == ECH_OK) *out = ech_config_is_set(config, key);
     return (echelon_status)status;
@@ -240,6 +261,7 @@ echelon_status echelon_run_is_set(echelon_run *run, const char *key, bool *out)
 echelon_status echelon_plugin_register(const struct echelon_plugin *table)
 {
     ech_library_enter();
+    ECH_NEED(table);
     return (echelon_status)ech_plugins_register(table);
 }
 

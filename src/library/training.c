@@ -11,10 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "app/train/trainer.h"
-#include "base/log.h"
 #include "library/library.h"
 
 /* What the ranks do next. */
@@ -26,15 +23,12 @@ typedef enum request {
     ABORT
 } request;
 
-typedef ech_status rank_call(ech_trainer *t, bool is_first, void *argument);
-
 struct echelon_training {
     ech_run run;
     ech_training options;
     bool catches_signals;
     ech_run_arguments arguments;
     pthread_t host;
-    pid_t process; /* that started the training */
 
     pthread_mutex_t mutex; /* of all below */
     pthread_cond_t asked, answered;
@@ -42,7 +36,7 @@ struct echelon_training {
     int waiting;  /* of these, at the gate */
     int64_t turn; /* number of requests so far */
     request request;
-    rank_call *call;
+    ech_rank_call *call;
     void *argument;
     bool ended;        /* the ranks have ended: */
     ech_status status; /* why */
@@ -72,7 +66,7 @@ static void note_error(echelon_training *training, ech_status status)
 
 static bool is_done(const ech_trainer *t)
 {
-    return t->stopped || !ech_calendar_due(&t->calendar, ECH_LIST_TRAIN, t->step);
+    return ech_trainer_is_done(t);
 }
 
 /* Waits for the next request. The mutex is locked. */
@@ -157,20 +151,10 @@ static void *host_ranks(void *context)
 
 /* ---- on the caller's thread ---- */
 
-/* Checks that this thread may wait for the ranks, and that the call is not made by a hook that may
- * not make it (function NULL: hooks may). A forked process has no ranks, nor the threads that hold
- * a mutex. */
-static ech_status check_caller(const echelon_training *training, const char *function)
+/* Refuses a call that a hook makes. */
+static ech_status check_not_in_hook(const echelon_training *training, const char *function)
 {
-    if (getpid() != training->process)
-        ECH_FAIL(ECH_EUSAGE,
-                 "this training belongs to process %d, from which this one was forked; "
-                 "start a training of its own here",
-                 (int)training->process);
-    if (ech_log_is_in_sink())
-        ECH_FAIL(ECH_EUSAGE,
-                 "the function of echelon_set_log cannot use a training, which waits for it");
-    if (!function || !training->in_hook) return ECH_OK;
+    if (!training->in_hook) return ECH_OK;
     ECH_FAIL(ECH_EUSAGE, "%s: a hook may not call it with its own training; return requests",
              function);
 }
@@ -187,9 +171,8 @@ static ech_status check_alive(echelon_training *training)
     return training->status == ECH_OK ? ECH_EUSAGE : training->status;
 }
 
-static ech_status check(echelon_training *training)
+ech_status ech_training_check(echelon_training *training)
 {
-    ECH_TRY(check_caller(training, NULL));
     pthread_mutex_lock(&training->mutex);
     ech_status status = check_alive(training);
     pthread_mutex_unlock(&training->mutex);
@@ -204,7 +187,7 @@ static ech_status await_ranks(echelon_training *training)
     return training->ranks > 0 ? ECH_OK : check_alive(training);
 }
 
-static ech_status ask(echelon_training *training, request what, rank_call *call, void *argument)
+static ech_status ask(echelon_training *training, request what, ech_rank_call *call, void *argument)
 {
     pthread_mutex_lock(&training->mutex);
     ech_status status = await_ranks(training);
@@ -221,6 +204,11 @@ static ech_status ask(echelon_training *training, request what, rank_call *call,
     return status;
 }
 
+ech_status ech_training_call(echelon_training *training, ech_rank_call *call, void *argument)
+{
+    return ask(training, CALL, call, argument);
+}
+
 static void destroy(echelon_training *training)
 {
     ech_run_close(&training->run);
@@ -229,21 +217,21 @@ static void destroy(echelon_training *training)
     pthread_cond_destroy(&training->answered);
     free(training->arguments.assignment.at);
     free(training->arguments.file);
-    free(training);
+    ech_handle_destroy(training);
 }
 
 static ech_status start(const echelon_run *run, const echelon_train_options *o,
                         echelon_training *training)
 {
-    if (ech_log_is_in_sink())
-        ECH_FAIL(ECH_EUSAGE, "the function of echelon_set_log cannot start a training");
-    training->process = getpid();
     training->arguments = ech_library_arguments(run);
     training->arguments.ranks = o->ranks;
     training->arguments.file = run->file ? ech_strdup(run->file) : NULL;
     training->catches_signals = o->catch_signals;
-    training->options = (ech_training){
-        .pause = pause_ranks, .context = training, .profile = o->profile, .elapsed = o->elapsed};
+    training->options = (ech_training){.pause = pause_ranks,
+                                       .context = training,
+                                       .gradients = o->gradients,
+                                       .profile = o->profile,
+                                       .elapsed = o->elapsed};
     ECH_TRY(ech_run_open(&training->arguments, &training->run));
     training->arguments.text = training->arguments.model =
         NULL; /* these belong to the run, which may be closed before */
@@ -265,8 +253,9 @@ echelon_status echelon_train_start(echelon_run *run, const echelon_train_options
                                    echelon_training **out)
 {
     echelon_train_options o;
-    echelon_training *training = ech_calloc(1, sizeof *training);
     ech_library_enter();
+    ECH_USE(run, RUN);
+    echelon_training *training = ech_handle_create(sizeof *training, ECH_HANDLE_TRAINING);
     ech_library_take(&o, sizeof o, options);
     training->ranks = -1; /* unknown yet */
     pthread_mutex_init(&training->mutex, NULL);
@@ -290,7 +279,7 @@ static void fill(const ech_trainer *t, echelon_metrics *out)
                          .seconds = t->seconds,
                          .withheld = t->last.withheld,
                          .saved = t->saved_step == t->step,
-                         .valid_loss = t->valid_step == t->step ? t->valid_loss : (double)NAN};
+                         .valid_loss = ech_trainer_valid_loss(t)};
     ech_library_give(out, out->size, &m, sizeof m);
 }
 
@@ -298,7 +287,7 @@ static void fill(const ech_trainer *t, echelon_metrics *out)
 static ech_status run_steps(echelon_training *training, int64_t steps, echelon_metrics *metrics,
                             bool needs_one)
 {
-    ECH_TRY(check(training));
+    ECH_TRY(ech_training_check(training));
     if (metrics) ECH_TRY(ech_library_check_size(metrics->size));
     if (steps < 0) ECH_FAIL(ECH_EUSAGE, "%lld steps: must be 0 or more", (long long)steps);
     if (training->done && needs_one)
@@ -317,7 +306,8 @@ static ech_status run_steps(echelon_training *training, int64_t steps, echelon_m
 echelon_status echelon_train_step(echelon_training *training, echelon_metrics *metrics)
 {
     ech_library_enter();
-    ech_status status = check_caller(training, "echelon_train_step");
+    ECH_USE(training, TRAINING);
+    ech_status status = check_not_in_hook(training, __func__);
     if (status == ECH_OK) status = run_steps(training, 1, metrics, true);
     return (echelon_status)status;
 }
@@ -326,19 +316,21 @@ echelon_status echelon_train_run(echelon_training *training, int64_t steps,
                                  echelon_metrics *metrics)
 {
     ech_library_enter();
-    ech_status status = check_caller(training, "echelon_train_run");
+    ECH_USE(training, TRAINING);
+    ech_status status = check_not_in_hook(training, __func__);
     if (status == ECH_OK) status = run_steps(training, steps, metrics, false);
     return (echelon_status)status;
 }
 
 bool echelon_train_is_stopped(echelon_training *training)
 {
+    ECH_USE_HANDLE(training, TRAINING, false);
     return training->stopped;
 }
 
 bool echelon_train_is_done(echelon_training *training)
 {
-    if (check_caller(training, NULL) != ECH_OK) return false; /* the next step says why */
+    ECH_USE_HANDLE(training, TRAINING, false); /* the next step says why */
     pthread_mutex_lock(&training->mutex); /* ranks may end while nothing is asked of them */
     bool done = training->done || training->ended;
     pthread_mutex_unlock(&training->mutex);
@@ -347,11 +339,13 @@ bool echelon_train_is_done(echelon_training *training)
 
 int64_t echelon_train_steps(const echelon_training *training)
 {
+    ECH_USE_HANDLE(training, TRAINING, 0);
     return training->steps;
 }
 
 int64_t echelon_train_last_step(const echelon_training *training)
 {
+    ECH_USE_HANDLE(training, TRAINING, 0);
     return training->last_step;
 }
 
@@ -359,11 +353,16 @@ static echelon_status finish(echelon_training *training, request how, const char
 {
     ech_library_enter();
     if (!training) return ECHELON_OK;
-    ech_status caller = check_caller(training, function);
-    if (caller != ECH_OK) return (echelon_status)caller;
+    ech_handle_use use = ech_handle_enter(training, ECH_HANDLE_TRAINING, function);
+    ech_status status = use.status;
+    if (status == ECH_OK) status = check_not_in_hook(training, function);
+    if (status != ECH_OK) {
+        ech_handle_leave(&use);
+        return (echelon_status)status;
+    }
     (void)ask(training, how, NULL, NULL);
     pthread_join(training->host, NULL);
-    ech_status status = training->status;
+    status = training->status;
     ech_set_last_error(training->error);
     destroy(training);
     return (echelon_status)status;
@@ -371,19 +370,19 @@ static echelon_status finish(echelon_training *training, request how, const char
 
 echelon_status echelon_train_finish(echelon_training *training)
 {
-    return finish(training, END, "echelon_train_finish");
+    return finish(training, END, __func__);
 }
 
 void echelon_train_abort(echelon_training *training)
 {
-    (void)finish(training, ABORT, "echelon_train_abort");
+    (void)finish(training, ABORT, __func__);
 }
 
 /* ---- for hooks ---- */
 
 bool ech_training_trains(echelon_training *training)
 {
-    return check(training) == ECH_OK;
+    return ech_training_check(training) == ECH_OK;
 }
 
 void ech_training_set_hook(echelon_training *training, bool runs)
@@ -394,6 +393,11 @@ void ech_training_set_hook(echelon_training *training, bool runs)
 void ech_training_stop(echelon_training *training)
 {
     training->stopped = training->done = true;
+}
+
+ech_exec *ech_training_exec(echelon_training *training)
+{
+    return training->first->session.exec;
 }
 
 bool ech_training_may_save(echelon_training *training)
@@ -433,7 +437,8 @@ static ech_status save(ech_trainer *t, bool is_first, void *argument)
 echelon_status echelon_train_save(echelon_training *training)
 {
     ech_library_enter();
-    ech_status alive = check(training);
+    ECH_USE(training, TRAINING);
+    ech_status alive = ech_training_check(training);
     if (alive != ECH_OK) return (echelon_status)alive;
     if (!ech_trainer_may_save(training->first))
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
@@ -446,7 +451,8 @@ echelon_status echelon_train_save(echelon_training *training)
 static ech_status validate(ech_trainer *t, bool is_first, void *argument)
 {
     double loss;
-    ECH_TRY(ech_trainer_validate(t, &loss));
+    bool stops; /* the next step sees it, too */
+    ECH_TRY(ech_trainer_validate(t, &loss, &stops));
     if (is_first) *(double *)argument = loss;
     return ECH_OK;
 }
@@ -454,7 +460,8 @@ static ech_status validate(ech_trainer *t, bool is_first, void *argument)
 echelon_status echelon_train_validate(echelon_training *training, double *loss)
 {
     ech_library_enter();
-    ech_status alive = check(training);
+    ECH_USE(training, TRAINING);
+    ech_status alive = ech_training_check(training);
     if (alive != ECH_OK) return (echelon_status)alive;
     if (!training->first->valid)
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
@@ -488,6 +495,8 @@ echelon_status echelon_train_set(echelon_training *training, const char *key, do
 {
     setting of = {0, value};
     ech_library_enter();
+    ECH_USE(training, TRAINING);
+    ECH_NEED(key);
     while (of.row < SETTABLE && strcmp(key, settable[of.row].key) != 0) of.row++;
     if (of.row == SETTABLE)
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
@@ -497,77 +506,7 @@ echelon_status echelon_train_set(echelon_training *training, const char *key, do
     if (!(value >= 0 && value <= 1e9))
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
                                            "%s = %g: not between 0 and 1e9", key, value);
-    ech_status alive = check(training);
+    ech_status alive = ech_training_check(training);
     if (alive != ECH_OK) return (echelon_status)alive;
     return (echelon_status)ask(training, CALL, set_key, &of);
-}
-
-/* ---- tensors ---- */
-
-int echelon_tensor_count(echelon_training *training)
-{
-    if (check(training) != ECH_OK) return 0;
-    return ech_exec_whole_count(training->first->session.exec);
-}
-
-static ech_status find(echelon_training *training, int index, ech_exec_whole *out)
-{
-    ECH_TRY(check(training));
-    if (ech_exec_whole_at(training->first->session.exec, index, out)) return ECH_OK;
-    ECH_FAIL(ECH_EUSAGE, "there is no tensor %d; indices are below %d", index,
-             echelon_tensor_count(training));
-}
-
-echelon_status echelon_tensor_at(echelon_training *training, int index, echelon_tensor *out)
-{
-    ech_exec_whole of;
-    ech_library_enter();
-    if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
-    ech_status status = find(training, index, &of);
-    if (status != ECH_OK) return (echelon_status)status;
-    echelon_tensor tensor = {.name = of.name,
-                             .state = of.state ? of.state : "",
-                             .dtype = ech_dtype_name(of.dtype),
-                             .dims = of.dims,
-                             .bytes = of.bytes};
-    for (int d = 0; d < of.dims; d++) tensor.shape[d] = of.shape[d];
-    ech_library_give(out, out->size, &tensor, sizeof tensor);
-    return ECHELON_OK;
-}
-
-typedef struct transfer {
-    int index;
-    void *out;
-    const void *from;
-} transfer;
-
-static ech_status move_whole(ech_trainer *t, bool is_first, void *argument)
-{
-    const transfer *of = argument;
-    if (of->from) t->saved_step = -1; /* this step's checkpoint has the tensor as it was */
-    if (of->from) return ech_exec_write_whole(t->session.exec, of->index, of->from);
-    return ech_exec_read_whole(t->session.exec, of->index, is_first ? of->out : NULL);
-}
-
-static ech_status transfer_whole(echelon_training *training, transfer of, size_t bytes)
-{
-    ech_exec_whole is;
-    ECH_TRY(find(training, of.index, &is));
-    if ((int64_t)bytes != is.bytes)
-        ECH_FAIL(ECH_EUSAGE, "%s%s%s has %lld bytes, not %zu; pass a buffer of its size", is.name,
-                 is.state ? "." : "", is.state ? is.state : "", (long long)is.bytes, bytes);
-    return ask(training, CALL, move_whole, &of);
-}
-
-echelon_status echelon_tensor_read(echelon_training *training, int index, void *data, size_t bytes)
-{
-    ech_library_enter();
-    return (echelon_status)transfer_whole(training, (transfer){index, data, NULL}, bytes);
-}
-
-echelon_status echelon_tensor_write(echelon_training *training, int index, const void *data,
-                                    size_t bytes)
-{
-    ech_library_enter();
-    return (echelon_status)transfer_whole(training, (transfer){index, NULL, data}, bytes);
 }

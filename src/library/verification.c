@@ -42,12 +42,13 @@ echelon_status echelon_verify(echelon_run *run, const echelon_verify_options *op
     enum { STEPS = 2 };
     echelon_verify_options o;
     ech_library_enter();
+    ECH_USE(run, RUN);
     ech_library_take(&o, sizeof o, options);
     if (o.steps < 0 || !(o.tolerance >= 0))
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
                                            "%lld steps, tolerance %g: must be 0 or more",
                                            (long long)o.steps, o.tolerance);
-    echelon_verification *v = ech_calloc(1, sizeof *v);
+    echelon_verification *v = ech_handle_create(sizeof *v, ECH_HANDLE_VERIFICATION);
     v->both =
         (ech_verifications){.main = {.steps = o.steps ? o.steps : STEPS,
                                      .tolerance = o.tolerance > 0 ? o.tolerance : ECH_TOLERANCE,
@@ -66,12 +67,14 @@ echelon_status echelon_verify(echelon_run *run, const echelon_verify_options *op
 void echelon_verification_free(echelon_verification *verification)
 {
     if (!verification) return;
+    ECH_USE_HANDLE(verification, VERIFICATION, );
     ech_text_free(&verification->text);
-    free(verification);
+    ech_handle_destroy(verification);
 }
 
 int echelon_verification_count(const echelon_verification *verification)
 {
+    ECH_USE_HANDLE(verification, VERIFICATION, 0);
     return verification->count;
 }
 
@@ -79,6 +82,7 @@ echelon_status echelon_verification_at(const echelon_verification *verification,
                                        echelon_comparison *out)
 {
     ech_library_enter();
+    ECH_USE(verification, VERIFICATION);
     if (ech_library_check_size(out->size) != ECH_OK) return ECHELON_EUSAGE;
     if (index < 0 || index >= verification->count)
         return (echelon_status)ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE,
@@ -110,5 +114,6 @@ echelon_status echelon_verification_at(const echelon_verification *verification,
 
 const char *echelon_verification_text(const echelon_verification *verification)
 {
+    ECH_USE_HANDLE(verification, VERIFICATION, "");
     return verification->text.n ? verification->text.at : "";
 }

@@ -98,6 +98,9 @@ struct ech_family_import {
 const json_t *ech_family_import_get(const ech_family_import *in, const char *name);
 /* Sets a key of the run file to `text`. Errors: out of bounds; the run file has another value. */
 ech_status ech_family_import_set(const ech_family_import *in, const char *key, const char *text);
+/* The error for a row with another value than `expected`: blank-separated words, or one literal. */
+ech_status ech_family_import_refuse(const ech_family_import *in, const ech_family_row *row,
+                                    const char *expected);
 /* Reads a row, or all rows of a table. ECH_EUNSUPPORTED: another constant. */
 ech_status ech_family_import_row(const ech_family_import *in, const ech_family_row *row);
 ech_status ech_family_import_rows(const ech_family_import *in, const ech_family_row *rows);

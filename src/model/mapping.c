@@ -72,8 +72,7 @@ ech_status ech_mapping_kind(const ech_mapping_reader *r, const ech_yaml_node *no
     FAIL_AT(r, node, "%s: must be a %s", what, kind == ECH_YAML_MAP ? "map of keys" : "list");
 }
 
-ech_status ech_mapping_unknown(const ech_mapping_reader *r, const ech_yaml_node *node,
-                               const char *what, const char *name, const char *words)
+bool ech_mapping_nearest(const char *name, const char *words, ech_text *out)
 {
     ECH_FREED char *copy = ech_strdup(words);
     ECH_LIST(const char *) known = {0};
@@ -81,8 +80,18 @@ ech_status ech_mapping_unknown(const ech_mapping_reader *r, const ech_yaml_node 
     for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
         ECH_PUSH(known, word);
     const char *nearest = ech_text_nearest(name, known.at, known.n);
+    out->n = 0;
+    if (nearest) ech_text_append(out, "%s", nearest);
     free(known.at);
-    if (nearest) FAIL_AT(r, node, "%s: %.60s: not known; did you mean %s?", what, name, nearest);
+    return nearest != NULL;
+}
+
+ech_status ech_mapping_unknown(const ech_mapping_reader *r, const ech_yaml_node *node,
+                               const char *what, const char *name, const char *words)
+{
+    ECH_FREED_TEXT nearest = {0};
+    if (ech_mapping_nearest(name, words, &nearest))
+        FAIL_AT(r, node, "%s: %.60s: not known; did you mean %s?", what, name, nearest.at);
     FAIL_AT(r, node, "%s: %.60s: not known; use one of: %s", what, name, words);
 }
 

@@ -24,6 +24,8 @@ ech_status ech_mapping_parse(const char *path, const char *text, size_t n, ech_m
 void ech_mapping_destroy(ech_mapping *mapping); /* accepts NULL */
 ECH_DESTROY_AT(ech_mapping, ech_mapping_destroy)
 
+/* Replaces *out by ech_text_nearest of blank-separated words; false: none is close. */
+bool ech_mapping_nearest(const char *name, const char *words, ech_text *out);
 /* Errors: config.json has a key that the mapping neither maps nor ignores. */
 ech_status ech_mapping_check_keys(const ech_mapping *mapping, const ech_family_import *in);
 /* The error for a row whose key config.json does not have. */

@@ -72,10 +72,14 @@ ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
     if (config->model.vocab_size == ECH_AUTO) config->model.vocab_size = tokenizer_vocabulary;
     if (config->model.vocab_size < tokenizer_vocabulary)
         ECH_ALSO(&status,
-                 ech_config_complain(config, "model.vocab_size",
-                                     "smaller than the vocabulary of tokenizer %s; use at least "
-                                     "%lld, or of a model that is trained its own tokenizer",
-                                     config->data.tokenizer, (long long)tokenizer_vocabulary));
+                 ech_config_complain(
+                     config, "model.vocab_size",
+                     "smaller than the vocabulary of tokenizer %s; use at least %lld%s",
+                     config->data.tokenizer, (long long)tokenizer_vocabulary,
+                     config->model.init_from[0]
+                         ? ", which adds rows for new tokens to the embedding and the head, or the "
+                           "tokenizer of the model that is trained"
+                         : ""));
     if (config->memory.invert == ECH_AUTO) config->memory.invert = config->model.reversible;
     if (config->model.reversible == 1 && config->precision.compute == ECH_COMPUTE_BF16)
         config->precision.residual = ECH_RESIDUAL_FP32;

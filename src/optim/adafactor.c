@@ -45,6 +45,11 @@ static void declare(const ech_config *config, const ech_param *param, ech_optimi
     if (config->optimizer.momentum > 0) ech_optimizer_add_state(needs, "exp_avg", param, 0);
 }
 
+static ech_rounds_read rounds_read(const ech_param *param)
+{
+    return is_vector(param) ? ECH_ROUNDS_READ_ALL : ECH_ROUNDS_READ_PARAM;
+}
+
 static void configure(const ech_config *config, ech_update *update)
 {
     update->momentum = config->optimizer.momentum;
@@ -108,6 +113,7 @@ static void apply(const ech_optimizer_work *w)
 }
 
 const ech_optimizer ech_optimizer_row_adafactor = {.name = "adafactor",
+                                                   .rounds_read = rounds_read,
                                                    .reads = "optimizer.momentum "
                                                             "optimizer.scale_parameter "
                                                             "optimizer.relative_step "

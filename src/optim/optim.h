@@ -100,8 +100,19 @@ typedef struct ech_optimizer_work {
     const ech_tensor *statistic;
     const ech_box *box; /* [boxes] where this rank's shard is in the unsharded parameter */
     int boxes;
+    /* True if the shard is updated in pieces, and more of them follow. States that lack the first
+     * dimension are whole in each piece, and change in the last. */
+    bool continues;
     const ech_update *update;
 } ech_optimizer_work;
+
+/* What rounds read of a parameter besides its gradient and the states with fewer numbers than
+ * elements. In order: each reads less than the one before. */
+typedef enum ech_rounds_read {
+    ECH_ROUNDS_READ_ALL, /* ech_optimizer_work.param, and element-wise states */
+    ECH_ROUNDS_READ_PARAM,
+    ECH_ROUNDS_READ_GRADIENT
+} ech_rounds_read;
 
 typedef struct ech_optimizer_rule {
     const char *name;
@@ -112,6 +123,8 @@ typedef struct ech_optimizer_rule {
 typedef struct ech_optimizer {
     const char *name;
     const char *reads; /* blank-separated keys that this optimizer uses and some others do not */
+    /* What rounds read of a parameter. NULL: all. */
+    ech_rounds_read (*rounds_read)(const ech_param *param);
     /* Adds the states and statistics of a parameter under this configuration. States start at
      * zero. */
     void (*declare)(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs);
@@ -159,6 +172,7 @@ int64_t ech_optimizer_unit(const ech_optimizer_needs *needs, const ech_param *pa
  * states of all matrices with elements in the part do. */
 int64_t ech_state_part(const ech_state *state, const ech_param *param, const int64_t *size,
                        int64_t first, int64_t n, int64_t *from);
+ech_rounds_read ech_optimizer_rounds_read(const ech_optimizer *optimizer, const ech_param *param);
 ech_optimizer_rule ech_optimizer_rule_of(const ech_config *config, const ech_param *param);
 /* For optimizers: adds a state of the wide type with the parameter's shape without the dimensions
  * in `lacks`. */

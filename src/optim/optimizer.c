@@ -149,6 +149,12 @@ ech_optimizer_rule ech_optimizer_rule_of(const ech_config *config, const ech_par
                            : (ech_optimizer_rule){optimizer->name, 1};
 }
 
+ech_rounds_read ech_optimizer_rounds_read(const ech_optimizer *optimizer, const ech_param *param)
+{
+    ech_param one = ech_optimizer_one(param);
+    return optimizer->rounds_read ? optimizer->rounds_read(&one) : ECH_ROUNDS_READ_ALL;
+}
+
 static ech_state state_of(const ech_param *param, unsigned lacks)
 {
     return (ech_state){

@@ -21,7 +21,7 @@ static const char about[] =
     "Lists or verifies the checkpoints in DIR: a run directory, a folder of checkpoints, or one of "
     "them."
     "\v'list' prints a line for each, newest first, and what its manifest, headers and sizes show "
-    "to be wrong. It exits with 0 whatever it finds.\n\n"
+    "to be wrong. The lowest validation loss has a star. It exits with 0 whatever it finds.\n\n"
     "'verify' also reads every byte and compares all checksums. It exits with 0 if all are whole, "
     "with 1 if not, or if none is finished.";
 
@@ -57,20 +57,23 @@ static void print_time(const char *path, char *out, size_t size)
         strftime(out, size, "%Y-%m-%d %H:%M:%S", &local);
 }
 
-static void print_row(const char *name, const ech_checkpoint *checkpoint)
+/* valid: the validation loss at its step; NaN: none. */
+static void print_row(const char *name, const ech_checkpoint *checkpoint, double valid, bool best)
 {
     const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
-    char when[32], size[32], loss[32] = "-";
+    char when[32], size[32], loss[32] = "-", valid_loss[32] = "-";
     print_time(ech_checkpoint_path(checkpoint), when, sizeof when);
     if (isfinite(info->loss)) snprintf(loss, sizeof loss, "%.4f", info->loss);
+    if (!isnan(valid)) snprintf(valid_loss, sizeof valid_loss, "%.4f", valid);
     ech_text_from_bytes(ech_checkpoint_bytes(checkpoint), size, sizeof size);
-    printf("%-19s %10" PRId64 "  %-19s %11s %6d %9s  %s\n", name, info->step, when, size,
-           info->ranks, loss, ech_dtype_name(ech_checkpoint_dtype(checkpoint)));
+    printf("%-19s %10" PRId64 "  %-19s %11s %6d %9s %9s%s  %s\n", name, info->step, when, size,
+           info->ranks, loss, valid_loss, best ? "*" : " ",
+           ech_dtype_name(ech_checkpoint_dtype(checkpoint)));
 }
 
 /* Prints a line about a checkpoint; an error becomes part of it. Returns whether it is whole, as
  * far as it was looked at. */
-static bool show(const ech_folder *folder, bool verify)
+static bool show(const ech_folder *folder, bool verify, double valid, bool best)
 {
     ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
     const char *name = name_of(folder->path), *why = NULL;
@@ -87,7 +90,7 @@ static bool show(const ech_folder *folder, bool verify)
         printf("%-19s whole: all checksums of %s are right\n", name,
                ech_text_from_bytes(ech_checkpoint_bytes(checkpoint), size, sizeof size));
     else
-        print_row(name, checkpoint);
+        print_row(name, checkpoint, valid, best);
     fflush(stdout); /* the next one may take minutes */
     return !why;
 }
@@ -103,13 +106,19 @@ ech_status ech_command_checkpoint(int argc, char **argv, int *code)
     ECH_TRY(ech_folder_find(in.directory, &folders));
     bool verify = strcmp(in.action, "verify") == 0;
     if (!verify)
-        printf("%-19s %10s  %-19s %11s %6s %9s  %s\n", "checkpoint", "step", "time", "size",
-               "ranks", "loss", "model");
+        printf("%-19s %10s  %-19s %11s %6s %9s %9s   %s\n", "checkpoint", "step", "time", "size",
+               "ranks", "loss", "valid", "model");
+    ECH_FREED double *losses = ech_calloc(folders.n + 1, sizeof *losses);
+    for (size_t i = 0; i < folders.n; i++)
+        losses[i] = folders.at[i].kind == ECH_FOLDER_TEMPORARY
+                        ? (double)NAN
+                        : ech_folder_valid_loss(&folders.at[i]);
     for (size_t i = 0; i < folders.n; i++) {
         /* an unfinished one is no checkpoint */
         if (verify && folders.at[i].kind == ECH_FOLDER_TEMPORARY) continue;
         all++;
-        whole += show(&folders.at[i], verify);
+        whole += show(&folders.at[i], verify, losses[i],
+                      ech_folder_is_among_best(losses, folders.n, i, 1));
     }
     if (!verify) return ECH_OK;
     if (all == 0) printf("no finished checkpoint; unfinished ones do not count\n");

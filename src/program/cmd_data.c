@@ -118,7 +118,7 @@ static const ech_option options[] = {
     ECH_FLAG(data_arguments, import.special, "special-tokens", 0,
              "names of special tokens in texts become their ids (default: they stay text)"),
     ECH_TEXT(data_arguments, import.chat_template, "chat-template", 0, "NAME",
-             "template of conversations: chatml, llama3, gemma, mistral or plain (default: the "
+             "template of conversations, such as chatml, llama3.1, qwen3 or plain (default: the "
              "tokenizer's folder says, or plain)"),
     ECH_FLAG(data_arguments, import.trains_on_all, "train-on-all", 0,
              "train on all messages of conversations (default: on the assistant's)"),
@@ -272,7 +272,7 @@ static ech_status print_first_chat(const data_arguments *in, const ech_import_co
 
 static void print_chats(const ech_import_count *count)
 {
-    char chats[ECH_COUNT_BYTES], skipped[ECH_COUNT_BYTES];
+    char chats[ECH_COUNT_BYTES], skipped[ECH_COUNT_BYTES], lost[ECH_COUNT_BYTES];
     if (count->chats == 0) return;
     const char *chat_template = count->chat_template ? count->chat_template : "in the text";
     printf("%s conversation%s by the chat template %s\n", ech_count_text(count->chats, chats),
@@ -280,6 +280,10 @@ static void print_chats(const ech_import_count *count)
     if (count->unanswered > 0)
         printf("left out: %s conversation%s without an assistant's message\n",
                ech_count_text(count->unanswered, skipped), count->unanswered == 1 ? "" : "s");
+    if (count->unwritten > 0)
+        printf("left out: %s system message%s, which the chat template writes only before a user's "
+               "message that ends a conversation\n",
+               ech_count_text(count->unwritten, lost), count->unwritten == 1 ? "" : "s");
 }
 
 static void print_result(const data_arguments *in, const ech_import_count *count)
@@ -370,6 +374,6 @@ ech_status ech_command_data(int argc, char **argv, int *code)
     ech_terminal_line_end(&progress);
     ECH_TRY(status);
     print_result(&in, &count);
-    ECH_TRY(print_samples_of(&in));
-    return print_first_chat(&in, &count);
+    ECH_TRY(print_first_chat(&in, &count));
+    return print_samples_of(&in);
 }

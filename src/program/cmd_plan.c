@@ -2,6 +2,7 @@
  *
  * echelon plan RUN.yaml|--model FOLDER [--ranks N] [--per-machine M] [--cluster FILE [--tokens N]]
  *              [--steps] [--simulate] [--json] [--svg FILE] [section.key=value ...]
+ * echelon plan RUN.yaml|--model FOLDER --search --cluster FILE [--ranks N] [--json] [--emit FILE]
  */
 #include <echelon.h>
 #include <pthread.h>
@@ -30,6 +31,8 @@ typedef struct plan_arguments {
     int per_machine;
     bool steps, simulate;
     const char *cluster;
+    bool search;
+    const char *emit; /* NULL: no run file */
 } plan_arguments;
 
 static const ech_option options[] = {
@@ -50,6 +53,11 @@ static const ech_option options[] = {
              "machine"),
     ECH_TEXT(plan_arguments, tokens, "tokens", 'k', "N",
              "with --cluster: tokens of the whole training, as 300B or 1.5T"),
+    ECH_FLAG(plan_arguments, search, "search", 'x',
+             "with --cluster: searches degrees, micro-batch, schedule, ZeRO, recomputation and "
+             "offload that the run does not set; lists the ten fastest layouts"),
+    ECH_PATH(plan_arguments, emit, "emit", 'e', "FILE",
+             "with --search: writes the run file of the fastest layout to FILE"),
     ECH_FLAG(plan_arguments, json, "json", 'j', "as one JSON object"),
     ECH_PATH(plan_arguments, svg, "svg", 'g', "FILE", "draws the timeline into FILE as well"),
     {0}};
@@ -138,6 +146,32 @@ static void set_progress(const char *doing, void *context)
     shown->doing = doing;
 }
 
+static ech_status print_search(echelon_search *search, const plan_arguments *in)
+{
+    const char *text = in->json ? echelon_search_json(search) : echelon_search_text(search);
+    if (!text) return ECH_EINPUT;
+    fputs(text, stdout);
+    if (!in->emit) return ECH_OK;
+    const char *run_file = echelon_search_run_file(search, 0);
+    return ech_file_write(in->emit, run_file, strlen(run_file));
+}
+
+static ech_status search(const plan_arguments *in, echelon_run *run,
+                         const echelon_plan_options *wanted, progress *shown)
+{
+    echelon_search *found = NULL;
+    if (in->svg || in->steps || in->simulate)
+        ECH_FAIL(ECH_EUSAGE,
+                 "--search lists layouts; draw or simulate one of them with `echelon plan` and its "
+                 "keys");
+    begin_progress(shown);
+    ech_status status = (ech_status)echelon_search_create(run, wanted, &found);
+    end_progress(shown);
+    if (status == ECH_OK) status = print_search(found, in);
+    echelon_search_free(found);
+    return status;
+}
+
 static ech_status plan(const plan_arguments *in, echelon_run *run)
 {
     progress shown;
@@ -153,6 +187,9 @@ static ech_status plan(const plan_arguments *in, echelon_run *run)
     ECH_TRY(read_tokens(in->tokens, &wanted.tokens));
     if (in->tokens && !in->cluster)
         ECH_FAIL(ECH_EUSAGE, "--tokens=%s: needs a cluster; add --cluster FILE", in->tokens);
+    if (in->emit && !in->search)
+        ECH_FAIL(ECH_EUSAGE, "--emit=%s: writes what --search finds; add --search", in->emit);
+    if (in->search) return search(in, run, &wanted, &shown);
     begin_progress(&shown);
     ech_status status = (ech_status)echelon_plan_create(run, &wanted, &made);
     end_progress(&shown);

@@ -48,6 +48,9 @@ static const ech_option options[] = {
             "start again after a failure, at most K times"),
     ECH_FLAG(train_arguments, profile, "profile", 0,
              "show where the time of a step goes, against what this machine can do"),
+    ECH_REFUSED("cluster", "FILE",
+                "train runs on this machine; use it without that, or predict the time on that "
+                "cluster with echelon plan --cluster FILE"),
     {0}};
 
 /* Seconds of the job's earlier starts. */

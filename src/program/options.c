@@ -44,6 +44,8 @@ static char *take_path(const char *text, bool words, const struct argp_state *st
 static void set(const ech_option *option, const char *text, char *field,
                 const struct argp_state *state)
 {
+    if (option->kind == ECH_OPTION_REFUSED)
+        argp_error(state, "--%s %s: %s", option->name, text, option->help);
     double real = 0;
     int64_t value = option->kind == ECH_OPTION_INT ? take_int(option, text, state) : 1;
     int narrow = (int)value;
@@ -123,10 +125,12 @@ void ech_command_line_parse(const ech_command_line *line, int argc, char **argv,
     for (size_t i = 0; line->option && line->option[i].help; i++) {
         const ech_option *option = &line->option[i];
         bool heading = option->kind == ECH_OPTION_HEADING;
+        bool hidden = option->kind == ECH_OPTION_REFUSED;
         group += heading;
         ECH_PUSH(rows, (struct argp_option){.name = option->name,
                                             .key = heading ? 0 : key_of(line->option, i),
                                             .arg = option->value,
+                                            .flags = hidden ? OPTION_HIDDEN : 0,
                                             .doc = option->help,
                                             .group = group});
     }

@@ -19,7 +19,8 @@ typedef enum ech_option_kind {
     ECH_OPTION_TRUTH,   /* int: 1 for true, 0 for false */
     ECH_OPTION_TEXT,    /* const char * */
     ECH_OPTION_PATH,    /* the same, expanded (base/path.h) unless the unexpanded path exists */
-    ECH_OPTION_PATHS    /* the same, expanded word by word */
+    ECH_OPTION_PATHS,   /* the same, expanded word by word */
+    ECH_OPTION_REFUSED  /* another command's; not in --help, `help` is the error */
 } ech_option_kind;
 
 typedef struct ech_option {
@@ -54,6 +55,9 @@ typedef struct ech_option {
     ECH_OPTION_ROW(ECH_OPTION_PATH, name, letter, value, ECH_FIELD(type, field), 0, 0, help)
 #define ECH_PATHS(type, field, name, letter, value, help)                                          \
     ECH_OPTION_ROW(ECH_OPTION_PATHS, name, letter, value, ECH_FIELD(type, field), 0, 0, help)
+
+#define ECH_REFUSED(name, value, error)                                                            \
+    ECH_OPTION_ROW(ECH_OPTION_REFUSED, name, 0, value, 0, 0, 0, 0, error)
 
 /* A positional word. It sets a field of type const char *, which is NULL before. */
 typedef struct ech_word {

@@ -432,12 +432,64 @@ static int64_t narrowest_item(const ech_bucket *bucket)
     return (int64_t)least;
 }
 
-/* Statistics, and states with fewer numbers than elements, are of whole parameters; weights that
- * members update in shards but store whole are gathered whole. Such buckets are not cut. */
-static bool is_cut(const ech_bucket *bucket)
+/* True if a parameter has a state without the first dimension: each element may change any number
+ * of it. Rounds that do not read all say how such states change (ech_optimizer_work.continues). */
+static bool has_columns(const ech_plan *plan, const ech_bucket *bucket)
 {
-    return ech_bucket_leaves(bucket) && bucket->rounds == 0 &&
-           bucket->states == bucket->state_values && !ech_bucket_meets(bucket);
+    for (int i = 0; i < bucket->params; i++) {
+        int param = plan->bucket_param.at[bucket->first_param + i];
+        const ech_plan_param *p = &plan->param[param];
+        for (int s = 0; s < p->states; s++)
+            if (ech_optimizer_first_is_in(&plan->model->param.at[param],
+                                          plan->state.at[p->first_state + s].is.lacks))
+                return true;
+    }
+    return false;
+}
+
+/* True if the host stores what the update calls the parameter: its master, or the weights. */
+static bool has_param_on_host(const ech_plan *plan, const ech_bucket *bucket)
+{
+    return ech_plan_has_masters(plan, bucket) ? plan->states == ECH_SPACE_HOST
+                                              : plan->weights == ECH_SPACE_HOST;
+}
+
+static ech_rounds_read rounds_read(const ech_plan *plan, const ech_bucket *bucket)
+{
+    ech_rounds_read all = ECH_ROUNDS_READ_GRADIENT;
+    for (int i = 0; i < bucket->params; i++) {
+        int param = plan->bucket_param.at[bucket->first_param + i];
+        ech_rounds_read one =
+            ech_optimizer_rounds_read(plan->optimizer, &plan->model->param.at[param]);
+        if (one < all) all = one;
+    }
+    return all;
+}
+
+const char *ech_bucket_uncut(const ech_plan *plan, const ech_bucket *bucket)
+{
+    int first = plan->bucket_param.at[bucket->first_param];
+    if (ech_bucket_meets(bucket)) return "its weights are gathered whole";
+    if (ech_plan_state_of(plan, first, ECH_STATE_RESIDUAL) >= 0)
+        return "its gradients are compressed whole";
+    if (bucket->rounds == 0)
+        return has_columns(plan, bucket) ? "states by column follow from all rows" : NULL;
+    switch (rounds_read(plan, bucket)) {
+    case ECH_ROUNDS_READ_ALL:
+        return "its optimizer first computes statistics of all of it";
+    case ECH_ROUNDS_READ_PARAM:
+        return has_param_on_host(plan, bucket) ? NULL
+                                               : "its optimizer first reads all weights, which "
+                                                 "are not on the host";
+    case ECH_ROUNDS_READ_GRADIENT:
+        break;
+    }
+    return NULL;
+}
+
+static bool is_cut(const ech_plan *plan, const ech_bucket *bucket)
+{
+    return ech_bucket_leaves(bucket) && !ech_bucket_uncut(plan, bucket);
 }
 
 /* A piece begins at a multiple of the alignment of host and disk values, in each type. */
@@ -449,7 +501,7 @@ static void cut_update(const ech_plan *plan, ech_bucket *bucket, int64_t most_by
     int64_t units = most_bytes / (int64_t)ech_dtype_bytes(bucket->dtype) / unit;
     bucket->pieces = 1;
     bucket->piece = (units ? units : 1) * unit;
-    if (is_cut(bucket) && all > bucket->piece)
+    if (is_cut(plan, bucket) && all > bucket->piece)
         bucket->pieces = (int)((all + bucket->piece - 1) / bucket->piece);
 }
 
@@ -457,6 +509,14 @@ void ech_pass_pieces(ech_plan *plan, const ech_config *config)
 {
     for (size_t b = 0; b < plan->bucket.n; b++)
         cut_update(plan, &plan->bucket.at[b], config->parallel.bucket_bytes);
+}
+
+int ech_step_state_use(const ech_plan *plan, const ech_step *step, int state)
+{
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    bool round = step->kind == ECH_STEP_STATISTICS_ON_HOST && bucket->pieces > 1;
+    if (!round || plan->states == ECH_SPACE_HOST) return state;
+    return state - bucket->states;
 }
 
 int64_t ech_step_part(const ech_plan *plan, const ech_step *step, int64_t *first)

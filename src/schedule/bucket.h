@@ -104,7 +104,8 @@ typedef struct ech_bucket {
     int statistics;         /* access pass: the current turn's statistics, on the device */
     int statistics_on_host; /* access pass: the current turn's statistics, on the host */
     /* The number of pieces of `piece` elements each in which the host updates and copies the
-     * bucket; the last may be shorter. 1: the bucket is not cut. */
+     * bucket; the last may be shorter. 1: the bucket is not cut. Of its states only element-wise
+     * ones are cut; the others are on the host, whole, from the first piece to the last. */
     int pieces;
     int64_t piece;
     int sum_on_host; /* access pass: value with the current gradient sum on the host */

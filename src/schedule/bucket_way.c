@@ -26,8 +26,10 @@ const ech_bucket_row *ech_bucket_row_of(ech_bucket_stage stage)
 
 static bool takes_part(const ech_bucket_way *way, ech_bucket_stage stage, int round)
 {
-    bool once = stage < ECH_BUCKET_STAGES && rows[stage].repeats != ECH_REPEATS_PIECE;
-    if (once && !way->last) return false;
+    ech_bucket_repeats repeats =
+        stage < ECH_BUCKET_STAGES ? rows[stage].repeats : ECH_REPEATS_PIECE;
+    if (repeats == ECH_REPEATS_ONCE && !way->last) return false;
+    if (repeats == ECH_REPEATS_ROUND && !way->first) return false;
     if (stage < ECH_BUCKET_STAGES && !(way->stages >> stage & 1)) return false;
     switch (stage) {
 #define X(name, kind, point, over, version, repeats, condition)                                    \

@@ -30,8 +30,9 @@ typedef enum ech_bucket_point {
 } ech_bucket_point;
 
 /* The number of times that a stage occurs in a turn: once per bucket; once per round of the
- * optimizer's statistics, together with neighbouring ROUND stages; or once per piece. The last
- * piece then continues through the stages that occur once. */
+ * optimizer's statistics, together with neighbouring ROUND stages; or once per piece. The rounds
+ * are on the first piece's path, and cover the whole bucket. The last piece continues through the
+ * stages that occur once. */
 typedef enum ech_bucket_repeats {
     ECH_REPEATS_ONCE,
     ECH_REPEATS_ROUND,
@@ -67,8 +68,8 @@ typedef struct ech_bucket_way {
     ech_space weights; /* where the weights are stored */
     /* where the optimizer's states are stored; off the device, the host updates */
     ech_space states;
-    bool last;  /* the last piece, or the bucket is not cut */
-    int rounds; /* rounds of the optimizer's statistics */
+    bool first, last; /* the first or last piece; both if the bucket is not cut */
+    int rounds;       /* rounds of the optimizer's statistics */
     /* [rounds] the round's results are folded over members (folds_shards) and over tensor ranks
      * (folds) */
     bool folds_shards[ECH_MAX_ROUNDS], folds[ECH_MAX_ROUNDS];

@@ -15,6 +15,13 @@ static bool validates(const ech_config *config)
            (ech_text_to_bounds(config->data.split, bound) && bound[1] < bound[2]);
 }
 
+/* checkpoint.keep_best as a number. */
+static int64_t count_best(const ech_config *config)
+{
+    int64_t n = config->checkpoint.keep_best;
+    return n >= 0 ? n : n == ECH_WORD(ECH_KEEP_BEST_TRUE);
+}
+
 ech_calendar ech_calendar_of(const ech_config *config)
 {
     return (ech_calendar){.steps = config->training.steps,
@@ -23,7 +30,8 @@ ech_calendar ech_calendar_of(const ech_config *config)
                           .save_every = config->checkpoint.every,
                           .sync_every = ech_protocol_for(config)->meets_every(config),
                           .gossips = ech_protocol_for(config)->mixes_every(config) > 0,
-                          .validates = validates(config)};
+                          .validates = validates(config),
+                          .best = count_best(config)};
 }
 
 static bool is_multiple(int64_t step, int64_t every)
@@ -33,7 +41,11 @@ static bool is_multiple(int64_t step, int64_t every)
 
 bool ech_calendar_saves_amid(const ech_calendar *calendar)
 {
-    return calendar->save_every > 0 && calendar->save_every < calendar->steps;
+    const int64_t every[] = {calendar->save_every,
+                             calendar->best && calendar->validates ? calendar->validate_every : 0};
+    for (int i = 0; i < 2; i++)
+        if (every[i] > 0 && every[i] < calendar->steps) return true;
+    return false;
 }
 
 bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t step)

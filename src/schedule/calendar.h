@@ -15,6 +15,8 @@ typedef struct ech_calendar {
     /* diverged replicas average with neighbours after the steps without a synchronization */
     bool gossips;
     bool validates; /* there are validation samples */
+    /* checkpoints kept for their validation losses; a validation with such a loss saves one */
+    int64_t best;
 } ech_calendar;
 ech_calendar ech_calendar_of(const ech_config *config);
 /* True if a checkpoint is due before the end of training: only then does a snapshot save time. */

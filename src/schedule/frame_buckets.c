@@ -63,6 +63,7 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
                                                                    : ECH_SPACE_DEVICE,
                           .states = bucket->of_states.where,
                           .masters = ech_plan_has_masters(plan, bucket),
+                          .first = true,
                           .last = true,
                           .rounds = bucket->rounds};
     for (int i = 0; i < bucket->rounds; i++) {
@@ -198,6 +199,7 @@ static void cut(const ech_framing *f, ech_turn_buckets *of)
         int pieces = f->plan->bucket.at[on.bucket].pieces;
         for (int k = 1; k <= pieces; k++) {
             on.piece = pieces > 1 ? k : 0;
+            on.way.first = k == 1;
             on.way.last = k == pieces;
             ECH_PUSH(of->piece, on);
         }

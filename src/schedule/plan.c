@@ -263,7 +263,7 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
 static void plan_lists(ech_plan *plan, const ech_plan_request *request, const ordered *train)
 {
     if (!request->forward_only) plan_training(plan, &plan->list[ECH_LIST_TRAIN], train);
-    if (request->outline && !request->forward_only) return;
+    if ((request->outline || request->brief) && !request->forward_only) return;
     if (!request->forward_only && plan->schedule->weights == ECH_WEIGHTS_DELAYED)
         plan_undelayed(plan);
     if (!request->forward_only) ech_protocol_of(plan->layout)->lists(plan, request->config);
@@ -272,20 +272,24 @@ static void plan_lists(ech_plan *plan, const ech_plan_request *request, const or
     if (samples(request)) plan_forwards(plan, &plan->list[ECH_LIST_GENERATE]);
 }
 
-static void finish_lists(ech_plan *plan)
+static void finish_list(ech_plan *plan, ech_list *list, bool places)
 {
-    for (int i = 0; i < ECH_LIST_KINDS; i++) {
-        ech_list *list = &plan->list[i];
-        ech_pass_access(plan, list);
-        ech_pass_lifetime(plan, list);
-        ech_pass_inherit(plan, list);
-        for (int space = 0; space < ECH_SPACES; space++) {
-            ech_pass_place(plan, list, (ech_space)space);
-            int64_t bytes = plan->persistent_bytes[space] + list->bytes[space];
-            if (bytes > plan->arena_bytes[space]) plan->arena_bytes[space] = bytes;
-        }
-        ech_pass_peaks(plan, list);
+    ech_pass_access(plan, list);
+    ech_pass_lifetime(plan, list);
+    ech_pass_inherit(plan, list);
+    for (int space = 0; places && space < ECH_SPACES; space++)
+        ech_pass_place(plan, list, (ech_space)space);
+    ech_pass_peaks(plan, list);
+    for (int space = 0; space < ECH_SPACES; space++) {
+        if (!places) list->bytes[space] = list->lower_bound[space];
+        int64_t bytes = plan->persistent_bytes[space] + list->bytes[space];
+        if (bytes > plan->arena_bytes[space]) plan->arena_bytes[space] = bytes;
     }
+}
+
+static void finish_lists(ech_plan *plan, bool places)
+{
+    for (int i = 0; i < ECH_LIST_KINDS; i++) finish_list(plan, &plan->list[i], places);
 }
 
 /* Also finds how many versions must be stored. */
@@ -395,7 +399,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     free(train.order.at);
     free(train.version);
     ech_balance_free(&train.balance);
-    if (!request->outline) finish_lists(plan);
+    if (!request->outline) finish_lists(plan, !request->brief);
     return plan;
 }
 

@@ -40,6 +40,13 @@ double ech_step_round_flops(const ech_plan *plan, const ech_step *step, int para
 /* The shape of a state or statistic that tensor ranks assemble: the whole parameter's; of a stack,
  * this rank's. */
 ech_shape ech_plan_put_together(const ech_plan *plan, const ech_state *state);
+/* Why the update of a bucket on the host is never cut, as in "updated whole: ..."; NULL: it is cut
+ * if it is large. */
+const char *ech_bucket_uncut(const ech_plan *plan, const ech_bucket *bucket);
+/* Among the states that a step passes to the optimizer (ECH_USE_STATE), the number of the bucket's
+ * state_values number `state`. Negative: none, since the step is a round of a bucket that is cut,
+ * and the host does not store these element-wise states whole. */
+int ech_step_state_use(const ech_plan *plan, const ech_step *step, int state);
 /* The elements that the step works on, among those that this rank updates of its bucket. *first:
  * the first of them, counted from the first updated one (ech_bucket_updated). Returns their
  * number. */

@@ -65,6 +65,9 @@ def check(steps, restarts_of):
     wanted = [line for line in lines if "valid_loss" in line]
     assert [p.step for p in points] == [line["step"] for line in wanted], points
     assert all(near(p.value, line["valid_loss"]) for p, line in zip(points, wanted))
+    bits = events.Scalars("loss/validation_bits_per_byte")
+    assert all(near(p.value, line["valid_bits_per_byte"]) for p, line in zip(bits, wanted,
+                                                                            strict=True))
     assert [p.value for p in events.Scalars("run/restarts")] == restarts_of(trained)
     assert all(p.value > 0 for p in events.Scalars("memory/arena_gib"))
     assert all(p.value > 0 for p in events.Scalars("memory/process_gib"))

@@ -12,47 +12,20 @@ those of step t. Weights after one span are compared in fp64.
 
 Exits 77 where a package is missing.
 """
-import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-try:
-    import safetensors.torch
-    import torch
-    import transformers
-except ImportError as error:
-    print("skipped:", error)
-    sys.exit(77)
+sys.dont_write_bytecode = True
 
-TEXT = "what it says: "
-VOCABULARY, STEPS, RATE = 257, 8, 0.05
-GPT2 = {"n_embd": 16, "n_layer": 4, "n_head": 4, "n_positions": 40, "resid_pdrop": 0.0,
-        "embd_pdrop": 0.0, "attn_pdrop": 0.0, "tie_word_embeddings": False}
+from one_sample import GPT2, STEPS, loss_of, make_model, prepare, train
+
+RATE = 0.05
 LLAMA = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 4,
          "intermediate_size": 24, "max_position_embeddings": 40, "tie_word_embeddings": False}
 # transformers computes norms and angles of a Llama in fp32 whatever the model is in.
 TOLERANCES = {"gpt2": 1e-12, "llama": 1e-6}
 PARTITIONS = {"gpt2": [1, 1, 1, 1], "llama": [1, 3]}
-
-
-def run(*words):
-    done = subprocess.run([*map(str, words)], capture_output=True, text=True)
-    assert done.returncode == 0, f"{words}:\n{done.stdout}{done.stderr}"
-    return done.stdout
-
-
-def make_model(folder, options):
-    """Gains and weights that are large enough to matter; a reference in fp64."""
-    torch.manual_seed(3)
-    kind = (transformers.GPT2LMHeadModel, transformers.GPT2Config) if "n_embd" in options else (
-        transformers.LlamaForCausalLM, transformers.LlamaConfig)
-    model = kind[0](kind[1](vocab_size=VOCABULARY, bos_token_id=256, eos_token_id=256, **options))
-    for name, x in model.named_parameters():
-        x.data.normal_(1.0 if x.dim() == 1 and "bias" not in name else 0.0, 0.2)
-    model.save_pretrained(folder)
-    return model.double()
 
 
 def stage_of(name, layers_of):
@@ -65,7 +38,6 @@ def stage_of(name, layers_of):
 
 def replay(model, layers_of, stashing):
     """The weights after STEPS steps of plain gradient descent."""
-    ids = torch.tensor([[*TEXT.encode(), 256]])  # and the end of the document
     params = dict(model.named_parameters())
     versions = [{name: x.detach().clone() for name, x in params.items()}]
 
@@ -77,22 +49,13 @@ def replay(model, layers_of, stashing):
         late = {name: max(0, t - (len(layers_of) - 1 - stage_of(name, layers_of)))
                 for name in params}
         put(lambda name: late[name])
-        logits = model(ids[:, :-1]).logits[0]
-        loss = torch.nn.functional.cross_entropy(logits, ids[0, 1:])
+        loss = loss_of(model)
         model.zero_grad()
         if not stashing:
             put(lambda name: t)
         loss.backward()
         versions.append({name: versions[t][name] - RATE * x.grad for name, x in params.items()})
     return versions[-1]
-
-
-def train(echelon, folder, name, layers_of, stashing):
-    run(echelon, "train", folder / "run.yaml", "--ranks", len(layers_of), f"log.directory={name}",
-        f"parallel.pipeline={len(layers_of)}", f"parallel.partition={layers_of}",
-        f"parallel.weight_stashing={str(stashing).lower()}")
-    return safetensors.torch.load_file(
-        folder / name / "checkpoints" / f"step-{STEPS:08d}" / "model" / "model.safetensors")
 
 
 def apart(ours, theirs):
@@ -103,26 +66,18 @@ def apart(ours, theirs):
 def check(echelon, root, family, options, layers_of):
     folder = root / f"{family}-{len(layers_of)}"
     folder.mkdir()
-    model = make_model(folder / "hub", options)
-    (folder / "text.txt").write_text(TEXT)
-    run(echelon, "data", folder / "text.txt", folder / "text", "--tokenizer", "bytes")
-    (folder / "run.yaml").write_text(json.dumps({
-        "model": {"init_from": str(folder / "hub")},
-        "data": {"train": str(folder / "text"), "sequence_length": len(TEXT),
-                 "tokenizer": "bytes"},
-        "training": {"steps": STEPS, "global_batch_size": 1, "micro_batch_size": 1},
-        "optimizer": {"name": "sgd", "learning_rate": RATE, "schedule": "constant",
-                      "weight_decay": 0, "clip_norm": 0},
-        "precision": {"compute": "fp64"},
-        "parallel": {"comm": "local", "threads": 1, "schedule": "pipedream",
-                     "flush_every": STEPS}}))
+    model = make_model(folder, options)
+    prepare(echelon, folder, {"name": "sgd", "learning_rate": RATE, "clip_norm": 0},
+            {"schedule": "pipedream", "flush_every": STEPS,
+             "pipeline": len(layers_of), "partition": layers_of})
     start = {name: x.detach().clone() for name, x in model.named_parameters()}
     results = {}
     for stashing in (True, False):
         for name, x in model.named_parameters():
             x.data.copy_(start[name])
         theirs = replay(model, layers_of, stashing)
-        ours = train(echelon, folder, f"{folder}/stashing-{stashing}", layers_of, stashing)
+        ours = train(echelon, folder, f"stashing-{stashing}", len(layers_of),
+                     f"parallel.weight_stashing={str(stashing).lower()}")
         error = apart(ours, theirs)
         assert (
             error < TOLERANCES[family]

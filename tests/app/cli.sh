@@ -365,7 +365,7 @@ expect 2 "must be above 0" "$echelon" verify run.yaml --tolerance 0
 expect 2 "whole number, 1 to" "$echelon" verify run.yaml --steps 0
 
 six='[0-9]+\.[0-9]{6}'
-loss="^loss $six  perplexity $six  (bits per byte $six  )?tokens [0-9]+\$"
+loss="^loss $six  perplexity $six  bits per byte ($six|unknown)  tokens [0-9]+\$"
 expect 0 "$loss" "$echelon" eval runs/one --data d/text-valid
 cp out whole
 expect 0 "$loss" "$echelon" eval runs/one/checkpoints/step-00000008 --data d/text-valid --batch 3
@@ -374,6 +374,40 @@ expect 0 "tokens 32$" "$echelon" eval runs/one/checkpoints --data d/text-valid -
 expect 2 "nix.idx" "$echelon" eval runs/one --data nix
 expect 2 "on what" "$echelon" eval runs/one
 expect 2 "nowhere" "$echelon" eval nowhere --data d/text-valid
+expect 0 "$loss" "$echelon" eval runs/one --data d/text-valid --parallel "tensor=2 context=2"
+cmp -s out whole || complain "eval depends on --parallel"
+expect 2 "none of pipeline=" "$echelon" eval runs/one --data d/text-valid --parallel data=2
+
+# Multiple choice.
+cat >items <<'END'
+{"context": "line", "choices": ["one", "two"], "label": 0}
+
+{"context": "Why", "choices": {"text": ["x", "yy"], "label": ["A", "B"]}, "answerKey": "B"}
+END
+accuracy="$six( \\(error $six\\))?"
+shares="^acc $accuracy  acc_norm $accuracy  acc_bytes $accuracy  items"
+expect 0 "$shares 2\$" "$echelon" eval runs/one --choices items --scores scores
+cp out chosen
+log='"log_likelihoods":\[-[0-9.]+,-[0-9.]+\]'
+grep -Eq "^\{\"line\":1,\"answer\":0,.*$log,\"tokens\":\[4,4\],\"bytes\":\[3,3\]\}\$" scores ||
+    complain "scores: $(cat scores)"
+expect 0 "$shares 2\$" "$echelon" eval runs/one --choices items --parallel "tensor=2 pipeline=2"
+cmp -s out chosen || complain "--choices depends on --parallel"
+expect 0 "$shares 2\$" "$echelon" eval runs/one/checkpoints/step-00000008/model --choices items
+cmp -s out chosen || complain "--choices depends on where the model is"
+expect 2 "scores: already exists" "$echelon" eval runs/one --choices items --scores scores
+expect 2 "only one of the two" "$echelon" eval runs/one --choices items --data d/text-valid
+expect 2 "are for --data" "$echelon" eval runs/one --choices items --samples 2
+expect 2 "are for --choices" "$echelon" eval runs/one --data d/text-valid --scores new
+echo '{"context": "line", "choices": ["one"], "label": 0}' >one
+expect 1 "one:1: 1 choice; an item needs two" "$echelon" eval runs/one --choices one
+echo '{"context": "line", "choices": ["one", "two"], "label": 2}' >two
+expect 1 "two:1: the answer .* none of the 2 choices" "$echelon" eval runs/one --choices two
+echo '{"context": "line", "choices": ["1", "a choice of many tokens"], "label": 0}' >two
+expect 2 "two:1: choice 1: [0-9]+ tokens with the context, but .* reads at most 16;" \
+    "$echelon" eval runs/one --choices two
+echo >two
+expect 1 "two: has no items" "$echelon" eval runs/one --choices two
 
 expect 0 "^line" "$echelon" sample runs/one "line" --tokens 30
 cp out first
@@ -403,7 +437,7 @@ expect 2 "ids: 257 is not a token id of this model; ids are 0 to 256" "$echelon"
     --ids "1 257"
 expect 2 "replaces the prompt" "$echelon" sample bare line --ids 1
 expect 0 "$loss" "$echelon" eval bare --data d/text-valid
-sed 's/bits per byte [0-9.]*  //' whole | cmp -s - out ||
+sed 's/bits per byte [0-9.]*/bits per byte unknown/' whole | cmp -s - out ||
     complain "eval without a tokenizer is another"
 expect 0 "$loss" "$echelon" eval bare --data d/text-valid --tokenizer bytes --logits logits
 cmp -s out whole || complain "eval with --tokenizer is another"
@@ -529,6 +563,8 @@ expect 0 "recompute   inverted, segments of [0-9]+ layers?; rank 0.* sharded, .*
     "$echelon" plan run.yaml model.reversible=true
 expect 1 "no other program supports reversible" "$echelon" convert runs/reversible d/reversible
 expect 0 "$loss" "$echelon" eval d/hf --data d/text-valid
+expect 2 "vocab_size = 257: .*tokenizer d/bpe2; use at least [0-9]+, which adds rows for new" \
+    "$echelon" plan run.yaml model.init_from=d/hf data.tokenizer=d/bpe2
 expect 0 "step +1/1 " "$echelon" train run.yaml model.init_from=d/hf training.steps=1 \
     log.directory=runs/from
 

@@ -77,6 +77,12 @@ END
 expect 0 '1.0 Ttokens: ' "$echelon" plan --model model --ranks 16 --cluster "$h100" --tokens 1T
 expect 0 'parameters in 4 blocks' "$echelon" plan --model model --ranks 3
 expect 0 '64 ranks' "$echelon" plan parallel.tensor=2 --model model --ranks 64 parallel.zero=1
+expect 2 'train runs on this machine; use it without that, or .* echelon plan --cluster' \
+    "$echelon" train run.yaml --cluster "$h100"
+mkdir -p misspelt
+echo '{"model_type": "llamma"}' > misspelt/config.json
+expect 1 'Echelon has no family of that name; the nearest name is llama;' \
+    "$echelon" plan --model misspelt --cluster "$h100"
 expect 2 'which run file\? Or which model: --model FOLDER' "$echelon" plan
 expect 2 'give one of them|not understood; the model is' "$echelon" plan run.yaml --model model
 expect 2 'nowhere: no such folder' "$echelon" plan --model nowhere

@@ -65,30 +65,19 @@ begin() {
     wait_until 60 grep -qs '"evaluation_loss":[0-9]' run/metrics.jsonl ||
         complain "$1: nothing is evaluated"
 }
-# ended CODE TEXT
-ended() {
-    local code=0
-    wait_until 30 has_ended || complain "it does not end"
-    wait $job || code=$?
-    [ $code = "$1" ] || complain "exit code $code instead of $1"
-    grep -Eqe "$2" out err || complain "not said: $2"
-    for process in "${ranks[@]}"; do lives "$process" && complain "process $process is left"; done
-    no_sanitizer_speaks "$2"
-    job='' ranks=()
-}
 for kind in "${kinds[@]}"; do
     begin "$kind"
     kill -TERM $job
-    ended 75 "stopped after step"
+    ended_with 75 "stopped after step"
     [ "$kind" != local ] || continue
     begin "$kind"
     wait_until 10 find_ranks 3 $job || complain "$kind: its ranks are not found"
     kill -9 "${ranks[2]}"
-    ended 1 "rank 2 .*died"
+    ended_with 1 "rank 2 .*died"
     begin "$kind"
     wait_until 10 find_ranks 3 $job || complain "$kind: its ranks are not found"
     kill -USR2 "${ranks[2]}" # it has rank 0 stop
-    ended 75 "stopped after step"
+    ended_with 75 "stopped after step"
 done
 
 # ---- who has nothing for them to do ----

@@ -75,3 +75,16 @@ wait_until() {
         sleep 0.02
     done
 }
+
+# ended_with CODE TEXT: the job ends with that exit code within a minute and says TEXT, and no rank
+# is left.
+ended_with() {
+    local code=0 process
+    wait_until 60 has_ended || complain "it does not end"
+    wait "$job" || code=$?
+    [ $code = "$1" ] || complain "exit code $code instead of $1"
+    grep -Eqe "$2" out err || complain "not said: $2"
+    for process in "${ranks[@]}"; do lives "$process" && complain "process $process is left"; done
+    no_sanitizer_speaks "$2"
+    job='' ranks=()
+}

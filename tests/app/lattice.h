@@ -143,7 +143,7 @@ static const char *const lattice_optimizers[] = {
     "optimizer.name=sgd optimizer.momentum=0.9 optimizer.rates=*=0\t*.1.*=1",
     /* Adapters, of all products and of queries and values. */
     "optimizer.eps=1e-6 lora.rank=2 lora.alpha=3 lora.dropout=0.1 lora.targets=all-linear",
-    "optimizer.name=sgd optimizer.momentum=0.9 lora.rank=1"};
+    "optimizer.name=sgd optimizer.momentum=0.9 lora.rank=2"};
 static const char *const lattice_precisions[] = {
     "fp64", "fp32", "bf16", "bf16 precision.gradients=compute precision.residual=fp32"};
 /* Verifying takes the first; runs that are resumed take theirs. */
@@ -190,7 +190,7 @@ static const char *const lattice_strategies[] = {
 static const int lattice_servers[] = {0, 0, 0, 2, 1, 2, 0}; /* STRATEGY: so many ranks more */
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
 static const char *const lattice_documents[] = {"", " data.document_mask=true",
-                                                " data.shards=static"};
+                                                " data.shards=static", " data.packing=documents"};
 
 #define LATTICE_LEVELS(names) (int)(sizeof(names) / sizeof *(names))
 static const int lattice_levels[LATTICE_AXES] = {

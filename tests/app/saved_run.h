@@ -26,7 +26,7 @@ static inline ech_status saved_run_save(const char *to, int step, ech_compared_r
                                 .ranks = run->design->world,
                                 .run_yaml = yaml,
                                 .text[ECH_FILE_CONFIG] = {json, strlen(json)}};
-    ech_exec_set_save(run->session.exec, to, &info, 0, -1);
+    ech_exec_set_save(run->session.exec, to, &info, 0, 0, -1);
     return ech_exec_run(run->session.exec, ECH_LIST_SAVE, step);
 }
 

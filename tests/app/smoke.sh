@@ -49,6 +49,8 @@ try 0 "training.epochs = 0.5 is 18 steps: " plan epochs.yaml --ranks 2
 try 2 "training.steps is set, too; remove one of the two" plan epochs.yaml training.steps=2
 try 0 "whole|complete|ok" checkpoint verify run
 try 0 "loss" eval run --data text
+echo '{"context": "1 and", "choices": ["2", "two"], "label": 0}' >items
+try 0 "^acc .*items 1" eval run --choices items
 try 0 "" sample run "1 and" --tokens 4
 try 0 "report.html" report run
 try 0 "" convert run/checkpoints/*/model converted
@@ -81,6 +83,10 @@ try 0 "train: tokens-train" init text.txt
 try 0 "" bench --help
 try 0 "levels:" bench --cluster own.yaml --seconds 1
 try 0 "^cluster .* a step" plan run.yaml --ranks 2 --cluster own.yaml
+try 0 "^the first: *parallel" plan run.yaml --search --cluster own.yaml --ranks 2 --emit found.yaml
+try 0 "^cluster .* a step" plan found.yaml --ranks 2 --cluster own.yaml
+try 2 "needs the speeds of a cluster" plan run.yaml --search
+try 2 "add --search" plan run.yaml --emit found.yaml
 try 2 "with --cluster no tables" bench --cluster own.yaml gelu_forward
 try 2 "one rank; use --ranks 2" bench --cluster own.yaml --ranks 1
 try 0 "echelon [0-9]" launch 2 "$echelon" --version

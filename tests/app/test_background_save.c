@@ -74,7 +74,7 @@ static ech_status begin_save(const job *j, ech_compared_run *c, int64_t step)
                                 .optimizer_count = ech_exec_updates(c->session.exec),
                                 .run_yaml = yaml,
                                 .text[ECH_FILE_CONFIG] = {json, strlen(json)}};
-    ech_exec_set_save(c->session.exec, j->folder, &info, 0, -1);
+    ech_exec_set_save(c->session.exec, j->folder, &info, 0, 0, -1);
     ECH_ASSERT((c->session.plan->snapshots > 0) == j->background);
     return ech_exec_run(c->session.exec, ECH_LIST_SAVE, step);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Delayed updates (ZeRO-Offload). From memory.offload_delayed_from on, weights are those of a loop
- * in this file, whose gradients come from another run of one rank without delay. A resumed run has
- * the same bits. An update that would be infinite is withheld. In virtual time the host's updates
- * overlap the next step's compute, so that a step is shorter. The lattice tests that layouts equal
- * their serial replay.
+ * Delayed updates (ZeRO-Offload). A run that is resumed before, at and after
+ * memory.offload_delayed_from has the same bits. An update that would be infinite is withheld. In
+ * virtual time the host's updates overlap the next step's compute, so that a step is shorter. The
+ * lattice compares layouts with their serial replay, whose versions test_replay.c compares with
+ * the papers'; tests/oracle/versions.py has the formula.
  */
 
 #include "app/runs.h"
@@ -14,184 +14,6 @@
 #include "app/verify/verify.h"
 #include "share.h"
 #include "simulate/simulate.h"
-
-/* ---- w(t + 1) = w(t) - rate x g(w(t - 1)) ---- */
-
-enum { STEPS = 12, FROM = 4 };
-static const double rate = 0.5;
-
-/* One rank that delays nothing: it says the gradient of any weights. */
-typedef struct oracle {
-    ech_config *config;
-    ech_design design;
-    ech_comm *comm;
-    ech_compared_run run;
-    double *gradient;
-    bool taken;
-} oracle;
-
-static int64_t elements_of(const ech_model *model, int param)
-{
-    return ech_shape_whole(&model->param.at[param].shape);
-}
-
-static int64_t all_elements(const ech_model *model)
-{
-    int64_t n = 0;
-    for (int p = 0; p < (int)model->param.n; p++) n += elements_of(model, p);
-    return n;
-}
-
-static void take_gradient(void *context, ech_exec *exec, const ech_step *step)
-{
-    oracle *o = context;
-    double *to = o->gradient;
-    if (step->kind != ECH_STEP_NORM || o->taken) return;
-    for (int p = 0; p < (int)o->design.model->param.n; p++) {
-        ech_tensor g = ech_exec_gradient(exec, p);
-        ech_exec_read(exec, &g, to);
-        to += elements_of(o->design.model, p);
-    }
-    o->taken = true;
-}
-
-static void oracle_open(oracle *o, const ech_design *of)
-{
-    *o = (oracle){.config = ech_config_copy(of->config)};
-    ech_config_set_alone(o->config);
-    o->config->memory.offload_optimizer = ECH_OFFLOAD_NONE;
-    assert_int_equal(o->config->memory.offload_delayed_from, 0);
-    assert_int_equal(ech_comm_open(ech_comm_find("local"), 1, 60, &o->comm), ECH_OK);
-    assert_int_equal(ech_design_create_alone(of, o->config, &o->design), ECH_OK);
-    o->run.design = &o->design;
-    assert_int_equal(ech_compared_run_open(&o->run, o->comm), ECH_OK);
-    ech_exec_observe(o->run.session.exec, take_gradient, o);
-    o->gradient = ech_calloc((size_t)all_elements(o->design.model), sizeof *o->gradient);
-}
-
-static void oracle_close(oracle *o)
-{
-    ech_compared_run_close(&o->run);
-    ech_design_destroy(&o->design);
-    ech_comm_close(o->comm);
-    ech_config_destroy(o->config);
-    free(o->gradient);
-}
-
-/* Of the batch of training step t. */
-static void oracle_ask(oracle *o, int t, const double *weights)
-{
-    ech_exec *exec = o->run.session.exec;
-    for (int p = 0; p < (int)o->design.model->param.n; p++) {
-        ech_tensor w = ech_exec_param(exec, p);
-        ech_exec_write(exec, &w, weights);
-        weights += elements_of(o->design.model, p);
-    }
-    o->taken = false;
-    assert_int_equal(ech_exec_run(exec, ECH_LIST_TRAIN, t), ECH_OK);
-    assert_true(o->taken);
-}
-
-static double norm_of(const double *x, int64_t n)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
-    return sqrt(sum);
-}
-
-/* Computes STEPS training steps; those from `from` on read the weights before the newest.
- * weights[t] are the weights before step t. */
-static void follow_formula(const ech_design *of, int from, double **weights)
-{
-    oracle o;
-    oracle_open(&o, of);
-    int64_t n = all_elements(of->model);
-    for (int t = 0; t < STEPS; t++) {
-        oracle_ask(&o, t, weights[t < from ? t : t - 1]);
-        double most = of->config->optimizer.clip_norm, norm = norm_of(o.gradient, n);
-        double factor = most > 0 && norm > most ? most / (norm + 1e-6) : 1; /* as PyTorch clips */
-        for (int64_t i = 0; i < n; i++)
-            weights[t + 1][i] = weights[t][i] - rate * factor * o.gradient[i];
-    }
-    oracle_close(&o);
-}
-
-/* The largest difference, over the largest number. */
-static double apart(const double *a, const double *b, int64_t n)
-{
-    double worst = 0, size = 0;
-    for (int64_t i = 0; i < n; i++) {
-        worst = fmax(worst, fabs(a[i] - b[i]));
-        size = fmax(size, fabs(b[i]));
-    }
-    return worst / size;
-}
-
-static void read_weights(const ech_compared_run *run, double *to)
-{
-    for (int p = 0; p < (int)run->design->model->param.n; p++) {
-        ech_tensor w = ech_exec_param(run->session.exec, p);
-        ech_exec_read(run->session.exec, &w, to);
-        to += elements_of(run->design->model, p);
-    }
-}
-
-static ech_status compare_with_formula(ech_comm *comm, const ech_design *design, void *context)
-{
-    double *formula[STEPS + 1], *prompt[STEPS + 1];
-    ech_compared_run run = {.design = design};
-    size_t n = (size_t)all_elements(design->model);
-    (void)context;
-    ECH_TRY(ech_compared_run_open(&run, comm));
-    for (int t = 0; t <= STEPS; t++) {
-        formula[t] = ech_calloc(n, sizeof **formula);
-        prompt[t] = ech_calloc(n, sizeof **prompt);
-    }
-    read_weights(&run, formula[0]);
-    read_weights(&run, prompt[0]);
-    follow_formula(design, FROM, formula);
-    follow_formula(design, STEPS, prompt);
-    double *now = ech_calloc(n, sizeof *now);
-    for (int t = 0, turns; t < STEPS;) {
-        ech_list_kind list = ech_schedule_list(design->schedule, t, &turns);
-        assert_int_equal(list, t < FROM ? ECH_LIST_UNDELAYED : ECH_LIST_TRAIN);
-        ECH_TRY(ech_exec_run(run.session.exec, list, t));
-        t += turns;
-        read_weights(&run, now);
-        double error = apart(now, formula[t], (int64_t)n);
-        if (!(error < 1e-13)) fail_msg("after step %d: %g from the formula", t, error);
-        if (t > FROM + 2) assert_true(apart(now, prompt[t], (int64_t)n) > 1e-4);
-    }
-    for (int t = 0; t <= STEPS; t++) {
-        free(formula[t]);
-        free(prompt[t]);
-    }
-    free(now);
-    ech_compared_run_close(&run);
-    return ECH_OK;
-}
-
-/* Spans of two and of four steps: what is late is handed on from one to the next. */
-TEST(test_formula)
-{
-    static const char *const more[] = {
-        "parallel.flush_every=2 memory.offload_optimizer=host optimizer.clip_norm=0",
-        "parallel.flush_every=4 memory.offload_optimizer=host optimizer.clip_norm=0",
-        "parallel.flush_every=4 memory.offload_optimizer=disk optimizer.clip_norm=0.1 "
-        "memory.prefetch=0 parallel.bucket_bytes=1",
-        "parallel.flush_every=2 memory.offload_optimizer=disk optimizer.clip_norm=0.1 "
-        "parallel.device=queued"};
-    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
-        char words[600];
-        snprintf(words, sizeof words,
-                 "training.steps=%d memory.offload_delayed_from=%d training.check_every=0 "
-                 "training.micro_batch_size=4 precision.compute=fp64 optimizer.name=sgd "
-                 "optimizer.momentum=0 optimizer.learning_rate=%g optimizer.warmup_steps=0 "
-                 "optimizer.schedule=constant optimizer.weight_decay=0 %s",
-                 STEPS, FROM, rate, more[i]);
-        assert_true(fixture_runs(i % 2 ? "gpt2" : "llama", words, 1, compare_with_formula, NULL));
-    }
-}
 
 /* ---- layouts ---- */
 
@@ -275,12 +97,13 @@ static ech_status overflow(ech_comm *comm, const ech_design *design, void *conte
         for (int turn = 0; turn < turns; turn++)
             w->steps += ech_exec_readings(run.session.exec)[turn].withheld;
     }
-    size_t n = (size_t)all_elements(design->model);
-    double *weights = ech_calloc(n, sizeof *weights);
-    read_weights(&run, weights);
     w->finite = true;
-    for (size_t i = 0; i < n; i++) w->finite &= isfinite(weights[i]);
-    free(weights);
+    for (int p = 0; p < (int)design->model->param.n; p++) {
+        ech_tensor x = ech_exec_param(run.session.exec, p);
+        ECH_FREED double *weights = ech_calloc((size_t)ech_tensor_count(&x), sizeof *weights);
+        ech_exec_read(run.session.exec, &x, weights);
+        for (int64_t i = 0; i < ech_tensor_count(&x); i++) w->finite &= isfinite(weights[i]);
+    }
     ech_compared_run_close(&run);
     return ECH_OK;
 }

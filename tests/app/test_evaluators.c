@@ -85,7 +85,7 @@ enum { RUNS = sizeof runs / sizeof *runs };
 TEST(each_checkpoint_is_evaluated)
 {
     for (int i = 0; i < RUNS; i++) {
-        char words[400], loss[40], own[40], tokens[40], counted[40];
+        char words[400], loss[40], own[40], tokens[40], counted[40], bits[40], own_bits[40];
         snprintf(words, sizeof words, CALENDAR "%s", runs[i].words);
         runs_train(runs[i].family, "run", runs[i].ranks, words);
         char *text = runs_metrics("run");
@@ -94,6 +94,9 @@ TEST(each_checkpoint_is_evaluated)
             assert_int_equal(n, step == 2 || step == 4 || step == 6);
             if (n == 0) continue;
             assert_int_equal(find(text, step, "valid_loss", own), 1);
+            assert_int_equal(find(text, step, "evaluation_bits_per_byte", bits), 1);
+            assert_int_equal(find(text, step, "valid_bits_per_byte", own_bits), 1);
+            assert_true(relative(bits, own_bits) <= 1e-11 && atof(bits) > 1);
             find(text, step, "evaluation_tokens", tokens);
             find(text, step, "valid_tokens", counted);
             assert_string_equal(tokens, counted);

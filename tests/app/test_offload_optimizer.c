@@ -255,7 +255,7 @@ static ech_status save(ech_exec *exec, const char *folder)
                                 .ranks = 2,
                                 .run_yaml = yaml,
                                 .text[ECH_FILE_CONFIG] = {json, strlen(json)}};
-    ech_exec_set_save(exec, folder, &info, 0, -1);
+    ech_exec_set_save(exec, folder, &info, 0, 0, -1);
     return ech_exec_run(exec, ECH_LIST_SAVE, 1);
 }
 

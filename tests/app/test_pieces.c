@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "check/check.h"
 #include "schedule/operands.h"
+#include "schedule/states.h"
 #include "unit.h"
 
 enum { MOST = 4, STEPS = 4 };
@@ -31,6 +32,7 @@ enum { HOMES = sizeof homes / sizeof *homes };
 
 typedef struct sizes {
     int64_t passes, item; /* what passes through the host at most; bytes an element has there */
+    int64_t fewer;        /* bytes of a bucket's states that are not element-wise, at most */
     int64_t room;         /* of INIT and HASH */
     int pieces, cut;      /* the most of a bucket; buckets that are cut */
 } sizes;
@@ -63,6 +65,10 @@ static sizes sizes_of(const char *words, int ranks)
         for (int s = 0; s < bucket->states; s++)
             item += (int64_t)ech_dtype_bytes(bucket->state[s].dtype);
         if (item > of.item) of.item = item;
+        int64_t fewer = 0;
+        for (int s = bucket->states; s < bucket->state_values; s++)
+            fewer += plan->persistent.at[plan->state_value.at[bucket->first_state_value + s]].bytes;
+        if (fewer > of.fewer) of.fewer = fewer;
         if (bucket->pieces > of.pieces) of.pieces = bucket->pieces;
         of.cut += bucket->pieces > 1;
     }
@@ -102,6 +108,31 @@ TEST(what_passes_through_the_host_is_bounded)
             }
 }
 
+/* Optimizers by row or block: states with fewer numbers than elements pass whole, nothing else
+ * grows with the largest parameter. */
+TEST(states_with_fewer_numbers_pass_whole)
+{
+    enum { BUCKET = 16384, ITEM = 4 };
+    static const char *const optimizers[] = {"sm3", "sm3 optimizer.momentum=0.9",
+                                             "adamw8 optimizer.block=32"};
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++)
+        for (int zero = 0; zero <= 3; zero++)
+            for (int vocabulary = 4096; vocabulary <= 4 * 4096; vocabulary *= 4) {
+                char words[500];
+                snprintf(words, sizeof words,
+                         "parallel.data=2 parallel.zero=%d memory.prefetch=1 model.vocab_size=%d "
+                         "model.hidden_size=32 parallel.bucket_bytes=%d precision.compute=bf16 "
+                         "memory.offload_optimizer=disk checkpoint.background=false "
+                         "optimizer.name=%s",
+                         zero, vocabulary, BUCKET, optimizers[i]);
+                sizes of = sizes_of(words, 2);
+                assert_true(of.pieces >= vocabulary * 32 * ITEM / BUCKET / 2);
+                assert_true(of.fewer > 0 && of.fewer <= vocabulary * 2 * 4 + 4096);
+                assert_true(of.passes <=
+                            2 * (BUCKET / ITEM * of.item + 6 * 4096 + of.fewer + 4 * 4096));
+            }
+}
+
 /* Weights that are drawn in full, of whose masters the rank has a shard. */
 TEST(what_is_drawn_in_full_is_bounded)
 {
@@ -121,10 +152,20 @@ TEST(what_is_not_cut)
         {"memory.offload_optimizer=host parallel.bucket_bytes=1KiB", true},
         {"memory.offload_optimizer=host parallel.bucket_bytes=1GiB", false},
         {"parallel.bucket_bytes=1KiB", false},
-        {"memory.offload_optimizer=host parallel.bucket_bytes=1KiB optimizer.name=sm3", false},
+        {"memory.offload_optimizer=host parallel.bucket_bytes=1KiB optimizer.name=sm3", true},
+        {"memory.offload_optimizer=disk parallel.bucket_bytes=4KiB optimizer.name=sm3", true},
         {"memory.offload_optimizer=host parallel.bucket_bytes=1KiB optimizer.name=adamw8 "
          "optimizer.block=16",
+         true},
+        /* the size of all weights comes first; only masters on the host are there */
+        {"memory.offload_optimizer=host parallel.bucket_bytes=1KiB optimizer.name=adafactor",
          false},
+        {"memory.offload_optimizer=disk parallel.bucket_bytes=1KiB optimizer.name=adafactor "
+         "precision.compute=bf16",
+         false},
+        {"memory.offload_optimizer=host parallel.bucket_bytes=1KiB optimizer.name=adafactor "
+         "precision.compute=bf16",
+         true},
         {"memory.offload_optimizer=host memory.offload_parameters=host parallel.zero=1 "
          "parallel.bucket_bytes=1KiB",
          false},
@@ -137,6 +178,29 @@ TEST(what_is_not_cut)
         snprintf(words, sizeof words, "parallel.data=2 %s", cases[i].words);
         assert_int_equal(sizes_of(words, 2).cut > 0, cases[i].cut);
     }
+}
+
+/* Muon's matrices are whole; tables by token are updated by AdamW. */
+TEST(matrices_of_muon_are_not_cut)
+{
+    ech_design design = {0};
+    ech_plan *plan = plan_of("llama",
+                             "memory.offload_optimizer=host parallel.bucket_bytes=1KiB "
+                             "optimizer.name=muon optimizer.momentum=0.9",
+                             1, &design);
+    int whole = 0, cut = 0;
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        const ech_bucket *bucket = &plan->bucket.at[b];
+        const char *why = ech_bucket_uncut(plan, bucket);
+        assert_int_equal(why != NULL, bucket->rounds > 0);
+        if (why) assert_non_null(strstr(why, "statistics of all of it"));
+        if (why) assert_int_equal(bucket->pieces, 1);
+        whole += bucket->rounds > 0;
+        cut += bucket->pieces > 1;
+    }
+    assert_true(whole > 0 && cut > 0);
+    ech_plan_destroy(plan);
+    ech_design_destroy(&design);
 }
 
 /* ---- the checker ---- */
@@ -217,6 +281,47 @@ TEST(pieces_cover_a_bucket_once)
     list->access.at[at].use = ECH_USE_OTHER;
     expect_refused(plan, "values as one that it works on");
     list->access.at[at].use = ECH_USE_STATE;
+    assert_int_equal(ech_check_list(plan, list), ECH_OK);
+    ech_plan_destroy(plan);
+    ech_design_destroy(&design);
+}
+
+/* Rounds of statistics are whole: they come before the first piece, and the update of each piece
+ * waits for them. No bucket is cut whose rounds need more. */
+TEST(rounds_come_before_pieces)
+{
+    ech_design design = {0};
+    ech_plan *plan = plan_of("gpt2",
+                             "parallel.data=2 parallel.zero=1 memory.offload_optimizer=host "
+                             "parallel.bucket_bytes=4KiB model.vocab_size=600 optimizer.name=sm3 "
+                             "precision.compute=bf16",
+                             2, &design);
+    ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    assert_int_equal(ech_check_list(plan, list), ECH_OK);
+    ech_step *second = step_of(plan, ECH_STEP_UPDATE_ON_HOST, 2), *first = second;
+    while (first->kind != ECH_STEP_UPDATE_ON_HOST || first->count != 1) first--;
+    assert_int_equal(first->index, second->index);
+
+    ech_step *round = first;
+    while (round->kind != ECH_STEP_STATISTICS_ON_HOST) round--;
+    round->kind = ECH_STEP_READ;
+    expect_refused(plan, "'s statistics is next");
+    round->kind = ECH_STEP_STATISTICS_ON_HOST;
+
+    ech_step was = *first; /* the second piece comes first, and waits for nothing */
+    first->count = 2;
+    first->afters = 0;
+    expect_refused(plan, "the last on its bucket");
+    *first = was;
+
+    ech_bucket *bucket = &plan->bucket.at[first->index];
+    const ech_optimizer *optimizer = plan->optimizer;
+    ech_optimizer other = *optimizer;
+    plan->optimizer = &other;
+    other.rounds_read = NULL;
+    expect_refused(plan, "may not be cut");
+    assert_true(bucket->pieces > 1);
+    plan->optimizer = optimizer;
     assert_int_equal(ech_check_list(plan, list), ECH_OK);
     ech_plan_destroy(plan);
     ech_design_destroy(&design);
@@ -362,6 +467,32 @@ TEST(pieces_leave_the_bits)
             assert_int_equal(pieces.cut, !meets);
             assert_memory_equal(whole.bits, pieces.bits, sizeof whole.bits);
         }
+}
+
+/* The same for optimizers by row and by block, with stacks of experts. */
+TEST(pieces_of_rows_and_blocks_leave_the_bits)
+{
+    static const char *const optimizers[] = {
+        "sm3", "sm3 optimizer.momentum=0.9 precision.compute=bf16", "adamw8 optimizer.block=16",
+        "adafactor precision.compute=bf16",
+        "adafactor optimizer.momentum=0.9 precision.compute=bf16"};
+    enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
+    static const char *const families[] = {"llama", "mixtral"};
+    for (int i = 0; i < HOMES * OPTIMIZERS; i++) {
+        int home = i % HOMES, zero = i % 3;
+        const char *optimizer = optimizers[i / HOMES], *family = families[i / 2 % 2];
+        if (zero == 2 && strstr(homes[home], "delayed")) zero = 1;
+        char words[400];
+        snprintf(words, sizeof words, "parallel.zero=%d optimizer.name=%s %s", zero, optimizer,
+                 homes[home]);
+        trial whole = run(family, zero ? 2 : 1, words, "parallel.bucket_bytes=1GiB");
+        trial pieces = run(family, zero ? 2 : 1, words, "parallel.bucket_bytes=6000");
+        bool meets = zero && strstr(homes[home], "offload_parameters");
+        bool far = strstr(optimizer, "adafactor") && strstr(homes[home], "optimizer=disk");
+        assert_false(whole.cut);
+        if (pieces.cut != !(meets || far)) fail_msg("%s %s", family, words);
+        assert_memory_equal(whole.bits, pieces.bits, sizeof whole.bits);
+    }
 }
 
 ALL_TESTS(fixture_setup, fixture_teardown)

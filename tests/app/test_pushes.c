@@ -89,7 +89,7 @@ static ech_status resume_clocks(void *context, int rank, ech_compared_run *run)
                                 .clock = unequal_clocks,
                                 .clocks = 2,
                                 .text[ECH_FILE_CONFIG] = {json, strlen(json)}};
-    ech_exec_set_save(exec, to, &info, 0, -1);
+    ech_exec_set_save(exec, to, &info, 0, 0, -1);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_SAVE, 4));
     ECH_TRY(saved_run_restore(from, exec));
     same[rank] = memcmp(ech_exec_clocks(exec), unequal_clocks, sizeof unequal_clocks) == 0;

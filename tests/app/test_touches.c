@@ -66,7 +66,7 @@ static ech_status run_lists(void *context, int rank, ech_compared_run *c)
     (void)rank;
     harm(c->session.plan, b);
     ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0));
-    ech_exec_set_save(c->session.exec, b->folder, &info, 0, -1);
+    ech_exec_set_save(c->session.exec, b->folder, &info, 0, 0, -1);
     ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_SAVE, 1));
     return ech_exec_finish_save(c->session.exec);
 }

@@ -220,6 +220,38 @@ TEST(test_validation_counts_padding_out)
     }
 }
 
+/* The tokenizer has a byte for each id below 256, and none for the end of text, id 256. */
+TEST(test_bits_per_byte)
+{
+    const double ln2 = log(2);
+    ech_token_writer *writer;
+    char prefix[300], words[700];
+    runs_train("llama", "valid", 2, "training.steps=0");
+    double loss = runs_first("valid", "valid_loss"),
+           bits = runs_first("valid", "valid_bits_per_byte");
+    assert_true(fabs(bits - loss / ln2) < 1e-12 * bits);
+    runs_remove("valid");
+    for (int32_t last = 256; last < 258; last++) {
+        const int32_t ids[] = {65, 66, 67, 256, 68, last};
+        snprintf(prefix, sizeof prefix, "%s/few-%d", fixture_folder, (int)last);
+        assert_int_equal(ech_token_writer_create(prefix, 300, &writer), ECH_OK);
+        assert_int_equal(ech_token_writer_add(writer, ids, 6), ECH_OK);
+        assert_int_equal(ech_token_writer_end_document(writer), ECH_OK);
+        assert_int_equal(ech_token_writer_finish(writer), ECH_OK);
+        snprintf(words, sizeof words, "training.steps=0 model.vocab_size=300 data.valid=%s",
+                 prefix);
+        runs_train("llama", "valid", 2, words);
+        loss = runs_first("valid", "valid_loss");
+        bits = runs_first("valid", "valid_bits_per_byte");
+        /* 5 targets have 3 bytes; an id of another tokenizer leaves their number unknown. */
+        if (last == 256)
+            assert_true(fabs(bits - 5 * loss / ln2 / 3) < 1e-12 * bits);
+        else
+            assert_true(isnan(bits) || bits <= 0);
+        runs_remove("valid");
+    }
+}
+
 /* The loss is the mean over all tokens, however many samples are taken at a time. */
 TEST(test_validation_does_not_depend_on_batches)
 {

@@ -446,7 +446,7 @@ typedef struct rows_of_rank {
 enum { CHANGES = 4 }; /* of no documents, of those of one parity, of the others, of all */
 
 typedef struct recorded {
-    rows_of_rank rank[RANKS];
+    rows_of_rank *rank; /* [ranks], which stage replicas and hints may make more than RANKS */
 } recorded;
 
 static const ech_kernels *kernels_in_use;
@@ -539,9 +539,12 @@ static void see_row(const double *row[CHANGES], int64_t n, rows_seen *seen)
 /* A row is of one document: tokens of documents of one parity change it, and of the other never. */
 static rows_seen see_rows(const char *yaml, const random_run *r, const char *mask)
 {
-    static recorded with[CHANGES];
+    recorded with[CHANGES];
     rows_seen seen = {0};
-    for (int which = 0; which < CHANGES; which++) record(yaml, r, which, mask, &with[which]);
+    for (int which = 0; which < CHANGES; which++) {
+        with[which].rank = ech_calloc((size_t)r->ranks, sizeof *with[which].rank);
+        record(yaml, r, which, mask, &with[which]);
+    }
     for (int rank = 0; rank < r->ranks; rank++) {
         const rows_of_rank *rows = &with[0].rank[rank];
         for (int which = 1; which < CHANGES; which++)
@@ -554,8 +557,10 @@ static rows_seen see_rows(const char *yaml, const random_run *r, const char *mas
             if (n) see_row(row, n, &seen);
         }
     }
-    for (int which = 0; which < CHANGES; which++)
-        for (int rank = 0; rank < RANKS; rank++) free_rows(&with[which].rank[rank]);
+    for (int which = 0; which < CHANGES; which++) {
+        for (int rank = 0; rank < r->ranks; rank++) free_rows(&with[which].rank[rank]);
+        free(with[which].rank);
+    }
     assert_true(seen.changed > seen.all / 2);
     return seen;
 }

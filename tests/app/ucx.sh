@@ -84,30 +84,19 @@ begin() {
 has_saved() {
     [ "$(newest)" -gt 0 ]
 }
-# ended CODE TEXT
-ended() {
-    local code=0
-    wait_until 30 has_ended || complain "it does not end"
-    wait $job || code=$?
-    [ $code = "$1" ] || complain "exit code $code instead of $1"
-    grep -Eqe "$2" out err || complain "not said: $2"
-    for process in "${ranks[@]}"; do lives "$process" && complain "process $process is left"; done
-    no_sanitizer_speaks "$2"
-    job=
-}
 begin
 kill -9 "${ranks[2]}"
-ended 1 "rank 2 .*died"
+ended_with 1 "rank 2 .*died"
 begin
 kill -TERM $job
-ended 75 "stopped after step"
+ended_with 75 "stopped after step"
 begin --restarts 1
 kill -9 "${ranks[0]}"
 wait_until 30 grep -q "restart 1 of 1, from step" err out || complain "it does not start again"
 # Before that comes a pause, which a signal would end.
 wait_until 60 grep -q "resuming from" out err || complain "it does not go on"
 kill -TERM $job
-ended 75 "stopped after step"
+ended_with 75 "stopped after step"
 
 # Each rank is started again by somebody of its own: those that end with one that is killed meet
 # again with who takes its place.
@@ -142,7 +131,7 @@ wait_until 30 grep -qs "resuming from .*step-0*[0-9]* (saved by 4 ranks)" err.0 
     complain "ranks in loops do not go on"
 wait_until 10 find_ranks 4 $job || complain "nobody has taken the place of rank 2"
 kill -TERM "${ranks[0]}"
-ended 75 "stopped after step"
+ended_with 75 "stopped after step"
 
 # Of ranks that others start each has a folder of shared memory: that of a killed one goes with the
 # others.
@@ -155,7 +144,7 @@ killed=${ranks[2]}
 folder_of_killed() { find /dev/shm -maxdepth 1 -name "echelon-$(id -u)-$killed-*" | grep .; }
 folder_of_killed >/dev/null || complain "a rank that another starts has no folder of shared memory"
 kill -9 "$killed"
-ended 1 "rank 2 .*died"
+ended_with 1 "rank 2 .*died"
 folder_of_killed && complain "a rank that was killed leaves its folder"
 
 # ---- what is refused ----

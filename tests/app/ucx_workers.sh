@@ -36,17 +36,6 @@ begin() {
 has_saved() { # a checkpoint of a later step
     [ "$(newest)" -gt "$1" ]
 }
-# ended CODE TEXT
-ended() {
-    local code=0
-    wait_until 60 has_ended || complain "it does not end"
-    wait $job || code=$?
-    [ $code = "$1" ] || complain "exit code $code instead of $1"
-    grep -Eqe "$2" out err || complain "not said: $2"
-    for process in "${ranks[@]}"; do lives "$process" && complain "process $process is left"; done
-    no_sanitizer_speaks "$2"
-    job=
-}
 
 # ---- workers that are killed ----
 
@@ -67,7 +56,7 @@ for ((kill = 1; kill <= kills; kill++)); do
     before=$(newest)
     wait_until 60 has_saved $((before + 16)) || complain "$strategy $size: saves no more"
     kill -TERM $job
-    ended 75 "stopped after step"
+    ended_with 75 "stopped after step"
     "$echelon" checkpoint verify "run/checkpoints/$(printf 'step-%08d' "$(newest)")" >out 2>err ||
         complain "$strategy $size: a broken checkpoint"
 done
@@ -76,11 +65,11 @@ done
 
 begin parallel.strategy=asp
 kill -9 "${ranks[4]}" # a server
-ended 1 "rank 4 .*died"
+ended_with 1 "rank 4 .*died"
 begin parallel.strategy=asp
 kill -9 "${ranks[0]}"
-ended 1 "rank 0 .*died"
+ended_with 1 "rank 0 .*died"
 begin parallel.strategy=asp parallel.deadline=10
 kill -STOP "${ranks[2]}"
-ended 1 "rank 2"
+ended_with 1 "rank 2"
 conclude

@@ -108,7 +108,8 @@ static size_t find_cells(interpreter *x)
         size_t each = PARTS * (size_t)bucket->pieces;
         for (int v = 0; v < x->plan->versions; v++) x->first[bucket->weights + v] = each;
         for (int i = 0; i < bucket->state_values; i++)
-            x->first[x->plan->state_value.at[bucket->first_state_value + i]] = each;
+            x->first[x->plan->state_value.at[bucket->first_state_value + i]] =
+                i < bucket->states ? each : PARTS;
     }
     for (size_t v = 0; v <= values; v++) {
         size_t here = x->first[v];

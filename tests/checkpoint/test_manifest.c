@@ -109,6 +109,42 @@ TEST(test_loss_scale)
 }
 
 /* Clocks of workers make it version 3, and come back. */
+/* Validations make it version 4, whatever else the run has, and come back. */
+TEST(test_validations)
+{
+    const ech_validated validated = {
+        .is = true, .step = 40, .loss = 0.1, .best_step = 30, .best = 1.0 / 3, .waited = 2};
+    for (int scaled = 0; scaled < 2; scaled++) {
+        ech_manifest manifest, have;
+        ech_hash hashes[3];
+        ech_text text = {0};
+        make(&manifest, hashes);
+        manifest.info.validated = validated;
+        manifest.info.has_scaler = scaled;
+        manifest.info.scaler = (ech_scaler){.scale = 4};
+        assert_int_equal(ech_manifest_print(&manifest, &text), ECH_OK);
+        assert_non_null(strstr(text.at, "\"version\":4,"));
+        assert_int_equal(ech_manifest_parse("m", text.at, text.n, &have), ECH_OK);
+        assert_int_equal(have.info.has_scaler, scaled);
+        const ech_validated *v = &have.info.validated;
+        assert_true(v->is && v->step == 40 && v->best_step == 30 && v->waited == 2);
+        assert_true(v->loss == validated.loss && v->best == validated.best);
+        ech_manifest_free(&have);
+        ech_text_free(&text);
+        manifest.info.validated.loss = manifest.info.validated.best = (double)NAN;
+        assert_int_equal(ech_manifest_print(&manifest, &text), ECH_OK);
+        assert_int_equal(ech_manifest_parse("m", text.at, text.n, &have), ECH_OK);
+        assert_true(isnan(have.info.validated.loss) && isnan(have.info.validated.best));
+        ech_manifest_free(&have);
+        ech_text_free(&text);
+        manifest.info.validated.waited = -1;
+        assert_int_equal(ech_manifest_print(&manifest, &text), ECH_OK);
+        assert_int_equal(ech_manifest_parse("m", text.at, text.n, &have), ECH_EINPUT);
+        assert_error_has("validations_waited");
+        ech_text_free(&text);
+    }
+}
+
 TEST(test_clocks)
 {
     ech_manifest manifest, have;
@@ -183,7 +219,8 @@ TEST(test_refused_content)
     } cases[] = {
         {"echelon checkpoint", "other", "format"},
         {"\"version\":1", "\"version\":2", "version 2"},
-        {"\"version\":1", "\"version\":4", "up to 3"},
+        {"\"version\":1", "\"version\":4", "version 4"},
+        {"\"version\":1", "\"version\":5", "up to 4"},
         {"\"version\":1", "\"version\":0", "version"},
         {"\"version\":1", "\"version\":\"1\"", "version"},
         {"\"step\":100", "\"step\":-1", "step"},

@@ -44,7 +44,7 @@ TEST(test_none_at_all)
     checkpoint = (ech_checkpoint *)directory;
     assert_int_equal(ech_checkpoint_open_newest(below, true, &checkpoint), ECH_OK);
     assert_null(checkpoint);
-    assert_int_equal(ech_checkpoint_prune(below, 1, INT64_MAX), ECH_OK);
+    assert_int_equal(ech_checkpoint_prune(below, 1, 0, INT64_MAX), ECH_OK);
     assert_int_equal(ech_checkpoint_find(directory, true, &checkpoint), ECH_EUSAGE);
     assert_error_has(directory);
     assert_int_equal(ech_checkpoint_open(directory, true, &checkpoint), ECH_EINPUT);
@@ -141,25 +141,25 @@ TEST(test_prune)
         assert_int_equal(ech_file_make_folder(path), ECH_OK);
         free(path);
     }
-    assert_int_equal(ech_checkpoint_prune(directory, 0, INT64_MAX), ECH_OK);
-    assert_int_equal(ech_checkpoint_prune(directory, 5, INT64_MAX), ECH_OK);
+    assert_int_equal(ech_checkpoint_prune(directory, 0, 0, INT64_MAX), ECH_OK);
+    assert_int_equal(ech_checkpoint_prune(directory, 5, 0, INT64_MAX), ECH_OK);
     for (int i = 0; i < 7; i++) assert_true(has(directory, names[i]));
 
-    assert_int_equal(ech_checkpoint_prune(directory, 3, INT64_MAX), ECH_OK);
+    assert_int_equal(ech_checkpoint_prune(directory, 3, 0, INT64_MAX), ECH_OK);
     for (int i = 0; i < 7; i++) assert_int_equal(has(directory, names[i]), i >= 2);
 
     /* One that is not whole does not count, and stays until it is replaced. */
     damage(directory, names[4]);
-    assert_int_equal(ech_checkpoint_prune(directory, 1, INT64_MAX), ECH_OK);
+    assert_int_equal(ech_checkpoint_prune(directory, 1, 0, INT64_MAX), ECH_OK);
     for (int i = 0; i < 7; i++) assert_int_equal(has(directory, names[i]), i >= 3);
     damage(directory, names[3]);
     fixture_save_one(directory, 1, 1);
     damage(directory, names[0]);
-    assert_int_equal(ech_checkpoint_prune(directory, 1, INT64_MAX), ECH_EINPUT);
+    assert_int_equal(ech_checkpoint_prune(directory, 1, 0, INT64_MAX), ECH_EINPUT);
     for (int i = 3; i < 5; i++) assert_true(has(directory, names[i]));
 
     fixture_save_one(directory, 5, 5);
-    assert_int_equal(ech_checkpoint_prune(directory, 1, INT64_MAX), ECH_OK);
+    assert_int_equal(ech_checkpoint_prune(directory, 1, 0, INT64_MAX), ECH_OK);
     for (int i = 0; i < 5; i++) assert_int_equal(has(directory, names[i]), i == 4);
     fixture_assert_newest(directory, 5, 5);
     scratch_remove(directory);
@@ -175,7 +175,7 @@ TEST(test_prune_leaves_what_is_proven)
     static const int left[] = {4, 4, 3, 2, 2, 1};
     for (int step = 1; step <= 4; step++) fixture_save_one(directory, step, step);
     for (int k = 0; k < 6; k++) {
-        assert_int_equal(ech_checkpoint_prune(directory, 1, proven[k]), ECH_OK);
+        assert_int_equal(ech_checkpoint_prune(directory, 1, 0, proven[k]), ECH_OK);
         for (int i = 0; i < 4; i++) assert_int_equal(has(directory, names[i]), i >= 4 - left[k]);
     }
     scratch_remove(directory);

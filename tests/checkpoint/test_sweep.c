@@ -30,7 +30,7 @@ static bool save_and_prune(const trial *t, fixture_job *job, int64_t *calls)
     fixture_save(RANKS, job);
     bool saved = job->results[0] == ECH_OK;
     assert_int_equal(saved, job->results[1] == ECH_OK);
-    if (saved && ech_checkpoint_prune(t->directory, 1, INT64_MAX) != ECH_OK) {
+    if (saved && ech_checkpoint_prune(t->directory, 1, 0, INT64_MAX) != ECH_OK) {
         saved = false;
         snprintf(job->error, sizeof job->error, "%s", ech_last_error());
     }

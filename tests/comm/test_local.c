@@ -42,7 +42,12 @@ TEST(test_rendezvous)
     assert_int_equal(ech_comm_test(c[0], &sent, &done), ECH_OK);
     assert_false(done);
     out = 2; /* nothing was buffered: the receiver sees this */
+    unsigned heard = ech_comm_heard(c[0]), of_receiver = ech_comm_heard(c[1]);
+    assert_true(ech_comm_rings(c[0]));
     assert_int_equal(ech_comm_receive_start(c[1], 0, 3, &in, sizeof in, &received), ECH_OK);
+    assert_int_not_equal(ech_comm_heard(c[0]), heard); /* only the side that came first waits */
+    assert_int_equal(ech_comm_heard(c[1]), of_receiver);
+    ech_comm_listen(c[0], heard, 1000L * 1000000000L); /* returns at once */
     assert_int_equal(ech_comm_wait(c[1], &received, 1), ECH_OK);
     assert_int_equal(ech_comm_test(c[0], &sent, &done), ECH_OK);
     assert_true(done);

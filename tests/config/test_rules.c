@@ -434,6 +434,17 @@ static const trial trials[ECH_RULES] = {
                                     "data.split=9,1"},
     [ECH_RULE_validation_split_train] = {"training.validate_every=1 data.split=9", "data.split=9",
                                          "training.validate_every=1 data.split=9 data.valid=x"},
+#define VALIDATED "training.validate_every=2 data.valid=x"
+    [ECH_RULE_patience_one_validation] = {"training.patience=2 data.valid=x", "data.valid=x",
+                                          "training.patience=2 " VALIDATED},
+    [ECH_RULE_patience_unvalidated] = {"training.patience=2 training.validate_every=2",
+                                       "training.validate_every=2",
+                                       "training.patience=2 " VALIDATED},
+    [ECH_RULE_min_improvement_impatient] =
+        {"training.min_improvement=1 " VALIDATED, VALIDATED,
+         "training.min_improvement=1 training.patience=1 " VALIDATED},
+    [ECH_RULE_keeps_best_unvalidated] = {"checkpoint.keep_best=true", "",
+                                         "checkpoint.keep_best=3 data.split=9,1"},
     [ECH_RULE_evaluators_one_checkpoint] = {"parallel.evaluators=1 data.valid=x", "",
                                             "parallel.evaluators=1 data.valid=x "
                                             "checkpoint.every=2"},
@@ -441,6 +452,19 @@ static const trial trials[ECH_RULES] = {
                                          "checkpoint.every=2",
                                          "parallel.evaluators=2 data.split=9,1 checkpoint.every=2"},
 #define LOGISTIC "model.architecture=logistic"
+    [ECH_RULE_samples_text_logistic] = {LOGISTIC " log.sample=x", LOGISTIC, "log.sample=x"},
+    [ECH_RULE_sample_every_no_prompts] = {"log.sample_every=2", "",
+                                          "log.sample_every=2 log.sample=x"},
+#define HISTOGRAMS "log.histograms=2"
+    [ECH_RULE_histograms_asynchronous] = {HISTOGRAMS " " SCHEDULE "pipedream", SCHEDULE "pipedream",
+                                          HISTOGRAMS},
+    [ECH_RULE_histograms_apart] = {HISTOGRAMS " " APART, APART, HISTOGRAMS},
+    [ECH_RULE_histograms_lock_free] = {HISTOGRAMS " " HOGWILD, HOGWILD, HISTOGRAMS},
+    [ECH_RULE_histograms_served] = {HISTOGRAMS " " SERVED, SERVED, HISTOGRAMS},
+    [ECH_RULE_histograms_delayed] = {HISTOGRAMS " " DELAYED, DELAYED, HISTOGRAMS},
+    [ECH_RULE_histograms_compressed] = {HISTOGRAMS " parallel.compression=powersgd",
+                                        "parallel.compression=powersgd", HISTOGRAMS},
+    [ECH_RULE_histograms_logistic] = {HISTOGRAMS " " LOGISTIC, LOGISTIC, HISTOGRAMS},
     [ECH_RULE_reversible_logistic] = {LOGISTIC " model.reversible=true", LOGISTIC,
                                       "model.reversible=true"},
     [ECH_RULE_tensor_logistic] = {LOGISTIC " parallel.tensor=2", LOGISTIC, "parallel.tensor=2"},

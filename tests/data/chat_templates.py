@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chat templates as models' folders publish them, by name: the Jinja texts whose hashes are in
 src/data/chat_template.def. `plain` is Echelon's own. Texts of other programs are quoted to be
-recognized."""
+recognized; long ones are files of published_templates/."""
+import pathlib
 
 CHATML = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] "
@@ -163,6 +164,26 @@ PLAIN = (
     "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'Assistant: ' }}{% endif %}"
 )
 
+ZEPHYR = """{% for message in messages %}
+{% if message['role'] == 'user' %}
+{{ '<|user|>
+' + message['content'] + eos_token }}
+{% elif message['role'] == 'system' %}
+{{ '<|system|>
+' + message['content'] + eos_token }}
+{% elif message['role'] == 'assistant' %}
+{{ '<|assistant|>
+'  + message['content'] + eos_token }}
+{% endif %}
+{% if loop.last and add_generation_prompt %}
+{{ '<|assistant|>' }}
+{% endif %}
+{% endfor %}"""
+
+
+def published(name):
+    path = pathlib.Path(__file__).with_name("published_templates") / f"{name}.jinja"
+    return path.read_text(encoding="utf-8")
 
 
 def variants(*texts):
@@ -170,9 +191,15 @@ def variants(*texts):
     return [v for t in texts for v in (t, t.replace("\n", "\\n"))]
 
 
+def mistral(name):
+    text = published(name)
+    joint = 'system_message + "%s"'
+    return [text, text.replace(joint % "\\n\\n", joint % "\n\n")]
+
+
 # By row of src/data/chat_template.def.
 TEMPLATES = {
-    "chatml": variants(CHATML, DEFINED + CHATML),
+    "chatml": variants(CHATML, DEFINED + CHATML) + [published("qwen3-2507")],
     "qwen2": variants(with_system("You are a helpful assistant.")),
     "qwen1.5": variants(with_system("You are a helpful assistant")),
     "qwen2.5": [QWEN25],
@@ -180,9 +207,25 @@ TEMPLATES = {
         with_system("You are a helpful AI assistant named SmolLM, trained by Hugging Face")
     ),
     "llama3": variants(LLAMA3, DEFINED + LLAMA3),
+    "llama3.1": [published("llama3.1")],
+    "qwen3": [published("qwen3"), published("qwen3-first")],
     "gemma": variants(GEMMA),
     "gemma3": [GEMMA3],
     "mistral": [MISTRAL],
     "mistral-0.1": [MISTRAL.replace("eos_token}}", "eos_token + ' ' }}")],
+    "mistral-v0.3": mistral("mistral-v0.3"),
+    "mistral-nemo": mistral("mistral-nemo"),
+    "phi3": [published("phi3")],
+    "zephyr": [ZEPHYR, ZEPHYR.replace("|>\n'", "|>\\n'")],
     "plain": [PLAIN],
+}
+
+# Not built in, by the row whose tokens they have. The Python package renders them.
+OTHERS = {
+    "llama3.1": ["llama3.2"],
+    "llama3": ["llama3-training"],
+    "qwen3": ["qwen3-training"],
+    "qwen2.5": ["qwen2.5-training"],
+    "gemma3": ["gemma3-training"],
+    "phi3": ["phi3.5"],
 }

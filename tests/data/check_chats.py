@@ -6,7 +6,6 @@ apply_chat_template with return_assistant_tokens_mask, for fifty conversations b
 check_chats.py ECHELON; exit code 77 where a library is missing. Published templates do not say
 which tokens are the assistant's, so {% generation %} is put into them here; the text stays the
 same. """
-import importlib.util
 import json
 import pathlib
 import random
@@ -25,7 +24,8 @@ except ImportError as error:
     sys.exit(77)
 
 import check_pieces
-from chat_templates import TEMPLATES
+import check_templates
+from chat_templates import OTHERS, TEMPLATES, published
 from texts_of_tokenizers import corpus
 
 CONVERSATIONS = 50
@@ -35,8 +35,10 @@ QWEN2 = (
 )
 MARKS = {
     "chatml": ["<|im_start|>", "<|im_end|>"],
-    "qwen2.5": ["<|im_start|>", "<|im_end|>"],
     "llama3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+    "phi3": ["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"],
+    "gemma": ["<start_of_turn>", "<end_of_turn>"],
+    "mistral-": ["[INST]", "[/INST]"],
 }
 
 
@@ -63,19 +65,21 @@ def byte_level(lines, marks, composes):
 
 def tokenizer_for(row, lines):
     """A tokenizer of the kind that models with this template have."""
-    if row.startswith(("gemma", "mistral")):
+    family = next((f for f in MARKS if row.startswith(f)), row)
+    if row.startswith(("gemma", "mistral", "zephyr")):
         tokens, merges = check_pieces.vocabulary_of(check_pieces.learn(lines))
         made = check_pieces.family("gemma" if "gemma" in row else "first-whole", tokens, merges)
-        marks = ["<start_of_turn>", "<end_of_turn>"] if "gemma" in row else []
+        marks = [] if row == "mistral-0.1" else MARKS.get(family, [])
         made.add_special_tokens([AddedToken(t, normalized=False) for t in marks])
         return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>")
-    if row == "llama3":
+    if family == "llama3":
         made = byte_level(lines, MARKS["llama3"], False)
         return PreTrainedTokenizerFast(
             tokenizer_object=made, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>"
         )
-    made = byte_level(lines, [] if row == "plain" else MARKS["chatml"], row != "plain")
-    eos = "<|endoftext|>" if row == "plain" else "<|im_end|>"
+    marks = {"plain": [], "phi3": MARKS["phi3"]}.get(row, MARKS["chatml"])
+    made = byte_level(lines, marks, marks == MARKS["chatml"])
+    eos = "<|im_end|>" if marks == MARKS["chatml"] else "<|endoftext|>"
     return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=eos)
 
 
@@ -117,6 +121,8 @@ def with_generation(text):
             in_generation(f"'<start_of_turn>' + role + '{nl}'",
                           "message['content'] | trim + '<end_of_turn>'", f"'{nl}'"),
         )
+    for old, new in MARKED:
+        text = text.replace(old, new)
     text = text.replace(
         "{%- if message['content'] is string -%}\n        {{ message['content'] | trim }}",
         "{%- if message['content'] is string -%}"
@@ -136,11 +142,43 @@ def with_generation(text):
     )
 
 
+SPANS = "{%% generation %%}%s{%% endgeneration %%}"
+HEADER = "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'"
+QWEN3 = "{{- '<|im_start|>' + message.role + '\\n"
+THOUGHT = (
+    "<think>\\n' + reasoning_content.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n')"
+)
+PHI3_END = "{% else %}{{ eos_token }}{% endif %}"
+# Of long templates: what is replaced, and by what.
+MARKED = (
+    ("{{- " + HEADER + "+ message['content'] | trim + '<|eot_id|>' }}",
+     "{{- '' }}" + in_generation(HEADER, "message['content'] | trim + '<|eot_id|>'", "''")),
+    (QWEN3 + THOUGHT + " }}",
+     QWEN3 + "' }}" + SPANS % ("{{- '" + THOUGHT + " + '<|im_end|>' }}")),
+    (QWEN3 + "' + content }}", QWEN3 + "' }}" + SPANS % "{{- content + '<|im_end|>' }}"),
+    ("        {{- '<|im_end|>\\n' }}\n    {%- elif message.role == \"tool\"",
+     "        {{- '\\n' }}\n    {%- elif message.role == \"tool\""),
+    ('{{- " " + message["content"]|trim + eos_token}}',
+     '{{- " " }}' + SPANS % '{{- message["content"]|trim + eos_token }}'),
+    ('{{- message["content"] + eos_token}}', SPANS % '{{- message["content"] + eos_token }}'),
+    ("{{'<|assistant|>\n' + message['content'] + '<|end|>\n'}}",
+     "{{'<|assistant|>\n'}}" + SPANS % "{{ message['content'] + '<|end|>' }}" + "{{'\n'}}"),
+    (PHI3_END,
+     "{% elif messages[-1]['role'] == 'assistant' %}" + SPANS % "{{ eos_token }}" + PHI3_END),
+    *(("{{ '<|assistant|>%s'  + message['content'] + eos_token }}" % nl,
+       "{{ '<|assistant|>%s' }}" % nl + SPANS % "{{ message['content'] + eos_token }}" + "{{ '' }}")
+      for nl in ("\n", "\\n")),
+)
+
+
 def content(random_, lines):
     around = ["", "", "", " ", "\n", "\n\n", "\t ", "\u00a0", "\u3000\n"]
     inside = random_.choice(lines)[: random_.randint(0, 90)]
-    odd = ["", "", "", "", "<|im_end|>", "</s>", "'s", "e\u0301", "<|endoftext|> x"]
-    return random_.choice(around) + inside + random_.choice(odd) + random_.choice(around)
+    odd = ["", "", "", "", "<|im_end|>", "</s>", "'s", "e\u0301", "<|endoftext|> x", "</think>\n\n"]
+    thought = random_.choice(["", "", "", "<think>\n\n", "<think> so\n</think>\n"])
+    made = thought + inside + random_.choice(odd)
+    whole = random_.choice([made, made, made, "", f"<tool_response>{inside}</tool_response>"])
+    return random_.choice(around) + whole + random_.choice(around)
 
 
 def conversations(row, random_, lines):
@@ -205,9 +243,9 @@ def compare(row, theirs, template, chats, documents):
     return tokens
 
 
-def check_rendered(python, echelon, folder, row, marked, theirs, chats):
-    """The Python package renders a template that is not built in."""
-    theirs.chat_template = marked
+def check_rendered(python, echelon, folder, row, text, marked, theirs, chats):
+    """The Python package renders the template `text`, which trains on the spans of `marked`."""
+    theirs.chat_template = text
     theirs.save_pretrained(folder / "tokenizer")
     assert python.render_file(folder / "in.jsonl", folder / "out.jsonl",
                               folder / "tokenizer") == len(chats)
@@ -217,43 +255,6 @@ def check_rendered(python, echelon, folder, row, marked, theirs, chats):
     if done.returncode:
         sys.exit(f"{row}, rendered: {done.stderr}")
     compare(row, theirs, marked, chats, read_documents(folder / "rendered"))
-
-
-HOSTILE = {
-    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}":
-        "more than 2 s",
-    "{{ raise_exception('no') }}": "in.jsonl:1: the template refuses it: no",
-    "{{ messages.__class__.__mro__ }}": "raises SecurityError",
-    "{{ 'a' * 99999999999 }}": "MemoryError",
-    "{% for m in messages %}": "no Jinja",
-    "{% for i in range(99) %}{{ 'a' * 99 }}{% endfor %}": "more than 5000 characters are written",
-    "{{ messages.append(1) }}": "raises SecurityError",
-    "{{ messages | length }}{{ messages[0].content }}": "has no {% generation %} spans",
-}
-
-
-def check_hostile(python, folder):
-    before = python.MOST_SECONDS, python.MOST_CHARACTERS
-    python.MOST_SECONDS, python.MOST_CHARACTERS = 2, 5000
-    for template, says in HOSTILE.items():
-        (folder / "tokenizer" / "chat_template.jinja").write_text(template)
-        try:
-            python.render_file(folder / "in.jsonl", folder / "no.jsonl", folder / "tokenizer")
-            sys.exit(f"not refused: {template}")
-        except python.TemplateError as error:
-            if says not in str(error):
-                sys.exit(f"{template}: {error}")
-        assert not list(folder.glob("no.jsonl*"))
-    python.MOST_SECONDS, python.MOST_CHARACTERS = before
-
-
-def open_python():
-    """python/echelon/chats.py, which needs no more of the package."""
-    path = pathlib.Path(__file__).parents[2] / "python" / "echelon" / "chats.py"
-    spec = importlib.util.spec_from_file_location("chats", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def check(python, echelon, folder, row, text, theirs, chats):
@@ -266,20 +267,51 @@ def check(python, echelon, folder, row, text, theirs, chats):
         path = folder / "tokenizer" / "tokenizer_config.json"
         config = json.loads(path.read_text())
         path.write_text(json.dumps({**config, "chat_template": text}))
-    lines = [line_of(messages, i) for i, messages in enumerate(chats)]
-    (folder / "in.jsonl").write_text("\n".join(lines) + "\n")
+    write_chats(folder, chats)
     done = subprocess.run(
         [echelon, "data", "in.jsonl", "out", "--tokenizer", "tokenizer"],
         cwd=folder, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{row}: {done.stderr}")
+    check_left_out(row, chats, done.stdout)
     for messages in chats:
         plain = theirs.apply_chat_template(messages, tokenize=False)
         if theirs.apply_chat_template(messages, chat_template=marked, tokenize=False) != plain:
             sys.exit(f"{row}: the marked template gives another text: {plain!r}")
     tokens = compare(row, theirs, marked, chats, read_documents(folder / "out"))
-    check_rendered(python, echelon, folder, row, marked, theirs, chats)
+    check_rendered(python, echelon, folder, row, marked, marked, theirs, chats)
     return tokens
+
+
+def check_left_out(row, chats, said):
+    """Mistral's template writes a system message only if the last message is a user's."""
+    ends = [m[0]["role"] == "system" and m[-1]["role"] == "assistant" for m in chats]
+    lost = sum(ends) if row in ("mistral-v0.3", "mistral-nemo") else 0
+    if (f"left out: {lost} system message" in said) != (lost > 0):
+        sys.exit(f"{row}: {lost} system messages are not written: {said}")
+
+
+def write_chats(folder, chats):
+    lines = [line_of(messages, i) for i, messages in enumerate(chats)]
+    (folder / "in.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def check_other(python, echelon, folder, row, name, lines, random_):
+    """A template that is not built in: by its own spans, or by prompts where it has none."""
+    text = published(name)
+    theirs = tokenizer_for(row, lines)
+    chats = conversations(row, random_, lines)
+    write_chats(folder, chats)
+    marked = text if "generation %}" in text else with_generation(text)
+    assert "generation %}" in marked, name
+    check_rendered(python, echelon, folder, row, marked, marked, theirs, chats)
+    if name == "llama3.2":  # messages come one after the other
+        check_rendered(python, echelon, folder, row, text, marked, theirs, chats)
+    done = subprocess.run(
+        [echelon, "data", "in.jsonl", "out", "--tokenizer", "tokenizer"],
+        cwd=folder, capture_output=True, text=True)
+    if done.returncode != 2 or "python -m echelon.chats IN OUT" not in done.stderr:
+        sys.exit(f"{name} is not refused with the command: {done.returncode} {done.stderr}")
 
 
 def check_refused(echelon, folder, theirs):
@@ -299,7 +331,7 @@ def check_refused(echelon, folder, theirs):
 
 
 def main():
-    python = open_python()
+    python = check_templates.open_python()
     random_ = random.Random(5)
     lines = corpus(random_, 400)
     echelon = str(pathlib.Path(sys.argv[1]).resolve())
@@ -312,10 +344,14 @@ def main():
                 tokens += check(python, echelon, pathlib.Path(folder), row, text, theirs, chats)
                 texts += 1
                 if row == "chatml":
-                    check_hostile(python, pathlib.Path(folder))
                     check_refused(echelon, pathlib.Path(folder), theirs)
+    for row, names in OTHERS.items():
+        for name in names:
+            with tempfile.TemporaryDirectory() as folder:
+                check_other(python, echelon, pathlib.Path(folder), row, name, lines, random_)
     print(f"{texts} templates of {len(TEMPLATES)} rows, {CONVERSATIONS} conversations each: "
-          f"{tokens} tokens and their masks are equal, built in and rendered in Python")
+          f"{tokens} tokens and their masks are equal, built in and rendered in Python; "
+          f"{sum(map(len, OTHERS.values()))} other templates are equal, rendered in Python")
 
 
 if __name__ == "__main__":

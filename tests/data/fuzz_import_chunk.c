@@ -3,8 +3,8 @@
  * Arbitrary bytes as a chunk of text, as lines of JSON and as an array: refused with a position in
  * the file, or as many ids as the segments say. What is UTF-8 is what utf8proc takes for it. Where
  * jansson reads a line, its text is the one that is found; with lines that are left out no line is
- * an error.
- * */
+ * an error. All built-in chat templates write the conversations.
+ */
 #include <jansson.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,6 +12,7 @@
 #include <utf8proc.h>
 
 #include "base/utf8.h"
+#include "data/chat_template.h"
 #include "data/import.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
@@ -74,6 +75,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     chunk.read.form = ECH_TEXT_LINES;
     encode(&options, coder, &chunk);
     compare_line(bytes, n, &chunk);
+    for (int i = 0; i < ech_chat_template_count; i++) {
+        options.texts.chat = &ech_chat_templates[i];
+        encode(&options, coder, &chunk);
+    }
     options.texts.skip_bad = INT64_MAX;
     encode(&options, coder, &chunk);
     if (chunk.status != ECH_OK) abort();

@@ -53,6 +53,11 @@ static void assert_import(bool front, int begins, bool special, const char *in, 
     }
     assert_string_equal(is.at, expected);
     ech_token_file_close(file);
+    int64_t kept = 0; /* names that are still text */
+    for (const char *at = expected; (at = strchr(at, '<')); at++)
+        kept += at[1] == 'b' || at[1] == 'e';
+    assert_int_equal(count.kept, kept);
+    if (kept) assert_true(count.kept_id == END || count.kept_id == BEGIN);
     const char *prefix = in_scratch(valid > 0 ? "t-valid" : "t");
     assert_int_equal(ech_data_begins("data.train", prefix, &recorded), ECH_OK);
     assert_int_equal(recorded, strchr(expected, '^') != NULL);

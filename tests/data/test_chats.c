@@ -60,6 +60,16 @@ TEST(test_forms)
         "{\"instruction\": \"i\", \"input\": \"j\", \"output\": \"o\", \"history\": []}\n"
         "{\"instruction\": \"i\", \"input\": \"\", \"output\": \"o\", \"system\": \"\"}\n",
         none, "User: i\nj\n\nAssistant: [o|]#User: i\n\nAssistant: [o|]");
+    /* Of a model that may call tools, but has none here. */
+    assert_import(
+        "{\"messages\": [" SAY(
+            "user",
+            "a") ", {\"role\": \"assistant\", \"content\": "
+                 "\"b\", \"tool_calls\": [ ], \"reasoning_content\": \"\"}], \"tools\": null}\n"
+                 "{\"conversations\": [" SAY("user", "c") "," SAY("assistant",
+                                                                  "d") "], "
+                                                                       "\"tools\": \"[]\"}\n",
+        none, "User: a\n\nAssistant: [b|]#User: c\n\nAssistant: [d|]");
     /* Beside other lines, and in an array. */
     assert_import("{\"text\": \"t\"}\n" MESSAGES(SAY("user", "\\u0061\\n") "," SAY(
                       "gpt", "b")) "{\"prompt\": \"p\", \"completion\": \"q\"}\n",
@@ -100,6 +110,24 @@ TEST(test_without_an_answer)
     assert_error_has("in.jsonl: no conversation has an assistant's message (1 conversation)");
 }
 
+/* Only a question at the end has the system's message before it. */
+TEST(test_system_that_is_not_written)
+{
+    const ech_chat_template *v03 = ech_chat_templates, *other = v03;
+    const ech_speaker roles[] = {ECH_SPEAKER_SYSTEM, ECH_SPEAKER_USER, ECH_SPEAKER_ASSISTANT};
+    while (strcmp(v03->name, "mistral-v0.3") != 0) v03++;
+    ech_chat chat = {0};
+    for (int i = 0; i < 3; i++) ECH_PUSH(chat.turn, (ech_turn){.role = roles[i]});
+    assert_true(ech_chat_loses_system(&chat, v03));
+    assert_false(ech_chat_loses_system(&chat, other));
+    chat.turn.n = 2;
+    assert_false(ech_chat_loses_system(&chat, v03));
+    chat.turn.at[0].role = ECH_SPEAKER_USER;
+    chat.turn.at[1].role = ECH_SPEAKER_ASSISTANT;
+    assert_false(ech_chat_loses_system(&chat, v03));
+    ech_chat_free(&chat);
+}
+
 /* Line 3 is refused, and left out where the user wants that. */
 static void assert_refused(const char *line, const char *why)
 {
@@ -130,6 +158,16 @@ TEST(test_refused)
     assert_refused(MESSAGES("{\"content\": \"user\"}"), "message 1 has no string \"role\"");
     assert_refused(MESSAGES("{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}"),
                    "lists of parts are not read");
+    assert_refused(MESSAGES(SAY("user", "a") ",{\"role\": \"assistant\", \"content\": \"\", "
+                                             "\"tool_calls\": [{}]}"),
+                   "message 2 has \"tool_calls\", which built-in chat templates do not write; "
+                   "render the conversations with python -m echelon.chats");
+    assert_refused(MESSAGES(SAY("user", "a") ",{\"role\": \"assistant\", \"content\": \"\", "
+                                             "\"reasoning_content\": \"b\"}"),
+                   "message 2 has \"reasoning_content\"");
+    assert_refused("{\"messages\": [], \"tools\": [{}]}\n",
+                   "\"tools\" are not written by built-in chat templates");
+    assert_refused("{\"conversations\": [], \"tools\": \"[{}]\"}\n", "\"tools\" are not written");
     assert_refused(MESSAGES("1"), "not JSON: it must be an object");
     assert_refused(MESSAGES(SAY("user", "a") " " SAY("user", "a")), "the end of the messages");
     assert_refused(MESSAGES(SAY("user", "a") ","), "it must be an object");
@@ -188,7 +226,7 @@ static void assert_rendered(const char *name, const char *roles, const char *exp
 
 TEST(test_templates)
 {
-    assert_rendered("ChatML", "ua",
+    assert_rendered("ChatML; Qwen3-2507", "ua",
                     "<|im_start|>user\n" RAW("u") "<|im_end|>\n<|im_start|>assistant\n[" RAW(
                         "a") "<|im_end|>]\n");
     assert_rendered("Qwen2", "u",
@@ -213,6 +251,79 @@ TEST(test_templates)
     assert_rendered("Mistral 7B v0.2", "uau",
                     "^[INST] " RAW("u") " [/INST][" RAW("a") "]|[][INST] " RAW("u") " [/INST]");
     assert_rendered("Mistral 7B v0.1", "su", "has no system message");
+#define SYSTEM_31                                                                                  \
+    "^<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"       \
+    "Today Date: 26 Jul 2024\n\n"
+    assert_rendered("Llama 3.1, 3.3", "u",
+                    SYSTEM_31 "<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nu<|eot_id|>");
+    assert_rendered("Llama 3.1, 3.3", "su",
+                    SYSTEM_31 "s<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nu<|eot_id|>");
+    /* The system's message is written before the last question only if nothing answers that. */
+    assert_rendered("Mistral 7B v0.3, Mixtral 8x22B v0.1", "sua",
+                    "^[INST] " RAW("u") "[/INST] [a]|[]");
+    assert_rendered("Mistral 7B v0.3, Mixtral 8x22B v0.1", "suau",
+                    "^[INST] " RAW("u") "[/INST] [a]|[][INST] " RAW("s") "\n\n" RAW("u") "[/INST]");
+    assert_rendered("Mistral Nemo, Large 2407", "ua",
+                    "^[INST]" RAW("u") "[/INST][" RAW("a") "]|[]");
+    assert_rendered("Phi-3", "sua",
+                    "<|system|>\n" RAW("s") "<|end|>\n<|user|>\n" RAW(
+                        "u") "<|end|>\n<|assistant|>\n[" RAW("a") "<|end|>]\n|[]");
+    assert_rendered(
+        "Zephyr, TinyLlama", "sua",
+        "<|system|>\n" RAW("s") "|\n<|user|>\n" RAW("u") "|\n<|assistant|>\n[" RAW("a") "]|[]\n");
+    assert_rendered(
+        "Qwen3", "uaua",
+        "<|im_start|>user\n" RAW("u") "<|im_end|>\n<|im_start|>assistant\n[" RAW(
+            "a") "<|im_end|>]\n<|im_start|>user\n" RAW("u") "<|im_end|>\n<|im_start|>assistant\n[<"
+                                                            "think>\n\n</think>\n\n" RAW("a") "<|"
+                                                                                              "im_"
+                                                                                              "end|"
+                                                                                              ">]"
+                                                                                              "\n");
+}
+
+static void assert_thinks(const char *answer, ech_chat_thought thought, const char *expected)
+{
+    ECH_FREED_TEXT is = {0};
+    ech_chat_think(answer, strlen(answer), thought, &is);
+    assert_string_equal(is.at ? is.at : "", expected);
+}
+
+/* Reasoning ends before the first </think>; the answer begins after the last one. */
+TEST(test_reasoning)
+{
+    static const char both[] = "x<think>\n\nr\n\n</think>\n\na\n";
+    assert_thinks(both, ECH_THOUGHT_REMOVED, "a\n");
+    assert_thinks(both, ECH_THOUGHT_KEPT, "<think>\nr\n</think>\n\na\n");
+    assert_thinks(both, ECH_THOUGHT_WRITTEN, "<think>\nr\n</think>\n\na\n");
+    assert_thinks("\na", ECH_THOUGHT_REMOVED, "\na");
+    assert_thinks("\na", ECH_THOUGHT_KEPT, "\na");
+    assert_thinks("\na", ECH_THOUGHT_WRITTEN, "<think>\n\n</think>\n\na");
+    assert_thinks("r</think>s</think>a", ECH_THOUGHT_KEPT, "<think>\nr\n</think>\n\na");
+    assert_thinks("</think>", ECH_THOUGHT_KEPT, "");
+    assert_thinks("", ECH_THOUGHT_REMOVED, "");
+}
+
+/* A tool's response is no question. */
+TEST(test_last_question)
+{
+    static const struct {
+        ech_speaker role;
+        const char *text;
+    } turns[] = {{ECH_SPEAKER_USER, "<tool_response>a</tool_response>"},
+                 {ECH_SPEAKER_ASSISTANT, "b"},
+                 {ECH_SPEAKER_USER, "<tool_response>"},
+                 {ECH_SPEAKER_ASSISTANT, "c"},
+                 {ECH_SPEAKER_USER, "<tool_response>d</tool_response>"},
+                 {ECH_SPEAKER_ASSISTANT, "e"}};
+    static const size_t last[] = {0, 1, 2, 2, 2, 2};
+    ech_chat chat = {0};
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
+        ECH_PUSH(chat.turn, (ech_turn){turns[i].role, false, chat.text.n, strlen(turns[i].text)});
+        ech_text_append(&chat.text, "%s", turns[i].text);
+        assert_int_equal(ech_chat_last_question(&chat), last[i]);
+    }
+    ech_chat_free(&chat);
 }
 
 /* A template is known by its text, with or without a newline at its end. */

@@ -296,6 +296,31 @@ TEST(test_all_documents_are_dropped)
     ech_corpus_close(corpus);
 }
 
+/* An answer after a prompt that fills the sample. */
+TEST(test_all_targets_are_left_out)
+{
+    ech_token_writer *writer;
+    const int32_t ids[LENGTH + 1] = {0};
+    assert_int_equal(ech_token_writer_create(in_scratch("late"), 1000, &writer), ECH_OK);
+    assert_int_equal(ech_token_writer_add_prompt(writer, ids, LENGTH + 1), ECH_OK);
+    assert_int_equal(ech_token_writer_add(writer, ids, 3), ECH_OK);
+    assert_int_equal(ech_token_writer_end_document(writer), ECH_OK);
+    assert_int_equal(ech_token_writer_finish(writer), ECH_OK);
+    ech_corpus_options options = {.key = "data.train",
+                                  .sources = in_scratch("late"),
+                                  .split = "",
+                                  .sequence_length = LENGTH,
+                                  .document_mask = true,
+                                  .whole_documents = true};
+    ech_corpus *corpus;
+    assert_int_equal(ech_corpus_open(&options, &corpus), ECH_EINPUT);
+    assert_error_has("no target in samples of data.sequence_length = 10 tokens: with data.packing "
+                     "= documents its 3 targets are left out");
+    options.sequence_length = LENGTH + 2;
+    assert_int_equal(ech_corpus_open(&options, &corpus), ECH_OK);
+    ech_corpus_close(corpus);
+}
+
 /* Streams are counted, too; the padding is of the last sample. */
 TEST(test_counts_of_a_stream)
 {

@@ -80,14 +80,16 @@ static void *wait_for_any(void *argument)
     return NULL;
 }
 
-/* Naps that only a wake-up ends before the test's deadline. */
+/* A nap; `result`: a wake-up has ended it. */
 static void *nap(void *argument)
 {
-    const waiter *w = argument;
+    enum { SECONDS = 30 };
+    waiter *w = argument;
     ech_exec *exec = w->exec;
-    while (!ech_exec_is_complete(exec, 0) && atomic_load(&exec->awaited) < 0 &&
-           !ech_exec_has_failed(exec))
-        ech_exec_nap(exec, 1000L * 1000000000L);
+    unsigned heard = ech_comm_heard(exec->comm);
+    if (atomic_load(&exec->awaited) < 0 && !ech_exec_has_failed(exec))
+        ech_exec_nap(exec, (int[]){-1, 2, 4}, 3, heard, SECONDS * 1000000000L);
+    w->result = ech_comm_heard(exec->comm) != heard;
     if (!ech_exec_is_complete(exec, 1)) ech_exec_complete(exec, 1);
     return NULL;
 }
@@ -95,11 +97,6 @@ static void *nap(void *argument)
 static void await_bit(ech_exec *exec, int step, ech_lane lane)
 {
     while (!(atomic_load(&exec->done[step]) & 1u << lane)) sched_yield();
-}
-
-static void await_nap(ech_exec *exec)
-{
-    while (!atomic_load(&exec->naps)) sched_yield();
 }
 
 TEST(wakes_only_who_waits)
@@ -158,9 +155,12 @@ TEST(step_ends_nap)
     ech_exec *exec = create();
     waiter link = {.exec = exec};
     start(&link, nap);
-    await_nap(exec);
+    await_bit(exec, 3, ECH_LANE_SEND);
+    ech_exec_complete(exec, 5);
+    assert_int_equal(exec->signals, 0);
     ech_exec_complete(exec, 0);
     join(&link);
+    assert_true(link.result);
     destroy(exec);
 }
 
@@ -169,9 +169,10 @@ TEST(compute_ends_nap)
     ech_exec *exec = create();
     waiter link = {.exec = exec};
     start(&link, nap);
-    await_nap(exec);
+    await_bit(exec, 3, ECH_LANE_SEND);
     assert_true(ech_exec_wait_for(exec, 1, ECH_LANE_COMPUTE));
     join(&link);
+    assert_true(link.result);
     assert_int_equal(atomic_load(&exec->awaited), -1);
     destroy(exec);
 }
@@ -185,7 +186,7 @@ TEST(failure_wakes_all)
         waiter link = {.exec = exec};
         start(&link, naps ? nap : wait_for_any);
         if (naps)
-            await_nap(exec);
+            await_bit(exec, 3, ECH_LANE_SEND);
         else
             start(&a, wait_for_one);
         start(&b, wait_for_one);
@@ -198,6 +199,7 @@ TEST(failure_wakes_all)
         join(&b);
         assert_false(b.result);
         assert_int_equal(a.result, naps);
+        assert_int_equal(link.result, naps);
         destroy(exec);
     }
 }

@@ -29,12 +29,12 @@ SHOWN_BY = {
 WHOLE = [("app/lattice", {"ECHELON_SHARE": "0/64"}), ("app/lattice", {"ECHELON_SHARE": "1/16"})]
 WHOLE_NOUNS = """
     alike_steps asynchronous backups boundary carried central copies delayed documents experts
-    expert_metrics expert_zero fp16 grid_activations grid_counts hogwild init_from
+    expert_metrics fp16 grid_activations grid_counts hogwild init_from
     layer_state logistic loss_scale mixed nonfinite offload_activations offload_optimizer
     offload_peer once optimizers overlap pipeline_bits pipeline_counts pipeline_resume
-    plan_report powersgd pushes pytorch queues quiet_step recompute recompute_plans recurrence ring
+    plan_report powersgd pushes pytorch queues quiet_step recompute recompute_plans ring
     rounds router_bias sampler sampling servers shared_experts spaces step_profile topk train verify
-    weight_versions zero zero_table zero_weights""".split()
+    zero zero_table zero_weights""".split()
 HEADER = "# Faults of src/{}. tests/faults/records.py explains the format.\n"
 NEVER = re.compile(r"_(portable|avx\w*)$|emulated|cuda|ucx|mpi_|hugging|fuzz|objects_|transient")
 

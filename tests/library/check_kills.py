@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A Python job of several processes, of which one is killed at every second step: the same script,
-started again, goes on from its backup, and its final weights are those of an undisturbed job.
+started again, goes on from its backup, and its final weights are those of an undisturbed job. With
+ECHELON_KILLS=epochs jobs of one process and of two are killed at every epoch of twenty.
 
-    check_kills.py ECHELON LIBRARY MPIRUN UCX     MPIRUN: a path, or OFF; UCX: ON or OFF
+    check_kills.py ECHELON LIBRARY MPIRUN UCX [CASE.TEST ...]
+                                      MPIRUN: a path, or OFF; UCX: ON or OFF
 """
 import json
 import os
@@ -16,24 +18,30 @@ import unittest
 
 PROGRAM, LIBRARY = (os.path.abspath(path) for path in sys.argv[1:3])
 MPIRUN, UCX = sys.argv[3:5]
+AT_EPOCHS = os.environ.get("ECHELON_KILLS") == "epochs"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-STEPS = 6
+STEPS, EPOCHS = 6, 20
+PARTS = EPOCHS if AT_EPOCHS else 3  # of a training, after each of which one is killed
+LENGTH = f"epochs: {EPOCHS}" if AT_EPOCHS else f"steps: {STEPS}"
 FIT = f"""
 import json, os, pathlib, signal, sys
 sys.path.insert(0, {str(ROOT / "python")!r})
 import echelon
-name, victim = sys.argv[1], int(sys.argv[2])
+name, victim, ranks = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 task = json.loads(os.environ.get("TF_CONFIG", "{{}}")).get("task", {{}})
-rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK") or task["index"])
-run = echelon.Run(text=pathlib.Path("run.yaml").read_text(), strategy=echelon.Zero(2, stage=2),
+rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK") or
+           task.get("index", 0))
+run = echelon.Run(text=pathlib.Path("run.yaml").read_text(), strategy=echelon.Zero(ranks, stage=2),
                   **{{"log.directory": name}})
 os.write(1, f"comm {{run['parallel.comm']}}\\n".encode())  # one write, since two processes share it
 
 class Killer(echelon.Callback):
     def on_train_batch_end(self, step, logs):
-        if victim >= 0 and step % 2 == 0 and step < {STEPS}:
+        last = self.training.last_step
+        part = step * {PARTS} // last
+        if victim >= 0 and part > (step - 1) * {PARTS} // last and step < last:
             self.training.save()
-            mark = pathlib.Path(f"killed-{{name}}-{{step}}")
+            mark = pathlib.Path(f"killed-{{name}}-{{part}}")
             if rank == victim and not mark.exists():
                 mark.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -42,7 +50,7 @@ run.fit([echelon.BackupAndRestore(f"backup-{{name}}", save_freq=1), Killer()])
 """
 RUN = f"""
 model: {{architecture: gpt2, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4}}
-training: {{steps: {STEPS}, global_batch_size: 8}}
+training: {{{LENGTH}, global_batch_size: 8}}
 optimizer: {{learning_rate: 1e-2}}
 parallel: {{threads: 1, deadline: 20}}
 data: {{train: text, sequence_length: 16}}
@@ -63,26 +71,29 @@ exit $status
 
 
 class Kills(unittest.TestCase):
-    def check(self, comm, launcher, settings, victims=(0, 1)):
+    def check(self, comm, launcher, settings, victims=(0, 1), ranks=2):
         with tempfile.TemporaryDirectory() as scratch:
             self.folder = pathlib.Path(scratch)
-            self.start = [*launcher, sys.executable, "fit.py"]
+            self.start, self.ranks = [*launcher, sys.executable, "fit.py"], str(ranks)
             self.environment = {**os.environ, "ECHELON_LIBRARY": LIBRARY, "OMP_NUM_THREADS": "1",
                                 **settings}
             (self.folder / "fit.py").write_text(FIT)
             (self.folder / "run.yaml").write_text(RUN)
-            (self.folder / "corpus.txt").write_text("the quick brown fox jumps over a dog. " * 60)
+            (self.folder / "corpus.txt").write_text(
+                "the quick brown fox jumps over a dog. " * (8 if AT_EPOCHS else 60))
             subprocess.run([PROGRAM, "data", "corpus.txt", "text"], cwd=scratch, check=True,
                            capture_output=True)
             done = self.fit("undisturbed", -1)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual(done.stdout.count(f"comm {comm}"), 2, done.stdout)
+            self.assertEqual(done.stdout.count(f"comm {comm}"), ranks if launcher else 1)
+            self.steps = len(self.losses("undisturbed"))
+            self.assertGreaterEqual(self.steps, 2 * PARTS)
             for victim in victims:
                 name = f"victim-{victim}"
-                for step in range(2, STEPS, 2):
+                for part in range(1, PARTS):
                     done = self.fit(name, victim)
-                    self.assertNotEqual(done.returncode, 0, f"step {step}: {done.stderr}")
-                    self.assertTrue((self.folder / f"killed-{name}-{step}").exists(), done.stderr)
+                    self.assertNotEqual(done.returncode, 0, f"part {part}: {done.stderr}")
+                    self.assertTrue((self.folder / f"killed-{name}-{part}").exists(), done.stderr)
                     self.assertTrue((self.folder / f"backup-{name}").is_dir())
                 done = self.fit(name, victim)
                 self.assertEqual(done.returncode, 0, done.stderr)
@@ -91,12 +102,12 @@ class Kills(unittest.TestCase):
                 self.assertEqual(self.losses(name), self.losses("undisturbed"))
 
     def fit(self, name, victim):
-        return subprocess.run([*self.start, name, str(victim)], cwd=self.folder, text=True,
-                              capture_output=True, env=self.environment, timeout=240)
+        return subprocess.run([*self.start, name, str(victim), self.ranks], cwd=self.folder,
+                              text=True, capture_output=True, env=self.environment, timeout=240)
 
     def weights(self, name):
         states = sorted((self.folder / name / "checkpoints").glob("step-*/state"))
-        self.assertEqual([state.parent.name for state in states], [f"step-{STEPS:08}"])
+        self.assertEqual([state.parent.name for state in states], [f"step-{self.steps:08}"])
         files = [path for path in sorted(states[0].rglob("*")) if path.is_file()]
         self.assertTrue(files)
         return {path.name: path.read_bytes() for path in files}
@@ -104,8 +115,12 @@ class Kills(unittest.TestCase):
     def losses(self, name):
         lines = (self.folder / name / "metrics.jsonl").read_text().splitlines()
         values = {line["step"]: line["loss"] for line in map(json.loads, lines) if "loss" in line}
-        self.assertEqual(list(values), list(range(1, STEPS + 1)))
+        self.assertEqual(list(values), list(range(1, len(values) + 1)))
         return values
+
+    @unittest.skipUnless(AT_EPOCHS, "check_python.py kills one process after each step")
+    def test_one_process(self):
+        self.check("local", [], {}, victims=(0,))
 
     @unittest.skipIf(MPIRUN == "OFF", "no Open MPI")
     def test_mpi(self):
@@ -127,4 +142,4 @@ class Kills(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[5:])

@@ -3,7 +3,7 @@
 """The Python package: fit has the bits of the program, callbacks do what they say, errors are
 exceptions, and a fit that is killed goes on from its backup.
 
-    check_python.py ECHELON LIBRARY
+    check_python.py ECHELON LIBRARY [CASE[.TEST] ...]
 """
 import json
 import math
@@ -104,6 +104,15 @@ class Callbacks(Case):
         again = self.run_of("stopped", echelon.Mirrored(2)).fit()  # from the checkpoint of the stop
         self.assertEqual(again.step, [5, 6])
 
+    def test_best_checkpoint(self):
+        run = self.run_of("best")
+        run["checkpoint.keep"], run["checkpoint.every"] = 1, 2
+        history = run.fit([echelon.BestCheckpoint(2)])
+        losses = dict(zip((2, 4, 6), history.history["valid_loss"]))
+        best = set(sorted(losses, key=losses.get)[:2]) | {6}  # and the newest
+        kept = sorted(p.name for p in (self.folder / "best" / "checkpoints").iterdir())
+        self.assertEqual(kept, [f"step-{step:08d}" for step in sorted(best)])
+
     def test_learning_rate(self):
         schedule = echelon.LearningRateScheduler(lambda step, rate: 0.5 ** (step + 1))
         history = self.run_of("rates").fit([schedule])
@@ -124,9 +133,14 @@ class Callbacks(Case):
     def test_epochs_and_tensorboard(self):
         run = echelon.Run(text=self.text.replace("steps: 6", "epochs: 1"),
                           **{"log.directory": self.folder / "epochs"})
+        self.assertEqual(run["training.epochs"], "1")
         with run.train() as training:  # of 2,640 bytes, 16 tokens a sample and 8 samples a step
             self.assertIn(training.last_step, (20, 21))
+            self.assertEqual(run["training.steps"], str(training.last_step))
             self.assertFalse(training.stopped)
+        run["data.train"] = self.folder / "nowhere"
+        with self.assertRaisesRegex(echelon.Error, "nowhere"):
+            run["training.steps"]
         board = self.folder / "board"
         run = self.run_of("unused", **{"log.tensorboard": False, "training.time_limit": 1e-6})
         ended = []
@@ -163,6 +177,56 @@ class Callbacks(Case):
         self.assertEqual([path.name for path in backup.iterdir()], ["mine"])
         self.assertTrue((self.folder / "interrupted/checkpoints/step-00000006").exists())
 
+    def test_signals(self):
+        """A signal that arrives while a step is made waits for its end. Handlers of the script
+        are called, and are there again after fit."""
+        def log(_):
+            if not sent:
+                sent.append(signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+        sent, success = [], []
+        echelon.set_log(log)  # threads of the library call it during a step
+        try:
+            history = self.run_of("signals", **{"training.steps": 400}).fit([
+                echelon.LambdaCallback(on_success=success.append)])
+        finally:
+            echelon.set_log(None)
+        self.assertEqual((len(sent), success), (1, []))
+        last = history.step[-1] if history.step else 0
+        self.assertLess(last, 400)
+        self.assertTrue((self.folder / f"signals/checkpoints/step-{last:08}").exists())
+        self.assertEqual(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+
+        def handle(number, frame):
+            raise TimeoutError(number)
+        signal.signal(signal.SIGUSR1, handle)
+        with self.assertRaises(TimeoutError):
+            self.run_of("alarmed").fit([echelon.LambdaCallback(
+                on_train_batch_end=lambda step, logs: os.kill(os.getpid(), signal.SIGUSR1))])
+        self.assertEqual(signal.getsignal(signal.SIGUSR1), handle)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+
+    def test_order(self):
+        """As in Keras, each event goes to all callbacks, one after the other; what ends the fit is
+        saved, and every callback hears of it."""
+        def note(name):
+            def event(kind):
+                def call(*words):
+                    said.append(f"{name} {kind}" + (f" {words[0]}" if len(words) > 1 else ""))
+                    if (name, kind, words[0]) == ("a", "save", 4):
+                        callbacks[0].training.stop_training = True
+                return call
+            return echelon.LambdaCallback(**{f"on_{method}": event(kind) for method, kind in (
+                ("train_begin", "begin"), ("train_batch_end", "step"), ("test_end", "test"),
+                ("save", "save"), ("train_end", "end"), ("success", "success"))})
+        said = []
+        callbacks = [note("a"), note("b")]
+        history = self.run_of("order", **{"checkpoint.every": 4}).fit(callbacks)
+        events = ["begin", "step 1", "step 2", "test 2", "step 3", "step 4", "test 4", "save 4",
+                  "end", "success"]
+        self.assertEqual(said, [f"{name} {event}" for event in events for name in "ab"])
+        self.assertEqual(history.step, [1, 2, 3, 4])
+
     def test_replicas_that_differ(self):
         def stop(step, logs):
             callback.training.stop_training = True
@@ -172,34 +236,54 @@ class Callbacks(Case):
 
     @unittest.skipUnless(shutil.which("mpirun"), "needs mpirun")
     def test_one_process_differs(self):
-        """A callback raises, is interrupted, or stops in one process of two: both end, soon or at
-        the deadline, and say why."""
+        """A callback raises, is interrupted, or stops in one process of two: both end after the
+        same step, and say why."""
         (self.folder / "text.yaml").write_text(self.text)
         script = self.folder / "fit.py"
         script.write_text(f"""
-import os, sys
+import os, sys, traceback
 sys.path.insert(0, {str(PACKAGE)!r})
 import echelon
+rank = os.environ["OMPI_COMM_WORLD_RANK"]
+def say(*words):
+    os.write(1, (" ".join(map(str, (rank, *words))) + "\\n").encode())  # two processes share it
 def differ(step, logs):
-    if os.environ["OMPI_COMM_WORLD_RANK"] == "1" and step == 2:
+    if rank == sys.argv[2] and step == 3:
         if sys.argv[1] == "raise":
             raise KeyError("mine")
         if sys.argv[1] == "interrupt":
             raise KeyboardInterrupt
         callback.training.stop_training = True
-callback = echelon.LambdaCallback(on_train_batch_end=differ)
+callback = echelon.LambdaCallback(
+    on_train_batch_end=differ, on_save=lambda step, logs: say("saved", step),
+    on_train_end=lambda logs: say("ended", callback.training.stop_training),
+    on_success=lambda run: say("success"))
 run = echelon.Run(text=open({str(self.folder / 'text.yaml')!r}).read(),
-                  **{{"parallel.data": 2, "parallel.deadline": 3}})
-run.fit([callback])
+                  **{{"parallel.data": 2}})
+try:
+    say("made", *run.fit([callback]).step)
+except BaseException as error:  # mpirun kills the other process if this one fails
+    traceback.print_exc()
+    say(type(error).__name__, error)
 """)
         mpi = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        for how, said in (("raise", "KeyError: 'mine'"), ("interrupt", "KeyboardInterrupt"),
-                          ("stop", "error: rank [01] waited 3 s .* held up by rank")):
+        for how, rank in (("raise", 1), ("raise", 0), ("interrupt", 1), ("stop", 0), ("stop", 1)):
+            shutil.rmtree(self.folder / "run", ignore_errors=True)
             done = subprocess.run(["mpirun", "-n", "2", "--oversubscribe", sys.executable, script,
-                                   how], env=os.environ | mpi, capture_output=True, text=True,
-                                  check=False, timeout=120)
-            self.assertNotEqual(done.returncode, 0)
-            self.assertRegex(done.stderr, said)
+                                   how, str(rank)], env=os.environ | mpi, capture_output=True,
+                                  text=True, check=False, timeout=120)
+            lines = sorted(done.stdout.splitlines())
+            self.assertEqual(done.returncode, 0, done.stderr)
+            if how == "stop":
+                self.assertEqual(lines, [f"{rank} {what}" for rank in (0, 1) for what in (
+                    "ended True", "made 1 2 3", "saved 3", "success")])
+                continue
+            raised = "KeyError 'mine'" if how == "raise" else "KeyboardInterrupt "
+            self.assertIn("in differ", done.stderr)  # of the traceback
+            self.assertEqual(lines, sorted([
+                f"{rank} {raised}",
+                f"{1 - rank} CommunicationError step 3: another process's hook failed"]))
+            self.assertFalse((self.folder / "run/checkpoints/step-00000006").exists())
 
     def test_backup_survives_kills(self):
         """Killed after each step, and started again: the weights of the undisturbed run."""
@@ -253,6 +337,10 @@ class Errors(Case):
         for wrong in (echelon.ProgressBar, print):
             with self.assertRaisesRegex(echelon.UsageError, "is no Callback"):
                 run.fit([wrong])
+        for use in (lambda: echelon.checkpoints(None), lambda: echelon.sample(None, "x"),
+                    lambda: echelon.evaluate(None, "x"), lambda: echelon.evaluate("x", None)):
+            with self.assertRaisesRegex(echelon.UsageError, "is NULL"):
+                use()
         with self.assertRaisesRegex(echelon.UsageError, "no function"):
             echelon.set_log("x")
 
@@ -451,6 +539,31 @@ class Errors(Case):
             with self.assertRaisesRegex(echelon.UsageError, "not a float"):
                 weights["transformer.wte.weight"] = 1.0
 
+    def test_gradients(self):
+        """A callback reads them as the metrics say; without the option there are none."""
+        norms, seen = [], []
+
+        def look(step, logs):
+            found = callback.training.gradients
+            norms.append(math.sqrt(sum(x * x for name in found for x in
+                                       memoryview(bytes(found[name])).cast("f"))))
+            seen.append(set(found) == set(callback.training.weights))
+        callback = echelon.LambdaCallback(on_train_batch_end=look)
+        history = self.run_of("g", echelon.Zero(2, stage=2)).fit([callback], gradients=True)
+        for norm, said in zip(norms, history.history["grad_norm"], strict=True):
+            self.assertAlmostEqual(norm, said, delta=1e-5 * said)
+        self.assertTrue(all(seen))
+        with self.run_of("e").train() as training:
+            training.step()
+            with self.assertRaisesRegex(echelon.UsageError, "gradients=True"):
+                training.gradients  # pylint: disable=pointless-statement
+        with self.run_of("f").train(gradients=True) as training:
+            name = next(iter(training.gradients))
+            with self.assertRaisesRegex(echelon.UsageError, "no step"):
+                training.gradients[name]  # pylint: disable=expression-not-assigned
+        with self.assertRaisesRegex(echelon.UnsupportedError, "parallel.strategy=local_sgd"):
+            self.run_of("l", echelon.LocalSGD(2, every=2)).train(gradients=True)
+
     def test_one_fails_beside_another(self):
         with self.run_of("good").train() as good, self.run_of(
                 "bad", **{"training.on_nonfinite": "stop"}).train() as bad:
@@ -493,6 +606,16 @@ class Trained(Case):
         self.assertEqual(few["samples"], 3)
         with self.assertRaisesRegex(echelon.Error, "nowhere"):
             run.evaluate("nowhere")
+        one, = echelon.score(self.folder / "trained", [("the", " fox")])
+        self.assertEqual((one.tokens, one.greedy), (4, None))
+        first, second, both = echelon.score(
+            self.folder / "trained", [("the", " f"), ("the f", "o"), ("the", " fo")],
+            begin_of_text=False, greedy=True)
+        self.assertAlmostEqual(both.log_likelihood, first.log_likelihood + second.log_likelihood, 4)
+        self.assertEqual(both.greedy, first.greedy and second.greedy)
+        self.assertEqual(echelon.score("nowhere", []), [])
+        with self.assertRaisesRegex(echelon.UsageError, "text 0: has no tokens"):
+            echelon.score(self.folder / "trained", [("the", "")])
         text = run.sample("the quick", tokens=20)
         said = subprocess.run([PROGRAM, "sample", self.folder / "trained", "the quick", "-n", "20"],
                               check=True, capture_output=True)
@@ -573,4 +696,4 @@ class Help(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

@@ -40,8 +40,8 @@ static int saved(echelon_training *training, const echelon_metrics *m, void *con
 
 static int end(echelon_training *training, const echelon_metrics *m, void *context)
 {
-    (void)m;
-    note(context, echelon_train_is_stopped(training) ? 'S' : 'e');
+    bool stopped = echelon_train_is_stopped(training) && m->requests == ECHELON_STOP;
+    note(context, stopped ? 'S' : 'e');
     return 0;
 }
 

@@ -19,6 +19,7 @@ typedef struct record {
     bool refused;       /* the calls that are refused are tried after step 1 */
     bool validate_once; /* requested by begin */
     bool stopped;
+    int requested; /* as `end` gets it */
     pthread_t thread;
 } record;
 
@@ -78,8 +79,8 @@ static int saved(echelon_training *training, const echelon_metrics *m, void *con
 static int end(echelon_training *training, const echelon_metrics *m, void *context)
 {
     record *r = context;
-    (void)m;
     note(r, 'e');
+    r->requested = m->requests;
     r->tensors = read_all(training);
     r->stopped = echelon_train_is_stopped(training);
     return 0;
@@ -186,10 +187,10 @@ TEST(test_stop)
     assert_int_equal(train("parallel.data=2", "whole", &whole), ECHELON_OK);
     assert_int_equal(train("parallel.data=2", "halves", &first), ECHELON_OK);
     assert_string_equal(first.events, "b..vse");
-    assert_true(first.stopped);
+    assert_true(first.stopped && first.requested == ECHELON_STOP);
     assert_int_equal(train("parallel.data=2", "halves", &second), ECHELON_OK);
     assert_string_equal(second.events, "b..vse");
-    assert_true(second.tensors == whole.tensors && !second.stopped);
+    assert_true(second.tensors == whole.tensors && !second.stopped && !second.requested);
     record last = {.at = STEPS, .requests = ECHELON_STOP};
     assert_int_equal(train("parallel.data=2", "last", &last), ECHELON_OK);
     assert_false(last.stopped);

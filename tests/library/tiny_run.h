@@ -34,7 +34,7 @@ static inline echelon_run *open_run(const char *words, const char *folder)
     for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
         char *value = strchr(word, '=');
         *value = '\0';
-        assert_int_equal(echelon_run_set(run, word, value + 1), ECHELON_OK);
+        if (echelon_run_set(run, word, value + 1)) fail_msg("%s", echelon_last_error());
     }
     assert_int_equal(echelon_run_set(run, "log.directory", folder), ECHELON_OK);
     return run;

@@ -46,6 +46,16 @@ also "products by oneDNN [0-9]"
 also "fp64 by OpenBLAS"
 also "^kernels: "
 
+# ---- licenses: the project's, and one of each library's package ----
+
+licenses=$(echo venv/lib/python3*/site-packages/echelon_train-*.dist-info/licenses)
+[ -s "$licenses/LICENSE" ] || complain "the wheel has no LICENSE"
+for package in libdnnl libopenblas libgomp libgfortran; do
+    for text in "$licenses/$package"*/copyright; do
+        [ -s "$text" ] || complain "the wheel has no license of $package"
+    done
+done
+
 # ---- three lines of Python ----
 
 cp "$root/examples/shakespeare.yaml" shakespeare.yaml

@@ -44,6 +44,27 @@ static scratch scratch_of(const ech_plan *plan)
     return of;
 }
 
+/* A bucket has a whole parameter, however large; its sums go segment by segment. */
+TEST(scratch_does_not_grow_with_the_largest_parameter)
+{
+    static const char *const words[] = {
+        "parallel.zero=0",          "parallel.zero=3",
+        "parallel.reduction=ring",  "parallel.reduction=torus",
+        "parallel.reduction=naive", "parallel.reduction=hierarchical parallel.node_ranks=3"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        int64_t bytes[2];
+        for (int k = 0; k < 2; k++) {
+            char more[200];
+            snprintf(more, sizeof more, "%s model.vocab_size=%d", words[i], 400000 << 2 * k);
+            fixture f = plan_of(more, 2);
+            bytes[k] = scratch_of(f.plan[0]).bytes;
+            fixture_free(&f);
+        }
+        assert_int_equal(bytes[0], bytes[1]);
+        assert_in_range(bytes[0], 1, 64 << 20);
+    }
+}
+
 TEST(scratch_does_not_grow_with_the_number_of_sums)
 {
     static const char *const words[] = {"parallel.zero=0", "parallel.zero=1", "parallel.zero=2",

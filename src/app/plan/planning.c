@@ -21,8 +21,8 @@ static ech_status find_ranks(const ech_config *config, int given, int per_machin
     return ECH_OK;
 }
 
-/* Sets keys that the run leaves open to what the cluster has. */
-static ech_status read_cluster(ech_config *config, const char *path, int ranks, ech_cluster *out)
+ech_status ech_planning_read_cluster(ech_config *config, const char *path, int ranks,
+                                     ech_cluster *out)
 {
     static const char *const replaced[] = {"parallel.profile", "parallel.node_bandwidth",
                                            "parallel.network_bandwidth",
@@ -56,7 +56,7 @@ ech_status ech_planning_create(const ech_run *run, const ech_planning_options *o
     ECH_TRY(
         find_ranks(run->config, run->arguments->ranks, options->per_machine, &ranks, &local_ranks));
     if (options->cluster)
-        ECH_TRY(read_cluster(run->config, options->cluster, ranks, &out->cluster));
+        ECH_TRY(ech_planning_read_cluster(run->config, options->cluster, ranks, &out->cluster));
     ECH_TRY(ech_design_create(run->config, run->tokenizer, ranks, local_ranks, &out->design));
     if (options->cluster) out->design.cluster = &out->cluster;
     if (out->design.serves) ECH_TRY(ech_initial_step(out->design.config, &step));

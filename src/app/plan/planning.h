@@ -21,6 +21,11 @@ typedef struct ech_planning {
     ech_plan_report report;
 } ech_planning;
 
+/* Reads the cluster file and sets keys that the configuration leaves open to what the cluster has.
+ * Errors: as of ech_cluster_read; a key that contradicts the file is set. */
+ech_status ech_planning_read_cluster(ech_config *config, const char *path, int ranks,
+                                     ech_cluster *out);
+
 /* Makes the design for run->arguments->ranks and its report. It borrows the run, whose
  * configuration it resolves. *out is to be destroyed also after a failure; it must not move. */
 ech_status ech_planning_create(const ech_run *run, const ech_planning_options *options,

@@ -95,7 +95,10 @@ static const ech_plan *find_whole(const ech_plan_report *report, int rank)
 static ech_status add_whole(ech_plan_report *report, ech_plan_class *alike)
 {
     ech_plan *plan;
-    ECH_TRY(ech_design_plan(report->design, alike->rank, false, &plan));
+    if (report->options.brief)
+        plan = ech_design_sketch(report->design, alike->rank, false);
+    else
+        ECH_TRY(ech_design_plan(report->design, alike->rank, false, &plan));
     ECH_PUSH(report->plan, plan);
     ech_plan_forget_values(plan);
     alike->plan = plan;
@@ -112,8 +115,11 @@ static ech_status add_listed(ech_plan_report *report, int class)
     report->listed[class] = find_whole(report, rank);
     if (report->listed[class]) return ECH_OK;
     ech_plan *plan;
-    ECH_TRY(meets ? ech_design_plan(report->design, rank, false, &plan)
-                  : ech_design_outline(report->design, rank, false, &plan));
+    if (report->options.brief)
+        plan = ech_design_sketch(report->design, rank, true);
+    else
+        ECH_TRY(meets ? ech_design_plan(report->design, rank, false, &plan)
+                      : ech_design_outline(report->design, rank, false, &plan));
     ECH_PUSH(report->plan, plan);
     ech_plan_make_outline(plan, alike->plan);
     report->listed[class] = plan;
@@ -169,15 +175,18 @@ static ech_status check_all(ech_plan_report *report)
     const ech_plan *const *plans = report->listed;
     int n = report->design->layout->classes.n;
     if (!plans) return ECH_OK;
-    ECH_TRY(ech_design_check_plans(report->design, plans, n, ECH_LIST_TRAIN));
-    ECH_TRY(check_meeting(report, ECH_LIST_SYNC));
-    ECH_TRY(check_meeting(report, ECH_LIST_GOSSIP));
+    if (!report->options.brief) {
+        ECH_TRY(ech_design_check_plans(report->design, plans, n, ECH_LIST_TRAIN));
+        ECH_TRY(check_meeting(report, ECH_LIST_SYNC));
+        ECH_TRY(check_meeting(report, ECH_LIST_GOSSIP));
+    }
     ech_costs costs =
         ech_costs_of(report->design->config, report->design->profile, report->design->cluster);
     ECH_TRY(ech_simulate(plans, n, ECH_LIST_TRAIN, &costs, &report->simulation));
+    report->checked = true;
+    if (report->options.brief) return ECH_OK;
     ech_simulation_timeline(&report->simulation, plans, ECH_LIST_TRAIN, &report->timeline);
     ech_timeline_finish(&report->timeline);
-    report->checked = true;
     return ECH_OK;
 }
 
@@ -218,6 +227,17 @@ static void count_data(ech_plan_report *report)
         report->no_data = ech_strdup(ech_last_error());
 }
 
+/* What is reported of a run besides its ranks' plans. */
+static ech_status add_rest(ech_plan_report *report)
+{
+    ECH_TRY(add_evaluator(report));
+    begin(report, "comparing numbers of sequence chunks");
+    report->chunks = ech_plan_compare_chunks(report->design, most_bytes(report));
+    begin(report, "counting samples and tokens");
+    count_data(report);
+    return ECH_OK;
+}
+
 ech_status ech_plan_report_create(const ech_design *design, const ech_plan_options *options,
                                   ech_plan_report *out)
 {
@@ -226,16 +246,12 @@ ech_status ech_plan_report_create(const ech_design *design, const ech_plan_optio
     begin(&report, "sorting ranks by what they do");
     ech_status status = sort_ranks(&report);
     begin(&report, "checking the lists of steps outside of training");
-    if (status == ECH_OK) status = check_others(design);
+    if (status == ECH_OK && !options->brief) status = check_others(design);
     begin(&report, "planning");
     if (status == ECH_OK) status = add_plans(&report);
     begin(&report, "checking and simulating the training step");
     if (status == ECH_OK) status = check_all(&report);
-    if (status == ECH_OK) status = add_evaluator(&report);
-    begin(&report, "comparing numbers of sequence chunks");
-    if (status == ECH_OK) report.chunks = ech_plan_compare_chunks(design, most_bytes(&report));
-    begin(&report, "counting samples and tokens");
-    if (status == ECH_OK) count_data(&report);
+    if (status == ECH_OK && !options->brief) status = add_rest(&report);
     if (status == ECH_OK)
         *out = report;
     else

@@ -26,6 +26,8 @@ typedef struct ech_plan_class {
 typedef struct ech_plan_options {
     bool steps;    /* show the train list */
     bool simulate; /* show the simulation's results (it is made in any case) */
+    /* only memory and the simulated training step: no list is checked, other lists are not made */
+    bool brief;
     double tokens; /* of the training whose time is forecast; 0: those of the run's steps */
     /* called with what is being done, for people; static text. NULL: not wanted */
     void (*progress)(const char *doing, void *context);

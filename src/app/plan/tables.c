@@ -40,6 +40,7 @@ static void print_buckets(const ech_plan *plan, ech_text *out)
             return;
         }
         int first = plan->bucket_param.at[bucket->first_param];
+        int64_t begin;
         ech_text_append(out, ECH_PLAN_INDENT "%3zu %12s  %4s tensor%s from %s on", b,
                         ECH_BYTES(ech_plan_bucket_bytes(plan, (int)b)), ECH_DIGITS(bucket->params),
                         bucket->params == 1 ? "" : "s", plan->model->param.at[first].name);
@@ -49,6 +50,9 @@ static void print_buckets(const ech_plan *plan, ech_text *out)
         if (bucket->frozen) ech_text_append(out, ", frozen");
         if (bucket->pieces > 1)
             ech_text_append(out, ", updated in %d pieces", bucket->pieces);
+        else if (ech_bucket_leaves(bucket) && ech_bucket_updated(bucket, &begin) > bucket->piece &&
+                 ech_bucket_uncut(plan, bucket))
+            ech_text_append(out, ", updated whole: %s", ech_bucket_uncut(plan, bucket));
         ech_text_append(out, "\n");
     }
 }

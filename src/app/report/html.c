@@ -103,6 +103,11 @@ static void append_charts(const ech_report_page *page, ech_text *out)
         ech_report_heatmap_svg(page->loads, out);
         ech_text_append(out, "</div>\n");
     }
+    if (page->exponents && page->exponents->layer.n) {
+        ech_text_append(out, "<div class=\"card\">\n");
+        ech_report_exponents_svg(page->exponents, out);
+        ech_text_append(out, "</div>\n");
+    }
     ech_text_append(out, "</div>\n");
 }
 

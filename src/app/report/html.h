@@ -41,6 +41,21 @@ typedef struct ech_report_loads {
     ECH_LIST(float) value;  /* [steps][experts]; NaN: not known */
 } ech_report_loads;
 
+/* The gradients of a layer by their exponent of base 2. */
+typedef struct ech_report_layer {
+    char name[80];
+    double elements;
+    int first, counts;  /* exponents [first, first + counts) */
+    size_t first_count; /* index in ech_report_exponents.count */
+} ech_report_layer;
+
+/* Of the last step that has histograms (log.histograms). */
+typedef struct ech_report_exponents {
+    int64_t step;
+    ECH_LIST(ech_report_layer) layer; /* from the first block on */
+    ECH_LIST(double) count;
+} ech_report_exponents;
+
 typedef struct ech_report_memory {
     int ranks, kinds;
     const char *const *name; /* [kinds], segments of a bar from the left */
@@ -56,6 +71,7 @@ typedef struct ech_report_page {
     const ech_timeline *predicted, *measured; /* after ech_timeline_finish; on one scale of time */
     ECH_LIST(ech_report_chart) charts;
     const ech_report_loads *loads;
+    const ech_report_exponents *exponents;
     ech_report_memory memory;
     const char *run_file; /* text of the run file */
 } ech_report_page;
@@ -68,6 +84,8 @@ void ech_report_html(const ech_report_page *page, ech_text *out);
 void ech_report_chart_svg(const ech_report_chart *chart, ech_text *out);
 /* A picture with a row per expert; with many steps each column is a mean. There must be steps. */
 void ech_report_heatmap_svg(const ech_report_loads *loads, ech_text *out);
+/* A picture with a row per layer. There must be layers. */
+void ech_report_exponents_svg(const ech_report_exponents *exponents, ech_text *out);
 /* A stacked bar per rank, with a segment per kind; for more than ECH_TIMELINE_ROWS ranks only
  * evenly spaced ones. */
 void ech_report_memory_svg(const ech_report_memory *memory, ech_text *out);

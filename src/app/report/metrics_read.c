@@ -5,11 +5,13 @@
 #include "app/report/parts.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "app/experts.h"
 #include "app/metrics.h"
+#include "app/train/progress.h"
 #include "base/file.h"
 #include "base/json.h"
 
@@ -60,6 +62,35 @@ static void take_loads(const json_t *object, int64_t step, ech_report_loads *loa
     }
 }
 
+/* A layer's histogram. One of a later step replaces all before it. */
+static bool take_histogram(const json_t *object, int64_t step, ech_report_exponents *out)
+{
+    enum { MOST_LAYERS = 10000, MOST_EXPONENT = 2000 };
+    const json_t *counts = json_object_get(object, "counts");
+    const char *name = json_string_value(json_object_get(object, "histogram"));
+    size_t n = json_array_size(counts);
+    int64_t elements, first;
+    if (!name || step < out->step || n > ECH_EXPONENTS ||
+        !ech_json_to_int(json_object_get(object, "elements"), 1, INT64_MAX, &elements) ||
+        !ech_json_to_int(json_object_get(object, "first_exponent"), -MOST_EXPONENT, MOST_EXPONENT,
+                         &first))
+        return false;
+    if (step > out->step) out->layer.n = out->count.n = 0;
+    if (out->layer.n == MOST_LAYERS) return false;
+    out->step = step;
+    ech_report_layer layer = {.elements = (double)elements,
+                              .first = (int)first,
+                              .counts = (int)n,
+                              .first_count = out->count.n};
+    snprintf(layer.name, sizeof layer.name, "%s", name);
+    for (size_t i = 0; i < n; i++) {
+        double count = json_number_value(json_array_get(counts, i));
+        ECH_PUSH(out->count, count > 0 ? count : 0);
+    }
+    ECH_PUSH(out->layer, layer);
+    return true;
+}
+
 /* Whether the object belongs into the series. */
 static bool take(const json_t *object, ech_metrics_series *out)
 {
@@ -72,6 +103,7 @@ static bool take(const json_t *object, ech_metrics_series *out)
         add(object, "valid_loss", step, &out->valid_loss);
         return true;
     }
+    if (json_object_get(object, "histogram")) return take_histogram(object, step, &out->exponents);
     if (json_object_get(object, "start")) return take_start(object, step, out);
     if (!json_object_get(object, "loss")) return true; /* a checkpoint */
     if (step <= out->steps) return false;
@@ -112,5 +144,7 @@ void ech_metrics_series_free(ech_metrics_series *series)
     for (size_t i = 0; i < sizeof series->all / sizeof *series->all; i++) free(series->all[i].at);
     free(series->loads.step.at);
     free(series->loads.value.at);
+    free(series->exponents.layer.at);
+    free(series->exponents.count.at);
     *series = (ech_metrics_series){0};
 }

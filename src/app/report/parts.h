@@ -23,6 +23,7 @@ typedef struct ech_metrics_series {
         ech_report_points all[7]; /* the series above, in order */
     };
     ech_report_loads loads;
+    ech_report_exponents exponents;
     int64_t steps;   /* training steps done */
     int64_t skipped; /* lines that are not JSON objects of metrics, or out of order */
 } ech_metrics_series;

@@ -176,6 +176,7 @@ static ech_status read_metrics(ech_report *report)
     for (size_t i = 0; i < sizeof charts / sizeof *charts; i++)
         ECH_PUSH(report->page.charts, charts[i]);
     report->page.loads = &report->metrics.loads;
+    report->page.exponents = &report->metrics.exponents;
     return ECH_OK;
 }
 

@@ -5,13 +5,54 @@
 #include <math.h>
 
 #include "app/count.h"
+#include "app/setup/initial.h"
 #include "app/setup/setup.h"
+#include "base/log.h"
 
 void ech_design_count_data(const ech_design *design, const ech_corpus *corpus,
                            ech_corpus_counts *out)
 {
     const ech_config *c = design->config;
     ech_corpus_count(corpus, c->training.steps * c->training.global_batch_size, out);
+}
+
+/* The number of steps whose samples are training.epochs, of `samples` each. */
+static ech_status count_steps(const ech_design *design, ech_config *config, int64_t *samples)
+{
+    ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
+    double batch = (double)config->training.global_batch_size;
+    ECH_TRY(ech_design_open_data(design, ECH_SPLIT_TRAIN, &corpus));
+    *samples = ech_corpus_samples(corpus);
+    double steps = ceil(config->training.epochs * (double)*samples / batch);
+    if (steps > 1e12) /* the most of training.steps */
+        return ech_config_complain(config, "training.epochs", "%g steps; use fewer epochs", steps);
+    config->training.steps = (int64_t)steps;
+    config->training.epochs = 0; /* the resolved run file has the steps */
+    return ECH_OK;
+}
+
+ech_status ech_design_resolve_epochs(ech_config *config, const ech_design *design)
+{
+    double epochs = config->training.epochs;
+    int64_t samples;
+    if (!(epochs > 0)) return ECH_OK;
+    ECH_TRY(count_steps(design, config, &samples));
+    ech_log_info("training.epochs = %g is %s: %lld samples an epoch, %lld a step", epochs,
+                 ECH_COUNT(config->training.steps, "step"), (long long)samples,
+                 (long long)config->training.global_batch_size);
+    return ECH_OK;
+}
+
+ech_status ech_setup_count_steps(ech_config *config)
+{
+    ECH_CLEANUP(ech_tokenizer_close_at) ech_tokenizer *tokenizer = NULL;
+    int64_t samples;
+    int32_t end_of_text;
+    if (!(config->training.epochs > 0)) return ECH_OK;
+    ECH_TRY(ech_initial_open_tokenizer(config, &tokenizer, &end_of_text));
+    const ech_design design = {
+        .config = config, .tokenizer = tokenizer, .end_of_text = end_of_text};
+    return count_steps(&design, config, &samples);
 }
 
 static void print_tokens(const ech_corpus_counts *counts, ech_text *out)

@@ -293,6 +293,16 @@ ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only
     return ECH_OK;
 }
 
+ech_plan *ech_design_sketch(const ech_design *design, int rank, bool outline)
+{
+    ech_plan_request request = request_of(design, rank);
+    request.brief = true;
+    request.outline = outline;
+    ech_plan *plan = ech_plan_create(&request);
+    bind(design, plan);
+    return plan;
+}
+
 /* The host arena of the rank of a stage that writes most into checkpoints: otherwise all need as
  * much as the first, whose replica has the most micro-batches. */
 static int64_t most_host_bytes(const ech_design *design, const ech_plan *plan)

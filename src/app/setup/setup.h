@@ -94,6 +94,10 @@ ech_status ech_design_create_evaluator(const ech_design *other, int rank, ech_co
 void ech_design_destroy(ech_design *design); /* frees what the design does not borrow */
 /* Opens the corpus of a split. *out is NULL for ECH_SPLIT_VALID if the run does not validate. */
 ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_corpus **out);
+/* Replaces training.epochs by training.steps in the design's configuration, and logs that. */
+ech_status ech_design_resolve_epochs(ech_config *config, const ech_design *design);
+/* The same for a configuration that has no design yet, without a line in the log. */
+ech_status ech_setup_count_steps(ech_config *config);
 /* What the run reads of a corpus for training. */
 void ech_design_count_data(const ech_design *design, const ech_corpus *corpus,
                            ech_corpus_counts *out);
@@ -124,6 +128,9 @@ ech_status ech_design_check_repeat(const ech_design *design, int64_t step);
  * other lists (ech_plan_request.outline). */
 ech_status ech_design_outline(const ech_design *design, int rank, bool forward_only,
                               ech_plan **out);
+/* Makes a plan that has only the train list, is not checked and regards no limit
+ * (ech_plan_request.brief), or an outline of that. */
+ech_plan *ech_design_sketch(const ech_design *design, int rank, bool outline);
 /* ech_check_plans of all n ranks' lists of a kind, and on a device with queues ech_check_queues. */
 ech_status ech_design_check_plans(const ech_design *design, const ech_plan *const *plans, int n,
                                   ech_list_kind list);

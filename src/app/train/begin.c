@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/count.h"
 #include "app/machine.h"
 #include "app/metrics.h"
 #include "app/plan/report.h"
@@ -221,6 +222,7 @@ static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
     t->saved_step = own ? info->step : -1;
     t->skipped = info->skipped_steps;
     t->loss = info->loss;
+    if (own) t->validated = info->validated;
     t->tokens = info->samples * t->config->data.sequence_length;
     if (ech_trainer_is_first(t))
         ech_log_info("resuming from %s (saved by %s)", ech_checkpoint_path(checkpoint),
@@ -313,6 +315,8 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
                                 .steps = t->config->training.steps,
                                 .first_step = t->step,
                                 .every = t->config->log.every,
+                                .validates = t->calendar.validates,
+                                .validate_every = t->calendar.validate_every,
                                 .peak_flops = peak_of(t),
                                 .ranks = ech_layout_ranks(t->design->layout),
                                 .layout = axes,
@@ -446,6 +450,19 @@ static void say_documents(const ech_trainer *t)
     ech_log_info("%s", text.at);
 }
 
+/* What is validated on must be seen where it is not all. */
+static void say_validation(const ech_trainer *t)
+{
+    int64_t all = ech_corpus_samples(t->valid), n = ech_validation_samples(t->config, t->valid);
+    char of[ECH_COUNT_BYTES];
+    if (n == all) return;
+    ech_progress_say(t->progress,
+                     "validation uses a random sample of the validation data, the same each time: "
+                     "%lld of %lld samples, %s tokens; training.validate_samples = 0 uses all",
+                     (long long)n, (long long)all,
+                     ech_count_text(n * t->config->data.sequence_length, of));
+}
+
 ech_status ech_trainer_begin(ech_trainer *t)
 {
     ECH_TRY(ech_design_open_data(t->design, ECH_SPLIT_TRAIN, &t->train));
@@ -459,11 +476,13 @@ ech_status ech_trainer_begin(ech_trainer *t)
     t->flops = ech_model_flops(
         t->design->model, t->config->training.global_batch_size * t->config->data.sequence_length,
         t->config->data.sequence_length);
+    if (t->config->log.histograms > 0) t->histograms = ech_histograms_create(t->session.plan);
     ECH_TRY(claim_folders(t));
     ECH_TRY(restore(t));
     if (ech_trainer_is_first(t)) ECH_TRY(ech_trainer_check_clocks(t));
     ECH_TRY(begin_progress(t));
     ECH_TRY(ech_trainer_begin_saves(t));
+    ECH_TRY(ech_samples_create(t, &t->samples));
     if (ech_trainer_is_first(t) && ech_layout_roles(t->design->layout).evaluate.n)
         ECH_TRY(begin_evaluations(t));
     if (t->config->log.trace == 1)
@@ -471,6 +490,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
     ECH_TRY(ech_session_read(&t->session, t->design, t->train, ECH_TRAIN, t->step, INT64_MAX,
                              &t->loader));
     if (!t->calendar.validates) return ECH_OK;
-    return ech_session_read(&t->session, t->design, t->valid, ECH_EVALUATE, 0,
-                            ech_validation_samples(t->config, t->valid), &t->valid_loader);
+    ECH_TRY(ech_trainer_begin_validations(t));
+    if (ech_trainer_is_first(t)) say_validation(t);
+    return ech_validation_open(&t->session, t->design, t->valid, &t->valid_loader);
 }

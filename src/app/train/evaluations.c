@@ -101,6 +101,7 @@ static void note(const ech_evaluations *all, const ech_evaluation *given)
                      .evaluation = {.step = given->step,
                                     .loss = given->loss,
                                     .tokens = given->tokens,
+                                    .bits_per_byte = given->bits_per_byte,
                                     .seconds = given->seconds,
                                     .removed = given->kind == ECH_EVALUATION_REMOVED}};
     snprintf(note.evaluation.name, sizeof note.evaluation.name, "step-%08" PRId64, given->step);

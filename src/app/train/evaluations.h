@@ -59,8 +59,9 @@ typedef enum ech_evaluation_kind {
 
 typedef struct ech_evaluation {
     int64_t kind, step;
-    double loss; /* this and the next two fields: only for ECH_EVALUATION_DONE */
+    double loss; /* this and the next three fields: only for ECH_EVALUATION_DONE */
     int64_t tokens;
+    double bits_per_byte;
     double seconds;
 } ech_evaluation;
 

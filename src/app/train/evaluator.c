@@ -28,6 +28,7 @@ typedef struct evaluator {
     ech_session session;
     ech_corpus *corpus;
     ech_loader *loader;
+    double bytes;          /* of the validation's text; 0: unknown */
     const char *directory; /* of checkpoints */
     int64_t given;         /* the step that it gets next */
     ech_evaluation told;   /* what it says */
@@ -79,8 +80,10 @@ static ech_status await_step(evaluator *e)
 }
 
 /* Between batches: an ech_validation_pause. What comes while it is busy is that it ends. */
-static ech_status look_up(void *context, bool *ends)
+static ech_status look_up(void *context, int64_t done, int64_t all, bool *ends)
 {
+    (void)done;
+    (void)all;
     evaluator *e = context;
     bool sent;
     ECH_TRY(pass_on(e));
@@ -129,6 +132,8 @@ static ech_status evaluate(evaluator *e, int64_t step, bool *ends)
                                     .step = step,
                                     .loss = found.loss,
                                     .tokens = found.tokens,
+                                    .bits_per_byte = ech_validation_bits(
+                                        found.loss, (double)found.tokens, e->bytes),
                                     .seconds = found.seconds});
 }
 
@@ -147,8 +152,10 @@ static ech_status open(evaluator *e, const ech_design *run)
     ECH_TRY(ech_session_create_on(&e->design, e->alone, ech_comm_local_rank(e->comm), true,
                                   &e->session));
     ECH_TRY(ech_design_open_data(&e->design, ECH_SPLIT_VALID, &e->corpus));
-    return ech_session_read(&e->session, &e->design, e->corpus, ECH_EVALUATE, 0,
-                            ech_validation_samples(e->config, e->corpus), &e->loader);
+    ECH_TRY(ech_validation_count_bytes(&e->design, e->design.tokenizer, e->corpus,
+                                       ech_validation_samples(e->config, e->corpus), true,
+                                       &e->bytes));
+    return ech_validation_open(&e->session, &e->design, e->corpus, &e->loader);
 }
 
 static ech_status run(evaluator *e, const ech_design *design)

@@ -17,17 +17,21 @@
 #include "app/count.h"
 #include "app/metrics.h"
 #include "app/record_writer.h"
+#include "app/train/histograms.h"
 #include "base/terminal.h"
 #include "app/train/tensorboard.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/utf8.h"
+#include "base/visible.h"
 
 /* Records that may be queued: minutes of steps, in less memory than a batch. */
 enum { MOST_NOTES = 256 };
 
 /* Only the writer's thread uses the files and the status line once it runs. */
 struct ech_progress {
-    int64_t steps, every; /* as in ech_progress_setup */
+    int64_t steps, every, validate_every; /* as in ech_progress_setup */
+    bool validates;
     double peak_flops;
     int64_t start; /* number of this start of the run, from 1 */
     ech_journal *metrics;
@@ -35,6 +39,7 @@ struct ech_progress {
     ech_journal *serves; /* NULL: no pushes */
     ech_terminal_line line;
     double step_seconds; /* moving average; below 0: no step so far */
+    double valid_seconds; /* of the last validation, or projected; 0: none so far */
     bool any;            /* a plain line of a step has been printed */
     ech_spikes spikes;
     ech_record_writer *writer;
@@ -68,6 +73,16 @@ double ech_spikes_take(ech_spikes *spikes, double loss, bool *begins)
 }
 
 /* ---- records ---- */
+
+/* Four blanks before a line make it code in Markdown. */
+static void append_code(const char *text, ech_text *out)
+{
+    for (const char *at = text; *at;) {
+        int n = (int)strcspn(at, "\n");
+        ech_text_append(out, "    %.*s\n", n, at);
+        at += n + (at[n] == '\n');
+    }
+}
 
 /* Frees the record. */
 static void add(ech_journal *journal, ech_text *record)
@@ -210,10 +225,27 @@ static void append_loss(double loss, bool none, const char *what, ech_text *out)
         ech_text_append(out, "%sloss %.4f", what, loss);
 }
 
+/* Number of validations after steps `first` and later. */
+static int64_t validations_from(const ech_progress *p, int64_t first)
+{
+    int64_t every = p->validate_every, last = p->steps - 1;
+    if (!p->validates || first > p->steps) return 0;
+    if (every == 0 || first > last) return 1;
+    return last / every - (first > 0 ? (first - 1) / every : 0) + 1;
+}
+
+/* Seconds for the steps after `step`, and for the validations after steps `validated` and later. */
+static double seconds_left(const ech_progress *p, int64_t step, int64_t validated)
+{
+    double steps = p->step_seconds > 0 ? p->step_seconds : 0;
+    return (double)(p->steps - step) * steps +
+           (double)validations_from(p, validated) * p->valid_seconds;
+}
+
 static void format_step(const ech_progress *p, const ech_step_metrics *m, ech_text *out)
 {
     char speed[ECH_COUNT_BYTES], flops[ECH_COUNT_BYTES], span[ECH_COUNT_BYTES];
-    double left = (double)(p->steps - m->step) * p->step_seconds;
+    double left = seconds_left(p, m->step, m->step);
     /* The most important comes first: a narrow terminal truncates the end. */
     begin_line(p, m->step, out);
     append_loss(m->loss, isnan(m->loss) && !m->skipped, "", out);
@@ -259,33 +291,67 @@ static void write_step_note(ech_progress *p, const ech_note *note)
 /* ---- other notes: each writes a line of metrics.jsonl, and appends its log line, if any, to
  * `text` ---- */
 
+/* Many batches: so many that a log without a status line would be silent for long. */
+static void show_validating(ech_progress *p, const ech_validating *m)
+{
+    const int64_t many = 100, lines = 10;
+    ECH_FREED_TEXT text = {0};
+    char span[ECH_COUNT_BYTES];
+    bool last = m->done == m->all, due = m->all >= many && m->done % (m->all / lines) == 0;
+    p->valid_seconds = m->seconds / (double)m->done * (double)m->all;
+    double rest = p->valid_seconds - m->seconds;
+    if (last || (!p->line.columns && !due)) return;
+    begin_line(p, m->step, &text);
+    ech_text_append(&text, "validating: %" PRId64 " of %" PRId64 " batches | ETA %s", m->done,
+                    m->all, ech_count_span(seconds_left(p, m->step, m->step + 1) + rest, span));
+    if (p->line.columns)
+        ech_terminal_line_draw(&p->line, text.at, false);
+    else
+        ech_terminal_line_say(&p->line, text.at);
+}
+
+static void append_bits(double bits_per_byte, ech_text *out)
+{
+    if (isfinite(bits_per_byte)) ech_text_append(out, " | %.4f bits per byte", bits_per_byte);
+}
+
 static void write_validation(ech_progress *p, const ech_note *note, ech_text *text)
 {
     const ech_validation_metrics *m = &note->validation;
-    const ech_event_scalar scalar = {"loss/validation", m->loss};
+    const ech_event_scalar scalars[] = {{"loss/validation", m->loss},
+                                        {"loss/validation_bits_per_byte", m->bits_per_byte}};
     ech_text json = {0};
     char count[ECH_COUNT_BYTES];
     ech_metrics_int(&json, "step", m->step);
     ech_metrics_real(&json, "valid_loss", m->loss);
     ech_metrics_int(&json, "valid_tokens", m->tokens);
+    ech_metrics_real(&json, "valid_bits_per_byte", m->bits_per_byte);
     ech_metrics_real(&json, "seconds", m->seconds);
+    if (m->patience) ech_metrics_int(&json, "valid_waited", m->waited);
+    p->valid_seconds = m->seconds;
     add_json(p, &json);
-    add_scalars(p, note->wall_time, m->step, &scalar, 1);
+    add_scalars(p, note->wall_time, m->step, scalars, isfinite(m->bits_per_byte) ? 2 : 1);
     begin_line(p, m->step, text);
     append_loss(m->loss, m->tokens == 0, "validation ", text);
+    append_bits(m->bits_per_byte, text);
     ech_text_append(text, " | %s tokens | %.1f s", ech_count_text(m->tokens, count), m->seconds);
+    if (m->patience && m->waited)
+        ech_text_append(text, " | no improvement: %" PRId64 " of %" PRId64, m->waited, m->patience);
 }
 
 static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *text)
 {
     const ech_evaluation_metrics *m = &note->evaluation;
-    const ech_event_scalar scalar = {"loss/evaluation", m->loss};
+    const ech_event_scalar scalars[] = {{"loss/evaluation", m->loss},
+                                        {"loss/evaluation_bits_per_byte", m->bits_per_byte}};
     ech_text json = {0};
     char count[ECH_COUNT_BYTES];
     ech_metrics_int(&json, "step", m->step);
     ech_metrics_text(&json, "evaluation", m->name);
     ech_metrics_real(&json, "evaluation_loss", m->removed ? (double)NAN : m->loss);
     ech_metrics_int(&json, "evaluation_tokens", m->tokens);
+    ech_metrics_real(&json, "evaluation_bits_per_byte",
+                     m->removed ? (double)NAN : m->bits_per_byte);
     ech_metrics_real(&json, "seconds", m->seconds);
     if (m->removed) ech_text_append(&json, ",\"removed\":true");
     add_json(p, &json);
@@ -297,9 +363,46 @@ static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *te
                         m->name);
         return;
     }
-    add_scalars(p, note->wall_time, m->step, &scalar, 1);
+    add_scalars(p, note->wall_time, m->step, scalars, isfinite(m->bits_per_byte) ? 2 : 1);
     append_loss(m->loss, m->tokens == 0, "evaluation ", text);
+    append_bits(m->bits_per_byte, text);
     ech_text_append(text, " | %s tokens | %.1f s", ech_count_text(m->tokens, count), m->seconds);
+}
+
+static void write_histogram(ech_progress *p, const ech_note *note)
+{
+    const ech_histogram *m = &note->histogram;
+    ech_text json = {0}, event = {0};
+    ech_metrics_int(&json, "step", m->step);
+    ech_histogram_json(m, &json);
+    add_json(p, &json);
+    if (p->events) ech_histogram_event(note->wall_time, m, &event);
+    if (p->events) add(p->events, &event);
+    free(m->count);
+}
+
+/* TensorBoard's text is Markdown. */
+static void write_sample(ech_progress *p, const ech_note *note, ech_text *text)
+{
+    enum { SHOWN = 120 };
+    const ech_sampled *m = &note->sample;
+    ECH_FREED_TEXT whole = {0}, code = {0}, tag = {0}, shown = {0};
+    ech_text json = {0}, event = {0};
+    ech_metrics_int(&json, "step", m->step);
+    ech_metrics_text(&json, "sample", m->prompt);
+    ech_metrics_text(&json, "text", m->text);
+    add_json(p, &json);
+    ech_text_append(&whole, "%s%s", m->prompt, m->text);
+    append_code(whole.at, &code);
+    ech_text_append(&tag, "samples/%d", m->index);
+    if (p->events) ech_event_text(note->wall_time, m->step, tag.at, code.at, &event);
+    if (p->events) add(p->events, &event);
+    begin_line(p, m->step, text);
+    size_t n = strlen(whole.at), some = n < SHOWN ? n : ech_utf8_valid(whole.at, SHOWN);
+    ech_visible_append(&shown, whole.at, some, false, true);
+    ech_text_append(text, "sample: %s%s", shown.at ? shown.at : "", some < n ? " ..." : "");
+    free(m->prompt);
+    free(m->text);
 }
 
 static void write_checkpoint(ech_progress *p, const ech_checkpoint_metrics *m, ech_text *text)
@@ -356,11 +459,20 @@ static void write_note(void *progress, void *record)
     case ECH_NOTE_STEP:
         write_step_note(p, note);
         break;
+    case ECH_NOTE_VALIDATING:
+        show_validating(p, &note->validating);
+        break;
     case ECH_NOTE_VALIDATION:
         write_validation(p, note, &text);
         break;
     case ECH_NOTE_EVALUATION:
         write_evaluation(p, note, &text);
+        break;
+    case ECH_NOTE_HISTOGRAM:
+        write_histogram(p, note);
+        break;
+    case ECH_NOTE_SAMPLE:
+        write_sample(p, note, &text);
         break;
     case ECH_NOTE_CHECKPOINT:
         write_checkpoint(p, &note->checkpoint, &text);
@@ -389,16 +501,6 @@ static void write_start(ech_progress *p, const ech_progress_setup *setup)
     ech_metrics_int(&json, "ranks", setup->ranks);
     ech_metrics_text(&json, "layout", setup->layout ? setup->layout : "");
     add_json(p, &json);
-}
-
-/* Four blanks before a line make it code in Markdown. */
-static void append_code(const char *text, ech_text *out)
-{
-    for (const char *at = text; *at;) {
-        int n = (int)strcspn(at, "\n");
-        ech_text_append(out, "    %.*s\n", n, at);
-        at += n + (at[n] == '\n');
-    }
 }
 
 static ech_status open_events(ech_progress *p, const ech_progress_setup *setup)
@@ -447,6 +549,8 @@ ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **o
     ECH_FREED_TEXT what = {0};
     *p = (ech_progress){.steps = setup->steps,
                         .every = setup->every,
+                        .validates = setup->validates,
+                        .validate_every = setup->validate_every,
                         .peak_flops = setup->peak_flops,
                         .step_seconds = -1};
     ech_text_append(&what, "%s: metrics and lines of the log", setup->directory);

@@ -26,6 +26,8 @@ typedef struct ech_progress_setup {
     int64_t first_step;    /* steps done before this start: metrics of later steps are removed */
     /* steps per logged line without a terminal; the first and the last are also logged */
     int64_t every;
+    bool validates;         /* after the last step, and as the next says */
+    int64_t validate_every; /* steps; 0: only after the last step */
     double peak_flops; /* measured, of all ranks: for mfu */
     int ranks;
     const char *layout;   /* as text (ech_print_axes); "" or NULL: none */
@@ -60,8 +62,18 @@ typedef struct ech_validation_metrics {
     int64_t step;
     double loss;    /* JSON key "valid_loss": mean over these tokens */
     int64_t tokens; /* JSON key "valid_tokens": tokens with a target */
+    double bits_per_byte; /* JSON key "valid_bits_per_byte"; NaN: the text is not known */
     double seconds;
+    int64_t patience; /* training.patience; 0: there is none */
+    int64_t waited;   /* if so: validations since the last improvement; JSON key "valid_waited" */
 } ech_validation_metrics;
+
+/* A validation that is under way; only for the status line. */
+typedef struct ech_validating {
+    int64_t step;
+    int64_t done, all; /* batches */
+    double seconds;    /* for `done` */
+} ech_validating;
 
 /* Evaluation of a checkpoint by an evaluator. */
 typedef struct ech_evaluation_metrics {
@@ -69,6 +81,7 @@ typedef struct ech_evaluation_metrics {
     char name[32];  /* JSON key "evaluation": "step-00000100" */
     double loss;    /* JSON key "evaluation_loss" */
     int64_t tokens; /* JSON key "evaluation_tokens": tokens with a target */
+    double bits_per_byte; /* JSON key "evaluation_bits_per_byte"; NaN: the text is not known */
     double seconds;
     /* JSON key if true: the checkpoint was removed before it was read, and there is no loss */
     bool removed;
@@ -83,6 +96,30 @@ typedef struct ech_checkpoint_metrics {
     double stall_seconds;  /* for which training waited for it */
     double waited_seconds; /* part of stall_seconds: wait for the previous checkpoint */
 } ech_checkpoint_metrics;
+
+enum { ECH_EXPONENT_LEAST = -160, ECH_EXPONENTS = 300 };
+
+/* The gradients of a layer by the exponent of base 2 (app/train/histograms.h); a line of
+ * metrics.jsonl. */
+typedef struct ech_histogram {
+    int64_t step;
+    const char *layer; /* JSON key "histogram": "model.layers.3"; the model's */
+    int64_t elements, zeros, nonfinite;
+    double norm;       /* JSON key "layer_norm" */
+    double loss_scale; /* JSON key "scale": the counts exclude it */
+    /* [ECH_EXPONENTS] numbers with 2^e <= |x| < 2^(e + 1), from e = ECH_EXPONENT_LEAST on; the
+     * first and the last also have what is beyond. JSON keys "first_exponent" and "counts", without
+     * zeros at either end. Owned by the record; freed when it was written. */
+    int64_t *count;
+} ech_histogram;
+
+/* A sampled text; a line of metrics.jsonl. */
+typedef struct ech_sampled {
+    int64_t step;
+    int index;    /* of the prompt, from 1 */
+    char *prompt; /* JSON key "sample"; it and `text` are owned; freed when they were written */
+    char *text;   /* JSON key "text": what follows the prompt; UTF-8 */
+} ech_sampled;
 
 /* The end of this start's training; the JSON line also has "loss_spikes". */
 typedef struct ech_end_metrics {
@@ -102,8 +139,12 @@ typedef struct ech_note {
     enum {
         /* its line also has "mfu", and "loss_spike" for a spike; draws the status line */
         ECH_NOTE_STEP,
+        /* draws the status line; without a terminal a line for each tenth of many batches */
+        ECH_NOTE_VALIDATING,
         ECH_NOTE_VALIDATION,
         ECH_NOTE_EVALUATION,
+        ECH_NOTE_HISTOGRAM, /* has no log line */
+        ECH_NOTE_SAMPLE,
         ECH_NOTE_CHECKPOINT,
         ECH_NOTE_END,  /* has a log line only if a number is not 0 */
         ECH_NOTE_LINE, /* only a log line, of ech_progress_say */
@@ -112,8 +153,11 @@ typedef struct ech_note {
     double wall_time; /* of the event, seconds since 1970; set by ech_progress_submit */
     union {           /* by kind */
         ech_step_metrics step;
+        ech_validating validating;
         ech_validation_metrics validation;
         ech_evaluation_metrics evaluation;
+        ech_histogram histogram;
+        ech_sampled sample;
         ech_checkpoint_metrics checkpoint;
         ech_end_metrics end;
         ech_span_serves serves;

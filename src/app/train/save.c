@@ -7,6 +7,7 @@
 
 #include "app/setup/adapters.h"
 #include "app/setup/initial.h"
+#include "app/train/card.h"
 #include "app/train/trainer.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -148,11 +149,26 @@ ech_status ech_trainer_finish_save(ech_trainer *t)
     return ECH_OK;
 }
 
+/* On rank 0. */
+static void append_card(const ech_trainer *t, ech_text *out)
+{
+    const ech_card card = {.config = t->config,
+                           .run_yaml = t->texts.run_yaml,
+                           .parameters = ech_model_params(t->design->model),
+                           .step = t->step,
+                           .tokens = t->tokens,
+                           .loss = t->loss,
+                           .valid_loss = t->validated.loss,
+                           .valid_step = t->validated.is ? t->validated.step : -1};
+    if (ech_trainer_is_first(t)) ech_card_append(&card, out);
+}
+
 /* The list may wait for the checkpoint before, which is logged then. */
 ech_status ech_trainer_save(ech_trainer *t)
 {
     if (t->saved_step == t->step) return ECH_OK;
     double start = ech_clock_now();
+    ECH_FREED_TEXT card = {0};
     ech_checkpoint_info info = t->texts;
     memcpy(info.base, t->session.base, sizeof info.base);
     info.step = t->step;
@@ -164,9 +180,12 @@ ech_status ech_trainer_save(ech_trainer *t)
     info.clock = (int64_t *)ech_exec_clocks(t->session.exec); /* borrowed, to be copied */
     info.clocks = info.clock ? ech_layout_workers(t->design->layout) : 0;
     info.loss = t->loss;
+    info.validated = t->validated;
     info.ranks = t->design->world;
+    append_card(t, &card);
+    info.card = card.at; /* borrowed, too */
     ech_exec_set_save(t->session.exec, t->config->checkpoint.directory, &info,
-                      t->config->checkpoint.keep, t->proven);
+                      t->config->checkpoint.keep, t->calendar.best, t->proven);
     ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_SAVE, t->step));
     t->stall_before = t->stall_seconds;
     t->stall_seconds = ech_clock_now() - start;

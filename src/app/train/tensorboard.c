@@ -94,6 +94,36 @@ void ech_event_scalars(double wall_time, int64_t step, const ech_event_scalar *s
     for (int i = 0; i < n; i++) free(value[i].tag);
 }
 
+/* A legacy HistogramProto, which TensorBoard converts. Moments are of the intervals' middles. */
+void ech_event_histogram(double wall_time, int64_t step, const char *tag, int first,
+                         const double *counts, int n, ech_text *out)
+{
+    Tb__Event event = event_of(wall_time, step);
+    Tb__Histogram histogram = TB__HISTOGRAM__INIT;
+    Tb__Value value = TB__VALUE__INIT, *at = &value;
+    ECH_FREED double *limits = ech_calloc((size_t)n + 1, sizeof *limits);
+    ECH_FREED double *copy = ech_calloc((size_t)n + 1, sizeof *copy);
+    histogram.has_min = histogram.has_max = histogram.has_num = true;
+    histogram.has_sum = histogram.has_sum_squares = true;
+    histogram.min = first;
+    histogram.max = first + n;
+    for (int i = 0; i < n; i++) {
+        double middle = first + i + 0.5;
+        limits[i] = first + i + 1;
+        copy[i] = counts[i];
+        histogram.num += counts[i];
+        histogram.sum += counts[i] * middle;
+        histogram.sum_squares += counts[i] * middle * middle;
+    }
+    histogram.n_bucket_limit = histogram.n_bucket = (size_t)n;
+    histogram.bucket_limit = limits;
+    histogram.bucket = copy;
+    value.tag = ech_strdup(tag);
+    value.histo = &histogram;
+    append_summary(&event, &at, 1, out);
+    free(value.tag);
+}
+
 void ech_event_text(double wall_time, int64_t step, const char *tag, const char *text,
                     ech_text *out)
 {

@@ -30,6 +30,10 @@ typedef struct ech_event_scalar {
 enum { ECH_EVENT_SCALARS = 32 }; /* at most per record */
 void ech_event_scalars(double wall_time, int64_t step, const ech_event_scalar *scalars, int n,
                        ech_text *out);
+/* For TensorBoard's tab Histograms: counts[n] of numbers between `first` + i and `first` + i + 1.
+ */
+void ech_event_histogram(double wall_time, int64_t step, const char *tag, int first,
+                         const double *counts, int n, ech_text *out);
 /* Text for TensorBoard's tab Text, as Markdown. Invalid UTF-8 is written unchanged. */
 void ech_event_text(double wall_time, int64_t step, const char *tag, const char *text,
                     ech_text *out);

@@ -12,8 +12,8 @@
 
 #include "app/machine.h"
 #include "app/train/evaluations.h"
+#include "app/train/histograms.h"
 #include "app/train/trainer.h"
-#include "app/train/validation.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/writing.h"
@@ -77,22 +77,7 @@ static ech_status finish_step_profile(ech_trainer *t)
     return status;
 }
 
-/* ---- validation ---- */
-
-ech_status ech_trainer_validate(ech_trainer *t, double *loss)
-{
-    ech_validation found;
-    ECH_TRY(ech_validation_run(t->session.exec, t->config->training.global_batch_size,
-                               ech_validation_samples(t->config, t->valid), t->valid_loader, NULL,
-                               NULL, &found));
-    const ech_note note = {
-        .kind = ECH_NOTE_VALIDATION,
-        .validation = {
-            .step = t->step, .loss = found.loss, .tokens = found.tokens, .seconds = found.seconds}};
-    if (ech_trainer_is_first(t)) ech_progress_submit(t->progress, &note);
-    *loss = found.loss;
-    return ECH_OK;
-}
+/* ---- training steps ---- */
 
 /* Logs a training step; time and bytes of a span are divided equally over its training steps. */
 static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int64_t sent)
@@ -159,11 +144,16 @@ static ech_status finish_trace(ech_trainer *t)
     return ECH_OK;
 }
 
-/* Whether training.time_limit has passed on this rank; the others learn it with the next list. */
+/* Whether training.time_limit has passed on this rank. */
 static bool is_overdue(const ech_trainer *t)
 {
     double limit = t->config->training.time_limit;
     return limit > 0 && ech_clock_now() - t->began_at >= limit;
+}
+
+bool ech_trainer_wants_to_stop(const ech_trainer *t)
+{
+    return *ech_train_asked_to_stop() || is_overdue(t);
 }
 
 static void take_times(ech_trainer *t)
@@ -220,6 +210,12 @@ static void note_losses(ech_trainer *t)
                      workers - lost == 1 ? "s" : "");
 }
 
+/* Whether histograms of the next step are due. */
+static bool counts_exponents(const ech_trainer *t)
+{
+    return t->histograms && (t->step + 1) % t->config->log.histograms == 0;
+}
+
 /* One step, or a span of them. Recorded, and profiled, is the train list. */
 static ech_status train_list(ech_trainer *t)
 {
@@ -230,11 +226,13 @@ static ech_status train_list(ech_trainer *t)
     double start = ech_clock_now();
     int64_t sent = ech_exec_sent_bytes(exec);
     bool may = may_stop_behind(t, turns);
-    ech_exec_ask(exec, may && (*ech_train_asked_to_stop() || is_overdue(t)),
-                 may && ech_train_take_save());
+    ech_exec_ask(exec, may && ech_trainer_wants_to_stop(t), may && ech_train_take_save());
     ech_exec_record(exec, shown && (t->step_profile || ech_trace_wants(t->trace, t->step)));
     if (shown) switch_to(t, ECH_ACTIVITY_STEPS);
+    bool counts = counts_exponents(t);
+    if (counts) ech_histograms_begin(t->histograms, exec);
     ECH_TRY(ech_exec_run(exec, list, t->step));
+    if (counts) ech_exec_observe(exec, NULL, NULL); /* a search for a NaN repeats the step */
     if (shown) take_times(t);
     if (shown) ech_trace_take(t->trace, exec, t->step);
     static const ech_list_kind meetings[] = {ECH_LIST_SYNC, ECH_LIST_GOSSIP};
@@ -246,6 +244,7 @@ static ech_status train_list(ech_trainer *t)
     ECH_TRY(ech_trainer_log_serves(t));
     for (int turn = 0; turn < turns; turn++)
         ECH_TRY(finish_step(t, ech_exec_readings(exec)[turn], seconds, sent));
+    if (counts) ECH_TRY(ech_histograms_finish(t->histograms, exec, t->step, t->progress));
     note_losses(t);
     return ECH_OK;
 }
@@ -267,28 +266,60 @@ static ech_status check_ranks(ech_trainer *t)
     return ECH_OK;
 }
 
-static ech_status run_due(ech_trainer *t)
+/* *keeps: a checkpoint must be saved; *stop: a stop was requested during the validation. The last
+ * step is checked, too, if it turns out to be the last. */
+static ech_status validate_if(ech_trainer *t, bool due, bool *stop, bool *keeps)
 {
-    const ech_readings *r = last_readings(t);
-    bool stop = r->stop && t->step < t->config->training.steps;
-    switch_to(t, ECH_ACTIVITY_CHECK);
-    if (ech_calendar_due(&t->calendar, ECH_LIST_CHECK, t->step)) ECH_TRY(check_ranks(t));
+    bool stops = false;
+    *keeps = false;
+    if (!due) return ECH_OK;
     switch_to(t, ECH_ACTIVITY_VALIDATION);
-    if (ech_calendar_due(&t->calendar, ECH_LIST_VALIDATE, t->step)) {
-        ECH_TRY(ech_trainer_validate(t, &t->valid_loss));
-        t->valid_step = t->step;
-    }
-    switch_to(t, ECH_ACTIVITY_SAVING);
-    if (ech_calendar_due(&t->calendar, ECH_LIST_SAVE, t->step) || r->save_now || stop)
-        ECH_TRY(ech_trainer_save(t));
-    if (stop) ECH_TRY(ech_trainer_finish_save(t)); /* before the line below */
-    if (stop && ech_trainer_is_first(t))
+    ECH_TRY(ech_trainer_validate_due(t, &stops, keeps));
+    *stop |= stops;
+    *keeps |= t->exhausted;
+    switch_to(t, ECH_ACTIVITY_CHECK);
+    if (t->exhausted && !ech_calendar_due(&t->calendar, ECH_LIST_CHECK, t->step))
+        ECH_TRY(check_ranks(t));
+    return ECH_OK;
+}
+
+static ech_status stop_here(ech_trainer *t)
+{
+    ECH_TRY(ech_trainer_finish_save(t)); /* before the line below */
+    if (ech_trainer_is_first(t))
         ech_progress_say(t->progress, "stopped after step %lld, %s; the same command goes on",
                          (long long)t->step,
                          is_overdue(t) ? "as training.time_limit says" : "as it was asked to");
-    t->stopped = stop;
+    t->stopped = true;
+    return ECH_OK;
+}
+
+static ech_status run_due(ech_trainer *t)
+{
+    const ech_readings *r = last_readings(t);
+    bool keeps, stop = r->stop && t->step < t->config->training.steps;
+    switch_to(t, ECH_ACTIVITY_CHECK);
+    if (ech_calendar_due(&t->calendar, ECH_LIST_CHECK, t->step)) ECH_TRY(check_ranks(t));
+    ECH_TRY(
+        validate_if(t, ech_calendar_due(&t->calendar, ECH_LIST_VALIDATE, t->step), &stop, &keeps));
+    if (ech_samples_are_due(t)) ECH_TRY(ech_samples_take(t->samples, t));
+    switch_to(t, ECH_ACTIVITY_SAVING);
+    if (ech_calendar_due(&t->calendar, ECH_LIST_SAVE, t->step) || r->save_now || stop || keeps)
+        ECH_TRY(ech_trainer_save(t));
+    if (stop) ECH_TRY(stop_here(t));
     switch_to(t, ECH_ACTIVITY_OTHER);
     return ECH_OK;
+}
+
+/* A validation that a stop has cut short. The checkpoint gets its result. */
+static ech_status catch_up(ech_trainer *t)
+{
+    bool stop = false, keeps;
+    if (!ech_trainer_owes_validation(t)) return ECH_OK;
+    ECH_TRY(validate_if(t, true, &stop, &keeps));
+    if (stop) return stop_here(t);
+    t->saved_step = -1;
+    return ech_trainer_save(t);
 }
 
 /* Waits until all checkpoints are evaluated, unless the run is stopped; then evaluators end. The
@@ -303,7 +334,7 @@ static ech_status finish_evaluations(ech_trainer *t)
         int left = 0;
         if (t->evaluations) ECH_TRY(ech_evaluations_await(t->evaluations, &left));
         numbers[LEFT] = left;
-        numbers[ASKED] = *ech_train_asked_to_stop() || is_overdue(t);
+        numbers[ASKED] = ech_trainer_wants_to_stop(t);
         ECH_TRY(ech_group_fold(ech_exec_world(t->session.exec), ECH_FOLD_MAX, numbers, NUMBERS));
     }
     return t->evaluations ? ech_evaluations_end(t->evaluations) : ECH_OK;
@@ -315,18 +346,37 @@ static ech_status go_on(ech_trainer *t, bool *goes)
     const ech_training *of = t->training;
     bool ends = false;
     if (of->pause) ECH_TRY(of->pause(t, of->context, &ends));
-    *goes = !ends && !t->stopped && ech_calendar_due(&t->calendar, ECH_LIST_TRAIN, t->step);
+    *goes = !ends && !ech_trainer_is_done(t);
     return ECH_OK;
+}
+
+bool ech_trainer_is_done(const ech_trainer *t)
+{
+    return t->stopped || t->exhausted || !ech_calendar_due(&t->calendar, ECH_LIST_TRAIN, t->step);
+}
+
+/* Returns whether no step is left before any is made; a line says so. */
+static bool was_done(const ech_trainer *t)
+{
+    bool all = t->step >= t->config->training.steps, done = all || t->exhausted;
+    if (!done || t->saved_step != t->step || !ech_trainer_is_first(t)) return done;
+    if (all)
+        ech_progress_say(t->progress, "all %lld steps were done already", (long long)t->step);
+    else
+        ech_progress_say(t->progress,
+                         "training had ended after step %lld, as training.patience = %lld says; a "
+                         "larger number goes on",
+                         (long long)t->step, (long long)t->config->training.patience);
+    return done;
 }
 
 static ech_status loop(ech_trainer *t)
 {
-    bool goes, done = t->step >= t->config->training.steps;
+    bool goes, done = was_done(t);
     spare_workers(t);
     if (done && t->saved_step != t->step) /* a run of no steps */
         ECH_TRY(run_due(t));
-    else if (done && ech_trainer_is_first(t))
-        ech_progress_say(t->progress, "all %lld steps were done already", (long long)t->step);
+    ECH_TRY(catch_up(t));
     ECH_TRY(go_on(t, &goes));
     while (goes) {
         ECH_TRY(train_list(t));
@@ -340,6 +390,7 @@ static ech_status loop(ech_trainer *t)
     ECH_TRY(ech_trainer_finish_save(t));
     ECH_TRY(finish_trace(t));
     ECH_TRY(finish_evaluations(t));
+    if (ech_trainer_is_first(t)) ech_trainer_say_best(t);
     if (ech_trainer_is_first(t) && !done)
         ech_progress_submit(t->progress,
                             &(ech_note){.kind = ECH_NOTE_END, .end = {t->step, t->skipped}});
@@ -358,10 +409,11 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
                      .config = ech_config_copy(design->config),
                      .turns = design->schedule->turns,
                      .lock = {-1, -1},
-                     .valid_step = -1,
+                     .valid_bytes = -1,
                      .began_at = ech_clock_now() - training->elapsed};
     ech_status status = ech_trainer_begin(&t);
     if (status == ECH_OK) ech_exec_hurry_on(t.session.exec, ech_train_asked_to_stop());
+    if (status == ECH_OK && training->gradients) status = ech_exec_keep_gradients(t.session.exec);
     if (status == ECH_OK && training->profile) status = begin_step_profile(&t);
     if (status == ECH_OK) status = loop(&t);
     ech_trace_close(t.trace);
@@ -371,6 +423,9 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
     ech_session_destroy(&t.session);
     ech_checkpoint_info_free(&t.texts);
     free(t.model_folder);
+    free(t.best);
+    ech_histograms_destroy(t.histograms);
+    ech_samples_destroy(t.samples);
     ech_evaluations_destroy(t.evaluations);
     ech_progress_destroy(t.progress); /* savers use it */
     for (int i = 0; i < 2; i++)       /* a checkpoint under way has ended */

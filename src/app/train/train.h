@@ -17,6 +17,7 @@ typedef ech_status ech_train_pause(ech_trainer *t, void *context, bool *ends);
 typedef struct ech_training {
     ech_train_pause *pause; /* with `context`; NULL: none */
     void *context;
+    bool gradients; /* ech_exec_keep_gradients */
     bool profile;   /* --profile: print a step profile (app/step_profile/step_profile.h) */
     double elapsed; /* seconds of training.time_limit that earlier starts have used */
 } ech_training;

@@ -6,10 +6,12 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "app/setup/adapters.h"
 #include "app/setup/initial.h"
 #include "app/setup/plugins.h"
+#include "app/setup/run.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/foreign.h"
@@ -19,6 +21,7 @@ enum { MOST_TOKENS = 1024 }; /* of a sample, where no run says how many */
 typedef struct trained_run {
     const ech_trained_options *options;
     const ech_checkpoint *checkpoint; /* NULL: a Hugging Face model's folder */
+    const ech_trained *shared;
     ech_trained_use use;
     void *context;
 } trained_run;
@@ -26,6 +29,7 @@ typedef struct trained_run {
 /* One rank of this machine, which trains nothing. */
 static void set_alone(const ech_trained_options *options, ech_config *c)
 {
+    ech_config_set_alone(c);
     c->training.global_batch_size = options->samples;
     c->training.steps = 0;
     c->optimizer.learning_rate = 0;
@@ -89,6 +93,34 @@ static ech_status fit_groups(const ech_trained_options *options, ech_config *c)
              (long long)((options->samples / samples + 1) * samples));
 }
 
+/* Whether a word "key=value" is about the layout of ranks that only run forwards. */
+static bool is_of_layout(const char *word)
+{
+    static const char *const keys[] = {"pipeline", "tensor",         "sequence",
+                                       "context",  "context_method", "expert"};
+    size_t n = strcspn(word, "=");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strlen(keys[i]) == n && strncmp(keys[i], word, n) == 0) return word[n] == '=';
+    return false;
+}
+
+static ech_status set_layout(const char *words, ech_config *c)
+{
+    ECH_FREED char *copy = ech_strdup(words);
+    char *rest = NULL;
+    for (char *word = strtok_r(copy, " \t\n", &rest); word; word = strtok_r(NULL, " \t\n", &rest)) {
+        ECH_FREED_TEXT assignment = {0};
+        if (!is_of_layout(word))
+            ECH_FAIL(ECH_EUSAGE,
+                     "--parallel: \"%s\" is none of pipeline=, tensor=, sequence=, context=, "
+                     "context_method= and expert=",
+                     word);
+        ech_text_append(&assignment, "parallel.%s", word);
+        ECH_TRY(ech_config_set(c, assignment.at));
+    }
+    return ECH_OK;
+}
+
 static ech_status make_config(const trained_run *run, const char *folder, ech_config **out)
 {
     ECH_FREED_TEXT device = {0};
@@ -96,6 +128,7 @@ static ech_status make_config(const trained_run *run, const char *folder, ech_co
     set_alone(run->options, *out);
     ECH_TRY(run->checkpoint ? take_config(run, folder, *out) : fill_config(run, *out));
     ECH_TRY(fit_groups(run->options, *out));
+    if (run->options->parallel) ECH_TRY(set_layout(run->options->parallel, *out));
     if (!run->options->device) return ECH_OK;
     ech_text_append(&device, "parallel.device=%s", run->options->device);
     return ech_config_set(*out, device.at);
@@ -154,20 +187,36 @@ static ech_status find_ends(ech_trained *trained)
 
 /* ---- from begin to end ---- */
 
-static ech_status open_and_use(ech_trained *trained, ech_comm *comm, const trained_run *run)
+static int64_t window_of(const trained_run *run, const ech_config *c)
 {
+    return run->checkpoint ? c->data.sequence_length : c->model.max_position_embeddings;
+}
+
+/* All that ranks share. */
+static ech_status open_model(ech_trained *trained, const trained_run *run, int *ranks)
+{
+    const ech_device *device;
     if (run->checkpoint)
         trained->folder = ech_file_join(ech_checkpoint_path(run->checkpoint), "model");
     ECH_TRY(make_config(run, trained->folder, &trained->config));
     if (!run->checkpoint) /* of adapters alone, their base's */
         ECH_TRY(ech_shards_find(trained->config->model.init_from, &trained->folder));
     ECH_TRY(open_tokenizer(trained, run->options));
-    ech_config_replace_text(&trained->config->log.directory, run->options->path); /* not written */
-    ech_config_set_alone(trained->config);
-    ECH_TRY(ech_design_create(trained->config, trained->tokenizer, 1, 1, &trained->design));
-    ECH_TRY(ech_setup_check_device(trained->config, "--device cpu"));
     ECH_TRY(find_ends(trained));
-    ECH_TRY(ech_session_create(&trained->design, comm, true, &trained->session));
+    ech_config_replace_text(&trained->config->log.directory, run->options->path); /* not written */
+    trained->window = window_of(run, trained->config);
+    if (run->options->fit) ECH_TRY(run->options->fit(trained, run->context));
+    ECH_TRY(ech_run_ranks_of(trained->config, 0, ranks));
+    ECH_TRY(
+        ech_design_create(trained->config, trained->tokenizer, *ranks, *ranks, &trained->design));
+    ECH_TRY(ech_setup_check_device(trained->config, "--device cpu"));
+    device = ech_device_find(ech_config_name(trained->config, "parallel.device"));
+    return ech_setup_check_sharing(trained->config, device, *ranks);
+}
+
+static ech_status run_session(ech_trained *trained, const trained_run *run)
+{
+    ECH_TRY(ech_session_create(&trained->design, trained->comm, true, &trained->session));
     if (run->checkpoint)
         ECH_TRY(ech_exec_restore(trained->session.exec, run->checkpoint));
     else
@@ -177,21 +226,27 @@ static ech_status open_and_use(ech_trained *trained, ech_comm *comm, const train
 
 static ech_status run_rank(ech_comm *comm, void *context)
 {
-    ech_trained trained = {0};
-    ech_status status = open_and_use(&trained, comm, context);
-    ech_session_destroy(&trained.session);
-    ech_design_destroy(&trained.design);
-    ech_tokenizer_close(trained.tokenizer);
-    free(trained.stops.at);
-    free(trained.folder);
-    ech_config_destroy(trained.config);
+    const trained_run *run = context;
+    ech_trained own = *run->shared;
+    own.comm = comm;
+    ech_status status = run_session(&own, run);
+    ech_session_destroy(&own.session);
     return status;
+}
+
+static void close_model(ech_trained *trained)
+{
+    ech_design_destroy(&trained->design);
+    ech_tokenizer_close(trained->tokenizer);
+    free(trained->stops.at);
+    free(trained->folder);
+    ech_config_destroy(trained->config);
 }
 
 ech_status ech_trained_run(const ech_trained_options *options, ech_trained_use use, void *context)
 {
     const char *path = options->path;
-    const double deadline = 600; /* seconds; one rank waits for nobody */
+    const double deadline = 600; /* seconds */
     ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
     if (!ech_file_is_folder(path)) {
         ECH_TRY(ech_foreign_check(path));
@@ -202,6 +257,9 @@ ech_status ech_trained_run(const ech_trained_options *options, ech_trained_use u
     }
     if (!ech_initial_is_folder(path) && !ech_peft_is_there(path))
         ECH_TRY(ech_checkpoint_find(path, true, &checkpoint));
-    trained_run run = {options, checkpoint, use, context};
-    return ech_run_ranks(ECH_COMM_local, 1, deadline, run_rank, &run);
+    ECH_CLEANUP(close_model) ech_trained trained = {0};
+    trained_run run = {options, checkpoint, &trained, use, context};
+    int ranks;
+    ECH_TRY(open_model(&trained, &run, &ranks));
+    return ech_run_ranks(ECH_COMM_local, ranks, deadline, run_rank, &run);
 }

@@ -10,10 +10,18 @@
 #include "app/step_profile/step_profile.h"
 #include "app/trace/trace.h"
 #include "app/train/evaluations.h"
+#include "app/train/histograms.h"
 #include "app/train/progress.h"
+#include "app/train/samples.h"
 #include "app/train/train.h"
 #include "schedule/calendar.h"
 #include "schedule/protocol/protocol.h"
+
+/* A checkpoint that is kept for its validation loss. */
+typedef struct ech_best {
+    int64_t step;
+    double loss;
+} ech_best;
 
 /* ech_train_rank (train.c) sets comm, design, config, lock and began_at, and releases what
  * ech_trainer_begin made. */
@@ -32,6 +40,8 @@ struct ech_trainer {
     ech_evaluations *evaluations;   /* rank 0 of a run with evaluators; else NULL */
     ech_trace *trace;               /* NULL: log.trace is off */
     ech_step_profile *step_profile; /* NULL: no --profile */
+    ech_histograms *histograms;     /* NULL: log.histograms is 0 */
+    ech_samples *samples;           /* rank 0 of a run with log.sample; else NULL */
     int lock[2];        /* rank 0: locked descriptors of log and checkpoint directory, or -1 */
     bool told_moved;    /* the saving thread has warned that the run directory was moved */
     int64_t step;       /* steps done since the run began */
@@ -52,9 +62,12 @@ struct ech_trainer {
     double stall_before;       /* and for the previous one */
     double began_at; /* start of training.time_limit: ech_clock_now minus earlier starts */
     bool stopped;    /* a signal or training.time_limit ends training after this step */
-    /* of the last step, for those who pause: */
-    double seconds, valid_loss;
-    int64_t valid_step; /* of valid_loss; -1: none */
+    bool exhausted;  /* training.patience ends training after this step */
+    ech_validated validated; /* validations of the run so far */
+    ech_best *best;          /* [best_n], at most calendar.best; in no order; owned */
+    int best_n;
+    double valid_bytes; /* rank 0: of the validation's text; 0: unknown; below 0: not counted yet */
+    double seconds;     /* of the last step, as is `last` */
     ech_readings last;
 };
 
@@ -81,8 +94,23 @@ ech_status ech_trainer_check_clocks(const ech_trainer *t);
 /* After a train list: logs the pushes that were served, if there are any. Collective. */
 ech_status ech_trainer_log_serves(ech_trainer *t);
 
-/* The mean loss over the validation data, which is logged. Collective. */
-ech_status ech_trainer_validate(ech_trainer *t, double *loss);
+/* ---- validation (validate.c). Collective. ---- */
+
+/* Fills `best` from the checkpoints of the run up to the present step. */
+ech_status ech_trainer_begin_validations(ech_trainer *t);
+/* The mean loss over the validation data, which is logged. *stops: a rank was asked to stop, so the
+ * validation ended early; then *loss is NaN. */
+ech_status ech_trainer_validate(ech_trainer *t, double *loss, bool *stops);
+/* Validates as the calendar says: also counts for training.patience (`exhausted`) and
+ * checkpoint.keep_best. *keeps: the step's checkpoint is to be kept, so it must be saved. */
+ech_status ech_trainer_validate_due(ech_trainer *t, bool *stops, bool *keeps);
+/* Whether the step that a checkpoint was restored from still needs its validation, which a stop has
+ * cut short. */
+bool ech_trainer_owes_validation(const ech_trainer *t);
+/* The validation loss of the present step; NaN: it has none. */
+double ech_trainer_valid_loss(const ech_trainer *t);
+/* Logs the best checkpoint at the end of training. Rank 0. */
+void ech_trainer_say_best(const ech_trainer *t);
 
 /* Whether local replicas have just been averaged, or there are none: then all have the same
  * weights, which a checkpoint can record. */
@@ -117,6 +145,13 @@ static inline int ech_trainer_clocks(const ech_trainer *t)
 {
     return ech_protocol_of(t->design->layout)->clocks(t->design->layout);
 }
+
+/* True if no training step follows. The same on all ranks. */
+bool ech_trainer_is_done(const ech_trainer *t);
+
+/* True if this rank was asked to stop by a signal or training.time_limit. Other ranks learn it with
+ * the next list of training or validation. */
+bool ech_trainer_wants_to_stop(const ech_trainer *t);
 
 /* True if this process was told to stop; and, once, true if it was told to save a checkpoint
  * (signals.c). */

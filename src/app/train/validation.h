@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Validation: the mean loss over the first samples of the validation data, in order. Training
- * validates between its steps, evaluators validate each checkpoint.
+ * Validation: the mean loss over the validation data, or over a sample of them. Training validates
+ * between its steps, evaluators validate each checkpoint.
+ *
+ * The sample is random, without replacement, and depends only on training.seed, the number of
+ * samples and the data. So every layout, every evaluation and every start of a run uses the same.
  */
 #ifndef ECH_APP_TRAIN_VALIDATION_H
 #define ECH_APP_TRAIN_VALIDATION_H
 
-#include "exec/exec.h"
+#include "app/setup/setup.h"
 
 typedef struct ech_validation {
     double loss;    /* mean over the counted tokens; NaN: there are none */
@@ -14,14 +17,31 @@ typedef struct ech_validation {
     double seconds;
 } ech_validation;
 
-/* Number of samples: training.validate_samples, or all samples. */
+/* training.validate_samples = auto: as many samples as this number of training steps, but at least
+ * this number of tokens. A forward takes a third of a step's time. */
+enum { ECH_VALIDATION_BATCHES = 8, ECH_VALIDATION_TOKENS = 16384 };
+
+/* Number of samples: training.validate_samples, or all samples if there are fewer. */
 int64_t ech_validation_samples(const ech_config *config, const ech_corpus *corpus);
 
-/* Called after each batch. *ends: skip the rest. Errors end the validation. */
-typedef ech_status ech_validation_pause(void *context, bool *ends);
+/* Makes the loader of these samples and sets it for ECH_EVALUATE. */
+ech_status ech_validation_open(const ech_session *session, const ech_design *design,
+                               const ech_corpus *corpus, ech_loader **out);
+
+/* Counts the bytes of the text of a corpus' first `samples` samples, or if `drawn` of as many drawn
+ * ones, as validations use them: of the targets that count, by the tokenizer's table. The end-of-text token has none. *bytes 0: unknown, since no tokenizer is
+ * known (NULL), or a target is none of its ids. Reads the samples; not collective. */
+ech_status ech_validation_count_bytes(const ech_design *design, const ech_tokenizer *tokenizer,
+                                      const ech_corpus *corpus, int64_t samples, bool drawn,
+                                      double *bytes);
+/* Bits per byte of text: loss x tokens / ln 2 / bytes. NaN: bytes are 0, that is, unknown. */
+double ech_validation_bits(double loss, double tokens, double bytes);
+
+/* Called after batch `done` of `all`. *ends: skip the rest. Errors end the validation. */
+typedef ech_status ech_validation_pause(void *context, int64_t done, int64_t all, bool *ends);
 /* Runs the validate list for each batch of `samples` samples, starting at the loader's first, and
- * rewinds the loader. pause (NULL: none) gets `context`. *out is invalid if a pause ended it.
- * Collective like ech_exec_run. */
+ * rewinds the loader. pause (NULL: none) gets `context`. *out is invalid if a pause ended it before
+ * the last batch. Collective like ech_exec_run. */
 ech_status ech_validation_run(ech_exec *exec, int64_t batch, int64_t samples, ech_loader *loader,
                               ech_validation_pause *pause, void *context, ech_validation *out);
 

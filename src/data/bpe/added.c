@@ -73,8 +73,12 @@ bool ech_bpe_next_added(const ech_bpe *bpe, const ech_bpe_trie *trie, const char
     while (ech_bpe_trie_find(trie, text, n, place->search, &begin, &end, &place->id)) {
         const ech_bpe_added *added = &bpe->added.at[bpe->token.at[place->id].added - 1];
         place->search = end;
-        if (added->special && !special) continue;
         if (added->single_word && !is_single(text, n, begin, end)) continue;
+        if (added->special && !special) {
+            place->kept++;
+            place->kept_id = place->id;
+            continue;
+        }
         if (added->lstrip) begin = skip_back(text, begin);
         place->begin = added->lstrip && begin < before ? before : begin;
         place->end = added->rstrip ? skip_on(text, n, end) : end;

@@ -187,6 +187,8 @@ typedef struct ech_bpe_place {
     size_t begin, end; /* of the token, with white space that it takes */
     int32_t id;
     size_t search; /* internal: where the search goes on */
+    int64_t kept;  /* names of special tokens that stayed text so far */
+    int32_t kept_id; /* the last one's */
 } ech_bpe_place;
 /* Finds the next token of the trie in n bytes of text as Hugging Face's library does; place->end is
  * the end of the one before. special: tokens with this flag are found as well. False: there is

@@ -27,6 +27,8 @@ struct ech_coder {
     ech_text normal, part; /* of a run and a part, where blanks are put in or written otherwise */
     bool due;              /* before the next run */
     bool special;          /* names of special tokens in a text become their ids */
+    int64_t kept;          /* names that stayed text, since they were last reported */
+    int32_t kept_id;       /* the last one's */
     ech_ids *out;
 };
 
@@ -43,6 +45,20 @@ ech_coder *ech_coder_create(const ech_tokenizer *tokenizer)
 void ech_coder_keep_special(ech_coder *coder, bool keep)
 {
     coder->special = !keep;
+}
+
+int64_t ech_coder_report_kept(ech_coder *coder, int32_t *id)
+{
+    int64_t kept = coder->kept;
+    *id = coder->kept_id;
+    coder->kept = 0;
+    return kept;
+}
+
+static void note_kept(ech_coder *coder, const ech_bpe_place *place)
+{
+    if (place->kept) coder->kept_id = place->kept_id;
+    coder->kept += place->kept;
 }
 
 void ech_coder_destroy(ech_coder *coder)
@@ -151,6 +167,7 @@ static ech_status encode_normal(ech_coder *coder, const char *run, size_t n, boo
                                 at == 0 ? due : bpe->prefix == ECH_BPE_PREFIX_PARTS));
         if (found) add_ids(coder->out, &place.id, 1);
     }
+    note_kept(coder, &place);
     return ECH_OK;
 }
 
@@ -201,5 +218,6 @@ ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, bool 
                 ech_bpe_each_run(coder->bpe->form, text + at, place.begin - at, encode_run, coder));
         if (found) add_ids(out, &place.id, 1);
     }
+    note_kept(coder, &place);
     return ECH_OK;
 }

@@ -54,8 +54,8 @@ static const int *states_of(const ech_accessor *a)
     return &a->plan->state_value.at[bucket_of(a)->first_state_value];
 }
 
-/* Bytes of a persistent value of its bucket that the step works on: all of it, or if the bucket is
- * cut its piece of the numbers that the rank updates. */
+/* Bytes of a persistent value of weights or element-wise states that the step works on: all of it,
+ * or if the bucket is cut its piece of the numbers that the rank updates. */
 static int64_t bytes_in(const ech_plan *plan, const ech_step *step, int value)
 {
     int64_t first, bytes = plan->persistent.at[value].bytes;
@@ -68,6 +68,34 @@ static int64_t bytes_in(const ech_plan *plan, const ech_step *step, int value)
 static int make_for(ech_accessor *a, int value, ech_memory_kind kind)
 {
     return make_of(a, kind, bytes_in(a->plan, a->step, value));
+}
+
+/* True if the step copies number s of its bucket's states, between disk and host. States that are
+ * not element-wise come with the first piece, and leave with the last. */
+static bool copies_state(const ech_plan *plan, const ech_step *step, int s)
+{
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    int at = step->kind == ECH_STEP_FETCH_STATES ? 1 : bucket->pieces;
+    if (plan->states != ECH_SPACE_DISK) return false;
+    return s < bucket->states || bucket->pieces == 1 || ech_step_piece(step) == at;
+}
+
+static int64_t bytes_of_state(const ech_plan *plan, const ech_step *step, int s)
+{
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    int value = plan->state_value.at[bucket->first_state_value + s];
+    return s < bucket->states ? bytes_in(plan, step, value) : plan->persistent.at[value].bytes;
+}
+
+/* All pieces share the copies of states that are not element-wise. */
+static void fetch_state(ech_accessor *a, int s)
+{
+    const ech_bucket *bucket = bucket_of(a);
+    int *on_host = ech_access_on_host(a);
+    int copy = make_of(a, ECH_MEMORY_OPTIMIZER_ON_HOST, bytes_of_state(a->plan, a->step, s));
+    for (int k = 0; k < (s < bucket->states ? 1 : bucket->pieces); k++)
+        on_host[k * (1 + bucket->state_values) + 1 + s] = copy;
+    ech_access_pair(a, states_of(a)[s], copy);
 }
 
 /* Without masters the update works on the weights themselves. */
@@ -85,13 +113,11 @@ static int twin_of_weights(ech_accessor *a)
 static void fetch_states(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a);
-    int *weights = ech_access_on_host(a), *states = weights + 1;
+    int *weights = ech_access_on_host(a);
     if (fetches_weights(a->plan, bucket))
         ech_access_pair(a, bucket->weights, *weights = twin_of_weights(a));
-    for (int s = 0; s < bucket->state_values && a->plan->states == ECH_SPACE_DISK; s++) {
-        states[s] = make_for(a, states_of(a)[s], ECH_MEMORY_OPTIMIZER_ON_HOST);
-        ech_access_pair(a, states_of(a)[s], states[s]);
-    }
+    for (int s = 0; s < bucket->state_values; s++)
+        if (copies_state(a->plan, a->step, s)) fetch_state(a, s);
 }
 
 static int *complete_of(const ech_accessor *a)
@@ -105,11 +131,14 @@ static void offload_grads(ech_accessor *a)
     ech_access_pair(a, *ech_access_summed(a, a->step->index), *complete_of(a));
 }
 
-/* Rounds do not read weights that are rounded masters: the update makes them. */
+/* Rounds do not read weights that are rounded masters: the update makes them. Nor do rounds of a
+ * bucket that is cut, unless the host stores all of the weights. */
 static bool reads_weights(const ech_plan *plan, const ech_step *step)
 {
-    return step->kind == ECH_STEP_UPDATE_ON_HOST ||
-           !ech_plan_has_masters(plan, &plan->bucket.at[step->index]);
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    if (step->kind == ECH_STEP_UPDATE_ON_HOST) return true;
+    return !ech_plan_has_masters(plan, bucket) &&
+           (bucket->pieces == 1 || plan->weights == ECH_SPACE_HOST);
 }
 
 /* Finds the weights of an update on the host: the stored value, or one that was fetched or is made
@@ -140,7 +169,8 @@ static void update_on_host(ech_accessor *a)
         bucket->statistics_on_host = ech_access_new_statistics(a, ECH_MEMORY_STATISTICS_ON_HOST);
     if (bucket->rounds) ech_access_as(a, ECH_USE_STATISTICS, bucket->statistics_on_host, true);
     for (int s = 0; s < bucket->state_values; s++)
-        ech_access_as(a, ECH_USE_STATE, on_host[1 + s], true);
+        if (ech_step_state_use(plan, a->step, s) >= 0)
+            ech_access_as(a, ECH_USE_STATE, on_host[1 + s], true);
     ech_access_value(a, plan->staged, false);
     size_t bytes = ech_update_scratch(plan, bucket, ech_kernels_fast(plan->kernels->dtype),
                                       plan->host_threads);
@@ -188,8 +218,8 @@ static void offload_states(ech_accessor *a)
     const ech_bucket *bucket = bucket_of(a);
     const int *on_host = ech_access_on_host(a);
     if (a->plan->weights == ECH_SPACE_DISK) ech_access_pair(a, on_host[0], bucket->weights);
-    for (int s = 0; s < bucket->state_values && a->plan->states == ECH_SPACE_DISK; s++)
-        ech_access_pair(a, on_host[1 + s], states_of(a)[s]);
+    for (int s = 0; s < bucket->state_values; s++)
+        if (copies_state(a->plan, a->step, s)) ech_access_pair(a, on_host[1 + s], states_of(a)[s]);
 }
 
 /* The fraction that the step works on, of all that the rank updates. */
@@ -225,8 +255,8 @@ static int64_t bytes_of_states(const ech_plan *plan, const ech_step *step)
 {
     const ech_bucket *bucket = &plan->bucket.at[step->index];
     int64_t bytes = 0;
-    for (int s = 0; s < bucket->state_values && plan->states == ECH_SPACE_DISK; s++)
-        bytes += bytes_in(plan, step, plan->state_value.at[bucket->first_state_value + s]);
+    for (int s = 0; s < bucket->state_values; s++)
+        if (copies_state(plan, step, s)) bytes += bytes_of_state(plan, step, s);
     return bytes;
 }
 

@@ -41,7 +41,7 @@ static ech_status load_and_save(ech_exec *exec, const move *m)
                                 .ranks = 1,
                                 .run_yaml = yaml,
                                 .text[ECH_FILE_CONFIG] = {json, strlen(json)}};
-    ech_exec_set_save(exec, m->to, &info, 0, -1);
+    ech_exec_set_save(exec, m->to, &info, 0, 0, -1);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_SAVE, m->step));
     return ech_exec_finish_save(exec);
 }

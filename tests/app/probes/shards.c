@@ -5,6 +5,8 @@
  * gather together send as much as one sum. If each of m micro-batches is scattered, the ranks send
  * m + 1 times half a sum.
  */
+#include <string.h>
+
 #include "app/probe.h"
 #include "schedule/traffic.h"
 
@@ -35,6 +37,18 @@ static void check_kept(const ech_plan *plan, const ech_bucket *bucket)
     if (ech_bucket_is_gathered(bucket))
         expect("weights", plan->persistent.at[bucket->weights].bytes,
                n * (int64_t)ech_dtype_bytes(bucket->weight_dtype));
+}
+
+/* An expert's parameters are shared out over the ranks with the same experts. Tensor ranks may have
+ * other rows, whose sums go over them, too. */
+static void check_expert(const ech_plan *plan, const ech_bucket *bucket)
+{
+    const ech_layout *layout = plan->layout;
+    const char *name = plan->model->param.at[plan->bucket_param.at[bucket->first_param]].name;
+    int ranks = layout->replicas[layout->coordinates[plan->rank].stage] * layout->context;
+    int N = ranks / (int)layout->sharding.expert;
+    if (layout->tensor == 1 && strstr(name, "experts.%d") && members(plan, bucket) != N)
+        probe_fail("%s: %d ranks share, by the formula %d", name, members(plan, bucket), N);
 }
 
 /* What several ranks have alike they share out, but layer states, and frozen weights below ZeRO
@@ -85,7 +99,10 @@ static void observe(void *state, const probe_run *run, probe_moment moment)
     const ech_plan *plan = run->session->plan;
     (void)state;
     if (moment != PROBE_OPENED) return;
-    for (size_t b = 0; b < plan->bucket.n; b++) check_bucket(plan, &plan->bucket.at[b]);
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        check_bucket(plan, &plan->bucket.at[b]);
+        check_expert(plan, &plan->bucket.at[b]);
+    }
     check_sent(plan);
 }
 

@@ -33,6 +33,15 @@ MODELS = [
      "model.intermediate_size=53248 model.max_position_embeddings=8192 data.sequence_length=8192 "
      "parallel.tensor=8 parallel.pipeline=16 parallel.sequence=true parallel.zero=1 "
      "training.global_batch_size=2048"),
+    # 671 B without multi-token prediction; memory is not compared: they recompute less than layers
+    ("DeepSeek-V3", 2048, 671.026, 0.001,
+     "model.architecture=deepseek_v3 model.vocab_size=129280 model.hidden_size=7168 "
+     "model.num_hidden_layers=61 model.num_attention_heads=128 model.intermediate_size=18432 "
+     "model.moe_intermediate_size=2048 model.num_local_experts=256 model.num_experts_per_tok=8 "
+     "model.n_group=8 model.topk_group=4 model.routed_scaling_factor=2.5 model.moe_first_dense=3 "
+     "model.q_lora_rank=1536 model.kv_lora_rank=512 model.max_position_embeddings=4096 "
+     "data.sequence_length=4096 parallel.pipeline=16 parallel.expert=64 parallel.zero=1 "
+     "memory.recompute=full memory.device_limit=1TiB training.global_batch_size=15360"),
     ("Switch-C, 1.6 trillion", 2048, 1571, 5,
      "model.architecture=switch model.hidden_size=2080 model.num_hidden_layers=30 "
      "model.num_attention_heads=64 model.head_dim=64 model.intermediate_size=6144 "

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The search: candidates in the order of their estimates, those that may be among the first planned
+ * briefly, and the best of these as a whole.
+ */
+#include "app/search/search.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/text.h"
+
+const ech_search_limits ech_search_defaults = {
+    .shown = 10, .planned = 20, .brief = 6e5, .whole = 4e5};
+
+typedef struct state {
+    ech_search *search;
+    const ech_planning_options *options;
+    const ech_search_limits *limits;
+    ech_search_space space;
+    double memory; /* bytes of a device */
+    ECH_LIST(ech_candidate) all;
+} state;
+
+/* ---- configurations of candidates ---- */
+
+static void set(ech_config *config, const char *key, const char *value)
+{
+    ECH_FREED_TEXT text = {0};
+    ech_text_append(&text, "%s=%s", key, value);
+    ech_status status = ech_config_set(config, text.at);
+    ECH_ASSERT(status == ECH_OK);
+}
+
+ech_config *ech_search_config(const ech_search *search, const ech_candidate *candidate)
+{
+    ech_config *config = ech_config_copy(search->run->config);
+    for (ech_search_key key = 0; key < ECH_SEARCH_KEYS; key++) {
+        char value[32];
+        if (search->fixed[key]) continue;
+        set(config, ech_search_key_name(key), ech_search_value(key, candidate->value[key], value));
+    }
+    return config;
+}
+
+void ech_search_print_keys(const ech_search *search, const ech_candidate *candidate, ech_text *out)
+{
+    for (ech_search_key key = 0; key < ECH_SEARCH_KEYS; key++) {
+        char value[32];
+        if (search->fixed[key]) continue;
+        ech_text_append(out, "%s%s=%s", out->n ? " " : "", ech_search_key_name(key),
+                        ech_search_value(key, candidate->value[key], value));
+    }
+}
+
+/* ---- plans of one candidate ---- */
+
+static int64_t most_bytes(const ech_plan_report *report)
+{
+    int64_t most = 0;
+    for (size_t i = 0; i < report->alike.n; i++) {
+        int64_t bytes = report->alike.at[i].plan->arena_bytes[ECH_SPACE_DEVICE];
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* Plans the candidate with m micro-batches in a step. No memory is too small here, so that *bytes
+ * says what is missing. */
+static ech_status simulate(const state *s, const ech_candidate *c, int64_t m, double *seconds,
+                           int64_t *bytes)
+{
+    ech_run run = *s->search->run;
+    ech_planning_options options = *s->options;
+    ech_planning planning;
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_search_config(s->search, c);
+    char batch[32];
+    snprintf(batch, sizeof batch, "%lld", (long long)(m * c->data * c->value[ECH_SEARCH_micro]));
+    set(config, "training.global_batch_size", batch);
+    set(config, "memory.device_limit", "1000000000000000000");
+    run.config = config;
+    options.report = (ech_plan_options){.brief = true};
+    ech_status status = ech_planning_create(&run, &options, &planning);
+    if (status == ECH_OK) {
+        *seconds = planning.report.simulation.end / planning.design.schedule->turns;
+        *bytes = most_bytes(&planning.report);
+    }
+    ech_planning_destroy(&planning);
+    return status;
+}
+
+/* With few micro-batches: enough to fill the pipeline, and as many more as a round of it. */
+static int64_t few(const ech_candidate *c, int round)
+{
+    int64_t p = c->value[ECH_SEARCH_pipeline], unit = p > 1 ? p : 2;
+    return (1 + round) * unit;
+}
+
+static bool is_short(const ech_candidate *c)
+{
+    return c->micro_batches <= few(c, 2);
+}
+
+static void refuse(ech_candidate *c, ech_search_fate fate, const char *why)
+{
+    c->fate = fate;
+    c->why = ech_strdup(why);
+}
+
+static void plan_briefly(const state *s, ech_candidate *c)
+{
+    double first, second;
+    int64_t m = c->micro_batches, bytes;
+    ech_status status = ECH_OK;
+    if (is_short(c)) {
+        status = simulate(s, c, m, &c->seconds, &bytes);
+    } else {
+        status = simulate(s, c, few(c, 0), &first, &bytes);
+        if (status == ECH_OK) status = simulate(s, c, few(c, 1), &second, &bytes);
+        if (status == ECH_OK)
+            c->seconds = second + (second - first) * (double)(m - few(c, 1)) /
+                                      (double)(few(c, 1) - few(c, 0));
+    }
+    if (status != ECH_OK) {
+        refuse(c, ECH_SEARCH_REFUSED, ech_last_error());
+        return;
+    }
+    c->fate = ECH_SEARCH_BRIEF;
+    c->bytes = bytes;
+    if ((double)bytes <= s->memory) return;
+    ECH_FREED_TEXT why = {0};
+    ech_text_append(&why, "needs %s of a device; it has %s", ECH_BYTES(bytes),
+                    ECH_BYTES((int64_t)s->memory));
+    refuse(c, ECH_SEARCH_LARGE, why.at);
+}
+
+static void plan_whole(const state *s, ech_candidate *c)
+{
+    ech_run run = *s->search->run;
+    ech_planning_options options = *s->options;
+    ech_planning planning;
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_search_config(s->search, c);
+    run.config = config;
+    options.report = (ech_plan_options){.brief = true, .tokens = s->options->report.tokens};
+    ech_status status = ech_planning_create(&run, &options, &planning);
+    if (status == ECH_OK && planning.report.checked) {
+        c->forecast = ech_plan_forecast_of(&planning.report);
+        c->seconds = c->forecast.seconds;
+        c->bytes = most_bytes(&planning.report);
+        c->fate = ECH_SEARCH_PLANNED;
+    } else {
+        refuse(c, ECH_SEARCH_REFUSED,
+               status == ECH_OK ? "its lists are too long to simulate" : ech_last_error());
+    }
+    ech_planning_destroy(&planning);
+}
+
+/* ---- many candidates at once ---- */
+
+typedef struct batch {
+    const state *s;
+    void (*plan)(const state *s, ech_candidate *c);
+    ech_candidate **at;
+    int n;
+    atomic_int next;
+} batch;
+
+static void *work(void *argument)
+{
+    batch *b = argument;
+    bool quiet = ech_log_set_quiet(true);
+    for (int i = atomic_fetch_add(&b->next, 1); i < b->n; i = atomic_fetch_add(&b->next, 1))
+        b->plan(b->s, b->at[i]);
+    ech_log_set_quiet(quiet);
+    return NULL;
+}
+
+enum { MOST_THREADS = 8, BATCH = 16 };
+
+/* Each candidate is planned by itself, so the number of threads changes no result. */
+static void plan_batch(const state *s, void (*plan)(const state *, ech_candidate *),
+                       ech_candidate **at, int n)
+{
+    pthread_t thread[MOST_THREADS];
+    batch b = {.s = s, .plan = plan, .at = at, .n = n};
+    int cores = ech_device_find("cpu")->cores(), started = 0;
+    while (started + 1 < cores && started + 1 < n && started < MOST_THREADS &&
+           pthread_create(&thread[started], NULL, work, &b) == 0)
+        started++;
+    work(&b);
+    while (started > 0) pthread_join(thread[--started], NULL);
+}
+
+/* ---- the search ---- */
+
+static int by_estimate(const void *a, const void *b)
+{
+    const ech_candidate *x = a, *y = b;
+    if (x->estimate < y->estimate || x->estimate > y->estimate)
+        return x->estimate < y->estimate ? -1 : 1;
+    return memcmp(x->value, y->value, sizeof x->value);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const ech_candidate *const *x = a, *const *y = b;
+    if ((*x)->seconds < (*y)->seconds || (*x)->seconds > (*y)->seconds)
+        return (*x)->seconds < (*y)->seconds ? -1 : 1;
+    return by_estimate(*x, *y);
+}
+
+typedef ECH_LIST(ech_candidate *) references;
+
+/* The simulated candidates that fit, the fastest first. */
+static void find_fit(state *s, references *out)
+{
+    out->n = 0;
+    for (size_t i = 0; i < s->all.n; i++) {
+        ech_candidate *c = &s->all.at[i];
+        if (c->fate == ECH_SEARCH_BRIEF || c->fate == ECH_SEARCH_PLANNED) ECH_PUSH(*out, c);
+    }
+    if (out->n) qsort(out->at, out->n, sizeof *out->at, by_place);
+}
+
+/* The time of the last place; INFINITY: it is free. */
+static double last_place(state *s)
+{
+    references fit = {0};
+    find_fit(s, &fit);
+    double last = (int)fit.n < s->limits->shown ? INFINITY : fit.at[s->limits->shown - 1]->seconds;
+    free(fit.at);
+    return last;
+}
+
+/* Forwards of blocks in the lists of one replica. */
+static double work_of(const state *s, int64_t micro_batches)
+{
+    return (double)s->space.blocks * (double)micro_batches;
+}
+
+static double brief_work(const state *s, const ech_candidate *c)
+{
+    return work_of(s, is_short(c) ? c->micro_batches : few(c, 0) + few(c, 1));
+}
+
+/* A candidate that the estimate of memory calls far too large comes after the others. */
+static bool seems_large(const state *s, const ech_candidate *c)
+{
+    return c->estimated_bytes > 1.25 * s->memory;
+}
+
+static void plan_round(state *s, bool large, double *left)
+{
+    ech_candidate *at[BATCH];
+    double last = last_place(s);
+    for (size_t i = 0; i < s->all.n;) {
+        int n = 0;
+        for (; i < s->all.n && n < BATCH; i++) {
+            ech_candidate *c = &s->all.at[i];
+            if (c->fate != ECH_SEARCH_LEFT || seems_large(s, c) != large) continue;
+            if (c->bound > last) {
+                c->fate = ECH_SEARCH_BOUNDED;
+            } else if (brief_work(s, c) <= *left) {
+                *left -= brief_work(s, c);
+                at[n++] = c;
+            }
+        }
+        plan_batch(s, plan_briefly, at, n);
+        last = last_place(s);
+    }
+}
+
+static void plan_best(state *s)
+{
+    references fit = {0};
+    ech_candidate *at[BATCH];
+    double left = s->limits->whole;
+    int planned = 0;
+    find_fit(s, &fit);
+    for (size_t i = 0; i < fit.n;) {
+        int n = 0;
+        for (; i < fit.n && n < BATCH; i++) {
+            double needs = work_of(s, fit.at[i]->micro_batches);
+            if (planned >= s->limits->planned &&
+                (planned >= 4 * s->limits->planned || needs > left))
+                break;
+            left -= needs;
+            planned++;
+            at[n++] = fit.at[i];
+        }
+        if (n == 0) break;
+        plan_batch(s, plan_whole, at, n);
+    }
+    free(fit.at);
+}
+
+/* Moves the candidates to the search: places first. */
+static void sort_places(state *s)
+{
+    references fit = {0};
+    ech_search *search = s->search;
+    find_fit(s, &fit);
+    for (size_t i = 0; i < fit.n && search->places < s->limits->shown; i++) {
+        if (fit.at[i]->fate != ECH_SEARCH_PLANNED) continue;
+        ECH_PUSH(search->candidate, *fit.at[i]);
+        fit.at[i]->fate = ECH_SEARCH_FATES; /* moved */
+        search->places++;
+    }
+    search->fates[ECH_SEARCH_PLANNED] += (size_t)search->places;
+    for (size_t i = 0; i < s->all.n; i++) {
+        if (s->all.at[i].fate == ECH_SEARCH_FATES) continue;
+        search->fates[s->all.at[i].fate]++;
+        ECH_PUSH(search->candidate, s->all.at[i]);
+    }
+    s->all.n = 0;
+    free(fit.at);
+}
+
+static void keep(void *context, const ech_candidate *candidate)
+{
+    state *s = context;
+    ECH_PUSH(s->all, *candidate);
+}
+
+static void print_fixed(const ech_search *search, ech_text *out)
+{
+    for (ech_search_key key = 0; key < ECH_SEARCH_KEYS; key++)
+        if (search->fixed[key])
+            ech_text_append(out, "%s%s", out->n ? ", " : "", ech_search_key_name(key));
+}
+
+/* Why nothing can be run: what needs the least memory, or the first refusal. */
+static ech_status explain(const state *s)
+{
+    const ech_search *search = s->search;
+    const ech_candidate *least = NULL, *refused = NULL;
+    ECH_FREED_TEXT fixed = {0};
+    print_fixed(search, &fixed);
+    for (size_t i = 0; i < search->candidate.n; i++) {
+        const ech_candidate *c = &search->candidate.at[i];
+        if (c->fate == ECH_SEARCH_LARGE && (!least || c->bytes < least->bytes)) least = c;
+        if (c->fate == ECH_SEARCH_REFUSED && !refused) refused = c;
+    }
+    if (least) {
+        ECH_FREED_TEXT layout = {0};
+        ech_search_print_keys(search, least, &layout);
+        ECH_FAIL(ECH_EUSAGE,
+                 "no layout of %d ranks fits: the smallest of those planned %s (%s); use more "
+                 "ranks%s%s",
+                 search->ranks, least->why, layout.at, fixed.n ? ", or do not set " : "",
+                 fixed.n ? fixed.at : "");
+    }
+    if (refused)
+        ECH_FAIL(ECH_EUSAGE, "no layout of %d ranks can be run; the first of %zu was refused: %s",
+                 search->ranks, search->fates[ECH_SEARCH_REFUSED], refused->why);
+    ECH_FAIL(ECH_EUSAGE,
+             "no layout of %d ranks has whole micro-batches of %lld samples a step%s%s; change the "
+             "number of ranks or training.global_batch_size%s",
+             search->ranks, (long long)s->space.batch, fixed.n ? " with the run's " : "",
+             fixed.n ? fixed.at : "", fixed.n ? ", or do not set these keys" : "");
+}
+
+static ech_status find_memory(const ech_search *search, double *out)
+{
+    const ech_config *config = search->run->config;
+    const ech_cluster *cluster = &search->cluster;
+    int64_t limit = config->memory.device_limit;
+    bool given = ech_config_is_set(config, "memory.device_limit") && limit > 0;
+    *out = given ? (double)limit : cluster->device_memory - cluster->device_reserved;
+    return ECH_OK;
+}
+
+static ech_status run_search(state *s)
+{
+    ech_search *search = s->search;
+    double left = s->limits->brief;
+    ech_search_enumerate(&s->space, keep, s);
+    if (s->all.n) qsort(s->all.at, s->all.n, sizeof *s->all.at, by_estimate);
+    plan_round(s, false, &left);
+    plan_round(s, true, &left);
+    plan_best(s);
+    sort_places(s);
+    return search->places ? ECH_OK : explain(s);
+}
+
+ech_status ech_search_run(const ech_run *run, const ech_planning_options *options,
+                          const ech_search_limits *limits, ech_search *out)
+{
+    state s = {.search = out, .options = options};
+    s.limits = limits ? limits : &ech_search_defaults;
+    *out = (ech_search){.run = run};
+    if (!options->cluster)
+        ECH_FAIL(ECH_EUSAGE, "a search needs the speeds of a cluster; add --cluster FILE");
+    ECH_TRY(ech_run_ranks_of(run->config, run->arguments->ranks, &out->ranks));
+    {
+        ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_config_copy(run->config);
+        ECH_TRY(ech_planning_read_cluster(config, options->cluster, out->ranks, &out->cluster));
+    }
+    ECH_TRY(find_memory(out, &s.memory));
+    ech_status status = ech_search_space_create(run, &out->cluster, out->ranks, &s.space);
+    memcpy(out->fixed, s.space.fixed, sizeof out->fixed);
+    if (status == ECH_OK) status = run_search(&s);
+    ech_search_space_free(&s.space);
+    free(s.all.at);
+    return status;
+}
+
+void ech_search_destroy(ech_search *search)
+{
+    for (size_t i = 0; i < search->candidate.n; i++) free(search->candidate.at[i].why);
+    free(search->candidate.at);
+    *search = (ech_search){0};
+}

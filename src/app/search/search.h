@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Searches the layouts of a run on a cluster: those with the shortest training step that fit into
+ * the devices' memory. Each is a candidate: a value for each key of space.def. The run's other keys
+ * stay, and a key of space.def that the run sets is not searched.
+ *
+ * 1. All candidates are enumerated. A closed formula gives each a bound (its step takes at least as
+ *    long) and an estimate of time and memory, which only orders the candidates.
+ * 2. In that order, candidates are planned and simulated with few micro-batches. A step is as long
+ *    as this, plus the same time for each further micro-batch as between two such simulations.
+ * 3. The best of them are planned and simulated as `echelon plan` does it.
+ *
+ * A candidate whose bound is above the last place's time cannot be in the list, and is not planned.
+ * Work is limited (ech_search_limits), so other candidates may remain that were not planned; their
+ * number is reported. One process does all this; nothing is collective.
+ */
+#ifndef ECH_APP_SEARCH_SEARCH_H
+#define ECH_APP_SEARCH_SEARCH_H
+
+#include "app/plan/planning.h"
+
+typedef enum ech_search_key {
+#define KEY(name, ...) ECH_SEARCH_##name,
+#include "app/search/space.def"
+    ECH_SEARCH_KEYS
+} ech_search_key;
+
+typedef enum ech_search_fate {
+    ECH_SEARCH_LEFT,    /* not planned: there was no work left for it */
+    ECH_SEARCH_BOUNDED, /* not planned: its bound is above the last place's time */
+    ECH_SEARCH_REFUSED, /* not a layout of this run: ech_candidate.why */
+    ECH_SEARCH_LARGE,   /* does not fit into memory */
+    ECH_SEARCH_BRIEF,   /* simulated with few micro-batches; others were faster */
+    ECH_SEARCH_PLANNED, /* planned and simulated as a whole */
+    ECH_SEARCH_FATES
+} ech_search_fate;
+
+typedef struct ech_candidate {
+    int64_t value[ECH_SEARCH_KEYS];
+    int64_t data;           /* data ranks */
+    int64_t micro_batches;  /* of a data rank's step */
+    double bound, estimate; /* seconds of a step */
+    double estimated_bytes; /* of device memory */
+    ech_search_fate fate;
+    double seconds; /* of a step, from few micro-batches; NaN: unknown */
+    /* of a planned one */
+    ech_plan_forecast forecast;
+    int64_t bytes; /* device memory of the rank that needs the most */
+    char *why;     /* of a refused or large one; owned, or NULL */
+} ech_candidate;
+
+/* Work is counted in forwards of blocks in the lists that are simulated. */
+typedef struct ech_search_limits {
+    int shown;   /* places */
+    int planned; /* candidates that are planned as a whole, at most, unless there is work left */
+    double brief, whole; /* work for simulations with few micro-batches, and for whole ones */
+} ech_search_limits;
+extern const ech_search_limits ech_search_defaults;
+
+typedef struct ech_search {
+    const ech_run *run; /* borrowed */
+    ech_cluster cluster;
+    int ranks;
+    bool fixed[ECH_SEARCH_KEYS];       /* the run sets the key */
+    ECH_LIST(ech_candidate) candidate; /* places first, in their order; then by estimate */
+    int places;
+    size_t fates[ECH_SEARCH_FATES]; /* candidates by fate */
+} ech_search;
+
+/* options: as for ech_planning_create; a cluster is required. limits NULL: defaults. *out is to be
+ * destroyed also after a failure. Errors: no candidate can be run, with the keys that are the cause
+ * or the memory that is missing. */
+ech_status ech_search_run(const ech_run *run, const ech_planning_options *options,
+                          const ech_search_limits *limits, ech_search *out);
+void ech_search_destroy(ech_search *search);
+
+void ech_search_text(const ech_search *search, ech_text *out);
+/* Appends one JSON object; docs/formats.md describes its keys. */
+ech_status ech_search_json(const ech_search *search, ech_text *out);
+/* The run's configuration with the candidate's values, not resolved. Release with
+ * ech_config_destroy. */
+ech_config *ech_search_config(const ech_search *search, const ech_candidate *candidate);
+/* Appends a run file: the keys that the run sets, and the candidate's. */
+void ech_search_run_file(const ech_search *search, const ech_candidate *candidate, ech_text *out);
+/* Appends "parallel.pipeline=4 ...": the candidate's values of the keys that were searched. */
+void ech_search_print_keys(const ech_search *search, const ech_candidate *candidate, ech_text *out);
+
+/* ---- parts of these functions ---- */
+
+/* What the run's model and batch say about its candidates. */
+typedef struct ech_search_space {
+    const ech_run *run;
+    const ech_cluster *cluster;
+    int ranks;
+    int64_t batch;      /* samples of a step */
+    ech_config *config; /* of `alone` */
+    ech_design alone;   /* of one rank, with the smallest micro-batch */
+    bool fixed[ECH_SEARCH_KEYS];
+    int64_t value[ECH_SEARCH_KEYS]; /* of the run: of fixed keys */
+    double forward, rest;           /* FLOPs of all blocks for one sample: F; B and W */
+    double layer;                   /* F of the cheapest block but the first and the last */
+    int blocks;
+    double parameters, in_experts; /* elements: all, and experts alone */
+    double bytes;                  /* of all parameters in the compute type */
+} ech_search_space;
+
+/* Reads the run. Release *out with ech_search_space_free, also after a failure. Errors: as of
+ * ech_design_create for one rank; the run is asynchronous. */
+ech_status ech_search_space_create(const ech_run *run, const ech_cluster *cluster, int ranks,
+                                   ech_search_space *out);
+void ech_search_space_free(ech_search_space *space);
+/* Calls `found` for each candidate, with bound and estimates. */
+void ech_search_enumerate(const ech_search_space *space,
+                          void (*found)(void *context, const ech_candidate *candidate),
+                          void *context);
+/* Sets the candidate's bound, estimate and estimated bytes. */
+void ech_search_estimate(const ech_search_space *space, ech_candidate *candidate);
+/* The run file's key, and the text of a value of it. */
+const char *ech_search_key_name(ech_search_key key);
+const char *ech_search_value(ech_search_key key, int64_t value, char buffer[32]);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Searches for a layout by app/search; results are printed on request.
+ */
+#include <stdlib.h>
+
+#include "app/search/search.h"
+#include "library/library.h"
+
+struct echelon_search {
+    ech_run_arguments arguments;
+    ech_run run;
+    ech_search search;
+    ech_text text, json, run_file;
+};
+
+static ech_status create(const echelon_run *run, const echelon_plan_options *o,
+                         echelon_search *search)
+{
+    ech_planning_options options = {
+        .per_machine = o->per_machine, .cluster = o->cluster, .report = {.tokens = o->tokens}};
+    search->arguments = ech_library_arguments(run);
+    search->arguments.plans = true;
+    search->arguments.ranks = o->ranks;
+    ech_status status = ech_run_open(&search->arguments, &search->run);
+    free(search->arguments.assignment.at);
+    search->arguments.file = NULL; /* the run may be closed before the search */
+    search->arguments.model = NULL;
+    ECH_TRY(status);
+    if (o->progress) o->progress("searching", o->context);
+    return ech_search_run(&search->run, &options, NULL, &search->search);
+}
+
+echelon_status echelon_search_create(echelon_run *run, const echelon_plan_options *options,
+                                     echelon_search **out)
+{
+    echelon_plan_options o;
+    echelon_search *search = ech_calloc(1, sizeof *search);
+    ech_library_enter();
+    ech_library_take(&o, sizeof o, options);
+    ech_status status = create(run, &o, search);
+    if (status == ECH_OK)
+        *out = search;
+    else
+        echelon_search_free(search);
+    return (echelon_status)status;
+}
+
+void echelon_search_free(echelon_search *search)
+{
+    if (!search) return;
+    ech_search_destroy(&search->search);
+    ech_run_close(&search->run);
+    ech_text_free(&search->text);
+    ech_text_free(&search->json);
+    ech_text_free(&search->run_file);
+    free(search);
+}
+
+const char *echelon_search_text(echelon_search *search)
+{
+    if (!search->text.n) ech_search_text(&search->search, &search->text);
+    return search->text.at;
+}
+
+const char *echelon_search_json(echelon_search *search)
+{
+    ech_library_enter();
+    bool made = search->json.n || ech_search_json(&search->search, &search->json) == ECH_OK;
+    return made ? search->json.at : NULL;
+}
+
+int echelon_search_places(const echelon_search *search)
+{
+    return search->search.places;
+}
+
+const char *echelon_search_run_file(echelon_search *search, int place)
+{
+    const ech_search *of = &search->search;
+    if (place < 0 || place >= of->places) return NULL;
+    ech_text_free(&search->run_file);
+    ech_search_run_file(of, &of->candidate.at[place], &search->run_file);
+    return search->run_file.at;
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A search for a layout finds what planning every layout finds. ECHELON_SEARCH=N tries N drawn
+ * problems instead of a few.
+ */
+#include <math.h>
+
+#include "app/fixture.h"
+#include "app/search/search.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "unit.h"
+
+static const char cluster_text[] = "name: a test's\n"
+                                   "device: {memory: 1 GiB, bandwidth: 2000 GB/s}\n"
+                                   "flops: {fp32: 10 TFLOP/s, bf16: 100 TFLOP/s}\n"
+                                   "products: {share: 0.8, half_k: 64}\n"
+                                   "attention: {share: 0.5}\n"
+                                   "kernels: {share: 0.7, launch: 1 us}\n"
+                                   "levels:\n"
+                                   "  - {ranks: 4, bandwidth: 200 GB/s, latency: 5 us}\n"
+                                   "  - {bandwidth: 20 GB/s, latency: 10 us}\n";
+
+static const char *write_cluster(char path[300])
+{
+    snprintf(path, 300, "%s/cluster.yaml", fixture_folder);
+    assert_int_equal(ech_file_write(path, cluster_text, strlen(cluster_text)), ECH_OK);
+    return path;
+}
+
+typedef struct problem {
+    ech_run_arguments arguments;
+    ech_run run;
+    ech_planning_options options;
+    char cluster[300];
+} problem;
+
+static void pose(const char *architecture, const char *words, int ranks, problem *p)
+{
+    *p = (problem){.arguments.ranks = ranks};
+    p->run = (ech_run){.arguments = &p->arguments, .tokenizer = fixture_tokenizer};
+    p->run.config = fixture_config(architecture, words);
+    p->options.cluster = write_cluster(p->cluster);
+}
+
+/* The step of the layout as `echelon plan` finds it; NaN: it is refused, or does not fit. */
+static double plan(const problem *p, const ech_search *search, const ech_candidate *c)
+{
+    ech_run run = p->run;
+    ech_planning planning;
+    run.config = ech_search_config(search, c);
+    double seconds = NAN;
+    if (ech_planning_create(&run, &p->options, &planning) == ECH_OK) {
+        seconds = ech_plan_forecast_of(&planning.report).seconds;
+        int64_t bytes = 0;
+        for (size_t i = 0; i < planning.report.alike.n; i++) {
+            int64_t own = planning.report.alike.at[i].plan->arena_bytes[ECH_SPACE_DEVICE];
+            if (own > bytes) bytes = own;
+        }
+        if (c->fate == ECH_SEARCH_PLANNED) assert_true(c->bytes <= bytes);
+    }
+    ech_planning_destroy(&planning);
+    ech_config_destroy(run.config);
+    return seconds;
+}
+
+static const ech_search_limits all = {.shown = 3, .planned = 1000000, .brief = 1e12, .whole = 1e12};
+
+/* Returns the number of layouts. */
+static size_t assert_best(const char *architecture, const char *words, int ranks)
+{
+    problem p;
+    ech_search search;
+    double best = INFINITY;
+    pose(architecture, words, ranks, &p);
+    ech_status status = ech_search_run(&p.run, &p.options, &all, &search);
+    for (size_t i = 0; i < search.candidate.n; i++) {
+        const ech_candidate *c = &search.candidate.at[i];
+        double seconds = plan(&p, &search, c);
+        assert_int_not_equal(c->fate, ECH_SEARCH_LEFT);
+        if (c->fate == ECH_SEARCH_PLANNED) assert_true(seconds == c->seconds);
+        if (c->fate == ECH_SEARCH_REFUSED || c->fate == ECH_SEARCH_LARGE)
+            assert_true(isnan(seconds));
+        if (isnan(seconds)) continue;
+        assert_true(c->bound <= seconds);
+        best = fmin(best, seconds);
+    }
+    if (status == ECH_OK)
+        assert_true(search.candidate.at[0].seconds == best);
+    else
+        assert_true(isinf(best));
+    size_t n = search.candidate.n;
+    ech_search_destroy(&search);
+    ech_config_destroy(p.run.config);
+    return n;
+}
+
+TEST(finds_what_planning_every_layout_finds)
+{
+    assert_true(assert_best("gpt2", "training.global_batch_size=4 parallel.zero=0", 4) > 30);
+    assert_true(assert_best("llama",
+                            "memory.device_limit=90KiB training.micro_batch_size=1 "
+                            "parallel.schedule=1f1b",
+                            3) > 5);
+}
+
+static int64_t draw(ech_random_key key, uint64_t *i, int64_t least, int64_t most)
+{
+    return least +
+           (int64_t)(ech_random_unit(ech_random_word(key, (*i)++)) * (double)(most - least + 1));
+}
+
+TEST(finds_it_for_drawn_problems)
+{
+    const char *text = getenv("ECHELON_SEARCH");
+    ech_random_key key = {.seed = 45};
+    uint64_t i = 0;
+    for (int n = text ? atoi(text) : 1; n > 0; n--) {
+        char words[400];
+        int64_t ranks = draw(key, &i, 2, 16), layers = draw(key, &i, 1, 8);
+        int64_t heads = 1 << draw(key, &i, 0, 3), batch = 4 * draw(key, &i, 1, 6);
+        bool experts = draw(key, &i, 0, 3) == 0;
+        snprintf(
+            words, sizeof words,
+            "model.num_hidden_layers=%lld model.hidden_size=%lld model.num_attention_heads=%lld "
+            "training.global_batch_size=%lld memory.device_limit=%lldKiB %s",
+            (long long)layers, (long long)(16 * heads), (long long)heads, (long long)batch,
+            (long long)draw(key, &i, 50, 1500),
+            experts ? "model.num_local_experts=4" : "memory.offload_optimizer=none");
+        printf("%lld ranks, %s: %zu layouts\n", (long long)ranks, words,
+               assert_best(experts ? "mixtral" : "llama", words, (int)ranks));
+    }
+}
+
+/* ---- errors that say what would work ---- */
+
+static void assert_refused(const char *words, int ranks, const char *says)
+{
+    problem p;
+    ech_search search;
+    pose("llama", words, ranks, &p);
+    assert_int_not_equal(ech_search_run(&p.run, &p.options, &all, &search), ECH_OK);
+    if (!strstr(ech_last_error(), says)) fail_msg("%s", ech_last_error());
+    ech_search_destroy(&search);
+    ech_config_destroy(p.run.config);
+}
+
+TEST(says_why_nothing_can_be_run)
+{
+    assert_refused("memory.device_limit=1KiB parallel.zero=0", 2, "use more ranks, or do not set");
+    assert_refused("training.global_batch_size=7 parallel.pipeline=1 parallel.tensor=1", 4,
+                   "parallel.pipeline, parallel.tensor; change the number of ranks or "
+                   "training.global_batch_size");
+    assert_refused("parallel.schedule=gpipe", 2, "parallel.schedule");
+}
+
+ALL_TESTS(fixture_setup, fixture_teardown)
