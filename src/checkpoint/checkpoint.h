@@ -153,8 +153,8 @@ void ech_checkpoint_info_free(ech_checkpoint_info *info); /* frees run_yaml and 
  * same order, each with its own boxes; the boxes of all ranks must cover each element exactly once,
  * which is checked. The checkpoint gets member 0's `info`; of the others' only `step` and `base`
  * are used, which must be equal on all. An existing step-N is replaced: it is step-N.old until the
- * new one has its name. Its model/README.md is kept unless it has ECH_CARD_MARK; the manifest does not
- * have that file, which may be edited. If any rank fails, all return an error (ECH_EABORTED if
+ * new one has its name. Its model/README.md is kept unless it has ECH_CARD_MARK; the manifest does
+ * not have that file, which may be edited. If any rank fails, all return an error (ECH_EABORTED if
  * another rank failed; ECH_ENUMERIC for a NaN or infinity in a tensor), and member 0 removes
  * step-N.tmp; a step-N.tmp that a dead process left is removed by the next save. *bytes: of all
  * files in the manifest, and it, on every rank. */
