@@ -49,7 +49,7 @@ declare -A group_tests=(
     [ucx]='^(comm/ucx_(kills|remake|spared)|app/ucx_workers)$'
 )
 groups_lock=tests/groups.lock
-oracles='^app/(oracles|families)$' # the tests of the part oracles
+oracles='^app/(oracles|families|peft)$' # the tests of the part oracles
 costs=tests/costs.txt
 
 # Parts of the long form: each runs by itself, in this order by default.

@@ -82,6 +82,38 @@ Name = Literal[
     "checkpoint.keep_best", "checkpoint.dtype", "checkpoint.background", "checkpoint.resume",
     "log.directory", "log.every", "log.tensorboard", "log.histograms", "log.sample",
     "log.sample_every", "log.sample_tokens", "log.trace", "log.trace_steps"
+    "training.plugin_hashes", "optimizer.name", "optimizer.learning_rate", "optimizer.schedule",
+    "training.validate_samples", "training.time_limit", "training.check_every", "training.loss",
+    "training.plugins", "training.plugin_hashes", "lora.rank", "lora.alpha", "lora.init_from",
+    "lora.dropout", "lora.targets", "optimizer.name", "optimizer.learning_rate",
+    "optimizer.schedule", "optimizer.warmup_steps", "optimizer.min_learning_rate",
+    "optimizer.decay_steps", "optimizer.weight_decay", "optimizer.no_decay", "optimizer.rates",
+    "optimizer.beta1", "optimizer.beta2", "optimizer.eps", "optimizer.momentum",
+    "optimizer.nesterov", "optimizer.block", "optimizer.scale_parameter", "optimizer.relative_step",
+    "optimizer.warmup_init", "optimizer.adjust_rate", "optimizer.adamw_rate", "optimizer.clip_norm",
+    "precision.compute", "precision.gradients", "precision.residual", "precision.reduce",
+    "precision.tf32", "precision.loss_scale", "parallel.strategy", "parallel.sync_every",
+    "parallel.outer_learning_rate", "parallel.outer_momentum", "parallel.server_sync",
+    "parallel.backup_workers", "parallel.staleness", "parallel.serve_log", "parallel.servers",
+    "parallel.cluster_ranks", "parallel.token_updates", "parallel.token_rate",
+    "parallel.token_tolerance", "parallel.data", "parallel.comm", "parallel.device",
+    "parallel.share_device", "parallel.evaluators", "parallel.pipeline", "parallel.tensor",
+    "parallel.sequence", "parallel.expert", "parallel.context", "parallel.context_method",
+    "parallel.virtual_stages", "parallel.stage_replicas", "parallel.partition", "parallel.schedule",
+    "parallel.vertical_sync", "parallel.weight_stashing", "parallel.flush_every",
+    "parallel.profile", "parallel.node_ranks", "parallel.node_bandwidth",
+    "parallel.network_bandwidth", "parallel.reduction", "parallel.compression",
+    "parallel.compression_rank", "parallel.compression_orthogonal", "parallel.compression_density",
+    "parallel.zero", "parallel.zero_keep", "parallel.bucket_bytes", "parallel.threads",
+    "parallel.pin", "parallel.delay", "parallel.deadline", "memory.device_limit",
+    "memory.host_limit", "memory.offload_directory", "memory.offload_bandwidth",
+    "memory.offload_activations", "memory.offload_optimizer", "memory.offload_parameters",
+    "memory.offload_threads", "memory.offload_delayed_from", "memory.prefetch",
+    "memory.sequence_chunks", "memory.recompute", "memory.recompute_blocks", "memory.invert",
+    "checkpoint.directory", "checkpoint.every", "checkpoint.keep", "checkpoint.keep_best",
+    "checkpoint.dtype", "checkpoint.background", "checkpoint.resume", "log.directory", "log.every",
+    "log.tensorboard", "log.histograms", "log.sample", "log.sample_every", "log.sample_tokens",
+    "log.trace", "log.trace_steps"
 ]
 
 # Keys and the types of their values.
@@ -333,6 +365,8 @@ Keys = TypedDict("Keys", {
     "lora.rank": int,
     # factor of the adapters' results, which are scaled by alpha / rank
     "lora.alpha": float,
+    # folder with the initial adapters: PEFT's, or a run directory; empty: A is random, B zeros
+    "lora.init_from": str | os.PathLike[str],
     # probability with which adapters drop each of their inputs in training
     "lora.dropout": float,
     # products with adapters, as "q_proj v_proj"; auto: queries and values; all-linear: all
@@ -712,8 +746,9 @@ class Keyed(Handle):
         self,
         key:
         Literal["model.init_from", "model.mapping", "data.train", "data.valid", "data.tokenizer",
-        "training.plugins", "parallel.serve_log", "parallel.schedule", "parallel.profile",
-        "memory.offload_directory", "checkpoint.directory", "checkpoint.resume", "log.directory"],
+        "training.plugins", "lora.init_from", "parallel.serve_log", "parallel.schedule",
+        "parallel.profile", "memory.offload_directory", "checkpoint.directory", "checkpoint.resume",
+        "log.directory"],
         value:
         str | os.PathLike[str]) -> None: ...
     @overload

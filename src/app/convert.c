@@ -10,17 +10,68 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app/merge.h"
+#include "app/setup/adapters.h"
 #include "app/setup/initial.h"
 #include "app/setup/setup.h"
 #include "base/file.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/stored.h"
 
-static ech_status fill_from_folder(const char *in, ech_conversion *c)
+/* ---- adapters ---- */
+
+/* Opens the adapters of `in`, and finds the folder of their base. */
+static ech_status find_base(const char *in, const char *base, ech_conversion *c)
 {
-    ECH_TRY(ech_shards_find(in, &c->folder));
+    ECH_FREED char *folder = NULL;
+    ECH_TRY(ech_peft_find(in, &folder));
+    ECH_TRY(ech_peft_open(folder, true, &c->adapters));
+    if (!base && ech_file_has(folder, "config.json")) base = folder;
+    if (!base) base = ech_peft_settings_of(c->adapters)->base;
+    if (!ech_file_is_folder(base))
+        ECH_FAIL(ECH_EUSAGE, "%s: the adapters' base '%s' is no folder here; name it with --base",
+                 folder, base);
+    return ech_shards_find(base, &c->folder);
+}
+
+/* A folder with both has the base that its adapters were trained on. */
+static ech_status check_base(const ech_conversion *c)
+{
+    const char *stated = ech_peft_base(c->adapters);
+    char hash[ECH_CHECKPOINT_DIGITS + 1];
+    ECH_TRY(ech_merge_check(c->adapters, c->model));
+    if (!stated || ech_peft_is_there(c->folder)) return ECH_OK;
+    ECH_TRY(ech_setup_hash_base(c->model, c->shards, hash));
+    if (strcmp(stated, hash) == 0) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT,
+             "%s: has other weights (%s) than the base '%s' of the adapters (%.*s); name that base "
+             "with --base",
+             c->folder, hash, ech_peft_settings_of(c->adapters)->base, ECH_CHECKPOINT_DIGITS,
+             stated);
+}
+
+/* ---- opening ---- */
+
+static ech_status find_folder(const char *in, const ech_conversion_options *options,
+                              ech_conversion *c)
+{
+    if (options->merge) return find_base(in, options->base, c);
+    if (!ech_peft_is_there(in)) ECH_TRY(ech_shards_find(in, &c->folder));
+    const char *folder = c->folder ? c->folder : in;
+    if (ech_peft_is_there(folder))
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s: has adapters; --merge adds them to the weights of their base, and --base "
+                 "names it where it is not the one that they state",
+                 folder);
+    return ECH_OK;
+}
+
+static ech_status fill_from_folder(const char *in, const ech_conversion_options *options,
+                                   ech_conversion *c)
+{
+    ECH_TRY(find_folder(in, options, c));
     ECH_FREED char *path = ech_file_join(c->folder, "config.json");
-    c->format = "Hugging Face folder";
+    c->format = options->merge ? "Hugging Face folder with adapters" : "Hugging Face folder";
     ECH_TRY(ech_model_import(c->config, path, &c->ends));
     if (c->config->model.reversible == 1)
         ECH_FAIL(ECH_EUNSUPPORTED,
@@ -44,6 +95,7 @@ static ech_status open_shards(ech_conversion *c)
     ECH_TRY(ech_initial_open(c->config, c->folder, true, &c->shards));
     ECH_TRY(ech_initial_check_model(c->model, c->shards));
     ECH_TRY(ech_shards_check_head(c->shards));
+    if (c->adapters) ECH_TRY(check_base(c));
     c->dtype = ech_shards_dtype(c->shards, c->model->param.at[0].name);
     return ECH_OK;
 }
@@ -63,12 +115,13 @@ static ech_status check_raw(const ech_conversion *c)
     return ECH_OK;
 }
 
-ech_status ech_conversion_open(const char *in, ech_conversion *out)
+ech_status ech_conversion_open(const char *in, const ech_conversion_options *options,
+                               ech_conversion *out)
 {
     ECH_CLEANUP(ech_conversion_close) ech_conversion c = {.raw.fd = -1};
-    bool is_folder = ech_file_is_folder(in);
+    bool is_folder = options->merge || ech_file_is_folder(in);
     ECH_TRY(ech_setup_defaults(&c.config));
-    ECH_TRY(is_folder ? fill_from_folder(in, &c) : fill_from_file(in, &c));
+    ECH_TRY(is_folder ? fill_from_folder(in, options, &c) : fill_from_file(in, &c));
     ECH_TRY(ech_model_resolve(c.config, 1));
     ECH_TRY(ech_model_create_whole(c.config, &c.model));
     ECH_TRY(is_folder ? open_shards(&c) : check_raw(&c));
@@ -80,6 +133,7 @@ ech_status ech_conversion_open(const char *in, ech_conversion *out)
 void ech_conversion_close(ech_conversion *conversion)
 {
     ech_shards_close(conversion->shards);
+    ech_peft_close(conversion->adapters);
     ech_raw_close(&conversion->raw);
     ech_model_destroy(conversion->model);
     ech_config_destroy(conversion->config);
@@ -118,10 +172,19 @@ static ech_status read_rows(const ech_conversion *c, const ech_saved_tensor *ten
     return ech_raw_rows(&c->raw, ech_raw_find(&c->raw, tensor->name), first, rows, to);
 }
 
-static ech_status write_rows(const ech_conversion *c, int fd, const char *path,
-                             const ech_saved_tensor *whole, int64_t offset, int64_t first,
-                             int64_t rows, double *room)
+/* A tensor that is written, and where. */
+typedef struct written {
+    const ech_conversion *c;
+    int fd;
+    const char *path;
+    const ech_saved_tensor *whole;
+    int64_t offset;
+    ech_merge merge; /* what is added to it */
+} written;
+
+static ech_status write_rows(const written *w, int64_t first, int64_t rows, double *room)
 {
+    const ech_saved_tensor *whole = w->whole;
     const int64_t begin[ECH_MAX_DIMS] = {whole->dims > 1 ? first : 0};
     int64_t shape[ECH_MAX_DIMS];
     ech_saved_tensor tensor = *whole;
@@ -129,30 +192,52 @@ static ech_status write_rows(const ech_conversion *c, int fd, const char *path,
     if (whole->dims > 1) shape[0] = rows;
     ech_tensor part = ech_tensor_view(room, ECH_F64, whole->dims, shape);
     ech_saved_add(&tensor, begin, &part);
-    ECH_TRY(read_rows(c, &tensor, first, rows, room));
+    ECH_TRY(read_rows(w->c, &tensor, first, rows, room));
+    ech_merge_add(&w->merge, first, rows, room);
     ECH_TRY(check_range(&tensor, room, ech_tensor_count(&part)));
-    return ech_safetensors_write(fd, path, &tensor, offset, NULL);
+    return ech_safetensors_write(w->fd, w->path, &tensor, w->offset, NULL);
 }
 
-static ech_status write_tensor(const ech_conversion *c, int fd, const char *path,
-                               const ech_saved_tensor *tensor, int64_t offset)
+static ech_status write_tensor(const written *w)
 {
+    const ech_saved_tensor *tensor = w->whole;
     int64_t rows = tensor->dims > 1 ? tensor->shape[0] : 1;
     int64_t width = ech_box_count(tensor->dims, tensor->shape) / rows;
     int64_t most = width < ELEMENTS ? ELEMENTS / width : 1;
     if (most > rows) most = rows;
     ECH_FREED double *room = ech_calloc((size_t)(most * width), sizeof *room);
     for (int64_t first = 0; first < rows; first += most)
-        ECH_TRY(write_rows(c, fd, path, tensor, offset, first,
-                           rows - first < most ? rows - first : most, room));
+        ECH_TRY(write_rows(w, first, rows - first < most ? rows - first : most, room));
     return ECH_OK;
+}
+
+/* Of a tensor of the model's list; NULL: it is one of a stack. */
+static const ech_param *param_of(const ech_model *model, const ech_saved_tensor *tensor)
+{
+    for (size_t i = 0; i < model->param.n; i++) {
+        const ech_param *p = &model->param.at[i];
+        if (strcmp(p->file_name ? p->file_name : p->name, tensor->name) == 0 &&
+            p->place.offset == tensor->place.offset)
+            return p;
+    }
+    return NULL;
+}
+
+static void free_written(written *w)
+{
+    ech_merge_free(&w->merge);
 }
 
 static ech_status write_tensors(const ech_conversion *c, int fd, const char *path,
                                 const ech_stored *stored)
 {
-    for (int i = 0; i < stored->n; i++)
-        ECH_TRY(write_tensor(c, fd, path, &stored->tensors[i], stored->offsets[i]));
+    for (int i = 0; i < stored->n; i++) {
+        const ech_saved_tensor *tensor = &stored->tensors[i];
+        ECH_CLEANUP(free_written)
+        written w = {.c = c, .fd = fd, .path = path, .whole = tensor, .offset = stored->offsets[i]};
+        ECH_TRY(ech_merge_read(c->adapters, c->model, param_of(c->model, tensor), &w.merge));
+        ECH_TRY(write_tensor(&w));
+    }
     return ECH_OK;
 }
 
@@ -170,7 +255,7 @@ static ech_status write_weights(const ech_conversion *c, const char *folder, ech
     ECH_CLEANUP(ech_stored_free) ech_stored stored = {0};
     ECH_FREED char *path = ech_file_join(folder, "model.safetensors");
     int fd;
-    ECH_TRY(ech_stored_plan(all.tensor.at, (int)all.tensor.n, false, &stored));
+    ECH_TRY(ech_stored_plan(all.tensor.at, (int)all.tensor.n, ECH_FILE_MODEL, NULL, &stored));
     ECH_TRY(ech_stored_begin(&stored, path, &fd));
     return ech_stored_finish(fd, path, write_tensors(c, fd, path, &stored));
 }
@@ -198,7 +283,7 @@ static ech_status write_texts(const ech_conversion *c, const char *folder, ech_d
     ECH_TRY(ech_initial_export(c->config, c->folder, dtype, c->folder ? NULL : &c->ends, false,
                                &config));
     ECH_TRY(write_text(folder, ECH_FILE_CONFIG, config.at, config.n));
-    for (int f = ECH_FILE_CONFIG + 1; c->folder && f < ECH_FILES; f++)
+    for (int f = ECH_FILE_GENERATION_CONFIG; c->folder && f < ECH_FILES; f++)
         ECH_TRY(copy_text(c, folder, (ech_checkpoint_file)f));
     return ECH_OK;
 }

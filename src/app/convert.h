@@ -6,6 +6,7 @@
 #ifndef ECH_APP_CONVERT_H
 #define ECH_APP_CONVERT_H
 
+#include "checkpoint/peft.h"
 #include "checkpoint/raw.h"
 #include "checkpoint/shards.h"
 #include "model/model.h"
@@ -16,15 +17,24 @@ typedef struct ech_conversion {
     ech_model *model;
     ech_raw raw;              /* the input if it is a file */
     ech_shards *shards;       /* the weights of an input folder; NULL: the input is a file */
-    char *folder;             /* path of the input folder; NULL: the input is a file */
+    char *folder;             /* path of the weights' folder; NULL: the input is a file */
+    ech_peft *adapters;       /* that are merged into the weights; NULL: none */
     const char *format;       /* name of the input's format: "Hugging Face folder"; static */
     ech_dtype dtype;          /* of most tensors of the input */
     ech_model_text_ends ends; /* tokens that begin and end a text */
 } ech_conversion;
 
+/* How to read the input. */
+typedef struct ech_conversion_options {
+    bool merge;       /* `in` has adapters (LoRA), which are added to their base's weights */
+    const char *base; /* folder of the base; NULL: `in`, or the one that its adapters name */
+} ech_conversion_options;
+
 /* Opens and checks the file or folder `in`. Errors: it is damaged, of an unknown format, or does
- * not have exactly the tensors of a model that Echelon knows. */
-ech_status ech_conversion_open(const char *in, ech_conversion *out);
+ * not have exactly the tensors of a model that Echelon knows. Without `merge` it has adapters, or
+ * with `merge` none; the adapters state another base. */
+ech_status ech_conversion_open(const char *in, const ech_conversion_options *options,
+                               ech_conversion *out);
 void ech_conversion_close(ech_conversion *conversion);
 
 /* Writes the folder `out` with weights of `dtype`, under a temporary name that is renamed at the

@@ -120,7 +120,7 @@ static ech_status write_logits(const ech_trained *trained, const ech_corpus *cor
         ECH_FAIL(ECH_EUSAGE, "--logits %s: already exists; name a new file, or remove it", path);
     describe(&l);
     l.row = ech_calloc((size_t)l.V, sizeof *l.row);
-    ECH_TRY(ech_stored_plan(l.tensor, TENSORS, false, &l.stored));
+    ECH_TRY(ech_stored_plan(l.tensor, TENSORS, ECH_FILE_MODEL, NULL, &l.stored));
     ech_status status = ech_stored_begin(&l.stored, path, &l.fd);
     if (status == ECH_OK) status = ech_stored_finish(l.fd, path, put_samples(&l, corpus));
     if (status != ECH_OK) ech_file_remove_all(path);

@@ -19,13 +19,17 @@ static void to_words(const uint64_t *numbers, int64_t n, double *words)
     }
 }
 
-ech_status ech_agree_on_files(ech_group *world, int64_t step, const ech_stored files[2])
+ech_status ech_agree_on_files(ech_group *world, int64_t step,
+                              const ech_stored files[ECH_FIRST_TEXT])
 {
-    enum { NUMBERS = 5, WORDS = 2 * NUMBERS };
-    const ech_hash model = ech_hash_bytes(files[0].header.at, files[0].header.n),
-                   state = ech_hash_bytes(files[1].header.at, files[1].header.n);
-    const uint64_t mine[NUMBERS] = {model.high, model.low, state.high, state.low, (uint64_t)step};
+    enum { NUMBERS = 2 * ECH_FIRST_TEXT + 1, WORDS = 2 * NUMBERS };
+    uint64_t mine[NUMBERS] = {[NUMBERS - 1] = (uint64_t)step};
     double value[2 * WORDS];
+    for (int f = 0; f < ECH_FIRST_TEXT; f++) {
+        ech_hash hash = ech_hash_bytes(files[f].header.at, files[f].header.n);
+        mine[2 * f] = hash.high;
+        mine[2 * f + 1] = hash.low;
+    }
     to_words(mine, NUMBERS, value);
     /* all have the same word if the largest is also the smallest */
     for (int i = 0; i < WORDS; i++) value[WORDS + i] = -value[i];

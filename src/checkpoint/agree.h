@@ -13,10 +13,11 @@
 #include "checkpoint/stored.h"
 #include "comm/comm.h"
 
-/* Checks that the training step, the header of files[0] and the header of files[1] are each equal
- * on all members. If members disagree, here and below, member 0 logs how and returns ECH_EINTERNAL,
+/* Checks that the training step and the headers of the files, by ech_checkpoint_file, are equal on
+ * all members. If members disagree, here and below, member 0 logs how and returns ECH_EINTERNAL,
  * and the others return ECH_EABORTED. */
-ech_status ech_agree_on_files(ech_group *world, int64_t step, const ech_stored files[2]);
+ech_status ech_agree_on_files(ech_group *world, int64_t step,
+                              const ech_stored files[ECH_FIRST_TEXT]);
 /* Checks that the boxes of all members together cover each element of each tensor exactly once. */
 ech_status ech_agree_on_boxes(ech_group *world, const ech_saved_tensor *tensors, int n);
 /* All-reduces `sums` in place: each of the n numbers becomes the sum of all members', modulo 2^64.

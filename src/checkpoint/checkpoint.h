@@ -35,26 +35,45 @@ typedef struct ech_saved_copier {
     size_t window_bytes;
 } ech_saved_copier;
 
+enum { ECH_CHECKPOINT_DIGITS = 32 }; /* of a hash */
+
+/* The files of a checkpoint besides its manifest: files of tensors, then texts. */
+typedef enum ech_checkpoint_file {
+    ECH_FILE_MODEL,
+    ECH_FILE_STATE,
+    ECH_FILE_ADAPTER, /* adapters (LoRA), as PEFT names them */
+#define X(NAME, file) ECH_FILE_##NAME,
+#include "checkpoint/texts.def"
+#undef X
+    ECH_FILES
+} ech_checkpoint_file;
+#define ECH_FIRST_TEXT ECH_FILE_CONFIG
+/* A file's path below the checkpoint's folder: "model/model.safetensors", "model/config.json". */
+const char *ech_checkpoint_file_name(ech_checkpoint_file file);
+/* A text's name below model/: "config.json". */
+const char *ech_checkpoint_text_name(ech_checkpoint_file file);
+
 /* A tensor of a file, and the boxes of it that a rank saves or loads. */
 typedef struct ech_saved_tensor {
     const char *name; /* "model.norm.weight", "model.norm.weight.exp_avg"; borrowed */
-    bool is_state;    /* in state/, not in model/ */
-    ech_dtype dtype;  /* of its boxes' memory */
-    bool narrowed;    /* it is saved as `narrow`, rounded to nearest */
+    ech_checkpoint_file file; /* that it is in; only a file of tensors */
+    ech_dtype dtype;          /* of its boxes' memory */
+    bool narrowed;            /* it is saved as `narrow`, rounded to nearest */
     ech_dtype narrow; /* another floating-point type; ignored unless `narrowed` */
     int dims;
     int64_t shape[ECH_MAX_DIMS]; /* of the whole tensor */
     ech_box_place place;         /* in the file's tensor of that name, which others may share */
     bool by_token;               /* its first dimension counts the vocabulary */
-    bool adapter;                /* part of an adapter (ech_param.adapter) */
     int boxes;                   /* this rank's; may be 0 */
     ech_box box[ECH_MOST_BOXES];
     void *data;                     /* their memory; borrowed */
     const ech_saved_copier *copier; /* for the boxes' memory; NULL: it is the host's */
 } ech_saved_tensor;
 
-/* The dtype of a weight in a folder of `dtype`. Routers, which training stores in the wide type,
- * are not rounded; the gains of norms are, as in other programs' folders. */
+/* In front of a parameter's name in a file of adapters, as PEFT has it. */
+#define ECH_ADAPTER_PREFIX "base_model.model."
+/* The dtype of a weight in a folder of `dtype`. Adapters, and routers, which training stores in the
+ * wide type, are not rounded; the gains of norms are, as in other programs' folders. */
 ech_dtype ech_saved_weight_dtype(const ech_param *param, ech_dtype dtype);
 /* The dtype in the file: `narrow` if `narrowed`, else dtype. */
 ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor);
@@ -76,7 +95,8 @@ typedef struct ech_saved_list {
 } ech_saved_list;
 /* Appends a parameter, or with `suffix` ("exp_avg") a state of it. `whole`: all but its name and
  * copier. A stack of experts' parameters (ech_param.name), and its states, become one tensor per
- * expert, without the experts' dimension, each with this rank's boxes. If files have the parameter
+ * expert, without the experts' dimension, each with this rank's boxes. An adapter is in a file of
+ * its own, with ECH_ADAPTER_PREFIX; its states are as others'. If files have the parameter
  * in another tensor (ech_param.file_name), it is a part of that one; its states are tensors of
  * their own. */
 void ech_saved_list_add(ech_saved_list *list, const ech_param *param, const char *suffix,
@@ -84,21 +104,6 @@ void ech_saved_list_add(ech_saved_list *list, const ech_param *param, const char
 /* The name of the first of these tensors; it lives as long as the pool. */
 const char *ech_saved_name(ech_pool *pool, const ech_param *param, const char *suffix);
 void ech_saved_list_free(ech_saved_list *list);
-
-/* The files of a checkpoint besides its manifest: two of tensors, then texts. */
-typedef enum ech_checkpoint_file {
-    ECH_FILE_MODEL,
-    ECH_FILE_STATE,
-#define X(NAME, file) ECH_FILE_##NAME,
-#include "checkpoint/texts.def"
-#undef X
-    ECH_FILES
-} ech_checkpoint_file;
-#define ECH_FIRST_TEXT ECH_FILE_CONFIG
-/* A file's path below the checkpoint's folder: "model/model.safetensors", "model/config.json". */
-const char *ech_checkpoint_file_name(ech_checkpoint_file file);
-/* A text's name below model/: "config.json". */
-const char *ech_checkpoint_text_name(ech_checkpoint_file file);
 
 /* The largest text, in bytes. */
 enum { ECH_TEXT_LIMIT = 64 << 20 };
@@ -131,6 +136,8 @@ typedef struct ech_checkpoint_info {
     int ranks;      /* that saved it; set by ech_checkpoint_save */
     char *run_yaml; /* the resolved run file; owned */
     char *card;     /* for saves: model/README.md; NULL: none; owned */
+    /* of a run with adapters: the hash of their base's weights (ech_shards_hash); "": unknown */
+    char base[ECH_CHECKPOINT_DIGITS + 1];
     struct {
         char *at; /* n bytes and a NUL; NULL: no such file; owned */
         size_t n;
@@ -144,10 +151,10 @@ void ech_checkpoint_info_free(ech_checkpoint_info *info); /* frees run_yaml and 
 
 /* Writes DIRECTORY/step-%08d. Collective over `world`. All ranks list the same n tensors in the
  * same order, each with its own boxes; the boxes of all ranks must cover each element exactly once,
- * which is checked. The checkpoint gets member 0's `info`; of the others' only `step` is used,
- * which must be equal on all. An existing step-N is replaced: it is step-N.old until the new one
- * has its name. Its model/README.md is kept unless it has ECH_CARD_MARK; the manifest does not
- * have that file, which may be edited. If any rank fails, all return an error (ECH_EABORTED if
+ * which is checked. The checkpoint gets member 0's `info`; of the others' only `step` and `base`
+ * are used, which must be equal on all. An existing step-N is replaced: it is step-N.old until the
+ * new one has its name. Its model/README.md is kept unless it has ECH_CARD_MARK; the manifest does
+ * not have that file, which may be edited. If any rank fails, all return an error (ECH_EABORTED if
  * another rank failed; ECH_ENUMERIC for a NaN or infinity in a tensor), and member 0 removes
  * step-N.tmp; a step-N.tmp that a dead process left is removed by the next save. *bytes: of all
  * files in the manifest, and it, on every rank. */
@@ -199,6 +206,8 @@ ech_status ech_checkpoint_prune(const char *directory, int64_t keep, int64_t bes
 
 /* ---- safetensors: one file ---- */
 
+/* The key of a header's metadata for the hash of adapters' base. */
+#define ECH_BASE_KEY "echelon_base_xxh3_128"
 /* Largest header, in bytes: enough for 100,000 tensors. The format allows 100,000,000. */
 enum { ECH_SAFETENSORS_HEADER_LIMIT = 16 << 20 };
 
@@ -209,6 +218,9 @@ ech_status ech_safetensors_open(const char *path, ech_safetensors **out);
 void ech_safetensors_close(ech_safetensors *file); /* accepts NULL */
 ECH_DESTROY_AT(ech_safetensors, ech_safetensors_close)
 int ech_safetensors_count(const ech_safetensors *file);
+/* The hash of the weights that the file's adapters belong to, as its header states it; NULL: it
+ * states none. Borrowed, any text. */
+const char *ech_safetensors_base(const ech_safetensors *file);
 /* Tensor i, 0 <= i < count: name, dtype, dims and shape; no boxes. The name is borrowed. */
 ech_saved_tensor ech_safetensors_get(const ech_safetensors *file, int i);
 /* The tensor's i; -1: no such tensor. */
@@ -238,7 +250,6 @@ ech_status ech_safetensors_read(const ech_safetensors *file, int i, const ech_sa
 ech_status ech_safetensors_write(int fd, const char *path, const ech_saved_tensor *tensor,
                                  int64_t offset, uint64_t *sums);
 
-enum { ECH_CHECKPOINT_DIGITS = 32 };
 /* Writes the hash of a file of at most `limit` bytes, XXH3-128, as hexadecimal digits and a NUL.
  * Errors: of ech_file_read. */
 ech_status ech_checkpoint_hash_file(const char *path, size_t limit,

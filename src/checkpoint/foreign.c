@@ -21,9 +21,9 @@ static const struct {
     const char *file, *text;
 } kinds[] = {
     {"adapter_config.json",
-     "an adapter (PEFT, LoRA), which is no model without the one that it adapts; merge them, in "
-     "Python: from peft import AutoPeftModelForCausalLM; AutoPeftModelForCausalLM.from_pretrained("
-     "\"%s\").merge_and_unload().save_pretrained(\"NEW\")"},
+     "adapters (PEFT, LoRA), which are no model without their base; merge both: echelon convert "
+     "--merge %s NEW; or train them: name the base in model.init_from, and the adapters in "
+     "lora.init_from"},
     {"pytorch_model.bin", PICKLE},
     {"pytorch_model.bin.index.json", PICKLE},
     {"quantize_config.json",

@@ -30,6 +30,7 @@ const char *ech_checkpoint_file_name(ech_checkpoint_file file)
     static const char *const names[ECH_FILES] = {
         [ECH_FILE_MODEL] = "model/model.safetensors",
         [ECH_FILE_STATE] = "state/state.safetensors",
+        [ECH_FILE_ADAPTER] = "model/adapter_model.safetensors",
 #define X(NAME, file) [ECH_FILE_##NAME] = "model/" file,
 #include "checkpoint/texts.def"
 #undef X

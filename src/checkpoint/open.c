@@ -28,12 +28,22 @@ static ech_status read_manifest(ech_checkpoint *checkpoint)
     return ech_manifest_parse(path, text, n, &checkpoint->manifest);
 }
 
+/* A base's hash that is none is not copied. */
+static ech_status open_tensors(const char *path, ech_safetensors **out, ech_checkpoint_info *info)
+{
+    ech_hash hash;
+    ECH_TRY(ech_safetensors_open(path, out));
+    const char *base = ech_safetensors_base(*out);
+    if (base && ech_hash_parse(base, &hash)) ech_hash_print(hash, info->base);
+    return ECH_OK;
+}
+
 static ech_status open_file(ech_checkpoint *checkpoint, ech_checkpoint_file f)
 {
     ech_checkpoint_info *info = &checkpoint->manifest.info;
     if (checkpoint->manifest.files[f].bytes < 0) return ECH_OK;
     ECH_FREED char *path = ech_file_join(checkpoint->path, ech_checkpoint_file_name(f));
-    if (f < ECH_FIRST_TEXT) return ech_safetensors_open(path, &checkpoint->tensors[f]);
+    if (f < ECH_FIRST_TEXT) return open_tensors(path, &checkpoint->tensors[f], info);
     return ech_file_read(path, ECH_TEXT_LIMIT, &info->text[f].at, &info->text[f].n);
 }
 
@@ -55,8 +65,7 @@ ech_status ech_checkpoint_open(const char *path, bool verify, ech_checkpoint **o
 void ech_checkpoint_close(ech_checkpoint *checkpoint)
 {
     if (!checkpoint) return;
-    ech_safetensors_close(checkpoint->tensors[ECH_FILE_MODEL]);
-    ech_safetensors_close(checkpoint->tensors[ECH_FILE_STATE]);
+    for (int f = 0; f < ECH_FIRST_TEXT; f++) ech_safetensors_close(checkpoint->tensors[f]);
     ech_manifest_free(&checkpoint->manifest);
     free(checkpoint->path);
     free(checkpoint);
@@ -100,11 +109,11 @@ ech_dtype ech_checkpoint_dtype(const ech_checkpoint *checkpoint)
 
 static ech_status load_one(const ech_checkpoint *checkpoint, const ech_saved_tensor *want)
 {
-    ech_checkpoint_file f = want->is_state ? ECH_FILE_STATE : ECH_FILE_MODEL;
-    ech_safetensors *file = checkpoint->tensors[f];
+    ech_safetensors *file = checkpoint->tensors[want->file];
     int i = file ? ech_safetensors_find(file, want->name) : -1;
     if (i < 0) {
-        ECH_FREED char *path = ech_file_join(checkpoint->path, ech_checkpoint_file_name(f));
+        ECH_FREED char *path =
+            ech_file_join(checkpoint->path, ech_checkpoint_file_name(want->file));
         return ech_safetensors_fail_missing(path, &file, file != NULL, want->name);
     }
     ech_saved_tensor have = ech_safetensors_get(file, i);

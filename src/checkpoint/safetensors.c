@@ -33,6 +33,7 @@ struct ech_safetensors {
     int fd;
     ech_pool *pool; /* names, and the path */
     const char *path;
+    const char *base;
     int64_t data_at; /* where the data begins in the file */
     int n;           /* tensors */
     entry *entries;  /* in the order of their bytes */
@@ -159,6 +160,8 @@ static ech_status fill_entries(ech_safetensors *file, json_t *root, int64_t data
     {
         if (strcmp(key, "__metadata__") == 0) {
             ECH_TRY(check_metadata(file->path, value));
+            const char *base = json_string_value(json_object_get(value, ECH_BASE_KEY));
+            if (base) file->base = ech_pool_format(file->pool, "%s", base);
             continue;
         }
         entry *e = &file->entries[file->n++];
@@ -234,6 +237,11 @@ void ech_safetensors_close(ech_safetensors *file)
     free(file->by_name);
     ech_pool_destroy(file->pool);
     free(file);
+}
+
+const char *ech_safetensors_base(const ech_safetensors *file)
+{
+    return file->base;
 }
 
 int ech_safetensors_count(const ech_safetensors *file)

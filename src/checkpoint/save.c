@@ -38,9 +38,9 @@ typedef struct save {
     int n;
     bool leads;           /* rank 0 */
     char *temporary;      /* step-N.tmp */
-    ech_stored stored[2]; /* by ECH_FILE_MODEL and ECH_FILE_STATE */
+    ech_stored stored[ECH_FIRST_TEXT];
     char *path[ECH_FILES];
-    uint64_t *sums[ECH_FILES]; /* by range, of the bytes in memory; the first two are stored's */
+    uint64_t *sums[ECH_FILES]; /* by range, of the bytes in memory; stored's, but for texts */
     ech_manifest manifest;     /* its texts are info's */
     int64_t manifest_bytes;    /* known to rank 0, then to all */
 } save;
@@ -52,11 +52,11 @@ static ech_status plan(save *s)
     if (s->info->step < 0 || s->info->step > LAST_STEP)
         ECH_FAIL(ECH_EINTERNAL, "a checkpoint cannot be of step %" PRId64, s->info->step);
     s->temporary = ech_folder_path(s->directory, s->info->step, ECH_FOLDER_TEMPORARY);
-    ECH_TRY(ech_stored_plan(s->tensors, s->n, false, &s->stored[ECH_FILE_MODEL]));
-    ECH_TRY(ech_stored_plan(s->tensors, s->n, true, &s->stored[ECH_FILE_STATE]));
-    for (int f = 0; f < ECH_FILES; f++) {
-        s->path[f] = ech_file_join(s->temporary, ech_checkpoint_file_name((ech_checkpoint_file)f));
-        if (f < (int)ECH_FIRST_TEXT) s->sums[f] = s->stored[f].sums;
+    for (ech_checkpoint_file f = 0; f < ECH_FILES; f++) {
+        s->path[f] = ech_file_join(s->temporary, ech_checkpoint_file_name(f));
+        if (f >= ECH_FIRST_TEXT) continue;
+        ECH_TRY(ech_stored_plan(s->tensors, s->n, f, s->info->base, &s->stored[f]));
+        s->sums[f] = s->stored[f].sums;
     }
     return ECH_OK;
 }
@@ -332,11 +332,12 @@ ech_status ech_checkpoint_save(ech_group *world, const char *directory,
     for (int f = 0; f < ECH_FILES; f++) {
         if (s.manifest.files[f].bytes > 0) sum += s.manifest.files[f].bytes;
         free(s.manifest.files[f].hashes);
-        if (f >= (int)ECH_FIRST_TEXT) free(s.sums[f]);
+        if (f >= (int)ECH_FIRST_TEXT)
+            free(s.sums[f]);
+        else
+            ech_stored_free(&s.stored[f]);
         free(s.path[f]);
     }
-    ech_stored_free(&s.stored[0]);
-    ech_stored_free(&s.stored[1]);
     free(s.temporary);
     if (st == ECH_OK) *bytes = sum;
     return st;

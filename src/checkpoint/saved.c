@@ -10,7 +10,7 @@
 
 ech_dtype ech_saved_weight_dtype(const ech_param *param, ech_dtype dtype)
 {
-    bool stays = param->type == ECH_TYPE_WIDE && param->shape.dims > 1;
+    bool stays = param->adapter || (param->type == ECH_TYPE_WIDE && param->shape.dims > 1);
     return stays ? ech_dtype_wide(dtype) : dtype;
 }
 
@@ -82,14 +82,16 @@ void ech_saved_list_add(ech_saved_list *list, const ech_param *param, const char
                         const ech_saved_tensor *whole)
 {
     bool stacked = ech_shape_is_stack(&param->shape), fused = !suffix && param->file_name;
+    bool adapts = !suffix && param->adapter;
     const char *name = fused ? param->file_name : param->name;
     ECH_ASSERT(stacked == (strstr(param->name, "%d") != NULL));
     ECH_ASSERT(!stacked || (whole->dims > 1 && whole->shape[0] == param->shape.size[0]));
     if (!list->pool) list->pool = ech_pool_create();
     ech_saved_tensor placed = *whole;
+    if (adapts) placed.file = ECH_FILE_ADAPTER;
+    if (adapts) name = ech_pool_format(list->pool, ECH_ADAPTER_PREFIX "%s", name);
     if (fused) placed.place = param->place;
     placed.by_token = !suffix && param->shape.axis[0] == ECH_AXIS_VOCAB;
-    placed.adapter = param->adapter != ECH_ADAPTER_NONE;
     bool apart = strstr(name, "%d") != NULL;
     for (int64_t i = 0; i < (apart ? whole->shape[0] : 1); i++) {
         ech_saved_tensor tensor = apart ? one_of(&placed, i) : placed;

@@ -27,7 +27,7 @@ struct ech_shards {
     /* names of the token embedding's table, and of a head that is not tied */
     char *folder, *table, *head;
     const ech_family *family;
-    bool tied, adapted; /* adapted: the files have adapters */
+    bool tied;
     int64_t had; /* rows of tables of the vocabulary; 0: as many as the model has */
     ECH_LIST(int64_t) grown_from; /* rows whose mean new rows are; none: all */
     ECH_LIST(ech_safetensors *) file;
@@ -167,14 +167,6 @@ static ech_status open_all(ech_shards *weights)
              weights->folder);
 }
 
-static bool has_adapters(const ech_shards *weights)
-{
-    for (size_t f = 0; f < weights->file.n; f++)
-        for (int t = 0; t < ech_safetensors_count(weights->file.at[f]); t++)
-            if (strstr(ech_safetensors_get(weights->file.at[f], t).name, ".lora_A.")) return true;
-    return false;
-}
-
 ech_status ech_shards_open(const char *folder, const ech_family *family, bool tied, bool verify,
                            ech_shards **out)
 {
@@ -186,7 +178,6 @@ ech_status ech_shards_open(const char *folder, const ech_family *family, bool ti
     weights->head = ech_family_head(family);
     weights->tied = tied;
     ECH_TRY(open_all(weights));
-    weights->adapted = has_adapters(weights);
     *out = weights;
     weights = NULL;
     return ECH_OK;
@@ -202,11 +193,6 @@ void ech_shards_close(ech_shards *weights)
     free(weights->table);
     free(weights->head);
     free(weights);
-}
-
-bool ech_shards_adapted(const ech_shards *weights)
-{
-    return weights->adapted;
 }
 
 int ech_shards_count(const ech_shards *weights)
@@ -252,12 +238,6 @@ ech_dtype ech_shards_dtype(const ech_shards *weights, const char *name)
 static bool is_grown(const ech_shards *weights, const ech_saved_tensor *want)
 {
     return weights->had > 0 && want->by_token && want->shape[0] > weights->had;
-}
-
-/* A model's adapters that a folder without adapters lacks. */
-static bool begins_anew(const ech_shards *weights, const ech_saved_tensor *want)
-{
-    return want->adapter && !weights->adapted;
 }
 
 static ech_status check_one(const ech_shards *weights, const ech_saved_tensor *stored,
@@ -336,7 +316,6 @@ ech_status ech_shards_check(const ech_shards *weights, const ech_saved_tensor *t
     int number = 0;
     for (int i = 0; i < n; i++) {
         location at;
-        if (begins_anew(weights, &tensors[i])) continue;
         ECH_TRY(demand(weights, &tensors[i], &at));
         used[at.number] = true;
     }
@@ -506,7 +485,6 @@ ech_status ech_shards_load(const ech_shards *weights, const ech_saved_tensor *te
 {
     for (int i = 0; i < n; i++) {
         location at;
-        if (begins_anew(weights, &tensors[i])) continue;
         ECH_TRY(demand(weights, &tensors[i], &at));
         ECH_TRY(is_grown(weights, &tensors[i])
                     ? load_grown(weights, at, &tensors[i])

@@ -32,9 +32,6 @@ ech_status ech_shards_open(const char *folder, const ech_family *family, bool ti
                            ech_shards **out);
 void ech_shards_close(ech_shards *weights); /* accepts NULL */
 ECH_DESTROY_AT(ech_shards, ech_shards_close)
-/* Whether the files have adapters (LoRA). If they have none, a model's adapters keep the values
- * that they begin with: ech_shards_check and ech_shards_load skip them. */
-bool ech_shards_adapted(const ech_shards *weights);
 /* The number of tensors in the files, buffers included. */
 int ech_shards_count(const ech_shards *weights);
 /* The dtype in the files of a tensor that they must have. */
@@ -56,5 +53,10 @@ ech_status ech_shards_check_head(const ech_shards *weights);
 /* Reads the boxes of n tensors into their memory, converted to tensors[i].dtype. Errors: a missing
  * tensor, another shape or type. */
 ech_status ech_shards_load(const ech_shards *weights, const ech_saved_tensor *tensors, int n);
+/* The hash of n tensors, at least one-dimensional: XXH3-128 of each one's name, a NUL, and its
+ * values rounded to bf16, row-major. So folders with the same weights in fp32 and in bf16 have the
+ * same hash. Reads all of them. */
+ech_status ech_shards_hash(const ech_shards *weights, const ech_saved_tensor *tensors, int n,
+                           char digits[ECH_CHECKPOINT_DIGITS + 1]);
 
 #endif

@@ -132,13 +132,13 @@ static ech_status group_names(listed *all, int n)
 }
 
 /* Larger dtypes come first, and the parts of a tensor one after the other. */
-static ech_status put_in_order(const ech_saved_tensor *tensors, int n, bool is_state,
+static ech_status put_in_order(const ech_saved_tensor *tensors, int n, ech_checkpoint_file file,
                                ech_stored *out)
 {
     ECH_FREED listed *all = ech_calloc((size_t)n + 1, sizeof *all);
     int found = 0;
     for (int i = 0; i < n; i++) {
-        if (tensors[i].is_state != is_state) continue;
+        if (tensors[i].file != file) continue;
         ECH_TRY(ech_transfer_check(&tensors[i]));
         all[found++] = (listed){.tensor = &tensors[i], .at = i};
     }
@@ -167,12 +167,14 @@ static ech_status append_tensor(ech_stored *stored, int i, int64_t *end)
     return append_entry(&stored->tensors[i], begin, *end, &stored->header);
 }
 
-static ech_status append_header(ech_stored *stored)
+static ech_status append_header(ech_stored *stored, const char *base)
 {
     ech_text *out = &stored->header;
     int64_t end = 0;
     ech_text_append_bytes(out, "\0\0\0\0\0\0\0\0", 8);
-    ech_text_append(out, "{\"__metadata__\":{\"format\":\"pt\"}");
+    ech_text_append(out, "{\"__metadata__\":{\"format\":\"pt\"");
+    if (base && *base) ech_text_append(out, ",\"" ECH_BASE_KEY "\":\"%s\"", base);
+    ech_text_append(out, "}");
     for (int i = 0; i < stored->n; i++) {
         if (is_next_part(stored, i))
             stored->offsets[i] = stored->offsets[i - 1];
@@ -193,12 +195,13 @@ static ech_status append_header(ech_stored *stored)
     return ECH_OK;
 }
 
-ech_status ech_stored_plan(const ech_saved_tensor *tensors, int n, bool is_state, ech_stored *out)
+ech_status ech_stored_plan(const ech_saved_tensor *tensors, int n, ech_checkpoint_file file,
+                           const char *base, ech_stored *out)
 {
     *out = (ech_stored){.tensors = ech_calloc((size_t)n + 1, sizeof *out->tensors),
                         .offsets = ech_calloc((size_t)n + 1, sizeof *out->offsets)};
-    ECH_TRY(put_in_order(tensors, n, is_state, out));
-    ECH_TRY(append_header(out));
+    ECH_TRY(put_in_order(tensors, n, file, out));
+    ECH_TRY(append_header(out, file == ECH_FILE_ADAPTER ? base : NULL));
     out->sums = ech_calloc((size_t)ech_hash_ranges(out->bytes) + 1, sizeof *out->sums);
     return ECH_OK;
 }

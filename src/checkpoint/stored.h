@@ -20,12 +20,14 @@ typedef struct ech_stored {
     uint64_t *sums;   /* checksums by range (ech_sum_bytes) of the bytes that this rank wrote */
 } ech_stored;
 
-/* Lays out the file of the tensors whose is_state equals `is_state`. Larger dtypes come first and
- * the header is padded to a multiple of 4,096 bytes, so that all data is aligned. The same on all
- * ranks if their tensors are, whatever their boxes. Errors: a name twice, except for parts that
- * make up one tensor; a name that is not UTF-8; 2^63 elements or more; a box that
- * ech_transfer_check refuses. Release with ech_stored_free, also after failures. */
-ech_status ech_stored_plan(const ech_saved_tensor *tensors, int n, bool is_state, ech_stored *out);
+/* Lays out the file of the tensors of `file`. Larger dtypes come first and the header is padded to
+ * a multiple of 4,096 bytes, so that all data is aligned. The same on all ranks if their tensors
+ * are, whatever their boxes. base: the hash of the weights that adapters belong to, for
+ * ech_safetensors_base; NULL or "": none. Errors: a name twice, except for parts that make up one
+ * tensor; a name that is not UTF-8; 2^63 elements or more; a box that ech_transfer_check refuses.
+ * Release with ech_stored_free, also after failures. */
+ech_status ech_stored_plan(const ech_saved_tensor *tensors, int n, ech_checkpoint_file file,
+                           const char *base, ech_stored *out);
 void ech_stored_free(ech_stored *stored);
 
 /* Called by one rank: creates the file with its header and at its full size, so that a full disk is

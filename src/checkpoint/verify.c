@@ -119,6 +119,6 @@ ech_status ech_manifest_verify_model(const char *folder, bool all)
     for (int f = 0; f < ECH_FILES; f++) /* state/ is not read, and may be gone */
         if (f != ECH_FILE_STATE)
             ECH_TRY(ech_manifest_verify_file(&manifest, checkpoint, (ech_checkpoint_file)f,
-                                             all || f != ECH_FILE_MODEL));
+                                             all || f >= ECH_FIRST_TEXT));
     return ECH_OK;
 }

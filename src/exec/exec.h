@@ -26,6 +26,7 @@
 #include <stdatomic.h>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/peft.h"
 #include "checkpoint/shards.h"
 #include "comm/comm.h"
 #include "data/data.h"
@@ -173,13 +174,16 @@ void ech_exec_set_updates(ech_exec *exec, int64_t updates);
 /* Loads parameters, optimizer states and the number of updates. A forward-only plan loads only
  * parameters, from model/; an evaluator loads them in full precision from state/ if it has them. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint);
-/* Checks that a folder of weights has exactly this model's parameters, in their shapes; on rank 0
- * also a tied head. */
-ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weights);
-/* Loads parameters, in all weight versions of the plan, from a folder that passed
- * ech_exec_check_weights. Each rank reads its own boxes. This is also how weights are resharded on
- * import. */
-ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights);
+/* Checks that a folder of weights has exactly this model's parameters without adapters, in their
+ * shapes; on rank 0 also a tied head. The folder `adapters` (may be NULL) must have exactly the
+ * model's adapters. */
+ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weights,
+                                  const ech_peft *adapters);
+/* Loads parameters, in all weight versions of the plan, from folders that passed
+ * ech_exec_check_weights. adapters NULL: adapters keep their values. Each rank reads its own boxes.
+ * This is also how weights are resharded on import. */
+ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights,
+                                 const ech_peft *adapters);
 
 /* ---- whole tensors, between lists: every parameter in the type that training keeps it in, then
  * every state, then gradients if they are kept, in the order of model->param, under any layout ----

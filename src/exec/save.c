@@ -16,7 +16,7 @@ static void add_tensor_as(const ech_exec *exec, ech_saved_list *list, int param,
                           const ech_holding *of, void *data, ech_dtype in_file)
 {
     const ech_param *p = &exec->plan->model->param.at[param];
-    ech_saved_tensor tensor = {.is_state = of->name != NULL,
+    ech_saved_tensor tensor = {.file = of->name ? ECH_FILE_STATE : ECH_FILE_MODEL,
                                .dtype = of->dtype,
                                .narrowed = in_file != of->dtype,
                                .narrow = in_file,
@@ -223,29 +223,52 @@ ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
 
 /* ---- folders of weights ---- */
 
-ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weights)
+static bool is_adapter(const ech_exec *exec, int param)
 {
-    ECH_CLEANUP(ech_saved_list_free) ech_saved_list all = {0};
+    return exec->plan->model->param.at[param].adapter != ECH_ADAPTER_NONE;
+}
+
+static void list_weights(const ech_exec *exec, bool adapters, ech_saved_list *out)
+{
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
         ech_holding of = ech_exec_weights_kept(exec, i, NULL, 0);
-        add_tensor(exec, &all, i, &of, NULL);
+        if (is_adapter(exec, i) == adapters) add_tensor(exec, out, i, &of, NULL);
     }
-    ECH_TRY(ech_shards_check(weights, all.tensor.at, (int)all.tensor.n));
+}
+
+ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weights,
+                                  const ech_peft *adapters)
+{
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list own = {0}, added = {0};
+    list_weights(exec, false, &own);
+    ECH_TRY(ech_shards_check(weights, own.tensor.at, (int)own.tensor.n));
+    list_weights(exec, true, &added);
+    if (adapters) ECH_TRY(ech_peft_check(adapters, added.tensor.at, (int)added.tensor.n));
     return exec->plan->rank == 0 ? ech_shards_check_head(weights) : ECH_OK;
 }
 
-ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights)
+static void list_held(const ech_exec *exec, bool adapters, ech_saved_list *out)
 {
-    ECH_CLEANUP(ech_saved_list_free) ech_saved_list held = {.copier = ech_exec_copier(exec, 0)};
-    int params = (int)exec->plan->model->param.n;
     ech_holding of[ECH_MOST_HOLDINGS];
-    for (int i = 0; i < params; i++) {
+    out->copier = ech_exec_copier(exec, 0);
+    for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
+        if (is_adapter(exec, i) != adapters) continue;
         ech_exec_list_kept(exec, i, of);
         if (!ech_exec_has_param(exec, i)) continue;
-        add_tensor(exec, &held, i, of, ech_exec_kept_data(exec, NULL, of));
-        add_rounded(exec, &held, i, NULL);
+        add_tensor(exec, out, i, of, ech_exec_kept_data(exec, NULL, of));
+        add_rounded(exec, out, i, NULL);
     }
-    ECH_TRY(ech_shards_load(weights, held.tensor.at, (int)held.tensor.n));
+}
+
+ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights,
+                                 const ech_peft *adapters)
+{
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list own = {0}, added = {0};
+    int params = (int)exec->plan->model->param.n;
+    list_held(exec, false, &own);
+    ECH_TRY(ech_shards_load(weights, own.tensor.at, (int)own.tensor.n));
+    list_held(exec, true, &added);
+    if (adapters) ECH_TRY(ech_peft_load(adapters, added.tensor.at, (int)added.tensor.n));
     for (int i = 0; i < params; i++) {
         if (!ech_exec_has_param(exec, i)) continue;
         ech_exec_round_weights(exec, i, 0);

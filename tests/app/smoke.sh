@@ -55,6 +55,30 @@ try 0 "" sample run "1 and" --tokens 4
 try 0 "report.html" report run
 try 0 "" convert run/checkpoints/*/model converted
 try 0 "init_from: \"converted\"" init converted
+# adapters: saved as a folder of PEFT, trained on, merged
+lora=(model.init_from=converted lora.rank=2 lora.targets=all-linear log.directory=lora)
+try 0 "adapters of rank 2 begin anew" train run.yaml "${lora[@]}"
+at=$(echo lora/checkpoints/*/model)
+try 0 "perplexity" eval lora --data text
+try 2 "has adapters; --merge adds them" convert "$at" merged
+try 0 "from a Hugging Face folder with adapters" convert --merge "$at" merged
+try 2 "has no adapter_config.json" convert --merge merged again
+try 2 "--base is for --merge" convert merged again --base converted
+lora=(lora.init_from="$at" log.directory=lora2)
+try 0 "adapters of rank 2 continue from $at" \
+    train run.yaml model.init_from=converted "${lora[@]}"
+try 2 "has adapters of the base 'converted' .weights .*other weights" \
+    train run.yaml model.init_from=merged "${lora[@]}" log.directory=lora3
+try 2 "has adapters beside their base" train run.yaml model.init_from="$at" log.directory=lora3
+try 2 "lora.rank" train run.yaml model.init_from=converted "${lora[@]}" lora.rank=3
+try 2 "model.init_from is not set" train run.yaml "${lora[@]}" log.directory=lora3
+mkdir alone
+cp "$at"/adapter* alone
+try 0 "" sample alone --ids "1 2" --tokens 2
+try 0 "" convert --merge alone merged2
+cmp merged/model.safetensors merged2/model.safetensors || complain "other merged weights"
+truncate -s -4 alone/adapter_model.safetensors
+try 1 "truncated" convert --merge alone merged3
 try 0 "train: tokens-train" init text.txt
 try 0 "" bench --help
 try 0 "levels:" bench --cluster own.yaml --seconds 1

@@ -78,7 +78,8 @@ TEST(as_transformers)
         snprintf(converted, sizeof converted, "%s/%s", fixture_folder, names[i]);
         read_recorded(names[i], &r);
         check_logits(folder, &r);
-        assert_int_equal(ech_conversion_open(folder, &conversion), ECH_OK);
+        assert_int_equal(ech_conversion_open(folder, &(ech_conversion_options){0}, &conversion),
+                         ECH_OK);
         assert_int_equal(conversion.dtype, i == 1 ? ECH_BF16 : ECH_F32);
         assert_int_equal(conversion.ends.end, 256);
         assert_int_equal(ech_conversion_write(&conversion, converted, conversion.dtype), ECH_OK);
@@ -299,7 +300,8 @@ TEST(from_a_cache)
         make_cache(names[i]);
         read_recorded(names[i], &r);
         check_logits(folder, &r);
-        assert_int_equal(ech_conversion_open(folder, &conversion), ECH_OK);
+        assert_int_equal(ech_conversion_open(folder, &(ech_conversion_options){0}, &conversion),
+                         ECH_OK);
         assert_int_equal(ech_conversion_write(&conversion, converted, conversion.dtype), ECH_OK);
         ech_conversion_close(&conversion);
         check_logits(converted, &r);

@@ -194,7 +194,7 @@ TEST(carries_its_mapping_along)
     snprintf(run, sizeof run, "%s/second", fixture_folder);
     snprintf(converted, sizeof converted, "%s/converted", fixture_folder);
     ECH_CLEANUP(ech_conversion_close) ech_conversion conversion = {.raw.fd = -1};
-    assert_int_equal(ech_conversion_open(run, &conversion), ECH_OK);
+    assert_int_equal(ech_conversion_open(run, &(ech_conversion_options){0}, &conversion), ECH_OK);
     assert_int_equal(ech_conversion_write(&conversion, converted, conversion.dtype), ECH_OK);
     assert_same_logits("second", "converted");
     train("third", "converted", 1, "");

@@ -116,7 +116,7 @@ static ech_status sample(const char *folder)
 static ech_status convert(const char *folder)
 {
     ech_conversion conversion;
-    ECH_TRY(ech_conversion_open(folder, &conversion));
+    ECH_TRY(ech_conversion_open(folder, &(ech_conversion_options){0}, &conversion));
     ech_conversion_close(&conversion);
     return ECH_OK;
 }

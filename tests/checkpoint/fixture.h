@@ -31,9 +31,13 @@ static const ech_saved_tensor fixture_tensors[FIXTURE_TENSORS] = {
     {.name = "half.weight", .dtype = ECH_BF16, .dims = 2, .shape = {3, 5}},
     {.name = "conv.weight", .dtype = ECH_F64, .dims = 4, .shape = {3, 2, 4, 3}},
     {.name = "empty", .dtype = ECH_F32, .dims = 2, .shape = {0, 3}},
-    {.name = "wte.weight", .is_state = true, .dtype = ECH_F64, .dims = 2, .shape = {7, 6}},
-    {.name = "wte.weight.exp_avg", .is_state = true, .dtype = ECH_F32, .dims = 2, .shape = {7, 6}},
-    {.name = "batches", .is_state = true, .dtype = ECH_I64, .dims = 0},
+    {.name = "wte.weight", .file = ECH_FILE_STATE, .dtype = ECH_F64, .dims = 2, .shape = {7, 6}},
+    {.name = "wte.weight.exp_avg",
+     .file = ECH_FILE_STATE,
+     .dtype = ECH_F32,
+     .dims = 2,
+     .shape = {7, 6}},
+    {.name = "batches", .file = ECH_FILE_STATE, .dtype = ECH_I64, .dims = 0},
 };
 
 /* What one rank has of them. */

@@ -37,8 +37,8 @@ static void refuse(const char *file, const char *part)
 
 TEST(folders)
 {
-    refuse("adapter_config.json", "an adapter (PEFT, LoRA)");
-    refuse("adapter_config.json", ".merge_and_unload().save_pretrained(\"NEW\")");
+    refuse("adapter_config.json", "adapters (PEFT, LoRA)");
+    refuse("adapter_config.json", "echelon convert --merge ");
     refuse("pytorch_model.bin", "pytorch_model.bin: a pickle");
     refuse("pytorch_model.bin.index.json", ".save_pretrained(\"NEW\")");
     refuse("quantize_config.json", "dequantize_model(\"");

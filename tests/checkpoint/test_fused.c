@@ -87,7 +87,7 @@ static void list_mine(grid g, int rank, bool states, mine *m)
         for (int is_state = 0; is_state <= states; is_state++) {
             ech_saved_tensor whole = {.dtype = ECH_F64,
                                       .dims = params[i].shape.dims,
-                                      .is_state = is_state,
+                                      .file = is_state ? ECH_FILE_STATE : ECH_FILE_MODEL,
                                       .data = is_state ? m->state[i] : m->weight[i]};
             memcpy(whole.shape, params[i].shape.size, sizeof whole.shape);
             set_boxes(g, rank, &params[i], &whole);
@@ -286,7 +286,8 @@ TEST(folder)
 static void refuse(ech_saved_list *list, int n, const char *part)
 {
     ech_stored stored;
-    assert_int_equal(ech_stored_plan(list->tensor.at, n, false, &stored), ECH_EINTERNAL);
+    assert_int_equal(ech_stored_plan(list->tensor.at, n, ECH_FILE_MODEL, NULL, &stored),
+                     ECH_EINTERNAL);
     assert_error_has(part);
     ech_stored_free(&stored);
 }

@@ -63,7 +63,7 @@ TEST(test_header_equals_golden)
 {
     ech_saved_tensor a = {.name = "a", .dtype = ECH_F32, .dims = 1, .shape = {2}};
     ech_stored stored;
-    assert_int_equal(ech_stored_plan(&a, 1, false, &stored), ECH_OK);
+    assert_int_equal(ech_stored_plan(&a, 1, ECH_FILE_MODEL, NULL, &stored), ECH_OK);
     const ech_text text = stored.header;
     assert_int_equal(text.n, 4096);
     assert_int_equal(stored.offsets[0], 4096);
@@ -218,7 +218,7 @@ TEST(test_refused_sizes)
 static void assert_refused(const ech_saved_tensor *two, const char *part)
 {
     ech_stored stored;
-    assert_int_equal(ech_stored_plan(two, 2, false, &stored), ECH_EINTERNAL);
+    assert_int_equal(ech_stored_plan(two, 2, ECH_FILE_MODEL, NULL, &stored), ECH_EINTERNAL);
     assert_error_has(part);
     ech_stored_free(&stored);
 }
@@ -258,7 +258,7 @@ TEST(test_boxes_round_trip)
     ech_saved_add(&tensors[0], (int64_t[]){0, 0}, &half);
     saved_whole(&tensors[1], &count);
     ech_stored stored;
-    assert_int_equal(ech_stored_plan(tensors, 2, false, &stored), ECH_OK);
+    assert_int_equal(ech_stored_plan(tensors, 2, ECH_FILE_MODEL, NULL, &stored), ECH_OK);
     const int64_t *offsets = stored.offsets;
     char *folder = scratch_make();
     char *path = scratch_write(folder, "x.safetensors", stored.header.at, stored.header.n);

@@ -235,7 +235,7 @@ static ech_status save_narrowed(ech_comm *comm, void *context)
     t[0].narrowed = true;
     t[0].narrow = ECH_BF16;
     t[1].name = "w.master";
-    t[1].is_state = true;
+    t[1].file = ECH_FILE_STATE;
     t[2] = (ech_saved_tensor){.name = "few", .dtype = ECH_F64, .dims = 1, .shape = {2}};
     t[2].narrowed = true;
     t[2].narrow = ECH_F32;
@@ -259,7 +259,7 @@ static void check_narrowed(const ech_checkpoint *checkpoint)
     saved_whole(&t, halves);
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
     t.name = "w.master";
-    t.is_state = true;
+    t.file = ECH_FILE_STATE;
     t.dtype = ECH_F32;
     saved_whole(&t, full);
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
@@ -307,7 +307,7 @@ TEST(test_missing_and_misshapen)
     assert_error_has("'wte.weight'"); /* the nearest */
     assert_error_has("model/model.safetensors");
     t = whole(1, data);
-    t.is_state = true;
+    t.file = ECH_FILE_STATE;
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINPUT);
     assert_error_has("state/state.safetensors");
     t = whole(0, data);

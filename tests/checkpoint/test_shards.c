@@ -41,7 +41,7 @@ static void write_file(const char *folder, const char *name, const matrix *all, 
     }
     ech_stored stored;
     char *path = ech_file_join(folder, name);
-    assert_int_equal(ech_stored_plan(tensors, n, false, &stored), ECH_OK);
+    assert_int_equal(ech_stored_plan(tensors, n, ECH_FILE_MODEL, NULL, &stored), ECH_OK);
     assert_int_equal(ech_stored_create(&stored, path), ECH_OK);
     assert_int_equal(ech_stored_write(&stored, path), ECH_OK);
     ech_stored_free(&stored);

@@ -53,7 +53,7 @@ static void list_mine(grid g, int rank, mine *m)
         ech_shape_interval_boxes(&stack.shape, sharding, at, first, end - first, whole.box);
     ech_saved_list_add(&m->list, &stack, NULL, &whole);
     whole.data = m->state;
-    whole.is_state = true;
+    whole.file = ECH_FILE_STATE;
     ech_saved_list_add(&m->list, &stack, "exp_avg", &whole);
     ech_saved_tensor norm = {.dtype = ECH_F64};
     set_shape(&norm, &plain.shape);
@@ -215,7 +215,7 @@ TEST(test_folder)
     int wrong = 0;
     list_mine(grids[0], 0, &m);
     for (size_t i = 0; i < m.list.tensor.n;) { /* states are in no such folder */
-        if (m.list.tensor.at[i].is_state)
+        if (m.list.tensor.at[i].file)
             m.list.tensor.at[i] = m.list.tensor.at[--m.list.tensor.n];
         else
             i++;

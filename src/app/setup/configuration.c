@@ -109,7 +109,8 @@ static ech_status make_config(const char *name, const char *text, int special,
     if (status == ECH_OK && mapped)
         status = ech_config_fill(config, "model.architecture", mapped->name, config->model.mapping,
                                  false);
-    bool is_filled = !(special & FILLS) || !ech_config_is_named(config, "model.init_from");
+    bool is_filled = !(special & FILLS) || !(ech_config_is_named(config, "model.init_from") ||
+                                            ech_config_is_named(config, "lora.init_from"));
     if (status == ECH_OK && !is_filled) status = ech_setup_fill_model(config);
     if (ech_config_is_set(config, "model.architecture")) ech_model_choose(config);
     if (status == ECH_OK && special & PLANS) status = fill_unused(config);

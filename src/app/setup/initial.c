@@ -4,6 +4,8 @@
  */
 #include "app/setup/initial.h"
 
+#include "app/setup/adapters.h"
+
 #include <string.h>
 
 #include "base/file.h"
@@ -72,20 +74,20 @@ ech_saved_tensor ech_initial_tensor(const ech_param *param)
     return whole;
 }
 
-/* Release with ech_saved_list_free. */
-static ech_saved_list whole_tensors(const ech_model *model)
+void ech_initial_list(const ech_model *model, bool adapters, ech_saved_list *out)
 {
-    ech_saved_list all = {0};
     for (size_t i = 0; i < model->param.n; i++) {
-        ech_saved_tensor whole = ech_initial_tensor(&model->param.at[i]);
-        ech_saved_list_add(&all, &model->param.at[i], NULL, &whole);
+        const ech_param *param = &model->param.at[i];
+        ech_saved_tensor whole = ech_initial_tensor(param);
+        if ((param->adapter != ECH_ADAPTER_NONE) == adapters)
+            ech_saved_list_add(out, param, NULL, &whole);
     }
-    return all;
 }
 
 ech_status ech_initial_check_model(const ech_model *model, const ech_shards *weights)
 {
-    ECH_CLEANUP(ech_saved_list_free) ech_saved_list all = whole_tensors(model);
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list all = {0};
+    ech_initial_list(model, false, &all);
     return ech_shards_check(weights, all.tensor.at, (int)all.tensor.n);
 }
 
@@ -121,7 +123,9 @@ static ech_status fill_from_folder(ech_config *config)
                                    "no rows are added: %s has %lld, too; leave the key out, or "
                                    "set a larger model.vocab_size",
                                    folder, (long long)had);
-    return ech_initial_check_shapes(config, folder);
+    ECH_TRY(ech_setup_fill_adapters(config));
+    ECH_TRY(ech_initial_check_shapes(config, folder));
+    return ech_setup_check_adapters(config);
 }
 
 bool ech_initial_is_folder(const char *path)
@@ -134,6 +138,9 @@ ech_status ech_setup_fill_model(ech_config *config)
 {
     ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *past = NULL;
     ECH_CLEANUP(ech_config_destroy_at) ech_config *saved = NULL;
+    if (!config->model.init_from[0] && config->lora.init_from[0])
+        return ech_config_complain(config, "lora.init_from",
+                                   "model.init_from is not set; name the adapters' base there");
     if (!config->model.init_from[0])
         return config->model.new_rows_from.n
                    ? ech_config_check_read(config, "model.new_rows_from", "",
@@ -142,6 +149,8 @@ ech_status ech_setup_fill_model(ech_config *config)
     ECH_TRY(find_past(config, &past));
     if (!past) return fill_from_folder(config);
     ECH_TRY(ech_setup_config_saved(past, NULL, 0, &saved));
+    if (config->lora.init_from[0])
+        ECH_TRY(ech_config_fill_section(config, saved, "lora", ech_checkpoint_path(past)));
     return ech_config_fill_section(config, saved, "model", ech_checkpoint_path(past));
 }
 
@@ -242,12 +251,33 @@ ech_status ech_initial_expect(const ech_config *config)
     return past ? ECH_OK : open_weights(config, false, &weights);
 }
 
-/* *out is the caller's also after a failed check. Rank 0 reads the bytes for all. */
-static ech_status open_checked(const ech_session *session, const ech_config *config,
-                               ech_shards **out)
+/* The files of a start. */
+typedef struct initial {
+    ech_shards *weights;
+    ech_peft *adapters; /* NULL: they begin anew, or there are none */
+} initial;
+
+static void close_initial(initial *from)
 {
-    ECH_TRY(open_weights(config, session->plan->rank == 0, out));
-    return ech_exec_check_weights(session->exec, *out);
+    ech_shards_close(from->weights);
+    ech_peft_close(from->adapters);
+}
+
+/* *out is the caller's also after a failed check. Rank 0 reads the bytes for all. */
+static ech_status open_checked(const ech_session *session, const ech_config *config, initial *out)
+{
+    bool verify = session->plan->rank == 0;
+    ECH_TRY(open_weights(config, verify, &out->weights));
+    if (config->lora.init_from[0]) ECH_TRY(ech_setup_open_adapters(config, verify, &out->adapters));
+    return ech_exec_check_weights(session->exec, out->weights, out->adapters);
+}
+
+/* On rank 0. */
+static ech_status find_base(ech_session *session, const ech_config *config, const initial *from)
+{
+    if (!config->lora.rank) return ECH_OK;
+    ECH_TRY(ech_setup_hash_base(session->plan->model, from->weights, session->base));
+    return from->adapters ? ech_setup_check_base(config, from->adapters, session->base) : ECH_OK;
 }
 
 static void report_new_rows(const ech_config *config, const ech_shards *weights)
@@ -265,17 +295,20 @@ static void report_new_rows(const ech_config *config, const ech_shards *weights)
 static ech_status take_weights(ech_session *session, const ech_config *config)
 {
     bool first = session->plan->rank == 0;
-    ECH_CLEANUP(ech_shards_close_at) ech_shards *weights = NULL;
-    if (first) ECH_TRY(open_checked(session, config, &weights));
-    ECH_TRY(ech_group_barrier(ech_exec_world(session->exec)));
-    if (!first) ECH_TRY(open_checked(session, config, &weights));
+    ECH_CLEANUP(close_initial) initial from = {0};
+    if (first) ECH_TRY(open_checked(session, config, &from));
+    if (first) ECH_TRY(find_base(session, config, &from));
+    ECH_TRY(
+        ech_group_broadcast(ech_exec_world(session->exec), 0, session->base, sizeof session->base));
+    if (!first) ECH_TRY(open_checked(session, config, &from));
     if (first)
-        ech_log_info("starting from the %d tensors of %s", ech_shards_count(weights),
+        ech_log_info("starting from the %d tensors of %s", ech_shards_count(from.weights),
                      config->model.init_from);
-    if (first && config->lora.rank > 0 && !ech_shards_adapted(weights))
-        ech_log_info("adapters of rank %lld begin anew", (long long)config->lora.rank);
-    if (first) report_new_rows(config, weights);
-    return ech_exec_take_weights(session->exec, weights);
+    if (first && config->lora.rank)
+        ech_log_info("adapters of rank %lld %s%s", (long long)config->lora.rank,
+                     from.adapters ? "continue from " : "begin anew", config->lora.init_from);
+    if (first) report_new_rows(config, from.weights);
+    return ech_exec_take_weights(session->exec, from.weights, from.adapters);
 }
 
 ech_status ech_session_initialise(ech_session *session, const ech_config *config)

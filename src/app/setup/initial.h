@@ -9,9 +9,9 @@
 
 #include "app/setup/setup.h"
 
-/* If model.init_from is set, sets the model keys that the run file omits: from the checkpoint to
- * resume from; if there is none, from the folder model.init_from (which may be removed once there
- * is a checkpoint). */
+/* If model.init_from is set, sets the model keys that the run file omits, and with lora.init_from
+ * also the keys of section lora. They come from the checkpoint to resume from; if there is none,
+ * from these folders, which may be removed once there is a checkpoint. */
 ech_status ech_setup_fill_model(ech_config *config);
 
 /* The training step of the checkpoint to resume from; 0: there is none. */
@@ -54,7 +54,9 @@ ech_status ech_initial_open(const ech_config *config, const char *folder, bool v
 
 /* The shape of the unsharded parameter; other fields are 0. */
 ech_saved_tensor ech_initial_tensor(const ech_param *param);
-/* Errors: the weights are not exactly the model's tensors in the model's shapes
+/* Appends the model's adapters, or all other parameters, without boxes. */
+void ech_initial_list(const ech_model *model, bool adapters, ech_saved_list *out);
+/* Errors: the weights are not exactly the model's tensors without adapters in the model's shapes
  * (ech_shards_check). */
 ech_status ech_initial_check_model(const ech_model *model, const ech_shards *weights);
 /* Checks the headers of a folder's files in the same way against a model section from the folder's

@@ -362,6 +362,7 @@ ech_status ech_session_create_on(const ech_design *design, ech_comm *comm, int l
     ECH_TRY(status);
     if (design->serves) ech_exec_order_serves(out->exec, worker_of, design->serves);
     out->plan = plan;
+    out->base[0] = '\0';
     plan = NULL;
     return ECH_OK;
 }

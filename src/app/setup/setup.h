@@ -141,6 +141,7 @@ void ech_print_memory(const ech_plan *plan, ech_text *out);
 typedef struct ech_session {
     ech_plan *plan;
     ech_exec *exec;
+    char base[ECH_CHECKPOINT_DIGITS + 1]; /* ech_checkpoint_info.base; "": unknown */
 } ech_session;
 ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,
                               ech_session *out); /* collective over `comm` */

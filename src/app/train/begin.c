@@ -216,6 +216,7 @@ static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
     ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_INIT, 0));
     ECH_TRY(ech_exec_restore(t->session.exec, checkpoint));
     t->step = info->step;
+    memcpy(t->session.base, info->base, sizeof info->base);
     /* a checkpoint of another run is not saved by this one */
     bool own = lies_in(ech_checkpoint_path(checkpoint), t->config->checkpoint.directory);
     t->saved_step = own ? info->step : -1;

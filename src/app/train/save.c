@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/setup/adapters.h"
 #include "app/setup/initial.h"
 #include "app/train/card.h"
 #include "app/train/trainer.h"
@@ -89,10 +90,12 @@ static ech_status read_tokenizer(const ech_tokenizer *tokenizer, const char *fol
  * copied, and so is the family's mapping file. The tokenizer's files are copied from where it was
  * opened; a tokenizer without such files is exported, and NULL writes none. On failure some texts
  * may be set. */
-static ech_status read_texts(const ech_config *config, const ech_tokenizer *tokenizer,
-                             const char *folder, ech_dtype dtype, ech_checkpoint_info *out)
+static ech_status read_texts(const ech_design *design, const char *folder, ech_dtype dtype,
+                             ech_checkpoint_info *out)
 {
-    ech_text text = {0}, mapping = {0};
+    const ech_config *config = design->config;
+    const ech_tokenizer *tokenizer = design->tokenizer;
+    ech_text text = {0}, mapping = {0}, adapters = {0};
     ech_model_text_ends ends = {0};
     size_t n = 0;
     const char *stated = ech_family_mapping(ech_family_of(config), &n);
@@ -103,6 +106,8 @@ static ech_status read_texts(const ech_config *config, const ech_tokenizer *toke
     ECH_TRY(ech_initial_export(config, folder, dtype, tokenizer ? &ends : NULL,
                                ech_config_is_auto(config->data.tokenizer), &text));
     put(text, ECH_FILE_CONFIG, out);
+    if (config->lora.rank) ECH_TRY(ech_setup_export_adapters(config, design->model, &adapters));
+    if (config->lora.rank) put(adapters, ECH_FILE_ADAPTER_CONFIG, out);
     if (stated) ech_text_append_bytes(&mapping, stated, n);
     if (stated) put(mapping, ECH_FILE_MAPPING, out);
     if (folder) ECH_TRY(read_from(folder, ECH_FILE_GENERATION_CONFIG, out));
@@ -165,6 +170,7 @@ ech_status ech_trainer_save(ech_trainer *t)
     double start = ech_clock_now();
     ECH_FREED_TEXT card = {0};
     ech_checkpoint_info info = t->texts;
+    memcpy(info.base, t->session.base, sizeof info.base);
     info.step = t->step;
     info.optimizer_count = ech_exec_updates(t->session.exec);
     info.samples = t->step * t->config->training.global_batch_size;
@@ -225,8 +231,8 @@ ech_status ech_trainer_begin_saves(ech_trainer *t)
     if (!ech_trainer_is_first(t)) return ECH_OK;
     ech_config_print(t->config, &yaml);
     t->texts.run_yaml = yaml.at;
-    ECH_TRY(read_texts(t->config, t->design->tokenizer, t->model_folder,
-                       ech_exec_saved_dtype(t->session.exec), &t->texts));
+    ECH_TRY(
+        read_texts(t->design, t->model_folder, ech_exec_saved_dtype(t->session.exec), &t->texts));
     if (!t->texts.text[ECH_FILE_TOKENIZER].at && !ech_family_of(t->config)->valued)
         ech_progress_say(
             t->progress,

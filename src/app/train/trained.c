@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/setup/adapters.h"
 #include "app/setup/initial.h"
 #include "app/setup/plugins.h"
 #include "app/setup/run.h"
@@ -45,9 +46,12 @@ static ech_status take_config(const trained_run *run, const char *folder, ech_co
     if (run->options->plugins) ECH_TRY(ech_plugins_load(run->options->plugins));
     ECH_TRY(ech_setup_config_saved(run->checkpoint, NULL, 0, &saved));
     ech_config_replace_text(&saved->model.init_from, "");
+    ech_config_replace_text(&saved->lora.init_from, "");
     ECH_TRY(ech_config_fill_section(c, saved, "model", path));
+    ECH_TRY(ech_config_fill_section(c, saved, "lora", path));
     ECH_TRY(ech_config_fill_section(c, saved, "precision", path));
     ech_config_replace_text(&c->model.init_from, "");
+    ech_config_replace_text(&c->lora.init_from, "");
     ech_model_choose(c);
     c->precision.tf32 = 0;
     c->data.sequence_length = saved->data.sequence_length;
@@ -67,6 +71,7 @@ static ech_status take_config(const trained_run *run, const char *folder, ech_co
 static ech_status fill_config(const trained_run *run, ech_config *c)
 {
     ech_config_replace_text(&c->model.init_from, run->options->path);
+    ECH_TRY(ech_setup_name_adapters(c, run->options->path));
     ECH_TRY(ech_setup_fill_model(c));
     ECH_TRY(ech_initial_expect(c));
     int64_t T = c->model.max_position_embeddings;
@@ -193,9 +198,9 @@ static ech_status open_model(ech_trained *trained, const trained_run *run, int *
     const ech_device *device;
     if (run->checkpoint)
         trained->folder = ech_file_join(ech_checkpoint_path(run->checkpoint), "model");
-    else
-        ECH_TRY(ech_shards_find(run->options->path, &trained->folder));
     ECH_TRY(make_config(run, trained->folder, &trained->config));
+    if (!run->checkpoint) /* of adapters alone, their base's */
+        ECH_TRY(ech_shards_find(trained->config->model.init_from, &trained->folder));
     ECH_TRY(open_tokenizer(trained, run->options));
     ECH_TRY(find_ends(trained));
     ech_config_replace_text(&trained->config->log.directory, run->options->path); /* not written */
@@ -250,7 +255,8 @@ ech_status ech_trained_run(const ech_trained_options *options, ech_trained_use u
                  "folder",
                  path);
     }
-    if (!ech_initial_is_folder(path)) ECH_TRY(ech_checkpoint_find(path, true, &checkpoint));
+    if (!ech_initial_is_folder(path) && !ech_peft_is_there(path))
+        ECH_TRY(ech_checkpoint_find(path, true, &checkpoint));
     ECH_CLEANUP(close_model) ech_trained trained = {0};
     trained_run run = {options, checkpoint, &trained, use, context};
     int ranks;
