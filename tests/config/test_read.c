@@ -146,7 +146,7 @@ static const struct {
     {"model:\n  xyzzy: 3\n", "model.xyzzy: no such key; `echelon help keys` lists the "},
     {"modell:\n  hidden_size: 3\n", "run.yaml:1:1: modell: no such section; did you mean model?"},
     {"\n\nsteps: 3\n", "run.yaml:3:1: steps: no such section; it is training.steps"},
-    {"xyzzy: 3\n", "no such section; the sections are model data training optimizer"},
+    {"xyzzy: 3\n", "no such section; the sections are model data training lora optimizer"},
     {"model:\n  <<: 3\n", "run.yaml:2:3: model.<<: no such key"},
     {"model:\n  \"hidden_size\\0x\": 3\n", "run.yaml:2:3: key of model: contains a NUL character"},
     /* given twice */
