@@ -272,7 +272,8 @@ static void append_key(const ech_config *config, const ech_config_key *key, bool
         ech_text_append(&rules, "; required");
     else
         ech_text_append(&rules, "; default %s", *key->initial ? key->initial : "\"\"");
-    if (key->fixed) ech_text_append(&rules, "; may not change on resume");
+    if (key->fixed || in_full)
+        ech_text_append(&rules, "; may %schange on resume", key->fixed ? "not " : "");
     ech_text_append(out, "  %s.%s\n", key->section, key->name);
     ech_config_append_wrapped(key->help, INDENT, out);
     if (in_full && key->more)

@@ -67,6 +67,7 @@ also "parallel.strategy = local_sgd, diloco or gossip, with model.moe_gate = bia
 also "; default topk"
 expect 0 "parallel.strategy = tpu: parallel.reduction=torus" "$echelon" help key parallel.reduction
 also "parallel.reduction = ring"
+expect 0 "default 0; may change on resume" "$echelon" help key parallel.zero
 expect 2 "no key parallel.zeor; did you mean parallel.zero" "$echelon" help key parallel.zeor
 expect 2 "takes one key" "$echelon" help key
 expect 0 "memory.sequence_chunks above 1, with parallel.context above 1:" "$echelon" help together
