@@ -56,7 +56,7 @@ check_names() {
         grep -oE '\b(ech|ECH)_[A-Za-z0-9_]+' "$1" || true
         [ "$1" = docs/formats.md ] ||
             { grep -oE "\`($sections)\.[a-z][a-z0-9_]*" "$1" || true; } | tr -d '`' |
-            { grep -vE '\.(jsonl?|yaml|bin|c|h|def|md)$' || true; }
+            { grep -vE '\.(jsonl?|yaml|bin|safetensors|c|h|def|md)$' || true; }
         tr '\n' ' ' < "$1" | { grep -oE '\.c`,? \(?(`[a-z0-9_]+`(, `[a-z0-9_]+`)*)\)' || true; } |
             { grep -oE '`[a-z0-9_]+`' || true; } | tr -d '`' | sed 's/^/test:/'
     } | unknown | while read -r name; do echo "$1: there is no $name"; done
