@@ -36,7 +36,7 @@ expect 1 "no finished checkpoint" "$echelon" checkpoint verify left
 expect 0 "step-00000002.tmp +broken: not finished" "$echelon" checkpoint list left
 rm -r left
 train 0 "saved step-00000006" checkpoint.dtype=bf16
-expect 0 "^step-00000006 +6 +20[0-9-]+ [0-9:]+ +[0-9.]+ [KM]iB +1 +[0-9.]+ +bf16" "$echelon" \
+expect 0 "^step-00000006 +6 +20[0-9-]+ [0-9:]+ +[0-9.]+ [KM]iB +1 +[0-9.]+ +- +bf16" "$echelon" \
     checkpoint list run
 [ "$(sed -n 2p out | cut -c1-13)" = step-00000006 ] || complain "the newest is not first"
 expect 0 "^step-00000002 +whole" "$echelon" checkpoint verify run/checkpoints

@@ -147,8 +147,11 @@ TEST(draws_over_one_line_on_a_terminal)
     ech_progress *progress = open_progress(folder, 0);
     ech_step_metrics first = metrics_of(1), last = metrics_of(2000);
     submit_step(progress, &first);
-    ech_progress_submit(progress,
-                        &(ech_note){.kind = ECH_NOTE_VALIDATION, .validation = {1, 2, 1024, 1}});
+    ech_progress_submit(
+        progress,
+        &(ech_note){.kind = ECH_NOTE_VALIDATION,
+                    .validation = {
+                        .step = 1, .loss = 2, .tokens = 1024, .bits_per_byte = NAN, .seconds = 1}});
     submit_step(progress, &last);
     ech_progress_destroy(progress);
     char *text;

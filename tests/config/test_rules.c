@@ -279,10 +279,9 @@ static const trial trials[ECH_RULES] = {
         {COMPRESSED " model.architecture=llama model.kv_lora_rank=8 parallel.tensor=2",
          "model.architecture=llama model.kv_lora_rank=8 parallel.tensor=2",
          COMPRESSED " model.architecture=llama model.kv_lora_rank=8 parallel.data=2"},
-    [ECH_RULE_compressed_adapted_rows] = {COMPRESSED
-                                          " lora.rank=2 parallel.tensor=2 parallel.sequence=true",
-                                          "lora.rank=2 parallel.tensor=2 parallel.sequence=true",
-                                          COMPRESSED " lora.rank=2 parallel.tensor=2"},
+    [ECH_RULE_compressed_tensor_adapters] = {COMPRESSED " lora.rank=2 parallel.tensor=2",
+                                             "lora.rank=2 parallel.tensor=2",
+                                             COMPRESSED " lora.rank=2 parallel.data=2"},
 #define APART "parallel.strategy=local_sgd"
     [ECH_RULE_sync_every_together] = {"parallel.sync_every=2", "", "parallel.sync_every=2 " APART},
     [ECH_RULE_outer_rate_together] = {"parallel.outer_learning_rate=1", "",

@@ -144,10 +144,12 @@ static ech_status finish_trace(ech_trainer *t)
     return ECH_OK;
 }
 
-/* Whether training.time_limit has passed on this rank. */
+/* Whether training.time_limit has passed on this rank, and there are steps left. The validation
+ * after the last step is not cut short by it: the limit would end each further start at once. */
 static bool is_overdue(const ech_trainer *t)
 {
     double limit = t->config->training.time_limit;
+    if (t->step >= t->config->training.steps) return false;
     return limit > 0 && ech_clock_now() - t->began_at >= limit;
 }
 
