@@ -6,7 +6,7 @@
  *
  * A VALUE is a piece of memory that the plan places (schedule/values.h): a tensor of a block for
  * one sequence chunk, a bucket's weights or gradients, a batch slot. Functions return its index:
- * those of persistent values come first (ech_plan.persistent), then the list's own
+ * persistent values come first (ech_plan.persistent), then the list's own
  * (ech_list.value); -1 means none. `micro` numbers the sequence chunks of the list over all turns
  * (numbering.h). A TURN is a training step; a list may hold several. A TICK is the index of a step
  * in its list.

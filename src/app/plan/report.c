@@ -203,7 +203,7 @@ static ech_status add_evaluator(ech_plan_report *report)
     return ECH_OK;
 }
 
-static int64_t most_bytes(const ech_plan_report *report)
+int64_t ech_plan_report_bytes(const ech_plan_report *report)
 {
     int64_t most = 0;
     for (size_t c = 0; c < report->alike.n; c++) {
@@ -232,7 +232,7 @@ static ech_status add_rest(ech_plan_report *report)
 {
     ECH_TRY(add_evaluator(report));
     begin(report, "comparing numbers of sequence chunks");
-    report->chunks = ech_plan_compare_chunks(report->design, most_bytes(report));
+    report->chunks = ech_plan_compare_chunks(report->design, ech_plan_report_bytes(report));
     begin(report, "counting samples and tokens");
     count_data(report);
     return ECH_OK;

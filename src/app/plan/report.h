@@ -74,6 +74,9 @@ ech_status ech_plan_report_create(const ech_design *design, const ech_plan_optio
                                   ech_plan_report *out);
 void ech_plan_report_destroy(ech_plan_report *report);
 
+/* Bytes of the device arena of the rank that needs the most. */
+int64_t ech_plan_report_bytes(const ech_plan_report *report);
+
 void ech_plan_report_text(const ech_plan_report *report, ech_text *out);
 /* Appends one JSON object; docs/formats.md describes its keys. */
 ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out);

@@ -60,16 +60,6 @@ void ech_search_print_keys(const ech_search *search, const ech_candidate *candid
 
 /* ---- plans of one candidate ---- */
 
-static int64_t most_bytes(const ech_plan_report *report)
-{
-    int64_t most = 0;
-    for (size_t i = 0; i < report->alike.n; i++) {
-        int64_t bytes = report->alike.at[i].plan->arena_bytes[ECH_SPACE_DEVICE];
-        if (bytes > most) most = bytes;
-    }
-    return most;
-}
-
 /* Plans the candidate with m micro-batches in a step. No memory is too small here, so that *bytes
  * says what is missing. */
 static ech_status simulate(const state *s, const ech_candidate *c, int64_t m, double *seconds,
@@ -88,7 +78,7 @@ static ech_status simulate(const state *s, const ech_candidate *c, int64_t m, do
     ech_status status = ech_planning_create(&run, &options, &planning);
     if (status == ECH_OK) {
         *seconds = planning.report.simulation.end / planning.design.schedule->turns;
-        *bytes = most_bytes(&planning.report);
+        *bytes = ech_plan_report_bytes(&planning.report);
     }
     ech_planning_destroy(&planning);
     return status;
@@ -146,12 +136,12 @@ static void plan_whole(const state *s, ech_candidate *c)
     ech_planning planning;
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_search_config(s->search, c);
     run.config = config;
-    options.report = (ech_plan_options){.brief = true, .tokens = s->options->report.tokens};
+    options.report = (ech_plan_options){.tokens = s->options->report.tokens};
     ech_status status = ech_planning_create(&run, &options, &planning);
     if (status == ECH_OK && planning.report.checked) {
         c->forecast = ech_plan_forecast_of(&planning.report);
         c->seconds = c->forecast.seconds;
-        c->bytes = most_bytes(&planning.report);
+        c->bytes = ech_plan_report_bytes(&planning.report);
         c->fate = ECH_SEARCH_PLANNED;
     } else {
         refuse(c, ECH_SEARCH_REFUSED,
