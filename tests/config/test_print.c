@@ -248,7 +248,7 @@ TEST(test_help_of_a_key)
     assert_string_equal(help.at,
                         "  optimizer.eps\n      epsilon added to the root of the mean square\n"
                         "      muon also adds it to the norm by which a matrix is divided.\n"
-                        "      number, 0 to 1; default 1e-8\n");
+                        "      number, 0 to 1; default 1e-8; may change on resume\n");
     ech_config_help_key(config, "parallel.zero", &help);
     assert_non_null(strstr(help.at, "et al. 2020).\n      1: each rank"));
     ECH_FREED_TEXT all = {0};
