@@ -137,11 +137,19 @@ static int64_t find_best(const ech_failures *failures, double step, double low, 
 int64_t ech_goodput_best(const ech_failures *failures, double step, int count, uint64_t seed,
                          ech_goodput *out)
 {
-    double low = fmax(1, fmax(ech_goodput_young(failures), failures->writing) / 16 / step);
+    double young = ech_goodput_young(failures), daly = ech_goodput_daly(failures);
+    double low = fmax(1, fmax(young, failures->writing) / 16 / step);
     double high = fmax(low, 16 * failures->between / step);
     double near = (double)find_best(failures, step, low, high, 1.1, count / 10, seed, out);
-    int64_t best =
-        find_best(failures, step, fmax(1, near / 1.1), near * 1.1, 1.01, count / 10, seed, out);
-    *out = ech_goodput_simulate(failures, (double)best * step, count, seed);
+    near = (double)find_best(failures, step, fmax(1, near / 1.1), near * 1.1, 1.01, count / 10,
+                             seed, out);
+    const double tried[] = {near, fmax(1, round(young / step)), fmax(1, round(daly / step))};
+    int64_t best = 0;
+    for (int i = 0; i < 3; i++) {
+        ech_goodput g = ech_goodput_simulate(failures, tried[i] * step, count, seed);
+        if (best && g.useful <= out->useful) continue;
+        *out = g;
+        best = (int64_t)tried[i];
+    }
     return best;
 }

@@ -31,7 +31,8 @@ TEST(agrees_with_closed_forms_within_a_percent)
             ech_goodput g = ech_goodput_simulate(f, interval, ECH_GOODPUT_FAILURES, 45);
             /* the same by another way: the mean of time per failure, and of periods until one */
             double mean = f->between, period = fmax(interval + f->stall, f->writing), periods = 0;
-            for (int k = 1; k * period < 40 * mean; k++) periods += exp(-(k * period + f->writing) / mean);
+            for (int k = 1; k * period < 40 * mean; k++)
+                periods += exp(-(k * period + f->writing) / mean);
             double down = f->spares ? 0 : f->repair, failing = exp(f->restart / mean) - 1;
             double each = mean + down + failing * (mean + down);
             assert_near(g.useful, periods * interval / each, 0.01);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * DeepSpeed's configuration, a JSON object. Its pipeline, with 1F1B and an own partition, is built
+ * DeepSpeed's configuration, a JSON object. Its pipeline, with 1F1B and its own partition, is built
  * by the user's program (PipelineModule), which may read pipeline.stages from the configuration.
  */
 #include "app/advice/emit.h"
@@ -30,9 +30,8 @@ static void emit_context(ech_emitted *out, const ech_emit_row *row)
     if (out->design->config->parallel.context_method == ECH_CONTEXT_ULYSSES)
         ech_emit_add_number(out, row->name, out->design->layout->context);
     else
-        ech_emit_miss(out, row->key,
-                      "deepspeed has context parallelism with "
-                      "parallel.context_method=ulysses");
+        ech_emit_refuse(out, row->key,
+                        "it has context parallelism with parallel.context_method=ulysses");
 }
 
 static void emit_expert(ech_emitted *out, const ech_emit_row *row)

@@ -86,6 +86,13 @@ void ech_emit_miss(ech_emitted *out, const char *key, const char *format, ...)
     ECH_PUSH(out->missing, ech_strdup(text.at));
 }
 
+void ech_emit_refuse(ech_emitted *out, const char *key, const char *why)
+{
+    if (out->status == ECH_OK)
+        out->status = ech_config_complain(out->design->config, key, "not with --emit-for=%s: %s",
+                                          out->system->name, why);
+}
+
 int ech_emit_layers(const ech_design *design, bool merged, int most, int *layers)
 {
     const ech_layout *layout = design->layout;
@@ -224,9 +231,7 @@ static ech_status print_json(ech_emitted *out)
     json_auto_t *root = json_object();
     for (size_t i = 0; i < out->argument.n; i++) {
         const ech_emitted_argument *a = &out->argument.at[i];
-        json_t *value =
-            a->value ? json_loads(a->value, JSON_DECODE_ANY, NULL)
-                     : json_true();
+        json_t *value = a->value ? json_loads(a->value, JSON_DECODE_ANY, NULL) : json_true();
         set_at(root, a->name, value ? value : json_string(a->value));
     }
     ECH_FREED char *text = json_dumps(root, JSON_INDENT(2));
@@ -272,6 +277,7 @@ ech_status ech_emit(const ech_design *design, const char *system, ech_emitted *o
     ECH_TRY(ech_setup_defaults(&defaults));
     out->system = find(system);
     for (const ech_emit_row *row = out->system->row; row->key; row++) emit_row(out, row);
+    ECH_TRY(out->status);
     find_missing(out, defaults);
     for (const struct ech_emit_memory *m = out->system->memory; m->text; m++)
         if (!m->when || m->when(design)) ECH_PUSH(out->memory, m->text);

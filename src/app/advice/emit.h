@@ -39,10 +39,11 @@ typedef struct ech_emitted {
     ECH_LIST(char *) missing; /* what the system does not have; owned */
     ECH_LIST(const char *) memory;
     ech_text file;
+    ech_status status; /* a failure: the system lacks a degree, so that it cannot run this layout */
 } ech_emitted;
 
 /* Release *out with ech_emitted_free, also after a failure. Errors: no such system; the layout has
- * servers, or replicas that differ. */
+ * servers, replicas that differ, or a degree that the system does not have. */
 ech_status ech_emit(const ech_design *design, const char *system, ech_emitted *out);
 void ech_emitted_free(ech_emitted *emitted);
 /* Appends for people what the system does not have, and whose memory differs. */
@@ -71,6 +72,8 @@ void ech_emit_add_number(ech_emitted *out, const char *name, int64_t value);
 /* Names a key whose value the system does not have: "KEY = VALUE: " and the text. */
 void ech_emit_miss(ech_emitted *out, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Makes ech_emit fail: the system does not have a degree of the layout. why: what works. */
+void ech_emit_refuse(ech_emitted *out, const char *key, const char *why);
 /* Layers of each virtual stage, in the order of the model; where `merged`, of each stage. Returns
  * their number; 0: blocks other than layers are between the first and the last block, or there are
  * more than `most`. */

@@ -4,6 +4,9 @@
  * stage, data, context, tensor. Its pipeline schedules are 1F1B and interleaved 1F1B. ZeRO 1 is its
  * distributed optimizer; ZeRO 2 and 3 are Megatron-FSDP.
  */
+#include <math.h>
+#include <string.h>
+
 #include "app/advice/emit.h"
 
 enum { MOST_STAGES = 4096 };
@@ -51,10 +54,6 @@ static void emit_stages(ech_emitted *out, const ech_emit_row *row)
         if (s == n - 1) ech_text_append(&text, "L");
     }
     ech_emit_add(out, row->name, text.at);
-    if (n > out->design->layout->stages && out->design->layout->stages <= 2)
-        ech_emit_miss(out, "parallel.virtual_stages",
-                      "interleaving on two stages needs messages that overlap with compute, which "
-                      "are the default");
 }
 
 static void emit_zero(ech_emitted *out, const ech_emit_row *row)
@@ -116,6 +115,14 @@ static void emit_biases(ech_emitted *out, const ech_emit_row *row)
         ech_emit_add(out, "--add-qkv-bias", NULL);
     else if (!config->model.qkv_bias && config->model.o_bias)
         ech_emit_miss(out, "model.qkv_bias", "megatron has it wherever it has model.o_bias");
+}
+
+/* One argument drops out both. */
+static void emit_embedding_dropout(ech_emitted *out, const ech_emit_row *row)
+{
+    const ech_config *config = out->design->config;
+    if (fabs(config->model.embd_pdrop - config->model.resid_pdrop) > 0)
+        ech_emit_miss(out, row->key, "megatron has the same as model.resid_pdrop");
 }
 
 static const ech_emit_row rows[] = {
@@ -182,7 +189,7 @@ static const ech_emit_row rows[] = {
      .name = "--untie-embeddings-and-output-weights",
      .words = "true= false=+"},
     {.key = "model.resid_pdrop", .name = "--hidden-dropout"},
-    {.key = "model.embd_pdrop", .name = "", .words = ""},
+    {.key = "model.embd_pdrop", .name = "", .emit = emit_embedding_dropout},
     {.key = "model.attn_pdrop", .name = "--attention-dropout"},
     {.key = "model.initializer_range", .name = "--init-method-std"},
     {.key = "model.num_local_experts", .name = "--num-experts", .when = ech_emit_has_experts},

@@ -34,6 +34,7 @@ static void emit_batch(ech_emitted *out, const ech_emit_row *row)
     }
     ech_emit_add_number(out, row->name, micro * layout->micro_batches / layout->replicas[0]);
     ech_emit_add_number(out, "--parallelism.pipeline_parallel_microbatch_size", micro);
+    ech_emit_add(out, "--training.disable_cuda_graphs", NULL); /* else it refuses pipelines */
 }
 
 /* torchtitan gives each of n virtual stages as many layers, the first ones one more, after a and b
@@ -86,9 +87,9 @@ static void emit_expert(ech_emitted *out, const ech_emit_row *row)
     int64_t shards = layout->context * layout->tensor;
     if (config->parallel.zero > 0) shards *= layout->replicas[0];
     if (shards % config->parallel.expert)
-        ech_emit_miss(out, row->key,
-                      "torchtitan shards experts only over ranks that shard "
-                      "weights; set parallel.zero=3");
+        ech_emit_refuse(out, row->key,
+                        "experts are sharded only over ranks that shard weights; set "
+                        "parallel.zero=3");
     else
         ech_emit_add_number(out, row->name, config->parallel.expert);
 }
