@@ -244,6 +244,15 @@ static ech_status add_rest(ech_plan_report *report)
     return ECH_OK;
 }
 
+static ech_status add_advice(ech_plan_report *report)
+{
+    const ech_advice_options *options = &report->options.advice;
+    double step = report->checked ? report->simulation.end / report->design->schedule->turns : 0;
+    if (!options->emit_for && !(options->mtbf_hours > 0)) return ECH_OK;
+    if (options->mtbf_hours > 0) begin(report, "simulating failures");
+    return ech_advice_create(report->design, options, step, &report->advice);
+}
+
 ech_status ech_plan_report_create(const ech_design *design, const ech_plan_options *options,
                                   ech_plan_report *out)
 {
@@ -259,6 +268,7 @@ ech_status ech_plan_report_create(const ech_design *design, const ech_plan_optio
     begin(&report, "checking and simulating the training step");
     if (status == ECH_OK) status = check_all(&report);
     if (status == ECH_OK && !is_compared(&report)) status = add_rest(&report);
+    if (status == ECH_OK && !is_compared(&report)) status = add_advice(&report);
     if (status == ECH_OK)
         *out = report;
     else
@@ -268,6 +278,7 @@ ech_status ech_plan_report_create(const ech_design *design, const ech_plan_optio
 
 void ech_plan_report_destroy(ech_plan_report *report)
 {
+    ech_advice_free(&report->advice);
     if (report->checked) ech_simulation_free(&report->simulation);
     ech_timeline_free(&report->timeline);
     ech_plan_destroy(report->evaluator.plan);
