@@ -25,7 +25,7 @@ enum { ECH_MAX_STATES = 7, ECH_MAX_STATISTICS = 8, ECH_MAX_ROUNDS = 2 };
 
 /* The owner of a state. parallel.zero shards only optimizer states. The other states belong to
  * gradient compression (ech_compression_rank) and to replicas that diverge
- * (ech_strategy_is_apart). */
+ * (ech_strategy_meets). */
 typedef enum ech_state_role {
     ECH_STATE_OPTIMIZER,
     /* gradient that a replica has not sent yet (error feedback): the parameter's shape, with an

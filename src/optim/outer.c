@@ -28,7 +28,7 @@ static void add_replicas(ech_state *state, int64_t replicas)
 
 void ech_outer_declare(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs)
 {
-    if (!ech_strategy_is_apart(config)) return;
+    if (!ech_strategy_meets(config)) return;
     for (int s = 0; s < needs->states; s++)
         add_replicas(&needs->state[s], ech_optimizer_replicas(config));
     add(needs, "anchor", param, ECH_STATE_ANCHOR);

@@ -15,10 +15,9 @@ static void begin(const ech_plan_report *report, const char *what)
     if (options->progress) options->progress(what, options->context);
 }
 
-static bool leads_cluster(const ech_layout *layout, int rank)
+static bool leads_cluster(const ech_schedule_ring *ring, int rank)
 {
-    int cluster = ech_layout_cluster(layout, rank);
-    return layout->clusters > 1 && ech_layout_leader(layout, cluster) == rank;
+    return ring->clusters > 1 && ech_ring_leader(ring, ech_ring_cluster(ring, rank)) == rank;
 }
 
 /* The index in `alike` of a rank's class, or its length if the rank begins one. Such ranks are
@@ -27,12 +26,13 @@ static bool leads_cluster(const ech_layout *layout, int rank)
 static int find_class(const ech_plan_report *report, int rank)
 {
     const ech_layout *layout = report->design->layout;
+    const ech_schedule_ring *ring = &report->design->schedule->ring;
     bool by_context = ech_model_slides(report->design->model);
     for (int c = (int)report->alike.n - 1; c >= 0; c--) {
         int other = report->alike.at[c].rank;
         if (layout->coordinates[other].stage != layout->coordinates[rank].stage) break;
         if (ech_layout_micro_batches(layout, other) == ech_layout_micro_batches(layout, rank) &&
-            leads_cluster(layout, other) == leads_cluster(layout, rank) &&
+            leads_cluster(ring, other) == leads_cluster(ring, rank) &&
             (!by_context ||
              layout->coordinates[other].context == layout->coordinates[rank].context))
             return c;

@@ -17,7 +17,7 @@ static int64_t weights_of(const ech_follower *f)
 
 static int clusters_of(const ech_follower *f)
 {
-    return f->of->layout.design->layout->clusters;
+    return f->of->layout.design->schedule->ring.clusters;
 }
 
 /* ---- sums ---- */
@@ -45,7 +45,7 @@ void ech_follower_mean(ech_follower *f)
 
 void ech_follower_move(ech_follower *f)
 {
-    int cluster = ech_layout_cluster(f->of->layout.design->layout, f->of->worker);
+    int cluster = ech_ring_cluster(&f->of->layout.design->schedule->ring, f->of->worker);
     double *sum = ech_follower_copy(f, ECH_COPY_SUM, cluster);
     ECH_FREED double *made = ech_calloc((size_t)weights_of(f) + 1, sizeof *made);
     ech_follower_store(f, made, false);

@@ -79,8 +79,8 @@ static bool is_exact(const ech_design *design)
  * too. Otherwise it goes around once after all training steps. */
 static bool is_carried(const ech_design *design)
 {
-    const ech_layout *layout = design->layout;
-    return layout->clusters > 1 && design->schedule->turns >= layout->token_turns;
+    const ech_schedule_ring *ring = &design->schedule->ring;
+    return ring->clusters > 1 && design->schedule->turns >= ring->turns;
 }
 
 /* Whether steps read other weights than the newest. */

@@ -110,6 +110,7 @@ const ech_protocol ech_protocol_apart = {
     .schedule = ech_protocol_schedules_all,
     .space = ECH_SPACE_DEVICE,
     .lists_rows = ech_protocol_lists_no_rows,
+    ECH_SHARED_BY_MEMBERS,
     .joining = ech_protocol_gathers,
     .values = ech_protocol_no_values,
     .lists = lists,

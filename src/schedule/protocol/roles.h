@@ -55,6 +55,12 @@ int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
 #define ECH_NEVER_APART .meets_every = ech_protocol_never, .mixes_every = ech_protocol_never
 #define ECH_SAME_STEP   .clocks = ech_protocol_no_ranks, .adders = ech_protocol_one_rank
 
+/* Each member of a bucket's group owns a shard. With parallel.zero members keep only their own. */
+#define ECH_SHARED_BY_MEMBERS .owner = ech_protocol_each_owns, .share = ech_protocol_shares_by_zero
+/* Each server owns a shard. */
+#define ECH_SHARED_BY_SERVERS                                                                      \
+    .owner = ech_protocol_servers_own, .share = ech_protocol_shares_by_servers
+
 /* Parameter servers that apply pushes (served.c): fields of a worker's role, of a server's role,
  * and of the protocol. */
 #define ECH_PUSHING_WORKER                                                                         \
@@ -65,8 +71,8 @@ int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
     .end_turn = ech_frame_no_turn, .end = ech_push_end_server, .turns = ech_push_turns_of_server,  \
     .sleeps = ECH_STEP_SERVE
 #define ECH_PUSHES                                                                                 \
-    .span = "a span of pushes", .schedule = ech_protocol_pulls, .space = ECH_SPACE_DEVICE,         \
-    .joining = ech_push_gathers, .alike = ECH_GROUP_EXPERT_DATA, ECH_NO_LISTS_OF_ITS_OWN,          \
+    .span = "a span of pushes", .space = ECH_SPACE_DEVICE, .joining = ech_push_gathers,            \
+    .alike = ECH_GROUP_EXPERT_DATA, ECH_NO_LISTS_OF_ITS_OWN, ECH_SHARED_BY_SERVERS,                \
     ECH_NEVER_APART
 
 /* Adds SERVE: a turn begins when a push has arrived. */
@@ -77,10 +83,15 @@ int ech_push_turns_of_server(const ech_schedule *schedule, const ech_layout *lay
 ech_joining ech_push_gathers(const ech_bucket *bucket);
 
 /* Ranks pull weights within a span. */
-void ech_protocol_pulls(const ech_config *config, ech_schedule *schedule);
+void ech_protocol_pulls(const ech_config *config, const ech_layout *layout, ech_schedule *schedule);
 /* Functions for protocols without any of their own. */
-void ech_protocol_schedules_all(const ech_config *config, ech_schedule *schedule);
+void ech_protocol_schedules_all(const ech_config *config, const ech_layout *layout,
+                                ech_schedule *schedule);
 bool ech_protocol_lists_no_rows(const ech_model *model, int param);
+ech_membership ech_protocol_each_owns(const ech_layout *layout, ech_membership of);
+ech_membership ech_protocol_servers_own(const ech_layout *layout, ech_membership of);
+void ech_protocol_shares_by_zero(const ech_plan *plan, ech_bucket *bucket, bool members);
+void ech_protocol_shares_by_servers(const ech_plan *plan, ech_bucket *bucket, bool members);
 ech_joining ech_protocol_gathers(const ech_bucket *bucket);
 void ech_protocol_no_values(ech_plan *plan);
 void ech_protocol_no_lists(ech_plan *plan, const ech_config *config);
