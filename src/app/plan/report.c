@@ -177,8 +177,9 @@ static ech_status check_all(ech_plan_report *report)
     if (!plans) return ECH_OK;
     if (!report->options.brief) {
         ECH_TRY(ech_design_check_plans(report->design, plans, n, ECH_LIST_TRAIN));
-        ECH_TRY(check_meeting(report, ECH_LIST_SYNC));
-        ECH_TRY(check_meeting(report, ECH_LIST_GOSSIP));
+        for (int list = 0; list < ECH_LIST_KINDS; list++)
+            if (ech_list_kind_meets((ech_list_kind)list))
+                ECH_TRY(check_meeting(report, (ech_list_kind)list));
     }
     ech_costs costs =
         ech_costs_of(report->design->config, report->design->profile, report->design->cluster);
