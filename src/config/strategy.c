@@ -45,9 +45,11 @@ ech_strategy_protocol_kind ech_strategy_protocol(const ech_config *config)
 
 static const struct {
     ech_strategy_sums sums;
-    bool alone, meets;
+    bool alone;
+    ech_strategy_meeting meets;
 } protocols[ECH_PROTOCOLS] = {
-#define X(NAME, name, sums, one, meets) [ECH_PROTOCOL_##NAME] = {ECH_SUMS_##sums, one, meets},
+#define X(NAME, name, sums, one, meets)                                                            \
+    [ECH_PROTOCOL_##NAME] = {ECH_SUMS_##sums, one, ECH_MEETING_##meets},
 #include "config/protocols.def"
 };
 
@@ -61,7 +63,7 @@ bool ech_strategy_updates_alone(const ech_config *config)
     return protocols[ech_strategy_protocol(config)].alone;
 }
 
-bool ech_strategy_meets(const ech_config *config)
+ech_strategy_meeting ech_strategy_meets(const ech_config *config)
 {
     return protocols[ech_strategy_protocol(config)].meets;
 }

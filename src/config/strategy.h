@@ -21,6 +21,13 @@ typedef enum ech_strategy_sums {
     ECH_SUMS_SERVERS  /* each worker's gradients are sent to servers separately */
 } ech_strategy_sums;
 
+/* The weights from which diverged replicas continue after they have synchronized. */
+typedef enum ech_strategy_meeting {
+    ECH_MEETING_NEVER, /* they do not diverge */
+    ECH_MEETING_AGREED,
+    ECH_MEETING_OWN
+} ech_strategy_meeting;
+
 /* All of them, blank-separated. */
 extern const char ech_strategy_names[];
 
@@ -33,7 +40,7 @@ ech_strategy_protocol_kind ech_strategy_protocol(const ech_config *config);
 /* That protocol's columns `sums`, `one` and `meets` of protocols.def. */
 ech_strategy_sums ech_strategy_sums_over(const ech_config *config);
 bool ech_strategy_updates_alone(const ech_config *config);
-bool ech_strategy_meets(const ech_config *config);
+ech_strategy_meeting ech_strategy_meets(const ech_config *config);
 /* The assignments of the strategy, separated by blanks; "": none. */
 const char *ech_strategy_keys(const ech_config *config);
 /* True if clusters of lock-free ranks have weights of their own in the window, and form a ring in

@@ -61,7 +61,7 @@ int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
 #define ECH_SHARED_BY_SERVERS                                                                      \
     .owner = ech_protocol_servers_own, .share = ech_protocol_shares_by_servers
 
-/* Replicas that diverge (apart.c): the stages of a bucket, other fields of a worker's role, and
+/* Replicas that diverge: the stages of a bucket, other fields of a worker's role, and
  * fields of the protocol. */
 #define ECH_STAGES_OF_REPLICA                                                                      \
     ECH_BUCKET_WRITE, ECH_BUCKET_REDUCE, ECH_BUCKET_NORM, ECH_BUCKET_STASH, ECH_STAGES_STATISTICS, \
