@@ -142,7 +142,7 @@ static void plan_whole(const state *s, ech_candidate *c)
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_search_config(s->search, c);
     set(config, "memory.device_limit", ECH_SEARCH_NO_LIMIT); /* so that the error says the bytes */
     run.config = config;
-    options.report = (ech_plan_options){.tokens = s->options->report.tokens};
+    options.report = (ech_plan_options){.unchecked = true, .tokens = s->options->report.tokens};
     ech_status status = ech_planning_create(&run, &options, &planning);
     if (status == ECH_OK && planning.report.checked) {
         c->forecast = ech_plan_forecast_of(&planning.report);
