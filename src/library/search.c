@@ -11,7 +11,7 @@ struct echelon_search {
     ech_run_arguments arguments;
     ech_run run;
     ech_search search;
-    ech_text text, json, run_file;
+    ech_text text, json, html, run_file;
 };
 
 static ech_status create(const echelon_run *run, const echelon_plan_options *o,
@@ -28,7 +28,10 @@ static ech_status create(const echelon_run *run, const echelon_plan_options *o,
     search->arguments.model = NULL;
     ECH_TRY(status);
     if (o->progress) o->progress("searching", o->context);
-    return ech_search_run(&search->run, &options, NULL, &search->search);
+    ECH_TRY(ech_search_run(&search->run, &options, NULL, &search->search));
+    if (!o->steps) return ECH_OK;
+    if (o->progress) o->progress("planning the first layout", o->context);
+    return ech_search_add_plan(&search->search, &options);
 }
 
 echelon_status echelon_search_create(echelon_run *run, const echelon_plan_options *options,
@@ -53,6 +56,7 @@ void echelon_search_free(echelon_search *search)
     ech_run_close(&search->run);
     ech_text_free(&search->text);
     ech_text_free(&search->json);
+    ech_text_free(&search->html);
     ech_text_free(&search->run_file);
     free(search);
 }
@@ -68,6 +72,13 @@ const char *echelon_search_json(echelon_search *search)
     ech_library_enter();
     bool made = search->json.n || ech_search_json(&search->search, &search->json) == ECH_OK;
     return made ? search->json.at : NULL;
+}
+
+const char *echelon_search_html(echelon_search *search)
+{
+    ech_library_enter();
+    bool made = search->html.n || ech_search_html(&search->search, &search->html) == ECH_OK;
+    return made ? search->html.at : NULL;
 }
 
 int echelon_search_places(const echelon_search *search)

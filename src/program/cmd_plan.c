@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * echelon plan RUN.yaml|--model FOLDER [--ranks N] [--per-machine M] [--cluster FILE [--tokens N]]
- *              [--steps] [--simulate] [--json] [--svg FILE] [section.key=value ...]
- * echelon plan RUN.yaml|--model FOLDER --search --cluster FILE [--ranks N] [--json] [--emit FILE]
+ *              [--steps] [--simulate] [--json] [--svg FILE] [--html FILE] [section.key=value ...]
+ * echelon plan RUN.yaml|--model FOLDER --search --cluster FILE [--ranks N] [--json] [--steps]
+ *              [--emit FILE] [--html FILE]
  */
 #include <echelon.h>
 #include <pthread.h>
@@ -26,6 +27,7 @@ static const char about[] =
 typedef struct plan_arguments {
     ech_run_line run;
     const char *svg;    /* NULL: no picture */
+    const char *html;   /* NULL: no page */
     const char *tokens; /* of a whole training, as 300B; NULL: not given */
     bool json;
     int per_machine;
@@ -60,6 +62,9 @@ static const ech_option options[] = {
              "with --search: writes the run file of the fastest layout to FILE"),
     ECH_FLAG(plan_arguments, json, "json", 'j', "as one JSON object"),
     ECH_PATH(plan_arguments, svg, "svg", 'g', "FILE", "draws the timeline into FILE as well"),
+    ECH_PATH(plan_arguments, html, "html", 'w', "FILE",
+             "writes a page for browsers into FILE as well: ranks, memory, timeline, every step, "
+             "bytes by level; with --search the layouts"),
     {0}};
 
 /* ---- what a long plan is doing, on a terminal ---- */
@@ -115,14 +120,19 @@ static void end_progress(progress *p)
 
 /* ---- the plan ---- */
 
+/* text NULL: it could not be made. */
+static ech_status write_text(const char *path, const char *text)
+{
+    return text ? ech_file_write(path, text, strlen(text)) : ECH_EINPUT;
+}
+
 static ech_status print_plan(echelon_plan *plan, const plan_arguments *in)
 {
     const char *text = in->json ? echelon_plan_json(plan) : echelon_plan_text(plan);
     if (!text) return ECH_EINPUT;
     fputs(text, stdout);
-    if (!in->svg) return ECH_OK;
-    const char *svg = echelon_plan_svg(plan);
-    return svg ? ech_file_write(in->svg, svg, strlen(svg)) : ECH_EINPUT;
+    if (in->svg) ECH_TRY(write_text(in->svg, echelon_plan_svg(plan)));
+    return in->html ? write_text(in->html, echelon_plan_html(plan)) : ECH_OK;
 }
 
 /* "1.5T", "300B". */
@@ -151,16 +161,15 @@ static ech_status print_search(echelon_search *search, const plan_arguments *in)
     const char *text = in->json ? echelon_search_json(search) : echelon_search_text(search);
     if (!text) return ECH_EINPUT;
     fputs(text, stdout);
-    if (!in->emit) return ECH_OK;
-    const char *run_file = echelon_search_run_file(search, 0);
-    return ech_file_write(in->emit, run_file, strlen(run_file));
+    if (in->emit) ECH_TRY(write_text(in->emit, echelon_search_run_file(search, 0)));
+    return in->html ? write_text(in->html, echelon_search_html(search)) : ECH_OK;
 }
 
 static ech_status search(const plan_arguments *in, echelon_run *run,
                          const echelon_plan_options *wanted, progress *shown)
 {
     echelon_search *found = NULL;
-    if (in->svg || in->steps || in->simulate)
+    if (in->svg || (in->steps && !in->json) || in->simulate)
         ECH_FAIL(ECH_EUSAGE,
                  "--search lists layouts; draw or simulate one of them with `echelon plan` and its "
                  "keys");
@@ -179,7 +188,7 @@ static ech_status plan(const plan_arguments *in, echelon_run *run)
     echelon_plan_options wanted = {.size = sizeof wanted,
                                    .ranks = in->run.ranks,
                                    .per_machine = in->per_machine,
-                                   .steps = in->steps,
+                                   .steps = in->steps || (in->search && in->html),
                                    .simulate = in->simulate,
                                    .cluster = in->cluster,
                                    .progress = set_progress,

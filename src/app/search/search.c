@@ -404,5 +404,6 @@ void ech_search_destroy(ech_search *search)
 {
     for (size_t i = 0; i < search->candidate.n; i++) free(search->candidate.at[i].why);
     free(search->candidate.at);
+    json_decref(search->plan);
     *search = (ech_search){0};
 }
