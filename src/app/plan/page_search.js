@@ -60,7 +60,7 @@ function candidatesOf(search, options) {
         order = k;
         fill();
       }}, name) : name)), el('th', {class: 'words'}, 'why'))), body)),
-    el('details', {open: true}, el('summary', {}, 'run file of the chosen layout'), file),
+    el('details', {}, el('summary', {}, 'run file of the chosen layout'), file),
     rest.length ? othersOf(rest, keys) : null);
 }
 
