@@ -75,7 +75,8 @@ globalThis.postProgress = () => {};
 
 def models():
     text = (FOLDER / "data.js").read_text()
-    return {row["name"]: row for row in json.loads(text[text.index("{"):text.rindex(";")])["models"]}
+    data = json.loads(text[text.index("{"):text.rindex(";")])
+    return {row["name"]: row for row in data["models"]}
 
 
 def lacking(*programs):
