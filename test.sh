@@ -54,7 +54,7 @@ costs=tests/costs.txt
 
 # Parts of the long form: each runs by itself, in this order by default.
 parts=(asan tsan release groups fuzz lattice verify oracles restarts kills corruptions run_files
-    wheel web faults)
+    wheel web packages faults docs)
 declare -A part_is=(
     [asan]="all tests with the address sanitizer; many-case tests: a quarter of their cases"
     [tsan]="programs that run threads, with the thread sanitizer"
@@ -70,7 +70,9 @@ declare -A part_is=(
     [run_files]="3,000 run files with keys at their bounds, 3,000 with faults"
     [web]="the planner in a browser, built and clicked through; skips without emscripten"
     [wheel]="the wheel, built and tried in a clean virtual environment"
+    [packages]="the Debian package, built, unpacked and tried; the container image"
     [faults]="60 seeded faults, each caught by the test it names"
+    [docs]="./quickstart.sh, and the command lines of all documents with their output"
 )
 # What the part tsan runs.
 all_threaded=(comm/{local,reduce,threads,collective,ucx,window} data/{loader,corpus,import}
@@ -456,7 +458,14 @@ run_part() {
                 "$tests/test_config_bad_run_files" ;;
         wheel) try bash tests/library/wheel.sh ;;
         web) try bash tests/web/planner.sh ;;
+        packages) try bash tests/library/deb.sh ;;
         faults) try tests/faults/run.py --seed "$seed" --count 60 ;;
+        docs)
+            try env QUICKSTART_SECONDS=20 ./quickstart.sh
+            configure release "${build_options[@]}" # with tests again
+            build release test_helpers test_app_lattice test_checkpoint_sweep test_kernel_attention
+            try tests/faults/run.py --id 'published/*'
+            try tests/tools/run_docs.py build/release ;;
     esac
 }
 

@@ -24,8 +24,8 @@ foreach(room ${rooms})
   add_library(ech_${room} STATIC ${files})
   list(PREPEND libraries ech_${room})
 endforeach()
-file(GLOB app_files CONFIGURE_DEPENDS ${source}/app/plan/*.c ${source}/app/search/*.c
-     ${source}/app/setup/*.c)
+file(GLOB app_files CONFIGURE_DEPENDS ${source}/app/advice/*.c ${source}/app/plan/*.c
+     ${source}/app/search/*.c ${source}/app/setup/*.c)
 add_library(ech_app STATIC ${app_files} ${source}/app/count.c ${source}/app/machine.c
             ${source}/app/metrics.c ${source}/app/serve_log.c)
 foreach(noun handles plan run search)

@@ -407,6 +407,7 @@ json_t *ech_plan_report_tree(const ech_plan_report *report, bool steps)
         json_object_set_new(all, "simulation", simulation_json(report));
         if (report->design->cluster) json_object_set_new(all, "cluster", forecast_json(report));
     }
+    if (all) ech_advice_json(&report->advice, ech_plan_days(report), all);
     return all;
 }
 

@@ -10,9 +10,11 @@ ech_status ech_search_add_plan(ech_search *search, const ech_planning_options *o
     ECH_CLEANUP(ech_config_destroy_at)
     ech_config *config = ech_search_config(search, &search->candidate.at[0]);
     ech_run run = *search->run;
+    ech_planning_options its = *options;
     ech_planning planning;
     run.config = config;
-    ech_status status = ech_planning_create(&run, options, &planning);
+    its.report = (ech_plan_options){.tokens = options->report.tokens};
+    ech_status status = ech_planning_create(&run, &its, &planning);
     if (status == ECH_OK) {
         json_decref(search->plan);
         search->plan = ech_plan_report_tree(&planning.report, true);
