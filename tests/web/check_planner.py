@@ -36,7 +36,7 @@ CASES = [
                                    "training.global_batch_size=512"]),
     ("GPT-3, 175B", "b200", 256, []),
     ("Llama 2 7B", "a100", 16, ["parallel.tensor=2"]),
-    ("Llama 2 7B", "cpu_ethernet", 4, ["parallel.device=cuda", "precision.compute=fp32"]),
+    ("GPT-2 XL, 1.6B", "cpu_ethernet", 16, ["precision.compute=fp32"]),
     ("Llama 2 70B", "h200", 128, ["parallel.tensor=8", "parallel.sequence=true"]),
     ("Llama 3 8B", "h100", 64, []),
     ("Llama 3 8B", "h100", 64, ["parallel.pipeline=4", "parallel.schedule=interleaved",
