@@ -213,7 +213,8 @@ expect 2 "command line: training.step.*steps" "$echelon" plan run.yaml training.
 expect 2 "training.steps = 4x" "$echelon" plan run.yaml training.steps=4x
 expect_once 2 "nesterov = true: not with optimizer.momentum = 0: .*for example 0.9" "$echelon" \
     plan run.yaml \
-    optimizer.name=sgd optimizer.nesterov=true
+    optimizer.name=sgd optimizer.nesterov=true \
+    optimizer.momentum=0
 expect_once 2 "run.yaml:12:.*does not divide by parallel.data = 3" "$echelon" train run.yaml \
     --ranks 3
 expect_once 2 "does not divide" "$echelon" plan run.yaml --ranks 3
