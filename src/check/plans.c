@@ -283,7 +283,7 @@ ech_status ech_check_plans(const ech_plan *const *plans_of_all, int n, ech_list_
     if (ech_list_trains(list_of(&p, 0))) ECH_TRY(ech_check_shares(plans_of_all, n));
     ech_costs unit = {.seconds = false};
     ech_rehearsal rehearsal;
-    ech_rehearse(p.at, n, list, &unit, false, &rehearsal);
+    ech_rehearse(p.at, n, list, &unit, 0, &rehearsal);
     ech_status status = check_collectives(&p);
     if (status == ECH_OK) status = check_messages(&p, &rehearsal.pairing);
     if (status == ECH_OK) status = check_versions(&p);
@@ -296,7 +296,7 @@ ech_status ech_check_queues(const ech_plan *const *plans_of_all, int n, ech_list
 {
     ech_costs unit = {.seconds = false};
     ech_rehearsal rehearsal;
-    ech_rehearse(plans_of_all, n, list, &unit, true, &rehearsal);
+    ech_rehearse(plans_of_all, n, list, &unit, ECH_REHEARSE_QUEUES, &rehearsal);
     ech_status status = rehearsal.missing ? ech_rehearsal_fail(&rehearsal) : ECH_OK;
     ech_rehearsal_free(&rehearsal);
     return status;

@@ -5,6 +5,8 @@
 #ifndef ECH_SCHEDULE_COSTS_H
 #define ECH_SCHEDULE_COSTS_H
 
+#include <math.h>
+
 #include "layout/cost.h"
 #include "schedule/plan.h"
 
@@ -23,6 +25,14 @@ typedef struct ech_costs {
  * NULL. With a cluster the profile is not used. config: for ech_rates_of. */
 ech_costs ech_costs_of(const ech_config *config, const ech_profile *profile,
                        const ech_cluster *cluster);
+
+/* Simulations round costs to multiples of this many seconds or units. So their sums up to 2,048 are
+ * exact, and a steady state comes back with the same bits (simulate/rehearsal.h). */
+#define ECH_COSTS_GRAIN 0x1p-42
+static inline double ech_costs_round(double cost)
+{
+    return rint(cost / ECH_COSTS_GRAIN) * ECH_COSTS_GRAIN;
+}
 
 /* Ratio of the block's recompute work in the plan to the work in a profile, which has only the
  * calls of R that the block's own B and W need. > 1 if another block's R reads its outputs. */

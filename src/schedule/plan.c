@@ -254,6 +254,7 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     begin(plan, ECH_LIST_UNDELAYED, ECH_TRAIN, extent, 1, m);
     begin(plan, ECH_LIST_SYNC, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_GOSSIP, ECH_TRAIN, extent, 1, 1);
+    begin(plan, ECH_LIST_RETURN, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_VALIDATE, ECH_EVALUATE, extent, 1, m);
     begin(plan, ECH_LIST_CHECK, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_SAVE, ECH_TRAIN, extent, 1, 1);
@@ -395,11 +396,11 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->snapshots = takes_snapshots(request);
     plan_persistent(plan, request);
     if (samples(request)) plan_caches(plan, plan->list[ECH_LIST_GENERATE].extent);
-    plan_lists(plan, request, &train);
+    if (!request->listless) plan_lists(plan, request, &train);
     free(train.order.at);
     free(train.version);
     ech_balance_free(&train.balance);
-    if (!request->outline) finish_lists(plan, !request->brief);
+    if (!request->outline && !request->listless) finish_lists(plan, !request->brief);
     return plan;
 }
 

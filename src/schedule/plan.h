@@ -188,6 +188,7 @@ typedef struct ech_plan_request {
     /* Only the train list. Its memory is summed up and not placed: arena_bytes is the least that
      * any placement needs. Such a plan cannot be run. */
     bool brief;
+    bool listless; /* only buckets and persistent values, for ech_plan_snapshot_bytes */
 } ech_plan_request;
 
 /* True if the list's updates run during the compute of the next turn. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state of a running rehearsal (rehearsal.c), and its handling of workers and servers
- * (serving.c).
+ * The state of a running rehearsal (rehearsal.c), its handling of workers and servers (serving.c),
+ * and its steady state (periods.c).
  */
 #ifndef ECH_SIMULATE_ENGINE_H
 #define ECH_SIMULATE_ENGINE_H
@@ -42,6 +42,7 @@ typedef struct rank_state {
     int *cursor_of; /* [lane or queue]: index in `cursor` */
     cursor *cursor; /* of each lane or queue that the list uses, in their order */
     int cursors;
+    int begun; /* 1 + the last step in the list that has begun */
     double sends_until, receives_until;
     int channel_of[ECH_CHANNELS];  /* 1 + index in engine.channel; 0: unknown yet */
     int arrived_before[ECH_LANES]; /* in the lane's open collective; -1: none */
@@ -65,6 +66,8 @@ typedef struct known_cost {
     double cost, products; /* products: of the cost, in matrix products */
 } known_cost;
 
+typedef struct ech_periods ech_periods;
+
 typedef struct ech_engine {
     ech_rehearsal *out;
     const ech_costs *costs;
@@ -74,18 +77,30 @@ typedef struct ech_engine {
     ECH_LIST(channel) channel;
     ECH_LIST(event) heap;
     double now;
+    ech_periods *periods; /* NULL: none are looked for, or no longer */
 } ech_engine;
 
 /* ---- rehearsal.c ---- */
 
 const ech_step *ech_engine_step(const ech_engine *e, int rank, int step);
 void ech_engine_push(ech_engine *e, event new);
+/* True if event x is handled before y. */
+bool ech_engine_is_before(const event *x, const event *y);
 /* Schedules the end of the rank's step after `cost` seconds (or units). */
 void ech_engine_end_in(ech_engine *e, double cost, int rank, int step);
 /* The cost of a step that its rank runs alone. */
 double ech_engine_cost_alone(ech_engine *e, int rank, const ech_step *step);
 /* Ends the step, and begins the steps that waited for it. */
 void ech_engine_finish(ech_engine *e, int rank, int step);
+
+/* ---- periods.c ---- */
+
+/* Finds the parts of lists that repeat. Call it before the first step begins. */
+void ech_engine_find_periods(ech_engine *e);
+/* Call it after each event: once the engine's state has come back, advances it by as many whole
+ * periods as the lists have. */
+void ech_engine_try_period(ech_engine *e);
+void ech_engine_free_periods(ech_engine *e);
 
 /* ---- serving.c ---- */
 

@@ -2,18 +2,17 @@
  *
  * The engine of rehearsals: a heap of steps that will end, and for every rank a cursor in each
  * lane, or queue. When a step ends, only its own rank's cursors are advanced, and each checks only
- * its next step.
+ * its next step. Once the state repeats, whole periods are skipped (periods.c).
  */
 #include "simulate/engine.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- the heap ---- */
 
 /* Ties are broken by rank, then step, so that results do not depend on the heap. */
-static bool is_before(const event *x, const event *y)
+bool ech_engine_is_before(const event *x, const event *y)
 {
     if (x->time < y->time || x->time > y->time) return x->time < y->time;
     if (x->rank != y->rank) return x->rank < y->rank;
@@ -25,7 +24,7 @@ void ech_engine_push(ech_engine *e, event new)
 {
     ECH_PUSH(e->heap, new);
     size_t i = e->heap.n - 1;
-    for (; i > 0 && is_before(&new, &e->heap.at[(i - 1) / 2]); i = (i - 1) / 2)
+    for (; i > 0 && ech_engine_is_before(&new, &e->heap.at[(i - 1) / 2]); i = (i - 1) / 2)
         e->heap.at[i] = e->heap.at[(i - 1) / 2];
     e->heap.at[i] = new;
 }
@@ -35,8 +34,9 @@ static event pop(ech_engine *e)
     event first = e->heap.at[0], moved = e->heap.at[--e->heap.n];
     size_t i = 0, n = e->heap.n;
     for (size_t child = 1; child < n; child = 2 * i + 1) {
-        if (child + 1 < n && is_before(&e->heap.at[child + 1], &e->heap.at[child])) child++;
-        if (!is_before(&e->heap.at[child], &moved)) break;
+        if (child + 1 < n && ech_engine_is_before(&e->heap.at[child + 1], &e->heap.at[child]))
+            child++;
+        if (!ech_engine_is_before(&e->heap.at[child], &moved)) break;
         e->heap.at[i] = e->heap.at[child];
         i = child;
     }
@@ -53,7 +53,8 @@ const ech_step *ech_engine_step(const ech_engine *e, int rank, int step)
 
 void ech_engine_end_in(ech_engine *e, double cost, int rank, int step)
 {
-    ech_engine_push(e, (event){.time = e->now + cost, .rank = rank, .step = step, .worker = -1});
+    double time = e->now + ech_costs_round(cost);
+    ech_engine_push(e, (event){.time = time, .rank = rank, .step = step, .worker = -1});
 }
 
 static cursor *cursor_of(const ech_engine *e, int rank, const ech_step *step)
@@ -76,7 +77,7 @@ static void begin_message(ech_engine *e, int rank, int step)
     s = ech_engine_step(e, from, send);
     ech_participants ends = {2, e->out->plans[from]->rank,
                              ech_list_peer(ech_rehearsal_list(e->out, from), s)};
-    double cost = ech_costs_of_step(e->costs, e->out->plans[from], s, ends);
+    double cost = ech_costs_round(ech_costs_of_step(e->costs, e->out->plans[from], s, ends));
     double *sends_until = &e->rank[from].sends_until, *receives_until = &e->rank[to].receives_until;
     double starts = fmax(e->now, fmax(*sends_until, *receives_until));
     *sends_until = *receives_until = starts + cost;
@@ -138,7 +139,7 @@ double ech_engine_cost_alone(ech_engine *e, int rank, const ech_step *step)
     known_cost *of = &(*known)[step->first_call];
     if (of->calls != step->calls)
         *of = (known_cost){step->calls, ech_costs_of_step(e->costs, plan, step, alone),
-                           ech_costs_of_products(e->costs, plan, step)};
+                           ech_costs_round(ech_costs_of_products(e->costs, plan, step))};
     e->out->products[rank] += of->products;
     return of->cost;
 }
@@ -163,6 +164,7 @@ static void begin(ech_engine *e, int rank, int step)
 {
     const ech_step *s = ech_engine_step(e, rank, step);
     e->out->begin[rank][step] = e->now;
+    if (step >= e->rank[rank].begun) e->rank[rank].begun = step + 1;
     bool is_message = ech_rehearsal_is_link(s->lane);
     if (!is_message || e->out->in_queues) cursor_of(e, rank, s)->running = step;
     if (is_message)
@@ -303,16 +305,20 @@ static void allocate(ech_engine *e)
 }
 
 void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const ech_costs *costs,
-                  bool in_queues, ech_rehearsal *out)
+                  unsigned how, ech_rehearsal *out)
 {
-    *out = (ech_rehearsal){.plans = plans, .ranks = n, .kind = list, .in_queues = in_queues};
+    *out = (ech_rehearsal){
+        .plans = plans, .ranks = n, .kind = list, .in_queues = how & ECH_REHEARSE_QUEUES};
     ech_engine e = {.out = out, .costs = costs};
     allocate(&e);
+    if (!(how & ECH_REHEARSE_WHOLE)) ech_engine_find_periods(&e);
     for (int rank = 0; rank < n; rank++) advance(&e, rank);
     while (e.heap.n) {
         event ended = pop(&e);
         handle(&e, &ended);
+        if (e.periods) ech_engine_try_period(&e);
     }
+    ech_engine_free_periods(&e);
     free(e.rank);
     free(e.members);
     free(e.known);

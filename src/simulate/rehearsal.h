@@ -14,6 +14,11 @@
  * have begun and its sender and receiver are free of other messages; on arrival both steps end. A
  * reduction or collective runs once all members have begun it.
  *
+ * Where lists repeat, the rehearsal does, too, after some micro-batches. The next step of each
+ * lane, the steps under way and the times relative to now decide what follows. Once they are as
+ * they were a period ago, the rehearsal advances by all periods that the lists still have. Costs are
+ * rounded (ech_costs_round), so results have the same bits as without this.
+ *
  * Pushes (schedule/protocol/serving.h) reach servers in the order of their arrival in virtual time,
  * or in the order to which servers' lists are bound.
  *
@@ -52,13 +57,18 @@ typedef struct ech_rehearsal {
     /* [ranks]: of a server of pushes, [turns]: the worker that the turn served, or -1; else NULL */
     int **served;
     double end; /* when the last step ended */
+    ech_steady steady;
     int64_t missing; /* number of steps that never ended; above 0: a deadlock */
 } ech_rehearsal;
 
-/* Runs the n plans' lists of that kind; borrows the plans. Release *out with ech_rehearsal_free.
- * Plans may be wrong: steps that wait forever are counted in `missing`. */
+enum {
+    ECH_REHEARSE_QUEUES = 1, /* in queues */
+    ECH_REHEARSE_WHOLE = 2   /* every period, which changes no result: for tests */
+};
+/* Runs the n plans' lists of that kind; borrows the plans. how: flags. Release *out with
+ * ech_rehearsal_free. Plans may be wrong: steps that wait forever are counted in `missing`. */
 void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const ech_costs *costs,
-                  bool in_queues, ech_rehearsal *out);
+                  unsigned how, ech_rehearsal *out);
 void ech_rehearsal_free(ech_rehearsal *rehearsal);
 
 static inline const ech_list *ech_rehearsal_list(const ech_rehearsal *rehearsal, int rank)

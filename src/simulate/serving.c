@@ -44,7 +44,7 @@ static void try_to_meet(ech_engine *e, int worker, int server, ech_lane lane)
     ech_participants among = {1 + ech_layout_roles(layout).serve.n, worker, layout->world - 1};
     double cost = ech_costs_of_step(e->costs, e->out->plans[server], step, among);
     own->met[number] = true;
-    theirs->until = fmax(e->now, theirs->until) + cost;
+    theirs->until = fmax(e->now, theirs->until) + ech_costs_round(cost);
     ech_engine_push(e, (event){theirs->until, server, theirs->step, worker});
 }
 

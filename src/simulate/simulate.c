@@ -103,16 +103,17 @@ static ech_status check_costs(const ech_plan *plan, const ech_costs *costs)
              costs->profile->blocks, plan->model->block.n);
 }
 
-ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
-                        const ech_costs *costs, ech_simulation *out)
+static ech_status simulate(const ech_plan *const *plans, int n, ech_list_kind list,
+                           const ech_costs *costs, unsigned how, ech_simulation *out)
 {
     ECH_CLEANUP(ech_rehearsal_free) ech_rehearsal rehearsal = {0};
     ECH_TRY(check_costs(plans[0], costs));
-    ech_rehearse(plans, n, list, costs, false, &rehearsal);
+    ech_rehearse(plans, n, list, costs, how, &rehearsal);
     if (rehearsal.missing) return ech_rehearsal_fail(&rehearsal);
     ech_simulation s = {.plans = n,
                         .seconds = costs->seconds,
                         .end = rehearsal.end,
+                        .steady = rehearsal.steady,
                         .pool = rehearsal.pool,
                         .busy = ech_pool_alloc(rehearsal.pool, (size_t)n * sizeof *s.busy),
                         .waits = ech_pool_alloc(rehearsal.pool, (size_t)n * sizeof *s.waits),
@@ -136,6 +137,18 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
     s.bubble = s.end > 0 ? 1 - busy / (layout->world * s.end) : 0;
     *out = s;
     return ECH_OK;
+}
+
+ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
+                        const ech_costs *costs, ech_simulation *out)
+{
+    return simulate(plans, n, list, costs, 0, out);
+}
+
+ech_status ech_simulate_whole(const ech_plan *const *plans, int n, ech_list_kind list,
+                              const ech_costs *costs, ech_simulation *out)
+{
+    return simulate(plans, n, list, costs, ECH_REHEARSE_WHOLE, out);
 }
 
 void ech_simulation_free(ech_simulation *simulation)

@@ -17,12 +17,20 @@ typedef struct ech_link_use {
 } ech_link_use;
 typedef ECH_LIST(ech_link_use) ech_link_uses; /* sorted by from, then to */
 
+/* The steady state: every `seconds` (or units), the ranks do the same with later micro-batches. */
+typedef struct ech_steady {
+    int micro_batches; /* in a period; 0: none was found */
+    double seconds;
+    int64_t skipped; /* periods that were not simulated */
+} ech_steady;
+
 /* Of the plans of all ranks, or of one rank of each class (ech_layout_plan_of). */
 typedef struct ech_simulation {
     int plans;
     bool seconds;   /* times are in seconds; false: in units */
     ech_pool *pool; /* of all arrays but link; owned */
     double end;     /* when the last rank ends */
+    ech_steady steady;
     double bubble;  /* fraction of all ranks x end in which no F, B or W runs */
     double *busy;   /* [plans] time in F, B, W */
     double *products; /* [plans] of this time, matrix products; 0 without a cluster */
@@ -43,6 +51,9 @@ typedef struct ech_simulation {
  * deadlock (ech_rehearsal_fail); ECH_EUSAGE: the profile has another number of blocks. */
 ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
                         const ech_costs *costs, ech_simulation *out);
+/* The same without skipping periods (simulate/rehearsal.h): for tests. */
+ech_status ech_simulate_whole(const ech_plan *const *plans, int n, ech_list_kind list,
+                              const ech_costs *costs, ech_simulation *out);
 void ech_simulation_free(ech_simulation *simulation);
 
 /* The simulation's timeline. The caller completes it with ech_timeline_finish and frees it with

@@ -108,7 +108,7 @@ TEST(bound_lists_pass_and_run_as_they_say)
         fill_by_turns(by_turns);
         bind_all(&f, order);
         expect_fine(&f);
-        ech_rehearse(fixture_plans(&f), RANKS, ECH_LIST_TRAIN, &unit, false, &r);
+        ech_rehearse(fixture_plans(&f), RANKS, ECH_LIST_TRAIN, &unit, 0, &r);
         assert_int_equal(r.missing, 0);
         for (int turn = 0; turn < PUSHES; turn++) {
             assert_int_equal(r.served[WORKERS][turn], order[turn].worker);
@@ -132,12 +132,12 @@ TEST(an_order_that_comes_about_takes_its_time)
     ech_rehearsal open, bound;
     int workers[PUSHES];
     ech_serve order[PUSHES];
-    ech_rehearse(fixture_plans(&f), RANKS, ECH_LIST_TRAIN, &unit, false, &open);
+    ech_rehearse(fixture_plans(&f), RANKS, ECH_LIST_TRAIN, &unit, 0, &open);
     memcpy(workers, open.served[WORKERS], sizeof workers);
     fill(workers, order);
     bind_all(&f, order);
     expect_fine(&f);
-    ech_rehearse(fixture_plans(&f), RANKS, ECH_LIST_TRAIN, &unit, false, &bound);
+    ech_rehearse(fixture_plans(&f), RANKS, ECH_LIST_TRAIN, &unit, 0, &bound);
     assert_true(open.end > 0 && open.missing == 0 && bound.missing == 0);
     for (int rank = 0; rank < RANKS; rank++)
         for (size_t s = 0; s < list_of(&f, rank)->step.n; s++)

@@ -15,10 +15,9 @@ static void begin(const ech_plan_report *report, const char *what)
     if (options->progress) options->progress(what, options->context);
 }
 
-static bool leads_cluster(const ech_layout *layout, int rank)
+static bool leads_cluster(const ech_schedule_ring *ring, int rank)
 {
-    int cluster = ech_layout_cluster(layout, rank);
-    return layout->clusters > 1 && ech_layout_leader(layout, cluster) == rank;
+    return ring->clusters > 1 && ech_ring_leader(ring, ech_ring_cluster(ring, rank)) == rank;
 }
 
 /* The index in `alike` of a rank's class, or its length if the rank begins one. Such ranks are
@@ -27,12 +26,13 @@ static bool leads_cluster(const ech_layout *layout, int rank)
 static int find_class(const ech_plan_report *report, int rank)
 {
     const ech_layout *layout = report->design->layout;
+    const ech_schedule_ring *ring = &report->design->schedule->ring;
     bool by_context = ech_model_slides(report->design->model);
     for (int c = (int)report->alike.n - 1; c >= 0; c--) {
         int other = report->alike.at[c].rank;
         if (layout->coordinates[other].stage != layout->coordinates[rank].stage) break;
         if (ech_layout_micro_batches(layout, other) == ech_layout_micro_batches(layout, rank) &&
-            leads_cluster(layout, other) == leads_cluster(layout, rank) &&
+            leads_cluster(ring, other) == leads_cluster(ring, rank) &&
             (!by_context ||
              layout->coordinates[other].context == layout->coordinates[rank].context))
             return c;
@@ -40,10 +40,16 @@ static int find_class(const ech_plan_report *report, int rank)
     return (int)report->alike.n;
 }
 
-/* Finds the classes of ranks, and the rank that represents each. */
-static ech_status sort_ranks(ech_plan_report *report)
+/* True if the plans are compared with others and not checked. */
+static bool is_compared(const ech_plan_report *report)
 {
-    ech_plan *outline = NULL; /* of the class looked at last */
+    return report->options.brief || report->options.unchecked;
+}
+
+/* Finds the classes of ranks, and the rank that represents each. */
+static void sort_ranks(ech_plan_report *report)
+{
+    ech_plan *buckets = NULL; /* of the class looked at last */
     int64_t most = 0;
     int of = -1;
     for (int rank = 0; rank < report->design->world; rank++) {
@@ -51,13 +57,12 @@ static ech_status sort_ranks(ech_plan_report *report)
         if (c == (int)report->alike.n) ECH_PUSH(report->alike, (ech_plan_class){.rank = rank});
         ech_plan_class *class = &report->alike.at[c];
         if (c != of) {
-            ech_plan_destroy(outline);
-            outline = NULL;
+            ech_plan_destroy(buckets);
             of = c;
-            ECH_TRY(ech_design_outline(report->design, class->rank, false, &outline));
-            most = ech_plan_snapshot_bytes(outline, class->rank);
+            buckets = ech_design_buckets(report->design, class->rank);
+            most = ech_plan_snapshot_bytes(buckets, class->rank);
         }
-        int64_t bytes = ech_plan_snapshot_bytes(outline, rank);
+        int64_t bytes = ech_plan_snapshot_bytes(buckets, rank);
         if (bytes > most) {
             most = bytes;
             class->rank = rank;
@@ -65,8 +70,7 @@ static ech_status sort_ranks(ech_plan_report *report)
         class->ranks++;
         report->class_of[rank] = c;
     }
-    ech_plan_destroy(outline);
-    return ECH_OK;
+    ech_plan_destroy(buckets);
 }
 
 /* Whether the plans of all classes of ranks can be checked and simulated. */
@@ -97,6 +101,8 @@ static ech_status add_whole(ech_plan_report *report, ech_plan_class *alike)
     ech_plan *plan;
     if (report->options.brief)
         plan = ech_design_sketch(report->design, alike->rank, false);
+    else if (report->options.unchecked)
+        ECH_TRY(ech_design_plan_unchecked(report->design, alike->rank, &plan));
     else
         ECH_TRY(ech_design_plan(report->design, alike->rank, false, &plan));
     ECH_PUSH(report->plan, plan);
@@ -115,7 +121,7 @@ static ech_status add_listed(ech_plan_report *report, int class)
     report->listed[class] = find_whole(report, rank);
     if (report->listed[class]) return ECH_OK;
     ech_plan *plan;
-    if (report->options.brief)
+    if (is_compared(report))
         plan = ech_design_sketch(report->design, rank, true);
     else
         ECH_TRY(meets ? ech_design_plan(report->design, rank, false, &plan)
@@ -175,16 +181,17 @@ static ech_status check_all(ech_plan_report *report)
     const ech_plan *const *plans = report->listed;
     int n = report->design->layout->classes.n;
     if (!plans) return ECH_OK;
-    if (!report->options.brief) {
+    if (!is_compared(report)) {
         ECH_TRY(ech_design_check_plans(report->design, plans, n, ECH_LIST_TRAIN));
-        ECH_TRY(check_meeting(report, ECH_LIST_SYNC));
-        ECH_TRY(check_meeting(report, ECH_LIST_GOSSIP));
+        for (int list = 0; list < ECH_LIST_KINDS; list++)
+            if (ech_list_kind_meets((ech_list_kind)list))
+                ECH_TRY(check_meeting(report, (ech_list_kind)list));
     }
     ech_costs costs =
         ech_costs_of(report->design->config, report->design->profile, report->design->cluster);
     ECH_TRY(ech_simulate(plans, n, ECH_LIST_TRAIN, &costs, &report->simulation));
     report->checked = true;
-    if (report->options.brief) return ECH_OK;
+    if (is_compared(report)) return ECH_OK;
     ech_simulation_timeline(&report->simulation, plans, ECH_LIST_TRAIN, &report->timeline);
     ech_timeline_finish(&report->timeline);
     return ECH_OK;
@@ -238,20 +245,31 @@ static ech_status add_rest(ech_plan_report *report)
     return ECH_OK;
 }
 
+static ech_status add_advice(ech_plan_report *report)
+{
+    const ech_advice_options *options = &report->options.advice;
+    double step = report->checked ? report->simulation.end / report->design->schedule->turns : 0;
+    if (!options->emit_for && !(options->mtbf_hours > 0)) return ECH_OK;
+    if (options->mtbf_hours > 0) begin(report, "simulating failures");
+    return ech_advice_create(report->design, options, step, &report->advice);
+}
+
 ech_status ech_plan_report_create(const ech_design *design, const ech_plan_options *options,
                                   ech_plan_report *out)
 {
     ech_plan_report report = {.design = design, .options = *options};
     report.class_of = ech_calloc((size_t)design->world, sizeof *report.class_of);
     begin(&report, "sorting ranks by what they do");
-    ech_status status = sort_ranks(&report);
+    sort_ranks(&report);
+    ech_status status = ECH_OK;
     begin(&report, "checking the lists of steps outside of training");
-    if (status == ECH_OK && !options->brief) status = check_others(design);
+    if (!is_compared(&report)) status = check_others(design);
     begin(&report, "planning");
     if (status == ECH_OK) status = add_plans(&report);
     begin(&report, "checking and simulating the training step");
     if (status == ECH_OK) status = check_all(&report);
-    if (status == ECH_OK && !options->brief) status = add_rest(&report);
+    if (status == ECH_OK && !is_compared(&report)) status = add_rest(&report);
+    if (status == ECH_OK && !is_compared(&report)) status = add_advice(&report);
     if (status == ECH_OK)
         *out = report;
     else
@@ -261,6 +279,7 @@ ech_status ech_plan_report_create(const ech_design *design, const ech_plan_optio
 
 void ech_plan_report_destroy(ech_plan_report *report)
 {
+    ech_advice_free(&report->advice);
     if (report->checked) ech_simulation_free(&report->simulation);
     ech_timeline_free(&report->timeline);
     ech_plan_destroy(report->evaluator.plan);

@@ -54,6 +54,7 @@ typedef struct ech_search_limits {
     int shown;   /* places */
     int planned; /* candidates that are planned as a whole, at most, unless there is work left */
     double brief, whole; /* work for simulations with few micro-batches, and for whole ones */
+    bool suggests;       /* if nothing fits, twice as many ranks are tried, up to 64 times */
 } ech_search_limits;
 extern const ech_search_limits ech_search_defaults;
 
@@ -65,6 +66,7 @@ typedef struct ech_search {
     ECH_LIST(ech_candidate) candidate; /* places first, in their order; then by estimate */
     int places;
     size_t fates[ECH_SEARCH_FATES]; /* candidates by fate */
+    ech_advice advice;              /* of the first place */
 } ech_search;
 
 /* options: as for ech_planning_create; a cluster is required. limits NULL: defaults. *out is to be
@@ -72,6 +74,9 @@ typedef struct ech_search {
  * or the memory that is missing. */
 ech_status ech_search_run(const ech_run *run, const ech_planning_options *options,
                           const ech_search_limits *limits, ech_search *out);
+/* Plans the first place as a whole once more, for the advice that options->report.advice is about;
+ * nothing without such options. `options` is as for ech_search_run. */
+ech_status ech_search_advise(ech_search *search, const ech_planning_options *options);
 void ech_search_destroy(ech_search *search);
 
 void ech_search_text(const ech_search *search, ech_text *out);
@@ -115,6 +120,13 @@ void ech_search_enumerate(const ech_search_space *space,
                           void *context);
 /* Sets the candidate's bound, estimate and estimated bytes. */
 void ech_search_estimate(const ech_search_space *space, ech_candidate *candidate);
+/* memory.device_limit of plans whose bytes are compared with the device later. */
+#define ECH_SEARCH_NO_LIMIT "1000000000000000000"
+/* Fails with the reason why a search has found nothing, and with what would work: keys of the run
+ * that are the cause, a memory limit, a number of ranks. memory: bytes of a device. */
+ech_status ech_search_explain(ech_search *search, const ech_search_space *space,
+                              const ech_planning_options *options, const ech_search_limits *limits,
+                              double memory);
 /* The run file's key, and the text of a value of it. */
 const char *ech_search_key_name(ech_search_key key);
 const char *ech_search_value(ech_search_key key, int64_t value, char buffer[32]);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/setup/cards.h"
 #include "app/setup/remedies.h"
 #include "base/log.h"
 #include "check/check.h"
@@ -243,17 +244,39 @@ ech_status ech_design_outline(const ech_design *design, int rank, bool forward_o
     return ECH_OK;
 }
 
+/* Takes the plan, unless it does not fit into memory. */
+static ech_status accept(const ech_design *design, ech_plan *plan, ech_plan **out)
+{
+    if (!fits(design, plan, plan->arena_bytes[ECH_SPACE_HOST])) {
+        ech_status status = refuse(design, plan);
+        ech_plan_destroy(plan);
+        return status;
+    }
+    bind(design, plan);
+    *out = plan;
+    return ECH_OK;
+}
+
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out)
 {
     ech_plan_request request = request_of(design, rank);
-    ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
+    ech_plan *plan;
     request.forward_only = forward_only;
     ECH_TRY(ech_checked_plan_create(&request, &plan));
-    if (!fits(design, plan, plan->arena_bytes[ECH_SPACE_HOST])) return refuse(design, plan);
-    bind(design, plan);
-    *out = plan;
-    plan = NULL;
-    return ECH_OK;
+    return accept(design, plan, out);
+}
+
+ech_status ech_design_plan_unchecked(const ech_design *design, int rank, ech_plan **out)
+{
+    ech_plan_request request = request_of(design, rank);
+    return accept(design, ech_plan_create(&request), out);
+}
+
+ech_plan *ech_design_buckets(const ech_design *design, int rank)
+{
+    ech_plan_request request = request_of(design, rank);
+    request.listless = true;
+    return ech_plan_create(&request);
 }
 
 ech_plan *ech_design_sketch(const ech_design *design, int rank, bool outline)
@@ -318,7 +341,9 @@ ech_status ech_session_create_on(const ech_design *design, ech_comm *comm, int l
     ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
     ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), forward_only, &plan));
     const ech_device *device = ech_device_find(ech_config_name(design->config, "parallel.device"));
-    if (device->use) device->use(local_rank % device->count());
+    int index = device->use ? local_rank % device->count() : 0;
+    if (device->use) device->use(index);
+    ECH_TRY(ech_cards_check_device(design->config, comm, device, index));
     ech_exec_setup setup = {.config = design->config, .plan = plan, .device = device, .comm = comm};
     ech_status status = ech_exec_create(&setup, &out->exec);
     if (status == ECH_ENOMEM) explain_memory(design, plan);

@@ -116,6 +116,10 @@ ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shu
  * and sampling. Errors: it exceeds memory.device_limit or host_limit (then a table of its memory is
  * logged); as for the checker. With a log of serves, the train list is bound to its first span. */
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out);
+/* The same without the checker (check/check.h): for plans that are compared, not run. */
+ech_status ech_design_plan_unchecked(const ech_design *design, int rank, ech_plan **out);
+/* Makes a plan without lists (ech_plan_request.listless). */
+ech_plan *ech_design_buckets(const ech_design *design, int rank);
 /* True if every rank's arenas fit into memory.device_limit and host_limit. *longest (optional):
  * blocks of the longest segment of recomputation. */
 bool ech_design_fits(const ech_design *design, int *longest);

@@ -70,19 +70,24 @@ static double effort_of(const ech_block *block, const ech_block_call *call, ech_
 }
 
 /* The step's fraction of its block's phase. Blocks are measured whole, on one rank; with sharded
- * layers or sequence chunks a rank's steps are smaller. */
+ * layers or sequence chunks a rank's steps are smaller. Rounded fractions of the parts of a phase
+ * have exactly the sum of the whole, so that parts of stages take equally long. */
 static double fraction_of(const ech_plan *plan, const ech_step *step)
 {
     const ech_block *block = plan->model->block.at[step->block];
     ech_calls calls = ech_plan_calls(plan, &plan->list[ECH_LIST_TRAIN], step->block, step->phase);
-    double all = 0, own = 0;
+    double all = 0, before = 0, own = 0, ways = ech_plan_ways(plan);
     for (int c = calls.first; c < calls.end && step->calls < calls.end - calls.first; c++) {
         double work = effort_of(block, &block->program[step->phase].at[c], step->phase,
                                 plan->list[ECH_LIST_TRAIN].extent);
         all += work;
-        if (c >= step->first_call && c < step->first_call + step->calls) own += work;
+        if (c < step->first_call)
+            before += work;
+        else if (c < step->first_call + step->calls)
+            own += work;
     }
-    return (all > 0 ? own / all : 1) / ech_plan_ways(plan);
+    if (!(all > 0)) return ech_costs_round(1 / ways);
+    return ech_costs_round((before + own) / (all * ways)) - ech_costs_round(before / (all * ways));
 }
 
 double ech_costs_recomputed(const ech_plan *plan, int index)
