@@ -86,7 +86,7 @@ printf '\n\n'
 "$echelon" eval runs/quickstart --data data/bible-valid --samples 512
 echo "report: runs/quickstart/report.html"
 cat << 'TXT'
-Try next (README.md, docs/tour.md):
+Try next (docs/tutorial.md, docs/tour.md):
   build/release/echelon plan examples/quickstart.yaml --ranks 2
   build/release/echelon verify examples/quickstart.yaml --ranks 2 \
       training.global_batch_size=4 training.micro_batch_size=1

@@ -54,7 +54,7 @@ costs=tests/costs.txt
 
 # Parts of the long form: each runs by itself, in this order by default.
 parts=(asan tsan release groups fuzz lattice verify oracles restarts kills corruptions run_files
-    wheel faults)
+    wheel packages faults docs)
 declare -A part_is=(
     [asan]="all tests with the address sanitizer; many-case tests: a quarter of their cases"
     [tsan]="programs that run threads, with the thread sanitizer"
@@ -69,7 +69,9 @@ declare -A part_is=(
     [corruptions]="60 damaged checkpoints"
     [run_files]="3,000 run files with keys at their bounds, 3,000 with faults"
     [wheel]="the wheel, built and tried in a clean virtual environment"
+    [packages]="the Debian package, built, unpacked and tried; the container image"
     [faults]="60 seeded faults, each caught by the test it names"
+    [docs]="./quickstart.sh, and the command lines of all documents with their output"
 )
 # What the part tsan runs.
 all_threaded=(comm/{local,reduce,threads,collective,ucx,window} data/{loader,corpus,import}
@@ -454,7 +456,14 @@ run_part() {
             try env ECHELON_RUN_FILES=3000 bash tests/tools/test_messages.sh \
                 "$tests/test_config_bad_run_files" ;;
         wheel) try bash tests/library/wheel.sh ;;
+        packages) try bash tests/library/deb.sh ;;
         faults) try tests/faults/run.py --seed "$seed" --count 60 ;;
+        docs)
+            try env QUICKSTART_SECONDS=20 ./quickstart.sh
+            configure release "${build_options[@]}" # with tests again
+            build release test_helpers test_app_lattice test_checkpoint_sweep test_kernel_attention
+            try tests/faults/run.py --id 'published/*'
+            try tests/tools/run_docs.py build/release ;;
     esac
 }
 

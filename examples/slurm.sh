@@ -16,6 +16,9 @@
 #SBATCH --signal=USR2@120
 #SBATCH --requeue
 #SBATCH --open-mode=append
+#
+# On GPUs, one process each: --ntasks-per-node=8 and --gpus-per-node=8, or --gpus-per-task=1, which
+# shows each process its own card as GPU 0; and parallel.device=cuda parallel.comm=nccl.
 set -u
 run_file=${1:?usage: sbatch examples/slurm.sh RUN.yaml [section.key=value ...]}
 shift

@@ -156,6 +156,13 @@ typedef struct echelon_plan_options {
     /* Called by echelon_plan_create, on its thread, with what it begins to do: "simulating". */
     void (*progress)(const char *doing, void *context); /* NULL: not wanted */
     void *context;
+    /* The layout as arguments of another system: "megatron", "torchtitan", "deepspeed". NULL: none.
+     * Text and JSON name what that system does not have. */
+    const char *emit_for;
+    /* With `cluster`: goodput with failures. Mean hours between failures of a rank, 0: there are
+     * none; seconds of a restart; hours of a repair; spare machines (docs/clusters.md). */
+    double mtbf_hours, restart_seconds, repair_hours;
+    int spares;
 } echelon_plan_options;
 
 /* Plans the run on all ranks, checks the plans and simulates them. Reads no data and writes
@@ -169,6 +176,10 @@ ECHELON_API void echelon_plan_free(echelon_plan *plan); /* accepts NULL */
 ECHELON_API const char *echelon_plan_text(echelon_plan *plan);
 ECHELON_API const char *echelon_plan_json(echelon_plan *plan);
 ECHELON_API const char *echelon_plan_svg(echelon_plan *plan);
+/* The file of options.emit_for; NULL without it. */
+ECHELON_API const char *echelon_plan_emitted(const echelon_plan *plan);
+/* Goodput against ranks as SVG. NULL: failure, as there is no options.mtbf_hours. */
+ECHELON_API const char *echelon_plan_goodput_svg(echelon_plan *plan);
 /* Number of ranks, without evaluators. */
 ECHELON_API int echelon_plan_ranks(const echelon_plan *plan);
 /* Number of kinds of memory, and the name of a kind: "parameters", "optimizer" ... */
@@ -198,6 +209,9 @@ ECHELON_API int echelon_search_places(const echelon_search *search);
 /* The run file of the layout at `place`, from 0; borrowed until the next call. NULL: there is no
  * such place. */
 ECHELON_API const char *echelon_search_run_file(echelon_search *search, int place);
+/* As echelon_plan_emitted and echelon_plan_goodput_svg, of the first layout. */
+ECHELON_API const char *echelon_search_emitted(const echelon_search *search);
+ECHELON_API const char *echelon_search_goodput_svg(echelon_search *search);
 
 /* ---- training ---- */
 

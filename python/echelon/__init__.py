@@ -16,8 +16,9 @@ from ._keys import Keys, keys
 from .callbacks import (BackupAndRestore, BestCheckpoint, Callback, CSVLogger, EarlyStopping,
                         LambdaCallback, LearningRateScheduler, ProgressBar, TensorBoard)
 from .run import History, Metrics, Plan, Run, Training, set_log
-from .strategies import (CentralStorage, DiLoCo, Gossip, Grid, Hogwild, LocalSGD, Mirrored,
-                         MultiWorkerMirrored, OneDevice, ParameterServer, Strategy, TPU, Zero)
+from .strategies import (CentralStorage, DiLoCo, EASGD, Gossip, Grid, Hogwild, LocalSGD,
+                         Mirrored, MultiWorkerMirrored, OneDevice, ParameterServer, Strategy, TPU,
+                         Zero)
 from .tensors import Tensors
 from .trained import Likelihood, Verification, checkpoints, evaluate, sample, score
 
@@ -25,7 +26,8 @@ __all__ = [
     "Run", "Plan", "Training", "Tensors", "History", "Metrics", "Keys", "keys", "set_log",
     "Verification", "evaluate", "score", "Likelihood", "sample", "checkpoints",
     "Strategy", "OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer",
-    "CentralStorage", "TPU", "Grid", "Zero", "LocalSGD", "DiLoCo", "Gossip", "Hogwild",
+    "CentralStorage", "TPU", "Grid", "Zero", "LocalSGD", "DiLoCo", "Gossip", "EASGD",
+    "Hogwild",
     "Callback", "BackupAndRestore", "BestCheckpoint", "EarlyStopping", "LearningRateScheduler",
     "CSVLogger", "ProgressBar", "LambdaCallback", "TensorBoard",
     "Error", "UsageError", "InputError", "IoError", "OutOfMemoryError", "UnsupportedError",

@@ -396,11 +396,12 @@ Keys = TypedDict("Keys", {
     "precision.loss_scale": int | Literal["auto"],
     # preset for the data-parallel strategy; synchronous: no preset
     "parallel.strategy": Literal["synchronous", "one_device", "mirrored", "multi_worker_mirrored",
-        "tpu", "local_sgd", "diloco", "gossip", "central_storage", "parameter_server", "asp", "ssp",
-        "hogwild", "hogwild_ring"],
-    # local_sgd, diloco, gossip: steps between averages over replicas; epoch: once per epoch
+        "tpu", "local_sgd", "diloco", "gossip", "easgd", "central_storage", "parameter_server", "asp",
+        "ssp", "hogwild", "hogwild_ring"],
+    # local_sgd, diloco, gossip, easgd: steps between averages over replicas; epoch: once per
+    # epoch
     "parallel.sync_every": int | Literal["epoch"],
-    # diloco: learning rate of the outer optimizer
+    # diloco: learning rate of the outer optimizer; easgd: moving rate of the common weights
     "parallel.outer_learning_rate": float,
     # diloco: Nesterov momentum of the outer optimizer
     "parallel.outer_momentum": float,
@@ -825,8 +826,8 @@ class Keyed(Handle):
         Literal["parallel.strategy"],
         value:
         Literal["synchronous", "one_device", "mirrored", "multi_worker_mirrored", "tpu",
-        "local_sgd", "diloco", "gossip", "central_storage", "parameter_server", "asp", "ssp",
-        "hogwild", "hogwild_ring"]) -> None: ...
+        "local_sgd", "diloco", "gossip", "easgd", "central_storage", "parameter_server", "asp",
+        "ssp", "hogwild", "hogwild_ring"]) -> None: ...
     @overload
     def __setitem__(
         self,

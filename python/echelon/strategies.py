@@ -104,6 +104,13 @@ class Gossip(Strategy):
         super().__init__(strategy="gossip", data=replicas, sync_every=every, **keys)
 
 
+class EASGD(Strategy):
+    """Replicas keep weights of their own, which attract common weights every `every` steps."""
+
+    def __init__(self, replicas: int, every: int, **keys: Any) -> None:
+        super().__init__(strategy="easgd", data=replicas, sync_every=every, **keys)
+
+
 class Hogwild(Strategy):
     """Threads that update shared weights without locks: set optimizer.name to sgd."""
 

@@ -130,7 +130,7 @@ static ech_status open_alone(measurement *m, const ech_design *run, ech_comm *al
 {
     m->config = ech_config_copy(run->config);
     ech_config_set_alone(m->config);
-    if (ech_strategy_is_lock_free(m->config)) m->config->parallel.flush_every = 1;
+    m->config->parallel.flush_every = 1; /* no spans */
     m->config->training.global_batch_size = MICRO_BATCHES * m->config->training.micro_batch_size;
     m->config->training.check_every = 0;
     m->config->data.shards = ECH_SHARDS_NONE; /* what is measured does not depend on samples */

@@ -127,8 +127,7 @@ ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
         ECH_TRY(ech_check_resident(plan, list));
         ECH_TRY(ech_check_carried(plan, list));
     }
-    bool meets = list->kind == ECH_LIST_SYNC || list->kind == ECH_LIST_GOSSIP;
-    if (ech_list_trains(list) || (meets && list->step.n > 0)) {
+    if (ech_list_trains(list) || (ech_list_kind_meets(list->kind) && list->step.n > 0)) {
         ECH_TRY(ech_check_buckets(plan, list));
         ECH_TRY(ech_check_states(plan, list));
     }

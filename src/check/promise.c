@@ -10,10 +10,13 @@
 #define F(name) (ech_facts) ECH_FACT_##name
 
 static const ech_protocol_promise promises[ECH_PROTOCOLS] = {
-#define X(protocol, adds, updates, norms, update, spread, meets)                                   \
+#define ECH_STEP_NONE ECH_STEPS
+#define X(protocol, adds, updates, norms, update, spread, meets, outer)                            \
     [ECH_PROTOCOL_##protocol] = {ECH_ADDS_##adds,   ECH_UPDATES_##updates, ECH_NORMS_##norms,      \
-                                 ECH_STEP_##update, ECH_STEP_##spread,     ECH_MEETS_##meets},
+                                 ECH_STEP_##update, ECH_STEP_##spread,     ECH_MEETS_##meets,      \
+                                 ECH_STEP_##outer},
 #include "check/promises.def"
+#undef ECH_STEP_NONE
 };
 enum {
 #define X(...) +1
@@ -211,14 +214,17 @@ static ech_facts of_weights(const ech_plan *plan, const ech_bucket *bucket, bool
     return elsewhere && whole ? due | F(HOME) : due;
 }
 
-/* Synchronization of diverged replicas. SYNC: w = w_0 - u(sum_k (w_0 - w_k)): Douillard et al.
- * 2023. GOSSIP: the mean of w_k and the weights of two neighbours: Lian et al. 2017. */
+/* Synchronization of diverged replicas. SYNC: an update by sum_k (w_0 - w_k). GOSSIP: the mean of
+ * w_k and the weights of two neighbours: Lian et al. 2017. RETURN: w_k as it was before SYNC's
+ * result took its place. */
 static ech_promise of_meeting(const ech_plan *plan, ech_list_kind kind)
 {
-    bool gossips = kind == ECH_LIST_GOSSIP, others = has_others(plan, ECH_GROUP_REPLICAS);
-    return (ech_promise){.due = F(UPDATE) | (gossips ? 0 : F(WRITTEN)) | (others ? F(SUM) : 0),
-                         .group = ECH_GROUP_REPLICAS,
-                         .update = gossips ? ECH_STEP_MIX : ECH_STEP_OUTER_UPDATE};
+    bool others = has_others(plan, ECH_GROUP_REPLICAS);
+    ech_promise out = {.due = F(UPDATE), .group = ECH_GROUP_REPLICAS, .update = ECH_STEP_EXCHANGE};
+    if (kind == ECH_LIST_RETURN) return out;
+    out.due |= (kind == ECH_LIST_SYNC ? F(WRITTEN) : 0) | (others ? F(SUM) : 0);
+    out.update = kind == ECH_LIST_SYNC ? ech_protocol_promise_of(plan)->outer : ECH_STEP_MIX;
+    return out;
 }
 
 ech_status ech_promise_find(const ech_plan *plan, const ech_list *list, int index, ech_promise *out)

@@ -163,7 +163,7 @@ static bool has_anchors(const ech_plan *plan, const ech_list *list, const ech_st
                         bool writes)
 {
     const ech_bucket *bucket = &plan->bucket.at[step->index];
-    bool meets = list->kind == ECH_LIST_SYNC;
+    bool meets = list->kind != ECH_LIST_GOSSIP;
     if (!ech_step_accesses(list, step, bucket->weights, writes)) return false;
     for (int i = 0; i < bucket->params; i++) {
         const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
@@ -185,7 +185,7 @@ static bool has_anchors(const ech_plan *plan, const ech_list *list, const ech_st
 static ech_status check_meeting(const ech_plan *plan, const ech_list *list, int s)
 {
     const ech_step *step = &list->step.at[s];
-    bool moves = step->kind == ECH_STEP_OUTER_UPDATE || step->kind == ECH_STEP_MIX;
+    bool moves = step->kind != ECH_STEP_DIFFERENCE && step->kind != ECH_STEP_NEIGHBOURS;
     if (!ech_step_has_bucket(step))
         return ech_list_reject(plan, list, s, "is none by which replicas meet");
     if (step->kind == ECH_STEP_REDUCE_GRADS || has_anchors(plan, list, step, moves)) return ECH_OK;

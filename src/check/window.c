@@ -124,10 +124,10 @@ static ech_status add(window_check *c, int s)
 /* The first cluster has it. */
 static void begin_token(window_check *c)
 {
-    const ech_layout *layout = c->plan->layout;
-    int cluster = ech_layout_cluster(layout, c->plan->rank);
-    c->clusters = layout->clusters;
-    c->leads = ech_layout_leader(layout, cluster) == c->plan->rank;
+    const ech_schedule_ring *ring = &c->plan->schedule->ring;
+    int cluster = ech_ring_cluster(ring, c->plan->rank);
+    c->clusters = ring->clusters;
+    c->leads = ech_ring_leader(ring, cluster) == c->plan->rank;
     c->has_token = cluster == 0;
     c->visit = cluster;
 }
@@ -135,7 +135,7 @@ static void begin_token(window_check *c)
 /* Number of visits before the end of a turn, and in all. */
 static int visits_of(const window_check *c, int turn)
 {
-    return (turn + 1) / c->plan->layout->token_turns;
+    return (turn + 1) / c->plan->schedule->ring.turns;
 }
 
 static int all_visits(const window_check *c)
@@ -147,9 +147,9 @@ static ech_status pass_token(window_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     bool sends = ech_step_sends(step);
-    const ech_layout *layout = c->plan->layout;
-    int cluster = ech_layout_cluster(layout, c->plan->rank);
-    int peer = ech_layout_leader(layout, cluster + (sends ? 1 : c->clusters - 1));
+    const ech_schedule_ring *ring = &c->plan->schedule->ring;
+    int cluster = ech_ring_cluster(ring, c->plan->rank);
+    int peer = ech_ring_leader(ring, cluster + (sends ? 1 : c->clusters - 1));
     if (!c->leads || c->clusters < 2)
         return ech_list_reject(c->plan, c->list, s, "is of a rank that never has the token");
     if (step->peer != peer)

@@ -323,6 +323,11 @@ ech_status ech_comm_join(ech_comm *comm, ech_comm_queue *on, const char *name, c
     return needs ? data->join(comm, on, name, ranks, n) : ECH_OK;
 }
 
+bool ech_comm_joins(const ech_comm *comm)
+{
+    return comm->opened->data && comm->opened->data->join;
+}
+
 void ech_comm_part(ech_comm *comm, ech_comm_queue *on)
 {
     if (on->joined) comm->opened->data->part(comm, on);

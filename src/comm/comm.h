@@ -149,6 +149,7 @@ typedef struct ech_comm_queue {
     ech_queue *queue;
     ech_event *mark;                    /* the endpoint's, of that device */
     void *joined;                       /* by ech_comm_join; a channel has its own */
+    int blocks; /* most thread blocks that a transfer runs on a GPU; 0: the library chooses */
     struct ech_kernel_context *context; /* through which a channel's sums are put on the queue */
 } ech_comm_queue;
 
@@ -197,6 +198,8 @@ ech_status ech_comm_check_device(const ech_comm_backend *backend, const ech_devi
  * order. Errors: as ech_comm_wait; ECH_ECOMM, the library's. Collective over these ranks. */
 ech_status ech_comm_join(ech_comm *comm, ech_comm_queue *on, const char *name, const int *ranks,
                          int n);
+/* True if ech_comm_join makes communicators, on a device that is not immediate. */
+bool ech_comm_joins(const ech_comm *comm);
 /* Releases what `on` has joined; it must have no work in progress. Collective over the same ranks,
  * except after an abort. */
 void ech_comm_part(ech_comm *comm, ech_comm_queue *on);

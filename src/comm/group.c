@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "comm/reduce.h"
 
 /* Tags of a group, for all of its lanes; and the most groups that can contain the same two
  * ranks. */
@@ -54,7 +55,8 @@ ech_status ech_group_set_queue(ech_group *group, const ech_comm_queue *on)
     snprintf(name, sizeof name, "group %s, lane %d", group->of->name, group->lane);
     group->on = *on;
     group->on.joined = NULL;
-    return ech_comm_join(group->comm, &group->on, name, group->of->ranks, group->size);
+    ECH_TRY(ech_comm_join(group->comm, &group->on, name, group->of->ranks, group->size));
+    return group->sums_by_library ? ech_library_connect(group) : ECH_OK;
 }
 
 void ech_group_copy(const ech_group *group, void *to, const void *from, size_t bytes)

@@ -62,6 +62,7 @@ struct ech_group {
     ech_kernel_context host; /* for sums in host memory */
     double *folds;           /* member 0: [size][ECH_FOLD_VALUES] received values; others: NULL */
     void *library;           /* allreduce_start's handle, for LIBRARY */
+    bool sums_by_library;    /* prepared for LIBRARY */
     ech_board_thread thread; /* which of the rank's threads uses the channel */
     int size, index;         /* number of members, and this rank among them */
     ech_comm_call call;      /* the current or last collective */

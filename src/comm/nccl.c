@@ -6,25 +6,37 @@
  * in the order in which its members put them, on one queue (simulate/rehearsal.h proves for all
  * lists that this ends). Transfers that are put together are one group of NCCL's.
  *
- * A communicator's first message connects two ranks, during which their threads wait for each
- * other. One thread serves all queues of messages, so pairs connect when they join. Channels have
- * one thread per lane, and connect in the first step.
+ * A communicator's first message connects two ranks: they wait for each other, and memory is
+ * allocated, for which the library waits until the GPU is idle. So all members connect when they
+ * join, before any step. Calls do not block, so that one group can abort all communicators.
  */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/memory.h"
 #include "comm/launch.h"
 #include "comm/nccl_state.h"
 
+/* Of a wait for the library: how often it looks again at once, and the pause after that. */
+enum { SPINS = 1000, NAP_NS = 20000 };
+
+static bool is_fine(int result)
+{
+    return result == ECH_NCCL_SUCCESS || result == ECH_NCCL_IN_PROGRESS;
+}
+
 ech_status ech_nccl_check(const ech_nccl_state *state, int result, const char *call,
                           const char *name)
 {
-    if (result == ECH_NCCL_SUCCESS || result == ECH_NCCL_IN_PROGRESS) return ECH_OK;
+    if (is_fine(result)) return ECH_OK;
     if (ech_comm_is_over(state->comm)) return ECH_EABORTED;
-    ECH_FAIL(ECH_ECOMM, "%s, %s: %s; with NCCL_DEBUG=WARN in the environment it says more", name,
-             call, state->nccl->GetErrorString(result));
+    const char *last = state->nccl->GetLastError(NULL);
+    ECH_FAIL(ECH_ECOMM, "%s, %s: %s%s%s; with NCCL_DEBUG=WARN in the environment it says more",
+             name, call, state->nccl->GetErrorString(result), last && *last ? ": " : "",
+             last ? last : "");
 }
 
 /* ---- calls ---- */
@@ -45,20 +57,38 @@ static ech_communicator *find(const ech_comm_queue *on, int peer, int *member)
     return NULL;
 }
 
-/* The communicator is not aborted until ech_nccl_leave, unless this call hangs. */
-static ech_status enter(const ech_comm *comm, ech_communicator *in)
+static void leave(ech_nccl_state *state, ech_communicator *in)
+{
+    atomic_fetch_sub(&in->users, 1);
+    atomic_fetch_sub(&state->users, 1);
+}
+
+/* No communicator is aborted until `leave`, unless this call hangs. */
+static ech_status enter(ech_nccl_state *state, ech_communicator *in)
 {
     atomic_fetch_add(&in->calls, 1);
     atomic_fetch_add(&in->users, 1);
-    if (!ech_comm_is_over(comm)) return ECH_OK;
-    atomic_fetch_sub(&in->users, 1);
+    atomic_fetch_add(&state->users, 1);
+    if (!ech_comm_is_over(state->comm)) return ECH_OK;
+    leave(state, in);
     return ECH_EABORTED;
 }
 
-static void leave(const ech_comm_queue *on, ech_communicator *in)
+/* Waits until what a call has begun is done: communicators do not block (CommInitRankConfig), so
+ * that no call is in progress when the watchdog aborts them. It ends a wait past the deadline. */
+static ech_status await(const ech_nccl_state *state, const ech_communicator *in, int result,
+                        const char *call)
 {
-    on->device->record(in->ended, on->queue);
-    atomic_fetch_sub(&in->users, 1);
+    for (int polls = 0; result == ECH_NCCL_IN_PROGRESS; polls++) {
+        if (ech_comm_is_over(state->comm)) return ECH_EABORTED;
+        int error = state->nccl->CommGetAsyncError(in->at, &result);
+        if (error != ECH_NCCL_SUCCESS) result = error;
+        if (polls < SPINS)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+    return ech_nccl_check(state, result, call, in->name);
 }
 
 static int put_one(const ech_nccl *nccl, const ech_request *request, const ech_communicator *in,
@@ -74,43 +104,46 @@ static ech_status put_all(const ech_nccl_state *state, ech_communicator *in, ech
 {
     const ech_nccl *nccl = state->nccl;
     int error = nccl->GroupStart(), member;
-    for (int i = 0; i < n && error == ECH_NCCL_SUCCESS; i++) {
+    for (int i = 0; i < n && is_fine(error); i++) {
         ECH_ASSERT(find(requests->on, requests[i].peer, &member) == in);
         error = put_one(nccl, &requests[i], in, member, stream);
         requests[i].done = true;
     }
     int end = nccl->GroupEnd();
-    return ech_nccl_check(state, error == ECH_NCCL_SUCCESS ? end : error, "a transfer", in->name);
+    return await(state, in, is_fine(error) ? end : error, "a transfer");
 }
 
 static ech_status put(ech_comm *comm, ech_request *requests, int n)
 {
-    const ech_nccl_state *state = comm->joined;
+    ech_nccl_state *state = comm->joined;
     const ech_comm_queue *on = requests->on;
     int member;
     ech_communicator *in = find(on, requests->peer, &member);
     ECH_ASSERT(in);
     void *stream = on->device->stream(on->queue);
-    ECH_TRY(enter(comm, in));
+    ECH_TRY(enter(state, in));
     ech_status status = put_all(state, in, requests, n, stream);
-    leave(on, in);
+    if (status == ECH_OK) on->device->record(in->ended, on->queue);
+    leave(state, in);
     return status;
 }
 
 static ech_status allreduce(ech_comm *comm, ech_request *request, ech_dtype dtype)
 {
-    const ech_nccl_state *state = comm->joined;
+    ech_nccl_state *state = comm->joined;
     const ech_comm_queue *on = request->on;
     ech_communicator *in = on->joined;
     int type = dtype == ECH_F32 ? ECH_NCCL_FLOAT32 : ECH_NCCL_FLOAT64;
     size_t n = request->bytes / ech_dtype_bytes(dtype);
     void *stream = on->device->stream(on->queue);
-    ECH_TRY(enter(comm, in));
-    int error =
+    ECH_TRY(enter(state, in));
+    int result =
         state->nccl->AllReduce(request->data, request->data, n, type, ECH_NCCL_SUM, in->at, stream);
-    leave(on, in);
+    ech_status status = await(state, in, result, "a sum");
+    if (status == ECH_OK) on->device->record(in->ended, on->queue);
+    leave(state, in);
     request->done = true;
-    return ech_nccl_check(state, error, "a sum", in->name);
+    return status;
 }
 
 /* ---- communicators ---- */
@@ -148,50 +181,79 @@ static void forget(ech_communicator *in)
     free(in);
 }
 
-/* Sends a byte each way, and waits for it. */
-static ech_status connect_pair(ech_comm *comm, const ech_comm_queue *on, int peer)
+/* Sends a byte to each other member, receives one, and waits for all. */
+static ech_status connect_all(ech_comm *comm, const ech_comm_queue *on, const ech_communicator *in)
 {
+    size_t n = 0;
     void *memory;
-    ECH_TRY(on->device->alloc(2, &memory));
-    char *bytes = memory;
-    ech_request both[] = {{.on = on, .data = bytes, .peer = peer, .bytes = 1, .sends = true},
-                          {.on = on, .data = bytes + 1, .peer = peer, .bytes = 1}};
-    ech_status status = put(comm, both, 2);
+    ECH_TRY(on->device->alloc(2 * (size_t)in->size, &memory));
+    ech_request *requests = ech_calloc(2 * (size_t)in->size, sizeof *requests);
+    for (int i = 0; i < 2 * in->size; i++)
+        if (in->ranks[i / 2] != comm->rank)
+            requests[n++] = (ech_request){.on = on,
+                                          .data = (char *)memory + i,
+                                          .peer = in->ranks[i / 2],
+                                          .bytes = 1,
+                                          .sends = i % 2};
+    ech_status status = put(comm, requests, (int)n);
     if (status == ECH_OK) status = ech_device_settle(on->device, on->queue);
-    on->device->release(memory, 2);
+    on->device->release(memory, 2 * (size_t)in->size);
+    free(requests);
     return status;
 }
 
-/* The guard ends the process if these calls take longer than the deadline. */
-static ech_status begin(ech_comm *comm, ech_comm_queue *on, ech_communicator *in, int member,
-                        ech_nccl_id id)
+/* Begins to make the communicator, and adds it to the queue's, which ech_comm_part releases. */
+static ech_status begin(ech_nccl_state *state, ech_comm_queue *on, ech_communicator *in, int member,
+                        ech_nccl_id id, int *result)
 {
-    const ech_nccl_state *state = comm->joined;
+    ech_nccl_config config = ECH_NCCL_CONFIG;
+    if (on->blocks) config.most_blocks = on->blocks;
     (void)on->device->stream(on->queue); /* its GPU is the thread's */
     ECH_TRY(in->device->event_create(&in->ended));
     in->device->record(in->ended, on->queue); /* by this thread first: a device may create it now */
-    ECH_TRY(ech_nccl_check(state, state->nccl->CommInitRank(&in->at, in->size, id, member),
-                           "its start", in->name));
-    ech_nccl_watch(comm->joined, in);
+    ECH_TRY(enter(state, in));
+    *result = state->nccl->CommInitRankConfig(&in->at, in->size, id, member, &config);
+    leave(state, in);
+    ECH_ASSERT(in->at || !is_fine(*result));
+    if (!in->at) return ech_nccl_check(state, *result, "its start", in->name);
     ech_communicator **end = (ech_communicator **)&on->joined;
     while (*end) end = &(*end)->next;
     *end = in;
-    return in->size == 2 ? connect_pair(comm, on, in->ranks[1 - member]) : ECH_OK;
+    ech_nccl_watch(state, in);
+    return ECH_OK;
+}
+
+/* A call of an existing communicator, to its end. */
+static ech_status finish(ech_nccl_state *state, ech_communicator *in, int result, const char *call)
+{
+    ECH_TRY(enter(state, in));
+    ech_status status = await(state, in, result, call);
+    leave(state, in);
+    return status;
 }
 
 static ech_status join(ech_comm *comm, ech_comm_queue *on, const char *name, const int *ranks,
                        int n)
 {
-    int member;
+    int member, result = ECH_NCCL_SUCCESS;
     ech_nccl_id id = {{0}};
     ECH_TRY(ech_nccl_start(comm, on->device));
-    ech_nccl_state *state = comm->joined;
     ECH_TRY(agree(comm, name, ranks, n, &member, &id));
     ech_communicator *in = make(on, name, ranks, n);
-    ech_guard_enter(state->guard, in->name);
-    ech_status status = begin(comm, on, in, member, id);
-    ech_guard_leave(state->guard);
-    if (status != ECH_OK && !in->at) forget(in);
+    ech_status status = begin(comm->joined, on, in, member, id, &result);
+    if (status != ECH_OK) {
+        forget(in);
+        return status;
+    }
+    ECH_TRY(finish(comm->joined, in, result, "its start"));
+    return connect_all(comm, on, in);
+}
+
+static ech_status finalize(ech_nccl_state *state, ech_communicator *in)
+{
+    ECH_TRY(enter(state, in));
+    ech_status status = await(state, in, state->nccl->CommFinalize(in->at), "its end");
+    leave(state, in);
     return status;
 }
 
@@ -200,11 +262,9 @@ static void part(ech_comm *comm, ech_comm_queue *on)
     ech_nccl_state *state = comm->joined;
     for (ech_communicator *in = on->joined, *next; in; in = next) {
         next = in->next;
+        if (finalize(state, in) != ECH_OK) ech_comm_raise(comm);
         ech_nccl_unwatch(state, in); /* only this thread has it from now on */
-        ech_guard_enter(state->guard, in->name);
-        if (in->at)
-            (ech_comm_is_over(comm) ? state->nccl->CommAbort : state->nccl->CommDestroy)(in->at);
-        ech_guard_leave(state->guard);
+        if (in->at) (void)state->nccl->CommDestroy(in->at);
         forget(in);
     }
     on->joined = NULL;
@@ -242,4 +302,5 @@ static const ech_comm_data data = {.put = put,
                                    .part = part,
                                    .close = ech_nccl_stop};
 
-const ech_comm_backend ech_comm_nccl = {.name = "nccl", .data = &data, .open = open_all};
+const ech_comm_backend ech_comm_nccl = {
+    .name = "nccl", .version = ech_nccl_version, .data = &data, .open = open_all};

@@ -5,8 +5,12 @@
 #include "comm/nccl_library.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
 
+#include "base/log.h"
 #include "device/cuda_library.h"
 
 /* Environment variable: the path of the library. */
@@ -16,6 +20,33 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_open;
 static ech_nccl table;
 
+static char name[32] = "NCCL";
+
+const char *ech_nccl_version(void)
+{
+    return name;
+}
+
+static ech_status check_version(const char *path, const char *from)
+{
+    int version = 0;
+    struct utsname machine;
+    (void)table.GetVersion(&version);
+    int major = version / 10000, minor = version / 100 % 100, patch = version % 100;
+    if (version < ECH_NCCL_OLDEST)
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "NCCL %d.%d.%d (%s) is too old: 2.22 and newer can abort several communicators "
+                 "together; install a newer one, for example with %s",
+                 major, minor, patch, path, from);
+    snprintf(name, sizeof name, "NCCL %d.%d.%d", major, minor, patch);
+    bool is_aarch64 = uname(&machine) == 0 && strcmp(machine.machine, "aarch64") == 0;
+    if (is_aarch64 && version / 100 == 228)
+        ech_log_warn("NCCL 2.28.%d on aarch64 can lose messages and hang; install 2.29 or newer, "
+                     "for example with %s",
+                     patch, from);
+    return ECH_OK;
+}
+
 static ech_status open_now(const ech_library *library)
 {
     const ech_library_symbol symbols[] = {
@@ -23,10 +54,12 @@ static ech_status open_now(const ech_library *library)
         ECH_NCCL_CALLS(X)
 #undef X
             {"ncclGetErrorString", &table.GetErrorString},
+        {"ncclGetLastError", &table.GetLastError},
     };
     const char *path;
     if (is_open) return ECH_OK;
     ECH_TRY(ech_library_open(library, symbols, sizeof symbols / sizeof *symbols, &path));
+    ECH_TRY(check_version(path, library->from));
     is_open = true;
     return ECH_OK;
 }

@@ -13,7 +13,7 @@
 #include "base/memory.h"
 #include "comm/nccl_state.h"
 
-/* Interval of checks; and how long it waits for calls to return before it aborts their
+/* Interval of checks; and how long it waits for calls to return before it aborts the
  * communicators. */
 enum { LOOKS_MS = 20, RETURNS_MS = 1000 };
 /* Deadlines until it ends a job: the thread that waits for the device knows more, and reports first
@@ -25,13 +25,20 @@ static void nap(long ms)
     nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
 }
 
-/* This ends a call that hangs. */
-static void abort_one(const ech_nccl_state *state, ech_communicator *in)
+/* Aborts all communicators in one group, once no call is in progress: calls that wait see that the
+ * job is over. A call that hangs all the same ends by the abort. */
+static void abort_all(const ech_nccl_state *state)
 {
-    if (!in->at) return;
-    for (int ms = 0; ms < RETURNS_MS && atomic_load(&in->users) > 0; ms++) nap(1);
-    (void)state->nccl->CommAbort(in->at);
-    in->at = NULL;
+    bool any = false;
+    for (ech_communicator *in = state->watched; in; in = in->next_watched) any |= in->at != NULL;
+    if (!any) return;
+    for (int ms = 0; ms < RETURNS_MS && atomic_load(&state->users) > 0; ms++) nap(1);
+    (void)state->nccl->GroupStart();
+    for (ech_communicator *in = state->watched; in; in = in->next_watched) {
+        if (in->at) (void)state->nccl->CommAbort(in->at);
+        in->at = NULL;
+    }
+    (void)state->nccl->GroupEnd();
 }
 
 /* True if a call of it is in progress. A fault on the device is reported by the thread that waits
@@ -99,8 +106,9 @@ static void look(ech_nccl_state *state)
         ech_comm_raise(state->comm);
         over = true;
     }
-    for (ech_communicator *in = state->watched; in && over; in = in->next_watched)
-        abort_one(state, in);
+    if (!over) return;
+    abort_all(state);
+    pthread_cond_broadcast(&state->changed);
 }
 
 static void *run(void *argument)
@@ -132,6 +140,8 @@ void ech_nccl_watch(ech_nccl_state *state, ech_communicator *in)
 void ech_nccl_unwatch(ech_nccl_state *state, const ech_communicator *in)
 {
     pthread_mutex_lock(&state->lock);
+    while (in->at && ech_comm_is_over(state->comm))
+        pthread_cond_wait(&state->changed, &state->lock);
     ech_communicator **at = &state->watched;
     while (*at != in) at = &(*at)->next_watched;
     *at = in->next_watched;
@@ -141,13 +151,11 @@ void ech_nccl_unwatch(ech_nccl_state *state, const ech_communicator *in)
 static ech_status start_threads(ech_nccl_state *state)
 {
     sigset_t all, before;
-    ECH_TRY(ech_guard_start(state->comm->deadline, &state->guard));
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before); /* signals are for the rank */
     int error = pthread_create(&state->watcher, NULL, run, state);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!error) return ECH_OK;
-    ech_guard_stop(state->guard);
     ECH_FAIL(ECH_EIO, "cannot start another thread (%s): " ECH_NO_THREAD, strerror(error));
 }
 
@@ -179,7 +187,6 @@ void ech_nccl_stop(ech_comm *comm)
     pthread_cond_signal(&state->changed);
     pthread_mutex_unlock(&state->lock);
     pthread_join(state->watcher, NULL);
-    ech_guard_stop(state->guard);
     pthread_mutex_destroy(&state->lock);
     pthread_cond_destroy(&state->changed);
     free(state);

@@ -82,6 +82,10 @@ int ech_sum_parts(const ech_lineup *of);
  * ECH_UNDER_WAY share it. */
 char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts);
 
+/* Under nccl: the library connects the members of a channel at its first sum, so this sums a zero
+ * and waits for it. Collective. */
+ech_status ech_library_connect(ech_group *group);
+
 /* Elements of scratch that ech_scatter_begin and ech_scatter_end need. */
 int64_t ech_scatter_scratch(size_t item, int64_t n, const ech_lineup *of);
 /* Reduce-scatter of segment k of every shard, N > 1. begin narrows the segments if they are sent

@@ -49,9 +49,24 @@ static ech_status run(const ech_sum *sum)
  * receives of this rank's other threads. The barrier comes first: it has a deadline. */
 static ech_status prepare(ech_group *group)
 {
+    group->sums_by_library = true;
     if (group->library || !group->comm->opened->allreduce_start) return ECH_OK;
     ECH_TRY(ech_group_barrier(group));
     return start(&(ech_sum){.group = group, .dtype = ECH_F32, .wire = ECH_F32}, &(ech_request){0});
+}
+
+ech_status ech_library_connect(ech_group *group)
+{
+    const ech_comm_data *data = group->comm->opened->data;
+    const ech_comm_queue *on = &group->on;
+    void *zero;
+    if (!on->joined || !data->allreduce) return ECH_OK;
+    ECH_TRY(on->device->alloc(sizeof(float), &zero));
+    ech_status status = data->allreduce(
+        group->comm, &(ech_request){.on = on, .data = zero, .bytes = sizeof(float)}, ECH_F32);
+    if (status == ECH_OK) status = ech_device_settle(on->device, on->queue);
+    on->device->release(zero, sizeof(float));
+    return status;
 }
 
 /* The library has its own scratch. */

@@ -26,6 +26,12 @@ const char *ech_strategy_keys(const ech_config *config)
     return strategies[config->parallel.strategy].sets;
 }
 
+/* True if the strategy's row has that protocol. */
+static bool is_trained_by(const ech_config *config, ech_strategy_protocol_kind kind)
+{
+    return strategies[config->parallel.strategy].protocol == kind;
+}
+
 ech_strategy_protocol_kind ech_strategy_protocol(const ech_config *config)
 {
     ech_strategy_protocol_kind protocol = strategies[config->parallel.strategy].protocol;
@@ -40,8 +46,10 @@ ech_strategy_protocol_kind ech_strategy_protocol(const ech_config *config)
 static const struct {
     ech_strategy_sums sums;
     bool alone;
+    ech_strategy_meeting meets;
 } protocols[ECH_PROTOCOLS] = {
-#define X(NAME, name, sums, one) [ECH_PROTOCOL_##NAME] = {ECH_SUMS_##sums, one},
+#define X(NAME, name, sums, one, meets)                                                            \
+    [ECH_PROTOCOL_##NAME] = {ECH_SUMS_##sums, one, ECH_MEETING_##meets},
 #include "config/protocols.def"
 };
 
@@ -55,14 +63,9 @@ bool ech_strategy_updates_alone(const ech_config *config)
     return protocols[ech_strategy_protocol(config)].alone;
 }
 
-bool ech_strategy_is_apart(const ech_config *config)
+ech_strategy_meeting ech_strategy_meets(const ech_config *config)
 {
-    return strategies[config->parallel.strategy].protocol == ECH_PROTOCOL_APART;
-}
-
-bool ech_strategy_is_lock_free(const ech_config *config)
-{
-    return strategies[config->parallel.strategy].protocol == ECH_PROTOCOL_LOCK_FREE;
+    return protocols[ech_strategy_protocol(config)].meets;
 }
 
 bool ech_strategy_is_ring(const ech_config *config)
@@ -72,8 +75,7 @@ bool ech_strategy_is_ring(const ech_config *config)
 
 int ech_strategy_servers(const ech_config *config)
 {
-    bool serves = strategies[config->parallel.strategy].protocol == ECH_PROTOCOL_SERVERS;
-    return serves ? (int)config->parallel.servers : 0;
+    return is_trained_by(config, ECH_PROTOCOL_SERVERS) ? (int)config->parallel.servers : 0;
 }
 
 int ech_strategy_backups(const ech_config *config)

@@ -9,7 +9,7 @@
 
 /* How gradients reach the weights (protocols.def). */
 typedef enum ech_strategy_protocol_kind {
-#define X(NAME, name, sums, one) ECH_PROTOCOL_##NAME,
+#define X(NAME, name, sums, one, meets) ECH_PROTOCOL_##NAME,
 #include "config/protocols.def"
     ECH_PROTOCOLS
 } ech_strategy_protocol_kind;
@@ -21,6 +21,13 @@ typedef enum ech_strategy_sums {
     ECH_SUMS_SERVERS  /* each worker's gradients are sent to servers separately */
 } ech_strategy_sums;
 
+/* The weights from which diverged replicas continue after they have synchronized. */
+typedef enum ech_strategy_meeting {
+    ECH_MEETING_NEVER, /* they do not diverge */
+    ECH_MEETING_AGREED,
+    ECH_MEETING_OWN
+} ech_strategy_meeting;
+
 /* All of them, blank-separated. */
 extern const char ech_strategy_names[];
 
@@ -30,18 +37,12 @@ extern const char ech_strategy_names[];
 ech_status ech_strategy_apply(ech_config *config);
 /* The protocol with which the strategy, and the other keys, train. */
 ech_strategy_protocol_kind ech_strategy_protocol(const ech_config *config);
-/* That protocol's columns `sums` and `one` of protocols.def. */
+/* That protocol's columns `sums`, `one` and `meets` of protocols.def. */
 ech_strategy_sums ech_strategy_sums_over(const ech_config *config);
 bool ech_strategy_updates_alone(const ech_config *config);
+ech_strategy_meeting ech_strategy_meets(const ech_config *config);
 /* The assignments of the strategy, separated by blanks; "": none. */
 const char *ech_strategy_keys(const ech_config *config);
-/* True if replicas diverge (local SGD): each takes training steps of its own, and all synchronize
- * after every parallel.sync_every of them. */
-bool ech_strategy_is_apart(const ech_config *config);
-
-/* True if each rank adds its gradients to weights in the window when it has them, and waits for no
- * other within a span (Hogwild). */
-bool ech_strategy_is_lock_free(const ech_config *config);
 /* True if clusters of lock-free ranks have weights of their own in the window, and form a ring in
  * which a token circulates. */
 bool ech_strategy_is_ring(const ech_config *config);

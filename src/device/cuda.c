@@ -114,6 +114,29 @@ static int number_of(int gpu, enum cudaDeviceAttr attribute)
     return value;
 }
 
+/* "0000:3b:00.0"; parts of a card (MIG) have its bus, and a UUID of their own. */
+static void identify(int gpu, char *out, size_t n)
+{
+    struct cudaDeviceProp of;
+    char bus[32] = "?";
+    (void)cudaDeviceGetPCIBusId(bus, sizeof bus, gpu);
+    memset(&of, 0, sizeof of);
+    (void)cudaGetDeviceProperties(&of, gpu);
+    snprintf(out, n, "GPU %s (%02x%02x%02x%02x)", bus, (unsigned char)of.uuid.bytes[0],
+             (unsigned char)of.uuid.bytes[1], (unsigned char)of.uuid.bytes[2],
+             (unsigned char)of.uuid.bytes[3]);
+}
+
+static int multiprocessors(void)
+{
+    int least = count() ? number_of(0, cudaDevAttrMultiProcessorCount) : 0;
+    for (int gpu = 1; gpu < count(); gpu++) {
+        int n = number_of(gpu, cudaDevAttrMultiProcessorCount);
+        if (n < least) least = n;
+    }
+    return least;
+}
+
 static int architecture(int gpu)
 {
     return 10 * number_of(gpu, cudaDevAttrComputeCapabilityMajor) +
@@ -290,6 +313,20 @@ static ech_status queue_create(ech_queue **out)
     return ECH_OK;
 }
 
+static void prefer(ech_queue *queue)
+{
+    int least = 0, greatest = 0;
+    cudaStream_t stream = NULL;
+    turn_to(queue->gpu);
+    if (cudaDeviceGetStreamPriorityRange(&least, &greatest) != cudaSuccess ||
+        cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return;
+    }
+    ech_device_cuda_check((int)cudaStreamDestroy(queue->stream), "cudaStreamDestroy");
+    queue->stream = stream;
+}
+
 static void queue_destroy(ech_queue *queue)
 {
     if (!queue) return;
@@ -411,13 +448,16 @@ const ech_device ech_device_cuda = {
     .describe = describe,
     .count = count,
     .use = use,
+    .identify = identify,
     .alloc = alloc,
     .release = release,
     .alloc_host = alloc_host,
     .release_host = release_host,
     .memory_bytes = memory_bytes,
+    .multiprocessors = multiprocessors,
     .cores = ech_device_cpu_cores,
     .queue_create = queue_create,
+    .prefer = prefer,
     .queue_destroy = queue_destroy,
     .stream = ech_device_cuda_stream,
     .event_create = event_create,

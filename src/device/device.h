@@ -33,6 +33,9 @@ typedef struct ech_device {
      * memory and queues from now on. NULL: one. */
     int (*count)(void);
     void (*use)(int index);
+    /* Writes what tells device `index` from the machine's others, whatever its number: its PCI bus
+     * ID. NULL: there are no numbers. */
+    void (*identify)(int index, char *out, size_t n);
     /* Work that is put on a queue has ended when the call returns. Queues then do not wait for each
      * other: the thread that puts work there must wait first, on the host. */
     bool is_immediate;
@@ -51,6 +54,8 @@ typedef struct ech_device {
      * limit if that is less; for GPUs the smallest one's memory, minus what the driver and
      * libraries take. */
     size_t (*memory_bytes)(void);
+    /* Of the smallest GPU: how many thread blocks can surely run at once. NULL: any number. */
+    int (*multiprocessors)(void);
     int (*cores)(void); /* number of cores on which this process may run */
     /* The processor's address of this device's memory, for transports and functions that are called
      * on a queue; other addresses are unchanged. NULL: addresses are equal, and kernels are called
@@ -61,6 +66,9 @@ typedef struct ech_device {
      * pending work; an event may still be waited for. NULL is accepted. */
     ech_status (*queue_create)(ech_queue **out);
     void (*queue_destroy)(ech_queue *queue);
+    /* Lets the queue's work go before other queues' work. Called before any work is put there.
+     * NULL: no queue goes first. */
+    void (*prefer)(ech_queue *queue);
     /* The handle of a queue for libraries that put work on queues themselves: a GPU's cudaStream_t.
      * The queue's device becomes the calling thread's. NULL: such libraries cannot be used. */
     void *(*stream)(const ech_queue *queue);

@@ -315,6 +315,12 @@ static double elapsed(const ech_event *from, const ech_event *to)
     return to->last->at - from->last->at;
 }
 
+/* Those of an H100. */
+static int multiprocessors(void)
+{
+    return 132;
+}
+
 const ech_device ech_device_queued = {
     .name = "queued",
     .is_immediate = false,
@@ -323,6 +329,7 @@ const ech_device ech_device_queued = {
     .alloc_host = ech_device_cpu_alloc,
     .release_host = ech_device_cpu_release,
     .memory_bytes = ech_device_cpu_memory_bytes,
+    .multiprocessors = multiprocessors,
     .cores = ech_device_cpu_cores,
     .reach = ech_device_walled_reach,
     .queue_create = queue_create,

@@ -32,7 +32,7 @@ ech_holding ech_exec_weights_kept(const ech_exec *exec, int param, const char *n
         const ech_bucket *bucket = &plan->bucket.at[p->bucket];
         if (ech_bucket_holds_shard(bucket)) {
             n = ech_plan_own(plan, param, &first);
-            before = n ? before + first - (ech_bucket_is_in_window(bucket) ? 0 : bucket->own) : 0;
+            before = n ? before + first - ech_bucket_first_kept(bucket) : 0;
         }
         of.value = bucket->weights + ech_exec_weight_slot(exec, bucket, version);
         of.at = (size_t)before * ech_dtype_bytes(of.dtype);

@@ -8,6 +8,11 @@
  *     OUTER_UPDATE  d /= replicas; m = momentum m + d; a -= rate (d + momentum m); w = a
  *
  * With momentum 0 there is no m; with rate 1, too, w becomes the mean of the replicas' weights.
+ * Elastic averaging (Zhang et al. 2015, arXiv:1412.6651), with k = rate / replicas:
+ *
+ *     ELASTIC_UPDATE  w -= k (w - a); a -= k d; then as EXCHANGE
+ *     EXCHANGE        w, a = a, w
+ *
  * Averaging with the neighbours in a ring (Lian et al. 2017, arXiv:1705.09056):
  *
  *     NEIGHBOURS    sends w to the next and the previous replica, and receives theirs
@@ -111,6 +116,38 @@ ech_status ech_handle_OUTER_UPDATE(ech_exec *exec, const ech_step *step)
     }
     copy(exec, &anchor, &w);
     round_weights(exec, step);
+    return ECH_OK;
+}
+
+/* d: memory for one of them. */
+static void exchange(ech_exec *exec, const ech_step *step, const ech_tensor *d)
+{
+    ech_tensor w = in_full(exec, step->index);
+    ech_tensor anchor = state_of(exec, step->index, ECH_STATE_ANCHOR);
+    copy(exec, &w, d);
+    copy(exec, &anchor, &w);
+    copy(exec, d, &anchor);
+    round_weights(exec, step);
+}
+
+ech_status ech_handle_ELASTIC_UPDATE(ech_exec *exec, const ech_step *step)
+{
+    const double rate = exec->config->parallel.outer_learning_rate;
+    const double k = rate / exec->plan->layout->replicas[0];
+    expect_all(exec, step);
+    ech_tensor d = differences(exec, step), w = in_full(exec, step->index);
+    ech_tensor anchor = state_of(exec, step->index, ECH_STATE_ANCHOR);
+    add(exec, &anchor, k, 1 - k, &w);
+    add(exec, &d, -k, 1, &anchor);
+    exchange(exec, step, &d);
+    return ECH_OK;
+}
+
+ech_status ech_handle_EXCHANGE(ech_exec *exec, const ech_step *step)
+{
+    ech_tensor d = differences(exec, step);
+    expect_all(exec, step);
+    exchange(exec, step, &d);
     return ECH_OK;
 }
 

@@ -78,8 +78,7 @@ ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
     char *weights =
         ech_exec_look(exec, bucket->weights + ech_exec_weight_slot(exec, bucket, version));
     if (ech_bucket_holds_shard(bucket))
-        return own_part(exec, param, bucket->weight_dtype, weights,
-                        ech_bucket_is_in_window(bucket) ? 0 : bucket->own);
+        return own_part(exec, param, bucket->weight_dtype, weights, ech_bucket_first_kept(bucket));
     ech_exec_set_weights(exec, param, weights, &view);
     return view;
 }
@@ -474,8 +473,8 @@ static bool is_alike(const ech_exec *exec, const ech_step *step, int param, int 
     const ech_bucket *bucket = &plan->bucket.at[p->bucket];
     const ech_shape *shape = master < 0 ? NULL : &plan->state.at[p->first_state + master].is.shape;
     ech_mesh both = ech_layout_group_axes(step->group) & ech_layout_group_axes(bucket->group);
-    bool shard = ech_bucket_is_gathered(bucket) || ech_bucket_is_in_window(bucket);
-    if (both && (master < 0 ? shard : ech_bucket_is_sharded(bucket))) return false;
+    if (both && (master < 0 ? ech_bucket_holds_shard(bucket) : ech_bucket_is_sharded(bucket)))
+        return false;
     return ech_layout_is_alike(plan->layout, plan->model, plan->rank, step->group, param,
                                master < 0 ? ECH_HELD_WEIGHTS : ECH_HELD_STATE, shape);
 }

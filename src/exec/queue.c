@@ -31,26 +31,46 @@ ech_queue *ech_exec_queue(const ech_exec *exec, const ech_step *step)
     return exec->on[ech_step_queue(step)].queue;
 }
 
-static ech_status make_queue(const ech_exec *exec, ech_comm_queue *on)
+static ech_status make_queue(const ech_exec *exec, int queue)
 {
+    ech_comm_queue *on = &exec->on[queue];
     if (on->queue) return ECH_OK;
     on->device = exec->device;
+    on->blocks = ech_queue_blocks(queue);
     ECH_TRY(exec->device->queue_create(&on->queue));
+    if (on->blocks && exec->device->prefer) exec->device->prefer(on->queue);
     ECH_TRY(exec->device->event_create(&on->mark));
     /* by this thread first: a device may create it now */
     exec->device->record(on->mark, on->queue);
     return ECH_OK;
 }
 
+/* Transfers of several queues are under way at once, in an order that differs between ranks, and
+ * each holds thread blocks of its GPU until the other side's has come. They end only if all of them
+ * run at once, so a GPU must have room for all, and for kernels besides. */
+static ech_status check_blocks(const ech_exec *exec)
+{
+    enum { KERNELS = 16 };
+    int blocks = 0, most = exec->device->multiprocessors ? exec->device->multiprocessors() : 0;
+    for (int q = 0; q < count_queues(exec); q++)
+        blocks += exec->on[q].queue ? exec->on[q].blocks : 0;
+    if (!most || !ech_comm_joins(exec->comm) || blocks <= most - KERNELS) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE,
+             "parallel.comm = nccl: rank %d may have %d thread blocks of messages and collectives "
+             "on its GPU at once, and of its %d multiprocessors %d are for kernels; use fewer "
+             "virtual stages (parallel.virtual_stages) or a shorter pipeline",
+             exec->plan->rank, blocks, most, KERNELS);
+}
+
 static ech_status make_queues(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
     exec->on = ech_pool_alloc(exec->pool, (size_t)count_queues(exec) * sizeof *exec->on);
-    ECH_TRY(make_queue(exec, &exec->on[ECH_LANE_COMPUTE]));
+    ECH_TRY(make_queue(exec, ECH_LANE_COMPUTE));
     for (int l = 0; l < ECH_LIST_KINDS; l++)
         for (size_t s = 0; s < plan->list[l].step.n; s++)
-            ECH_TRY(make_queue(exec, &exec->on[ech_step_queue(&plan->list[l].step.at[s])]));
-    return ECH_OK;
+            ECH_TRY(make_queue(exec, ech_step_queue(&plan->list[l].step.at[s])));
+    return check_blocks(exec);
 }
 
 /* ---- events ---- */

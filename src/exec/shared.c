@@ -34,7 +34,7 @@ static char *common_of(ech_exec *exec, const ech_step *step, int cluster)
 
 static int own_cluster(const ech_exec *exec)
 {
-    return ech_layout_cluster(exec->plan->layout, exec->plan->rank);
+    return ech_ring_cluster(&exec->plan->schedule->ring, exec->plan->rank);
 }
 
 /* This rank's part of the equal shards of a cluster's ranks, which may include padding. A rank that
@@ -43,8 +43,7 @@ static int own_cluster(const ech_exec *exec)
 ech_status ech_handle_OFFER(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    const ech_layout *layout = exec->plan->layout;
-    int ranks = layout->world / layout->clusters, rank = exec->plan->rank % ranks;
+    int ranks = exec->plan->schedule->ring.ranks, rank = exec->plan->rank % ranks;
     int64_t first = ech_collective_shard_first(bucket->elements, ranks, rank);
     int64_t n = ech_collective_shard_count(bucket->elements, ranks, rank);
     size_t item = ech_dtype_bytes(bucket->weight_dtype), at = (size_t)first * item;
@@ -152,7 +151,7 @@ ech_status ech_handle_PULL(ech_exec *exec, const ech_step *step)
     const ech_kernels *kernels = exec->plan->kernels;
     if (ech_step_pulls_rows(exec->plan, step)) return pull_rows(exec, step);
     bool all = ech_step_pulls_all(exec->list, step);
-    int clusters = all ? exec->plan->layout->clusters : 1;
+    int clusters = all ? exec->plan->schedule->ring.clusters : 1;
     ech_tensor own = flat(bucket, ech_exec_used(exec, step, ECH_USE_WEIGHTS, 0));
     ech_tensor shared = flat(bucket, common_of(exec, step, all ? 0 : own_cluster(exec)));
     kernels->copy_shared(exec->context, &shared, &own);
@@ -184,7 +183,7 @@ static double part_passed_on(int clusters)
 ech_status ech_handle_RELAY(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    int clusters = exec->plan->layout->clusters;
+    int clusters = exec->plan->schedule->ring.clusters;
     int64_t *token = (int64_t *)ech_exec_touch(exec, exec->plan->token);
     int64_t before = (int64_t)step->count * (int64_t)exec->plan->bucket.n + step->index;
     double beta = part_passed_on(clusters), lambda = 1 - pow(beta, clusters - 1);

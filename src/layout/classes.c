@@ -122,7 +122,7 @@ static void refine(const colours *c)
 /* A rank has the same neighbours in all stages, and all ranks take part in the same sums. */
 static bool is_regular(const ech_layout *layout)
 {
-    bool regular = layout->sums == ECH_SUMS_ALL && !layout->servers && layout->clusters == 1;
+    bool regular = layout->sums == ECH_SUMS_ALL && !layout->servers;
     for (int s = 1; s < layout->stages; s++)
         regular = regular && layout->replicas[s] == layout->replicas[0];
     return regular;

@@ -21,7 +21,8 @@ typedef struct reader {
 } reader;
 
 static const char *const shape =
-    "a cluster file has the sections device, flops, products, attention, kernels, step and levels";
+    "a cluster file has the sections device, flops, products, attention, kernels, recompute, step, "
+    "storage and levels";
 
 #define FAIL(r, node, format, ...)                                                                 \
     ECH_FAIL(ECH_EUSAGE, "%s:%zu:%zu: " format, (r)->name, (node)->line, (node)->column,           \
@@ -207,7 +208,10 @@ static ech_status check_complete(const reader *r)
     for (int d = 0; d < ECH_DTYPES; d++) any |= r->out->flops[d] > 0;
     if (!any) ECH_FAIL(ECH_EUSAGE, "%s: flops: not set; every cluster file sets it", r->name);
     if (!r->out->levels)
-        ECH_FAIL(ECH_EUSAGE, "%s: levels: not set; every cluster file sets it", r->name);
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s: levels: not set, so that ranks have no links; add one like \"levels: "
+                 "[{bandwidth: 50 GB/s}]\"",
+                 r->name);
     if (r->out->device_reserved >= r->out->device_memory)
         ECH_FAIL(ECH_EUSAGE, "%s: device.reserved: is all of device.memory; make it smaller",
                  r->name);

@@ -4,7 +4,6 @@
  */
 #include "layout/layout.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -158,19 +157,6 @@ static ech_status check_runs(const ech_config *config, const ech_layout *layout)
         (long long)runs, ECH_MOST_BLOCK_RUNS);
 }
 
-/* How gradients reach the weights. Ranks of a cluster run their turns concurrently. */
-static void fill_strategy(const ech_config *config, ech_layout *layout)
-{
-    int64_t ranks = config->parallel.cluster_ranks, updates = config->parallel.token_updates;
-    int64_t turns = (updates + ranks - 1) / ranks;
-    layout->clusters = ech_strategy_is_ring(config) ? layout->world / (int)ranks : 1;
-    layout->token_turns = turns < INT_MAX ? (int)turns : INT_MAX;
-    layout->protocol = ech_strategy_protocol(config);
-    layout->sums = ech_strategy_sums_over(config);
-    layout->alone = ech_strategy_updates_alone(config);
-    layout->backups = ech_strategy_backups(config);
-}
-
 ech_status ech_layout_create(const ech_config *config, const ech_model *model,
                              ech_placement placement, int world, ech_layout **out)
 {
@@ -186,7 +172,9 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
     layout->tensor = (int)config->parallel.tensor;
     layout->sharding = ech_model_sharding(config);
     layout->servers = ech_strategy_servers(config);
-    fill_strategy(config, layout);
+    layout->protocol = ech_strategy_protocol(config);
+    layout->sums = ech_strategy_sums_over(config);
+    layout->alone = ech_strategy_updates_alone(config);
     layout->replicas = ech_calloc(stages, sizeof *layout->replicas);
     layout->first_rank = ech_calloc(stages + 1, sizeof *layout->first_rank);
     layout->first_block =
@@ -259,21 +247,6 @@ bool ech_layout_evaluates(const ech_layout *layout, int rank)
 int ech_layout_workers(const ech_layout *layout)
 {
     return layout->world - layout->servers;
-}
-
-int ech_layout_summands(const ech_layout *layout)
-{
-    return layout->backups ? ech_layout_workers(layout) - layout->backups : 1;
-}
-
-int ech_layout_cluster(const ech_layout *layout, int rank)
-{
-    return rank / (layout->world / layout->clusters);
-}
-
-int ech_layout_leader(const ech_layout *layout, int cluster)
-{
-    return cluster % layout->clusters * (layout->world / layout->clusters);
 }
 
 int ech_layout_pattern(const ech_layout *layout, int rank)

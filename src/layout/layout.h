@@ -111,13 +111,6 @@ typedef struct ech_layout {
     /* The protocol's: each update uses one replica's gradient, with its own tokens, norm and clip
      * factor. */
     bool alone;
-    /* backup workers: the number of workers that servers do not wait for in a training step */
-    int backups;
-    /* Number of clusters: equal groups of successive ranks that share weights in a window. 1: all
-     * ranks share them, or none do. */
-    int clusters;
-    /* turns between two visits of the token to a cluster (parallel.token_updates) */
-    int token_turns;
     int servers; /* the last ranks, which hold variables and have no blocks; 0: there are none */
     int64_t micro_batch;   /* samples of a micro-batch */
     int64_t micro_batches; /* M: of a training step, over all replicas */
@@ -156,8 +149,8 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
 void ech_layout_destroy(ech_layout *layout); /* accepts NULL */
 
 /* Finds the classes of ranks. Each rank is a class of its own if stages have unequal replicas,
- * replicas take steps of their own, there are servers or clusters, or `uneven`: ranks of a stage
- * move optimizer states of different sizes. */
+ * replicas take steps of their own, there are servers, or `uneven`: ranks of a stage move optimizer
+ * states of different sizes. */
 void ech_layout_find_classes(ech_layout *layout, const ech_model *model, bool uneven);
 /* The index of a rank's plan among n plans: of all ranks, or of one rank of each class. */
 static inline int ech_layout_plan_of(const ech_layout *layout, int n, int rank)
@@ -207,15 +200,9 @@ bool ech_layout_serves(const ech_layout *layout, int rank);
 /* True if the rank is an evaluator. No other function here accepts such a rank. */
 bool ech_layout_evaluates(const ech_layout *layout, int rank);
 int ech_layout_workers(const ech_layout *layout); /* the ranks that compute; they are the first */
-/* Number of pushes per update. */
-int ech_layout_summands(const ech_layout *layout);
 /* The worker whose order of micro-batches a rank's lists follow: itself, or for a server the first
  * worker. */
 int ech_layout_pattern(const ech_layout *layout, int rank);
-/* The rank's cluster; and the rank that holds the token for a cluster, its first. The token goes
- * from the last cluster to the first. */
-int ech_layout_cluster(const ech_layout *layout, int rank);
-int ech_layout_leader(const ech_layout *layout, int cluster);
 
 /* Seconds that the rank sleeps in each training step. */
 double ech_layout_delay(const ech_layout *layout, int rank);

@@ -7,6 +7,7 @@
 
 #include <echelon.h>
 
+#include "app/advice/advice.h"
 #include "app/setup/run.h"
 #include "app/train/trainer.h"
 #include "base/text.h"
@@ -57,6 +58,8 @@ void ech_library_enter(void);
 /* The run's file, text and keys, without ranks; borrowed from the run, with a list that the caller
  * frees. */
 ech_run_arguments ech_library_arguments(const echelon_run *run);
+/* What the caller's options ask of a plan beside the plan. */
+ech_advice_options ech_library_advice(const echelon_plan_options *options);
 /* Refuses a NULL in place of an argument that a call needs. */
 ech_status ech_library_refuse_null(const char *argument, const char *function);
 #define ECH_NEED(argument)                                                                         \

@@ -12,8 +12,17 @@ struct echelon_plan {
     ech_run_arguments arguments;
     ech_run run;
     ech_planning planning;
-    ech_text text, json, svg;
+    ech_text text, json, svg, goodput;
 };
+
+ech_advice_options ech_library_advice(const echelon_plan_options *o)
+{
+    return (ech_advice_options){.emit_for = o->emit_for,
+                                .mtbf_hours = o->mtbf_hours,
+                                .restart_seconds = o->restart_seconds,
+                                .repair_hours = o->repair_hours,
+                                .spares = o->spares};
+}
 
 static ech_status create(const echelon_run *run, const echelon_plan_options *o, echelon_plan *plan)
 {
@@ -22,6 +31,7 @@ static ech_status create(const echelon_run *run, const echelon_plan_options *o, 
                                     .report = {.steps = o->steps,
                                                .simulate = o->simulate,
                                                .tokens = o->tokens,
+                                               .advice = ech_library_advice(o),
                                                .progress = o->progress,
                                                .context = o->context}};
     plan->arguments = ech_library_arguments(run);
@@ -60,6 +70,7 @@ void echelon_plan_free(echelon_plan *plan)
     ech_text_free(&plan->text);
     ech_text_free(&plan->json);
     ech_text_free(&plan->svg);
+    ech_text_free(&plan->goodput);
     ech_handle_destroy(plan);
 }
 
@@ -85,6 +96,21 @@ const char *echelon_plan_svg(echelon_plan *plan)
     ECH_USE_HANDLE(plan, PLAN, NULL);
     bool made = plan->svg.n || ech_plan_report_svg(&plan->planning.report, &plan->svg) == ECH_OK;
     return made ? plan->svg.at : NULL;
+}
+
+const char *echelon_plan_emitted(const echelon_plan *plan)
+{
+    ECH_USE_HANDLE(plan, PLAN, NULL);
+    return plan->planning.report.advice.emitted.file.at;
+}
+
+const char *echelon_plan_goodput_svg(echelon_plan *plan)
+{
+    ech_library_enter();
+    ECH_USE_HANDLE(plan, PLAN, NULL);
+    const ech_advice *advice = &plan->planning.report.advice;
+    bool made = plan->goodput.n || ech_advice_svg(advice, &plan->goodput) == ECH_OK;
+    return made ? plan->goodput.at : NULL;
 }
 
 int echelon_plan_ranks(const echelon_plan *plan)

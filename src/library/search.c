@@ -11,14 +11,16 @@ struct echelon_search {
     ech_run_arguments arguments;
     ech_run run;
     ech_search search;
-    ech_text text, json, run_file;
+    ech_text text, json, run_file, goodput;
 };
 
 static ech_status create(const echelon_run *run, const echelon_plan_options *o,
                          echelon_search *search)
 {
     ech_planning_options options = {
-        .per_machine = o->per_machine, .cluster = o->cluster, .report = {.tokens = o->tokens}};
+        .per_machine = o->per_machine,
+        .cluster = o->cluster,
+        .report = {.tokens = o->tokens, .advice = ech_library_advice(o)}};
     search->arguments = ech_library_arguments(run);
     search->arguments.plans = true;
     search->arguments.ranks = o->ranks;
@@ -28,7 +30,8 @@ static ech_status create(const echelon_run *run, const echelon_plan_options *o,
     search->arguments.model = NULL;
     ECH_TRY(status);
     if (o->progress) o->progress("searching", o->context);
-    return ech_search_run(&search->run, &options, NULL, &search->search);
+    ECH_TRY(ech_search_run(&search->run, &options, NULL, &search->search));
+    return ech_search_advise(&search->search, &options);
 }
 
 echelon_status echelon_search_create(echelon_run *run, const echelon_plan_options *options,
@@ -54,6 +57,7 @@ void echelon_search_free(echelon_search *search)
     ech_text_free(&search->text);
     ech_text_free(&search->json);
     ech_text_free(&search->run_file);
+    ech_text_free(&search->goodput);
     free(search);
 }
 
@@ -82,4 +86,17 @@ const char *echelon_search_run_file(echelon_search *search, int place)
     ech_text_free(&search->run_file);
     ech_search_run_file(of, &of->candidate.at[place], &search->run_file);
     return search->run_file.at;
+}
+
+const char *echelon_search_emitted(const echelon_search *search)
+{
+    return search->search.advice.emitted.file.at;
+}
+
+const char *echelon_search_goodput_svg(echelon_search *search)
+{
+    const ech_advice *advice = &search->search.advice;
+    ech_library_enter();
+    bool made = search->goodput.n || ech_advice_svg(advice, &search->goodput) == ECH_OK;
+    return made ? search->goodput.at : NULL;
 }

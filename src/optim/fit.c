@@ -106,7 +106,7 @@ ech_status ech_optimizer_check_resume(const ech_config *saved, const ech_config 
         same = strcmp(before.state[s].name, after.state[s].name) == 0 &&
                is_same_shape(&before.state[s].shape, &after.state[s].shape);
     if (same) return ECH_OK;
-    if (ech_strategy_is_apart(saved) != ech_strategy_is_apart(now) ||
+    if (ech_strategy_meets(saved) != ech_strategy_meets(now) ||
         (saved->parallel.outer_momentum > 0) != (now->parallel.outer_momentum > 0))
         return refuse_strategy(saved, now);
     bool momentum = (saved->optimizer.momentum > 0) != (now->optimizer.momentum > 0);

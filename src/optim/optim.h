@@ -25,13 +25,16 @@ enum { ECH_MAX_STATES = 7, ECH_MAX_STATISTICS = 8, ECH_MAX_ROUNDS = 2 };
 
 /* The owner of a state. parallel.zero shards only optimizer states. The other states belong to
  * gradient compression (ech_compression_rank) and to replicas that diverge
- * (ech_strategy_is_apart). */
+ * (ech_strategy_meets). */
 typedef enum ech_state_role {
     ECH_STATE_OPTIMIZER,
     /* gradient that a replica has not sent yet (error feedback): the parameter's shape, with an
      * axis REPLICAS in front */
     ECH_STATE_RESIDUAL,
-    ECH_STATE_ANCHOR, /* weights at the replicas' last synchronization, in the parameter's shape */
+    /* weights at the replicas' last synchronization, in the parameter's shape; with
+     * ECH_MEETING_OWN with an axis REPLICAS in front: from a synchronization to the next training
+     * step, each replica's own weights */
+    ECH_STATE_ANCHOR,
     ECH_STATE_OUTER_MOMENTUM, /* of the outer optimizer, in the same shape */
     /* PowerSGD's right factor of the previous step, (columns of the matrix, rank), unsharded on
      * every rank */

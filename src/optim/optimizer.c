@@ -65,7 +65,7 @@ ech_status ech_optimizer_plug(const char *plugin, const echelon_optimizer *row)
 int64_t ech_optimizer_replicas(const ech_config *config)
 {
     bool compresses = config->parallel.compression != ECH_COMPRESSION_NONE;
-    if (!compresses && !ech_strategy_is_apart(config)) return 1;
+    if (!compresses && !ech_strategy_meets(config)) return 1;
     /* equal numbers for each stage */
     const ech_config_list *replicas = &config->parallel.stage_replicas;
     int64_t data = replicas->n > 0 ? replicas->at[0] : config->parallel.data;

@@ -2,7 +2,8 @@
  *
  * The states of a parameter if replicas diverge: the optimizer states of each replica, the weights
  * at the last synchronization, and the momentum of the outer optimizer. Douillard et al. 2023,
- * arXiv:2311.08105.
+ * arXiv:2311.08105. If replicas continue from weights of their own (Zhang et al. 2015), a
+ * checkpoint has these as the anchors, and the common weights as the weights.
  */
 #include "config/strategy.h"
 #include "optim/optim.h"
@@ -28,10 +29,12 @@ static void add_replicas(ech_state *state, int64_t replicas)
 
 void ech_outer_declare(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs)
 {
-    if (!ech_strategy_is_apart(config)) return;
+    if (!ech_strategy_meets(config)) return;
     for (int s = 0; s < needs->states; s++)
         add_replicas(&needs->state[s], ech_optimizer_replicas(config));
     add(needs, "anchor", param, ECH_STATE_ANCHOR);
+    if (ech_strategy_meets(config) == ECH_MEETING_OWN)
+        add_replicas(&needs->state[needs->states - 1], ech_optimizer_replicas(config));
     if (config->parallel.outer_momentum > 0)
         add(needs, "outer_momentum", param, ECH_STATE_OUTER_MOMENTUM);
 }

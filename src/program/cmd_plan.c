@@ -3,6 +3,8 @@
  * echelon plan RUN.yaml|--model FOLDER [--ranks N] [--per-machine M] [--cluster FILE [--tokens N]]
  *              [--steps] [--simulate] [--json] [--svg FILE] [section.key=value ...]
  * echelon plan RUN.yaml|--model FOLDER --search --cluster FILE [--ranks N] [--json] [--emit FILE]
+ *     both also: [--emit-for SYSTEM --emit FILE]
+ *                [--mtbf HOURS --restart SECONDS [--repair HOURS] [--spares N] [--goodput FILE]]
  */
 #include <echelon.h>
 #include <pthread.h>
@@ -32,7 +34,11 @@ typedef struct plan_arguments {
     bool steps, simulate;
     const char *cluster;
     bool search;
-    const char *emit; /* NULL: no run file */
+    const char *emit;     /* NULL: no file */
+    const char *emit_for; /* whose arguments it has; NULL: it is a run file */
+    double mtbf, restart, repair;
+    int spares;
+    const char *goodput; /* NULL: no picture */
 } plan_arguments;
 
 static const ech_option options[] = {
@@ -58,6 +64,19 @@ static const ech_option options[] = {
              "offload that the run does not set; lists the ten fastest layouts"),
     ECH_PATH(plan_arguments, emit, "emit", 'e', "FILE",
              "with --search: writes the run file of the fastest layout to FILE"),
+    ECH_TEXT(plan_arguments, emit_for, "emit-for", 0, "SYSTEM",
+             "--emit writes the layout as arguments of SYSTEM: megatron, torchtitan or deepspeed"),
+    ECH_REAL(plan_arguments, mtbf, "mtbf", 0, "HOURS",
+             "with --cluster: goodput if each rank fails once in HOURS on average, and the best "
+             "interval of checkpoints; needs --restart"),
+    ECH_REAL(plan_arguments, restart, "restart", 0, "SECONDS",
+             "from a failure until the job trains again, if there is a spare machine"),
+    ECH_REAL(plan_arguments, repair, "repair", 0, "HOURS",
+             "until a machine that has failed is repaired (24)"),
+    ECH_INT(plan_arguments, spares, "spares", 0, "N", 0, 1000000,
+            "spare machines; without one the job waits for repair (0)"),
+    ECH_PATH(plan_arguments, goodput, "goodput", 0, "FILE",
+             "with --mtbf: draws goodput against ranks into FILE"),
     ECH_FLAG(plan_arguments, json, "json", 'j', "as one JSON object"),
     ECH_PATH(plan_arguments, svg, "svg", 'g', "FILE", "draws the timeline into FILE as well"),
     {0}};
@@ -115,14 +134,19 @@ static void end_progress(progress *p)
 
 /* ---- the plan ---- */
 
+static ech_status write_file(const char *path, const char *text)
+{
+    return text ? ech_file_write(path, text, strlen(text)) : ECH_EINPUT;
+}
+
 static ech_status print_plan(echelon_plan *plan, const plan_arguments *in)
 {
     const char *text = in->json ? echelon_plan_json(plan) : echelon_plan_text(plan);
     if (!text) return ECH_EINPUT;
     fputs(text, stdout);
-    if (!in->svg) return ECH_OK;
-    const char *svg = echelon_plan_svg(plan);
-    return svg ? ech_file_write(in->svg, svg, strlen(svg)) : ECH_EINPUT;
+    if (in->svg) ECH_TRY(write_file(in->svg, echelon_plan_svg(plan)));
+    if (in->emit) ECH_TRY(write_file(in->emit, echelon_plan_emitted(plan)));
+    return in->goodput ? write_file(in->goodput, echelon_plan_goodput_svg(plan)) : ECH_OK;
 }
 
 /* "1.5T", "300B". */
@@ -151,9 +175,10 @@ static ech_status print_search(echelon_search *search, const plan_arguments *in)
     const char *text = in->json ? echelon_search_json(search) : echelon_search_text(search);
     if (!text) return ECH_EINPUT;
     fputs(text, stdout);
-    if (!in->emit) return ECH_OK;
-    const char *run_file = echelon_search_run_file(search, 0);
-    return ech_file_write(in->emit, run_file, strlen(run_file));
+    if (in->emit)
+        ECH_TRY(write_file(in->emit, in->emit_for ? echelon_search_emitted(search)
+                                                  : echelon_search_run_file(search, 0)));
+    return in->goodput ? write_file(in->goodput, echelon_search_goodput_svg(search)) : ECH_OK;
 }
 
 static ech_status search(const plan_arguments *in, echelon_run *run,
@@ -172,6 +197,27 @@ static ech_status search(const plan_arguments *in, echelon_run *run,
     return status;
 }
 
+/* Options that need others. */
+static ech_status check_options(const plan_arguments *in)
+{
+    if (in->tokens && !in->cluster)
+        ECH_FAIL(ECH_EUSAGE, "--tokens=%s: needs a cluster; add --cluster FILE", in->tokens);
+    if (in->emit && !in->search && !in->emit_for)
+        ECH_FAIL(ECH_EUSAGE,
+                 "--emit=%s: writes what --search finds, or what --emit-for names; add one of them",
+                 in->emit);
+    if (in->emit_for && !in->emit)
+        ECH_FAIL(ECH_EUSAGE, "--emit-for=%s: which file? Add --emit FILE", in->emit_for);
+    bool given = in->mtbf >= 0;
+    if (!given && (in->restart >= 0 || in->spares || in->goodput))
+        ECH_FAIL(ECH_EUSAGE, "--restart, --spares and --goodput are about failures; add --mtbf");
+    if (given && !(in->mtbf > 0 && in->mtbf < 1e12 && in->restart >= 0 && in->restart < 1e9))
+        ECH_FAIL(ECH_EUSAGE, "--mtbf: needs hours above 0, and --restart SECONDS from 0");
+    if (!(in->repair >= 0 && in->repair < 1e9))
+        ECH_FAIL(ECH_EUSAGE, "--repair=%g: needs hours from 0", in->repair);
+    return ECH_OK;
+}
+
 static ech_status plan(const plan_arguments *in, echelon_run *run)
 {
     progress shown;
@@ -183,12 +229,14 @@ static ech_status plan(const plan_arguments *in, echelon_run *run)
                                    .simulate = in->simulate,
                                    .cluster = in->cluster,
                                    .progress = set_progress,
-                                   .context = &shown};
+                                   .context = &shown,
+                                   .emit_for = in->emit_for,
+                                   .mtbf_hours = in->mtbf > 0 ? in->mtbf : 0,
+                                   .restart_seconds = in->restart,
+                                   .repair_hours = in->repair,
+                                   .spares = in->spares};
     ECH_TRY(read_tokens(in->tokens, &wanted.tokens));
-    if (in->tokens && !in->cluster)
-        ECH_FAIL(ECH_EUSAGE, "--tokens=%s: needs a cluster; add --cluster FILE", in->tokens);
-    if (in->emit && !in->search)
-        ECH_FAIL(ECH_EUSAGE, "--emit=%s: writes what --search finds; add --search", in->emit);
+    ECH_TRY(check_options(in));
     if (in->search) return search(in, run, &wanted, &shown);
     begin_progress(&shown);
     ech_status status = (ech_status)echelon_plan_create(run, &wanted, &made);
@@ -216,7 +264,7 @@ ech_status ech_command_plan(int argc, char **argv, int *code)
                                    .words = 1,
                                    .take = ech_run_take_word,
                                    .check = check};
-    plan_arguments in = {0};
+    plan_arguments in = {.mtbf = -1, .restart = -1, .repair = 24};
     echelon_run *run = NULL;
     (void)code;
     ech_command_line_parse(&line, argc, argv, &in);

@@ -382,8 +382,7 @@ static void make_slots(const ech_plan *plan, ech_list *list)
     for (int i = 0; i < ECH_BATCH_SLOTS; i++) list->batch[i] = -1;
     list->logits = -1;
     size_t instances = ech_list_kind_trains(list->kind) ? (size_t)list->instances : 0;
-    if (list->kind == ECH_LIST_SYNC || list->kind == ECH_LIST_GOSSIP)
-        instances = 1; /* data that replicas exchange */
+    if (ech_list_kind_meets(list->kind)) instances = 1; /* data that replicas exchange */
     size_t writers = plan->model->param.n * instances, gradients = plan->bucket.n * instances;
     list->first_writer = ech_calloc(writers + 1, sizeof *list->first_writer);
     for (size_t i = 0; i < writers; i++) list->first_writer[i].step = -1;

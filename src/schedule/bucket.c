@@ -172,33 +172,25 @@ static void put(ech_plan *plan, int param, const ech_config *config)
     bucket->padding += p->padding;
 }
 
+/* The owners of the bucket's shards, and which of them the rank is. */
+static ech_membership owner_of(const ech_plan *plan, const ech_bucket *bucket, int rank)
+{
+    ech_membership m = ech_layout_membership(plan->layout, plan->model, rank, bucket->group);
+    return ech_protocol_of(plan->layout)->owner(plan->layout, m);
+}
+
 /* Where a rank's shard begins; after all shards if it has none. */
 static int64_t begin_of_shard(const ech_plan *plan, const ech_bucket *bucket, int rank)
 {
-    ech_membership m = ech_layout_membership(plan->layout, plan->model, rank, bucket->group);
-    int servers = plan->layout->servers, owner = servers ? m.index - (m.size - servers) : m.index;
-    return (owner < 0 ? servers : owner) * bucket->shard;
+    return owner_of(plan, bucket, rank).index * bucket->shard;
 }
 
 /* Sets location and distribution of weights, gradients and states of a bucket whose group has
  * `members`. */
 static void place(const ech_plan *plan, ech_bucket *bucket, int members)
 {
-    bool shares_out = plan->zero > 0 || plan->weights_in == ECH_SPACE_WINDOW;
     bool alone = bucket->commits || (bucket->frozen && plan->zero < 3); /* there is no update */
-    bool sharded = shares_out && members > 1 && !alone;
-    /* Stages complete a micro-batch at different times: their sums run once per turn, after all
-     * others. */
-    bool each = sharded && plan->zero > 1 && bucket->group != ECH_GROUP_TIED && !bucket->compressed;
-    if (plan->layout->servers) {
-        bool serves = ech_layout_serves(plan->layout, plan->rank);
-        bucket->of_states.whose = ECH_WHOSE_SERVERS;
-        if (serves) bucket->of_weights.whose = bucket->of_gradients.whose = ECH_WHOSE_SERVERS;
-    } else {
-        if (sharded) bucket->of_states.whose = ECH_WHOSE_SHARD;
-        if (each && !bucket->frozen) bucket->of_gradients.whose = ECH_WHOSE_SHARD;
-        if (each && plan->zero > 2) bucket->of_weights.whose = ECH_WHOSE_SHARD;
-    }
+    ech_protocol_of(plan->layout)->share(plan, bucket, members > 1 && !alone);
     if (!bucket->commits && !bucket->frozen) bucket->of_states.where = plan->states;
     if (bucket->of_states.where != ECH_SPACE_DEVICE) bucket->of_gradients.where = ECH_SPACE_HOST;
     bucket->of_weights.where = plan->weights_in;
@@ -211,7 +203,7 @@ static void cut(ech_plan *plan, ech_bucket *bucket)
 {
     ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, bucket->group);
     int last = plan->bucket_param.at[bucket->first_param + bucket->params - 1];
-    int owners = plan->layout->servers ? plan->layout->servers : m.size;
+    int owners = owner_of(plan, bucket, plan->rank).size;
     bucket->shard = round_up((bucket->elements + owners - 1) / owners, bucket->unit);
     bucket->own = begin_of_shard(plan, bucket, plan->rank);
     place(plan, bucket, m.size);
@@ -385,7 +377,8 @@ ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind 
     bool weights = kind == ECH_HELD_WEIGHTS;
     if (!bucket) return held;
     bool serves = ech_layout_serves(plan->layout, rank);
-    if (plan->layout->servers && weights && !serves) held.writes = false;
+    ech_membership owner = owner_of(plan, bucket, rank);
+    if (weights && owner.index == owner.size) held.writes = false;
     bool sharded = ech_bucket_is_sharded(bucket);
     bool shards = ech_bucket_is_gathered(bucket) || (ech_bucket_is_in_window(bucket) && sharded);
     if (!(weights ? shards || serves : sharded)) return held;

@@ -218,6 +218,12 @@ static inline int64_t ech_bucket_kept(const ech_bucket *bucket)
     return ech_bucket_keeps_shard(bucket) ? bucket->shard : bucket->elements;
 }
 
+/* The first element of the weights that this rank stores. */
+static inline int64_t ech_bucket_first_kept(const ech_bucket *bucket)
+{
+    return ech_bucket_keeps_shard(bucket) ? bucket->own : 0;
+}
+
 /* True if servers update it and this rank is not a server. */
 static inline bool ech_bucket_is_served(const ech_bucket *bucket)
 {

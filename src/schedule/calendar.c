@@ -30,6 +30,7 @@ ech_calendar ech_calendar_of(const ech_config *config)
                           .save_every = config->checkpoint.every,
                           .sync_every = ech_protocol_for(config)->meets_every(config),
                           .gossips = ech_protocol_for(config)->mixes_every(config) > 0,
+                          .returns = ech_strategy_meets(config) == ECH_MEETING_OWN,
                           .validates = validates(config),
                           .best = count_best(config)};
 }
@@ -58,6 +59,8 @@ bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t 
         return is_multiple(step, calendar->sync_every);
     case ECH_LIST_GOSSIP:
         return calendar->gossips && !is_multiple(step, calendar->sync_every);
+    case ECH_LIST_RETURN:
+        return calendar->returns && !last && is_multiple(step, calendar->sync_every);
     case ECH_LIST_VALIDATE:
         return calendar->validates && (last || is_multiple(step, calendar->validate_every));
     case ECH_LIST_CHECK:

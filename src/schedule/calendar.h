@@ -14,6 +14,7 @@ typedef struct ech_calendar {
     int64_t sync_every;
     /* diverged replicas average with neighbours after the steps without a synchronization */
     bool gossips;
+    bool returns;   /* after a synchronization they continue from weights of their own */
     bool validates; /* there are validation samples */
     /* checkpoints kept for their validation losses; a validation with such a loss saves one */
     int64_t best;
@@ -21,7 +22,8 @@ typedef struct ech_calendar {
 ech_calendar ech_calendar_of(const ech_config *config);
 /* True if a checkpoint is due before the end of training: only then does a snapshot save time. */
 bool ech_calendar_saves_amid(const ech_calendar *calendar);
-/* True if the list runs after `step` training steps of the run. False for INIT and GENERATE. */
+/* True if the list runs after `step` training steps of the run; RETURN runs before the next one.
+ * False for INIT and GENERATE. */
 bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t step);
 
 #endif

@@ -7,8 +7,9 @@
 static const struct {
     const char *name;
     bool gathers;
+    int blocks;
 } lanes[] = {
-#define X(name, text, gathers, meaning) {text, gathers},
+#define X(name, text, gathers, blocks, meaning) {text, gathers, blocks},
 #include "schedule/lanes.def"
 #undef X
 };
@@ -51,6 +52,11 @@ const char *ech_lane_name(ech_lane lane)
 bool ech_lane_gathers(ech_lane lane)
 {
     return lanes[lane].gathers;
+}
+
+int ech_queue_blocks(int queue)
+{
+    return lanes[queue < ECH_LANES ? queue : ECH_LANE_SEND].blocks;
 }
 
 const char *ech_space_name(ech_space space)

@@ -83,7 +83,7 @@ void ech_plan_make_outline(ech_plan *plan, const ech_plan *like)
     ech_list *train = &plan->list[ECH_LIST_TRAIN];
     ech_plan_forget_values(plan);
     for (int i = 0; i < ECH_LIST_KINDS; i++)
-        if (i != ECH_LIST_TRAIN && i != ECH_LIST_SYNC && i != ECH_LIST_GOSSIP)
+        if (i != ECH_LIST_TRAIN && !ech_list_kind_meets((ech_list_kind)i))
             ech_list_free(&plan->list[i]);
     plan->outline = true;
     if (!like) return;

@@ -113,7 +113,8 @@ void ech_plan_paddings(const ech_plan *plan, int64_t padding[ECH_MEMORY_KINDS])
             of_weights = (bucket->shard - ech_plan_own_all(plan, bucket)) *
                          (int64_t)ech_dtype_bytes(bucket->weight_dtype);
         padding[plan->persistent.at[bucket->weights].kind] += plan->versions * of_weights;
-        if (plan->common >= 0) padding[ECH_MEMORY_COMMON] += plan->layout->clusters * of_weights;
+        if (plan->common >= 0)
+            padding[ECH_MEMORY_COMMON] += plan->schedule->ring.clusters * of_weights;
         if (plan->relayed >= 0) padding[ECH_MEMORY_RELAYED] += of_weights;
         if (!trains) continue;
         int64_t of_states = bucket->padding;

@@ -254,6 +254,7 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     begin(plan, ECH_LIST_UNDELAYED, ECH_TRAIN, extent, 1, m);
     begin(plan, ECH_LIST_SYNC, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_GOSSIP, ECH_TRAIN, extent, 1, 1);
+    begin(plan, ECH_LIST_RETURN, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_VALIDATE, ECH_EVALUATE, extent, 1, m);
     begin(plan, ECH_LIST_CHECK, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_SAVE, ECH_TRAIN, extent, 1, 1);

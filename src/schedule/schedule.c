@@ -214,6 +214,7 @@ ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
     ech_schedule *schedule = ech_calloc(1, sizeof *schedule);
     schedule->stages = layout->stages;
     schedule->turns = 1;
+    schedule->ring = (ech_schedule_ring){1, layout->world, INT_MAX};
     schedule->stashing = config->parallel.weight_stashing == 1;
     schedule->vertical_sync = config->parallel.vertical_sync == 1;
     ech_status status = choice->is_written ? take_orders(config, choice, layout, schedule)
@@ -223,7 +224,7 @@ ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
         schedule->weights = ECH_WEIGHTS_DELAYED;
         schedule->delayed_from = config->memory.offload_delayed_from;
     }
-    ech_protocol_of(layout)->schedule(config, schedule);
+    ech_protocol_of(layout)->schedule(config, layout, schedule);
     if (asynchronous && status == ECH_OK) status = check_shares(config, layout);
     if (schedule->weights != ECH_WEIGHTS_FLUSHED && status == ECH_OK)
         status = resolve_flush(config, layout, schedule);

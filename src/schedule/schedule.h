@@ -13,6 +13,27 @@
 #include "schedule/order/order.h"
 #include "schedule/values.h"
 
+/* Clusters of ranks that share weights in a window, and the token that goes around the ring of
+ * clusters (parallel.strategy = hogwild_ring). Other strategies have one cluster of all ranks. */
+typedef struct ech_schedule_ring {
+    int clusters; /* equal groups of successive ranks */
+    int ranks;    /* ranks of a cluster */
+    int turns;    /* turns between two visits of the token to clusters (parallel.token_updates) */
+} ech_schedule_ring;
+
+/* The rank's cluster. */
+static inline int ech_ring_cluster(const ech_schedule_ring *ring, int rank)
+{
+    return rank / ring->ranks;
+}
+
+/* The rank that holds the token for a cluster, its first. The token goes from the last cluster to
+ * the first. */
+static inline int ech_ring_leader(const ech_schedule_ring *ring, int cluster)
+{
+    return cluster % ring->clusters * ring->ranks;
+}
+
 /* A run's schedule: a generator, or orders written by hand. */
 typedef struct ech_schedule {
     const ech_generator *generator; /* NULL: written by hand */
@@ -25,6 +46,9 @@ typedef struct ech_schedule {
     int turns;          /* training steps of a span; 1: synchronous */
     /* ECH_WEIGHTS_PULLED: the most steps by which a worker may be ahead of the slowest */
     int64_t staleness;
+    /* backup workers: the number of workers that servers do not wait for in a training step */
+    int backups;
+    ech_schedule_ring ring;
     /* ECH_WEIGHTS_DELAYED: training step at which the first span begins; else 0 */
     int64_t delayed_from;
 } ech_schedule;

@@ -171,6 +171,8 @@ static inline int ech_queue_boundary(int queue)
 {
     return (queue - ECH_LANES) / ECH_MESSAGES;
 }
+/* Most thread blocks that a transfer of the queue runs on a GPU; 0: it has none. */
+int ech_queue_blocks(int queue);
 bool ech_step_sends(const ech_step *step);
 bool ech_step_receives(const ech_step *step);
 /* The same for a kind of step. */

@@ -75,6 +75,11 @@ static inline bool ech_list_kind_trains(ech_list_kind kind)
 {
     return kind == ECH_LIST_TRAIN || kind == ECH_LIST_UNDELAYED;
 }
+/* True if replicas that diverge exchange weights in such a list. */
+static inline bool ech_list_kind_meets(ech_list_kind kind)
+{
+    return kind == ECH_LIST_SYNC || kind == ECH_LIST_GOSSIP || kind == ECH_LIST_RETURN;
+}
 /* Name of the scalar or array at this offset of a row; "squares" from ECH_SCALARS on. */
 const char *ech_scalar_name(int scalar);
 

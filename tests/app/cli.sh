@@ -63,7 +63,7 @@ expect 0 "training.global_batch_size" "$echelon" help keys
 expect 0 "optimizer.name = adamw" "$echelon" help keys
 expect 0 "model.architecture = gpt_oss, mixtral, .*, switch" "$echelon" help key moe_gate
 also "hierarchical experts: model.moe_gate=hierarchical"
-also "parallel.strategy = local_sgd, diloco or gossip, with model.moe_gate = bias:"
+also "parallel.strategy = local_sgd, diloco, gossip or easgd, with model.moe_gate = bias:"
 also "; default topk"
 expect 0 "parallel.strategy = tpu: parallel.reduction=torus" "$echelon" help key parallel.reduction
 also "parallel.reduction = ring"

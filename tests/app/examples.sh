@@ -46,6 +46,9 @@ expect 1 "input.libsvm:1: index 1000000 exceeds the 18 features" "$echelon" data
     data/other --features 18
 run pipeline 2
 run grid 4
+tried=$((tried + 1)) # a plan alone
+expect 0 "H100.* s a step" "$echelon" plan "$here/../../examples/llama_70b.yaml" --ranks 64 \
+    --cluster "$here/../../clusters/h100.yaml" training.global_batch_size=8
 # A mapping file comes along: what follows names it no more.
 run mapped 1 model.mapping="$here/../../examples/mappings/zephyrion.yaml"
 expect 0 "zephyrion" "$echelon" plan "$here/../../examples/mapped.yaml" --ranks 4 "${small[@]}" \

@@ -64,6 +64,27 @@ machine gpus=1
 expect_once 2 "parallel.share_device = false .*: this machine has 1 of the device cuda for 2 \
 ranks; start at most 1, or set parallel.share_device=true" \
     "$echelon" train run.yaml --ranks 2
+# Processes have the cards that their launcher shows them, each as GPU 0.
+processes() { # BUS0 BUS1 WORD ...: trains with two ranks
+    local word one=(mpirun --allow-run-as-root --oversubscribe) two=(:)
+    one+=(-n 1 -x "ECHELON_STAND_IN=gpus=1 bus=$1")
+    two+=(-n 1 -x "ECHELON_STAND_IN=gpus=1 bus=$2")
+    shift 2
+    for word in one two; do
+        declare -n of=$word
+        of+=("$echelon" train run.yaml log.directory=cards parallel.comm=mpi parallel.data=2 "$@")
+    done
+    "${one[@]}" "${two[@]}"
+}
+if command -v mpirun > /dev/null; then
+    expect 2 "ranks 0 and 1 have the same GPU a.*gpus-per-task=1" processes a a
+    rm -rf cards
+    expect 0 "step +3/3" processes a b
+    rm -rf cards
+    expect 0 "step +3/3" processes a a parallel.share_device=true
+    rm -rf cards
+fi
+
 machine gpus=2
 expect_once 2 "this machine has 2 of the device cuda for 3 ranks" "$echelon" verify run.yaml \
     parallel.pipeline=3 model.num_hidden_layers=3

@@ -83,6 +83,12 @@ static inline bool probe_has_run(const probe_run *run, ech_list_kind list)
     return run->lists >> list & 1;
 }
 
+/* True if replicas take training steps of their own. */
+static inline bool probe_diverges(const ech_layout *layout)
+{
+    return layout->protocol == ECH_PROTOCOL_APART || layout->protocol == ECH_PROTOCOL_ELASTIC;
+}
+
 /* The list that runs. */
 static inline const ech_list *probe_list(const probe_run *run)
 {

@@ -99,8 +99,23 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     int sm = (int)number("sm", 90);
     HOLDS(gpu >= 0 && gpu < number("gpus", 1));
     HOLDS(attribute == cudaDevAttrComputeCapabilityMajor ||
-          attribute == cudaDevAttrComputeCapabilityMinor);
-    *value = attribute == cudaDevAttrComputeCapabilityMajor ? sm / 10 : sm % 10;
+          attribute == cudaDevAttrComputeCapabilityMinor ||
+          attribute == cudaDevAttrMultiProcessorCount);
+    *value = attribute == cudaDevAttrMultiProcessorCount      ? 132
+             : attribute == cudaDevAttrComputeCapabilityMajor ? sm / 10
+                                                              : sm % 10;
+    return cudaSuccess;
+}
+
+/* "bus=ID": all numbers name one card, as where each process is shown one and the same. */
+cudaError_t cudaDeviceGetPCIBusId(char *out, int n, int gpu)
+{
+    const char *bus = word("bus");
+    HOLDS(gpu >= 0 && gpu < number("gpus", 1));
+    if (bus)
+        snprintf(out, (size_t)n, "%.*s", (int)strcspn(bus, " "), bus);
+    else
+        snprintf(out, (size_t)n, "0000:%02x:00.0", gpu);
     return cudaSuccess;
 }
 
@@ -270,6 +285,19 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     (*out)->gpu = current;
     count(&counts.streams);
     return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
+{
+    HOLDS(priority == -5);
+    return cudaStreamCreateWithFlags(out, flags);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy = local_sgd, diloco and gossip: replicas that take steps of their own and meet.
- * With plain SGD and a meeting after each step they are synchronous training; nothing is sent
- * between replicas from meeting to meeting, and where they meet the planned bytes. The lattice
- * checks that on any grid they are their serial replay, probes/resumes.c that a resume goes on as
- * if nothing had been.
+ * parallel.strategy = local_sgd, diloco, gossip and easgd: replicas that take steps of their own
+ * and meet. With plain SGD and a meeting after each step they are synchronous training; nothing
+ * is sent between replicas from meeting to meeting, and where they meet the planned bytes. The
+ * lattice checks that on any grid they are their serial replay, probes/resumes.c that a resume goes
+ * on as if nothing had been.
  */
 
 #include "app/grid_run.h"
@@ -197,6 +197,44 @@ TEST(one_rank_reads_what_replicas_trained)
         assert_true(params > 10);
         runs_remove("read");
     }
+}
+
+/* ---- weights of their own ---- */
+
+/* With b = 1 two replicas move half of the way to the center, which becomes their mean. So after a
+ * meeting the sum of their weights is the sum of the old and the new center. A resume continues
+ * from their own weights. */
+TEST(replicas_keep_weights_of_their_own)
+{
+    static const char tensor[] = "transformer.h.0.mlp.c_fc.weight";
+    const char *run = RUN "parallel.data=2 parallel.strategy=easgd parallel.sync_every=2 "
+                          "parallel.outer_learning_rate=1 checkpoint.every=2";
+    char anchor[100];
+    snprintf(anchor, sizeof anchor, "%s.anchor", tensor);
+    runs_train("gpt2", "elastic", 2, run);
+    int64_t n, all;
+    ech_dtype dtype;
+    double *center[2], *own[2], apart = 0, wrong = 0;
+    for (int i = 0; i < 2; i++) {
+        center[i] = runs_tensor("elastic", 2 + 2 * i, runs_model, tensor, &dtype, &n);
+        own[i] = runs_tensor("elastic", 2 + 2 * i, runs_state, anchor, &dtype, &all);
+        assert_true(n > 100 && all == 2 * n);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        apart = fmax(apart, fabs(own[1][i] - own[1][n + i]));
+        wrong = fmax(wrong, fabs(own[1][i] + own[1][n + i] - center[0][i] - center[1][i]));
+    }
+    assert_true(apart > 1e-6 && wrong < 1e-14);
+    for (int i = 0; i < 2; i++) {
+        free(center[i]);
+        free(own[i]);
+    }
+    runs_train("gpt2", "whole", 2, run);
+    runs_remove_checkpoint("elastic", 4);
+    runs_train("gpt2", "elastic", 2, run);
+    assert_true(runs_same("elastic", "whole", 4));
+    runs_remove("elastic");
+    runs_remove("whole");
 }
 
 /* ---- what is sent ---- */

@@ -179,7 +179,7 @@ TEST(test_nccl_is_aborted)
                                         "parallel.tensor=2 model.vocab_size=264"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         char all[200];
-        nccl_opened.use(NULL);
+        nccl_opened.use(NULL, NULL);
         snprintf(all, sizeof all, "%s parallel.comm=nccl", words[i]);
         check(all, 2);
         nccl_standin_counts counts = nccl_opened.count();

@@ -97,7 +97,7 @@ static void check_case(const char *words, int ranks)
     memset(&local_tally, 0, sizeof local_tally);
     memset(&nccl_tally, 0, sizeof nccl_tally);
     train(words, "local", ranks, &local, &local_tally);
-    nccl_opened.use(NULL);
+    nccl_opened.use(NULL, NULL);
     train(words, "nccl", ranks, &nccl, &nccl_tally);
     nccl_standin_counts counts = nccl_opened.count();
     for (int f = 0; f < RESUMED_FILES; f++) {
@@ -145,7 +145,7 @@ TEST(test_sums_of_the_library)
         config_of("parallel.data=2 parallel.tensor=2 parallel.reduction=mpi", "nccl");
     assert_string_equal(ech_config_name(config, "parallel.reduction"), "library");
     tally t;
-    nccl_opened.use(NULL);
+    nccl_opened.use(NULL, NULL);
     assert_int_equal(fixture_run(config, 4, count_rank, &t), ECH_OK);
     assert_true(nccl_opened.count().sums > 0);
     assert_int_equal(nccl_opened.count().violations, 0);

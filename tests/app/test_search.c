@@ -113,7 +113,8 @@ TEST(finds_it_for_drawn_problems)
     uint64_t i = 0;
     for (int n = text ? atoi(text) : 1; n > 0; n--) {
         char words[400];
-        int64_t ranks = draw(key, &i, 2, 16), layers = draw(key, &i, 1, 8);
+        int64_t units = draw(key, &i, 2, 7), layers = draw(key, &i, 1, 8);
+        int64_t ranks = units > 4 ? 4 * (units - 3) : units; /* whole machines of the cluster */
         int64_t heads = 1 << draw(key, &i, 0, 3), batch = 4 * draw(key, &i, 1, 6);
         bool experts = draw(key, &i, 0, 3) == 0;
         snprintf(
@@ -123,31 +124,120 @@ TEST(finds_it_for_drawn_problems)
             (long long)layers, (long long)(16 * heads), (long long)heads, (long long)batch,
             (long long)draw(key, &i, 50, 1500),
             experts ? "model.num_local_experts=4" : "memory.offload_optimizer=none");
-        printf("%lld ranks, %s: %zu layouts\n", (long long)ranks, words,
-               assert_best(experts ? "mixtral" : "llama", words, (int)ranks));
+        size_t layouts = assert_best(experts ? "mixtral" : "llama", words, (int)ranks);
+        printf("%lld ranks, %s: %zu layouts\n", (long long)ranks, words, layouts);
+        assert_true(layouts > 0);
     }
 }
 
 /* ---- errors that say what would work ---- */
 
-static void assert_refused(const char *words, int ranks, const char *says)
+static const ech_search_limits suggesting = {
+    .shown = 1, .planned = 1000000, .brief = 1e12, .whole = 1e12, .suggests = true};
+
+/* What a search says that finds nothing; it ends with 0, if it finds something. */
+static const char *refusal(const char *words, int ranks)
 {
     problem p;
     ech_search search;
     pose("llama", words, ranks, &p);
-    assert_int_not_equal(ech_search_run(&p.run, &p.options, &all, &search), ECH_OK);
-    if (!strstr(ech_last_error(), says)) fail_msg("%s", ech_last_error());
+    ech_status status = ech_search_run(&p.run, &p.options, &suggesting, &search);
     ech_search_destroy(&search);
     ech_config_destroy(p.run.config);
+    return status == ECH_OK ? NULL : ech_last_error();
+}
+
+static void assert_refused(const char *words, int ranks, const char *says)
+{
+    const char *error = refusal(words, ranks);
+    assert_non_null(error);
+    if (!strstr(error, says)) fail_msg("%s", error);
+}
+
+/* The number after the words in the error. */
+static int64_t number_after(const char *error, const char *words)
+{
+    const char *at = strstr(error, words);
+    if (!at) fail_msg("%s", error);
+    return strtoll(at + strlen(words), NULL, 10);
 }
 
 TEST(says_why_nothing_can_be_run)
 {
-    assert_refused("memory.device_limit=1KiB parallel.zero=0", 2, "use more ranks, or do not set");
+    assert_refused("memory.device_limit=1KiB parallel.zero=0", 2, "or do not set parallel.zero");
     assert_refused("training.global_batch_size=7 parallel.pipeline=1 parallel.tensor=1", 4,
-                   "parallel.pipeline, parallel.tensor; change the number of ranks or "
-                   "training.global_batch_size");
+                   "with the run's parallel.pipeline or parallel.tensor; do not set this");
     assert_refused("parallel.schedule=gpipe", 2, "parallel.schedule");
+}
+
+TEST(names_the_keys_that_make_the_space_empty)
+{
+#define FOUR "training.global_batch_size=4 "
+    assert_refused(FOUR "parallel.zero=0 training.micro_batch_size=3", 2,
+                   "with the run's training.micro_batch_size;");
+    assert_refused(FOUR "parallel.pipeline=2 parallel.tensor=1 training.micro_batch_size=3", 4,
+                   "with the run's training.micro_batch_size;");
+    assert_null(refusal(FOUR "parallel.pipeline=2 parallel.tensor=1", 4));
+    assert_refused(FOUR "parallel.pipeline=3 training.micro_batch_size=3", 4,
+                   "with the run's parallel.pipeline and training.micro_batch_size;");
+#undef FOUR
+}
+
+/* Where memory is missing, the limit that it names is the least that works, and the number of ranks
+ * works. */
+TEST(what_it_suggests_works)
+{
+    char words[200];
+    int64_t limit = number_after(refusal("memory.device_limit=1KiB", 2), "device_limit=");
+    snprintf(words, sizeof words, "memory.device_limit=%lld", (long long)limit);
+    const char *fits = refusal(words, 2);
+    if (fits) fail_msg("%s", fits);
+    snprintf(words, sizeof words, "memory.device_limit=%lld", (long long)limit - 64);
+    const char *error = refusal(words, 2);
+    assert_non_null(error);
+    assert_non_null(strstr(error, " more than the "));
+    assert_int_equal(number_after(error, "device_limit="), limit);
+    ECH_FREED_TEXT said = {0};
+    ech_text_append(&said, "%s", error);
+    const char *at = strstr(said.at, " ranks would fit");
+    assert_non_null(at);
+    while (at[-1] != ' ') at--;
+    assert_int_equal(atoi(at), 4);
+    assert_null(refusal(words, atoi(at)));
+}
+
+/* ---- run files ---- */
+
+/* Each emitted run file plans to the same bytes and the same time as its place says. */
+static void assert_run_files(const char *architecture, const char *words, int ranks)
+{
+    problem p;
+    ech_search search;
+    pose(architecture, words, ranks, &p);
+    assert_int_equal(ech_search_run(&p.run, &p.options, &all, &search), ECH_OK);
+    assert_int_equal(search.places, 3);
+    for (int i = 0; i < search.places; i++) {
+        const ech_candidate *c = &search.candidate.at[i];
+        ECH_FREED_TEXT text = {0};
+        ech_run run = p.run;
+        ech_planning planning;
+        ech_search_run_file(&search, c, &text);
+        assert_int_equal(ech_setup_config_own("found.yaml", text.at, false, NULL, 0, &run.config),
+                         ECH_OK);
+        assert_int_equal(ech_planning_create(&run, &p.options, &planning), ECH_OK);
+        assert_int_equal(ech_plan_report_bytes(&planning.report), c->bytes);
+        assert_true(ech_plan_forecast_of(&planning.report).seconds == c->seconds);
+        ech_planning_destroy(&planning);
+        ech_config_destroy(run.config);
+    }
+    ech_search_destroy(&search);
+    ech_config_destroy(p.run.config);
+}
+
+TEST(run_files_plan_to_the_same_bytes)
+{
+    assert_run_files("gpt2", "training.global_batch_size=4", 4);
+    assert_run_files("mixtral", "model.num_local_experts=4 parallel.pipeline=2", 4);
 }
 
 ALL_TESTS(fixture_setup, fixture_teardown)

@@ -29,6 +29,8 @@ static const struct {
     /* Each step gradients, weights, three states; each meeting all but gradients. */
     {"parallel.strategy=local_sgd parallel.sync_every=2", ECH_PROTOCOL_APART, 2, 2 * (2 * 5 + 4)},
     {"parallel.strategy=gossip parallel.sync_every=2", ECH_PROTOCOL_APART, 2, 2 * (2 * 5 + 2 * 4)},
+    /* One step, a meeting, the way back, another step, a meeting. */
+    {"parallel.strategy=easgd", ECH_PROTOCOL_ELASTIC, 2, 2 * (2 * 5 + 3 * 4)},
     /* After each span. */
     {"parallel.strategy=asp parallel.flush_every=2", ECH_PROTOCOL_PUSHES, 3, 3},
     {"parallel.strategy=parameter_server parallel.backup_workers=1 parallel.flush_every=2",
@@ -60,8 +62,8 @@ TEST(all_is_compared)
         ech_design design = design_of(runs[i].ranks, words, &config);
         const ech_serial *serial = &ech_protocol_of(design.layout)->serial;
         const ech_serial_step *programs[] = {serial->begin, serial->train, serial->gossip,
-                                             serial->sync};
-        for (int k = 0; k < 4; k++) note_operations(programs[k], does);
+                                             serial->sync, serial->returns};
+        for (int k = 0; k < 5; k++) note_operations(programs[k], does);
         assert_int_equal(design.layout->protocol, runs[i].protocol);
         seen[runs[i].protocol] = true;
         int64_t all = ech_model_params(design.model);

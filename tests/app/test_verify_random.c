@@ -227,6 +227,7 @@ static void draw_strategy(dice *d, random_run *r)
     static const char *const strategies[] = {"local_sgd parallel.sync_every=2",
                                              "diloco parallel.sync_every=3",
                                              "gossip parallel.sync_every=4",
+                                             "easgd parallel.sync_every=2",
                                              "central_storage",
                                              "parameter_server",
                                              "parameter_server parallel.servers=2",

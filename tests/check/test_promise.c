@@ -39,6 +39,8 @@ static const struct {
     {"gpt2", 4,
      "parallel.data=2 parallel.tensor=2 parallel.strategy=local_sgd "
      "parallel.sync_every=2 checkpoint.every=2"},
+    {"gpt2", 2,
+     "parallel.data=2 parallel.strategy=easgd parallel.outer_momentum=0 checkpoint.every=2"},
     {"gpt2", 4, "parallel.data=2 parallel.strategy=parameter_server parallel.servers=2"},
     {"gpt2", 4,
      "parallel.data=2 parallel.strategy=asp parallel.servers=2 "

@@ -9,13 +9,14 @@
 #include "base/log.h"
 #include "schedule/operands.h"
 
-static fixture make(void)
+static fixture make(const char *strategy)
 {
     ech_config *config = sample_config("gpt2");
     sample_set(config, "parallel.data=2 parallel.pipeline=2 training.global_batch_size=4 "
                        "training.micro_batch_size=1 training.check_every=0 optimizer.name=sgd "
-                       "parallel.strategy=gossip parallel.sync_every=2 training.steps=4 "
-                       "checkpoint.every=2 parallel.bucket_bytes=1KiB");
+                       "parallel.sync_every=2 training.steps=4 checkpoint.every=2 "
+                       "parallel.bucket_bytes=1KiB");
+    sample_set(config, strategy);
     return fixture_plan(config, 4);
 }
 
@@ -27,7 +28,7 @@ static bool is_refused(const fixture *f, int rank, const ech_list *list)
 
 TEST(each_bucket_meets)
 {
-    fixture f = make();
+    fixture f = make("parallel.strategy=gossip");
     for (int rank = 0; rank < f.ranks; rank++) {
         const ech_plan *plan = f.plan[rank];
         size_t buckets = plan->bucket.n;
@@ -75,8 +76,12 @@ static void faults_of(const fixture *f, ech_list *list)
 
 TEST(faults_are_refused)
 {
-    fixture f = make();
+    fixture f = make("parallel.strategy=gossip");
     faults_of(&f, &f.plan[0]->list[ECH_LIST_SYNC]);
     faults_of(&f, &f.plan[0]->list[ECH_LIST_GOSSIP]);
+    fixture_free(&f);
+    f = make("parallel.strategy=easgd parallel.outer_momentum=0");
+    faults_of(&f, &f.plan[0]->list[ECH_LIST_SYNC]);
+    faults_of(&f, &f.plan[0]->list[ECH_LIST_RETURN]);
     fixture_free(&f);
 }

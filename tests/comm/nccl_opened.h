@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "comm/nccl_standin.h"
 #include "unit.h"
 
@@ -27,7 +28,7 @@ static inline void nccl_opened_open(void)
     symbol = dlsym(handle, "nccl_standin_count");
     memcpy(&nccl_opened.count, &symbol, sizeof symbol);
     assert_int_equal(setenv("ECHELON_NCCL", ECH_NCCL_STANDIN, 1), 0);
-    nccl_opened.use(ech_device_find("queued"));
+    nccl_opened.use(ech_device_find("queued"), ech_log_rank);
 }
 
 #endif

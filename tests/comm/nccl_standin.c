@@ -19,8 +19,12 @@
 ECH_NCCL_CALLS(X)
 #undef X
 EXPORTED const char *ncclGetErrorString(int result);
+EXPORTED const char *ncclGetLastError(ech_nccl_comm comm);
 
 enum { INTERNAL = 3, INVALID = 4, MOST_MEMBERS = 16, MOST_CALLS = 64, BYTES = ECH_NCCL_ID_BYTES };
+/* Thread blocks of a communicator that names no number; and that run on a GPU at once. */
+enum { BLOCKS = 32, MULTIPROCESSORS = 132 };
+enum { VERSION = 23007 };
 
 /* A send or receive of a group. */
 typedef struct call {
@@ -35,7 +39,7 @@ typedef struct call {
 typedef struct clique {
     struct clique *next;
     char id[BYTES];
-    int size, arrived;
+    int size, arrived, left_by; /* members that have come; that have been finalized */
     call *waiting[2][MOST_MEMBERS][MOST_MEMBERS]; /* [sends][from][to], oldest first */
     bool called[2][MOST_MEMBERS][MOST_MEMBERS];   /* [sends][from][to]: some such call was put */
     /* The sum under way. */
@@ -45,14 +49,20 @@ typedef struct clique {
     int type;
 } clique;
 
+/* What a member's last call has begun and not done. */
+typedef enum wish { NOTHING, TO_JOIN, TO_LAUNCH, TO_LEAVE } wish;
+
 /* A member of a clique: an ncclComm_t. It stays, so that calls after its end are seen. */
 typedef struct member {
     struct member *next;
     clique *of;
-    int rank;
-    bool ended, aborted;
-    int calling;  /* threads in a call */
-    int launched; /* groups on the stream */
+    int rank, gpu;
+    int blocks; /* of its kernels */
+    bool ended, aborted, finalized, sums;
+    wish wish;
+    struct launch *pending; /* TO_LAUNCH */
+    int calling;            /* threads in a call */
+    int launched;           /* groups on the stream */
     void *stream;
     int error;
 } member;
@@ -72,18 +82,22 @@ static nccl_standin_counts counts;
 static clique *cliques;
 static member *members;
 static long long ids;
+static int (*find_gpu)(void);
 
 static _Thread_local int depth;
+static _Thread_local member *to_abort[MOST_CALLS];
+static _Thread_local int aborts;
 static _Thread_local struct {
     member *by;
     call call;
 } entered[MOST_CALLS];
 static _Thread_local int entries;
 
-EXPORTED void nccl_standin_use(const ech_device *of)
+EXPORTED void nccl_standin_use(const ech_device *of, int (*gpu)(void))
 {
     pthread_mutex_lock(&lock);
     if (of) device = of;
+    if (gpu) find_gpu = gpu;
     counts = (nccl_standin_counts){0};
     pthread_mutex_unlock(&lock);
 }
@@ -109,6 +123,39 @@ static int forbid(member *m, const char *format, ...)
     counts.violations++;
     if (m) m->error = INVALID;
     return INVALID;
+}
+
+/* ---- a GPU ---- */
+
+/* Another communicator's kernels, on the GPU or waiting for their stream; NULL: there are none. */
+static const member *find_running(const member *m)
+{
+    for (const member *other = members; other; other = other->next)
+        if (other != m && other->gpu == m->gpu && other->launched > 0 && !other->aborted)
+            return other;
+    return NULL;
+}
+
+/* Loading a kernel, connecting, and freeing and allocating memory wait until the GPU is idle: a
+ * kernel there may wait for a rank that waits for this one. */
+static void expect_idle(member *m, const char *what)
+{
+    const member *other = find_running(m);
+    if (other)
+        forbid(m, "%s on GPU %d while kernels of another communicator, of %d members, run there",
+               what, m->gpu, other->of->size);
+}
+
+/* The thread blocks of all kernels that the GPU may have at once, this one's among them: a
+ * communicator's kernels follow each other. Kernels that wait for each other must all run. */
+static void expect_room(member *m)
+{
+    int blocks = 0;
+    for (const member *other = members; other; other = other->next)
+        if (other->gpu == m->gpu && other->launched > 0 && !other->aborted) blocks += other->blocks;
+    if (blocks > MULTIPROCESSORS)
+        forbid(m, "%d thread blocks wait on GPU %d, which has %d multiprocessors", blocks, m->gpu,
+               MULTIPROCESSORS);
 }
 
 static char *reach(const void *data)
@@ -239,6 +286,7 @@ static int enter(member *m)
 {
     if (m->ended) return forbid(m, "a call after its end");
     if (m->calling++ > 0) return forbid(m, "two threads call at once");
+    if (m->wish != NOTHING) return forbid(m, "a call before the last one is done");
     return ECH_NCCL_SUCCESS;
 }
 
@@ -249,20 +297,50 @@ static int leave(member *m, int result)
     return m->aborted ? INTERNAL : result;
 }
 
-/* Waits until each first call has been met by its other side's. */
+static bool *called(const member *m, const call *c, bool sends)
+{
+    int from = c->sends ? m->rank : c->peer, to = c->sends ? c->peer : m->rank;
+    return &m->of->called[sends][from][to];
+}
+
+/* True once each first call has been met by its other side's. */
+static bool is_connected(const member *m, const launch *l)
+{
+    bool all = true;
+    for (int i = 0; i < l->calls && !l->sums; i++)
+        all &= *called(m, &l->call[i], !l->call[i].sends);
+    return all;
+}
+
 static void connect_all(member *m, const launch *l)
 {
-    for (int i = 0; i < l->calls; i++) {
-        const call *c = &l->call[i];
-        m->of->called[c->sends][c->sends ? m->rank : c->peer][c->sends ? c->peer : m->rank] = true;
+    bool first = false;
+    for (int i = 0; i < l->calls && !l->sums; i++) {
+        bool *at = called(m, &l->call[i], l->call[i].sends);
+        first |= !*at;
+        *at = true;
     }
-    pthread_cond_broadcast(&changed);
-    for (int i = 0; i < l->calls; i++) {
-        const call *c = &l->call[i];
-        const bool *there =
-            &m->of->called[!c->sends][c->sends ? m->rank : c->peer][c->sends ? c->peer : m->rank];
-        while (!*there && !m->aborted) pthread_cond_wait(&changed, &lock);
+    if (first) expect_idle(m, "a first message");
+    if (l->sums && !m->sums) expect_idle(m, "a first sum");
+    m->sums |= l->sums;
+}
+
+/* Does what the member's last call has begun, as far as others let it. */
+static int advance(member *m)
+{
+    bool done = m->wish == NOTHING || (m->wish == TO_JOIN && m->of->arrived == m->of->size) ||
+                (m->wish == TO_LEAVE && m->of->left_by == m->of->size) ||
+                (m->wish == TO_LAUNCH && is_connected(m, m->pending));
+    if (m->error) return m->error;
+    if (!done) return ECH_NCCL_IN_PROGRESS;
+    if (m->wish == TO_LAUNCH) {
+        m->launched++;
+        expect_room(m);
+        device->call(m->stream, run, &m->pending, sizeof m->pending);
+        m->pending = NULL;
     }
+    m->wish = NOTHING;
+    return m->error;
 }
 
 static int launch_calls(member *m, void *stream, launch *l)
@@ -275,14 +353,14 @@ static int launch_calls(member *m, void *stream, launch *l)
         if (!l->sums &&
             (l->call[i].peer == m->rank || l->call[i].peer < 0 || l->call[i].peer >= m->of->size))
             result = forbid(m, "a message to %d", l->call[i].peer);
-    if (!l->sums && result == ECH_NCCL_SUCCESS) connect_all(m, l);
     if (result != ECH_NCCL_SUCCESS || m->aborted) {
         free(l);
         return leave(m, result);
     }
-    m->launched++;
-    device->call(stream, run, &l, sizeof l);
-    return leave(m, result);
+    connect_all(m, l);
+    m->wish = TO_LAUNCH;
+    m->pending = l;
+    return leave(m, advance(m));
 }
 
 static launch *make(member *m, int calls)
@@ -335,11 +413,32 @@ EXPORTED int ncclGroupStart(void)
     return ECH_NCCL_SUCCESS;
 }
 
+/* Frees memory, so kernels of the GPU that are not aborted, too, would hold it up. */
+static int abort_entered(void)
+{
+    int result = ECH_NCCL_SUCCESS;
+    for (int i = 0; i < aborts; i++) {
+        member *m = to_abort[i];
+        if (m->ended) result = forbid(m, "aborted after its end");
+        m->aborted = m->ended = true;
+        free(m->pending);
+        m->pending = NULL;
+        counts.aborted++;
+    }
+    for (int i = 0; i < aborts; i++) expect_idle(to_abort[i], "an abort by itself");
+    aborts = 0;
+    pthread_cond_broadcast(&changed);
+    return result;
+}
+
 EXPORTED int ncclGroupEnd(void)
 {
     pthread_mutex_lock(&lock);
     int result = depth > 0 ? ECH_NCCL_SUCCESS : forbid(NULL, "a group ends that has not begun");
-    if (depth > 0 && --depth == 0) result = end_group();
+    if (depth > 0 && --depth == 0) {
+        result = end_group();
+        if (aborts) result = abort_entered();
+    }
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -394,23 +493,55 @@ static clique *find_clique(const ech_nccl_id *id, int size)
     return cliques = c;
 }
 
-EXPORTED int ncclCommInitRank(ech_nccl_comm *out, int size, ech_nccl_id id, int rank)
+EXPORTED int ncclGetVersion(int *out)
 {
-    pthread_mutex_lock(&lock);
+    const char *named = getenv("NCCL_STANDIN_VERSION");
+    *out = named ? atoi(named) : VERSION;
+    return ECH_NCCL_SUCCESS;
+}
+
+static member *make_member(const ech_nccl_id *id, int size, int rank, const ech_nccl_config *config)
+{
     member *m = calloc(1, sizeof *m);
-    m->of = find_clique(&id, size);
+    m->of = find_clique(id, size);
     m->rank = rank;
+    m->gpu = find_gpu ? find_gpu() : rank;
+    m->blocks = config->most_blocks > 0 ? config->most_blocks : BLOCKS;
+    m->wish = TO_JOIN;
     m->next = members;
-    members = m;
+    return members = m;
+}
+
+EXPORTED int ncclCommInitRankConfig(ech_nccl_comm *out, int size, ech_nccl_id id, int rank,
+                                    ech_nccl_config *config)
+{
+    const ech_nccl_config wanted = ECH_NCCL_CONFIG;
+    pthread_mutex_lock(&lock);
+    member *m = make_member(&id, size, rank, config);
     counts.made++;
-    int result = ECH_NCCL_SUCCESS;
+    if (config->size < sizeof wanted || config->magic != wanted.magic || config->blocking != 0)
+        forbid(m, "a configuration that blocks, or none");
     if (m->of->size != size || size > MOST_MEMBERS || rank < 0 || rank >= size)
-        result = forbid(m, "joins as %d of %d", rank, size);
-    if (++m->of->arrived > size) result = forbid(m, "an id is used twice");
-    pthread_cond_broadcast(&changed);
-    while (m->of->arrived < size) pthread_cond_wait(&changed, &lock);
-    pthread_mutex_unlock(&lock);
+        forbid(m, "joins as %d of %d", rank, size);
+    if (++m->of->arrived > size) forbid(m, "an id is used twice");
+    expect_idle(m, "a start");
     *out = m;
+    int result = advance(m);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+EXPORTED int ncclCommFinalize(ech_nccl_comm comm)
+{
+    member *m = comm;
+    pthread_mutex_lock(&lock);
+    int result = enter(m);
+    if (m->launched > 0) result = forbid(m, "ends with calls under way");
+    m->finalized = true;
+    m->of->left_by++;
+    m->wish = TO_LEAVE;
+    result = leave(m, result ? result : advance(m));
+    pthread_mutex_unlock(&lock);
     return result;
 }
 
@@ -419,7 +550,8 @@ EXPORTED int ncclCommDestroy(ech_nccl_comm comm)
     member *m = comm;
     pthread_mutex_lock(&lock);
     int result = enter(m);
-    if (m->launched > 0) result = forbid(m, "ends with calls under way");
+    if (!m->finalized) result = forbid(m, "destroyed before it is finalized");
+    expect_idle(m, "an end");
     m->ended = true;
     counts.destroyed++;
     result = leave(m, result);
@@ -430,12 +562,13 @@ EXPORTED int ncclCommDestroy(ech_nccl_comm comm)
 /* Ends what the member waits for; others go on waiting for it. */
 EXPORTED int ncclCommAbort(ech_nccl_comm comm)
 {
-    member *m = comm;
+    int result = ECH_NCCL_SUCCESS;
     pthread_mutex_lock(&lock);
-    int result = m->ended ? forbid(m, "aborted after its end") : ECH_NCCL_SUCCESS;
-    m->aborted = m->ended = true;
-    counts.aborted++;
-    pthread_cond_broadcast(&changed);
+    if (aborts == MOST_CALLS)
+        result = forbid(comm, "more than %d aborts in a group", MOST_CALLS);
+    else
+        to_abort[aborts++] = comm;
+    if (depth == 0) result = abort_entered();
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -445,7 +578,7 @@ EXPORTED int ncclCommGetAsyncError(ech_nccl_comm comm, int *error)
     member *m = comm;
     pthread_mutex_lock(&lock);
     int result = m->ended ? forbid(m, "asked after its end") : ECH_NCCL_SUCCESS;
-    *error = m->error;
+    *error = m->ended ? INVALID : advance(m);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -455,4 +588,10 @@ EXPORTED const char *ncclGetErrorString(int result)
     return result == INVALID    ? "invalid argument"
            : result == INTERNAL ? "internal error"
                                 : "no error";
+}
+
+EXPORTED const char *ncclGetLastError(ech_nccl_comm comm)
+{
+    (void)comm;
+    return "the last error of the stand-in";
 }

@@ -8,13 +8,17 @@
  *     hold the stream until they have all ended;
  *   - the n-th send of one member to another meets its n-th receive, with as many elements of the
  *     same type;
- *   - a member's first send to another one holds the calling thread until that one's receive has
- *     been called, and
- *     the other way around;
+ *   - communicators do not block: a start, a first message between two members and a finalization
+ *     are in progress until ncclCommGetAsyncError says that they are done. A first send is done
+ *     when the other side's receive has been called, and the other way around;
  *   - only aborting ends what waits for a member that does not come.
- * What NCCL forbids it counts and says: calls of two threads on a communicator at once, on two
- * streams, or after its end; its end with calls under way; sizes or types that do not match;
- * messages to oneself.
+ * It counts and reports violations, which NCCL forbids or which can make GPUs wait for each other:
+ *   - calls of two threads on a communicator at once, on two streams, or after its end;
+ *   - its end with calls under way;
+ *   - sizes or types that do not match; messages to oneself;
+ *   - a start, a first message or an end while another communicator's kernels run on the GPU, or an
+ *     abort outside of the group that aborts that communicator, too;
+ *   - kernels in flight with more thread blocks than a GPU has multiprocessors.
  */
 #ifndef ECH_TESTS_COMM_NCCL_STANDIN_H
 #define ECH_TESTS_COMM_NCCL_STANDIN_H
@@ -28,8 +32,9 @@ typedef struct nccl_standin_counts {
     int violations;
 } nccl_standin_counts;
 
-/* Exported, besides NCCL's. The device whose queues the streams are; NULL: sets all counts to 0. */
-void nccl_standin_use(const ech_device *device);
+/* Exported, besides NCCL's. Sets all counts to 0. The device whose queues the streams are, and the
+ * number of the calling thread's GPU; NULL: as before. */
+void nccl_standin_use(const ech_device *device, int (*gpu)(void));
 nccl_standin_counts nccl_standin_count(void);
 
 #endif

@@ -8,11 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/random.h"
 #include "comm/nccl_opened.h"
 #include "comm/on_queue.h"
 #include "unit.h"
 
-static const ech_device *queued;
 static const ech_device *queued;
 
 /* ---- the library ---- */
@@ -32,8 +33,13 @@ TEST(test_says_what_is_missing)
     expect_refusal(queued, "NCCL (/nowhere/libnccl.so.2) is neither where the system looks");
     expect_refusal(queued, "LD_LIBRARY_PATH");
     expect_refusal(queued, "pip install nvidia-nccl-cu");
+    assert_int_equal(setenv("NCCL_STANDIN_VERSION", "21805", 1), 0);
+    assert_int_equal(setenv("ECHELON_NCCL", ECH_NCCL_STANDIN, 1), 0);
+    expect_refusal(queued, "NCCL 2.18.5 (");
+    expect_refusal(queued, "is too old: 2.22 and newer");
+    assert_int_equal(unsetenv("NCCL_STANDIN_VERSION"), 0);
     assert_int_equal(setenv("ECHELON_NCCL", "libm.so.6", 1), 0);
-    expect_refusal(queued, "has no ncclGetUniqueId");
+    expect_refusal(queued, "has no ncclGetVersion");
     assert_int_equal(ech_comm_check_device(ech_comm_find("nccl"), queued, 1), ECH_OK);
     nccl_opened_open();
     assert_int_equal(ech_comm_check_device(ech_comm_find("nccl"), queued, 2), ECH_OK);
@@ -50,7 +56,7 @@ static ech_status reduce(ech_comm *comm, void *context)
 TEST(test_reductions_have_the_same_bits)
 {
     for (int n = 1; n <= 4; n++) {
-        nccl_opened.use(NULL);
+        nccl_opened.use(NULL, NULL);
         assert_int_equal(ranks_run_over("nccl", n, 60, reduce, NULL, NULL), ECH_OK);
         nccl_standin_counts all = nccl_opened.count();
         assert_int_equal(all.violations, 0);
@@ -104,10 +110,10 @@ static ech_status sum_by_library(ech_comm *comm, void *context)
 
 TEST(test_sums_by_the_library)
 {
-    nccl_opened.use(NULL);
+    nccl_opened.use(NULL, NULL);
     assert_true(ech_reduction_supported(ech_comm_find("nccl"), ECH_REDUCTION_LIBRARY));
     assert_int_equal(ranks_run_over("nccl", 3, 60, sum_by_library, NULL, NULL), ECH_OK);
-    assert_int_equal(nccl_opened.count().sums, 3 * 6);
+    assert_int_equal(nccl_opened.count().sums, 3 * (1 + 6));
     assert_int_equal(nccl_opened.count().violations, 0);
 }
 
@@ -177,7 +183,7 @@ static ech_status talk_rank(ech_comm *comm, void *context)
 
 TEST(test_pairs_talk)
 {
-    nccl_opened.use(NULL);
+    nccl_opened.use(NULL, NULL);
     talk t = {.misfit = -1};
     assert_int_equal(ranks_run_over("nccl", 3, 60, talk_rank, &t, NULL), ECH_OK);
     assert_int_equal(nccl_opened.count().made, 4);
@@ -188,7 +194,7 @@ TEST(test_pairs_talk)
 
 TEST(test_an_error_of_the_library_ends_the_job)
 {
-    nccl_opened.use(NULL);
+    nccl_opened.use(NULL, NULL);
     talk t = {.misfit = MISFIT};
     assert_int_not_equal(ranks_run_over("nccl", 3, 60, talk_rank, &t, NULL), ECH_OK);
     assert_int_equal(nccl_opened.count().violations, 1);
@@ -198,16 +204,11 @@ TEST(test_an_error_of_the_library_ends_the_job)
 
 /* ---- what hangs ---- */
 
-/* Rank 1 does not come to the collective. Rank 0 waits for it in a call of the library
- * (`connects`), or at its device as one does whose launch finds the stream full. */
-typedef struct hang {
-    bool connects;
-} hang;
-
-static ech_status hang_at(ech_comm *comm, const hang *h, ech_group *there, ech_comm_queue *on,
-                          void *memory)
+/* Rank 1 does not come to the second collective. The others wait for it at their device, as one
+ * does whose launch finds the stream full. */
+static ech_status hang_at(ech_comm *comm, ech_group *there, ech_comm_queue *on, void *memory)
 {
-    if (!h->connects) ECH_TRY(ech_group_broadcast(there, 0, memory, 8));
+    ECH_TRY(ech_group_broadcast(there, 0, memory, 8));
     if (ech_comm_rank(comm) == 1) {
         ech_comm_set_position(comm, 3, "lost in block 5");
         return wait_for_the_end(comm);
@@ -216,7 +217,7 @@ static ech_status hang_at(ech_comm *comm, const hang *h, ech_group *there, ech_c
     ech_status status = ech_group_broadcast(there, 0, memory, 8);
     queued->record(on->mark, on->queue);
     ECH_TRY(queued->synchronize(on->mark));
-    RANKS_CHECK(status == (h->connects && ech_comm_rank(comm) == 0 ? ECH_EABORTED : ECH_OK));
+    RANKS_CHECK(status == ECH_OK);
     return ECH_EABORTED;
 }
 
@@ -225,12 +226,13 @@ static ech_status hang_rank(ech_comm *comm, void *context)
     void *memory;
     ech_group *here, *there;
     ech_comm_queue on;
+    (void)context;
     ECH_TRY(on_queue_open(queued, &on));
     ECH_TRY(queued->alloc(8, &memory));
     ECH_TRY(checks_world(comm, &here));
     there = ech_group_open(here, 1);
     ECH_TRY(ech_group_set_queue(there, &on));
-    ech_status status = hang_at(comm, context, there, &on, memory);
+    ech_status status = hang_at(comm, there, &on, memory);
     ech_group_destroy(there);
     ech_group_destroy(here);
     on_queue_close(&on);
@@ -239,7 +241,7 @@ static ech_status hang_rank(ech_comm *comm, void *context)
 }
 
 /* What the ranks' threads log goes to a file. */
-static char *run_hang(int ranks, hang *h, ech_status *results)
+static char *run_hang(int ranks, ech_status *results)
 {
     char *text;
     size_t n;
@@ -247,7 +249,7 @@ static char *run_hang(int ranks, hang *h, ech_status *results)
     int before = dup(STDERR_FILENO);
     assert_true(log && before >= 0 && dup2(fileno(log), STDERR_FILENO) >= 0);
     ech_log_set_quiet(false);
-    ranks_run_over("nccl", ranks, 1, hang_rank, h, results);
+    ranks_run_over("nccl", ranks, 1, hang_rank, NULL, results);
     fflush(stderr);
     assert_true(dup2(before, STDERR_FILENO) >= 0);
     ech_log_set_quiet(true);
@@ -259,12 +261,11 @@ static char *run_hang(int ranks, hang *h, ech_status *results)
     return text;
 }
 
-static void check_hang(int ranks, bool connects)
+static void check_hang(int ranks)
 {
-    hang h = {.connects = connects};
     ech_status results[RANKS_MOST];
-    nccl_opened.use(NULL);
-    char *log = run_hang(ranks, &h, results);
+    nccl_opened.use(NULL, NULL);
+    char *log = run_hang(ranks, results);
     if (!strstr(log, "held up by rank 1: step 3, lost in block 5") ||
         !strstr(log, "parallel.deadline"))
         fail_msg("%s", log);
@@ -277,8 +278,73 @@ static void check_hang(int ranks, bool connects)
 
 TEST(test_a_collective_that_hangs_ends_at_the_deadline)
 {
-    check_hang(2, false);
-    check_hang(3, true);
+    check_hang(2);
+    check_hang(3);
+}
+
+/* ---- aborts ---- */
+
+/* Broadcasts on three queues, whose kernels wait for each other's ranks, until one rank fails at a
+ * random moment: all end, and what they hold of the library is aborted together. */
+enum { ABORTS = 20, CHANNELS = 3, BROADCASTS = 300, ABORT_RANKS = 3 };
+
+typedef struct failure {
+    int rank, at; /* this rank fails before its broadcast `at` */
+} failure;
+
+static ech_status broadcast_until(ech_comm *comm, const failure *f, ech_group **there, char *memory)
+{
+    for (int i = 0; i < BROADCASTS; i++) {
+        if (ech_comm_rank(comm) == f->rank && i == f->at) return ECH_EIO;
+        int which = (i * 7 + i / 5) % CHANNELS;
+        ECH_TRY(ech_group_broadcast(there[which], i % ABORT_RANKS, memory + 8 * which, 8));
+    }
+    return wait_for_the_end(comm);
+}
+
+static ech_status failing_rank(ech_comm *comm, void *context)
+{
+    void *memory;
+    ech_group *here, *there[CHANNELS];
+    ech_comm_queue on[CHANNELS];
+    ECH_TRY(queued->alloc(8 * CHANNELS, &memory));
+    ECH_TRY(checks_world(comm, &here));
+    for (int i = 0; i < CHANNELS; i++) {
+        ECH_TRY(on_queue_open(queued, &on[i]));
+        there[i] = ech_group_open(here, 1 + i);
+        ECH_TRY(ech_group_set_queue(there[i], &on[i]));
+    }
+    ech_status status = broadcast_until(comm, context, there, memory);
+    if (status == ECH_EIO) ech_comm_raise(comm);
+    for (int i = 0; i < CHANNELS; i++) {
+        ech_group_destroy(there[i]);
+        on_queue_close(&on[i]);
+    }
+    ech_group_destroy(here);
+    queued->release(memory, 8 * CHANNELS);
+    return status;
+}
+
+/* ECHELON_NCCL_ABORTS: how many. */
+TEST(test_aborts_at_random_moments)
+{
+    const char *named = getenv("ECHELON_NCCL_ABORTS");
+    int aborts = named ? atoi(named) : ABORTS;
+    ech_random_key key = {.seed = 49};
+    assert_true(aborts > 0);
+    for (int i = 0; i < aborts; i++) {
+        failure f = {.rank = i % ABORT_RANKS,
+                     .at = (int)(ech_random_word(key, (uint64_t)i) % BROADCASTS)};
+        nccl_opened.use(NULL, NULL);
+        double began = ech_clock_now();
+        assert_int_not_equal(ranks_run_over("nccl", ABORT_RANKS, 10, failing_rank, &f, NULL),
+                             ECH_OK);
+        assert_true(ech_clock_now() - began < 10 + 5);
+        nccl_standin_counts counts = nccl_opened.count();
+        assert_int_equal(counts.made, ABORT_RANKS * CHANNELS);
+        assert_int_equal(counts.aborted + counts.destroyed, counts.made);
+        if (counts.violations) fail_msg("rank %d at broadcast %d", f.rank, f.at);
+    }
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replicas that take steps of their own: local SGD (Stich 2019), DiLoCo (Douillard et al. 2023) and
-gossip (Lian et al. 2017; Chen et al. 2021)."""
+gossip (Lian et al. 2017; Chen et al. 2021), elastic averaging (Zhang et al. 2015)."""
 import numpy as np
 from oracle import gradient
 from tiny_gpt2 import AdamState, clipped
@@ -104,4 +104,35 @@ class GossipOfTwo(Gossip):
     options = Gossip.options | {"training.global_batch_size": 2}
 
 
-SUBJECTS = {"local_sgd": LocalSgd, "diloco": DiLoCo, "gossip": Gossip, "gossip_of_two": GossipOfTwo}
+class EASGD(Apart):
+    """Replicas and the center attract each other; the center is the model."""
+    options = SHARED | {"parallel.strategy": "easgd", "parallel.outer_learning_rate": 0.9}
+
+    @classmethod
+    def replay(cls, case, wrong):
+        ranks, momentum = cls.ranks, case.options["optimizer.momentum"]
+        beta = case.options["parallel.outer_learning_rate"]
+        replicas, center = [case.start] * ranks, case.start
+        inner = [cls.inner(case, momentum) for _ in range(ranks)]
+        for step in range(case.steps):
+            for rank in range(ranks):
+                g = clipped(gradient(case.model, replicas[rank],
+                                     case.rank_samples(step, rank, ranks))[1], CLIP)
+                replicas[rank] = inner[rank].update(replicas[rank], g, case.rate)
+            if (step + 1) % cls.every:
+                continue
+            common = mean(replicas)
+            after = {name: (1 - beta) * x + beta * common[name] for name, x in center.items()}
+            towards = after if wrong else center
+            replicas = [{name: x - beta / ranks * (x - towards[name]) for name, x in w.items()}
+                        for w in replicas]
+            center = after
+            tensors = center | {name + ".anchor": np.stack([w[name] for w in replicas])
+                                for name in center}
+            for name in inner[0].tensors():
+                tensors[name] = np.stack([state.tensors()[name] for state in inner])
+            yield step + 1, tensors
+
+
+SUBJECTS = {"local_sgd": LocalSgd, "diloco": DiLoCo, "gossip": Gossip,
+            "gossip_of_two": GossipOfTwo, "easgd": EASGD}

@@ -218,8 +218,8 @@ static void run_sums(ech_serving *serving, ech_random_key key, span *s)
 TEST(first_ones_update_and_the_others_are_dropped)
 {
     ech_pool *pool = ech_pool_create();
-    ech_schedule schedule = {.turns = TURNS, .staleness = INT64_MAX};
-    ech_layout layout = {.world = WORKERS + 2, .servers = 2, .backups = BACKUPS};
+    ech_schedule schedule = {.turns = TURNS, .staleness = INT64_MAX, .backups = BACKUPS};
+    ech_layout layout = {.world = WORKERS + 2, .servers = 2};
     ech_serving serving = ech_serving_begin(&schedule, &layout, pool);
     int skipped = 0;
     for (int trial = 0; trial < TRIALS; trial++) {

@@ -74,6 +74,12 @@ ech_plan_forecast ech_plan_forecast_of(const ech_plan_report *report)
     return f;
 }
 
+double ech_plan_days(const ech_plan_report *report)
+{
+    if (!report->design->cluster || !report->checked) return 0;
+    return ech_plan_forecast_of(report).days;
+}
+
 const char *ech_plan_forecast_part(int part)
 {
     static const char *const names[ECH_FORECAST_PARTS] = {

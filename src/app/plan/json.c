@@ -398,6 +398,7 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
         json_object_set_new(all, "simulation", simulation_json(report));
         if (report->design->cluster) json_object_set_new(all, "cluster", forecast_json(report));
     }
+    if (all) ech_advice_json(&report->advice, ech_plan_days(report), all);
     ECH_FREED char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
     if (!text) ECH_FAIL(ECH_EINTERNAL, "the plan cannot be written as JSON: a name is not UTF-8");
     ech_text_append(out, "%s\n", text);

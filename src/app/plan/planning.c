@@ -57,6 +57,8 @@ ech_status ech_planning_create(const ech_run *run, const ech_planning_options *o
         find_ranks(run->config, run->arguments->ranks, options->per_machine, &ranks, &local_ranks));
     if (options->cluster)
         ECH_TRY(ech_planning_read_cluster(run->config, options->cluster, ranks, &out->cluster));
+    ECH_TRY(ech_advice_check(&options->report.advice, options->cluster ? &out->cluster : NULL,
+                             options->cluster));
     ECH_TRY(ech_design_create(run->config, run->tokenizer, ranks, local_ranks, &out->design));
     if (options->cluster) out->design.cluster = &out->cluster;
     if (out->design.serves) ECH_TRY(ech_initial_step(out->design.config, &step));

@@ -15,10 +15,9 @@ static void begin(const ech_plan_report *report, const char *what)
     if (options->progress) options->progress(what, options->context);
 }
 
-static bool leads_cluster(const ech_layout *layout, int rank)
+static bool leads_cluster(const ech_schedule_ring *ring, int rank)
 {
-    int cluster = ech_layout_cluster(layout, rank);
-    return layout->clusters > 1 && ech_layout_leader(layout, cluster) == rank;
+    return ring->clusters > 1 && ech_ring_leader(ring, ech_ring_cluster(ring, rank)) == rank;
 }
 
 /* The index in `alike` of a rank's class, or its length if the rank begins one. Such ranks are
@@ -27,12 +26,13 @@ static bool leads_cluster(const ech_layout *layout, int rank)
 static int find_class(const ech_plan_report *report, int rank)
 {
     const ech_layout *layout = report->design->layout;
+    const ech_schedule_ring *ring = &report->design->schedule->ring;
     bool by_context = ech_model_slides(report->design->model);
     for (int c = (int)report->alike.n - 1; c >= 0; c--) {
         int other = report->alike.at[c].rank;
         if (layout->coordinates[other].stage != layout->coordinates[rank].stage) break;
         if (ech_layout_micro_batches(layout, other) == ech_layout_micro_batches(layout, rank) &&
-            leads_cluster(layout, other) == leads_cluster(layout, rank) &&
+            leads_cluster(ring, other) == leads_cluster(ring, rank) &&
             (!by_context ||
              layout->coordinates[other].context == layout->coordinates[rank].context))
             return c;
@@ -183,8 +183,9 @@ static ech_status check_all(ech_plan_report *report)
     if (!plans) return ECH_OK;
     if (!is_compared(report)) {
         ECH_TRY(ech_design_check_plans(report->design, plans, n, ECH_LIST_TRAIN));
-        ECH_TRY(check_meeting(report, ECH_LIST_SYNC));
-        ECH_TRY(check_meeting(report, ECH_LIST_GOSSIP));
+        for (int list = 0; list < ECH_LIST_KINDS; list++)
+            if (ech_list_kind_meets((ech_list_kind)list))
+                ECH_TRY(check_meeting(report, (ech_list_kind)list));
     }
     ech_costs costs =
         ech_costs_of(report->design->config, report->design->profile, report->design->cluster);
@@ -244,6 +245,15 @@ static ech_status add_rest(ech_plan_report *report)
     return ECH_OK;
 }
 
+static ech_status add_advice(ech_plan_report *report)
+{
+    const ech_advice_options *options = &report->options.advice;
+    double step = report->checked ? report->simulation.end / report->design->schedule->turns : 0;
+    if (!options->emit_for && !(options->mtbf_hours > 0)) return ECH_OK;
+    if (options->mtbf_hours > 0) begin(report, "simulating failures");
+    return ech_advice_create(report->design, options, step, &report->advice);
+}
+
 ech_status ech_plan_report_create(const ech_design *design, const ech_plan_options *options,
                                   ech_plan_report *out)
 {
@@ -259,6 +269,7 @@ ech_status ech_plan_report_create(const ech_design *design, const ech_plan_optio
     begin(&report, "checking and simulating the training step");
     if (status == ECH_OK) status = check_all(&report);
     if (status == ECH_OK && !is_compared(&report)) status = add_rest(&report);
+    if (status == ECH_OK && !is_compared(&report)) status = add_advice(&report);
     if (status == ECH_OK)
         *out = report;
     else
@@ -268,6 +279,7 @@ ech_status ech_plan_report_create(const ech_design *design, const ech_plan_optio
 
 void ech_plan_report_destroy(ech_plan_report *report)
 {
+    ech_advice_free(&report->advice);
     if (report->checked) ech_simulation_free(&report->simulation);
     ech_timeline_free(&report->timeline);
     ech_plan_destroy(report->evaluator.plan);

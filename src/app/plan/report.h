@@ -6,6 +6,7 @@
 #ifndef ECH_APP_PLAN_REPORT_H
 #define ECH_APP_PLAN_REPORT_H
 
+#include "app/advice/advice.h"
 #include "app/setup/setup.h"
 #include "schedule/plan.h"
 #include "schedule/traffic.h"
@@ -32,6 +33,7 @@ typedef struct ech_plan_options {
     /* memory and the simulated training step of the whole plans: no list is checked */
     bool unchecked;
     double tokens; /* of the training whose time is forecast; 0: those of the run's steps */
+    ech_advice_options advice;
     /* called with what is being done, for people; static text. NULL: not wanted */
     void (*progress)(const char *doing, void *context);
     void *context;
@@ -61,12 +63,13 @@ typedef struct ech_plan_report {
     const ech_plan **listed;
     ech_plan_evaluator evaluator;
     ech_plan_chunks chunks;
-    ech_corpus_counts data;           /* what the run reads; samples 0: it was not counted */
-    char *no_data;                    /* why not; NULL: the run file names no data. Owned */
-    int *class_of;                    /* [world] index in `alike` */
-    bool checked;                     /* the train lists were checked and simulated */
-    ech_simulation simulation;        /* of the train lists, if checked */
-    ech_timeline timeline;            /* of the simulation, finished; empty unless checked */
+    ech_corpus_counts data;    /* what the run reads; samples 0: it was not counted */
+    char *no_data;             /* why not; NULL: the run file names no data. Owned */
+    int *class_of;             /* [world] index in `alike` */
+    bool checked;              /* the train lists were checked and simulated */
+    ech_simulation simulation; /* of the train lists, if checked */
+    ech_timeline timeline;     /* of the simulation, finished; empty unless checked */
+    ech_advice advice;
     double list_time[ECH_LIST_KINDS]; /* of SYNC and GOSSIP lists, simulated; 0: there is none */
 } ech_plan_report;
 
@@ -126,6 +129,8 @@ typedef struct ech_plan_forecast {
     double part[ECH_FORECAST_PARTS];          /* fractions of the step's time; their sum is 1 */
 } ech_plan_forecast;
 ech_plan_forecast ech_plan_forecast_of(const ech_plan_report *report);
+/* Days of the whole training without failures; 0: unknown, as there is no cluster. */
+double ech_plan_days(const ech_plan_report *report);
 const char *ech_plan_forecast_part(int part); /* for people */
 /* Appends it; nothing without a cluster. */
 void ech_plan_print_forecast(const ech_plan_report *report, ech_text *out);

@@ -542,6 +542,7 @@ void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
     print_peers(report, out);
     if (report->options.simulate) ech_plan_print_simulation(report, out);
     ech_plan_print_forecast(report, out);
+    ech_advice_text(&report->advice, ech_plan_days(report), out);
     ech_plan_print_memory(report, out);
     print_chunks(report, out);
     ech_plan_print_traffic(report, out);

@@ -47,7 +47,7 @@ static ech_config *config_of(const ech_search *search, const ech_candidate *c)
                                  "parallel.schedule=1f1b",
                                  "parallel.zero=0",
                                  "memory.offload_optimizer=none",
-                                 "memory.device_limit=1000000000000000000",
+                                 "memory.device_limit=" ECH_SEARCH_NO_LIMIT,
                                  batch};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         ech_status status = ech_config_set(config, words[i]);

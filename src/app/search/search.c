@@ -16,7 +16,7 @@
 #include "base/text.h"
 
 const ech_search_limits ech_search_defaults = {
-    .shown = 10, .planned = 20, .brief = 3e5, .whole = 4e5};
+    .shown = 10, .planned = 20, .brief = 3e5, .whole = 4e5, .suggests = true};
 
 typedef struct state {
     ech_search *search;
@@ -73,7 +73,7 @@ static ech_status simulate(const state *s, const ech_candidate *c, int64_t m, do
     char batch[32];
     snprintf(batch, sizeof batch, "%lld", (long long)(m * c->data * c->value[ECH_SEARCH_micro]));
     set(config, "training.global_batch_size", batch);
-    set(config, "memory.device_limit", "1000000000000000000");
+    set(config, "memory.device_limit", ECH_SEARCH_NO_LIMIT);
     run.config = config;
     options.report = (ech_plan_options){.brief = true, .timed = !bytes};
     ech_status status = ech_planning_create(&run, &options, &planning);
@@ -102,6 +102,15 @@ static void refuse(ech_candidate *c, ech_search_fate fate, const char *why)
 {
     c->fate = fate;
     c->why = ech_strdup(why);
+}
+
+static void check_size(const state *s, ech_candidate *c)
+{
+    if ((double)c->bytes <= s->memory) return;
+    ECH_FREED_TEXT why = {0};
+    ech_text_append(&why, "needs %s of a device; it has %s", ECH_BYTES(c->bytes),
+                    ECH_BYTES((int64_t)s->memory));
+    refuse(c, ECH_SEARCH_LARGE, why.at);
 }
 
 /* Finds the time of the step, and bytes, from few micro-batches. */
@@ -133,11 +142,7 @@ static void plan_briefly(const state *s, ech_candidate *c)
     }
     c->fate = ECH_SEARCH_BRIEF;
     c->bytes = bytes;
-    if ((double)bytes <= s->memory) return;
-    ECH_FREED_TEXT why = {0};
-    ech_text_append(&why, "needs %s of a device; it has %s", ECH_BYTES(bytes),
-                    ECH_BYTES((int64_t)s->memory));
-    refuse(c, ECH_SEARCH_LARGE, why.at);
+    check_size(s, c);
 }
 
 static void plan_whole(const state *s, ech_candidate *c)
@@ -146,6 +151,7 @@ static void plan_whole(const state *s, ech_candidate *c)
     ech_planning_options options = *s->options;
     ech_planning planning;
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_search_config(s->search, c);
+    set(config, "memory.device_limit", ECH_SEARCH_NO_LIMIT); /* so that the error says the bytes */
     run.config = config;
     options.report = (ech_plan_options){.unchecked = true, .tokens = s->options->report.tokens};
     ech_status status = ech_planning_create(&run, &options, &planning);
@@ -154,6 +160,7 @@ static void plan_whole(const state *s, ech_candidate *c)
         c->seconds = c->forecast.seconds;
         c->bytes = ech_plan_report_bytes(&planning.report);
         c->fate = ECH_SEARCH_PLANNED;
+        check_size(s, c);
     } else {
         refuse(c, ECH_SEARCH_REFUSED,
                status == ECH_OK ? "its lists are too long to simulate" : ech_last_error());
@@ -280,7 +287,7 @@ static void sort_by_estimate(state *s)
     if (s->all.n) qsort(s->all.at, s->all.n, sizeof *s->all.at, by_estimate);
 }
 
-/* Sorts the candidates by estimates, those of the first with their tight bounds. */
+/* Sorts the candidates by estimates; the first ones get tight bounds before. */
 static void sort_candidates(state *s)
 {
     double limit = INFINITY;
@@ -336,6 +343,10 @@ static void plan_best(state *s)
         double last = last_planned(s);
         for (; i < fit.n && n < BATCH; i++) {
             double needs = work_of(s, fit.at[i]->micro_batches);
+            if (fit.at[i]->fate == ECH_SEARCH_PLANNED) {
+                planned++;
+                continue;
+            }
             if (planned >= s->limits->planned) {
                 if (planned >= 4 * s->limits->planned || needs > left) break;
                 if (!may_be_placed(fit.at[i], last)) continue;
@@ -348,6 +359,29 @@ static void plan_best(state *s)
         plan_batch(s, plan_whole, at, n);
     }
     free(fit.at);
+}
+
+/* Candidates that turned out not to fit have left places, so that others are below the bound again.
+ * False: there are none. */
+static bool reopen(state *s)
+{
+    double last = last_planned(s);
+    bool any = false;
+    for (size_t i = 0; i < s->all.n; i++) {
+        ech_candidate *c = &s->all.at[i];
+        if (c->fate != ECH_SEARCH_BOUNDED || c->bound > last) continue;
+        c->fate = ECH_SEARCH_LEFT;
+        any = true;
+    }
+    return any;
+}
+
+static int count_unfit(const state *s)
+{
+    int n = 0;
+    for (size_t i = 0; i < s->all.n; i++)
+        n += s->all.at[i].fate == ECH_SEARCH_LARGE || s->all.at[i].fate == ECH_SEARCH_REFUSED;
+    return n;
 }
 
 /* Moves the candidates to the search: places first. */
@@ -378,44 +412,6 @@ static void keep(void *context, const ech_candidate *candidate)
     ECH_PUSH(s->all, *candidate);
 }
 
-static void print_fixed(const ech_search *search, ech_text *out)
-{
-    for (ech_search_key key = 0; key < ECH_SEARCH_KEYS; key++)
-        if (search->fixed[key])
-            ech_text_append(out, "%s%s", out->n ? ", " : "", ech_search_key_name(key));
-}
-
-/* Why nothing can be run: what needs the least memory, or the first refusal. */
-static ech_status explain(const state *s)
-{
-    const ech_search *search = s->search;
-    const ech_candidate *least = NULL, *refused = NULL;
-    ECH_FREED_TEXT fixed = {0};
-    print_fixed(search, &fixed);
-    for (size_t i = 0; i < search->candidate.n; i++) {
-        const ech_candidate *c = &search->candidate.at[i];
-        if (c->fate == ECH_SEARCH_LARGE && (!least || c->bytes < least->bytes)) least = c;
-        if (c->fate == ECH_SEARCH_REFUSED && !refused) refused = c;
-    }
-    if (least) {
-        ECH_FREED_TEXT layout = {0};
-        ech_search_print_keys(search, least, &layout);
-        ECH_FAIL(ECH_EUSAGE,
-                 "no layout of %d ranks fits: the smallest of those planned %s (%s); use more "
-                 "ranks%s%s",
-                 search->ranks, least->why, layout.at, fixed.n ? ", or do not set " : "",
-                 fixed.n ? fixed.at : "");
-    }
-    if (refused)
-        ECH_FAIL(ECH_EUSAGE, "no layout of %d ranks can be run; the first of %zu was refused: %s",
-                 search->ranks, search->fates[ECH_SEARCH_REFUSED], refused->why);
-    ECH_FAIL(ECH_EUSAGE,
-             "no layout of %d ranks has whole micro-batches of %lld samples a step%s%s; change the "
-             "number of ranks or training.global_batch_size%s",
-             search->ranks, (long long)s->space.batch, fixed.n ? " with the run's " : "",
-             fixed.n ? fixed.at : "", fixed.n ? ", or do not set these keys" : "");
-}
-
 static ech_status find_memory(const ech_search *search, double *out)
 {
     const ech_config *config = search->run->config;
@@ -432,11 +428,16 @@ static ech_status run_search(state *s)
     double left = s->limits->brief;
     ech_search_enumerate(&s->space, keep, s);
     sort_candidates(s);
-    plan_round(s, false, &left);
-    plan_round(s, true, &left);
-    plan_best(s);
+    int unfit;
+    do {
+        plan_round(s, false, &left);
+        plan_round(s, true, &left);
+        unfit = count_unfit(s);
+        plan_best(s);
+    } while (count_unfit(s) > unfit && reopen(s));
     sort_places(s);
-    return search->places ? ECH_OK : explain(s);
+    if (search->places) return ECH_OK;
+    return ech_search_explain(search, &s->space, s->options, s->limits, s->memory);
 }
 
 ech_status ech_search_run(const ech_run *run, const ech_planning_options *options,
@@ -452,6 +453,7 @@ ech_status ech_search_run(const ech_run *run, const ech_planning_options *option
         ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_config_copy(run->config);
         ECH_TRY(ech_planning_read_cluster(config, options->cluster, out->ranks, &out->cluster));
     }
+    ECH_TRY(ech_advice_check(&options->report.advice, &out->cluster, options->cluster));
     ECH_TRY(find_memory(out, &s.memory));
     ech_status status = ech_search_space_create(run, &out->cluster, out->ranks, &s.space);
     memcpy(out->fixed, s.space.fixed, sizeof out->fixed);
@@ -462,8 +464,25 @@ ech_status ech_search_run(const ech_run *run, const ech_planning_options *option
     return status;
 }
 
+ech_status ech_search_advise(ech_search *search, const ech_planning_options *options)
+{
+    const ech_advice_options *advice = &options->report.advice;
+    ech_planning planning;
+    ech_run run = *search->run;
+    if (!advice->emit_for && !(advice->mtbf_hours > 0)) return ECH_OK;
+    ECH_CLEANUP(ech_config_destroy_at)
+    ech_config *config = ech_search_config(search, &search->candidate.at[0]);
+    run.config = config;
+    ech_status status = ech_planning_create(&run, options, &planning);
+    search->advice = planning.report.advice;
+    planning.report.advice = (ech_advice){0};
+    ech_planning_destroy(&planning);
+    return status;
+}
+
 void ech_search_destroy(ech_search *search)
 {
+    ech_advice_free(&search->advice);
     for (size_t i = 0; i < search->candidate.n; i++) free(search->candidate.at[i].why);
     free(search->candidate.at);
     *search = (ech_search){0};

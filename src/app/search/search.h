@@ -44,7 +44,7 @@ typedef struct ech_candidate {
     double estimated_bytes; /* of device memory */
     ech_search_fate fate;
     double seconds; /* of a step, from few micro-batches; NaN: unknown */
-    bool exact;     /* these seconds are those of the whole step */
+    bool exact;     /* no extrapolation: as long as the whole step */
     /* of a planned one */
     ech_plan_forecast forecast;
     int64_t bytes; /* device memory of the rank that needs the most */
@@ -56,6 +56,7 @@ typedef struct ech_search_limits {
     int shown;   /* places */
     int planned; /* candidates that are planned as a whole, at most, unless there is work left */
     double brief, whole; /* work for simulations with few micro-batches, and for whole ones */
+    bool suggests;       /* if nothing fits, twice as many ranks are tried, up to 64 times */
 } ech_search_limits;
 extern const ech_search_limits ech_search_defaults;
 
@@ -67,6 +68,7 @@ typedef struct ech_search {
     ECH_LIST(ech_candidate) candidate; /* places first, in their order; then by estimate */
     int places;
     size_t fates[ECH_SEARCH_FATES]; /* candidates by fate */
+    ech_advice advice;              /* of the first place */
 } ech_search;
 
 /* options: as for ech_planning_create; a cluster is required. limits NULL: defaults. *out is to be
@@ -74,6 +76,9 @@ typedef struct ech_search {
  * or the memory that is missing. */
 ech_status ech_search_run(const ech_run *run, const ech_planning_options *options,
                           const ech_search_limits *limits, ech_search *out);
+/* Plans the first place as a whole once more, for the advice that options->report.advice is about;
+ * nothing without such options. `options` is as for ech_search_run. */
+ech_status ech_search_advise(ech_search *search, const ech_planning_options *options);
 void ech_search_destroy(ech_search *search);
 
 void ech_search_text(const ech_search *search, ech_text *out);
@@ -125,6 +130,13 @@ typedef ECH_LIST(ech_search_costs) ech_search_costs_list;
 /* Raises the candidate's bound to what its ranks compute and copy, in the costs of a simulation. */
 void ech_search_tighten(const ech_search *search, const ech_search_space *space,
                         ech_search_costs_list *known, ech_candidate *candidate);
+/* memory.device_limit of plans whose bytes are compared with the device later. */
+#define ECH_SEARCH_NO_LIMIT "1000000000000000000"
+/* Fails with the reason why a search has found nothing, and with what would work: keys of the run
+ * that are the cause, a memory limit, a number of ranks. memory: bytes of a device. */
+ech_status ech_search_explain(ech_search *search, const ech_search_space *space,
+                              const ech_planning_options *options, const ech_search_limits *limits,
+                              double memory);
 /* The run file's key, and the text of a value of it. */
 const char *ech_search_key_name(ech_search_key key);
 const char *ech_search_value(ech_search_key key, int64_t value, char buffer[32]);

@@ -132,6 +132,7 @@ void ech_search_text(const ech_search *search, ech_text *out)
     ech_text_append(out, "\n");
     for (int i = 0; i < search->places; i++) print_reason(search, i, out);
     print_rest(search, out);
+    ech_advice_text(&search->advice, search->candidate.at[0].forecast.days, out);
 }
 
 void ech_search_run_file(const ech_search *search, const ech_candidate *candidate, ech_text *out)
@@ -198,6 +199,7 @@ ech_status ech_search_json(const ech_search *search, ech_text *out)
     json_t *all = json_pack("{s:i, s:s, s:i, s:i, s:o, s:o, s:o}", "version", 1, "cluster",
                             search->cluster.name, "ranks", search->ranks, "places", search->places,
                             "fixed", fixed, "counts", counts, "candidates", list);
+    if (all) ech_advice_json(&search->advice, search->candidate.at[0].forecast.days, all);
     char *text = json_dumps(all, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     json_decref(all);
     if (!text) ECH_FAIL(ECH_EINPUT, "a text of the search is not UTF-8");

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/setup/cards.h"
 #include "app/setup/setup.h"
 #include "base/log.h"
 #include "check/check.h"
@@ -377,7 +378,9 @@ ech_status ech_session_create_on(const ech_design *design, ech_comm *comm, int l
     ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
     ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), forward_only, &plan));
     const ech_device *device = ech_device_find(ech_config_name(design->config, "parallel.device"));
-    if (device->use) device->use(local_rank % device->count());
+    int index = device->use ? local_rank % device->count() : 0;
+    if (device->use) device->use(index);
+    ECH_TRY(ech_cards_check_device(design->config, comm, device, index));
     ech_exec_setup setup = {.config = design->config, .plan = plan, .device = device, .comm = comm};
     ech_status status = ech_exec_create(&setup, &out->exec);
     if (status == ECH_ENOMEM) explain_memory(design, plan);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "app/count.h"
+#include "app/setup/cards.h"
 #include "app/setup/orders.h"
 #include "base/divisor.h"
 #include "base/file.h"
@@ -135,7 +136,8 @@ static ech_status resolve_limit(ech_config *config, int local_ranks)
     config->memory.device_limit = ECH_LIMIT_UNKNOWN;
     if (!ech_device_lacks(name))
         config->memory.device_limit =
-            (int64_t)(device->memory_bytes() / (size_t)ech_device_sharers(device, local_ranks));
+            (int64_t)(device->memory_bytes() /
+                      (size_t)ech_cards_sharers(config, device, local_ranks));
     else if (config->memory.recompute == ECH_RECOMPUTE_AUTO)
         return ech_config_complain(config, "memory.recompute",
                                    "needs the memory size of the device, and this machine has "

@@ -92,16 +92,14 @@ void ech_start_release(ech_prepared *p)
     *p = (ech_prepared){0};
 }
 
-/* How many ranks share a machine is known once they run, or where they are threads. */
+/* Threads see the same devices; which ones processes have is known once they run (cards.h). */
 static ech_status check_device(const ech_config *config, int ranks, int local_ranks)
 {
-    ech_launched launched;
     const ech_device *device = ech_device_find(ech_config_name(config, "parallel.device"));
-    bool is_known = has_threads(config) || ech_launched_here(&launched);
     ECH_TRY(ech_setup_check_device(config, "parallel.device=cpu"));
     ECH_TRY(ech_comm_check_device(ech_comm_of_kind((ech_comm_kind)config->parallel.comm), device,
                                   ranks));
-    return is_known ? ech_setup_check_sharing(config, device, local_ranks) : ECH_OK;
+    return has_threads(config) ? ech_setup_check_sharing(config, device, local_ranks) : ECH_OK;
 }
 
 /* Checks that the launcher has given processes the run's roles. */

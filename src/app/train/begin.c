@@ -11,6 +11,7 @@
 #include "app/machine.h"
 #include "app/metrics.h"
 #include "app/plan/report.h"
+#include "app/setup/cards.h"
 #include "app/setup/initial.h"
 #include "app/setup/plugins.h"
 #include "app/train/trainer.h"
@@ -298,7 +299,7 @@ static double peak_of(const ech_trainer *t)
     return own * world /
            (ech_device_is_processor(device)
                 ? 1
-                : ech_device_sharers(device, ech_comm_local_size(t->comm)));
+                : ech_cards_sharers(t->config, device, ech_comm_local_size(t->comm)));
 }
 
 static ech_status open_progress(ech_trainer *t, const char *axes)

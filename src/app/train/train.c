@@ -233,6 +233,8 @@ static ech_status train_list(ech_trainer *t)
     if (shown) switch_to(t, ECH_ACTIVITY_STEPS);
     bool counts = counts_exponents(t);
     if (counts) ech_histograms_begin(t->histograms, exec);
+    if (ech_calendar_due(&t->calendar, ECH_LIST_RETURN, t->step))
+        ECH_TRY(ech_exec_run(exec, ECH_LIST_RETURN, t->step));
     ECH_TRY(ech_exec_run(exec, list, t->step));
     if (counts) ech_exec_observe(exec, NULL, NULL); /* a search for a NaN repeats the step */
     if (shown) take_times(t);

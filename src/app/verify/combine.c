@@ -17,7 +17,7 @@ static int64_t weights_of(const ech_follower *f)
 
 static int clusters_of(const ech_follower *f)
 {
-    return f->of->layout.design->layout->clusters;
+    return f->of->layout.design->schedule->ring.clusters;
 }
 
 /* ---- sums ---- */
@@ -45,7 +45,7 @@ void ech_follower_mean(ech_follower *f)
 
 void ech_follower_move(ech_follower *f)
 {
-    int cluster = ech_layout_cluster(f->of->layout.design->layout, f->of->worker);
+    int cluster = ech_ring_cluster(&f->of->layout.design->schedule->ring, f->of->worker);
     double *sum = ech_follower_copy(f, ECH_COPY_SUM, cluster);
     ECH_FREED double *made = ech_calloc((size_t)weights_of(f) + 1, sizeof *made);
     ech_follower_store(f, made, false);
@@ -146,6 +146,44 @@ static void meet(ech_follower *f, int param)
 void ech_follower_meet(ech_follower *f)
 {
     for (int p = 0; p < ech_verifier_params(f->of); p++) meet(f, p);
+}
+
+/* x_r and the center a of all r: Zhang et al. 2015, equations (3) to (5) without the gradient. */
+static void attract(ech_follower *f, int param)
+{
+    int full = full_of(f, param), workers = f->of->workers;
+    int anchor = state_of(f, param, ECH_STATE_ANCHOR);
+    double beta = f->of->layout.design->config->parallel.outer_learning_rate;
+    int64_t n = f->of->first[param + 1] - f->of->first[param];
+    for (int64_t i = 0; i < n; i++) {
+        double center = own(f, 0, param, anchor)[i], mean = 0;
+        for (int r = 0; r < workers; r++) mean += own(f, r, param, full)[i] / workers;
+        for (int r = 0; r < workers; r++) {
+            double *x = &own(f, r, param, full)[i];
+            *x -= beta / workers * (*x - center);
+            own(f, r, param, 0)[i] = *x;
+            own(f, r, param, anchor)[i] = (1 - beta) * center + beta * mean;
+        }
+    }
+}
+
+void ech_follower_attract(ech_follower *f)
+{
+    for (int p = 0; p < ech_verifier_params(f->of); p++) attract(f, p);
+}
+
+void ech_follower_exchange(ech_follower *f)
+{
+    for (int p = 0; p < ech_verifier_params(f->of); p++) {
+        int full = full_of(f, p), anchor = state_of(f, p, ECH_STATE_ANCHOR);
+        int64_t n = f->of->first[p + 1] - f->of->first[p];
+        for (int r = 0; r < f->of->workers; r++)
+            for (int64_t i = 0; i < n; i++) {
+                double x = own(f, r, p, full)[i];
+                own(f, r, p, full)[i] = own(f, r, p, 0)[i] = own(f, r, p, anchor)[i];
+                own(f, r, p, anchor)[i] = x;
+            }
+    }
 }
 
 static void mix(ech_follower *f, int param)

@@ -67,7 +67,8 @@ static bool is_in_order(const ech_verifier *v, const ech_serve *push, int64_t no
  * and the others, after it, dropped. */
 ech_status ech_verifier_check_sum_order(ech_verifier *v)
 {
-    int summed = 0, sent = 0, summands = ech_layout_summands(v->layout.design->layout);
+    int summed = 0, sent = 0, summands;
+    summands = ech_serving_summands(v->layout.design->schedule, v->layout.design->layout);
     int64_t now = v->span;
     for (int i = 0; i < v->workers * v->turns; i++) {
         const ech_serve *push = &v->serves[i];

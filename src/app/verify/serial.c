@@ -117,6 +117,8 @@ static const struct operation {
     [ECH_DO_MOVE] = {.each = ech_follower_move},
     [ECH_DO_TOKEN] = {.each = ech_follower_token},
     [ECH_DO_MEET] = {.each = ech_follower_meet},
+    [ECH_DO_ATTRACT] = {.each = ech_follower_attract},
+    [ECH_DO_EXCHANGE] = {.each = ech_follower_exchange},
     [ECH_DO_MIX] = {.each = ech_follower_mix},
 };
 

@@ -23,14 +23,16 @@ static ech_status verify_list(ech_verifier *v, ech_list_kind list, const ech_ser
     return ech_verifier_interpret(v, program);
 }
 
-/* Runs and compares the list that begins at training step *done, and the meeting after it, if
- * there is one. */
+/* Runs and compares the list that begins at training step *done, and the meetings before and after
+ * it, if there are any. */
 static ech_status verify_span(ech_verifier *v, int64_t *done)
 {
     const ech_serial *serial = v->serial;
     ech_calendar calendar = ech_calendar_of(v->layout.design->config);
     v->step = v->span = *done;
     ech_list_kind list = ech_schedule_list(&v->schedule, *done, &v->turns);
+    if (ech_calendar_due(&calendar, ECH_LIST_RETURN, *done))
+        ECH_TRY(verify_list(v, ECH_LIST_RETURN, serial->returns));
     ECH_TRY(verify_list(v, list, serial->train));
     *done += v->turns;
     if (ech_calendar_due(&calendar, ECH_LIST_GOSSIP, *done))
@@ -79,8 +81,8 @@ static bool is_exact(const ech_design *design)
  * too. Otherwise it goes around once after all training steps. */
 static bool is_carried(const ech_design *design)
 {
-    const ech_layout *layout = design->layout;
-    return layout->clusters > 1 && design->schedule->turns >= layout->token_turns;
+    const ech_schedule_ring *ring = &design->schedule->ring;
+    return ring->clusters > 1 && design->schedule->turns >= ring->turns;
 }
 
 /* Whether steps read other weights than the newest. */

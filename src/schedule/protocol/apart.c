@@ -9,23 +9,21 @@
 #include "schedule/protocol/roles.h"
 
 static const ech_bucket_stage stages[] = {
-    ECH_BUCKET_WRITE, ECH_BUCKET_REDUCE,     ECH_BUCKET_NORM,
-    ECH_BUCKET_STASH, ECH_STAGES_STATISTICS, ECH_BUCKET_UPDATE,
+    ECH_STAGES_OF_REPLICA,
 };
 
-static void update(ech_framing *f, int turn)
+void ech_replica_update(ech_framing *f, int turn)
 {
     ech_frame_update_summed(f, ECH_GROUP_REPLICA, turn);
 }
 
-/* Sums the reported numbers of all replicas. */
-static int end(ech_framing *f)
+int ech_replica_end(ech_framing *f)
 {
     return ech_frame_reduce_turn(f, ECH_GROUP_REPLICAS, 0, ech_frame_last_compute(f->list));
 }
 
 /* All differences are sent first, so that sums run during updates of weights. */
-static void plan_sync(ech_plan *plan)
+void ech_replicas_plan_sync(ech_plan *plan, ech_step_kind outer)
 {
     ech_list *list = &plan->list[ECH_LIST_SYNC];
     int members = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_REPLICAS);
@@ -43,8 +41,8 @@ static void plan_sync(ech_plan *plan)
     }
     for (int b = 0; b < (int)plan->bucket.n; b++) {
         if (plan->bucket.at[b].frozen) continue;
-        int outer = ech_list_add(list, ECH_STEP_OUTER_UPDATE);
-        list->step.at[outer].index = b;
+        int update = ech_list_add(list, outer);
+        list->step.at[update].index = b;
         if (list->step.at[ready[b]].lane != ECH_LANE_COMPUTE) ech_list_add_after(list, ready[b]);
     }
 }
@@ -78,49 +76,39 @@ static int64_t mixes_every(const ech_config *config)
 
 static void lists(ech_plan *plan, const ech_config *config)
 {
-    plan_sync(plan);
+    ech_replicas_plan_sync(plan, ECH_STEP_OUTER_UPDATE);
     if (mixes_every(config)) plan_gossip(plan);
 }
 
-static int64_t meets_every(const ech_config *config)
+int64_t ech_replicas_meet_every(const ech_config *config)
 {
     return config->parallel.sync_every;
 }
 
-#define LOAD_EACH  ECH_OP(EACH_WORKER), ECH_WITH(LOAD, OWN)
-#define STORE_EACH ECH_WITH(STORE, OWN), ECH_OP(END)
-
-static const ech_serial_step serial_begin[] = {ECH_OP(EACH_WORKER), STORE_EACH, ECH_OP(END)};
-static const ech_serial_step serial_train[] = {
-    ECH_OP(EACH_STEP),     LOAD_EACH,         ECH_OP(GATHER),  ECH_OP(CHANGE),
-    ECH_WITH(RUN, NEWEST), ECH_OP(GRADIENTS), ECH_OP(COMPARE), STORE_EACH,
+const ech_serial_step ech_serial_replicas_begin[] = {ECH_OP(EACH_WORKER), ECH_STORE_EACH,
+                                                     ECH_OP(END)};
+const ech_serial_step ech_serial_replicas_train[] = {
+    ECH_OP(EACH_STEP),     ECH_LOAD_EACH,     ECH_OP(GATHER),  ECH_OP(CHANGE),
+    ECH_WITH(RUN, NEWEST), ECH_OP(GRADIENTS), ECH_OP(COMPARE), ECH_STORE_EACH,
     ECH_OP(LOSS),          ECH_OP(END),       ECH_OP(END)};
 /* d = mean of x - w_i; m = b m + d; x = x - o (d + b m), o the outer learning rate, b its momentum;
  * w_i = x. */
-static const ech_serial_step serial_sync[] = {ECH_OP(CHECK),   LOAD_EACH,    ECH_OP(CHANGE),
-                                              STORE_EACH,      ECH_OP(MEET), LOAD_EACH,
-                                              ECH_OP(COMPARE), STORE_EACH,   ECH_OP(END)};
+static const ech_serial_step serial_sync[] = {ECH_OP(CHECK),   ECH_LOAD_EACH,  ECH_OP(CHANGE),
+                                              ECH_STORE_EACH,  ECH_OP(MEET),   ECH_LOAD_EACH,
+                                              ECH_OP(COMPARE), ECH_STORE_EACH, ECH_OP(END)};
 /* w_i = (w_(i-1) + w_i + w_(i+1)) / 3, around a ring (Lian et al. 2017). */
-static const ech_serial_step serial_gossip[] = {LOAD_EACH,   ECH_OP(CHANGE), STORE_EACH,
-                                                ECH_OP(MIX), LOAD_EACH,      ECH_OP(COMPARE),
-                                                STORE_EACH,  ECH_OP(END)};
+static const ech_serial_step serial_gossip[] = {ECH_LOAD_EACH,  ECH_OP(CHANGE), ECH_STORE_EACH,
+                                                ECH_OP(MIX),    ECH_LOAD_EACH,  ECH_OP(COMPARE),
+                                                ECH_STORE_EACH, ECH_OP(END)};
 
 const ech_protocol ech_protocol_apart = {
-    .worker = {ECH_STAGES(stages), ECH_COUNTED_TURNS, .update = update, .end = end},
-    .schedule = ech_protocol_schedules_all,
-    .space = ECH_SPACE_DEVICE,
-    .lists_rows = ech_protocol_lists_no_rows,
-    .joining = ech_protocol_gathers,
-    .values = ech_protocol_no_values,
+    .worker = {ECH_STAGES(stages), ECH_DIVERGING_WORKER},
+    ECH_DIVERGING,
     .lists = lists,
-    .meets_every = meets_every,
     .mixes_every = mixes_every,
-    ECH_SAME_STEP,
-    .skipping = {.remedy = ""},
-    .alike = ECH_GROUP_REPLICAS,
     .serial = {.keeper = ECH_KEPT_BY_REPLICAS,
-               .begin = serial_begin,
-               .train = serial_train,
+               .begin = ech_serial_replicas_begin,
+               .train = ech_serial_replicas_train,
                .gossip = serial_gossip,
                .sync = serial_sync},
 };

@@ -31,6 +31,12 @@ static void update(ech_framing *f, int turn)
     ech_frame_updates(f);
 }
 
+static void schedule(const ech_config *config, const ech_layout *layout, ech_schedule *out)
+{
+    ech_protocol_pulls(config, layout, out);
+    out->backups = (int)config->parallel.backup_workers;
+}
+
 static const ech_serial_step serial[] = {
     ECH_OP(CHECK),  ECH_OP(SERVES),        ECH_OP(SUM_ORDER),
     ECH_OP(CHANGE), ECH_OP(EACH_STEP),     ECH_WITH(STORE, BEGUN),
@@ -43,6 +49,7 @@ const ech_protocol ech_protocol_backups = {
     .worker = {ECH_STAGES(worker), ECH_PUSHING_WORKER, .update = announce,
                .sleeps = ECH_STEP_COUNT},
     .server = {ECH_STAGES(server), ECH_PUSHED_SERVER, .update = update},
+    .schedule = schedule,
     ECH_SAME_STEP,
     .skipping = {"update skipped", "parallel.backup_workers=0", ECH_SKIPS},
     ECH_PUSHES,

@@ -12,6 +12,13 @@ static const ech_bucket_stage stages[] = {
     ECH_BUCKET_UPDATE, ECH_BUCKET_PUBLISH,
 };
 
+/* Members update their shards with any parallel.zero. */
+static void shares(const ech_plan *plan, ech_bucket *bucket, bool members)
+{
+    ech_protocol_shares_by_zero(plan, bucket, members);
+    if (members) bucket->of_states.whose = ECH_WHOSE_SHARD;
+}
+
 static ech_joining publishes(const ech_bucket *bucket)
 {
     return (ech_joining){ECH_STEP_PUBLISH, bucket->group};
@@ -23,6 +30,8 @@ const ech_protocol ech_protocol_central = {
     .schedule = ech_protocol_schedules_all,
     .space = ECH_SPACE_WINDOW,
     ECH_NO_LISTS_OF_ITS_OWN,
+    .owner = ech_protocol_each_owns,
+    .share = shares,
     .joining = publishes,
     ECH_NEVER_APART,
     ECH_SAME_STEP,

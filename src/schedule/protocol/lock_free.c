@@ -13,6 +13,8 @@
  * visit are missing on other clusters; so after the last turn, once all ranks have met, the token
  * circulates once more.
  */
+#include <limits.h>
+
 #include "schedule/protocol/roles.h"
 
 static const ech_bucket_stage stages[] = {
@@ -26,20 +28,20 @@ static const ech_bucket_stage stages[] = {
 
 static int clusters_of(const ech_framing *f)
 {
-    return f->plan->layout->clusters;
+    return f->plan->schedule->ring.clusters;
 }
 
 /* True if the list's rank has the token at that visit. */
 static bool leads(const ech_framing *f, int visit)
 {
-    return ech_layout_leader(f->plan->layout, visit) == f->plan->rank;
+    return ech_ring_leader(&f->plan->schedule->ring, visit) == f->plan->rank;
 }
 
 static int add_message(ech_framing *f, ech_step_kind kind, int turn, int peer, int after)
 {
     int here = ech_frame_add(f, kind, turn, -1, after);
     ech_step *step = &f->list->step.at[here];
-    step->peer = ech_layout_leader(f->plan->layout, peer);
+    step->peer = ech_ring_leader(&f->plan->schedule->ring, peer);
     step->bytes = f->plan->persistent.at[f->plan->token].bytes;
     return here;
 }
@@ -60,7 +62,7 @@ static void take(ech_framing *f, int visit, int turn, int after)
 /* After the last visit it stays. */
 static void visit_next(ech_framing *f, int turn, int after)
 {
-    int visit = f->visits++, turns = f->plan->layout->token_turns;
+    int visit = f->visits++, turns = f->plan->schedule->ring.turns;
     if (!leads(f, visit)) return;
     take(f, visit, turn, after);
     if (f->visits < f->list->turns / turns + clusters_of(f))
@@ -70,8 +72,20 @@ static void visit_next(ech_framing *f, int turn, int after)
 
 static void end_turn(ech_framing *f, int turn)
 {
-    bool goes_on = (turn + 1) % f->plan->layout->token_turns == 0;
+    bool goes_on = (turn + 1) % f->plan->schedule->ring.turns == 0;
     if (clusters_of(f) > 1 && goes_on) visit_next(f, turn, -1);
+}
+
+/* Ranks of a cluster run their turns concurrently. */
+static void schedule(const ech_config *config, const ech_layout *layout, ech_schedule *out)
+{
+    int64_t ranks = config->parallel.cluster_ranks, updates = config->parallel.token_updates;
+    int64_t turns = (updates + ranks - 1) / ranks;
+    ech_protocol_pulls(config, layout, out);
+    if (!ech_strategy_is_ring(config)) return;
+    out->ring = (ech_schedule_ring){.clusters = layout->world / (int)ranks,
+                                    .ranks = (int)ranks,
+                                    .turns = turns < INT_MAX ? (int)turns : INT_MAX};
 }
 
 /* ---- the list ---- */
@@ -132,14 +146,14 @@ static int add_copy(ech_plan *plan, ech_memory_kind kind, int index)
  * near memory. */
 static void values(ech_plan *plan)
 {
-    const ech_layout *layout = plan->layout;
-    int leader = ech_layout_leader(layout, ech_layout_cluster(layout, plan->rank));
-    for (int c = 0; c < layout->clusters; c++)
+    const ech_schedule_ring *ring = &plan->schedule->ring;
+    int leader = ech_ring_leader(ring, ech_ring_cluster(ring, plan->rank));
+    for (int c = 0; c < ring->clusters; c++)
         for (int b = 0; b < (int)plan->bucket.n; b++) {
             int value = add_copy(plan, ECH_MEMORY_COMMON, b);
             if (c == 0 && b == 0) plan->common = value;
         }
-    if (layout->clusters < 2 || plan->rank != leader) return;
+    if (ring->clusters < 2 || plan->rank != leader) return;
     for (int b = 0; b < (int)plan->bucket.n; b++) {
         int value = add_copy(plan, ECH_MEMORY_RELAYED, b);
         if (b == 0) plan->relayed = value;
@@ -170,9 +184,10 @@ const ech_protocol ech_protocol_lock_free = {
                .begin_turn = ech_frame_no_turn, .update = update, .end_turn = end_turn, .end = end,
                .turns = ech_turns_of_span, .sleeps = ECH_STEP_COUNT},
     .span = "a span of lock-free ranks",
-    .schedule = ech_protocol_pulls,
+    .schedule = schedule,
     .space = ECH_SPACE_DEVICE,
     .lists_rows = ech_model_looks_up,
+    ECH_SHARED_BY_MEMBERS,
     .joining = ech_protocol_gathers,
     .values = values,
     .lists = ech_protocol_no_lists,

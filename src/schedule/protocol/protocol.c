@@ -5,7 +5,7 @@
 #include "schedule/protocol/protocol.h"
 
 static const ech_protocol *const rows[ECH_PROTOCOLS] = {
-#define X(NAME, name, sums, one) [ECH_PROTOCOL_##NAME] = &ech_protocol_##name,
+#define X(NAME, name, sums, one, meets) [ECH_PROTOCOL_##NAME] = &ech_protocol_##name,
 #include "config/protocols.def"
 };
 

@@ -51,13 +51,18 @@ typedef struct ech_skipping {
 typedef struct ech_protocol {
     ech_role worker, server;
     const char *span; /* name in errors of the training steps of one list */
-    /* Sets the schedule's `weights` and `staleness`. */
-    void (*schedule)(const ech_config *config, ech_schedule *schedule);
+    /* Sets the schedule's `weights`, `staleness`, `backups` and `ring`. */
+    void (*schedule)(const ech_config *config, const ech_layout *layout, ech_schedule *schedule);
     /* Where weights are during training if they are not offloaded. */
     ech_space space;
     /* True if the parameter is a bucket of its own and lists name the rows of it that a turn reads
      * and changes. */
     bool (*lists_rows)(const ech_model *model, int param);
+    /* The ranks of a bucket's group that own its shards. `of`: a rank among all members. Returns
+     * its index among the owners; their number if it is none of them. */
+    ech_membership (*owner)(const ech_layout *layout, ech_membership of);
+    /* Sets ech_keeping.whose of a bucket. `members`: its group has other members to share with. */
+    void (*share)(const ech_plan *plan, ech_bucket *bucket, bool members);
     ech_joining (*joining)(const ech_bucket *bucket);
     /* Adds the persistent values for weights of all ranks, in addition to the rank's own. */
     void (*values)(ech_plan *plan);
@@ -93,7 +98,7 @@ const ech_role *ech_protocol_role(const ech_plan *plan);
 /* Its stages, one bit each. */
 uint64_t ech_protocol_stages(const ech_plan *plan);
 
-#define X(NAME, name, sums, one) extern const ech_protocol ech_protocol_##name;
+#define X(NAME, name, sums, one, meets) extern const ech_protocol ech_protocol_##name;
 #include "config/protocols.def"
 
 #endif

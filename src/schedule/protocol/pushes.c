@@ -43,6 +43,7 @@ const ech_protocol ech_protocol_pushes = {
     .worker = {ECH_STAGES(worker), ECH_PUSHING_WORKER, .update = announce,
                .sleeps = ECH_STEP_ANNOUNCE},
     .server = {ECH_STAGES(server), ECH_PUSHED_SERVER, .update = update},
+    .schedule = ech_protocol_pulls,
     .clocks = ech_layout_workers,
     .adders = ech_protocol_one_rank,
     .skipping = {"pushes in which it showed updated nothing", "parallel.strategy=parameter_server",

@@ -84,14 +84,17 @@ int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout)
     return schedule->turns;
 }
 
-void ech_protocol_schedules_all(const ech_config *config, ech_schedule *schedule)
+void ech_protocol_schedules_all(const ech_config *config, const ech_layout *layout,
+                                ech_schedule *schedule)
 {
     (void)config;
+    (void)layout;
     (void)schedule;
 }
 
-void ech_protocol_pulls(const ech_config *config, ech_schedule *schedule)
+void ech_protocol_pulls(const ech_config *config, const ech_layout *layout, ech_schedule *schedule)
 {
+    (void)layout;
     schedule->weights = ECH_WEIGHTS_PULLED;
     schedule->staleness = ech_strategy_staleness(config);
 }
@@ -101,6 +104,38 @@ bool ech_protocol_lists_no_rows(const ech_model *model, int param)
     (void)model;
     (void)param;
     return false;
+}
+
+ech_membership ech_protocol_each_owns(const ech_layout *layout, ech_membership of)
+{
+    (void)layout;
+    return of;
+}
+
+/* Servers follow all workers. */
+ech_membership ech_protocol_servers_own(const ech_layout *layout, ech_membership of)
+{
+    int servers = layout->servers, index = of.index - (of.size - servers);
+    return (ech_membership){servers, index < 0 ? servers : index};
+}
+
+/* Stages complete a micro-batch at different times: sums over stages run once per turn, after all
+ * others. */
+void ech_protocol_shares_by_zero(const ech_plan *plan, ech_bucket *bucket, bool members)
+{
+    bool each = plan->zero > 1 && bucket->group != ECH_GROUP_TIED && !bucket->compressed;
+    if (!members || plan->zero == 0) return;
+    bucket->of_states.whose = ECH_WHOSE_SHARD;
+    if (each && !bucket->frozen) bucket->of_gradients.whose = ECH_WHOSE_SHARD;
+    if (each && plan->zero > 2) bucket->of_weights.whose = ECH_WHOSE_SHARD;
+}
+
+void ech_protocol_shares_by_servers(const ech_plan *plan, ech_bucket *bucket, bool members)
+{
+    (void)members;
+    bucket->of_states.whose = ECH_WHOSE_SERVERS;
+    if (!ech_layout_serves(plan->layout, plan->rank)) return;
+    bucket->of_weights.whose = bucket->of_gradients.whose = ECH_WHOSE_SERVERS;
 }
 
 ech_joining ech_protocol_gathers(const ech_bucket *bucket)

@@ -55,6 +55,40 @@ int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
 #define ECH_NEVER_APART .meets_every = ech_protocol_never, .mixes_every = ech_protocol_never
 #define ECH_SAME_STEP   .clocks = ech_protocol_no_ranks, .adders = ech_protocol_one_rank
 
+/* Each member of a bucket's group owns a shard. With parallel.zero members keep only their own. */
+#define ECH_SHARED_BY_MEMBERS .owner = ech_protocol_each_owns, .share = ech_protocol_shares_by_zero
+/* Each server owns a shard. */
+#define ECH_SHARED_BY_SERVERS                                                                      \
+    .owner = ech_protocol_servers_own, .share = ech_protocol_shares_by_servers
+
+/* Replicas that diverge: the stages of a bucket, other fields of a worker's role, and
+ * fields of the protocol. */
+#define ECH_STAGES_OF_REPLICA                                                                      \
+    ECH_BUCKET_WRITE, ECH_BUCKET_REDUCE, ECH_BUCKET_NORM, ECH_BUCKET_STASH, ECH_STAGES_STATISTICS, \
+        ECH_BUCKET_UPDATE
+#define ECH_DIVERGING_WORKER ECH_COUNTED_TURNS, .update = ech_replica_update, .end = ech_replica_end
+#define ECH_DIVERGING                                                                              \
+    .schedule = ech_protocol_schedules_all, .space = ECH_SPACE_DEVICE,                             \
+    .lists_rows = ech_protocol_lists_no_rows, ECH_SHARED_BY_MEMBERS,                               \
+    .joining = ech_protocol_gathers, .values = ech_protocol_no_values,                             \
+    .meets_every = ech_replicas_meet_every, ECH_SAME_STEP, .skipping = {.remedy = ""},             \
+    .alike = ECH_GROUP_REPLICAS
+
+/* Operations of serial programs that load and store each replica's weights and states; and the
+ * programs at the beginning and after training steps. */
+#define ECH_LOAD_EACH  ECH_OP(EACH_WORKER), ECH_WITH(LOAD, OWN)
+#define ECH_STORE_EACH ECH_WITH(STORE, OWN), ECH_OP(END)
+extern const ech_serial_step ech_serial_replicas_begin[], ech_serial_replicas_train[];
+
+/* Adds updates by a replica's own gradients. */
+void ech_replica_update(ech_framing *f, int turn);
+/* Sums the reported numbers of all replicas. */
+int ech_replica_end(ech_framing *f);
+/* Adds the list SYNC: the sums of all replicas' differences from the anchor, each followed by step
+ * `outer`, which updates weights and anchor. */
+void ech_replicas_plan_sync(ech_plan *plan, ech_step_kind outer);
+int64_t ech_replicas_meet_every(const ech_config *config);
+
 /* Parameter servers that apply pushes (served.c): fields of a worker's role, of a server's role,
  * and of the protocol. */
 #define ECH_PUSHING_WORKER                                                                         \
@@ -65,8 +99,8 @@ int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
     .end_turn = ech_frame_no_turn, .end = ech_push_end_server, .turns = ech_push_turns_of_server,  \
     .sleeps = ECH_STEP_SERVE
 #define ECH_PUSHES                                                                                 \
-    .span = "a span of pushes", .schedule = ech_protocol_pulls, .space = ECH_SPACE_DEVICE,         \
-    .joining = ech_push_gathers, .alike = ECH_GROUP_EXPERT_DATA, ECH_NO_LISTS_OF_ITS_OWN,          \
+    .span = "a span of pushes", .space = ECH_SPACE_DEVICE, .joining = ech_push_gathers,            \
+    .alike = ECH_GROUP_EXPERT_DATA, ECH_NO_LISTS_OF_ITS_OWN, ECH_SHARED_BY_SERVERS,                \
     ECH_NEVER_APART
 
 /* Adds SERVE: a turn begins when a push has arrived. */
@@ -77,10 +111,15 @@ int ech_push_turns_of_server(const ech_schedule *schedule, const ech_layout *lay
 ech_joining ech_push_gathers(const ech_bucket *bucket);
 
 /* Ranks pull weights within a span. */
-void ech_protocol_pulls(const ech_config *config, ech_schedule *schedule);
+void ech_protocol_pulls(const ech_config *config, const ech_layout *layout, ech_schedule *schedule);
 /* Functions for protocols without any of their own. */
-void ech_protocol_schedules_all(const ech_config *config, ech_schedule *schedule);
+void ech_protocol_schedules_all(const ech_config *config, const ech_layout *layout,
+                                ech_schedule *schedule);
 bool ech_protocol_lists_no_rows(const ech_model *model, int param);
+ech_membership ech_protocol_each_owns(const ech_layout *layout, ech_membership of);
+ech_membership ech_protocol_servers_own(const ech_layout *layout, ech_membership of);
+void ech_protocol_shares_by_zero(const ech_plan *plan, ech_bucket *bucket, bool members);
+void ech_protocol_shares_by_servers(const ech_plan *plan, ech_bucket *bucket, bool members);
 ech_joining ech_protocol_gathers(const ech_bucket *bucket);
 void ech_protocol_no_values(ech_plan *plan);
 void ech_protocol_no_lists(ech_plan *plan, const ech_config *config);

@@ -60,13 +60,15 @@ typedef enum ech_serial_op {
      * gradient from GATHER or MEAN. Adds its loss and tokens. With VERSIONS, the newest is one of
      * them. */
     ECH_DO_RUN,
-    ECH_DO_CLEAR, /* sum = 0 */
-    ECH_DO_ADD,   /* sum = sum + gradient of RUN times its tokens */
-    ECH_DO_MEAN,  /* RUN uses sum / tokens of the training step so far */
-    ECH_DO_MOVE,  /* sum = sum + (newest - newest before RUN) / workers */
-    ECH_DO_TOKEN, /* sum = begun + sum; with several clusters, combined as the token does */
-    ECH_DO_MEET,  /* each own = the outer update by the mean of all (config: outer_...) */
-    ECH_DO_MIX,   /* each own = the mean of itself and its neighbours in a ring */
+    ECH_DO_CLEAR,    /* sum = 0 */
+    ECH_DO_ADD,      /* sum = sum + gradient of RUN times its tokens */
+    ECH_DO_MEAN,     /* RUN uses sum / tokens of the training step so far */
+    ECH_DO_MOVE,     /* sum = sum + (newest - newest before RUN) / workers */
+    ECH_DO_TOKEN,    /* sum = begun + sum; with several clusters, combined as the token does */
+    ECH_DO_MEET,     /* each own = the outer update by the mean of all (config: outer_...) */
+    ECH_DO_ATTRACT,  /* each own and the common weights attract each other; all have the latter */
+    ECH_DO_EXCHANGE, /* each own = its anchor, and its anchor = own */
+    ECH_DO_MIX,      /* each own = the mean of itself and its neighbours in a ring */
     ECH_DOES
 } ech_serial_op;
 
@@ -111,7 +113,7 @@ typedef struct ech_serial {
     ech_serial_equality equal;
     /* Programs: at the beginning, and after each list of this name that the layout runs; NULL:
      * none. */
-    const ech_serial_step *begin, *train, *gossip, *sync;
+    const ech_serial_step *begin, *train, *gossip, *sync, *returns;
 } ech_serial;
 
 /* True for a loop over the operations up to its END. */

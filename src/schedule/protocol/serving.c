@@ -27,15 +27,20 @@ static bool is_bounded(const ech_schedule *schedule)
 }
 
 /* True if all workers have equally many pushes. */
-static bool are_even(const ech_schedule *schedule, const ech_layout *layout)
+static bool are_even(const ech_schedule *schedule)
 {
-    return is_bounded(schedule) || layout->backups;
+    return is_bounded(schedule) || schedule->backups;
+}
+
+int ech_serving_summands(const ech_schedule *schedule, const ech_layout *layout)
+{
+    return schedule->backups ? ech_layout_workers(layout) - schedule->backups : 1;
 }
 
 int ech_serving_most(const ech_schedule *schedule, const ech_layout *layout)
 {
     int workers = ech_layout_workers(layout);
-    return are_even(schedule, layout) ? schedule->turns : workers * (schedule->turns - 1) + 1;
+    return are_even(schedule) ? schedule->turns : workers * (schedule->turns - 1) + 1;
 }
 
 ech_serving ech_serving_begin(const ech_schedule *schedule, const ech_layout *layout,
@@ -46,9 +51,9 @@ ech_serving ech_serving_begin(const ech_schedule *schedule, const ech_layout *la
                            .pushes = (int)workers * schedule->turns,
                            .most = ech_serving_most(schedule, layout),
                            .staleness = schedule->staleness,
-                           .each = are_even(schedule, layout),
-                           .drops = layout->backups > 0,
-                           .summands = ech_layout_summands(layout),
+                           .each = are_even(schedule),
+                           .drops = schedule->backups > 0,
+                           .summands = ech_serving_summands(schedule, layout),
                            .done = ech_pool_alloc(pool, workers * sizeof *serving.done),
                            .came = ech_pool_alloc(pool, workers * sizeof *serving.came),
                            .ended = ech_pool_alloc(pool, workers * sizeof *serving.ended),

@@ -80,6 +80,8 @@ typedef struct ech_served {
     int next;     /* its worker's first later clock that an update may still include */
 } ech_served;
 
+/* Number of pushes per update. */
+int ech_serving_summands(const ech_schedule *schedule, const ech_layout *layout);
 /* The most pushes that one worker can have in a span. */
 int ech_serving_most(const ech_schedule *schedule, const ech_layout *layout);
 /* State at the beginning of a span: each worker has begun a push. The arrays belong to the pool. */

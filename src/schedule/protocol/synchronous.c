@@ -54,6 +54,7 @@ const ech_protocol ech_protocol_synchronous = {
     .schedule = ech_protocol_schedules_all,
     .space = ECH_SPACE_DEVICE,
     ECH_NO_LISTS_OF_ITS_OWN,
+    ECH_SHARED_BY_MEMBERS,
     .joining = ech_protocol_gathers,
     ECH_NEVER_APART,
     ECH_SAME_STEP,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Synchronization of diverged replicas: DIFFERENCE and OUTER_UPDATE, bucket by bucket; and
- * averaging with neighbours: NEIGHBOURS and MIX. The data exchanged for a bucket has the layout of
- * its gradients, in a value of the list's own.
+ * Synchronization of diverged replicas: DIFFERENCE and OUTER_UPDATE or ELASTIC_UPDATE, bucket by
+ * bucket; EXCHANGE; and averaging with neighbours: NEIGHBOURS and MIX. The data exchanged for a
+ * bucket has the layout of its gradients, in a value of the list's own.
  */
 #include "schedule/step/step.h"
 #include "schedule/states.h"
@@ -47,6 +47,20 @@ static void touch_difference(ech_accessor *a)
     touch_weights(a, false);
 }
 
+static void touch_elastic_update(ech_accessor *a)
+{
+    ech_access_sum(a, true);
+    touch_state(a, ECH_STATE_ANCHOR, true);
+    touch_weights(a, true);
+}
+
+static void touch_exchange(ech_accessor *a)
+{
+    touch_new(a, 1);
+    touch_state(a, ECH_STATE_ANCHOR, true);
+    touch_weights(a, true);
+}
+
 static void touch_outer_update(ech_accessor *a)
 {
     ech_access_sum(a, false);
@@ -87,6 +101,26 @@ static ech_work outer_update_work(const ech_step_query *q)
     return passes(q, has ? 6 : 4);
 }
 
+static ech_work elastic_update_work(const ech_step_query *q)
+{
+    return passes(q, 12);
+}
+
+static ech_work exchange_work(const ech_step_query *q)
+{
+    return passes(q, 6);
+}
+
+static double elastic_update_seconds(const ech_step_query *q)
+{
+    return ech_cost_norm(&q->costs->rates, elastic_update_work(q).bytes);
+}
+
+static double exchange_seconds(const ech_step_query *q)
+{
+    return ech_cost_norm(&q->costs->rates, exchange_work(q).bytes);
+}
+
 static double difference_seconds(const ech_step_query *q)
 {
     return ech_cost_norm(&q->costs->rates, difference_work(q).bytes);
@@ -105,6 +139,12 @@ const ech_step_methods ech_outer_update_methods = {.touch = touch_outer_update,
                                                    .print = print,
                                                    .work = outer_update_work,
                                                    .seconds = outer_update_seconds};
+const ech_step_methods ech_elastic_update_methods = {.touch = touch_elastic_update,
+                                                     .print = print,
+                                                     .work = elastic_update_work,
+                                                     .seconds = elastic_update_seconds};
+const ech_step_methods ech_exchange_methods = {
+    .touch = touch_exchange, .print = print, .work = exchange_work, .seconds = exchange_seconds};
 
 /* ---- neighbours ---- */
 

@@ -44,8 +44,8 @@ const ech_step_methods ech_publish_methods = {
 /* A cluster's weights in the window; clusters are counted from this rank's. */
 static void touch_common(ech_accessor *a, int distance, bool write)
 {
-    const ech_layout *layout = a->plan->layout;
-    int cluster = (ech_layout_cluster(layout, a->plan->rank) + distance) % layout->clusters;
+    const ech_schedule_ring *ring = &a->plan->schedule->ring;
+    int cluster = (ech_ring_cluster(ring, a->plan->rank) + distance) % ring->clusters;
     ech_access_value(a, ech_plan_common(a->plan, a->step->index, cluster), write);
 }
 
@@ -104,7 +104,7 @@ static void touch_pull(ech_accessor *a)
 {
     bool some = ech_step_pulls_rows(a->plan, a->step);
     if (some && a->step->version < a->list->turns) ech_access_rows(a, a->step->version);
-    int clusters = ech_step_pulls_all(a->list, a->step) ? a->plan->layout->clusters : 1;
+    int clusters = ech_step_pulls_all(a->list, a->step) ? a->plan->schedule->ring.clusters : 1;
     for (int i = 0; i < clusters; i++) touch_common(a, i, false);
     ech_access_weights(a, a->step->index, a->step->version, true);
 }
@@ -117,7 +117,7 @@ bool ech_step_pulls_all(const ech_list *list, const ech_step *step)
 /* The earlier visits begin after turns. */
 bool ech_step_relays_last(const ech_plan *plan, const ech_list *list, const ech_step *step)
 {
-    return step->count >= list->turns / plan->layout->token_turns;
+    return step->count >= list->turns / plan->schedule->ring.turns;
 }
 
 /* Only the rank with the token relays; a cluster's own ranks add to its weights, and there may be
@@ -125,7 +125,7 @@ bool ech_step_relays_last(const ech_plan *plan, const ech_list *list, const ech_
 int ech_step_relays_alone(const ech_plan *plan, const ech_list *list, const ech_step *step)
 {
     if (ech_step_relays_last(plan, list, step)) return 2;
-    return plan->layout->world == plan->layout->clusters;
+    return plan->schedule->ring.ranks == 1;
 }
 
 static void touch_relay(ech_accessor *a)

@@ -53,7 +53,7 @@ static void observe(void *state, const probe_run *run, probe_moment moment)
     bool trains = run->list == ECH_LIST_TRAIN || run->list == ECH_LIST_UNDELAYED;
     for (int t = 0; trains && t < probe_list(run)->turns && s->turns < TURNS; t++) {
         const ech_readings *r = &ech_exec_readings(run->session->exec)[t];
-        bool together = run->session->plan->layout->protocol != ECH_PROTOCOL_APART &&
+        bool together = !probe_diverges(run->session->plan->layout) &&
                         ech_weights_are_synchronous(run->design->schedule->weights);
         double told = 0; /* what blocks report, number by number */
         for (int64_t i = 0; r->reports && i < run->design->model->reports; i++)

@@ -214,8 +214,7 @@ static void judge(void *const *states, const probe_case *c)
         probe_fail("without: %s", ech_last_error());
     } else {
         compare_readings(first, &a->of[0]);
-        int replicas =
-            design.layout->protocol == ECH_PROTOCOL_APART ? design.layout->replicas[0] : 1;
+        int replicas = probe_diverges(design.layout) ? design.layout->replicas[0] : 1;
         for (int r = 0; r < replicas; r++)
             for (int p = 0; p < first->params; p++)
                 compare_weights(design.model, p, r, states, a->of, c->ranks);

@@ -17,8 +17,7 @@ static bool applies(const ech_design *design)
 {
     const ech_config *config = design->config;
     return config->checkpoint.keep == 0 && design->layout->sums != ECH_SUMS_SERVERS &&
-           design->layout->protocol != ECH_PROTOCOL_APART &&
-           design->schedule->weights == ECH_WEIGHTS_FLUSHED &&
+           !probe_diverges(design->layout) && design->schedule->weights == ECH_WEIGHTS_FLUSHED &&
            config->memory.offload_delayed_from == 0 &&
            config->parallel.compression == ECH_COMPRESSION_NONE;
 }

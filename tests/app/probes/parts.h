@@ -26,7 +26,7 @@ static inline part part_take(const ech_session *session, int param, int state)
     ech_held_kind kind = is ? ECH_HELD_STATE : ECH_HELD_WEIGHTS;
     ech_tensor x =
         is ? ech_exec_state(session->exec, param, state) : ech_exec_param(session->exec, param);
-    part p = {.held = plan->layout->protocol == ECH_PROTOCOL_APART
+    part p = {.held = probe_diverges(plan->layout)
                           ? ech_layout_held(plan->layout, plan->model, plan->rank, param, kind,
                                             is ? &is->shape : NULL)
                           : ech_plan_held(plan, plan->rank, param, kind, state)};
@@ -59,8 +59,7 @@ static inline bool part_put(const part *p, const ech_shape *shape, double *whole
 /* Returns the replica of a rank if replicas are independent, else 0. */
 static inline int part_replica(const ech_plan *plan)
 {
-    return plan->layout->protocol == ECH_PROTOCOL_APART ? plan->layout->coordinates[plan->rank].data
-                                                        : 0;
+    return probe_diverges(plan->layout) ? plan->layout->coordinates[plan->rank].data : 0;
 }
 
 #endif

@@ -39,7 +39,7 @@ static void poison(const ech_session *session, int rank)
     const ech_layout *layout = session->plan->layout;
     int param = find_vector(session->plan->model), first = 0;
     while (!ech_layout_holds(layout, first, param)) first++;
-    bool all = layout->protocol == ECH_PROTOCOL_APART || session->plan->zero == 3;
+    bool all = probe_diverges(layout) || session->plan->zero == 3;
     if (!ech_layout_holds(layout, rank, param) || (rank != first && !all)) return;
     ech_tensor x = ech_exec_param(session->exec, param);
     if (!ech_tensor_count(&x)) return;

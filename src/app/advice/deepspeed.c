@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * DeepSpeed's configuration, a JSON object. Its pipeline, with 1F1B and its own partition, is built
+ * by the user's program (PipelineModule), which may read pipeline.stages from the configuration.
+ */
+#include "app/advice/emit.h"
+
+static bool has_clip(const ech_design *design)
+{
+    return design->config->optimizer.clip_norm > 0;
+}
+
+static void emit_accumulation(ech_emitted *out, const ech_emit_row *row)
+{
+    const ech_layout *layout = out->design->layout;
+    ech_emit_add_number(out, row->name, layout->micro_batches / layout->replicas[0]);
+}
+
+static void emit_zero(ech_emitted *out, const ech_emit_row *row)
+{
+    int64_t stage = out->design->config->parallel.zero;
+    if (stage > 1 && ech_emit_has_stages(out->design))
+        ech_emit_miss(out, row->key, "deepspeed has 0 and 1 with a pipeline");
+    else
+        ech_emit_add_number(out, row->name, stage);
+}
+
+static void emit_context(ech_emitted *out, const ech_emit_row *row)
+{
+    if (out->design->config->parallel.context_method == ECH_CONTEXT_ULYSSES)
+        ech_emit_add_number(out, row->name, out->design->layout->context);
+    else
+        ech_emit_refuse(out, row->key,
+                        "it has context parallelism with parallel.context_method=ulysses");
+}
+
+static void emit_expert(ech_emitted *out, const ech_emit_row *row)
+{
+    int64_t expert = out->design->config->parallel.expert;
+    if (expert == 1) return;
+    ech_emit_add(out, "expert_parallel.enabled", NULL);
+    ech_emit_add_number(out, row->name, expert);
+    ech_emit_add_number(out, "expert_parallel.expert_tensor_parallel_size",
+                        out->design->layout->tensor);
+}
+
+/* Its layers recompute what the program wraps; the switch is in the program, too. */
+static void emit_recompute(ech_emitted *out, const ech_emit_row *row)
+{
+    if (out->design->config->memory.recompute == ECH_RECOMPUTE_NONE) return;
+    if (out->design->config->memory.recompute == ECH_RECOMPUTE_FULL &&
+        ech_emit_has_stages(out->design)) {
+        int64_t layers = out->design->config->memory.recompute_blocks;
+        ech_emit_add_number(out, row->name, layers > 0 ? layers : 1);
+    } else {
+        ech_emit_miss(out, row->key, "deepspeed's program wraps layers in checkpoint() itself");
+    }
+}
+
+static const ech_emit_row rows[] = {
+    {.key = "training.global_batch_size", .name = "train_batch_size"},
+    {.key = "training.micro_batch_size", .name = "train_micro_batch_size_per_gpu"},
+    {.key = "parallel.data", .name = "gradient_accumulation_steps", .emit = emit_accumulation},
+    {.key = "parallel.zero", .name = "zero_optimization.stage", .emit = emit_zero},
+    {.key = "memory.offload_optimizer",
+     .name = "zero_optimization.offload_optimizer.device",
+     .words = "none= host=cpu disk=nvme"},
+    {.key = "memory.offload_parameters",
+     .name = "zero_optimization.offload_param.device",
+     .words = "none= host=cpu disk=nvme"},
+    {.key = "parallel.tensor", .name = "tensor_parallel.autotp_size", .when = ech_emit_has_tensor},
+    {.key = "parallel.sequence", .name = "", .words = "false=", .when = ech_emit_has_tensor},
+    {.key = "parallel.pipeline", .name = "pipeline.stages", .when = ech_emit_has_stages},
+    {.key = "parallel.schedule", .name = "", .words = "1f1b=", .when = ech_emit_has_stages},
+    {.key = "parallel.context",
+     .name = "sequence_parallel_size",
+     .when = ech_emit_has_context,
+     .emit = emit_context},
+    {.key = "parallel.context_method", .name = "", .words = "ulysses= ring="},
+    {.key = "parallel.expert",
+     .name = "expert_parallel.autoep_size",
+     .when = ech_emit_has_experts,
+     .emit = emit_expert},
+    {.key = "memory.recompute",
+     .name = "pipeline.activation_checkpoint_interval",
+     .emit = emit_recompute},
+    {.key = "precision.compute", .name = "bf16.enabled", .words = "bf16=+ fp16= fp32="},
+    {.key = "precision.compute", .name = "fp16.enabled", .words = "bf16= fp16=+ fp32="},
+    {.key = "precision.gradients",
+     .name = "data_types.grad_accum_dtype",
+     .words = "fp32=fp32 compute="},
+    {.key = "optimizer.clip_norm", .name = "gradient_clipping", .when = has_clip},
+    {0}};
+
+static const struct ech_emit_memory memory[] = {
+    {NULL, "ZeRO reduces and gathers in buckets of 5e8 elements each (reduce_bucket_size, "
+           "allgather_bucket_size), which it allocates beside the gradients"},
+    {NULL, "PyTorch's allocator rounds sizes up, and fragments; NCCL and the kernels' workspaces "
+           "are not in the plan"},
+    {NULL, "parameters below 1e5 elements stay whole with ZeRO 3"},
+    {ech_emit_has_tensor, "embeddings and heads may stay whole on each tensor rank"},
+    {ech_emit_is_tied, "the tied embedding is on the first and the last stage, each with optimizer "
+                       "states"},
+    {0}};
+
+const ech_emit_system ech_emit_deepspeed = {.name = "deepspeed",
+                                            .usage = "the program's deepspeed_config.",
+                                            .parser = "deepspeed 0.19.8",
+                                            .sections = "parallel memory precision",
+                                            .json = true,
+                                            .row = rows,
+                                            .memory = memory};

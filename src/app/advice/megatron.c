@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Arguments of Megatron-LM (megatron/training/arguments.py), whose ranks are numbered as ours: by
+ * stage, data, context, tensor. Its pipeline schedules are 1F1B and interleaved 1F1B. ZeRO 1 is its
+ * distributed optimizer; ZeRO 2 and 3 are Megatron-FSDP.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "app/advice/emit.h"
+
+enum { MOST_STAGES = 4096 };
+
+static bool has_fewer_kv_heads(const ech_design *design)
+{
+    return design->config->model.num_key_value_heads < design->config->model.num_attention_heads;
+}
+
+static bool is_rotary(const ech_design *design)
+{
+    return design->config->model.position_encoding == ECH_POSITION_ROTARY;
+}
+
+static bool has_rms(const ech_design *design)
+{
+    return design->config->model.norm == ECH_NORM_RMS;
+}
+
+static bool has_layer_norm(const ech_design *design)
+{
+    return !has_rms(design);
+}
+
+static bool is_fixed_schedule(const ech_design *design)
+{
+    const char *schedule = design->config->parallel.schedule;
+    return strcmp(schedule, "1f1b") == 0 || strcmp(schedule, "interleaved") == 0;
+}
+
+/* "Ett|ttt|ttL": the layers of each stage or virtual stage. A schedule that Megatron does not have
+ * may place chunks otherwise; then each stage gets as many layers as here. */
+static void emit_stages(ech_emitted *out, const ech_emit_row *row)
+{
+    int layers[MOST_STAGES];
+    int n = ech_emit_layers(out->design, !is_fixed_schedule(out->design), MOST_STAGES, layers);
+    ECH_FREED_TEXT text = {0};
+    if (n == 0) {
+        ech_emit_miss(out, "parallel.partition", "the model has blocks that are not layers");
+        return;
+    }
+    for (int s = 0; s < n; s++) {
+        ech_text_append(&text, "%s", s == 0 ? "E" : "|");
+        if (layers[s] > 0) ech_text_append(&text, "t*%d", layers[s]);
+        if (s == n - 1) ech_text_append(&text, "L");
+    }
+    ech_emit_add(out, row->name, text.at);
+}
+
+static void emit_zero(ech_emitted *out, const ech_emit_row *row)
+{
+    int64_t stage = out->design->config->parallel.zero;
+    if (stage == 0) return;
+    ech_emit_add(out, row->name, NULL);
+    if (stage == 1) return;
+    ech_emit_add(out, "--use-megatron-fsdp", NULL);
+    ech_emit_add(out, "--data-parallel-sharding-strategy",
+                 stage == 2 ? "optim_grads" : "optim_grads_params");
+    ech_emit_add(out, "--ckpt-format", "fsdp_dtensor");
+}
+
+static void emit_recompute(ech_emitted *out, const ech_emit_row *row)
+{
+    const ech_config *config = out->design->config;
+    int64_t layers = config->memory.recompute_blocks;
+    if (config->memory.recompute == ECH_RECOMPUTE_NONE) return;
+    bool full = config->memory.recompute == ECH_RECOMPUTE_FULL;
+    ech_emit_add(out, row->name, full ? "full" : "selective");
+    if (!full) return;
+    ech_emit_add(out, "--recompute-method", "uniform");
+    ech_emit_add_number(out, "--recompute-num-layers", layers > 0 ? layers : 1);
+}
+
+static void emit_offload(ech_emitted *out, const ech_emit_row *row)
+{
+    const ech_config *config = out->design->config;
+    if (config->memory.offload_optimizer == ECH_OFFLOAD_NONE) return;
+    if (config->memory.offload_optimizer == ECH_OFFLOAD_DISK || config->parallel.zero != 1) {
+        ech_emit_miss(out, row->key, "megatron has none, and host with parallel.zero=1");
+        return;
+    }
+    ech_emit_add(out, row->name, NULL);
+    ech_emit_add(out, "--use-precision-aware-optimizer", NULL);
+}
+
+static void emit_kv_heads(ech_emitted *out, const ech_emit_row *row)
+{
+    ech_emit_add(out, "--group-query-attention", NULL);
+    ech_emit_add_number(out, row->name, out->design->config->model.num_key_value_heads);
+}
+
+static void emit_rotary_base(ech_emitted *out, const ech_emit_row *row)
+{
+    ech_emit_add_number(out, row->name, (int64_t)out->design->config->model.rope_theta);
+}
+
+/* Biases of the output projection and the feed-forward layers are one switch there. */
+static void emit_biases(ech_emitted *out, const ech_emit_row *row)
+{
+    const ech_config *config = out->design->config;
+    if (!config->model.o_bias && !config->model.mlp_bias)
+        ech_emit_add(out, row->name, NULL);
+    else if (!config->model.o_bias || !config->model.mlp_bias)
+        ech_emit_miss(out, row->key, "megatron has o_bias and mlp_bias together");
+    if (config->model.qkv_bias && !config->model.o_bias)
+        ech_emit_add(out, "--add-qkv-bias", NULL);
+    else if (!config->model.qkv_bias && config->model.o_bias)
+        ech_emit_miss(out, "model.qkv_bias", "megatron has it wherever it has model.o_bias");
+}
+
+/* One argument drops out both. */
+static void emit_embedding_dropout(ech_emitted *out, const ech_emit_row *row)
+{
+    const ech_config *config = out->design->config;
+    if (fabs(config->model.embd_pdrop - config->model.resid_pdrop) > 0)
+        ech_emit_miss(out, row->key, "megatron has the same as model.resid_pdrop");
+}
+
+static const ech_emit_row rows[] = {
+    {.key = "parallel.pipeline", .name = "--pipeline-model-parallel-size"},
+    {.key = "parallel.tensor", .name = "--tensor-model-parallel-size"},
+    {.key = "parallel.context", .name = "--context-parallel-size"},
+    {.key = "parallel.context_method",
+     .name = "--cp-comm-type",
+     .words = "ring=p2p ulysses=a2a",
+     .when = ech_emit_has_context},
+    {.key = "parallel.expert",
+     .name = "--expert-model-parallel-size",
+     .when = ech_emit_has_experts},
+    {.key = "parallel.sequence", .name = "--sequence-parallel", .words = "false= true=+"},
+    {.key = "parallel.schedule",
+     .name = "",
+     .words = "1f1b= interleaved=",
+     .when = ech_emit_has_stages},
+    {.key = "parallel.partition",
+     .name = "--pipeline-model-parallel-layout",
+     .when = ech_emit_has_stages,
+     .emit = emit_stages},
+    {.key = "parallel.zero", .name = "--use-distributed-optimizer", .emit = emit_zero},
+    {.key = "memory.recompute", .name = "--recompute-granularity", .emit = emit_recompute},
+    {.key = "memory.offload_optimizer", .name = "--optimizer-cpu-offload", .emit = emit_offload},
+    {.key = "training.micro_batch_size", .name = "--micro-batch-size"},
+    {.key = "training.global_batch_size", .name = "--global-batch-size"},
+    {.key = "data.sequence_length", .name = "--seq-length"},
+    {.key = "precision.compute", .name = "--bf16", .words = "bf16=+ fp16= fp32="},
+    {.key = "precision.compute", .name = "--fp16", .words = "bf16= fp16=+ fp32="},
+    {.key = "precision.gradients", .name = "--grad-reduce-in-bf16", .words = "fp32= compute=+"},
+    {.key = "model.num_hidden_layers", .name = "--num-layers"},
+    {.key = "model.hidden_size", .name = "--hidden-size"},
+    {.key = "model.intermediate_size", .name = "--ffn-hidden-size"},
+    {.key = "model.num_attention_heads", .name = "--num-attention-heads"},
+    {.key = "model.num_key_value_heads",
+     .name = "--num-query-groups",
+     .when = has_fewer_kv_heads,
+     .emit = emit_kv_heads},
+    {.key = "model.head_dim", .name = "--kv-channels"},
+    {.key = "model.max_position_embeddings", .name = "--max-position-embeddings"},
+    {.key = "model.vocab_size", .name = "--vocab-size"},
+    {.key = "model.norm",
+     .name = "--normalization",
+     .words = "rmsnorm=RMSNorm layernorm=LayerNorm"},
+    {.key = "model.rms_norm_eps", .name = "--norm-epsilon", .when = has_rms},
+    {.key = "model.layer_norm_epsilon", .name = "--norm-epsilon", .when = has_layer_norm},
+    {.key = "model.hidden_act", .name = "--swiglu", .words = "swiglu=+ gelu_new= gelu= relu2="},
+    {.key = "model.hidden_act",
+     .name = "--squared-relu",
+     .words = "swiglu= gelu_new= gelu= relu2=+"},
+    {.key = "model.position_encoding",
+     .name = "--position-embedding-type",
+     .words = "rotary=rope learned=learned_absolute"},
+    {.key = "model.rope_theta",
+     .name = "--rotary-base",
+     .when = is_rotary,
+     .emit = emit_rotary_base},
+    {.key = "model.partial_rotary_factor", .name = "--rotary-percent", .when = is_rotary},
+    {.key = "model.mlp_bias", .name = "--disable-bias-linear", .emit = emit_biases},
+    {.key = "model.o_bias", .name = "", .words = "true= false="},
+    {.key = "model.qkv_bias", .name = "", .words = "true= false="},
+    {.key = "model.tie_word_embeddings",
+     .name = "--untie-embeddings-and-output-weights",
+     .words = "true= false=+"},
+    {.key = "model.resid_pdrop", .name = "--hidden-dropout"},
+    {.key = "model.embd_pdrop", .name = "", .emit = emit_embedding_dropout},
+    {.key = "model.attn_pdrop", .name = "--attention-dropout"},
+    {.key = "model.initializer_range", .name = "--init-method-std"},
+    {.key = "model.num_local_experts", .name = "--num-experts", .when = ech_emit_has_experts},
+    {.key = "model.num_experts_per_tok", .name = "--moe-router-topk", .when = ech_emit_has_experts},
+    {.key = "model.moe_intermediate_size",
+     .name = "--moe-ffn-hidden-size",
+     .when = ech_emit_has_experts},
+    {0}};
+
+static const struct ech_emit_memory memory[] = {
+    {NULL, "gradients are in contiguous fp32 buffers of its own, in buckets of at least 40 million "
+           "elements, padded to the data ranks"},
+    {NULL, "PyTorch's allocator rounds sizes up, and fragments; NCCL and the kernels' workspaces "
+           "are not in the plan"},
+    {NULL, "the vocabulary is padded to a multiple of 128 x tensor ranks"},
+    {NULL, "masks of dropout, inputs of norms and outputs of activations are kept, which our plan "
+           "computes again"},
+    {is_rotary, "each model chunk has its own table of rotary angles"},
+    {ech_emit_is_tied, "the tied embedding has gradients and optimizer states on the first and on "
+                       "the last stage"},
+    {0}};
+
+const ech_emit_system ech_emit_megatron = {
+    .name = "megatron",
+    .usage = "pretrain_gpt.py $(grep -v '^#' FILE), with data, tokenizer and optimizer.",
+    .parser = "megatron-core 0.19.2",
+    .sections = "parallel memory precision model",
+    .row = rows,
+    .memory = memory};

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Why a search has found nothing, and what would work.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "app/search/search.h"
+#include "base/log.h"
+#include "base/text.h"
+
+/* ---- keys that leave no candidate ---- */
+
+static void count(void *context, const ech_candidate *candidate)
+{
+    size_t *n = context;
+    (void)candidate;
+    ++*n;
+}
+
+/* True if there are candidates when the keys of `freed` are searched, too. */
+static bool has_some(const ech_search_space *space, const bool freed[ECH_SEARCH_KEYS])
+{
+    size_t n = 0;
+    ech_search_space other = *space;
+    for (ech_search_key key = 0; key < ECH_SEARCH_KEYS; key++)
+        if (freed[key]) other.fixed[key] = false;
+    ech_search_enumerate(&other, count, &n);
+    return n > 0;
+}
+
+static void append_key(ech_search_key key, const char *between, ech_text *out)
+{
+    ech_text_append(out, "%s%s", out->n ? between : "", ech_search_key_name(key));
+}
+
+/* Each fixed key that alone makes the space empty; without one, a pair; else all fixed keys. */
+static void find_cause(const ech_search_space *space, ech_text *out)
+{
+    const bool *fixed = space->fixed;
+    for (ech_search_key key = 0; key < ECH_SEARCH_KEYS; key++) {
+        bool freed[ECH_SEARCH_KEYS] = {false};
+        freed[key] = true;
+        if (fixed[key] && has_some(space, freed)) append_key(key, " or ", out);
+    }
+    for (ech_search_key a = 0; a < ECH_SEARCH_KEYS && !out->n; a++)
+        for (ech_search_key b = a + 1; b < ECH_SEARCH_KEYS && !out->n; b++) {
+            bool freed[ECH_SEARCH_KEYS] = {false};
+            freed[a] = freed[b] = true;
+            if (!fixed[a] || !fixed[b] || !has_some(space, freed)) continue;
+            append_key(a, "", out);
+            append_key(b, " and ", out);
+        }
+    bool alone = out->n > 0;
+    for (ech_search_key key = 0; key < ECH_SEARCH_KEYS && !alone; key++)
+        if (fixed[key] && has_some(space, fixed)) append_key(key, " and ", out);
+}
+
+static ech_status explain_empty(const ech_search *search, const ech_search_space *space)
+{
+    ECH_FREED_TEXT cause = {0};
+    find_cause(space, &cause);
+    if (cause.n)
+        ECH_FAIL(ECH_EUSAGE,
+                 "no layout of %d ranks has whole micro-batches of %lld samples a step with the "
+                 "run's %s; do not set this, or change the number of ranks or "
+                 "training.global_batch_size",
+                 search->ranks, (long long)space->batch, cause.at);
+    ECH_FAIL(ECH_EUSAGE,
+             "no layout of %d ranks has whole micro-batches of %lld samples a step; change the "
+             "number of ranks or training.global_batch_size: a multiple of %d samples works",
+             search->ranks, (long long)space->batch, search->ranks);
+}
+
+/* ---- memory ---- */
+
+/* More ranks, with which a layout fits; 0: none of those tried. */
+static int find_ranks(const ech_search *search, const ech_planning_options *options,
+                      const ech_search_limits *limits)
+{
+    enum { MOST_DOUBLINGS = 6 };
+    ech_search_limits few = {.shown = 1, .planned = 1};
+    few.brief = fmin(limits->brief, 2e4);
+    few.whole = fmin(limits->whole, 2e4);
+    if (!limits->suggests) return 0;
+    for (int i = 1; i <= MOST_DOUBLINGS && search->ranks <= INT32_MAX >> i; i++) {
+        ech_run_arguments arguments = *search->run->arguments;
+        ech_run run = *search->run;
+        ech_search larger;
+        arguments.ranks = search->ranks << i;
+        run.arguments = &arguments;
+        bool quiet = ech_log_set_quiet(true);
+        ech_status status = ech_search_run(&run, options, &few, &larger);
+        ech_log_set_quiet(quiet);
+        ech_search_destroy(&larger);
+        if (status == ECH_OK) return arguments.ranks;
+    }
+    return 0;
+}
+
+/* Plans all lists of a candidate for its bytes; few micro-batches of training may need less. */
+static void plan_bytes(const ech_search *search, const ech_planning_options *options,
+                       ech_candidate *c)
+{
+    ech_run run = *search->run;
+    ech_planning_options whole = *options;
+    ech_planning planning;
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_search_config(search, c);
+    bool quiet = ech_log_set_quiet(true);
+    ech_status status = ech_config_set(config, "memory.device_limit=" ECH_SEARCH_NO_LIMIT);
+    run.config = config;
+    whole.report = (ech_plan_options){0};
+    if (status == ECH_OK) status = ech_planning_create(&run, &whole, &planning);
+    ech_log_set_quiet(quiet);
+    if (status == ECH_OK) c->bytes = ech_plan_report_bytes(&planning.report);
+    ech_planning_destroy(&planning);
+}
+
+static ech_candidate *find_least(ech_search *search)
+{
+    ech_candidate *least = NULL;
+    for (size_t i = 0; i < search->candidate.n; i++) {
+        ech_candidate *c = &search->candidate.at[i];
+        if (c->fate == ECH_SEARCH_LARGE && (!least || c->bytes < least->bytes)) least = c;
+    }
+    return least;
+}
+
+/* The candidate that needs the least memory for all its lists, of those planned; NULL: none is too
+ * large. */
+static ech_candidate *find_smallest(ech_search *search, const ech_planning_options *options)
+{
+    enum { MOST_PLANS = 20 };
+    ech_candidate *least = find_least(search);
+    for (int i = 0; least && i < MOST_PLANS; i++) {
+        int64_t brief = least->bytes;
+        plan_bytes(search, options, least);
+        if (least->bytes <= brief) break;
+        least = find_least(search);
+    }
+    return least;
+}
+
+static ech_status explain_memory(const ech_search *search, const ech_candidate *least,
+                                 const ech_planning_options *options,
+                                 const ech_search_limits *limits, double memory)
+{
+    ECH_FREED_TEXT layout = {0}, fixed = {0}, works = {0};
+    int ranks = find_ranks(search, options, limits);
+    ech_search_print_keys(search, least, &layout);
+    for (ech_search_key key = 0; key < ECH_SEARCH_KEYS; key++)
+        if (search->fixed[key]) append_key(key, ", ", &fixed);
+    if (ranks) ech_text_append(&works, "; %d ranks would fit", ranks);
+    if (ech_config_is_set(search->run->config, "memory.device_limit"))
+        ech_text_append(&works, "; memory.device_limit=%lld would do", (long long)least->bytes);
+    if (fixed.n) ech_text_append(&works, "; or do not set %s", fixed.at);
+    ECH_FAIL(ECH_EUSAGE,
+             "no layout of %d ranks fits: the smallest of those planned needs %s of a device, %s "
+             "more than the %s that it has (%s)%s",
+             search->ranks, ECH_BYTES(least->bytes), ECH_BYTES(least->bytes - (int64_t)memory),
+             ECH_BYTES((int64_t)memory), layout.at,
+             works.n ? works.at : "; use devices with more memory, or a smaller model");
+}
+
+ech_status ech_search_explain(ech_search *search, const ech_search_space *space,
+                              const ech_planning_options *options, const ech_search_limits *limits,
+                              double memory)
+{
+    const ech_candidate *least = find_smallest(search, options);
+    if (least) return explain_memory(search, least, options, limits, memory);
+    for (size_t i = 0; i < search->candidate.n; i++)
+        if (search->candidate.at[i].fate == ECH_SEARCH_REFUSED)
+            ECH_FAIL(ECH_EUSAGE,
+                     "no layout of %d ranks can be run; the first of %zu was refused: %s",
+                     search->ranks, search->fates[ECH_SEARCH_REFUSED], search->candidate.at[i].why);
+    return explain_empty(search, space);
+}
