@@ -10,13 +10,10 @@
 #define F(name) (ech_facts) ECH_FACT_##name
 
 static const ech_protocol_promise promises[ECH_PROTOCOLS] = {
-#define ECH_STEP_NONE ECH_STEPS
-#define X(protocol, adds, updates, norms, update, spread, meets, outer)                            \
+#define X(protocol, adds, updates, norms, update, spread, meets)                                   \
     [ECH_PROTOCOL_##protocol] = {ECH_ADDS_##adds,   ECH_UPDATES_##updates, ECH_NORMS_##norms,      \
-                                 ECH_STEP_##update, ECH_STEP_##spread,     ECH_MEETS_##meets,      \
-                                 ECH_STEP_##outer},
+                                 ECH_STEP_##update, ECH_STEP_##spread,     ECH_MEETS_##meets},
 #include "check/promises.def"
-#undef ECH_STEP_NONE
 };
 enum {
 #define X(...) +1
@@ -223,7 +220,7 @@ static ech_promise of_meeting(const ech_plan *plan, ech_list_kind kind)
     ech_promise out = {.due = F(UPDATE), .group = ECH_GROUP_REPLICAS, .update = ECH_STEP_EXCHANGE};
     if (kind == ECH_LIST_RETURN) return out;
     out.due |= (kind == ECH_LIST_SYNC ? F(WRITTEN) : 0) | (others ? F(SUM) : 0);
-    out.update = kind == ECH_LIST_SYNC ? ech_protocol_promise_of(plan)->outer : ECH_STEP_MIX;
+    out.update = kind == ECH_LIST_SYNC ? ECH_STEP_OUTER_UPDATE : ECH_STEP_MIX;
     return out;
 }
 

@@ -30,7 +30,6 @@ typedef struct ech_protocol_promise {
     enum { ECH_NORMS_SUM, ECH_NORMS_SENDER } norms;
     ech_step_kind update, spread;
     enum { ECH_MEETS_TURN, ECH_MEETS_LIST } meets;
-    ech_step_kind outer; /* ECH_STEPS: none */
 } ech_protocol_promise;
 const ech_protocol_promise *ech_protocol_promise_of(const ech_plan *plan);
 /* True if servers update the rank's weights. */

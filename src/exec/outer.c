@@ -5,13 +5,8 @@
  * at the replicas' last synchronization:
  *
  *     DIFFERENCE    d = a - w; REDUCE_GRADS sums d over replicas
- *     OUTER_UPDATE  d /= replicas; m = momentum m + d; a -= rate (d + momentum m); w = a
- *
- * With momentum 0 there is no m; with rate 1, too, w becomes the mean of the replicas' weights.
- * Elastic averaging (Zhang et al. 2015, arXiv:1412.6651), with k = rate / replicas:
- *
- *     ELASTIC_UPDATE  w -= k (w - a); a -= k d; then as EXCHANGE
- *     EXCHANGE        w, a = a, w
+ *     OUTER_UPDATE  the rows of the protocol (ech_protocol.outer), on w, a, d and an outer momentum
+ *     EXCHANGE      w, a = a, w, where replicas continue from weights of their own
  *
  * Averaging with the neighbours in a ring (Lian et al. 2017, arXiv:1705.09056):
  *
@@ -98,56 +93,38 @@ static void round_weights(ech_exec *exec, const ech_step *step)
     for (int i = 0; i < n; i++) ech_exec_round_weights(exec, params[i], 0);
 }
 
+/* The rows of the step (schedule/protocol), in order. */
+static void run_rows(ech_exec *exec, const ech_step *step)
+{
+    const ech_meeting meeting = ech_protocol_meeting(exec->plan, step->kind);
+    int momentum = ech_plan_bucket_state_of(exec->plan, step->index, ECH_STATE_OUTER_MOMENTUM);
+    int replicas = exec->plan->layout->replicas[0];
+    expect_all(exec, step);
+    expect(exec, step, momentum);
+    ech_tensor tensor[ECH_MEETING_TENSORS] = {[ECH_MEETING_SUM] = differences(exec, step),
+                                              [ECH_MEETING_ANCHOR] =
+                                                  state_of(exec, step->index, ECH_STATE_ANCHOR),
+                                              [ECH_MEETING_WEIGHTS] = in_full(exec, step->index)};
+    if (momentum >= 0)
+        tensor[ECH_MEETING_MOMENTUM] = state_of(exec, step->index, ECH_STATE_OUTER_MOMENTUM);
+    for (int i = 0; i < meeting.rows; i++) {
+        const ech_meeting_row *row = &meeting.row[i];
+        double keep = row->keep ? row->keep(exec->config, replicas) : 0;
+        if (!tensor[row->from].data || !tensor[row->to].data) continue;
+        add(exec, &tensor[row->from], row->by(exec->config, replicas), keep, &tensor[row->to]);
+    }
+    round_weights(exec, step);
+}
+
 ech_status ech_handle_OUTER_UPDATE(ech_exec *exec, const ech_step *step)
 {
-    const double rate = exec->config->parallel.outer_learning_rate;
-    const double momentum = exec->config->parallel.outer_momentum;
-    const double mean = 1 / (double)exec->plan->layout->replicas[0];
-    expect_all(exec, step);
-    ech_tensor d = differences(exec, step), w = in_full(exec, step->index);
-    ech_tensor anchor = state_of(exec, step->index, ECH_STATE_ANCHOR);
-    add(exec, &d, -rate * mean, 1, &anchor);
-    if (momentum > 0) {
-        ech_tensor m = state_of(exec, step->index, ECH_STATE_OUTER_MOMENTUM);
-        expect(exec, step,
-               ech_plan_bucket_state_of(exec->plan, step->index, ECH_STATE_OUTER_MOMENTUM));
-        add(exec, &d, mean, momentum, &m);
-        add(exec, &m, -rate * momentum, 1, &anchor);
-    }
-    copy(exec, &anchor, &w);
-    round_weights(exec, step);
-    return ECH_OK;
-}
-
-/* d: memory for one of them. */
-static void exchange(ech_exec *exec, const ech_step *step, const ech_tensor *d)
-{
-    ech_tensor w = in_full(exec, step->index);
-    ech_tensor anchor = state_of(exec, step->index, ECH_STATE_ANCHOR);
-    copy(exec, &w, d);
-    copy(exec, &anchor, &w);
-    copy(exec, d, &anchor);
-    round_weights(exec, step);
-}
-
-ech_status ech_handle_ELASTIC_UPDATE(ech_exec *exec, const ech_step *step)
-{
-    const double rate = exec->config->parallel.outer_learning_rate;
-    const double k = rate / exec->plan->layout->replicas[0];
-    expect_all(exec, step);
-    ech_tensor d = differences(exec, step), w = in_full(exec, step->index);
-    ech_tensor anchor = state_of(exec, step->index, ECH_STATE_ANCHOR);
-    add(exec, &anchor, k, 1 - k, &w);
-    add(exec, &d, -k, 1, &anchor);
-    exchange(exec, step, &d);
+    run_rows(exec, step);
     return ECH_OK;
 }
 
 ech_status ech_handle_EXCHANGE(ech_exec *exec, const ech_step *step)
 {
-    ech_tensor d = differences(exec, step);
-    expect_all(exec, step);
-    exchange(exec, step, &d);
+    run_rows(exec, step);
     return ECH_OK;
 }
 

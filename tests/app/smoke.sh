@@ -85,8 +85,38 @@ try 0 "levels:" bench --cluster own.yaml --seconds 1
 try 0 "^cluster .* a step" plan run.yaml --ranks 2 --cluster own.yaml
 try 0 "^the first: *parallel" plan run.yaml --search --cluster own.yaml --ranks 2 --emit found.yaml
 try 0 "^cluster .* a step" plan found.yaml --ranks 2 --cluster own.yaml
+# a run file that a search writes plans to the bytes of its first place, and trains
+largest() { python3 -c 'import json, sys
+plan = json.load(open(sys.argv[1]))
+print(plan["candidates"][0]["bytes"] if "candidates" in plan else
+      max(of["memory"]["arena_bytes"] for of in plan["plans"]))' "$1"; }
+for key in parallel.schedule=1f1b parallel.pipeline=2 parallel.tensor=2; do
+    try 0 '"places"' plan run.yaml --search --cluster own.yaml --ranks 2 --emit found.yaml --json \
+        "$key"
+    cp out searched.json
+    try 0 '"plans"' plan found.yaml --ranks 2 --cluster own.yaml --json
+    [ "$(largest searched.json)" = "$(largest out)" ] || complain "$key: other bytes than searched"
+    try 0 "step +2" train found.yaml --ranks 2 "log.directory=found-$key"
+done
+try 0 "^emitted .* megatron-core" plan run.yaml --search --cluster own.yaml --ranks 2 \
+    --emit found.args --emit-for megatron
+grep -q "^--num-layers " found.args || complain "no --num-layers in $(cat found.args)"
+try 0 '"not_supported"' plan run.yaml --ranks 2 --emit ds.json --emit-for deepspeed --json
+python3 -m json.tool ds.json >/dev/null || complain "ds.json is not JSON"
+try 2 "layouts are emitted for megatron, torchtitan" plan run.yaml --emit x --emit-for jax
+try 2 "Add --emit FILE" plan run.yaml --emit-for megatron
+rare=(--mtbf 100 --restart 60 --spares 2)
+try 2 "storage.bandwidth: not set" plan run.yaml --ranks 2 --cluster own.yaml "${rare[@]}"
+echo 'storage: {bandwidth: 1 GB/s}' >>own.yaml
+try 0 "goodput with checkpoint.every=" plan run.yaml --ranks 2 --cluster own.yaml "${rare[@]}" \
+    --goodput goodput.svg
+grep -q "2 spare machines" goodput.svg || complain "no spares in goodput.svg"
+try 0 '"enough_spares"' plan run.yaml --search --cluster own.yaml --ranks 2 "${rare[@]}" --json
+try 2 "add --cluster" plan run.yaml "${rare[@]}"
+try 2 "add --mtbf" plan run.yaml --cluster own.yaml --restart 60
+try 2 "needs hours above 0, and --restart" plan run.yaml --cluster own.yaml --mtbf 5
 try 2 "needs the speeds of a cluster" plan run.yaml --search
-try 2 "add --search" plan run.yaml --emit found.yaml
+try 2 "what --search finds, or what --emit-for" plan run.yaml --emit found.yaml
 try 2 "with --cluster no tables" bench --cluster own.yaml gelu_forward
 try 2 "one rank; use --ranks 2" bench --cluster own.yaml --ranks 1
 try 0 "echelon [0-9]" launch 2 "$echelon" --version

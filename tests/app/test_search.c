@@ -132,16 +132,13 @@ TEST(finds_it_for_drawn_problems)
 
 /* ---- errors that say what would work ---- */
 
-static const ech_search_limits suggesting = {
-    .shown = 1, .planned = 1000000, .brief = 1e12, .whole = 1e12, .suggests = true};
-
 /* What a search says that finds nothing; it ends with 0, if it finds something. */
 static const char *refusal(const char *words, int ranks)
 {
     problem p;
     ech_search search;
     pose("llama", words, ranks, &p);
-    ech_status status = ech_search_run(&p.run, &p.options, &suggesting, &search);
+    ech_status status = ech_search_run(&p.run, &p.options, &all, &search);
     ech_search_destroy(&search);
     ech_config_destroy(p.run.config);
     return status == ECH_OK ? NULL : ech_last_error();

@@ -71,7 +71,8 @@ TEST(test_refuses)
          "levels: ranks: 6 is no multiple of 4"},
         {"levels: [{ranks: 7.5, bandwidth: 1 GB/s}]\n", "ranks and links must be whole numbers"},
         {"levels: [{ranks: 0x8, bandwidth: 1 GB/s}]\n", "\"0x8\" is no number"},
-        {DEVICE, "c.yaml: levels: not set"},
+        {DEVICE, "c.yaml: levels: not set, so that ranks have no links; add one like"},
+        {DEVICE "levels: []\n", "c.yaml: levels: not set, so that ranks have no links"},
         {LEVELS, "c.yaml: device.memory: not set"},
         {"device: {memory: 1 GiB, reserved: 1 GiB, bandwidth: 1 GB/s}\nflops: {bf16: 1 TFLOP/s}\n"
          "products: {share: 1}\nattention: {share: 1}\nkernels: {share: 1}\n" LEVELS,

@@ -28,9 +28,11 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -115,6 +117,11 @@ def compare(shown, found, tolerance, timed):
 
 # ---- runs ----
 
+def hear_interrupts():
+    """Shells ignore them in what they start in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Folder:
     """Where a page's commands run."""
 
@@ -132,6 +139,7 @@ class Folder:
                        "TERM": "dumb", "LC_ALL": "C.UTF-8", "ECHELON_LATTICE_FIRST": "yes"}
         done = subprocess.run(["bash", "-c", command], cwd=self.path, env=environment, text=True,
                               errors="replace", timeout=LIMIT_S, stdin=subprocess.DEVNULL,
+                              preexec_fn=hear_interrupts,
                               stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT if with_errors else subprocess.PIPE)
         output = done.stdout.replace(str(self.path) + "/", "")
@@ -284,8 +292,12 @@ def main():
         parser.error("BUILD is missing: the folder of a build, such as build/release")
     build, faulty = pathlib.Path(arguments.words[0]).resolve(), [None]
     for page in pages_of(arguments.words[1:]):
+        began = time.monotonic()
         count, problems = run_page(page, build, arguments.update, faulty)
         report(page, problems)
+        if count:
+            print(f"{os.path.relpath(page, ROOT)}: {count} commands in "
+                  f"{time.monotonic() - began:.0f} s", flush=True)
         commands, failed = commands + count, failed + len(problems)
     print(f"{commands} commands, {failed} problems")
     sys.exit(failed > 0 or not commands)

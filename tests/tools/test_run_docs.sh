@@ -11,15 +11,24 @@ mkdir -p "$folder/build"
 cd "$folder" || exit 1
 failures=0
 
+complain() {
+    echo "FAILED: $*:"
+    cat page.md out
+    failures=$((failures + 1))
+}
+
 # page CODE COMMAND SHOWN [NOTE ...]: a page with one command whose output is SHOWN.
 page() {
     local code=$1 command=$2 shown=$3 got
     shift 3
-    { [ $# -eq 0 ] || printf '<!-- %s -->\n' "$@"; printf '```console\n$ %s\n%s```\n' "$command" "$shown"
+    {
+        [ $# -eq 0 ] || printf '<!-- %s -->\n' "$@"
+        # shellcheck disable=SC2016
+        printf '```console\n$ %s\n%s```\n' "$command" "$shown"
     } >page.md
     "$run" build page.md >out 2>&1
     got=$?
-    [ $got = "$code" ] || { echo "FAILED: $got instead of $code:"; cat page.md out; failures=$((failures + 1)); }
+    [ $got = "$code" ] || complain "$got instead of $code"
 }
 
 page 0 "echo one; echo two" $'one\ntwo\n'
@@ -50,14 +59,18 @@ page 0 'echo a \
 form() {
     printf '%b' "$2" >page.md
     "$run" --check page.md >out 2>&1
-    [ $? = "$1" ] || { echo "FAILED: --check of"; cat page.md out; failures=$((failures + 1)); }
+    got=$?
+    [ $got = "$1" ] || complain "--check: $got instead of $1"
 }
-form 0 '```console\n$ echelon plan run.yaml\n```\n'
-form 1 '```\nechelon plan run.yaml\n```\n'
-form 1 'Text:\n\n    mpirun -n 2 echelon bench\n'
-form 0 '<!-- not run: an example -->\n```\nechelon plan run.yaml\n```\n'
-form 1 '<!-- nonsense: 1 -->\n```console\n$ true\n```\n'
-form 1 '```console\nno command\n```\n'
-form 0 '```\nprinted text\n```\n'
+# shellcheck disable=SC2016
+{
+    form 0 '```console\n$ echelon plan run.yaml\n```\n'
+    form 1 '```\nechelon plan run.yaml\n```\n'
+    form 1 'Text:\n\n    mpirun -n 2 echelon bench\n'
+    form 0 '<!-- not run: an example -->\n```\nechelon plan run.yaml\n```\n'
+    form 1 '<!-- nonsense: 1 -->\n```console\n$ true\n```\n'
+    form 1 '```console\nno command\n```\n'
+    form 0 '```\nprinted text\n```\n'
+}
 [ $failures -eq 0 ] || exit 1
 echo "run_docs.py tells right pages from wrong ones"

@@ -74,46 +74,37 @@ static ech_status explain_empty(const ech_search *search, const ech_search_space
 
 /* ---- memory ---- */
 
-/* More ranks, with which a layout fits; 0: none of those tried. */
-static int find_ranks(const ech_search *search, const ech_planning_options *options,
-                      const ech_search_limits *limits)
+/* Plans all lists of a candidate on so many ranks for its bytes: few micro-batches of training may
+ * need less. Of a long step some micro-batches are planned, and *exact is false. False: refused. */
+static bool plan_bytes(const ech_search *search, const ech_planning_options *options, int ranks,
+                       ech_candidate *c, bool *exact)
 {
-    enum { MOST_DOUBLINGS = 6 };
-    ech_search_limits few = {.shown = 1, .planned = 1};
-    few.brief = fmin(limits->brief, 2e4);
-    few.whole = fmin(limits->whole, 2e4);
-    if (!limits->suggests) return 0;
-    for (int i = 1; i <= MOST_DOUBLINGS && search->ranks <= INT32_MAX >> i; i++) {
-        ech_run_arguments arguments = *search->run->arguments;
-        ech_run run = *search->run;
-        ech_search larger;
-        arguments.ranks = search->ranks << i;
-        run.arguments = &arguments;
-        bool quiet = ech_log_set_quiet(true);
-        ech_status status = ech_search_run(&run, options, &few, &larger);
-        ech_log_set_quiet(quiet);
-        ech_search_destroy(&larger);
-        if (status == ECH_OK) return arguments.ranks;
-    }
-    return 0;
-}
-
-/* Plans all lists of a candidate for its bytes; few micro-batches of training may need less. */
-static void plan_bytes(const ech_search *search, const ech_planning_options *options,
-                       ech_candidate *c)
-{
+    enum { SHORT = 64 };
+    int64_t m = c->micro_batches, most = 3 * c->value[ECH_SEARCH_pipeline];
+    ech_run_arguments arguments = *search->run->arguments;
     ech_run run = *search->run;
     ech_planning_options whole = *options;
     ech_planning planning;
+    ECH_FREED_TEXT batch = {0};
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_search_config(search, c);
+    *exact = m <= SHORT;
+    if (!*exact && m > most) m = most;
+    ech_text_append(&batch, "training.global_batch_size=%lld",
+                    (long long)(m * c->data * c->value[ECH_SEARCH_micro]));
+    arguments.ranks = ranks;
+    run.arguments = &arguments;
+    run.config = config;
+    whole.report = (ech_plan_options){.unchecked = true};
     bool quiet = ech_log_set_quiet(true);
     ech_status status = ech_config_set(config, "memory.device_limit=" ECH_SEARCH_NO_LIMIT);
-    run.config = config;
-    whole.report = (ech_plan_options){0};
-    if (status == ECH_OK) status = ech_planning_create(&run, &whole, &planning);
+    if (status == ECH_OK) status = ech_config_set(config, batch.at);
+    if (status == ECH_OK) {
+        status = ech_planning_create(&run, &whole, &planning);
+        if (status == ECH_OK) c->bytes = ech_plan_report_bytes(&planning.report);
+        ech_planning_destroy(&planning);
+    }
     ech_log_set_quiet(quiet);
-    if (status == ECH_OK) c->bytes = ech_plan_report_bytes(&planning.report);
-    ech_planning_destroy(&planning);
+    return status == ECH_OK;
 }
 
 static ech_candidate *find_least(ech_search *search)
@@ -126,32 +117,70 @@ static ech_candidate *find_least(ech_search *search)
     return least;
 }
 
-/* The candidate that needs the least memory for all its lists, of those planned; NULL: none is too
- * large. */
-static ech_candidate *find_smallest(ech_search *search, const ech_planning_options *options)
+/* The candidate that needs the least memory, of those planned; NULL: none is too large. */
+static ech_candidate *find_smallest(ech_search *search, const ech_planning_options *options,
+                                    bool *exact)
 {
     enum { MOST_PLANS = 20 };
     ech_candidate *least = find_least(search);
     for (int i = 0; least && i < MOST_PLANS; i++) {
         int64_t brief = least->bytes;
-        plan_bytes(search, options, least);
-        if (least->bytes <= brief) break;
+        plan_bytes(search, options, search->ranks, least, exact);
+        if (least->bytes <= brief || !*exact) break;
         least = find_least(search);
     }
     return least;
 }
 
+/* The candidates with the least estimated memory, in their order. */
+enum { TRIED = 4 };
+typedef struct smallest {
+    ech_candidate at[TRIED];
+    int n;
+} smallest;
+
+static void keep_smallest(void *context, const ech_candidate *candidate)
+{
+    smallest *list = context;
+    int i = list->n < TRIED ? list->n++ : TRIED - 1;
+    if (i == TRIED - 1 && list->at[i].estimated_bytes > 0 &&
+        list->at[i].estimated_bytes <= candidate->estimated_bytes)
+        return;
+    for (; i > 0 && list->at[i - 1].estimated_bytes > candidate->estimated_bytes; i--)
+        list->at[i] = list->at[i - 1];
+    list->at[i] = *candidate;
+}
+
+/* More ranks, with which a layout fits; 0: none of those tried. */
+static int find_ranks(const ech_search *search, const ech_planning_options *options, double memory)
+{
+    enum { MOST_DOUBLINGS = 6 };
+    for (int i = 1; i <= MOST_DOUBLINGS && search->ranks <= INT32_MAX >> i; i++) {
+        smallest list = {.n = 0};
+        ech_search_space space;
+        int ranks = search->ranks << i;
+        bool exact, fits = false;
+        if (ech_search_space_create(search->run, &search->cluster, ranks, &space) == ECH_OK)
+            ech_search_enumerate(&space, keep_smallest, &list);
+        ech_search_space_free(&space);
+        for (int c = 0; c < list.n && !fits; c++)
+            fits = plan_bytes(search, options, ranks, &list.at[c], &exact) &&
+                   (double)list.at[c].bytes <= memory;
+        if (fits) return ranks;
+    }
+    return 0;
+}
+
 static ech_status explain_memory(const ech_search *search, const ech_candidate *least,
-                                 const ech_planning_options *options,
-                                 const ech_search_limits *limits, double memory)
+                                 const ech_planning_options *options, double memory, bool exact)
 {
     ECH_FREED_TEXT layout = {0}, fixed = {0}, works = {0};
-    int ranks = find_ranks(search, options, limits);
+    int ranks = find_ranks(search, options, memory);
     ech_search_print_keys(search, least, &layout);
     for (ech_search_key key = 0; key < ECH_SEARCH_KEYS; key++)
         if (search->fixed[key]) append_key(key, ", ", &fixed);
     if (ranks) ech_text_append(&works, "; %d ranks would fit", ranks);
-    if (ech_config_is_set(search->run->config, "memory.device_limit"))
+    if (exact && ech_config_is_set(search->run->config, "memory.device_limit"))
         ech_text_append(&works, "; memory.device_limit=%lld would do", (long long)least->bytes);
     if (fixed.n) ech_text_append(&works, "; or do not set %s", fixed.at);
     ECH_FAIL(ECH_EUSAGE,
@@ -163,11 +192,11 @@ static ech_status explain_memory(const ech_search *search, const ech_candidate *
 }
 
 ech_status ech_search_explain(ech_search *search, const ech_search_space *space,
-                              const ech_planning_options *options, const ech_search_limits *limits,
-                              double memory)
+                              const ech_planning_options *options, double memory)
 {
-    const ech_candidate *least = find_smallest(search, options);
-    if (least) return explain_memory(search, least, options, limits, memory);
+    bool exact = false;
+    const ech_candidate *least = find_smallest(search, options, &exact);
+    if (least) return explain_memory(search, least, options, memory, exact);
     for (size_t i = 0; i < search->candidate.n; i++)
         if (search->candidate.at[i].fate == ECH_SEARCH_REFUSED)
             ECH_FAIL(ECH_EUSAGE,

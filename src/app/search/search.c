@@ -16,7 +16,7 @@
 #include "base/text.h"
 
 const ech_search_limits ech_search_defaults = {
-    .shown = 10, .planned = 20, .brief = 3e5, .whole = 4e5, .suggests = true};
+    .shown = 10, .planned = 20, .brief = 3e5, .whole = 4e5};
 
 typedef struct state {
     ech_search *search;
@@ -437,7 +437,7 @@ static ech_status run_search(state *s)
     } while (count_unfit(s) > unfit && reopen(s));
     sort_places(s);
     if (search->places) return ECH_OK;
-    return ech_search_explain(search, &s->space, s->options, s->limits, s->memory);
+    return ech_search_explain(search, &s->space, s->options, s->memory);
 }
 
 ech_status ech_search_run(const ech_run *run, const ech_planning_options *options,

@@ -56,7 +56,6 @@ typedef struct ech_search_limits {
     int shown;   /* places */
     int planned; /* candidates that are planned as a whole, at most, unless there is work left */
     double brief, whole; /* work for simulations with few micro-batches, and for whole ones */
-    bool suggests;       /* if nothing fits, twice as many ranks are tried, up to 64 times */
 } ech_search_limits;
 extern const ech_search_limits ech_search_defaults;
 
@@ -135,8 +134,7 @@ void ech_search_tighten(const ech_search *search, const ech_search_space *space,
 /* Fails with the reason why a search has found nothing, and with what would work: keys of the run
  * that are the cause, a memory limit, a number of ranks. memory: bytes of a device. */
 ech_status ech_search_explain(ech_search *search, const ech_search_space *space,
-                              const ech_planning_options *options, const ech_search_limits *limits,
-                              double memory);
+                              const ech_planning_options *options, double memory);
 /* The run file's key, and the text of a value of it. */
 const char *ech_search_key_name(ech_search_key key);
 const char *ech_search_value(ech_search_key key, int64_t value, char buffer[32]);

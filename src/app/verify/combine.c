@@ -122,23 +122,21 @@ static int full_of(const ech_follower *f, int param)
 static void meet(ech_follower *f, int param)
 {
     const ech_config *config = f->of->layout.design->config;
-    double rate = config->parallel.outer_learning_rate, beta = config->parallel.outer_momentum;
     int full = full_of(f, param), workers = f->of->workers;
     int anchor = state_of(f, param, ECH_STATE_ANCHOR);
     int momentum = state_of(f, param, ECH_STATE_OUTER_MOMENTUM);
     int64_t n = f->of->first[param + 1] - f->of->first[param];
+    ECH_FREED ech_serial_element *x = ech_calloc((size_t)workers, sizeof *x);
     for (int64_t i = 0; i < n; i++) {
-        double a = own(f, 0, param, anchor)[i], d = 0, m = 0;
-        for (int r = 0; r < workers; r++) d += a - own(f, r, param, full)[i];
-        d /= workers;
-        if (momentum) {
-            m = beta * own(f, 0, param, momentum)[i] + d;
-            d += beta * m;
-        }
-        a -= rate * d;
+        for (int r = 0; r < workers; r++)
+            x[r] = (ech_serial_element){.weight = own(f, r, param, full)[i],
+                                        .anchor = own(f, r, param, anchor)[i],
+                                        .momentum = momentum ? own(f, r, param, momentum)[i] : 0};
+        f->of->equation(config, x, workers);
         for (int r = 0; r < workers; r++) {
-            own(f, r, param, 0)[i] = own(f, r, param, full)[i] = own(f, r, param, anchor)[i] = a;
-            if (momentum) own(f, r, param, momentum)[i] = m;
+            own(f, r, param, 0)[i] = own(f, r, param, full)[i] = x[r].weight;
+            own(f, r, param, anchor)[i] = x[r].anchor;
+            if (momentum) own(f, r, param, momentum)[i] = x[r].momentum;
         }
     }
 }
@@ -146,62 +144,4 @@ static void meet(ech_follower *f, int param)
 void ech_follower_meet(ech_follower *f)
 {
     for (int p = 0; p < ech_verifier_params(f->of); p++) meet(f, p);
-}
-
-/* x_r and the center a of all r: Zhang et al. 2015, equations (3) to (5) without the gradient. */
-static void attract(ech_follower *f, int param)
-{
-    int full = full_of(f, param), workers = f->of->workers;
-    int anchor = state_of(f, param, ECH_STATE_ANCHOR);
-    double beta = f->of->layout.design->config->parallel.outer_learning_rate;
-    int64_t n = f->of->first[param + 1] - f->of->first[param];
-    for (int64_t i = 0; i < n; i++) {
-        double center = own(f, 0, param, anchor)[i], mean = 0;
-        for (int r = 0; r < workers; r++) mean += own(f, r, param, full)[i] / workers;
-        for (int r = 0; r < workers; r++) {
-            double *x = &own(f, r, param, full)[i];
-            *x -= beta / workers * (*x - center);
-            own(f, r, param, 0)[i] = *x;
-            own(f, r, param, anchor)[i] = (1 - beta) * center + beta * mean;
-        }
-    }
-}
-
-void ech_follower_attract(ech_follower *f)
-{
-    for (int p = 0; p < ech_verifier_params(f->of); p++) attract(f, p);
-}
-
-void ech_follower_exchange(ech_follower *f)
-{
-    for (int p = 0; p < ech_verifier_params(f->of); p++) {
-        int full = full_of(f, p), anchor = state_of(f, p, ECH_STATE_ANCHOR);
-        int64_t n = f->of->first[p + 1] - f->of->first[p];
-        for (int r = 0; r < f->of->workers; r++)
-            for (int64_t i = 0; i < n; i++) {
-                double x = own(f, r, p, full)[i];
-                own(f, r, p, full)[i] = own(f, r, p, 0)[i] = own(f, r, p, anchor)[i];
-                own(f, r, p, anchor)[i] = x;
-            }
-    }
-}
-
-static void mix(ech_follower *f, int param)
-{
-    int full = full_of(f, param), N = f->of->workers;
-    int64_t n = f->of->first[param + 1] - f->of->first[param];
-    ECH_FREED double *before = ech_calloc((size_t)(n * N) + 1, sizeof *before);
-    for (int r = 0; r < N; r++)
-        memcpy(before + r * n, own(f, r, param, full), (size_t)n * sizeof *before);
-    for (int r = 0; r < N; r++) {
-        const double *mine = before + r * n, *next = before + (r + 1) % N * n;
-        const double *last = before + (r + N - 1) % N * n;
-        for (int64_t i = 0; i < n; i++)
-            own(f, r, param, full)[i] = own(f, r, param, 0)[i] = (mine[i] + next[i] + last[i]) / 3;
-    }
-}
-
-void ech_follower_mix(ech_follower *f)
-{
-    for (int p = 0; p < ech_verifier_params(f->of); p++) mix(f, p);
 }

@@ -70,8 +70,5 @@ void ech_follower_mean(ech_follower *f);
 void ech_follower_move(ech_follower *f);
 void ech_follower_token(ech_follower *f);
 void ech_follower_meet(ech_follower *f);
-void ech_follower_attract(ech_follower *f);
-void ech_follower_exchange(ech_follower *f);
-void ech_follower_mix(ech_follower *f);
 
 #endif

@@ -117,9 +117,6 @@ static const struct operation {
     [ECH_DO_MOVE] = {.each = ech_follower_move},
     [ECH_DO_TOKEN] = {.each = ech_follower_token},
     [ECH_DO_MEET] = {.each = ech_follower_meet},
-    [ECH_DO_ATTRACT] = {.each = ech_follower_attract},
-    [ECH_DO_EXCHANGE] = {.each = ech_follower_exchange},
-    [ECH_DO_MIX] = {.each = ech_follower_mix},
 };
 
 static ech_status run_operation(ech_verifier *v, const ech_serial_step *at)
@@ -127,6 +124,7 @@ static ech_status run_operation(ech_verifier *v, const ech_serial_step *at)
     const struct operation *o = &operations[at->op];
     ech_follower *f[] = {&v->twin, &v->single};
     v->operand = at->copy;
+    v->equation = at->equation;
     if (o->all) return o->all(v);
     if (!v->result) return ECH_OK;
     if (o->check) return o->check(v);

@@ -23,7 +23,7 @@ int ech_replica_end(ech_framing *f)
 }
 
 /* All differences are sent first, so that sums run during updates of weights. */
-void ech_replicas_plan_sync(ech_plan *plan, ech_step_kind outer)
+void ech_replicas_plan_sync(ech_plan *plan)
 {
     ech_list *list = &plan->list[ECH_LIST_SYNC];
     int members = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_REPLICAS);
@@ -41,7 +41,7 @@ void ech_replicas_plan_sync(ech_plan *plan, ech_step_kind outer)
     }
     for (int b = 0; b < (int)plan->bucket.n; b++) {
         if (plan->bucket.at[b].frozen) continue;
-        int update = ech_list_add(list, outer);
+        int update = ech_list_add(list, ECH_STEP_OUTER_UPDATE);
         list->step.at[update].index = b;
         if (list->step.at[ready[b]].lane != ECH_LANE_COMPUTE) ech_list_add_after(list, ready[b]);
     }
@@ -76,7 +76,7 @@ static int64_t mixes_every(const ech_config *config)
 
 static void lists(ech_plan *plan, const ech_config *config)
 {
-    ech_replicas_plan_sync(plan, ECH_STEP_OUTER_UPDATE);
+    ech_replicas_plan_sync(plan);
     if (mixes_every(config)) plan_gossip(plan);
 }
 
@@ -93,12 +93,63 @@ const ech_serial_step ech_serial_replicas_train[] = {
     ECH_OP(LOSS),          ECH_OP(END),       ECH_OP(END)};
 /* d = mean of x - w_i; m = b m + d; x = x - o (d + b m), o the outer learning rate, b its momentum;
  * w_i = x. */
+static void meet(const ech_config *config, ech_serial_element *of, int workers)
+{
+    double b = config->parallel.outer_momentum, d = 0;
+    for (int r = 0; r < workers; r++) d += (of[r].anchor - of[r].weight) / workers;
+    double m = b * of->momentum + d;
+    double x = of->anchor - config->parallel.outer_learning_rate * (d + b * m);
+    for (int r = 0; r < workers; r++) of[r] = (ech_serial_element){x, x, m};
+}
+
+/* The same for tensors, with n d in place of d. */
+static double minus_rate_of_mean(const ech_config *config, int replicas)
+{
+    return -config->parallel.outer_learning_rate * (1 / (double)replicas);
+}
+
+static double mean(const ech_config *config, int replicas)
+{
+    (void)config;
+    return 1 / (double)replicas;
+}
+
+static double momentum(const ech_config *config, int replicas)
+{
+    (void)replicas;
+    return config->parallel.outer_momentum;
+}
+
+static double minus_rate_of_momentum(const ech_config *config, int replicas)
+{
+    (void)replicas;
+    return -config->parallel.outer_learning_rate * config->parallel.outer_momentum;
+}
+
+static const ech_meeting_row outer[] = {
+    {ECH_MEETING_ANCHOR, ECH_MEETING_SUM, minus_rate_of_mean, ech_meeting_one},
+    {ECH_MEETING_MOMENTUM, ECH_MEETING_SUM, mean, momentum},
+    {ECH_MEETING_ANCHOR, ECH_MEETING_MOMENTUM, minus_rate_of_momentum, ech_meeting_one},
+    ECH_COPIES(WEIGHTS, ANCHOR),
+};
+
 static const ech_serial_step serial_sync[] = {ECH_OP(CHECK),   ECH_LOAD_EACH,  ECH_OP(CHANGE),
-                                              ECH_STORE_EACH,  ECH_OP(MEET),   ECH_LOAD_EACH,
+                                              ECH_STORE_EACH,  ECH_MEET(meet), ECH_LOAD_EACH,
                                               ECH_OP(COMPARE), ECH_STORE_EACH, ECH_OP(END)};
 /* w_i = (w_(i-1) + w_i + w_(i+1)) / 3, around a ring (Lian et al. 2017). */
+static void mix(const ech_config *config, ech_serial_element *of, int workers)
+{
+    double first = of[0].weight, last = of[workers - 1].weight;
+    (void)config;
+    for (int r = 0; r < workers; r++) {
+        double own = of[r].weight, next = r + 1 < workers ? of[r + 1].weight : first;
+        of[r].weight = (own + next + last) / 3;
+        last = own;
+    }
+}
+
 static const ech_serial_step serial_gossip[] = {ECH_LOAD_EACH,  ECH_OP(CHANGE), ECH_STORE_EACH,
-                                                ECH_OP(MIX),    ECH_LOAD_EACH,  ECH_OP(COMPARE),
+                                                ECH_MEET(mix),  ECH_LOAD_EACH,  ECH_OP(COMPARE),
                                                 ECH_STORE_EACH, ECH_OP(END)};
 
 const ech_protocol ech_protocol_apart = {
@@ -106,6 +157,7 @@ const ech_protocol ech_protocol_apart = {
     ECH_DIVERGING,
     .lists = lists,
     .mixes_every = mixes_every,
+    .outer = ECH_MEETING(outer),
     .serial = {.keeper = ECH_KEPT_BY_REPLICAS,
                .begin = ech_serial_replicas_begin,
                .train = ech_serial_replicas_train,

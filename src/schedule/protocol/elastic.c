@@ -18,7 +18,7 @@ static void lists(ech_plan *plan, const ech_config *config)
 {
     (void)config;
     ech_list *list = &plan->list[ECH_LIST_RETURN];
-    ech_replicas_plan_sync(plan, ECH_STEP_ELASTIC_UPDATE);
+    ech_replicas_plan_sync(plan);
     for (int b = 0; b < (int)plan->bucket.n; b++) {
         if (plan->bucket.at[b].frozen) continue;
         int exchange = ech_list_add(list, ECH_STEP_EXCHANGE);
@@ -26,18 +26,59 @@ static void lists(ech_plan *plan, const ech_config *config)
     }
 }
 
+/* b/n; 1 - b/n; -b/n */
+static double pull(const ech_config *config, int replicas)
+{
+    return config->parallel.outer_learning_rate / replicas;
+}
+
+static double rest(const ech_config *config, int replicas)
+{
+    return 1 - pull(config, replicas);
+}
+
+static double minus_pull(const ech_config *config, int replicas)
+{
+    return -pull(config, replicas);
+}
+
+/* The sum is that of c - x_i. */
+static const ech_meeting_row outer[] = {
+    {ECH_MEETING_WEIGHTS, ECH_MEETING_ANCHOR, pull, rest},
+    {ECH_MEETING_ANCHOR, ECH_MEETING_SUM, minus_pull, ech_meeting_one},
+    ECH_EXCHANGES,
+};
+
+static void attract(const ech_config *config, ech_serial_element *of, int workers)
+{
+    double b = config->parallel.outer_learning_rate, c = of->anchor, mean = 0;
+    for (int r = 0; r < workers; r++) mean += of[r].weight / workers;
+    for (int r = 0; r < workers; r++) {
+        of[r].weight -= b / workers * (of[r].weight - c);
+        of[r].anchor = (1 - b) * c + b * mean;
+    }
+}
+
+static void exchange(const ech_config *config, ech_serial_element *of, int workers)
+{
+    (void)config;
+    for (int r = 0; r < workers; r++)
+        of[r] = (ech_serial_element){of[r].anchor, of[r].weight, of[r].momentum};
+}
+
 static const ech_serial_step serial_sync[] = {
-    ECH_OP(CHECK),    ECH_LOAD_EACH, ECH_OP(CHANGE),  ECH_STORE_EACH, ECH_OP(ATTRACT),
-    ECH_OP(EXCHANGE), ECH_LOAD_EACH, ECH_OP(COMPARE), ECH_STORE_EACH, ECH_OP(END)};
-static const ech_serial_step serial_returns[] = {ECH_LOAD_EACH,    ECH_OP(CHANGE), ECH_STORE_EACH,
-                                                 ECH_OP(EXCHANGE), ECH_LOAD_EACH,  ECH_OP(COMPARE),
-                                                 ECH_STORE_EACH,   ECH_OP(END)};
+    ECH_OP(CHECK),      ECH_LOAD_EACH, ECH_OP(CHANGE),  ECH_STORE_EACH, ECH_MEET(attract),
+    ECH_MEET(exchange), ECH_LOAD_EACH, ECH_OP(COMPARE), ECH_STORE_EACH, ECH_OP(END)};
+static const ech_serial_step serial_returns[] = {
+    ECH_LOAD_EACH, ECH_OP(CHANGE),  ECH_STORE_EACH, ECH_MEET(exchange),
+    ECH_LOAD_EACH, ECH_OP(COMPARE), ECH_STORE_EACH, ECH_OP(END)};
 
 const ech_protocol ech_protocol_elastic = {
     .worker = {ECH_STAGES(stages), ECH_DIVERGING_WORKER},
     ECH_DIVERGING,
     .lists = lists,
     .mixes_every = ech_protocol_never,
+    .outer = ECH_MEETING(outer),
     .serial = {.keeper = ECH_KEPT_BY_REPLICAS,
                .begin = ech_serial_replicas_begin,
                .train = ech_serial_replicas_train,

@@ -2,7 +2,7 @@
  *
  * The table of protocols.
  */
-#include "schedule/protocol/protocol.h"
+#include "schedule/protocol/roles.h"
 
 static const ech_protocol *const rows[ECH_PROTOCOLS] = {
 #define X(NAME, name, sums, one, meets) [ECH_PROTOCOL_##NAME] = &ech_protocol_##name,
@@ -37,6 +37,12 @@ ech_layout_group ech_protocol_alike(const ech_layout *layout)
 ech_skipping ech_protocol_skipping(const ech_layout *layout)
 {
     return rows[layout->protocol]->skipping;
+}
+
+ech_meeting ech_protocol_meeting(const ech_plan *plan, ech_step_kind kind)
+{
+    const ech_protocol *of = ech_protocol_of(plan->layout);
+    return kind == ECH_STEP_EXCHANGE ? ech_meeting_exchange : of->outer;
 }
 
 double ech_protocol_delay(const ech_plan *plan, ech_step_kind kind)

@@ -40,6 +40,29 @@ typedef struct ech_joining {
     ech_layout_group group;
 } ech_joining;
 
+/* Tensors of a bucket that a meeting of replicas works on: the weights in full precision, two
+ * optimizer states, and the data that replicas exchange (DIFFERENCE), which is summed. */
+typedef enum ech_meeting_tensor {
+    ECH_MEETING_SUM,
+    ECH_MEETING_ANCHOR,
+    ECH_MEETING_MOMENTUM, /* only with parallel.outer_momentum above 0 */
+    ECH_MEETING_WEIGHTS,
+    ECH_MEETING_TENSORS
+} ech_meeting_tensor;
+
+/* to = by from + keep to; `keep` NULL: to = by from. */
+typedef struct ech_meeting_row {
+    ech_meeting_tensor to, from;
+    double (*by)(const ech_config *config, int replicas);
+    double (*keep)(const ech_config *config, int replicas);
+} ech_meeting_row;
+
+/* A step's rows, in order. A row with a tensor that the run lacks is left out. */
+typedef struct ech_meeting {
+    const ech_meeting_row *row;
+    int rows;
+} ech_meeting;
+
 /* Texts of the report about an update with NaN or infinity. `skipped` and `instead` are for spans,
  * in which updates continue. */
 typedef struct ech_skipping {
@@ -72,6 +95,7 @@ typedef struct ech_protocol {
      * neighbours; 0: never. */
     int64_t (*meets_every)(const ech_config *config);
     int64_t (*mixes_every)(const ech_config *config);
+    ech_meeting outer; /* of OUTER_UPDATE */
     /* Number of workers that count training steps independently. Each worker's gradient is one
      * update, by a fraction of the learning rate. 0: all ranks take the same step. */
     int (*clocks)(const ech_layout *layout);
@@ -91,6 +115,8 @@ const char *ech_protocol_span(const ech_layout *layout);
 ech_space ech_protocol_space(const ech_layout *layout);
 ech_layout_group ech_protocol_alike(const ech_layout *layout);
 ech_skipping ech_protocol_skipping(const ech_layout *layout);
+/* The rows of OUTER_UPDATE or EXCHANGE. */
+ech_meeting ech_protocol_meeting(const ech_plan *plan, ech_step_kind kind);
 /* Seconds by which the plan's rank is slowed down in steps of that kind. */
 double ech_protocol_delay(const ech_plan *plan, ech_step_kind kind);
 /* The role of the plan's rank. */

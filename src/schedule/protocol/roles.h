@@ -84,9 +84,21 @@ extern const ech_serial_step ech_serial_replicas_begin[], ech_serial_replicas_tr
 void ech_replica_update(ech_framing *f, int turn);
 /* Sums the reported numbers of all replicas. */
 int ech_replica_end(ech_framing *f);
-/* Adds the list SYNC: the sums of all replicas' differences from the anchor, each followed by step
- * `outer`, which updates weights and anchor. */
-void ech_replicas_plan_sync(ech_plan *plan, ech_step_kind outer);
+/* Adds the list SYNC: the sums of all replicas' differences from the anchor, each followed by
+ * OUTER_UPDATE. */
+void ech_replicas_plan_sync(ech_plan *plan);
+/* Factors of a meeting's rows; and the rows that exchange weights and anchor. */
+double ech_meeting_one(const ech_config *config, int replicas);
+#define ECH_COPIES(to, from)                                                                       \
+    {                                                                                              \
+        ECH_MEETING_##to, ECH_MEETING_##from, ech_meeting_one, NULL                                \
+    }
+#define ECH_EXCHANGES ECH_COPIES(SUM, WEIGHTS), ECH_COPIES(WEIGHTS, ANCHOR), ECH_COPIES(ANCHOR, SUM)
+#define ECH_MEETING(array)                                                                         \
+    {                                                                                              \
+        array, (int)(sizeof array / sizeof *array)                                                 \
+    }
+extern const ech_meeting ech_meeting_exchange;
 int64_t ech_replicas_meet_every(const ech_config *config);
 
 /* Parameter servers that apply pushes (served.c): fields of a worker's role, of a server's role,

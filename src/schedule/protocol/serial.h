@@ -12,6 +12,8 @@
 
 #include <stdbool.h>
 
+#include "config/config.h"
+
 /* Operands of an operation. A worker is a rank or replica whose gradients the layout does not sum
  * with others; if it sums all gradients, one worker has all samples. */
 typedef enum ech_serial_copy {
@@ -60,31 +62,41 @@ typedef enum ech_serial_op {
      * gradient from GATHER or MEAN. Adds its loss and tokens. With VERSIONS, the newest is one of
      * them. */
     ECH_DO_RUN,
-    ECH_DO_CLEAR,    /* sum = 0 */
-    ECH_DO_ADD,      /* sum = sum + gradient of RUN times its tokens */
-    ECH_DO_MEAN,     /* RUN uses sum / tokens of the training step so far */
-    ECH_DO_MOVE,     /* sum = sum + (newest - newest before RUN) / workers */
-    ECH_DO_TOKEN,    /* sum = begun + sum; with several clusters, combined as the token does */
-    ECH_DO_MEET,     /* each own = the outer update by the mean of all (config: outer_...) */
-    ECH_DO_ATTRACT,  /* each own and the common weights attract each other; all have the latter */
-    ECH_DO_EXCHANGE, /* each own = its anchor, and its anchor = own */
-    ECH_DO_MIX,      /* each own = the mean of itself and its neighbours in a ring */
+    ECH_DO_CLEAR, /* sum = 0 */
+    ECH_DO_ADD,   /* sum = sum + gradient of RUN times its tokens */
+    ECH_DO_MEAN,  /* RUN uses sum / tokens of the training step so far */
+    ECH_DO_MOVE,  /* sum = sum + (newest - newest before RUN) / workers */
+    ECH_DO_TOKEN, /* sum = begun + sum; with several clusters, combined as the token does */
+    ECH_DO_MEET,  /* each own = the step's equation of all, element by element */
     ECH_DOES
 } ech_serial_op;
+
+/* One element of a worker's weights in full precision, of its anchor, and of the outer momentum if
+ * the run has one. */
+typedef struct ech_serial_element {
+    double weight, anchor, momentum;
+} ech_serial_element;
+/* What workers make of an element when they meet. of: [workers]. */
+typedef void ech_serial_equation(const ech_config *config, ech_serial_element *of, int workers);
 
 typedef struct ech_serial_step {
     ech_serial_op op;
     ech_serial_copy copy;
+    ech_serial_equation *equation; /* of MEET */
 } ech_serial_step;
 
 /* Rows of programs. */
 #define ECH_OP(op)                                                                                 \
     {                                                                                              \
-        ECH_DO_##op, ECH_COPY_NEWEST                                                               \
+        ECH_DO_##op, ECH_COPY_NEWEST, NULL                                                         \
     }
 #define ECH_WITH(op, copy)                                                                         \
     {                                                                                              \
-        ECH_DO_##op, ECH_COPY_##copy                                                               \
+        ECH_DO_##op, ECH_COPY_##copy, NULL                                                         \
+    }
+#define ECH_MEET(equation)                                                                         \
+    {                                                                                              \
+        ECH_DO_MEET, ECH_COPY_NEWEST, equation                                                     \
     }
 
 /* The program of protocols that sum all gradients before an update. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Synchronization of diverged replicas: DIFFERENCE and OUTER_UPDATE or ELASTIC_UPDATE, bucket by
- * bucket; EXCHANGE; and averaging with neighbours: NEIGHBOURS and MIX. The data exchanged for a
+ * Synchronization of diverged replicas: DIFFERENCE and OUTER_UPDATE, bucket by bucket; EXCHANGE;
+ * and averaging with neighbours: NEIGHBOURS and MIX. The data exchanged for a
  * bucket has the layout of its gradients, in a value of the list's own.
  */
 #include "schedule/step/step.h"
+#include "schedule/protocol/protocol.h"
 #include "schedule/states.h"
 
 static const ech_bucket *bucket_of(const ech_plan *plan, const ech_step *step)
@@ -47,10 +48,33 @@ static void touch_difference(ech_accessor *a)
     touch_weights(a, false);
 }
 
-static void touch_elastic_update(ech_accessor *a)
+/* How OUTER_UPDATE or EXCHANGE uses tensors. */
+typedef struct use {
+    bool reads, writes;
+} use;
+
+static void find_uses(const ech_plan *plan, const ech_step *step, use uses[ECH_MEETING_TENSORS])
 {
-    ech_access_sum(a, true);
+    ech_meeting meeting = ech_protocol_meeting(plan, step->kind);
+    bool has = ech_plan_bucket_state_of(plan, step->index, ECH_STATE_OUTER_MOMENTUM) >= 0;
+    for (int i = 0; i < ECH_MEETING_TENSORS; i++) uses[i] = (use){0};
+    for (int i = 0; i < meeting.rows; i++) {
+        use *from = &uses[meeting.row[i].from], *to = &uses[meeting.row[i].to];
+        bool lacks = from == &uses[ECH_MEETING_MOMENTUM] || to == &uses[ECH_MEETING_MOMENTUM];
+        if (lacks && !has) continue;
+        from->reads |= !from->writes;
+        to->reads |= meeting.row[i].keep && !to->writes;
+        to->writes = true;
+    }
+}
+
+static void touch_outer_update(ech_accessor *a)
+{
+    use uses[ECH_MEETING_TENSORS];
+    find_uses(a->plan, a->step, uses);
+    ech_access_sum(a, uses[ECH_MEETING_SUM].writes);
     touch_state(a, ECH_STATE_ANCHOR, true);
+    touch_state(a, ECH_STATE_OUTER_MOMENTUM, true);
     touch_weights(a, true);
 }
 
@@ -58,14 +82,6 @@ static void touch_exchange(ech_accessor *a)
 {
     touch_new(a, 1);
     touch_state(a, ECH_STATE_ANCHOR, true);
-    touch_weights(a, true);
-}
-
-static void touch_outer_update(ech_accessor *a)
-{
-    ech_access_sum(a, false);
-    touch_state(a, ECH_STATE_ANCHOR, true);
-    touch_state(a, ECH_STATE_OUTER_MOMENTUM, true);
     touch_weights(a, true);
 }
 
@@ -95,30 +111,13 @@ static ech_work difference_work(const ech_step_query *q)
     return passes(q, 3);
 }
 
-static ech_work outer_update_work(const ech_step_query *q)
+static ech_work meeting_work(const ech_step_query *q)
 {
-    bool has = ech_plan_bucket_state_of(q->plan, q->step->index, ECH_STATE_OUTER_MOMENTUM) >= 0;
-    return passes(q, has ? 6 : 4);
-}
-
-static ech_work elastic_update_work(const ech_step_query *q)
-{
-    return passes(q, 12);
-}
-
-static ech_work exchange_work(const ech_step_query *q)
-{
-    return passes(q, 6);
-}
-
-static double elastic_update_seconds(const ech_step_query *q)
-{
-    return ech_cost_norm(&q->costs->rates, elastic_update_work(q).bytes);
-}
-
-static double exchange_seconds(const ech_step_query *q)
-{
-    return ech_cost_norm(&q->costs->rates, exchange_work(q).bytes);
+    use uses[ECH_MEETING_TENSORS];
+    int n = 0;
+    find_uses(q->plan, q->step, uses);
+    for (int i = 0; i < ECH_MEETING_TENSORS; i++) n += uses[i].reads + uses[i].writes;
+    return passes(q, n);
 }
 
 static double difference_seconds(const ech_step_query *q)
@@ -126,25 +125,19 @@ static double difference_seconds(const ech_step_query *q)
     return ech_cost_norm(&q->costs->rates, difference_work(q).bytes);
 }
 
-static double outer_update_seconds(const ech_step_query *q)
+static double meeting_seconds(const ech_step_query *q)
 {
-    return ech_cost_norm(&q->costs->rates, outer_update_work(q).bytes);
+    return ech_cost_norm(&q->costs->rates, meeting_work(q).bytes);
 }
 
 const ech_step_methods ech_difference_methods = {.touch = touch_difference,
                                                  .print = print,
                                                  .work = difference_work,
                                                  .seconds = difference_seconds};
-const ech_step_methods ech_outer_update_methods = {.touch = touch_outer_update,
-                                                   .print = print,
-                                                   .work = outer_update_work,
-                                                   .seconds = outer_update_seconds};
-const ech_step_methods ech_elastic_update_methods = {.touch = touch_elastic_update,
-                                                     .print = print,
-                                                     .work = elastic_update_work,
-                                                     .seconds = elastic_update_seconds};
+const ech_step_methods ech_outer_update_methods = {
+    .touch = touch_outer_update, .print = print, .work = meeting_work, .seconds = meeting_seconds};
 const ech_step_methods ech_exchange_methods = {
-    .touch = touch_exchange, .print = print, .work = exchange_work, .seconds = exchange_seconds};
+    .touch = touch_exchange, .print = print, .work = meeting_work, .seconds = meeting_seconds};
 
 /* ---- neighbours ---- */
 
