@@ -21,6 +21,8 @@ foreach(room ${ECH_ROOMS})
 endforeach()
 
 include(cmake/families.cmake)
+include(cmake/embed.cmake)
+include(cmake/page.cmake)
 target_include_directories(ech_base SYSTEM PRIVATE ${RANDOM123_INCLUDE})
 target_link_libraries(ech_base PUBLIC PkgConfig::JANSSON)
 target_link_libraries(ech_device PRIVATE ${CMAKE_DL_LIBS})

@@ -176,6 +176,9 @@ ECHELON_API void echelon_plan_free(echelon_plan *plan); /* accepts NULL */
 ECHELON_API const char *echelon_plan_text(echelon_plan *plan);
 ECHELON_API const char *echelon_plan_json(echelon_plan *plan);
 ECHELON_API const char *echelon_plan_svg(echelon_plan *plan);
+/* The plan as a page for browsers, which loads nothing, as with --html. Its data is the JSON of a
+ * plan with options->steps. NULL: failure. */
+ECHELON_API const char *echelon_plan_html(echelon_plan *plan);
 /* The file of options.emit_for; NULL without it. */
 ECHELON_API const char *echelon_plan_emitted(const echelon_plan *plan);
 /* Goodput against ranks as SVG. NULL: failure, as there is no options.mtbf_hours. */
@@ -195,7 +198,8 @@ typedef struct echelon_search echelon_search;
 /* Searches the layouts of the run on options->cluster: degrees, micro-batch, schedule, ZeRO,
  * recomputation and offload. Those with the shortest simulated step that fit into memory come
  * first. A key of these that the run sets is not searched. Reads no data and writes nothing.
- * `steps` and `simulate` of the options are not used. Errors: no layout can be run or fits. */
+ * With options->steps the first layout is also planned as a whole, for JSON and HTML; `simulate` is
+ * not used. Errors: no layout can be run or fits. */
 ECHELON_API echelon_status echelon_search_create(echelon_run *run,
                                                  const echelon_plan_options *options,
                                                  echelon_search **out);
@@ -204,6 +208,8 @@ ECHELON_API void echelon_search_free(echelon_search *search); /* accepts NULL */
  * failure. */
 ECHELON_API const char *echelon_search_text(echelon_search *search);
 ECHELON_API const char *echelon_search_json(echelon_search *search);
+/* The result as a page for browsers, which loads nothing; its data is the JSON. NULL: failure. */
+ECHELON_API const char *echelon_search_html(echelon_search *search);
 /* The number of layouts that were planned and are listed, the fastest first. */
 ECHELON_API int echelon_search_places(const echelon_search *search);
 /* The run file of the layout at `place`, from 0; borrowed until the next call. NULL: there is no

@@ -4,7 +4,8 @@
 # Installs the Debian 12 packages that Echelon is built with, and names them. Silent, and without
 # touching the system, when all are there.
 #
-#   tools/install_dependencies.sh [--tests]      --tests: also what tests need
+#   tools/install_dependencies.sh [--tests] [--web]
+#       --tests: also what tests need; --web: what tools/web.sh and tests/web need (1.5 GB)
 set -euo pipefail
 
 packages=(
@@ -27,7 +28,7 @@ attempts=3
 pause_seconds=${ECH_INSTALL_PAUSE:-5} # after the first failure; longer after each further one
 
 usage() {
-    echo "usage: tools/install_dependencies.sh [--tests]" >&2
+    echo "usage: tools/install_dependencies.sh [--tests] [--web]" >&2
     exit 2
 }
 
@@ -46,6 +47,7 @@ for argument in "$@"; do
             [ ! -x /usr/sbin/policy-rc.d ] || /usr/sbin/policy-rc.d munge start || service_policy=$?
             [ "$service_policy" != 101 ] || packages+=(slurm-wlm munge)
             ;;
+        --web) packages+=(emscripten chromium chromium-driver python3) ;;
         *) usage ;;
     esac
 done

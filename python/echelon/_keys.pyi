@@ -521,8 +521,9 @@ Keys = TypedDict("Keys", {
     "memory.invert": bool | Literal["auto"],
     # folder of the checkpoints; auto: log.directory/checkpoints
     "checkpoint.directory": str | os.PathLike[str],
-    # steps between checkpoints; 0: only after the last step
-    "checkpoint.every": int,
+    # steps between checkpoints; 0: only after the last step; auto: a tenth of the run, at least
+    # 1,000
+    "checkpoint.every": int | Literal["auto"],
     # number of newest checkpoints that are kept; 0: all
     "checkpoint.keep": int,
     # number of checkpoints with the lowest validation losses that are kept; true: 1; false: 0
@@ -581,8 +582,8 @@ class Keyed(Handle):
         "parallel.token_updates", "parallel.evaluators", "parallel.tensor", "parallel.expert",
         "parallel.context", "parallel.compression_rank", "parallel.zero",
         "memory.offload_delayed_from", "memory.prefetch", "memory.sequence_chunks",
-        "checkpoint.every", "checkpoint.keep", "log.every", "log.histograms", "log.sample_every",
-        "log.sample_tokens", "log.trace_steps"],
+        "checkpoint.keep", "log.every", "log.histograms", "log.sample_every", "log.sample_tokens",
+        "log.trace_steps"],
         value:
         int) -> None: ...
     @overload
@@ -595,7 +596,7 @@ class Keyed(Handle):
         "training.validate_samples", "training.check_every", "optimizer.decay_steps",
         "precision.loss_scale", "parallel.data", "parallel.pipeline", "parallel.virtual_stages",
         "parallel.flush_every", "parallel.node_ranks", "parallel.threads", "memory.offload_threads",
-        "memory.recompute_blocks"],
+        "memory.recompute_blocks", "checkpoint.every"],
         value:
         int | Literal["auto"]) -> None: ...
     @overload

@@ -191,6 +191,7 @@ _FUNCTIONS = {  # name: result, arguments
     "plan_text": (_TEXT, [_HANDLE]),
     "plan_json": (_TEXT, [_HANDLE]),
     "plan_svg": (_TEXT, [_HANDLE]),
+    "plan_html": (_TEXT, [_HANDLE]),
     "plan_ranks": (ctypes.c_int, [_HANDLE]),
     "memory_kinds": (ctypes.c_int, []),
     "memory_kind": (_TEXT, [ctypes.c_int]),

@@ -103,6 +103,10 @@ class Plan(Handle):
         """The simulated timeline."""
         return self._get(library.echelon_plan_svg)
 
+    def html(self) -> str:
+        """The page of ``echelon plan --html``: a file for browsers, which loads nothing."""
+        return self._get(library.echelon_plan_html)
+
     @property
     def ranks(self) -> int:
         """Number of ranks, without evaluators."""

@@ -45,8 +45,8 @@ class Mirrored(Strategy):
 
 
 class MultiWorkerMirrored(Strategy):
-    """Synchronous replicas over several machines, whose sums are hierarchical. Needs node_ranks,
-    the ranks of a machine, unless a launcher tells."""
+    """Synchronous replicas over several machines, whose sums are hierarchical: first within each
+    machine, whose ranks are counted unless node_ranks says how many."""
 
     def __init__(self, replicas: int | str = "auto", **keys: Any) -> None:
         super().__init__(strategy="multi_worker_mirrored", data=replicas, **keys)

@@ -4,6 +4,8 @@
  */
 #include "base/json.h"
 
+#include <string.h>
+
 /* What a look over the bytes counts, before any tree is built. Commas and brackets inside of
  * strings do not count. */
 typedef struct census {
@@ -60,6 +62,12 @@ ech_status ech_json_parse(const char *path, const char *text, size_t n, ech_json
     json_error_t error;
     json_t *root = json_loadb(
         text, n, JSON_REJECT_DUPLICATES | (limits.reals ? JSON_DECODE_INT_AS_REAL : 0), &error);
+    if (!root && (strstr(error.text, "near 'NaN") || strstr(error.text, "Infinity")))
+        ECH_FAIL(
+            ECH_EINPUT,
+            "%s:%d:%d: JSON has no NaN or Infinity, which Python writes; write a number there, "
+            "or null",
+            path, error.line, error.column);
     if (!root) {
         ECH_FAIL(ECH_EINPUT, "%s:%d:%d: bad JSON: %s; correct it, or copy the file again", path,
                  error.line, error.column, error.text);

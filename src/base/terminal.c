@@ -57,6 +57,18 @@ void ech_terminal_line_draw(ech_terminal_line *line, const char *text, bool now)
     redraw(line);
 }
 
+void ech_terminal_line_keep(ech_terminal_line *line)
+{
+    if (line->is_shown) fputc('\n', stderr);
+    line->is_shown = false;
+}
+
+void ech_terminal_line_erase(ech_terminal_line *line)
+{
+    if (line->is_shown) fprintf(stderr, "\r\033[K");
+    line->is_shown = false;
+}
+
 void ech_terminal_line_say(ech_terminal_line *line, const char *text)
 {
     /* One write a line, so that lines of several processes do not mix. */
@@ -70,7 +82,6 @@ void ech_terminal_line_say(ech_terminal_line *line, const char *text)
 
 void ech_terminal_line_end(ech_terminal_line *line)
 {
-    if (line->is_shown) fputc('\n', stderr);
-    line->is_shown = false;
+    ech_terminal_line_keep(line);
     ech_text_free(&line->text);
 }

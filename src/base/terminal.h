@@ -32,6 +32,10 @@ void ech_terminal_line_begin(ech_terminal_line *line);
 void ech_terminal_line_draw(ech_terminal_line *line, const char *text, bool now);
 /* Prints `text` as a line of its own and redraws the status line below it. */
 void ech_terminal_line_say(ech_terminal_line *line, const char *text);
+/* Leaves the status line on the screen as a line like others: it is not drawn again. */
+void ech_terminal_line_keep(ech_terminal_line *line);
+/* Removes the status line from the screen. */
+void ech_terminal_line_erase(ech_terminal_line *line);
 /* Leaves the status line on the screen, moves below it, and frees its text. */
 void ech_terminal_line_end(ech_terminal_line *line);
 

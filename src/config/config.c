@@ -12,6 +12,7 @@
 
 #include "base/about.h"
 #include "config/about.h"
+#include "config/alias.h"
 #include "config/table.h"
 
 /* Splits the choices of a NAME or LIST key. */
@@ -70,6 +71,7 @@ void ech_config_destroy(ech_config *config)
             free(((ech_config_list *)ech_config_field(config, key))->at);
         free(config->source->keys[k].place);
         free(config->source->keys[k].text);
+        free(config->source->keys[k].cause);
     }
     ech_pool_destroy(config->source->pool);
     free(config->source);
@@ -99,6 +101,7 @@ ech_config *ech_config_copy(const ech_config *config)
         copy_field(copy, key);
         copy->source->keys[k].unread = origin->unread;
         copy->source->keys[k].hidden = origin->hidden;
+        if (origin->cause) copy->source->keys[k].cause = ech_strdup(origin->cause);
         if (!origin->place) continue;
         copy->source->keys[k].place = ech_strdup(origin->place);
         copy->source->keys[k].text = ech_strdup(origin->text);
@@ -137,10 +140,15 @@ static ech_status fail_unknown(ech_config *config, const char *path)
     char *dot = strchr(name, '.');
     if (dot) *dot = '\0';
     const ech_config_section *section = ech_config_find_section(name);
+    if (section && !dot)
+        ECH_FAIL(ECH_EUSAGE,
+                 "command line: %s: a section, not a key; write %s.KEY=value: `echelon help keys "
+                 "%s` lists its keys, the first is %s.%s",
+                 name, name, name, name, ech_config_keys[section->first].name);
     if (section && dot)
         ech_config_hint_key(config, section, dot + 1, &hint);
     else
-        ech_config_hint_section(config, name, &hint);
+        ech_config_hint_section(config, ech_alias_find(path) ? path : name, &hint);
     const char *what = dot ? (section ? "key" : "section") : "key; write section.key=value";
     ECH_FAIL(ECH_EUSAGE, "command line: %.120s: no such %s; %s", path, what, hint.at);
 }
@@ -262,7 +270,8 @@ void ech_config_describe(const ech_config *config, const char *key, ech_text *ou
         return;
     }
     ech_config_format_value(config, found, &value);
-    ech_text_append(out, "%s = %.120s (default)", key, value.at);
+    ech_text_append(out, "%s = %.120s (default%s%s)", key, value.at, origin->cause ? " with " : "",
+                    origin->cause ? origin->cause : "");
 }
 
 ech_status ech_config_complain(const ech_config *config, const char *key, const char *format, ...)

@@ -167,7 +167,8 @@ bool ech_config_is_auto(const char *value);
  * configuration is resolved or not. They do not count as set. */
 void ech_config_set_alone(ech_config *config);
 /* Sets a key that is auto, or whose default is another value and that is not set, to a text of the
- * program's own. The key does not count as set. */
+ * program's own. The key does not count as set. A key that follows a choice (config/follow.h) keeps
+ * its value. */
 void ech_config_choose(ech_config *config, const char *key, const char *text);
 /* Replaces a TEXT key's value, to resolve "auto". The key does not count as set. */
 void ech_config_replace_text(char **field, const char *value);

@@ -128,6 +128,16 @@ bool ech_feature_is_on(const ech_config *c, ech_feature feature)
     return false;
 }
 
+const char *ech_feature_key(ech_feature feature)
+{
+    return features[feature].key;
+}
+
+const char *ech_feature_value(ech_feature feature)
+{
+    return features[feature].value;
+}
+
 const ech_rule ech_rules[ECH_RULES] = {
 #define FEATURE(...)
 #define RULE(feature, other, kind, reason, hint)                                                   \
@@ -158,12 +168,15 @@ const ech_rule *ech_rule_broken(const ech_config *config, ech_rule_scope scope)
 
 const char *ech_rule_explain(const ech_rule *rule, const ech_config *config, ech_text *out)
 {
-    const char *key = features[rule->other].key;
-    ech_text_append(out, "not with %s = ", key);
+    const ech_config_key *key = ech_config_find_path(features[rule->other].key);
+    const char *cause = ech_config_origin_of(config, key)->cause;
+    ech_text_append(out, "not with %s = ", features[rule->other].key);
     size_t before = out->n;
-    ech_config_format_value(config, ech_config_find_path(key), out);
+    ech_config_format_value(config, key, out);
     if (out->n == before) ech_text_append(out, "\"\"");
-    ech_text_append(out, ": %s; %s", rule->reason, rule->hint);
+    if (cause) ech_text_append(out, ", which follows from %s", cause);
+    ech_text_append(out, ": %s; %s%s", rule->reason, cause ? "remove that key, or " : "",
+                    rule->hint);
     return features[rule->feature].key;
 }
 

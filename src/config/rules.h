@@ -47,6 +47,9 @@ typedef struct ech_rule {
 extern const ech_rule ech_rules[ECH_RULES];
 
 bool ech_feature_is_on(const ech_config *config, ech_feature feature);
+/* The feature's key, and what its value is when the feature is on ("above 1"). */
+const char *ech_feature_key(ech_feature feature);
+const char *ech_feature_value(ech_feature feature);
 
 /* The first rule of that scope that the configuration breaks; NULL: none. */
 const ech_rule *ech_rule_broken(const ech_config *config, ech_rule_scope scope);

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "config/alias.h"
 #include "config/strategy.h"
 
 #define FIXED true
@@ -93,8 +94,21 @@ static bool say_where_key_is(ech_config *config, const char *name, ech_text *out
     return strcmp(before, "it is ") != 0;
 }
 
+/* Our key for another tool's name; false: it is none. */
+static bool say_ours(ech_config *config, const char *name, ech_text *out)
+{
+    const ech_alias *foreign = ech_alias_find(name);
+    if (!foreign) return false;
+    const ech_config_key *key = ech_config_find_path(foreign->ours);
+    if (key) ech_config_origin_of(config, key)->tried = true;
+    ech_text_append(out, "here that is ");
+    ech_alias_print(foreign, NULL, out);
+    return true;
+}
+
 void ech_config_hint_section(ech_config *config, const char *name, ech_text *out)
 {
+    if (say_ours(config, name, out) || say_where_key_is(config, name, out)) return;
     const char *names[ECH_CONFIG_SECTIONS];
     for (size_t s = 0; s < ECH_CONFIG_SECTIONS; s++) names[s] = ech_config_sections[s].name;
     const char *nearest = ech_text_nearest(name, names, ECH_CONFIG_SECTIONS);
@@ -104,7 +118,6 @@ void ech_config_hint_section(ech_config *config, const char *name, ech_text *out
         ech_text_append(out, "did you mean %s?", nearest);
         return;
     }
-    if (say_where_key_is(config, name, out)) return;
     ech_text_append(out, "the sections are");
     for (size_t s = 0; s < ECH_CONFIG_SECTIONS; s++) ech_text_append(out, " %s", names[s]);
 }
@@ -112,7 +125,7 @@ void ech_config_hint_section(ech_config *config, const char *name, ech_text *out
 void ech_config_hint_key(ech_config *config, const ech_config_section *section, const char *name,
                          ech_text *out)
 {
-    if (say_where_key_is(config, name, out)) return;
+    if (say_ours(config, name, out) || say_where_key_is(config, name, out)) return;
     const char *names[ECH_CONFIG_KEYS];
     size_t n = 0;
     for (size_t k = section->first; k < section->end; k++) names[n++] = ech_config_keys[k].name;

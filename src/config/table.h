@@ -66,6 +66,7 @@ typedef struct ech_config_origin {
     char *place; /* where the key was set: "run.yaml:3:5", "command line"; NULL: it was not */
     char *text;  /* the value's text; NULL if not set */
     char *names; /* of a NAME or LIST key: its choices, one NUL-terminated string after the other */
+    char *cause; /* "optimizer.name = muon": the choice that the value follows; NULL: none */
     bool unread; /* ech_config_check_read found that this run does not read it */
     bool hidden; /* ech_config_print omits it */
     bool tried;  /* a refused input named it or probably meant it: it is not reported as missing */

@@ -10,6 +10,7 @@
 
 #include "base/path.h"
 #include "base/utf8.h"
+#include "config/alias.h"
 #include "config/table.h"
 
 /* A value on its way into a key, with all that an error says about it. */
@@ -186,7 +187,10 @@ static ech_status refuse_choice(const attempt *a, const char *expected, const ch
     char *rest = NULL;
     for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
         ECH_PUSH(words, word);
-    const char *nearest = ech_text_nearest(a->text, words.at, words.n);
+    char path[128];
+    snprintf(path, sizeof path, "%s.%s", a->key->section, a->key->name);
+    const char *nearest = ech_alias_value(path, a->text);
+    if (!nearest) nearest = ech_text_nearest(a->text, words.at, words.n);
     free(words.at);
     int n = (int)strlen(choices);
     while (n > 0 && choices[n - 1] == ' ') n--;
@@ -372,8 +376,8 @@ void ech_config_choose(ech_config *config, const char *path, const char *text)
     ECH_FREED_TEXT value = {0};
     ech_config_format_value(config, key, &value);
     bool has_auto = strcmp(key->initial, "auto") == 0;
-    bool is_open =
-        has_auto ? ech_config_is_auto(value.at) : !ech_config_origin_of(config, key)->place;
+    const ech_config_origin *origin = ech_config_origin_of(config, key);
+    bool is_open = has_auto ? ech_config_is_auto(value.at) : !origin->place && !origin->cause;
     if (is_open) set_from_table(config, key, text);
 }
 

@@ -110,6 +110,16 @@ static ech_status run(ech_text_file *f, bool *ends)
     return ECH_OK;
 }
 
+/* Zeros between members, and after the last one, are padding (RFC 1952 leaves them to the reader,
+ * as gzip -d does; xz calls them stream padding): no member begins with a zero. Whether there was
+ * one. */
+static bool skips_padding(ech_packing_io *io)
+{
+    size_t before = io->in_n;
+    for (; io->in_n > 0 && *(const unsigned char *)io->in == 0; io->in_n--) io->in++;
+    return io->in_n < before;
+}
+
 /* Unpacks the next n bytes of the text; *made: fewer only at its end. */
 static ech_status unpack(ech_text_file *f, void *bytes, size_t n, size_t *made)
 {
@@ -118,6 +128,7 @@ static ech_status unpack(ech_text_file *f, void *bytes, size_t n, size_t *made)
     while (f->io.out_n > 0) {
         bool ends;
         if (f->io.in_n == 0 && f->taken < f->stored) ECH_TRY(refill(f));
+        if (!f->in_member && skips_padding(&f->io)) continue;
         if (f->io.in_n == 0 && !f->in_member) break;
         if (!f->in_member) begin_member(f);
         ECH_TRY(run(f, &ends));

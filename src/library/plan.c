@@ -12,7 +12,7 @@ struct echelon_plan {
     ech_run_arguments arguments;
     ech_run run;
     ech_planning planning;
-    ech_text text, json, svg, goodput;
+    ech_text text, json, svg, html, goodput;
 };
 
 ech_advice_options ech_library_advice(const echelon_plan_options *o)
@@ -70,6 +70,7 @@ void echelon_plan_free(echelon_plan *plan)
     ech_text_free(&plan->text);
     ech_text_free(&plan->json);
     ech_text_free(&plan->svg);
+    ech_text_free(&plan->html);
     ech_text_free(&plan->goodput);
     ech_handle_destroy(plan);
 }
@@ -96,6 +97,14 @@ const char *echelon_plan_svg(echelon_plan *plan)
     ECH_USE_HANDLE(plan, PLAN, NULL);
     bool made = plan->svg.n || ech_plan_report_svg(&plan->planning.report, &plan->svg) == ECH_OK;
     return made ? plan->svg.at : NULL;
+}
+
+const char *echelon_plan_html(echelon_plan *plan)
+{
+    ech_library_enter();
+    ECH_USE_HANDLE(plan, PLAN, NULL);
+    bool made = plan->html.n || ech_plan_report_html(&plan->planning.report, &plan->html) == ECH_OK;
+    return made ? plan->html.at : NULL;
 }
 
 const char *echelon_plan_emitted(const echelon_plan *plan)

@@ -11,7 +11,7 @@ struct echelon_search {
     ech_run_arguments arguments;
     ech_run run;
     ech_search search;
-    ech_text text, json, run_file, goodput;
+    ech_text text, json, html, run_file, goodput;
 };
 
 static ech_status create(const echelon_run *run, const echelon_plan_options *o,
@@ -31,7 +31,10 @@ static ech_status create(const echelon_run *run, const echelon_plan_options *o,
     ECH_TRY(status);
     if (o->progress) o->progress("searching", o->context);
     ECH_TRY(ech_search_run(&search->run, &options, NULL, &search->search));
-    return ech_search_advise(&search->search, &options);
+    ECH_TRY(ech_search_advise(&search->search, &options));
+    if (!o->steps) return ECH_OK;
+    if (o->progress) o->progress("planning the first layout", o->context);
+    return ech_search_add_plan(&search->search, &options);
 }
 
 echelon_status echelon_search_create(echelon_run *run, const echelon_plan_options *options,
@@ -56,6 +59,7 @@ void echelon_search_free(echelon_search *search)
     ech_run_close(&search->run);
     ech_text_free(&search->text);
     ech_text_free(&search->json);
+    ech_text_free(&search->html);
     ech_text_free(&search->run_file);
     ech_text_free(&search->goodput);
     free(search);
@@ -72,6 +76,13 @@ const char *echelon_search_json(echelon_search *search)
     ech_library_enter();
     bool made = search->json.n || ech_search_json(&search->search, &search->json) == ECH_OK;
     return made ? search->json.at : NULL;
+}
+
+const char *echelon_search_html(echelon_search *search)
+{
+    ech_library_enter();
+    bool made = search->html.n || ech_search_html(&search->search, &search->html) == ECH_OK;
+    return made ? search->html.at : NULL;
 }
 
 int echelon_search_places(const echelon_search *search)

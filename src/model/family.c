@@ -227,12 +227,26 @@ void ech_family_choose(ech_config *config, const char *words)
     }
 }
 
+/* Keys with rows of one name say the same in files: one that is not set follows the other. */
+static void choose_alike(ech_config *config, const ech_family_row *rows)
+{
+    for (const ech_family_row *row = rows; row->name; row++)
+        for (const ech_family_row *other = rows; other->name && row->key; other++) {
+            ECH_FREED_TEXT value = {0};
+            if (!other->key || strcmp(row->name, other->name) != 0) continue;
+            if (!ech_config_is_set(config, row->key)) continue;
+            ech_config_format(config, row->key, &value);
+            ech_config_choose(config, other->key, value.at);
+        }
+}
+
 void ech_model_choose(ech_config *config)
 {
     ech_model_mark_keys(config);
     const ech_family *family = ech_family_of(config);
     ech_family_choose(config, family->constants);
     ech_family_choose(config, family->defaults);
+    choose_alike(config, family->rows);
 }
 
 /* The value after KEY= in words; NULL: it is not there. */

@@ -61,6 +61,13 @@ static void resolve_decoder(ech_config *config)
     if (config->model.tie_word_embeddings == ECH_AUTO) config->model.tie_word_embeddings = false;
 }
 
+/* The least vocabulary with room for the tokenizer's that tensor ranks can share. */
+static int64_t least_vocabulary(const ech_config *config, int64_t tokens)
+{
+    int64_t tensor = config->parallel.tensor;
+    return (tokens + tensor - 1) / tensor * tensor;
+}
+
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
 {
     const ech_family *family = ech_family_of(config);
@@ -75,7 +82,8 @@ ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
                  ech_config_complain(
                      config, "model.vocab_size",
                      "smaller than the vocabulary of tokenizer %s; use at least %lld%s",
-                     config->data.tokenizer, (long long)tokenizer_vocabulary,
+                     config->data.tokenizer,
+                     (long long)least_vocabulary(config, tokenizer_vocabulary),
                      config->model.init_from[0]
                          ? ", which adds rows for new tokens to the embedding and the head, or the "
                            "tokenizer of the model that is trained"

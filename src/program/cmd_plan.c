@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * echelon plan RUN.yaml|--model FOLDER [--ranks N] [--per-machine M] [--cluster FILE [--tokens N]]
- *              [--steps] [--simulate] [--json] [--svg FILE] [section.key=value ...]
- * echelon plan RUN.yaml|--model FOLDER --search --cluster FILE [--ranks N] [--json] [--emit FILE]
+ *              [--steps] [--simulate] [--json] [--svg FILE] [--html FILE] [section.key=value ...]
+ * echelon plan RUN.yaml|--model FOLDER --search --cluster FILE [--ranks N] [--json] [--steps]
+ *              [--emit FILE] [--html FILE]
  *     both also: [--emit-for SYSTEM --emit FILE]
  *                [--mtbf HOURS --restart SECONDS [--repair HOURS] [--spares N] [--goodput FILE]]
  */
@@ -28,6 +29,7 @@ static const char about[] =
 typedef struct plan_arguments {
     ech_run_line run;
     const char *svg;    /* NULL: no picture */
+    const char *html;   /* NULL: no page */
     const char *tokens; /* of a whole training, as 300B; NULL: not given */
     bool json;
     int per_machine;
@@ -79,6 +81,9 @@ static const ech_option options[] = {
              "with --mtbf: draws goodput against ranks into FILE"),
     ECH_FLAG(plan_arguments, json, "json", 'j', "as one JSON object"),
     ECH_PATH(plan_arguments, svg, "svg", 'g', "FILE", "draws the timeline into FILE as well"),
+    ECH_PATH(plan_arguments, html, "html", 'w', "FILE",
+             "writes a page for browsers into FILE as well: ranks, memory, timeline, every step, "
+             "bytes by level; with --search the layouts"),
     {0}};
 
 /* ---- what a long plan is doing, on a terminal ---- */
@@ -134,6 +139,7 @@ static void end_progress(progress *p)
 
 /* ---- the plan ---- */
 
+/* text NULL: it could not be made. */
 static ech_status write_file(const char *path, const char *text)
 {
     return text ? ech_file_write(path, text, strlen(text)) : ECH_EINPUT;
@@ -146,6 +152,7 @@ static ech_status print_plan(echelon_plan *plan, const plan_arguments *in)
     fputs(text, stdout);
     if (in->svg) ECH_TRY(write_file(in->svg, echelon_plan_svg(plan)));
     if (in->emit) ECH_TRY(write_file(in->emit, echelon_plan_emitted(plan)));
+    if (in->html) ECH_TRY(write_file(in->html, echelon_plan_html(plan)));
     return in->goodput ? write_file(in->goodput, echelon_plan_goodput_svg(plan)) : ECH_OK;
 }
 
@@ -178,6 +185,7 @@ static ech_status print_search(echelon_search *search, const plan_arguments *in)
     if (in->emit)
         ECH_TRY(write_file(in->emit, in->emit_for ? echelon_search_emitted(search)
                                                   : echelon_search_run_file(search, 0)));
+    if (in->html) ECH_TRY(write_file(in->html, echelon_search_html(search)));
     return in->goodput ? write_file(in->goodput, echelon_search_goodput_svg(search)) : ECH_OK;
 }
 
@@ -185,7 +193,7 @@ static ech_status search(const plan_arguments *in, echelon_run *run,
                          const echelon_plan_options *wanted, progress *shown)
 {
     echelon_search *found = NULL;
-    if (in->svg || in->steps || in->simulate)
+    if (in->svg || (in->steps && !in->json) || in->simulate)
         ECH_FAIL(ECH_EUSAGE,
                  "--search lists layouts; draw or simulate one of them with `echelon plan` and its "
                  "keys");
@@ -225,7 +233,7 @@ static ech_status plan(const plan_arguments *in, echelon_run *run)
     echelon_plan_options wanted = {.size = sizeof wanted,
                                    .ranks = in->run.ranks,
                                    .per_machine = in->per_machine,
-                                   .steps = in->steps,
+                                   .steps = in->steps || (in->search && in->html),
                                    .simulate = in->simulate,
                                    .cluster = in->cluster,
                                    .progress = set_progress,

@@ -68,7 +68,7 @@ static void check(void *arguments, const struct argp_state *state)
 /* The text on standard output. */
 typedef struct output {
     bool writes_ids, is_shown; /* on a terminal, which would obey some characters */
-    bool has_begun, failed;
+    bool has_begun, failed, ends_line;
     ech_text part; /* on a terminal: a character's first bytes, which the next token ends */
 } output;
 
@@ -86,6 +86,7 @@ static bool write_text(output *o, const char *bytes, size_t n, bool last)
         n = shown.n;
     }
     size_t written = n ? fwrite(bytes, 1, n, stdout) : 0;
+    if (n > 0) o->ends_line = bytes[n - 1] == '\n';
     o->failed = written != n || fflush(stdout) != 0;
     return !o->failed;
 }
@@ -134,6 +135,6 @@ ech_status ech_command_sample(int argc, char **argv, int *code)
     if (status == ECHELON_OK && !o.failed) write_text(&o, "", 0, true);
     ech_text_free(&o.part);
     if (status == ECHELON_OK && o.failed) return ECH_EIO;
-    if (status == ECHELON_OK && (in.ids || o.is_shown)) putchar('\n');
+    if (status == ECHELON_OK && !o.ends_line) putchar('\n');
     return (ech_status)status;
 }

@@ -5,6 +5,7 @@
 #include "program/command.h"
 
 #include <argp.h>
+#include <ech_commit.h>
 #include <echelon.h>
 #include <errno.h>
 #include <signal.h>
@@ -34,25 +35,28 @@ static void print_tour(FILE *out)
                  "Usage: echelon COMMAND ...\n\n");
     for (int i = 0; i < COMMANDS; i++)
         fprintf(out, "  %-11s%-20s%s\n", commands[i].name, commands[i].arguments, commands[i].help);
-    fprintf(out, "\n"
-                 "  echelon COMMAND --help   what a command takes\n"
-                 "  echelon help keys        every key of a run file, a line each\n"
-                 "  echelon help key NAME    all about one key\n"
-                 "  echelon help together    features that cannot be combined, and why\n"
-                 "  echelon help techniques  which techniques run together: a matrix\n"
-                 "  echelon --version        what this program was built with\n\n"
-                 "For example:\n\n"
-                 "  echelon data book.txt book --valid 0.1\n"
-                 "  echelon plan run.yaml --ranks 4\n"
-                 "  echelon train run.yaml --ranks 4 training.steps=1000\n"
-                 "  echelon sample runs/book \"Once upon a time\"\n");
+    fprintf(out,
+            "\n"
+            "  echelon COMMAND --help   what a command takes\n"
+            "  echelon help keys        every key of a run file, a line each\n"
+            "  echelon help keys WORD   the keys of a section, or those whose help has the word\n"
+            "  echelon help key NAME    all about one key\n"
+            "  echelon help together    features that cannot be combined, and why\n"
+            "  echelon help techniques  which techniques run together: a matrix\n"
+            "  echelon help names       other tools' names for keys and values\n"
+            "  echelon version          what this program was built from and with\n\n"
+            "For example:\n\n"
+            "  echelon data book.txt book --valid 0.1\n"
+            "  echelon plan run.yaml --ranks 4\n"
+            "  echelon train run.yaml --ranks 4 training.steps=1000\n"
+            "  echelon sample runs/book \"Once upon a time\"\n");
 }
 
 static ech_status print_version(void)
 {
     ech_isa isa;
     ECH_TRY(ech_isa_decide(&isa));
-    printf("echelon %s\n", ECH_VERSION);
+    printf("echelon %s (commit %s)\n", ECH_VERSION, ECH_COMMIT);
     const char *without_mpi = ech_comm_lacks(ECH_COMM_mpi);
     printf("MPI:     %s\n", without_mpi ? without_mpi : ech_comm_version(ECH_COMM_mpi));
     const char *without_ucx = ech_comm_lacks(ECH_COMM_ucx);
@@ -69,11 +73,33 @@ static const command *find_command(const char *name)
     return NULL;
 }
 
+/* Our command for another tool's; NULL: unknown. */
+static const char *find_foreign(const char *name)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } foreign[] = {
+#define X(theirs, ours) {#theirs, ours},
+#include "program/foreign_commands.def"
+    };
+    ECH_FREED char *wanted = ech_strdup(name);
+    for (char *at = wanted; *at; at++)
+        if (*at == '-') *at = '_';
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (strcmp(foreign[i].theirs, wanted) == 0) return foreign[i].ours;
+    return NULL;
+}
+
 static ech_status refuse_command(const char *name)
 {
-    const char *names[COMMANDS + 1] = {"help"};
-    for (int i = 0; i < COMMANDS; i++) names[i + 1] = commands[i].name;
-    const char *nearest = ech_text_nearest(name, names, COMMANDS + 1);
+    const char *names[COMMANDS + 2] = {"help", "version"};
+    for (int i = 0; i < COMMANDS; i++) names[i + 2] = commands[i].name;
+    const char *foreign = find_foreign(name);
+    if (foreign) ECH_FAIL(ECH_EUSAGE, "no command %s; here that is `echelon %s`", name, foreign);
+    if (strchr(name, '.') && !strchr(name, '='))
+        ECH_FAIL(ECH_EUSAGE, "no command %s; to train a run file, use `echelon train %s`", name,
+                 name);
+    const char *nearest = ech_text_nearest(name, names, COMMANDS + 2);
     if (nearest) ECH_FAIL(ECH_EUSAGE, "no command %s; did you mean echelon %s?", name, nearest);
     ECH_FAIL(ECH_EUSAGE, "no command %s; echelon --help lists them", name);
 }
@@ -88,18 +114,19 @@ static ech_status run_command(const command *chosen, int argc, char **argv, int 
     return chosen->run(argc, argv, code);
 }
 
-/* echelon help [keys | key NAME | together | techniques | COMMAND] */
+/* echelon help [keys [WORD] | key NAME | names | together | techniques | COMMAND] */
 static ech_status help(int argc, char **argv, int *code)
 {
     const char *word = argc > 1 ? argv[1] : "";
-    bool is_key = strcmp(word, "key") == 0;
+    bool is_key = strcmp(word, "key") == 0, is_keys = strcmp(word, "keys") == 0;
     if (is_key && argc != 3)
         ECH_FAIL(ECH_EUSAGE, "help key takes one key, as `echelon help key parallel.zero`");
-    if (argc > 2 && !is_key)
-        ECH_FAIL(ECH_EUSAGE, "help takes one word: a command, keys, together or techniques; or "
-                             "two: key NAME");
+    if (argc > 3 || (argc > 2 && !is_key && !is_keys))
+        ECH_FAIL(ECH_EUSAGE, "help takes one word: a command, keys, names, together or techniques; "
+                             "or two: key NAME, keys WORD");
     if (is_key) return ech_help_key(argv[2]);
-    if (strcmp(word, "keys") == 0) return ech_help_keys();
+    if (is_keys) return argc > 2 ? ech_help_keys_with(argv[2]) : ech_help_keys();
+    if (strcmp(word, "names") == 0) return ech_help_names();
     if (strcmp(word, "together") == 0) return ech_help_together();
     if (strcmp(word, "techniques") == 0) return ech_help_techniques();
     if (argc == 2) {
@@ -119,7 +146,9 @@ static ech_status dispatch(int argc, char **argv, int *code)
     }
     const command *chosen = find_command(argv[1]);
     if (chosen) return run_command(chosen, argc - 1, argv + 1, code);
-    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) return print_version();
+    if (strcmp(argv[1], "version") == 0 || strcmp(argv[1], "--version") == 0 ||
+        strcmp(argv[1], "-V") == 0)
+        return print_version();
     if (strcmp(argv[1], "help") == 0) return help(argc - 1, argv + 1, code);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return help(1, argv, code);
     return refuse_command(argv[1]);

@@ -10,6 +10,8 @@
 
 #include "app/setup/setup.h"
 #include "program/techniques.h"
+#include "config/follow.h"
+#include "config/alias.h"
 #include "config/rules.h"
 
 /* The tables that run files choose from, besides families. */
@@ -106,6 +108,56 @@ ech_status ech_help_keys(void)
     return ECH_OK;
 }
 
+/* Whether a key is of a section with this name, or its help has the word, in any case. */
+static bool is_about(const ech_config_about *about, const char *word, bool is_section)
+{
+    if (is_section) return strcmp(about->section, word) == 0;
+    return strcasestr(about->name, word) || strcasestr(about->help, word) ||
+           (about->more && strcasestr(about->more, word));
+}
+
+ech_status ech_help_keys_with(const char *word)
+{
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
+    ECH_FREED_TEXT text = {0};
+    ech_config_about about;
+    bool is_section = false;
+    ECH_TRY(ech_setup_defaults(&config));
+    for (int k = 0; ech_config_about_key(k, &about); k++)
+        is_section |= strcmp(about.section, word) == 0;
+    for (int k = 0; ech_config_about_key(k, &about); k++) {
+        ECH_FREED_TEXT key = {0};
+        if (!is_about(&about, word, is_section)) continue;
+        ech_text_append(&key, "%s.%s", about.section, about.name);
+        ech_config_help_key(config, key.at, &text);
+    }
+    const ech_alias *foreign = ech_alias_find(word);
+    if (!text.n && foreign && foreign->ours[0] != '-') return ech_help_key(foreign->ours);
+    if (!text.n)
+        ECH_FAIL(ECH_EUSAGE,
+                 "no section is called %s, and the help of no key has this word; "
+                 "`echelon help keys` lists all keys",
+                 word);
+    fputs(text.at, stdout);
+    return ECH_OK;
+}
+
+ech_status ech_help_names(void)
+{
+    const ech_alias *foreign;
+    const char *key, *theirs, *ours;
+    printf("Other tools' names for keys. A name that is the same here is not listed.\n\n");
+    for (int i = 0; (foreign = ech_alias_at(i)); i++) {
+        ECH_FREED_TEXT text = {0};
+        ech_alias_print(foreign, NULL, &text);
+        printf("  %-38s %s\n", foreign->theirs, text.at);
+    }
+    printf("\nOther tools' names for values:\n\n");
+    for (int i = 0; ech_alias_value_at(i, &key, &theirs, &ours); i++)
+        printf("  %-38s %s=%s\n", theirs, key, ours);
+    return ECH_OK;
+}
+
 /* Appends the names of all readers of the key that are values of `chosen`. */
 static void append_readers(const reader_list *all, const char *chosen, const char *key,
                            ech_text *out)
@@ -162,11 +214,23 @@ static void append_users(const char *key, ech_text *out)
     }
 }
 
+/* Whether a key has this name, with its section or without. */
+static bool is_key(const char *name)
+{
+    ech_config_about about;
+    bool found = ech_config_type_name(name) != NULL;
+    for (int k = 0; !found && ech_config_about_key(k, &about); k++)
+        found = strcmp(about.name, name) == 0;
+    return found;
+}
+
 ech_status ech_help_key(const char *name)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = NULL;
     ECH_FREED_TEXT paths = {0}, text = {0};
-    ECH_TRY(ech_config_match_keys(name, &paths));
+    const ech_alias *foreign = is_key(name) ? NULL : ech_alias_find(name);
+    bool is_ours = foreign && foreign->ours[0] != '-';
+    ECH_TRY(ech_config_match_keys(is_ours ? foreign->ours : name, &paths));
     ECH_TRY(ech_setup_defaults(&config));
     char *rest = NULL;
     for (char *key = strtok_r(paths.at, " ", &rest); key; key = strtok_r(NULL, " ", &rest)) {
@@ -175,6 +239,7 @@ ech_status ech_help_key(const char *name)
         ech_config_help_key(config, key, &text);
         append_choices(key, &named);
         if (named.n) ech_text_append(&text, "\n%s", named.at);
+        ech_config_help_followed(key, &text);
         append_users(key, &text);
         ech_rules_help_key(key, &rules);
         if (rules.n) ech_text_append(&text, "\n  These cannot be combined:\n\n%s", rules.at);

@@ -10,6 +10,11 @@
 
 /* Every key in a few lines, and the names that a run file may choose. */
 ech_status ech_help_keys(void);
+/* The keys of the section `word`, or those whose name or help has the word, with their full help.
+ * Error: there is none. */
+ech_status ech_help_keys_with(const char *word);
+/* Other tools' names for keys and values. */
+ech_status ech_help_names(void);
 /* All about a key ("parallel.zero"), or about all keys with that name ("schedule"): its full help,
  * the choices that read it, techniques and presets that set it, and rules that involve it. Error:
  * there is no such key; the nearest one is named. */

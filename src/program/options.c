@@ -4,6 +4,7 @@
  */
 #include "program/options.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,8 @@
 #include "base/memory.h"
 #include "base/path.h"
 #include "base/text.h"
+#include "config/config.h"
+#include "config/alias.h"
 
 enum { NO_LETTER = 256 }; /* and up: keys of options without one */
 
@@ -118,10 +121,46 @@ static error_t parse(int key, char *text, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
+static bool is_option(const ech_option *options, const char *name, size_t n)
+{
+    static const char *const all[] = {"help", "usage", "version"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strncmp(all[i], name, n) == 0) return true;
+    for (; options && options->help; options++) /* argp accepts beginnings of names */
+        if (options->name && strncmp(options->name, name, n) == 0) return true;
+    return false;
+}
+
+/* Another tool's option is a key here: "--lr 3" is optimizer.learning_rate=3. */
+static void refuse_foreign(const ech_command_line *line, int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        ECH_FREED char *name = ech_strdup(argv[i]);
+        ECH_FREED_TEXT ours = {0};
+        if (strncmp(name, "--", 2) != 0) continue;
+        char *equals = strchr(name, '=');
+        if (equals) *equals = '\0';
+        const char *value = equals                                  ? equals + 1
+                            : i + 1 < argc && argv[i + 1][0] != '-' ? argv[i + 1]
+                                                                    : NULL;
+        const ech_alias *foreign = ech_alias_find(name);
+        const char *key = ech_config_type_name(name + 2) ? name + 2 : NULL;
+        if (is_option(line->option, name + 2, strlen(name + 2)) || (!foreign && !key)) continue;
+        if (foreign && foreign->ours[0] == '-' && !is_option(line->option, "ranks", 5)) continue;
+        if (foreign)
+            ech_alias_print(foreign, value, &ours);
+        else
+            ech_text_append(&ours, "%s=%s", key, value ? value : "VALUE");
+        fprintf(stderr, "%s: %s: no such option; here that is %s\n", argv[0], name, ours.at);
+        exit(argp_err_exit_status);
+    }
+}
+
 void ech_command_line_parse(const ech_command_line *line, int argc, char **argv, void *arguments)
 {
     ECH_LIST(struct argp_option) rows = {0};
     int group = 0;
+    refuse_foreign(line, argc, argv);
     for (size_t i = 0; line->option && line->option[i].help; i++) {
         const ech_option *option = &line->option[i];
         bool heading = option->kind == ECH_OPTION_HEADING;

@@ -12,7 +12,7 @@
 #include "config/rules.h"
 #include "schedule/protocol/protocol.h"
 
-enum { MOST_TURNS = 64, CHECK_EVERY = 100 };
+enum { MOST_TURNS = 64, CHECK_EVERY = 100, SAVE_EVERY = 1000 };
 
 static int fewest_micro_batches(const ech_layout *layout)
 {
@@ -114,11 +114,19 @@ static int64_t most_turns(const ech_config *config, const ech_layout *layout)
     return ECH_MOST_BLOCK_RUNS / ech_layout_block_runs(layout, config);
 }
 
-/* Only at the end of a span. */
-static void resolve_check(ech_config *config, int64_t flush)
+static int64_t next_multiple(int64_t n, int64_t of)
 {
+    return (n + of - 1) / of * of;
+}
+
+/* What is auto happens after a number of `span` steps. */
+static void resolve_cadences(ech_config *config, int64_t span)
+{
+    int64_t tenth = next_multiple(config->training.steps, 10) / 10;
     if (config->training.check_every == ECH_AUTO)
-        config->training.check_every = (CHECK_EVERY + flush - 1) / flush * flush;
+        config->training.check_every = next_multiple(CHECK_EVERY, span);
+    if (config->checkpoint.every == ECH_AUTO)
+        config->checkpoint.every = next_multiple(tenth > SAVE_EVERY ? tenth : SAVE_EVERY, span);
 }
 
 /* A span of one step cannot delay anything. all: greatest common divisor of the calendar's
@@ -143,7 +151,8 @@ static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
     int64_t all = ech_common_divisor(steps, config->training.validate_every);
     if (config->training.check_every != ECH_AUTO)
         all = ech_common_divisor(all, config->training.check_every);
-    all = ech_common_divisor(all, config->checkpoint.every);
+    if (config->checkpoint.every != ECH_AUTO)
+        all = ech_common_divisor(all, config->checkpoint.every);
     all = ech_common_divisor(all, config->memory.offload_delayed_from);
     int64_t most = most_turns(config, layout);
     if (config->parallel.flush_every == ECH_AUTO) {
@@ -157,7 +166,7 @@ static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
             config, "parallel.flush_every", "%s make a list too long to plan; at most %lld",
             ECH_COUNT(config->parallel.flush_every, "step"), (long long)most);
     ECH_TRY(check_delays(config, all));
-    resolve_check(config, config->parallel.flush_every);
+    resolve_cadences(config, config->parallel.flush_every);
     const char *span =
         schedule->delayed_from ? "a span of delayed updates" : ech_protocol_span(layout);
     ECH_TRY(check_cadence(config, span, "training.steps", steps));
@@ -229,7 +238,7 @@ ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
     if (schedule->weights != ECH_WEIGHTS_FLUSHED && status == ECH_OK)
         status = resolve_flush(config, layout, schedule);
     int64_t sync = ech_protocol_of(layout)->meets_every(config);
-    if (status == ECH_OK) resolve_check(config, sync ? sync : 1);
+    if (status == ECH_OK) resolve_cadences(config, sync ? sync : 1);
     if (status == ECH_OK) status = check_meetings(config, sync);
     if (status == ECH_OK)
         *out = schedule;

@@ -213,7 +213,8 @@ expect 2 "command line: training.step.*steps" "$echelon" plan run.yaml training.
 expect 2 "training.steps = 4x" "$echelon" plan run.yaml training.steps=4x
 expect_once 2 "nesterov = true: not with optimizer.momentum = 0: .*for example 0.9" "$echelon" \
     plan run.yaml \
-    optimizer.name=sgd optimizer.nesterov=true
+    optimizer.name=sgd optimizer.nesterov=true \
+    optimizer.momentum=0
 expect_once 2 "run.yaml:12:.*does not divide by parallel.data = 3" "$echelon" train run.yaml \
     --ranks 3
 expect_once 2 "does not divide" "$echelon" plan run.yaml --ranks 3
@@ -420,6 +421,9 @@ expect 0 "^a prompt of more tokens than the model sees" "$echelon" sample runs/o
     "a prompt of more tokens than the model sees" --tokens 3 --temperature 0
 expect 0 "" "$echelon" sample runs/one --tokens 5 --top-k 1 --top-p 0.5
 expect 0 "^line$" "$echelon" sample runs/one "line" --tokens 0
+[ "$(wc -l <out)" = 1 ] || complain "no newline after a sample"
+expect 0 "^line" "$echelon" sample runs/one $'line\n' --tokens 0
+[ "$(wc -l <out)" = 1 ] || complain "two newlines after a sample that ends with one"
 # A model without a tokenizer knows ids.
 mkdir bare && cp runs/one/checkpoints/step-00000008/model/{config.json,model.safetensors} bare
 expect 2 "bare: has no tokenizer.*--tokenizer SOURCE, or --ids" "$echelon" sample bare line
@@ -456,6 +460,22 @@ cmp -s out dropped || complain "eval of the folder is another"
 expect 2 "group of 2 samples, .* use --batch 4" "$echelon" eval "$experts" --data d/text-valid \
     --batch 3
 expect 0 "^line" "$echelon" sample runs/experts line --tokens 3
+
+# ---- several runs side by side ----
+
+expect 0 "^ +runs/one +runs/experts$" "$echelon" report runs/one runs/experts
+also "^last loss +[0-9.]+ +[0-9.]+$"
+also "^last step +20[0-9]{2}-[0-9-]+ [0-9:]+ UTC +20"
+also "^wall time +[0-9:]+"
+also "^the same in all:"
+expect 2 "only of one run" "$echelon" report runs/one runs/experts --out both.html
+expect 2 "which run directory" "$echelon" report
+
+# The last step's status line stays as it is: what follows comes below it, and nothing after that.
+ECHELON_TERMINAL=70 "$echelon" train run.yaml log.directory=runs/terminal >out 2>err </dev/null
+[ "$(tr '\r' '\n' <err | grep -c "step  *6/6 | loss")" = 1 ] ||
+    complain "the last status line is drawn again"
+tail -1 err | grep -q "saved step-00000006" || complain "the last line is not the checkpoint's"
 expect 0 "^line" "$echelon" sample "$experts" line --tokens 3
 # a byte a token, but for the end of text, which is no text
 awk '{ want = $2 * $10 / log(2) / ($10 - 1); exit !(want - $8 < 2e-6 && $8 - want < 2e-6) }' \

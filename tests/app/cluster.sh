@@ -59,6 +59,12 @@ expect 2 'weights in shards .parallel.zero=3., also with more ranks' \
 for key in tokens_per_second tokens days device_hours; do
     grep -q "\"$key\"" plan.json || complain "JSON has no $key of the forecast"
 done
+expect 0 'parameters' "$echelon" plan run.yaml --ranks 8 --cluster "$h100" --html plan.html
+if ! grep -q '"train": \[{"lane": ' plan.html || ! grep -q '</html>' plan.html; then
+    complain "the page lacks its lists of steps"
+fi
+expect 1 '/dev/full: cannot write' \
+    "$echelon" plan run.yaml --ranks 8 --cluster "$h100" --html /dev/full
 expect 0 '^layout +8 ranks, on H100' "$echelon" plan run.yaml --ranks 8 --cluster "$h100"
 expect 0 '^memory .* on a device of the cluster; limit' \
     "$echelon" plan run.yaml --ranks 8 --cluster "$h100"

@@ -41,7 +41,7 @@ static void expect(ech_status status)
 static ech_status print_plans(const ech_design *design)
 {
     ech_plan_report report;
-    ech_text text = {0}, object = {0}, picture = {0};
+    ech_text text = {0}, object = {0}, picture = {0}, page = {0};
     ECH_TRY(ech_plan_report_create(design, &(ech_plan_options){.steps = true, .simulate = true},
                                    &report));
     if (!report.checked) abort();
@@ -51,9 +51,11 @@ static ech_status print_plans(const ech_design *design)
     if (!json_is_object(root)) abort();
     json_decref(root);
     if (status == ECH_OK) status = ech_plan_report_svg(&report, &picture);
+    if (status == ECH_OK) status = ech_plan_report_html(&report, &page);
     ech_text_free(&text);
     ech_text_free(&object);
     ech_text_free(&picture);
+    ech_text_free(&page);
     ech_plan_report_destroy(&report);
     return status;
 }

@@ -186,8 +186,9 @@ static const char *const lattice_strategies[] = {
     " parallel.strategy=parameter_server parallel.servers=2",
     " parallel.strategy=asp parallel.server_sync=false",
     " parallel.strategy=ssp parallel.server_sync=false parallel.staleness=1 parallel.servers=2",
-    " parallel.strategy=central_storage"};
-static const int lattice_servers[] = {0, 0, 0, 2, 1, 2, 0}; /* STRATEGY: so many ranks more */
+    " parallel.strategy=central_storage",
+    " parallel.strategy=easgd parallel.sync_every=2 parallel.outer_momentum=0"};
+static const int lattice_servers[] = {0, 0, 0, 2, 1, 2, 0, 0}; /* STRATEGY: so many ranks more */
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
 static const char *const lattice_documents[] = {"", " data.document_mask=true",
                                                 " data.shards=static", " data.packing=documents"};

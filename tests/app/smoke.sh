@@ -83,7 +83,9 @@ try 0 "train: tokens-train" init text.txt
 try 0 "" bench --help
 try 0 "levels:" bench --cluster own.yaml --seconds 1
 try 0 "^cluster .* a step" plan run.yaml --ranks 2 --cluster own.yaml
-try 0 "^the first: *parallel" plan run.yaml --search --cluster own.yaml --ranks 2 --emit found.yaml
+try 0 "^the first: *parallel" plan run.yaml --search --cluster own.yaml --ranks 2 \
+    --emit found.yaml --html found.html
+grep -q '"run_file": .*"plan": {"version"' found.html || complain "the page lacks the layouts"
 try 0 "^cluster .* a step" plan found.yaml --ranks 2 --cluster own.yaml
 # a run file that a search writes plans to the bytes of its first place, and trains
 largest() { python3 -c 'import json, sys

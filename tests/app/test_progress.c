@@ -110,6 +110,28 @@ TEST(formats_numbers)
     assert_string_equal(ech_count_span(INFINITY, buffer), "?");
 }
 
+/* A peak that was measured beside other programs is too low, and the line says so. */
+TEST(says_the_load_of_the_peak)
+{
+    char *folder = scratch_make(), *text;
+    capture c = begin_capture(folder, "0");
+    ech_progress *progress;
+    const ech_progress_setup setup = {.directory = folder,
+                                      .steps = 3,
+                                      .every = 1,
+                                      .peak_flops = 93.1e9 / 0.4,
+                                      .load = 3.25,
+                                      .ranks = 1};
+    assert_int_equal(ech_progress_create(&setup, &progress), ECH_OK);
+    ech_step_metrics m = metrics_of(1);
+    submit_step(progress, &m);
+    ech_progress_destroy(progress);
+    end_capture(&c, &text);
+    assert_non_null(strstr(text, "(mfu 40%, peak measured at load 3.2)"));
+    free(text);
+    scratch_remove(folder);
+}
+
 TEST(writes_plain_lines_into_a_pipe)
 {
     char *folder = scratch_make();

@@ -5,6 +5,7 @@
  */
 
 #include "app/runs.h"
+#include "config/follow.h"
 #include "unit.h"
 
 static const struct strategy {
@@ -88,12 +89,72 @@ TEST(others_are_errors)
     }
 }
 
-/* Which ranks are a worker's nobody can know beforehand. */
-TEST(workers_must_be_known)
+/* Without parallel.node_ranks the machines are those that the run has: here one. */
+TEST(machines_are_known)
 {
-    assert_int_equal(runs_try("gpt2", "run", 2, "parallel.strategy=multi_worker_mirrored"),
-                     ECH_EUSAGE);
-    assert_non_null(strstr(ech_last_error(), "set parallel.node_ranks"));
+    runs_train("gpt2", "auto", 2, "training.steps=4 parallel.strategy=multi_worker_mirrored");
+    runs_train("gpt2", "given", 2,
+               "training.steps=4 parallel.strategy=multi_worker_mirrored parallel.node_ranks=2");
+    assert_true(runs_same("auto", "given", 4));
+    ech_design design = {0};
+    ech_config *config = fixture_config("gpt2", "parallel.reduction=hierarchical");
+    assert_int_equal(ech_design_create(config, fixture_tokenizer, 6, 2, &design), ECH_OK);
+    assert_int_equal(design.config->parallel.node_ranks, 2);
+    ech_design_destroy(&design);
+    ech_config_destroy(config);
+}
+
+/* A choice that needs another key sets it, and says so; a key that is set keeps its value. */
+TEST(defaults_follow)
+{
+    static const struct {
+        const char *words, *key, *value;
+    } all[] = {
+        {"parallel.strategy=gossip training.steps=12", "parallel.sync_every", "12"},
+        {"parallel.strategy=gossip training.steps=12 training.validate_every=8",
+         "parallel.sync_every", "4"},
+        {"parallel.strategy=gossip parallel.sync_every=3", "parallel.sync_every", "3"},
+        {"parallel.strategy=local_sgd", "parallel.sync_every", "1"},
+        {"parallel.strategy=hogwild optimizer.weight_decay=0", "optimizer.name", "sgd"},
+        {"optimizer.name=muon", "optimizer.momentum", "0.95"},
+        {"optimizer.name=muon optimizer.momentum=0.9", "optimizer.momentum", "0.9"},
+        {"optimizer.name=sgd optimizer.nesterov=true", "optimizer.momentum", "0.9"},
+        {"memory.offload_parameters=disk", "memory.offload_optimizer", "disk"},
+        {"memory.offload_parameters=host", "memory.offload_optimizer", "host"},
+        {"memory.offload_parameters=disk memory.offload_optimizer=host", "memory.offload_optimizer",
+         "host"},
+        {"parallel.zero_keep=true", "parallel.zero", "3"},
+        {"memory.recompute_blocks=2", "memory.recompute", "full"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        ECH_FREED_TEXT value = {0}, said = {0}, yaml = {0};
+        char line[100], set[100];
+        ech_config *config = fixture_config("gpt2", all[i].words);
+        ech_config_format(config, all[i].key, &value);
+        ech_config_print_followed(config, "", &said);
+        ech_config_print(config, &yaml);
+        if (strcmp(value.at, all[i].value) != 0) fail_msg("%s: %s", all[i].words, value.at);
+        snprintf(line, sizeof line, "  %s: %s\n", strchr(all[i].key, '.') + 1, all[i].value);
+        assert_non_null(strstr(yaml.at, line));
+        snprintf(line, sizeof line, "%s = %s (", all[i].key, all[i].value);
+        snprintf(set, sizeof set, "%s=", all[i].key);
+        bool follows = !strstr(all[i].words, set) && strcmp(all[i].value, "1") != 0;
+        assert_int_equal(said.n && strstr(said.at, line), follows);
+        ech_config_destroy(config);
+    }
+}
+
+/* What follows a choice may exclude another one: the error names the choice. */
+TEST(errors_name_the_choice)
+{
+    ech_design design = {0};
+    ech_config *config =
+        fixture_config("gpt2", "parallel.strategy=local_sgd memory.offload_parameters=host");
+    assert_int_equal(ech_design_create(config, fixture_tokenizer, 2, 2, &design), ECH_EUSAGE);
+    assert_non_null(strstr(ech_last_error(),
+                           "not with memory.offload_optimizer = host, which follows from "
+                           "memory.offload_parameters = host: "));
+    ech_config_destroy(config);
 }
 
 ALL_TESTS(fixture_setup, fixture_teardown)

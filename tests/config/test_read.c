@@ -137,7 +137,7 @@ static const struct {
     /* names */
     {"model:\n  hidden_sise: 3\n",
      "run.yaml:2:3: model.hidden_sise: no such key; did you mean model.hidden_size?"},
-    {"model:\n  num_layers: 3\n", "did you mean model.num_hidden_layers?"},
+    {"model:\n  num_layers: 3\n", "here that is model.num_hidden_layers"},
     {"model:\n  learning_rate: 3\n",
      "run.yaml:2:3: model.learning_rate: no such key; it is optimizer.learning_rate"},
     {"model:\n  every: 3\n", "it is checkpoint.every or log.every"},

@@ -132,9 +132,6 @@ static const trial trials[ECH_RULES] = {
                                                         "parallel.pipeline=2"},
     [ECH_RULE_library_reduction_local] = {"parallel.reduction=library parallel.comm=local",
                                           "parallel.comm=local", "parallel.reduction=mpi"},
-    [ECH_RULE_hierarchical_unknown_machines] = {"parallel.reduction=hierarchical", "",
-                                                "parallel.reduction=hierarchical "
-                                                "parallel.node_ranks=2"},
     [ECH_RULE_library_reduction_ucx] = {"parallel.reduction=library parallel.comm=ucx",
                                         "parallel.comm=ucx", "parallel.reduction=library"},
     [ECH_RULE_open_shares_replicas] = {"data.shards=static parallel.stage_replicas=[1,1]",
@@ -452,7 +449,8 @@ static const trial trials[ECH_RULES] = {
          "training.min_improvement=1 training.patience=1 " VALIDATED},
     [ECH_RULE_keeps_best_unvalidated] = {"checkpoint.keep_best=true", "",
                                          "checkpoint.keep_best=3 data.split=9,1"},
-    [ECH_RULE_evaluators_one_checkpoint] = {"parallel.evaluators=1 data.valid=x", "",
+    [ECH_RULE_evaluators_one_checkpoint] = {"parallel.evaluators=1 data.valid=x checkpoint.every=0",
+                                            "checkpoint.every=0",
                                             "parallel.evaluators=1 data.valid=x "
                                             "checkpoint.every=2"},
     [ECH_RULE_evaluators_unvalidated] = {"parallel.evaluators=1 checkpoint.every=2",
@@ -550,10 +548,11 @@ TEST(test_all_at_once)
     assert_string_equal(
         lines,
         "echelon: error: command line: parallel.vertical_sync = true: not with parallel.schedule = "
-        "1f1b: only parallel.schedule = pipedream uses this key; remove this key\n"
+        "1f1b: only parallel.schedule = pipedream uses this key; remove this key, or set "
+        "parallel.schedule = pipedream\n"
         "echelon: error: command line: parallel.weight_stashing = false: not with "
         "parallel.schedule = 1f1b: only parallel.schedule = pipedream uses this key; remove "
-        "this key\n"
+        "this key, or set parallel.schedule = pipedream\n"
         "echelon: error: command line: optimizer.nesterov = true: not with optimizer.momentum = "
         "0: Nesterov's method needs momentum; set optimizer.momentum above 0, for example 0.9\n");
     free(lines);

@@ -655,6 +655,8 @@ class Plans(Case):
         self.assertGreater(plan.bytes(3)["parameters"], 1000)
         self.assertIn("model", plan.json())
         self.assertTrue(plan.svg.startswith("<svg") or "<svg" in plan.svg)
+        page = plan.html()
+        self.assertTrue(page.startswith("<!doctype html>") and '"touched": [' in page)
         self.assertIn("<pre>", plan._repr_html_())
         with self.assertRaises(IndexError):
             plan.bytes(4)

@@ -46,6 +46,7 @@ static void refuses_plan(echelon_plan *plan, const char *said)
     says(said);
     assert_null(echelon_plan_json(plan));
     assert_null(echelon_plan_svg(plan));
+    assert_null(echelon_plan_html(plan));
     assert_int_equal(echelon_plan_ranks(plan), 0);
     assert_int_equal(echelon_plan_bytes(plan, 0, 0), -1);
 }

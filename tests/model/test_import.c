@@ -824,6 +824,8 @@ TEST(refuses)
         {"{" QWEN3_MOE ", \"mlp_only_layers\": [0, \"1\"]}", "mlp_only_layers: must be numbers"},
         {"{" QWEN3_MOE ", \"mlp_only_layers\": [2, 0]}",
          "mlp_only_layers: lists layer 2 as dense, but not all layers before it"},
+        {"{" LLAMA ", \"attention_dropout\": NaN}", "JSON has no NaN or Infinity"},
+        {"{" LLAMA ", \"rope_theta\": [0.5, Infinity]}", "JSON has no NaN or Infinity"},
         {"{" LLAMA "", "bad JSON"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ech_config *config = import_config();

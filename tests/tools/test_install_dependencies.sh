@@ -66,6 +66,10 @@ grep -qx 'noninteractive: .* update' "$stage/calls"
 grep -qx 'noninteractive: .* install .* cmake libdnnl-dev' "$stage/calls"
 run "clang" 0 0 --tests
 expect 0 2 "installing clang"
+run "emscripten" 0 0 --tests # only the planner in a browser needs it
+expect 0 0 ""
+run "emscripten" 0 0 --tests --web
+expect 0 2 "installing emscripten"
 run "cmake" 2 0
 expect 0 4 "installing cmake"
 run "cmake" 3 0

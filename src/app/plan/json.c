@@ -2,9 +2,8 @@
  *
  * The JSON of `echelon plan`.
  */
-#include <jansson.h>
-
-#include "app/plan/report.h"
+#include "app/plan/json.h"
+#include "app/plan/page.h"
 #include "schedule/calendar.h"
 #include "schedule/peaks.h"
 #include "schedule/print.h"
@@ -140,6 +139,19 @@ static json_t *states_json(const ech_plan *plan)
     return states;
 }
 
+/* What fills the device arena in its fullest tick; the sum is arena_bytes. */
+static json_t *fullest_json(const ech_plan *plan)
+{
+    ech_arena_use use = ech_plan_arena_use(plan);
+    json_t *out = json_object();
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+        if (ech_memory_space((ech_memory_kind)kind) == ECH_SPACE_DEVICE && use.kind[kind])
+            json_object_set_new(out, ech_memory_name((ech_memory_kind)kind),
+                                json_integer(use.kind[kind]));
+    json_object_set_new(out, "between values", json_integer(use.between[ECH_SPACE_DEVICE]));
+    return out;
+}
+
 static json_t *memory_json(const ech_plan *plan)
 {
     int64_t peak[ECH_MEMORY_KINDS], padding[ECH_MEMORY_KINDS];
@@ -154,6 +166,7 @@ static json_t *memory_json(const ech_plan *plan)
     json_t *memory = space_json(plan, ECH_SPACE_DEVICE);
     json_object_set_new(memory, "peak_bytes", kinds_json(peak, false));
     json_object_set_new(memory, "padding_bytes", kinds_json(padding, false));
+    json_object_set_new(memory, "fullest_bytes", fullest_json(plan));
     json_object_set_new(memory, "host", space_json(plan, ECH_SPACE_HOST));
     json_object_set_new(memory, "disk", space_json(plan, ECH_SPACE_DISK));
     json_object_set_new(memory, "window", space_json(plan, ECH_SPACE_WINDOW));
@@ -169,22 +182,6 @@ static json_t *evaluators_json(const ech_plan_report *report)
     ech_ranks evaluators = ech_layout_roles(report->design->layout).evaluate;
     return json_pack("{s:i, s:i, s:o}", "first_rank", evaluators.first, "ranks", evaluators.n,
                      "memory", memory);
-}
-
-static json_t *steps_json(const ech_list *list)
-{
-    json_t *steps = json_array();
-    for (size_t s = 0; s < list->step.n; s++) {
-        const ech_step *step = &list->step.at[s];
-        ECH_FREED_TEXT text = {0};
-        json_t *after = json_array();
-        ech_step_print(step, &text);
-        for (int i = 0; i < step->afters; i++)
-            json_array_append_new(after, json_integer(list->after.at[step->first_after + i]));
-        json_array_append_new(steps, json_pack("{s:s, s:s, s:o}", "lane", ech_lane_name(step->lane),
-                                               "step", text.at, "after", after));
-    }
-    return steps;
 }
 
 /* By lane, of a training step. */
@@ -203,12 +200,24 @@ static json_t *forecast_json(const ech_plan_report *report)
     json_t *parts = json_object();
     for (int part = 0; part < ECH_FORECAST_PARTS; part++)
         json_object_set_new(parts, ech_plan_forecast_part(part), json_real(f.part[part]));
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "name",
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "name",
                      report->design->cluster->name, "step_time", f.seconds, "low", f.low, "high",
                      f.high, "tokens_per_second", f.tokens_per_second, "tokens", f.tokens, "days",
                      f.days, "device_hours", f.device_hours, "model_flops_per_second",
                      f.model_flops, "executed_flops_per_second", f.executed_flops,
-                     "peak_flops_per_second", f.peak, "parts", parts);
+                     "peak_flops_per_second", f.peak, "parts", parts, "levels",
+                     ech_plan_levels_json(report));
+}
+
+/* What each kind of box means, and its colour. */
+static json_t *boxes_json(void)
+{
+    json_t *boxes = json_array();
+    for (ech_bar_kind kind = 0; kind < ECH_BAR_KINDS; kind++)
+        json_array_append_new(boxes, json_pack("{s:s, s:s, s:s}", "kind", ech_bar_kind_text(kind),
+                                               "colour", ech_bar_kind_colour(kind), "meaning",
+                                               ech_bar_kind_meaning(kind)));
+    return boxes;
 }
 
 /* The train list in virtual time. */
@@ -242,14 +251,14 @@ static json_t *simulation_json(const ech_plan_report *report)
     }
     double collectives = timeline->collective / timeline->ranks;
     bool others = report->design->profile && report->design->profile->busy;
-    return json_pack("{s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}",
+    return json_pack("{s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o}",
                      "unit", simulation->seconds ? "seconds" : "block forwards", "busy_profile",
                      others, "turns", turns, "step_time", simulation->end / turns, "meeting_time",
                      report->list_time[ECH_LIST_SYNC], "mixing_time",
                      report->list_time[ECH_LIST_GOSSIP], "bubble", simulation->bubble,
                      "collective_time", collectives / turns, "collective_wait",
                      timeline->waits * timeline->end / turns, "waits", waits, "busy", busy,
-                     "in_flight", flight, "links", links, "timeline", bars);
+                     "in_flight", flight, "links", links, "timeline", bars, "boxes", boxes_json());
 }
 
 static json_t *messages_json(const ech_flow *flow)
@@ -307,7 +316,7 @@ static json_t *traffic_json(const ech_traffic traffic[ECH_TRAFFIC_AXES])
     return axes;
 }
 
-static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *alike)
+static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *alike, bool steps)
 {
     const ech_plan *plan = alike->plan;
     const ech_list *train = &plan->list[ECH_LIST_TRAIN];
@@ -328,7 +337,7 @@ static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *al
                   "stage_bytes_per_step", (json_int_t)stages.bytes, "stage_messages_per_step",
                   (json_int_t)stages.messages, "traffic", traffic_json(traffic));
     json_object_set_new(out, "memory", memory_json(plan));
-    if (report->options.steps) json_object_set_new(out, "train", steps_json(train));
+    if (steps) ech_plan_add_list(report, alike, out);
     return out;
 }
 
@@ -362,7 +371,7 @@ static json_t *chunks_json(const ech_plan_chunks *chunks)
                      !ech_plan_chunks_waste(chunks));
 }
 
-ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
+json_t *ech_plan_report_tree(const ech_plan_report *report, bool steps)
 {
     const ech_config *config = report->design->config;
     int stage;
@@ -372,8 +381,8 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
     json_t *balance = json_pack("{s:f, s:i}", "largest_over_mean", most, "stage", stage);
     json_t *plans = json_array();
     for (size_t c = 0; c < report->alike.n; c++)
-        json_array_append_new(plans, plan_json(report, &report->alike.at[c]));
-    json_auto_t *all = json_pack(
+        json_array_append_new(plans, plan_json(report, &report->alike.at[c], steps));
+    json_t *all = json_pack(
         "{s:i, s:s, s:o, s:o, s:o, s:o, s:i, s:I, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, "
         "s:b}",
         "version", VERSION, "echelon", ECH_VERSION, "model", model_json(report), "batch",
@@ -399,8 +408,27 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
         if (report->design->cluster) json_object_set_new(all, "cluster", forecast_json(report));
     }
     if (all) ech_advice_json(&report->advice, ech_plan_days(report), all);
+    return all;
+}
+
+ech_status ech_plan_print_tree(json_t *tree, ech_text *out)
+{
+    json_auto_t *all = tree;
     ECH_FREED char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
     if (!text) ECH_FAIL(ECH_EINTERNAL, "the plan cannot be written as JSON: a name is not UTF-8");
     ech_text_append(out, "%s\n", text);
+    return ECH_OK;
+}
+
+ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
+{
+    return ech_plan_print_tree(ech_plan_report_tree(report, report->options.steps), out);
+}
+
+ech_status ech_plan_report_html(const ech_plan_report *report, ech_text *out)
+{
+    ECH_FREED_TEXT json = {0};
+    ECH_TRY(ech_plan_print_tree(ech_plan_report_tree(report, true), &json));
+    ech_plan_page(json.at, out);
     return ECH_OK;
 }

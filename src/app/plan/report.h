@@ -86,6 +86,8 @@ int64_t ech_plan_report_bytes(const ech_plan_report *report);
 void ech_plan_report_text(const ech_plan_report *report, ech_text *out);
 /* Appends one JSON object; docs/formats.md describes its keys. */
 ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out);
+/* Appends a page of the same object, with the train lists as with options.steps: one HTML file. */
+ech_status ech_plan_report_html(const ech_plan_report *report, ech_text *out);
 /* Appends the simulated timeline as SVG. Errors: the lists were too long to simulate. */
 ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out);
 

@@ -9,6 +9,7 @@
 #include "app/count.h"
 #include "app/plan/report.h"
 #include "layer/layers.h"
+#include "config/follow.h"
 #include "config/strategy.h"
 #include "schedule/balance.h"
 #include "schedule/calendar.h"
@@ -347,6 +348,7 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
     ech_print_axes(report->design, &axes);
     if (axes.n) ech_text_append(out, ": %s", axes.at);
     ech_text_append(out, "\n");
+    ech_config_print_followed(config, ECH_PLAN_INDENT, out);
     print_strategy(config, out);
     print_columns(layout, out);
     for (int row = 0; row < shown; row++) print_rank(layout, row * layout->tensor, out);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "app/count.h"
 #include "app/report/html.h"
@@ -102,6 +103,37 @@ static void add_loss(ech_report *report, const char *key, const ech_report_point
     if (points->n) ADD_FACT(report, key, isfinite(last) ? "%.4f" : "not finite", last);
 }
 
+/* "2026-11-29 08:33:29 UTC". */
+static void add_date(ech_report *report, const char *key, double seconds)
+{
+    char text[40];
+    time_t whole = (time_t)seconds;
+    struct tm parts;
+    if (!(seconds > 0 && seconds < 1e11) || !gmtime_r(&whole, &parts)) return;
+    strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
+    ADD_FACT(report, key, "%s", text);
+}
+
+/* Pauses between starts count as wall time, but not as training. */
+static void add_time_facts(ech_report *report)
+{
+    const ech_metrics_series *m = &report->metrics;
+    const ech_timeline clock = {.seconds = true};
+    char span[ECH_COUNT_BYTES];
+    double training = 0;
+    for (size_t i = 0; i < m->step_seconds.n; i++)
+        if (m->step_seconds.at[i].value > 0) training += m->step_seconds.at[i].value;
+    if (m->time.n) {
+        double first = m->time.at[0].value, last = m->time.at[m->time.n - 1].value;
+        double began = first - (m->step_seconds.n ? m->step_seconds.at[0].value : 0);
+        add_date(report, "first step", began);
+        add_date(report, "last step", last);
+        if (last >= began && last - began < 1e11)
+            ADD_FACT(report, "wall time", "%s", ech_count_span(last - began, span));
+    }
+    if (training > 0) ech_timeline_time(&clock, training, add_fact(report, "time in steps"));
+}
+
 static void add_metric_facts(ech_report *report)
 {
     const ech_metrics_series *metrics = &report->metrics;
@@ -109,16 +141,16 @@ static void add_metric_facts(ech_report *report)
     double tokens = median_of(&metrics->tokens_per_second);
     double seconds = median_of(&metrics->step_seconds);
     size_t validations = metrics->valid_loss.n;
-    if (metrics->steps)
-        ADD_FACT(report, "steps done", "%" PRId64 " of %" PRId64, metrics->steps,
-                 report->config->training.steps);
-    if (metrics->restarts.n) ADD_FACT(report, "restarts", "%zu", metrics->restarts.n);
     add_loss(report, "last loss", &metrics->loss);
     add_loss(report, "last validation loss", &metrics->valid_loss);
     double perplexity = validations ? exp(metrics->valid_loss.at[validations - 1].value) : INFINITY;
     if (ech_report_is_drawn(perplexity))
         ADD_FACT(report, "last validation perplexity", "%.*f", perplexity < 1e4 ? 2 : 0,
                  perplexity);
+    if (metrics->steps)
+        ADD_FACT(report, "steps done", "%" PRId64 " of %" PRId64, metrics->steps,
+                 report->config->training.steps);
+    if (metrics->restarts.n) ADD_FACT(report, "restarts", "%zu", metrics->restarts.n);
     if (tokens > 0 && tokens < 1e15)
         ADD_FACT(report, "tokens per second (median)", "%s", ECH_DIGITS(llround(tokens)));
     if (seconds > 0) ech_timeline_time(&clock, seconds, add_fact(report, "step time (median)"));
@@ -171,9 +203,10 @@ static void add_memory_fact(ech_report *report)
 void ech_report_add_facts(ech_report *report)
 {
     make_title(report);
+    add_metric_facts(report);
+    add_time_facts(report);
     add_model_facts(report);
     add_training_facts(report);
-    add_metric_facts(report);
     add_bubble_facts(report);
     add_memory_fact(report);
 }

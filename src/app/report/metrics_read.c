@@ -110,6 +110,7 @@ static bool take(const json_t *object, ech_metrics_series *out)
     for (int i = 0; i < 5; i++)
         if (!is_number(object, keys[i])) return false;
     for (int i = 0; i < 5; i++) add(object, keys[i], step, &out->all[i]);
+    if (is_number(object, "time")) add(object, "time", step, &out->time);
     take_loads(object, step, &out->loads);
     out->steps = step;
     return true;

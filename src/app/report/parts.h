@@ -19,8 +19,9 @@ typedef struct ech_metrics_series {
              * one. */
             ech_report_points valid_loss;
             ech_report_points restarts; /* value: number of the start, from 2 */
+            ech_report_points time;     /* when a step ended: seconds since 1970 */
         };
-        ech_report_points all[7]; /* the series above, in order */
+        ech_report_points all[8]; /* the series above, in order */
     };
     ech_report_loads loads;
     ech_report_exponents exponents;

@@ -15,4 +15,8 @@
  * damaged; a file cannot be written. Missing parts are not an error. */
 ech_status ech_report_run(const char *directory, const char *out, ech_text *summary);
 
+/* Appends a table of n runs, a column each: loss, dates, speed, layout and data. What all have in
+ * common follows it. Errors: as above. */
+ech_status ech_report_compare(char *const *directories, int n, ech_text *out);
+
 #endif

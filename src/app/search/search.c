@@ -485,5 +485,6 @@ void ech_search_destroy(ech_search *search)
     ech_advice_free(&search->advice);
     for (size_t i = 0; i < search->candidate.n; i++) free(search->candidate.at[i].why);
     free(search->candidate.at);
+    json_decref(search->plan);
     *search = (ech_search){0};
 }

@@ -18,6 +18,8 @@
 #ifndef ECH_APP_SEARCH_SEARCH_H
 #define ECH_APP_SEARCH_SEARCH_H
 
+#include <jansson.h>
+
 #include "app/plan/planning.h"
 
 typedef enum ech_search_key {
@@ -67,7 +69,8 @@ typedef struct ech_search {
     ECH_LIST(ech_candidate) candidate; /* places first, in their order; then by estimate */
     int places;
     size_t fates[ECH_SEARCH_FATES]; /* candidates by fate */
-    ech_advice advice;              /* of the first place */
+    json_t *plan; /* of the first place (ech_search_add_plan); NULL: it was not added. Owned */
+    ech_advice advice; /* of the first place */
 } ech_search;
 
 /* options: as for ech_planning_create; a cluster is required. limits NULL: defaults. *out is to be
@@ -79,10 +82,15 @@ ech_status ech_search_run(const ech_run *run, const ech_planning_options *option
  * nothing without such options. `options` is as for ech_search_run. */
 ech_status ech_search_advise(ech_search *search, const ech_planning_options *options);
 void ech_search_destroy(ech_search *search);
+/* Adds the whole plan of the first place, with its train lists, to what ech_search_json and
+ * ech_search_html print. options: as for ech_search_run. */
+ech_status ech_search_add_plan(ech_search *search, const ech_planning_options *options);
 
 void ech_search_text(const ech_search *search, ech_text *out);
 /* Appends one JSON object; docs/formats.md describes its keys. */
 ech_status ech_search_json(const ech_search *search, ech_text *out);
+/* Appends a page of the same object: one HTML file. */
+ech_status ech_search_html(const ech_search *search, ech_text *out);
 /* The run's configuration with the candidate's values, not resolved. Release with
  * ech_config_destroy. */
 ech_config *ech_search_config(const ech_search *search, const ech_candidate *candidate);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "app/count.h"
+#include "app/plan/page.h"
 #include "app/search/search.h"
 #include "base/text.h"
 
@@ -157,9 +158,9 @@ void ech_search_run_file(const ech_search *search, const ech_candidate *candidat
 
 /* ---- JSON ---- */
 
-static json_t *candidate_json(const ech_search *search, const ech_candidate *c)
+static json_t *candidate_json(const ech_search *search, const ech_candidate *c, bool is_place)
 {
-    ECH_FREED_TEXT layout = {0};
+    ECH_FREED_TEXT run_file = {0};
     json_t *keys = json_object();
     for (ech_search_key key = 0; key < ECH_SEARCH_KEYS; key++) {
         char value[32];
@@ -183,6 +184,14 @@ static json_t *candidate_json(const ech_search *search, const ech_candidate *c)
         json_object_set_new(out, "tokens_per_second", json_real(f->tokens_per_second));
         json_object_set_new(out, "parts", parts);
     }
+    if (is_place) {
+        const ech_plan_forecast *f = &c->forecast, *first = &search->candidate.at[0].forecast;
+        json_object_set_new(out, "limit", json_string(ech_plan_forecast_part(limit_of(f))));
+        json_object_set_new(out, "slower",
+                            json_string(ech_plan_forecast_part(worse_part(f, first))));
+        ech_search_run_file(search, c, &run_file);
+        json_object_set_new(out, "run_file", json_string(run_file.at));
+    }
     if (c->why) json_object_set_new(out, "why", json_string(c->why));
     return out;
 }
@@ -191,7 +200,8 @@ ech_status ech_search_json(const ech_search *search, ech_text *out)
 {
     json_t *list = json_array(), *counts = json_object(), *fixed = json_array();
     for (size_t i = 0; i < search->candidate.n; i++)
-        json_array_append_new(list, candidate_json(search, &search->candidate.at[i]));
+        json_array_append_new(
+            list, candidate_json(search, &search->candidate.at[i], (int)i < search->places));
     for (int fate = 0; fate < ECH_SEARCH_FATES; fate++)
         json_object_set_new(counts, fates[fate], json_integer((json_int_t)search->fates[fate]));
     for (ech_search_key key = 0; key < ECH_SEARCH_KEYS; key++)
@@ -200,10 +210,19 @@ ech_status ech_search_json(const ech_search *search, ech_text *out)
                             search->cluster.name, "ranks", search->ranks, "places", search->places,
                             "fixed", fixed, "counts", counts, "candidates", list);
     if (all) ech_advice_json(&search->advice, search->candidate.at[0].forecast.days, all);
+    if (all && search->plan) json_object_set(all, "plan", search->plan);
     char *text = json_dumps(all, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     json_decref(all);
     if (!text) ECH_FAIL(ECH_EINPUT, "a text of the search is not UTF-8");
     ech_text_append(out, "%s\n", text);
     free(text);
+    return ECH_OK;
+}
+
+ech_status ech_search_html(const ech_search *search, ech_text *out)
+{
+    ECH_FREED_TEXT json = {0};
+    ECH_TRY(ech_search_json(search, &json));
+    ech_plan_page(json.at, out);
     return ECH_OK;
 }

@@ -11,6 +11,7 @@
 #include "app/setup/template.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "config/follow.h"
 #include "config/strategy.h"
 #include "layer/layers.h"
 
@@ -119,6 +120,7 @@ static ech_status make_config(const char *name, const char *text, int special,
     bool is_checked = !(special & PARTIAL) && (status == ECH_OK || is_filled);
     if (is_checked) ECH_ALSO(&status, ech_config_check(config));
     if (status == ECH_OK) status = ech_strategy_apply(config);
+    if (status == ECH_OK) ech_config_follow(config);
     if (status == ECH_OK && !saved) status = ech_plugins_check(config);
     if (status == ECH_OK && !saved) warn_of_relative_step(config);
     ECH_TRY(status);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "app/setup/cards.h"
-#include "app/setup/setup.h"
+#include "app/setup/remedies.h"
 #include "base/log.h"
 #include "check/check.h"
 #include "config/rules.h"
@@ -150,21 +150,14 @@ static void append_need(int64_t need, int64_t limit, const char *of, ech_text *o
         ech_text_append(out, "needs %s%s and may use %s", ECH_BYTES(need), of, ECH_BYTES(limit));
 }
 
-static ech_status refuse_host(const ech_design *design, const ech_plan *plan)
+static ech_status refuse_host(const ech_design *design, const ech_plan *plan, const char *helps)
 {
     ECH_FREED_TEXT need = {0};
     append_need(plan->arena_bytes[ECH_SPACE_HOST], design->config->memory.host_limit,
                 " of the host", &need);
     return ech_config_complain(design->config, "memory.host_limit",
-                               "rank %d %s; what would help: %s%smore ranks, or more bytes",
-                               design->first_rank + plan->rank, need.at,
-                               plan->states == ECH_SPACE_HOST
-                                   ? "optimizer states on disk (memory.offload_optimizer=disk), "
-                                   : "",
-                               plan->kept == ECH_SPACE_HOST
-                                   ? "activations on disk (memory.offload_activations=disk), "
-                               : plan->snapshots ? "no snapshot (checkpoint.background=false), "
-                                                 : "a smaller training.micro_batch_size, ");
+                               "rank %d %s; what would help: %sor more bytes",
+                               design->first_rank + plan->rank, need.at, helps);
 }
 
 /* Line by line. */
@@ -178,26 +171,6 @@ static void log_memory(const ech_design *design, const ech_plan *plan)
         ech_log_info("%s", line);
 }
 
-/* Whether optimizer states may go to the host, and that has memory of its own. */
-static bool may_offload(const ech_design *design, const ech_plan *plan)
-{
-    return plan->list[ECH_LIST_TRAIN].step.n && plan->states == ECH_SPACE_DEVICE &&
-           !shares_limit(design);
-}
-
-/* How weights can be in smaller shards, of the ranks there are or of more. */
-static const char *sharding_of(const ech_design *design, const ech_plan *plan)
-{
-    if (!plan->list[ECH_LIST_TRAIN].step.n ||
-        ech_protocol_space(design->layout) != ECH_SPACE_DEVICE)
-        return "";
-    if (design->config->parallel.zero == 3)
-        return "more ranks (parallel.zero=3 divides weights among them), ";
-    if (design->config->parallel.data * design->config->parallel.context > 1)
-        return "weights in shards (parallel.zero=3), also with more ranks, ";
-    return "more ranks with weights in shards (parallel.zero=3, parallel.data), ";
-}
-
 /* The kind of memory that takes the most: "parameters 1.5 GiB". */
 static void append_largest(const ech_plan *plan, ech_text *out)
 {
@@ -209,10 +182,10 @@ static void append_largest(const ech_plan *plan, ech_text *out)
     ech_text_append(out, "%s %s", ech_memory_name((ech_memory_kind)most), ECH_BYTES(peak[most]));
 }
 
-/* Appends settings that reduce a plan's memory, each with a comma after it. */
-static void append_helps(const ech_design *design, const ech_plan *plan, ech_text *out)
+/* Appends what reduces a plan's memory, each with a comma after it. */
+static void append_helps(const ech_design *design, ech_text *out)
 {
-    bool recomputes = design->config->memory.recompute == ECH_RECOMPUTE_FULL;
+    ECH_FREED_TEXT tried = {0};
     if (design->first_rank) {
         ech_text_append(out,
                         "no evaluator, which has the whole model (parallel.evaluators=0, and fewer "
@@ -220,21 +193,11 @@ static void append_helps(const ech_design *design, const ech_plan *plan, ech_tex
                         (long long)design->config->training.micro_batch_size);
         return;
     }
-    ech_text_append(
-        out,
-        "a smaller training.micro_batch_size (now %lld), a shorter data.sequence_length, more "
-        "stages (parallel.pipeline), fewer or narrower layers, %s%s%s%s%s",
-        (long long)design->config->training.micro_batch_size,
-        recomputes ? "" : "recomputation (memory.recompute=full), ",
-        may_offload(design, plan) ? "optimizer states on the host (memory.offload_optimizer=host), "
-                                  : "",
-        sharding_of(design, plan),
-        plan->kept != ECH_SPACE_DEVICE || !plan->list[ECH_LIST_TRAIN].step.n ? ""
-        : shares_limit(design)
-            ? "activations on disk (memory.offload_activations=disk), "
-            : "activations elsewhere (memory.offload_activations=host or disk), ",
-        plan->snapshots && shares_limit(design) ? "no snapshot (checkpoint.background=false), "
-                                                : "");
+    ech_remedies_print(design, &tried);
+    ech_text_append(out, "%s",
+                    tried.n ? tried.at
+                            : "more ranks, a smaller model (no other layout of these "
+                              "ranks fits), ");
 }
 
 /* The table, then the error in one line. */
@@ -244,9 +207,9 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
     int64_t bytes = device_need(design, plan, plan->arena_bytes[ECH_SPACE_HOST]);
     append_largest(plan, &largest);
     log_memory(design, plan);
-    append_helps(design, plan, &helps);
-    if (bytes <= design->config->memory.device_limit) return refuse_host(design, plan);
-    if (design->in_fp64) return refuse_fp64(design);
+    if (design->in_fp64 && bytes > design->config->memory.device_limit) return refuse_fp64(design);
+    append_helps(design, &helps);
+    if (bytes <= design->config->memory.device_limit) return refuse_host(design, plan, helps.at);
     append_need(bytes, design->config->memory.device_limit, "", &need);
     return ech_config_complain(
         design->config, "memory.device_limit",
@@ -258,10 +221,10 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
  * told how much. */
 static void explain_memory(const ech_design *design, const ech_plan *plan)
 {
-    ECH_FREED_TEXT helps = {0};
     log_memory(design, plan);
-    append_helps(design, plan, &helps);
-    ech_log_info("what would help: %sor to end what else uses this memory", helps.at);
+    ech_log_info("what would help: a smaller training.micro_batch_size (now %lld), "
+                 "memory.recompute=full, or to end what else uses this memory",
+                 (long long)design->config->training.micro_batch_size);
 }
 
 /* To the first span of the log of serves. */

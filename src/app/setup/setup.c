@@ -6,6 +6,7 @@
 #include "schedule/calendar.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "app/count.h"
@@ -16,6 +17,7 @@
 #include "base/log.h"
 #include "check/check.h"
 #include "config/about.h"
+#include "config/follow.h"
 #include "config/rules.h"
 #include "config/strategy.h"
 #include "layer/layers.h"
@@ -146,13 +148,23 @@ static ech_status resolve_limit(ech_config *config, int local_ranks)
     return ECH_OK;
 }
 
-static ech_status resolve_machine(ech_config *config, int local_ranks)
+/* A hierarchical reduction sums within this run's machines. */
+static void resolve_machines(ech_config *config, int ranks, int local_ranks)
+{
+    char text[32];
+    if (strcmp(ech_config_name(config, "parallel.reduction"), "hierarchical") != 0) return;
+    snprintf(text, sizeof text, "%d", ranks % local_ranks ? ranks : local_ranks);
+    ech_config_choose_for(config, "parallel.node_ranks", text, "ranks on a machine");
+}
+
+static ech_status resolve_machine(ech_config *config, int ranks, int local_ranks)
 {
     ech_status status = check_directories(config);
     if (config->parallel.threads == ECH_AUTO) {
         int threads = ech_device_find("cpu")->cores() / local_ranks;
         config->parallel.threads = threads > 0 ? threads : 1;
     }
+    resolve_machines(config, ranks, local_ranks);
     ECH_ALSO(&status, resolve_limit(config, local_ranks));
     if (ech_config_is_auto(config->checkpoint.directory)) {
         ECH_FREED char *directory = ech_file_join(config->log.directory, "checkpoints");
@@ -374,12 +386,12 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
         ech_config_replace_text(&config->data.tokenizer, "bytes");
     ECH_ALSO(&status, resolve_optimizer(config));
     ECH_ALSO(&status, resolve_loss_scale(config));
-    ECH_ALSO(&status, resolve_machine(config, local_ranks));
-    ECH_ALSO(&status, resolve_model(config, tokenizer));
+    ECH_ALSO(&status, resolve_machine(config, design->world, local_ranks));
+    ech_status modelled = resolve_model(config, tokenizer);
+    ECH_ALSO(&status, modelled);
     if (together == ECH_OK) together = ech_rules_check(config); /* of a family's defaults, too */
     ECH_ALSO(&status, together);
-    if (config->model.vocab_size != ECH_AUTO)
-        ECH_ALSO(&status, ech_model_create_whole(config, &whole));
+    if (modelled == ECH_OK) ECH_ALSO(&status, ech_model_create_whole(config, &whole));
     if (whole && together == ECH_OK) ECH_ALSO(&status, make_design(config, whole, &choice, design));
     ech_schedule_choice_free(&choice);
     return status;

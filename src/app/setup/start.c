@@ -154,14 +154,11 @@ ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks)
 
 /* The first rank whose preparation failed repeats it, now logging all errors; the others return
  * ECH_EABORTED. */
-static ech_status report_once(ech_comm *comm, const ech_start *start, ech_status status)
+static ech_status report_once(ech_comm *comm, ech_group *world, const ech_start *start,
+                              ech_status status)
 {
     ECH_CLEANUP(ech_start_release) ech_prepared p = {0};
-    ECH_CLEANUP(ech_group_destroy_at) ech_group *world = NULL;
     int size = ech_comm_size(comm);
-    ECH_FREED int *members = ech_calloc((size_t)size, sizeof *members);
-    for (int i = 0; i < size; i++) members[i] = i;
-    ECH_TRY(ech_group_create(comm, "start", members, size, &world));
     double first = status == ECH_OK ? 0 : size - ech_group_index(world), mine = first;
     ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, &first, 1));
     if (first == 0) return ECH_OK;
@@ -172,16 +169,41 @@ static ech_status report_once(ech_comm *comm, const ech_start *start, ech_status
     return said;
 }
 
+/* parallel.node_ranks = auto is the number of ranks on the rank's own machine, and all ranks must
+ * sum in the same order. */
+static ech_status check_machines(ech_group *world, const ech_prepared *p)
+{
+    double most = (double)p->config->parallel.node_ranks, least = -most;
+    ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, &most, 1));
+    ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, &least, 1));
+    if (most + least <= 0) return ECH_OK;
+    return ech_config_complain(p->config, "parallel.reduction",
+                               "machines have %.0f to %.0f ranks of this run; start equally many "
+                               "on each, or set parallel.node_ranks",
+                               -least, most);
+}
+
+static ech_status join_all(ech_comm *comm, ech_group **out)
+{
+    int size = ech_comm_size(comm);
+    ECH_FREED int *members = ech_calloc((size_t)size, sizeof *members);
+    for (int i = 0; i < size; i++) members[i] = i;
+    return ech_group_create(comm, "start", members, size, out);
+}
+
 /* Ranks that a user's launcher started have no parent that has checked the run. Each checks it for
  * itself, since files may be missing on one machine only. */
 static ech_status launched_main(ech_comm *comm, void *context)
 {
     const ech_start *start = context;
     ECH_CLEANUP(ech_start_release) ech_prepared p = {0};
+    ECH_CLEANUP(ech_group_destroy_at) ech_group *world = NULL;
+    ECH_TRY(join_all(comm, &world));
     bool quiet = ech_log_set_quiet(true);
     ech_status ready = ech_start_prepare(start, ech_comm_size(comm), ech_comm_local_size(comm), &p);
     ech_log_set_quiet(quiet);
-    ECH_TRY(report_once(comm, start, ready));
+    ECH_TRY(report_once(comm, world, start, ready));
+    ECH_TRY(check_machines(world, &p));
     return start->main(comm, &p.design, start->context);
 }
 

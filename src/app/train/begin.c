@@ -302,6 +302,16 @@ static double peak_of(const ech_trainer *t)
                 : ech_cards_sharers(t->config, device, ech_comm_local_size(t->comm)));
 }
 
+/* The load of the last minute, which the run's own ranks have only just begun to add to; 0: below
+ * half a core, or the peak is of a data sheet. */
+static double load_of(const ech_trainer *t)
+{
+    double load;
+    const ech_device *device = ech_device_find(ech_config_name(t->config, "parallel.device"));
+    bool measured = ech_device_is_processor(device) && getloadavg(&load, 1) == 1;
+    return measured && load >= 0.5 ? load : 0;
+}
+
 static ech_status open_progress(ech_trainer *t, const char *axes)
 {
     ECH_FREED_TEXT yaml = {0}, serves = {0};
@@ -318,6 +328,7 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
                                 .every = t->config->log.every,
                                 .validates = t->calendar.validates,
                                 .validate_every = t->calendar.validate_every,
+                                .load = load_of(t),
                                 .peak_flops = peak_of(t),
                                 .ranks = ech_layout_ranks(t->design->layout),
                                 .layout = axes,

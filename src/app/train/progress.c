@@ -33,6 +33,7 @@ struct ech_progress {
     int64_t steps, every, validate_every; /* as in ech_progress_setup */
     bool validates;
     double peak_flops;
+    double load;   /* while the peak was measured: then mfu is too high */
     int64_t start; /* number of this start of the run, from 1 */
     ech_journal *metrics;
     ech_journal *events; /* NULL: no TensorBoard */
@@ -129,8 +130,9 @@ static bool is_scaled(const ech_step_metrics *m)
 }
 
 /* spike: 0: the loss is none. */
-static void write_step(ech_progress *p, const ech_step_metrics *m, double spike)
+static void write_step(ech_progress *p, const ech_note *note, double spike)
 {
+    const ech_step_metrics *m = &note->step;
     ech_text json = {0};
     ech_metrics_int(&json, "step", m->step);
     ech_metrics_real(&json, "loss", m->loss);
@@ -139,6 +141,7 @@ static void write_step(ech_progress *p, const ech_step_metrics *m, double spike)
     ech_metrics_int(&json, "tokens", m->tokens);
     ech_metrics_int(&json, "samples", m->samples);
     ech_metrics_real(&json, "step_seconds", m->step_seconds);
+    ech_metrics_real(&json, "time", round(note->wall_time * 1e3) / 1e3);
     ech_metrics_real(&json, "tokens_per_second", m->tokens_per_second);
     ech_metrics_real(&json, "flops_per_second", m->flops_per_second);
     ech_metrics_real(&json, "mfu", mfu(p, m));
@@ -255,7 +258,10 @@ static void format_step(const ech_progress *p, const ech_step_metrics *m, ech_te
     ech_text_append(out, " | norm %.2f | lr %.1e | %s tok/s | %s", m->grad_norm, m->learning_rate,
                     ech_count_text(whole_number(m->tokens_per_second), speed),
                     ech_count_scaled(m->flops_per_second, "FLOP/s", flops));
-    if (isfinite(mfu(p, m))) ech_text_append(out, " (mfu %.0f%%)", 100 * mfu(p, m));
+    if (isfinite(mfu(p, m)))
+        ech_text_append(out,
+                        p->load > 0 ? " (mfu %.0f%%, peak measured at load %.1f)" : " (mfu %.0f%%)",
+                        100 * mfu(p, m), p->load);
     if (m->pushes) ech_text_append(out, " | staleness %.1f", m->staleness);
     if (m->factored) ech_text_append(out, " | rank %.1f", m->rank);
 }
@@ -267,7 +273,7 @@ static void write_step_note(ech_progress *p, const ech_note *note)
     ECH_FREED_TEXT text = {0};
     bool begins, last = m->step == p->steps, due = last || !p->any || m->step % p->every == 0;
     double spike = ech_spikes_take(&p->spikes, m->loss, &begins);
-    write_step(p, m, spike);
+    write_step(p, note, spike);
     show_step(p, note);
     show_experts(p, note);
     if (p->step_seconds < 0) p->step_seconds = m->step_seconds;
@@ -275,8 +281,8 @@ static void write_step_note(ech_progress *p, const ech_note *note)
     format_step(p, m, &text);
     if (p->line.columns)
         ech_terminal_line_draw(&p->line, text.at, last);
-    else if (due)
-        ech_terminal_line_say(&p->line, text.at);
+    if (last) ech_terminal_line_keep(&p->line); /* what follows comes below it */
+    if (!p->line.columns && due) ech_terminal_line_say(&p->line, text.at);
     p->any = true;
     if (m->next_scale != m->loss_scale && !p->line.columns && !due) /* no such step goes unsaid */
         ech_terminal_line_say(&p->line, text.at);
@@ -300,6 +306,7 @@ static void show_validating(ech_progress *p, const ech_validating *m)
     bool last = m->done == m->all, due = m->all >= many && m->done % (m->all / lines) == 0;
     p->valid_seconds = m->seconds / (double)m->done * (double)m->all;
     double rest = p->valid_seconds - m->seconds;
+    if (last && m->step == p->steps) ech_terminal_line_erase(&p->line);
     if (last || (!p->line.columns && !due)) return;
     begin_line(p, m->step, &text);
     ech_text_append(&text, "validating: %" PRId64 " of %" PRId64 " batches | ETA %s", m->done,
@@ -552,6 +559,7 @@ ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **o
                         .validates = setup->validates,
                         .validate_every = setup->validate_every,
                         .peak_flops = setup->peak_flops,
+                        .load = setup->load,
                         .step_seconds = -1};
     ech_text_append(&what, "%s: metrics and lines of the log", setup->directory);
     const ech_record_writer_setup writer = {.what = what.at,

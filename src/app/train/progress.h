@@ -29,6 +29,7 @@ typedef struct ech_progress_setup {
     bool validates;         /* after the last step, and as the next says */
     int64_t validate_every; /* steps; 0: only after the last step */
     double peak_flops; /* measured, of all ranks: for mfu */
+    double load;       /* of the machine when it was measured, by others; 0: it was idle */
     int ranks;
     const char *layout;   /* as text (ech_print_axes); "" or NULL: none */
     const char *run_yaml; /* the resolved run file, for TensorBoard; may be NULL */

@@ -42,7 +42,7 @@ static double minus_pull(const ech_config *config, int replicas)
     return -pull(config, replicas);
 }
 
-/* The sum is that of c - x_i. */
+/* c - x_i is summed. */
 static const ech_meeting_row outer[] = {
     {ECH_MEETING_WEIGHTS, ECH_MEETING_ANCHOR, pull, rest},
     {ECH_MEETING_ANCHOR, ECH_MEETING_SUM, minus_pull, ech_meeting_one},

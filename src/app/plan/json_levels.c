@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The bytes of a training step by level of the cluster and by axis, as JSON.
+ */
+#include <stdlib.h>
+
+#include "app/plan/json.h"
+
+/* Bytes of all ranks, by axis and level. */
+typedef struct matrix {
+    double bytes[ECH_TRAFFIC_AXES][ECH_MOST_LEVELS];
+} matrix;
+
+/* What a class of ranks sends, and the share of its messages that cross each level. */
+typedef struct sender {
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    double share[ECH_MOST_LEVELS];
+} sender;
+
+static int level_of(const ech_cluster *cluster, int first, int last)
+{
+    return (int)(ech_cluster_level_of(cluster, first, last) - cluster->level);
+}
+
+/* Sets the shares from the messages of the class's first rank. */
+static void divide_messages(const ech_plan_report *report, int first, sender *s)
+{
+    const ech_link_uses *link = &report->simulation.link;
+    double all = 0;
+    for (size_t i = 0; i < link->n; i++) {
+        const ech_link_use *use = &link->at[i];
+        if (use->from != first) continue;
+        int low = use->from < use->to ? use->from : use->to;
+        int high = use->from < use->to ? use->to : use->from;
+        s->share[level_of(report->design->cluster, low, high)] += (double)use->bytes;
+        all += (double)use->bytes;
+    }
+    for (int level = 0; level < ECH_MOST_LEVELS; level++) s->share[level] /= all > 0 ? all : 1;
+    if (!(all > 0)) s->share[0] = 1;
+}
+
+/* The outermost level that the rank's group crosses. members[world] is scratch. */
+static int level_of_group(const ech_design *design, int rank, ech_layout_group group, int *members)
+{
+    int n = ech_layout_members(design->layout, design->model, rank, group, members);
+    return n > 1 ? level_of(design->cluster, members[0], members[n - 1]) : 0;
+}
+
+static void add_rank(const ech_design *design, const sender *s, int rank, int *members, matrix *out)
+{
+    int level[ECH_GROUPS];
+    for (int group = 0; group < ECH_GROUPS; group++) level[group] = -1;
+    for (ech_traffic_axis axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
+        ech_space from, to;
+        if (ech_traffic_copies(axis, &from, &to)) continue;
+        for (int group = 0; group < ECH_GROUPS; group++) {
+            const ech_flow *flow = s->traffic[axis].of[group];
+            double messages = (double)flow[ECH_COLLECTIVE_NONE].bytes;
+            double bytes = (double)ech_traffic_of(&s->traffic[axis], ECH_FLOW_ANY, group).bytes;
+            if (!(bytes > 0)) continue;
+            if (level[group] < 0)
+                level[group] = level_of_group(design, rank, (ech_layout_group)group, members);
+            out->bytes[axis][level[group]] += bytes - messages;
+            for (int l = 0; l < design->cluster->levels; l++)
+                out->bytes[axis][l] += messages * s->share[l];
+        }
+    }
+}
+
+static void add_all(const ech_plan_report *report, matrix *out)
+{
+    const ech_design *design = report->design;
+    const ech_classes *classes = &design->layout->classes;
+    ECH_FREED sender *senders = ech_calloc((size_t)classes->n, sizeof *senders);
+    ECH_FREED int *members = ech_calloc((size_t)design->world, sizeof *members);
+    for (int c = 0; c < classes->n; c++) {
+        int first = classes->first[c];
+        ech_plan_step_traffic(report->alike.at[report->class_of[first]].plan, senders[c].traffic);
+        divide_messages(report, first, &senders[c]);
+    }
+    for (int rank = 0; rank < design->world; rank++)
+        add_rank(design, &senders[classes->of[rank]], rank, members, out);
+}
+
+json_t *ech_plan_levels_json(const ech_plan_report *report)
+{
+    const ech_cluster *cluster = report->design->cluster;
+    json_t *levels = json_array();
+    matrix all = {0};
+    add_all(report, &all);
+    for (int l = 0; l < cluster->levels; l++) {
+        const ech_cluster_level *level = &cluster->level[l];
+        json_t *bytes = json_object();
+        for (ech_traffic_axis axis = 0; axis < ECH_TRAFFIC_AXES; axis++)
+            if (all.bytes[axis][l] > 0)
+                json_object_set_new(bytes, ech_traffic_axis_name(axis),
+                                    json_real(all.bytes[axis][l]));
+        int ranks = level->ranks < report->design->world ? level->ranks : report->design->world;
+        json_array_append_new(levels,
+                              json_pack("{s:i, s:f, s:f, s:f, s:o}", "ranks", ranks, "bandwidth",
+                                        level->bandwidth, "share", level->share, "latency",
+                                        level->latency, "bytes", bytes));
+    }
+    return levels;
+}
