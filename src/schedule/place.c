@@ -41,7 +41,8 @@ typedef struct track {
     ECH_LIST(life) life;           /* by birth; they do not overlap */
     ECH_LIST(neighbour) neighbour; /* while values of this size are placed */
     struct shelf *shelf;
-    bool taken; /* by a value that has not died */
+    bool taken;  /* by a value that has not died */
+    int blocked; /* neighbours are in use at all ticks before this one */
 } track;
 
 typedef struct shelf {
@@ -304,8 +305,10 @@ static bool is_free(track *t, life of)
         neighbour *n = &t->neighbour.at[i];
         while (n->ended < n->track->life.n && n->track->life.at[n->ended].dies < of.born)
             n->ended++;
-        if (n->ended < n->track->life.n && n->track->life.at[n->ended].born <= of.dies)
-            return false;
+        if (n->ended == n->track->life.n) continue;
+        const life *next = &n->track->life.at[n->ended];
+        if (next->born <= of.born) t->blocked = next->dies + 1;
+        if (next->born <= of.dies) return false;
     }
     return true;
 }
@@ -313,8 +316,10 @@ static bool is_free(track *t, life of)
 static track *find_track(placer *p, life of)
 {
     while (p->lowest < p->own.n && p->own.at[p->lowest]->taken) p->lowest++;
-    for (size_t i = p->lowest; i < p->own.n; i++)
-        if (!p->own.at[i]->taken && is_free(p->own.at[i], of)) return p->own.at[i];
+    for (size_t i = p->lowest; i < p->own.n; i++) {
+        track *t = p->own.at[i];
+        if (!t->taken && t->blocked <= of.born && is_free(t, of)) return t;
+    }
     return NULL;
 }
 

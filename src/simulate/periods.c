@@ -297,8 +297,8 @@ static int count_periods(const ech_engine *e, int repetitions)
     return n;
 }
 
-/* Sets the times of the steps of n periods: `length` steps and `time` after those of the period
- * before. Until now, steps before `oldest` have times, and of others up to `begun` some. */
+/* Sets the times of the steps of n periods. A step begins or ends `time` after the step that is
+ * `length` steps before it. Until now, steps before `oldest` have times, and some up to `begun`. */
 static void repeat(double *times, int oldest, int begun, int length, int n, double time)
 {
     int count = begun - oldest;

@@ -16,8 +16,8 @@
  *
  * Where lists repeat, the rehearsal does, too, after some micro-batches. The next step of each
  * lane, the steps under way and the times relative to now decide what follows. Once they are as
- * they were a period ago, the rehearsal advances by all periods that the lists still have. Costs are
- * rounded (ech_costs_round), so results have the same bits as without this.
+ * they were a period ago, the rehearsal advances by all periods that the lists still have. Costs
+ * are rounded (ech_costs_round), so results have the same bits as without this.
  *
  * Pushes (schedule/protocol/serving.h) reach servers in the order of their arrival in virtual time,
  * or in the order to which servers' lists are bound.

@@ -100,7 +100,7 @@ static ech_status add_whole(ech_plan_report *report, ech_plan_class *alike)
 {
     ech_plan *plan;
     if (report->options.brief)
-        plan = ech_design_sketch(report->design, alike->rank, false);
+        plan = ech_design_sketch(report->design, alike->rank, report->options.timed);
     else if (report->options.unchecked)
         ECH_TRY(ech_design_plan_unchecked(report->design, alike->rank, &plan));
     else

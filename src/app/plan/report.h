@@ -29,6 +29,7 @@ typedef struct ech_plan_options {
     bool simulate; /* show the simulation's results (it is made in any case) */
     /* only memory and the simulated training step: no list is checked, other lists are not made */
     bool brief;
+    bool timed; /* with `brief`: not even memory */
     /* memory and the simulated training step of the whole plans: no list is checked */
     bool unchecked;
     double tokens; /* of the training whose time is forecast; 0: those of the run's steps */

@@ -16,7 +16,7 @@
 #include "base/text.h"
 
 const ech_search_limits ech_search_defaults = {
-    .shown = 10, .planned = 20, .brief = 6e5, .whole = 4e5};
+    .shown = 10, .planned = 20, .brief = 3e5, .whole = 4e5};
 
 typedef struct state {
     ech_search *search;
@@ -24,6 +24,7 @@ typedef struct state {
     const ech_search_limits *limits;
     ech_search_space space;
     double memory; /* bytes of a device */
+    ech_search_costs_list costs;
     ECH_LIST(ech_candidate) all;
 } state;
 
@@ -61,9 +62,9 @@ void ech_search_print_keys(const ech_search *search, const ech_candidate *candid
 /* ---- plans of one candidate ---- */
 
 /* Plans the candidate with m micro-batches in a step. No memory is too small here, so that *bytes
- * says what is missing. */
+ * says what is missing; NULL: memory is not planned. */
 static ech_status simulate(const state *s, const ech_candidate *c, int64_t m, double *seconds,
-                           int64_t *bytes)
+                           ech_steady *steady, int64_t *bytes)
 {
     ech_run run = *s->search->run;
     ech_planning_options options = *s->options;
@@ -74,11 +75,12 @@ static ech_status simulate(const state *s, const ech_candidate *c, int64_t m, do
     set(config, "training.global_batch_size", batch);
     set(config, "memory.device_limit", ECH_SEARCH_NO_LIMIT);
     run.config = config;
-    options.report = (ech_plan_options){.brief = true};
+    options.report = (ech_plan_options){.brief = true, .timed = !bytes};
     ech_status status = ech_planning_create(&run, &options, &planning);
     if (status == ECH_OK) {
         *seconds = planning.report.simulation.end / planning.design.schedule->turns;
-        *bytes = ech_plan_report_bytes(&planning.report);
+        *steady = planning.report.simulation.steady;
+        if (bytes) *bytes = ech_plan_report_bytes(&planning.report);
     }
     ech_planning_destroy(&planning);
     return status;
@@ -111,20 +113,29 @@ static void check_size(const state *s, ech_candidate *c)
     refuse(c, ECH_SEARCH_LARGE, why.at);
 }
 
-static void plan_briefly(const state *s, ech_candidate *c)
+/* Finds the time of the step, and bytes, from few micro-batches. */
+static ech_status simulate_briefly(const state *s, ech_candidate *c, int64_t *bytes)
 {
     double first, second;
-    int64_t m = c->micro_batches, bytes;
-    ech_status status = ECH_OK;
-    if (is_short(c)) {
-        status = simulate(s, c, m, &c->seconds, &bytes);
-    } else {
-        status = simulate(s, c, few(c, 0), &first, &bytes);
-        if (status == ECH_OK) status = simulate(s, c, few(c, 1), &second, &bytes);
-        if (status == ECH_OK)
-            c->seconds = second + (second - first) * (double)(m - few(c, 1)) /
-                                      (double)(few(c, 1) - few(c, 0));
+    int64_t m = c->micro_batches, n = is_short(c) ? m : few(c, 1);
+    ech_steady steady;
+    ECH_TRY(simulate(s, c, n, &second, &steady, bytes));
+    c->seconds = second;
+    c->exact = m == n || (steady.micro_batches && (m - n) % steady.micro_batches == 0);
+    if (m == n) return ECH_OK;
+    double each = steady.seconds / steady.micro_batches;
+    if (!c->exact) {
+        ECH_TRY(simulate(s, c, few(c, 0), &first, &steady, NULL));
+        each = (second - first) / (double)(n - few(c, 0));
     }
+    c->seconds += each * (double)(m - n);
+    return ECH_OK;
+}
+
+static void plan_briefly(const state *s, ech_candidate *c)
+{
+    int64_t bytes;
+    ech_status status = simulate_briefly(s, c, &bytes);
     if (status != ECH_OK) {
         refuse(c, ECH_SEARCH_REFUSED, ech_last_error());
         return;
@@ -234,6 +245,21 @@ static double last_place(state *s)
     return last;
 }
 
+/* The same of those that are planned as a whole. */
+static double last_planned(state *s)
+{
+    references fit = {0};
+    double last = INFINITY;
+    int places = 0;
+    find_fit(s, &fit);
+    for (size_t i = 0; i < fit.n && places < s->limits->shown; i++) {
+        places += fit.at[i]->fate == ECH_SEARCH_PLANNED;
+        if (places == s->limits->shown) last = fit.at[i]->seconds;
+    }
+    free(fit.at);
+    return last;
+}
+
 /* Forwards of blocks in the lists of one replica. */
 static double work_of(const state *s, int64_t micro_batches)
 {
@@ -251,6 +277,31 @@ static bool seems_large(const state *s, const ech_candidate *c)
     return c->estimated_bytes > 1.25 * s->memory;
 }
 
+/* Steps take at least this many times the tight bound, mostly: messages and sums are not in it. */
+static const double beyond_bound = 1.08;
+/* Candidates whose first estimate is above a place's by this are not looked at more closely. */
+static const double near = 1.15;
+
+static void sort_by_estimate(state *s)
+{
+    if (s->all.n) qsort(s->all.at, s->all.n, sizeof *s->all.at, by_estimate);
+}
+
+/* Sorts the candidates by estimates; the first ones get tight bounds before. */
+static void sort_candidates(state *s)
+{
+    double limit = INFINITY;
+    sort_by_estimate(s);
+    for (size_t i = 0; i < s->all.n && s->all.at[i].estimate <= limit; i++) {
+        ech_candidate *c = &s->all.at[i];
+        ech_search_tighten(s->search, &s->space, &s->costs, c);
+        c->estimate = fmax(c->estimate, beyond_bound * c->bound);
+        if ((int)i >= s->limits->shown && !seems_large(s, c))
+            limit = fmin(limit, near * c->estimate);
+    }
+    sort_by_estimate(s);
+}
+
 static void plan_round(state *s, bool large, double *left)
 {
     ech_candidate *at[BATCH];
@@ -260,6 +311,7 @@ static void plan_round(state *s, bool large, double *left)
         for (; i < s->all.n && n < BATCH; i++) {
             ech_candidate *c = &s->all.at[i];
             if (c->fate != ECH_SEARCH_LEFT || seems_large(s, c) != large) continue;
+            if (c->bound <= last) ech_search_tighten(s->search, &s->space, &s->costs, c);
             if (c->bound > last) {
                 c->fate = ECH_SEARCH_BOUNDED;
             } else if (brief_work(s, c) <= *left) {
@@ -272,6 +324,13 @@ static void plan_round(state *s, bool large, double *left)
     }
 }
 
+/* True if the candidate may still take a place, which lasts `last` seconds: a time from few
+ * micro-batches is off by 5 % at most, unless it is exact. */
+static bool may_be_placed(const ech_candidate *c, double last)
+{
+    return c->bound <= last && (c->exact ? c->seconds : 0.95 * c->seconds) <= last;
+}
+
 static void plan_best(state *s)
 {
     references fit = {0};
@@ -281,11 +340,17 @@ static void plan_best(state *s)
     find_fit(s, &fit);
     for (size_t i = 0; i < fit.n;) {
         int n = 0;
+        double last = last_planned(s);
         for (; i < fit.n && n < BATCH; i++) {
             double needs = work_of(s, fit.at[i]->micro_batches);
-            if (planned >= s->limits->planned &&
-                (planned >= 4 * s->limits->planned || needs > left))
-                break;
+            if (fit.at[i]->fate == ECH_SEARCH_PLANNED) {
+                planned++;
+                continue;
+            }
+            if (planned >= s->limits->planned) {
+                if (planned >= 4 * s->limits->planned || needs > left) break;
+                if (!may_be_placed(fit.at[i], last)) continue;
+            }
             left -= needs;
             planned++;
             at[n++] = fit.at[i];
@@ -294,6 +359,29 @@ static void plan_best(state *s)
         plan_batch(s, plan_whole, at, n);
     }
     free(fit.at);
+}
+
+/* Candidates that turned out not to fit have left places, so that others are below the bound again.
+ * False: there are none. */
+static bool reopen(state *s)
+{
+    double last = last_planned(s);
+    bool any = false;
+    for (size_t i = 0; i < s->all.n; i++) {
+        ech_candidate *c = &s->all.at[i];
+        if (c->fate != ECH_SEARCH_BOUNDED || c->bound > last) continue;
+        c->fate = ECH_SEARCH_LEFT;
+        any = true;
+    }
+    return any;
+}
+
+static int count_unfit(const state *s)
+{
+    int n = 0;
+    for (size_t i = 0; i < s->all.n; i++)
+        n += s->all.at[i].fate == ECH_SEARCH_LARGE || s->all.at[i].fate == ECH_SEARCH_REFUSED;
+    return n;
 }
 
 /* Moves the candidates to the search: places first. */
@@ -339,10 +427,14 @@ static ech_status run_search(state *s)
     ech_search *search = s->search;
     double left = s->limits->brief;
     ech_search_enumerate(&s->space, keep, s);
-    if (s->all.n) qsort(s->all.at, s->all.n, sizeof *s->all.at, by_estimate);
-    plan_round(s, false, &left);
-    plan_round(s, true, &left);
-    plan_best(s);
+    sort_candidates(s);
+    int unfit;
+    do {
+        plan_round(s, false, &left);
+        plan_round(s, true, &left);
+        unfit = count_unfit(s);
+        plan_best(s);
+    } while (count_unfit(s) > unfit && reopen(s));
     sort_places(s);
     if (search->places) return ECH_OK;
     return ech_search_explain(search, &s->space, s->options, s->memory);
@@ -368,6 +460,7 @@ ech_status ech_search_run(const ech_run *run, const ech_planning_options *option
     if (status == ECH_OK) status = run_search(&s);
     ech_search_space_free(&s.space);
     free(s.all.at);
+    free(s.costs.at);
     return status;
 }
 

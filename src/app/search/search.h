@@ -6,9 +6,10 @@
  *
  * 1. All candidates are enumerated. A closed formula gives each a bound (its step takes at least as
  *    long) and an estimate of time and memory, which only orders the candidates.
- * 2. In that order, candidates are planned and simulated with few micro-batches. A step is as long
- *    as this, plus the same time for each further micro-batch as between two such simulations.
- * 3. The best of them are planned and simulated as `echelon plan` does it.
+ * 2. In that order, candidates are planned and simulated with few micro-batches. If these have a
+ *    steady state (simulate/rehearsal.h), the time of all of them follows exactly. Otherwise each
+ *    further micro-batch is expected to take as long as between two such simulations.
+ * 3. The best of them are planned and simulated as `echelon plan` does it, without its checks.
  *
  * A candidate whose bound is above the last place's time cannot be in the list, and is not planned.
  * Work is limited (ech_search_limits), so other candidates may remain that were not planned; their
@@ -45,6 +46,7 @@ typedef struct ech_candidate {
     double estimated_bytes; /* of device memory */
     ech_search_fate fate;
     double seconds; /* of a step, from few micro-batches; NaN: unknown */
+    bool exact;     /* no extrapolation: as long as the whole step */
     /* of a planned one */
     ech_plan_forecast forecast;
     int64_t bytes; /* device memory of the rank that needs the most */
@@ -127,6 +129,14 @@ void ech_search_enumerate(const ech_search_space *space,
                           void *context);
 /* Sets the candidate's bound, estimate and estimated bytes. */
 void ech_search_estimate(const ech_search_space *space, ech_candidate *candidate);
+/* True if the candidate's schedule delays the gradients of weights. */
+bool ech_search_delays_weights(const ech_candidate *candidate);
+/* Costs of blocks that are known already; release `at` with free(). */
+typedef struct ech_search_costs ech_search_costs;
+typedef ECH_LIST(ech_search_costs) ech_search_costs_list;
+/* Raises the candidate's bound to what its ranks compute and copy, in the costs of a simulation. */
+void ech_search_tighten(const ech_search *search, const ech_search_space *space,
+                        ech_search_costs_list *known, ech_candidate *candidate);
 /* memory.device_limit of plans whose bytes are compared with the device later. */
 #define ECH_SEARCH_NO_LIMIT "1000000000000000000"
 /* Fails with the reason why a search has found nothing, and with what would work: keys of the run

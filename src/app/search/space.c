@@ -206,6 +206,11 @@ void ech_search_enumerate(const ech_search_space *space,
 
 /* ---- formulas ---- */
 
+bool ech_search_delays_weights(const ech_candidate *c)
+{
+    return OF(schedule) >= SCHEDULE_ZERO_BUBBLE;
+}
+
 /* The bound counts only products, at the highest rate that the cluster file gives, and no
  * recomputation. The mean rank of a replica has 1 / (p c t) of them. Of a pipeline, the last stage
  * begins after the forwards of p - 1 chunks and ends before as many backwards; only blocks between
@@ -219,7 +224,7 @@ static double bound_of(const ech_search_space *space, const ech_candidate *c, do
     double each = floor((space->blocks - 2) / (p * v)), ahead = (p - 1) * each * space->layer;
     double last = v * each * space->layer; /* forwards of its blocks */
     double parts = 3 * m * last + 2 * ahead;
-    if (OF(schedule) >= SCHEDULE_ZERO_BUBBLE) /* weight gradients may come during the ends */
+    if (ech_search_delays_weights(c)) /* weight gradients may come during the ends */
         parts = ahead + fmax(3 * m * last, 2 * m * last + ahead);
     return fmax(mean, samples * parts / (sharded * rate));
 }
