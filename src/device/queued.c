@@ -315,7 +315,7 @@ static double elapsed(const ech_event *from, const ech_event *to)
     return to->last->at - from->last->at;
 }
 
-/* Those of an H100. */
+/* As an H100 has. */
 static int multiprocessors(void)
 {
     return 132;

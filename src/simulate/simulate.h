@@ -35,9 +35,9 @@ typedef struct ech_simulation {
     double *busy;   /* [plans] time in F, B, W */
     double *products; /* [plans] of this time, matrix products; 0 without a cluster */
     double *updates;  /* [plans] time of compute in other steps: norms, updates, copies */
-    /* [plans] time in which compute waits, by lane: of the dependency that ends last, while it
-     * runs, and before that of what the dependency waits for in turn; after the last step, of the
-     * last step of the list. */
+    /* [plans] time in which compute waits, by lane: a dependency's lane while the
+     * dependency that ends last runs, and before it the lane for which this dependency waits in
+     * turn; after the last step, the lane of the list's last step. */
     double (*waits)[ECH_LANES];
     /* [plans]: the most pairs (model chunk, `micro`) at the same time whose F has begun and whose
      * last B or W has not ended. */

@@ -21,8 +21,8 @@ void ech_plan_add_list(const ech_plan_report *report, const ech_plan_class *alik
 
 /* An array: the levels of the design's cluster, each with the bytes that all ranks together send
  * over it in a training step, by axis. Bytes of a collective count on the outermost level that its
- * group crosses. A rank's messages to other stages are divided over levels as those of the first
- * rank of its class. */
+ * group crosses. A rank's messages to other stages are divided over levels as the first rank of its
+ * class divides its own. */
 json_t *ech_plan_levels_json(const ech_plan_report *report);
 
 #endif

@@ -32,7 +32,7 @@ typedef struct ech_plan_options {
     bool timed; /* with `brief`: not even memory */
     /* memory and the simulated training step of the whole plans: no list is checked */
     bool unchecked;
-    double tokens; /* of the training whose time is forecast; 0: those of the run's steps */
+    double tokens; /* of the training whose time is forecast; 0: of the run's steps */
     ech_advice_options advice;
     /* called with what is being done, for people; static text. NULL: not wanted */
     void (*progress)(const char *doing, void *context);
