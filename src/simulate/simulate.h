@@ -35,9 +35,9 @@ typedef struct ech_simulation {
     double *busy;   /* [plans] time in F, B, W */
     double *products; /* [plans] of this time, matrix products; 0 without a cluster */
     double *updates;  /* [plans] time of compute in other steps: norms, updates, copies */
-    /* [plans] time in which compute waits, by lane: a dependency's lane while the
-     * dependency that ends last runs, and before it the lane for which this dependency waits in
-     * turn; after the last step, the lane of the list's last step. */
+    /* [plans] time in which compute waits, by lane. While the dependency that ends last runs, the
+     * lane is the dependency's; before it begins, the lane for which it waits in turn. After the
+     * last step it is the lane of the list's last step. */
     double (*waits)[ECH_LANES];
     /* [plans]: the most pairs (model chunk, `micro`) at the same time whose F has begun and whose
      * last B or W has not ended. */
