@@ -14,8 +14,9 @@ void ech_config_follow(ech_config *config);
  * "optimizer.name = muon". */
 void ech_config_choose_for(ech_config *config, const char *key, const char *value,
                            const char *cause);
-/* Sets all keys that are not set to their defaults again, except the keys of `kept` (blank-separated
- * "section.key" words): a resolved configuration can then be changed and resolved anew. */
+/* Sets all keys that are not set to their defaults again, except the keys of `kept`
+ * (blank-separated "section.key" words): a resolved configuration can then be changed and resolved
+ * anew. */
 void ech_config_forget(ech_config *config, const char *kept);
 /* Appends "optimizer.momentum = 0.95 (optimizer.name = muon)" for each of these keys, a line each;
  * nothing if there is none. `indent` stands before each line. */
