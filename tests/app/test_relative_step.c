@@ -86,7 +86,7 @@ TEST(combinations_are_refused)
         {", relative_step: true, schedule: cosine", "optimizer.schedule"},
         {", relative_step: true, warmup_steps: 10", "optimizer.warmup_steps"},
         {", relative_step: true, min_learning_rate: 0.1", "optimizer.min_learning_rate"},
-        {", learning_rate: 0.05, warmup_init: true", "set optimizer.relative_step = true"},
+        {", learning_rate: 0.05, warmup_init: true", "optimizer.learning_rate = 0.05: not read"},
         {"", "required but not set: optimizer.learning_rate"},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

@@ -167,7 +167,7 @@ static const struct {
     {"\"bandwidth\": 2", "\"bandwidth\": -2", ECH_EINPUT, "p: 'bandwidth' is no number from 0"},
     {"\"bandwidth\": 2", "\"bandwidth\": 1.1e18", ECH_EINPUT, "'bandwidth' is no number from 0"},
     {"\"bandwidth\": 2", "\"bandwidth\": 1e999", ECH_EINPUT, "bad JSON"},
-    {"\"bandwidth\": 2", "\"bandwidth\": NaN", ECH_EINPUT, "bad JSON"},
+    {"\"bandwidth\": 2", "\"bandwidth\": NaN", ECH_EINPUT, "JSON has no NaN"},
     {"\"bandwidth\": 2", "\"bandwidth\": null", ECH_EINPUT, "'bandwidth' is no number"},
     {"\"bandwidth\": 2", "\"bandwidth\": 2, \"bandwidth\": 2", ECH_EINPUT, "duplicate"},
     {"\"bandwidth\": 2", "\"bandwidth\": 2, \"more\": 2", ECH_EINPUT, "p: 12 keys where"},
