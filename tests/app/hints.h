@@ -126,18 +126,47 @@ static inline bool follow_grid(random_run *r, const char *hint)
     return hint && ranks <= HINTS_MOST_RANKS;
 }
 
-/* "KEY = VALUE: ...; 12 would". */
+/* The key in "KEY = VALUE: ...", its n characters. */
+static inline const char *key_of(const char *error, const char *sign, size_t *n)
+{
+    const char *key = sign;
+    while (key > error && key[-1] != ' ') key--;
+    *n = (size_t)(sign - key);
+    return key;
+}
+
+/* "KEY = VALUE: ...; 12 would", or "...; use 12". */
 static inline bool follow_number(random_run *r, const char *error, const char *sign)
 {
-    const char *would = NULL, *key = sign, *number;
-    for (const char *at = error; (at = strstr(at, " would")); at++) would = at;
-    if (!would) return false;
-    for (number = would; number > error && isdigit((unsigned char)number[-1]);) number--;
-    while (key > error && key[-1] != ' ') key--;
-    if (number == would || number < sign) return false;
+    const char *end = NULL, *number;
+    for (const char *at = error; (at = strstr(at, " would")); at++) end = at;
+    for (const char *at = error; (at = strstr(at, "; use ")) && !end;) {
+        at += strlen("; use ");
+        if (isdigit((unsigned char)*at)) end = at + strspn(at, "0123456789");
+    }
+    if (!end) return false;
+    for (number = end; number > error && isdigit((unsigned char)number[-1]);) number--;
+    if (number == end || number < sign) return false;
     char word[200];
-    snprintf(word, sizeof word, "%.*s=%.*s", (int)(sign - key), key, (int)(would - number), number);
+    size_t n;
+    const char *key = key_of(error, sign, &n);
+    snprintf(word, sizeof word, "%.*s=%.*s", (int)n, key, (int)(end - number), number);
     set(r, word);
+    return true;
+}
+
+/* "KEY = VALUE: ...; remove it". */
+static inline bool follow_removal(random_run *r, const char *error, const char *sign)
+{
+    size_t n;
+    const char *key = key_of(error, sign, &n);
+    char word[200];
+    if (!strstr(error, "; remove it")) return false;
+    snprintf(word, sizeof word, "%.*s=", (int)n, key);
+    if (!strstr(r->words.at, word)) return false;
+    set(r, word);
+    r->words.n -= strlen(word);
+    r->words.at[r->words.n] = '\0';
     return true;
 }
 
@@ -171,7 +200,7 @@ static inline bool follow_hint(random_run *r, const char *error)
     }
     if (follow_batches(r, error)) return true;
     return follow_grid(r, sign) || follow_listed(r, sign) || follow_number(r, error, sign) ||
-           follow_assignments(r, use ? use : strchr(sign, ':'));
+           follow_removal(r, error, sign) || follow_assignments(r, use ? use : strchr(sign, ':'));
 }
 
 #endif
