@@ -3,11 +3,12 @@
 #
 # The whole program on GPUs that are made up (stand_in_gpu.c): what is said of a machine that cannot
 # compute, and that runs are right.
-# gpus.sh ECHELON FOLDER       ECHELON: the program with emulated kernels; FOLDER: with the stand-in
-# for cuBLASLt
+# gpus.sh ECHELON FOLDER NCCL
+# ECHELON: the program with emulated kernels; FOLDER: with the stand-in for cuBLASLt; NCCL: the
+# stand-in for the library
 set -u
-echelon=${1:?usage: gpus.sh ECHELON FOLDER}
-export LD_LIBRARY_PATH=${2:?usage: gpus.sh ECHELON FOLDER}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+echelon=${1:?usage: gpus.sh ECHELON FOLDER NCCL}
+export LD_LIBRARY_PATH=${2:?usage: gpus.sh ECHELON FOLDER NCCL}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 [ -x "$echelon" ] || { echo "no program $echelon"; exit 1; }
 # shellcheck source-path=SCRIPTDIR source=scratch.sh
 . "$(dirname "$0")/scratch.sh"
@@ -64,25 +65,14 @@ machine gpus=1
 expect_once 2 "parallel.share_device = false .*: this machine has 1 of the device cuda for 2 \
 ranks; start at most 1, or set parallel.share_device=true" \
     "$echelon" train run.yaml --ranks 2
-# Processes have the cards that their launcher shows them, each as GPU 0.
-processes() { # BUS0 BUS1 WORD ...: trains with two ranks
-    local word one=(mpirun --allow-run-as-root --oversubscribe) two=(:)
-    one+=(-n 1 -x "ECHELON_STAND_IN=gpus=1 bus=$1")
-    two+=(-n 1 -x "ECHELON_STAND_IN=gpus=1 bus=$2")
-    shift 2
-    for word in one two; do
-        declare -n of=$word
-        of+=("$echelon" train run.yaml log.directory=cards parallel.comm=mpi parallel.data=2 "$@")
-    done
-    "${one[@]}" "${two[@]}"
-}
-if command -v mpirun > /dev/null; then
-    expect 2 "ranks 0 and 1 have the same GPU a.*gpus-per-task=1" processes a a
-    rm -rf cards
-    expect 0 "step +3/3" processes a b
-    rm -rf cards
-    expect 0 "step +3/3" processes a a parallel.share_device=true
-    rm -rf cards
+# Processes have the cards that their launcher shows them, each as GPU 0. The stand-in for NCCL
+# (third argument) is opened, and no more: it is for threads.
+if command -v mpirun >/dev/null; then
+    export ECHELON_NCCL=$3
+    expect 2 "ranks 0 and 1 have the same GPU a .*gpus-per-task=1" mpirun --allow-run-as-root \
+        --oversubscribe -n 2 -x ECHELON_STAND_IN="gpus=1 bus=a" "$echelon" train run.yaml \
+        parallel.data=2 parallel.comm=nccl
+    unset ECHELON_NCCL
 fi
 
 machine gpus=2
