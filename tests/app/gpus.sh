@@ -4,8 +4,9 @@
 # The whole program on GPUs that are made up (stand_in_gpu.c): what is said of a machine that cannot
 # compute, and that runs are right.
 # gpus.sh ECHELON FOLDER NCCL
-# ECHELON: the program with emulated kernels; FOLDER: with the stand-in for cuBLASLt; NCCL: the
-# stand-in for the library
+#
+# ECHELON is the program with emulated kernels, FOLDER has the stand-in for cuBLASLt, and NCCL is
+# the stand-in for that library.
 set -u
 echelon=${1:?usage: gpus.sh ECHELON FOLDER NCCL}
 export LD_LIBRARY_PATH=${2:?usage: gpus.sh ECHELON FOLDER NCCL}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
