@@ -142,7 +142,8 @@ static inline bool follow_number(random_run *r, const char *error, const char *s
     for (const char *at = error; (at = strstr(at, " would")); at++) end = at;
     for (const char *at = error; (at = strstr(at, "; use ")) && !end;) {
         at += strlen("; use ");
-        if (isdigit((unsigned char)*at)) end = at + strspn(at, "0123456789");
+        size_t digits = strspn(at, "0123456789");
+        if (digits && at[digits] == '\0') end = at + digits;
     }
     if (!end) return false;
     for (number = end; number > error && isdigit((unsigned char)number[-1]);) number--;

@@ -74,6 +74,13 @@ static ech_status set_all(ech_config *config, const char *words)
 
 typedef enum outcome { REFUSED, TOO_LARGE, FITS } outcome;
 
+/* Whether plans of the run take too long to make several of them for one error. */
+static bool is_long(const ech_design *design)
+{
+    enum { MOST_BLOCKS = 4096 }; /* that a rank may compute in a step */
+    return (int64_t)design->layout->micro_batches * (int64_t)design->model->block.n > MOST_BLOCKS;
+}
+
 /* The run with these settings. */
 static outcome try_words(const ech_design *design, const char *words)
 {
@@ -87,7 +94,7 @@ static outcome try_words(const ech_design *design, const char *words)
         ech_config_follow(config);
         status = ech_design_create(config, design->tokenizer, ranks, ranks, &other);
     }
-    if (status != ECH_OK) return REFUSED;
+    if (status != ECH_OK || is_long(&other)) return REFUSED;
     return ech_design_fits(&other, NULL) ? FITS : TOO_LARGE;
 }
 
