@@ -53,7 +53,7 @@ expect 2 'wrong.yaml:[0-9]+:3: device.bandwith: no such key; .* bandwidth' \
 sed 's/memory: 80 GB/memory: 2150 MB/; /fp64:/d' "$h100" >small.yaml
 expect 2 'rank 0 needs .* and may use .*the largest part: [a-z]+ .*more ranks, a smaller model' \
     "$echelon" plan run.yaml --ranks 1 --cluster small.yaml
-expect 2 'more ranks, a smaller model, a smaller training.micro_batch_size, or more' \
+expect 2 'more ranks, a smaller model, or more bytes' \
     "$echelon" plan run.yaml --ranks 8 --cluster small.yaml
 "$echelon" plan run.yaml --ranks 16 --cluster "$h100" --json >plan.json || complain "no JSON"
 for key in tokens_per_second tokens days device_hours; do

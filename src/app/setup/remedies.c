@@ -12,7 +12,10 @@
 #include "config/follow.h"
 #include "config/strategy.h"
 
-enum { MOST_OFFERED = 4, MOST_WORDS = 12, LONGEST_WORD = 80 };
+enum { MOST_OFFERED = 4, LONGEST_WORD = 80 };
+/* One error makes up to two dozen plans. Nothing is tried for a plan that needs so many times what
+ * it may use or has more steps, and no plan of more blocks that a rank computes in a step. */
+enum { MOST_EXCESS = 64, MOST_STEPS = 20000, MOST_BLOCKS = 4096 };
 
 /* What the search keeps of the resolved configuration, which has it from the machine. */
 static const char kept[] = "memory.device_limit parallel.threads parallel.node_ranks";
@@ -74,10 +77,8 @@ static ech_status set_all(ech_config *config, const char *words)
 
 typedef enum outcome { REFUSED, TOO_LARGE, FITS } outcome;
 
-/* Whether plans of the run take too long to make several of them for one error. */
 static bool is_long(const ech_design *design)
 {
-    enum { MOST_BLOCKS = 4096 }; /* that a rank may compute in a step */
     return (int64_t)design->layout->micro_batches * (int64_t)design->model->block.n > MOST_BLOCKS;
 }
 
@@ -153,8 +154,11 @@ static void print_together(const ech_design *design, ech_text *out)
     }
 }
 
-void ech_remedies_print(const ech_design *design, ech_text *out)
+void ech_remedies_print(const ech_design *design, const ech_plan *plan, ech_text *out)
 {
+    int64_t most = design->config->memory.device_limit;
+    bool exceeds = plan->arena_bytes[ECH_SPACE_DEVICE] / MOST_EXCESS > most;
+    if (exceeds || plan->list[ECH_LIST_TRAIN].step.n > MOST_STEPS) return;
     bool quiet = ech_log_set_quiet(true);
     ECH_FREED char *error = ech_last_error() ? ech_strdup(ech_last_error()) : NULL;
     if (print_single(design, out) == 0) print_together(design, out);

@@ -10,7 +10,9 @@
 
 /* Appends settings with which the run fits, each with a comma after it, for example
  * "parallel.zero=3, memory.recompute=full, ". If no single one suffices, several of them together;
- * nothing if none was found. Plans are made and discarded; nothing is logged. */
-void ech_remedies_print(const ech_design *design, ech_text *out);
+ * nothing if none was found, or if the plan, which was refused, needs far too much or is too
+ * long to make others like it.
+ * Plans are made and discarded; nothing is logged. */
+void ech_remedies_print(const ech_design *design, const ech_plan *plan, ech_text *out);
 
 #endif

@@ -183,10 +183,8 @@ static void append_largest(const ech_plan *plan, ech_text *out)
 }
 
 /* Appends what reduces a plan's memory, each with a comma after it. */
-static void append_helps(const ech_design *design, int64_t bytes, ech_text *out)
+static void append_helps(const ech_design *design, const ech_plan *plan, ech_text *out)
 {
-    enum { MOST_EXCESS = 16 }; /* no setting makes up for more */
-    bool hopeless = bytes / MOST_EXCESS > design->config->memory.device_limit;
     ECH_FREED_TEXT tried = {0};
     if (design->first_rank) {
         ech_text_append(out,
@@ -195,12 +193,8 @@ static void append_helps(const ech_design *design, int64_t bytes, ech_text *out)
                         (long long)design->config->training.micro_batch_size);
         return;
     }
-    if (!hopeless) ech_remedies_print(design, &tried);
-    ech_text_append(out, "%s",
-                    tried.n ? tried.at
-                    : hopeless
-                        ? "more ranks, a smaller model, a smaller training.micro_batch_size, "
-                        : "more ranks, a smaller model (no other layout of these ranks fits), ");
+    ech_remedies_print(design, plan, &tried);
+    ech_text_append(out, "%s", tried.n ? tried.at : "more ranks, a smaller model, ");
 }
 
 /* The table, then the error in one line. */
@@ -211,7 +205,7 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
     append_largest(plan, &largest);
     log_memory(design, plan);
     if (design->in_fp64 && bytes > design->config->memory.device_limit) return refuse_fp64(design);
-    append_helps(design, bytes, &helps);
+    append_helps(design, plan, &helps);
     if (bytes <= design->config->memory.device_limit) return refuse_host(design, plan, helps.at);
     append_need(bytes, design->config->memory.device_limit, "", &need);
     return ech_config_complain(
