@@ -7,7 +7,7 @@
 
 #include "kernel/ref/real.h"
 
-/* NaN is no largest value. Not fmax: with it, gcc 12 for 64-bit Arm stops with an internal error. */
+/* NaN is no largest value. With fmax, gcc 12 for 64-bit Arm stops with an internal error. */
 static double largest(const ech_tensor *x, int64_t first, int64_t n)
 {
     double most = -INFINITY;
