@@ -42,7 +42,7 @@ expect 0 "tokens" "${arm[@]}" data text.txt d/text
 expect 0 "on 2 ranks of 1 thread .portable, local" \
     "${arm[@]}" train run.yaml --ranks 2 parallel.pipeline=2 parallel.threads=1 \
     log.directory=runs/arm
-expect 0 "verify: PASSED" "${arm[@]}" verify run.yaml --ranks 2 parallel.tensor=2 \
+expect 0 "PASSED" "${arm[@]}" verify run.yaml --ranks 2 parallel.tensor=2 \
     parallel.threads=1 log.directory=runs/verified
 expect 0 "." env ECHELON_ISA=portable "$echelon" train run.yaml
 [ "$(losses arm | wc -l)" = 6 ] || complain "not six losses"
