@@ -8,8 +8,10 @@
  *    long) and an estimate of time and memory, which only orders the candidates.
  * 2. In that order, candidates are planned and simulated with few micro-batches. If these have a
  *    steady state (simulate/rehearsal.h), the time of all of them follows exactly. Otherwise each
- *    further micro-batch is expected to take as long as between two such simulations.
- * 3. The best of them are planned and simulated as `echelon plan` does it, without its checks.
+ *    further micro-batch is expected to take as long as between two such simulations. A simulated
+ *    candidate gives those that differ in ZeRO, recomputation and offload alone a new estimate.
+ * 3. Those that may take a place are planned and simulated as `echelon plan` does it, without its
+ *    checks.
  *
  * A candidate whose bound is above the last place's time cannot be in the list, and is not planned.
  * Work is limited (ech_search_limits), so other candidates may remain that were not planned; their
