@@ -68,6 +68,21 @@ void ech_search_print_keys(const ech_search *search, const ech_candidate *candid
 
 /* ---- plans of one candidate ---- */
 
+/* Fails if the layouts are for another system, which lacks a value that was searched. */
+static ech_status check_system(const ech_search *search, const ech_design *design)
+{
+    ech_emitted emitted;
+    if (!search->system) return ECH_OK;
+    ech_status status = ech_emit(design, search->system, &emitted);
+    for (ech_search_key key = 0; key < ECH_SEARCH_KEYS && status == ECH_OK; key++)
+        if (!search->fixed[key] && ech_emitted_lacks(&emitted, ech_search_key_name(key)))
+            status =
+                ech_config_complain(design->config, ech_search_key_name(key),
+                                    "%s does not have this value in this layout", search->system);
+    ech_emitted_free(&emitted);
+    return status;
+}
+
 /* Plans the candidate with m micro-batches in a step. No memory is too small here, so that *bytes
  * says what is missing; NULL: memory is not planned. */
 static ech_status simulate(const state *s, const ech_candidate *c, int64_t m, double *seconds,
@@ -84,6 +99,7 @@ static ech_status simulate(const state *s, const ech_candidate *c, int64_t m, do
     run.config = config;
     options.report = (ech_plan_options){.brief = true, .timed = !bytes};
     ech_status status = ech_planning_create(&run, &options, &planning);
+    if (status == ECH_OK) status = check_system(s->search, &planning.design);
     if (status == ECH_OK) {
         *seconds = planning.report.simulation.end / planning.design.schedule->turns;
         *steady = planning.report.simulation.steady;
@@ -525,6 +541,7 @@ ech_status ech_search_run(const ech_run *run, const ech_planning_options *option
     ECH_TRY(find_memory(out, &s.memory));
     ech_status status = ech_search_space_create(run, &out->cluster, out->ranks, &s.space);
     memcpy(out->fixed, s.space.fixed, sizeof out->fixed);
+    s.space.system = out->system = options->report.advice.emit_for;
     if (status == ECH_OK) status = run_search(&s);
     ech_search_space_free(&s.space);
     free(s.all.at);

@@ -2,7 +2,8 @@
  *
  * Searches the layouts of a run on a cluster: those with the shortest training step that fit into
  * the devices' memory. Each is a candidate: a value for each key of space.def. The run's other keys
- * stay, and a key of space.def that the run sets is not searched.
+ * stay, and a key of space.def that the run sets is not searched. Where layouts are for another
+ * system (ech_advice_options.emit_for), values that it does not have are left out.
  *
  * 1. All candidates are enumerated. A closed formula gives each a bound (its step takes at least as
  *    long) and an estimate of time and memory, which only orders the candidates.
@@ -67,6 +68,7 @@ typedef struct ech_search {
     const ech_run *run; /* borrowed */
     ech_cluster cluster;
     int ranks;
+    const char *system; /* layouts are of this one of app/advice/systems.def; NULL: of ours */
     bool fixed[ECH_SEARCH_KEYS];       /* the run sets the key */
     ECH_LIST(ech_candidate) candidate; /* places first, in their order; then by estimate */
     int places;
@@ -107,6 +109,7 @@ void ech_search_print_keys(const ech_search *search, const ech_candidate *candid
 typedef struct ech_search_space {
     const ech_run *run;
     const ech_cluster *cluster;
+    const char *system; /* as ech_search.system; NULL after ech_search_space_create */
     int ranks;
     int64_t batch;      /* samples of a step */
     ech_config *config; /* of `alone` */
