@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds Echelon for Debian on 64-bit Arm with Debian's cross compiler, in build/arm64. The libraries
-# come from the packages of this machine's Debian mirrors, unpacked into build/arm64-system; nothing
-# of them is installed. `tools/install_dependencies.sh --arm64` installs what this needs.
+# Builds Echelon for Debian on 64-bit Arm with Debian's cross compiler, in build/arm64. Its libraries
+# are packages of this machine's Debian mirrors, unpacked into build/arm64-system and not installed.
+# `tools/install_dependencies.sh --arm64` installs what this needs.
 #
 #   tools/arm64.sh [TARGET...]        TARGETs: echelon by default
 #   qemu-aarch64 -L build/arm64-system build/arm64/echelon --version
