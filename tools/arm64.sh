@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds Echelon for Debian on 64-bit Arm with Debian's cross compiler, in build/arm64. Its libraries
-# are packages of this machine's Debian mirrors, unpacked into build/arm64-system and not installed.
+# Builds Echelon for Debian on 64-bit Arm, in build/arm64, with Debian's cross compiler. Libraries
+# are packages of this machine's Debian mirrors, unpacked into build/arm64-system, not installed.
 # `tools/install_dependencies.sh --arm64` installs what this needs.
 #
 #   tools/arm64.sh [TARGET...]        TARGETs: echelon by default
