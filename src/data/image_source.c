@@ -9,7 +9,8 @@
 
 #include "base/file.h"
 
-static const ech_image_format *const formats[] = {&ech_image_format_idx, &ech_image_format_cifar};
+static const ech_image_format *const formats[] = {&ech_image_format_idx, &ech_image_format_cifar,
+                                                  &ech_image_format_folder};
 
 ech_status ech_image_source_open(const char *path, ech_image_source *out)
 {
@@ -17,10 +18,12 @@ ech_status ech_image_source_open(const char *path, ech_image_source *out)
     for (size_t i = 0; i < sizeof formats / sizeof *formats && !source.format; i++)
         if (formats[i]->is(path)) source.format = formats[i];
     if (!source.format)
-        ECH_FAIL(ECH_EINPUT,
-                 "%s: no images: name an IDX file of images (unpacked), a binary file of CIFAR-10, "
-                 "or a folder with CIFAR-10's data_batch_*.bin",
-                 path);
+        ECH_FAIL(
+            ECH_EINPUT,
+            "%s: no images: name an IDX file of images (unpacked), a binary file of CIFAR-10, "
+            "a folder with CIFAR-10's data_batch_*.bin, or a folder with a folder of PNG or JPEG "
+            "files for each class",
+            path);
     ECH_TRY(source.format->open(path, &source));
     source.sizes.classes = (uint32_t)source.class.n;
     *out = source;
@@ -35,6 +38,8 @@ void ech_image_source_close(ech_image_source *source)
         free(source->part.at[i].path);
     }
     for (size_t i = 0; i < source->class.n; i++) free(source->class.at[i]);
+    for (size_t i = 0; i < source->file.n; i++) free(source->file.at[i].path);
+    free(source->file.at);
     free(source->part.at);
     free(source->class.at);
     *source = (ech_image_source){0};

@@ -27,8 +27,15 @@ typedef struct ech_image_part {
     int64_t first; /* its first image's number */
 } ech_image_part;
 
+/* A file of one image. */
+typedef struct ech_image_named {
+    char *path;
+    uint32_t label;
+} ech_image_named;
+
 struct ech_image_source {
     const ech_image_format *format;
+    ECH_LIST(ech_image_named) file; /* of folders of classes */
     ECH_LIST(ech_image_part) part; /* of IDX: images, labels */
     ECH_LIST(char *) class;
     ech_image_header sizes; /* height, width, channels, classes, count */
@@ -44,6 +51,6 @@ ech_status ech_image_source_add(ech_image_source *source, const char *path, int6
 /* The part with image i. */
 const ech_image_part *ech_image_source_part(const ech_image_source *source, int64_t i);
 
-extern const ech_image_format ech_image_format_idx, ech_image_format_cifar;
+extern const ech_image_format ech_image_format_idx, ech_image_format_cifar, ech_image_format_folder;
 
 #endif

@@ -82,8 +82,9 @@ static const char about[] =
     "INDEX:VALUE INDEX:VALUE ..., labels are 1 and -1, or 1 and 0, and indices ascend from 1 on. "
     "OUT.values is then written, too.\n\n"
     "With --images, IN is an IDX file of images (NAME-images-idx3-ubyte, with "
-    "NAME-labels-idx1-ubyte beside it), a binary file of CIFAR-10, or a folder with CIFAR-10's "
-    "data_batch_*.bin. OUT.images has all of them in one file, with the mean and the deviation of "
+    "NAME-labels-idx1-ubyte beside it), a binary file of CIFAR-10, a folder with CIFAR-10's "
+    "data_batch_*.bin, or a folder with a folder of PNG or JPEG files for each class, all of one "
+    "size. OUT.images has all of them in one file, with the mean and the deviation of "
     "each channel, by which pixels are normalized. --like TRAIN.images uses another file's, as "
     "images to validate on need:\n\n"
     "  echelon data cifar-10-batches-bin cifar --images\n"
@@ -147,8 +148,7 @@ static const ech_option options[] = {
     ECH_INT(data_arguments, features, "features", 'f', "N", 1, INT32_MAX,
             "how many there are; a larger index is an error (default: the largest index)"),
     ECH_HEADING("Or to pack images:"),
-    ECH_FLAG(data_arguments, images, "images", 'i',
-             "IN has images: IDX, or CIFAR-10's binary files"),
+    ECH_FLAG(data_arguments, images, "images", 'i', "IN has images: IDX, CIFAR-10's, PNG or JPEG"),
     ECH_PATH(data_arguments, like, "like", 0, "FILE",
              "normalize pixels as this packed file does (default: by the images' own means)"),
     {0}};

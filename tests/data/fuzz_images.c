@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Arbitrary bytes as files of images. The first byte chooses: a packed file, an IDX file with its
- * labels, or CIFAR-10's. Refused, or every label is of a class, and what is packed is read again.
+ * labels, CIFAR-10's, PNG or JPEG. Refused, or every label is of a class, and what is packed is
+ * read again; an image has the sizes that its header says.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "base/log.h"
 #include "data/data.h"
 #include "data/fuzz_folder.h"
-#include "data/image_file.h"
+#include "data/image_codec.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
@@ -48,13 +49,27 @@ static void import(const char *name)
     free(out);
 }
 
+static void decode(const ech_image_codec *codec, const uint8_t *bytes, size_t n)
+{
+    enum { MOST = 1 << 22 };
+    ech_image_header sizes = {0}, again;
+    if (codec->decode("image", bytes, n, &sizes, NULL) != ECH_OK) return;
+    if (ech_image_bytes(&sizes) < 1 || ech_image_bytes(&sizes) > ECH_IMAGE_NUMBERS) abort();
+    if (ech_image_bytes(&sizes) > MOST) return;
+    again = sizes;
+    uint8_t *pixels = malloc((size_t)ech_image_bytes(&sizes)); /* a sanitizer guards its end */
+    codec->decode("image", bytes, n, &again, pixels);
+    if (memcmp(&again, &sizes, sizeof again) != 0) abort();
+    free(pixels);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     if (!folder[0]) make_folder();
     ech_log_set_quiet(true);
     if (n < 2) return 0;
     size_t rest = n - 2, labels = bytes[1] < rest ? bytes[1] : rest;
-    switch (bytes[0] % 3) {
+    switch (bytes[0] % 5) {
     case 0:
         write_source("packed.images", bytes + 2, rest);
         read_packed("packed.images");
@@ -64,9 +79,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         write_source("x-images-idx3-ubyte", bytes + 2 + labels, rest - labels);
         import("x-images-idx3-ubyte");
         break;
-    default:
+    case 2:
         write_source("batch.bin", bytes + 2, rest);
         import("batch.bin");
+        break;
+    case 3:
+        decode(&ech_image_codec_png, bytes + 2, rest);
+        break;
+    default:
+        decode(&ech_image_codec_jpeg, bytes + 2, rest);
     }
     return 0;
 }
