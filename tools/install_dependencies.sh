@@ -23,6 +23,7 @@ packages=(
 optional=(
     libucx-dev # parallel.comm: ucx
     libzstd-dev liblzma-dev libbz2-dev # texts packed by zstd, xz and bzip2
+    libpng-dev libjpeg62-turbo-dev # images
 )
 lock_seconds=600 # to wait for another apt or dpkg to finish
 attempts=3

@@ -354,6 +354,7 @@ TEST(test_head)
 TEST(test_logistic)
 {
     runner r = runner_open(B, T);
+    r.block->options.samples = ECH_SAMPLES_OF_features;
     int x = ech_block_input(r.block, "x", rows(1));
     ech_layer_logistic_loss(r.block, x, vector(&r, 1));
     check_block(&r);

@@ -43,8 +43,11 @@ static void add_model_facts(ech_report *report)
     const ech_layout *layout = report->design.layout;
     const ech_model *model = report->design.model;
     int turns = report->design.schedule->turns;
-    ADD_FACT(report, "model", "%s, %" PRId64 " layers, width %" PRId64, model->family->name,
-             model->layers, model->width);
+    ech_text *described = add_fact(report, "model");
+    ech_text_append(described, "%s, %s", model->family->name,
+                    ECH_COUNT((int64_t)model->block.n - 2, "layer"));
+    if (ech_family_reads(config, "model.hidden_size"))
+        ech_text_append(described, ", width %" PRId64, config->model.hidden_size);
     ADD_FACT(report, "parameters", "%s", ECH_DIGITS(ech_model_params(model)));
     ech_print_axes(&report->design, add_fact(report, "layout"));
     ech_text *schedule = add_fact(report, "schedule");
@@ -58,7 +61,8 @@ static void add_model_facts(ech_report *report)
              ECH_COUNT(config->training.global_batch_size, "sample"),
              ECH_COUNT(layout->micro_batches, "micro-batch"),
              ECH_COUNT(layout->micro_batch, "sample"));
-    ADD_FACT(report, "sequence length", "%" PRId64 " tokens", config->data.sequence_length);
+    if (ech_model_reads_texts(config))
+        ADD_FACT(report, "sequence length", "%" PRId64 " tokens", config->data.sequence_length);
 }
 
 /* What it was trained on, and how. */
@@ -152,7 +156,10 @@ static void add_metric_facts(ech_report *report)
                  report->config->training.steps);
     if (metrics->restarts.n) ADD_FACT(report, "restarts", "%zu", metrics->restarts.n);
     if (tokens > 0 && tokens < 1e15)
-        ADD_FACT(report, "tokens per second (median)", "%s", ECH_DIGITS(llround(tokens)));
+        ADD_FACT(report,
+                 ech_model_reads_texts(report->config) ? "tokens per second (median)"
+                                                       : "samples per second (median)",
+                 "%s", ECH_DIGITS(llround(tokens)));
     if (seconds > 0) ech_timeline_time(&clock, seconds, add_fact(report, "step time (median)"));
 }
 

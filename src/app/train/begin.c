@@ -224,7 +224,7 @@ static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
     t->skipped = info->skipped_steps;
     t->loss = info->loss;
     if (own) t->validated = info->validated;
-    t->tokens = info->samples * t->config->data.sequence_length;
+    t->tokens = info->samples * t->design->sample_units;
     if (ech_trainer_is_first(t))
         ech_log_info("resuming from %s (saved by %s)", ech_checkpoint_path(checkpoint),
                      ECH_COUNT(info->ranks, "rank"));
@@ -334,6 +334,7 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
                                 .layout = axes,
                                 .run_yaml = yaml.at,
                                 .serves = serves.at,
+                                .samples = t->design->model->family->samples,
                                 .tensorboard = t->config->log.tensorboard == 1};
     ECH_TRY(ech_file_write_inside(path, yaml.at, yaml.n));
     if (mapping) ECH_TRY(ech_file_write_inside(beside, mapping, n));
@@ -472,9 +473,9 @@ static void say_validation(const ech_trainer *t)
     if (n == all) return;
     ech_progress_say(t->progress,
                      "validation uses a random sample of the validation data, the same each time: "
-                     "%lld of %lld samples, %s tokens; training.validate_samples = 0 uses all",
-                     (long long)n, (long long)all,
-                     ech_count_text(n * t->config->data.sequence_length, of));
+                     "%lld of %lld samples, %s %ss; training.validate_samples = 0 uses all",
+                     (long long)n, (long long)all, ech_count_text(n * t->design->sample_units, of),
+                     ech_sample_row_of(t->design->model->family->samples)->unit);
 }
 
 ech_status ech_trainer_begin(ech_trainer *t)
@@ -487,9 +488,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
     if (ech_trainer_is_first(t)) say_documents(t);
     ECH_TRY(ech_session_create(t->design, t->comm, false, &t->session));
     t->calendar = ech_calendar_of(t->config);
-    t->flops = ech_model_flops(
-        t->design->model, t->config->training.global_batch_size * t->config->data.sequence_length,
-        t->config->data.sequence_length);
+    t->flops = t->design->sample_flops * (double)t->config->training.global_batch_size;
     if (t->config->log.histograms > 0) t->histograms = ech_histograms_create(t->session.plan);
     ECH_TRY(claim_folders(t));
     ECH_TRY(restore(t));
