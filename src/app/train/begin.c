@@ -351,11 +351,13 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
     bool on_disk = arena_bytes[ECH_SPACE_DISK] > 0, in_window = arena_bytes[ECH_SPACE_WINDOW] > 0;
     ech_progress_say(
         t->progress,
-        "%s, %lld parameters%s, on %d rank%s of %lld thread%s (%s, %s)%s%s; %s%s and %s of the host"
+        "%s, %lld parameters%s, on %d rank%s of %lld thread%s (%s, %s, %s)%s%s; %s%s and %s of "
+        "the host"
         "%s%s%s%s%s",
         t->design->model->family->name, (long long)all, active, ranks, ranks > 1 ? "s" : "",
         (long long)t->config->parallel.threads, t->config->parallel.threads > 1 ? "s" : "",
-        ech_comm_name(t->comm), ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
+        ech_kernels_architecture(t->design->kernels), ech_comm_name(t->comm),
+        ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
         t->design->world > 1 ? "at most " : "",
         ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_DEVICE], device, sizeof device),
         ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_HOST], host, sizeof host),
