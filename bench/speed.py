@@ -27,6 +27,7 @@ import common
 import compression
 import drawn
 import experts
+import encode
 import growth
 import hogwild
 import link
@@ -51,6 +52,7 @@ PARTS = {
         "a training step in bf16 against fp32's, and against PyTorch's autocast",
     ),
     "recompute": (recompute.run, "a training step with recomputation against one without"),
+    "encode": (encode.run, "a training step with codes of kept values against one without"),
     "adapters": (adapters.run, "a training step of adapters (LoRA) against one of the whole model"),
     "bound": (bound.run, "a training step against the rates of oneDNN and of memory"),
     "memory": (memory.run, "activations and logits against PyTorch"),

@@ -183,6 +183,10 @@ ECHELON_API const char *echelon_plan_html(echelon_plan *plan);
 ECHELON_API const char *echelon_plan_emitted(const echelon_plan *plan);
 /* Goodput against ranks as SVG. NULL: failure, as there is no options.mtbf_hours. */
 ECHELON_API const char *echelon_plan_goodput_svg(echelon_plan *plan);
+/* The memory of a training step as in Chen et al. 2016: without sharing of memory and gradients in
+ * place, with each, with both, and with recomputed segments. Valid until the plan is freed. NULL:
+ * it cannot be planned without recomputation (echelon_last_error). */
+ECHELON_API const char *echelon_plan_memory_figure(echelon_plan *plan);
 /* Number of ranks, without evaluators. */
 ECHELON_API int echelon_plan_ranks(const echelon_plan *plan);
 /* Number of kinds of memory, and the name of a kind: "parameters", "optimizer" ... */

@@ -80,10 +80,11 @@ Name = Literal[
     "memory.offload_activations", "memory.offload_optimizer", "memory.offload_parameters",
     "memory.offload_threads", "memory.offload_delayed_from", "memory.prefetch",
     "memory.sequence_chunks", "memory.recompute", "memory.recompute_blocks", "memory.invert",
-    "checkpoint.directory", "checkpoint.every", "checkpoint.keep", "checkpoint.keep_best",
-    "checkpoint.dtype", "checkpoint.background", "checkpoint.resume", "log.directory", "log.every",
-    "log.tensorboard", "log.histograms", "log.sample", "log.sample_every", "log.sample_tokens",
-    "log.trace", "log.trace_steps"
+    "memory.encode", "memory.encode_norms", "memory.encode_density", "checkpoint.directory",
+    "checkpoint.every", "checkpoint.keep", "checkpoint.keep_best", "checkpoint.dtype",
+    "checkpoint.background", "checkpoint.resume", "log.directory", "log.every", "log.tensorboard",
+    "log.histograms", "log.sample", "log.sample_every", "log.sample_tokens", "log.trace",
+    "log.trace_steps"
 ]
 
 # Keys and the types of their values.
@@ -532,6 +533,12 @@ Keys = TypedDict("Keys", {
     "memory.recompute_blocks": int | Literal["auto"],
     # reversible models: recompute a layer's inputs from its outputs; auto: model.reversible
     "memory.invert": bool | Literal["auto"],
+    # codes of activations that wait for the backward: none, lossless, fp16, fp10 or fp8
+    "memory.encode": Literal["none", "lossless", "fp16", "fp10", "fp8"],
+    # memory.encode = fp16 or fp10: also encode the inputs of norms
+    "memory.encode_norms": bool,
+    # memory.encode = lossless: room for non-zeros, as a share of a ReLU's outputs
+    "memory.encode_density": float,
     # folder of the checkpoints; auto: log.directory/checkpoints
     "checkpoint.directory": str | os.PathLike[str],
     # steps between checkpoints; 0: only after the last step; auto: a tenth of the run, at least
@@ -634,7 +641,8 @@ class Keyed(Handle):
         "optimizer.weight_decay", "optimizer.beta1", "optimizer.beta2", "optimizer.eps",
         "optimizer.momentum", "optimizer.adamw_rate", "optimizer.clip_norm",
         "parallel.outer_learning_rate", "parallel.outer_momentum", "parallel.token_rate",
-        "parallel.token_tolerance", "parallel.compression_density", "parallel.deadline"],
+        "parallel.token_tolerance", "parallel.compression_density", "parallel.deadline",
+        "memory.encode_density"],
         value:
         float) -> None: ...
     @overload
@@ -949,6 +957,13 @@ class Keyed(Handle):
         Literal["memory.recompute"],
         value:
         Literal["none", "selective", "full", "auto"]) -> None: ...
+    @overload
+    def __setitem__(
+        self,
+        key:
+        Literal["memory.encode"],
+        value:
+        Literal["none", "lossless", "fp16", "fp10", "fp8"]) -> None: ...
     @overload
     def __setitem__(
         self,

@@ -73,6 +73,12 @@
     X(ECH_RECOMPUTE_SELECTIVE, "selective")                                                        \
     X(ECH_RECOMPUTE_FULL, "full") X(ECH_RECOMPUTE_AUTO, "auto")
 
+/* How values that wait for the backward are encoded. */
+#define ECH_ENCODES(X)                                                                             \
+    X(ECH_ENCODE_NONE, "none")                                                                     \
+    X(ECH_ENCODE_LOSSLESS, "lossless")                                                             \
+    X(ECH_ENCODE_FP16, "fp16") X(ECH_ENCODE_FP10, "fp10") X(ECH_ENCODE_FP8, "fp8")
+
 /* How gradients are compressed; how the factors of powersgd are made orthonormal. */
 #define ECH_COMPRESSIONS(X)                                                                        \
     X(ECH_COMPRESSION_NONE, "none")                                                                \
@@ -123,6 +129,7 @@ enum { ECH_WIRES(ECH_CHOICE) };
 enum { ECH_SEQUENCES(ECH_CHOICE) };
 enum { ECH_CONTEXT_METHODS(ECH_CHOICE) };
 enum { ECH_RECOMPUTES(ECH_CHOICE) };
+enum { ECH_ENCODES(ECH_CHOICE) };
 enum { ECH_COMPRESSIONS(ECH_CHOICE) };
 enum { ECH_ORTHOGONALS(ECH_CHOICE) };
 enum { ECH_PINS(ECH_CHOICE) };

@@ -250,13 +250,14 @@ static void scan_call(const frame *f, const ech_block_call *c, const ech_call *c
     }
 }
 
-/* Where the node's report is in the turn's row, if the call is a forward and this rank reports
- * it. */
+/* Where the node's report is in the turn's row, if the call is a forward, or encodes what R
+ * recomputes, and this rank reports it. */
 static double *report_of(const frame *f, const ech_node *node)
 {
     const ech_plan *plan = f->exec->plan;
     double *at = &ech_exec_row(f->exec, f->step->turn)->squares[plan->model->param.n];
-    if (!node || node->report < 0 || f->phase != ECH_FORWARD) return NULL;
+    if (!node || node->report < 0) return NULL;
+    if (f->phase != ECH_FORWARD && !node->layer->encodes) return NULL;
     const ech_reported *of = &f->block->report.at[node->report];
     bool counts = of->over & ECH_MESH_TENSOR || plan->layout->coordinates[plan->rank].tensor == 0;
     if (!counts || f->exec->list->purpose != ECH_TRAIN) return NULL;

@@ -513,6 +513,7 @@ const ech_layer ech_layer_row_attention = {.name = "attention",
                                            .scratch = scratch,
                                            .products = products,
                                            .finishes_in_b = true,
+                                           .needs_out = ECH_NEED_8_BITS,
                                            .core = true};
 
 const ech_layer ech_layer_row_attend = {.name = "attend",
@@ -522,4 +523,5 @@ const ech_layer ech_layer_row_attend = {.name = "attend",
                                         .products = products,
                                         .fuses_add = true,
                                         .finishes_in_b = true,
+                                        .needs_out = ECH_NEED_8_BITS,
                                         .core = true};

@@ -208,6 +208,19 @@ int ech_node_out_table(ech_block *block, ech_node *node, const char *name, ech_s
     return out;
 }
 
+int ech_node_out_code(ech_block *block, ech_node *node, ech_kept kept, ech_shape shape,
+                      ech_type type, ech_dtype fixed)
+{
+    int out = ech_node_out(block, node, "code", shape);
+    ech_block_value *code = &block->value.at[out];
+    code->role = ECH_ROLE_TABLE;
+    code->type = type;
+    code->dtype = fixed;
+    code->kept = kept;
+    code->purposes = 1u << ECH_TRAIN;
+    return out;
+}
+
 int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape shape)
 {
     ECH_ASSERT(node->keeps < ECH_MAX_PORTS);

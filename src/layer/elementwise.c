@@ -85,6 +85,14 @@ static size_t bias_scratch(const ech_scratch_query *query, ech_op op)
     return ech_kernel_scratch(query->kernels, op, query->threads, dims);
 }
 
+/* What B needs of the input, by layer. */
+enum {
+    NEEDS_relu = ECH_NEED_SIGN,
+    NEEDS_relu2 = ECH_NEED_8_BITS,
+    NEEDS_gelu = ECH_NEED_8_BITS,
+    NEEDS_gelu_exact = ECH_NEED_8_BITS
+};
+
 #define LAYERS_1(NAME)                                                                             \
     static void NAME##_forward(const ech_call *call)                                               \
     {                                                                                              \
@@ -98,6 +106,7 @@ static size_t bias_scratch(const ech_scratch_query *query, ech_op op)
     const ech_layer ech_layer_row_##NAME = {.name = #NAME,                                         \
                                             .forward = NAME##_forward,                             \
                                             .backward_input = NAME##_backward,                     \
+                                            .needs_in = (ech_need)NEEDS_##NAME,                    \
                                             .overwrites = 1,                                       \
                                             .cheap = true};                                        \
     static void NAME##_bias_backward(const ech_call *call)                                         \
@@ -130,6 +139,7 @@ static size_t bias_scratch(const ech_scratch_query *query, ech_op op)
     const ech_layer ech_layer_row_##NAME = {.name = #NAME,                                         \
                                             .forward = NAME##_forward,                             \
                                             .backward_input = NAME##_backward,                     \
+                                            .needs_in = ECH_NEED_8_BITS,                           \
                                             .overwrites = 3,                                       \
                                             .cheap = true};
 

@@ -122,6 +122,7 @@ typedef enum ech_block_value_role {
     ECH_ROLE_BATCH,
     /* indices, counts and statistics: kept and recomputed like an activation, without gradient */
     ECH_ROLE_TABLE,
+    ECH_ROLE_SPILL,  /* on the host: room for a kept value whose code does not fit */
     ECH_ROLE_SCRATCH /* shared by calls of one program; no other program reads it */
 } ech_block_value_role;
 
@@ -152,7 +153,7 @@ typedef struct ech_block_value {
     int base;
     int64_t first;
     ech_kept kept;
-    int recomputed; /* not ECH_KEPT_STORED: the value that B and W read instead; otherwise -1 */
+    int recomputed; /* the value that B and W read instead: R's, or decoded; -1: this one */
     bool again;     /* recompute calls make it */
     bool trains;    /* something that it is computed from is trained: it has a gradient */
     bool cached; /* shared by all sequence chunks of a micro-batch: KV cache, starts of documents */
@@ -161,6 +162,15 @@ typedef struct ech_block_value {
 /* ---- nodes ---- */
 
 typedef struct ech_layer ech_layer;
+
+/* What B and W need of a value that they read; from the most to the least. */
+typedef enum ech_need {
+    ECH_NEED_VALUE,   /* its bits */
+    ECH_NEED_10_BITS, /* the nearest number of a code of 10 bits will do */
+    ECH_NEED_8_BITS,  /* of 8 bits */
+    ECH_NEED_SIGN,    /* only whether it is above 0 */
+    ECH_NEED_NOTHING
+} ech_need;
 
 /* What a phase reads. Masks of ports: bit i is port i. */
 typedef struct ech_reads {
@@ -227,6 +237,7 @@ typedef struct ech_reported {
     /* axes along which ranks have different rows or columns; of tensor ranks with the same ones,
      * the first counts */
     ech_mesh over;
+    bool local; /* counts decisions of single ranks, which depend on the layout */
 } ech_reported;
 
 /* Which array of ech_call holds an operand. */
@@ -303,6 +314,9 @@ typedef struct ech_block_options {
     unsigned fused;  /* bit 1 << row of fused.def: fused calls that the device's kernels have */
     bool reversible; /* blocks have two residual streams (RevNet) */
     bool invert; /* R recomputes everything in a block with inputs and outputs from its outputs */
+    int encode;  /* how kept values are encoded: a choice of memory.encode */
+    bool encode_norms;     /* inputs of norms, too */
+    double encode_density; /* room for non-zeros in sparse codes, as a share of the elements */
 } ech_block_options;
 
 typedef ECH_LIST(ech_block_call) ech_program;
@@ -455,6 +469,9 @@ int ech_node_out_like(ech_block *block, ech_node *node, int value);
  * gradient. */
 int ech_node_out_table(ech_block *block, ech_node *node, const char *name, ech_shape shape,
                        ech_type type, ech_dtype fixed);
+/* Adds an output that has a part of the code of a kept value, of `type` or `fixed` as above. */
+int ech_node_out_code(ech_block *block, ech_node *node, ech_kept kept, ech_shape shape,
+                      ech_type type, ech_dtype fixed);
 /* Adds a value of ECH_ROLE_SCRATCH, which nodes write one after the other
  * (ech_node_out_in_place). */
 int ech_block_scratch(ech_block *block, const char *name, ech_shape shape);
@@ -594,6 +611,9 @@ struct ech_layer {
      * R and lists other than training do not. It has no outputs and no backward. */
     bool writes_partials;
     bool cheap;    /* its one output is not saved; B and W recompute it by F from F's inputs */
+    /* What B and W need of the inputs and outputs that they read (ech_reads). */
+    ech_need needs_in, needs_out;
+    bool encodes;  /* writes the code of input 0, which is kept in its place (codes.c) */
     bool core;     /* of attention: selective recomputation recomputes its outputs */
     bool shards_inside; /* its parameters may be sharded along axes that its values lack */
     bool looks_up; /* reads rows of its parameters without products */

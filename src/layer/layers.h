@@ -180,4 +180,7 @@ int ech_layer_plugged(ech_block *block, int x, const echelon_layer *row, const e
 bool ech_layer_plugged_derives(const echelon_layer *row, ech_text *why);
 bool ech_loss_plugged_derives(const echelon_loss *row, ech_text *why);
 
+/* The report of a sparse code (kernel/codes.h): ECH_SPARSE_COUNTS. */
+#define ECH_SPARSE_REPORT "sparse values"
+
 #endif

@@ -123,6 +123,7 @@ const ech_layer ech_layer_row_linear = {.name = "linear",
                                         .backward_weight = backward_weight,
                                         .scratch = scratch,
                                         .products = products,
+                                        .needs_in = ECH_NEED_8_BITS,
                                         .fuses_add = true};
 
 /* ---- fused with the following layer ---- */

@@ -127,7 +127,8 @@ static size_t scratch(const ech_scratch_query *query)
 #define NORM(norm)                                                                                 \
     {                                                                                              \
         .name = #norm, .forward = norm##_forward, .backward_input = norm##_backward,               \
-        .scratch = scratch, .fuses_add = true, .finishes_in_b = true, .cheap = true                \
+        .scratch = scratch, .fuses_add = true, .finishes_in_b = true, .cheap = true,               \
+        .needs_in = ECH_NEED_10_BITS                                                               \
     }
 
 const ech_layer ech_layer_row_layernorm = NORM(layernorm);
@@ -154,6 +155,7 @@ static void squares_backward(const ech_call *call)
 const ech_layer ech_layer_row_squares = {.name = "squares",
                                          .forward = squares_forward,
                                          .backward_input = squares_backward,
+                                         .needs_in = ECH_NEED_10_BITS,
                                          .fuses_add = true};
 
 static void rmsnorm_part_forward(const ech_call *call)
@@ -181,6 +183,7 @@ const ech_layer ech_layer_row_rmsnorm_part = {.name = "rmsnorm_part",
                                               .forward = rmsnorm_part_forward,
                                               .backward_input = rmsnorm_part_backward,
                                               .scratch = scratch,
+                                              .needs_in = ECH_NEED_10_BITS,
                                               .finishes_in_b = true};
 
 /* ---- fused with the residual sum before it: the inputs are its addends, and the sum is the second

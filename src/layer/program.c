@@ -174,6 +174,8 @@ static void emit_forward(ech_block *block)
         const ech_node *node = &block->node.at[i];
         ech_block_call call = ech_no_call;
         call.node = (int)i;
+        /* R encodes what it recomputes. */
+        if (node->layer->encodes && block->value.at[node->out[0]].recomputed >= 0) continue;
         if (!node->recompute_only && (node->layer->forward || node->layer->exchange.kind))
             ECH_PUSH(block->program[ECH_FORWARD], call);
     }
@@ -289,7 +291,7 @@ static void find_sharded_rows(ech_block *block)
     }
 }
 
-/* ---- collectives begin early ---- */
+/* ---- collectives and codes come early ---- */
 
 /* Marks what the call touches. Returns true if some of it was marked already. */
 static bool mark_touched(const ech_block *block, const ech_block_call *call, bool *touched,
@@ -312,18 +314,26 @@ static size_t earliest(const ech_block *block, ech_phase phase, size_t i)
     ECH_FREED bool *touched = ech_calloc(block->value.n, sizeof *touched);
     const ech_block_call *calls = block->program[phase].at;
     mark_touched(block, &calls[i], touched, true);
-    size_t place = i, first = (size_t)block->shared;
+    size_t place = i, first = phase == ECH_BACKWARD_INPUT ? (size_t)block->shared : 0;
     while (place > first && !mark_touched(block, &calls[place - 1], touched, false)) place--;
     return place;
 }
 
-/* Moves the backward's collectives up to where their operands are ready, so that the calls between
- * them compute in the meantime. */
+/* True for the backward's collectives, and for calls that encode. */
+static bool comes_early(const ech_block *block, const ech_block_call *call, ech_phase phase)
+{
+    if (phase == ECH_FORWARD || phase == ECH_RECOMPUTE)
+        return call->node >= 0 && block->node.at[call->node].layer->encodes;
+    return !call->recompute && ech_call_exchange(block, call, phase, ECH_TRAIN);
+}
+
+/* Moves collectives up to where their operands are ready, so that the calls between them compute in
+ * the meantime, and calls that encode to the last call that reads the value. */
 static void begin_early(ech_block *block, ech_phase phase)
 {
     for (size_t i = 0; i < block->program[phase].n; i++) {
         ech_block_call call = block->program[phase].at[i];
-        if (call.recompute || !ech_call_exchange(block, &call, phase, ECH_TRAIN)) continue;
+        if (!comes_early(block, &call, phase)) continue;
         size_t place = earliest(block, phase, i);
         for (size_t k = i; k > place; k--)
             block->program[phase].at[k] = block->program[phase].at[k - 1];
@@ -335,6 +345,7 @@ void ech_block_finish(ech_block *block, ech_param *params)
 {
     ech_program_find_addends(block, params);
     ech_program_freeze(block, params);
+    ech_program_encode(block);
     ech_program_keep_less(block);
     find_sharded_rows(block);
     size_t values = block->value.n;
@@ -357,6 +368,8 @@ void ech_block_finish(ech_block *block, ech_param *params)
     ech_program_recompute(block);
     ech_program_list_operands(block);
     ech_program_fuse(block);
+    begin_early(block, ECH_FORWARD);
+    begin_early(block, ECH_RECOMPUTE);
     begin_early(block, ECH_BACKWARD_INPUT);
     free(g.value);
     free(g.exclusive);

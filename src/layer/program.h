@@ -17,6 +17,19 @@ void ech_program_freeze(ech_block *block, const ech_param *params);
 /* A call without node or gradients: all of these are -1. */
 extern const ech_block_call ech_no_call;
 
+/* True if the node's output can be recomputed right before it is read. With weights that changed
+ * since the forward, the result would be a value that no forward computed. */
+static inline bool ech_node_is_cheap(const ech_block *block, const ech_node *node)
+{
+    return node->layer->cheap && !(block->options.drifts && node->params > 0);
+}
+
+/* True if B and W read the value as it is decoded. */
+bool ech_block_is_encoded(const ech_block *block, int value);
+
+/* Before ech_program_keep_less: adds nodes that encode what the backward reads, where the block's
+ * options ask for it and what it needs allows it, and nodes that decode it. */
+void ech_program_encode(ech_block *block);
 /* Before programs are derived: adds nodes that recompute what the backward reads and the forward
  * does not keep. */
 void ech_program_keep_less(ech_block *block);

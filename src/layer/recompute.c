@@ -72,20 +72,33 @@ static void add_recompute(ech_block *block, int index)
     ech_block_set_recompute(block, value, recomputed);
 }
 
-/* With weights that changed since the forward, the result would be a value that no forward
- * computed. */
-static bool can_be_recomputed(const ech_block *block, const ech_node *node)
+/* True if the backward makes the node's output from a decoded value. R's own output then has other
+ * numbers, and is not what B and W read. */
+static bool follows_code(const ech_block *block, const ech_node *node)
 {
-    return node->layer->cheap && !(block->options.drifts && node->params > 0);
+    bool follows = false;
+    if (!ech_node_is_cheap(block, node) || ech_block_is_encoded(block, node->out[0])) return false;
+    for (int i = 0; i < node->ins; i++) {
+        follows |= ech_block_is_encoded(block, node->in[i]);
+        for (size_t n = 0; n < block->node.n && !follows; n++) {
+            const ech_node *before = &block->node.at[n];
+            follows = !before->recompute_only && before->outs == 1 && before != node &&
+                      before->out[0] == node->in[i] && follows_code(block, before);
+        }
+    }
+    return follows;
 }
 
 /* Values that read other recomputed values come first. */
 static void keep_less_of_cheap(ech_block *block, int own)
 {
-    for (int n = own - 1; n >= 0; n--)
-        if (can_be_recomputed(block, &block->node.at[n]) && !block->node.at[n].made_by_r &&
-            !block->node.at[n].round && is_read_back(block, block->node.at[n].out[0]))
+    for (int n = own - 1; n >= 0; n--) {
+        const ech_node *node = &block->node.at[n];
+        bool made = node->made_by_r && !follows_code(block, node);
+        if (ech_node_is_cheap(block, node) && !made && !node->round && !node->recompute_only &&
+            !ech_block_is_encoded(block, node->out[0]) && is_read_back(block, node->out[0]))
             add_recompute(block, n);
+    }
 }
 
 /* ---- R ---- */
@@ -116,7 +129,16 @@ static bool makes(const ech_node *node, const ech_block *block, int base)
     return found && (node->layer->forward || node->layer->exchange.kind);
 }
 
-/* True if the value exists when R begins, or is made by its reader. */
+static bool is_made_by_core(const ech_block *block, int value)
+{
+    bool core = false;
+    for (size_t n = 0; n < block->node.n; n++)
+        core |= block->node.at[n].layer->core && makes(&block->node.at[n], block, value);
+    return core;
+}
+
+/* True if the value exists when R begins, or is made by its reader. A code is kept unless R makes
+ * the value that it encodes. */
 static bool is_kept(const ech_block *block, int value)
 {
     const ech_block_value *v = &block->value.at[value];
@@ -124,10 +146,12 @@ static bool is_kept(const ech_block *block, int value)
     if ((v->role != ECH_ROLE_ACTIVATION && v->role != ECH_ROLE_TABLE) || v->cached) return true;
     for (size_t n = 0; n < block->node.n && made; n++) {
         const ech_node *node = &block->node.at[n];
+        if (makes(node, block, value) && node->layer->encodes)
+            return !all && !is_made_by_core(block, ech_block_base(block, node->in[0]));
         if (makes(node, block, value))
             return node->recompute_only ||
                    !(all || node->layer->core ||
-                     (can_be_recomputed(block, node) && node->out[0] == value));
+                     (ech_node_is_cheap(block, node) && node->out[0] == value));
     }
     return !all;
 }
@@ -198,7 +222,7 @@ static void need_read(again *a, int value)
     if (a->block->value.at[value].recomputed >= 0) return;
     for (int n = 0; n < a->own; n++) {
         ech_node node = a->block->node.at[n];
-        if (!can_be_recomputed(a->block, &node) || node.out[0] != value) continue;
+        if (!ech_node_is_cheap(a->block, &node) || node.out[0] != value) continue;
         for (int i = 0; i < node.ins; i++) need_read(a, node.in[i]);
         return;
     }
@@ -327,11 +351,23 @@ static void add_outputs(again *a, bool *copied)
     copy_needed(a, copied);
 }
 
+static bool is_made_from_code(const ech_block *block, int value)
+{
+    bool found = false;
+    for (size_t n = 0; n < block->node.n; n++) {
+        const ech_node *node = &block->node.at[n];
+        found |= !node->recompute_only && node->outs == 1 && node->out[0] == value &&
+                 follows_code(block, node);
+    }
+    return found;
+}
+
 /* Makes the backward read R's values. */
 static void replace(ech_block *block, const int *made, size_t values)
 {
     for (size_t v = 0; v < values; v++) {
         ech_block_value *value = &block->value.at[v];
+        if (is_made_from_code(block, (int)v)) continue;
         if (made[v] == UNSEEN || made[v] == (int)v || value->recomputed >= 0) continue;
         value->kept = ECH_KEPT_RECOMPUTED;
         value->recomputed = made[v];

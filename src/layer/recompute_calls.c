@@ -18,6 +18,7 @@ typedef struct recompute {
 
 static void make(recompute *r, int value)
 {
+    value = ech_block_base(r->block, value);
     int maker = r->maker[value];
     if (maker < 0 || r->made[value]) return;
     const ech_node *node = &r->block->node.at[maker];
@@ -32,7 +33,7 @@ static void make(recompute *r, int value)
 /* True if a collective takes part in making the value. */
 static bool is_fetched(const recompute *r, int value)
 {
-    int maker = r->maker[value];
+    int maker = r->maker[ech_block_base(r->block, value)];
     if (maker < 0) return false;
     const ech_node *node = &r->block->node.at[maker];
     bool fetched = node->layer->exchange.kind != ECH_COLLECTIVE_NONE;
@@ -96,6 +97,7 @@ static void insert(recompute *r, ech_phase phase)
 
 static void mark_made_of(const recompute *r, int value, bool *marked)
 {
+    if (value >= 0) value = ech_block_base(r->block, value);
     if (value < 0 || r->maker[value] < 0 || marked[value]) return;
     const ech_node *node = &r->block->node.at[r->maker[value]];
     marked[value] = true;

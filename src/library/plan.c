@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "app/plan/figure.h"
 #include "app/plan/planning.h"
 #include "library/library.h"
 #include "schedule/peaks.h"
@@ -12,7 +13,7 @@ struct echelon_plan {
     ech_run_arguments arguments;
     ech_run run;
     ech_planning planning;
-    ech_text text, json, svg, html, goodput;
+    ech_text text, json, svg, html, goodput, figure;
 };
 
 ech_advice_options ech_library_advice(const echelon_plan_options *o)
@@ -72,6 +73,7 @@ void echelon_plan_free(echelon_plan *plan)
     ech_text_free(&plan->svg);
     ech_text_free(&plan->html);
     ech_text_free(&plan->goodput);
+    ech_text_free(&plan->figure);
     ech_handle_destroy(plan);
 }
 
@@ -120,6 +122,15 @@ const char *echelon_plan_goodput_svg(echelon_plan *plan)
     const ech_advice *advice = &plan->planning.report.advice;
     bool made = plan->goodput.n || ech_advice_svg(advice, &plan->goodput) == ECH_OK;
     return made ? plan->goodput.at : NULL;
+}
+
+const char *echelon_plan_memory_figure(echelon_plan *plan)
+{
+    ech_library_enter();
+    ECH_USE_HANDLE(plan, PLAN, NULL);
+    bool made =
+        plan->figure.n || ech_memory_figure(&plan->planning.design, &plan->figure) == ECH_OK;
+    return made ? plan->figure.at : NULL;
 }
 
 int echelon_plan_ranks(const echelon_plan *plan)

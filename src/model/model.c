@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "base/random.h"
+#include "kernel/codes.h"
 #include "model/mapping.h"
 #include "optim/optim.h"
 
@@ -202,7 +203,10 @@ static ech_block_options ways_of(const ech_config *config)
         .drifts = config->parallel.weight_stashing == 0,
         .recompute = (int)config->memory.recompute,
         .reversible = config->model.reversible == 1,
-        .invert = config->memory.invert == 1};
+        .invert = config->memory.invert == 1,
+        .encode = (int)config->memory.encode,
+        .encode_norms = config->memory.encode_norms == 1,
+        .encode_density = config->memory.encode_density};
 }
 
 bool ech_model_reads_texts(const ech_config *config)
@@ -248,6 +252,34 @@ bool ech_model_rotates(const ech_config *config, int64_t i)
            letter_at(config->model.rotary_layers, i) == 'R';
 }
 
+/* Per element of a ReLU's output: the bytes that its sparse code and the bits of its input leave
+ * free, as a share of one non-zero's. */
+static double densest(const ech_config *config)
+{
+    double bytes = (double)ech_dtype_bytes(ech_model_types(config).compute);
+    return (bytes - 1.0 / 8 - 4.0 / ECH_CODE_RUN) / (bytes + 1);
+}
+
+static ech_status check_codes(const ech_config *config, const ech_model *model)
+{
+    bool some = model->options.encode == ECH_ENCODE_NONE;
+    for (size_t b = 0; b < model->block.n && !some; b++)
+        for (size_t n = 0; n < model->block.at[b]->node.n && !some; n++)
+            some = model->block.at[b]->node.at[n].layer->encodes;
+    if (!some)
+        return ech_config_complain(config, "memory.encode",
+                                   "has nothing to encode: the backward of this model reads no "
+                                   "input of a product or an activation, and no output of "
+                                   "attention; remove this key");
+    if (model->options.encode == ECH_ENCODE_LOSSLESS &&
+        config->memory.encode_density >= densest(config))
+        return ech_config_complain(config, "memory.encode_density",
+                                   "gives sparse codes room for so many values that they save no "
+                                   "memory; use less than %.2f, or memory.encode = none",
+                                   densest(config));
+    return ECH_OK;
+}
+
 static ech_status create(const ech_config *config, ech_block_options options, ech_model **out)
 {
     const ech_family *family = ech_family_of(config);
@@ -286,8 +318,12 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
         block->first_report = model->reports;
         for (size_t k = 0; k < block->report.n; k++) model->reports += block->report.at[k].numbers;
     }
-    *out = model;
-    return ECH_OK;
+    status = check_codes(config, model);
+    if (status == ECH_OK)
+        *out = model;
+    else
+        ech_model_destroy(model);
+    return status;
 }
 
 ech_status ech_model_create(const ech_config *config, ech_model **out)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * echelon plan RUN.yaml|--model FOLDER [--ranks N] [--per-machine M] [--cluster FILE [--tokens N]]
- *              [--steps] [--simulate] [--json] [--svg FILE] [--html FILE] [section.key=value ...]
+ *              [--steps] [--simulate] [--memory-figure] [--json] [--svg FILE] [--html FILE]
+ *              [section.key=value ...]
  * echelon plan RUN.yaml|--model FOLDER --search --cluster FILE [--ranks N] [--json] [--steps]
  *              [--emit FILE] [--html FILE]
  *     both also: [--emit-for SYSTEM --emit FILE]
@@ -33,7 +34,7 @@ typedef struct plan_arguments {
     const char *tokens; /* of a whole training, as 300B; NULL: not given */
     bool json;
     int per_machine;
-    bool steps, simulate;
+    bool steps, simulate, memory_figure;
     const char *cluster;
     bool search;
     const char *emit;     /* NULL: no file */
@@ -53,6 +54,9 @@ static const ech_option options[] = {
              "step time, bubble, what compute waits for, micro-batches in flight, bytes per link; "
              "in seconds with "
              "parallel.profile"),
+    ECH_FLAG(plan_arguments, memory_figure, "memory-figure", 0,
+             "memory of a step without sharing of memory and gradients in place, with each, with "
+             "both, and with recomputed segments"),
     ECH_PATH(plan_arguments, run.model, "model", 'o', "FOLDER",
              "in place of RUN.yaml: what `echelon init FOLDER` writes; only config.json is "
              "read"),
@@ -150,6 +154,11 @@ static ech_status print_plan(echelon_plan *plan, const plan_arguments *in)
     const char *text = in->json ? echelon_plan_json(plan) : echelon_plan_text(plan);
     if (!text) return ECH_EINPUT;
     fputs(text, stdout);
+    if (in->memory_figure) {
+        const char *figure = echelon_plan_memory_figure(plan);
+        if (!figure) return ECH_EINPUT;
+        printf("\n%s", figure);
+    }
     if (in->svg) ECH_TRY(write_file(in->svg, echelon_plan_svg(plan)));
     if (in->emit) ECH_TRY(write_file(in->emit, echelon_plan_emitted(plan)));
     if (in->html) ECH_TRY(write_file(in->html, echelon_plan_html(plan)));
@@ -193,7 +202,7 @@ static ech_status search(const plan_arguments *in, echelon_run *run,
                          const echelon_plan_options *wanted, progress *shown)
 {
     echelon_search *found = NULL;
-    if (in->svg || (in->steps && !in->json) || in->simulate)
+    if (in->svg || (in->steps && !in->json) || in->simulate || in->memory_figure)
         ECH_FAIL(ECH_EUSAGE,
                  "--search lists layouts; draw or simulate one of them with `echelon plan` and its "
                  "keys");
@@ -216,6 +225,8 @@ static ech_status check_options(const plan_arguments *in)
                  in->emit);
     if (in->emit_for && !in->emit)
         ECH_FAIL(ECH_EUSAGE, "--emit-for=%s: which file? Add --emit FILE", in->emit_for);
+    if (in->memory_figure && in->json)
+        ECH_FAIL(ECH_EUSAGE, "--memory-figure prints text; remove --json");
     bool given = in->mtbf >= 0;
     if (!given && (in->restart >= 0 || in->spares || in->goodput))
         ECH_FAIL(ECH_EUSAGE, "--restart, --spares and --goodput are about failures; add --mtbf");

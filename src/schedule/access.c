@@ -159,6 +159,7 @@ static ech_memory_kind kind_of(const ech_block_value *value)
 {
     if (value->cached) return ECH_MEMORY_KV_CACHE;
     if (value->role == ECH_ROLE_GRADIENT) return ECH_MEMORY_ACTIVATION_GRADIENTS;
+    if (value->role == ECH_ROLE_SPILL) return ECH_MEMORY_ACTIVATIONS_SPILLED;
     return value->role == ECH_ROLE_SCRATCH ? ECH_MEMORY_SCRATCH : ECH_MEMORY_ACTIVATIONS;
 }
 

@@ -145,7 +145,7 @@ int64_t ech_plan_kept_bytes(const ech_plan *plan, int index)
 static ech_kept how_kept(const ech_plan *plan, const ech_block_value *value)
 {
     if (plan->kept != ECH_SPACE_DEVICE) return ECH_KEPT_OFFLOADED;
-    return value->kept == ECH_KEPT_SHARDED ? ECH_KEPT_SHARDED : ECH_KEPT_STORED;
+    return value->kept == ECH_KEPT_RECOMPUTED ? ECH_KEPT_STORED : value->kept;
 }
 
 void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS])

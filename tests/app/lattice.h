@@ -168,6 +168,9 @@ static const char *const lattice_kept_at[] = {"", " memory.offload_activations=h
                                               " memory.offload_activations=peer"};
 static const char *const lattice_dropouts[] = {
     "", " model.resid_pdrop=0.1 model.attn_pdrop=0.2 model.embd_pdrop=0.1"};
+/* With dropout. In fp64 alone: in other types a sum in another order is often rounded to another
+ * code. */
+static const char lattice_codes[] = " memory.encode=fp10 memory.encode_norms=true";
 static const char *const lattice_vocabularies[] = {"264", "257"};
 static const char *const lattice_reductions[] = {"direct", "ring", "torus",
                                                  "hierarchical parallel.node_ranks=2"};
@@ -354,13 +357,20 @@ static inline void lattice_print_data(const cover_case *c, ech_text *out)
                     micro[0] * micro[1] * (data == UNEQUAL ? 2 : lattice_degrees[data]));
 }
 
+static inline bool lattice_is_encoded(const cover_case *c)
+{
+    bool keeps = strcmp(lattice_sequences[c->level[SEQUENCE]], "keep") == 0;
+    return c->level[DROPOUT] > 0 && c->level[PRECISION] == 0 && !keeps;
+}
+
 /* Assignments, divided by blanks. */
 static inline void lattice_print_words(const cover_case *c, ech_text *out)
 {
     const int *x = c->level;
-    ech_text_append(out, "%s model.num_hidden_layers=%d model.vocab_size=%s%s",
+    ech_text_append(out, "%s model.num_hidden_layers=%d model.vocab_size=%s%s%s",
                     lattice_models[x[MODEL]], lattice_layers(c),
-                    lattice_vocabularies[x[VOCABULARY]], lattice_dropouts[x[DROPOUT]]);
+                    lattice_vocabularies[x[VOCABULARY]], lattice_dropouts[x[DROPOUT]],
+                    lattice_is_encoded(c) ? lattice_codes : "");
     ech_text_append(out, " parallel.pipeline=%d parallel.context=%d parallel.tensor=%d",
                     lattice_stages(c), lattice_degrees[x[CONTEXT]], lattice_degrees[x[TENSOR]]);
     ech_text_append(out, " parallel.sequence=%s parallel.context_method=%s",

@@ -33,6 +33,8 @@ try 0 "1 of 1 documents is longer than a sample and truncated: 5,[0-9]* tokens" 
     plan run.yaml data.packing=documents
 try 0 "ranks" plan run.yaml --ranks 2
 try 0 "are frozen" plan run.yaml "optimizer.rates=*=0 *.0.*=1"
+try 0 "values share bytes" plan run.yaml --memory-figure
+try 2 "prints text; remove --json" plan run.yaml --memory-figure --json
 try 0 "" profile run.yaml
 try 0 "PASSED" verify run.yaml --ranks 2
 try 0 "step +2" train run.yaml --ranks 2

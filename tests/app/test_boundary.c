@@ -69,7 +69,6 @@ static ech_model *build(void)
     model->pool = ech_pool_create();
     model->vocabulary = V;
     model->layers = 2;
-    model->width = C;
     model->std = 0.2;
     build_first(model);
     build_middle(model, "middle.0");

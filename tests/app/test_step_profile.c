@@ -222,7 +222,8 @@ static void check_work(const char *architecture, const char *more)
         if (param->shape.dims == 2 && is_used && !strstr(param->name, "wpe"))
             weights += (double)ech_shape_whole(&param->shape);
     }
-    all = 7.0 * (double)model->layers * 9 * (double)model->width * tokens;
+    double width = (double)(t.config->model.num_attention_heads * t.config->model.head_dim);
+    all = 7.0 * (double)model->layers * 9 * width * tokens;
     assert_near(products, 6 * weights * tokens, 0.5);
     assert_near(attention, all, 0.5);
     ech_step_profile_table_free(&table);

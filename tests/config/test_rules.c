@@ -21,6 +21,10 @@ typedef struct trial {
     const char *both, *other, *feature;
 } trial;
 
+#define LOSSLESS     "memory.encode=lossless"
+#define RELU         "model.architecture=gpt2 model.hidden_act=relu"
+#define RELU_EXPERTS "model.architecture=mixtral model.hidden_act=relu model.num_local_experts=4"
+
 static const trial trials[ECH_RULES] = {
 #define SCHEDULE "parallel.schedule="
 #define UNEQUAL  "parallel.stage_replicas=[2,1]"
@@ -408,6 +412,23 @@ static const trial trials[ECH_RULES] = {
                                        "memory.offload_activations=peer", LORA},
     [ECH_RULE_adapted_textless] = {"model.architecture=logistic " LORA,
                                    "model.architecture=logistic", LORA},
+    [ECH_RULE_encoded_on_cuda] = {"memory.encode=fp8 parallel.device=cuda", "parallel.device=cuda",
+                                  "memory.encode=fp8"},
+    [ECH_RULE_sparse_not_rectified] = {LOSSLESS, "", LOSSLESS " " RELU},
+    [ECH_RULE_sparse_only_experts] = {LOSSLESS " " RELU_EXPERTS, RELU_EXPERTS, LOSSLESS " " RELU},
+    [ECH_RULE_codes_of_16_compute_of_16] = {"memory.encode=fp16 precision.compute=bf16",
+                                            "precision.compute=bf16", "memory.encode=fp16"},
+    [ECH_RULE_norm_codes_codes_of_8] = {"memory.encode_norms=true memory.encode=fp8",
+                                        "memory.encode=fp8",
+                                        "memory.encode_norms=true memory.encode=fp10"},
+    [ECH_RULE_norm_codes_not_narrow] = {"memory.encode_norms=true", "",
+                                        "memory.encode_norms=true memory.encode=fp10"},
+    [ECH_RULE_norm_codes_kept_rows] = {"memory.encode_norms=true memory.encode=fp10 "
+                                       "parallel.sequence=keep",
+                                       "parallel.sequence=keep",
+                                       "memory.encode_norms=true memory.encode=fp10"},
+    [ECH_RULE_density_not_sparse] = {"memory.encode_density=0.3", "",
+                                     "memory.encode_density=0.3 " LOSSLESS " " RELU},
     [ECH_RULE_served_pipelined] = {SERVED " parallel.pipeline=2", "parallel.pipeline=2", SERVED},
     [ECH_RULE_served_tensor] = {SERVED " parallel.tensor=2", "parallel.tensor=2", SERVED},
     [ECH_RULE_served_context] = {SERVED " parallel.context=2", "parallel.context=2", SERVED},

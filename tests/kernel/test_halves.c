@@ -201,8 +201,8 @@ TEST(rows_are_rounded_once)
     /* Products are above. Scalars are fp64, and gates have no tensors of 16 bits. These files test
      * other rows: tests/optim/test_adamw8.c states of 8 bits, test_parts.c reductions,
      * test_composed.c composed rows, test_orthogonalize.c and test_choose.c rows that are only
-     * wide, test_experts.c and test_grouped.c experts, test_logistic.c logistic regression, and
-     * test_update.c listed rows. */
+     * wide, test_experts.c and test_grouped.c experts, test_logistic.c logistic regression,
+     * test_codes.c codes, and test_update.c listed rows. */
     bool seen[ECH_OPS] = {ECH_ACTIVATIONS(ELSEWHERE)[ECH_OP_matmul] = true,
                           [ECH_OP_row_gate_forward] = true,
                           [ECH_OP_add_bias] = true,
@@ -218,6 +218,12 @@ TEST(rows_are_rounded_once)
                           [ECH_OP_clear_columns] = true,
                           [ECH_OP_count_columns] = true,
                           [ECH_OP_choose] = true,
+                          [ECH_OP_encode_bits] = true,
+                          [ECH_OP_decode_bits] = true,
+                          [ECH_OP_encode_sparse] = true,
+                          [ECH_OP_decode_sparse] = true,
+                          [ECH_OP_encode_narrow] = true,
+                          [ECH_OP_decode_narrow] = true,
                           [ECH_OP_add_chosen] = true,
                           [ECH_OP_sgd_shared_rows] = true,
                           [ECH_OP_copy_shared_rows] = true,

@@ -508,6 +508,8 @@ TEST(test_every_layer_is_here)
                       "expert_linear_both gather_context own_rows all_rows";
     const char *sampled = "head_next";
     const char *counted = "gate_load"; /* tests/app/test_router_bias.c: it has no gradient */
+    const char *codes =                /* tests/app/test_codes.c */
+        "encode_bits decode_bits encode_sparse decode_sparse encode_narrow decode_narrow";
     const char *fused =                /* test_fused.c */
         "linear_residual residual_layernorm residual_rmsnorm " ECH_ACTIVATIONS(FUSED);
     for (int i = 0; i < ech_layers_count; i++)
@@ -515,6 +517,7 @@ TEST(test_every_layer_is_here)
             !ech_text_has_word(cut, ech_layers[i]->name) &&
             !ech_text_has_word(fused, ech_layers[i]->name) &&
             !ech_text_has_word(sampled, ech_layers[i]->name) &&
+            !ech_text_has_word(codes, ech_layers[i]->name) &&
             !ech_text_has_word(counted, ech_layers[i]->name))
             fail_msg("nothing tests layer %s", ech_layers[i]->name);
 }

@@ -64,6 +64,10 @@ static const char *const latents[] = {
     LATENTS "parallel.tensor=2 memory.sequence_chunks=2",
 };
 /* Of Switch. */
+static const char *const codes[] = {
+    "model.hidden_act=relu memory.encode=fp8 parallel.device=walled precision.compute=bf16",
+    "memory.encode=fp10 memory.encode_norms=true parallel.tensor=2 parallel.sequence=true",
+};
 static const char *const activations[] = {
     "model.hidden_act=gelu_new model.mlp_bias=true model.moe_shared_experts=1 "
     "parallel.device=walled",
@@ -168,6 +172,8 @@ static void draw(const region *r, uint32_t stream)
             ((double *)(void *)r->drawn)[i] = drawn[i % 4];
         } else if (r->dtype == ECH_F32) {
             ((float *)(void *)r->drawn)[i] = i % 2 ? 0.5f : 1;
+        } else if (r->dtype == ECH_U8) { /* codes */
+            ((uint8_t *)r->drawn)[i] = (uint8_t)(29 * i + 1);
         } else if (r->table) {
             ((int32_t *)(void *)r->drawn)[i] = table_element(r, i, false);
         } else if (!r->starts) {
@@ -212,6 +218,8 @@ static void spoil(const region *r, int64_t i)
         ((double *)(void *)r->data)[i] = (double)NAN;
     else if (r->dtype == ECH_F32)
         ((float *)(void *)r->data)[i] = NAN;
+    else if (r->dtype == ECH_U8)
+        ((uint8_t *)r->data)[i] = (uint8_t) ~(29 * i + 1);
     else if (r->table)
         ((int32_t *)(void *)r->data)[i] = table_element(r, i, true);
     else if (r->starts)
@@ -704,6 +712,7 @@ static void check_model(const char *family, const char *grid)
 TEST(test_operands)
 {
     assert_true(ech_layers_count <= MOST_LAYERS);
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) check_model("gpt2", codes[i]);
     for (int f = 0; f < FAMILIES; f++)
         for (int g = 0; g < GRIDS; g++) check_model(families[f], grids[g]);
     for (int g = 0; g < LOGISTIC_GRIDS; g++) check_model("logistic", logistic_grids[g]);
@@ -714,6 +723,9 @@ TEST(test_operands)
     for (int i = 0; i < ech_layers_count; i++) {
         const ech_layer *layer = ech_layers[i];
         if (layer == &ech_layer_row_window_counts) continue;
+        /* Which elements they access depends on the data (tests/kernel/test_codes.c). */
+        if (layer == &ech_layer_row_encode_sparse || layer == &ech_layer_row_decode_sparse)
+            continue;
         bool has[ECH_PHASES] = {layer->forward != NULL, layer->backward_input != NULL,
                                 layer->backward_weight != NULL};
         for (int phase = 0; phase < ECH_PHASES; phase++)

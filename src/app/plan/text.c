@@ -423,7 +423,9 @@ static void print_recomputation(const ech_plan_report *report, ech_text *out)
     int64_t kept[ECH_KEPTS], longest = 0;
     bool inverts = plan->model->options.invert;
     bool offloads = plan->kept != ECH_SPACE_DEVICE;
-    if (plan->model->options.recompute == ECH_RECOMPUTE_NONE && !inverts && !offloads) return;
+    bool encodes = plan->model->options.encode != ECH_ENCODE_NONE;
+    if (plan->model->options.recompute == ECH_RECOMPUTE_NONE && !inverts && !offloads && !encodes)
+        return;
     for (int b = 0; b < (int)plan->model->block.n; b++)
         if (plan->segment[b] >= 0 && b - plan->segment[b] >= longest)
             longest = b - plan->segment[b] + 1;
@@ -435,7 +437,7 @@ static void print_recomputation(const ech_plan_report *report, ech_text *out)
         ech_text_append(out, ", segments of %s", ECH_COUNT(longest, "layer"));
     ech_text_append(out, "; rank %d, a micro-batch:", plan->rank);
     for (int k = 0; k < ECH_KEPTS; k++)
-        if (k != ECH_KEPT_OFFLOADED || offloads)
+        if (k < ECH_KEPT_OFFLOADED || kept[k] > 0)
             ech_text_append(out, "%s %s %s", k ? "," : "", ECH_BYTES(kept[k]),
                             ech_kept_name((ech_kept)k));
     ech_text_append(out, "\n");

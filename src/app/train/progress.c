@@ -163,6 +163,7 @@ static void write_step(ech_progress *p, const ech_note *note, double spike)
         ech_metrics_real(&json, "next_loss_scale", m->next_scale);
     }
     ech_expert_metrics_json(&m->experts, &json);
+    ech_code_metrics_json(&m->codes, &json);
     if (spike > 0) ech_metrics_real(&json, "loss_spike", spike);
     add_json(p, &json);
 }

@@ -11,6 +11,7 @@
 #ifndef ECH_APP_TRAIN_PROGRESS_H
 #define ECH_APP_TRAIN_PROGRESS_H
 
+#include "app/codes.h"
 #include "app/experts.h"
 #include "app/serve_log.h"
 #include "base/status.h"
@@ -59,6 +60,7 @@ typedef struct ech_step_metrics {
     double rank, rank_short; /* if so; JSON keys "compression_rank", "compression_rank_short" */
     double next_scale; /* the next step's; JSON key "next_loss_scale" */
     ech_expert_metrics experts;
+    ech_code_metrics codes;
 } ech_step_metrics;
 
 typedef struct ech_validation_metrics {

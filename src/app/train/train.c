@@ -111,6 +111,7 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
                               .skipped = r->withheld}};
     switch_to(t, ECH_ACTIVITY_METRICS);
     ech_expert_metrics_take(t->design->model, r->reports, &note.step.experts);
+    note.step.codes = ech_code_metrics_of(t->design->model, r->reports);
     ech_progress_submit(t->progress, &note);
     switch_to(t, ECH_ACTIVITY_OTHER);
 }

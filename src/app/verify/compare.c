@@ -298,6 +298,10 @@ void ech_verifier_compare_reports(ech_verifier *v)
             const ech_reported *report = &block->report.at[k];
             char what[200];
             snprintf(what, sizeof what, "the %s of %s", report->kind, report->name);
+            if (report->local) {
+                at += report->numbers;
+                continue;
+            }
             int64_t each = v->result->own_precision ? report->numbers : 1;
             for (int64_t end = at + report->numbers; at < end; at += each)
                 ech_verifier_note(v, what, -1,

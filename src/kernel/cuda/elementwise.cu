@@ -229,3 +229,19 @@ void ECH_CUDA(user)(ech_kernel_context *context, const ech_user_call *call)
     (void)context, (void)call;
     ech_assert_failed(__FILE__, __LINE__, "a plugin's function on a GPU");
 }
+
+/* Runs on this device refuse memory.encode. */
+#define NOT_ENCODED(name, ...)                                                                     \
+    void ECH_CUDA(name)(ech_kernel_context * context, __VA_ARGS__)                                 \
+    {                                                                                              \
+        (void)context;                                                                             \
+        ech_assert_failed(__FILE__, __LINE__, #name " on a GPU");                                  \
+    }
+NOT_ENCODED(encode_bits, const ech_tensor *, const ech_tensor *)
+NOT_ENCODED(decode_bits, const ech_tensor *, const ech_tensor *)
+NOT_ENCODED(encode_sparse, const ech_tensor *, const ech_tensor *, const ech_tensor *,
+            const ech_tensor *, const ech_tensor *, const ech_tensor *)
+NOT_ENCODED(decode_sparse, const ech_tensor *, const ech_tensor *, const ech_tensor *,
+            const ech_tensor *, const ech_tensor *)
+NOT_ENCODED(encode_narrow, const ech_tensor *, int64_t, const ech_tensor *)
+NOT_ENCODED(decode_narrow, const ech_tensor *, int64_t, const ech_tensor *)

@@ -22,6 +22,7 @@
 #define MATRIX          "R=4096 C=4096"
 #define CHOICES         "S=2048 J=2 N=4096 C=512 T=2048 E=8"
 #define TOKENS          "B=2 T=512 C=512 F=2048"
+#define CODED           "R=4096"
 #define HIDDEN          "R=4096 F=1536 P=1 X=8"
 #define ATTENTION(B, T) "B=" #B " T=" #T " H=12 G=12 D=64 E=64"
 
@@ -88,6 +89,12 @@ CALL(subtract, &t[0], &t[1], &t[2])
 CALL(scale, &t[0], 0.5, 0, &t[1])
 CALL(copy, &t[0], &t[1])
 CALL(sum_heads, &t[0], &t[1])
+CALL(encode_bits, &t[0], &t[1])
+CALL(decode_bits, &t[0], &t[1])
+CALL(encode_sparse, &t[0], &t[1], &t[2], &t[3], &t[4], NULL)
+CALL(decode_sparse, &t[0], &t[1], &t[2], &t[3], &t[4])
+CALL(encode_narrow, &t[0], t[1].shape[1] == 2048 ? 16 : t[1].shape[1] == 1368 ? 10 : 8, &t[1])
+CALL(decode_narrow, &t[0], t[0].shape[1] == 2048 ? 16 : t[0].shape[1] == 1368 ? 10 : 8, &t[1])
 CALL(append, &t[0], &c->rows, &t[1])
 CALL(router_forward, &t[0], &t[1], &some, &c->rows, &t[2])
 CALL(router_backward_input, &t[0], &t[1], &some, &c->rows, NULL, &t[2])
@@ -262,6 +269,16 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(copy, HEADS, "<BTHD >BTHD", "", NULL),
     ROW(sum_heads, HEADS, "<BTHD >BTD", "BTHD", NULL),
     ROW(append, HEADS, "<BTHD >BTHD", "", NULL),
+    ROW(encode_bits, CODED, "<R1024 >bR128", "", NULL),
+    ROW(decode_bits, CODED, "<bR128 >R1024", "", NULL),
+    ROW(encode_sparse, CODED, "<R1024 >R1024 >bR1024 >nR4 ~R1024", "", NULL),
+    ROW(decode_sparse, CODED, "<R512 <bR512 <eR4 ~R1024 >R1024", "", NULL),
+    ROW(encode_narrow, CODED, "<R1024 >bR2048", "", NULL),
+    ROW(encode_narrow, CODED, "<R1024 >bR1368", "", NULL),
+    ROW(encode_narrow, CODED, "<R1024 >bR1024", "", NULL),
+    ROW(decode_narrow, CODED, "<bR2048 >R1024", "", NULL),
+    ROW(decode_narrow, CODED, "<bR1368 >R1024", "", NULL),
+    ROW(decode_narrow, CODED, "<bR1024 >R1024", "", NULL),
     ROW(router_forward, CHOICES, "<SC <wEC >wSE", "2SEC", NULL),
     ROW(router_backward_input, CHOICES, "<wSE <wEC >SC", "2SEC", NULL),
     ROW(router_backward_weight, CHOICES, "<wSE <SC >wEC", "2SEC", NULL),

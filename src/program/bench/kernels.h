@@ -10,7 +10,8 @@
  * How a tensor is used: "<" it is read; ">" written; "=" both; "~" read, but not counted as bytes.
  * A small letter before the extents replaces the measured type: "i" is int32, "l" int64, "d" fp64,
  * "w" fp32, and "b" bytes. The letters "n" and "c" are int32 tables of experts: "n" has rows 0, 1,
- * and so on below N, and then -1; "c" has counts, an equal share of R rows each.
+ * and so on below N, and then -1; "c" has counts, an equal share of R rows each. The letter
+ * "e" stands for int32 ends of a sparse code's runs, each half full.
  */
 #ifndef ECH_PROGRAM_BENCH_KERNELS_H
 #define ECH_PROGRAM_BENCH_KERNELS_H
@@ -28,7 +29,7 @@ typedef struct ech_bench_operands {
     int n;
     ech_tensor tensor[ECH_BENCH_TENSORS];
     bool reads[ECH_BENCH_TENSORS]; /* the call reads the tensor, so it must be filled */
-    char table[ECH_BENCH_TENSORS]; /* 'n' or 'c': the content; '\0': numbers or ids */
+    char table[ECH_BENCH_TENSORS]; /* 'n', 'c', 'e': the content; '\0': numbers or ids */
     double bytes;                  /* that one call reads and writes; "=" counts twice */
 } ech_bench_operands;
 

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "device/device.h"
+#include "kernel/codes.h"
 
 enum { PATTERN = 16384, DIMS = 16, MOST_WIDTH = 512, MOST = 10000 };
 
@@ -53,13 +54,17 @@ static void make_pattern(const ech_tensor *x, int64_t n, int64_t ids, char *to)
     }
 }
 
-/* A table of experts: rows that follow each other, of N, or an equal share of R rows. */
+/* A table of experts: rows that follow each other, of N, or an equal share of R rows. Or the ends
+ * of a sparse code. */
 static void make_table(const ech_tensor *x, int64_t n, const ech_bench_sizes *sizes, char table,
                        int32_t *to)
 {
     int64_t N = sizes->of['N' - 'A'], R = sizes->of['R' - 'A'];
     for (int64_t i = 0; i < n; i++)
-        to[i] = (int32_t)(table == 'c' ? R / ech_tensor_count(x) : i < N ? i : -1);
+        to[i] = (int32_t)(table == 'e'   ? (i + 1) * (ECH_CODE_RUN / 2)
+                          : table == 'c' ? R / ech_tensor_count(x)
+                          : i < N        ? i
+                                         : -1);
 }
 
 /* The first PATTERN numbers over and over, each copy as long as what is there. */

@@ -56,8 +56,8 @@ static ech_tensor read_tensor(const char **at, const ech_bench_sizes *sizes, ech
     int64_t shape[ECH_MAX_DIMS] = {0};
     static const ech_dtype named[] = {
         ['i'] = ECH_I32, ['l'] = ECH_I64, ['d'] = ECH_F64, ['w'] = ECH_F32,
-        ['b'] = ECH_U8,  ['n'] = ECH_I32, ['c'] = ECH_I32};
-    bool is_named = **at && strchr("ildwbnc", **at);
+        ['b'] = ECH_U8,  ['n'] = ECH_I32, ['c'] = ECH_I32, ['e'] = ECH_I32};
+    bool is_named = **at && strchr("ildwbnce", **at);
     ech_dtype dtype = is_named ? named[(int)*(*at)++] : real;
     int dims = 0;
     for (; is_letter(**at) || is_digit(**at); dims++) {
@@ -75,7 +75,7 @@ ech_bench_operands ech_bench_parse_operands(const char *text, const ech_bench_si
         char role = *at++;
         ECH_ASSERT(out.n < ECH_BENCH_TENSORS && strchr("<>=~", role));
         ech_tensor *x = &out.tensor[out.n];
-        out.table[out.n] = *at == 'n' || *at == 'c' ? *at : '\0';
+        out.table[out.n] = *at && strchr("nce", *at) ? *at : '\0';
         *x = read_tensor(&at, sizes, real);
         ECH_ASSERT(*at == ' ' || *at == '\0');
         out.reads[out.n++] = role != '>';

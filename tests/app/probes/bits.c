@@ -40,6 +40,7 @@ static bool simplify(ech_config *config, const ech_design *design)
     bool delayed = config->memory.offload_delayed_from > 0;
     ECH_ASSERT(ech_config_set(config, "parallel.device=cpu") == ECH_OK);
     config->memory.recompute = ECH_RECOMPUTE_NONE;
+    if (config->memory.encode == ECH_ENCODE_LOSSLESS) config->memory.encode = ECH_ENCODE_NONE;
     config->memory.offload_activations = ECH_OFFLOAD_NONE;
     config->memory.offload_parameters = ECH_OFFLOAD_NONE;
     config->memory.offload_optimizer = delayed ? ECH_OFFLOAD_HOST : ECH_OFFLOAD_NONE;
@@ -52,6 +53,7 @@ static bool simplify(ech_config *config, const ech_design *design)
     if (config->parallel.sequence == ECH_SEQUENCE_KEEP) config->parallel.sequence = 1;
     bool any = strcmp(ech_config_name(before, "parallel.device"), "cpu") != 0 ||
                before->memory.recompute != config->memory.recompute ||
+               before->memory.encode != config->memory.encode ||
                before->memory.offload_activations != config->memory.offload_activations ||
                before->memory.offload_parameters != config->memory.offload_parameters ||
                before->memory.offload_optimizer != config->memory.offload_optimizer ||
