@@ -4,6 +4,7 @@
  */
 #include "config/rules.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "config/strategy.h"
