@@ -478,7 +478,7 @@ typedef struct echelon_evaluation {
     double bits_per_byte; /* of the predicted text; NaN: the tokenizer is not known */
     int64_t targets;      /* predicted tokens that count, or labels */
     int64_t samples;
-    int features; /* 1: samples have features and a label instead of tokens */
+    int features; /* 1: samples are no texts: each has one target, a label */
 } echelon_evaluation;
 
 /* The loss on data, which are named as in data.train. options NULL: defaults. Errors: there is no

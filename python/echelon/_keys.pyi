@@ -21,6 +21,7 @@ def keys() -> dict[str, Key]: ...
 Name = Literal[
     "model.architecture", "model.hidden_size", "model.num_hidden_layers",
     "model.num_attention_heads", "model.num_key_value_heads", "model.head_dim",
+    "model.image_height", "model.image_width", "model.image_channels", "model.num_classes",
     "model.kv_lora_rank", "model.q_lora_rank", "model.qk_nope_head_dim", "model.qk_rope_head_dim",
     "model.v_head_dim", "model.intermediate_size", "model.max_position_embeddings",
     "model.vocab_size", "model.rope_theta", "model.rope_local_base_freq",
@@ -48,17 +49,17 @@ Name = Literal[
     "model.attention_scale", "model.attention_sinks", "model.init_from", "model.mapping",
     "model.new_rows_from", "data.train", "data.valid", "data.identity", "data.split",
     "data.tokenizer", "data.sequence_length", "data.begin_of_text", "data.packing",
-    "data.long_documents", "data.document_mask", "data.shards", "data.shares", "data.prefetch",
-    "training.steps", "training.epochs", "training.global_batch_size", "training.micro_batch_size",
-    "training.seed", "training.on_nonfinite", "training.nonfinite_limit", "training.validate_every",
-    "training.validate_samples", "training.patience", "training.min_improvement",
-    "training.time_limit", "training.check_every", "training.loss", "training.plugins",
-    "training.plugin_hashes", "lora.rank", "lora.alpha", "lora.init_from", "lora.dropout",
-    "lora.targets", "optimizer.name", "optimizer.learning_rate", "optimizer.schedule",
-    "optimizer.warmup_steps", "optimizer.min_learning_rate", "optimizer.decay_steps",
-    "optimizer.weight_decay", "optimizer.no_decay", "optimizer.rates", "optimizer.beta1",
-    "optimizer.beta2", "optimizer.eps", "optimizer.momentum", "optimizer.nesterov",
-    "optimizer.block", "optimizer.scale_parameter", "optimizer.relative_step",
+    "data.long_documents", "data.document_mask", "data.shards", "data.shares", "data.crop_padding",
+    "data.flip", "data.prefetch", "training.steps", "training.epochs", "training.global_batch_size",
+    "training.micro_batch_size", "training.seed", "training.on_nonfinite",
+    "training.nonfinite_limit", "training.validate_every", "training.validate_samples",
+    "training.patience", "training.min_improvement", "training.time_limit", "training.check_every",
+    "training.loss", "training.plugins", "training.plugin_hashes", "lora.rank", "lora.alpha",
+    "lora.init_from", "lora.dropout", "lora.targets", "optimizer.name", "optimizer.learning_rate",
+    "optimizer.schedule", "optimizer.warmup_steps", "optimizer.min_learning_rate",
+    "optimizer.decay_steps", "optimizer.weight_decay", "optimizer.no_decay", "optimizer.rates",
+    "optimizer.beta1", "optimizer.beta2", "optimizer.eps", "optimizer.momentum",
+    "optimizer.nesterov", "optimizer.block", "optimizer.scale_parameter", "optimizer.relative_step",
     "optimizer.warmup_init", "optimizer.adjust_rate", "optimizer.adamw_rate", "optimizer.clip_norm",
     "precision.compute", "precision.gradients", "precision.residual", "precision.reduce",
     "precision.tf32", "precision.loss_scale", "parallel.strategy", "parallel.sync_every",
@@ -102,6 +103,14 @@ Keys = TypedDict("Keys", {
     "model.num_key_value_heads": int | Literal["auto"],
     # width D of an attention head; auto: hidden_size / num_attention_heads
     "model.head_dim": int | Literal["auto"],
+    # height of an image in pixels
+    "model.image_height": int,
+    # width of an image in pixels
+    "model.image_width": int,
+    # numbers of a pixel: 1 for gray images, 3 for colors
+    "model.image_channels": int,
+    # number of classes of images, which are the model's outputs
+    "model.num_classes": int,
     # latent attention (MLA): width of the latent of keys and values; 0: there is none
     "model.kv_lora_rank": int,
     # latent attention: width of the latent of queries; 0: queries are projected directly
@@ -295,6 +304,10 @@ Keys = TypedDict("Keys", {
     "data.shards": Literal["none", "static"],
     # number of shares with data.shards = static; auto: parallel.data
     "data.shares": int | Literal["auto"],
+    # images in training are shifted at random by up to this many pixels, with zeros from outside
+    "data.crop_padding": int,
+    # mirrors every second image in training, left to right, at random
+    "data.flip": bool,
     # batches that the loader reads ahead
     "data.prefetch": int,
     # number of optimizer steps; training.epochs may replace it
@@ -570,18 +583,19 @@ class Keyed(Handle):
         self,
         key:
         Literal["model.hidden_size", "model.num_hidden_layers", "model.num_attention_heads",
+        "model.image_height", "model.image_width", "model.image_channels", "model.num_classes",
         "model.kv_lora_rank", "model.q_lora_rank", "model.qk_nope_head_dim",
         "model.qk_rope_head_dim", "model.v_head_dim",
         "model.rope_scaling_original_max_position_embeddings", "model.num_experts_per_tok",
         "model.moe_every", "model.moe_first_dense", "model.moe_shared_experts", "model.n_group",
         "model.topk_group", "model.moe_group_samples", "model.sliding_window",
-        "data.sequence_length", "data.prefetch", "training.steps", "training.global_batch_size",
-        "training.seed", "training.nonfinite_limit", "training.validate_every", "training.patience",
-        "lora.rank", "optimizer.warmup_steps", "optimizer.block", "parallel.backup_workers",
-        "parallel.staleness", "parallel.servers", "parallel.cluster_ranks",
-        "parallel.token_updates", "parallel.evaluators", "parallel.tensor", "parallel.expert",
-        "parallel.context", "parallel.compression_rank", "parallel.zero",
-        "memory.offload_delayed_from", "memory.prefetch", "memory.sequence_chunks",
+        "data.sequence_length", "data.crop_padding", "data.prefetch", "training.steps",
+        "training.global_batch_size", "training.seed", "training.nonfinite_limit",
+        "training.validate_every", "training.patience", "lora.rank", "optimizer.warmup_steps",
+        "optimizer.block", "parallel.backup_workers", "parallel.staleness", "parallel.servers",
+        "parallel.cluster_ranks", "parallel.token_updates", "parallel.evaluators",
+        "parallel.tensor", "parallel.expert", "parallel.context", "parallel.compression_rank",
+        "parallel.zero", "memory.offload_delayed_from", "memory.prefetch", "memory.sequence_chunks",
         "checkpoint.keep", "log.every", "log.histograms", "log.sample_every", "log.sample_tokens",
         "log.trace_steps"],
         value:
@@ -630,11 +644,11 @@ class Keyed(Handle):
         Literal["model.rope_interleaved", "model.rope_scaling_truncate", "model.norm_unit_offset",
         "model.qkv_bias", "model.o_bias", "model.mlp_bias", "model.parallel_residual",
         "model.reversible", "model.moe_shared_gate", "model.norm_topk_prob",
-        "model.moe_gshard_ports", "model.moe_bias", "model.attention_sinks", "optimizer.nesterov",
-        "optimizer.scale_parameter", "optimizer.relative_step", "optimizer.warmup_init",
-        "precision.tf32", "parallel.server_sync", "parallel.share_device", "parallel.vertical_sync",
-        "parallel.weight_stashing", "parallel.zero_keep", "checkpoint.background",
-        "log.tensorboard", "log.trace"],
+        "model.moe_gshard_ports", "model.moe_bias", "model.attention_sinks", "data.flip",
+        "optimizer.nesterov", "optimizer.scale_parameter", "optimizer.relative_step",
+        "optimizer.warmup_init", "precision.tf32", "parallel.server_sync", "parallel.share_device",
+        "parallel.vertical_sync", "parallel.weight_stashing", "parallel.zero_keep",
+        "checkpoint.background", "log.tensorboard", "log.trace"],
         value:
         bool) -> None: ...
     @overload

@@ -169,14 +169,15 @@ static ech_status evaluate(ech_trained *trained, void *context)
                                        .whole_documents =
                                            config->data.packing == ECH_PACKING_DOCUMENTS,
                                        .drop_longer = config->data.long_documents == ECH_LONG_DROP,
-                                       .valued = ech_family_of(config)->valued,
+                                       .samples = ech_family_of(config)->samples,
+                                       .image = ech_model_image(config),
                                        .end_of_text = trained->ends.end,
                                        .tokenizer = trained->tokenizer,
-                                       .vocabulary = config->model.vocab_size};
+                                       .vocabulary = ech_model_outputs(config)};
     ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
     ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
     sums all = {0};
-    if (wanted.valued && (in->tokenizer || in->logits))
+    if (!ech_model_reads_texts(config) && (in->tokenizer || in->logits))
         ECH_FAIL(ECH_EUSAGE, "--%s: %s is of the family %s, which has no tokens; remove the option",
                  in->tokenizer ? "tokenizer" : "logits", run->path,
                  trained->design.model->family->name);
@@ -203,7 +204,7 @@ static ech_status evaluate(ech_trained *trained, void *context)
         .bits_per_byte = ech_validation_bits(all.loss / all.targets, all.targets, all.bytes),
         .targets = (int64_t)all.targets,
         .samples = samples,
-        .valued = wanted.valued};
+        .kind = wanted.samples};
     return ECH_OK;
 }
 

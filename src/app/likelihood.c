@@ -141,11 +141,9 @@ static ech_status fit(ech_trained *trained, void *context)
     scoring *s = context;
     ech_config *c = trained->config;
     size_t longest = 0;
-    if (ech_family_of(c)->valued)
-        ECH_FAIL(ECH_EUSAGE,
-                 "%s: a model of features gives texts no likelihood; name a model of "
-                 "texts",
-                 s->path);
+    if (!ech_model_reads_texts(c))
+        ECH_FAIL(ECH_EUSAGE, "%s: a model of %s gives texts no likelihood; name a model of texts",
+                 s->path, ech_sample_row_of(ech_family_of(c)->samples)->name);
     if (!trained->tokenizer)
         ECH_FAIL(ECH_EUSAGE, "%s: has no tokenizer for texts; name one (--tokenizer SOURCE)",
                  s->path);

@@ -330,6 +330,11 @@ void ech_config_mark_unread(const ech_config *config, const char *owned, const c
             !ech_text_has_word(read, path);
 }
 
+bool ech_config_reads(const ech_config *config, const char *key)
+{
+    return !ech_config_origin_of(config, ech_config_find_path(key))->unread;
+}
+
 ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,
                                  const char *reader)
 {

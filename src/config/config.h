@@ -128,6 +128,9 @@ ech_status ech_config_check_read(const ech_config *config, const char *owned, co
 /* Only marks them, before required keys are checked (ech_config_check). */
 void ech_config_mark_unread(const ech_config *config, const char *owned, const char *read);
 
+/* Whether the run reads the key: it was not marked. */
+bool ech_config_reads(const ech_config *config, const char *key);
+
 /* Makes ech_config_print omit the key, although it is set. */
 void ech_config_hide(const ech_config *config, const char *key);
 

@@ -12,8 +12,8 @@
 #include "base/divisor.h"
 #include "base/memory.h"
 #include "base/file.h"
+#include "data/image_file.h"
 #include "data/token_index.h"
-#include "data/token_origin.h"
 
 /* ---- the texts of blends, as Megatron users write them ---- */
 
@@ -226,12 +226,11 @@ int64_t ech_blend_position(const ech_blend *blend, int k, int64_t j)
     return position;
 }
 
-/* Restricts a source to the documents of its part of the split. */
-static ech_status split_source(const ech_corpus_options *options, const char *path,
-                               ech_token_file *file)
+ech_status ech_source_split(const ech_corpus_options *options, const char *path, const char *what,
+                            int64_t all, int64_t *first, int64_t *end)
 {
     static const char *const names[] = {"training", "validation", "test"};
-    int64_t bound[4], all = ech_token_runs_documents(&file->runs);
+    int64_t bound[4];
     if (!ech_text_to_bounds(options->split, bound))
         ECH_FAIL(ECH_EUSAGE,
                  "the split \"%s\": must be up to three proportions, not all 0, for training, "
@@ -240,139 +239,32 @@ static ech_status split_source(const ech_corpus_options *options, const char *pa
                  options->split);
     int64_t from = bound[options->part], to = bound[options->part + 1];
     double scale = (double)all / (double)bound[3];
-    int64_t first = (int64_t)nearbyint((double)from * scale);
-    int64_t end = to == bound[3] ? all : (int64_t)nearbyint((double)to * scale);
-    if (first >= end)
+    *first = (int64_t)nearbyint((double)from * scale);
+    *end = to == bound[3] ? all : (int64_t)nearbyint((double)to * scale);
+    if (*first >= *end)
         ECH_FAIL(ECH_EUSAGE,
-                 "the split \"%s\" leaves none of the %lld documents of %s for %s; give it a "
-                 "larger proportion%s",
-                 options->split, (long long)all, path, names[options->part],
+                 "the split \"%s\" leaves none of the %lld %s of %s for %s; give it a larger "
+                 "proportion%s",
+                 options->split, (long long)all, what, path, names[options->part],
                  options->part == ECH_SPLIT_VALID ? ", or 0 for no validation" : "");
-    ech_token_file_select(file, first, end, options->document_mask || options->valued);
     return ECH_OK;
-}
-
-/* Checks a file whose documents are samples: each has features, which are a prompt, and then a
- * label. *samples: how many. */
-static ech_status count_examples(const ech_corpus_options *options, const char *path,
-                                 const ech_token_file *file, int64_t *samples)
-{
-    int64_t longest = 0, which = 0, n = (int64_t)file->runs.run.n;
-    for (int64_t i = 0; i < n; i += 2) {
-        const ech_token_run *run = &file->runs.run.at[i];
-        bool whole = i + 1 < n && run[0].opens && run[0].silent && !run[1].opens && !run[1].silent;
-        int64_t label = whole ? run[1].first : 0;
-        if (!whole || ech_token_run_end(&file->runs, (size_t)i + 1) != label + 1)
-            ECH_FAIL(ECH_EINPUT,
-                     "%s: document %lld of %s is no sample of features and one label: damaged; "
-                     "make it again with `echelon data`",
-                     options->key, (long long)i / 2, path);
-        if (label - run->first <= longest) continue;
-        longest = label - run->first;
-        which = i / 2;
-    }
-    if (longest > options->sequence_length)
-        ECH_FAIL(ECH_EUSAGE,
-                 "data.sequence_length = %lld: sample %lld of %s has %lld features, the most of "
-                 "all; use %lld",
-                 (long long)options->sequence_length, (long long)which, path, (long long)longest,
-                 (long long)longest);
-    *samples = n / 2;
-    return ECH_OK;
-}
-
-/* Values that nobody reads are of another kind of model. */
-static ech_status check_values(const ech_corpus_options *options, const char *path)
-{
-    ECH_FREED char *values = ech_token_path(path, ECH_TOKEN_VALUES);
-    if (options->valued || !ech_file_exists(values)) return ECH_OK;
-    ECH_FAIL(ECH_EUSAGE,
-             "%s: %s has features with values, which a model of texts cannot read; use "
-             "model.architecture = logistic, or name a file of tokens",
-             options->key, path);
-}
-
-/* Targets of weight 1 in one epoch of a source of texts. */
-static int64_t count_targets(const ech_corpus *corpus, const ech_source *source)
-{
-    const ech_token_runs *runs = &source->file->runs;
-    if (corpus->whole) return source->documents.targets;
-    return ech_token_runs_targets(runs, 1, runs->tokens, corpus->document_mask);
-}
-
-static ech_status check_targets(const ech_corpus_options *options, const char *path,
-                                const ech_corpus *corpus, const ech_source *source)
-{
-    const ech_token_runs *runs = &source->file->runs;
-    if (options->valued || count_targets(corpus, source) > 0) return ECH_OK;
-    int64_t all = ech_token_runs_targets(runs, 1, runs->tokens, corpus->document_mask);
-    if (all > 0) /* of whole documents that are truncated or dropped */
-        ECH_FAIL(ECH_EINPUT,
-                 "%s: %s has no target in samples of data.sequence_length = %lld tokens: with "
-                 "data.packing = documents its %lld targets are left out with the ends of longer "
-                 "documents; use longer samples, or data.packing = stream",
-                 options->key, path, (long long)options->sequence_length, (long long)all);
-    ECH_FAIL(ECH_EINPUT,
-             "%s: %s has %lld tokens and no target: %s; name a file with texts to train on",
-             options->key, path, (long long)runs->tokens,
-             runs->silent ? "all of them are of prompts (mode 1 in the index), or begin a text"
-                          : "with data.document_mask a document's first token is none, and "
-                            "all documents have one token");
-}
-
-/* Makes samples of whole documents. */
-static ech_status pack_documents(const ech_corpus_options *options, const char *path,
-                                 ech_source *source)
-{
-    ech_documents *documents = &source->documents;
-    ech_documents_pack(&source->file->runs, options->sequence_length, options->drop_longer,
-                       documents);
-    source->samples = ech_documents_samples(documents);
-    if (source->samples > 0) return ECH_OK;
-    ECH_FAIL(ECH_EINPUT,
-             "%s: all %lld documents of %s have more than data.sequence_length = %lld tokens and "
-             "are dropped; use a longer one, or data.long_documents = truncate",
-             options->key, (long long)documents->longer, path, (long long)options->sequence_length);
-}
-
-static ech_status add_source(const ech_corpus_options *options, const char *path,
-                             ech_corpus *corpus)
-{
-    bool split = options->split[0] != '\0';
-    ech_token_options how = {.documents = options->document_mask || options->valued || split,
-                             .end_of_text = options->end_of_text,
-                             .valued = options->valued};
-    ech_token_file *file;
-    ECH_TRY(check_values(options, path));
-    ECH_TRY(ech_token_file_open(path, &how, &file));
-    ECH_PUSH(corpus->source, (ech_source){.file = file});
-    ECH_TRY(ech_token_origin_check(options, path, file->runs.tokens));
-    if (split) ECH_TRY(split_source(options, path, file));
-    int64_t tokens = file->runs.tokens;
-    ech_source *source = &corpus->source.at[corpus->source.n - 1];
-    source->samples = ech_data_samples(tokens, options->sequence_length);
-    if (options->valued) ECH_TRY(count_examples(options, path, file, &source->samples));
-    if (source->samples == 0)
-        ECH_FAIL(ECH_EINPUT, "%s: %s has %lld tokens%s; a sample needs at least two; use more text",
-                 options->key, path, (long long)tokens, split ? " in this part of the split" : "");
-    if (options->whole_documents) ECH_TRY(pack_documents(options, path, source));
-    return check_targets(options, path, corpus, source);
 }
 
 ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out)
 {
-    ECH_ASSERT(!options->whole_documents || (options->document_mask && !options->valued));
+    ECH_ASSERT(!options->whole_documents || options->document_mask);
     ECH_CLEANUP(ech_corpus_words_free) ech_corpus_words words = {0};
     ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = ech_calloc(1, sizeof *corpus);
     corpus->sequence_length = options->sequence_length;
     corpus->document_mask = options->document_mask;
     corpus->whole = options->whole_documents;
-    corpus->valued = options->valued;
+    corpus->kind = ech_data_kind_of(options->samples);
     ECH_TRY(ech_corpus_read_words(options->key, options->sources, &words));
     ECH_FREED int64_t *weights = ech_calloc(words.path.n, sizeof *weights);
     int64_t sum = 0;
     for (size_t i = 0; i < words.path.n; i++) {
-        ECH_TRY(add_source(options, words.path.at[i], corpus));
+        ECH_PUSH(corpus->source, (ech_source){0});
+        ECH_TRY(corpus->kind->open(options, words.path.at[i], &corpus->source.at[i]));
         weights[i] = words.weight.n ? words.weight.at[i] : corpus->source.at[i].samples;
         if (__builtin_add_overflow(sum, weights[i], &sum))
             ECH_FAIL(ECH_EUSAGE,
@@ -391,26 +283,18 @@ void ech_corpus_close(ech_corpus *corpus)
     for (size_t i = 0; i < corpus->source.n; i++) {
         ech_token_file_close(corpus->source.at[i].file);
         ech_documents_free(&corpus->source.at[i].documents);
+        ech_image_file_close(corpus->source.at[i].images);
     }
     free(corpus->source.at);
     ech_blend_free(&corpus->blend);
     free(corpus);
 }
 
-int64_t ech_corpus_tokens(const ech_corpus *corpus)
-{
-    int64_t sum = 0;
-    for (size_t i = 0; i < corpus->source.n; i++)
-        if (__builtin_add_overflow(sum, corpus->source.at[i].file->runs.tokens, &sum))
-            return INT64_MAX;
-    return sum;
-}
-
 const char *ech_corpus_undivided(const ech_corpus *corpus)
 {
     for (size_t k = 0; k < corpus->source.n; k++) {
         const ech_token_file *file = corpus->source.at[k].file;
-        if (file->runs.documents && ech_token_runs_documents(&file->runs) <= 1)
+        if (file && file->runs.documents && ech_token_runs_documents(&file->runs) <= 1)
             return file->part.at[0].path;
     }
     return NULL;
@@ -433,21 +317,18 @@ void ech_corpus_count(const ech_corpus *corpus, int64_t samples, ech_corpus_coun
     *out = (ech_corpus_counts){.samples = samples, .least_epochs = (double)INFINITY};
     for (int k = 0; k < blend->sources; k++) {
         const ech_source *source = &corpus->source.at[k];
-        const ech_token_runs *runs = &source->file->runs;
         double part = (double)blend->count[k] / (double)blend->period;
         double epochs = (double)samples * part / (double)source->samples;
-        double tokens = (double)(corpus->whole ? source->documents.tokens : runs->tokens - 1);
-        double targets = (double)count_targets(corpus, source);
-        if (corpus->valued) targets = (double)source->samples;
-        if (corpus->valued) tokens = (double)runs->tokens - targets;
+        ech_source_counts epoch = {.units = source->samples, .targets = source->samples};
+        if (corpus->kind->measure) corpus->kind->measure(source, &epoch);
         out->epoch_samples += source->samples;
-        out->tokens += epochs * tokens;
-        out->targets += epochs * targets;
-        out->padding += epochs * ((double)source->samples * T - tokens);
+        out->tokens += epochs * (double)epoch.units;
+        out->targets += epochs * (double)epoch.targets;
+        out->padding += epochs * ((double)source->samples * T - (double)epoch.units);
         out->least_epochs = fmin(out->least_epochs, epochs);
         out->most_epochs = fmax(out->most_epochs, epochs);
-        out->documents += runs->documents ? ech_token_runs_documents(runs) : 0;
-        out->longer += source->documents.longer;
-        if (corpus->whole) out->left_out += runs->tokens - source->documents.tokens;
+        out->documents += epoch.documents;
+        out->longer += epoch.longer;
+        out->left_out += epoch.left_out;
     }
 }

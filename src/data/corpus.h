@@ -46,10 +46,13 @@ static inline int ech_blend_at(const ech_blend *blend, int64_t g, int64_t *sampl
 int64_t ech_blend_position(const ech_blend *blend, int k, int64_t j);
 
 typedef struct ech_source {
-    ech_token_file *file;    /* owned by the corpus */
-    ech_documents documents; /* of a corpus of whole documents */
     int64_t samples;         /* S, of one epoch */
+    ech_token_file *file;    /* of texts and features, owned by the corpus; otherwise NULL */
+    bool document_mask;      /* as the corpus was opened */
+    ech_documents documents; /* of a corpus of whole documents */
     int64_t apart;           /* 1: samples share no token (ech_corpus_of_items); else 0 */
+    struct ech_image_file *images; /* owned by the corpus; of other kinds NULL */
+    int64_t first;                 /* record of sample 0 */
 } ech_source;
 
 struct ech_corpus {
@@ -58,8 +61,49 @@ struct ech_corpus {
     int64_t sequence_length;
     bool document_mask;
     bool whole; /* samples are whole documents */
-    bool valued;
+    const struct ech_data_kind *kind;
 };
+
+/* ---- kinds of samples ---- */
+
+/* What one epoch of a source has. */
+typedef struct ech_source_counts {
+    int64_t units;            /* of work, without padding (samples.def) */
+    int64_t targets;          /* of weight 1 */
+    int64_t documents;        /* 0: their boundaries are not needed */
+    int64_t longer, left_out; /* as in ech_corpus_counts */
+} ech_source_counts;
+
+/* How samples of a kind (layer/samples.def) are read: ech_data_kind_NAME in the file kind_NAME.c. A
+ * missing function means that a sample is one unit with one target. */
+typedef struct ech_data_kind {
+    /* Opens the source at `path`: sets its samples, at least 1, and the kind's own fields. */
+    ech_status (*open)(const ech_corpus_options *options, const char *path, ech_source *source);
+    void (*measure)(const ech_source *source, ech_source_counts *out);
+    /* The number of targets of sample s with weight 1. Does not read it. */
+    int64_t (*count)(const ech_source *source, const ech_loader_options *options, int64_t s);
+    /* Bytes of working memory for `read`. */
+    size_t (*scratch)(const ech_loader_options *options);
+    /* Reads sample s, at that position of the run, into a row of a batch, which is padding. */
+    ech_status (*read)(const ech_source *source, const ech_loader_options *options,
+                       int64_t position, int64_t s, void *scratch, const ech_batch *batch,
+                       int64_t row);
+    /* The number of units in the source's files, and bytes that are equal for equal data, whatever
+     * the files are called. */
+    ech_status (*identify)(const ech_source *source, int64_t *units, ech_text *out);
+} ech_data_kind;
+
+const ech_data_kind *ech_data_kind_of(ech_sample_kind kind);
+
+/* The part of `all` of a source's `what` ("documents") that options->split gives: [*first, *end).
+ * Errors: a split that is none; an empty part. */
+ech_status ech_source_split(const ech_corpus_options *options, const char *path, const char *what,
+                            int64_t all, int64_t *first, int64_t *end);
+/* For kinds in token files: opens the file, with the split's documents. */
+ech_status ech_source_open_tokens(const ech_corpus_options *options, const char *path, bool values,
+                                  ech_source *source);
+/* The same as ech_data_kind.identify. */
+ech_status ech_source_identify_tokens(const ech_source *source, int64_t *units, ech_text *out);
 
 /* ---- corpus.c ---- */
 

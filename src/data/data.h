@@ -34,10 +34,14 @@
  * document_mask is set and it is the first token of a document, which nothing before it could
  * predict.
  *
- * SAMPLES OF FEATURES (sparse features, for models of the family logistic) are documents of such
- * files: PREFIX.values has a number for each token. A document is a sample, padded to T tokens. It
- * has at most T features, whose ids are a prompt, and one label, 0 or 1, which is the target of the
- * last feature and has weight 1. All other targets have weight 0, so step_tokens counts samples.
+ * Samples are of a KIND (layer/samples.def): order, blends, shares and epochs are the same for all
+ * kinds. What is said of tokens above holds for texts.
+ *
+ * SAMPLES OF FEATURES (sparse features) are documents of token files: PREFIX.values has a number
+ * for each token. A document is a sample, padded to T places. It has at most T features, whose ids
+ * are a prompt, and one label, 0 or 1, after them. step_tokens counts samples.
+ *
+ * SAMPLES OF IMAGES are records of packed files (image_file.h).
  */
 #ifndef ECH_DATA_DATA_H
 #define ECH_DATA_DATA_H
@@ -49,6 +53,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "layer/samples.h"
 
 /* ---- tokenizers ---- */
 
@@ -330,7 +335,8 @@ typedef struct ech_corpus_options {
     bool document_mask;
     bool whole_documents; /* samples are whole documents; needs document_mask */
     bool drop_longer;     /* documents of more than T tokens are left out, not truncated */
-    bool valued;         /* sources have samples of features */
+    ech_sample_kind samples; /* what sources have */
+    ech_image image;         /* the sizes of images */
     int32_t end_of_text; /* ends a document in files without an index */
     /* PREFIX.origin.json must have this tokenizer's hash. NULL: the tokenizer is unknown; then the
      * vocabulary in PREFIX.origin.json must not be larger than `vocabulary`. */
@@ -368,7 +374,6 @@ typedef struct ech_corpus_options {
 ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out);
 void ech_corpus_close(ech_corpus *corpus); /* accepts NULL */
 ECH_DESTROY_AT(ech_corpus, ech_corpus_close)
-int64_t ech_corpus_tokens(const ech_corpus *corpus); /* of all sources */
 /* The file of a source that is a single document, in a corpus with document_mask; NULL: there is
  * none. */
 const char *ech_corpus_undivided(const ech_corpus *corpus);
@@ -419,7 +424,7 @@ typedef struct ech_loader_options {
     int64_t micro_batch_size;  /* b, in samples */
     int data_degree;           /* r <= M: replicas of this rank's stage */
     int data_rank;             /* d: this replica's index */
-    int64_t vocabulary;        /* an id outside it is an error */
+    int64_t vocabulary;        /* an id outside it is an error; of images the classes */
     int64_t shares; /* N */
     bool shuffle;  /* permute each epoch's samples, keyed by seed and epoch; validation: false */
     uint64_t seed; /* of `shuffle` and `drawn_from` */
@@ -434,7 +439,12 @@ typedef struct ech_loader_options {
     int replicas, replica;
     bool counts_only;      /* reads no tokens: for the inner stages of a pipeline */
     bool document_mask;    /* weight 0 for targets that begin a document; fills `starts` */
-    bool valued;           /* as the corpus was opened; fills `values` */
+    ech_sample_kind samples; /* as the corpus was opened, like `image` */
+    ech_image image;
+    /* Images are shifted by up to crop_padding pixels in each direction, with zeros from outside,
+     * and every second one is mirrored, as its position in the run draws. */
+    int64_t crop_padding;
+    bool flip;
 } ech_loader_options;
 
 /* One rank's samples of one step: m micro-batches of b samples. With counts_only the arrays are
@@ -445,15 +455,16 @@ typedef struct ech_batch {
     /* sum of the weights of all M b samples of the step, over all ranks; for diverging replicas
      * only of this one's */
     double step_tokens;
-    int32_t *tokens;       /* (m, b, T) */
-    int32_t *targets;      /* (m, b, T): the following tokens; 0 in padding */
-    float *weights;        /* (m, b, T) of targets: 1; 0 in padding and if not trained on */
-    /* (m, b, T): index in the sample at which each token's document begins (0: at or before the
-     * sample's first token); NULL without document_mask */
-    int32_t *starts;
-    /* (m, b): number of the sample's tokens from the stream; the rest is padding */
-    int32_t *lengths;
-    float *values; /* (m, b, T) of the features in tokens; 0 in padding; NULL for texts */
+    /* By slot (layer/slots.def): (m, b, ...), as samples.def shapes the kind's slots. NULL: the
+     * kind does not fill it; `starts` also without document_mask. */
+    union {
+        struct {
+#define X(slot, name, type, number, ...) number *name;
+#include "layer/slots.def"
+#undef X
+        };
+        void *slot[ECH_BATCH_SLOTS];
+    };
 } ech_batch;
 
 typedef struct ech_loader ech_loader;

@@ -2,7 +2,8 @@
  *
  * The identity of a corpus, whatever the names of its files. Each source is TOKENS*COUNT:HASH, and
  * blanks separate sources. COUNT is how often the source occurs in a period of the blend. HASH
- * covers its runs (documents and prompts) and samples of its tokens.
+ * covers its runs (documents and prompts) and samples of its tokens. Other kinds of samples state
+ * their units in place of tokens.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,25 +27,32 @@ static ech_status sample_tokens(const ech_token_file *file, ech_text *out)
     return ECH_OK;
 }
 
-static ech_status append_source(const ech_source *source, int64_t count, ech_text *out)
+ech_status ech_source_identify_tokens(const ech_source *source, int64_t *units, ech_text *out)
 {
     const ech_token_runs *runs = &source->file->runs;
     const ech_text all = {.at = (char *)runs->run.at, .n = runs->run.n * sizeof *runs->run.at};
-    ECH_FREED_TEXT text = {0};
     char hash[ECH_TOKENIZER_HASH];
     ech_data_hash(&all, hash);
-    ech_text_append(&text, "%s", hash);
-    ECH_TRY(sample_tokens(source->file, &text));
+    ech_text_append(out, "%s", hash);
+    *units = runs->tokens;
+    return sample_tokens(source->file, out);
+}
+
+static ech_status append_source(const ech_corpus *corpus, int k, ech_text *out)
+{
+    ECH_FREED_TEXT text = {0};
+    char hash[ECH_TOKENIZER_HASH];
+    int64_t units;
+    ECH_TRY(corpus->kind->identify(&corpus->source.at[k], &units, &text));
     ech_data_hash(&text, hash);
-    ech_text_append(out, "%s%" PRId64 "*%" PRId64 ":%.*s", out->n ? " " : "", runs->tokens, count,
-                    (int)DIGITS, hash);
+    ech_text_append(out, "%s%" PRId64 "*%" PRId64 ":%.*s", out->n ? " " : "", units,
+                    corpus->blend.count[k], (int)DIGITS, hash);
     return ECH_OK;
 }
 
 ech_status ech_corpus_identity(const ech_corpus *corpus, ech_text *out)
 {
-    for (int k = 0; k < corpus->blend.sources; k++)
-        ECH_TRY(append_source(&corpus->source.at[k], corpus->blend.count[k], out));
+    for (int k = 0; k < corpus->blend.sources; k++) ECH_TRY(append_source(corpus, k, out));
     return ECH_OK;
 }
 

@@ -53,6 +53,7 @@ ech_status ech_corpus_of_items(const ech_item *items, int64_t n, int64_t sequenc
     ech_token_file *file = ech_calloc(1, sizeof *file);
     ECH_ASSERT(n > 0 && sequence_length > 0);
     corpus->sequence_length = sequence_length;
+    corpus->kind = ech_data_kind_of(ECH_SAMPLES_OF_tokens);
     ECH_PUSH(corpus->source, (ech_source){.file = file, .samples = n, .apart = 1});
     ECH_TRY(open_part(file));
     ECH_TRY(write_part(items, n, sequence_length, file));

@@ -30,8 +30,8 @@ struct ech_loader {
     ech_loader_options options;
     int64_t slots;
     ech_batch *slot;
-    void *memory;        /* of all slots, and ids; NULL with counts_only */
-    int32_t *ids;        /* T + 1, the thread's */
+    char *memory;        /* of all slots, and after them the thread's; NULL with counts_only */
+    void *scratch;       /* the thread's, to read a sample */
     int64_t first, last; /* steps: where it began; what the reader got last, or first - 1 */
     int64_t waits;
     pthread_t thread;
@@ -62,7 +62,7 @@ static ech_status fill_row(ech_loader *loader, const ech_batch *batch, int64_t r
     }
     int64_t s;
     const ech_source *source = ech_sample_at(loader->corpus, options, position, &s);
-    return ech_sample_read(source, options, s, loader->ids, batch, row);
+    return ech_sample_read(source, options, position, s, loader->scratch, batch, row);
 }
 
 /* The number of targets in the step's samples of all ranks, or of this local replica. Each of these
@@ -76,8 +76,8 @@ static ech_status count_tokens(const ech_loader *loader, int64_t step, double *o
         if (is_anothers(options, i)) continue;
         ECH_TRY(ech_sample_position(options, step, i, &position));
         if (position >= options->last_position) break;
-        if (options->valued) {
-            sum++; /* a label each: which samples they are is for those who read them */
+        if (!loader->corpus->kind->count) {
+            sum++; /* one target each, whichever samples they are */
             continue;
         }
         const ech_source *source = ech_sample_at(loader->corpus, options, position, &s);
@@ -136,38 +136,31 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* One allocation: the ids, then tokens, targets, weights, lengths and perhaps starts and values of
- * every slot. */
+/* One allocation: the arrays of each slot of the ring, and the thread's working memory. */
 static ech_status create_arrays(ech_loader *loader, int64_t rows)
 {
-    int64_t T = loader->options.sequence_length, row, items, bytes;
-    int64_t arrays = 3 + loader->options.document_mask + loader->options.valued;
-    _Static_assert(sizeof(float) == sizeof(int32_t), "one size of item");
-    if (__builtin_mul_overflow(T, arrays, &row) || __builtin_add_overflow(row, 1, &row) ||
-        __builtin_mul_overflow(rows, loader->slots, &items) ||
-        __builtin_mul_overflow(items, row, &items) ||
-        __builtin_add_overflow(items, T + 1, &items) ||
-        __builtin_mul_overflow(items, (int64_t)sizeof(int32_t), &bytes))
-        bytes = INT64_MAX;
-    loader->memory = bytes < INT64_MAX / 2 ? malloc((size_t)bytes) : NULL;
+    const ech_loader_options *options = &loader->options;
+    size_t sample = 0, bytes, scratch = loader->corpus->kind->scratch(options);
+    for (ech_slot slot = 0; slot < ECH_BATCH_SLOTS; slot++)
+        sample += ech_sample_bytes(options, slot);
+    if (__builtin_mul_overflow(sample, (size_t)rows, &bytes) ||
+        __builtin_mul_overflow(bytes, (size_t)loader->slots, &bytes) ||
+        __builtin_add_overflow(bytes, scratch, &bytes))
+        bytes = SIZE_MAX;
+    loader->memory = bytes < INT64_MAX / 2 ? malloc(bytes) : NULL;
     if (!loader->memory)
         ECH_FAIL(ECH_ENOMEM,
-                 "no memory for %lld batches of %lld samples x %lld tokens: make data.prefetch, "
-                 "training.global_batch_size or data.sequence_length smaller",
-                 (long long)loader->slots, (long long)rows, (long long)T);
-    loader->ids = loader->memory;
-    int32_t *at = loader->ids + T + 1;
-    for (int64_t i = 0; i < loader->slots; i++, at += rows * row) {
-        loader->slot[i].tokens = at;
-        loader->slot[i].targets = at + rows * T;
-        loader->slot[i].weights = (float *)(void *)(at + 2 * rows * T);
-        loader->slot[i].lengths = at + 3 * rows * T;
-        int32_t *more = at + 3 * rows * T + rows;
-        if (loader->options.document_mask) loader->slot[i].starts = more;
-        if (loader->options.valued)
-            loader->slot[i].values =
-                (float *)(void *)(more + loader->options.document_mask * rows * T);
-    }
+                 "no memory for %lld batches of %lld samples of %lld bytes: make data.prefetch, "
+                 "training.global_batch_size or the samples smaller",
+                 (long long)loader->slots, (long long)rows, (long long)sample);
+    char *at = loader->memory;
+    for (int64_t i = 0; i < loader->slots; i++)
+        for (ech_slot slot = 0; slot < ECH_BATCH_SLOTS; slot++) {
+            size_t n = ech_sample_bytes(options, slot);
+            loader->slot[i].slot[slot] = n ? at : NULL;
+            at += n * (size_t)rows;
+        }
+    loader->scratch = at;
     return ECH_OK;
 }
 
@@ -212,7 +205,7 @@ ech_status ech_loader_create(const ech_corpus *corpus, const ech_loader_options 
     ECH_ASSERT(options->shares > 0 && micro_batches % options->shares == 0);
     ECH_ASSERT(corpus->sequence_length == options->sequence_length);
     ECH_ASSERT(corpus->document_mask == options->document_mask);
-    ECH_ASSERT(corpus->valued == options->valued);
+    ECH_ASSERT(corpus->kind == ech_data_kind_of(options->samples));
     ech_loader *loader = ech_calloc(1, sizeof *loader);
     loader->corpus = corpus;
     loader->options = *options;

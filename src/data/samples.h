@@ -29,9 +29,14 @@ int64_t ech_sample_pairs(int64_t tokens, int64_t sequence_length, int64_t s);
 /* The number of targets of sample s with weight 1. Does not read tokens. */
 int64_t ech_sample_count(const ech_source *source, const ech_loader_options *options, int64_t s);
 
-/* Reads sample s into row `row` < m b of a batch's arrays. `ids`: working memory for T + 1 ids. */
-ech_status ech_sample_read(const ech_source *source, const ech_loader_options *options, int64_t s,
-                           int32_t *ids, const ech_batch *batch, int64_t row);
+/* Bytes of a row of the slot; 0: batches do not have the slot. */
+size_t ech_sample_bytes(const ech_loader_options *options, ech_slot slot);
+
+/* Reads sample s, at that position of the run, into row `row` < m b of a batch's arrays. scratch:
+ * ech_data_kind.scratch bytes of working memory. */
+ech_status ech_sample_read(const ech_source *source, const ech_loader_options *options,
+                           int64_t position, int64_t s, void *scratch, const ech_batch *batch,
+                           int64_t row);
 /* Fills a row with padding. */
 void ech_sample_clear(const ech_loader_options *options, const ech_batch *batch, int64_t row);
 

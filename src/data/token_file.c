@@ -59,7 +59,7 @@ ech_status ech_token_file_open(const char *path, const ech_token_options *option
     file->runs.documents = options->documents;
     ECH_TRY(ech_token_is_plain(path) ? ech_token_open_plain(path, options, file)
                                      : ech_token_open_megatron(path, file));
-    if (options->valued) ECH_TRY(open_values(path, file));
+    if (options->values) ECH_TRY(open_values(path, file));
     *out = file;
     file = NULL;
     return ECH_OK;

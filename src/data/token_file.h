@@ -112,7 +112,7 @@ typedef struct ech_token_file {
 typedef struct ech_token_options {
     bool documents;      /* find the documents' boundaries */
     int32_t end_of_text; /* ends a document in files without an index */
-    bool valued;         /* open PREFIX.values, too */
+    bool values;         /* open PREFIX.values, too */
 } ech_token_options;
 
 /* Opens a stream of tokens (its paths are explained at ech_corpus_open). With options->documents,
@@ -129,7 +129,7 @@ ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_
 /* The same of n tokens from the first of run i on, without a search. */
 ech_status ech_token_file_read_run(const ech_token_file *file, size_t i, int64_t n,
                                    int64_t vocabulary, int32_t *ids);
-/* The same of the values of a file that was opened with options->valued. Errors also: one that is
+/* The same of the values of a file that was opened with options->values. Errors also: one that is
  * not finite. */
 ech_status ech_token_file_read_values(const ech_token_file *file, size_t i, int64_t n,
                                       float *values);

@@ -54,19 +54,18 @@ static void gather_part(ech_exec *exec, const part *p, const ech_batch *batch)
         memcpy(p->staged, &exec->token, sizeof exec->token);
         return;
     }
-    const void *const from[ECH_BATCH_SLOTS] = {
-        [ECH_TOKENS] = batch->tokens,   [ECH_TARGETS] = batch->targets,
-        [ECH_WEIGHTS] = batch->weights, [ECH_STARTS] = batch->starts,
-        [ECH_LENGTHS] = batch->lengths, [ECH_VALUES] = batch->values};
-    size_t item = ech_dtype_bytes(ech_slot_dtype(p->slot));
-    int64_t of_sample = p->slot == ECH_LENGTHS ? 1 : list->extent.sequence;
-    size_t samples = (size_t)(list->extent.batch * of_sample) * item;
+    const ech_block_options *options = &exec->plan->model->options;
+    ech_shape shape = ech_slot_shape(options->samples, p->slot, options->image);
+    size_t bytes = (size_t)ech_plan_value(exec->plan, list, p->value)->bytes;
     size_t before = (size_t)ech_micro_at(list->numbering, p->micro).micro_batch;
-    const char *read = (const char *)from[p->slot] + before * samples;
-    if (ech_slot_is_whole(p->slot))
-        memcpy(p->staged, read, samples);
-    else
-        gather_rows(exec, p, read, item);
+    const char *from = batch->slot[p->slot];
+    if (ech_slot_is_whole(p->slot) || !ech_shape_has(&shape, ECH_AXIS_TOKENS)) {
+        memcpy(p->staged, from + before * bytes, bytes);
+        return;
+    }
+    size_t item = ech_dtype_bytes(ech_slot_dtype(p->slot));
+    gather_rows(exec, p,
+                from + before * (size_t)(list->extent.batch * list->extent.sequence) * item, item);
 }
 
 static void put_part(ech_exec *exec, const part *p, const ech_batch *batch)

@@ -77,46 +77,20 @@ int ech_block_scratch(ech_block *block, const char *name, ech_shape shape)
     return add_real(block, name, shape, ECH_FROM_NODE, ECH_ROLE_SCRATCH);
 }
 
-/* By slot: name, type, and whether it is of whole samples. */
-static const struct {
-    const char *name;
-    ech_dtype dtype;
-    bool whole;
-    unsigned purposes;
-} batch_slots[ECH_BATCH_SLOTS] = {
-    [ECH_TOKENS] = {"tokens", ECH_I32, false, ~0u},
-    [ECH_TARGETS] = {"targets", ECH_I32, false, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
-    [ECH_WEIGHTS] = {"weights", ECH_F32, false, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
-    [ECH_STARTS] = {"starts", ECH_I32, true, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
-    [ECH_LENGTHS] = {"lengths", ECH_I32, true, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
-    [ECH_VALUES] = {"values", ECH_F32, false, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
-};
-
 int ech_block_batch(ech_block *block, ech_slot slot)
 {
-    ech_shape shape = ech_shape_tokens();
-    if (batch_slots[slot].whole) shape.axis[1] = ECH_AXIS_SEQUENCE;
-    if (slot == ECH_LENGTHS) shape.dims = 1;
-    return add_value(block, (ech_block_value){.name = batch_slots[slot].name,
-                                              .shape = shape,
-                                              .source = ECH_FROM_BATCH,
-                                              .role = ECH_ROLE_BATCH,
-                                              .type = ECH_TYPE_FIXED,
-                                              .dtype = batch_slots[slot].dtype,
-                                              .slot = slot,
-                                              .purposes = batch_slots[slot].purposes,
-                                              .base = -1,
-                                              .cached = batch_slots[slot].whole});
-}
-
-bool ech_slot_is_whole(ech_slot slot)
-{
-    return batch_slots[slot].whole;
-}
-
-ech_dtype ech_slot_dtype(ech_slot slot)
-{
-    return batch_slots[slot].dtype;
+    const ech_block_options *options = &block->options;
+    return add_value(
+        block, (ech_block_value){.name = ech_slot_name(slot),
+                                 .shape = ech_slot_shape(options->samples, slot, options->image),
+                                 .source = ECH_FROM_BATCH,
+                                 .role = ECH_ROLE_BATCH,
+                                 .type = ECH_TYPE_FIXED,
+                                 .dtype = ech_slot_dtype(slot),
+                                 .slot = slot,
+                                 .purposes = ech_slot_purposes(slot),
+                                 .base = -1,
+                                 .cached = ech_slot_is_whole(slot)});
 }
 
 int ech_block_starts(ech_block *block)

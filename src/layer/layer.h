@@ -35,6 +35,7 @@
 #include "base/memory.h"
 #include "comm/collective.h"
 #include "kernel/kernel.h"
+#include "layer/samples.h"
 #include "layer/shape.h"
 
 enum { ECH_MAX_PORTS = 6 };
@@ -114,19 +115,6 @@ typedef enum ech_block_value_source {
     ECH_FROM_BLOCK, /* the previous block's output; for gradients, the next block's */
     ECH_FROM_BATCH  /* LOAD writes it */
 } ech_block_value_source;
-
-/* The batch tensors that LOAD steps write: token ids, targets, loss weights, document starts,
- * lengths, feature values. */
-typedef enum ech_slot {
-    ECH_TOKENS,
-    ECH_TARGETS,
-    ECH_WEIGHTS,
-    ECH_STARTS, /* per position of the whole sample, on every rank: start of its document */
-    /* per sample, on every rank: number of tokens; the rest is padding */
-    ECH_LENGTHS,
-    ECH_VALUES, /* per position: the value of the feature with that id; 0 in padding */
-    ECH_BATCH_SLOTS
-} ech_slot;
 
 typedef enum ech_block_value_role {
     ECH_ROLE_ACTIVATION,
@@ -298,6 +286,8 @@ typedef enum __attribute__((packed)) ech_phase {
  * sample is one document. */
 typedef struct ech_block_options {
     ech_sharding sharding;
+    ech_sample_kind samples; /* what batches have */
+    ech_image image;         /* of samples that are images */
     bool keep;    /* sequence parallelism: gathered inputs are saved for W, not gathered twice */
     bool ulysses; /* context parallelism by all-to-all (Ulysses); otherwise by ring attention */
     int sequence_chunks; /* chunks that share a KV cache; 0 or 1: the sequence is not divided */
@@ -357,11 +347,8 @@ ech_block *ech_block_create(ech_pool *pool, const char *name, int index, ech_blo
 void ech_block_destroy(ech_block *block); /* accepts NULL */
 
 int ech_block_input(ech_block *block, const char *name, ech_shape shape); /* of the stream's type */
+/* The slot's value; samples of the block's kind (options.samples) fill the slot. */
 int ech_block_batch(ech_block *block, ech_slot slot);
-/* True if the slot's value is for whole samples: one value for all sequence chunks of a
- * micro-batch. */
-bool ech_slot_is_whole(ech_slot slot);
-ech_dtype ech_slot_dtype(ech_slot slot);
 /* The value with the starts of documents, for layers that need positions; -1: a sample is one
  * document. */
 int ech_block_starts(ech_block *block);

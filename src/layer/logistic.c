@@ -9,14 +9,13 @@ static const unsigned measured = 1u << ECH_TRAIN | 1u << ECH_EVALUATE;
 
 void ech_layer_logistic_loss(ech_block *block, int x, int bias)
 {
-    const ech_shape samples = {.dims = 1, .axis = {ECH_AXIS_BATCH}};
     ech_node *node = ech_block_node(block, &ech_layer_row_sparse_logits, NULL, 0);
     ech_node_in(node, x);
     ech_node_in(node, ech_block_batch(block, ECH_VALUES));
     ech_node_param(node, bias);
     node->b.in = 2;
     node->purposes = measured;
-    int logits = ech_node_out(block, node, "out", samples);
+    int logits = ech_node_out(block, node, "out", ech_shape_samples());
     block->value.at[logits].type = ECH_TYPE_WIDE;
     block->value.at[logits].purposes = measured;
 
@@ -52,17 +51,25 @@ const ech_layer ech_layer_row_sparse_logits = {.name = "sparse_logits",
                                                .backward_input = logits_backward,
                                                .finishes_in_b = true};
 
+/* (B) as (B,1): a sample has one target. */
+static ech_tensor one_each(const ech_tensor *x)
+{
+    return ech_tensor_2d(x->data, x->dtype, x->shape[0], 1);
+}
+
 static void loss_forward(const ech_call *call)
 {
     ech_tensor sums = ech_tensor_1d(call->loss_sums, ECH_F64, ECH_LOSS_SUMS);
-    call->kernels->logistic_loss(call->context, &call->in[0], &call->in[1], &call->in[2], &sums);
+    ech_tensor targets = one_each(&call->in[1]), weights = one_each(&call->in[2]);
+    call->kernels->logistic_loss(call->context, &call->in[0], &targets, &weights, &sums);
 }
 
 static void loss_backward(const ech_call *call)
 {
     ech_tensor scale = ech_tensor_1d(call->loss_factor, ECH_F64, 1);
-    call->kernels->logistic_loss_backward(call->context, &call->in[0], &call->in[1], &call->in[2],
-                                          &scale, &call->din[0]);
+    ech_tensor targets = one_each(&call->in[1]), weights = one_each(&call->in[2]);
+    call->kernels->logistic_loss_backward(call->context, &call->in[0], &targets, &weights, &scale,
+                                          &call->din[0]);
 }
 
 const ech_layer ech_layer_row_logistic_loss = {.name = "logistic_loss",

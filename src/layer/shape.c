@@ -42,6 +42,18 @@ ech_shape ech_shape_tokens(void)
     return (ech_shape){.dims = 2, .axis = {ECH_AXIS_BATCH, ECH_AXIS_TOKENS}};
 }
 
+ech_shape ech_shape_samples(void)
+{
+    return (ech_shape){.dims = 1, .axis = {ECH_AXIS_BATCH}};
+}
+
+ech_shape ech_shape_images(int64_t height, int64_t width, int64_t channels)
+{
+    return (ech_shape){.dims = 4,
+                       .axis = {ECH_AXIS_BATCH, ECH_AXIS_HEIGHT, ECH_AXIS_WIDTH, ECH_AXIS_CHANNELS},
+                       .size = {0, height, width, channels}};
+}
+
 ech_shape ech_shape_of_rows(const ech_shape *x)
 {
     ech_shape shape = *x;

@@ -93,6 +93,11 @@ ech_shape ech_shape_rows(ech_axis axis, int64_t columns);
 ech_shape ech_shape_heads(ech_axis axis, int64_t heads, int64_t width);
 /* (B, T): ids, targets, weights. */
 ech_shape ech_shape_tokens(void);
+/* (B): one number per sample. */
+ech_shape ech_shape_samples(void);
+/* (B, H, W, C), channels last: each pixel is a row of `channels` columns. An image is one position
+ * of its sample. */
+ech_shape ech_shape_images(int64_t height, int64_t width, int64_t channels);
 
 /* One number per row of x: its shape without the last axis. */
 ech_shape ech_shape_of_rows(const ech_shape *x);

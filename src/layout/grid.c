@@ -296,7 +296,7 @@ static bool rule_stages(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
     return refuse(refusal, is_virtual ? "parallel.virtual_stages" : "parallel.pipeline",
                   "%lld stages%s for %lld blocks (embedding, %s, head): at most %s", stages,
                   v > 1 ? " (pipeline x virtual_stages)" : "", (number)p->blocks,
-                  ECH_COUNT(p->config->model.num_hidden_layers, "layer"),
+                  ECH_COUNT(p->blocks - 2, "layer"),
                   ECH_COUNT(most > 1 ? most : 1, is_virtual ? "virtual stage" : "stage"));
 }
 

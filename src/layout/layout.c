@@ -107,11 +107,10 @@ static ech_status check_parameter_bytes(const ech_config *config, const ech_mode
     for (size_t i = 0; i < model->param.n; i++)
         params += bytes_of(&model->param.at[i].shape, ech_extent_of_params(layout->sharding));
     if (params * ranks * (2 * (1 + ECH_MAX_STATES) + layout->stages) <= 0x1p60) return ECH_OK;
-    return ech_config_complain(config, "model.hidden_size",
-                               "with %lld layers and a vocabulary of %lld makes more bytes of "
-                               "parameters and states than any machine has; use smaller ones",
-                               (long long)config->model.num_hidden_layers,
-                               (long long)config->model.vocab_size);
+    return ech_config_complain(config, "model.architecture",
+                               "with these sizes, %s of %.3g numbers and their states need more "
+                               "bytes than any machine has; use smaller sizes",
+                               ECH_COUNT((int64_t)model->param.n, "parameter tensor"), params / 8);
 }
 
 /* The same for the values of any stage's rank, in the most steps of a list. The rank may send them

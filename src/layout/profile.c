@@ -60,14 +60,12 @@ static void append_experts(const ech_config *config, ech_text *out)
     append_dropout("router_jitter_noise", config->model.router_jitter_noise, out);
 }
 
-void ech_profile_describe(const ech_config *config, ech_text *out)
+static void describe_decoder(const ech_config *config, ech_text *out)
 {
     const char *tables = config->model.tie_word_embeddings ? "tied" : "untied";
-    const char *streams = config->model.reversible == 1 ? "reversible " : "";
-    ech_text_append(out, "%s%s C=%" PRId64 " L=%" PRId64 " H=%" PRId64 " G=%" PRId64, streams,
-                    ech_family_of(config)->name, config->model.hidden_size,
-                    config->model.num_hidden_layers, config->model.num_attention_heads,
-                    config->model.num_key_value_heads);
+    ech_text_append(out, " C=%" PRId64 " L=%" PRId64 " H=%" PRId64 " G=%" PRId64,
+                    config->model.hidden_size, config->model.num_hidden_layers,
+                    config->model.num_attention_heads, config->model.num_key_value_heads);
     if (config->model.hidden_size != config->model.num_attention_heads * config->model.head_dim)
         ech_text_append(out, " D=%" PRId64, config->model.head_dim);
     ech_text_append(out, " F=%" PRId64 " P=%" PRId64 " V=%" PRId64 " %s",
@@ -78,6 +76,31 @@ void ech_profile_describe(const ech_config *config, ech_text *out)
     append_dropout("embd_pdrop", config->model.embd_pdrop, out);
     append_dropout("resid_pdrop", config->model.resid_pdrop, out);
     append_dropout("attn_pdrop", config->model.attn_pdrop, out);
+}
+
+/* The keys of the model section that the family reads. */
+static void describe_keys(const ech_config *config, const ech_family *family, ech_text *out)
+{
+    const char section[] = "model.";
+    ECH_FREED_TEXT keys = {0};
+    ech_family_append_reads(family, &keys);
+    char *rest = NULL;
+    for (char *key = strtok_r(keys.at, " ", &rest); key; key = strtok_r(NULL, " ", &rest)) {
+        if (strncmp(key, section, strlen(section)) != 0) continue;
+        ech_text_append(out, " %s=", key + strlen(section));
+        ech_config_format(config, key, out);
+    }
+}
+
+void ech_profile_describe(const ech_config *config, ech_text *out)
+{
+    const ech_family *family = ech_family_of(config);
+    const char *streams = config->model.reversible == 1 ? "reversible " : "";
+    ech_text_append(out, "%s%s", streams, family->name);
+    if (family->build)
+        describe_keys(config, family, out);
+    else
+        describe_decoder(config, out);
     ech_text_append(out, " b=%" PRId64 " T=%" PRId64 " %s threads=%" PRId64,
                     config->training.micro_batch_size, config->data.sequence_length,
                     ech_config_name(config, "precision.compute"), config->parallel.threads);

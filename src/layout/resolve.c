@@ -59,11 +59,12 @@ static ech_status resolve_grid(ech_config *config, const ech_grid_problem *probl
 
 /* ---- blocks of stages ---- */
 
-/* Checks the list of layers of each virtual stage, except its length. */
-static ech_status check_partition(const ech_config *config)
+/* Checks the list of layers of each virtual stage, except its length. The first block and the last
+ * one are no layers. */
+static ech_status check_partition(const ech_config *config, const ech_model *model)
 {
     const ech_config_list *list = &config->parallel.partition;
-    int64_t sum = 0, layers = config->model.num_hidden_layers;
+    int64_t sum = 0, layers = (int64_t)model->block.n - 2;
     for (int s = 0; s < list->n; s++) {
         sum += list->at[s];
         if (list->at[s] == 0 && s > 0 && s < list->n - 1)
@@ -122,7 +123,7 @@ ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int wo
     ech_grid_problem problem = ech_grid_problem_of(config, (int64_t)model->block.n, world, filter);
     ECH_ASSERT(config->parallel.partition.word != ECH_PARTITION_AUTO);
     ech_status status = check_chunks(config, &problem);
-    ECH_ALSO(&status, check_partition(config));
+    ECH_ALSO(&status, check_partition(config, model));
     ECH_ALSO(&status, check_clusters(config, world));
     ECH_ALSO(&status, resolve_grid(config, &problem));
     ECH_TRY(status);

@@ -159,25 +159,18 @@ const ech_family_row *ech_family_find_any_row(const char *key)
     return row;
 }
 
-/* Keys that all families read. */
-static bool is_of_all(const char *key)
-{
-    return ech_text_has_word("model.vocab_size model.max_position_embeddings", key);
-}
-
 void ech_family_append_reads(const ech_family *family, ech_text *out)
 {
     ech_text_append(out, "%s", family->reads);
     for (const ech_family_row *row = family->rows; row->name; row++)
-        if (row->key && !is_of_all(row->key) && !ech_text_has_word(out->at, row->key))
+        if (row->key && !ech_text_has_word(out->at, row->key))
             ech_text_append(out, "%s%s", out->n ? " " : "", row->key);
 }
 
 bool ech_family_reads(const ech_config *config, const char *key)
 {
     const ech_family *family = ech_family_of(config);
-    return ech_text_has_word(family->reads, key) ||
-           (ech_family_find_row(family, key) && !is_of_all(key));
+    return ech_text_has_word(family->reads, key) || ech_family_find_row(family, key);
 }
 
 /* Keys of "key=value key=value". */
@@ -187,14 +180,23 @@ static void append_keys(const char *words, ech_text *out)
         ech_text_append(out, "%.*s ", (int)strcspn(at, "="), at);
 }
 
-/* And properties that are constants of families. */
+static void append_owned(const ech_family *family, ech_text *out)
+{
+    ech_family_append_reads(family, out);
+    ech_text_append(out, " ");
+    append_keys(family->constants, out);
+}
+
 void ech_family_append_owned(ech_text *out)
 {
-    for (size_t i = 0; i < count(); i++) {
-        ech_family_append_reads(family_at(i), out);
-        ech_text_append(out, " ");
-        append_keys(family_at(i)->constants, out);
-    }
+    ech_text_append(out, "%s", ECH_IMAGE_KEYS);
+    for (size_t i = 0; i < count(); i++) append_owned(family_at(i), out);
+}
+
+void ech_family_append_of_decoders(ech_text *out)
+{
+    for (size_t i = 0; i < ech_families_count; i++)
+        if (!ech_families[i]->build) append_owned(ech_families[i], out);
 }
 
 void ech_model_mark_keys(const ech_config *config)
@@ -247,6 +249,8 @@ void ech_model_choose(ech_config *config)
     ech_family_choose(config, family->constants);
     ech_family_choose(config, family->defaults);
     choose_alike(config, family->rows);
+    /* A sample of other kinds is one position. */
+    if (!ech_family_reads(config, "data.sequence_length")) config->data.sequence_length = 1;
 }
 
 /* The value after KEY= in words; NULL: it is not there. */

@@ -20,8 +20,11 @@ extern const char ech_families_names[];
 
 /* Errors: keys that the family does not read. */
 ech_status ech_family_check_keys(const ech_config *config);
-/* Appends the keys that some families read and others do not. */
+/* Appends the keys that some families read and others do not, and properties that are constants of
+ * families. */
 void ech_family_append_owned(ech_text *out);
+/* The same of built-in decoders alone. */
+void ech_family_append_of_decoders(ech_text *out);
 /* "key=value key=value": each key that the run file leaves open gets its value. */
 void ech_family_choose(ech_config *config, const char *words);
 /* Adds a mapping's family. Takes over the mapping: also after an error, and if the same family was
@@ -171,8 +174,15 @@ ech_status ech_scale_check_root(const ech_config *config);
 
 /* ---- what many families have in common ---- */
 
-/* Keys of all families but logistic, which has no decoder and reads samples of features. */
+/* Keys that the kinds of samples have besides, which their families read. */
+#define ECH_TOKEN_KEYS "model.vocab_size model.max_position_embeddings data.sequence_length "
+#define ECH_IMAGE_KEYS                                                                             \
+    "model.image_height model.image_width model.image_channels model.num_classes "                 \
+    "data.crop_padding data.flip "
+
+/* Keys of all decoders. */
 #define ECH_DECODER_KEYS                                                                           \
+    ECH_TOKEN_KEYS                                                                                 \
     "model.hidden_size model.num_hidden_layers model.num_attention_heads "                         \
     "model.num_key_value_heads model.intermediate_size model.tie_word_embeddings "                 \
     "model.initializer_range model.embd_pdrop model.resid_pdrop model.attn_pdrop "                 \

@@ -111,7 +111,7 @@ ech_status ech_mapping_entries(const ech_mapping_reader *r, const ech_yaml_node 
 static void append_model_keys(ech_text *out)
 {
     ECH_FREED_TEXT owned = {0};
-    ech_family_append_owned(&owned);
+    ech_family_append_of_decoders(&owned);
     ech_text_append(out, "model.vocab_size model.max_position_embeddings");
     char *rest = NULL;
     for (char *word = strtok_r(owned.at, " ", &rest); word; word = strtok_r(NULL, " ", &rest))

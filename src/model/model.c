@@ -97,7 +97,8 @@ ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
 
 ech_sharding ech_model_sharding(const ech_config *config)
 {
-    int64_t tensor = config->parallel.tensor, heads = config->model.num_key_value_heads;
+    int64_t tensor = config->parallel.tensor;
+    int64_t heads = ech_family_of(config)->build ? 1 : config->model.num_key_value_heads;
     return (ech_sharding){.tensor = (int)tensor,
                           .key_value = (int)(tensor < heads ? tensor : heads),
                           .context = (int)config->parallel.context,
@@ -121,7 +122,7 @@ static ech_status check_layers(const ech_config *config, const char *key, const 
     return ECH_OK;
 }
 
-static ech_status check(const ech_config *config)
+static ech_status check_heads(const ech_config *config)
 {
     enum { WIDEST = 10000000 }; /* as model.intermediate_size */
     int64_t H = config->model.num_attention_heads, G = config->model.num_key_value_heads;
@@ -142,11 +143,18 @@ static ech_status check(const ech_config *config)
                               config, "model.num_key_value_heads",
                               "does not divide model.num_attention_heads = %lld; %lld would",
                               (long long)H, (long long)ech_nearest_divisor(H, G < H ? G : H)));
+    return status;
+}
+
+static ech_status check(const ech_config *config)
+{
+    bool decodes = !ech_family_of(config)->build;
+    ech_status status = decodes ? check_heads(config) : ECH_OK;
     if (config->data.sequence_length > config->model.max_position_embeddings)
         ECH_ALSO(&status, ech_config_complain(config, "data.sequence_length",
                                               "longer than model.max_position_embeddings = %lld",
                                               (long long)config->model.max_position_embeddings));
-    if (ech_family_of(config)->build) return status;
+    if (!decodes) return status;
     ECH_ALSO(&status, check_layers(config, "model.window_layers", config->model.window_layers, "LG",
                                    "L (with the window) and G (without it), as in LLLLLG"));
     ECH_ALSO(&status, check_layers(config, "model.rotary_layers", config->model.rotary_layers, "RN",
@@ -179,6 +187,8 @@ static ech_block_options ways_of(const ech_config *config)
         types.compute != types.wide && config->precision.residual == ECH_RESIDUAL_FP32;
     return (ech_block_options){
         .sharding = ech_model_sharding(config),
+        .samples = ech_family_of(config)->samples,
+        .image = ech_model_image(config),
         .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
         .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
         .sequence_chunks = (int)config->memory.sequence_chunks,
@@ -193,6 +203,25 @@ static ech_block_options ways_of(const ech_config *config)
         .recompute = (int)config->memory.recompute,
         .reversible = config->model.reversible == 1,
         .invert = config->memory.invert == 1};
+}
+
+bool ech_model_reads_texts(const ech_config *config)
+{
+    return ech_sample_row_of(ech_family_of(config)->samples)->texts;
+}
+
+int64_t ech_model_outputs(const ech_config *config)
+{
+    return ech_family_reads(config, "model.num_classes") ? config->model.num_classes
+                                                         : config->model.vocab_size;
+}
+
+ech_image ech_model_image(const ech_config *config)
+{
+    if (ech_family_of(config)->samples != ECH_SAMPLES_OF_images) return (ech_image){0};
+    return (ech_image){.height = config->model.image_height,
+                       .width = config->model.image_width,
+                       .channels = config->model.image_channels};
 }
 
 /* ---- building ---- */
@@ -219,14 +248,6 @@ bool ech_model_rotates(const ech_config *config, int64_t i)
            letter_at(config->model.rotary_layers, i) == 'R';
 }
 
-static void find_windows(const ech_config *config, ech_model *model)
-{
-    size_t bytes = (size_t)model->layers * sizeof *model->window;
-    int64_t *window = ech_pool_alloc(model->pool, bytes);
-    for (int64_t i = 0; i < model->layers; i++) window[i] = ech_model_window(config, i);
-    model->window = window;
-}
-
 static ech_status create(const ech_config *config, ech_block_options options, ech_model **out)
 {
     const ech_family *family = ech_family_of(config);
@@ -243,11 +264,8 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     model->pool = ech_pool_create();
     model->vocabulary = config->model.vocab_size;
     model->layers = config->model.num_hidden_layers;
-    model->width = config->model.num_attention_heads *
-                   (config->model.head_dim + ech_model_value_dim(config)) / 2;
     model->std = config->model.initializer_range;
     model->options = options;
-    if (!family->build) find_windows(config, model);
     (family->build ? family->build : ech_decoder_build)(config, model);
     ech_status status = ech_adapters_check(config, model);
     if (status == ECH_OK) status = ech_family_place_params(config, model);
@@ -279,7 +297,9 @@ ech_status ech_model_create(const ech_config *config, ech_model **out)
 
 ech_status ech_model_create_whole(const ech_config *config, ech_model **out)
 {
-    ech_block_options options = {.documents = config->data.document_mask == 1,
+    ech_block_options options = {.samples = ech_family_of(config)->samples,
+                                 .image = ech_model_image(config),
+                                 .documents = config->data.document_mask == 1,
                                  .reversible = config->model.reversible == 1};
     return create(config, options, out);
 }
@@ -316,19 +336,6 @@ int64_t ech_model_active(const ech_model *model)
             count += share_used(model, &model->param.at[i]) *
                      (double)ech_shape_whole(&model->param.at[i].shape);
     return (int64_t)llround(count);
-}
-
-/* multiplied[p]: some layer multiplies with the parameter instead of only looking rows up. */
-static void find_multiplied(const ech_model *model, bool *multiplied)
-{
-    for (size_t b = 0; b < model->block.n; b++) {
-        const ech_block *block = model->block.at[b];
-        for (size_t n = 0; n < block->node.n; n++) {
-            const ech_node *node = &block->node.at[n];
-            for (int i = 0; i < node->params; i++)
-                multiplied[node->param[i]] |= !node->layer->looks_up;
-        }
-    }
 }
 
 /* Whether the node has other uses for the parameter than to look up what tokens name. */
@@ -369,27 +376,24 @@ int64_t ech_model_trained(const ech_model *model)
     return count;
 }
 
-double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
+/* Of one sample's forward, and of the backward's products: one for each operand with a gradient. */
+static double count_products(const ech_block *block, const ech_node *node, ech_extent extent)
 {
-    double N = 0; /* a frozen parameter counts for two thirds: it has no gradient */
-    ECH_FREED bool *multiplied = ech_calloc(model->param.n + 1, sizeof *multiplied);
-    find_multiplied(model, multiplied);
-    for (size_t i = 0; i < model->param.n; i++) {
-        const ech_shape *shape = &model->param.at[i].shape;
-        double used = share_used(model, &model->param.at[i]);
-        if (multiplied[i] && !model->param.at[i].commit)
-            N += used * (double)ech_shape_whole(shape) * (model->param.at[i].frozen ? 2 / 3.0 : 1);
-    }
-    double layers = 0;
-    ech_rows all = ech_rows_context(0, T, T, 1, 0, false);
-    for (int64_t i = 0; i < model->layers; i++) {
-        int64_t window = model->window ? model->window[i] : 0;
-        layers += window == 0 ? 1
-                              : ech_layer_attention_pairs(&all, &all, window) /
-                                    ech_layer_attention_pairs(&all, &all, 0);
-    }
-    double attention = layers * (double)T * (double)model->width;
-    return 6 * (N + attention) * (double)tokens;
+    if (!node->layer->products || node->recompute_only) return 0;
+    ech_products p = node->layer->products(block, node, extent, ECH_FORWARD);
+    double times = 1 + node->back + (node->layer->core ? node->back : node->trains);
+    return times * p.M * p.N * p.K * p.count;
+}
+
+double ech_model_flops(const ech_model *whole, int64_t T)
+{
+    const ech_extent sample = {.batch = 1, .tokens = T, .sequence = T};
+    double multiplies = 0;
+    for (size_t b = 0; b < whole->block.n; b++)
+        for (size_t n = 0; n < whole->block.at[b]->node.n; n++)
+            multiplies +=
+                count_products(whole->block.at[b], &whole->block.at[b]->node.at[n], sample);
+    return 2 * multiplies;
 }
 
 /* A block's parameters are consecutive. Adapters leave the others' random streams as they are. */

@@ -34,9 +34,7 @@ typedef struct ech_model {
     /* the last block's value that has the logits in ECH_GENERATE; -1: it generates nothing */
     int logits;
     int64_t vocabulary;
-    /* L, and H D of attention, with values of another width H (D + E) / 2: for FLOPs */
-    int64_t layers, width;
-    const int64_t *window;     /* [layers] attention windows; NULL: no layer has one */
+    int64_t layers;            /* of a decoder: L */
     double std;                /* of initial weights */
     double experts_used;       /* of stacked experts: the share that a token goes to */
     ech_block_options options; /* how layers are sharded, and more that changes blocks */
@@ -54,7 +52,7 @@ struct ech_family {
     ech_status (*check)(const ech_config *config); /* of the resolved section; NULL: nothing more */
     /* Makes its blocks; NULL: it is a decoder, which follows from the properties. */
     void (*build)(const ech_config *config, struct ech_model *model);
-    bool valued; /* reads samples of features (data/data.h), and so has no tokenizer */
+    ech_sample_kind samples; /* what it reads; 0: texts */
     bool shares; /* other programs know its shared experts */
     bool predicts_more; /* files may have layers that predict further tokens: they are not read */
     /* blank-separated keys that import_more and export_more translate, besides those of rows */
@@ -148,6 +146,12 @@ void ech_model_choose(ech_config *config);
 /* Resolves the model section's "auto" keys. Errors: keys that the family does not use; a width that
  * heads do not divide; a vocabulary smaller than the tokenizer's. */
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);
+/* Whether its samples are texts (samples.def): a tokenizer makes them. */
+bool ech_model_reads_texts(const ech_config *config);
+/* The number of ids that targets may have: the vocabulary, or the classes of images. */
+int64_t ech_model_outputs(const ech_config *config);
+/* The sizes of its images; 0 where it reads none. */
+ech_image ech_model_image(const ech_config *config);
 /* Appends properties that the configuration's model has unlike others of its family. */
 void ech_model_describe(const ech_config *config, ech_text *out);
 /* Degrees by which layers are sharded: tensor, key/value heads, context, sequence.
@@ -172,11 +176,12 @@ int64_t ech_model_active(const ech_model *model);
 bool ech_model_looks_up(const ech_model *model, int param);
 /* Whether context ranks send different numbers of messages: those at the ends slide fewer. */
 bool ech_model_slides(const ech_model *model);
-/* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens + 6 L T H D
- * tokens, N the parameters without those that are only looked up (Narayanan et al. 2021), of
- * experts those that a token goes to. Frozen parameters need 4 N tokens. A window lessens a layer's
- * T as it lessens the pairs of queries and keys. */
-double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
+/* FLOPs of forward and backward of one sample of T positions, in a model that is not sharded
+ * (ech_model_create_whole): twice the multiplications that layers declare, of each product once
+ * forward and once for each operand with a gradient. That is 6 N T + 6 L T H D T of a decoder,
+ * N the numbers of its matrices (Narayanan et al. 2021), of experts those that a token goes
+ * to. Frozen matrices need 4 N T. Recomputation does not count. */
+double ech_model_flops(const ech_model *whole, int64_t T);
 
 /* For families. The first four add a parameter to the block and return its index. */
 int ech_model_matrix(ech_model *model, ech_block *block, const char *name, ech_shape shape,

@@ -333,11 +333,10 @@ static void assert_refused(const char *words, const char *says)
 
 TEST(refusals)
 {
-    assert_refused("parallel.tensor=2",
-                   "a feature has a single weight, so there is no width to shard");
-    assert_refused("parallel.context=2", "the features of a sample are summed on one rank");
+    assert_refused("parallel.tensor=2", "tensor ranks share only layers of texts");
+    assert_refused("parallel.context=2", "a sample has no sequence that ranks could share");
     assert_refused("memory.sequence_chunks=7 parallel.data=2",
-                   "the features of a sample are summed in one pass");
+                   "a sample has no sequence that could be cut");
     assert_refused("model.hidden_size=8", "model.hidden_size = 8: not read by logistic; remove it");
     assert_refused("model.tie_word_embeddings=true", "not read by logistic");
     assert_refused("data.tokenizer=bytes", "data.tokenizer = bytes: not read by logistic");

@@ -406,7 +406,7 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_adapted_lock_free] = {LORA " " HOGWILD, HOGWILD, LORA},
     [ECH_RULE_adapted_kept_at_peer] = {LORA " memory.offload_activations=peer",
                                        "memory.offload_activations=peer", LORA},
-    [ECH_RULE_adapted_logistic] = {"model.architecture=logistic " LORA,
+    [ECH_RULE_adapted_textless] = {"model.architecture=logistic " LORA,
                                    "model.architecture=logistic", LORA},
     [ECH_RULE_served_pipelined] = {SERVED " parallel.pipeline=2", "parallel.pipeline=2", SERVED},
     [ECH_RULE_served_tensor] = {SERVED " parallel.tensor=2", "parallel.tensor=2", SERVED},
@@ -457,7 +457,7 @@ static const trial trials[ECH_RULES] = {
                                          "checkpoint.every=2",
                                          "parallel.evaluators=2 data.split=9,1 checkpoint.every=2"},
 #define LOGISTIC "model.architecture=logistic"
-    [ECH_RULE_samples_text_logistic] = {LOGISTIC " log.sample=x", LOGISTIC, "log.sample=x"},
+    [ECH_RULE_samples_text_textless] = {LOGISTIC " log.sample=x", LOGISTIC, "log.sample=x"},
     [ECH_RULE_sample_every_no_prompts] = {"log.sample_every=2", "",
                                           "log.sample_every=2 log.sample=x"},
 #define HISTOGRAMS "log.histograms=2"
@@ -469,12 +469,12 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_histograms_delayed] = {HISTOGRAMS " " DELAYED, DELAYED, HISTOGRAMS},
     [ECH_RULE_histograms_compressed] = {HISTOGRAMS " parallel.compression=powersgd",
                                         "parallel.compression=powersgd", HISTOGRAMS},
-    [ECH_RULE_histograms_logistic] = {HISTOGRAMS " " LOGISTIC, LOGISTIC, HISTOGRAMS},
-    [ECH_RULE_reversible_logistic] = {LOGISTIC " model.reversible=true", LOGISTIC,
+    [ECH_RULE_histograms_features] = {HISTOGRAMS " " LOGISTIC, LOGISTIC, HISTOGRAMS},
+    [ECH_RULE_reversible_features] = {LOGISTIC " model.reversible=true", LOGISTIC,
                                       "model.reversible=true"},
-    [ECH_RULE_tensor_logistic] = {LOGISTIC " parallel.tensor=2", LOGISTIC, "parallel.tensor=2"},
-    [ECH_RULE_context_logistic] = {LOGISTIC " parallel.context=2", LOGISTIC, "parallel.context=2"},
-    [ECH_RULE_sequence_chunks_logistic] = {LOGISTIC " memory.sequence_chunks=2", LOGISTIC,
+    [ECH_RULE_tensor_textless] = {LOGISTIC " parallel.tensor=2", LOGISTIC, "parallel.tensor=2"},
+    [ECH_RULE_context_textless] = {LOGISTIC " parallel.context=2", LOGISTIC, "parallel.context=2"},
+    [ECH_RULE_sequence_chunks_textless] = {LOGISTIC " memory.sequence_chunks=2", LOGISTIC,
                                            "memory.sequence_chunks=2"},
 };
 
@@ -496,6 +496,9 @@ static ech_config *make(const char *assignments)
     for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
         assert_int_equal(ech_config_set(config, word), ECH_OK);
     free(words);
+    /* as the family does */
+    if (strstr(assignments, "model.architecture=logistic"))
+        ech_config_mark_unread(config, "data.tokenizer", "");
     return config;
 }
 

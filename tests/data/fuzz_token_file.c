@@ -59,7 +59,7 @@ static void read_samples(ech_token_file *file, bool whole)
     if (whole) ech_documents_pack(&file->runs, LENGTH, false, &source.documents);
     if (whole) source.samples = ech_documents_samples(&source.documents);
     for (int64_t s = 0; s < source.samples && s < MOST_TOKENS; s++) {
-        if (ech_sample_read(&source, &options, s, ids, &batch, 0) != ECH_OK) continue;
+        if (ech_sample_read(&source, &options, s, s, ids, &batch, 0) != ECH_OK) continue;
         int64_t count = 0;
         for (int t = 0; t < LENGTH; t++) {
             count += weights[t] > 0;
@@ -73,34 +73,34 @@ static void read_samples(ech_token_file *file, bool whole)
 static void read_examples(const ech_corpus *corpus)
 {
     enum { LENGTH = 5 };
-    int32_t ids[LENGTH + 1], tokens[LENGTH], targets[LENGTH], length;
-    float weights[LENGTH], values[LENGTH];
+    int32_t ids[LENGTH + 1], tokens[LENGTH], target, length;
+    float weight, values[LENGTH];
     ech_batch batch = {.tokens = tokens,
-                       .targets = targets,
-                       .weights = weights,
+                       .targets = &target,
+                       .weights = &weight,
                        .lengths = &length,
                        .values = values};
     ech_loader_options options = {
-        .sequence_length = LENGTH, .vocabulary = VOCABULARY, .valued = true};
+        .sequence_length = LENGTH, .vocabulary = VOCABULARY, .samples = ECH_SAMPLES_OF_features};
     const ech_source *source = &corpus->source.at[0];
     for (int64_t s = 0; s < source->samples && s < MOST_TOKENS; s++) {
-        if (ech_sample_read(source, &options, s, ids, &batch, 0) != ECH_OK) continue;
+        if (ech_sample_read(source, &options, s, s, ids, &batch, 0) != ECH_OK) continue;
         if (length < 1 || length > LENGTH || ech_sample_count(source, &options, s) != 1) abort();
+        if (weight != 1 || target < 0 || target > 1) abort();
         for (int t = 0; t < LENGTH; t++) {
             if (tokens[t] < 0 || tokens[t] >= VOCABULARY || !isfinite(values[t])) abort();
-            if (weights[t] != (t == length - 1) || targets[t] < 0 || targets[t] > 1) abort();
             if (t >= length && (tokens[t] != 0 || values[t] != 0)) abort();
         }
     }
 }
 
-static void read_valued(const char *prefix, const uint8_t *bytes, size_t n)
+static void read_features(const char *prefix, const uint8_t *bytes, size_t n)
 {
     const ech_corpus_options options = {.key = "data.train",
                                         .sources = prefix,
                                         .split = "",
                                         .sequence_length = 5,
-                                        .valued = true,
+                                        .samples = ECH_SAMPLES_OF_features,
                                         .vocabulary = VOCABULARY};
     uint8_t *twice = ech_calloc(2 * n + 1, 1);
     for (size_t i = 0; i < 2 * n; i++) twice[i] = bytes[i % n];
@@ -133,7 +133,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
             read_samples(file, whole);
         ech_token_file_close(file);
     }
-    read_valued(prefix, bytes + 2 + index, n - 2 - index);
+    read_features(prefix, bytes + 2 + index, n - 2 - index);
     free(prefix);
     return 0;
 }

@@ -28,7 +28,7 @@ static ech_corpus_options corpus_options(const char *name, int64_t length)
                                 .sources = in_scratch(name),
                                 .split = "",
                                 .sequence_length = length,
-                                .valued = true,
+                                .samples = ECH_SAMPLES_OF_features,
                                 .vocabulary = 100};
 }
 
@@ -50,7 +50,7 @@ static ech_loader_options reads(void)
                                 .vocabulary = 100,
                                 .last_position = INT64_MAX,
                                 .prefetch = 1,
-                                .valued = true};
+                                .samples = ECH_SAMPLES_OF_features};
 }
 
 static const char four[] = "+1 3:0.5 10:-2 100:1e-3\n"
@@ -67,10 +67,10 @@ static void assert_row(const ech_batch *batch, int64_t row, int n, const int32_t
         int64_t at = row * LENGTH + t;
         assert_int_equal(batch->tokens[at], t < n ? ids[t] : 0);
         assert_true(batch->values[at] == (t < n ? values[t] : 0));
-        assert_true(batch->weights[at] == (t == n - 1 ? 1.0f : 0.0f));
-        assert_int_equal(batch->targets[at], t == n - 1 ? label : 0);
     }
     assert_int_equal(batch->lengths[row], n);
+    assert_true(batch->weights[row] == (n > 0 ? 1.0f : 0.0f));
+    assert_int_equal(batch->targets[row], label);
 }
 
 /* A line without features is feature 0 with value 0. */
@@ -267,7 +267,7 @@ TEST(other_files)
     assert_int_equal(import(four, 0, 0, &count), ECH_OK);
     assert_refused(corpus_options("a", 3), ECH_EUSAGE, "has 4 features, the most of all; use 4");
     ech_corpus_options texts = corpus_options("a", LENGTH);
-    texts.valued = false;
+    texts.samples = ECH_SAMPLES_OF_tokens;
     assert_refused(texts, ECH_EUSAGE, "has features with values, which a model of texts cannot");
     write_file("a.values", "12345678", 8);
     assert_refused(corpus_options("a", LENGTH), ECH_EINPUT, "they are from different imports");

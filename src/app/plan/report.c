@@ -328,13 +328,12 @@ int64_t ech_plan_block_elements(const ech_plan *plan, int block)
 
 double ech_plan_step_flops(const ech_design *design)
 {
-    int64_t T = design->config->data.sequence_length;
-    return ech_model_flops(design->model, design->config->training.global_batch_size * T, T);
+    return design->sample_flops * (double)design->config->training.global_batch_size;
 }
 
 double ech_plan_token_flops(const ech_design *design)
 {
-    return ech_model_flops(design->model, 1, design->config->data.sequence_length);
+    return design->sample_flops / (double)design->config->data.sequence_length;
 }
 
 double ech_plan_imbalance(const ech_design *design, int *stage)

@@ -43,8 +43,11 @@ static void add_model_facts(ech_report *report)
     const ech_layout *layout = report->design.layout;
     const ech_model *model = report->design.model;
     int turns = report->design.schedule->turns;
-    ADD_FACT(report, "model", "%s, %" PRId64 " layers, width %" PRId64, model->family->name,
-             model->layers, model->width);
+    ech_text *described = add_fact(report, "model");
+    ech_text_append(described, "%s, %s", model->family->name,
+                    ECH_COUNT((int64_t)model->block.n - 2, "layer"));
+    if (ech_family_reads(config, "model.hidden_size"))
+        ech_text_append(described, ", width %" PRId64, config->model.hidden_size);
     ADD_FACT(report, "parameters", "%s", ECH_DIGITS(ech_model_params(model)));
     ech_print_axes(&report->design, add_fact(report, "layout"));
     ech_text *schedule = add_fact(report, "schedule");

@@ -113,6 +113,8 @@ typedef struct ech_search_space {
     int64_t value[ECH_SEARCH_KEYS]; /* of the run: of fixed keys */
     double forward, rest;           /* FLOPs of all blocks for one sample: F; B and W */
     double layer;                   /* F of the cheapest block but the first and the last */
+    int64_t layers,
+        width; /* blocks without the first and the last; numbers of a row between blocks */
     int blocks;
     double parameters, in_experts; /* elements: all, and experts alone */
     double bytes;                  /* of all parameters in the compute type */

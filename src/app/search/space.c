@@ -63,8 +63,10 @@ static void find_tensor(const ech_search_space *space, const ech_candidate *c, v
 {
     values all = {.n = 0};
     add_divisors(&all, space->ranks / OF(pipeline), space->cluster->level[0].ranks);
+    bool shares = ech_family_reads(space->config, "model.num_attention_heads");
     for (int i = 0; i < all.n; i++)
-        if (space->config->model.num_attention_heads % all.at[i] == 0) add(out, all.at[i]);
+        if (all.at[i] == 1 || (shares && space->config->model.num_attention_heads % all.at[i] == 0))
+            add(out, all.at[i]);
 }
 
 /* Only long sequences are split. */
@@ -117,13 +119,13 @@ static void find_schedule(const ech_search_space *space, const ech_candidate *c,
     if (p == 1) return;
     if (m % p == 0) add(out, SCHEDULE_INTERLEAVED);
     add(out, SCHEDULE_ZERO_BUBBLE);
-    if (2 * p <= space->config->model.num_hidden_layers) add(out, SCHEDULE_ZERO_BUBBLE_V);
+    if (2 * p <= space->layers) add(out, SCHEDULE_ZERO_BUBBLE_V);
 }
 
 static void find_chunks(const ech_search_space *space, const ech_candidate *c, values *out)
 {
     enum { MOST_CHUNKS = 12 };
-    int64_t p = OF(pipeline), layers = space->config->model.num_hidden_layers;
+    int64_t p = OF(pipeline), layers = space->layers;
     if (OF(schedule) == SCHEDULE_INTERLEAVED) {
         for (int64_t v = 2; v <= MOST_CHUNKS; v++)
             if (layers % (p * v) == 0) add(out, v);
@@ -239,7 +241,7 @@ static double share_of(const ech_search_space *space, const ech_candidate *c)
 {
     const ech_cluster *cluster = space->cluster;
     double rows = (double)(OF(micro) * space->config->data.sequence_length / OF(context));
-    double width = (double)space->config->model.hidden_size;
+    double width = (double)space->width;
     return cluster->products_share * fraction(rows, cluster->products_half_m) *
            fraction(4 * width / (double)OF(tensor), cluster->products_half_n) *
            fraction(width, cluster->products_half_k);
@@ -259,8 +261,8 @@ static double memory_of(const ech_search_space *space, const ech_candidate *c)
     double rows = (double)(OF(micro) * space->config->data.sequence_length / OF(context));
     double flight = fmin((double)c->micro_batches, p) / p;
     if (OF(chunks) > 1) flight *= 1 + (p - 1) / (p * (double)OF(chunks));
-    double layers = (double)space->config->model.num_hidden_layers;
-    double acts = rows * (double)space->config->model.hidden_size * layers * flight;
+    double layers = (double)space->layers;
+    double acts = rows * (double)space->width * layers * flight;
     double spread = OF(recompute) == RECOMPUTE_FULL && !OF(sequence) ? 1 : t;
     return own * per + acts * kept[OF(recompute)] * wide / 2 / spread +
            6 * rows * (double)space->config->model.vocab_size / t;
@@ -277,10 +279,10 @@ static double estimate_of(const ech_search_space *space, const ech_candidate *c,
     double wide = space->bytes / space->parameters;
     double p = (double)OF(pipeline), t = (double)OF(tensor), d = (double)c->data;
     double context = (double)OF(context), m = (double)c->micro_batches;
-    double layers = (double)space->config->model.num_hidden_layers / p;
+    double layers = (double)space->layers / p;
     double parts = p * (double)OF(chunks), most = ceil(layers * p / parts) * parts / (layers * p);
     double rows = (double)(OF(micro) * space->config->data.sequence_length) / context;
-    double bytes = rows * (double)space->config->model.hidden_size * wide;
+    double bytes = rows * (double)space->width * wide;
     double flops = space->forward * (1 + again[OF(recompute)]) + space->rest;
     double micro = (double)OF(micro) * flops / (p * t * context * peak * share_of(space, c));
     micro += layers * (40 + 15 * again[OF(recompute)]) * bytes / t / cluster->device_bandwidth /
@@ -388,7 +390,11 @@ static void count_model(ech_search_space *space)
 {
     const ech_model *model = space->alone.model;
     ech_extent extent = ech_layout_extent(space->alone.layout, space->config, model);
+    const ech_block *first = model->block.at[0];
+    const ech_shape *crosses = &first->value.at[first->output.at[0]].shape;
     space->blocks = (int)model->block.n;
+    space->layers = space->blocks > 2 ? space->blocks - 2 : 1;
+    space->width = crosses->size[crosses->dims - 1];
     space->layer = INFINITY;
     for (int b = 0; b < space->blocks; b++) {
         const ech_block *block = model->block.at[b];

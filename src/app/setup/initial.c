@@ -223,7 +223,7 @@ ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **
     ech_model_text_ends ends = {-1, -1};
     *out = NULL;
     *end_of_text = -1;
-    if (ech_family_of(config)->valued) return ECH_OK;
+    if (!ech_model_reads_texts(config)) return ECH_OK;
     if (ech_config_is_auto(config->data.tokenizer))
         ECH_TRY(open_automatic(config, out, &ends));
     else

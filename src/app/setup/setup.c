@@ -361,9 +361,9 @@ static ech_status resolve_model(ech_config *config, const ech_tokenizer *tokeniz
 {
     if (!tokenizer && config->model.vocab_size == ECH_AUTO)
         return ech_config_complain(config, "model.vocab_size", "auto, and no tokenizer is known%s",
-                                   ech_family_of(config)->valued
-                                       ? "; `echelon data` says how many features there are"
-                                       : "");
+                                   ech_model_reads_texts(config)
+                                       ? ""
+                                       : "; `echelon data` says how many features there are");
     return ech_model_resolve(config, tokenizer ? tokenizer->vocabulary : 1);
 }
 
@@ -373,8 +373,7 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     ECH_CLEANUP(ech_model_destroy_at) ech_model *whole = NULL;
     ech_schedule_choice choice = ech_schedule_find(config);
     resolve_device(config);
-    bool has_documents = !ech_family_of(config)->valued;
-    if (has_documents && config->data.document_mask == ECH_AUTO)
+    if (ech_model_reads_texts(config) && config->data.document_mask == ECH_AUTO)
         config->data.document_mask = config->data.packing == ECH_PACKING_DOCUMENTS;
     ech_schedule_fill_chunks(config, &choice);
     ech_status together = ech_rules_check(config), status = together;
@@ -392,6 +391,7 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     if (together == ECH_OK) together = ech_rules_check(config); /* of a family's defaults, too */
     ECH_ALSO(&status, together);
     if (modelled == ECH_OK) ECH_ALSO(&status, ech_model_create_whole(config, &whole));
+    if (whole) design->sample_flops = ech_model_flops(whole, config->data.sequence_length);
     if (whole && together == ECH_OK) ECH_ALSO(&status, make_design(config, whole, &choice, design));
     ech_schedule_choice_free(&choice);
     return status;
@@ -478,10 +478,11 @@ ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_c
                                   .document_mask = c->data.document_mask == 1,
                                   .whole_documents = c->data.packing == ECH_PACKING_DOCUMENTS,
                                   .drop_longer = c->data.long_documents == ECH_LONG_DROP,
-                                  .valued = ech_family_of(c)->valued,
+                                  .samples = ech_family_of(c)->samples,
+                                  .image = ech_model_image(c),
                                   .end_of_text = design->end_of_text,
                                   .tokenizer = design->tokenizer,
-                                  .vocabulary = c->model.vocab_size};
+                                  .vocabulary = ech_model_outputs(c)};
     *out = NULL;
     if (split == ECH_SPLIT_VALID && !ech_calendar_of(c).validates) return ECH_OK;
     ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
@@ -516,12 +517,15 @@ ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shu
         .replicas = apart ? design->layout->replicas[0] : 0,
         .replica = apart ? design->layout->coordinates[rank].data : 0,
         .counts_only = !reads_batch(design, rank),
-        .vocabulary = c->model.vocab_size,
+        .vocabulary = ech_model_outputs(c),
         .shares = shuffle ? shares_of(c) : 1,
         .shuffle = shuffle,
         .seed = (uint64_t)c->training.seed,
         .last_position = last,
         .document_mask = c->data.document_mask == 1,
-        .valued = ech_family_of(c)->valued,
+        .samples = ech_family_of(c)->samples,
+        .image = ech_model_image(c),
+        .crop_padding = shuffle ? c->data.crop_padding : 0,
+        .flip = shuffle && c->data.flip == 1,
         .prefetch = (int)c->data.prefetch};
 }

@@ -62,6 +62,7 @@ typedef struct ech_design {
     const ech_tokenizer *tokenizer; /* borrowed; NULL: none is known */
     int32_t end_of_text; /* the tokenizer's, unless the caller sets it; -1: none is known */
     ech_model *model;
+    double sample_flops; /* ech_model_flops */
     ech_layout *layout;
     ech_schedule *schedule;
     ech_profile *profile;       /* measured costs of blocks; NULL: none */

@@ -485,9 +485,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
     if (ech_trainer_is_first(t)) say_documents(t);
     ECH_TRY(ech_session_create(t->design, t->comm, false, &t->session));
     t->calendar = ech_calendar_of(t->config);
-    t->flops = ech_model_flops(
-        t->design->model, t->config->training.global_batch_size * t->config->data.sequence_length,
-        t->config->data.sequence_length);
+    t->flops = t->design->sample_flops * (double)t->config->training.global_batch_size;
     if (t->config->log.histograms > 0) t->histograms = ech_histograms_create(t->session.plan);
     ECH_TRY(claim_folders(t));
     ECH_TRY(restore(t));

@@ -90,7 +90,7 @@ static void append_metadata(const ech_card *card, ech_text *out)
     const ech_family *family = ech_family_of(card->config);
     ECH_FREED_TEXT base = {0}, quoted = {0};
     ech_text_append(out, "---\n");
-    if (!family->valued)
+    if (ech_model_reads_texts(card->config))
         ech_text_append(out, "library_name: transformers\npipeline_tag: text-generation\n");
     if (has_base(card->config)) append_base(card->config->model.init_from, &base);
     if (base.n && ech_json_append_string(&quoted, base.at)) /* of YAML, too */

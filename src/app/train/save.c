@@ -234,7 +234,7 @@ ech_status ech_trainer_begin_saves(ech_trainer *t)
     ECH_TRY(
         read_texts(t->design, t->model_folder, ech_exec_saved_dtype(t->session.exec), &t->texts));
     bool has_tokenizer = t->design->tokenizer || t->texts.text[ECH_FILE_TOKENIZER].at != NULL;
-    if (!has_tokenizer && !ech_family_of(t->config)->valued)
+    if (!has_tokenizer && ech_model_reads_texts(t->config))
         ech_progress_say(
             t->progress,
             "no tokenizer is known, so checkpoints have none; data.tokenizer names one");

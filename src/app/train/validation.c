@@ -50,7 +50,7 @@ ech_status ech_validation_count_bytes(const ech_design *design, const ech_tokeni
 {
     int64_t whole = ech_corpus_samples(corpus);
     *bytes = 0;
-    if (!tokenizer || ech_family_of(design->config)->valued) return ECH_OK;
+    if (!tokenizer || !ech_model_reads_texts(design->config)) return ECH_OK;
     ech_loader_options all = ech_design_reads(design, 0, false, samples);
     ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
     ECH_FREED int64_t *of_id = ech_calloc((size_t)tokenizer->vocabulary, sizeof *of_id);

@@ -38,17 +38,13 @@ static const ech_family_row rows[] = {
 
 static const ech_names names = {.tokens = "features"};
 
-/* There is no stack of layers: the constants are sizes of one that code of all families reads. */
 const ech_family ech_family_row_logistic = {
     .name = "logistic",
     .help = "sparse logistic regression: one weight per feature, and a bias",
-    .reads = "",
-    .constants = "model.hidden_size=1 model.intermediate_size=1 model.num_attention_heads=1 "
-                 "model.num_key_value_heads=1 model.head_dim=1 model.num_hidden_layers=0 "
-                 "model.moe_intermediate_size=1 model.tie_word_embeddings=false",
+    .reads = ECH_TOKEN_KEYS,
     .check = check,
     .build = build,
-    .valued = true,
+    .samples = ECH_SAMPLES_OF_features,
     .ours = true,
     .architecture = "Logistic",
     .rows = rows,
