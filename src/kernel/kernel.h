@@ -204,8 +204,8 @@ ECH_EVERYWHERE ech_random_key ech_dropout_key(const ech_dropout *dropout)
     return key;
 }
 
-/* The pixels from which an output's pixel (p, q) is computed: those of a window of size[0] rows and
- * size[1] columns, whose first pixel is (p stride[0] - padding[0], q stride[1] - padding[1]). The
+/* The window of pixels from which an output's pixel (p, q) is computed. It has size[0] rows and
+ * size[1] columns, and its first pixel is (p stride[0] - padding[0], q stride[1] - padding[1]). The
  * output has ech_filter_output rows and columns. */
 typedef struct ech_filter {
     int64_t size[2], stride[2], padding[2];

@@ -44,6 +44,7 @@ typedef struct image_options {
     ech_filter at;
     bool accumulate;
     double eps, factor;
+    int64_t samples;
 } image_options;
 
 TRIAL_CALL_WITH(image_options, conv2d_forward, t[0], t[1], t[2], &o->at, t[3])
@@ -54,10 +55,10 @@ TRIAL_CALL_WITH(image_options, max_pool_backward, t[0], t[1], &o->at, t[2])
 TRIAL_CALL_WITH(image_options, mean_pool_forward, t[0], &o->at, t[1])
 TRIAL_CALL_WITH(image_options, mean_pool_backward, t[0], &o->at, t[1])
 TRIAL_CALL(transpose, t[0], t[1])
-TRIAL_CALL(batch_norm_statistics, t[0], t[1], t[2])
+TRIAL_CALL_WITH(image_options, batch_norm_statistics, t[0], o->samples, t[1], t[2])
 TRIAL_CALL_WITH(image_options, batch_norm_forward, t[0], t[1], t[2], t[3], t[4], o->eps, t[5])
-TRIAL_CALL_WITH(image_options, batch_norm_backward, t[0], t[1], t[2], t[3], t[4], o->eps, t[5],
-                o->accumulate, t[6], t[7])
+TRIAL_CALL_WITH(image_options, batch_norm_backward, t[0], t[1], o->samples, t[2], t[3], t[4],
+                o->eps, t[5], o->accumulate, t[6], t[7])
 TRIAL_CALL_WITH(image_options, batch_norm_partial, t[0], o->factor, o->accumulate, t[1])
 
 TEST(convolutions_agree_with_the_definition)
@@ -161,47 +162,52 @@ TEST(pools_agree_with_the_definition)
     }
 }
 
-static void check_norm(int64_t G, int64_t n, int64_t C, bool accumulate)
+/* G groups of `samples` samples with n rows each. The backward reads the statistics of a group's
+ * first sample. */
+static void check_norm(int64_t G, int64_t samples, int64_t n, int64_t C, bool accumulate)
 {
-    const image_options with = {.eps = 1e-5, .accumulate = accumulate, .factor = 0.25};
+    int64_t S = G * samples;
+    const image_options with = {
+        .eps = 1e-5, .accumulate = accumulate, .factor = 0.25, .samples = samples};
     trial_role sums = accumulate ? TRIAL_IN_OUT : TRIAL_OUT;
     const trial trials[] = {
         {.name = "statistics of groups",
          .op = ECH_OP_batch_norm_statistics,
          .call = call_batch_norm_statistics,
-         .dims = {G * n, C, G},
+         .options = &with,
+         .dims = {S * n, C, G},
          .tolerance = 1e-5,
          .spreads = true,
          .large = 1e3,
-         .tensor = {TRIAL_INPUT(TRIAL_2D(G * n, C)),
-                    TRIAL_RESULT(TRIAL_2D(G, C), .type = TRIAL_WIDE),
-                    TRIAL_RESULT(TRIAL_2D(G, C), .type = TRIAL_WIDE)}},
+         .tensor = {TRIAL_INPUT(TRIAL_2D(S * n, C)),
+                    TRIAL_RESULT(TRIAL_2D(S, C), .type = TRIAL_WIDE),
+                    TRIAL_RESULT(TRIAL_2D(S, C), .type = TRIAL_WIDE)}},
         {.name = "batch norm",
          .op = ECH_OP_batch_norm_forward,
          .call = call_batch_norm_forward,
          .options = &with,
          .tolerance = 1e-5,
          .large = 1e9,
-         .tensor = {TRIAL_INPUT(TRIAL_2D(G * n, C)),
-                    TRIAL_INPUT(TRIAL_2D(G, C), .type = TRIAL_WIDE),
-                    {.role = TRIAL_IN, TRIAL_2D(G, C), .low = 0.5, .high = 2, .type = TRIAL_WIDE},
+         .tensor = {TRIAL_INPUT(TRIAL_2D(S * n, C)),
+                    TRIAL_INPUT(TRIAL_2D(S, C), .type = TRIAL_WIDE),
+                    {.role = TRIAL_IN, TRIAL_2D(S, C), .low = 0.5, .high = 2, .type = TRIAL_WIDE},
                     TRIAL_INPUT(TRIAL_1D(C), .type = TRIAL_WIDE),
                     TRIAL_INPUT(TRIAL_1D(C), .type = TRIAL_WIDE),
-                    TRIAL_RESULT(TRIAL_2D(G * n, C))}},
+                    TRIAL_RESULT(TRIAL_2D(S * n, C))}},
         {.name = "batch norm, backward",
          .op = ECH_OP_batch_norm_backward,
          .call = call_batch_norm_backward,
          .options = &with,
-         .dims = {G * n, C, G},
+         .dims = {S * n, C, G},
          .tolerance = 1e-5,
          .spreads = true,
          .large = 1e3,
-         .tensor = {TRIAL_INPUT(TRIAL_2D(G * n, C)),
-                    TRIAL_INPUT(TRIAL_2D(G * n, C)),
-                    TRIAL_INPUT(TRIAL_2D(G, C), .type = TRIAL_WIDE),
-                    {.role = TRIAL_IN, TRIAL_2D(G, C), .low = 0.5, .high = 2, .type = TRIAL_WIDE},
+         .tensor = {TRIAL_INPUT(TRIAL_2D(S * n, C)),
+                    TRIAL_INPUT(TRIAL_2D(S * n, C)),
+                    TRIAL_INPUT(TRIAL_2D(S, C), .type = TRIAL_WIDE),
+                    {.role = TRIAL_IN, TRIAL_2D(S, C), .low = 0.5, .high = 2, .type = TRIAL_WIDE},
                     TRIAL_INPUT(TRIAL_1D(C), .type = TRIAL_WIDE),
-                    TRIAL_RESULT(TRIAL_2D(G * n, C)),
+                    TRIAL_RESULT(TRIAL_2D(S * n, C)),
                     {.role = sums, TRIAL_1D(C), .low = -1, .high = 1, .type = TRIAL_EITHER},
                     {.role = sums, TRIAL_1D(C), .low = -1, .high = 1, .type = TRIAL_EITHER}}},
         {.name = "sum of groups",
@@ -209,7 +215,7 @@ static void check_norm(int64_t G, int64_t n, int64_t C, bool accumulate)
          .call = call_batch_norm_partial,
          .options = &with,
          .tolerance = 1e-6,
-         .tensor = {TRIAL_INPUT(TRIAL_2D(G, C), .type = TRIAL_WIDE),
+         .tensor = {TRIAL_INPUT(TRIAL_2D(S, C), .type = TRIAL_WIDE),
                     {.role = sums,
                      TRIAL_1D(C),
                      .low = -1,
@@ -222,11 +228,11 @@ static void check_norm(int64_t G, int64_t n, int64_t C, bool accumulate)
 
 TEST(batch_norms_agree_with_the_definition)
 {
-    check_norm(1, 1, 1, false);
-    check_norm(1, 64, 16, true);
-    check_norm(2, 65, 17, false);
-    check_norm(3, 200, 33, true);
-    check_norm(4, 9, 3, true);
+    check_norm(1, 1, 1, 1, false);
+    check_norm(1, 4, 16, 16, true);
+    check_norm(2, 1, 65, 17, false);
+    check_norm(3, 2, 100, 33, true);
+    check_norm(4, 3, 3, 3, true);
 }
 
 TEST(a_batch_norm_is_centred_and_scaled)
@@ -243,7 +249,7 @@ TEST(a_batch_norm_is_centred_and_scaled)
     const ech_tensor v = ech_tensor_2d(variance, ECH_F64, 2, C);
     const ech_tensor a = ech_tensor_1d((void *)gain, ECH_F64, C);
     const ech_tensor b = ech_tensor_1d((void *)bias, ECH_F64, C);
-    ref->batch_norm_statistics(context, &in, &m, &v);
+    ref->batch_norm_statistics(context, &in, 1, &m, &v);
     ref->batch_norm_forward(context, &in, &m, &v, &a, &b, 0, &out);
     for (int g = 0; g < 2; g++)
         for (int c = 0; c < C; c++) {

@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batch norm over groups of rows.
+ * Batch norm over groups of samples.
  */
 #include <math.h>
 
 #include "kernel/ref/real.h"
 
-/* Rows of each of the G groups. */
+/* Rows of each sample. */
 static int64_t rows_of(const ech_tensor *x, const ech_tensor *mean)
 {
-    int64_t R = x->shape[0], G = mean->shape[0];
-    ECH_ASSERT(G > 0 && R % G == 0 && R > 0);
-    return R / G;
+    int64_t R = x->shape[0], S = mean->shape[0];
+    ECH_ASSERT(S > 0 && R > 0 && R % S == 0);
+    return R / S;
 }
 
 void ECH_REF(batch_norm_statistics)(ech_kernel_context *context, const ech_tensor *x,
-                                    const ech_tensor *mean, const ech_tensor *variance)
+                                    int64_t samples, const ech_tensor *mean,
+                                    const ech_tensor *variance)
 {
-    int64_t C = x->shape[1];
+    int64_t C = x->shape[1], S = mean->shape[0];
     ECH_SHAPES(batch_norm_statistics, ECH_REAL, x, mean, variance);
-    int64_t n = rows_of(x, mean);
-    for (int64_t i = 0; i < mean->shape[0] * C; i++) {
-        int64_t first = i / C * n * C + i % C;
+    ECH_ASSERT(samples > 0 && S % samples == 0);
+    int64_t n = rows_of(x, mean) * samples;
+    for (int64_t i = 0; i < S / samples * C; i++) {
+        int64_t first = i / C * n * C + i % C, to = i / C * samples * C + i % C;
         double sum = 0, squares = 0;
         for (int64_t r = 0; r < n; r++) sum += ech_value(x, first + r * C);
         double m = sum / (double)n;
@@ -29,8 +31,10 @@ void ECH_REF(batch_norm_statistics)(ech_kernel_context *context, const ech_tenso
             double d = ech_value(x, first + r * C) - m;
             squares += d * d;
         }
-        ech_store(mean, i, m);
-        ech_store(variance, i, squares / (double)n);
+        for (int64_t s = 0; s < samples; s++) {
+            ech_store(mean, to + s * C, m);
+            ech_store(variance, to + s * C, squares / (double)n);
+        }
     }
 }
 
@@ -57,20 +61,21 @@ void ECH_REF(batch_norm_forward)(ech_kernel_context *context, const ech_tensor *
 /* With z = (x - mean) rstd: dx = gain rstd (dy - mean(dy) - z mean(dy z)), with means over the
  * group; dgain = sum of dy z, dbias = sum of dy. */
 void ECH_REF(batch_norm_backward)(ech_kernel_context *context, const ech_tensor *dy,
-                                  const ech_tensor *x, const ech_tensor *mean,
+                                  const ech_tensor *x, int64_t samples, const ech_tensor *mean,
                                   const ech_tensor *variance, const ech_tensor *gain, double eps,
                                   const ech_tensor *dx, bool accumulate, const ech_tensor *dgain,
                                   const ech_tensor *dbias)
 {
     int64_t C = x->shape[1];
     ECH_SHAPES(batch_norm_backward, ECH_REAL, dy, x, mean, variance, gain, dx, dgain, dbias);
-    int64_t n = rows_of(x, mean);
+    ECH_ASSERT(samples > 0 && mean->shape[0] % samples == 0);
+    int64_t n = rows_of(x, mean) * samples;
     for (int64_t c = 0; c < C; c++) {
         double all = accumulate && dbias ? ech_value(dbias, c) : 0;
         double all_z = accumulate && dgain ? ech_value(dgain, c) : 0;
-        for (int64_t g = 0; g < mean->shape[0]; g++) {
-            int64_t first = g * n * C + c;
-            double m = ech_value(mean, g * C + c), rstd = rstd_of(variance, g * C + c, eps);
+        for (int64_t s = 0; s < mean->shape[0]; s += samples) {
+            int64_t first = s / samples * n * C + c;
+            double m = ech_value(mean, s * C + c), rstd = rstd_of(variance, s * C + c, eps);
             double sum = 0, sum_z = 0;
             for (int64_t i = first; i < first + n * C; i += C) {
                 sum += ech_value(dy, i);
@@ -92,13 +97,13 @@ void ECH_REF(batch_norm_backward)(ech_kernel_context *context, const ech_tensor 
 void ECH_REF(batch_norm_partial)(ech_kernel_context *context, const ech_tensor *x, double factor,
                                  bool accumulate, const ech_tensor *partial)
 {
-    int64_t G = x->shape[0], C = x->shape[1];
+    int64_t S = x->shape[0], C = x->shape[1];
     double *sum = partial->data;
     ECH_SHAPES(batch_norm_partial, ECH_REAL, x, partial);
     for (int64_t c = 0; c < C; c++) {
-        double groups = 0;
-        for (int64_t g = 0; g < G; g++) groups += ech_value(x, g * C + c);
-        sum[c] = (accumulate ? sum[c] : 0) + factor * groups;
+        double all = 0;
+        for (int64_t s = 0; s < S; s++) all += ech_value(x, s * C + c);
+        sum[c] = (accumulate ? sum[c] : 0) + factor * all;
     }
 }
 

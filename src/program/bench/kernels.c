@@ -21,7 +21,7 @@
 #define LISTED          "N=16777216 K=16384"
 #define MATRIX          "R=4096 C=4096"
 #define IMAGES          "B=64 H=32 W=32 C=64"
-#define GROUPS          "R=65536 C=64 G=1"
+#define GROUPS          "R=65536 C=64 S=64 G=1"
 #define CHOICES         "S=2048 J=2 N=4096 C=512 T=2048 E=8"
 #define TOKENS          "B=2 T=512 C=512 F=2048"
 #define HIDDEN          "R=4096 F=1536 P=1 X=8"
@@ -121,9 +121,10 @@ CALL(max_pool_backward, &t[0], &t[1], &nine, &t[2])
 CALL(mean_pool_forward, &t[0], &nine, &t[1])
 CALL(mean_pool_backward, &t[0], &nine, &t[1])
 CALL(transpose, &t[0], &t[1])
-CALL(batch_norm_statistics, &t[0], &t[1], &t[2])
+CALL(batch_norm_statistics, &t[0], t[1].shape[0], &t[1], &t[2])
 CALL(batch_norm_forward, &t[0], &t[1], &t[2], &t[3], &t[4], 1e-5, &t[5])
-CALL(batch_norm_backward, &t[0], &t[1], &t[2], &t[3], &t[4], 1e-5, &t[5], false, &t[6], &t[7])
+CALL(batch_norm_backward, &t[0], &t[1], t[2].shape[0], &t[2], &t[3], &t[4], 1e-5, &t[5], false,
+     &t[6], &t[7])
 CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
 CALL(sgd, &t[0], &t[1], &t[2], &update, NULL)
 CALL(sgd_shared, &t[0], &t[1], &update)
@@ -313,9 +314,9 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(mean_pool_forward, IMAGES, "<BHWC >BHWC", "9BHWC", NULL),
     ROW(mean_pool_backward, IMAGES, "<BHWC >BHWC", "9BHWC", NULL),
     ROW(transpose, "B=64 N=1024 C=64", "<BNC >BCN", "", NULL),
-    ROW(batch_norm_statistics, GROUPS, "<RC >wGC >wGC", "4RC", NULL),
-    ROW(batch_norm_forward, GROUPS, "<RC <wGC <wGC <wC <wC >RC", "4RC", NULL),
-    ROW(batch_norm_backward, GROUPS, "<RC <RC <wGC <wGC <wC >RC >wC >wC", "10RC", NULL),
+    ROW(batch_norm_statistics, GROUPS, "<RC >wSC >wSC", "4RC", NULL),
+    ROW(batch_norm_forward, GROUPS, "<RC <wSC <wSC <wC <wC >RC", "4RC", NULL),
+    ROW(batch_norm_backward, GROUPS, "<RC <RC <wSC <wSC <wC >RC >wC >wC", "10RC", NULL),
     ROW(adamw, WEIGHTS, "=wN <N =wN =wN", "15N", NULL),
     ROW(sgd, WEIGHTS, "=wN <N =wN", "7N", NULL),
     ROW(sgd_shared, WEIGHTS, "=wN <N", "3N", NULL),
@@ -384,11 +385,11 @@ bool ech_bench_kernel_has(const char *device, const ech_bench_kernel *row, ech_d
 {
     const ech_kernels *own = ech_kernels_on(device, dtype), *ref = ech_kernels_ref(dtype);
     const bool is_own[ECH_OPS] = {
-#define X(op, ...) [ECH_OP_##op] = own->op != ref->op,
+#define X(op, ...) [ECH_OP_##op] = own->op && (dtype == ECH_F32 || own->op != ref->op),
 #include "kernel/kernel.def"
 #undef X
     };
-    return dtype == ECH_F32 || is_own[row->op];
+    return is_own[row->op];
 }
 
 void ech_bench_kernel_describe(const ech_bench_kernel *row, ech_dtype dtype, int64_t most,
