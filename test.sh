@@ -54,7 +54,7 @@ costs=tests/costs.txt
 
 # Parts of the long form: each runs by itself, in this order by default.
 parts=(asan tsan release groups fuzz lattice verify oracles restarts kills corruptions run_files
-    wheel web packages faults docs)
+    wheel web arm64 packages faults docs)
 declare -A part_is=(
     [asan]="all tests with the address sanitizer; many-case tests: a quarter of their cases"
     [tsan]="programs that run threads, with the thread sanitizer"
@@ -69,6 +69,7 @@ declare -A part_is=(
     [corruptions]="60 damaged checkpoints"
     [run_files]="3,000 run files with keys at their bounds, 3,000 with faults"
     [web]="the planner in a browser, built and clicked through; skips without emscripten"
+    [arm64]="the build for 64-bit Arm, run by qemu; skips without its cross compiler"
     [wheel]="the wheel, built and tried in a clean virtual environment"
     [packages]="the Debian package, built, unpacked and tried; the container image"
     [faults]="60 seeded faults, each caught by the test it names"
@@ -458,6 +459,7 @@ run_part() {
                 "$tests/test_config_bad_run_files" ;;
         wheel) try bash tests/library/wheel.sh ;;
         web) try bash tests/web/planner.sh ;;
+        arm64) try bash tests/tools/arm64.sh ;;
         packages) try bash tests/library/deb.sh ;;
         faults) try tests/faults/run.py --seed "$seed" --count 60 ;;
         docs)

@@ -5,21 +5,27 @@ one run, and at the end which targets are met.
     cmake --build --preset release --target echelon bench_products bench_hogwild
     python bench/speed.py                       # all parts, about 50 minutes
     python bench/speed.py --only step --shape gpt2-124m
+    python bench/speed.py --only step --drawn 7 --isa avx2
     python bench/speed.py --only zero --only zero-link --rounds 1 --warmup 1 --steps 2   # 5 minutes
     python bench/speed.py --quick               # tiny shapes: to see that everything runs
 
 Times are medians with quartiles. Needs torch and numpy, two cores, and an otherwise idle machine;
 the parts `link`, `machines`, `zero-link` and `compression-link` need root, and are left out,
-visibly, without it. """
+visibly, without it.
+
+--drawn SEED adds models whose shapes nothing was tuned for. --isa holds both sides down to an
+instruction set, so a processor with AVX-512 also measures AVX2. """
 import json
 import os
 import pathlib
 import platform
+import sys
 import tempfile
 
 import adapters
 import common
 import compression
+import drawn
 import experts
 import growth
 import hogwild
@@ -77,7 +83,11 @@ class Bench:
         self.steps, self.warmup = (2, 1) if options.quick else (options.steps, options.warmup)
         self.rounds = 1 if options.quick else options.rounds
         self.shapes, self.variants = options.shape, options.variant
-        self.verdicts, self.steps_of, self.machine = [], {}, None
+        self.drawn = {} if options.drawn is None else drawn.shapes(options.drawn)
+        if self.drawn:
+            train_step.SHAPES |= self.drawn
+            self.shapes = [*(options.shape or ()), *self.drawn]
+        self.verdicts, self.steps_of, self.machine, self.isa = [], {}, None, ""
 
     def shapes_of(self, wanted):
         """Those that were asked for; otherwise those with a target, of which a quick run takes one
@@ -110,6 +120,17 @@ class Bench:
         return path
 
 
+# What holds each program down to an instruction set of Echelon's (src/kernel/isa.h).
+ISAS = {
+    "portable": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"},
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+             "MKL_ENABLE_INSTRUCTIONS": "AVX2", "OPENBLAS_CORETYPE": "Haswell"},
+    "avx512": {"ATEN_CPU_CAPABILITY": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI",
+               "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+    "avx512bf16": {},
+}
+
+
 def processor():
     with open("/proc/cpuinfo") as file:
         models = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
@@ -128,11 +149,21 @@ def describe(bench):
     )
     version, _ = common.run_together([([bench.echelon, "--version"], {})], timed=False)[0]
     print(version.strip())
-    libraries = [line.strip(" -") for line in torch.__config__.show().splitlines()
-                 if "MKL" in line and "Version" in line or "MKL-DNN" in line]
-    print(f"PyTorch {torch.__version__}: {'; '.join(libraries)}", flush=True)
+    bench.isa = next(line for line in version.splitlines() if line.startswith("kernels"))
+    print(f"PyTorch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}: "
+          f"{'; '.join(libraries())}", flush=True)
     if bench.quick:
         print("A quick run: its figures say nothing.")
+    return dict(processor=processor(), cores=os.cpu_count(), system=platform.release(),
+                load=os.getloadavg()[0], measured=machine, echelon=version.strip().splitlines(),
+                torch=torch.__version__, torch_capability=torch.backends.cpu.get_cpu_capability(),
+                torch_libraries=libraries())
+
+
+def libraries():
+    """Lines of PyTorch's configuration that name the libraries of its products."""
+    return [line.strip(" -") for line in torch.__config__.show().splitlines()
+            if "MKL" in line and "Version" in line or "MKL-DNN" in line]
 
 
 def parse():
@@ -143,25 +174,41 @@ def parse():
                         help="of the parts step, precision, bound and memory: only this model")
     parser.add_argument("--variant", choices=torch_step.VARIANTS, action="append",
                         help="of the parts step and precision: only these ways to run PyTorch")
+    parser.add_argument("--drawn", type=int, metavar="SEED",
+                        help="of the same parts: five models drawn from the seed")
+    parser.add_argument("--isa", choices=ISAS,
+                        help="instruction set that both sides are held down to")
     parser.add_argument("--quick", action="store_true", help="tiny shapes, to see that all runs")
     parser.add_argument("--steps", type=int, default=5, help="timed in a turn (5)")
     parser.add_argument("--warmup", type=int, default=3, help="steps before these (3)")
     parser.add_argument("--rounds", type=int, default=2, help="turns of each side (2)")
-    parser.add_argument("--json", type=pathlib.Path, help="also write the verdicts to this file")
+    parser.add_argument("--json", type=pathlib.Path,
+                        help="also write to this file: machine, versions, verdicts")
     return common.parse(parser)
+
+
+def hold_down(isa):
+    """Starts this program again with variables of the environment, which its libraries have read
+    before it could set them."""
+    wanted = {"ECHELON_ISA": isa} | ISAS[isa]
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | wanted)
 
 
 def main():
     options = parse()
+    if options.isa:
+        hold_down(options.isa)
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(options, pathlib.Path(scratch))
-        describe(bench)
+        machine = describe(bench)
         for name in options.only or PARTS:
             PARTS[name][0](bench)
     report.verdicts(bench.verdicts)
     if options.json:
-        options.json.write_text(json.dumps([vars(verdict) | dict(met=verdict.met())
-                                            for verdict in bench.verdicts], indent=1) + "\n")
+        verdicts = [vars(verdict) | dict(met=verdict.met()) for verdict in bench.verdicts]
+        options.json.write_text(
+            json.dumps(dict(machine=machine, isa=options.isa, verdicts=verdicts), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -63,9 +63,10 @@ if(ECH_WANTS_BLAS)
 endif()
 ech_decide(BLAS "OpenBLAS" "${lacking}" "${OPENBLAS_LIBRARY}")
 
-# Packings of texts besides gzip. Where one is missing, files that it would unpack are refused.
+# Packings of texts besides gzip, and formats of images. Where one is missing, its files are refused.
 foreach(row "ZSTD|zstd|libzstd-dev|zstd|zstd.h" "LZMA|xz|liblzma-dev|lzma|lzma.h"
-        "BZIP2|bzip2|libbz2-dev|bz2|bzlib.h")
+        "BZIP2|bzip2|libbz2-dev|bz2|bzlib.h" "PNG|libpng|libpng-dev|png|png.h"
+        "JPEG|libjpeg|libjpeg62-turbo-dev|jpeg|jpeglib.h")
   string(REPLACE "|" ";" row "${row}")
   list(GET row 0 name)
   list(GET row 1 what)
@@ -78,7 +79,7 @@ foreach(row "ZSTD|zstd|libzstd-dev|zstd|zstd.h" "LZMA|xz|liblzma-dev|lzma|lzma.h
     find_library(${name}_LIBRARY ${library})
     find_path(${name}_INCLUDE ${header})
     if(NOT ${name}_LIBRARY OR NOT ${name}_INCLUDE)
-      set(lacking "not found (Debian's ${package}); texts packed by it are refused")
+      set(lacking "not found (Debian's ${package}); its files are refused")
     endif()
   endif()
   ech_decide(${name} "${what}" "${lacking}" "${${name}_LIBRARY}")

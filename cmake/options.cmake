@@ -44,7 +44,9 @@ elseif(ECH_SANITIZE)
   message(FATAL_ERROR "ECH_SANITIZE=${ECH_SANITIZE}: use address or thread")
 endif()
 # Hundreds of test programs are linked: lld takes a fifth of bfd's time.
-find_program(ECH_LLD ld.lld)
+if(NOT CMAKE_CROSSCOMPILING) # a cross compiler does not find it
+  find_program(ECH_LLD ld.lld)
+endif()
 if(ECH_LLD)
   add_link_options(-fuse-ld=lld -Wl,--threads=1)
 endif()

@@ -37,7 +37,7 @@ if(ECH_HAS_UCX)
 endif()
 target_link_libraries(ech_data PRIVATE PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::XXHASH
                       PkgConfig::ISAL PkgConfig::PROTOBUF_C)
-foreach(name ZSTD LZMA BZIP2)
+foreach(name ZSTD LZMA BZIP2 PNG JPEG)
   if(ECH_HAS_${name})
     target_include_directories(ech_data SYSTEM PRIVATE ${${name}_INCLUDE})
     target_link_libraries(ech_data PRIVATE ${${name}_LIBRARY})

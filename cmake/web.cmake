@@ -17,7 +17,7 @@ set(source ${PROJECT_SOURCE_DIR}/src)
 set(rooms base config device tensor kernel comm layer optim model layout schedule draw simulate check
           data checkpoint)
 set(left_out
-    "base/random|device/(cores|cuda)|comm/(ucx|nccl|mpi|tcp|life)[a-z_]*|data/(bpe/.*|(chat|text|import)[a-z_]*|identity|items|libsvm|sink|packing|token_writer|json_scan)")
+    "base/random|device/(cores|cuda)|comm/(ucx|nccl|mpi|tcp|life)[a-z_]*|data/(bpe/.*|(chat|text|import)[a-z_]*|identity|items|libsvm|image_(writer|source|idx|cifar|folder|codec)|sink|packing|token_writer|json_scan)")
 foreach(room ${rooms})
   file(GLOB files CONFIGURE_DEPENDS ${source}/${room}/*.c ${source}/${room}/*/*.c)
   list(FILTER files EXCLUDE REGEX "src/(${left_out})\\.c$|src/kernel/(cpu|cuda|ref)/")

@@ -4,8 +4,9 @@
 # Installs the Debian 12 packages that Echelon is built with, and names them. Silent, and without
 # touching the system, when all are there.
 #
-#   tools/install_dependencies.sh [--tests] [--web]
-#       --tests: also what tests need; --web: what tools/web.sh and tests/web need (1.5 GB)
+#   tools/install_dependencies.sh [--tests] [--web] [--arm64]
+#       --tests: also what tests need; --web: what tools/web.sh and tests/web need (1.5 GB);
+#       --arm64: what tools/arm64.sh needs (0.3 GB)
 set -euo pipefail
 
 packages=(
@@ -22,13 +23,14 @@ packages=(
 optional=(
     libucx-dev # parallel.comm: ucx
     libzstd-dev liblzma-dev libbz2-dev # texts packed by zstd, xz and bzip2
+    libpng-dev libjpeg62-turbo-dev # images
 )
 lock_seconds=600 # to wait for another apt or dpkg to finish
 attempts=3
 pause_seconds=${ECH_INSTALL_PAUSE:-5} # after the first failure; longer after each further one
 
 usage() {
-    echo "usage: tools/install_dependencies.sh [--tests] [--web]" >&2
+    echo "usage: tools/install_dependencies.sh [--tests] [--web] [--arm64]" >&2
     exit 2
 }
 
@@ -48,6 +50,7 @@ for argument in "$@"; do
             [ "$service_policy" != 101 ] || packages+=(slurm-wlm munge)
             ;;
         --web) packages+=(emscripten chromium chromium-driver python3) ;;
+        --arm64) packages+=(gcc-aarch64-linux-gnu qemu-user mmdebstrap) ;;
         *) usage ;;
     esac
 done

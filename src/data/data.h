@@ -252,6 +252,28 @@ bool ech_data_is_libsvm(const char *path);
  * other invalid pair. Files: no sample; an empty part. */
 ech_status ech_data_import_libsvm(const ech_libsvm_options *options, ech_libsvm_count *count);
 
+/* Packs images (docs/formats.md): an IDX file of images with its labels beside it, a binary file of
+ * CIFAR-10, or a folder of these. */
+typedef struct ech_images_options {
+    const char *in;   /* the file or folder */
+    const char *out;  /* OUT.images, or with `valid` OUT-train.images and OUT-valid.images */
+    double valid;     /* fraction for validation, in [0, 1) */
+    const char *like; /* a packed file, whose means and deviations are used; NULL: its own */
+    int workers;      /* threads that read; does not change results */
+    void (*progress)(int64_t before, int64_t done, int64_t all); /* images; may be NULL */
+} ech_images_options;
+
+typedef struct ech_images_count {
+    const char *format;           /* "IDX" */
+    int64_t images, valid_images; /* in the training part, or all; in the validation part */
+    int64_t classes;
+    ech_image image;
+} ech_images_count;
+
+/* Errors name file and image: damaged or truncated files, sizes out of bounds, labels out of range,
+ * an empty part. */
+ech_status ech_data_import_images(const ech_images_options *options, ech_images_count *count);
+
 /* An import: texts to token files. */
 typedef struct ech_import_options {
     ech_data_text_source texts;

@@ -21,7 +21,10 @@ enum { ECH_IMAGE_CHANNELS = 4, ECH_IMAGE_CLASSES = 1000000, ECH_IMAGE_SIDE = 655
 /* Numbers of an image, and bytes of a header, at most. */
 enum { ECH_IMAGE_NUMBERS = 1 << 28, ECH_IMAGE_HEADER = 64 << 20 };
 
+enum { ECH_IMAGE_VERSION = 1 };
+
 #define ECH_IMAGE_ENDING ".images"
+#define ECH_IMAGE_MAGIC  "ECHIMAGE"
 
 typedef struct ech_image_header {
     char magic[8];    /* "ECHIMAGE" */
@@ -38,6 +41,8 @@ _Static_assert(sizeof(ech_image_header) == 80, "no padding");
 /* Bytes of an image, and of a record. */
 int64_t ech_image_bytes(const ech_image_header *header);
 int64_t ech_image_record_bytes(const ech_image_header *header);
+/* Errors, ECH_EINPUT: sizes or classes out of bounds. Call it before allocating by sizes. */
+ech_status ech_image_check_sizes(const char *path, const ech_image_header *header);
 
 /* ---- reading ---- */
 

@@ -242,6 +242,35 @@ static size_t scratch_bytes(const ech_loader_options *options)
     return ((size_t)options->sequence_length + 1) * sizeof(int32_t);
 }
 
+/* ---- identity ---- */
+
+enum { BLOCKS = 64, BLOCK = 256 };
+
+/* Appends the tokens of BLOCKS stretches, from the first to the last of the stream. */
+static ech_status sample_tokens(const ech_token_file *file, ech_text *out)
+{
+    int64_t tokens = file->runs.tokens, n = tokens < BLOCK ? tokens : BLOCK;
+    int32_t ids[BLOCK];
+    for (int b = 0; b < BLOCKS; b++) {
+        int64_t first = (int64_t)((double)(tokens - n) * b / (BLOCKS - 1));
+        ECH_TRY(ech_token_file_read(file, first, n, INT32_MAX, ids));
+        ech_text_append_bytes(out, (const char *)ids, (size_t)n * sizeof *ids);
+    }
+    return ECH_OK;
+}
+
+/* The hash of the runs, and the tokens of BLOCKS stretches. */
+ech_status ech_source_identify_tokens(const ech_source *source, int64_t *units, ech_text *out)
+{
+    const ech_token_runs *runs = &source->file->runs;
+    const ech_text all = {.at = (char *)runs->run.at, .n = runs->run.n * sizeof *runs->run.at};
+    char hash[ECH_TOKENIZER_HASH];
+    ech_data_hash(&all, hash);
+    ech_text_append(out, "%s", hash);
+    *units = runs->tokens;
+    return sample_tokens(source->file, out);
+}
+
 const ech_data_kind ech_data_kind_tokens = {.open = open_texts,
                                             .measure = measure,
                                             .count = count_pairs,

@@ -255,13 +255,25 @@ size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, co
     return scratch ? scratch(kernels->dtype, threads, dims) : 0;
 }
 
+#if defined(ECH_HAS_ONEDNN)
+/* The library has names for x86 alone. */
+static const char *library_isa(void)
+{
+#if defined(ECH_KERNEL_X86)
+    return dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa());
+#else
+    return "its own choice";
+#endif
+}
+#endif
+
 /* Describes which library computes products in fp32 and narrower types. */
 static void describe_products(char *out, size_t n)
 {
 #if defined(ECH_HAS_ONEDNN)
     const dnnl_version_t *version = dnnl_version();
     snprintf(out, n, "oneDNN %d.%d.%d (%s)", version->major, version->minor, version->patch,
-             dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa()));
+             library_isa());
 #elif defined(ECH_KERNEL_CPU)
     snprintf(out, n, "tiles of this program's own (built without oneDNN)");
 #else

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * echelon bench [--device NAME] [--threads N] [--ranks N] [--seconds S] [--directory DIR] [--json]
- * [--cluster FILE]
- * [NAME ...]
+ * echelon bench [--device NAME] [--isa NAME] [--threads N] [--ranks N] [--seconds S]
+ * [--directory DIR] [--json] [--cluster FILE] [NAME ...]
  */
 #include <stdlib.h>
 
@@ -33,6 +32,9 @@ static const double most_seconds = 3600;
 static const ech_option options[] = {
     ECH_TEXT(ech_bench_options, device, "device", 'd', "NAME",
              "where products and kernels run: cpu (default), cuda; for tests queued, walled"),
+    ECH_TEXT(ech_bench_options, isa, "isa", 'i', "NAME",
+             "instruction set of the kernels on cpu, as ECHELON_ISA: portable, avx2, avx512, "
+             "avx512bf16 (the machine's best)"),
     ECH_INT(ech_bench_options, threads, "threads", 't', "N", 1, ECH_MAX_THREADS,
             "threads of the kernels (one a core; with --cluster, its share of the cores)"),
     ECH_INT(ech_bench_options, ranks, "ranks", 'n', "N", 1, MOST_RANKS,
@@ -79,6 +81,7 @@ static ech_status bench(ech_bench_options *in)
     ech_status status = ech_bench_check_device(in, is_rank && !in->cluster);
     ech_isa isa;
     if (status == ECH_OK) status = ech_bench_check_names(in, is_rank);
+    if (in->isa) setenv("ECHELON_ISA", in->isa, 1);
     if (status == ECH_OK) status = ech_isa_decide(&isa);
     ech_log_set_quiet(quiet);
     ECH_TRY(status);

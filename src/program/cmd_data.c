@@ -4,6 +4,7 @@
  *                     [--text-key KEY] [--skip-bad N]
  * echelon data IN OUT --train-bpe N [--pattern NAME]
  * echelon data IN.libsvm OUT [--libsvm] [--features N] [--valid SHARE]
+ * echelon data IMAGES OUT --images [--like FILE] [--valid SHARE] [--workers N]
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -80,6 +81,14 @@ static const char about[] =
     "but samples of features to train a model of the family logistic on: a line is LABEL "
     "INDEX:VALUE INDEX:VALUE ..., labels are 1 and -1, or 1 and 0, and indices ascend from 1 on. "
     "OUT.values is then written, too.\n\n"
+    "With --images, IN is an IDX file of images (NAME-images-idx3-ubyte, with "
+    "NAME-labels-idx1-ubyte beside it), a binary file of CIFAR-10, a folder with CIFAR-10's "
+    "data_batch_*.bin, or a folder with a folder of PNG or JPEG files for each class, all of one "
+    "size. OUT.images has all of them in one file, with the mean and the deviation of "
+    "each channel, by which pixels are normalized. --like TRAIN.images uses another file's, as "
+    "images to validate on need:\n\n"
+    "  echelon data cifar-10-batches-bin cifar --images\n"
+    "  echelon data cifar-10-batches-bin/test_batch.bin cifar-test --images --like cifar.images\n\n"
     "An import of texts that was interrupted goes on where it was (OUT.tmp knows) when the same "
     "command is "
     "given again.";
@@ -89,7 +98,8 @@ enum { MOST_WORKERS = 1024 };
 typedef struct data_arguments {
     const char *tokenizer, *pattern;
     int64_t train_bpe; /* tokens; 0: no vocabulary is learnt */
-    bool libsvm;
+    bool libsvm, images;
+    const char *like; /* NULL: not given */
     int64_t features; /* 0: not given */
     int64_t length;   /* of samples, in tokens, to be counted; 0: not given */
     ech_import_options import;
@@ -137,6 +147,10 @@ static const ech_option options[] = {
     ECH_FLAG(data_arguments, libsvm, "libsvm", 'l', "IN is in LIBSVM's format, whatever its name"),
     ECH_INT(data_arguments, features, "features", 'f', "N", 1, INT32_MAX,
             "how many there are; a larger index is an error (default: the largest index)"),
+    ECH_HEADING("Or to pack images:"),
+    ECH_FLAG(data_arguments, images, "images", 'i', "IN has images: IDX, CIFAR-10's, PNG or JPEG"),
+    ECH_PATH(data_arguments, like, "like", 0, "FILE",
+             "normalize pixels as this packed file does (default: by the images' own means)"),
     {0}};
 
 static const ech_word words[] = {
@@ -158,6 +172,10 @@ static void check(void *arguments, const struct argp_state *state)
                      in->import.chat_template || in->import.trains_on_all;
     if (libsvm && (of_tokens || in->train_bpe || of_texts))
         argp_error(state, "--libsvm reads features; options for texts cannot be used with it");
+    if (in->like && !in->images) argp_error(state, "--like needs --images");
+    if (in->images && (of_tokens || in->train_bpe || of_texts || libsvm))
+        argp_error(state, "--images reads images; options for texts and features cannot be used "
+                          "with it");
     if (in->pattern && !in->train_bpe) argp_error(state, "--pattern needs --train-bpe");
     if (in->train_bpe && (of_tokens || in->import.valid > 0))
         argp_error(state, "--train-bpe learns a tokenizer; remove --tokenizer and --valid, which "
@@ -347,6 +365,39 @@ static ech_status import_libsvm(const data_arguments *in)
     return ECH_OK;
 }
 
+/* ---- images ---- */
+
+static ech_status import_images(const data_arguments *in)
+{
+    const char *out = in->import.out;
+    bool split = in->import.valid > 0;
+    const ech_images_options wanted = {.in = in->import.texts.in,
+                                       .out = out,
+                                       .valid = in->import.valid,
+                                       .like = in->like,
+                                       .workers = in->import.workers};
+    ech_images_count count;
+    char images[ECH_COUNT_BYTES], valid[ECH_COUNT_BYTES];
+    ECH_TRY(ech_data_import_images(&wanted, &count));
+    printf("%s: images of %lld x %lld pixels, %lld channel%s, %lld classes\n", count.format,
+           (long long)count.image.height, (long long)count.image.width,
+           (long long)count.image.channels, count.image.channels == 1 ? "" : "s",
+           (long long)count.classes);
+    printf("%s%s.images: %s image%s\n", out, split ? "-train" : "",
+           ech_count_text(count.images, images), count.images == 1 ? "" : "s");
+    if (split)
+        printf("%s-valid.images: %s image%s\n", out, ech_count_text(count.valid_images, valid),
+               count.valid_images == 1 ? "" : "s");
+    printf("next: echelon train RUN.yaml");
+    print_source("data.train", out, split ? "-train.images" : ".images");
+    if (split) print_source("data.valid", out, "-valid.images");
+    printf(" model.image_height=%lld model.image_width=%lld model.image_channels=%lld "
+           "model.num_classes=%lld\n",
+           (long long)count.image.height, (long long)count.image.width,
+           (long long)count.image.channels, (long long)count.classes);
+    return ECH_OK;
+}
+
 ech_status ech_command_data(int argc, char **argv, int *code)
 {
     (void)code;
@@ -362,6 +413,7 @@ ech_status ech_command_data(int argc, char **argv, int *code)
     ech_import_count count;
     ECH_CLEANUP(ech_tokenizer_close_at) ech_tokenizer *tokenizer = NULL;
     ech_command_line_parse(&line, argc, argv, &in);
+    if (in.images) return import_images(&in);
     if (in.libsvm || ech_data_is_libsvm(in.import.texts.in)) return import_libsvm(&in);
     if (in.train_bpe)
         return learn_tokens(&in.import.texts, in.import.out, in.train_bpe, in.pattern);

@@ -32,6 +32,7 @@ for wrong in sse9 AVX2 "avx2 " auto; do
         env ECHELON_ISA="$wrong" "$echelon" train run.yaml
     expect 2 "no such instruction set" env ECHELON_ISA="$wrong" "$echelon" --version
 done
+expect 2 "ECHELON_ISA=sse9" "$echelon" bench --isa sse9 gelu_forward
 expect_once 2 "ECHELON_ISA=sse9" env ECHELON_ISA=sse9 "$echelon" train run.yaml --ranks 2
 [ ! -e runs/wrong ] || complain "a refused run left runs/wrong"
 
@@ -43,13 +44,15 @@ losses() {
     grep -o '"loss": *[0-9.e+-]*' "runs/$1/metrics.jsonl" | sed 's/.*: *//'
 }
 train() { # SET NAME
-    expect 0 "." env ECHELON_ISA="$1" "$echelon" train run.yaml log.directory="runs/$2"
+    expect 0 "on 1 rank of 2 threads .$1, local" \
+        env ECHELON_ISA="$1" "$echelon" train run.yaml log.directory="runs/$2"
     [ "$(losses "$2" | wc -l)" = 6 ] || complain "$2: not six losses"
 }
 for isa in $sets; do
     if "$echelon" --version | grep -q oneDNN; then
         expect 0 "kernels: $isa," env ECHELON_ISA="$isa" "$echelon" --version
     fi
+    expect 0 "kernels *$isa," "$echelon" bench --isa "$isa" --seconds 0.1 gelu_forward
     train "$isa" "$isa"
     train "$isa" "$isa-again"
     [ "$(losses "$isa")" = "$(losses "$isa-again")" ] || complain "$isa: two runs differ"

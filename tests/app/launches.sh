@@ -30,6 +30,11 @@ if [ "$mpi" = ON ]; then
         expect 2 "warning: /dev/shm has only 64.0 KiB free, and MPI may not start: .*--shm-size" \
             "${small[@]}" env PMI_RANK=0 PMI_SIZE=2 "$echelon" train run.yaml parallel.comm=mpi
     fi
+    # Ranks that disagree about machines would sum in different orders.
+    expect_once 2 "parallel.node_ranks = 1: machines have 1 to 2 ranks of this run; start" \
+        mpirun --allow-run-as-root --oversubscribe \
+        -n 1 "$echelon" train run.yaml parallel.comm=mpi parallel.node_ranks=1 : \
+        -n 1 "$echelon" train run.yaml parallel.comm=mpi parallel.node_ranks=2
 fi
 
 # ---- exit codes ----

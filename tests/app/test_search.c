@@ -100,6 +100,60 @@ TEST(finds_what_planning_every_layout_finds)
                             3) > 5);
 }
 
+/* Returns whether a candidate that was not refused has this value of the key. */
+static bool has_value(const ech_search *search, ech_search_key key, const char *value)
+{
+    char text[32];
+    for (size_t i = 0; i < search->candidate.n; i++) {
+        const ech_candidate *c = &search->candidate.at[i];
+        if (c->fate != ECH_SEARCH_REFUSED &&
+            strcmp(ech_search_value(key, c->value[key], text), value) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A search for another system finds no layout with what this system does not have. */
+static void assert_lacks(const char *system, ech_search_key key, const char *value, const char *has)
+{
+    problem p;
+    ech_search search;
+    pose("gpt2", "model.num_hidden_layers=4 training.global_batch_size=4", 2, &p);
+    assert_int_equal(ech_search_run(&p.run, &p.options, &all, &search), ECH_OK);
+    assert_true(has_value(&search, key, value));
+    ech_search_destroy(&search);
+    p.options.report.advice.emit_for = system;
+    assert_int_equal(ech_search_run(&p.run, &p.options, &all, &search), ECH_OK);
+    assert_false(has_value(&search, key, value));
+    assert_true(has_value(&search, key, has));
+    ech_search_destroy(&search);
+    ech_config_destroy(p.run.config);
+}
+
+TEST(searches_for_a_system_what_it_has)
+{
+    assert_lacks("megatron", ECH_SEARCH_schedule, "zero-bubble", "interleaved");
+    assert_lacks("torchtitan", ECH_SEARCH_zero, "1", "0");
+    assert_lacks("deepspeed", ECH_SEARCH_sequence, "true", "false");
+}
+
+/* With work for few plans, a search plans one layout of each family before the others, which that
+ * one shows to be slower. In order of the first estimates it would find one 1.3 % slower. */
+TEST(plans_one_of_a_family_before_others)
+{
+    problem p;
+    ech_search search, whole;
+    const ech_search_limits few = {.shown = 1, .planned = 2, .brief = 150, .whole = 1e12};
+    pose("gpt2", "training.global_batch_size=16", 4, &p);
+    assert_int_equal(ech_search_run(&p.run, &p.options, &few, &search), ECH_OK);
+    assert_int_equal(ech_search_run(&p.run, &p.options, &all, &whole), ECH_OK);
+    assert_true(search.fates[ECH_SEARCH_LEFT] > 50);
+    assert_true(search.candidate.at[0].seconds <= 1.01 * whole.candidate.at[0].seconds);
+    ech_search_destroy(&search);
+    ech_search_destroy(&whole);
+    ech_config_destroy(p.run.config);
+}
+
 static int64_t draw(ech_random_key key, uint64_t *i, int64_t least, int64_t most)
 {
     return least +

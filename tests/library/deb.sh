@@ -73,7 +73,7 @@ echo "${COMPREPLY[*]}"
 E2
 completion=$usr/share/bash-completion/completions/echelon
 expect 0 "^plan$" bash complete.sh "$completion" pl
-expect 0 "^--svg= --steps --simulate --search$" bash complete.sh "$completion" plan --s
+expect 0 "^--svg= .*--search$" bash complete.sh "$completion" plan --s
 expect 0 "^parallel.zero= parallel.zero_keep=$" bash complete.sh "$completion" train parallel.zer
 expect 0 "^muon$" bash complete.sh "$completion" train x.yaml optimizer.name = mu
 

@@ -83,6 +83,7 @@ static const ech_emit_row rows[] = {
      .emit = emit_expert},
     {.key = "memory.recompute",
      .name = "pipeline.activation_checkpoint_interval",
+     .words = "none= full=",
      .emit = emit_recompute},
     {.key = "precision.compute", .name = "bf16.enabled", .words = "bf16=+ fp16= fp32="},
     {.key = "precision.compute", .name = "fp16.enabled", .words = "bf16= fp16=+ fp32="},

@@ -158,6 +158,24 @@ static void append_ours(const char *words, ech_text *out)
     }
 }
 
+bool ech_emit_has_value(const char *system, const char *key, const char *value)
+{
+    size_t n;
+    for (const ech_emit_row *row = find(system)->row; row->key; row++)
+        if (strcmp(row->key, key) == 0 && row->words && !find_words(row->words, value, &n))
+            return false;
+    return true;
+}
+
+bool ech_emitted_lacks(const ech_emitted *emitted, const char *key)
+{
+    size_t n = strlen(key);
+    for (size_t i = 0; i < emitted->missing.n; i++)
+        if (strncmp(emitted->missing.at[i], key, n) == 0 && emitted->missing.at[i][n] == ' ')
+            return true;
+    return false;
+}
+
 static void emit_row(ech_emitted *out, const ech_emit_row *row)
 {
     ECH_FREED_TEXT value = {0}, ours = {0};

@@ -52,6 +52,10 @@ void ech_emitted_text(const ech_emitted *emitted, ech_text *out);
 struct json_t *ech_emitted_json(const ech_emitted *emitted);
 /* Refuses a name of no system; all names are in the error. */
 ech_status ech_emit_check(const char *system);
+/* False if the system lacks this value of the key in every layout. */
+bool ech_emit_has_value(const char *system, const char *key, const char *value);
+/* True if the output names this key as one whose value the system does not have. */
+bool ech_emitted_lacks(const ech_emitted *emitted, const char *key);
 
 /* ---- for the systems' tables ---- */
 
@@ -59,7 +63,8 @@ struct ech_emit_row {
     const char *key;  /* of the run file */
     const char *name; /* of the argument */
     /* "ours=theirs ours=theirs": "+" emits a flag, nothing after "=" emits nothing. A value without
-     * words is named as missing. NULL: the value as it is. */
+     * words is named as missing. NULL: the value as it is. With `emit`: the values that the system
+     * has, NULL: any. */
     const char *words;
     bool (*when)(const ech_design *design); /* NULL: always */
     /* emits what the row is about; NULL: as the columns say */

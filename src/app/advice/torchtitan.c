@@ -105,6 +105,7 @@ static const ech_emit_row rows[] = {
      .emit = emit_expert},
     {.key = "parallel.zero",
      .name = "--parallelism.data_parallel_replicate_degree",
+     .words = "0= 2= 3=",
      .emit = emit_data},
     {.key = "parallel.sequence",
      .name = "--parallelism.no-enable_sequence_parallel",

@@ -39,8 +39,8 @@ ech_plan_forecast ech_plan_forecast_of(const ech_plan_report *report)
     const ech_simulation *simulation = &report->simulation;
     const ech_layout *layout = design->layout;
     ech_plan_forecast f = {.seconds = simulation->end / design->schedule->turns};
-    double tokens = (double)design->config->training.global_batch_size *
-                    (double)design->config->data.sequence_length;
+    double tokens =
+        (double)design->config->training.global_batch_size * (double)design->sample_units;
     f.low = f.seconds * (1 - design->cluster->step_spread);
     f.high = f.seconds * (1 + design->cluster->step_spread);
     f.tokens_per_second = tokens / f.seconds;
@@ -95,10 +95,11 @@ const char *ech_plan_forecast_part(int part)
     return names[part];
 }
 
-static void print_training(const ech_plan_forecast *f, ech_text *out)
+static void print_training(const ech_plan_forecast *f, bool texts, ech_text *out)
 {
     char span[ECH_COUNT_BYTES];
-    ech_text_append(out, ECH_PLAN_INDENT "%s: ", ECH_SCALED(f->tokens, "tokens"));
+    ech_text_append(out,
+                    ECH_PLAN_INDENT "%s: ", ECH_SCALED(f->tokens, texts ? "tokens" : "samples"));
     if (f->days < 2)
         ech_text_append(out, "%s", ech_count_span(f->days * day, span));
     else
@@ -124,8 +125,10 @@ void ech_plan_print_forecast(const ech_plan_report *report, ech_text *out)
     ech_timeline_time(&report->timeline, f.low, out);
     ech_text_append(out, " and ");
     ech_timeline_time(&report->timeline, f.high, out);
-    ech_text_append(out, "), %s\n", ECH_SCALED(f.tokens_per_second, "tokens/s"));
-    print_training(&f, out);
+    bool texts = ech_model_reads_texts(report->design->config);
+    ech_text_append(out, "), %s\n",
+                    ECH_SCALED(f.tokens_per_second, texts ? "tokens/s" : "samples/s"));
+    print_training(&f, texts, out);
     print_rate(f.model_flops, f.peak, "recomputation not counted", out);
     if (f.executed_flops > 0) print_rate(f.executed_flops, f.peak, "as executed", out);
     for (int part = 0; part < ECH_FORECAST_PARTS; part++)

@@ -333,7 +333,7 @@ double ech_plan_step_flops(const ech_design *design)
 
 double ech_plan_token_flops(const ech_design *design)
 {
-    return design->sample_flops / (double)design->config->data.sequence_length;
+    return design->sample_flops / (double)design->sample_units;
 }
 
 double ech_plan_imbalance(const ech_design *design, int *stage)

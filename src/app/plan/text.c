@@ -332,9 +332,10 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
     const ech_config *config = report->design->config;
     int rows = layout->world / layout->tensor, shown = rows <= MOST_ROWS ? rows : MOST_ROWS - 2;
     ECH_FREED_TEXT axes = {0};
-    ech_text_append(out,
-                    "batch       %" PRId64 " samples of %" PRId64 " tokens a step = %s of %" PRId64,
-                    config->training.global_batch_size, config->data.sequence_length,
+    ech_text_append(out, "batch       %" PRId64 " samples", config->training.global_batch_size);
+    if (ech_model_reads_texts(config))
+        ech_text_append(out, " of %" PRId64 " tokens", config->data.sequence_length);
+    ech_text_append(out, " a step = %s of %" PRId64,
                     ECH_COUNT(layout->micro_batches, "micro-batch"), layout->micro_batch);
     if (report->design->model->options.sequence_chunks > 1)
         ech_text_append(out, ", each in %d sequence chunks",

@@ -61,7 +61,8 @@ static void add_model_facts(ech_report *report)
              ECH_COUNT(config->training.global_batch_size, "sample"),
              ECH_COUNT(layout->micro_batches, "micro-batch"),
              ECH_COUNT(layout->micro_batch, "sample"));
-    ADD_FACT(report, "sequence length", "%" PRId64 " tokens", config->data.sequence_length);
+    if (ech_model_reads_texts(config))
+        ADD_FACT(report, "sequence length", "%" PRId64 " tokens", config->data.sequence_length);
 }
 
 /* What it was trained on, and how. */
@@ -155,7 +156,10 @@ static void add_metric_facts(ech_report *report)
                  report->config->training.steps);
     if (metrics->restarts.n) ADD_FACT(report, "restarts", "%zu", metrics->restarts.n);
     if (tokens > 0 && tokens < 1e15)
-        ADD_FACT(report, "tokens per second (median)", "%s", ECH_DIGITS(llround(tokens)));
+        ADD_FACT(report,
+                 ech_model_reads_texts(report->config) ? "tokens per second (median)"
+                                                       : "samples per second (median)",
+                 "%s", ECH_DIGITS(llround(tokens)));
     if (seconds > 0) ech_timeline_time(&clock, seconds, add_fact(report, "step time (median)"));
 }
 

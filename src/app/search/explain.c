@@ -160,8 +160,9 @@ static int find_ranks(const ech_search *search, const ech_planning_options *opti
         ech_search_space space;
         int ranks = search->ranks << i;
         bool exact, fits = false;
-        if (ech_search_space_create(search->run, &search->cluster, ranks, &space) == ECH_OK)
-            ech_search_enumerate(&space, keep_smallest, &list);
+        ech_status status = ech_search_space_create(search->run, &search->cluster, ranks, &space);
+        space.system = search->system;
+        if (status == ECH_OK) ech_search_enumerate(&space, keep_smallest, &list);
         ech_search_space_free(&space);
         for (int c = 0; c < list.n && !fits; c++)
             fits = plan_bytes(search, options, ranks, &list.at[c], &exact) &&

@@ -18,6 +18,12 @@
 const ech_search_limits ech_search_defaults = {
     .shown = 10, .planned = 20, .brief = 3e5, .whole = 4e5};
 
+/* A planned candidate, and its time over its bound. */
+typedef struct related {
+    ech_candidate first;
+    double factor;
+} related;
+
 typedef struct state {
     ech_search *search;
     const ech_planning_options *options;
@@ -26,6 +32,7 @@ typedef struct state {
     double memory; /* bytes of a device */
     ech_search_costs_list costs;
     ECH_LIST(ech_candidate) all;
+    ECH_LIST(related) family;
 } state;
 
 /* ---- configurations of candidates ---- */
@@ -61,6 +68,21 @@ void ech_search_print_keys(const ech_search *search, const ech_candidate *candid
 
 /* ---- plans of one candidate ---- */
 
+/* Fails if the layouts are for another system, which lacks a value that was searched. */
+static ech_status check_system(const ech_search *search, const ech_design *design)
+{
+    ech_emitted emitted;
+    if (!search->system) return ECH_OK;
+    ech_status status = ech_emit(design, search->system, &emitted);
+    for (ech_search_key key = 0; key < ECH_SEARCH_KEYS && status == ECH_OK; key++)
+        if (!search->fixed[key] && ech_emitted_lacks(&emitted, ech_search_key_name(key)))
+            status =
+                ech_config_complain(design->config, ech_search_key_name(key),
+                                    "%s does not have this value in this layout", search->system);
+    ech_emitted_free(&emitted);
+    return status;
+}
+
 /* Plans the candidate with m micro-batches in a step. No memory is too small here, so that *bytes
  * says what is missing; NULL: memory is not planned. */
 static ech_status simulate(const state *s, const ech_candidate *c, int64_t m, double *seconds,
@@ -77,6 +99,7 @@ static ech_status simulate(const state *s, const ech_candidate *c, int64_t m, do
     run.config = config;
     options.report = (ech_plan_options){.brief = true, .timed = !bytes};
     ech_status status = ech_planning_create(&run, &options, &planning);
+    if (status == ECH_OK) status = check_system(s->search, &planning.design);
     if (status == ECH_OK) {
         *seconds = planning.report.simulation.end / planning.design.schedule->turns;
         *steady = planning.report.simulation.steady;
@@ -128,7 +151,7 @@ static ech_status simulate_briefly(const state *s, ech_candidate *c, int64_t *by
         ECH_TRY(simulate(s, c, few(c, 0), &first, &steady, NULL));
         each = (second - first) / (double)(n - few(c, 0));
     }
-    c->seconds += each * (double)(m - n);
+    c->seconds = fmax(c->bound, c->seconds + each * (double)(m - n));
     return ECH_OK;
 }
 
@@ -302,62 +325,123 @@ static void sort_candidates(state *s)
     sort_by_estimate(s);
 }
 
+/* ---- estimates from planned candidates of the same family ---- */
+
+/* Candidates of a family differ in ZeRO, recomputation and offload alone: their steps exceed their
+ * bounds by about the same factor. */
+static bool is_family(const ech_candidate *a, const ech_candidate *b)
+{
+    return memcmp(a->value, b->value, ECH_SEARCH_zero * sizeof *a->value) == 0;
+}
+
+static const related *find_family(const state *s, const ech_candidate *c)
+{
+    for (size_t i = 0; i < s->family.n; i++)
+        if (is_family(&s->family.at[i].first, c)) return &s->family.at[i];
+    return NULL;
+}
+
+static void learn(state *s, const ech_candidate *c)
+{
+    double factor = c->seconds / c->bound;
+    if (!isfinite(factor) || find_family(s, c)) return;
+    ECH_PUSH(s->family, ((related){.first = *c, .factor = factor}));
+}
+
+static void estimate_again(state *s)
+{
+    for (size_t i = 0; i < s->all.n; i++) {
+        ech_candidate *c = &s->all.at[i];
+        const related *family = c->fate == ECH_SEARCH_LEFT ? find_family(s, c) : NULL;
+        if (!family) continue;
+        ech_search_tighten(s->search, &s->space, &s->costs, c);
+        c->estimate = family->factor * c->bound;
+    }
+    sort_by_estimate(s);
+}
+
+/* ---- brief plans ---- */
+
+/* Leaves out the candidate if its bound says so. */
+static bool is_bounded(state *s, ech_candidate *c, double last)
+{
+    if (c->bound <= last) ech_search_tighten(s->search, &s->space, &s->costs, c);
+    if (c->bound > last) c->fate = ECH_SEARCH_BOUNDED;
+    return c->bound > last;
+}
+
+static bool has_family(ech_candidate *const *at, int n, const ech_candidate *c)
+{
+    for (int i = 0; i < n; i++)
+        if (is_family(at[i], c)) return true;
+    return false;
+}
+
+/* The next candidates by estimate, one of a family: the others are estimated by it. */
+static int find_next(state *s, bool large, double last, double *left, ech_candidate **at)
+{
+    int n = 0;
+    for (size_t i = 0; i < s->all.n && n < BATCH; i++) {
+        ech_candidate *c = &s->all.at[i];
+        if (c->fate != ECH_SEARCH_LEFT || seems_large(s, c) != large || has_family(at, n, c) ||
+            is_bounded(s, c, last) || brief_work(s, c) > *left)
+            continue;
+        *left -= brief_work(s, c);
+        at[n++] = c;
+    }
+    return n;
+}
+
 static void plan_round(state *s, bool large, double *left)
 {
     ech_candidate *at[BATCH];
-    double last = last_place(s);
-    for (size_t i = 0; i < s->all.n;) {
-        int n = 0;
-        for (; i < s->all.n && n < BATCH; i++) {
-            ech_candidate *c = &s->all.at[i];
-            if (c->fate != ECH_SEARCH_LEFT || seems_large(s, c) != large) continue;
-            if (c->bound <= last) ech_search_tighten(s->search, &s->space, &s->costs, c);
-            if (c->bound > last) {
-                c->fate = ECH_SEARCH_BOUNDED;
-            } else if (brief_work(s, c) <= *left) {
-                *left -= brief_work(s, c);
-                at[n++] = c;
-            }
-        }
+    int n;
+    while ((n = find_next(s, large, last_place(s), left, at)) > 0) {
         plan_batch(s, plan_briefly, at, n);
-        last = last_place(s);
+        for (int i = 0; i < n; i++) learn(s, at[i]);
+        estimate_again(s);
     }
 }
 
+/* ---- whole plans ---- */
+
 /* True if the candidate may still take a place, which lasts `last` seconds: a time from few
- * micro-batches is off by 5 % at most, unless it is exact. */
+ * micro-batches is too long by 3 % at most, unless it is exact. */
 static bool may_be_placed(const ech_candidate *c, double last)
 {
-    return c->bound <= last && (c->exact ? c->seconds : 0.95 * c->seconds) <= last;
+    return c->bound <= last && (c->exact ? c->seconds : 0.97 * c->seconds) <= last;
+}
+
+/* Plans the next candidates that may be placed as a whole, as many as there are places. Returns
+ * their number. */
+static int plan_next(state *s, const references *fit, int planned, double *left)
+{
+    ech_candidate *at[BATCH];
+    double last = last_planned(s);
+    int n = 0;
+    for (size_t i = 0; i < fit->n && n < BATCH && n < s->limits->shown; i++) {
+        ech_candidate *c = fit->at[i];
+        double needs = work_of(s, c->micro_batches);
+        if (c->fate != ECH_SEARCH_BRIEF || !may_be_placed(c, last)) continue;
+        if (planned + n >= s->limits->planned && needs > *left) break;
+        *left -= needs;
+        at[n++] = c;
+    }
+    plan_batch(s, plan_whole, at, n);
+    return n;
 }
 
 static void plan_best(state *s)
 {
     references fit = {0};
-    ech_candidate *at[BATCH];
     double left = s->limits->whole;
-    int planned = 0;
+    int planned = 0, n;
     find_fit(s, &fit);
-    for (size_t i = 0; i < fit.n;) {
-        int n = 0;
-        double last = last_planned(s);
-        for (; i < fit.n && n < BATCH; i++) {
-            double needs = work_of(s, fit.at[i]->micro_batches);
-            if (fit.at[i]->fate == ECH_SEARCH_PLANNED) {
-                planned++;
-                continue;
-            }
-            if (planned >= s->limits->planned) {
-                if (planned >= 4 * s->limits->planned || needs > left) break;
-                if (!may_be_placed(fit.at[i], last)) continue;
-            }
-            left -= needs;
-            planned++;
-            at[n++] = fit.at[i];
-        }
-        if (n == 0) break;
-        plan_batch(s, plan_whole, at, n);
-    }
+    for (size_t i = 0; i < fit.n; i++) planned += fit.at[i]->fate == ECH_SEARCH_PLANNED;
+    do {
+        n = plan_next(s, &fit, planned, &left);
+        planned += n;
+    } while (n > 0);
     free(fit.at);
 }
 
@@ -457,10 +541,12 @@ ech_status ech_search_run(const ech_run *run, const ech_planning_options *option
     ECH_TRY(find_memory(out, &s.memory));
     ech_status status = ech_search_space_create(run, &out->cluster, out->ranks, &s.space);
     memcpy(out->fixed, s.space.fixed, sizeof out->fixed);
+    s.space.system = out->system = options->report.advice.emit_for;
     if (status == ECH_OK) status = run_search(&s);
     ech_search_space_free(&s.space);
     free(s.all.at);
     free(s.costs.at);
+    free(s.family.at);
     return status;
 }
 

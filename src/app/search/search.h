@@ -2,14 +2,17 @@
  *
  * Searches the layouts of a run on a cluster: those with the shortest training step that fit into
  * the devices' memory. Each is a candidate: a value for each key of space.def. The run's other keys
- * stay, and a key of space.def that the run sets is not searched.
+ * stay, and a key of space.def that the run sets is not searched. Where layouts are for another
+ * system (ech_advice_options.emit_for), values that it does not have are left out.
  *
  * 1. All candidates are enumerated. A closed formula gives each a bound (its step takes at least as
  *    long) and an estimate of time and memory, which only orders the candidates.
  * 2. In that order, candidates are planned and simulated with few micro-batches. If these have a
  *    steady state (simulate/rehearsal.h), the time of all of them follows exactly. Otherwise each
- *    further micro-batch is expected to take as long as between two such simulations.
- * 3. The best of them are planned and simulated as `echelon plan` does it, without its checks.
+ *    further micro-batch is expected to take as long as between two such simulations. A simulated
+ *    candidate gives those that differ in ZeRO, recomputation and offload alone a new estimate.
+ * 3. Those that may take a place are planned and simulated as `echelon plan` does it, without its
+ *    checks.
  *
  * A candidate whose bound is above the last place's time cannot be in the list, and is not planned.
  * Work is limited (ech_search_limits), so other candidates may remain that were not planned; their
@@ -65,6 +68,7 @@ typedef struct ech_search {
     const ech_run *run; /* borrowed */
     ech_cluster cluster;
     int ranks;
+    const char *system; /* layouts are of this one of app/advice/systems.def; NULL: of ours */
     bool fixed[ECH_SEARCH_KEYS];       /* the run sets the key */
     ECH_LIST(ech_candidate) candidate; /* places first, in their order; then by estimate */
     int places;
@@ -105,6 +109,7 @@ void ech_search_print_keys(const ech_search *search, const ech_candidate *candid
 typedef struct ech_search_space {
     const ech_run *run;
     const ech_cluster *cluster;
+    const char *system; /* as ech_search.system; NULL after ech_search_space_create */
     int ranks;
     int64_t batch;      /* samples of a step */
     ech_config *config; /* of `alone` */

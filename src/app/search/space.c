@@ -45,6 +45,14 @@ static int64_t value_of(const ech_candidate *c, ech_search_key key)
     return c->value[key];
 }
 
+/* False if the system for which layouts are searched lacks the value. */
+static bool has_value(const ech_search_space *space, ech_search_key key, int64_t value)
+{
+    char text[32];
+    return !space->system ||
+           ech_emit_has_value(space->system, keys[key].key, ech_search_value(key, value, text));
+}
+
 #define OF(name) value_of(c, ECH_SEARCH_##name)
 
 enum { SCHEDULE_1F1B, SCHEDULE_INTERLEAVED, SCHEDULE_ZERO_BUBBLE, SCHEDULE_ZERO_BUBBLE_V };
@@ -109,7 +117,8 @@ static void find_micro(const ech_search_space *space, const ech_candidate *c, va
 static void find_sequence(const ech_search_space *space, const ech_candidate *c, values *out)
 {
     int64_t rows = OF(micro) * space->config->data.sequence_length / OF(context);
-    add(out, OF(tensor) > 1 && rows % OF(tensor) == 0);
+    add(out,
+        OF(tensor) > 1 && rows % OF(tensor) == 0 && has_value(space, ECH_SEARCH_sequence, true));
 }
 
 static void find_schedule(const ech_search_space *space, const ech_candidate *c, values *out)
@@ -191,6 +200,7 @@ static void find_values(const walk *w, ech_candidate *c, ech_search_key key)
         generators[key](space, c, &list);
     for (int i = 0; i < list.n; i++) {
         c->value[key] = list.at[i];
+        if (!space->fixed[key] && !has_value(space, key, list.at[i])) continue;
         int64_t ranks = OF(pipeline) * (key < ECH_SEARCH_tensor ? 1 : OF(tensor)) *
                         (key < ECH_SEARCH_context ? 1 : OF(context));
         if (space->ranks % ranks == 0) find_values(w, c, key + 1);

@@ -63,6 +63,8 @@ typedef struct ech_design {
     int32_t end_of_text; /* the tokenizer's, unless the caller sets it; -1: none is known */
     ech_model *model;
     double sample_flops; /* ech_model_flops */
+    /* Units of work in a sample (samples.def): its tokens, of texts; otherwise 1. */
+    int64_t sample_units;
     ech_layout *layout;
     ech_schedule *schedule;
     ech_profile *profile;       /* measured costs of blocks; NULL: none */

@@ -170,17 +170,21 @@ static ech_status report_once(ech_comm *comm, ech_group *world, const ech_start 
 }
 
 /* parallel.node_ranks = auto is the number of ranks on the rank's own machine, and all ranks must
- * sum in the same order. */
+ * sum in the same order. The first rank logs the error; the others return ECH_EABORTED. */
 static ech_status check_machines(ech_group *world, const ech_prepared *p)
 {
     double most = (double)p->config->parallel.node_ranks, least = -most;
     ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, &most, 1));
     ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, &least, 1));
     if (most + least <= 0) return ECH_OK;
-    return ech_config_complain(p->config, "parallel.reduction",
-                               "machines have %.0f to %.0f ranks of this run; start equally many "
-                               "on each, or set parallel.node_ranks",
-                               -least, most);
+    ech_status said = ECH_EABORTED;
+    if (ech_group_index(world) == 0)
+        said = ech_config_complain(p->config, "parallel.node_ranks",
+                                   "machines have %.0f to %.0f ranks of this run; start equally "
+                                   "many on each, or set parallel.node_ranks to one number on all",
+                                   -least, most);
+    (void)ech_group_barrier(world); /* whoever returns ends the others: not before it is said */
+    return said;
 }
 
 static ech_status join_all(ech_comm *comm, ech_group **out)

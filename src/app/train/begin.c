@@ -224,7 +224,7 @@ static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
     t->skipped = info->skipped_steps;
     t->loss = info->loss;
     if (own) t->validated = info->validated;
-    t->tokens = info->samples * t->config->data.sequence_length;
+    t->tokens = info->samples * t->design->sample_units;
     if (ech_trainer_is_first(t))
         ech_log_info("resuming from %s (saved by %s)", ech_checkpoint_path(checkpoint),
                      ECH_COUNT(info->ranks, "rank"));
@@ -334,6 +334,7 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
                                 .layout = axes,
                                 .run_yaml = yaml.at,
                                 .serves = serves.at,
+                                .samples = t->design->model->family->samples,
                                 .tensorboard = t->config->log.tensorboard == 1};
     ECH_TRY(ech_file_write_inside(path, yaml.at, yaml.n));
     if (mapping) ECH_TRY(ech_file_write_inside(beside, mapping, n));
@@ -351,11 +352,13 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
     bool on_disk = arena_bytes[ECH_SPACE_DISK] > 0, in_window = arena_bytes[ECH_SPACE_WINDOW] > 0;
     ech_progress_say(
         t->progress,
-        "%s, %lld parameters%s, on %d rank%s of %lld thread%s (%s, %s)%s%s; %s%s and %s of the host"
+        "%s, %lld parameters%s, on %d rank%s of %lld thread%s (%s, %s, %s)%s%s; %s%s and %s of "
+        "the host"
         "%s%s%s%s%s",
         t->design->model->family->name, (long long)all, active, ranks, ranks > 1 ? "s" : "",
         (long long)t->config->parallel.threads, t->config->parallel.threads > 1 ? "s" : "",
-        ech_comm_name(t->comm), ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
+        ech_kernels_architecture(t->design->kernels), ech_comm_name(t->comm),
+        ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
         t->design->world > 1 ? "at most " : "",
         ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_DEVICE], device, sizeof device),
         ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_HOST], host, sizeof host),
@@ -470,9 +473,9 @@ static void say_validation(const ech_trainer *t)
     if (n == all) return;
     ech_progress_say(t->progress,
                      "validation uses a random sample of the validation data, the same each time: "
-                     "%lld of %lld samples, %s tokens; training.validate_samples = 0 uses all",
-                     (long long)n, (long long)all,
-                     ech_count_text(n * t->config->data.sequence_length, of));
+                     "%lld of %lld samples, %s %ss; training.validate_samples = 0 uses all",
+                     (long long)n, (long long)all, ech_count_text(n * t->design->sample_units, of),
+                     ech_sample_row_of(t->design->model->family->samples)->unit);
 }
 
 ech_status ech_trainer_begin(ech_trainer *t)

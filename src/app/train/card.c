@@ -129,8 +129,8 @@ static void append_table(const ech_card *card, ech_text *out)
     ech_text_append(out, "| | |\n|---|---|\n| architecture | %s, %" PRId64 " parameters |\n",
                     ech_family_of(card->config)->name, card->parameters);
     append_names(card, out);
-    ech_text_append(out, "| training steps | %" PRId64 " |\n| tokens | %" PRId64 " |\n", card->step,
-                    card->tokens);
+    ech_text_append(out, "| training steps | %" PRId64 " |\n| %ss | %" PRId64 " |\n", card->step,
+                    ech_sample_row_of(ech_family_of(card->config)->samples)->unit, card->tokens);
     if (isfinite(card->loss))
         ech_text_append(out, "| loss of the last step | %.4f |\n", card->loss);
     if (card->valid_step >= 0 && isfinite(card->valid_loss))

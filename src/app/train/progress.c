@@ -32,6 +32,7 @@ enum { MOST_NOTES = 256 };
 struct ech_progress {
     int64_t steps, every, validate_every; /* as in ech_progress_setup */
     bool validates;
+    const ech_sample_row *row; /* names the unit of counts */
     double peak_flops;
     double load;   /* while the peak was measured: then mfu is too high */
     int64_t start; /* number of this start of the run, from 1 */
@@ -255,8 +256,9 @@ static void format_step(const ech_progress *p, const ech_step_metrics *m, ech_te
     ech_text_append(out, " | ETA %s", ech_count_span(left, span));
     if (m->skipped) ech_text_append(out, " | %supdate skipped", m->overflow ? "overflow, " : "");
     if (m->next_scale != m->loss_scale) ech_text_append(out, " | loss scale %.0f", m->next_scale);
-    ech_text_append(out, " | norm %.2f | lr %.1e | %s tok/s | %s", m->grad_norm, m->learning_rate,
+    ech_text_append(out, " | norm %.2f | lr %.1e | %s %s/s | %s", m->grad_norm, m->learning_rate,
                     ech_count_text(whole_number(m->tokens_per_second), speed),
+                    p->row->texts ? "tok" : p->row->unit,
                     ech_count_scaled(m->flops_per_second, "FLOP/s", flops));
     if (isfinite(mfu(p, m)))
         ech_text_append(out,
@@ -341,7 +343,8 @@ static void write_validation(ech_progress *p, const ech_note *note, ech_text *te
     begin_line(p, m->step, text);
     append_loss(m->loss, m->tokens == 0, "validation ", text);
     append_bits(m->bits_per_byte, text);
-    ech_text_append(text, " | %s tokens | %.1f s", ech_count_text(m->tokens, count), m->seconds);
+    ech_text_append(text, " | %s %ss | %.1f s", ech_count_text(m->tokens, count), p->row->unit,
+                    m->seconds);
     if (m->patience && m->waited)
         ech_text_append(text, " | no improvement: %" PRId64 " of %" PRId64, m->waited, m->patience);
 }
@@ -373,7 +376,8 @@ static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *te
     add_scalars(p, note->wall_time, m->step, scalars, isfinite(m->bits_per_byte) ? 2 : 1);
     append_loss(m->loss, m->tokens == 0, "evaluation ", text);
     append_bits(m->bits_per_byte, text);
-    ech_text_append(text, " | %s tokens | %.1f s", ech_count_text(m->tokens, count), m->seconds);
+    ech_text_append(text, " | %s %ss | %.1f s", ech_count_text(m->tokens, count), p->row->unit,
+                    m->seconds);
 }
 
 static void write_histogram(ech_progress *p, const ech_note *note)
@@ -558,6 +562,7 @@ ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **o
                         .every = setup->every,
                         .validates = setup->validates,
                         .validate_every = setup->validate_every,
+                        .row = ech_sample_row_of(setup->samples),
                         .peak_flops = setup->peak_flops,
                         .load = setup->load,
                         .step_seconds = -1};

@@ -14,6 +14,7 @@
 #include "app/experts.h"
 #include "app/serve_log.h"
 #include "base/status.h"
+#include "layer/samples.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,6 +32,7 @@ typedef struct ech_progress_setup {
     double peak_flops; /* measured, of all ranks: for mfu */
     double load;       /* of the machine when it was measured, by others; 0: it was idle */
     int ranks;
+    ech_sample_kind samples; /* counts are of this kind's units */
     const char *layout;   /* as text (ech_print_axes); "" or NULL: none */
     const char *run_yaml; /* the resolved run file, for TensorBoard; may be NULL */
     const char *serves;   /* first line of a start in serves.jsonl; NULL: there are no pushes */

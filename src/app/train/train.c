@@ -82,7 +82,7 @@ static ech_status finish_step_profile(ech_trainer *t)
 /* Logs a training step; time and bytes of a span are divided equally over its training steps. */
 static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int64_t sent)
 {
-    int64_t G = t->config->training.global_batch_size, T = t->config->data.sequence_length;
+    int64_t G = t->config->training.global_batch_size;
     if (!ech_trainer_is_first(t)) return;
     ech_scaler scaler = ech_exec_scaler(t->session.exec);
     ech_note note = {.kind = ECH_NOTE_STEP,
@@ -93,7 +93,7 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
                               .tokens = t->tokens,
                               .samples = t->step * G,
                               .step_seconds = seconds,
-                              .tokens_per_second = (double)(G * T) / seconds,
+                              .tokens_per_second = (double)(G * t->design->sample_units) / seconds,
                               .flops_per_second = t->flops / seconds,
                               .bytes_sent = sent,
                               .peak_bytes = t->session.plan->arena_bytes[ECH_SPACE_DEVICE],
@@ -128,7 +128,7 @@ static ech_status finish_step(ech_trainer *t, ech_readings r, double seconds, in
     t->seconds = seconds;
     t->step++;
     ech_comm_count_step(t->comm);
-    t->tokens += t->config->training.global_batch_size * t->config->data.sequence_length;
+    t->tokens += t->config->training.global_batch_size * t->design->sample_units;
     log_step(t, &r, seconds, sent);
     return ECH_OK;
 }

@@ -47,22 +47,34 @@ static grid split(const ech_product *p, int threads)
 
 /* True if c is made in parts, each by one thread with the library's GEMM (for fp32 sgemm); false if
  * the matmul primitive makes all of it. It depends on shapes and threads alone, so that the same
- * product has the same bits everywhere. GFLOP/s on two Zen 4 cores of 235 at their peak, with
- * operands that are not in the cache, 384 to 3072 wide, 1024 and 2048 rows:
- *                              primitive   sgemm   sgemm in parts
- * dW = xᵀ dy                  200-218   201-227      206-227 dx = dy W                   217-225
- * 223-228      224-228 dx of a head, V = 50,257    190-200   227          228 dW of a head 170-180
- * 211-215      220 y = x W + bias              215-222   --- (the bias would take another pass) any
- * with b transposed       205-220   162-223      203-220 In parts, since the GEMM's own threads
- * pack together and wait for each other. The same for bf16 (c too, except where it says fp32), on a
- * Zen 5 core of 470 by processor time, two threads, 512 to 3072 wide, 1024 and 2048 rows:
- *                              primitive    GEMM   GEMM in parts
- * dW = xᵀ dy                  315-413   346-433      374-417 dW in fp32                  324-386
- * 393-436      409-428 dW added to, in fp32        314-356   372-418      376-411 dx = dy W 388-440
- * 403-428      402-424 dx added to                 352-392   401-435      392-423 dx of a head, V =
- * 50,257    363       395          395 the same with gaps          none      388 374 dW of a head,
- * added to      238       352          380 y = x W                     408-455 387-440
- * 382-429 */
+ * product has the same bits everywhere. In parts, since the GEMM's own threads pack together and
+ * wait for each other.
+ *
+ * GFLOP/s of fp32 on two Zen 4 cores of 235 at their peak, with operands that are not in the cache,
+ * 384 to 3072 wide, 1024 and 2048 rows; V = 50,257 is a head's width:
+ *
+ *                         primitive   sgemm     in parts
+ *     dW = x^T dy         200-218     201-227   206-227
+ *     dx = dy W           217-225     223-228   224-228
+ *     dx of a head, V     190-200     227       228
+ *     dW of a head, V     170-180     211-215   220
+ *     y = x W + bias      215-222     -         -          the bias would take another pass
+ *     b transposed        205-220     162-223   203-220
+ *
+ * bf16 (c too, except where it says fp32) on a Zen 5 core of 470 by processor time, two threads,
+ * 512 to 3072 wide:
+ *
+ *                         primitive   GEMM      in parts
+ *     dW = x^T dy         315-413     346-433   374-417
+ *     dW in fp32          324-386     393-436   409-428
+ *     dW += in fp32       314-356     372-418   376-411
+ *     dx = dy W           388-440     403-428   402-424
+ *     dx +=               352-392     401-435   392-423
+ *     dx of a head, V     363         395       395
+ *     dx, with gaps       none        388       374
+ *     dW of a head, +=    238         352       380
+ *     y = x W             408-455     387-440   382-429
+ */
 static bool in_parts(const ech_product *p, int threads, bool dense)
 {
     bool plain = p->a_transposed || !p->b_transposed;

@@ -7,6 +7,15 @@
 
 #include "kernel/ref/real.h"
 
+/* NaN is no largest value. With fmax, gcc 12 for 64-bit Arm stops with an internal error. */
+static double largest(const ech_tensor *x, int64_t first, int64_t n)
+{
+    double most = -INFINITY;
+    for (int64_t i = first; i < first + n; i++)
+        if (ech_value(x, i) > most) most = ech_value(x, i);
+    return most;
+}
+
 void ECH_REF(loss_statistics)(ech_kernel_context *context, const ech_tensor *logits,
                               const ech_tensor *targets, int64_t first_id, const ech_tensor *stats)
 {
@@ -15,8 +24,8 @@ void ECH_REF(loss_statistics)(ech_kernel_context *context, const ech_tensor *log
     for (int64_t r = 0; r < R; r++) {
         int64_t row = r * logits->stride[0];
         int64_t target = ((const int32_t *)targets->data)[r] - first_id;
-        double *out = (double *)stats->data + r * ECH_LOSS_STATS, max = -INFINITY, sum = 0;
-        for (int64_t v = 0; v < n; v++) max = fmax(max, ech_value(logits, row + v));
+        double *out = (double *)stats->data + r * ECH_LOSS_STATS, sum = 0;
+        double max = largest(logits, row, n);
         for (int64_t v = 0; v < n; v++) sum += exp(ech_value(logits, row + v) - max);
         out[ECH_STAT_MAX] = max;
         out[ECH_STAT_SUM] = sum;

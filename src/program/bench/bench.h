@@ -30,6 +30,7 @@ enum { ECH_BENCH_BLOCKS = 3 }; /* sizes of one read or write of a disk */
 /* The command's options. */
 typedef struct ech_bench_options {
     const char *device; /* for kernels and products; a name of device.def */
+    const char *isa;    /* instruction set of the process (kernel/isa.h); NULL: not chosen */
     /* for kernels and products; 0, only with `cluster`: the rank's share of the cores */
     int threads;
     int ranks;                   /* for collectives, as threads of this process */
