@@ -61,6 +61,11 @@ static void reach_ech_attention_rule(const ech_call_memory *memory, ech_attentio
     (void)memory, (void)x;
 }
 
+static void reach_ech_filter(const ech_call_memory *memory, ech_filter *x)
+{
+    (void)memory, (void)x;
+}
+
 static void reach_ech_dropout(const ech_call_memory *memory, ech_dropout *x)
 {
     REACH(x->step, sizeof *x->step);

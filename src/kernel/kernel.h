@@ -204,6 +204,21 @@ ECH_EVERYWHERE ech_random_key ech_dropout_key(const ech_dropout *dropout)
     return key;
 }
 
+/* The window of pixels from which an output's pixel (p, q) is computed. It has size[0] rows and
+ * size[1] columns, and its first pixel is (p stride[0] - padding[0], q stride[1] - padding[1]). The
+ * output has ech_filter_output rows and columns. */
+typedef struct ech_filter {
+    int64_t size[2], stride[2], padding[2];
+} ech_filter;
+
+/* Rows (d = 0) or columns (d = 1) of the output for `in` of the input; 0 or less: the padded input
+ * is smaller than the window. */
+ECH_EVERYWHERE int64_t ech_filter_output(const ech_filter *at, int d, int64_t in)
+{
+    int64_t last = in + 2 * at->padding[d] - at->size[d];
+    return last < 0 ? 0 : last / at->stride[d] + 1;
+}
+
 /* Parameters of an element-wise optimizer update. */
 typedef struct ech_update {
     double learning_rate, weight_decay; /* weight_decay is 0 for parameters without it */

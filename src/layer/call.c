@@ -117,9 +117,11 @@ static void list_forward(lister *l, const ech_node *node)
             add_value(l, ECH_PORT_KEEP, i, kept, kept, cached ? fills : mode);
     }
     bool partials = node->layer->writes_partials;
-    for (int i = 0; i < node->params; i++)
-        add_operand(l, partials ? ECH_PORT_DPARAM : ECH_PORT_PARAM, i, node->param[i],
-                    partials ? ECH_ADD : ECH_READ);
+    for (int i = 0; i < node->params; i++) {
+        ech_operand *param = add_operand(l, partials ? ECH_PORT_DPARAM : ECH_PORT_PARAM, i,
+                                         node->param[i], partials ? ECH_ADD : ECH_READ);
+        if (node->untrained & 1u << i) param->purposes &= (uint8_t) ~(1u << ECH_TRAIN);
+    }
 }
 
 /* The gradient of input i may reuse the memory of the read input, if neither is a view and nothing

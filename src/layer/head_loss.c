@@ -38,6 +38,7 @@ static int64_t most_rows(const ech_block_options *options, int64_t V)
 typedef struct builder {
     ech_block *block;
     int x, targets, weights, weight;
+    int bias;        /* -1: none */
     int64_t V, rows; /* rows: of a chunk; 0: all there are, where nobody says how many */
     ech_logits with;
     const echelon_loss *plugged;
@@ -100,6 +101,8 @@ static void add_chunk(builder *b, int64_t first, int64_t rows)
     ech_node_in(node, b->x);
     ech_node_in(node, b->targets);
     ech_node_param(node, b->weight);
+    if (b->bias >= 0) ech_node_param(node, b->bias);
+    node->added = 1u << 1;
     ech_node_out_in_place(node, logits);
     int stats = add_stats(b, node, "statistics", rows, 1);
     node->b = (ech_reads){.in = 1, .param = 1};
@@ -139,6 +142,20 @@ static int add_next(builder *b)
     return logits;
 }
 
+static void add_chunks(builder *b)
+{
+    const ech_block_options *options = &b->block->options;
+    if (b->rows > most_rows(options, b->V)) b->rows = most_rows(options, b->V);
+    b->logits = ech_block_scratch(b->block, "logits", shape_of(b->rows, ECH_AXIS_VOCAB, b->V));
+    b->block->value.at[b->logits].type = ECH_TYPE_WIDE;
+    int64_t first = 0;
+    do {
+        int64_t left = options->rows - first;
+        add_chunk(b, first, left < b->rows ? left : b->rows);
+        first += b->rows;
+    } while (first < options->rows);
+}
+
 int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V,
                         ech_logits logits, const echelon_loss *plugged)
 {
@@ -149,20 +166,28 @@ int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int w
                  targets,
                  weights,
                  weight,
+                 -1,
                  V,
                  .rows = options->rows,
                  .with = logits,
                  .plugged = plugged};
-    if (b.rows > most_rows(options, V)) b.rows = most_rows(options, V);
-    b.logits = ech_block_scratch(block, "logits", shape_of(b.rows, ECH_AXIS_VOCAB, V));
-    block->value.at[b.logits].type = ECH_TYPE_WIDE;
-    int64_t first = 0;
-    do {
-        int64_t left = options->rows - first;
-        add_chunk(&b, first, left < b.rows ? left : b.rows);
-        first += b.rows;
-    } while (first < options->rows);
+    add_chunks(&b);
     return add_next(&b);
+}
+
+void ech_layer_classes_loss(ech_block *block, int x, int weight, int bias, int64_t V)
+{
+    int targets = ech_block_batch(block, ECH_TARGETS);
+    builder b = {block,
+                 x,
+                 targets,
+                 ech_block_batch(block, ECH_WEIGHTS),
+                 weight,
+                 bias,
+                 V,
+                 .rows = block->options.rows,
+                 .with = {.factor = 1}};
+    add_chunks(&b);
 }
 
 /* ---- a chunk ---- */
@@ -228,7 +253,8 @@ static void logits_forward(const ech_call *call)
     ech_tensor stats = ech_tensor_2d(call->out[1].data, ECH_F64, n, ECH_LOSS_STATS);
     ech_tensor all = ech_tensor_flat(&call->out[0]);
     ech_tensor padding = ech_tensor_rows(&all, n * s.valid, n * (s.padded - s.valid));
-    kernels->matmul(call->context, &x, false, &weight, true, NULL, NULL, &logits);
+    kernels->matmul(call->context, &x, false, &weight, true, ech_optional(&call->param[1]), NULL,
+                    &logits);
     transform(call, &logits);
     if (padding.shape[0]) kernels->fill(call->context, &padding, 0);
     kernels->loss_statistics(call->context, &logits, &targets, s.first_id, &stats);
@@ -246,6 +272,8 @@ static void logits_backward(const ech_call *call)
         ech_tensor dx = rows_of(call, &call->din[0], n);
         kernels->matmul(call->context, &dlogits, false, &weight, false, NULL, NULL, &dx);
     }
+    if (call->dparam[1].data)
+        kernels->bias_backward(call->context, &dlogits, call->accumulate[1], &call->dparam[1]);
     if (!call->dparam[0].data) return;
     ech_tensor dweight = ech_tensor_rows(&call->dparam[0], 0, s.valid);
     kernels->matmul(call->context, &dlogits, true, &x, false, NULL,
@@ -258,9 +286,12 @@ static void logits_backward(const ech_call *call)
 /* The most scratch of the products of n rows with `ids` ids. */
 static size_t product_scratch(const ech_scratch_query *query, int64_t n, int64_t ids, int64_t C)
 {
+    bool bias = query->node->params > 1;
     if (query->phase == ECH_FORWARD)
-        return ech_query_matmul(query, n, ids, C, false, true, false, false);
-    size_t most = 0;
+        return ech_query_matmul(query, n, ids, C, false, true, bias, false);
+    int64_t dims[] = {n, ids};
+    size_t most =
+        bias ? ech_kernel_scratch(query->kernels, ECH_OP_bias_backward, query->threads, dims) : 0;
     size_t products[] = {ech_query_matmul(query, n, C, ids, false, false, false, false),
                          ech_query_matmul(query, ids, C, n, true, false, false, false),
                          ech_query_matmul(query, ids, C, n, true, false, false, true)};

@@ -200,6 +200,7 @@ typedef struct ech_node {
     int params, param[ECH_MAX_PORTS]; /* indices of the model's parameters */
     unsigned added;                   /* parameters that are only added to the output (biases) */
     unsigned frozen;                  /* parameters without gradients */
+    unsigned untrained;               /* parameters that F reads only outside of training */
     ech_reads b, w;                   /* what B and W read besides gradients */
     /* inputs that F copies into a cache: for R, which finds them there, the input is -1 */
     unsigned cached;

@@ -40,6 +40,33 @@ int ech_layer_rmsnorm(ech_block *block, int x, int gain, double offset, double e
 int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_first, ech_axis axis,
                      int64_t out);
 
+/* The shape of what a filter makes of images of shape x (B,H,W,C), with that many channels. The
+ * filter fits into the padded image. */
+ech_shape ech_layer_filtered(const ech_shape *x, const ech_filter *at, int64_t channels);
+/* x (B,H,W,C) -> (B,P,Q,channels); weight (channels,C,KH,KW), of at->size; bias (channels) or -1.
+ * P and Q, here and below: ech_filter_output. */
+int ech_layer_conv2d(ech_block *block, int x, int weight, int bias, const ech_filter *at,
+                     int64_t channels);
+/* (B,H,W,C) -> (B,P,Q,C): the largest or the mean of the window's pixels, for each channel. */
+int ech_layer_max_pool(ech_block *block, int x, const ech_filter *at);
+int ech_layer_mean_pool(ech_block *block, int x, const ech_filter *at);
+int ech_layer_global_pool(ech_block *block, int x); /* the mean of all pixels: (B,1,1,C) */
+int ech_layer_flatten(ech_block *block, int x);     /* (B,H,W,C) -> (B,1,C H W), by channels */
+
+/* A batch norm. Its parameters have a number per channel; the two running statistics are layer
+ * states (ech_layer_batch_norm_commit). */
+typedef struct ech_layer_batch_norm_args {
+    int gain, bias, running_mean, running_variance;
+    int64_t samples;      /* consecutive samples with common statistics; 0: the micro-batch */
+    int64_t step_samples; /* samples of a step, over all ranks */
+    double eps;
+} ech_layer_batch_norm_args;
+
+int ech_layer_batch_norm(ech_block *block, int x,
+                         const ech_layer_batch_norm_args *norm); /* of images */
+/* The commit (ech_param.commit) of a running statistic: commit_rate is the share of the step's. */
+void ech_layer_batch_norm_commit(const ech_commit *commit);
+
 /* (B,T,H,D) rotated by position. */
 int ech_layer_rotary(ech_block *block, int x, const ech_rope *rope, int starts);
 /* x (B,T,H,D) rotated by position, then y (B,T,H,E), in each head: (B,T,H,D+E). x (B,T,D), or
@@ -148,6 +175,9 @@ typedef struct ech_logits {
  * then gather a chunk's logits. */
 int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V,
                         ech_logits logits, const echelon_loss *plugged);
+/* The end of a classifier of samples: x (B,1,C), one target and weight per sample; logits x Wᵀ +
+ * bias, weight (V,C), bias (V), and the cross-entropy, as above. It generates nothing. */
+void ech_layer_classes_loss(ech_block *block, int x, int weight, int bias, int64_t V);
 /* The end of a logistic regression: x (B,T,1), a weight of each feature of a sample, times the
  * batch's values, summed over the sample and added to bias (1), is its logit; the loss is that
  * of kernel.def's logistic_loss. Tokens are not sharded. */

@@ -85,7 +85,7 @@ typedef struct trial {
     ech_op op;
     trial_call call;
     const void *options;
-    int64_t dims[ECH_MAX_DIMS * 2]; /* of the scratch function */
+    int64_t dims[12]; /* of the scratch function */
     trial_tensor tensor[TRIAL_TENSORS];
     double tolerance;        /* of fp32 results, relative to the tensor's largest element */
     double tolerance_f64;    /* 0: 1e-12 */

@@ -21,7 +21,7 @@ typedef struct runner {
     int params;
     ech_shape param_shape[RUNNER_PARAMS];
     double *param[RUNNER_PARAMS], *dparam[RUNNER_PARAMS];
-    bool written[RUNNER_PARAMS];
+    bool written[RUNNER_PARAMS], is_state[RUNNER_PARAMS];
     double *value[RUNNER_VALUES]; /* by base value */
     int calls[ECH_PHASES];
     double sums[ECH_LOSS_SUMS], scale;
@@ -58,6 +58,14 @@ static inline int runner_param(runner *r, ech_shape shape)
     r->dparam[p] = ech_calloc((size_t)n, sizeof(double));
     for (int64_t i = 0; i < n; i++)
         r->param[p][i] = 0.5 * runner_draw(100 + (uint32_t)p, (uint64_t)i);
+    return p;
+}
+
+/* A layer state of n numbers: its gradient is the sum of partials. */
+static inline int runner_state(runner *r, int64_t n)
+{
+    int p = runner_param(r, ech_shape_1d(ECH_AXIS_CHANNELS, n));
+    r->is_state[p] = true;
     return p;
 }
 
@@ -101,6 +109,8 @@ static inline void runner_finish(runner *r)
 {
     ech_param params[RUNNER_PARAMS] = {{0}};
     for (int p = 0; p < r->params; p++) params[p].shape = r->param_shape[p];
+    for (int p = 0; p < r->params; p++)
+        if (r->is_state[p]) params[p].commit = ech_layer_batch_norm_commit;
     ech_block_finish(r->block, params);
     runner_finish_values(r);
 }
@@ -215,6 +225,7 @@ static inline double runner_objective(runner *r)
     for (size_t i = 0; i < r->block->node.n; i++)
         if (strcmp(r->block->node.at[i].layer->name, "dropout") == 0 ||
             strcmp(r->block->node.at[i].layer->name, "expert_dropout") == 0 ||
+            strcmp(r->block->node.at[i].layer->name, "batch_norm") == 0 ||
             strcmp(r->block->node.at[i].layer->name, "gate") == 0 ||
             strcmp(r->block->node.at[i].layer->name, "attention") == 0)
             r->purpose = ECH_TRAIN;

@@ -53,7 +53,10 @@ static void check_block(runner *r)
         assert_true(r->written[p]);
         for (int64_t i = 0; i < n; i++)
             assert_true(fabs(r->dparam[p][i] - 2 * once[p][i]) <= 1e-12 * (1 + fabs(once[p][i])));
-        check(r, "parameter", r->param[p], once[p], n);
+    }
+    for (int p = 0; p < r->params; p++) {
+        int64_t n = ech_shape_count(&r->param_shape[p], r->extent);
+        if (!r->is_state[p]) check(r, "parameter", r->param[p], once[p], n);
         free(once[p]);
     }
     for (size_t i = 0; i < r->block->input.n; i++) {
@@ -351,6 +354,94 @@ TEST(test_head)
     check_block(&r);
 }
 
+enum { HEIGHT = 5, WIDTH = 4, CHANNELS = 3 };
+
+static int images(runner *r)
+{
+    return ech_block_input(r->block, "x", ech_shape_images(HEIGHT, WIDTH, CHANNELS));
+}
+
+static int filters(runner *r, const ech_filter *at, int64_t in, int64_t out)
+{
+    const ech_shape shape = {
+        .dims = 4,
+        .axis = {ECH_AXIS_CHANNELS, ECH_AXIS_CHANNELS, ECH_AXIS_HEIGHT, ECH_AXIS_WIDTH},
+        .size = {out, in, at->size[0], at->size[1]}};
+    return runner_param(r, shape);
+}
+
+static const ech_filter windows[] = {{{3, 3}, {1, 1}, {1, 1}},
+                                     {{3, 2}, {2, 2}, {1, 0}},
+                                     {{1, 3}, {1, 1}, {0, 1}},
+                                     {{5, 4}, {1, 1}, {0, 0}}};
+enum { WINDOWS = sizeof windows / sizeof *windows };
+
+TEST(test_convolution)
+{
+    for (int i = 0; i < 2 * WINDOWS; i++) {
+        const ech_filter *at = &windows[i / 2];
+        runner r = runner_open(B, 1);
+        int weight = filters(&r, at, CHANNELS, 2);
+        ech_block_output(r.block, ech_layer_conv2d(r.block, images(&r), weight,
+                                                   i % 2 ? vector(&r, 2) : -1, at, 2));
+        check_block(&r);
+    }
+}
+
+TEST(test_pools)
+{
+    for (int i = 0; i < WINDOWS; i++) {
+        runner r = runner_open(B, 1);
+        ech_block_output(r.block, ech_layer_max_pool(r.block, images(&r), &windows[i]));
+        check_block(&r);
+        r = runner_open(B, 1);
+        ech_block_output(r.block, ech_layer_mean_pool(r.block, images(&r), &windows[i]));
+        check_block(&r);
+    }
+    runner r = runner_open(B, 1);
+    ech_block_output(r.block, ech_layer_global_pool(r.block, images(&r)));
+    check_block(&r);
+    r = runner_open(B, 1);
+    ech_block_output(r.block, ech_layer_flatten(r.block, images(&r)));
+    check_block(&r);
+}
+
+/* Samples with common statistics, and each by itself. */
+TEST(test_batch_norm)
+{
+    for (int64_t samples = 0; samples < 3; samples++) {
+        runner r = runner_open(4, 1);
+        ech_layer_batch_norm_args norm = {.samples = samples, .step_samples = 4, .eps = 1e-5};
+        norm.gain = vector(&r, CHANNELS);
+        norm.bias = vector(&r, CHANNELS);
+        norm.running_mean = runner_state(&r, CHANNELS);
+        norm.running_variance = runner_state(&r, CHANNELS);
+        ech_block_output(r.block, ech_layer_batch_norm(r.block, images(&r), &norm));
+        check_block(&r);
+    }
+}
+
+TEST(test_classes)
+{
+    runner r = runner_open(B, 1);
+    int x = ech_block_input(r.block, "x", rows(C));
+    int weight = matrix(&r, 6, C), bias = vector(&r, 6);
+    ech_layer_classes_loss(r.block, x, weight, bias, 6);
+    check_block(&r);
+}
+
+/* Where two gradients meet, and a part is recomputed. */
+TEST(test_residual_unit)
+{
+    runner r = runner_open(B, 1);
+    const ech_filter *at = &windows[0];
+    int x = images(&r);
+    int y = ech_layer_activation(r.block, ECH_ACTIVATION_GELU, x, -1);
+    y = ech_layer_conv2d(r.block, y, filters(&r, at, CHANNELS, CHANNELS), -1, at, CHANNELS);
+    ech_block_output(r.block, ech_layer_residual(r.block, x, y));
+    check_block(&r);
+}
+
 TEST(test_logistic)
 {
     runner r = runner_open(B, T);
@@ -499,6 +590,7 @@ TEST(test_every_layer_is_here)
         "attention " ECH_ACTIVATIONS(
             NAMES) "scale dropout residual residual_wide difference head_logits head_loss copy "
                    "sparse_logits logistic_loss "
+                   "conv2d max_pool mean_pool flatten batch_statistics batch_running batch_norm "
                    "router gate route dispatch dispatch_index expert_linear "
                    "expert_dropout combine shared_gate";
     const char *cut = "sum sum_both squares rmsnorm_part spread gather scatter keep_shard "

@@ -110,7 +110,8 @@ enum {
     FAMILIES = sizeof families / sizeof *families,
     GRIDS = sizeof grids / sizeof *grids,
     LOGISTIC_GRIDS = sizeof logistic_grids / sizeof *logistic_grids,
-    MOST_LAYERS = 128
+    MOST_LAYERS = 128,
+    CELLS = 4 /* pixels of a pool's window */
 };
 
 /* ---- memory ---- */
@@ -123,7 +124,9 @@ typedef struct region {
     size_t item;
     ech_dtype dtype;
     int64_t starts; /* of ECH_STARTS: T; 0: none */
-    char table;     /* of a table's name: choice, slot, lengths, n of counts; 0: another value */
+    /* of a table's name: choice, slot, lengths, n of counts; p of places in windows; 0: another
+     * value. v: a variance, also of a parameter, or sums of exponentials */
+    char table;
     int64_t width;  /* of its rows */
 } region;
 
@@ -147,6 +150,8 @@ static bool seen[MOST_LAYERS][ECH_PHASES];
 static char table_of(const char *name)
 {
     if (strcmp(name, "lengths") == 0) return 'l';
+    if (strstr(name, ".chosen")) return 'p';
+    if (strstr(name, "variance") || strstr(name, "statistics")) return 'v';
     if (strstr(name, ".choice")) return 'c';
     return strstr(name, ".slot") ? 's' : 'n';
 }
@@ -169,11 +174,12 @@ static void draw(const region *r, uint32_t stream)
             if (i % 4 == 0)
                 ech_random_normals((ech_random_key){.seed = 3, .stream = stream}, (uint64_t)i / 4,
                                    drawn);
-            ((double *)(void *)r->drawn)[i] = drawn[i % 4];
+            ((double *)(void *)r->drawn)[i] =
+                r->table == 'v' ? 0.5 + fabs(drawn[i % 4]) : drawn[i % 4];
+        } else if (r->dtype == ECH_U8) { /* codes, and cells of windows */
+            r->drawn[i] = (char)(i % CELLS);
         } else if (r->dtype == ECH_F32) {
             ((float *)(void *)r->drawn)[i] = i % 2 ? 0.5f : 1;
-        } else if (r->dtype == ECH_U8) { /* codes */
-            ((uint8_t *)r->drawn)[i] = (uint8_t)(29 * i + 1);
         } else if (r->table) {
             ((int32_t *)(void *)r->drawn)[i] = table_element(r, i, false);
         } else if (!r->starts) {
@@ -219,7 +225,7 @@ static void spoil(const region *r, int64_t i)
     else if (r->dtype == ECH_F32)
         ((float *)(void *)r->data)[i] = NAN;
     else if (r->dtype == ECH_U8)
-        ((uint8_t *)r->data)[i] = (uint8_t) ~(29 * i + 1);
+        r->data[i] = (char)((i + 1) % CELLS);
     else if (r->table)
         ((int32_t *)(void *)r->data)[i] = table_element(r, i, true);
     else if (r->starts)
@@ -257,20 +263,21 @@ static void open_regions(bench *b)
         bool starts = value->source == ECH_FROM_BATCH && value->slot == ECH_STARTS;
         bool lengths = value->source == ECH_FROM_BATCH && value->slot == ECH_LENGTHS;
         bool table = value->role == ECH_ROLE_TABLE || lengths;
+        bool sums = strstr(value->name, "statistics"); /* of exponentials: positive */
         int64_t width = value->shape.size[value->shape.dims - 1];
-        b->value[v] =
-            make_region(ech_shape_count(&value->shape, b->extent),
-                        ech_type_dtype(value->type, value->dtype, ech_types_of(ECH_F64)),
-                        starts  ? b->extent.sequence
-                        : table ? b->extent.batch * b->extent.tokens * b->choices
-                                : 0,
-                        (uint32_t)v, table ? table_of(value->name) : 0, width);
+        b->value[v] = make_region(ech_shape_count(&value->shape, b->extent),
+                                  ech_type_dtype(value->type, value->dtype, ech_types_of(ECH_F64)),
+                                  starts  ? b->extent.sequence
+                                  : table ? b->extent.batch * b->extent.tokens * b->choices
+                                          : 0,
+                                  (uint32_t)v, table || sums ? table_of(value->name) : 0, width);
     }
     for (size_t p = 0; p < b->model->param.n; p++) {
         int64_t n =
             ech_shape_count(&b->model->param.at[p].shape, ech_extent_of_params(b->extent.sharding));
         if (!ech_block_uses(b->block, (int)p)) continue;
-        b->param[p] = make_region(n, ECH_F64, 0, 1000 + (uint32_t)p, 0, 0);
+        bool variance = strstr(b->model->param.at[p].name, "variance");
+        b->param[p] = make_region(n, ECH_F64, 0, 1000 + (uint32_t)p, variance ? 'v' : 0, 0);
         b->dparam[p] = make_region(n, ECH_F64, 0, 2000 + (uint32_t)p, 0, 0);
     }
 }
@@ -666,11 +673,11 @@ static ech_extent extent_of(const ech_model *model, ech_purpose purpose)
     const ech_block_options *options = &model->options;
     int shares = (options->sharding.context > 1 ? options->sharding.context : 1) *
                  (options->sequence_chunks > 1 ? options->sequence_chunks : 1);
-    int64_t tokens = CUT_MODEL_TOKENS / shares;
+    int64_t tokens = options->sequence / shares;
     int64_t batch = options->rows ? options->rows / tokens : BATCH;
     return (ech_extent){.batch = purpose == ECH_GENERATE ? 1 : batch,
                         .tokens = purpose == ECH_GENERATE ? 1 : tokens,
-                        .sequence = CUT_MODEL_TOKENS,
+                        .sequence = options->sequence,
                         .sharding = options->sharding};
 }
 
@@ -684,9 +691,70 @@ static bool has_lists(const ech_model *model, ech_purpose purpose)
             options->sequence_chunks < 2);
 }
 
-static void check_model(const char *family, const char *grid)
+/* ---- images ---- */
+
+static int add_filters(ech_model *model, ech_block *block, int64_t in, int64_t out)
 {
-    ech_model *model = cut_model(family, grid);
+    const ech_shape shape = {
+        .dims = 4,
+        .axis = {ECH_AXIS_CHANNELS, ECH_AXIS_CHANNELS, ECH_AXIS_HEIGHT, ECH_AXIS_WIDTH},
+        .size = {out, in, 3, 3}};
+    return ech_model_matrix(model, block, "conv.weight", shape, 1);
+}
+
+static int add_vector(ech_model *model, ech_block *block, const char *name, int64_t n)
+{
+    return ech_model_vector(model, block, name, ECH_AXIS_CHANNELS, n, ECH_INIT_ONE);
+}
+
+static int add_statistic(ech_model *model, ech_block *block, const char *name, int64_t n)
+{
+    return ech_model_state(model, block, name, ech_shape_1d(ECH_AXIS_CHANNELS, n),
+                           ech_layer_batch_norm_commit, 0.1);
+}
+
+/* Convolution, norm, both pools; then a row per sample, and its classes. */
+static ech_model *image_model(void)
+{
+    enum { C = 3, O = 4, CLASSES = CUT_MODEL_IDS };
+    const ech_filter nine = {{3, 3}, {1, 1}, {1, 1}}, four = {{2, 2}, {2, 2}, {0, 0}};
+    ech_model *model = ech_calloc(1, sizeof *model);
+    model->pool = ech_pool_create();
+    model->logits = -1;
+    model->options = (ech_block_options){.samples = ECH_SAMPLES_OF_images,
+                                         .image = {5, 4, C},
+                                         .rows = BATCH,
+                                         .sequence = 1,
+                                         .wide = ECH_F64,
+                                         .loss_rows = 256};
+    ech_block *block = ech_model_block(model, "features");
+    int x = ech_block_input(block, "images", ech_shape_images(5, 4, C));
+    x = ech_layer_conv2d(block, x, add_filters(model, block, C, O),
+                         add_vector(model, block, "conv.bias", O), &nine, O);
+    ech_layer_batch_norm_args norm = {.step_samples = BATCH, .eps = 1e-5};
+    norm.gain = add_vector(model, block, "norm.weight", O);
+    norm.bias = add_vector(model, block, "norm.bias", O);
+    norm.running_mean = add_statistic(model, block, "norm.mean", O);
+    norm.running_variance = add_statistic(model, block, "norm.variance", O);
+    x = ech_layer_batch_norm(block, x, &norm);
+    x = ech_layer_activation(block, ECH_ACTIVATION_RELU, x, -1);
+    x = ech_layer_max_pool(block, x, &four);
+    ech_block_output(block, ech_layer_mean_pool(block, x, &(ech_filter){{1, 2}, {1, 1}, {0, 0}}));
+
+    block = ech_model_block(model, "classifier");
+    x = ech_layer_flatten(block, ech_block_input(block, "images", ech_shape_images(2, 1, O)));
+    int weight = ech_model_matrix(model, block, "fc.weight",
+                                  ech_shape_2d(ECH_AXIS_VOCAB, CLASSES, ECH_AXIS_MODEL, 2 * O), 1);
+    int bias = ech_model_vector(model, block, "fc.bias", ECH_AXIS_VOCAB, CLASSES, ECH_INIT_ZERO);
+    ech_layer_classes_loss(block, x, weight, bias, CLASSES);
+    for (size_t k = 0; k < model->block.n; k++)
+        ech_block_finish(model->block.at[k], model->param.at);
+    return model;
+}
+
+/* Takes over the model. */
+static void check_model_of(ech_model *model, const char *family, const char *grid)
+{
     bench b = {.family = family, .grid = grid, .model = model};
     b.choices = strcmp(family, "switch") == 0 ? 1 : 2;
     assert_int_equal(ech_kernel_context_create(1, &b.context), ECH_OK);
@@ -709,6 +777,11 @@ static void check_model(const char *family, const char *grid)
     ech_model_destroy(model);
 }
 
+static void check_model(const char *family, const char *grid)
+{
+    check_model_of(cut_model(family, grid), family, grid);
+}
+
 TEST(test_operands)
 {
     assert_true(ech_layers_count <= MOST_LAYERS);
@@ -716,6 +789,7 @@ TEST(test_operands)
     for (int f = 0; f < FAMILIES; f++)
         for (int g = 0; g < GRIDS; g++) check_model(families[f], grids[g]);
     for (int g = 0; g < LOGISTIC_GRIDS; g++) check_model("logistic", logistic_grids[g]);
+    check_model_of(image_model(), "images", "");
     for (int g = 0; g < GATES; g++) check_model("mixtral", gates[g]);
     for (int a = 0; a < ACTIVATIONS; a++) check_model("switch", activations[a]);
     for (size_t i = 0; i < sizeof latents / sizeof *latents; i++)

@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "kernel/cpu/library.h"
+#include "kernel/cpu/objects.h"
 #include "kernel/shape.h"
 
 enum { SCRATCH = ECH_OPERANDS, OPERANDS }; /* the library's operands: the product's, and scratch */
@@ -29,8 +30,7 @@ enum { MAX_ENTRIES = 256, LINE = 64 }; /* LINE: bytes of a cache line */
 
 /* For one OpenMP thread. */
 typedef struct library {
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
+    ech_cpu_objects objects; /* the first member: ech_cpu_library_open returns its address */
     int entries;
     entry entry[MAX_ENTRIES];
 } library;
@@ -39,12 +39,6 @@ typedef struct libraries {
     int threads;
     library of[];
 } libraries;
-
-/* oneDNN fails here only on wrong arguments or without memory for small structures. */
-static void must(dnnl_status_t status)
-{
-    ECH_ASSERT(status == dnnl_success);
-}
 
 static dnnl_memory_desc_t describe(const ech_product *p, int operand)
 {
@@ -62,8 +56,8 @@ static dnnl_memory_desc_t describe(const ech_product *p, int operand)
     dnnl_dims_t dims = {shapes[operand].rows, shapes[operand].columns};
     dnnl_dims_t strides = {shapes[operand].stride, 1}, swapped = {1, shapes[operand].stride};
     dnnl_data_type_t type = p->dtype[operand] == ECH_BF16 ? dnnl_bf16 : dnnl_f32;
-    must(dnnl_memory_desc_init_by_strides(&md, 2, dims, type,
-                                          shapes[operand].transposed ? swapped : strides));
+    ech_cpu_must(dnnl_memory_desc_init_by_strides(&md, 2, dims, type,
+                                                  shapes[operand].transposed ? swapped : strides));
     return md;
 }
 
@@ -71,25 +65,25 @@ static dnnl_memory_desc_t describe(const ech_product *p, int operand)
 static dnnl_primitive_attr_t choose_attributes(const ech_product *p)
 {
     dnnl_primitive_attr_t attributes;
-    must(dnnl_primitive_attr_create(&attributes));
-    must(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
+    ech_cpu_must(dnnl_primitive_attr_create(&attributes));
+    ech_cpu_must(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
     if (p->add == ECH_ADD_NOTHING) return attributes;
     dnnl_post_ops_t after;
     dnnl_memory_desc_t other = describe(p, ECH_IN_ADD);
-    must(dnnl_post_ops_create(&after));
+    ech_cpu_must(dnnl_post_ops_create(&after));
     if (p->add == ECH_ADD_C)
-        must(dnnl_post_ops_append_sum(after, 1.0F));
+        ech_cpu_must(dnnl_post_ops_append_sum(after, 1.0F));
     else
-        must(dnnl_post_ops_append_binary(after, dnnl_binary_add, &other));
-    must(dnnl_primitive_attr_set_post_ops(attributes, after));
-    must(dnnl_post_ops_destroy(after));
+        ech_cpu_must(dnnl_post_ops_append_binary(after, dnnl_binary_add, &other));
+    ech_cpu_must(dnnl_primitive_attr_set_post_ops(attributes, after));
+    ech_cpu_must(dnnl_post_ops_destroy(after));
     return attributes;
 }
 
 static bool is_gemm(const_dnnl_primitive_desc_t chosen)
 {
     const char *name = "";
-    must(dnnl_primitive_desc_query(chosen, dnnl_query_impl_info_str, 0, &name));
+    ech_cpu_must(dnnl_primitive_desc_query(chosen, dnnl_query_impl_info_str, 0, &name));
     return strncmp(name, "gemm", 4) == 0;
 }
 
@@ -101,20 +95,20 @@ static dnnl_primitive_desc_t choose(dnnl_engine_t engine, const ech_product *p, 
     dnnl_memory_desc_t a = describe(p, ECH_IN_A), b = describe(p, ECH_IN_B);
     dnnl_memory_desc_t c = describe(p, ECH_OUT_C), bias = describe(p, ECH_IN_BIAS);
     dnnl_matmul_desc_t operation;
-    must(dnnl_matmul_desc_init(&operation, &a, &b, p->has_bias ? &bias : NULL, &c));
+    ech_cpu_must(dnnl_matmul_desc_init(&operation, &a, &b, p->has_bias ? &bias : NULL, &c));
     dnnl_primitive_attr_t attributes = choose_attributes(p);
     dnnl_primitive_desc_iterator_t every;
     omp_set_num_threads(threads);
-    must(dnnl_primitive_desc_iterator_create(&every, &operation, attributes, engine, NULL));
+    ech_cpu_must(dnnl_primitive_desc_iterator_create(&every, &operation, attributes, engine, NULL));
     dnnl_primitive_desc_t chosen = dnnl_primitive_desc_iterator_fetch(every);
     while (p->part && !is_gemm(chosen) &&
            dnnl_primitive_desc_iterator_next(every) == dnnl_success) {
-        must(dnnl_primitive_desc_destroy(chosen));
+        ech_cpu_must(dnnl_primitive_desc_destroy(chosen));
         chosen = dnnl_primitive_desc_iterator_fetch(every);
     }
     omp_set_num_threads(before);
-    must(dnnl_primitive_desc_iterator_destroy(every));
-    must(dnnl_primitive_attr_destroy(attributes));
+    ech_cpu_must(dnnl_primitive_desc_iterator_destroy(every));
+    ech_cpu_must(dnnl_primitive_attr_destroy(attributes));
     return chosen;
 }
 
@@ -131,16 +125,17 @@ static bool takes(const ech_product *p, int operand)
 
 static void make_entry(library *lib, entry *made, const ech_product *key, int threads)
 {
-    dnnl_primitive_desc_t chosen = choose(lib->engine, key, key->part ? 1 : threads);
+    dnnl_primitive_desc_t chosen = choose(lib->objects.engine, key, key->part ? 1 : threads);
     made->key = *key;
     made->scratch_bytes = dnnl_memory_desc_get_size(scratch_of(chosen));
     for (int o = 0; o < OPERANDS; o++) {
         if (!takes(key, o)) continue;
         dnnl_memory_desc_t md = o == SCRATCH ? *scratch_of(chosen) : describe(key, o);
-        must(dnnl_memory_create(&made->operand[o], &md, lib->engine, DNNL_MEMORY_NONE));
+        ech_cpu_must(
+            dnnl_memory_create(&made->operand[o], &md, lib->objects.engine, DNNL_MEMORY_NONE));
     }
-    must(dnnl_primitive_create(&made->primitive, chosen));
-    must(dnnl_primitive_desc_destroy(chosen));
+    ech_cpu_must(dnnl_primitive_create(&made->primitive, chosen));
+    ech_cpu_must(dnnl_primitive_desc_destroy(chosen));
 }
 
 static void destroy_entries(library *lib)
@@ -163,11 +158,17 @@ static library *open_library(ech_kernel_context *context)
         context->library = all;
     }
     library *lib = &((libraries *)context->library)->of[omp_get_thread_num()];
-    if (!lib->engine) {
-        must(dnnl_engine_create(&lib->engine, dnnl_cpu, 0));
-        must(dnnl_stream_create(&lib->stream, lib->engine, dnnl_stream_default_flags));
+    if (!lib->objects.engine) {
+        ech_cpu_must(dnnl_engine_create(&lib->objects.engine, dnnl_cpu, 0));
+        ech_cpu_must(dnnl_stream_create(&lib->objects.stream, lib->objects.engine,
+                                        dnnl_stream_default_flags));
     }
     return lib;
+}
+
+ech_cpu_objects *ech_cpu_library_open(ech_kernel_context *context)
+{
+    return &open_library(context)->objects;
 }
 
 void ech_cpu_library_destroy(void *opened)
@@ -175,10 +176,11 @@ void ech_cpu_library_destroy(void *opened)
     libraries *all = opened;
     for (int t = 0; all && t < all->threads; t++) {
         library *lib = &all->of[t];
-        if (!lib->engine) continue;
+        if (!lib->objects.engine) continue;
         destroy_entries(lib);
-        dnnl_stream_destroy(lib->stream);
-        dnnl_engine_destroy(lib->engine);
+        ech_cpu_convolutions_destroy(lib->objects.convolutions);
+        dnnl_stream_destroy(lib->objects.stream);
+        dnnl_engine_destroy(lib->objects.engine);
     }
     free(all);
 }
@@ -211,21 +213,22 @@ void ech_cpu_primitive(ech_kernel_context *context, const ech_product *product,
     int n = 0;
     for (int o = 0; o < OPERANDS; o++) {
         if (!takes(product, o)) continue;
-        must(dnnl_memory_set_data_handle(made->operand[o], o == SCRATCH ? scratch : operands[o]));
+        ech_cpu_must(
+            dnnl_memory_set_data_handle(made->operand[o], o == SCRATCH ? scratch : operands[o]));
         arguments[n++] = (dnnl_exec_arg_t){dnnl_names[o], made->operand[o]};
     }
-    must(dnnl_primitive_execute(made->primitive, lib->stream, n, arguments));
-    must(dnnl_stream_wait(lib->stream));
+    ech_cpu_must(dnnl_primitive_execute(made->primitive, lib->objects.stream, n, arguments));
+    ech_cpu_must(dnnl_stream_wait(lib->objects.stream));
 }
 
 size_t ech_cpu_primitive_scratch(int threads, const ech_product *product)
 {
     dnnl_engine_t engine;
-    must(dnnl_engine_create(&engine, dnnl_cpu, 0));
+    ech_cpu_must(dnnl_engine_create(&engine, dnnl_cpu, 0));
     dnnl_primitive_desc_t chosen = choose(engine, product, product->part ? 1 : threads);
     size_t bytes = dnnl_memory_desc_get_size(scratch_of(chosen));
-    must(dnnl_primitive_desc_destroy(chosen));
-    must(dnnl_engine_destroy(engine));
+    ech_cpu_must(dnnl_primitive_desc_destroy(chosen));
+    ech_cpu_must(dnnl_engine_destroy(engine));
     if (!product->part) return bytes;
     return (bytes + LINE - 1) / LINE * LINE * (size_t)threads;
 }

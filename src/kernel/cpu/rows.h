@@ -58,8 +58,32 @@ void ech_cpu_grouped_matmul(ech_kernel_context *context, const ech_tensor *a, co
 void ech_cpu_grouped_matmul_weight(ech_kernel_context *context, const ech_tensor *a,
                                    const ech_tensor *b, const ech_tensor *counts, bool accumulate,
                                    const ech_tensor *c);
+/* Convolutions of fp32. */
+#define DECLARE(op, ...)                                                                           \
+    void ech_cpu_##op(ech_kernel_context *context, __VA_ARGS__);                                   \
+    size_t ech_cpu_scratch_##op(ech_dtype dtype, int threads, const int64_t *dims);
+DECLARE(conv2d_forward, const ech_tensor *x, const ech_tensor *weight, const ech_tensor *bias,
+        const ech_filter *at, const ech_tensor *y)
+DECLARE(conv2d_backward_input, const ech_tensor *dy, const ech_tensor *weight, const ech_filter *at,
+        const ech_tensor *dx)
+DECLARE(conv2d_backward_weight, const ech_tensor *dy, const ech_tensor *x, const ech_filter *at,
+        bool accumulate, const ech_tensor *dweight)
+#undef DECLARE
 #else
 #define ECH_CPU_LIBRARY_PRODUCT NULL
+#endif
+
+/* The rows of images in 16-bit types are the definition's. Convolutions of fp32 are the library's,
+ * or, in a build without it, the definition's as well. */
+#ifdef ECH_REAL_16
+#define ECH_CPU_FP32(op) NULL
+#else
+#define ECH_CPU_FP32(op) ECH_CPU(op)
+#endif
+#if defined(ECH_HAS_ONEDNN) && !defined(ECH_REAL_16)
+#define ECH_CPU_IMAGES(op) ech_cpu_##op
+#else
+#define ECH_CPU_IMAGES(op) NULL
 #endif
 
 /* Products of fp32 are thin (thin.c), or computed by the library if the build has it; all others
@@ -99,6 +123,7 @@ size_t ECH_CPU(scratch_router_forward)(ech_dtype dtype, int threads, const int64
 size_t ECH_CPU(scratch_router_backward_weight)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_grouped_matmul)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_grouped_matmul_weight)(ech_dtype dtype, int threads, const int64_t *dims);
+size_t ECH_CPU(scratch_batch_norm)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_sm3_maxima)(ech_dtype dtype, int threads, const int64_t *dims);
 #endif
 

@@ -117,8 +117,25 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
         [ECH_OP_adafactor_squares] = scratch_squares,                                              \
         [ECH_OP_sm3_maxima] = scratch_sums_of_rows,                                                \
     }
+/* Rows of images, which GPUs do not have yet. */
+#define ABSENT_conv2d_forward         , NULL
+#define ABSENT_conv2d_backward_input  , NULL
+#define ABSENT_conv2d_backward_weight , NULL
+#define ABSENT_max_pool_forward       , NULL
+#define ABSENT_max_pool_backward      , NULL
+#define ABSENT_mean_pool_forward      , NULL
+#define ABSENT_mean_pool_backward     , NULL
+#define ABSENT_transpose              , NULL
+#define ABSENT_batch_norm_statistics  , NULL
+#define ABSENT_batch_norm_forward     , NULL
+#define ABSENT_batch_norm_backward    , NULL
+#define ABSENT_batch_norm_partial     , NULL
+#define ABSENT_batch_norm_commit      , NULL
 #ifdef ECH_CUDA_ROWS
-#define ROW(op, real) .op = ECH_CUDA_NAME(op, real)
+/* Without an ABSENT_op the third argument of ROW_BY is the row's function. */
+#define ROW(op, real)             ROW_OF(op, ABSENT_##op, ECH_CUDA_NAME(op, real), )
+#define ROW_OF(op, ...)           ROW_BY(op, __VA_ARGS__)
+#define ROW_BY(op, none, by, ...) .op = by
 #else
 #define ROW(op, real) .op = NULL
 #endif

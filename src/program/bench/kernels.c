@@ -20,6 +20,8 @@
 #define WEIGHTS         "N=16777216"
 #define LISTED          "N=16777216 K=16384"
 #define MATRIX          "R=4096 C=4096"
+#define IMAGES          "B=64 H=32 W=32 C=64"
+#define GROUPS          "R=65536 C=64 S=64 G=1"
 #define CHOICES         "S=2048 J=2 N=4096 C=512 T=2048 E=8"
 #define TOKENS          "B=2 T=512 C=512 F=2048"
 #define CODED           "R=4096"
@@ -39,6 +41,8 @@
     }
 
 static const ech_dropout none = {0}, some = {.p = 0.1, .key = {.seed = 1}};
+/* 3 x 3 pixels; the padding keeps the size. */
+static const ech_filter nine = {{3, 3}, {1, 1}, {1, 1}};
 static const ech_update update = {.learning_rate = 1e-4,
                                   .weight_decay = 0.1,
                                   .beta1 = 0.9,
@@ -116,6 +120,18 @@ CALL(loss_statistics, &t[0], &t[1], 0, &t[2])
 CALL(loss_gradient, &t[0], &t[1], &t[2], 0, &t[3], &t[4], 1, 0, &t[0], &t[5])
 CALL(sparse_logits, &t[0], &t[1], &t[2], &t[3])
 CALL(sparse_logits_backward, &t[0], &t[1], false, &t[2], &t[3])
+CALL(conv2d_forward, &t[0], &t[1], NULL, &nine, &t[2])
+CALL(conv2d_backward_input, &t[0], &t[1], &nine, &t[2])
+CALL(conv2d_backward_weight, &t[0], &t[1], &nine, false, &t[2])
+CALL(max_pool_forward, &t[0], &nine, &t[1], &t[2])
+CALL(max_pool_backward, &t[0], &t[1], &nine, &t[2])
+CALL(mean_pool_forward, &t[0], &nine, &t[1])
+CALL(mean_pool_backward, &t[0], &nine, &t[1])
+CALL(transpose, &t[0], &t[1])
+CALL(batch_norm_statistics, &t[0], t[1].shape[0], &t[1], &t[2])
+CALL(batch_norm_forward, &t[0], &t[1], &t[2], &t[3], &t[4], 1e-5, &t[5])
+CALL(batch_norm_backward, &t[0], &t[1], t[2].shape[0], &t[2], &t[3], &t[4], 1e-5, &t[5], false,
+     &t[6], &t[7])
 CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
 CALL(sgd, &t[0], &t[1], &t[2], &update, NULL)
 CALL(sgd_shared, &t[0], &t[1], &update)
@@ -154,6 +170,13 @@ static void call_adamw8(ech_bench_call *c)
 #define ROW(op, ...)                                                                               \
     {                                                                                              \
         ECH_BENCH_KERNELS, ECH_OP_##op, #op, __VA_ARGS__, call_##op, NULL, ""                      \
+    }
+
+/* Convolutions by `nine`, whose strides and paddings are 1. */
+#define CONVOLUTION(op, tensors)                                                                   \
+    {                                                                                              \
+        ECH_BENCH_KERNELS, ECH_OP_##op, #op, "B=16 H=32 W=32 C=64 O=64 Y=3 X=3", tensors,          \
+            "2BHWCOYX", NULL, call_##op, NULL, "down across above beside"                          \
     }
 
 /* Operands of X experts with R rows in all, R / X for each. */
@@ -300,6 +323,17 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(loss_gradient, LOGITS, "=RV <iR <wR <dR3 <d =d2", "4RV", NULL),
     ROW(sparse_logits, "R=65536 K=80 N=1", "<RK <wRK <wN >wR", "2RK", NULL),
     ROW(sparse_logits_backward, "R=65536 K=80 N=1", "<wR <wRK >RK >wN", "RK", NULL),
+    CONVOLUTION(conv2d_forward, "<BHWC <OCYX >BHWO"),
+    CONVOLUTION(conv2d_backward_input, "<BHWO <OCYX >BHWC"),
+    CONVOLUTION(conv2d_backward_weight, "<BHWO <BHWC >OCYX"),
+    ROW(max_pool_forward, IMAGES, "<BHWC >BHWC >bBHWC", "9BHWC", NULL),
+    ROW(max_pool_backward, IMAGES, "<BHWC <bBHWC >BHWC", "9BHWC", NULL),
+    ROW(mean_pool_forward, IMAGES, "<BHWC >BHWC", "9BHWC", NULL),
+    ROW(mean_pool_backward, IMAGES, "<BHWC >BHWC", "9BHWC", NULL),
+    ROW(transpose, "B=64 N=1024 C=64", "<BNC >BCN", "", NULL),
+    ROW(batch_norm_statistics, GROUPS, "<RC >wSC >wSC", "4RC", NULL),
+    ROW(batch_norm_forward, GROUPS, "<RC <wSC <wSC <wC <wC >RC", "4RC", NULL),
+    ROW(batch_norm_backward, GROUPS, "<RC <RC <wSC <wSC <wC >RC >wC >wC", "10RC", NULL),
     ROW(adamw, WEIGHTS, "=wN <N =wN =wN", "15N", NULL),
     ROW(sgd, WEIGHTS, "=wN <N =wN", "7N", NULL),
     ROW(sgd_shared, WEIGHTS, "=wN <N", "3N", NULL),
@@ -368,11 +402,11 @@ bool ech_bench_kernel_has(const char *device, const ech_bench_kernel *row, ech_d
 {
     const ech_kernels *own = ech_kernels_on(device, dtype), *ref = ech_kernels_ref(dtype);
     const bool is_own[ECH_OPS] = {
-#define X(op, ...) [ECH_OP_##op] = own->op != ref->op,
+#define X(op, ...) [ECH_OP_##op] = own->op && (dtype == ECH_F32 || own->op != ref->op),
 #include "kernel/kernel.def"
 #undef X
     };
-    return dtype == ECH_F32 || is_own[row->op];
+    return is_own[row->op];
 }
 
 void ech_bench_kernel_describe(const ech_bench_kernel *row, ech_dtype dtype, int64_t most,

@@ -85,8 +85,8 @@ extern const int ech_bench_kernel_count;
 extern const ech_bench_kernel ech_bench_cluster_rows[];
 extern const int ech_bench_cluster_count;
 
-/* True if a device's row is measured in a type: in fp32, and in others if it is not the reference's
- * row. */
+/* True if a device's row is measured in a type: in fp32, if the device has it, and in others if it
+ * is not the reference's row. */
 bool ech_bench_kernel_has(const char *device, const ech_bench_kernel *row, ech_dtype dtype);
 /* Fills a result's name, type, shape, FLOPs and bytes. `most`: see ech_bench_options. */
 void ech_bench_kernel_describe(const ech_bench_kernel *row, ech_dtype dtype, int64_t most,
