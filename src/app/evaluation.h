@@ -30,7 +30,7 @@ typedef struct ech_eval_result {
     double bits_per_byte; /* of the predicted text; NaN: the tokenizer is not known */
     int64_t targets;      /* that count */
     int64_t samples;
-    ech_sample_kind kind; /* of the samples: its unit is that of `targets` */
+    ech_sample_kind kind; /* of the samples; `targets` counts its unit */
 } ech_eval_result;
 
 /* `path` is as in ech_trained_options. Errors: as for ech_trained_run; the data cannot be read; no

@@ -36,7 +36,7 @@ typedef struct ech_image_named {
 struct ech_image_source {
     const ech_image_format *format;
     ECH_LIST(ech_image_named) file; /* of folders of classes */
-    ECH_LIST(ech_image_part) part; /* of IDX: images, labels */
+    ECH_LIST(ech_image_part) part;  /* of IDX: images, labels */
     ECH_LIST(char *) class;
     ech_image_header sizes; /* height, width, channels, classes, count */
 };

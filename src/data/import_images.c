@@ -21,7 +21,7 @@ enum { BLOCK = 256, BLOCK_BYTES = 64 << 20 };
 typedef struct importing {
     const ech_images_options *options;
     ech_image_source source;
-    int64_t n, trained; /* images; those of the training part, which are the first */
+    int64_t n, trained; /* all images; the first ones, on which a run trains */
     int64_t block;      /* images of a block */
     uint8_t *pixels;    /* [block] */
     uint32_t label[BLOCK];
@@ -142,7 +142,7 @@ static ech_status create_writers(importing *im)
     return ECH_OK;
 }
 
-/* Mean and deviation of each channel; those of `like` if it is given. */
+/* Mean and deviation of each channel, or what `like` has if it is given. */
 static ech_status find_normal(const importing *im, ech_image_header *out)
 {
     const ech_image_header *sizes = &im->source.sizes;
