@@ -656,7 +656,7 @@ class Keyed(Handle):
         "optimizer.nesterov", "optimizer.scale_parameter", "optimizer.relative_step",
         "optimizer.warmup_init", "precision.tf32", "parallel.server_sync", "parallel.share_device",
         "parallel.vertical_sync", "parallel.weight_stashing", "parallel.zero_keep",
-        "checkpoint.background", "log.tensorboard", "log.trace"],
+        "memory.encode_norms", "checkpoint.background", "log.tensorboard", "log.trace"],
         value:
         bool) -> None: ...
     @overload

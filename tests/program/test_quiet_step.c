@@ -139,7 +139,7 @@ TEST(what_is_done_is_seen)
     atomic_store(&allocations.ours, 0);
     rank_count before = count_now(NULL);
     atomic_store(&allocations.counting, true);
-    char *memory = malloc(BYTES);
+    char *volatile memory = malloc(BYTES); /* volatile: the compiler leaves the pair out else */
     free(memory);
     atomic_store(&allocations.counting, false);
     pthread_mutex_lock(&mutex);
