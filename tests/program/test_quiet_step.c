@@ -24,7 +24,7 @@ enum { COUNTS = false };
 enum { COUNTS = true };
 #endif
 
-static _Thread_local int64_t locks; /* of this thread */
+static _Thread_local int64_t locks; /* of this thread; libraries' are their own affair */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 int pthread_mutex_lock(pthread_mutex_t *mutex)
 {
@@ -34,7 +34,7 @@ int pthread_mutex_lock(pthread_mutex_t *mutex)
         *(void **)&lock = dlsym(RTLD_NEXT, "pthread_mutex_lock");
         atomic_store(&next, lock);
     }
-    locks++;
+    locks += !allocations_is_theirs(__builtin_return_address(0));
     return lock(mutex);
 }
 #endif
