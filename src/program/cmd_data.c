@@ -85,13 +85,13 @@ static const char about[] =
     "NAME-labels-idx1-ubyte beside it), a binary file of CIFAR-10, a folder with CIFAR-10's "
     "data_batch_*.bin, or a folder with a folder of PNG or JPEG files for each class, all of one "
     "size. OUT.images has all of them in one file, with the mean and the deviation of "
-    "each channel, by which pixels are normalized. --like TRAIN.images uses another file's, as "
+    "each channel, by which pixels are normalized. No built-in family trains on images yet. "
+    "--like TRAIN.images uses another file's, as "
     "images to validate on need:\n\n"
     "  echelon data cifar-10-batches-bin cifar --images\n"
     "  echelon data cifar-10-batches-bin/test_batch.bin cifar-test --images --like cifar.images\n\n"
     "An import of texts that was interrupted goes on where it was (OUT.tmp knows) when the same "
-    "command is "
-    "given again.";
+    "command is given again.";
 
 enum { MOST_WORKERS = 1024 };
 
