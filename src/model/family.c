@@ -207,6 +207,11 @@ void ech_model_mark_keys(const ech_config *config)
     ech_config_mark_unread(config, owned.at, read.at);
 }
 
+void ech_model_mark_unnamed(const ech_config *config)
+{
+    ech_config_mark_unread(config, ECH_IMAGE_KEYS, "");
+}
+
 ech_status ech_family_check_keys(const ech_config *config)
 {
     const ech_family *family = ech_family_of(config);

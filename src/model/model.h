@@ -143,6 +143,8 @@ ech_status ech_model_export(const ech_config *config, const ech_model_export_opt
 void ech_model_mark_keys(const ech_config *config);
 /* The same, and gives keys that the run file leaves open the family's constants and defaults. */
 void ech_model_choose(ech_config *config);
+/* Marks what is read where no family is named: keys of texts. */
+void ech_model_mark_unnamed(const ech_config *config);
 /* Resolves the model section's "auto" keys. Errors: keys that the family does not use; a width that
  * heads do not divide; a vocabulary smaller than the tokenizer's. */
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);

@@ -237,7 +237,7 @@ expect 0 "checked" timeout 300 "$echelon" plan run.yaml model.num_hidden_layers=
 expect_once 2 "micro_batch_size = 4194304: 4194304 samples of 1024 tokens .* at most 2097151" \
     "$echelon" plan run.yaml data.sequence_length=1024 training.global_batch_size=4194304 \
     training.micro_batch_size=4194304
-expect_once 2 "model.hidden_size = 1000000: .*more bytes of parameters" "$echelon" plan run.yaml \
+expect_once 2 "more bytes than any machine has; use smaller sizes" "$echelon" plan run.yaml \
     model.hidden_size=1000000 model.intermediate_size=10000000 model.num_hidden_layers=4096
 expect_once 2 "micro_batch_size.*more bytes of activations" "$echelon" plan run.yaml \
     model.hidden_size=1000000 model.intermediate_size=10000000 \

@@ -113,7 +113,10 @@ static ech_status make_config(const char *name, const char *text, int special,
     bool is_filled = !(special & FILLS) || !(ech_config_is_named(config, "model.init_from") ||
                                             ech_config_is_named(config, "lora.init_from"));
     if (status == ECH_OK && !is_filled) status = ech_setup_fill_model(config);
-    if (ech_config_is_set(config, "model.architecture")) ech_model_choose(config);
+    if (ech_config_is_set(config, "model.architecture"))
+        ech_model_choose(config);
+    else
+        ech_model_mark_unnamed(config);
     if (status == ECH_OK && special & PLANS) status = fill_unused(config);
     if (status == ECH_OK) status = take_epochs(config);
     if (status == ECH_OK) ech_curve_mark_keys(config);
