@@ -360,7 +360,9 @@ static inline void lattice_print_data(const cover_case *c, ech_text *out)
 static inline bool lattice_is_encoded(const cover_case *c)
 {
     bool keeps = strcmp(lattice_sequences[c->level[SEQUENCE]], "keep") == 0;
-    return c->level[DROPOUT] > 0 && c->level[PRECISION] == 0 && !keeps;
+    bool routes_parts = c->level[TENSOR] > 0 && c->level[SEQUENCE] == 0 &&
+                        strstr(lattice_models[c->level[MODEL]], "parallel.expert=");
+    return c->level[DROPOUT] > 0 && c->level[PRECISION] == 0 && !keeps && !routes_parts;
 }
 
 /* Assignments, divided by blanks. */

@@ -427,6 +427,11 @@ static const trial trials[ECH_RULES] = {
                                        "parallel.sequence=keep",
                                        "parallel.sequence=keep",
                                        "memory.encode_norms=true memory.encode=fp10"},
+    [ECH_RULE_norm_codes_routed_parts] =
+        {"memory.encode_norms=true memory.encode=fp10 "
+         "parallel.tensor=2 parallel.data=2 parallel.expert=2 " EXPERTS,
+         "parallel.tensor=2 parallel.data=2 parallel.expert=2 " EXPERTS,
+         "memory.encode_norms=true memory.encode=fp10"},
     [ECH_RULE_density_not_sparse] = {"memory.encode_density=0.3", "",
                                      "memory.encode_density=0.3 " LOSSLESS " " RELU},
     [ECH_RULE_served_pipelined] = {SERVED " parallel.pipeline=2", "parallel.pipeline=2", SERVED},
