@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "data/image_file.h"
 #include "data/token_file.h"
 #include "data/token_index.h"
 
@@ -202,6 +203,9 @@ static ech_status fail_missing(const char *prefix)
     if (ech_file_exists(prefix) && (ends_with(prefix, ".bin") || ends_with(prefix, ".idx")))
         ECH_FAIL(ECH_EUSAGE, "%s: give the prefix of the token file, without %s", prefix,
                  prefix + strlen(prefix) - 4);
+    if (ech_file_exists(prefix) && ends_with(prefix, ECH_IMAGE_ENDING))
+        ECH_FAIL(ECH_EUSAGE, "%s has images, and this model reads texts; name a file of tokens",
+                 prefix);
     if (ech_file_exists(prefix))
         ECH_FAIL(ECH_EUSAGE,
                  "%s is no token file: if it is a text, tokenize it with `echelon data %s PREFIX`, "

@@ -388,7 +388,7 @@ static ech_status import_images(const data_arguments *in)
     if (split)
         printf("%s-valid.images: %s image%s\n", out, ech_count_text(count.valid_images, valid),
                count.valid_images == 1 ? "" : "s");
-    printf("next: echelon train RUN.yaml");
+    printf("no built-in family trains on images yet; one would read");
     print_source("data.train", out, split ? "-train.images" : ".images");
     if (split) print_source("data.valid", out, "-valid.images");
     printf(" model.image_height=%lld model.image_width=%lld model.image_channels=%lld "

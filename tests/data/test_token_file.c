@@ -300,6 +300,10 @@ TEST(test_missing)
              "with `echelon data %s PREFIX`",
              prefix);
     assert_error_has(expected);
+    write_file("p.images", "packed", 6);
+    assert_int_equal(ech_token_file_open(in_scratch("p.images"), &(ech_token_options){0}, &none),
+                     ECH_EUSAGE);
+    assert_error_has("p.images has images, and this model reads texts");
 
     ech_token_file *file;
     assert_int_equal(ech_token_file_open(scratch, &(ech_token_options){.documents = true}, &file),
