@@ -20,7 +20,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "library_times.h"
 
 typedef struct product {
     dnnl_dim_t M, N, K;
@@ -29,56 +30,6 @@ typedef struct product {
     dnnl_stream_t stream;
     float *a, *b, *c;
 } product;
-
-enum { ALIGN = 64, MOST_CALLS = 1000, LEAST_CALLS = 3 };
-
-static void fail(const char *what)
-{
-    fprintf(stderr, "bench_products: %s\n", what);
-    exit(1);
-}
-
-static void must(dnnl_status_t status)
-{
-    if (status != dnnl_success) fail("oneDNN failed: it needs more memory, or another shape");
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Values for which no product overflows or becomes denormal. */
-static float *make_values(size_t bytes)
-{
-    float *at = aligned_alloc(ALIGN, (bytes + ALIGN) / ALIGN * ALIGN);
-    if (!at) fail("out of memory");
-    for (size_t i = 0; i < bytes / sizeof *at; i++) at[i] = (float)(i % 17) * 0.01F;
-    return at;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double time_calls(double seconds, void (*call)(void *), void *with)
-{
-    static double took[MOST_CALLS];
-    int n = 0;
-    call(with);
-    for (double begin = now(); n < LEAST_CALLS || (n < MOST_CALLS && now() - begin < seconds);
-         n++) {
-        double start = now();
-        call(with);
-        took[n] = now() - start;
-    }
-    qsort(took, (size_t)n, sizeof *took, compare);
-    return took[n / 2];
-}
 
 /* ---- primitives ---- */
 
