@@ -13,7 +13,7 @@ system=$PWD/build/arm64-system
 packages=(
     libc6-dev libgomp1 libyaml-dev libjansson-dev libxxhash-dev librandom123-dev libpcre2-dev
     libutf8proc-dev libprotobuf-c-dev libisal-dev libcmocka-dev libzstd-dev liblzma-dev libbz2-dev
-    libdnnl-dev libopenblas-openmp-dev libucx-dev
+    libdnnl-dev libopenblas-openmp-dev libucx-dev libpng-dev libjpeg62-turbo-dev
 )
 
 for program in aarch64-linux-gnu-gcc qemu-aarch64 mmdebstrap; do
