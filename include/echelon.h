@@ -482,7 +482,10 @@ typedef struct echelon_evaluation {
     double bits_per_byte; /* of the predicted text; NaN: the tokenizer is not known */
     int64_t targets;      /* predicted tokens that count, or labels */
     int64_t samples;
-    int features; /* 1: samples are no texts: each has one target, a label */
+    int features; /* 1: samples are no texts: each has one target, a label or a class */
+    /* shares of samples whose class has the largest logit, and one of the five largest;
+     * NaN: samples have no classes */
+    double accuracy, accuracy_of_5;
 } echelon_evaluation;
 
 /* The loss on data, which are named as in data.train. options NULL: defaults. Errors: there is no

@@ -114,7 +114,7 @@ typedef struct echelon_numbers {
 /* A trained parameter, whole. Of a stack of experts' parameters it is one expert's. */
 typedef struct echelon_param {
     const char *name; /* "model.layers.0.mlp.up_proj.weight"; of experts with %d for the number */
-    int dims;         /* 1: a gain or bias; 2: a matrix */
+    int dims;         /* 1: a gain or bias; 2: a matrix; 4: filters (out, in, height, width) */
     int64_t shape[ECHELON_MOST_DIMS];
     const char *axis[ECHELON_MOST_DIMS]; /* names of src/layer/axes.def: "FFN", "MODEL" */
 } echelon_param;

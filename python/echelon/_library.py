@@ -128,7 +128,8 @@ class EvaluateOptions(_Sized):
 class Evaluation(_Sized):
     _fields_ = [("size", ctypes.c_size_t), ("loss", ctypes.c_double),
                 ("bits_per_byte", ctypes.c_double), ("targets", ctypes.c_int64),
-                ("samples", ctypes.c_int64), ("features", ctypes.c_int)]
+                ("samples", ctypes.c_int64), ("features", ctypes.c_int),
+                ("accuracy", ctypes.c_double), ("accuracy_of_5", ctypes.c_double)]
 
 
 class ScoredText(_Sized):

@@ -78,7 +78,8 @@ def evaluate(path: str | os.PathLike[str], data: str | os.PathLike[str], *,
     `logits` is new and gets the logits at each position. Plugins are the run's, as in
     training.plugins. `parallel` names the ranks, which are threads, as in "tensor=2 pipeline=2".
     Returns loss (mean, in nats), perplexity, bits_per_byte (only with a known
-    tokenizer), targets and samples.
+    tokenizer), targets and samples. Of images it returns accuracy and accuracy_of_5 (the class has
+    one of the five largest logits) in place of perplexity.
     """
     options = _library.EvaluateOptions(
         split=_bytes(split), tokenizer=_bytes(tokenizer), device=_bytes(device),
@@ -91,6 +92,9 @@ def evaluate(path: str | os.PathLike[str], data: str | os.PathLike[str], *,
         result["perplexity"] = math.exp(found.loss) if found.loss < 700 else math.inf
     if not math.isnan(found.bits_per_byte):
         result["bits_per_byte"] = found.bits_per_byte
+    if not math.isnan(found.accuracy):
+        result["accuracy"] = found.accuracy
+        result["accuracy_of_5"] = found.accuracy_of_5
     return result
 
 

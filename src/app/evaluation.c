@@ -130,7 +130,7 @@ static ech_status write_logits(const ech_trained *trained, const ech_corpus *cor
 /* ---- losses ---- */
 
 typedef struct sums {
-    double loss, targets;
+    double loss, targets, hits, hits_of_5;
     double bytes; /* of text; 0: not known */
 } sums;
 
@@ -151,6 +151,8 @@ static ech_status run_batches(const ech_trained *trained, const ech_eval_options
         ECH_TRY(ech_exec_run(exec, ECH_LIST_VALIDATE, first / in->batch));
         all->loss += ech_exec_readings(exec)->loss_sum;
         all->targets += ech_exec_readings(exec)->tokens;
+        all->hits += ech_exec_readings(exec)->hits;
+        all->hits_of_5 += ech_exec_readings(exec)->hits_of_5;
     }
     return ECH_OK;
 }
@@ -202,6 +204,8 @@ static ech_status evaluate(ech_trained *trained, void *context)
     *run->out = (ech_eval_result){
         .loss = all.loss / all.targets,
         .bits_per_byte = ech_validation_bits(all.loss / all.targets, all.targets, all.bytes),
+        .accuracy = ech_validation_share(wanted.samples, all.hits, all.targets),
+        .accuracy_of_5 = ech_validation_share(wanted.samples, all.hits_of_5, all.targets),
         .targets = (int64_t)all.targets,
         .samples = samples,
         .kind = wanted.samples};

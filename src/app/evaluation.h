@@ -28,7 +28,10 @@ typedef struct ech_eval_options {
 typedef struct ech_eval_result {
     double loss;          /* mean over the targets, in nats */
     double bits_per_byte; /* of the predicted text; NaN: the tokenizer is not known */
-    int64_t targets;      /* that count */
+    /* shares of samples whose class has the largest logit, and one of the five largest;
+     * NaN: samples have no classes */
+    double accuracy, accuracy_of_5;
+    int64_t targets; /* that count */
     int64_t samples;
     ech_sample_kind kind; /* of the samples; `targets` counts its unit */
 } ech_eval_result;

@@ -46,6 +46,17 @@ static void gather_rows(const ech_exec *exec, const part *p, const char *from, s
     }
 }
 
+/* Gathers n numbers of whole samples, in the type of the list's value. */
+static void gather_samples(const ech_exec *exec, const part *p, const char *from, int64_t n)
+{
+    ech_dtype have = ech_slot_dtype(p->slot);
+    ech_dtype dtype = ech_type_dtype(ech_slot_type(p->slot), have, exec->plan->types);
+    if (dtype == have)
+        memcpy(p->staged, from, (size_t)n * ech_dtype_bytes(have));
+    else
+        ech_convert(from, have, p->staged, dtype, n);
+}
+
 /* Gathers the step's micro-batch, by sequence chunks or of whole samples. */
 static void gather_part(ech_exec *exec, const part *p, const ech_batch *batch)
 {
@@ -56,14 +67,14 @@ static void gather_part(ech_exec *exec, const part *p, const ech_batch *batch)
     }
     const ech_block_options *options = &exec->plan->model->options;
     ech_shape shape = ech_slot_shape(options->samples, p->slot, options->image);
-    size_t bytes = (size_t)ech_plan_value(exec->plan, list, p->value)->bytes;
+    size_t item = ech_dtype_bytes(ech_slot_dtype(p->slot));
     size_t before = (size_t)ech_micro_at(list->numbering, p->micro).micro_batch;
     const char *from = batch->slot[p->slot];
     if (ech_slot_is_whole(p->slot) || !ech_shape_has(&shape, ECH_AXIS_TOKENS)) {
-        memcpy(p->staged, from + before * bytes, bytes);
+        int64_t n = ech_shape_count(&shape, list->extent);
+        gather_samples(exec, p, from + before * (size_t)n * item, n);
         return;
     }
-    size_t item = ech_dtype_bytes(ech_slot_dtype(p->slot));
     gather_rows(exec, p,
                 from + before * (size_t)(list->extent.batch * list->extent.sequence) * item, item);
 }

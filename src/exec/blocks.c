@@ -160,6 +160,7 @@ static void prepare_step(frame *f, ech_call *call)
     ech_scalar_row *row = ech_exec_row(exec, f->step->turn);
     call->step = &row->step;
     call->loss_sums = &row->loss; /* and loss_weight */
+    call->hits = &row->hits;      /* and hits_of_5 */
     call->loss_factor = &row->loss_factor;
     call->group_factor = &row->group_factor;
 }

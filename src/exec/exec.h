@@ -112,6 +112,9 @@ typedef struct ech_readings {
     double loss;      /* loss_sum / tokens; 0 if there are no tokens */
     double tokens;    /* sum of the targets' weights */
     double loss_sum;  /* over all targets, times their weights */
+    /* of samples with classes, outside of training: weights of those whose class has the largest
+     * logit, or one of the five largest */
+    double hits, hits_of_5;
     bool stop;        /* some rank requested it (ech_exec_ask) */
     /* of all parameters, before gradient clipping; this and the following fields: only for
      * ECH_LIST_TRAIN */

@@ -387,6 +387,8 @@ static void read_turn(ech_exec *exec, int turn)
     r->loss_sum = ech_unsigned_nan(s->loss);
     r->tokens = s->loss_weight;
     r->loss = r->tokens > 0 ? r->loss_sum / r->tokens : 0;
+    r->hits = s->hits;
+    r->hits_of_5 = s->hits_of_5;
     r->stop = s->stop > 0;
     if (ech_list_kind_trains(exec->list->kind)) read_update(exec, s, r);
 }

@@ -378,6 +378,9 @@ ECH_EVERYWHERE double ech_rounding_error(ech_dtype wide, int64_t terms, double l
 }
 /* Entries of loss_gradient's sums: the weighted loss, and the weights. */
 enum { ECH_LOSS_SUM, ECH_LOSS_WEIGHT, ECH_LOSS_SUMS };
+/* Entries of class_hits' sums: weights of rows whose target has the largest logit, and one of the
+ * five largest. */
+enum { ECH_HITS_OF_1, ECH_HITS_OF_5, ECH_HITS };
 /* loss_statistics' numbers for a row of logits, or of a vocabulary shard of it: the maximum
  * (-infinity if the shard is empty), the sum of exp(logit - maximum), and the target's logit (0 if
  * it is in another shard). */

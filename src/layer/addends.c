@@ -68,7 +68,8 @@ static ech_mesh find_addends(const ech_block *block, const ech_node *node, int i
         for (int d = 0; d < shape->dims; d++) addends |= addends_of(shape->axis[d], param);
     }
     check_axes(block, node, param, value, values);
-    return addends;
+    /* Without tokens there is one context rank: the sum is over its group. */
+    return addends == ECH_MESH_DATA ? ECH_MESH_REPLICAS : addends;
 }
 
 void ech_program_find_addends(const ech_block *block, ech_param *params)

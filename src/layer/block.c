@@ -85,7 +85,7 @@ int ech_block_batch(ech_block *block, ech_slot slot)
                                  .shape = ech_slot_shape(options->samples, slot, options->image),
                                  .source = ECH_FROM_BATCH,
                                  .role = ECH_ROLE_BATCH,
-                                 .type = ECH_TYPE_FIXED,
+                                 .type = ech_slot_type(slot),
                                  .dtype = ech_slot_dtype(slot),
                                  .slot = slot,
                                  .purposes = ech_slot_purposes(slot),

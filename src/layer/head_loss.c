@@ -18,6 +18,7 @@ typedef struct head_options {
     int64_t V, first;
     ech_logits logits;
     const echelon_loss *plugged; /* NULL: the cross-entropy */
+    bool classes;                /* outside of training, samples whose class is found are counted */
 } head_options;
 
 /* Logits of a chunk take about CHUNK_BYTES, but a chunk has at least the device's loss_rows. There
@@ -92,7 +93,7 @@ static int add_whole(builder *b, ech_node *node, int64_t rows, int shards)
 static void add_chunk(builder *b, int64_t first, int64_t rows)
 {
     ech_block *block = b->block;
-    head_options options = {b->V, first, b->with, b->plugged};
+    head_options options = {b->V, first, b->with, b->plugged, b->bias >= 0};
     int shards = ech_axis_shards(ECH_AXIS_VOCAB, block->options.sharding), logits = b->logits;
     if (rows < b->rows)
         logits = ech_block_view(block, logits, 0, shape_of(rows, ECH_AXIS_VOCAB, b->V));
@@ -103,6 +104,7 @@ static void add_chunk(builder *b, int64_t first, int64_t rows)
     ech_node_param(node, b->weight);
     if (b->bias >= 0) ech_node_param(node, b->bias);
     node->added = 1u << 1;
+    node->rows_of = b->x; /* a chunk's logits do not say whose rows they are */
     ech_node_out_in_place(node, logits);
     int stats = add_stats(b, node, "statistics", rows, 1);
     node->b = (ech_reads){.in = 1, .param = 1};
@@ -131,7 +133,7 @@ static void add_chunk(builder *b, int64_t first, int64_t rows)
 static int add_next(builder *b)
 {
     ech_shape shape = ech_shape_2d(ECH_AXIS_BATCH, 0, ECH_AXIS_VOCAB, b->V);
-    head_options options = {b->V, 0, b->with, b->plugged};
+    head_options options = {b->V, 0, b->with, b->plugged, false};
     ech_node *node = ech_block_node(b->block, &ech_layer_row_head_next, &options, sizeof options);
     ech_node_in(node, b->x);
     ech_node_param(node, b->weight);
@@ -405,9 +407,22 @@ static void find_loss(const ech_call *call, bool turns)
                                  turns ? &gradient : NULL, &sums);
 }
 
+static void count_hits(const ech_call *call)
+{
+    vocab_shard s = shard_of(call);
+    int64_t n = ech_tensor_count(&call->in[0]) / s.padded;
+    ech_tensor logits = ech_tensor_2d(call->in[0].data, call->in[0].dtype, n, s.valid);
+    ech_tensor targets = numbers_of(call, &call->in[2], n);
+    ech_tensor weights = numbers_of(call, &call->in[3], n);
+    ech_tensor sums = ech_tensor_1d(call->hits, ECH_F64, ECH_HITS);
+    call->kernels->class_hits(call->context, &logits, &targets, &weights, &sums);
+}
+
 static void loss_forward(const ech_call *call)
 {
+    const head_options *options = call->node->options;
     find_loss(call, false);
+    if (options->classes && call->purpose == ECH_EVALUATE) count_hits(call);
 }
 
 static void loss_backward(const ech_call *call)

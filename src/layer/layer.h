@@ -569,6 +569,7 @@ typedef struct ech_call {
     int tensor_index, tensor_size;
     int context_index, context_size;
     double *loss_sums;   /* ECH_LOSS_SUMS in fp64, added to */
+    double *hits;        /* ECH_HITS in fp64, added to */
     /* The numbers of the node's report in fp64, on the device; the call adds to them. NULL: it does
      * not report. */
     double *reported;

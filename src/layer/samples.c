@@ -12,11 +12,12 @@ typedef enum form { NONE, POSITIONS, SAMPLES, IMAGES } form;
 static const struct {
     const char *name;
     ech_dtype dtype;
+    ech_type type;
     bool whole;
     unsigned purposes;
 } slots[ECH_BATCH_SLOTS] = {
-#define X(slot, name, type, number, whole, purposes, meaning)                                      \
-    [ECH_##slot] = {#name, ECH_##type, whole, purposes},
+#define X(slot, name, dtype, number, type, whole, purposes, meaning)                               \
+    [ECH_##slot] = {#name, ECH_##dtype, ECH_TYPE_##type, whole, purposes},
 #include "layer/slots.def"
 #undef X
 };
@@ -47,6 +48,11 @@ const char *ech_slot_name(ech_slot slot)
 ech_dtype ech_slot_dtype(ech_slot slot)
 {
     return slots[slot].dtype;
+}
+
+ech_type ech_slot_type(ech_slot slot)
+{
+    return slots[slot].type;
 }
 
 bool ech_slot_is_whole(ech_slot slot)

@@ -36,7 +36,9 @@ typedef struct ech_image {
 } ech_image;
 
 const char *ech_slot_name(ech_slot slot);
-ech_dtype ech_slot_dtype(ech_slot slot);
+ech_dtype ech_slot_dtype(ech_slot slot); /* of the loader's numbers */
+/* The type of a list's value: ECH_TYPE_FIXED, the loader's. */
+ech_type ech_slot_type(ech_slot slot);
 /* True if the slot's value is for whole samples: one value for all sequence chunks of a
  * micro-batch. */
 bool ech_slot_is_whole(ech_slot slot);

@@ -293,10 +293,13 @@ static bool rule_stages(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
     /* If there are more stages than blocks, no number of virtual stages works, and vice versa. */
     bool is_virtual = v > 1 && (g->pipeline <= p->blocks || v > p->blocks);
     int64_t most = p->blocks / (is_virtual ? g->pipeline : v);
+    ECH_FREED_TEXT blocks = {0};
+    ech_text_append(&blocks, "%s", ECH_COUNT(p->blocks, "block"));
+    if (ech_model_reads_texts(p->config) && p->blocks > 2)
+        ech_text_append(&blocks, " (embedding, %s, head)", ECH_COUNT(p->blocks - 2, "layer"));
     return refuse(refusal, is_virtual ? "parallel.virtual_stages" : "parallel.pipeline",
-                  "%lld stages%s for %lld blocks (embedding, %s, head): at most %s", stages,
-                  v > 1 ? " (pipeline x virtual_stages)" : "", (number)p->blocks,
-                  ECH_COUNT(p->blocks - 2, "layer"),
+                  "%lld stages%s for %s: at most %s", stages,
+                  v > 1 ? " (pipeline x virtual_stages)" : "", blocks.at,
                   ECH_COUNT(most > 1 ? most : 1, is_virtual ? "virtual stage" : "stage"));
 }
 

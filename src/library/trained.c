@@ -42,7 +42,9 @@ echelon_status echelon_evaluate(const char *path, const char *data,
                                 .bits_per_byte = result.bits_per_byte,
                                 .targets = result.targets,
                                 .samples = result.samples,
-                                .features = !ech_sample_row_of(result.kind)->texts};
+                                .features = !ech_sample_row_of(result.kind)->texts,
+                                .accuracy = result.accuracy,
+                                .accuracy_of_5 = result.accuracy_of_5};
     ech_library_give(out, out->size, &given, sizeof given);
     return ECHELON_OK;
 }

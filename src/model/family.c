@@ -189,7 +189,6 @@ static void append_owned(const ech_family *family, ech_text *out)
 
 void ech_family_append_owned(ech_text *out)
 {
-    ech_text_append(out, "%s", ECH_IMAGE_KEYS);
     for (size_t i = 0; i < count(); i++) append_owned(family_at(i), out);
 }
 
@@ -209,7 +208,7 @@ void ech_model_mark_keys(const ech_config *config)
 
 void ech_model_mark_unnamed(const ech_config *config)
 {
-    ech_config_mark_unread(config, ECH_IMAGE_KEYS, "");
+    ech_config_mark_unread(config, ECH_IMAGE_KEYS ECH_CONVOLUTION_KEYS, "");
 }
 
 ech_status ech_family_check_keys(const ech_config *config)
@@ -254,8 +253,10 @@ void ech_model_choose(ech_config *config)
     ech_family_choose(config, family->constants);
     ech_family_choose(config, family->defaults);
     choose_alike(config, family->rows);
-    /* A sample of other kinds is one position. */
+    /* A sample of other kinds is one position; an image has a class in place of a token. */
     if (!ech_family_reads(config, "data.sequence_length")) config->data.sequence_length = 1;
+    if (!ech_family_reads(config, "model.vocab_size"))
+        config->model.vocab_size = config->model.num_classes;
 }
 
 /* The value after KEY= in words; NULL: it is not there. */

@@ -179,6 +179,10 @@ ech_status ech_scale_check_root(const ech_config *config);
 #define ECH_IMAGE_KEYS                                                                             \
     "model.image_height model.image_width model.image_channels model.num_classes "                 \
     "data.crop_padding data.flip "
+/* These, of convolutional networks. */
+#define ECH_CONVOLUTION_KEYS                                                                       \
+    "model.depth model.base_channels model.small_stem model.norm_samples "                         \
+    "model.classifier_dropout "
 
 /* Keys of all decoders. */
 #define ECH_DECODER_KEYS                                                                           \

@@ -56,6 +56,13 @@ static void resolve_widths(ech_config *config)
         config->model.moe_intermediate_size = (config->model.intermediate_size + k - 1) / k;
 }
 
+static void resolve_images(ech_config *config)
+{
+    enum { SMALL = 64 };
+    int64_t H = config->model.image_height, W = config->model.image_width;
+    if (config->model.small_stem == ECH_AUTO) config->model.small_stem = H < SMALL || W < SMALL;
+}
+
 static void resolve_decoder(ech_config *config)
 {
     resolve_widths(config);
@@ -93,6 +100,7 @@ ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
     if (config->model.reversible == 1 && config->precision.compute == ECH_COMPUTE_BF16)
         config->precision.residual = ECH_RESIDUAL_FP32;
     if (!family->build) resolve_decoder(config);
+    if (family->samples == ECH_SAMPLES_OF_images) resolve_images(config);
     return status;
 }
 
@@ -314,6 +322,8 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
         ech_block *block = model->block.at[i];
         block->frozen_below = frozen;
         ech_block_finish(block, model->param.at);
+        /* Stages that only have a loss would have no forward. */
+        ECH_ASSERT(ech_program_calls(block, ECH_FORWARD, ECH_TRAIN) > 0);
         frozen &= !block->trains;
         block->first_report = model->reports;
         for (size_t k = 0; k < block->report.n; k++) model->reports += block->report.at[k].numbers;

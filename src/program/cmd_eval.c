@@ -94,11 +94,14 @@ static void draw(int64_t sample, int64_t samples, void *context)
     ech_terminal_line_draw(context, text, false);
 }
 
-/* Targets are tokens, or of samples of features labels, one a sample. */
+/* Targets are tokens, or labels or classes, one a sample. */
 static void print_result(const echelon_evaluation *result)
 {
     if (result->features) {
-        printf("loss %.6f  samples %" PRId64 "\n", result->loss, result->targets);
+        printf("loss %.6f  ", result->loss);
+        if (isfinite(result->accuracy))
+            printf("accuracy %.4f  of five %.4f  ", result->accuracy, result->accuracy_of_5);
+        printf("samples %" PRId64 "\n", result->targets);
         return;
     }
     printf("loss %.6f  perplexity %.6f  ", result->loss, exp(result->loss));

@@ -224,7 +224,7 @@ void ech_pass_frame_validation(const ech_plan *plan, ech_list *list)
     if (list->purpose == ECH_GENERATE) {
         ech_frame_add(&f, ECH_STEP_LOGITS, 0, -1, -1);
     } else {
-        int count = ECH_SCALAR_LOSS_WEIGHT - ECH_SCALAR_STOP + 1; /* requests to stop, too */
+        int count = ECH_SCALAR_HITS_OF_5 - ECH_SCALAR_STOP + 1; /* requests to stop, too */
         int folded = ech_frame_reduce(&f, ECH_GROUP_WORLD, 0, ECH_SCALAR_STOP, count,
                                       ech_frame_last_compute(list));
         ech_frame_add(&f, ECH_STEP_READ, 0, -1, folded);

@@ -26,7 +26,8 @@ static inline ech_config *sample_create(void)
     ech_config *config = NULL;
     if (ech_config_create(names, sizeof names / sizeof names[0], &config) != ECH_OK) return NULL;
     /* Required of families of images; both models here are decoders. */
-    ech_config_mark_unread(config, "model.image_height model.image_width model.num_classes", "");
+    ech_config_mark_unread(
+        config, "model.image_height model.image_width model.num_classes model.depth", "");
     return config;
 }
 

@@ -482,7 +482,8 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_evaluators_unvalidated] = {"parallel.evaluators=1 checkpoint.every=2",
                                          "checkpoint.every=2",
                                          "parallel.evaluators=2 data.split=9,1 checkpoint.every=2"},
-#define LOGISTIC "model.architecture=logistic"
+#define WIDE_STREAM "precision.compute=bf16 precision.residual=fp32"
+#define LOGISTIC    "model.architecture=logistic"
     [ECH_RULE_samples_text_textless] = {LOGISTIC " log.sample=x", LOGISTIC, "log.sample=x"},
     [ECH_RULE_sample_every_no_prompts] = {"log.sample_every=2", "",
                                           "log.sample_every=2 log.sample=x"},
@@ -502,13 +503,33 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_context_textless] = {LOGISTIC " parallel.context=2", LOGISTIC, "parallel.context=2"},
     [ECH_RULE_sequence_chunks_textless] = {LOGISTIC " memory.sequence_chunks=2", LOGISTIC,
                                            "memory.sequence_chunks=2"},
+#define VGG    "model.architecture=vgg training.micro_batch_size=2"
+#define RESNET "model.architecture=resnet training.micro_batch_size=2"
+    [ECH_RULE_apart_batch_norm] = {APART " " RESNET, RESNET, APART},
+    [ECH_RULE_central_batch_norm] = {CENTRAL " " RESNET, RESNET, CENTRAL},
+    [ECH_RULE_served_batch_norm] = {SERVED " " RESNET, RESNET, SERVED},
+    [ECH_RULE_lock_free_batch_norm] = {HOGWILD " " RESNET, RESNET, HOGWILD},
+    [ECH_RULE_norm_of_micro_batch_open_micro_batch] = {"model.architecture=resnet", "", RESNET},
+    [ECH_RULE_images_on_cuda] = {VGG " parallel.device=cuda", "parallel.device=cuda", VGG},
+    [ECH_RULE_images_wide_stream] = {VGG " " WIDE_STREAM, WIDE_STREAM, VGG},
+    [ECH_RULE_reversible_images] = {VGG " model.reversible=true", VGG, "model.reversible=true"},
 };
+
+/* As the families mark them. */
+static const char *unread_by(const char *assignments)
+{
+    if (strstr(assignments, "=vgg")) return "data.tokenizer model.vocab_size model.norm_samples";
+    if (strstr(assignments, "=resnet")) return "data.tokenizer model.vocab_size";
+    if (strstr(assignments, "=logistic"))
+        return "data.tokenizer model.num_classes model.norm_samples";
+    return "model.num_classes model.norm_samples";
+}
 
 static ech_config *make(const char *assignments)
 {
     ech_config *config;
     const ech_config_names names[] = {
-        {"models", "gpt2 llama mixtral qwen3_moe logistic"},
+        {"models", "gpt2 llama mixtral qwen3_moe logistic vgg resnet"},
         {"optimizers", "adamw sgd muon sm3 adamw8"},
         {"curves", "cosine"},
         {"comms", "local mpi ucx nccl"},
@@ -522,9 +543,7 @@ static ech_config *make(const char *assignments)
     for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
         assert_int_equal(ech_config_set(config, word), ECH_OK);
     free(words);
-    /* as the family does */
-    if (strstr(assignments, "model.architecture=logistic"))
-        ech_config_mark_unread(config, "data.tokenizer", "");
+    ech_config_mark_unread(config, unread_by(assignments), "");
     return config;
 }
 

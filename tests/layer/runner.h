@@ -24,7 +24,7 @@ typedef struct runner {
     bool written[RUNNER_PARAMS], is_state[RUNNER_PARAMS];
     double *value[RUNNER_VALUES]; /* by base value */
     int calls[ECH_PHASES];
-    double sums[ECH_LOSS_SUMS], scale;
+    double sums[ECH_LOSS_SUMS], hits[ECH_HITS], scale;
     double reported[RUNNER_REPORT], group_scale; /* of its one report; of balance groups' losses */
     const ech_kernels *kernels;
     ech_kernel_context *context;
@@ -168,6 +168,7 @@ static inline void runner_call(runner *r, ech_phase phase, const ech_block_call 
                      .rows = runner_rows(r),
                      .shard = runner_rows(r),
                      .loss_sums = r->sums,
+                     .hits = r->hits,
                      .loss_factor = &r->scale,
                      .group_factor = &r->group_scale};
     bool forward = phase == ECH_FORWARD || c->recompute;

@@ -141,7 +141,7 @@ typedef struct bench {
     const ech_block_call *call;
     bool accumulate;
     region *value, *param, *dparam; /* [values], [params], [params] */
-    double sums[ECH_LOSS_SUMS], first_sums[ECH_LOSS_SUMS], scale;
+    double sums[ECH_LOSS_SUMS], first_sums[ECH_LOSS_SUMS], hits[ECH_HITS], scale;
     ech_kernel_context *context;
 } bench;
 
@@ -384,6 +384,7 @@ static ech_call make_call(bench *b)
                       .context_index = context_index(b),
                       .context_size = sharding->context > 1 ? sharding->context : 1,
                       .loss_sums = b->sums,
+                      .hits = b->hits,
                       .loss_factor = &b->scale,
                       .group_factor = &b->scale};
 }

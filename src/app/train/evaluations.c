@@ -101,6 +101,8 @@ static void note(const ech_evaluations *all, const ech_evaluation *given)
                      .evaluation = {.step = given->step,
                                     .loss = given->loss,
                                     .tokens = given->tokens,
+                                    .accuracy = given->accuracy,
+                                    .accuracy_of_5 = given->accuracy_of_5,
                                     .bits_per_byte = given->bits_per_byte,
                                     .seconds = given->seconds,
                                     .removed = given->kind == ECH_EVALUATION_REMOVED}};

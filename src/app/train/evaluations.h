@@ -59,8 +59,9 @@ typedef enum ech_evaluation_kind {
 
 typedef struct ech_evaluation {
     int64_t kind, step;
-    double loss; /* this and the next three fields: only for ECH_EVALUATION_DONE */
+    double loss; /* this and the next fields: only for ECH_EVALUATION_DONE */
     int64_t tokens;
+    double accuracy, accuracy_of_5; /* NaN: samples have no classes */
     double bits_per_byte;
     double seconds;
 } ech_evaluation;

@@ -110,6 +110,15 @@ static void add_scalars(ech_progress *p, double at, int64_t step, const ech_even
     add(p->events, &event);
 }
 
+/* A loss, and those of the others that are numbers. */
+static void add_finite(ech_progress *p, double at, int64_t step, const ech_event_scalar *scalars,
+                       int n)
+{
+    add_scalars(p, at, step, scalars, 1);
+    for (int i = 1; i < n; i++)
+        if (isfinite(scalars[i].value)) add_scalars(p, at, step, &scalars[i], 1);
+}
+
 static void begin_line(const ech_progress *p, int64_t step, ech_text *out)
 {
     ech_text_append(out, "step %5" PRId64 "/%" PRId64 " | ", step, p->steps);
@@ -259,7 +268,7 @@ static void format_step(const ech_progress *p, const ech_step_metrics *m, ech_te
     if (m->next_scale != m->loss_scale) ech_text_append(out, " | loss scale %.0f", m->next_scale);
     ech_text_append(out, " | norm %.2f | lr %.1e | %s %s/s | %s", m->grad_norm, m->learning_rate,
                     ech_count_text(whole_number(m->tokens_per_second), speed),
-                    p->row->texts ? "tok" : p->row->unit,
+                    p->row->texts ? "tok" : "samples",
                     ech_count_scaled(m->flops_per_second, "FLOP/s", flops));
     if (isfinite(mfu(p, m)))
         ech_text_append(out,
@@ -325,25 +334,39 @@ static void append_bits(double bits_per_byte, ech_text *out)
     if (isfinite(bits_per_byte)) ech_text_append(out, " | %.4f bits per byte", bits_per_byte);
 }
 
+static void append_accuracy(double accuracy, double of_5, ech_text *out)
+{
+    if (isfinite(accuracy))
+        ech_text_append(out, " | accuracy %.2f%%, of five %.2f%%", 100 * accuracy, 100 * of_5);
+}
+
 static void write_validation(ech_progress *p, const ech_note *note, ech_text *text)
 {
     const ech_validation_metrics *m = &note->validation;
     const ech_event_scalar scalars[] = {{"loss/validation", m->loss},
-                                        {"loss/validation_bits_per_byte", m->bits_per_byte}};
+                                        {"loss/validation_bits_per_byte", m->bits_per_byte},
+                                        {"accuracy/validation", m->accuracy},
+                                        {"accuracy/validation_of_5", m->accuracy_of_5}};
     ech_text json = {0};
     char count[ECH_COUNT_BYTES];
     ech_metrics_int(&json, "step", m->step);
     ech_metrics_real(&json, "valid_loss", m->loss);
     ech_metrics_int(&json, "valid_tokens", m->tokens);
-    ech_metrics_real(&json, "valid_bits_per_byte", m->bits_per_byte);
+    if (p->row->accuracy) {
+        ech_metrics_real(&json, "valid_accuracy", m->accuracy);
+        ech_metrics_real(&json, "valid_accuracy_of_5", m->accuracy_of_5);
+    } else {
+        ech_metrics_real(&json, "valid_bits_per_byte", m->bits_per_byte);
+    }
     ech_metrics_real(&json, "seconds", m->seconds);
     if (m->patience) ech_metrics_int(&json, "valid_waited", m->waited);
     p->valid_seconds = m->seconds;
     add_json(p, &json);
-    add_scalars(p, note->wall_time, m->step, scalars, isfinite(m->bits_per_byte) ? 2 : 1);
+    add_finite(p, note->wall_time, m->step, scalars, 4);
     begin_line(p, m->step, text);
     append_loss(m->loss, m->tokens == 0, "validation ", text);
     append_bits(m->bits_per_byte, text);
+    append_accuracy(m->accuracy, m->accuracy_of_5, text);
     ech_text_append(text, " | %s %ss | %.1f s", ech_count_text(m->tokens, count), p->row->unit,
                     m->seconds);
     if (m->patience && m->waited)
@@ -354,15 +377,23 @@ static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *te
 {
     const ech_evaluation_metrics *m = &note->evaluation;
     const ech_event_scalar scalars[] = {{"loss/evaluation", m->loss},
-                                        {"loss/evaluation_bits_per_byte", m->bits_per_byte}};
+                                        {"loss/evaluation_bits_per_byte", m->bits_per_byte},
+                                        {"accuracy/evaluation", m->accuracy},
+                                        {"accuracy/evaluation_of_5", m->accuracy_of_5}};
     ech_text json = {0};
     char count[ECH_COUNT_BYTES];
     ech_metrics_int(&json, "step", m->step);
     ech_metrics_text(&json, "evaluation", m->name);
     ech_metrics_real(&json, "evaluation_loss", m->removed ? (double)NAN : m->loss);
     ech_metrics_int(&json, "evaluation_tokens", m->tokens);
-    ech_metrics_real(&json, "evaluation_bits_per_byte",
-                     m->removed ? (double)NAN : m->bits_per_byte);
+    if (p->row->accuracy) {
+        ech_metrics_real(&json, "evaluation_accuracy", m->removed ? (double)NAN : m->accuracy);
+        ech_metrics_real(&json, "evaluation_accuracy_of_5",
+                         m->removed ? (double)NAN : m->accuracy_of_5);
+    } else {
+        ech_metrics_real(&json, "evaluation_bits_per_byte",
+                         m->removed ? (double)NAN : m->bits_per_byte);
+    }
     ech_metrics_real(&json, "seconds", m->seconds);
     if (m->removed) ech_text_append(&json, ",\"removed\":true");
     add_json(p, &json);
@@ -374,9 +405,10 @@ static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *te
                         m->name);
         return;
     }
-    add_scalars(p, note->wall_time, m->step, scalars, isfinite(m->bits_per_byte) ? 2 : 1);
+    add_finite(p, note->wall_time, m->step, scalars, 4);
     append_loss(m->loss, m->tokens == 0, "evaluation ", text);
     append_bits(m->bits_per_byte, text);
+    append_accuracy(m->accuracy, m->accuracy_of_5, text);
     ech_text_append(text, " | %s %ss | %.1f s", ech_count_text(m->tokens, count), p->row->unit,
                     m->seconds);
 }

@@ -67,6 +67,9 @@ typedef struct ech_validation_metrics {
     int64_t step;
     double loss;    /* JSON key "valid_loss": mean over these tokens */
     int64_t tokens; /* JSON key "valid_tokens": tokens with a target */
+    /* shares of samples whose class has the largest logit, and one of the five largest; JSON keys
+     * "valid_accuracy", "valid_accuracy_of_5"; NaN: samples have no classes, and there are none */
+    double accuracy, accuracy_of_5;
     double bits_per_byte; /* JSON key "valid_bits_per_byte"; NaN: the text is not known */
     double seconds;
     int64_t patience; /* training.patience; 0: there is none */
@@ -86,6 +89,7 @@ typedef struct ech_evaluation_metrics {
     char name[32];  /* JSON key "evaluation": "step-00000100" */
     double loss;    /* JSON key "evaluation_loss" */
     int64_t tokens; /* JSON key "evaluation_tokens": tokens with a target */
+    double accuracy, accuracy_of_5; /* "evaluation_accuracy", "evaluation_accuracy_of_5" */
     double bits_per_byte; /* JSON key "evaluation_bits_per_byte"; NaN: the text is not known */
     double seconds;
     /* JSON key if true: the checkpoint was removed before it was read, and there is no loss */

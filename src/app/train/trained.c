@@ -80,10 +80,11 @@ static ech_status fill_config(const trained_run *run, ech_config *c)
 }
 
 /* A batch has whole balance groups, by which losses are as in training. What is sampled is of none.
- * */
+ * Batch norm has no groups, since running statistics normalize. */
 static ech_status fit_groups(const ech_trained_options *options, ech_config *c)
 {
     int64_t samples = c->model.moe_group_samples;
+    c->model.norm_samples = 1;
     if (!options->evaluates) c->model.moe_group_samples = 1;
     if (!options->evaluates || options->samples % samples == 0) return ECH_OK;
     ECH_FAIL(ECH_EUSAGE,

@@ -41,9 +41,9 @@ static ech_status run(ech_trainer *t, ech_validation *out, bool *stops)
 {
     validating v = {.t = t, .began = ech_clock_now()};
     ask(t);
-    ECH_TRY(ech_validation_run(t->session.exec, t->config->training.global_batch_size,
-                               ech_validation_samples(t->config, t->valid), t->valid_loader,
-                               look_up, &v, out));
+    ECH_TRY(ech_validation_run(
+        t->session.exec, t->design->model->options.samples, t->config->training.global_batch_size,
+        ech_validation_samples(t->config, t->valid), t->valid_loader, look_up, &v, out));
     *stops = v.stops;
     if (*stops) out->loss = (double)NAN;
     return ECH_OK;
@@ -62,6 +62,8 @@ static ech_status log_validation(ech_trainer *t, const ech_validation *found, in
                            .validation = {.step = t->step,
                                           .loss = found->loss,
                                           .tokens = found->tokens,
+                                          .accuracy = found->accuracy,
+                                          .accuracy_of_5 = found->accuracy_of_5,
                                           .bits_per_byte = ech_validation_bits(
                                               found->loss, (double)found->tokens, t->valid_bytes),
                                           .seconds = found->seconds,

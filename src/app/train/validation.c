@@ -81,21 +81,31 @@ double ech_validation_bits(double loss, double tokens, double bytes)
     return bytes > 0 ? loss * tokens / log(2) / bytes : (double)NAN;
 }
 
-ech_status ech_validation_run(ech_exec *exec, int64_t batch, int64_t samples, ech_loader *loader,
-                              ech_validation_pause *pause, void *context, ech_validation *out)
+double ech_validation_share(ech_sample_kind kind, double hits, double tokens)
 {
-    double start = ech_clock_now(), loss = 0, tokens = 0;
+    return ech_sample_row_of(kind)->accuracy && tokens > 0 ? hits / tokens : (double)NAN;
+}
+
+ech_status ech_validation_run(ech_exec *exec, ech_sample_kind kind, int64_t batch, int64_t samples,
+                              ech_loader *loader, ech_validation_pause *pause, void *context,
+                              ech_validation *out)
+{
+    double start = ech_clock_now(), loss = 0, tokens = 0, hits = 0, hits_of_5 = 0;
     int64_t batches = samples / batch + (samples % batch > 0);
     bool ends = false;
     for (int64_t step = 0; step < batches && !ends; step++) {
         ECH_TRY(ech_exec_run(exec, ECH_LIST_VALIDATE, step));
         loss += ech_exec_readings(exec)->loss_sum;
         tokens += ech_exec_readings(exec)->tokens;
+        hits += ech_exec_readings(exec)->hits;
+        hits_of_5 += ech_exec_readings(exec)->hits_of_5;
         if (pause) ECH_TRY(pause(context, step + 1, batches, &ends));
     }
     ech_loader_rewind(loader, 0); /* the next one's first batches will be there */
     *out = (ech_validation){.loss = tokens > 0 ? loss / tokens : (double)NAN,
                             .tokens = (int64_t)tokens,
+                            .accuracy = ech_validation_share(kind, hits, tokens),
+                            .accuracy_of_5 = ech_validation_share(kind, hits_of_5, tokens),
                             .seconds = ech_clock_now() - start};
     return ECH_OK;
 }

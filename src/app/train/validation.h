@@ -14,6 +14,9 @@
 typedef struct ech_validation {
     double loss;    /* mean over the counted tokens; NaN: there are none */
     int64_t tokens; /* counted tokens */
+    /* Shares of samples whose class has the largest logit, and one of the five largest;
+     * NaN: samples have no classes */
+    double accuracy, accuracy_of_5;
     double seconds;
 } ech_validation;
 
@@ -38,12 +41,16 @@ ech_status ech_validation_count_bytes(const ech_design *design, const ech_tokeni
 /* Bits per byte of text: loss x tokens / ln 2 / bytes. NaN: bytes are 0, that is, unknown. */
 double ech_validation_bits(double loss, double tokens, double bytes);
 
+/* The share of counted samples that hits are. NaN: samples of the kind have no classes. */
+double ech_validation_share(ech_sample_kind kind, double hits, double tokens);
+
 /* Called after batch `done` of `all`. *ends: skip the rest. Errors end the validation. */
 typedef ech_status ech_validation_pause(void *context, int64_t done, int64_t all, bool *ends);
-/* Runs the validate list for each batch of `samples` samples, starting at the loader's first, and
- * rewinds the loader. pause (NULL: none) gets `context`. *out is invalid if a pause ended it before
- * the last batch. Collective like ech_exec_run. */
-ech_status ech_validation_run(ech_exec *exec, int64_t batch, int64_t samples, ech_loader *loader,
-                              ech_validation_pause *pause, void *context, ech_validation *out);
+/* Runs the validate list for each batch of `samples` samples of that kind, starting at the loader's
+ * first, and rewinds the loader. pause (NULL: none) gets `context`. *out is invalid if a pause ends
+ * it before the last batch. Collective like ech_exec_run. */
+ech_status ech_validation_run(ech_exec *exec, ech_sample_kind kind, int64_t batch, int64_t samples,
+                              ech_loader *loader, ech_validation_pause *pause, void *context,
+                              ech_validation *out);
 
 #endif

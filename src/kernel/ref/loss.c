@@ -64,6 +64,37 @@ void ECH_REF(loss_gradient)(ech_kernel_context *context, const ech_tensor *logit
     }
 }
 
+/* Number of logits of a row that come before the target's; n: it is NaN. */
+static int64_t rank_of(const ech_tensor *logits, int64_t row, int64_t n, int64_t target)
+{
+    double own = ech_value(logits, row + target);
+    int64_t before = 0;
+    if (isnan(own)) return n;
+    for (int64_t v = 0; v < n; v++) {
+        double other = ech_value(logits, row + v);
+        before += other > own || (other == own && v < target);
+    }
+    return before;
+}
+
+void ECH_REF(class_hits)(ech_kernel_context *context, const ech_tensor *logits,
+                         const ech_tensor *targets, const ech_tensor *weights,
+                         const ech_tensor *sums)
+{
+    int64_t R = logits->shape[0], n = logits->shape[1];
+    ECH_SHAPES(class_hits, ECH_REAL, logits, targets, weights, sums);
+    double *total = sums->data;
+    for (int64_t r = 0; r < R; r++) {
+        double weight = ((const float *)weights->data)[r];
+        int64_t target = ((const int32_t *)targets->data)[r];
+        if (weight == 0) continue;
+        ECH_ASSERT(target >= 0 && target < n);
+        int64_t rank = rank_of(logits, r * logits->stride[0], n, target);
+        total[ECH_HITS_OF_1] += rank < 1 && rank < n ? weight : 0;
+        total[ECH_HITS_OF_5] += rank < 5 && rank < n ? weight : 0;
+    }
+}
+
 /* A shard without columns has sum 0 and adds nothing. */
 static void combine_row(const double *part, int N, int64_t stride, double *out)
 {

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Images to try a network on: ten classes of shapes, in the format of CIFAR-10.
+
+    examples/make_shapes.py FOLDER [--train 5000] [--test 1000] [--seed 1]
+
+writes FOLDER/data_batch_1.bin and FOLDER/test_batch.bin, and the classes' names. A shape has a
+random place, size, angle and color, on a background of another color, and each pixel has noise.
+`echelon data FOLDER/data_batch_1.bin shapes --images` then packs them.
+"""
+import argparse
+import math
+import random
+from pathlib import Path
+
+SIDE = 32
+
+
+def star(x, y):
+    return math.hypot(x, y) < 0.55 + 0.45 * math.cos(5 * math.atan2(y, x))
+
+
+# Whether a point of the square from -1 to 1 belongs to the shape.
+SHAPES = {
+    "disc": lambda x, y: math.hypot(x, y) < 0.8,
+    "ring": lambda x, y: 0.5 < math.hypot(x, y) < 0.9,
+    "square": lambda x, y: max(abs(x), abs(y)) < 0.7,
+    "frame": lambda x, y: 0.45 < max(abs(x), abs(y)) < 0.8,
+    "triangle": lambda x, y: -0.6 < y < 0.9 and abs(x) < (0.9 - y) * 0.55,
+    "cross": lambda x, y: min(abs(x), abs(y)) < 0.25 and max(abs(x), abs(y)) < 0.9,
+    "bar": lambda x, y: abs(x) < 0.25 and abs(y) < 0.95,
+    "two_bars": lambda x, y: 0.3 < abs(x) < 0.6 and abs(y) < 0.9,
+    "star": star,
+    "half_disc": lambda x, y: y > 0 and math.hypot(x, y) < 0.9,
+}
+
+
+def draw_color(rng):
+    return [rng.randrange(256) for _ in range(3)]
+
+
+def draw_colors(rng):
+    """Colors of the shape and of its background, which differ."""
+    while True:
+        shape, ground = draw_color(rng), draw_color(rng)
+        if sum(abs(a - b) for a, b in zip(shape, ground)) > 150:
+            return shape, ground
+
+
+def draw_image(rng, inside):
+    """The image's bytes by channel and row, as CIFAR-10 has them."""
+    shape, ground = draw_colors(rng)
+    size, angle = rng.uniform(0.45, 0.8), rng.uniform(0, 2 * math.pi)
+    left, up = rng.uniform(-0.25, 0.25), rng.uniform(-0.25, 0.25)
+    cos, sin = math.cos(angle) / size, math.sin(angle) / size
+    planes = [bytearray(), bytearray(), bytearray()]
+    for row in range(SIDE):
+        y = (2 * row + 1) / SIDE - 1 - up
+        for column in range(SIDE):
+            x = (2 * column + 1) / SIDE - 1 - left
+            color = shape if inside(cos * x - sin * y, sin * x + cos * y) else ground
+            noise = int(rng.gauss(0, 12))
+            for plane, value in zip(planes, color):
+                plane.append(min(255, max(0, value + noise)))
+    return b"".join(planes)
+
+
+def write_batch(path, images, rng):
+    shapes = list(SHAPES.values())
+    with open(path, "wb") as file:
+        for i in range(images):
+            label = i % len(shapes)
+            file.write(bytes([label]) + draw_image(rng, shapes[label]))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--train", type=int, default=5000, help="images to train on")
+    parser.add_argument("--test", type=int, default=1000, help="images to validate on")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    write_batch(options.folder / "data_batch_1.bin", options.train, rng)
+    write_batch(options.folder / "test_batch.bin", options.test, rng)
+    (options.folder / "batches.meta.txt").write_text("\n".join(SHAPES) + "\n")
+
+
+if __name__ == "__main__":
+    main()

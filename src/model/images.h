@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to src/model. What families of convolutional networks are built from. Names of tensors
+ * are torchvision's, whose weights are stored as (O,C,KH,KW), as ours are.
+ */
+#ifndef ECH_MODEL_IMAGES_H
+#define ECH_MODEL_IMAGES_H
+
+#include "model/family.h"
+
+typedef struct ech_images {
+    const ech_config *config;
+    ech_model *model;
+    ech_block *block; /* the current one */
+} ech_images;
+
+/* Begins a block, and ends the one before with the output x. Returns the new block's input; in the
+ * first block x is -1, and the result the batch's pixels. */
+int ech_images_block(ech_images *b, const char *name, int x);
+/* A convolution with the weights NAME.weight, and NAME.bias if `bias`. `size` and padding are equal
+ * in both directions. Weights begin as normals of variance 2 / (channels KH KW) (He et al. 2015,
+ * arXiv:1502.01852, by outputs), biases as zeros. x (B,H,W,C) -> (B,P,Q,channels). */
+typedef struct ech_images_filter {
+    int64_t size, stride, padding;
+} ech_images_filter;
+int ech_images_conv(const ech_images *b, const char *name, int x, int64_t channels,
+                    ech_images_filter filter, bool bias);
+/* Batch norm, of NAME.weight, NAME.bias, NAME.running_mean and NAME.running_var. gain: the gains'
+ * initial value. */
+int ech_images_norm(const ech_images *b, const char *name, int x, ech_initializer gain);
+int ech_images_relu(const ech_images *b, int x);
+/* A product with bias. x (B,1,in) -> (B,1,out). std: of initial weights. */
+int ech_images_linear(const ech_images *b, const char *name, int x, int64_t out, double std);
+/* The last layer, and the loss of its classes. std 0: weight and bias begin uniform within
+ * 1 / sqrt(in), as PyTorch's. x (B,1,in). */
+void ech_images_classes(const ech_images *b, const char *name, int x, double std);
+
+/* Rows or columns of an image after a filter; 0: nothing is left. */
+int64_t ech_images_after(int64_t pixels, ech_images_filter filter);
+/* Errors: micro-batches that groups of norms do not divide. */
+ech_status ech_images_check_norms(const ech_config *config);
+/* Errors: model.depth is none of the n depths. */
+ech_status ech_images_check_depth(const ech_config *config, const int *depths, int n);
+
+#define ECH_IMAGE_CONSTANTS "model.hidden_act=relu"
+
+/* Rows of config.json. */
+#define ECH_ROWS_IMAGES                                                                            \
+    {"image_height", "model.image_height", .initial = NULL},                                       \
+        {"image_width", "model.image_width", .initial = NULL},                                     \
+        {"num_channels", "model.image_channels", .initial = "3"},                                  \
+    {                                                                                              \
+        "num_classes", "model.num_classes", .initial = NULL                                        \
+    }
+#define ECH_ROW_DEPTH                                                                              \
+    {                                                                                              \
+        "depth", "model.depth", .initial = NULL                                                    \
+    }
+#define ECH_ROW_BASE_CHANNELS                                                                      \
+    {                                                                                              \
+        "base_channels", "model.base_channels", .initial = "64"                                    \
+    }
+
+#endif
