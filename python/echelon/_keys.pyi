@@ -22,35 +22,37 @@ Name = Literal[
     "model.architecture", "model.hidden_size", "model.num_hidden_layers",
     "model.num_attention_heads", "model.num_key_value_heads", "model.head_dim",
     "model.image_height", "model.image_width", "model.image_channels", "model.num_classes",
-    "model.kv_lora_rank", "model.q_lora_rank", "model.qk_nope_head_dim", "model.qk_rope_head_dim",
-    "model.v_head_dim", "model.intermediate_size", "model.max_position_embeddings",
-    "model.vocab_size", "model.rope_theta", "model.rope_local_base_freq",
-    "model.partial_rotary_factor", "model.rope_interleaved", "model.rotary_layers",
-    "model.rope_scaling", "model.rope_scaling_factor", "model.rope_scaling_low_freq_factor",
-    "model.rope_scaling_high_freq_factor", "model.rope_scaling_original_max_position_embeddings",
-    "model.rope_scaling_beta_fast", "model.rope_scaling_beta_slow", "model.rope_scaling_truncate",
-    "model.rope_scaling_mscale", "model.rope_scaling_mscale_all_dim",
-    "model.rope_scaling_attention_factor", "model.rope_scaling_short_factor",
-    "model.rope_scaling_long_factor", "model.embedding_multiplier", "model.residual_multiplier",
-    "model.logits_scaling", "model.final_logit_softcapping", "model.norm_unit_offset",
-    "model.rms_norm_eps", "model.layer_norm_epsilon", "model.norm", "model.norm_placement",
-    "model.head_norm", "model.position_encoding", "model.qkv_bias", "model.o_bias",
-    "model.mlp_bias", "model.parallel_residual", "model.initialization",
-    "model.tie_word_embeddings", "model.reversible", "model.initializer_range",
-    "model.initializer_scale", "model.embd_pdrop", "model.resid_pdrop", "model.attn_pdrop",
-    "model.hidden_act", "model.num_local_experts", "model.num_experts_per_tok",
-    "model.moe_intermediate_size", "model.moe_every", "model.moe_first_dense",
-    "model.moe_shared_experts", "model.moe_shared_gate", "model.norm_topk_prob", "model.moe_gate",
-    "model.moe_gshard_ports", "model.n_group", "model.topk_group", "model.routed_scaling_factor",
-    "model.router_bias_rate", "model.moe_capacity_factor", "model.moe_group_samples",
-    "model.router_aux_loss_coef", "model.router_importance_coef", "model.router_load_coef",
-    "model.moe_bound", "model.moe_dropout", "model.moe_bias", "model.router_jitter_noise",
-    "model.sliding_window", "model.window_layers", "model.attn_logit_softcapping",
-    "model.attention_scale", "model.attention_sinks", "model.init_from", "model.mapping",
-    "model.new_rows_from", "data.train", "data.valid", "data.identity", "data.split",
-    "data.tokenizer", "data.sequence_length", "data.begin_of_text", "data.packing",
-    "data.long_documents", "data.document_mask", "data.shards", "data.shares", "data.crop_padding",
-    "data.flip", "data.prefetch", "training.steps", "training.epochs", "training.global_batch_size",
+    "model.depth", "model.base_channels", "model.small_stem", "model.norm_samples",
+    "model.classifier_dropout", "model.kv_lora_rank", "model.q_lora_rank", "model.qk_nope_head_dim",
+    "model.qk_rope_head_dim", "model.v_head_dim", "model.intermediate_size",
+    "model.max_position_embeddings", "model.vocab_size", "model.rope_theta",
+    "model.rope_local_base_freq", "model.partial_rotary_factor", "model.rope_interleaved",
+    "model.rotary_layers", "model.rope_scaling", "model.rope_scaling_factor",
+    "model.rope_scaling_low_freq_factor", "model.rope_scaling_high_freq_factor",
+    "model.rope_scaling_original_max_position_embeddings", "model.rope_scaling_beta_fast",
+    "model.rope_scaling_beta_slow", "model.rope_scaling_truncate", "model.rope_scaling_mscale",
+    "model.rope_scaling_mscale_all_dim", "model.rope_scaling_attention_factor",
+    "model.rope_scaling_short_factor", "model.rope_scaling_long_factor",
+    "model.embedding_multiplier", "model.residual_multiplier", "model.logits_scaling",
+    "model.final_logit_softcapping", "model.norm_unit_offset", "model.rms_norm_eps",
+    "model.layer_norm_epsilon", "model.norm", "model.norm_placement", "model.head_norm",
+    "model.position_encoding", "model.qkv_bias", "model.o_bias", "model.mlp_bias",
+    "model.parallel_residual", "model.initialization", "model.tie_word_embeddings",
+    "model.reversible", "model.initializer_range", "model.initializer_scale", "model.embd_pdrop",
+    "model.resid_pdrop", "model.attn_pdrop", "model.hidden_act", "model.num_local_experts",
+    "model.num_experts_per_tok", "model.moe_intermediate_size", "model.moe_every",
+    "model.moe_first_dense", "model.moe_shared_experts", "model.moe_shared_gate",
+    "model.norm_topk_prob", "model.moe_gate", "model.moe_gshard_ports", "model.n_group",
+    "model.topk_group", "model.routed_scaling_factor", "model.router_bias_rate",
+    "model.moe_capacity_factor", "model.moe_group_samples", "model.router_aux_loss_coef",
+    "model.router_importance_coef", "model.router_load_coef", "model.moe_bound",
+    "model.moe_dropout", "model.moe_bias", "model.router_jitter_noise", "model.sliding_window",
+    "model.window_layers", "model.attn_logit_softcapping", "model.attention_scale",
+    "model.attention_sinks", "model.init_from", "model.mapping", "model.new_rows_from",
+    "data.train", "data.valid", "data.identity", "data.split", "data.tokenizer",
+    "data.sequence_length", "data.begin_of_text", "data.packing", "data.long_documents",
+    "data.document_mask", "data.shards", "data.shares", "data.crop_padding", "data.flip",
+    "data.prefetch", "training.steps", "training.epochs", "training.global_batch_size",
     "training.micro_batch_size", "training.seed", "training.on_nonfinite",
     "training.nonfinite_limit", "training.validate_every", "training.validate_samples",
     "training.patience", "training.min_improvement", "training.time_limit", "training.check_every",
@@ -91,9 +93,9 @@ Name = Literal[
 Keys = TypedDict("Keys", {
     # model family, which determines the layers of a block
     "model.architecture": str | Literal["deepseek_v3", "gemma2", "gemma3_text", "glm", "glm4",
-        "gpt2", "gpt_neox", "gpt_oss", "granite", "llama", "logistic", "mistral", "mixtral", "olmo2",
-        "olmo3", "olmoe", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3", "starcoder2",
-        "switch"],
+        "gpt2", "gpt_neox", "gpt_oss", "granite", "llama", "logistic", "mistral", "mixtral", "mlp",
+        "olmo2", "olmo3", "olmoe", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "resnet",
+        "smollm3", "starcoder2", "switch", "vgg"],
     # hidden width C
     "model.hidden_size": int,
     # number of transformer layers L
@@ -112,6 +114,18 @@ Keys = TypedDict("Keys", {
     "model.image_channels": int,
     # number of classes of images, which are the model's outputs
     "model.num_classes": int,
+    # layers with weights of a convolutional network, as in its name: 18 of ResNet-18, 16 of
+    # VGG-16
+    "model.depth": int,
+    # channels of a convolutional network's first layers; later ones have multiples of it
+    "model.base_channels": int,
+    # true: ResNet begins with a 3 x 3 convolution, without a pool; auto: for sides below 64
+    # pixels
+    "model.small_stem": bool | Literal["auto"],
+    # consecutive samples whose statistics batch norm uses in training; auto: the micro-batch
+    "model.norm_samples": int | Literal["auto"],
+    # dropout probability after each of VGG's two wide layers
+    "model.classifier_dropout": float,
     # latent attention (MLA): width of the latent of keys and values; 0: there is none
     "model.kv_lora_rank": int,
     # latent attention: width of the latent of queries; 0: queries are projected directly
@@ -583,16 +597,17 @@ class Keyed(Handle):
         Literal["model.architecture"],
         value:
         str | Literal["deepseek_v3", "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_neox",
-        "gpt_oss", "granite", "llama", "logistic", "mistral", "mixtral", "olmo2", "olmo3", "olmoe",
-        "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3", "starcoder2", "switch"]) -> None: ...
+        "gpt_oss", "granite", "llama", "logistic", "mistral", "mixtral", "mlp", "olmo2", "olmo3",
+        "olmoe", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "resnet", "smollm3",
+        "starcoder2", "switch", "vgg"]) -> None: ...
     @overload
     def __setitem__(
         self,
         key:
         Literal["model.hidden_size", "model.num_hidden_layers", "model.num_attention_heads",
         "model.image_height", "model.image_width", "model.image_channels", "model.num_classes",
-        "model.kv_lora_rank", "model.q_lora_rank", "model.qk_nope_head_dim",
-        "model.qk_rope_head_dim", "model.v_head_dim",
+        "model.depth", "model.base_channels", "model.kv_lora_rank", "model.q_lora_rank",
+        "model.qk_nope_head_dim", "model.qk_rope_head_dim", "model.v_head_dim",
         "model.rope_scaling_original_max_position_embeddings", "model.num_experts_per_tok",
         "model.moe_every", "model.moe_first_dense", "model.moe_shared_experts", "model.n_group",
         "model.topk_group", "model.moe_group_samples", "model.sliding_window",
@@ -611,23 +626,31 @@ class Keyed(Handle):
     def __setitem__(
         self,
         key:
-        Literal["model.num_key_value_heads", "model.head_dim", "model.intermediate_size",
-        "model.max_position_embeddings", "model.vocab_size", "model.num_local_experts",
-        "model.moe_intermediate_size", "data.shares", "training.micro_batch_size",
-        "training.validate_samples", "training.check_every", "optimizer.decay_steps",
-        "precision.loss_scale", "parallel.data", "parallel.pipeline", "parallel.virtual_stages",
-        "parallel.flush_every", "parallel.node_ranks", "parallel.threads", "memory.offload_threads",
-        "memory.recompute_blocks", "checkpoint.every"],
+        Literal["model.num_key_value_heads", "model.head_dim", "model.norm_samples",
+        "model.intermediate_size", "model.max_position_embeddings", "model.vocab_size",
+        "model.num_local_experts", "model.moe_intermediate_size", "data.shares",
+        "training.micro_batch_size", "training.validate_samples", "training.check_every",
+        "optimizer.decay_steps", "precision.loss_scale", "parallel.data", "parallel.pipeline",
+        "parallel.virtual_stages", "parallel.flush_every", "parallel.node_ranks",
+        "parallel.threads", "memory.offload_threads", "memory.recompute_blocks", "checkpoint.every"],
         value:
         int | Literal["auto"]) -> None: ...
     @overload
     def __setitem__(
         self,
         key:
-        Literal["model.rope_theta", "model.rope_local_base_freq", "model.partial_rotary_factor",
-        "model.rope_scaling_factor", "model.rope_scaling_low_freq_factor",
-        "model.rope_scaling_high_freq_factor", "model.rope_scaling_beta_fast",
-        "model.rope_scaling_beta_slow", "model.rope_scaling_mscale",
+        Literal["model.small_stem", "model.tie_word_embeddings", "data.begin_of_text",
+        "data.document_mask", "memory.invert"],
+        value:
+        bool | Literal["auto"]) -> None: ...
+    @overload
+    def __setitem__(
+        self,
+        key:
+        Literal["model.classifier_dropout", "model.rope_theta", "model.rope_local_base_freq",
+        "model.partial_rotary_factor", "model.rope_scaling_factor",
+        "model.rope_scaling_low_freq_factor", "model.rope_scaling_high_freq_factor",
+        "model.rope_scaling_beta_fast", "model.rope_scaling_beta_slow", "model.rope_scaling_mscale",
         "model.rope_scaling_mscale_all_dim", "model.rope_scaling_attention_factor",
         "model.embedding_multiplier", "model.residual_multiplier", "model.logits_scaling",
         "model.final_logit_softcapping", "model.rms_norm_eps", "model.layer_norm_epsilon",
@@ -711,14 +734,6 @@ class Keyed(Handle):
         Literal["model.initialization"],
         value:
         Literal["range", "inputs"]) -> None: ...
-    @overload
-    def __setitem__(
-        self,
-        key:
-        Literal["model.tie_word_embeddings", "data.begin_of_text", "data.document_mask",
-        "memory.invert"],
-        value:
-        bool | Literal["auto"]) -> None: ...
     @overload
     def __setitem__(
         self,

@@ -85,7 +85,7 @@ static const char about[] =
     "NAME-labels-idx1-ubyte beside it), a binary file of CIFAR-10, a folder with CIFAR-10's "
     "data_batch_*.bin, or a folder with a folder of PNG or JPEG files for each class, all of one "
     "size. OUT.images has all of them in one file, with the mean and the deviation of "
-    "each channel, by which pixels are normalized. No built-in family trains on images yet. "
+    "each channel, by which pixels are normalized. "
     "--like TRAIN.images uses another file's, as "
     "images to validate on need:\n\n"
     "  echelon data cifar-10-batches-bin cifar --images\n"
@@ -388,7 +388,13 @@ static ech_status import_images(const data_arguments *in)
     if (split)
         printf("%s-valid.images: %s image%s\n", out, ech_count_text(count.valid_images, valid),
                count.valid_images == 1 ? "" : "s");
-    printf("no built-in family trains on images yet; one would read");
+    if (in->like && !split) {
+        printf("set");
+        print_source("data.valid", out, ".images");
+        printf(" where %s is data.train\n", in->like);
+        return ECH_OK;
+    }
+    printf("set model.architecture (mlp, vgg or resnet), and");
     print_source("data.train", out, split ? "-train.images" : ".images");
     if (split) print_source("data.valid", out, "-valid.images");
     printf(" model.image_height=%lld model.image_width=%lld model.image_channels=%lld "

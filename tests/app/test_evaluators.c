@@ -374,7 +374,8 @@ static ech_status look(ech_comm *comm, const ech_design *design, void *planned)
     ECH_TRY(ech_design_open_data(&alone, ECH_SPLIT_VALID, &corpus));
     ECH_TRY(ech_session_read(&session, &alone, corpus, ECH_EVALUATE, 0, 12, &loader));
     ECH_TRY(ech_exec_run(session.exec, ECH_LIST_INIT, 0));
-    ECH_TRY(ech_validation_run(session.exec, 12, 12, loader, NULL, NULL, &found));
+    ECH_TRY(ech_validation_run(session.exec, ECH_SAMPLES_OF_tokens, 12, 12, loader, NULL, NULL,
+                               &found));
     assert_true(found.tokens > 0 && found.loss > 0);
     assert_true(fixture_peaks_are_planned(&session, 1u << ECH_LIST_INIT | 1u << ECH_LIST_VALIDATE));
     assert_memory_equal(session.plan->arena_bytes, planned, sizeof session.plan->arena_bytes);

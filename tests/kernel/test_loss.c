@@ -155,6 +155,34 @@ TEST(rows_without_weight)
         }
 }
 
+/* Of equal logits the lower id comes first; a NaN is not found; a row without weight does not
+ * count. */
+TEST(hits_by_order)
+{
+    enum { R = 7, V = 6 };
+    static const double nan = (double)NAN;
+    static const double rows[R][V] = {
+        {0, 1, 5, 2, 3, 4},   {5, 1, 5, 2, 3, 4},   {5, 1, 5, 2, 3, 4}, {0, 1, 5, 2, 3, 4},
+        {0, 1, nan, 2, 3, 4}, {nan, 1, 5, 2, 3, 4}, {9, 1, 5, 2, 3, 4}};
+    int32_t targets[R] = {2, 2, 0, 0, 2, 2, 0};
+    float weights[R] = {1, 2, 4, 8, 16, 32, 0};
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    for (int k = 0; k < 3; k++) {
+        const ech_kernels *kernels = table_of(k);
+        double memory[R * V], sums[ECH_HITS] = {100, 200};
+        ech_tensor logits = ech_tensor_2d(memory, kernels->dtype, R, V);
+        ech_tensor target = ech_tensor_1d(targets, ECH_I32, R);
+        ech_tensor weight = ech_tensor_1d(weights, ECH_F32, R);
+        ech_tensor sum = ech_tensor_1d(sums, ECH_F64, ECH_HITS);
+        for (int64_t i = 0; i < R * V; i++) trial_set(&logits, i, rows[i / V][i % V]);
+        kernels->class_hits(context, &logits, &target, &weight, &sum);
+        assert_true(sums[ECH_HITS_OF_1] == 100 + 1 + 4 + 32);
+        assert_true(sums[ECH_HITS_OF_5] == 200 + 1 + 2 + 4 + 32);
+    }
+    ech_kernel_context_destroy(context);
+}
+
 /* With weight, a NaN or an infinity reaches the sum and the row's gradient, and no other row's. */
 TEST(nonfinite_logits_are_seen)
 {

@@ -77,7 +77,10 @@ void ech_print_data(const ech_design *design, const ech_corpus_counts *counts, c
     ech_text_append(out, "%s samples, %.3g", ECH_DIGITS(counts->samples), counts->least_epochs);
     if (counts->most_epochs > counts->least_epochs)
         ech_text_append(out, " to %.3g", counts->most_epochs);
-    ech_text_append(out, " epochs of %s: ", ECH_DIGITS(counts->epoch_samples));
+    ech_text_append(out, " epochs of %s", ECH_DIGITS(counts->epoch_samples));
+    /* An image is one target. */
+    if (ech_sample_row_of(design->model->options.samples)->accuracy) return;
+    ech_text_append(out, ": ");
     print_tokens(counts, out);
     if (design->config->data.packing != ECH_PACKING_DOCUMENTS) return;
     ech_text_append(out, "%s", between);
