@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "comm/board.h"
 #include "comm/life.h"
 
@@ -214,16 +214,12 @@ static void *run(void *argument)
 
 ech_status ech_guard_start(double deadline_seconds, ech_guard **out)
 {
-    sigset_t all, before;
     ech_guard *guard = ech_calloc(1, sizeof *guard);
     guard->deadline = deadline_seconds > least_deadline ? deadline_seconds : least_deadline;
     guard->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     begin_watch(guard, NULL);
     pthread_mutex_init(&guard->lock, NULL);
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before); /* signals are for the rank */
-    int error = guard->wake < 0 ? errno : pthread_create(&guard->thread, NULL, run, guard);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = guard->wake < 0 ? errno : ech_thread_start(&guard->thread, run, guard);
     if (error) {
         if (guard->wake >= 0) close(guard->wake);
         pthread_mutex_destroy(&guard->lock);

@@ -3,7 +3,6 @@
  * The watchdog thread for communicators of NCCL.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "comm/nccl_state.h"
 
 /* Interval of checks; and how long it waits for calls to return before it aborts the
@@ -150,11 +150,7 @@ void ech_nccl_unwatch(ech_nccl_state *state, const ech_communicator *in)
 
 static ech_status start_threads(ech_nccl_state *state)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before); /* signals are for the rank */
-    int error = pthread_create(&state->watcher, NULL, run, state);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = ech_thread_start(&state->watcher, run, state);
     if (!error) return ECH_OK;
     ECH_FAIL(ECH_EIO, "cannot start another thread (%s): " ECH_NO_THREAD, strerror(error));
 }

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -17,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "comm/tcp_state.h"
 
 enum { MOST_CALLERS = 64, MOST_WARNINGS = 8 };
@@ -235,15 +235,11 @@ static void *keep(void *argument)
 
 void ech_tcp_door_keep(ech_tcp_door *door, const ech_tcp_state *state, const ech_tcp_card *own)
 {
-    sigset_t all, before;
     door->state = state;
     door->own = *own;
     door->stop = eventfd(0, EFD_CLOEXEC);
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
     /* Without it the other processes get no answer, which is no reason to end the job. */
-    door->is_kept = door->stop >= 0 && pthread_create(&door->thread, NULL, keep, door) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    door->is_kept = door->stop >= 0 && ech_thread_start(&door->thread, keep, door) == 0;
 }
 
 /* ---- opening and closing ---- */

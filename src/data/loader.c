@@ -14,14 +14,14 @@
  * step, with the reader's rank.
  */
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "device/cores.h"
 #include "base/memory.h"
+#include "base/thread.h"
+#include "device/cores.h"
 #include "data/data.h"
 #include "data/samples.h"
 
@@ -173,14 +173,9 @@ static ech_status create_slots(ech_loader *loader)
     return o->counts_only ? ECH_OK : create_arrays(loader, micro_batches * o->micro_batch_size);
 }
 
-/* Signals are for the thread that trains. */
 static ech_status start_thread(ech_loader *loader)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int why = pthread_create(&loader->thread, NULL, run, loader);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int why = ech_thread_start(&loader->thread, run, loader);
     if (why) ECH_FAIL(ECH_EIO, "cannot start another thread to read batches: " ECH_NO_THREAD);
     return ECH_OK;
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "library/library.h"
 
 /* What the ranks do next. */
@@ -26,7 +27,7 @@ typedef enum request {
 struct echelon_training {
     ech_run run;
     ech_training options;
-    bool catches_signals;
+    bool catches_signals, caught; /* as the caller wants; handled at present */
     ech_run_arguments arguments;
     pthread_t host;
 
@@ -128,6 +129,14 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     return ech_library_end_rank(design, status);
 }
 
+static ech_status catch_signals(void *context)
+{
+    echelon_training *training = context;
+    ECH_TRY(ech_train_catch_signals());
+    training->caught = true;
+    return ECH_OK;
+}
+
 static void *host_ranks(void *context)
 {
     echelon_training *training = context;
@@ -136,10 +145,11 @@ static void *host_ranks(void *context)
                        .reads_weights = true,
                        .evaluates = true,
                        .run = &training->run,
-                       .prepare = training->catches_signals ? ech_train_catch_signals : NULL,
+                       .prepare = training->catches_signals ? catch_signals : NULL,
                        .main = run_rank,
                        .context = training};
     ech_status status = ech_start_ranks(&start);
+    if (training->caught) ech_train_leave_signals();
     pthread_mutex_lock(&training->mutex);
     note_error(training, status);
     training->ended = true;
@@ -236,7 +246,7 @@ static ech_status start(const echelon_run *run, const echelon_train_options *o,
     training->arguments.text = training->arguments.model =
         NULL; /* these belong to the run, which may be closed before */
     training->arguments.assignment.n = 0;
-    if (pthread_create(&training->host, NULL, host_ranks, training) != 0)
+    if (ech_thread_start(&training->host, host_ranks, training) != 0)
         ECH_FAIL(ECH_EIO, "cannot start another thread for the ranks: " ECH_NO_THREAD);
     pthread_mutex_lock(&training->mutex);
     ech_status status = await_ranks(training);

@@ -3,9 +3,12 @@
  * Verification: app/verify on the run's ranks, and its result for other programs.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "app/verify/verify.h"
+#include "base/log.h"
+#include "base/thread.h"
 #include "library/library.h"
 
 struct echelon_verification {
@@ -23,7 +26,7 @@ static ech_status verify_rank(ech_comm *comm, const ech_design *design, void *co
     return ech_library_end_rank(design, status);
 }
 
-static ech_status verify(const echelon_run *given, int ranks, echelon_verification *v)
+static ech_status verify_here(const echelon_run *given, int ranks, echelon_verification *v)
 {
     ech_run_arguments arguments = ech_library_arguments(given);
     ECH_CLEANUP(ech_run_close) ech_run run = {0};
@@ -34,6 +37,37 @@ static ech_status verify(const echelon_run *given, int ranks, echelon_verificati
     if (status == ECH_OK) status = ech_start_ranks(&start);
     free(arguments.assignment.at);
     return status;
+}
+
+typedef struct verifying {
+    const echelon_run *run;
+    int ranks;
+    echelon_verification *v;
+    bool quiet; /* the caller's thread */
+    ech_status status;
+    char error[2048]; /* of the status */
+} verifying;
+
+static void *verify_apart(void *context)
+{
+    verifying *of = context;
+    ech_log_set_quiet(of->quiet);
+    of->status = verify_here(of->run, of->ranks, of->v);
+    snprintf(of->error, sizeof of->error, "%s", ech_last_error());
+    return NULL;
+}
+
+/* A launcher's rank computes on the thread that starts it. The caller's thread may take signals, so
+ * it starts another one. */
+static ech_status verify(const echelon_run *given, int ranks, echelon_verification *v)
+{
+    verifying of = {.run = given, .ranks = ranks, .v = v, .quiet = ech_log_is_quiet()};
+    pthread_t thread;
+    if (ech_thread_start(&thread, verify_apart, &of) != 0)
+        ECH_FAIL(ECH_EIO, "cannot start another thread for the verification: " ECH_NO_THREAD);
+    pthread_join(thread, NULL);
+    if (of.status != ECH_OK) ech_set_last_error(of.error);
+    return of.status;
 }
 
 echelon_status echelon_verify(echelon_run *run, const echelon_verify_options *options,

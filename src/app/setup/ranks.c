@@ -7,6 +7,7 @@
 
 #include "app/setup/setup.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 typedef struct rank_thread {
     pthread_t thread;
@@ -45,8 +46,7 @@ static ech_status run_threads(ech_comm **comms, int ranks, ech_rank_main main, v
     for (int r = 0; r < ranks; r++) {
         threads[r] =
             (rank_thread){.comm = comms[r], .main = main, .context = context, .quiet = quiet};
-        threads[r].started =
-            pthread_create(&threads[r].thread, NULL, thread_main, &threads[r]) == 0;
+        threads[r].started = ech_thread_start(&threads[r].thread, thread_main, &threads[r]) == 0;
         if (threads[r].started) continue;
         threads[r].status =
             ech_fail_at(__FILE__, __LINE__, ECH_EIO,

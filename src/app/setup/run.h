@@ -46,7 +46,8 @@ ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks);
 typedef struct ech_start {
     const char *command; /* "train" */
     const ech_run *run;
-    void (*prepare)(void); /* NULL, or called before this process's ranks start */
+    /* NULL, or called with `context` before this process's ranks start; a failure ends the start */
+    ech_status (*prepare)(void *context);
     ech_design_main main;  /* executed by every rank, with `context` */
     void *context;
     bool reads_weights; /* check that there are weights (ech_initial_expect) */

@@ -227,7 +227,7 @@ static ech_status run_launched(const ech_start *start, const ech_launched *launc
                  "--ranks %d, but %s started %lld; leave --ranks out: it would start a launcher of "
                  "its own",
                  ranks, launched->by, (long long)launched->size);
-    if (start->prepare) start->prepare();
+    if (start->prepare) ECH_TRY(start->prepare(start->context));
     return ech_run_ranks((ech_comm_kind)config->parallel.comm, 0, config->parallel.deadline,
                          launched_main, &copy);
 }
@@ -251,6 +251,6 @@ ech_status ech_start_ranks(const ech_start *start)
                                    "use parallel.comm=local, or start the processes with a "
                                    "launcher (mpirun, srun, torchrun)",
                                    ranks);
-    if (start->prepare) start->prepare();
+    if (start->prepare) ECH_TRY(start->prepare(start->context));
     return ech_design_run(&p.design, start->main, start->context);
 }

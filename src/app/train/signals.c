@@ -2,13 +2,17 @@
  *
  * Signal handling of a rank that trains: SIGUSR2, SIGTERM, SIGINT and SIGHUP ask it to stop after a
  * checkpoint, SIGUSR1 asks for one. What has been asked is flags, which the training loop reads
- * after each list.
+ * after each list. The handlers run on a thread of their own, since no handler may run on a thread
+ * that computes (base/thread.h).
  */
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 
 #include "app/train/train.h"
 #include "app/train/trainer.h"
+#include "base/thread.h"
 
 /* Lock-free, so that handlers may set them, and ranks that are threads may read them. */
 static atomic_bool asked_to_stop, asked_to_save, asked_by_hand;
@@ -47,20 +51,71 @@ void ech_train_ask(int asked)
     if (asked & ECH_ASKED_TO_SAVE) asked_to_save = true;
 }
 
-static const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP};
+/* ---- the handlers and their thread ---- */
 
-void ech_train_catch_signals(void)
+static const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP};
+enum { SIGNALS = sizeof signals / sizeof *signals };
+
+static void install_handlers(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigset_t caught;
     sigemptyset(&action.sa_mask);
     signal(SIGPIPE, SIG_IGN); /* the log's reader may end */
-    sigemptyset(&caught);
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+    for (int i = 0; i < SIGNALS; i++) {
         struct sigaction now; /* an ignored signal (nohup, a shell's &) stays ignored */
         sigaction(signals[i], NULL, &now);
         if (now.sa_handler != SIG_IGN) sigaction(signals[i], &action, NULL);
-        sigaddset(&caught, signals[i]);
     }
-    sigprocmask(SIG_UNBLOCK, &caught, NULL);
+}
+
+static struct {
+    pthread_mutex_t lock; /* of the fields below */
+    int users;            /* trainings that catch signals */
+    pthread_t thread;     /* while there are users */
+    sem_t ends;
+} catcher = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void *take_signals(void *unused)
+{
+    sigset_t caught;
+    sigemptyset(&caught);
+    for (int i = 0; i < SIGNALS; i++) sigaddset(&caught, signals[i]);
+    pthread_setname_np(pthread_self(), "echelon-signals");
+    pthread_sigmask(SIG_UNBLOCK, &caught, NULL);
+    while (sem_wait(&catcher.ends) != 0) continue; /* a handler has run */
+    return unused;
+}
+
+/* Starts the thread for the first user. The lock is held. */
+static ech_status add_user(void)
+{
+    if (catcher.users == 0) {
+        sem_init(&catcher.ends, 0, 0);
+        if (ech_thread_start(&catcher.thread, take_signals, NULL) != 0) {
+            sem_destroy(&catcher.ends);
+            ECH_FAIL(ECH_EIO, "cannot start another thread for signals: " ECH_NO_THREAD);
+        }
+    }
+    catcher.users++;
+    return ECH_OK;
+}
+
+ech_status ech_train_catch_signals(void)
+{
+    install_handlers();
+    pthread_mutex_lock(&catcher.lock);
+    ech_status status = add_user();
+    pthread_mutex_unlock(&catcher.lock);
+    return status;
+}
+
+void ech_train_leave_signals(void)
+{
+    pthread_mutex_lock(&catcher.lock);
+    if (--catcher.users == 0) {
+        sem_post(&catcher.ends);
+        pthread_join(catcher.thread, NULL);
+        sem_destroy(&catcher.ends);
+    }
+    pthread_mutex_unlock(&catcher.lock);
 }

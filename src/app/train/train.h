@@ -26,11 +26,14 @@ typedef struct ech_training {
  * ech_design_main whose context is an ech_training. Collective. */
 ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *training);
 
-/* Installs the handlers of a process with ranks, and unblocks these signals in this thread, whose
- * ranks are its threads. SIGUSR1: save a
- * checkpoint and continue. SIGUSR2, SIGTERM, SIGHUP, SIGINT: finish the train list, save and stop;
- * a second SIGINT ends the process. */
-void ech_train_catch_signals(void);
+/* Installs the handlers of a process with ranks, and starts a thread on which they run, also if all
+ * other threads block these signals. SIGUSR1: save a checkpoint and continue. SIGUSR2, SIGTERM,
+ * SIGHUP, SIGINT: finish the train list, save and stop; a second SIGINT ends the process. Error:
+ * ECH_EIO, no other thread can be started. */
+ech_status ech_train_catch_signals(void);
+/* Ends the thread if no other training of this process needs it. The handlers stay. Call it once
+ * for each success of ech_train_catch_signals. */
+void ech_train_leave_signals(void);
 
 /* The requests of signals. An evaluator takes them (0: none since the last call), and passes them
  * to rank 0. */
