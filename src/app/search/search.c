@@ -83,6 +83,12 @@ static ech_status check_system(const ech_search *search, const ech_design *desig
     return status;
 }
 
+static ech_status check_length(const ech_planning *planning)
+{
+    if (!planning->report.checked) ECH_FAIL(ECH_EUSAGE, "its lists are too long to simulate");
+    return ECH_OK;
+}
+
 /* Plans the candidate with m micro-batches in a step. No memory is too small here, so that *bytes
  * says what is missing; NULL: memory is not planned. */
 static ech_status simulate(const state *s, const ech_candidate *c, int64_t m, double *seconds,
@@ -100,6 +106,7 @@ static ech_status simulate(const state *s, const ech_candidate *c, int64_t m, do
     options.report = (ech_plan_options){.brief = true, .timed = !bytes};
     ech_status status = ech_planning_create(&run, &options, &planning);
     if (status == ECH_OK) status = check_system(s->search, &planning.design);
+    if (status == ECH_OK) status = check_length(&planning);
     if (status == ECH_OK) {
         *seconds = planning.report.simulation.end / planning.design.schedule->turns;
         *steady = planning.report.simulation.steady;
@@ -136,23 +143,57 @@ static void check_size(const state *s, ech_candidate *c)
     refuse(c, ECH_SEARCH_LARGE, why.at);
 }
 
+/* Micro-batches after the first n that whole periods of the steady state do not cover; -1: no
+ * steady state was found. */
+static int64_t uncovered(const ech_candidate *c, const ech_steady *steady, int64_t n)
+{
+    if (c->micro_batches == n) return 0;
+    return steady->micro_batches ? (c->micro_batches - n) % steady->micro_batches : -1;
+}
+
+/* Sets the time of the step: the steady state of a simulation of n micro-batches covers the
+ * others. */
+static void set_exact(ech_candidate *c, int64_t n, double seconds, const ech_steady *steady)
+{
+    double periods =
+        n == c->micro_batches ? 0 : (double)((c->micro_batches - n) / steady->micro_batches);
+    c->seconds = seconds + steady->seconds * periods;
+    c->exact = true;
+}
+
 /* Finds the time of the step, and bytes, from few micro-batches. */
 static ech_status simulate_briefly(const state *s, ech_candidate *c, int64_t *bytes)
 {
     double first, second;
-    int64_t m = c->micro_batches, n = is_short(c) ? m : few(c, 1);
+    int64_t m = c->micro_batches, n = is_short(c) ? m : few(c, 1), less = few(c, 0);
     ech_steady steady;
     ECH_TRY(simulate(s, c, n, &second, &steady, bytes));
-    c->seconds = second;
-    c->exact = m == n || (steady.micro_batches && (m - n) % steady.micro_batches == 0);
-    if (m == n) return ECH_OK;
-    double each = steady.seconds / steady.micro_batches;
-    if (!c->exact) {
-        ECH_TRY(simulate(s, c, few(c, 0), &first, &steady, NULL));
-        each = (second - first) / (double)(n - few(c, 0));
+    if (uncovered(c, &steady, n) == 0) {
+        set_exact(c, n, second, &steady);
+        return ECH_OK;
     }
-    c->seconds = fmax(c->bound, c->seconds + each * (double)(m - n));
+    ECH_TRY(simulate(s, c, less, &first, &steady, NULL));
+    c->seconds = fmax(c->bound, second + (second - first) / (double)(n - less) * (double)(m - n));
     return ECH_OK;
+}
+
+/* Finds the exact time of the step, without memory: from so many micro-batches that a steady state
+ * covers the others, or else from all. */
+static void simulate_exactly(const state *s, ech_candidate *c)
+{
+    int64_t m = c->micro_batches, n = few(c, 3) + m % few(c, 0), more;
+    double seconds;
+    ech_steady steady;
+    if (n > m) n = m;
+    do {
+        if (simulate(s, c, n, &seconds, &steady, NULL) != ECH_OK) {
+            refuse(c, ECH_SEARCH_REFUSED, ech_last_error());
+            return;
+        }
+        more = uncovered(c, &steady, n);
+        if (more == 0) set_exact(c, n, seconds, &steady);
+        n = more < 0 ? m : n + more;
+    } while (more != 0);
 }
 
 static void plan_briefly(const state *s, ech_candidate *c)
@@ -178,15 +219,15 @@ static void plan_whole(const state *s, ech_candidate *c)
     run.config = config;
     options.report = (ech_plan_options){.unchecked = true, .tokens = s->options->report.tokens};
     ech_status status = ech_planning_create(&run, &options, &planning);
-    if (status == ECH_OK && planning.report.checked) {
+    if (status == ECH_OK) status = check_length(&planning);
+    if (status == ECH_OK) {
         c->forecast = ech_plan_forecast_of(&planning.report);
         c->seconds = c->forecast.seconds;
         c->bytes = ech_plan_report_bytes(&planning.report);
         c->fate = ECH_SEARCH_PLANNED;
         check_size(s, c);
     } else {
-        refuse(c, ECH_SEARCH_REFUSED,
-               status == ECH_OK ? "its lists are too long to simulate" : ech_last_error());
+        refuse(c, ECH_SEARCH_REFUSED, ech_last_error());
     }
     ech_planning_destroy(&planning);
 }
@@ -405,11 +446,36 @@ static void plan_round(state *s, bool large, double *left)
 
 /* ---- whole plans ---- */
 
-/* True if the candidate may still take a place, which lasts `last` seconds: a time from few
- * micro-batches is too long by 3 % at most, unless it is exact. */
+/* A time that is extrapolated from few micro-batches exceeds the exact one by 3 % at most. */
+static const double beyond_exact = 1.03;
+
+/* True if the candidate may still take a place, which lasts `last` seconds. */
 static bool may_be_placed(const ech_candidate *c, double last)
 {
-    return c->bound <= last && (c->exact ? c->seconds : 0.97 * c->seconds) <= last;
+    return c->bound <= last && (c->exact ? c->seconds : c->seconds / beyond_exact) <= last;
+}
+
+/* The time of the last place if all candidates with exact times fit; INFINITY: it is free. */
+static double last_exact(const state *s, const references *fit)
+{
+    int places = 0;
+    for (size_t i = 0; i < fit->n; i++) {
+        places += fit->at[i]->exact;
+        if (places == s->limits->shown) return fit->at[i]->seconds;
+    }
+    return INFINITY;
+}
+
+/* Finds the exact times of the next candidates that may be placed. Returns their number. */
+static int time_next(state *s, const references *fit)
+{
+    ech_candidate *at[BATCH];
+    double last = last_exact(s, fit);
+    int n = 0;
+    for (size_t i = 0; i < fit->n && n < BATCH; i++)
+        if (!fit->at[i]->exact && may_be_placed(fit->at[i], last)) at[n++] = fit->at[i];
+    plan_batch(s, simulate_exactly, at, n);
+    return n;
 }
 
 /* Plans the next candidates that may be placed as a whole, as many as there are places. Returns
@@ -436,11 +502,14 @@ static void plan_best(state *s)
     references fit = {0};
     double left = s->limits->whole;
     int planned = 0, n;
-    find_fit(s, &fit);
-    for (size_t i = 0; i < fit.n; i++) planned += fit.at[i]->fate == ECH_SEARCH_PLANNED;
+    for (size_t i = 0; i < s->all.n; i++) planned += s->all.at[i].fate == ECH_SEARCH_PLANNED;
     do {
-        n = plan_next(s, &fit, planned, &left);
-        planned += n;
+        find_fit(s, &fit);
+        n = time_next(s, &fit);
+        if (n == 0) {
+            n = plan_next(s, &fit, planned, &left);
+            planned += n;
+        }
     } while (n > 0);
     free(fit.at);
 }

@@ -11,8 +11,10 @@
  *    steady state (simulate/rehearsal.h), the time of all of them follows exactly. Otherwise each
  *    further micro-batch is expected to take as long as between two such simulations. A simulated
  *    candidate gives those that differ in ZeRO, recomputation and offload alone a new estimate.
- * 3. Those that may take a place are planned and simulated as `echelon plan` does it, without its
- *    checks.
+ * 3. Those that may take a place by an expected time are simulated again without their memory, for
+ *    the exact time.
+ * 4. Those that still may take a place are planned and simulated as `echelon plan` does it, without
+ *    its checks.
  *
  * A candidate whose bound is above the last place's time cannot be in the list, and is not planned.
  * Work is limited (ech_search_limits), so other candidates may remain that were not planned; their
