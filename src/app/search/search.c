@@ -33,6 +33,7 @@ typedef struct state {
     ech_search_costs_list costs;
     ECH_LIST(ech_candidate) all;
     ECH_LIST(related) family;
+    bool hopeless; /* nothing fits, not even the layouts with the least estimated memory */
 } state;
 
 /* ---- configurations of candidates ---- */
@@ -433,26 +434,97 @@ static int find_next(state *s, bool large, double last, double *left, ech_candid
     return n;
 }
 
+static void plan_brief_batch(state *s, ech_candidate **at, int n)
+{
+    plan_batch(s, plan_briefly, at, n);
+    for (int i = 0; i < n; i++) learn(s, at[i]);
+}
+
+/* ---- where nothing fits ---- */
+
+static int by_bytes(const void *a, const void *b)
+{
+    const ech_candidate *const *x = a, *const *y = b;
+    if ((*x)->estimated_bytes < (*y)->estimated_bytes) return -1;
+    return (*x)->estimated_bytes > (*y)->estimated_bytes ? 1 : by_estimate(*x, *y);
+}
+
+static bool has_degrees(ech_candidate *const *at, int n, const ech_candidate *c)
+{
+    for (int i = 0; i < n; i++)
+        if (memcmp(at[i]->value, c->value, ECH_SEARCH_micro * sizeof *c->value) == 0) return true;
+    return false;
+}
+
+/* The candidates with the least estimated memory, one of those with the same degrees. */
+static int find_smallest(state *s, double *left, ech_candidate **at)
+{
+    references open = {0};
+    int n = 0;
+    for (size_t i = 0; i < s->all.n; i++)
+        if (s->all.at[i].fate == ECH_SEARCH_LEFT) ECH_PUSH(open, &s->all.at[i]);
+    if (open.n) qsort(open.at, open.n, sizeof *open.at, by_bytes);
+    for (size_t i = 0; i < open.n && n < BATCH; i++) {
+        if (has_degrees(at, n, open.at[i])) continue;
+        *left -= brief_work(s, open.at[i]);
+        at[n++] = open.at[i];
+    }
+    free(open.at);
+    return n;
+}
+
+static bool has_fate(ech_candidate *const *at, int n, ech_search_fate fate)
+{
+    for (int i = 0; i < n; i++)
+        if (at[i]->fate == fate) return true;
+    return false;
+}
+
+/* True if a candidate fits, or if all that are left can be planned with a tenth of the work. */
+static bool is_open(const state *s, double left)
+{
+    double needs = 0;
+    for (size_t i = 0; i < s->all.n; i++) {
+        const ech_candidate *c = &s->all.at[i];
+        if (c->fate == ECH_SEARCH_BRIEF || c->fate == ECH_SEARCH_PLANNED) return true;
+        if (c->fate == ECH_SEARCH_LEFT) needs += brief_work(s, c);
+    }
+    return needs <= fmin(left, 0.1 * s->limits->brief);
+}
+
+/* False if the candidates with the least estimated memory are too large: the others would only
+ * delay the error. */
+static bool may_fit(state *s, double *left)
+{
+    ech_candidate *at[BATCH];
+    if (s->hopeless || is_open(s, *left)) return !s->hopeless;
+    int n = find_smallest(s, left, at);
+    plan_brief_batch(s, at, n);
+    s->hopeless = has_fate(at, n, ECH_SEARCH_LARGE) && !has_fate(at, n, ECH_SEARCH_BRIEF);
+    estimate_again(s);
+    return !s->hopeless;
+}
+
+/* large: candidates that seem so; most others are expected to fit, so that only their first batch
+ * shows whether that is in doubt. */
 static void plan_round(state *s, bool large, double *left)
 {
     ech_candidate *at[BATCH];
-    int n;
-    while ((n = find_next(s, large, last_place(s), left, at)) > 0) {
-        plan_batch(s, plan_briefly, at, n);
-        for (int i = 0; i < n; i++) learn(s, at[i]);
+    for (bool doubtful = large; !doubtful || may_fit(s, left); doubtful = true) {
+        int n = find_next(s, large, last_place(s), left, at);
+        if (n == 0) return;
+        plan_brief_batch(s, at, n);
         estimate_again(s);
     }
 }
 
 /* ---- whole plans ---- */
 
-/* A time that is extrapolated from few micro-batches exceeds the exact one by 3 % at most. */
-static const double beyond_exact = 1.03;
-
 /* True if the candidate may still take a place, which lasts `last` seconds. */
 static bool may_be_placed(const ech_candidate *c, double last)
 {
-    return c->bound <= last && (c->exact ? c->seconds : c->seconds / beyond_exact) <= last;
+    return c->bound <= last &&
+           (c->exact ? c->seconds : c->seconds / ECH_SEARCH_BEYOND_EXACT) <= last;
 }
 
 /* The time of the last place if all candidates with exact times fit; INFINITY: it is free. */

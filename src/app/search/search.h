@@ -16,6 +16,9 @@
  * 4. Those that still may take a place are planned and simulated as `echelon plan` does it, without
  *    its checks.
  *
+ * If nothing fits yet and the work for all candidates is much, those with the least estimated
+ * memory are planned next. If these are too large as well, the search ends.
+ *
  * A candidate whose bound is above the last place's time cannot be in the list, and is not planned.
  * Work is limited (ech_search_limits), so other candidates may remain that were not planned; their
  * number is reported. One process does all this; nothing is collective.
@@ -65,6 +68,9 @@ typedef struct ech_search_limits {
     double brief, whole; /* work for simulations with few micro-batches, and for whole ones */
 } ech_search_limits;
 extern const ech_search_limits ech_search_defaults;
+/* A time that is extrapolated from few micro-batches is at most this many times the exact one. This
+ * was measured, not derived; app/search asserts it. */
+#define ECH_SEARCH_BEYOND_EXACT 1.03
 
 typedef struct ech_search {
     const ech_run *run; /* borrowed */

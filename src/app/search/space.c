@@ -267,7 +267,8 @@ static double memory_of(const ech_search_space *space, const ech_candidate *c)
     double wide = space->bytes / space->parameters; /* of a weight */
     int64_t zero = OF(zero);
     double states = OF(offload) ? 0 : 12 / (zero >= 1 ? d : 1);
-    double per = wide / (zero >= 3 ? d : 1) + 4 / (zero >= 2 ? d : 1) + states;
+    double gradients = OF(offload) ? 0 : 4 / (zero >= 2 ? d : 1); /* else they leave the device */
+    double per = wide / (zero >= 3 ? d : 1) + gradients + states;
     double rows = (double)(OF(micro) * space->config->data.sequence_length / OF(context));
     double flight = fmin((double)c->micro_batches, p) / p;
     if (OF(chunks) > 1) flight *= 1 + (p - 1) / (p * (double)OF(chunks));
