@@ -72,7 +72,8 @@ static double plan(const problem *p, const ech_search *search, const ech_candida
     return seconds;
 }
 
-static const ech_search_limits all = {.shown = 3, .planned = 1000000, .brief = 1e12, .whole = 1e12};
+static const ech_search_limits all = {
+    .shown = 3, .planned = 1000000, .brief = 1e12, .whole = 1e12, .freely = 1e12};
 
 /* Asserts what the search says of one candidate, whose step takes so many seconds. */
 static void assert_said(const ech_candidate *c, double seconds)
@@ -193,7 +194,8 @@ TEST(plans_one_of_a_family_before_others)
 {
     problem p;
     ech_search search, whole;
-    const ech_search_limits few = {.shown = 1, .planned = 2, .brief = 150, .whole = 1e12};
+    const ech_search_limits few = {
+        .shown = 1, .planned = 2, .brief = 150, .whole = 1e12, .freely = 0};
     pose("gpt2", "training.global_batch_size=16", 4, &p);
     assert_int_equal(ech_search_run(&p.run, &p.options, &few, &search), ECH_OK);
     assert_int_equal(ech_search_run(&p.run, &p.options, &all, &whole), ECH_OK);
@@ -314,7 +316,8 @@ TEST(looks_at_the_smallest_before_it_ends)
 {
     problem p;
     ech_search search;
-    const ech_search_limits few = {.shown = 3, .planned = 3, .brief = 400, .whole = 1e12};
+    const ech_search_limits few = {
+        .shown = 3, .planned = 3, .brief = 400, .whole = 1e12, .freely = 0};
     char words[200];
     ECH_FREED_TEXT error = {0};
     ech_text_append(&error, "%s", refusal("memory.device_limit=1KiB", 4));

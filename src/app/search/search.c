@@ -16,12 +16,12 @@
 #include "base/text.h"
 
 const ech_search_limits ech_search_defaults = {
-    .shown = 10, .planned = 20, .brief = 3e5, .whole = 4e5};
+    .shown = 10, .planned = 20, .brief = 8e5, .whole = 4e5, .freely = 2e5};
 
-/* A planned candidate, and its time over its bound. */
+/* A planned candidate, its time over its bound, and its bytes over their estimate. */
 typedef struct related {
     ech_candidate first;
-    double factor;
+    double factor, bytes;
 } related;
 
 typedef struct state {
@@ -33,6 +33,7 @@ typedef struct state {
     ech_search_costs_list costs;
     ECH_LIST(ech_candidate) all;
     ECH_LIST(related) family;
+    double last;   /* time of the last place before the batch under way */
     bool hopeless; /* nothing fits, not even the layouts with the least estimated memory */
 } state;
 
@@ -162,19 +163,31 @@ static void set_exact(ech_candidate *c, int64_t n, double seconds, const ech_ste
     c->exact = true;
 }
 
-/* Finds the time of the step, and bytes, from few micro-batches. */
+/* More micro-batches than the first simulation has: a steady state of them is found more often. */
+static int64_t several(const ech_candidate *c)
+{
+    int64_t m = c->micro_batches, n = few(c, 3) + m % few(c, 0);
+    return n < m ? n : m;
+}
+
+/* Finds bytes from few micro-batches, and the time of the step from these or from more. If it has
+ * no place even if all further micro-batches last as long as its bound has them, that is its time.
+ */
 static ech_status simulate_briefly(const state *s, ech_candidate *c, int64_t *bytes)
 {
     double first, second;
-    int64_t m = c->micro_batches, n = is_short(c) ? m : few(c, 1), less = few(c, 0);
+    int64_t m = c->micro_batches, less = is_short(c) ? m : few(c, 1), n = several(c);
     ech_steady steady;
-    ECH_TRY(simulate(s, c, n, &second, &steady, bytes));
-    if (uncovered(c, &steady, n) == 0) {
-        set_exact(c, n, second, &steady);
+    ECH_TRY(simulate(s, c, less, &first, &steady, bytes));
+    if (uncovered(c, &steady, less) == 0) {
+        set_exact(c, less, first, &steady);
         return ECH_OK;
     }
-    ECH_TRY(simulate(s, c, less, &first, &steady, NULL));
+    c->seconds = fmax(c->bound, first + c->bound / (double)m * (double)(m - less));
+    if (c->seconds > s->last) return ECH_OK;
+    ECH_TRY(simulate(s, c, n, &second, &steady, NULL));
     c->seconds = fmax(c->bound, second + (second - first) / (double)(n - less) * (double)(m - n));
+    if (uncovered(c, &steady, n) == 0) set_exact(c, n, second, &steady);
     return ECH_OK;
 }
 
@@ -182,10 +195,9 @@ static ech_status simulate_briefly(const state *s, ech_candidate *c, int64_t *by
  * covers the others, or else from all. */
 static void simulate_exactly(const state *s, ech_candidate *c)
 {
-    int64_t m = c->micro_batches, n = few(c, 3) + m % few(c, 0), more;
+    int64_t n = several(c), more;
     double seconds;
     ech_steady steady;
-    if (n > m) n = m;
     do {
         if (simulate(s, c, n, &seconds, &steady, NULL) != ECH_OK) {
             refuse(c, ECH_SEARCH_REFUSED, ech_last_error());
@@ -193,7 +205,7 @@ static void simulate_exactly(const state *s, ech_candidate *c)
         }
         more = uncovered(c, &steady, n);
         if (more == 0) set_exact(c, n, seconds, &steady);
-        n = more < 0 ? m : n + more;
+        n = more < 0 ? c->micro_batches : n + more;
     } while (more != 0);
 }
 
@@ -271,11 +283,20 @@ static void plan_batch(const state *s, void (*plan)(const state *, ech_candidate
 
 /* ---- the search ---- */
 
-static int by_estimate(const void *a, const void *b)
+/* Steps take at least this part of first estimates, nearly always; estimates by a family are within
+ * 1 %. This was measured. It decides the order, and what remains without work for all. */
+static const double least_of_estimate = 0.95;
+
+static double hope(const ech_candidate *c)
+{
+    return c->related ? c->estimate : least_of_estimate * c->estimate;
+}
+
+static int by_hope(const void *a, const void *b)
 {
     const ech_candidate *x = a, *y = b;
-    if (x->estimate < y->estimate || x->estimate > y->estimate)
-        return x->estimate < y->estimate ? -1 : 1;
+    double hope_x = hope(x), hope_y = hope(y);
+    if (hope_x < hope_y || hope_x > hope_y) return hope_x < hope_y ? -1 : 1;
     return memcmp(x->value, y->value, sizeof x->value);
 }
 
@@ -284,7 +305,7 @@ static int by_place(const void *a, const void *b)
     const ech_candidate *const *x = a, *const *y = b;
     if ((*x)->seconds < (*y)->seconds || (*x)->seconds > (*y)->seconds)
         return (*x)->seconds < (*y)->seconds ? -1 : 1;
-    return by_estimate(*x, *y);
+    return by_hope(*x, *y);
 }
 
 typedef ECH_LIST(ech_candidate *) references;
@@ -333,30 +354,32 @@ static double work_of(const state *s, int64_t micro_batches)
 
 static double brief_work(const state *s, const ech_candidate *c)
 {
-    return work_of(s, is_short(c) ? c->micro_batches : few(c, 0) + few(c, 1));
+    return work_of(s, is_short(c) ? c->micro_batches : few(c, 1) + several(c));
 }
 
 /* A candidate that the estimate of memory calls far too large comes after the others. */
 static bool seems_large(const state *s, const ech_candidate *c)
 {
-    return c->estimated_bytes > 1.25 * s->memory;
+    double factor = c->of_estimated_bytes > 0 ? c->of_estimated_bytes : 1;
+    return factor * c->estimated_bytes > 1.25 * s->memory;
 }
 
-/* Steps take at least this many times the tight bound, mostly: messages and sums are not in it. */
+/* Steps take at least this many times the tight bound, mostly: messages and sums are not in it.
+ * This and the next factor were measured, and decide only the order of candidates. */
 static const double beyond_bound = 1.08;
 /* Candidates whose first estimate is above a place's by this are not looked at more closely. */
 static const double near = 1.15;
 
-static void sort_by_estimate(state *s)
+static void sort_by_hope(state *s)
 {
-    if (s->all.n) qsort(s->all.at, s->all.n, sizeof *s->all.at, by_estimate);
+    if (s->all.n) qsort(s->all.at, s->all.n, sizeof *s->all.at, by_hope);
 }
 
 /* Sorts the candidates by estimates; the first ones get tight bounds before. */
 static void sort_candidates(state *s)
 {
     double limit = INFINITY;
-    sort_by_estimate(s);
+    sort_by_hope(s);
     for (size_t i = 0; i < s->all.n && s->all.at[i].estimate <= limit; i++) {
         ech_candidate *c = &s->all.at[i];
         ech_search_tighten(s->search, &s->space, &s->costs, c);
@@ -364,7 +387,7 @@ static void sort_candidates(state *s)
         if ((int)i >= s->limits->shown && !seems_large(s, c))
             limit = fmin(limit, near * c->estimate);
     }
-    sort_by_estimate(s);
+    sort_by_hope(s);
 }
 
 /* ---- estimates from planned candidates of the same family ---- */
@@ -387,7 +410,23 @@ static void learn(state *s, const ech_candidate *c)
 {
     double factor = c->seconds / c->bound;
     if (!isfinite(factor) || find_family(s, c)) return;
-    ECH_PUSH(s->family, ((related){.first = *c, .factor = factor}));
+    double bytes = (double)c->bytes / c->estimated_bytes;
+    ECH_PUSH(s->family, ((related){.first = *c, .factor = factor, .bytes = bytes}));
+}
+
+static bool offloads(const ech_candidate *c)
+{
+    return c->value[ECH_SEARCH_offload] != 0;
+}
+
+static void estimate_by(const related *family, ech_candidate *c)
+{
+    double estimate = family->factor * c->bound;
+    c->of_estimated_bytes = family->bytes;
+    /* copies to the host are in the first estimate, and only partly in the bound */
+    if (offloads(c) && !offloads(&family->first) && estimate < c->estimate) return;
+    c->estimate = estimate;
+    c->related = true;
 }
 
 static void estimate_again(state *s)
@@ -397,9 +436,9 @@ static void estimate_again(state *s)
         const related *family = c->fate == ECH_SEARCH_LEFT ? find_family(s, c) : NULL;
         if (!family) continue;
         ech_search_tighten(s->search, &s->space, &s->costs, c);
-        c->estimate = family->factor * c->bound;
+        estimate_by(family, c);
     }
-    sort_by_estimate(s);
+    sort_by_hope(s);
 }
 
 /* ---- brief plans ---- */
@@ -419,15 +458,23 @@ static bool has_family(ech_candidate *const *at, int n, const ech_candidate *c)
     return false;
 }
 
-/* The next candidates by estimate, one of a family: the others are estimated by it. */
+/* True if the candidate may take a place by the most hopeful reading of its estimates. */
+static bool is_hopeful(const state *s, const ech_candidate *c, double last)
+{
+    return seems_large(s, c) ? isinf(last) : hope(c) <= last;
+}
+
+/* The next candidates in order, one of a family: the others are estimated by it. */
 static int find_next(state *s, bool large, double last, double *left, ech_candidate **at)
 {
     int n = 0;
     for (size_t i = 0; i < s->all.n && n < BATCH; i++) {
         ech_candidate *c = &s->all.at[i];
+        bool any = s->limits->brief - *left < s->limits->freely;
         if (c->fate != ECH_SEARCH_LEFT || seems_large(s, c) != large || has_family(at, n, c) ||
             is_bounded(s, c, last) || brief_work(s, c) > *left)
             continue;
+        if (!any && !is_hopeful(s, c, last)) continue;
         *left -= brief_work(s, c);
         at[n++] = c;
     }
@@ -436,6 +483,7 @@ static int find_next(state *s, bool large, double last, double *left, ech_candid
 
 static void plan_brief_batch(state *s, ech_candidate **at, int n)
 {
+    s->last = last_place(s);
     plan_batch(s, plan_briefly, at, n);
     for (int i = 0; i < n; i++) learn(s, at[i]);
 }
@@ -446,7 +494,7 @@ static int by_bytes(const void *a, const void *b)
 {
     const ech_candidate *const *x = a, *const *y = b;
     if ((*x)->estimated_bytes < (*y)->estimated_bytes) return -1;
-    return (*x)->estimated_bytes > (*y)->estimated_bytes ? 1 : by_estimate(*x, *y);
+    return (*x)->estimated_bytes > (*y)->estimated_bytes ? 1 : by_hope(*x, *y);
 }
 
 static bool has_degrees(ech_candidate *const *at, int n, const ech_candidate *c)
@@ -586,19 +634,15 @@ static void plan_best(state *s)
     free(fit.at);
 }
 
-/* Candidates that turned out not to fit have left places, so that others are below the bound again.
- * False: there are none. */
-static bool reopen(state *s)
+/* Places that candidates have left, since they do not fit or are slower than expected, are open
+ * again to candidates that were out by their bound. */
+static void reopen(state *s)
 {
     double last = last_planned(s);
-    bool any = false;
     for (size_t i = 0; i < s->all.n; i++) {
         ech_candidate *c = &s->all.at[i];
-        if (c->fate != ECH_SEARCH_BOUNDED || c->bound > last) continue;
-        c->fate = ECH_SEARCH_LEFT;
-        any = true;
+        if (c->fate == ECH_SEARCH_BOUNDED && c->bound <= last) c->fate = ECH_SEARCH_LEFT;
     }
-    return any;
 }
 
 static int count_unfit(const state *s)
@@ -647,6 +691,22 @@ static ech_status find_memory(const ech_search *search, double *out)
     return ECH_OK;
 }
 
+/* Simulates briefly all candidates that may be placed. Exact times are often longer than the
+ * extrapolated ones before, so that more candidates may be placed then. */
+static void plan_rounds(state *s, double *left)
+{
+    references fit = {0};
+    int timed;
+    do {
+        reopen(s);
+        plan_round(s, false, left);
+        plan_round(s, true, left);
+        find_fit(s, &fit);
+        timed = time_next(s, &fit);
+    } while (timed > 0);
+    free(fit.at);
+}
+
 static ech_status run_search(state *s)
 {
     ech_search *search = s->search;
@@ -655,11 +715,10 @@ static ech_status run_search(state *s)
     sort_candidates(s);
     int unfit;
     do {
-        plan_round(s, false, &left);
-        plan_round(s, true, &left);
+        plan_rounds(s, &left);
         unfit = count_unfit(s);
         plan_best(s);
-    } while (count_unfit(s) > unfit && reopen(s));
+    } while (count_unfit(s) > unfit);
     sort_places(s);
     if (search->places) return ECH_OK;
     return ech_search_explain(search, &s->space, s->options, s->memory);
