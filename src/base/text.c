@@ -47,9 +47,10 @@ void ech_text_free(ech_text *text)
     *text = (ech_text){0};
 }
 
+static const char blanks[] = " \t\n";
+
 int ech_text_find_word(const char *words, const char *word)
 {
-    const char *const blanks = " \t\n";
     size_t n = strlen(word);
     words += strspn(words, blanks);
     for (int i = 0; *words; i++) {
@@ -60,9 +61,18 @@ int ech_text_find_word(const char *words, const char *word)
     return -1;
 }
 
+static bool ends_word(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\0';
+}
+
 bool ech_text_has_word(const char *words, const char *word)
 {
-    return ech_text_find_word(words, word) >= 0;
+    size_t n = strcspn(word, blanks);
+    if (n == 0 || word[n]) return false;
+    for (const char *at = strstr(words, word); at; at = strstr(at + n, word))
+        if ((at == words || ends_word(at[-1])) && ends_word(at[n])) return true;
+    return false;
 }
 
 enum { LONGEST_NAME = 64 };

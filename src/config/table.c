@@ -72,11 +72,10 @@ const ech_config_key *ech_config_find_path(const char *path)
     const char *dot = strchr(path, '.');
     if (!dot) return NULL;
     size_t n = (size_t)(dot - path);
-    for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
-        const ech_config_key *key = &ech_config_keys[k];
-        if (strlen(key->section) == n && memcmp(key->section, path, n) == 0 &&
-            strcmp(key->name, dot + 1) == 0)
-            return key;
+    for (size_t s = 0; s < ECH_CONFIG_SECTIONS; s++) {
+        const ech_config_section *section = &ech_config_sections[s];
+        if (strncmp(section->name, path, n) == 0 && !section->name[n])
+            return ech_config_find_key(section, dot + 1);
     }
     return NULL;
 }

@@ -100,7 +100,10 @@ static bool plan_bytes(const ech_search *search, const ech_planning_options *opt
     if (status == ECH_OK) status = ech_config_set(config, batch.at);
     if (status == ECH_OK) {
         status = ech_planning_create(&run, &whole, &planning);
-        if (status == ECH_OK) c->bytes = ech_plan_report_bytes(&planning.report);
+        if (status == ECH_OK) {
+            int64_t bytes = ech_plan_report_bytes(&planning.report);
+            if (bytes > c->bytes) c->bytes = bytes;
+        }
         ech_planning_destroy(&planning);
     }
     ech_log_set_quiet(quiet);
@@ -195,16 +198,8 @@ static ech_status explain_memory(const ech_search *search, const ech_candidate *
 ech_status ech_search_explain(ech_search *search, const ech_search_space *space,
                               const ech_planning_options *options, double memory)
 {
-    bool exact = false, as_exact;
-    smallest list = {.n = 0};
+    bool exact = false;
     const ech_candidate *least = find_smallest(search, options, &exact);
-    if (least) ech_search_enumerate(space, keep_smallest, &list);
-    for (int i = 0; i < list.n; i++) /* a search may have planned only faster ones */
-        if (plan_bytes(search, options, search->ranks, &list.at[i], &as_exact) &&
-            list.at[i].bytes < least->bytes) {
-            least = &list.at[i];
-            exact = as_exact;
-        }
     if (least) return explain_memory(search, least, options, memory, exact);
     for (size_t i = 0; i < search->candidate.n; i++)
         if (search->candidate.at[i].fate == ECH_SEARCH_REFUSED)

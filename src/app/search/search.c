@@ -16,12 +16,12 @@
 #include "base/text.h"
 
 const ech_search_limits ech_search_defaults = {
-    .shown = 10, .planned = 20, .brief = 3e5, .whole = 4e5};
+    .shown = 10, .planned = 20, .brief = 8e5, .whole = 4e5, .freely = 2e5};
 
-/* A planned candidate, and its time over its bound. */
+/* A planned candidate, its time over its bound, and its bytes over their estimate. */
 typedef struct related {
     ech_candidate first;
-    double factor;
+    double factor, bytes;
 } related;
 
 typedef struct state {
@@ -33,6 +33,8 @@ typedef struct state {
     ech_search_costs_list costs;
     ECH_LIST(ech_candidate) all;
     ECH_LIST(related) family;
+    double last;   /* time of the last place before the batch under way */
+    bool hopeless; /* nothing fits, not even the layouts with the least estimated memory */
 } state;
 
 /* ---- configurations of candidates ---- */
@@ -83,6 +85,12 @@ static ech_status check_system(const ech_search *search, const ech_design *desig
     return status;
 }
 
+static ech_status check_length(const ech_planning *planning)
+{
+    if (!planning->report.checked) ECH_FAIL(ECH_EUSAGE, "its lists are too long to simulate");
+    return ECH_OK;
+}
+
 /* Plans the candidate with m micro-batches in a step. No memory is too small here, so that *bytes
  * says what is missing; NULL: memory is not planned. */
 static ech_status simulate(const state *s, const ech_candidate *c, int64_t m, double *seconds,
@@ -100,6 +108,7 @@ static ech_status simulate(const state *s, const ech_candidate *c, int64_t m, do
     options.report = (ech_plan_options){.brief = true, .timed = !bytes};
     ech_status status = ech_planning_create(&run, &options, &planning);
     if (status == ECH_OK) status = check_system(s->search, &planning.design);
+    if (status == ECH_OK) status = check_length(&planning);
     if (status == ECH_OK) {
         *seconds = planning.report.simulation.end / planning.design.schedule->turns;
         *steady = planning.report.simulation.steady;
@@ -136,23 +145,68 @@ static void check_size(const state *s, ech_candidate *c)
     refuse(c, ECH_SEARCH_LARGE, why.at);
 }
 
-/* Finds the time of the step, and bytes, from few micro-batches. */
+/* Micro-batches after the first n that whole periods of the steady state do not cover; -1: no
+ * steady state was found. */
+static int64_t uncovered(const ech_candidate *c, const ech_steady *steady, int64_t n)
+{
+    if (c->micro_batches == n) return 0;
+    return steady->micro_batches ? (c->micro_batches - n) % steady->micro_batches : -1;
+}
+
+/* Sets the time of the step: the steady state of a simulation of n micro-batches covers the
+ * others. */
+static void set_exact(ech_candidate *c, int64_t n, double seconds, const ech_steady *steady)
+{
+    double periods =
+        n == c->micro_batches ? 0 : (double)((c->micro_batches - n) / steady->micro_batches);
+    c->seconds = seconds + steady->seconds * periods;
+    c->exact = true;
+}
+
+/* More micro-batches than the first simulation has: a steady state of them is found more often. */
+static int64_t several(const ech_candidate *c)
+{
+    int64_t m = c->micro_batches, n = few(c, 3) + m % few(c, 0);
+    return n < m ? n : m;
+}
+
+/* Finds bytes from few micro-batches, and the time of the step from these or from more. If it has
+ * no place even if all further micro-batches last as long as its bound has them, that is its time.
+ */
 static ech_status simulate_briefly(const state *s, ech_candidate *c, int64_t *bytes)
 {
     double first, second;
-    int64_t m = c->micro_batches, n = is_short(c) ? m : few(c, 1);
+    int64_t m = c->micro_batches, less = is_short(c) ? m : few(c, 1), n = several(c);
     ech_steady steady;
-    ECH_TRY(simulate(s, c, n, &second, &steady, bytes));
-    c->seconds = second;
-    c->exact = m == n || (steady.micro_batches && (m - n) % steady.micro_batches == 0);
-    if (m == n) return ECH_OK;
-    double each = steady.seconds / steady.micro_batches;
-    if (!c->exact) {
-        ECH_TRY(simulate(s, c, few(c, 0), &first, &steady, NULL));
-        each = (second - first) / (double)(n - few(c, 0));
+    ECH_TRY(simulate(s, c, less, &first, &steady, bytes));
+    if (uncovered(c, &steady, less) == 0) {
+        set_exact(c, less, first, &steady);
+        return ECH_OK;
     }
-    c->seconds = fmax(c->bound, c->seconds + each * (double)(m - n));
+    c->seconds = fmax(c->bound, first + c->bound / (double)m * (double)(m - less));
+    if (c->seconds > s->last) return ECH_OK;
+    ECH_TRY(simulate(s, c, n, &second, &steady, NULL));
+    c->seconds = fmax(c->bound, second + (second - first) / (double)(n - less) * (double)(m - n));
+    if (uncovered(c, &steady, n) == 0) set_exact(c, n, second, &steady);
     return ECH_OK;
+}
+
+/* Finds the exact time of the step, without memory: from so many micro-batches that a steady state
+ * covers the others, or else from all. */
+static void simulate_exactly(const state *s, ech_candidate *c)
+{
+    int64_t n = several(c), more;
+    double seconds;
+    ech_steady steady;
+    do {
+        if (simulate(s, c, n, &seconds, &steady, NULL) != ECH_OK) {
+            refuse(c, ECH_SEARCH_REFUSED, ech_last_error());
+            return;
+        }
+        more = uncovered(c, &steady, n);
+        if (more == 0) set_exact(c, n, seconds, &steady);
+        n = more < 0 ? c->micro_batches : n + more;
+    } while (more != 0);
 }
 
 static void plan_briefly(const state *s, ech_candidate *c)
@@ -178,15 +232,15 @@ static void plan_whole(const state *s, ech_candidate *c)
     run.config = config;
     options.report = (ech_plan_options){.unchecked = true, .tokens = s->options->report.tokens};
     ech_status status = ech_planning_create(&run, &options, &planning);
-    if (status == ECH_OK && planning.report.checked) {
+    if (status == ECH_OK) status = check_length(&planning);
+    if (status == ECH_OK) {
         c->forecast = ech_plan_forecast_of(&planning.report);
         c->seconds = c->forecast.seconds;
         c->bytes = ech_plan_report_bytes(&planning.report);
         c->fate = ECH_SEARCH_PLANNED;
         check_size(s, c);
     } else {
-        refuse(c, ECH_SEARCH_REFUSED,
-               status == ECH_OK ? "its lists are too long to simulate" : ech_last_error());
+        refuse(c, ECH_SEARCH_REFUSED, ech_last_error());
     }
     ech_planning_destroy(&planning);
 }
@@ -229,11 +283,20 @@ static void plan_batch(const state *s, void (*plan)(const state *, ech_candidate
 
 /* ---- the search ---- */
 
-static int by_estimate(const void *a, const void *b)
+/* Steps take at least this part of first estimates, nearly always; estimates by a family are within
+ * 1 %. This was measured. It decides the order, and what remains without work for all. */
+static const double least_of_estimate = 0.95;
+
+static double hope(const ech_candidate *c)
+{
+    return c->related ? c->estimate : least_of_estimate * c->estimate;
+}
+
+static int by_hope(const void *a, const void *b)
 {
     const ech_candidate *x = a, *y = b;
-    if (x->estimate < y->estimate || x->estimate > y->estimate)
-        return x->estimate < y->estimate ? -1 : 1;
+    double hope_x = hope(x), hope_y = hope(y);
+    if (hope_x < hope_y || hope_x > hope_y) return hope_x < hope_y ? -1 : 1;
     return memcmp(x->value, y->value, sizeof x->value);
 }
 
@@ -242,7 +305,7 @@ static int by_place(const void *a, const void *b)
     const ech_candidate *const *x = a, *const *y = b;
     if ((*x)->seconds < (*y)->seconds || (*x)->seconds > (*y)->seconds)
         return (*x)->seconds < (*y)->seconds ? -1 : 1;
-    return by_estimate(*x, *y);
+    return by_hope(*x, *y);
 }
 
 typedef ECH_LIST(ech_candidate *) references;
@@ -291,30 +354,32 @@ static double work_of(const state *s, int64_t micro_batches)
 
 static double brief_work(const state *s, const ech_candidate *c)
 {
-    return work_of(s, is_short(c) ? c->micro_batches : few(c, 0) + few(c, 1));
+    return work_of(s, is_short(c) ? c->micro_batches : few(c, 1) + several(c));
 }
 
 /* A candidate that the estimate of memory calls far too large comes after the others. */
 static bool seems_large(const state *s, const ech_candidate *c)
 {
-    return c->estimated_bytes > 1.25 * s->memory;
+    double factor = c->of_estimated_bytes > 0 ? c->of_estimated_bytes : 1;
+    return factor * c->estimated_bytes > 1.25 * s->memory;
 }
 
-/* Steps take at least this many times the tight bound, mostly: messages and sums are not in it. */
+/* Steps take at least this many times the tight bound, mostly: messages and sums are not in it.
+ * This and the next factor were measured, and decide only the order of candidates. */
 static const double beyond_bound = 1.08;
 /* Candidates whose first estimate is above a place's by this are not looked at more closely. */
 static const double near = 1.15;
 
-static void sort_by_estimate(state *s)
+static void sort_by_hope(state *s)
 {
-    if (s->all.n) qsort(s->all.at, s->all.n, sizeof *s->all.at, by_estimate);
+    if (s->all.n) qsort(s->all.at, s->all.n, sizeof *s->all.at, by_hope);
 }
 
 /* Sorts the candidates by estimates; the first ones get tight bounds before. */
 static void sort_candidates(state *s)
 {
     double limit = INFINITY;
-    sort_by_estimate(s);
+    sort_by_hope(s);
     for (size_t i = 0; i < s->all.n && s->all.at[i].estimate <= limit; i++) {
         ech_candidate *c = &s->all.at[i];
         ech_search_tighten(s->search, &s->space, &s->costs, c);
@@ -322,7 +387,7 @@ static void sort_candidates(state *s)
         if ((int)i >= s->limits->shown && !seems_large(s, c))
             limit = fmin(limit, near * c->estimate);
     }
-    sort_by_estimate(s);
+    sort_by_hope(s);
 }
 
 /* ---- estimates from planned candidates of the same family ---- */
@@ -345,7 +410,23 @@ static void learn(state *s, const ech_candidate *c)
 {
     double factor = c->seconds / c->bound;
     if (!isfinite(factor) || find_family(s, c)) return;
-    ECH_PUSH(s->family, ((related){.first = *c, .factor = factor}));
+    double bytes = (double)c->bytes / c->estimated_bytes;
+    ECH_PUSH(s->family, ((related){.first = *c, .factor = factor, .bytes = bytes}));
+}
+
+static bool offloads(const ech_candidate *c)
+{
+    return c->value[ECH_SEARCH_offload] != 0;
+}
+
+static void estimate_by(const related *family, ech_candidate *c)
+{
+    double estimate = family->factor * c->bound;
+    c->of_estimated_bytes = family->bytes;
+    /* copies to the host are in the first estimate, and only partly in the bound */
+    if (offloads(c) && !offloads(&family->first) && estimate < c->estimate) return;
+    c->estimate = estimate;
+    c->related = true;
 }
 
 static void estimate_again(state *s)
@@ -355,9 +436,9 @@ static void estimate_again(state *s)
         const related *family = c->fate == ECH_SEARCH_LEFT ? find_family(s, c) : NULL;
         if (!family) continue;
         ech_search_tighten(s->search, &s->space, &s->costs, c);
-        c->estimate = family->factor * c->bound;
+        estimate_by(family, c);
     }
-    sort_by_estimate(s);
+    sort_by_hope(s);
 }
 
 /* ---- brief plans ---- */
@@ -377,39 +458,144 @@ static bool has_family(ech_candidate *const *at, int n, const ech_candidate *c)
     return false;
 }
 
-/* The next candidates by estimate, one of a family: the others are estimated by it. */
+/* True if the candidate may take a place by the most hopeful reading of its estimates. */
+static bool is_hopeful(const state *s, const ech_candidate *c, double last)
+{
+    return seems_large(s, c) ? isinf(last) : hope(c) <= last;
+}
+
+/* The next candidates in order, one of a family: the others are estimated by it. */
 static int find_next(state *s, bool large, double last, double *left, ech_candidate **at)
 {
     int n = 0;
     for (size_t i = 0; i < s->all.n && n < BATCH; i++) {
         ech_candidate *c = &s->all.at[i];
+        bool any = s->limits->brief - *left < s->limits->freely;
         if (c->fate != ECH_SEARCH_LEFT || seems_large(s, c) != large || has_family(at, n, c) ||
             is_bounded(s, c, last) || brief_work(s, c) > *left)
             continue;
+        if (!any && !is_hopeful(s, c, last)) continue;
         *left -= brief_work(s, c);
         at[n++] = c;
     }
     return n;
 }
 
+static void plan_brief_batch(state *s, ech_candidate **at, int n)
+{
+    s->last = last_place(s);
+    plan_batch(s, plan_briefly, at, n);
+    for (int i = 0; i < n; i++) learn(s, at[i]);
+}
+
+/* ---- where nothing fits ---- */
+
+static int by_bytes(const void *a, const void *b)
+{
+    const ech_candidate *const *x = a, *const *y = b;
+    if ((*x)->estimated_bytes < (*y)->estimated_bytes) return -1;
+    return (*x)->estimated_bytes > (*y)->estimated_bytes ? 1 : by_hope(*x, *y);
+}
+
+static bool has_degrees(ech_candidate *const *at, int n, const ech_candidate *c)
+{
+    for (int i = 0; i < n; i++)
+        if (memcmp(at[i]->value, c->value, ECH_SEARCH_micro * sizeof *c->value) == 0) return true;
+    return false;
+}
+
+/* The candidates with the least estimated memory, one of those with the same degrees. */
+static int find_smallest(state *s, double *left, ech_candidate **at)
+{
+    references open = {0};
+    int n = 0;
+    for (size_t i = 0; i < s->all.n; i++)
+        if (s->all.at[i].fate == ECH_SEARCH_LEFT) ECH_PUSH(open, &s->all.at[i]);
+    if (open.n) qsort(open.at, open.n, sizeof *open.at, by_bytes);
+    for (size_t i = 0; i < open.n && n < BATCH; i++) {
+        if (has_degrees(at, n, open.at[i])) continue;
+        *left -= brief_work(s, open.at[i]);
+        at[n++] = open.at[i];
+    }
+    free(open.at);
+    return n;
+}
+
+static bool has_fate(ech_candidate *const *at, int n, ech_search_fate fate)
+{
+    for (int i = 0; i < n; i++)
+        if (at[i]->fate == fate) return true;
+    return false;
+}
+
+/* True if a candidate fits, or if all that are left can be planned with a tenth of the work. */
+static bool is_open(const state *s, double left)
+{
+    double needs = 0;
+    for (size_t i = 0; i < s->all.n; i++) {
+        const ech_candidate *c = &s->all.at[i];
+        if (c->fate == ECH_SEARCH_BRIEF || c->fate == ECH_SEARCH_PLANNED) return true;
+        if (c->fate == ECH_SEARCH_LEFT) needs += brief_work(s, c);
+    }
+    return needs <= fmin(left, 0.1 * s->limits->brief);
+}
+
+/* False if the candidates with the least estimated memory are too large: the others would only
+ * delay the error. */
+static bool may_fit(state *s, double *left)
+{
+    ech_candidate *at[BATCH];
+    if (s->hopeless || is_open(s, *left)) return !s->hopeless;
+    int n = find_smallest(s, left, at);
+    plan_brief_batch(s, at, n);
+    s->hopeless = has_fate(at, n, ECH_SEARCH_LARGE) && !has_fate(at, n, ECH_SEARCH_BRIEF);
+    estimate_again(s);
+    return !s->hopeless;
+}
+
+/* large: candidates that seem so; most others are expected to fit, so that only their first batch
+ * shows whether that is in doubt. */
 static void plan_round(state *s, bool large, double *left)
 {
     ech_candidate *at[BATCH];
-    int n;
-    while ((n = find_next(s, large, last_place(s), left, at)) > 0) {
-        plan_batch(s, plan_briefly, at, n);
-        for (int i = 0; i < n; i++) learn(s, at[i]);
+    for (bool doubtful = large; !doubtful || may_fit(s, left); doubtful = true) {
+        int n = find_next(s, large, last_place(s), left, at);
+        if (n == 0) return;
+        plan_brief_batch(s, at, n);
         estimate_again(s);
     }
 }
 
 /* ---- whole plans ---- */
 
-/* True if the candidate may still take a place, which lasts `last` seconds: a time from few
- * micro-batches is too long by 3 % at most, unless it is exact. */
+/* True if the candidate may still take a place, which lasts `last` seconds. */
 static bool may_be_placed(const ech_candidate *c, double last)
 {
-    return c->bound <= last && (c->exact ? c->seconds : 0.97 * c->seconds) <= last;
+    return c->bound <= last &&
+           (c->exact ? c->seconds : c->seconds / ECH_SEARCH_BEYOND_EXACT) <= last;
+}
+
+/* The time of the last place if all candidates with exact times fit; INFINITY: it is free. */
+static double last_exact(const state *s, const references *fit)
+{
+    int places = 0;
+    for (size_t i = 0; i < fit->n; i++) {
+        places += fit->at[i]->exact;
+        if (places == s->limits->shown) return fit->at[i]->seconds;
+    }
+    return INFINITY;
+}
+
+/* Finds the exact times of the next candidates that may be placed. Returns their number. */
+static int time_next(state *s, const references *fit)
+{
+    ech_candidate *at[BATCH];
+    double last = last_exact(s, fit);
+    int n = 0;
+    for (size_t i = 0; i < fit->n && n < BATCH; i++)
+        if (!fit->at[i]->exact && may_be_placed(fit->at[i], last)) at[n++] = fit->at[i];
+    plan_batch(s, simulate_exactly, at, n);
+    return n;
 }
 
 /* Plans the next candidates that may be placed as a whole, as many as there are places. Returns
@@ -436,28 +622,27 @@ static void plan_best(state *s)
     references fit = {0};
     double left = s->limits->whole;
     int planned = 0, n;
-    find_fit(s, &fit);
-    for (size_t i = 0; i < fit.n; i++) planned += fit.at[i]->fate == ECH_SEARCH_PLANNED;
+    for (size_t i = 0; i < s->all.n; i++) planned += s->all.at[i].fate == ECH_SEARCH_PLANNED;
     do {
-        n = plan_next(s, &fit, planned, &left);
-        planned += n;
+        find_fit(s, &fit);
+        n = time_next(s, &fit);
+        if (n == 0) {
+            n = plan_next(s, &fit, planned, &left);
+            planned += n;
+        }
     } while (n > 0);
     free(fit.at);
 }
 
-/* Candidates that turned out not to fit have left places, so that others are below the bound again.
- * False: there are none. */
-static bool reopen(state *s)
+/* Places that candidates have left, since they do not fit or are slower than expected, are open
+ * again to candidates that were out by their bound. */
+static void reopen(state *s)
 {
     double last = last_planned(s);
-    bool any = false;
     for (size_t i = 0; i < s->all.n; i++) {
         ech_candidate *c = &s->all.at[i];
-        if (c->fate != ECH_SEARCH_BOUNDED || c->bound > last) continue;
-        c->fate = ECH_SEARCH_LEFT;
-        any = true;
+        if (c->fate == ECH_SEARCH_BOUNDED && c->bound <= last) c->fate = ECH_SEARCH_LEFT;
     }
-    return any;
 }
 
 static int count_unfit(const state *s)
@@ -506,6 +691,22 @@ static ech_status find_memory(const ech_search *search, double *out)
     return ECH_OK;
 }
 
+/* Simulates briefly all candidates that may be placed. Exact times are often longer than the
+ * extrapolated ones before, so that more candidates may be placed then. */
+static void plan_rounds(state *s, double *left)
+{
+    references fit = {0};
+    int timed;
+    do {
+        reopen(s);
+        plan_round(s, false, left);
+        plan_round(s, true, left);
+        find_fit(s, &fit);
+        timed = time_next(s, &fit);
+    } while (timed > 0);
+    free(fit.at);
+}
+
 static ech_status run_search(state *s)
 {
     ech_search *search = s->search;
@@ -514,11 +715,10 @@ static ech_status run_search(state *s)
     sort_candidates(s);
     int unfit;
     do {
-        plan_round(s, false, &left);
-        plan_round(s, true, &left);
+        plan_rounds(s, &left);
         unfit = count_unfit(s);
         plan_best(s);
-    } while (count_unfit(s) > unfit && reopen(s));
+    } while (count_unfit(s) > unfit);
     sort_places(s);
     if (search->places) return ECH_OK;
     return ech_search_explain(search, &s->space, s->options, s->memory);

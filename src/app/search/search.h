@@ -8,11 +8,17 @@
  * 1. All candidates are enumerated. A closed formula gives each a bound (its step takes at least as
  *    long) and an estimate of time and memory, which only orders the candidates.
  * 2. In that order, candidates are planned and simulated with few micro-batches. If these have a
- *    steady state (simulate/rehearsal.h), the time of all of them follows exactly. Otherwise each
- *    further micro-batch is expected to take as long as between two such simulations. A simulated
- *    candidate gives those that differ in ZeRO, recomputation and offload alone a new estimate.
- * 3. Those that may take a place are planned and simulated as `echelon plan` does it, without its
- *    checks.
+ *    steady state (simulate/rehearsal.h), the time of all of them follows exactly. Otherwise more
+ *    micro-batches are simulated, and without a steady state each further one is expected to take
+ *    as long as between the two simulations. A simulated candidate gives those that differ in ZeRO,
+ *    recomputation and offload alone a new estimate.
+ * 3. Those that may take a place by an expected time are simulated again without their memory, for
+ *    the exact time.
+ * 4. Those that still may take a place are planned and simulated as `echelon plan` does it, without
+ *    its checks.
+ *
+ * If nothing fits yet and the work for all candidates is much, those with the least estimated
+ * memory are planned next. If these are too large as well, the search ends.
  *
  * A candidate whose bound is above the last place's time cannot be in the list, and is not planned.
  * Work is limited (ech_search_limits), so other candidates may remain that were not planned; their
@@ -32,7 +38,7 @@ typedef enum ech_search_key {
 } ech_search_key;
 
 typedef enum ech_search_fate {
-    ECH_SEARCH_LEFT,    /* not planned: there was no work left for it */
+    ECH_SEARCH_LEFT,    /* not planned: its estimates are too high, or no work was left */
     ECH_SEARCH_BOUNDED, /* not planned: its bound is above the last place's time */
     ECH_SEARCH_REFUSED, /* not a layout of this run: ech_candidate.why */
     ECH_SEARCH_LARGE,   /* does not fit into memory */
@@ -47,6 +53,9 @@ typedef struct ech_candidate {
     int64_t micro_batches;  /* of a data rank's step */
     double bound, estimate; /* seconds of a step */
     double estimated_bytes; /* of device memory */
+    bool related;           /* a simulated candidate of its family gave the estimate */
+    /* bytes over estimated bytes of a simulated candidate of its family; 0: unknown */
+    double of_estimated_bytes;
     ech_search_fate fate;
     double seconds; /* of a step, from few micro-batches; NaN: unknown */
     bool exact;     /* no extrapolation: as long as the whole step */
@@ -61,8 +70,14 @@ typedef struct ech_search_limits {
     int shown;   /* places */
     int planned; /* candidates that are planned as a whole, at most, unless there is work left */
     double brief, whole; /* work for simulations with few micro-batches, and for whole ones */
+    /* part of `brief` for candidates of any estimate; beyond it, only those are simulated that may
+     * take a place by the most hopeful reading of their estimates */
+    double freely;
 } ech_search_limits;
 extern const ech_search_limits ech_search_defaults;
+/* A time that is extrapolated from few micro-batches is at most this many times the exact one. This
+ * was measured, not derived; app/search asserts it. */
+#define ECH_SEARCH_BEYOND_EXACT 1.03
 
 typedef struct ech_search {
     const ech_run *run; /* borrowed */

@@ -267,7 +267,8 @@ static double memory_of(const ech_search_space *space, const ech_candidate *c)
     double wide = space->bytes / space->parameters; /* of a weight */
     int64_t zero = OF(zero);
     double states = OF(offload) ? 0 : 12 / (zero >= 1 ? d : 1);
-    double per = wide / (zero >= 3 ? d : 1) + 4 / (zero >= 2 ? d : 1) + states;
+    double gradients = OF(offload) ? 0 : 4 / (zero >= 2 ? d : 1); /* else they leave the device */
+    double per = wide / (zero >= 3 ? d : 1) + gradients + states;
     double rows = (double)(OF(micro) * space->config->data.sequence_length / OF(context));
     double flight = fmin((double)c->micro_batches, p) / p;
     if (OF(chunks) > 1) flight *= 1 + (p - 1) / (p * (double)OF(chunks));
@@ -311,12 +312,16 @@ static double estimate_of(const ech_search_space *space, const ech_candidate *c,
     if (c->data > 1) {
         int last = (int)(c->data - 1) * stride;
         sums = ech_cost_reduction(&rates, own * 4, (int)c->data, 0, last);
-        if (OF(zero) >= 2) sums *= OF(zero) == 2 ? 1 + m / 2 : 1 + m;
+        if (OF(zero) >= 2) { /* for each micro-batch, most of them during compute */
+            sums *= OF(zero) == 2 ? 1 + m / 2 : 1 + m;
+            sums = fmax(sums / 8, sums - m * micro);
+        }
     }
     double held = own / (OF(zero) >= 1 ? d : 1);
     double update = held * 16 / cluster->device_bandwidth;
     /* gradients go to the host after each micro-batch, and weights come back */
-    if (OF(offload)) update = (held * 16 + own * 4 * m) / cluster->device_host;
+    double sent = OF(zero) >= 2 ? held : own;
+    if (OF(offload)) update = (held * 16 + sent * 4 * m) / cluster->device_host;
     double message =
         p > 1 ? ech_cost_message(&rates, bytes / t, 0, (int)(space->ranks / OF(pipeline))) : 0;
     return (m + bubble) * micro + m * (double)(OF(chunks) - 1) * message + sums + update;
