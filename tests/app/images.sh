@@ -52,6 +52,7 @@ parallel: {threads: 1, comm: local}
 log: {directory: runs/next}
 Y
     expect 0 "starting from the [0-9]+ tensors" "$echelon" train next.yaml
+    ! grep -q "new row" out err || complain "classes are no vocabulary, which may grow"
     checks=$((checks + 1))
     [[ $1 == *resnet* || $trained == "$(evaluated runs/next)" ]] ||
         complain "eval of runs/next: $(evaluated runs/next), not $trained"
@@ -65,4 +66,18 @@ Y
 check_family "architecture: mlp, hidden_size: 8, num_hidden_layers: 1"
 check_family "architecture: vgg, depth: 11, base_channels: 2, hidden_size: 8"
 check_family "architecture: resnet, depth: 18, base_channels: 2"
+
+# The family's own width, which a resumed run knows, too.
+cat >wide.yaml <<Y
+model: {architecture: vgg, depth: 11, base_channels: 1, image_height: 32, image_width: 32,
+  num_classes: 10}
+data: {train: shapes.images}
+training: {steps: 1, global_batch_size: 8, micro_batch_size: 8}
+optimizer: {name: sgd, learning_rate: 0.1}
+parallel: {threads: 1, comm: local}
+log: {directory: wide}
+Y
+expect 0 "saved step-00000001" "$echelon" train wide.yaml
+expect 0 "saved step-00000002" "$echelon" train wide.yaml training.steps=2
+expect 0 "hidden_size: 4096" cat wide/run.yaml
 conclude
