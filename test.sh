@@ -49,7 +49,7 @@ declare -A group_tests=(
     [ucx]='^(comm/ucx_(kills|remake|spared)|app/ucx_workers)$'
 )
 groups_lock=tests/groups.lock
-oracles='^app/(oracles|families|peft)$' # the tests of the part oracles
+oracles='^app/(oracles|families|peft|torchvision)$' # the tests of the part oracles
 costs=tests/costs.txt
 
 # Parts of the long form: each runs by itself, in this order by default.
@@ -63,7 +63,7 @@ declare -A part_is=(
     [fuzz]="clang's build: each fuzz target from its corpus"
     [lattice]="every case of the lattice"
     [verify]="500 random run files, verified against one rank in fp64"
-    [oracles]="what training computes, beside NumPy and, for each family, transformers"
+    [oracles]="what training computes, beside NumPy, transformers and torchvision"
     [restarts]="60 kills of a job that is restarted"
     [kills]="Python jobs that are killed at each of twenty epochs, over local, mpi and ucx"
     [corruptions]="60 damaged checkpoints"

@@ -303,7 +303,7 @@ ech_status ech_config_check(const ech_config *config)
         int row;
         if (origin->place) continue;
         if (strcmp(key->initial, "required") == 0) {
-            if (!origin->tried && !origin->unread)
+            if (!origin->tried && !origin->unread && !ech_config_is_chosen(config, key))
                 ech_text_append(&missing, " %s.%s", key->section, key->name);
         } else if (key->type == ECH_CONFIG_NAME) {
             ECH_ALSO(&names, ech_config_read_name(config, key, key->initial, "default", &row));

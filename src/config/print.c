@@ -175,14 +175,15 @@ static void append_yaml_value(const ech_config *config, const ech_config_key *ke
         ech_text_append_bytes(out, value.at, value.n);
 }
 
-/* Left out are a required key that nobody has set, since it has no value, and a key that this run
+/* Left out are a required key that has not been set, since it has no value, and a key that this run
  * does not read, since a run file that sets it is refused. */
 static bool is_printed(const ech_config *config, const ech_config_key *key)
 {
     const ech_config_origin *origin = ech_config_origin_of(config, key);
     if (origin->hidden) return false;
     if (origin->place) return true;
-    return strcmp(key->initial, "required") != 0 && !origin->unread;
+    bool has_value = strcmp(key->initial, "required") != 0 || ech_config_is_chosen(config, key);
+    return has_value && !origin->unread;
 }
 
 void ech_config_print(const ech_config *config, ech_text *out)

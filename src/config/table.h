@@ -127,6 +127,9 @@ const char *ech_config_choices(const ech_config *config, const ech_config_key *k
 
 /* Sets the key to its default, which is not checked. */
 void ech_config_set_default(ech_config *config, const ech_config_key *key);
+/* True for a required number that has a value, as ech_config_choose sets it. Numbers are zero until
+ * they are set. */
+bool ech_config_is_chosen(const ech_config *config, const ech_config_key *key);
 /* Checks `text` and sets the key to it; `place` is named in this and later errors. */
 ech_status ech_config_set_value(ech_config *config, const ech_config_key *key, const char *text,
                                 const char *place);

@@ -370,6 +370,12 @@ void ech_config_set_default(ech_config *config, const ech_config_key *key)
         set_from_table(config, key, ""); /* numbers are zero until they are set */
 }
 
+bool ech_config_is_chosen(const ech_config *config, const ech_config_key *key)
+{
+    bool is_number = strcmp(key->initial, "required") == 0 && key->type == ECH_CONFIG_INT;
+    return is_number && *(const int64_t *)ech_config_field(config, key) > 0;
+}
+
 void ech_config_choose(ech_config *config, const char *path, const char *text)
 {
     const ech_config_key *key = ech_config_find_path(path);

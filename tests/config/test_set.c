@@ -204,6 +204,31 @@ TEST(test_required_keys)
     ech_config_destroy(config);
 }
 
+/* A family's own value of a required key: it is not missing, and it is printed. */
+TEST(test_chosen_required_keys)
+{
+    ech_config *config = sample_create();
+    ech_text before = {0}, after = {0};
+    assert_int_equal(sample_read(config, "model: {architecture: gpt2, num_hidden_layers: 2, "
+                                         "num_attention_heads: 4}\n"
+                                         "data: {train: corpus, sequence_length: 32}\n"
+                                         "training: {steps: 10, global_batch_size: 8}\n"
+                                         "optimizer: {learning_rate: 1e-3}\n"
+                                         "log: {directory: runs/one}\n"),
+                     ECH_OK);
+    assert_int_equal(ech_config_check(config), ECH_EUSAGE);
+    assert_last_error("required but not set: model.hidden_size;");
+    ech_config_print(config, &before);
+    assert_null(strstr(before.at, "hidden_size"));
+    ech_config_choose(config, "model.hidden_size", "48");
+    assert_int_equal(ech_config_check(config), ECH_OK);
+    ech_config_print(config, &after);
+    assert_non_null(strstr(after.at, "  hidden_size: 48\n"));
+    ech_text_free(&before);
+    ech_text_free(&after);
+    ech_config_destroy(config);
+}
+
 TEST(test_defaults_that_a_build_lacks)
 {
     ech_config_names names[] = {
@@ -213,7 +238,8 @@ TEST(test_defaults_that_a_build_lacks)
     };
     ech_config *config;
     assert_int_equal(ech_config_create(names, 8, &config), ECH_OK);
-    ech_config_mark_unread(config, "model.image_height model.image_width model.num_classes", "");
+    ech_config_mark_unread(
+        config, "model.image_height model.image_width model.num_classes model.depth", "");
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
     assert_int_equal(ech_config_check(config), ECH_EUSAGE);
     assert_last_error("default: parallel.comm = mpi: not one of: local");

@@ -28,13 +28,14 @@ static ech_status find_past(const ech_config *config, ech_checkpoint **out)
     return named && !*out ? ech_checkpoint_find(resume, false, out) : ECH_OK;
 }
 
-/* The vocabulary by the folder's config.json. */
+/* The vocabulary by the folder's config.json; of images, the number of classes. */
 static ech_status read_vocabulary(const char *folder, int64_t *out)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *theirs = NULL;
     ECH_FREED char *path = ech_file_join(folder, "config.json");
     ECH_TRY(ech_setup_defaults(&theirs));
     ECH_TRY(ech_model_import(theirs, path, NULL));
+    ech_model_choose(theirs);
     *out = theirs->model.vocab_size;
     return ECH_OK;
 }

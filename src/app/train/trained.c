@@ -73,7 +73,9 @@ static ech_status fill_config(const trained_run *run, ech_config *c)
     ech_config_replace_text(&c->model.init_from, run->options->path);
     ECH_TRY(ech_setup_name_adapters(c, run->options->path));
     ECH_TRY(ech_setup_fill_model(c));
+    ech_model_choose(c);
     ECH_TRY(ech_initial_expect(c));
+    if (!ech_config_reads(c, "data.sequence_length")) return ECH_OK;
     int64_t T = c->model.max_position_embeddings;
     c->data.sequence_length = T < MOST_TOKENS ? T : MOST_TOKENS;
     return ECH_OK;

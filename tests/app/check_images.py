@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VGG and ResNet beside torchvision.
+
+    check_images.py ECHELON FIXTURES [CASE ...]
+    check_images.py ECHELON FIXTURES --write      writes the lists of FIXTURES/torchvision anew
+
+FIXTURES/torchvision has the names and shapes of torchvision's tensors, with which
+tests/model/test_images.c compares the families' parameters. Then
+
+    `echelon eval` of weights that torchvision drew has torchvision's loss and accuracies, in fp32,
+    weights that a run trained from there load into torchvision's model (strict), which has the
+        loss that the run reports,
+    five training steps of small models in fp64 have PyTorch's losses, norms, weights and running
+        statistics.
+
+Exits 77 where a package is missing.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy
+    import safetensors.torch
+    import torch
+    import torchvision
+except ImportError as error:
+    print("skipped:", error)
+    sys.exit(77)
+
+from torch import nn
+
+CLASSES, IMAGES_OF_CLASS = 7, 2  # so "of five" says something
+SAMPLES = CLASSES * IMAGES_OF_CLASS
+LOSS_TOLERANCE = 1e-4  # fp32
+TRAINING_TOLERANCE = 1e-9  # fp64
+STEPS, RATE, MOMENTUM, DECAY, CLIP = 5, 0.05, 0.9, 0.01, 0.5
+COUNT = "num_batches_tracked"  # PyTorch uses it only without a momentum
+LISTS = ("vgg11", "vgg16", "resnet18", "resnet50")
+
+# torchvision's name: the image's height and width, and more keys of the model.
+DRAWN = {"vgg11": (224, 224, {"depth": 11}),
+         "vgg16": (224, 224, {"depth": 16}),
+         "resnet18": (72, 104, {"depth": 18, "small_stem": False}),
+         "resnet50": (75, 65, {"depth": 50, "small_stem": False})}
+
+# Model keys of small models, whose torch module small_model() builds.
+TRAINED = {
+    "vgg 11": {"architecture": "vgg", "depth": 11, "base_channels": 4, "hidden_size": 24,
+               "image_height": 32, "image_width": 32},
+    "vgg 13 wide": {"architecture": "vgg", "depth": 13, "base_channels": 2, "hidden_size": 12,
+                    "image_height": 35, "image_width": 66},
+    "resnet 18": {"architecture": "resnet", "depth": 18, "base_channels": 4, "small_stem": True,
+                  "image_height": 32, "image_width": 32},
+    "resnet 34 stem": {"architecture": "resnet", "depth": 34, "base_channels": 2,
+                       "small_stem": False, "image_height": 65, "image_width": 72},
+    "resnet 50": {"architecture": "resnet", "depth": 50, "base_channels": 2, "small_stem": True,
+                  "image_height": 17, "image_width": 20},
+    "mlp": {"architecture": "mlp", "hidden_size": 20, "num_hidden_layers": 3, "image_height": 9,
+            "image_width": 11},
+}
+
+
+def run(*words):
+    """What the program printed."""
+    done = subprocess.run(list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True)
+    assert done.returncode == 0, f"{' '.join(map(str, words))}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def fp64(numbers):
+    return torch.tensor(list(numbers), dtype=torch.float64)
+
+
+def apart(ours, theirs):
+    """The largest difference, relative where numbers are above 1."""
+    return ((ours - theirs).abs() / theirs.abs().clamp(min=1)).max().item()
+
+
+# ---- images ----
+
+def draw_images(folder, height, width):
+    """PNG files, a folder for each class, packed by the program. Returns the packed file."""
+    generator = torch.Generator().manual_seed(1)
+    for label in range(CLASSES):
+        (folder / f"png/{label}").mkdir(parents=True)
+        for i in range(IMAGES_OF_CLASS):
+            image = torch.randint(256, (3, height, width), generator=generator)
+            image = (image // 2 + 18 * label).to(torch.uint8)
+            torchvision.io.write_png(image, str(folder / f"png/{label}/{i}.png"))
+    run(sys.argv[1], "data", folder / "png", folder / "all", "--images")
+    return folder / "all.images"
+
+
+def read_images(path):
+    """Normalized pixels (N,C,H,W) in fp32, and labels (N), by docs/formats.md."""
+    data = path.read_bytes()
+    first = int.from_bytes(data[12:16], "little")
+    height, width, channels, classes = numpy.frombuffer(data, "<u4", 4, 16)
+    assert classes == CLASSES
+    mean, deviation = (numpy.frombuffer(data, "<f4", channels, at) for at in (48, 64))
+    records = numpy.frombuffer(data, numpy.uint8, offset=first)
+    records = records.reshape(-1, 4 + height * width * channels)
+    assert len(records) == SAMPLES
+    labels = records[:, :4].copy().view("<u4")[:, 0].astype(numpy.int64)
+    pixels = records[:, 4:].reshape(-1, height, width, channels).astype(numpy.float32)
+    pixels = (pixels - mean) / deviation
+    return torch.tensor(pixels).permute(0, 3, 1, 2), torch.tensor(labels)
+
+
+# ---- folders and evaluation ----
+
+def config_json(keys):
+    """What Echelon writes beside weights of this family (docs/formats.md)."""
+    names = {"image_channels": "num_channels"}
+    values = {names.get(key, key): value for key, value in keys.items() if key != "architecture"}
+    return {"model_type": f"echelon-{keys['architecture']}"} | values
+
+
+def write_folder(folder, keys, state):
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config_json(keys)))
+    tensors = {name: tensor.contiguous() for name, tensor in state.items()}
+    safetensors.torch.save_file(tensors, folder / "model.safetensors")
+
+
+def echelon_eval(folder, images):
+    """Loss, accuracy, and accuracy of five."""
+    words = run(sys.argv[1], "eval", folder, "--data", images, "--batch", 4).split()
+    return [float(words[words.index(name) + 1]) for name in ("loss", "accuracy", "five")]
+
+
+@torch.no_grad()
+def torch_eval(model, pixels, labels):
+    logits = model.eval()(pixels)
+    hits = [(logits.topk(k).indices == labels[:, None]).any(1).double().mean().item()
+            for k in (1, 5)]
+    return [nn.functional.cross_entropy(logits, labels).item(), *hits]
+
+
+def check_same(what, ours, theirs):
+    assert abs(ours[0] - theirs[0]) <= LOSS_TOLERANCE * max(1, theirs[0]), (
+        f"{what}: loss {ours[0]}, of torchvision {theirs[0]}")
+    assert all(abs(a - b) < 6e-5 for a, b in zip(ours[1:], theirs[1:])), (
+        f"{what}: accuracies {ours[1:]}, of torchvision {theirs[1:]}")
+    return abs(ours[0] - theirs[0])
+
+
+# ---- torchvision's weights there and back ----
+
+@torch.no_grad()
+def spread(model, pixels):
+    """Gives each number of the model a part: gains, biases and statistics of their own, and logits
+    as large as classes need."""
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = None  # the mean of all batches
+            module.weight.uniform_(0.5, 1.5)
+            module.bias.normal_(0, 0.2)
+    model.train()(pixels)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.add_(0.2 * torch.randn_like(module.running_mean))
+            module.running_var.mul_(0.5 + torch.rand_like(module.running_var))
+    last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+    last.bias.normal_()
+    last.weight.mul_(2 / (model.eval()(pixels) - last.bias).std())
+
+
+def run_file(folder, keys, images, **more):
+    sections = {
+        "model": keys | {"num_classes": CLASSES},
+        "data": {"train": str(images), "valid": str(images)},
+        "training": {"global_batch_size": SAMPLES, "micro_batch_size": SAMPLES, "steps": STEPS,
+                     "validate_every": STEPS, "check_every": 0},
+        "optimizer": {"name": "sgd", "momentum": MOMENTUM, "learning_rate": RATE,
+                      "schedule": "constant", "weight_decay": DECAY, "clip_norm": CLIP},
+        "checkpoint": {"directory": str(folder / "saved")},
+        "log": {"directory": str(folder / "run"), "every": 1}}
+    for section, values in more.items():
+        sections.setdefault(section, {}).update(values)
+    (folder / "run.yaml").write_text(json.dumps(sections))
+    return folder / "run.yaml"
+
+
+def read_metrics(folder):
+    return [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+
+
+def saved(folder):
+    """The newest checkpoint's folder of weights."""
+    return sorted((folder / "saved").glob("step-*"))[-1] / "model"
+
+
+def check_drawn(name, folder):
+    height, width, more = DRAWN[name]
+    keys = {"architecture": name.rstrip("0123456789"), "image_height": height,
+            "image_width": width, "image_channels": 3, "num_classes": CLASSES} | more
+    images = draw_images(folder, height, width)
+    pixels, labels = read_images(images)
+    torch.manual_seed(2)
+    model = getattr(torchvision.models, name)(num_classes=CLASSES)
+    spread(model, pixels)
+    write_folder(folder / "drawn", keys, model.state_dict())
+    there = check_same("drawn", echelon_eval(folder / "drawn", images),
+                       torch_eval(model, pixels, labels))
+
+    # One step, whose dropout is another program's, from the folder's config.json and weights.
+    step = run_file(folder, {}, images, model={"init_from": str(folder / "drawn")},
+                    training={"steps": 1, "validate_every": 1},
+                    optimizer={"learning_rate": 0.01})
+    run(sys.argv[1], "train", step)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    model.load_state_dict(safetensors.torch.load_file(saved(folder) / "model.safetensors"))
+    still = [key for key, value in model.state_dict().items()
+             if not key.endswith(COUNT) and torch.equal(value, before[key])]
+    assert not still, f"the step did not change {still}"
+    valid = next(line for line in read_metrics(folder) if "valid_loss" in line)
+    said = [valid["valid_loss"], valid["valid_accuracy"], valid["valid_accuracy_of_5"]]
+    expected = torch_eval(model, pixels, labels)
+    back = max(check_same("trained, validation", said, expected),
+               check_same("trained, eval", echelon_eval(saved(folder), images), expected))
+    return f"losses within {there:.1e} there and {back:.1e} back"
+
+
+# ---- training ----
+
+class SmallResNet(nn.Module):
+    """torchvision's units, on any number of channels, with either stem."""
+
+    UNITS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+
+    def __init__(self, keys):
+        super().__init__()
+        width, small = keys["base_channels"], keys["small_stem"]
+        unit = (torchvision.models.resnet.Bottleneck if keys["depth"] >= 50
+                else torchvision.models.resnet.BasicBlock)
+        self.conv1 = nn.Conv2d(3, width, 3 if small else 7, 1 if small else 2, 1 if small else 3,
+                               bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.pool = nn.Identity() if small else nn.MaxPool2d(3, 2, 1)
+        channels = width
+        for group, units in enumerate(self.UNITS[keys["depth"]]):
+            layer, stride = [], 1 if group == 0 else 2
+            for _ in range(units):
+                out = (width << group) * unit.expansion
+                shortcut = None
+                if stride > 1 or channels != out:
+                    shortcut = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False),
+                                             nn.BatchNorm2d(out))
+                layer.append(unit(channels, width << group, stride, shortcut))
+                channels, stride = out, 1
+            setattr(self, f"layer{group + 1}", nn.Sequential(*layer))
+        self.fc = nn.Linear(channels, CLASSES)
+
+    def forward(self, x):
+        x = self.pool(self.bn1(self.conv1(x)).relu())
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(x.mean((2, 3)))
+
+
+class SmallVGG(nn.Module):
+    """torchvision's features, on any number of channels, and a classifier of what is left."""
+
+    def __init__(self, keys):
+        super().__init__()
+        kind = {11: "A", 13: "B"}[keys["depth"]]
+        layers = [x if x == "M" else x * keys["base_channels"] // 64
+                  for x in torchvision.models.vgg.cfgs[kind]]
+        self.features = torchvision.models.vgg.make_layers(layers)
+        left = layers[-2] * (keys["image_height"] // 32) * (keys["image_width"] // 32)
+        wide = keys["hidden_size"]
+        self.classifier = nn.Sequential(
+            nn.Linear(left, wide), nn.ReLU(), nn.Identity(), nn.Linear(wide, wide), nn.ReLU(),
+            nn.Identity(), nn.Linear(wide, CLASSES))
+
+    def forward(self, x):
+        return self.classifier(self.features(x).flatten(1))
+
+
+class Mlp(nn.Module):
+    """Pixels in torchvision's order: by channel and row."""
+
+    def __init__(self, keys):
+        super().__init__()
+        widths = [3 * keys["image_height"] * keys["image_width"]]
+        widths += keys["num_hidden_layers"] * [keys["hidden_size"]]
+        self.layers = nn.ModuleList(map(nn.Linear, widths, widths[1:]))
+        self.head = nn.Linear(widths[-1], CLASSES)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        for layer in self.layers:
+            x = layer(x).relu()
+        return self.head(x)
+
+
+def small_model(keys):
+    kind = {"vgg": SmallVGG, "resnet": SmallResNet, "mlp": Mlp}[keys["architecture"]]
+    model = kind(keys)
+    for parameter in model.parameters():  # biases, too, of which some would begin with 0
+        if parameter.dim() == 1:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def train(model, pixels, labels):
+    """Losses and norms of all steps. The batch is the data set, so its order does not matter."""
+    named = list(model.named_parameters())
+    groups = [{"params": [p for _, p in named if p.dim() > 1], "weight_decay": DECAY},
+              {"params": [p for _, p in named if p.dim() == 1], "weight_decay": 0.0}]
+    optimizer = torch.optim.SGD(groups, lr=RATE, momentum=MOMENTUM)
+    losses, norms = [], []
+    model.train()
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(pixels), labels)
+        loss.backward()
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), CLIP).item())
+        losses.append(loss.item())
+        optimizer.step()
+    return losses, norms
+
+
+def check_trained(name, folder):
+    keys = TRAINED[name] | {"image_channels": 3}
+    images = draw_images(folder, keys["image_height"], keys["image_width"])
+    pixels, labels = read_images(images)
+    torch.manual_seed(3)
+    model = small_model(keys)
+    write_folder(folder / "begin", keys | {"num_classes": CLASSES}, model.state_dict())
+    ours = dict(keys)
+    if keys["architecture"] == "vgg":
+        ours["classifier_dropout"] = 0
+    run(sys.argv[1], "train",
+        run_file(folder, ours, images, model={"init_from": str(folder / "begin")},
+                 precision={"compute": "fp64"}))
+    model.double()
+    losses, norms = train(model, pixels.double(), labels)
+    lines = [line for line in read_metrics(folder) if "loss" in line]
+    far = {"losses": apart(fp64(line["loss"] for line in lines), fp64(losses)),
+           "norms": apart(fp64(line["grad_norm"] for line in lines), fp64(norms))}
+    state = safetensors.torch.load_file(saved(folder) / "model.safetensors")
+    theirs = {key: value for key, value in model.state_dict().items() if not key.endswith(COUNT)}
+    assert state.keys() == theirs.keys(), state.keys() ^ theirs.keys()
+    assert all(value.dtype == torch.float64 for value in state.values())
+    assert len(lines) == STEPS
+    far["weights"] = max(apart(state[key], theirs[key]) for key in state if "running" not in key)
+    far["statistics"] = max([apart(state[key], theirs[key]) for key in state if "running" in key],
+                            default=0.0)
+    assert losses[-1] < losses[0], losses
+    check_same("after training", echelon_eval(saved(folder), images),
+               torch_eval(model, pixels.double(), labels))
+    said = ", ".join(f"{what} within {value:.1e}" for what, value in far.items())
+    assert max(far.values()) <= TRAINING_TOLERANCE, said
+    return said
+
+
+# ---- lists ----
+
+def list_tensors(name):
+    state = getattr(torchvision.models, name)().state_dict()
+    return "".join(f"{' '.join(map(str, [key, *value.shape]))}\n"
+                   for key, value in state.items() if not key.endswith(COUNT))
+
+
+def check_lists(folder):
+    wrong = [name for name in LISTS if (folder / f"{name}.txt").read_text() != list_tensors(name)]
+    assert not wrong, f"lists of {wrong} are not torchvision's; write them anew with --write"
+
+
+def main():
+    lists = pathlib.Path(sys.argv[2]) / "torchvision"
+    if sys.argv[3:] == ["--write"]:
+        lists.mkdir(exist_ok=True)
+        for name in LISTS:
+            (lists / f"{name}.txt").write_text(list_tensors(name))
+        return
+    torch.set_num_threads(2)
+    check_lists(lists)
+    failed = []
+    for name in sys.argv[3:] or [*DRAWN, *TRAINED]:
+        try:
+            with tempfile.TemporaryDirectory() as scratch:
+                check = check_drawn if name in DRAWN else check_trained
+                print(f"{name}: {check(name, pathlib.Path(scratch))}", flush=True)
+        except AssertionError as error:
+            failed.append(name)
+            print(f"{name}: FAILED: {error}", flush=True)
+    if failed:
+        sys.exit(f"{len(failed)} failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
