@@ -365,6 +365,8 @@ void ech_ucx_release(ech_ucx_state *state)
     ech_ucx_let_read(false);
     for (int r = 0; r < state->links.size && state->peer; r++) {
         ech_ucx_peer *peer = &state->peer[r];
+        /* Nothing of a lost rank is written into buffers that may be free by now. */
+        if (peer->near && peer->loss == ECH_UCX_LOST) ech_ucx_cancel_receives(state, peer);
         close_endpoint(state, peer);
         if (peer->worker && peer->worker != state->far_worker)
             ucx->ucp_worker_destroy(peer->worker);
