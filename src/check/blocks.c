@@ -237,7 +237,7 @@ static ech_status check_chunk(const flow *f)
         int input = begin_of(f, b, ECH_BACKWARD_INPUT);
         int weight = begin_of(f, b, ECH_BACKWARD_WEIGHT), again = begin_of(f, b, ECH_RECOMPUTE);
         ECH_TRY(check_after(f, again, at(f, b, ECH_FORWARD), "forward"));
-        bool inverts = f->plan->model->options.invert;
+        bool inverts = f->plan->model->block.at[b]->options.invert;
         if (again >= 0 && ech_plan_continues_segment(f->plan, inverts ? b + 1 : b))
             ECH_TRY(check_after(f, again, at(f, inverts ? b + 1 : b - 1, ECH_RECOMPUTE), "input"));
         ECH_TRY(check_after(f, input, at(f, b, ECH_RECOMPUTE), "recomputation"));

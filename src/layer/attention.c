@@ -162,7 +162,7 @@ static void pack_backward(const ech_call *call)
 const ech_layer ech_layer_row_pack = {
     .name = "pack", .forward = pack_forward, .backward_input = pack_backward, .core = true};
 
-static int add_pack(ech_block *block, int k, int v)
+int ech_layer_pack(ech_block *block, int k, int v)
 {
     ech_shape shape = block->value.at[k].shape;
     ech_node *node =
@@ -213,7 +213,7 @@ static void add_part(ech_block *block, const attention_options *options,
  * last part first. */
 static void refetch(ech_block *block, int k, int v, const int *kv, int parts)
 {
-    int from = add_pack(block, k, v);
+    int from = ech_layer_pack(block, k, v);
     ech_block_set_recompute(block, kv[0], from);
     for (int part = parts - 1; part > 0; part--) {
         from = add_shift(block, &ech_layer_row_unshift, from);
@@ -226,7 +226,7 @@ static int add_ring(ech_block *block, const ech_layer_attention_args *a)
     int parts = block->options.sharding.context, out = -1, lse = -1;
     attention_options options = options_of(block, a);
     ECH_FREED int *kv = ech_calloc((size_t)parts + 1, sizeof *kv);
-    kv[0] = add_pack(block, a->k, a->v);
+    kv[0] = ech_layer_pack(block, a->k, a->v);
     for (int part = 0; part < parts; options.part = ++part) {
         if (part + 1 < parts) kv[part + 1] = add_shift(block, &ech_layer_row_shift, kv[part]);
         add_part(block, &options, a, kv[part], &out, &lse);
@@ -253,13 +253,13 @@ static int add_slides(ech_block *block, const ech_layer_attention_args *a, int s
     attention_options options = options_of(block, a);
     options.slides = true;
     ECH_FREED int *kv = ech_calloc((size_t)parts + 1, sizeof *kv);
-    kv[0] = add_pack(block, a->k, a->v);
+    kv[0] = ech_layer_pack(block, a->k, a->v);
     for (int i = 0; i < parts; i++) {
         options.part = i % 2 ? (i + 1) / 2 : -(i / 2);
         if (i + 1 < parts) kv[i + 1] = add_slide(block, kv[0], i % 2 ? -(i + 1) / 2 : i / 2 + 1);
         add_part(block, &options, a, kv[i], &out, &lse);
     }
-    int again = add_pack(block, a->k, a->v);
+    int again = ech_layer_pack(block, a->k, a->v);
     ech_block_set_recompute(block, kv[0], again);
     for (int i = parts - 1; i > 0; i--)
         ech_block_set_recompute(block, kv[i],

@@ -87,6 +87,8 @@ int ech_layer_attention(ech_block *block, const ech_layer_attention_args *attent
 /* Pairs of a query and a key that it sees; `window` as above. */
 double ech_layer_attention_pairs(const ech_rows *query, const ech_rows *key, int64_t window);
 int ech_layer_copy(ech_block *block, int x);
+/* Two values side by side: (B,T,G,D) and (B,T,G,E) -> (B,T,G,D+E). */
+int ech_layer_pack(ech_block *block, int k, int v);
 /* Returns the number of operands of an activation: 1, or 2 if it is gated. */
 int ech_activation_operands(ech_activation activation);
 /* x is the gate of an activation with two operands, and up the other one; up is -1 for an

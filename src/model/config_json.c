@@ -191,7 +191,10 @@ static ech_status import_family(const ech_family_import *in)
         (variant && !ech_family_reads(in->config, variant_rows->key)) ||
         ((gate || shared) && !ech_family_reads(in->config, "model.moe_gate")))
         return refuse_family(in, type);
-    ECH_TRY(ech_family_import_set(in, "model.reversible", reversible ? "true" : "false"));
+    bool may_reverse = ech_family_reads(in->config, "model.reversible");
+    if (reversible && !may_reverse) return refuse_family(in, type);
+    if (may_reverse)
+        ECH_TRY(ech_family_import_set(in, "model.reversible", reversible ? "true" : "false"));
     if (gate) ECH_TRY(ech_family_import_set(in, "model.moe_gate", gate));
     if (shared)
         ECH_TRY(ech_family_import_rows(in, shared_rows));
@@ -368,7 +371,7 @@ static void name_type(const ech_config *config, bool variant, ech_text *type,
                       ech_text *architecture)
 {
     const ech_family *family = ech_family_of(config);
-    bool reversible = config->model.reversible == 1;
+    bool reversible = config->model.reversible == 1 && ech_family_reads(config, "model.reversible");
     int gate = find_gate(config);
     bool gated = gate < GATES && !family->ours, shared = has_shared(config);
     bool ours = family->ours || reversible || gated || shared || variant;

@@ -191,7 +191,7 @@ ech_status ech_scale_check_root(const ech_config *config);
     "model.num_key_value_heads model.intermediate_size model.tie_word_embeddings "                 \
     "model.initializer_range model.embd_pdrop model.resid_pdrop model.attn_pdrop "                 \
     "model.sliding_window model.window_layers model.attn_logit_softcapping "                       \
-    "model.attention_scale model.attention_sinks "                                                 \
+    "model.attention_scale model.attention_sinks model.reversible "                                \
     "data.tokenizer data.packing data.long_documents data.document_mask training.loss"
 
 #define ECH_ROPE_SCALING_KEYS                                                                      \

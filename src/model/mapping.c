@@ -107,7 +107,7 @@ ech_status ech_mapping_entries(const ech_mapping_reader *r, const ech_yaml_node 
 
 /* ---- keys of the model section ---- */
 
-/* Those that some decoder reads. */
+/* Those that some decoder reads, but no property that other programs lack. */
 static void append_model_keys(ech_text *out)
 {
     ECH_FREED_TEXT owned = {0};
@@ -115,7 +115,8 @@ static void append_model_keys(ech_text *out)
     ech_text_append(out, "model.vocab_size model.max_position_embeddings");
     char *rest = NULL;
     for (char *word = strtok_r(owned.at, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-        if (strncmp(word, "model.", strlen("model.")) == 0 && !ech_text_has_word(out->at, word))
+        if (strncmp(word, "model.", strlen("model.")) == 0 &&
+            strcmp(word, "model.reversible") != 0 && !ech_text_has_word(out->at, word))
             ech_text_append(out, " %s", word);
 }
 

@@ -267,7 +267,7 @@ bool ech_order_is_joined(const ech_schedule *schedule, const ech_order *order, s
 static void recompute(lowering *l, int block, int i)
 {
     int first = l->plan->segment[block];
-    bool inverts = l->plan->model->options.invert;
+    bool inverts = l->plan->model->block.at[block]->options.invert;
     if (first < 0 || (!inverts && ech_plan_continues_segment(l->plan, block + 1))) return;
     if (inverts) first = block;
     for (int b = first; b <= block; b++) ech_lower_phase(lowering_of(l, b, i), ECH_RECOMPUTE);

@@ -74,14 +74,20 @@ static int64_t input_bytes(const ech_plan *plan, const ech_block *block, ech_ext
     return bytes;
 }
 
+/* True if this rank, or the peer whose blocks it holds, runs the block next to `index`. */
+static bool is_beside(const ech_plan *plan, int index, int block)
+{
+    if (block < 0 || block >= (int)plan->model->block.n) return false;
+    bool own = ech_layout_has_block(plan->layout, plan->rank, index);
+    return ech_layout_has_block(plan->layout, own ? plan->rank : plan->peer, block);
+}
+
 /* Two inputs that are one output of the previous block, such as the streams of a reversible model
  * after its embedding, are one value on its rank. */
 static void join_inputs(const ech_plan *plan, int index, bool *kept)
 {
     const ech_block *block = plan->model->block.at[index];
-    bool own = ech_layout_has_block(plan->layout, plan->rank, index);
-    if (index == 0 || !ech_layout_has_block(plan->layout, own ? plan->rank : plan->peer, index - 1))
-        return;
+    if (!is_beside(plan, index, index - 1)) return;
     const ech_block *before = plan->model->block.at[index - 1];
     for (size_t i = 1; i < block->input.n; i++)
         for (size_t j = 0; j < i; j++)
@@ -112,12 +118,31 @@ static void find_kept(const ech_block *block, bool continues, bool *kept)
     }
 }
 
-void ech_plan_find_kept(const ech_plan *plan, int index, bool *kept)
+/* True if the block's R reads no input or output that is kept, but one that a neighbour's R makes. */
+static bool continues(const ech_plan *plan, int index)
+{
+    bool inverts = plan->model->block.at[index]->options.invert;
+    return ech_plan_continues_segment(plan, inverts ? index + 1 : index);
+}
+
+/* An output that R inverts, or that B reads, may also be an input that the next block keeps. It is
+ * one value on its rank, which the next block keeps. */
+static void leave_outputs(const ech_plan *plan, int index, bool *kept)
 {
     const ech_block *block = plan->model->block.at[index];
-    find_kept(block, ech_plan_continues_segment(plan, block->options.invert ? index + 1 : index),
-              kept);
+    if (!is_beside(plan, index, index + 1)) return;
+    const ech_block *next = plan->model->block.at[index + 1];
+    ECH_FREED bool *theirs = ech_calloc(next->value.n, sizeof *theirs);
+    find_kept(next, continues(plan, index + 1), theirs);
+    for (size_t i = 0; i < block->output.n; i++)
+        if (theirs[next->input.at[i]]) kept[block->output.at[i]] = false;
+}
+
+void ech_plan_find_kept(const ech_plan *plan, int index, bool *kept)
+{
+    find_kept(plan->model->block.at[index], continues(plan, index), kept);
     join_inputs(plan, index, kept);
+    leave_outputs(plan, index, kept);
 }
 
 bool ech_segments_keep(const ech_block *block)
@@ -208,6 +233,28 @@ static int count_layers(const ech_model *model, int first, int end)
     return n;
 }
 
+/* The blocks from `first` on that R recomputes in the same way; 0: R does not run in that block. */
+static int count_alike(const ech_model *model, int first, int end)
+{
+    const ech_block *block = model->block.at[first];
+    int b = first;
+    while (b < end && model->block.at[b]->needed > 0 &&
+           model->block.at[b]->options.invert == block->options.invert)
+        b++;
+    return b - first;
+}
+
+/* Divides n blocks that R recomputes in the same way into segments. */
+static void fill_run(ech_plan *plan, const ech_config *config, int first, int n, int in_flight)
+{
+    const ech_block *block = plan->model->block.at[first];
+    int N = (int)config->memory.recompute_blocks;
+    if (!block->rinput.n) N = 1; /* its input is kept */
+    if (N == ECH_AUTO && block->options.invert) N = n;
+    if (N == ECH_AUTO) N = choose_blocks(plan, block, n, in_flight);
+    for (int b = first; b < first + n; b++) plan->segment[b] = b - (b - first) % N;
+}
+
 static void fill_segments(ech_plan *plan, const ech_config *config, int rank,
                           const ech_order *order)
 {
@@ -215,15 +262,9 @@ static void fill_segments(ech_plan *plan, const ech_config *config, int rank,
     int first, end;
     for (int chunk = 0; chunk < plan->layout->chunks; chunk++) {
         ech_layout_blocks(plan->layout, rank, chunk, &first, &end);
-        int n = count_layers(model, first, end), N = (int)config->memory.recompute_blocks, at = 0;
-        for (int b = first; b < end; b++) {
-            const ech_block *block = model->block.at[b];
-            if (!block->needed) continue;
-            if (!block->rinput.n) N = 1; /* its input is kept */
-            if (N == ECH_AUTO && block->options.invert) N = n;
-            if (N == ECH_AUTO) N = choose_blocks(plan, block, n, count_in_flight(order, chunk));
-            plan->segment[b] = b - at % N;
-            at++;
+        for (int b = first, n; b<end; b += n> 0 ? n : 1) {
+            n = count_alike(model, b, end);
+            if (n > 0) fill_run(plan, config, b, n, count_in_flight(order, chunk));
         }
     }
 }

@@ -512,7 +512,9 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_norm_of_micro_batch_open_micro_batch] = {"model.architecture=resnet", "", RESNET},
     [ECH_RULE_images_on_cuda] = {VGG " parallel.device=cuda", "parallel.device=cuda", VGG},
     [ECH_RULE_images_wide_stream] = {VGG " " WIDE_STREAM, WIDE_STREAM, VGG},
-    [ECH_RULE_reversible_images] = {VGG " model.reversible=true", VGG, "model.reversible=true"},
+    [ECH_RULE_half_images_reversible] = {RESNET " model.reversible=true precision.compute=bf16",
+                                         "model.reversible=true precision.compute=bf16",
+                                         RESNET " precision.compute=bf16"},
 };
 
 /* As the families mark them. */

@@ -81,6 +81,37 @@ static dnnl_primitive_attr_t make_attributes(bool adds)
     return attributes;
 }
 
+/* jit_1x1 with a stride writes beyond its scratch, and gives a wrong gradient of the weights, if a
+ * pixel has fewer channels than a vector has numbers: uxlfoundation/oneDNN, issue 6035. */
+static bool breaks_library(const convolution *of)
+{
+    enum { WIDEST = 16 };
+    const ech_filter *at = &of->at;
+    return of->phase == BACKWARD_WEIGHT && at->size[0] == 1 && at->size[1] == 1 &&
+           (at->stride[0] > 1 || at->stride[1] > 1) && of->C < WIDEST;
+}
+
+/* The library's first implementation but jit_1x1. */
+static dnnl_primitive_desc_t choose_other(dnnl_engine_t engine, const dnnl_convolution_desc_t *of,
+                                          const_dnnl_primitive_attr_t attributes,
+                                          const_dnnl_primitive_desc_t forward)
+{
+    static const char avoided[] = "jit_1x1";
+    dnnl_primitive_desc_iterator_t all;
+    const char *name;
+    ech_cpu_must(dnnl_primitive_desc_iterator_create(&all, of, attributes, engine, forward));
+    for (;;) {
+        dnnl_primitive_desc_t chosen = dnnl_primitive_desc_iterator_fetch(all);
+        ech_cpu_must(dnnl_primitive_desc_query(chosen, dnnl_query_impl_info_str, 0, (void *)&name));
+        if (strncmp(name, avoided, strlen(avoided)) != 0) {
+            ech_cpu_must(dnnl_primitive_desc_iterator_destroy(all));
+            return chosen;
+        }
+        ech_cpu_must(dnnl_primitive_desc_destroy(chosen));
+        ech_cpu_must(dnnl_primitive_desc_iterator_next(all));
+    }
+}
+
 /* The library's choice among its implementations, whose backwards need the forward's. */
 static dnnl_primitive_desc_t choose(dnnl_engine_t engine, const convolution *of)
 {
@@ -107,10 +138,11 @@ static dnnl_primitive_desc_t choose(dnnl_engine_t engine, const convolution *of)
     if (of->phase == BACKWARD_WEIGHT)
         ech_cpu_must(dnnl_convolution_backward_weights_desc_init(
             &backward, dnnl_convolution_direct, &x, &w, NULL, &y, stride, before, after));
-    if (of->phase != FORWARD) {
+    if (breaks_library(of))
+        chosen = choose_other(engine, &backward, attributes, first);
+    else if (of->phase != FORWARD)
         ech_cpu_must(dnnl_primitive_desc_create(&chosen, &backward, attributes, engine, first));
-        ech_cpu_must(dnnl_primitive_desc_destroy(first));
-    }
+    if (of->phase != FORWARD) ech_cpu_must(dnnl_primitive_desc_destroy(first));
     ech_cpu_must(dnnl_primitive_attr_destroy(attributes));
     return chosen;
 }

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * RevNet on small images: grids train as one rank that keeps all activations, whether R computes
+ * inputs from outputs or not; what is kept does not depend on the depth; R commits no running
+ * statistics; and what the family refuses.
+ */
+
+#include "app/runs.h"
+#include "app/verdict.h"
+#include "layer/layers.h"
+#include "schedule/peaks.h"
+#include "share.h"
+#include "unit.h"
+
+enum { SIDE = 8, IMAGES = 24, CLASSES = 3, MAGIC_IMAGES = 0x803, MAGIC_LABELS = 0x801 };
+
+static void append_big(ech_text *out, uint32_t number)
+{
+    const uint8_t bytes[] = {(uint8_t)(number >> 24), (uint8_t)(number >> 16),
+                             (uint8_t)(number >> 8), (uint8_t)number};
+    ech_text_append_bytes(out, (const char *)bytes, sizeof bytes);
+}
+
+static void write_idx(const char *name, const ech_text *text)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", fixture_folder, name);
+    ECH_ASSERT(ech_file_write(path, text->at, text->n) == ECH_OK);
+}
+
+/* Noise, with a bar whose place is the class. */
+static void append_image(ech_text *out, int image)
+{
+    const ech_random_key key = {.seed = 11};
+    for (int at = 0; at < SIDE * SIDE; at++) {
+        uint64_t number = (uint64_t)(image * SIDE * SIDE + at);
+        uint8_t pixel = (uint8_t)(ech_random_word(key, number) % 100);
+        if (at % SIDE == 1 + 2 * (image % CLASSES)) pixel = (uint8_t)(pixel + 150);
+        ech_text_append_bytes(out, (const char *)&pixel, 1);
+    }
+}
+
+static int make_data(void **state)
+{
+    ech_text pixels = {0}, labels = {0};
+    char in[300], out[300];
+    ech_images_count count;
+    fixture_setup(state);
+    ech_tokenizer_close(fixture_tokenizer);
+    fixture_tokenizer = NULL; /* there is none */
+    append_big(&pixels, MAGIC_IMAGES);
+    append_big(&pixels, IMAGES);
+    append_big(&pixels, SIDE);
+    append_big(&pixels, SIDE);
+    append_big(&labels, MAGIC_LABELS);
+    append_big(&labels, IMAGES);
+    for (int i = 0; i < IMAGES; i++) {
+        uint8_t label = (uint8_t)(i % CLASSES);
+        append_image(&pixels, i);
+        ech_text_append_bytes(&labels, (const char *)&label, 1);
+    }
+    write_idx("bars-images-idx3-ubyte", &pixels);
+    write_idx("bars-labels-idx1-ubyte", &labels);
+    ech_text_free(&pixels);
+    ech_text_free(&labels);
+    snprintf(in, sizeof in, "%s/bars-images-idx3-ubyte", fixture_folder);
+    snprintf(out, sizeof out, "%s/bars", fixture_folder);
+    const ech_images_options options = {.in = in, .out = out, .workers = 1};
+    ECH_ASSERT(ech_data_import_images(&options, &count) == ECH_OK);
+    ECH_ASSERT(count.images == IMAGES && count.classes == CLASSES);
+    return 0;
+}
+
+/* Two units in each group. NULL: it is refused. */
+static ech_config *config_of(const char *architecture, const char *more)
+{
+    ech_text yaml = {0};
+    ech_text_append(&yaml,
+                    "model: {architecture: %s, depth: 26, base_channels: 8, image_height: %d, "
+                    "image_width: %d, image_channels: 1, num_classes: %d}\n"
+                    "data: {train: %s/bars.images, valid: %s/bars.images}\n"
+                    "training: {steps: 4, global_batch_size: 8, micro_batch_size: 2, "
+                    "check_every: 0}\n"
+                    "optimizer: {name: sgd, momentum: 0.9, learning_rate: 0.05, "
+                    "schedule: constant}\n"
+                    "checkpoint: {every: 2}\n"
+                    "parallel: {comm: local, threads: 1, bucket_bytes: 8KiB}\n"
+                    "log: {directory: %s/run}\n",
+                    architecture, SIDE, SIDE, CLASSES, fixture_folder, fixture_folder,
+                    fixture_folder);
+    ech_config *config = fixture_config_of(yaml.at, more);
+    ech_text_free(&yaml);
+    return config;
+}
+
+/* ---- grids ---- */
+
+static const struct {
+    int ranks;
+    const char *words;
+} grids[] = {
+    {1, ""},
+    {1, "memory.recompute_blocks=1 memory.offload_activations=host"},
+    {1, "model.depth=14 memory.offload_activations=host"},
+    {2, "parallel.data=2 parallel.zero=2"},
+    {2, "parallel.pipeline=2 parallel.schedule=zero-bubble"},
+    {2, "parallel.pipeline=2 parallel.virtual_stages=2 parallel.schedule=interleaved"},
+    {4, "parallel.pipeline=4 parallel.schedule=gpipe"},
+    {4, "parallel.pipeline=4 memory.offload_activations=peer"},
+    {4, "parallel.pipeline=2 parallel.data=2"},
+    {8, "parallel.pipeline=4 parallel.data=2 model.depth=38"},
+};
+enum { GRIDS = sizeof grids / sizeof *grids };
+
+/* The one rank keeps all activations. */
+TEST(grids_train_as_one_rank)
+{
+    static const char *const keeps[] = {"memory.invert=true", "memory.invert=false",
+                                        "memory.invert=false memory.recompute=full"};
+    enum { KEEPS = sizeof keeps / sizeof *keeps };
+    for (size_t i = 0; i < GRIDS * KEEPS; i++) {
+        char words[300];
+        if (!share_takes_of(i, GRIDS * KEEPS)) continue;
+        if (strstr(grids[i / KEEPS].words, "recompute_blocks") && i % KEEPS == 1) continue;
+        snprintf(words, sizeof words, "%s %s", grids[i / KEEPS].words, keeps[i % KEEPS]);
+        ech_config *config = config_of("revnet", words);
+        if (!config) fail_msg("%s: %s", words, ech_last_error());
+        assert_true(verdict_agrees(config, grids[i / KEEPS].ranks, 2, words));
+        ech_config_destroy(config);
+    }
+}
+
+/* ---- plans ---- */
+
+/* The most that a rank needs. */
+static int64_t planned_activations(const char *grid, int ranks, int units)
+{
+    int64_t peak[ECH_MEMORY_KINDS], most = 0;
+    char words[200];
+    ech_design design = {0};
+    snprintf(words, sizeof words, "model.depth=%d %s", 2 + 12 * units, grid);
+    ech_config *config = config_of("revnet", words);
+    assert_non_null(config);
+    assert_int_equal(ech_design_create(config, NULL, ranks, ranks, &design), ECH_OK);
+    for (int rank = 0; rank < ranks; rank++) {
+        ech_plan *plan;
+        assert_int_equal(ech_design_plan(&design, rank, false, &plan), ECH_OK);
+        ech_plan_peaks(plan, peak);
+        if (peak[ECH_MEMORY_ACTIVATIONS] > most) most = peak[ECH_MEMORY_ACTIVATIONS];
+        ech_plan_destroy(plan);
+    }
+    ech_design_destroy(&design);
+    ech_config_destroy(config);
+    return most;
+}
+
+/* From 6 to 66 units. */
+TEST(depth_needs_no_activations)
+{
+    enum { FEW = 2, MANY = 22 };
+    int64_t few = planned_activations("", 1, FEW);
+    assert_int_equal(few, planned_activations("", 1, MANY));
+    assert_true(few < planned_activations("memory.invert=false", 1, FEW));
+    assert_true(planned_activations("memory.invert=false", 1, MANY) > 6 * few);
+}
+
+/* Statistics are F's: no call of R adds to them. */
+TEST(recomputed_units_commit_nothing)
+{
+    ech_design design = {0};
+    ech_config *config = config_of("revnet", "");
+    int inverted = 0, from_inputs = 0;
+    assert_int_equal(ech_design_create(config, NULL, 1, 1, &design), ECH_OK);
+    for (size_t b = 0; b < design.model->block.n; b++) {
+        const ech_block *block = design.model->block.at[b];
+        const ech_program *again = &block->program[ECH_RECOMPUTE];
+        int statistics = 0;
+        for (size_t c = 0; c < again->n; c++) {
+            const ech_layer *layer = block->node.at[again->at[c].node].layer;
+            assert_false(layer->writes_partials);
+            statistics += layer == &ech_layer_row_batch_statistics;
+        }
+        assert_int_equal(statistics, again->n ? 4 : 0);
+        inverted += again->n && block->options.invert;
+        from_inputs += again->n && !block->options.invert;
+    }
+    assert_int_equal(inverted, 4);
+    assert_int_equal(from_inputs, 2); /* the units that halve the images */
+    ech_design_destroy(&design);
+    ech_config_destroy(config);
+}
+
+/* ---- the paper's networks; what is refused ---- */
+
+static int64_t count_params(const char *words)
+{
+    ech_design design = {0};
+    ech_config *config = config_of("revnet", words);
+    assert_non_null(config);
+    assert_int_equal(ech_design_create(config, NULL, 1, 1, &design), ECH_OK);
+    int64_t params = ech_model_params(design.model);
+    ech_design_destroy(&design);
+    ech_config_destroy(config);
+    return params;
+}
+
+/* Gomez et al. 2017, table 2: 0.46 and 1.73 million; our shortcuts of 1 x 1 are besides. */
+TEST(sizes_are_the_papers)
+{
+    static const char cifar[] = "model.image_channels=3 model.base_channels=32 model.depth=";
+    char words[200];
+    snprintf(words, sizeof words, "%s38", cifar);
+    int64_t small = count_params(words);
+    snprintf(words, sizeof words, "%s110", cifar);
+    int64_t large = count_params(words);
+    assert_in_range(small, 460000, 475000);
+    assert_in_range(large, 1730000, 1750000);
+}
+
+TEST(refusals)
+{
+    static const struct {
+        const char *architecture, *words, *said;
+    } all[] = {
+        {"revnet", "model.depth=39", "38 would do"},
+        {"revnet", "model.depth=5", "14 would do"},
+        {"revnet", "model.base_channels=7", "use 8"},
+        {"revnet", "model.norm_samples=3", "norm_samples"},
+        {"revnet", "precision.compute=bf16", "use precision.compute = fp32"},
+        {"revnet", "model.reversible=false", "not read by revnet"},
+        {"resnet", "model.depth=18 model.reversible=true", "not read by resnet"},
+        {"vgg", "model.depth=11 model.hidden_size=8 model.reversible=true", "not read by vgg"},
+        {"resnet", "model.depth=18 memory.invert=true", "only in a reversible model"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        ech_design design = {0};
+        ech_config *config = config_of(all[i].architecture, all[i].words);
+        ech_status status =
+            config ? ech_design_create(config, NULL, 1, 1, &design) : ECH_EUSAGE;
+        assert_int_equal(status, ECH_EUSAGE);
+        if (!strstr(ech_last_error(), all[i].said))
+            fail_msg("%s: %s", all[i].words, ech_last_error());
+        ech_design_destroy(&design);
+        ech_config_destroy(config);
+    }
+}
+
+ALL_TESTS(make_data, fixture_teardown)
