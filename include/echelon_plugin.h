@@ -111,10 +111,11 @@ typedef struct echelon_numbers {
 
 /* ---- optimizers ---- */
 
-/* A trained parameter, whole. Of a stack of experts' parameters it is one expert's. */
+/* A trained parameter, whole. Of a stack of experts' parameters it is one expert's. Filters of a
+ * convolution are the matrix (out, in x height x width), with the axes CHANNELS and PATCH. */
 typedef struct echelon_param {
     const char *name; /* "model.layers.0.mlp.up_proj.weight"; of experts with %d for the number */
-    int dims;         /* 1: a gain or bias; 2: a matrix; 4: filters (out, in, height, width) */
+    int dims;         /* 1: a gain or bias; 2: a matrix */
     int64_t shape[ECHELON_MOST_DIMS];
     const char *axis[ECHELON_MOST_DIMS]; /* names of src/layer/axes.def: "FFN", "MODEL" */
 } echelon_param;

@@ -81,9 +81,7 @@ ech_status ech_handle_CHOOSE(ech_exec *exec, const ech_step *step)
     const int *params = ech_exec_bucket_params(exec, step, &n);
     for (int i = 0; i < n; i++) {
         ech_tensor gradient = ech_compression_gradient(exec, step, params[i]);
-        int64_t columns = gradient.shape[gradient.dims - 1];
-        ech_tensor x = ech_tensor_2d(gradient.data, gradient.dtype,
-                                     ech_tensor_count(&gradient) / columns, columns);
+        ech_tensor x = ech_compression_rows(exec, params[i], &gradient);
         selected own = part_of(exec, step, params[i], own_member(exec, step));
         each_matrix(exec, params[i], &x, &own, 0, choose);
     }

@@ -123,10 +123,11 @@ static void take_scratch(ech_exec *exec, const ech_step *step, int64_t room)
 
 /* ---- RESIDUAL ---- */
 
-/* As one matrix: rows of the parameter's last dimension. */
-static ech_tensor flat(const ech_tensor *x, int64_t columns)
+ech_tensor ech_compression_rows(const ech_exec *exec, int param, const ech_tensor *x)
 {
-    return ech_tensor_2d(x->data, x->dtype, ech_tensor_count(x) / columns, columns);
+    int64_t size[2];
+    ech_plan_own_matrix(exec->plan, param, size);
+    return ech_tensor_2d(x->data, x->dtype, ech_tensor_count(x) / size[1], size[1]);
 }
 
 /* Residuals are stored like gradients without a loss scale, which is fixed, and a power of two. */
@@ -137,8 +138,8 @@ ech_status ech_handle_RESIDUAL(ech_exec *exec, const ech_step *step)
     for (int i = 0; i < n; i++) {
         ech_tensor gradient = ech_compression_gradient(exec, step, params[i]);
         ech_tensor residual = state_of(exec, step, params[i], ECH_STATE_RESIDUAL);
-        int64_t columns = gradient.shape[gradient.dims - 1];
-        ech_tensor x = flat(&residual, columns), y = flat(&gradient, columns);
+        ech_tensor x = ech_compression_rows(exec, params[i], &residual);
+        ech_tensor y = ech_compression_rows(exec, params[i], &gradient);
         exec->plan->kernels->scaled_sum(exec->context, &x, exec->scaler.scale, 1, 0, NULL, NULL,
                                         &y);
     }
@@ -311,8 +312,8 @@ ech_status ech_handle_DECOMPRESS(ech_exec *exec, const ech_step *step)
     for (int i = 0; i < n; i++) {
         ech_tensor gradient = ech_compression_gradient(exec, step, params[i]);
         ech_tensor residual = state_of(exec, step, params[i], ECH_STATE_RESIDUAL);
-        int64_t columns = gradient.shape[gradient.dims - 1];
-        ech_tensor x = flat(&gradient, columns), y = flat(&residual, columns);
+        ech_tensor x = ech_compression_rows(exec, params[i], &gradient);
+        ech_tensor y = ech_compression_rows(exec, params[i], &residual);
         if (exec->plan->param[params[i]].chosen)
             decompress_selections(exec, step, params[i], &x, &y);
         else

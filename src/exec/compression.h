@@ -9,6 +9,9 @@
 
 /* A parameter's full gradient on this rank, in the bucket's value. */
 ech_tensor ech_compression_gradient(ech_exec *exec, const ech_step *step, int param);
+/* A contiguous gradient or residual of a parameter as rows of its matrix, those of a stack one
+ * after the other. */
+ech_tensor ech_compression_rows(const ech_exec *exec, int param, const ech_tensor *x);
 /* The bucket's factors or selections. */
 char *ech_compression_sent(ech_exec *exec, const ech_step *step);
 

@@ -77,9 +77,22 @@ bool ech_shape_is_stack(const ech_shape *shape)
     return shape->dims > 0 && shape->axis[0] == ECH_AXIS_EXPERTS;
 }
 
+static bool is_filters(const ech_shape *shape)
+{
+    return shape->dims == 4 && shape->axis[2] == ECH_AXIS_HEIGHT &&
+           shape->axis[3] == ECH_AXIS_WIDTH;
+}
+
+ech_shape ech_shape_seen(const ech_shape *shape)
+{
+    if (!is_filters(shape)) return *shape;
+    return ech_shape_2d(shape->axis[0], shape->size[0], ECH_AXIS_PATCH,
+                        shape->size[1] * shape->size[2] * shape->size[3]);
+}
+
 ech_shape ech_shape_of_one(const ech_shape *shape)
 {
-    return ech_shape_is_stack(shape) ? ech_shape_without(shape, 1) : *shape;
+    return ech_shape_is_stack(shape) ? ech_shape_without(shape, 1) : ech_shape_seen(shape);
 }
 
 static const struct {

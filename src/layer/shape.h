@@ -134,7 +134,11 @@ bool ech_shape_has(const ech_shape *shape, ech_axis axis);
 int ech_shape_replicas(const ech_shape *shape);
 /* True for a stack of experts' parameters: its first dimension counts experts. */
 bool ech_shape_is_stack(const ech_shape *shape);
-/* The shape of one matrix of a stack; otherwise the shape itself. */
+/* A parameter's shape as optimizers and compression see it: filters (O,C,KH,KW) of a convolution
+ * are the matrix (O, C KH KW), as in Muon and PowerSGD; others are unchanged. Elements keep their
+ * places. */
+ech_shape ech_shape_seen(const ech_shape *shape);
+/* The same of one matrix of a stack. */
 ech_shape ech_shape_of_one(const ech_shape *shape);
 
 #endif

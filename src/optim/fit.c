@@ -13,21 +13,22 @@ ech_status ech_optimizer_check_shards(const ech_config *config, const ech_param 
                                       ech_sharding sharding)
 {
     ech_optimizer_needs needs = ech_optimizer_needs_of(config, param);
-    int last = param->shape.dims - 1;
-    int shards = ech_axis_shards(param->shape.axis[last], sharding);
+    ech_shape seen = ech_shape_seen(&param->shape);
+    int last = seen.dims - 1;
+    int shards = ech_axis_shards(seen.axis[last], sharding);
     for (int s = 0; s < needs.states && shards > 1; s++) {
         int64_t block = needs.state[s].block;
-        int64_t local = ech_axis_local(param->shape.axis[last], param->shape.size[last], sharding);
-        if (block < 2 || (needs.state[s].shape.axis[last] != ECH_AXIS_NONE && local % block == 0 &&
-                          ech_axis_local(param->shape.axis[last], local / block,
-                                         (ech_sharding){0}) == local / block))
+        int64_t local = ech_axis_local(seen.axis[last], seen.size[last], sharding);
+        if (block < 2 ||
+            (needs.state[s].shape.axis[last] != ECH_AXIS_NONE && local % block == 0 &&
+             ech_axis_local(seen.axis[last], local / block, (ech_sharding){0}) == local / block))
             continue;
         return ech_config_complain(
             config, "parallel.tensor",
             "splits blocks of %lld numbers, which have one scale: along its last axis %s has %lld "
             "numbers, and a tensor rank would have %lld; use fewer tensor ranks, or another "
             "optimizer.block, such as 1 or one that divides them",
-            (long long)block, param->name, (long long)param->shape.size[last], (long long)local);
+            (long long)block, param->name, (long long)seen.size[last], (long long)local);
     }
     return ECH_OK;
 }
@@ -35,13 +36,14 @@ ech_status ech_optimizer_check_shards(const ech_config *config, const ech_param 
 int64_t ech_optimizer_unit(const ech_optimizer_needs *needs, const ech_param *param,
                            const int64_t *size)
 {
-    int64_t block = 1, row = size[param->shape.dims - 1];
+    int dims = ech_shape_seen(&param->shape).dims;
+    int64_t block = 1, row = size[dims - 1];
     bool rows = false;
     for (int i = 0; i < needs->states; i++) {
         rows |= needs->state[i].lacks != 0;
         if (needs->state[i].block) block = needs->state[i].block;
     }
-    return param->shape.dims > 1 && (rows || row % block) ? row : block;
+    return dims > 1 && (rows || row % block) ? row : block;
 }
 
 /* Number of state numbers for the elements before element `end`, which ends a unit. */
@@ -56,7 +58,7 @@ static int64_t numbers_before(const ech_state *state, int last, int64_t row, int
 int64_t ech_state_part(const ech_state *state, const ech_param *param, const int64_t *size,
                        int64_t first, int64_t n, int64_t *from)
 {
-    int last = param->shape.dims - 1, of_one = ech_shape_is_stack(&param->shape);
+    int last = ech_shape_seen(&param->shape).dims - 1, of_one = ech_shape_is_stack(&param->shape);
     int64_t row = size[last], one = 1;
     if (ech_optimizer_first_is_in(param, state->lacks)) {
         for (int d = of_one; d <= last; d++) one *= size[d];

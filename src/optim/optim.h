@@ -8,7 +8,8 @@
  * rounds. It works on a shard of a parameter, of its gradient and states, and knows nothing about
  * ranks: if an axis over which a statistic is taken is sharded, the ranks' results are folded. Nor
  * does it know about stacks: a stack of experts' parameters is handed to it one matrix at a time,
- * as parameters with their own rows, columns, blocks and norms.
+ * as parameters with their own rows, columns, blocks and norms. Filters (O,C,KH,KW) are handed to
+ * it as the matrix (O, C KH KW), so that its parameters are vectors and matrices.
  */
 #ifndef ECH_OPTIM_OPTIM_H
 #define ECH_OPTIM_OPTIM_H
@@ -148,10 +149,11 @@ typedef struct ech_optimizer {
     const echelon_optimizer *plugged; /* the plugin's row; NULL: it is the program's own */
 } ech_optimizer;
 
-/* A parameter as an optimizer sees it: of a stack, one matrix. */
+/* A parameter as an optimizer sees it: of a stack, one matrix; of filters, their matrix. */
 ech_param ech_optimizer_one(const ech_param *param);
 /* What the configuration's optimizer needs for a parameter; the only source of this information.
- * For a stack, states and statistics are stacked likewise. In bf16 and fp16 a parameter of
+ * For a stack, states and statistics are stacked likewise. Element-wise states of filters have the
+ * filters' shape, unless replicas have separate ones. In bf16 and fp16 a parameter of
  * ECH_TYPE_COMPUTE has a master, the last state (Micikevicius et al. 2018, section 3.1). */
 ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param);
 /* True if a state has one number per element of its parameter, in the same places. */
@@ -165,8 +167,9 @@ static inline bool ech_optimizer_first_is_in(const ech_param *param, unsigned di
 {
     return dims >> ech_shape_is_stack(&param->shape) & 1;
 }
-/* parallel.zero cuts a tensor rank's shard, which has these sizes, into parts for the ranks that
- * hold copies of it. Returns the unit of these cuts: one element, a block of a state, or a row. */
+/* parallel.zero cuts a tensor rank's shard into parts for the ranks that hold copies of it. size:
+ * the shard's, in the shape that optimizers see (ech_shape_seen). Returns the unit of these cuts:
+ * one element, a block of a state, or a row. */
 int64_t ech_optimizer_unit(const ech_optimizer_needs *needs, const ech_param *param,
                            const int64_t *size);
 /* Finds the numbers of a state that belong to such a part: n elements of the shard from `first` on,

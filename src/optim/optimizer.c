@@ -124,6 +124,17 @@ static void stack_needs(const ech_config *config, ech_optimizer_needs *needs, co
     }
 }
 
+/* Gives element-wise states the shape of their parameter, which differs if it is filters. With an
+ * axis of replicas they would have too many dimensions. */
+static void restore_filters(ech_optimizer_needs *needs, const ech_shape *of)
+{
+    for (int i = 0; i < needs->states; i++) {
+        ech_state *state = &needs->state[i];
+        if (ech_state_is_element_wise(state) && ech_shape_replicas(&state->shape) < 0)
+            state->shape = *of;
+    }
+}
+
 ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param)
 {
     ech_optimizer_needs needs = {.master = -1};
@@ -134,7 +145,10 @@ ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_p
     ech_optimizer_of(config)->declare(config, &one, &needs);
     ech_compression_declare(config, &one, &needs);
     ech_outer_declare(config, &one, &needs);
-    if (ech_shape_is_stack(&param->shape)) stack_needs(config, &needs, &param->shape);
+    if (ech_shape_is_stack(&param->shape))
+        stack_needs(config, &needs, &param->shape);
+    else
+        restore_filters(&needs, &param->shape);
     if (!narrow || param->type != ECH_TYPE_COMPUTE) return needs;
     needs.master = needs.states;
     ech_optimizer_add_state(&needs, "master", param, 0);
@@ -186,8 +200,9 @@ int ech_statistic_shards(const ech_statistic *statistic, const ech_param *param,
 {
     int shards = 1;
     if (statistic->fold == ECH_SHARDS_NOTHING || statistic->fold == ECH_SHARDS_OWNER) return 1;
-    for (int d = 0; d < param->shape.dims; d++)
-        if (statistic->over & 1u << d) shards *= ech_axis_shards(param->shape.axis[d], sharding);
+    ech_shape seen = ech_shape_seen(&param->shape);
+    for (int d = 0; d < seen.dims; d++)
+        if (statistic->over & 1u << d) shards *= ech_axis_shards(seen.axis[d], sharding);
     return shards;
 }
 

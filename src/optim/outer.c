@@ -15,13 +15,11 @@ static void add(ech_optimizer_needs *needs, const char *name, const ech_param *p
     needs->state[needs->states - 1].role = role;
 }
 
-/* Each replica has its own. Filters' last two axes become one, so that there is room for the
- * replicas' axis. */
+/* Each replica has its own. */
 static void add_replicas(ech_state *state, int64_t replicas)
 {
     ech_shape of = state->shape;
-    if (of.dims == ECH_MAX_DIMS) of.size[of.dims - 2] *= of.size[of.dims - 1];
-    if (of.dims == ECH_MAX_DIMS) of.dims--;
+    ECH_ASSERT(of.dims < ECH_MAX_DIMS);
     state->shape = (ech_shape){.dims = 1, .axis = {ECH_AXIS_REPLICAS}, .size = {replicas}};
     for (int d = 0; d < of.dims; d++) {
         state->shape.axis[d + 1] = of.axis[d];

@@ -72,13 +72,20 @@ static int64_t common_multiple(int64_t unit, int64_t power)
     return unit * power;
 }
 
+/* Writes this rank's sizes of a parameter as optimizers see it. */
+static void resolve_seen(const ech_plan *plan, const ech_param *of, int64_t size[ECH_MAX_DIMS])
+{
+    ech_shape seen = ech_shape_seen(&of->shape);
+    ech_shape_resolve(&seen, ech_extent_of_params(plan->layout->sharding), size);
+}
+
 /* Offsets at multiples of this number of elements are multiples of plan.part in any type, and split
  * no unit of the optimizer. */
 static int64_t unit_of(const ech_plan *plan, const ech_param *of, const ech_optimizer_needs *needs)
 {
     enum { NARROWEST = 2 }; /* bytes of an element */
     int64_t size[ECH_MAX_DIMS];
-    ech_shape_resolve(&of->shape, ech_extent_of_params(plan->layout->sharding), size);
+    resolve_seen(plan, of, size);
     return common_multiple(ech_optimizer_unit(needs, of, size), plan->part / NARROWEST);
 }
 
@@ -320,7 +327,7 @@ int64_t ech_plan_state_numbers(const ech_plan *plan, int param, const ech_state 
     *from = 0;
     if (state->role != ECH_STATE_OPTIMIZER)
         return ech_shape_count(&state->shape, ech_extent_of_params(plan->layout->sharding));
-    ech_shape_resolve(&of->shape, ech_extent_of_params(plan->layout->sharding), size);
+    resolve_seen(plan, of, size);
     return ech_state_part(state, of, size, first, n, from);
 }
 

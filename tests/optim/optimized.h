@@ -12,7 +12,7 @@
 
 typedef struct optimized {
     const ech_config *config; /* borrowed */
-    ech_param of;
+    ech_param of, one;        /* the model's, and as the optimizer sees it */
     ech_types types;
     const ech_kernels *kernels;
     ech_kernel_context *context;
@@ -29,7 +29,8 @@ static inline ech_tensor optimized_tensor(const ech_shape *shape, ech_dtype dtyp
 
 static inline ech_tensor optimized_tensor_of(const optimized *o, const ech_state *state)
 {
-    return optimized_tensor(&state->shape, ech_type_dtype(state->type, state->fixed, o->types));
+    ech_shape seen = ech_shape_seen(&state->shape);
+    return optimized_tensor(&seen, ech_type_dtype(state->type, state->fixed, o->types));
 }
 
 /* A configuration of defaults whose optimizer is that one. */
@@ -46,23 +47,32 @@ static inline ech_config *optimized_config(const char *optimizer)
     return config;
 }
 
-/* rows 0: a vector. Weights and states are zero. */
-static inline optimized optimized_create(const ech_config *config, const ech_kernels *kernels,
-                                         int64_t rows, int64_t columns)
+/* Weights and states are zero. */
+static inline optimized optimized_create_of(const ech_config *config, const ech_kernels *kernels,
+                                            ech_shape shape)
 {
     optimized o = {.config = config, .kernels = kernels, .types = ech_types_of(kernels->dtype)};
-    o.of = (ech_param){.name = "w", .decay = rows > 0, .type = ECH_TYPE_COMPUTE};
-    o.of.shape = rows ? ech_shape_2d(ECH_AXIS_MODEL, rows, ECH_AXIS_FFN, columns)
-                      : ech_shape_1d(ECH_AXIS_MODEL, columns);
+    o.of = (ech_param){.name = "w", .decay = shape.dims > 1, .type = ECH_TYPE_COMPUTE};
+    o.of.shape = shape;
+    o.one = ech_optimizer_one(&o.of);
     ECH_ASSERT(ech_kernel_context_create(1, &o.context) == ECH_OK);
     o.needs = ech_optimizer_needs_of(config, &o.of);
-    o.param = optimized_tensor(&o.of.shape, kernels->dtype);
-    o.gradient = optimized_tensor(&o.of.shape, kernels->dtype);
+    o.param = optimized_tensor(&o.one.shape, kernels->dtype);
+    o.gradient = optimized_tensor(&o.one.shape, kernels->dtype);
     for (int i = 0; i < o.needs.states; i++)
         o.state[i] = optimized_tensor_of(&o, &o.needs.state[i]);
     for (int i = 0; i < o.needs.statistics; i++)
         o.statistic[i] = optimized_tensor_of(&o, &o.needs.statistic[i].is);
     return o;
+}
+
+/* rows 0: a vector. */
+static inline optimized optimized_create(const ech_config *config, const ech_kernels *kernels,
+                                         int64_t rows, int64_t columns)
+{
+    return optimized_create_of(config, kernels,
+                               rows ? ech_shape_2d(ECH_AXIS_MODEL, rows, ECH_AXIS_FFN, columns)
+                                    : ech_shape_1d(ECH_AXIS_MODEL, columns));
 }
 
 static inline void optimized_free(optimized *o)
@@ -95,17 +105,17 @@ static inline void optimized_step(optimized *o, double learning_rate, double cli
     optimizer->configure(o->config, &update);
     update.weight_decay = o->of.decay ? o->config->optimizer.weight_decay : 0;
     size_t bytes =
-        optimizer->scratch ? optimizer->scratch(o->kernels, 1, &o->of, o->of.shape.size) : 0;
+        optimizer->scratch ? optimizer->scratch(o->kernels, 1, &o->one, o->one.shape.size) : 0;
     ECH_FREED void *scratch = ech_calloc(bytes + 1, 1);
     o->context->scratch = scratch;
     o->context->scratch_bytes = bytes;
     ech_box box[ECH_MOST_BOXES];
-    int boxes = ech_shape_boxes(&o->of.shape, (ech_sharding){0}, (ech_shard_at){0}, box);
+    int boxes = ech_shape_boxes(&o->one.shape, (ech_sharding){0}, (ech_shard_at){0}, box);
     ech_optimizer_work work = {.row = optimizer,
                                .config = o->config,
                                .kernels = o->kernels,
                                .context = o->context,
-                               .of = &o->of,
+                               .of = &o->one,
                                .whole = &o->of,
                                .param = &o->param,
                                .gradient = &o->gradient,

@@ -134,8 +134,9 @@ static bool may_share(const ech_plan *plan, const ech_config *config, int a, int
     ech_optimizer_needs y = ech_optimizer_needs_of(config, other);
     const ech_extent extent = ech_extent_of_params(plan->layout->sharding);
     int64_t sizes[ECH_MAX_DIMS], others[ECH_MAX_DIMS];
-    ech_shape_resolve(&one->shape, extent, sizes);
-    ech_shape_resolve(&other->shape, extent, others);
+    ech_shape seen = ech_shape_seen(&one->shape), other_seen = ech_shape_seen(&other->shape);
+    ech_shape_resolve(&seen, extent, sizes);
+    ech_shape_resolve(&other_seen, extent, others);
     bool same = one->block == other->block && x.states == y.states &&
                 ech_optimizer_unit(&x, one, sizes) == ech_optimizer_unit(&y, other, others) &&
                 ech_plan_param_dtype(plan, a) == ech_plan_param_dtype(plan, b) &&
