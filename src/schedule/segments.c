@@ -118,7 +118,7 @@ static void find_kept(const ech_block *block, bool continues, bool *kept)
     }
 }
 
-/* True if the block's R reads no input or output that is kept, but one of a neighbour's R. */
+/* True if the block's R reads what a neighbour's R makes, and no kept input or output. */
 static bool continues(const ech_plan *plan, int index)
 {
     bool inverts = plan->model->block.at[index]->options.invert;
