@@ -25,6 +25,7 @@ import tempfile
 import adapters
 import common
 import compression
+import convnets
 import drawn
 import experts
 import encode
@@ -47,6 +48,7 @@ from common import torch
 
 PARTS = {
     "step": (train_step.run, "a training step against PyTorch"),
+    "convnets": (convnets.run, "a training step of VGG-16 and ResNet-18 against PyTorch"),
     "precision": (
         precision.run,
         "a training step in bf16 against fp32's, and against PyTorch's autocast",
