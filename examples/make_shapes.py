@@ -84,6 +84,7 @@ def main():
     options.folder.mkdir(parents=True, exist_ok=True)
     write_batch(options.folder / "data_batch_1.bin", options.train, rng)
     write_batch(options.folder / "test_batch.bin", options.test, rng)
+    print(f"{options.folder}: {options.train} images to train on, {options.test} to test")
     (options.folder / "batches.meta.txt").write_text("\n".join(SHAPES) + "\n")
 
 

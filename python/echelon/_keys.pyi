@@ -95,7 +95,7 @@ Keys = TypedDict("Keys", {
     "model.architecture": str | Literal["deepseek_v3", "gemma2", "gemma3_text", "glm", "glm4",
         "gpt2", "gpt_neox", "gpt_oss", "granite", "llama", "logistic", "mistral", "mixtral", "mlp",
         "olmo2", "olmo3", "olmoe", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "resnet",
-        "smollm3", "starcoder2", "switch", "vgg"],
+        "revnet", "smollm3", "starcoder2", "switch", "vgg"],
     # hidden width C
     "model.hidden_size": int,
     # number of transformer layers L
@@ -598,7 +598,7 @@ class Keyed(Handle):
         value:
         str | Literal["deepseek_v3", "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_neox",
         "gpt_oss", "granite", "llama", "logistic", "mistral", "mixtral", "mlp", "olmo2", "olmo3",
-        "olmoe", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "resnet", "smollm3",
+        "olmoe", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "resnet", "revnet", "smollm3",
         "starcoder2", "switch", "vgg"]) -> None: ...
     @overload
     def __setitem__(

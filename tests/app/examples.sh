@@ -44,7 +44,7 @@ expect 2 "a model of the family logistic generates no text" "$echelon" sample ru
 expect 2 "libsvm reads features" "$echelon" data input.libsvm data/sparse --tokenizer bytes
 expect 1 "input.libsvm:1: index 1000000 exceeds the 18 features" "$echelon" data input.libsvm \
     data/other --features 18
-expect 0 "" python3 "$here/../../examples/make_shapes.py" shapes --train 200 --test 50
+expect 0 "200 images" python3 "$here/../../examples/make_shapes.py" shapes --train 200 --test 50
 expect 0 "shapes.images: 200 images" "$echelon" data shapes/data_batch_1.bin data/shapes --images
 expect 0 "shapes-valid.images: 50 images" "$echelon" data shapes/test_batch.bin data/shapes-valid \
     --images --like data/shapes.images

@@ -43,7 +43,7 @@ echo "{\"messages\": [$(say user Hi), $(say assistant Hello)]}" >chats.jsonl
 printf '\0\0\10\3\0\0\0\4\0\0\0\2\0\0\0\2aaaabbbbccccdddd' >x-images-idx3-ubyte
 printf '\0\0\10\1\0\0\0\4\0\1\2\1' >x-labels-idx1-ubyte
 try 0 "x-valid.images: 1 image$" data x-images-idx3-ubyte x --images --valid 0.25
-try 0 "model.num_classes=3" data x-images-idx3-ubyte y --images --like x-train.images
+try 0 "data.valid=y.images" data x-images-idx3-ubyte y --images --like x-train.images
 try 2 "like needs" data text.txt x --like x-train.images
 try 0 "User: Hi|Assistant: \[\[Hello<.endoftext.>\]\]" data chats.jsonl chats
 try 0 "\[\[User: Hi" data chats.jsonl chats --train-on-all

@@ -497,8 +497,6 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_histograms_compressed] = {HISTOGRAMS " parallel.compression=powersgd",
                                         "parallel.compression=powersgd", HISTOGRAMS},
     [ECH_RULE_histograms_features] = {HISTOGRAMS " " LOGISTIC, LOGISTIC, HISTOGRAMS},
-    [ECH_RULE_reversible_features] = {LOGISTIC " model.reversible=true", LOGISTIC,
-                                      "model.reversible=true"},
     [ECH_RULE_tensor_textless] = {LOGISTIC " parallel.tensor=2", LOGISTIC, "parallel.tensor=2"},
     [ECH_RULE_context_textless] = {LOGISTIC " parallel.context=2", LOGISTIC, "parallel.context=2"},
     [ECH_RULE_sequence_chunks_textless] = {LOGISTIC " memory.sequence_chunks=2", LOGISTIC,
