@@ -39,6 +39,7 @@ struct echelon_training {
     request request;
     ech_rank_call *call;
     void *argument;
+    bool evaluates;    /* this process was an evaluator's */
     bool ended;        /* the ranks have ended: */
     ech_status status; /* why */
     char error[2048];  /* the message of the rank that failed first */
@@ -169,6 +170,12 @@ static ech_status check_not_in_hook(const echelon_training *training, const char
              function);
 }
 
+/* True for an evaluator's process, which has ended and takes no requests. */
+static bool has_evaluated(const echelon_training *training)
+{
+    return training->ended && training->status == ECH_OK && training->turn == 0;
+}
+
 /* Checks that the ranks have not ended. The mutex is locked. */
 static ech_status check_alive(echelon_training *training)
 {
@@ -194,14 +201,14 @@ static ech_status await_ranks(echelon_training *training)
 {
     while (training->ranks < 0 || training->waiting < training->ranks)
         pthread_cond_wait(&training->answered, &training->mutex);
-    return training->ranks > 0 ? ECH_OK : check_alive(training);
+    return training->ranks > 0 || has_evaluated(training) ? ECH_OK : check_alive(training);
 }
 
 static ech_status ask(echelon_training *training, request what, ech_rank_call *call, void *argument)
 {
     pthread_mutex_lock(&training->mutex);
     ech_status status = await_ranks(training);
-    if (status == ECH_OK) {
+    if (status == ECH_OK && !has_evaluated(training)) {
         training->request = what;
         training->call = call;
         training->argument = argument;
@@ -250,10 +257,7 @@ static ech_status start(const echelon_run *run, const echelon_train_options *o,
         ECH_FAIL(ECH_EIO, "cannot start another thread for the ranks: " ECH_NO_THREAD);
     pthread_mutex_lock(&training->mutex);
     ech_status status = await_ranks(training);
-    if (training->ended && training->status == ECH_OK) { /* an evaluator, which takes no requests */
-        training->done = true;
-        status = ECH_OK;
-    }
+    if (has_evaluated(training)) training->done = training->evaluates = true;
     pthread_mutex_unlock(&training->mutex);
     if (status != ECH_OK) pthread_join(training->host, NULL);
     return status;
@@ -297,7 +301,7 @@ static void fill(const ech_trainer *t, echelon_metrics *out)
 static ech_status run_steps(echelon_training *training, int64_t steps, echelon_metrics *metrics,
                             bool needs_one)
 {
-    ECH_TRY(ech_training_check(training));
+    if (!training->evaluates) ECH_TRY(ech_training_check(training));
     if (metrics) ECH_TRY(ech_library_check_size(metrics->size));
     if (steps < 0) ECH_FAIL(ECH_EUSAGE, "%lld steps: must be 0 or more", (long long)steps);
     if (training->done && needs_one)
@@ -392,7 +396,7 @@ void echelon_train_abort(echelon_training *training)
 
 bool ech_training_trains(echelon_training *training)
 {
-    return ech_training_check(training) == ECH_OK;
+    return !training->evaluates && ech_training_check(training) == ECH_OK;
 }
 
 void ech_training_set_hook(echelon_training *training, bool runs)

@@ -39,6 +39,7 @@ for kind in "${kinds[@]}"; do
     rm -rf run
     expect 0 "step +8/8 \| evaluation loss" "$echelon" train run.yaml --ranks 4 \
         parallel.comm="$kind" log.trace=true
+    ! grep -q "error:" err || complain "$kind: an error of a job that ends well"
     also "2 replicas, 2 evaluators"
     [ "$kind" != local ] || evaluations >of_local
     [ "$(evaluations | wc -l)" = 4 ] || complain "$kind: $(evaluations |
