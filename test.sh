@@ -24,7 +24,7 @@ lattice_share=0-9/32
 asan_lattice_share=0/32
 # Programs that together take every lock of src (docs/testing.md).
 threaded=(app/lattice app/mapping app/record_writer app/nccl comm/mpi_library comm/ucx
-    library/plugins library/training)
+    library/plugins library/signals library/training)
 
 # Groups of tests that run only when a file they depend on has changed since they last passed. A
 # group has a name, the files (of the rooms that the tested one includes, and of the tests), and a

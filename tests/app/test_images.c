@@ -74,7 +74,7 @@ static const char *const networks[] = {
     "model.architecture=vgg model.depth=11 model.base_channels=2 model.hidden_size=10 "
     "model.classifier_dropout=0.2",
     "model.architecture=resnet model.depth=18 model.base_channels=2",
-    "model.architecture=resnet model.depth=50 model.base_channels=1 model.small_stem=true "
+    "model.architecture=resnet model.depth=50 model.base_channels=2 model.small_stem=true "
     "model.norm_samples=2",
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
@@ -126,7 +126,10 @@ static const struct {
     {2, "parallel.data=2 memory.offload_optimizer=host parallel.zero=1", true},
     {2, "parallel.data=2 memory.encode=fp10", true},
     {2, "parallel.data=2 memory.encode=lossless", true},
-    {3, "parallel.data=3 parallel.compression=powersgd parallel.reduction=ring", true},
+    {3,
+     "parallel.data=3 parallel.compression=powersgd "
+     "parallel.reduction=ring",
+     true},
     {2, "parallel.data=2 parallel.compression=topk parallel.compression_density=0.1", true},
     {2, "parallel.data=2 data.shards=static optimizer.name=muon optimizer.momentum=0.9", true},
 };

@@ -3,10 +3,10 @@
 #
 # Folders of weights of the families of images: what a run saved is evaluated and trained on as
 # another program's folder is. check_images.py does the same with torchvision's.
-#     images.sh ECHELON EXAMPLES
+#     image_folders.sh ECHELON EXAMPLES
 set -u
-echelon=${1:?usage: images.sh ECHELON EXAMPLES}
-examples=${2:?usage: images.sh ECHELON EXAMPLES}
+echelon=${1:?usage: image_folders.sh ECHELON EXAMPLES}
+examples=${2:?usage: image_folders.sh ECHELON EXAMPLES}
 # shellcheck source-path=SCRIPTDIR source=scratch.sh
 . "$(dirname "$0")/scratch.sh"
 # shellcheck source-path=SCRIPTDIR source=expect.sh
