@@ -18,8 +18,8 @@ from common import nn, numpy, torch
 
 CLASSES, SIDE, BATCH, IMAGES = 10, 32, 64, 512
 RATE, MOMENTUM, DECAY = 0.01, 0.9, 5e-4
-SHAPES = {"vgg-16": dict(architecture="vgg", depth=16),
-          "resnet-18": dict(architecture="resnet", depth=18)}
+SHAPES = {"vgg-16": dict(architecture="vgg", weight_layers=16),
+          "resnet-18": dict(architecture="resnet", weight_layers=18)}
 COMPILED = {"eager": False, "compile": True}
 WANTED = 1.0  # PyTorch's time over Echelon's
 

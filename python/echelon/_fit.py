@@ -111,8 +111,8 @@ class Fit:
             try:
                 self._signals.inside = True
                 training = self.training = self.training or self.run._training(handle)
-                self._signals.deliver()
                 call(training, metrics[0])
+                self._signals.deliver()  # only now: callbacks see each step that is made
                 return _STOP if self._interrupted or training.stop_training else 0
             except BaseException as error:  # pylint: disable=broad-except
                 if isinstance(error, KeyboardInterrupt) and self._is_alone():

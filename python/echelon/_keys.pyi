@@ -22,7 +22,7 @@ Name = Literal[
     "model.architecture", "model.hidden_size", "model.num_hidden_layers",
     "model.num_attention_heads", "model.num_key_value_heads", "model.head_dim",
     "model.image_height", "model.image_width", "model.image_channels", "model.num_classes",
-    "model.depth", "model.base_channels", "model.small_stem", "model.norm_samples",
+    "model.weight_layers", "model.base_channels", "model.small_stem", "model.norm_samples",
     "model.classifier_dropout", "model.kv_lora_rank", "model.q_lora_rank", "model.qk_nope_head_dim",
     "model.qk_rope_head_dim", "model.v_head_dim", "model.intermediate_size",
     "model.max_position_embeddings", "model.vocab_size", "model.rope_theta",
@@ -116,7 +116,7 @@ Keys = TypedDict("Keys", {
     "model.num_classes": int,
     # layers with weights of a convolutional network, as in its name: 18 of ResNet-18, 16 of
     # VGG-16
-    "model.depth": int,
+    "model.weight_layers": int,
     # channels of a convolutional network's first layers; later ones have multiples of it
     "model.base_channels": int,
     # true: ResNet begins with a 3 x 3 convolution, without a pool; auto: for sides below 64
@@ -606,7 +606,7 @@ class Keyed(Handle):
         key:
         Literal["model.hidden_size", "model.num_hidden_layers", "model.num_attention_heads",
         "model.image_height", "model.image_width", "model.image_channels", "model.num_classes",
-        "model.depth", "model.base_channels", "model.kv_lora_rank", "model.q_lora_rank",
+        "model.weight_layers", "model.base_channels", "model.kv_lora_rank", "model.q_lora_rank",
         "model.qk_nope_head_dim", "model.qk_rope_head_dim", "model.v_head_dim",
         "model.rope_scaling_original_max_position_embeddings", "model.num_experts_per_tok",
         "model.moe_every", "model.moe_first_dense", "model.moe_shared_experts", "model.n_group",

@@ -76,9 +76,10 @@ static ech_status enter(ech_nccl_state *state, ech_communicator *in)
 
 /* Waits until what a call has begun is done: communicators do not block (CommInitRankConfig), so
  * that no call is in progress when the watchdog aborts them. It ends a wait past the deadline. */
-static ech_status await(const ech_nccl_state *state, const ech_communicator *in, int result,
+static ech_status await(const ech_nccl_state *state, ech_communicator *in, int result,
                         const char *call)
 {
+    in->failed = true; /* until the call's end is known */
     for (int polls = 0; result == ECH_NCCL_IN_PROGRESS; polls++) {
         if (ech_comm_is_over(state->comm)) return ECH_EABORTED;
         int error = state->nccl->CommGetAsyncError(in->at, &result);
@@ -88,7 +89,9 @@ static ech_status await(const ech_nccl_state *state, const ech_communicator *in,
         else
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
-    return ech_nccl_check(state, result, call, in->name);
+    ECH_TRY(ech_nccl_check(state, result, call, in->name));
+    in->failed = false;
+    return ECH_OK;
 }
 
 static int put_one(const ech_nccl *nccl, const ech_request *request, const ech_communicator *in,
@@ -262,7 +265,8 @@ static void part(ech_comm *comm, ech_comm_queue *on)
     ech_nccl_state *state = comm->joined;
     for (ech_communicator *in = on->joined, *next; in; in = next) {
         next = in->next;
-        if (finalize(state, in) != ECH_OK) ech_comm_raise(comm);
+        /* After a failed call none may follow: the watchdog aborts the communicator. */
+        if (in->failed || finalize(state, in) != ECH_OK) ech_comm_raise(comm);
         ech_nccl_unwatch(state, in); /* only this thread has it from now on */
         if (in->at) (void)state->nccl->CommDestroy(in->at);
         forget(in);

@@ -18,6 +18,7 @@ typedef struct ech_communicator {
     int *ranks, size;                      /* [size] ascending */
     atomic_int users;                      /* calls by the host in progress, until they are done */
     atomic_uint calls;                     /* so far */
+    bool failed;                           /* the host's last call */
     const ech_device *device;
     ech_event *ended; /* on the device, of the last call */
 } ech_communicator;

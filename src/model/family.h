@@ -181,7 +181,7 @@ ech_status ech_scale_check_root(const ech_config *config);
     "data.crop_padding data.flip "
 /* These, of convolutional networks. */
 #define ECH_CONVOLUTION_KEYS                                                                       \
-    "model.depth model.base_channels model.small_stem model.norm_samples "                         \
+    "model.weight_layers model.base_channels model.small_stem model.norm_samples "                 \
     "model.classifier_dropout "
 
 /* Keys of all decoders. */

@@ -143,9 +143,9 @@ ech_status ech_images_check_depth(const ech_config *config, const int *depths, i
 {
     ECH_FREED_TEXT known = {0};
     for (int i = 0; i < n; i++) {
-        if (depths[i] == config->model.depth) return ECH_OK;
+        if (depths[i] == config->model.weight_layers) return ECH_OK;
         ech_text_append(&known, "%s%d", i == 0 ? "" : i < n - 1 ? ", " : " or ", depths[i]);
     }
-    return ech_config_complain(config, "model.depth", "no depth of %s; use %s",
+    return ech_config_complain(config, "model.weight_layers", "no depth of %s; use %s",
                                ech_family_of(config)->name, known.at);
 }

@@ -39,7 +39,7 @@ void ech_images_classes(const ech_images *b, const char *name, int x, double std
 int64_t ech_images_after(int64_t pixels, ech_images_filter filter);
 /* Errors: micro-batches that groups of norms do not divide. */
 ech_status ech_images_check_norms(const ech_config *config);
-/* Errors: model.depth is none of the n depths. */
+/* Errors: model.weight_layers is none of the n depths. */
 ech_status ech_images_check_depth(const ech_config *config, const int *depths, int n);
 
 #define ECH_IMAGE_CONSTANTS "model.hidden_act=relu"
@@ -54,7 +54,7 @@ ech_status ech_images_check_depth(const ech_config *config, const int *depths, i
     }
 #define ECH_ROW_DEPTH                                                                              \
     {                                                                                              \
-        "depth", "model.depth", .initial = NULL                                                    \
+        "weight_layers", "model.weight_layers", .initial = NULL                                    \
     }
 #define ECH_ROW_BASE_CHANNELS                                                                      \
     {                                                                                              \

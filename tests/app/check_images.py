@@ -42,23 +42,23 @@ COUNT = "num_batches_tracked"  # PyTorch uses it only without a momentum
 LISTS = ("vgg11", "vgg16", "resnet18", "resnet50")
 
 # torchvision's name: the image's height and width, and more keys of the model.
-DRAWN = {"vgg11": (224, 224, {"depth": 11}),
-         "vgg16": (224, 224, {"depth": 16}),
-         "resnet18": (72, 104, {"depth": 18, "small_stem": False}),
-         "resnet50": (75, 65, {"depth": 50, "small_stem": False})}
+DRAWN = {"vgg11": (224, 224, {"weight_layers": 11}),
+         "vgg16": (224, 224, {"weight_layers": 16}),
+         "resnet18": (72, 104, {"weight_layers": 18, "small_stem": False}),
+         "resnet50": (75, 65, {"weight_layers": 50, "small_stem": False})}
 
 # Model keys of small models, whose torch module small_model() builds.
 TRAINED = {
-    "vgg 11": {"architecture": "vgg", "depth": 11, "base_channels": 4, "hidden_size": 24,
+    "vgg 11": {"architecture": "vgg", "weight_layers": 11, "base_channels": 4, "hidden_size": 24,
                "image_height": 32, "image_width": 32},
-    "vgg 13 wide": {"architecture": "vgg", "depth": 13, "base_channels": 2, "hidden_size": 12,
-                    "image_height": 35, "image_width": 66},
-    "resnet 18": {"architecture": "resnet", "depth": 18, "base_channels": 4, "small_stem": True,
-                  "image_height": 32, "image_width": 32},
-    "resnet 34 stem": {"architecture": "resnet", "depth": 34, "base_channels": 2,
+    "vgg 13 wide": {"architecture": "vgg", "weight_layers": 13, "base_channels": 2,
+                    "hidden_size": 12, "image_height": 35, "image_width": 66},
+    "resnet 18": {"architecture": "resnet", "weight_layers": 18, "base_channels": 4,
+                  "small_stem": True, "image_height": 32, "image_width": 32},
+    "resnet 34 stem": {"architecture": "resnet", "weight_layers": 34, "base_channels": 2,
                        "small_stem": False, "image_height": 65, "image_width": 72},
-    "resnet 50": {"architecture": "resnet", "depth": 50, "base_channels": 2, "small_stem": True,
-                  "image_height": 17, "image_width": 20},
+    "resnet 50": {"architecture": "resnet", "weight_layers": 50, "base_channels": 2,
+                  "small_stem": True, "image_height": 17, "image_width": 20},
     "mlp": {"architecture": "mlp", "hidden_size": 20, "num_hidden_layers": 3, "image_height": 9,
             "image_width": 11},
 }
@@ -237,14 +237,14 @@ class SmallResNet(nn.Module):
     def __init__(self, keys):
         super().__init__()
         width, small = keys["base_channels"], keys["small_stem"]
-        unit = (torchvision.models.resnet.Bottleneck if keys["depth"] >= 50
+        unit = (torchvision.models.resnet.Bottleneck if keys["weight_layers"] >= 50
                 else torchvision.models.resnet.BasicBlock)
         self.conv1 = nn.Conv2d(3, width, 3 if small else 7, 1 if small else 2, 1 if small else 3,
                                bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.pool = nn.Identity() if small else nn.MaxPool2d(3, 2, 1)
         channels = width
-        for group, units in enumerate(self.UNITS[keys["depth"]]):
+        for group, units in enumerate(self.UNITS[keys["weight_layers"]]):
             layer, stride = [], 1 if group == 0 else 2
             for _ in range(units):
                 out = (width << group) * unit.expansion
@@ -268,7 +268,7 @@ class SmallVGG(nn.Module):
 
     def __init__(self, keys):
         super().__init__()
-        kind = {11: "A", 13: "B"}[keys["depth"]]
+        kind = {11: "A", 13: "B"}[keys["weight_layers"]]
         layers = [x if x == "M" else x * keys["base_channels"] // 64
                   for x in torchvision.models.vgg.cfgs[kind]]
         self.features = torchvision.models.vgg.make_layers(layers)

@@ -64,12 +64,12 @@ Y
 }
 
 check_family "architecture: mlp, hidden_size: 8, num_hidden_layers: 1"
-check_family "architecture: vgg, depth: 11, base_channels: 2, hidden_size: 8"
-check_family "architecture: resnet, depth: 18, base_channels: 2"
+check_family "architecture: vgg, weight_layers: 11, base_channels: 2, hidden_size: 8"
+check_family "architecture: resnet, weight_layers: 18, base_channels: 2"
 
 # The family's own width, which a resumed run knows, too.
 cat >wide.yaml <<Y
-model: {architecture: vgg, depth: 11, base_channels: 1, image_height: 32, image_width: 32,
+model: {architecture: vgg, weight_layers: 11, base_channels: 1, image_height: 32, image_width: 32,
   num_classes: 10}
 data: {train: shapes.images}
 training: {steps: 1, global_batch_size: 8, micro_batch_size: 8}

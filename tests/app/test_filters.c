@@ -42,7 +42,7 @@ static ech_config *config_of(const char *network, const char *more)
     ech_text yaml = {0};
     ech_text_append(
         &yaml,
-        "model: {architecture: %s, depth: %d, base_channels: 2, image_height: %d, "
+        "model: {architecture: %s, weight_layers: %d, base_channels: 2, image_height: %d, "
         "image_width: %d, num_classes: %d%s}\n"
         "data: {train: %s/shapes-train.images, valid: %s/shapes-valid.images}\n"
         "training: {steps: 4, global_batch_size: 8, micro_batch_size: 2, check_every: 0}\n"

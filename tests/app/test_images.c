@@ -71,10 +71,10 @@ static int make_data(void **state)
 
 static const char *const networks[] = {
     "model.architecture=mlp model.hidden_size=24 model.num_hidden_layers=5",
-    "model.architecture=vgg model.depth=11 model.base_channels=2 model.hidden_size=10 "
+    "model.architecture=vgg model.weight_layers=11 model.base_channels=2 model.hidden_size=10 "
     "model.classifier_dropout=0.2",
-    "model.architecture=resnet model.depth=18 model.base_channels=2",
-    "model.architecture=resnet model.depth=50 model.base_channels=2 model.small_stem=true "
+    "model.architecture=resnet model.weight_layers=18 model.base_channels=2",
+    "model.architecture=resnet model.weight_layers=50 model.base_channels=2 model.small_stem=true "
     "model.norm_samples=2",
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
@@ -253,7 +253,7 @@ TEST(what_they_do_not_have)
 {
     assert_refused(networks[1], "parallel.tensor=2", "tensor ranks share only layers of texts");
     assert_refused(networks[2], "parallel.context=2", "a sample has no sequence");
-    assert_refused(networks[2], "model.depth=20", "use 18, 34, 50, 101 or 152");
+    assert_refused(networks[2], "model.weight_layers=20", "use 18, 34, 50, 101 or 152");
     assert_refused(networks[1], "model.image_height=16", "use images of at least 32 x 32");
     assert_refused(networks[3], "model.norm_samples=4 training.micro_batch_size=6",
                    "does not divide training.micro_batch_size = 6");

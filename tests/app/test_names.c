@@ -70,6 +70,16 @@ static const decision decisions[] = {
     {"model.position_encoding", NULL, "not read by", NULL, 0},
     {"model.parallel_residual", NULL, "not read by", NULL, 0},
     {"model.initialization", NULL, "not read by", NULL, 0},
+    /* of families of images */
+    {"data.crop_padding", NULL, "not read by", NULL, 0},
+    {"data.flip", NULL, "not read by", NULL, 0},
+    {"model.image_*", NULL, "not read by", NULL, 0},
+    {"model.num_classes", NULL, "not read by", NULL, 0},
+    {"model.weight_layers", NULL, "not read by", NULL, 0},
+    {"model.base_channels", NULL, "not read by", NULL, 0},
+    {"model.small_stem", NULL, "not read by", NULL, 0},
+    {"model.norm_samples", NULL, "not read by", NULL, 0},
+    {"model.classifier_dropout", NULL, "not read by", NULL, 0},
     /* how it is trained: the option of a technique that changes results does not choose it */
     {"memory.invert", "true", "set model.reversible = true", "model.reversible=true", 0},
     {"data.long_documents", "drop", "set data.packing = documents", "data.packing=documents", 0},

@@ -75,19 +75,19 @@ static int make_data(void **state)
 static ech_config *config_of(const char *architecture, const char *more)
 {
     ech_text yaml = {0};
-    ech_text_append(&yaml,
-                    "model: {architecture: %s, depth: 26, base_channels: 8, image_height: %d, "
-                    "image_width: %d, image_channels: 1, num_classes: %d}\n"
-                    "data: {train: %s/bars.images, valid: %s/bars.images}\n"
-                    "training: {steps: 4, global_batch_size: 8, micro_batch_size: 2, "
-                    "check_every: 0}\n"
-                    "optimizer: {name: sgd, momentum: 0.9, learning_rate: 0.05, "
-                    "schedule: constant}\n"
-                    "checkpoint: {every: 2}\n"
-                    "parallel: {comm: local, threads: 1, bucket_bytes: 8KiB}\n"
-                    "log: {directory: %s/run}\n",
-                    architecture, SIDE, SIDE, CLASSES, fixture_folder, fixture_folder,
-                    fixture_folder);
+    ech_text_append(
+        &yaml,
+        "model: {architecture: %s, weight_layers: 26, base_channels: 8, image_height: %d, "
+        "image_width: %d, image_channels: 1, num_classes: %d}\n"
+        "data: {train: %s/bars.images, valid: %s/bars.images}\n"
+        "training: {steps: 4, global_batch_size: 8, micro_batch_size: 2, "
+        "check_every: 0}\n"
+        "optimizer: {name: sgd, momentum: 0.9, learning_rate: 0.05, "
+        "schedule: constant}\n"
+        "checkpoint: {every: 2}\n"
+        "parallel: {comm: local, threads: 1, bucket_bytes: 8KiB}\n"
+        "log: {directory: %s/run}\n",
+        architecture, SIDE, SIDE, CLASSES, fixture_folder, fixture_folder, fixture_folder);
     ech_config *config = fixture_config_of(yaml.at, more);
     ech_text_free(&yaml);
     return config;
@@ -101,14 +101,14 @@ static const struct {
 } grids[] = {
     {1, ""},
     {1, "memory.recompute_blocks=1 memory.offload_activations=host"},
-    {1, "model.depth=14 memory.offload_activations=host"},
+    {1, "model.weight_layers=14 memory.offload_activations=host"},
     {2, "parallel.data=2 parallel.zero=2"},
     {2, "parallel.pipeline=2 parallel.schedule=zero-bubble"},
     {2, "parallel.pipeline=2 parallel.virtual_stages=2 parallel.schedule=interleaved"},
     {4, "parallel.pipeline=4 parallel.schedule=gpipe"},
     {4, "parallel.pipeline=4 memory.offload_activations=peer"},
     {4, "parallel.pipeline=2 parallel.data=2"},
-    {8, "parallel.pipeline=4 parallel.data=2 model.depth=38"},
+    {8, "parallel.pipeline=4 parallel.data=2 model.weight_layers=38"},
 };
 enum { GRIDS = sizeof grids / sizeof *grids };
 
@@ -138,7 +138,7 @@ static int64_t planned_activations(const char *grid, int ranks, int units)
     int64_t peak[ECH_MEMORY_KINDS], most = 0;
     char words[200];
     ech_design design = {0};
-    snprintf(words, sizeof words, "model.depth=%d %s", 2 + 12 * units, grid);
+    snprintf(words, sizeof words, "model.weight_layers=%d %s", 2 + 12 * units, grid);
     ech_config *config = config_of("revnet", words);
     assert_non_null(config);
     assert_int_equal(ech_design_create(config, NULL, ranks, ranks, &design), ECH_OK);
@@ -207,7 +207,8 @@ static int64_t count_params(const char *words)
 /* Gomez et al. 2017, table 2: 0.46 and 1.73 million; our shortcuts of 1 x 1 are besides. */
 TEST(sizes_are_the_papers)
 {
-    static const char cifar[] = "model.image_channels=3 model.base_channels=32 model.depth=";
+    static const char cifar[] =
+        "model.image_channels=3 model.base_channels=32 model.weight_layers=";
     char words[200];
     snprintf(words, sizeof words, "%s38", cifar);
     int64_t small = count_params(words);
@@ -222,15 +223,16 @@ TEST(refusals)
     static const struct {
         const char *architecture, *words, *said;
     } all[] = {
-        {"revnet", "model.depth=39", "38 would do"},
-        {"revnet", "model.depth=5", "14 would do"},
+        {"revnet", "model.weight_layers=39", "38 would do"},
+        {"revnet", "model.weight_layers=5", "14 would do"},
         {"revnet", "model.base_channels=7", "use 8"},
         {"revnet", "model.norm_samples=3", "norm_samples"},
         {"revnet", "precision.compute=bf16", "use precision.compute = fp32"},
         {"revnet", "model.reversible=false", "not read by revnet"},
-        {"resnet", "model.depth=18 model.reversible=true", "not read by resnet"},
-        {"vgg", "model.depth=11 model.hidden_size=8 model.reversible=true", "not read by vgg"},
-        {"resnet", "model.depth=18 memory.invert=true", "only in a reversible model"},
+        {"resnet", "model.weight_layers=18 model.reversible=true", "not read by resnet"},
+        {"vgg", "model.weight_layers=11 model.hidden_size=8 model.reversible=true",
+         "not read by vgg"},
+        {"resnet", "model.weight_layers=18 memory.invert=true", "only in a reversible model"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         ech_design design = {0};

@@ -27,7 +27,7 @@ static inline ech_config *sample_create(void)
     if (ech_config_create(names, sizeof names / sizeof names[0], &config) != ECH_OK) return NULL;
     /* Required of families of images; both models here are decoders. */
     ech_config_mark_unread(
-        config, "model.image_height model.image_width model.num_classes model.depth", "");
+        config, "model.image_height model.image_width model.num_classes model.weight_layers", "");
     return config;
 }
 

@@ -239,7 +239,7 @@ TEST(test_defaults_that_a_build_lacks)
     ech_config *config;
     assert_int_equal(ech_config_create(names, 8, &config), ECH_OK);
     ech_config_mark_unread(
-        config, "model.image_height model.image_width model.num_classes model.depth", "");
+        config, "model.image_height model.image_width model.num_classes model.weight_layers", "");
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
     assert_int_equal(ech_config_check(config), ECH_EUSAGE);
     assert_last_error("default: parallel.comm = mpi: not one of: local");

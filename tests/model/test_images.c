@@ -62,7 +62,7 @@ TEST(counts_are_torchvisions)
 {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         char depth[40];
-        snprintf(depth, sizeof depth, "model.depth=%d", known[i].depth);
+        snprintf(depth, sizeof depth, "model.weight_layers=%d", known[i].depth);
         ech_config *c = config(known[i].architecture, 224, 1000, depth);
         ech_model *model = create(c);
         assert_int_equal(ech_model_params(model), known[i].params);
@@ -116,10 +116,10 @@ TEST(tensors_are_torchvisions)
     static const struct {
         const char *architecture, *depth, *list;
     } cases[] = {
-        {"vgg", "model.depth=11", "vgg11"},
-        {"vgg", "model.depth=16", "vgg16"},
-        {"resnet", "model.depth=18", "resnet18"},
-        {"resnet", "model.depth=50", "resnet50"},
+        {"vgg", "model.weight_layers=11", "vgg11"},
+        {"vgg", "model.weight_layers=16", "vgg16"},
+        {"resnet", "model.weight_layers=18", "resnet18"},
+        {"resnet", "model.weight_layers=50", "resnet50"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char path[1000], *text;
@@ -150,7 +150,7 @@ static const ech_param *find(const ech_model *model, const char *name)
 
 TEST(running_statistics_are_states)
 {
-    ech_config *c = config("resnet", 32, 10, "model.depth=18");
+    ech_config *c = config("resnet", 32, 10, "model.weight_layers=18");
     ech_model *model = create(c);
     const ech_param *mean = find(model, "layer2.0.downsample.1.running_mean");
     const ech_param *variance = find(model, "bn1.running_var");
@@ -172,12 +172,12 @@ TEST(stem_follows_the_image)
         int side;
         const char *words;
         int64_t kernel;
-    } cases[] = {{32, "model.depth=18", 3},
-                 {63, "model.depth=18", 3},
-                 {64, "model.depth=18 model.image_width=63", 3},
-                 {64, "model.depth=18", 7},
-                 {32, "model.depth=18 model.small_stem=false", 7},
-                 {64, "model.depth=50 model.small_stem=true", 3}};
+    } cases[] = {{32, "model.weight_layers=18", 3},
+                 {63, "model.weight_layers=18", 3},
+                 {64, "model.weight_layers=18 model.image_width=63", 3},
+                 {64, "model.weight_layers=18", 7},
+                 {32, "model.weight_layers=18 model.small_stem=false", 7},
+                 {64, "model.weight_layers=50 model.small_stem=true", 3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ech_config *c = config("resnet", cases[i].side, 10, cases[i].words);
         ech_model *model = create(c);
@@ -208,19 +208,20 @@ TEST(errors)
         int side;
         const char *words, *why;
     } cases[] = {
-        {"vgg", 32, "model.depth=12", "model.depth = 12: no depth of vgg; use 11, 13, 16 or 19"},
-        {"resnet", 32, "model.depth=20", "no depth of resnet; use 18, 34, 50, 101 or 152"},
-        {"vgg", 31, "model.depth=11", "model.image_height = 31: five pools leave no pixel"},
-        {"vgg", 32, "model.depth=11 model.image_width=16", "model.image_width = 16"},
-        {"resnet", 32, "model.depth=18 model.norm_samples=3 training.micro_batch_size=8",
+        {"vgg", 32, "model.weight_layers=12",
+         "model.weight_layers = 12: no depth of vgg; use 11, 13, 16 or 19"},
+        {"resnet", 32, "model.weight_layers=20", "no depth of resnet; use 18, 34, 50, 101 or 152"},
+        {"vgg", 31, "model.weight_layers=11", "model.image_height = 31: five pools leave no pixel"},
+        {"vgg", 32, "model.weight_layers=11 model.image_width=16", "model.image_width = 16"},
+        {"resnet", 32, "model.weight_layers=18 model.norm_samples=3 training.micro_batch_size=8",
          "model.norm_samples = 3: does not divide training.micro_batch_size = 8, and a norm's "
          "samples lie within a micro-batch; 2 would"},
-        {"vgg", 32, "model.depth=11 model.norm_samples=1",
+        {"vgg", 32, "model.weight_layers=11 model.norm_samples=1",
          "model.norm_samples = 1: not read by vgg"},
-        {"vgg", 32, "model.depth=11 model.num_hidden_layers=3", "not read by vgg"},
-        {"resnet", 32, "model.depth=18 model.hidden_size=3", "not read by resnet"},
-        {"mlp", 32, "model.hidden_size=3 model.num_hidden_layers=1 model.depth=18",
-         "model.depth = 18: not read by mlp"},
+        {"vgg", 32, "model.weight_layers=11 model.num_hidden_layers=3", "not read by vgg"},
+        {"resnet", 32, "model.weight_layers=18 model.hidden_size=3", "not read by resnet"},
+        {"mlp", 32, "model.hidden_size=3 model.num_hidden_layers=1 model.weight_layers=18",
+         "model.weight_layers = 18: not read by mlp"},
         {"mlp", 32, "model.hidden_size=3 model.num_hidden_layers=1 data.sequence_length=18",
          "data.sequence_length = 18: not read by mlp"},
     };
@@ -242,9 +243,9 @@ TEST(errors)
 TEST(config_json)
 {
     static const char *const words[][2] = {
-        {"vgg", "model.depth=13 model.base_channels=4 model.hidden_size=24 "
+        {"vgg", "model.weight_layers=13 model.base_channels=4 model.hidden_size=24 "
                 "model.classifier_dropout=0.25"},
-        {"resnet", "model.depth=50 model.base_channels=12 model.small_stem=true"},
+        {"resnet", "model.weight_layers=50 model.base_channels=12 model.small_stem=true"},
         {"mlp", "model.hidden_size=12 model.num_hidden_layers=2 model.image_channels=1"},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {

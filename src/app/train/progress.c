@@ -362,11 +362,11 @@ static void write_validation(ech_progress *p, const ech_note *note, ech_text *te
     if (m->patience) ech_metrics_int(&json, "valid_waited", m->waited);
     p->valid_seconds = m->seconds;
     add_json(p, &json);
-    add_finite(p, note->wall_time, m->step, scalars, 4);
+    add_finite(p, note->wall_time, m->step, scalars, p->row->accuracy ? 4 : 2);
     begin_line(p, m->step, text);
     append_loss(m->loss, m->tokens == 0, "validation ", text);
     append_bits(m->bits_per_byte, text);
-    append_accuracy(m->accuracy, m->accuracy_of_5, text);
+    if (p->row->accuracy) append_accuracy(m->accuracy, m->accuracy_of_5, text);
     ech_text_append(text, " | %s %ss | %.1f s", ech_count_text(m->tokens, count), p->row->unit,
                     m->seconds);
     if (m->patience && m->waited)
@@ -405,10 +405,10 @@ static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *te
                         m->name);
         return;
     }
-    add_finite(p, note->wall_time, m->step, scalars, 4);
+    add_finite(p, note->wall_time, m->step, scalars, p->row->accuracy ? 4 : 2);
     append_loss(m->loss, m->tokens == 0, "evaluation ", text);
     append_bits(m->bits_per_byte, text);
-    append_accuracy(m->accuracy, m->accuracy_of_5, text);
+    if (p->row->accuracy) append_accuracy(m->accuracy, m->accuracy_of_5, text);
     ech_text_append(text, " | %s %ss | %.1f s", ech_count_text(m->tokens, count), p->row->unit,
                     m->seconds);
 }

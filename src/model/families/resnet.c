@@ -88,7 +88,7 @@ static void build(const ech_config *config, ech_model *model)
 {
     ech_images b = {.config = config, .model = model};
     const resnet *is = kinds;
-    while (is->depth != config->model.depth) is++;
+    while (is->depth != config->model.weight_layers) is++;
     int x = build_stem(&b);
     for (int group = 0; group < GROUPS; group++)
         for (int unit = 0; unit < is->units[group]; unit++) x = build_unit(&b, is, group, unit, x);

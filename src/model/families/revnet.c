@@ -17,10 +17,10 @@ static const ech_images_filter one = {1, 1, 0}, nine = {3, 1, 1};
  * before them and the layer of classes. */
 static ech_status check(const ech_config *config)
 {
-    int64_t depth = config->model.depth, per_unit = GROUPS * OF_UNIT;
+    int64_t depth = config->model.weight_layers, per_unit = GROUPS * OF_UNIT;
     int64_t fits = depth < LEAST_DEPTH ? LEAST_DEPTH : depth - (depth - ENDS) % per_unit;
     if (depth != fits)
-        return ech_config_complain(config, "model.depth",
+        return ech_config_complain(config, "model.weight_layers",
                                    "no depth of revnet, whose depths are 2 more than a multiple "
                                    "of 12; %lld would do",
                                    (long long)fits);
@@ -36,7 +36,7 @@ static int64_t channels_of(const ech_config *config, int group)
 {
     enum { PAPERS = 38 };
     int64_t first = config->model.base_channels / STREAMS;
-    if (config->model.depth == PAPERS && group == GROUPS - 1) return first * 7 / 2;
+    if (config->model.weight_layers == PAPERS && group == GROUPS - 1) return first * 7 / 2;
     return first << group;
 }
 
@@ -124,7 +124,7 @@ static void build_classes(ech_images *b, int x[STREAMS])
 static void build(const ech_config *config, ech_model *model)
 {
     ech_images b = {.config = config, .model = model};
-    int64_t units = (config->model.depth - ENDS) / (GROUPS * OF_UNIT);
+    int64_t units = (config->model.weight_layers - ENDS) / (GROUPS * OF_UNIT);
     int x[STREAMS];
     build_stem(&b, x);
     for (int group = 0; group < GROUPS; group++)

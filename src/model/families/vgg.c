@@ -30,7 +30,7 @@ static ech_status check(const ech_config *config)
 static const int *find_groups(const ech_config *config)
 {
     int i = 0;
-    while (depths[i] != config->model.depth) i++;
+    while (depths[i] != config->model.weight_layers) i++;
     return convolutions[i];
 }
 
