@@ -205,6 +205,7 @@ TEST(test_failure_of_a_rank)
 typedef struct elsewhere {
     echelon_training *training;
     echelon_status step, end;
+    pthread_t caller; /* the ranks' threads may say something, too */
     bool was_called;
 } elsewhere;
 
@@ -218,7 +219,7 @@ static void use_in_log(const char *line, void *context)
 {
     elsewhere *e = context;
     (void)line;
-    if (!e->was_called) {
+    if (pthread_equal(e->caller, pthread_self()) && !e->was_called) {
         e->was_called = true;
         use(e);
     }
@@ -226,7 +227,7 @@ static void use_in_log(const char *line, void *context)
 
 TEST(test_log_and_fork)
 {
-    elsewhere e = {0};
+    elsewhere e = {.caller = pthread_self()};
     int ended;
     char folder[4096];
     snprintf(folder, sizeof folder, "%s/elsewhere", fixture_folder);
