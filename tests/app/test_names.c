@@ -70,7 +70,12 @@ static const decision decisions[] = {
     {"model.position_encoding", NULL, "not read by", NULL, 0},
     {"model.parallel_residual", NULL, "not read by", NULL, 0},
     {"model.initialization", NULL, "not read by", NULL, 0},
+    /* what keeps less, and of what */
+    {"memory.encode", "lossless", "model.hidden_act = relu",
+     "model.architecture=gpt2|model.hidden_act=relu", 0},
+    {"memory.encode_norms", "true", "set memory.encode = fp16", "memory.encode=fp16", 0},
     /* of families of images */
+    {"model.architecture", NULL, "required but not set: model.image_height", NULL, 0},
     {"data.crop_padding", NULL, "not read by", NULL, 0},
     {"data.flip", NULL, "not read by", NULL, 0},
     {"model.image_*", NULL, "not read by", NULL, 0},
