@@ -104,6 +104,17 @@ static bool is_half(const ech_config *c)
     return c->precision.compute == ECH_COMPUTE_BF16 || c->precision.compute == ECH_COMPUTE_FP16;
 }
 
+/* Families without texts read no tokenizer; before a family has marked its keys, all are read. */
+static bool reads_images(const ech_config *c)
+{
+    return !ech_config_reads(c, "data.tokenizer") && ech_config_reads(c, "model.num_classes");
+}
+
+static bool has_batch_norm(const ech_config *c)
+{
+    return reads_images(c) && ech_config_reads(c, "model.norm_samples");
+}
+
 /* ---- the table ---- */
 
 static const struct {

@@ -41,12 +41,6 @@ static ech_filter filter_of(ech_images_filter f)
     return (ech_filter){{f.size, f.size}, {f.stride, f.stride}, {f.padding, f.padding}};
 }
 
-int64_t ech_images_after(int64_t pixels, ech_images_filter filter)
-{
-    const ech_filter f = filter_of(filter);
-    return pixels > 0 ? ech_filter_output(&f, 0, pixels) : 0;
-}
-
 int ech_images_conv(const ech_images *b, const char *name, int x, int64_t channels,
                     ech_images_filter filter, bool bias)
 {
@@ -76,11 +70,11 @@ static int add_running(const ech_images *b, const char *name, const char *what, 
     return state;
 }
 
-int ech_images_norm(const ech_images *b, const char *name, int x, ech_initializer gain)
+int ech_images_norm(const ech_images *b, const char *name, int x)
 {
     int64_t channels = shape_of(b, x)->size[3], samples = b->config->model.norm_samples;
     const ech_layer_batch_norm_args norm = {
-        .gain = add_vector(b, name, "weight", channels, gain),
+        .gain = add_vector(b, name, "weight", channels, ECH_INIT_ONE),
         .bias = add_vector(b, name, "bias", channels, ECH_INIT_ZERO),
         .running_mean = add_running(b, name, "running_mean", channels, ECH_INIT_ZERO),
         .running_variance = add_running(b, name, "running_var", channels, ECH_INIT_ONE),

@@ -25,9 +25,8 @@ typedef struct ech_images_filter {
 } ech_images_filter;
 int ech_images_conv(const ech_images *b, const char *name, int x, int64_t channels,
                     ech_images_filter filter, bool bias);
-/* Batch norm, of NAME.weight, NAME.bias, NAME.running_mean and NAME.running_var. gain: the gains'
- * initial value. */
-int ech_images_norm(const ech_images *b, const char *name, int x, ech_initializer gain);
+/* Batch norm, of NAME.weight, NAME.bias, NAME.running_mean and NAME.running_var. */
+int ech_images_norm(const ech_images *b, const char *name, int x);
 int ech_images_relu(const ech_images *b, int x);
 /* A product with bias. x (B,1,in) -> (B,1,out). std: of initial weights. */
 int ech_images_linear(const ech_images *b, const char *name, int x, int64_t out, double std);
@@ -35,8 +34,6 @@ int ech_images_linear(const ech_images *b, const char *name, int x, int64_t out,
  * 1 / sqrt(in), as PyTorch's. x (B,1,in). */
 void ech_images_classes(const ech_images *b, const char *name, int x, double std);
 
-/* Rows or columns of an image after a filter; 0: nothing is left. */
-int64_t ech_images_after(int64_t pixels, ech_images_filter filter);
 /* Errors: micro-batches that groups of norms do not divide. */
 ech_status ech_images_check_norms(const ech_config *config);
 /* Errors: model.weight_layers is none of the n depths. */

@@ -228,6 +228,13 @@ int64_t ech_model_outputs(const ech_config *config)
                                                          : config->model.vocab_size;
 }
 
+int64_t ech_model_least_samples(const ech_config *config)
+{
+    bool norms = ech_family_reads(config, "model.norm_samples");
+    if (norms) return config->model.norm_samples == ECH_AUTO ? 1 : config->model.norm_samples;
+    return config->model.moe_group_samples;
+}
+
 ech_image ech_model_image(const ech_config *config)
 {
     if (ech_family_of(config)->samples != ECH_SAMPLES_OF_images) return (ech_image){0};

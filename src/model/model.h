@@ -152,6 +152,8 @@ ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);
 bool ech_model_reads_texts(const ech_config *config);
 /* The number of ids that targets may have: the vocabulary, or the classes of images. */
 int64_t ech_model_outputs(const ech_config *config);
+/* The fewest samples that a micro-batch may have: a balance group, or the samples of a norm. */
+int64_t ech_model_least_samples(const ech_config *config);
 /* The sizes of its images; 0 where it reads none. */
 ech_image ech_model_image(const ech_config *config);
 /* Appends properties that the configuration's model has unlike others of its family. */

@@ -49,6 +49,10 @@ expect 0 "shapes.images: 200 images" "$echelon" data shapes/data_batch_1.bin dat
 expect 0 "shapes-valid.images: 50 images" "$echelon" data shapes/test_batch.bin data/shapes-valid \
     --images --like data/shapes.images
 run resnet18 1 model.base_channels=4
+# A norm of two samples: what searches try has no smaller micro-batches.
+expect 0 "the first:" "$echelon" plan "$here/../../examples/resnet18.yaml" --ranks 4 --search \
+    --cluster "$here/../../clusters/h100.yaml" training.global_batch_size=8 \
+    training.micro_batch_size=4 model.norm_samples=2
 run vgg16 2 model.base_channels=4
 expect 0 "accuracy 0[.][0-9]+ +of five 0[.][0-9]+ +samples 50$" "$echelon" eval runs/resnet18 \
     --data data/shapes-valid.images

@@ -61,8 +61,8 @@ static ech_status find_checkpoint(const ech_design *design, double *bytes)
     ech_design alone;
     ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_config_copy(design->config);
     ech_config_set_alone(config);
-    config->training.global_batch_size = config->model.moe_group_samples;
-    config->training.micro_batch_size = config->model.moe_group_samples;
+    config->training.global_batch_size = ech_model_least_samples(config);
+    config->training.micro_batch_size = config->training.global_batch_size;
     ech_status status = ech_design_create_alone(design, config, &alone);
     if (status == ECH_OK) {
         ech_plan *plan = ech_design_sketch(&alone, 0, true);

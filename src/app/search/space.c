@@ -444,8 +444,8 @@ ech_status ech_search_space_create(const ech_run *run, const ech_cluster *cluste
     out->config = ech_config_copy(run->config);
     ech_config_set_alone(out->config);
     /* Experts are balanced over whole groups of samples. */
-    out->config->training.global_batch_size = out->config->model.moe_group_samples;
-    out->config->training.micro_batch_size = out->config->model.moe_group_samples;
+    out->config->training.global_batch_size = ech_model_least_samples(out->config);
+    out->config->training.micro_batch_size = out->config->training.global_batch_size;
     ECH_TRY(ech_design_create(out->config, run->tokenizer, 1, 1, &out->alone));
     count_model(out);
     return ECH_OK;

@@ -44,7 +44,7 @@ static int add_conv_norm(const ech_images *b, int x, const char *name, int i, in
 {
     ech_pool *pool = b->model->pool;
     x = ech_images_conv(b, ech_pool_format(pool, "%sconv%d", name, i), x, channels, filter, false);
-    return ech_images_norm(b, ech_pool_format(pool, "%sbn%d", name, i), x, ECH_INIT_ONE);
+    return ech_images_norm(b, ech_pool_format(pool, "%sbn%d", name, i), x);
 }
 
 static int build_stem(ech_images *b)
@@ -65,7 +65,7 @@ static int add_shortcut(const ech_images *b, const char *name, int x, int64_t ch
     if (stride == 1 && b->block->value.at[x].shape.size[3] == channels) return x;
     x = ech_images_conv(b, ech_pool_format(pool, "%sdownsample.0", name), x, channels,
                         with_stride(one, stride), false);
-    return ech_images_norm(b, ech_pool_format(pool, "%sdownsample.1", name), x, ECH_INIT_ONE);
+    return ech_images_norm(b, ech_pool_format(pool, "%sdownsample.1", name), x);
 }
 
 static int build_unit(ech_images *b, const resnet *is, int group, int unit, int x)

@@ -61,7 +61,7 @@ static void build_stem(ech_images *b, int x[STREAMS])
         const char *name = ech_pool_format(b->model->pool, "stem.%d", s + 1);
         x[s] = ech_images_conv(b, join(b, name, "conv"), pixels, channels_of(b->config, 0), nine,
                                false);
-        x[s] = ech_images_norm(b, join(b, name, "bn"), x[s], ECH_INIT_ONE);
+        x[s] = ech_images_norm(b, join(b, name, "bn"), x[s]);
         x[s] = ech_images_relu(b, x[s]);
     }
 }
@@ -75,7 +75,7 @@ static int add_residual(const ech_images *b, const char *name, int x, int64_t ch
         const char *norm = ech_pool_format(b->model->pool, "%s.bn%d", name, i);
         const char *conv = ech_pool_format(b->model->pool, "%s.conv%d", name, i);
         if (i == 1) filter.stride = stride;
-        x = ech_images_relu(b, ech_images_norm(b, norm, x, ECH_INIT_ONE));
+        x = ech_images_relu(b, ech_images_norm(b, norm, x));
         x = ech_images_conv(b, conv, x, channels, filter, false);
     }
     return x;
@@ -114,7 +114,7 @@ static void build_classes(ech_images *b, int x[STREAMS])
     begin_block(b, "fc", x);
     for (int s = 0; s < STREAMS; s++) {
         const char *norm = ech_pool_format(b->model->pool, "bn%d", s + 1);
-        x[s] = ech_images_relu(b, ech_images_norm(b, norm, x[s], ECH_INIT_ONE));
+        x[s] = ech_images_relu(b, ech_images_norm(b, norm, x[s]));
         x[s] = ech_layer_global_pool(b->block, x[s]);
     }
     int both = ech_layer_flatten(b->block, ech_layer_pack(b->block, x[0], x[1]));
