@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measures how fast oneDNN convolves images, by three ways, before kernels choose one.
+ * Measures how fast images are convolved by four ways, of which kernels choose one.
  *
  *     bench_convolutions SECONDS BATCH [HxWxC:OxK/S ...]
  *
@@ -12,15 +12,19 @@
  *     nhwc     a primitive on channels-last images; the weights are in the library's order
  *     blocked  one whose operands all are in the library's order, and are not reordered
  *     gemm     patches as rows of a matrix (im2col) for some images at a time, and dnnl_sgemm
+ *     pixels   Echelon's products of pixels (kernel/cpu/conv2d_pixels.c), used or not
  *
  * and prints a line for each shape and phase: the median GFLOP/s of each way.
  */
+#include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/status.h"
+#include "kernel/cpu/conv2d.h"
 #include "library_times.h"
 
 typedef enum phase { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, PHASES } phase;
@@ -194,6 +198,48 @@ static double time_gemm(double seconds, const shape *s, phase p)
     return took;
 }
 
+/* ---- pixels ---- */
+
+typedef struct pixels {
+    ech_conv2d of;
+    ech_kernel_context *context;
+    float *at[ECH_CONV2D_OPERANDS];
+} pixels;
+
+static void convolve_pixels(void *with)
+{
+    pixels *p = with;
+    void *const operands[ECH_CONV2D_OPERANDS] = {p->at[ECH_CONV2D_X], p->at[ECH_CONV2D_WEIGHT],
+                                                 NULL, p->at[ECH_CONV2D_Y]};
+    ech_cpu_conv2d_pixels(p->context, &p->of, operands);
+}
+
+static double time_pixels(double seconds, const shape *s, phase p)
+{
+    long pad = (s->K - 1) / 2;
+    pixels with = {.of = {.phase = p,
+                          .B = s->B,
+                          .H = s->H,
+                          .W = s->W,
+                          .C = s->C,
+                          .O = s->O,
+                          .P = s->P,
+                          .Q = s->Q,
+                          .at = {{s->K, s->K}, {s->S, s->S}, {pad, pad}}}};
+    if (ech_kernel_context_create(omp_get_max_threads(), &with.context)) fail(ech_last_error());
+    size_t bytes = ech_cpu_conv2d_pixels_scratch(&with.of, with.context->threads);
+    with.context->scratch = make_values(bytes);
+    with.context->scratch_bytes = bytes;
+    with.at[ECH_CONV2D_X] = make_values((size_t)(s->B * s->H * s->W * s->C) * sizeof(float));
+    with.at[ECH_CONV2D_WEIGHT] = make_values((size_t)(s->O * s->K * s->K * s->C) * sizeof(float));
+    with.at[ECH_CONV2D_Y] = make_values((size_t)(s->B * s->P * s->Q * s->O) * sizeof(float));
+    double took = time_calls(seconds, convolve_pixels, &with);
+    for (int i = 0; i < ECH_CONV2D_OPERANDS; i++) free(with.at[i]);
+    free(with.context->scratch);
+    ech_kernel_context_destroy(with.context);
+    return took;
+}
+
 static void measure(double seconds, long batch, const char *text)
 {
     shape s = {.B = batch};
@@ -207,8 +253,9 @@ static void measure(double seconds, long batch, const char *text)
         double nhwc = time_primitive(seconds, &s, p, false);
         double blocked = time_primitive(seconds, &s, p, true);
         double patches = time_gemm(seconds, &s, p);
-        printf("%-20s %c %8.1f %8.1f %8.1f\n", text, "FBW"[p], flops / nhwc / 1e9,
-               flops / blocked / 1e9, flops / patches / 1e9);
+        double own = time_pixels(seconds, &s, p);
+        printf("%-20s %c %8.1f %8.1f %8.1f %8.1f\n", text, "FBW"[p], flops / nhwc / 1e9,
+               flops / blocked / 1e9, flops / patches / 1e9, flops / own / 1e9);
         fflush(stdout);
     }
 }
@@ -222,10 +269,12 @@ int main(int argc, char **argv)
         "16x16x128:256x1/2", "8x8x256:512x3/2",  "8x8x256:512x1/2",
     };
     if (argc < 3) fail("usage: bench_convolutions SECONDS BATCH [HxWxC:OxK/S ...]");
+    ech_isa isa;
+    if (ech_isa_decide(&isa)) fail(ech_last_error()); /* before oneDNN is used */
     double seconds = strtod(argv[1], NULL);
     long batch = strtol(argv[2], NULL, 10);
     if (seconds <= 0 || batch < 1) fail("SECONDS and BATCH must be above 0");
-    printf("%-20s   %8s %8s %8s   GFLOP/s\n", "shape", "nhwc", "blocked", "gemm");
+    printf("%-20s   %8s %8s %8s %8s   GFLOP/s\n", "shape", "nhwc", "blocked", "gemm", "pixels");
     for (int i = 3; i < argc; i++) measure(seconds, batch, argv[i]);
     for (size_t i = 0; argc == 3 && i < sizeof usual / sizeof *usual; i++)
         measure(seconds, batch, usual[i]);

@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Convolutions by oneDNN on channels-last images. Its primitives want weights in an order of their
- * own, so a call first copies the weights to scratch in that order; the gradient of the weights is
- * made there, and then copied or added to its tensor. Primitives are created once per shape and
- * cached. A model has few shapes; if the cache is full nevertheless, it is emptied.
+ * Convolutions on channels-last images: of small ones by products of pixels, of others by oneDNN,
+ * whose primitives want weights in an order of their own. So a call first copies the weights to
+ * scratch in that order; the gradient of the weights is made there, and then copied or added to its
+ * tensor. Primitives are created once per shape and cached. A model has few shapes; if the cache is
+ * full nevertheless, it is emptied.
  */
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "kernel/cpu/conv2d.h"
 #include "kernel/cpu/library.h"
 #include "kernel/cpu/objects.h"
 #include "kernel/cpu/rows.h"
 #include "kernel/filter.h"
 #include "kernel/shape.h"
 
-typedef enum direction { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT } direction;
-
-/* The cache's key, compared as bytes: all fields have one type, so that there is no padding. */
-typedef struct convolution {
-    int64_t phase, B, H, W, C, O, P, Q, has_bias, adds; /* adds: to the gradient of the weights */
-    ech_filter at;
-} convolution;
-
-enum { X, WEIGHT, BIAS, Y, SCRATCH, OPERANDS };
+enum {
+    X = ECH_CONV2D_X,
+    WEIGHT = ECH_CONV2D_WEIGHT,
+    BIAS = ECH_CONV2D_BIAS,
+    Y = ECH_CONV2D_Y,
+    SCRATCH = ECH_CONV2D_OPERANDS,
+    OPERANDS
+};
 enum { MAX_ENTRIES = 128, LINE = 64 };
 
 /* Bytes of the parts of scratch, in this order: the weights as the library orders them, and the
@@ -34,7 +35,7 @@ typedef struct parts {
 } parts;
 
 typedef struct entry {
-    convolution key;
+    ech_conv2d key;
     dnnl_primitive_t primitive, copy; /* copy: NULL where both orders of the weights are the same */
     dnnl_memory_t operand[OPERANDS], plain; /* handles without memory: set at each call */
     dnnl_memory_t copy_scratch;
@@ -61,7 +62,7 @@ static dnnl_memory_desc_t describe(int dims, const dnnl_dims_t sizes, dnnl_forma
 }
 
 /* The weights as a tensor has them. */
-static dnnl_memory_desc_t describe_plain(const convolution *of)
+static dnnl_memory_desc_t describe_plain(const ech_conv2d *of)
 {
     const dnnl_dims_t sizes = {of->O, of->C, of->at.size[0], of->at.size[1]};
     return describe(4, sizes, dnnl_oihw);
@@ -83,11 +84,11 @@ static dnnl_primitive_attr_t make_attributes(bool adds)
 
 /* jit_1x1 with a stride writes beyond its scratch, and gives a wrong gradient of the weights, if a
  * pixel has fewer channels than a vector has numbers: uxlfoundation/oneDNN, issue 6035. */
-static bool breaks_library(const convolution *of)
+static bool breaks_library(const ech_conv2d *of)
 {
     enum { WIDEST = 16 };
     const ech_filter *at = &of->at;
-    return of->phase == BACKWARD_WEIGHT && at->size[0] == 1 && at->size[1] == 1 &&
+    return of->phase == ECH_CONV2D_BACKWARD_WEIGHT && at->size[0] == 1 && at->size[1] == 1 &&
            (at->stride[0] > 1 || at->stride[1] > 1) && of->C < WIDEST;
 }
 
@@ -113,7 +114,7 @@ static dnnl_primitive_desc_t choose_other(dnnl_engine_t engine, const dnnl_convo
 }
 
 /* The library's choice among its implementations, whose backwards need the forward's. */
-static dnnl_primitive_desc_t choose(dnnl_engine_t engine, const convolution *of)
+static dnnl_primitive_desc_t choose(dnnl_engine_t engine, const ech_conv2d *of)
 {
     const ech_filter *at = &of->at;
     const dnnl_dims_t xs = {of->B, of->C, of->H, of->W}, ys = {of->B, of->O, of->P, of->Q};
@@ -132,17 +133,17 @@ static dnnl_primitive_desc_t choose(dnnl_engine_t engine, const convolution *of)
         &y, stride, before, after));
     ech_cpu_must(dnnl_primitive_desc_create(&first, &forward, attributes, engine, NULL));
     chosen = first;
-    if (of->phase == BACKWARD_INPUT)
+    if (of->phase == ECH_CONV2D_BACKWARD_INPUT)
         ech_cpu_must(dnnl_convolution_backward_data_desc_init(&backward, dnnl_convolution_direct,
                                                               &x, &w, &y, stride, before, after));
-    if (of->phase == BACKWARD_WEIGHT)
+    if (of->phase == ECH_CONV2D_BACKWARD_WEIGHT)
         ech_cpu_must(dnnl_convolution_backward_weights_desc_init(
             &backward, dnnl_convolution_direct, &x, &w, NULL, &y, stride, before, after));
     if (breaks_library(of))
         chosen = choose_other(engine, &backward, attributes, first);
-    else if (of->phase != FORWARD)
+    else if (of->phase != ECH_CONV2D_FORWARD)
         ech_cpu_must(dnnl_primitive_desc_create(&chosen, &backward, attributes, engine, first));
-    if (of->phase != FORWARD) ech_cpu_must(dnnl_primitive_desc_destroy(first));
+    if (of->phase != ECH_CONV2D_FORWARD) ech_cpu_must(dnnl_primitive_desc_destroy(first));
     ech_cpu_must(dnnl_primitive_attr_destroy(attributes));
     return chosen;
 }
@@ -152,22 +153,21 @@ static const dnnl_memory_desc_t *scratch_of(const_dnnl_primitive_desc_t chosen)
     return dnnl_primitive_desc_query_md(chosen, dnnl_query_scratchpad_md, 0);
 }
 
-static const dnnl_memory_desc_t *packed_of(const convolution *of,
-                                           const_dnnl_primitive_desc_t chosen)
+static const dnnl_memory_desc_t *packed_of(const ech_conv2d *of, const_dnnl_primitive_desc_t chosen)
 {
-    bool back = of->phase == BACKWARD_WEIGHT;
+    bool back = of->phase == ECH_CONV2D_BACKWARD_WEIGHT;
     return dnnl_primitive_desc_query_md(
         chosen, back ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
 }
 
 /* The copy of the weights from the tensor's order, or of their gradient into it. NULL: the orders
  * are the same, and nothing is added. */
-static dnnl_primitive_desc_t choose_copy(dnnl_engine_t engine, const convolution *of,
+static dnnl_primitive_desc_t choose_copy(dnnl_engine_t engine, const ech_conv2d *of,
                                          const_dnnl_primitive_desc_t chosen)
 {
     dnnl_memory_desc_t plain = describe_plain(of);
     const dnnl_memory_desc_t *packed = packed_of(of, chosen);
-    bool back = of->phase == BACKWARD_WEIGHT;
+    bool back = of->phase == ECH_CONV2D_BACKWARD_WEIGHT;
     if (!of->adds && dnnl_memory_desc_equal(&plain, packed)) return NULL;
     dnnl_primitive_attr_t attributes = make_attributes(of->adds);
     dnnl_primitive_desc_t copy;
@@ -191,7 +191,7 @@ static dnnl_memory_t wrap(dnnl_engine_t engine, const dnnl_memory_desc_t *md)
     return made;
 }
 
-static const dnnl_memory_desc_t *operand_of(const convolution *of,
+static const dnnl_memory_desc_t *operand_of(const ech_conv2d *of,
                                             const_dnnl_primitive_desc_t chosen, int operand)
 {
     static const dnnl_query_t x[] = {dnnl_query_src_md, dnnl_query_diff_src_md, dnnl_query_src_md};
@@ -204,7 +204,7 @@ static const dnnl_memory_desc_t *operand_of(const convolution *of,
 }
 
 /* The primitives of a convolution, for `threads` OpenMP threads. Returns its parts of scratch. */
-static parts choose_both(dnnl_engine_t engine, const convolution *of, int threads,
+static parts choose_both(dnnl_engine_t engine, const ech_conv2d *of, int threads,
                          dnnl_primitive_desc_t *chosen, dnnl_primitive_desc_t *copy)
 {
     int before = omp_get_max_threads();
@@ -219,7 +219,7 @@ static parts choose_both(dnnl_engine_t engine, const convolution *of, int thread
     return needed;
 }
 
-static void make_entry(dnnl_engine_t engine, const convolution *key, int threads, entry *made)
+static void make_entry(dnnl_engine_t engine, const ech_conv2d *key, int threads, entry *made)
 {
     dnnl_primitive_desc_t chosen, copy;
     dnnl_memory_desc_t plain = describe_plain(key);
@@ -257,7 +257,7 @@ void ech_cpu_convolutions_destroy(ech_cpu_convolutions *convolutions)
     free(convolutions);
 }
 
-static entry *find_entry(ech_cpu_objects *objects, const convolution *key, int threads)
+static entry *find_entry(ech_cpu_objects *objects, const ech_conv2d *key, int threads)
 {
     if (!objects->convolutions)
         objects->convolutions = ech_calloc(1, sizeof *objects->convolutions);
@@ -278,7 +278,7 @@ static void set(dnnl_memory_t memory, void *at)
 
 static void copy_weights(const ech_cpu_objects *objects, const entry *made)
 {
-    bool back = made->key.phase == BACKWARD_WEIGHT;
+    bool back = made->key.phase == ECH_CONV2D_BACKWARD_WEIGHT;
     dnnl_memory_t packed = made->operand[WEIGHT], plain = made->plain;
     const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, back ? packed : plain},
                                          {DNNL_ARG_TO, back ? plain : packed},
@@ -293,8 +293,12 @@ static size_t sum_of(const parts *needed)
 }
 
 /* operands: of the library, but for SCRATCH; NULL where it is absent. */
-static void run(ech_kernel_context *context, const convolution *key, void *const operands[OPERANDS])
+static void run(ech_kernel_context *context, const ech_conv2d *key, void *const operands[OPERANDS])
 {
+    if (ech_cpu_conv2d_pixels_is(key)) {
+        ech_cpu_conv2d_pixels(context, key, operands);
+        return;
+    }
     ech_cpu_objects *objects = ech_cpu_library_open(context);
     entry *made = find_entry(objects, key, context->threads);
     char *scratch = ech_scratch(context, sum_of(&made->scratch));
@@ -310,26 +314,26 @@ static void run(ech_kernel_context *context, const convolution *key, void *const
         set(made->plain, operands[WEIGHT]);
         set(made->copy_scratch, scratch + made->scratch.packed + made->scratch.library);
     }
-    if (made->copy && key->phase != BACKWARD_WEIGHT) copy_weights(objects, made);
+    if (made->copy && key->phase != ECH_CONV2D_BACKWARD_WEIGHT) copy_weights(objects, made);
     ech_cpu_must(dnnl_primitive_execute(made->primitive, objects->stream, n, arguments));
     ech_cpu_must(dnnl_stream_wait(objects->stream));
-    if (made->copy && key->phase == BACKWARD_WEIGHT) copy_weights(objects, made);
+    if (made->copy && key->phase == ECH_CONV2D_BACKWARD_WEIGHT) copy_weights(objects, made);
 }
 
-static convolution describe_call(direction phase, const ech_filter *at, const ech_tensor *x,
-                                 const ech_tensor *y)
+static ech_conv2d describe_call(ech_conv2d_phase phase, const ech_filter *at, const ech_tensor *x,
+                                const ech_tensor *y)
 {
     const int64_t *xs = x->shape, *ys = y->shape;
     ech_filter_check(at, x, y);
-    return (convolution){.phase = phase,
-                         .B = xs[0],
-                         .H = xs[1],
-                         .W = xs[2],
-                         .C = xs[3],
-                         .O = ys[3],
-                         .P = ys[1],
-                         .Q = ys[2],
-                         .at = *at};
+    return (ech_conv2d){.phase = phase,
+                        .B = xs[0],
+                        .H = xs[1],
+                        .W = xs[2],
+                        .C = xs[3],
+                        .O = ys[3],
+                        .P = ys[1],
+                        .Q = ys[2],
+                        .at = *at};
 }
 
 void ech_cpu_conv2d_forward(ech_kernel_context *context, const ech_tensor *x,
@@ -337,7 +341,7 @@ void ech_cpu_conv2d_forward(ech_kernel_context *context, const ech_tensor *x,
                             const ech_tensor *y)
 {
     ECH_SHAPES(conv2d_forward, ECH_F32, x, weight, bias, y);
-    convolution key = describe_call(FORWARD, at, x, y);
+    ech_conv2d key = describe_call(ECH_CONV2D_FORWARD, at, x, y);
     key.has_bias = bias != NULL;
     run(context, &key,
         (void *const[OPERANDS]){x->data, weight->data, bias ? bias->data : NULL, y->data, NULL});
@@ -348,7 +352,7 @@ void ech_cpu_conv2d_backward_input(ech_kernel_context *context, const ech_tensor
                                    const ech_tensor *dx)
 {
     ECH_SHAPES(conv2d_backward_input, ECH_F32, dy, weight, dx);
-    convolution key = describe_call(BACKWARD_INPUT, at, dx, dy);
+    ech_conv2d key = describe_call(ECH_CONV2D_BACKWARD_INPUT, at, dx, dy);
     run(context, &key, (void *const[OPERANDS]){dx->data, weight->data, NULL, dy->data, NULL});
 }
 
@@ -357,26 +361,27 @@ void ech_cpu_conv2d_backward_weight(ech_kernel_context *context, const ech_tenso
                                     const ech_tensor *dweight)
 {
     ECH_SHAPES(conv2d_backward_weight, ECH_F32, dy, x, dweight);
-    convolution key = describe_call(BACKWARD_WEIGHT, at, x, dy);
+    ech_conv2d key = describe_call(ECH_CONV2D_BACKWARD_WEIGHT, at, x, dy);
     key.adds = accumulate;
     run(context, &key, (void *const[OPERANDS]){x->data, dweight->data, NULL, dy->data, NULL});
 }
 
 /* ---- scratch; dims as in kernel.def ---- */
 
-static size_t scratch(direction phase, int threads, const int64_t *dims, bool adds)
+static size_t scratch(ech_conv2d_phase phase, int threads, const int64_t *dims, bool adds)
 {
-    convolution key = {.phase = phase,
-                       .B = dims[0],
-                       .H = dims[1],
-                       .W = dims[2],
-                       .C = dims[3],
-                       .O = dims[4],
-                       .has_bias = dims[11],
-                       .adds = adds,
-                       .at = {{dims[5], dims[6]}, {dims[7], dims[8]}, {dims[9], dims[10]}}};
+    ech_conv2d key = {.phase = phase,
+                      .B = dims[0],
+                      .H = dims[1],
+                      .W = dims[2],
+                      .C = dims[3],
+                      .O = dims[4],
+                      .has_bias = dims[11],
+                      .adds = adds,
+                      .at = {{dims[5], dims[6]}, {dims[7], dims[8]}, {dims[9], dims[10]}}};
     key.P = ech_filter_output(&key.at, 0, key.H);
     key.Q = ech_filter_output(&key.at, 1, key.W);
+    if (ech_cpu_conv2d_pixels_is(&key)) return ech_cpu_conv2d_pixels_scratch(&key, threads);
     dnnl_engine_t engine;
     dnnl_primitive_desc_t chosen, copy;
     ech_cpu_must(dnnl_engine_create(&engine, dnnl_cpu, 0));
@@ -389,16 +394,16 @@ static size_t scratch(direction phase, int threads, const int64_t *dims, bool ad
 
 size_t ech_cpu_scratch_conv2d_forward(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    return scratch(FORWARD, threads, dims, false);
+    return scratch(ECH_CONV2D_FORWARD, threads, dims, false);
 }
 
 size_t ech_cpu_scratch_conv2d_backward_input(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    return scratch(BACKWARD_INPUT, threads, dims, false);
+    return scratch(ECH_CONV2D_BACKWARD_INPUT, threads, dims, false);
 }
 
 /* A gradient that is added to never needs less. */
 size_t ech_cpu_scratch_conv2d_backward_weight(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    return scratch(BACKWARD_WEIGHT, threads, dims, true);
+    return scratch(ECH_CONV2D_BACKWARD_WEIGHT, threads, dims, true);
 }
