@@ -159,6 +159,27 @@ typedef ECH_LIST(ech_search_costs) ech_search_costs_list;
 /* Raises the candidate's bound to what its ranks compute and copy, in the costs of a simulation. */
 void ech_search_tighten(const ech_search *search, const ech_search_space *space,
                         ech_search_costs_list *known, ech_candidate *candidate);
+/* How a candidate is planned and simulated: see the steps above. */
+typedef enum ech_search_trial {
+    ECH_SEARCH_TRY_BRIEFLY,
+    ECH_SEARCH_TRY_EXACTLY,
+    ECH_SEARCH_TRY_WHOLE
+} ech_search_trial;
+
+/* What trials have in common. */
+typedef struct ech_search_trials {
+    const ech_search *search;
+    const ech_planning_options *options;
+    double memory; /* bytes of a device */
+    double last;   /* seconds of the last place: slower candidates are not timed exactly */
+} ech_search_trials;
+
+/* Tries n candidates, several at once, and sets their fates, times and bytes. Each is tried by
+ * itself, so the number of threads changes no result. */
+void ech_search_try(const ech_search_trials *trials, ech_search_trial how, ech_candidate **at,
+                    int n);
+/* The most micro-batches that a brief trial simulates. */
+int64_t ech_search_brief_micro_batches(const ech_candidate *candidate);
 /* memory.device_limit of plans whose bytes are compared with the device later. */
 #define ECH_SEARCH_NO_LIMIT "1000000000000000000"
 /* Fails with the reason why a search has found nothing, and with what would work: keys of the run

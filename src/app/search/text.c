@@ -43,6 +43,16 @@ static int worse_part(const ech_plan_forecast *f, const ech_plan_forecast *bette
     return most;
 }
 
+void ech_search_print_keys(const ech_search *search, const ech_candidate *candidate, ech_text *out)
+{
+    for (ech_search_key key = 0; key < ECH_SEARCH_KEYS; key++) {
+        char value[32];
+        if (search->fixed[key]) continue;
+        ech_text_append(out, "%s%s=%s", out->n ? " " : "", ech_search_key_name(key),
+                        ech_search_value(key, candidate->value[key], value));
+    }
+}
+
 static void print_counts(const ech_search *search, ech_text *out)
 {
     const size_t *n = search->fates;
