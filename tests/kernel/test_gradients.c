@@ -517,7 +517,7 @@ TEST(table_gradients)
     check_gradients(&position);
 }
 
-/* Of a million rows with ids of their own. One that looked at all rows for each row, as rounding
+/* A million rows have ids of their own. A row that looked at all rows for each one, as rounding
  * types need, would take a million million steps and run into the suite's limit. */
 TEST(table_gradients_read_each_row_once)
 {
