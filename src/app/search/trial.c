@@ -57,8 +57,8 @@ static ech_status check_length(const ech_planning *planning)
 
 /* Plans the candidate with m micro-batches in a step. No memory is too small here, so that *bytes
  * says what is missing; NULL: memory is not planned. */
-static ech_status simulate(const ech_search_trials *s, const ech_candidate *c, int64_t m, double *seconds,
-                           ech_steady *steady, int64_t *bytes)
+static ech_status simulate(const ech_search_trials *s, const ech_candidate *c, int64_t m,
+                           double *seconds, ech_steady *steady, int64_t *bytes)
 {
     ech_run run = *s->search->run;
     ech_planning_options options = *s->options;
@@ -239,10 +239,10 @@ int64_t ech_search_brief_micro_batches(const ech_candidate *c)
 void ech_search_try(const ech_search_trials *trials, ech_search_trial how, ech_candidate **at,
                     int n)
 {
-    static void (*const plan[])(const ech_search_trials *, ech_candidate *) = {
-        [ECH_SEARCH_TRY_BRIEFLY] = plan_briefly,
-        [ECH_SEARCH_TRY_EXACTLY] = simulate_exactly,
-        [ECH_SEARCH_TRY_WHOLE] = plan_whole};
+    static void (*const plan[])(const ech_search_trials *,
+                                ech_candidate *) = {[ECH_SEARCH_TRY_BRIEFLY] = plan_briefly,
+                                                    [ECH_SEARCH_TRY_EXACTLY] = simulate_exactly,
+                                                    [ECH_SEARCH_TRY_WHOLE] = plan_whole};
     pthread_t thread[MOST_THREADS];
     batch b = {.s = trials, .plan = plan[how], .at = at, .n = n};
     int cores = ech_device_find("cpu")->cores(), started = 0;
