@@ -188,7 +188,8 @@ check_commands() {
 # What opens a file for writing, with the lines of the call (fopen's modes; open's flags).
 check_writing() {
     local named="src/base/file.c src/base/file.h src/app/convert.c src/program/cmd_plan.c"
-    named+=" src/app/report/report.c src/layout/profile.c src/data/bpe/train.c"
+    named+=" src/app/report/compare.c src/app/report/report.c src/layout/profile.c"
+    named+=" src/data/bpe/train.c"
     find src -name '*.[ch]' -print0 | sort -z | xargs -0 -r awk -v named=" $named " '
         FNR == 1 { inside = 0 }
         {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * echelon report RUNDIR [--out FILE.html]
- * echelon report RUNDIR RUNDIR ...
+ * echelon report RUNDIR RUNDIR ... [--out FILE.html]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,10 +19,9 @@ static const char about[] =
     "Writes one self-contained HTML page about a run: its keys, loss and speed over time, the "
     "timeline of all ranks as predicted and as measured, and the memory of each rank. RUNDIR is "
     "the run's log.directory; the run may still be in progress. Of several runs, prints a table "
-    "with "
-    "a column for each: loss, dates, speed, layout and data, what differs first.\vThe measured "
-    "timeline needs a run "
-    "with log.trace=true. Its steps also go to RUNDIR/trace.json, for ui.perfetto.dev. The "
+    "with a column for each: loss, dates, speed, layout and data, what differs first; with --out "
+    "also writes a page with all runs in each chart.\vThe measured timeline needs a run with "
+    "log.trace=true. Its steps also go to RUNDIR/trace.json, for ui.perfetto.dev. The "
     "prediction is a simulation with the block costs of parallel.profile, or of the recorded steps "
     "if the run file has no profile.";
 
@@ -31,11 +30,12 @@ typedef struct report_arguments {
     const char *out, *plugins;
 } report_arguments;
 
-static const ech_option options[] = {ECH_PATH(report_arguments, out, "out", 'o', "FILE",
-                                              "where the page is written (RUNDIR/report.html)"),
-                                     ECH_PATHS(report_arguments, plugins, "plugins", 0, "FILES",
-                                               "the run's plugins (as training.plugins)"),
-                                     {0}};
+static const ech_option options[] = {
+    ECH_PATH(report_arguments, out, "out", 'o', "FILE",
+             "where the page is written (one run: RUNDIR/report.html; several: none)"),
+    ECH_PATHS(report_arguments, plugins, "plugins", 0, "FILES",
+              "the run's plugins (as training.plugins)"),
+    {0}};
 
 static void take_word(void *arguments, char *word, const struct argp_state *state)
 {
@@ -50,15 +50,13 @@ static void check(void *arguments, const struct argp_state *state)
 {
     const report_arguments *in = arguments;
     if (in->directory.n == 0) argp_error(state, "which run directory?");
-    if (in->directory.n > 1 && in->out)
-        argp_error(state, "--out %s: only of one run; several are printed as a table", in->out);
 }
 
 static ech_status report(const report_arguments *in, ech_text *text)
 {
     ECH_TRY(in->plugins ? ech_plugins_load(in->plugins) : ECH_OK);
     if (in->directory.n > 1)
-        return ech_report_compare(in->directory.at, (int)in->directory.n, text);
+        return ech_report_compare(in->directory.at, (int)in->directory.n, in->out, text);
     return ech_report_run(in->directory.at[0], in->out, text);
 }
 

@@ -468,7 +468,10 @@ also "^last loss +[0-9.]+ +[0-9.]+$"
 also "^last step +20[0-9]{2}-[0-9-]+ [0-9:]+ UTC +20"
 also "^wall time +[0-9:]+"
 also "^the same in all:"
-expect 2 "only of one run" "$echelon" report runs/one runs/experts --out both.html
+expect 0 "^written to both.html" "$echelon" report runs/one runs/experts --out both.html
+[ "$(grep -c '<td>' both.html)" -gt 5 ] && [ "$(grep -c 'runs/experts: ' both.html)" -ge 3 ] ||
+    complain "the page of two runs lacks the table or charts"
+expect 1 "no/where.html" "$echelon" report runs/one runs/experts --out no/where.html
 expect 2 "which run directory" "$echelon" report
 
 # The last step's status line stays as it is: what follows comes below it, and nothing after that.

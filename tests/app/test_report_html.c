@@ -167,6 +167,35 @@ TEST(text_is_escaped)
     free_facts(&page);
 }
 
+/* Two of three runs have values; the names and cells are a stranger's. */
+TEST(several_runs_share_charts)
+{
+    const char *const names[] = {"runs/a", "<b>", "runs/c"};
+    ech_report_chart loss[3] = {{.title = "loss"}, {.title = "loss"}, {.title = "loss"}};
+    ech_report_table table = {0};
+    ech_report_page page = {.title = "three", .table = &table, .runs = 3, .names = names};
+    for (int i = 0; i < 3; i++) add(&loss[0].training, i, i);
+    add(&loss[1].training, 9, 5);
+    add(&loss[1].validation, 9, 4.5);
+    for (int r = 0; r < 3; r++) ECH_PUSH(page.charts, loss[r]);
+    for (int i = 0; i < 4; i++) ECH_PUSH(table.cell, ((const char *[]){"rate", "1", "<2>", ""})[i]);
+    add_fact(&page, "data", "d");
+    ech_text out = draw_page(&page);
+    assert_int_equal(markup_count(out.at, "<svg "), 1);
+    assert_int_equal(markup_count(out.at, "class=\"ech-run\""), 2 + 2); /* lines, dots */
+    assert_int_equal(markup_count(out.at, "<th>rate</th><td>1</td><td>&lt;2&gt;</td><td></td>"), 1);
+    assert_non_null(strstr(out.at, "runs/a: 2 at step 2<"));
+    assert_non_null(strstr(out.at, "&lt;b&gt;: 5 at step 9"));
+    assert_non_null(strstr(out.at, "validation 4.5 at step 9"));
+    assert_non_null(strstr(out.at, "runs/c: no values"));
+    assert_true(strstr(out.at, "What differs") < strstr(out.at, "The same in all"));
+    ech_text_free(&out);
+    for (int r = 0; r < 3; r++) free(loss[r].training.at), free(loss[r].validation.at);
+    free(table.cell.at);
+    free(page.charts.at);
+    free_facts(&page);
+}
+
 /* ---- charts ---- */
 
 TEST(charts_say_what_is_not_finite)

@@ -43,8 +43,17 @@ ech_report_points ech_report_mean(const ech_report_points *points, size_t reach,
     return means;
 }
 
-static const double width = 560, left = 62, right = 18, top = 66, plot_height = 190, margin = 16;
-static const char training_colour[] = "#0072b2", validation_colour[] = "#d55e00";
+static const double width = 560, left = 62, right = 18, plot_height = 190, margin = 16, line = 19;
+
+/* Colours that colour-blind readers distinguish (Okabe and Ito 2008). The first line has the first;
+ * the dots of a single run's validation have the second. */
+static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73",
+                                      "#cc79a7", "#e69f00", "#56b4e9"};
+
+const char *ech_report_colour(int run)
+{
+    return colours[(size_t)run % (sizeof colours / sizeof *colours)];
+}
 
 /* Of more points the path has a running mean over it; up to so few have dots. */
 enum { MANY = 100, MEAN_PARTS = 50, MEANS = 1000, MOST_DOTS = 40 };
@@ -52,11 +61,17 @@ enum { MANY = 100, MEAN_PARTS = 50, MEANS = 1000, MOST_DOTS = 40 };
 /* What is where: steps from first to last over the width, values (or their logarithms) from low to
  * high over the height. */
 typedef struct chart_frame {
+    double top; /* of the plot, below the words */
     double first, last;
     double low, high;
     bool logarithmic;
-    int64_t points, broken; /* values; values that are not finite */
+    int64_t points; /* values */
 } chart_frame;
+
+/* How a run is drawn. */
+typedef struct pen {
+    const char *class, *colour;
+} pen;
 
 static double x_of(const chart_frame *frame, double step)
 {
@@ -66,7 +81,7 @@ static double x_of(const chart_frame *frame, double step)
 static double y_of(const chart_frame *frame, double value)
 {
     double at = frame->logarithmic ? log10(value) : value;
-    return top + plot_height * (1 - (at - frame->low) / (frame->high - frame->low));
+    return frame->top + plot_height * (1 - (at - frame->low) / (frame->high - frame->low));
 }
 
 static void widen(chart_frame *frame, const ech_report_points *points)
@@ -76,20 +91,23 @@ static void widen(chart_frame *frame, const ech_report_points *points)
         frame->points++;
         frame->first = fmin(frame->first, (double)point->step);
         frame->last = fmax(frame->last, (double)point->step);
-        if (!ech_report_is_drawn(point->value)) {
-            frame->broken++;
-            continue;
-        }
+        if (!ech_report_is_drawn(point->value)) continue;
         frame->low = fmin(frame->low, point->value);
         frame->high = fmax(frame->high, point->value);
     }
 }
 
-static chart_frame frame_of(const ech_report_chart *chart)
+static chart_frame frame_of(const ech_report_chart *chart, int runs)
 {
-    chart_frame frame = {.first = INFINITY, .last = -INFINITY, .low = INFINITY, .high = -INFINITY};
-    widen(&frame, &chart->training);
-    widen(&frame, &chart->validation);
+    chart_frame frame = {.top = 47 + line * runs,
+                         .first = INFINITY,
+                         .last = -INFINITY,
+                         .low = INFINITY,
+                         .high = -INFINITY};
+    for (int r = 0; r < runs; r++) {
+        widen(&frame, &chart[r].training);
+        widen(&frame, &chart[r].validation);
+    }
     if (frame.low > frame.high) frame.low = frame.high = 0;
     frame.logarithmic = chart->logarithmic && frame.low > 0;
     if (frame.logarithmic) {
@@ -154,7 +172,7 @@ static void draw_levels(const chart_frame *frame, ech_text *out)
 static void draw_steps(const chart_frame *frame, ech_text *out)
 {
     double span = frame->last - frame->first, length = width - left - right;
-    ech_svg_axis(out, left, top + plot_height, length, frame->first, length / span,
+    ech_svg_axis(out, left, frame->top + plot_height, length, frame->first, length / span,
                  fmax(1, ech_svg_tick(span, frame->last < 1e7 ? 7 : 4)), "step");
 }
 
@@ -168,8 +186,8 @@ static void append_vertex(const chart_frame *frame, bool open, const ech_report_
 }
 
 /* Of the points that fall on half a pixel only the lowest and the highest, in their order. */
-static void draw_line(const chart_frame *frame, const ech_report_points *points, const char *more,
-                      ech_text *out)
+static void draw_line(const chart_frame *frame, const ech_report_points *points, const pen *with,
+                      const char *more, ech_text *out)
 {
     ECH_FREED_TEXT path = {0};
     bool open = false;
@@ -195,9 +213,9 @@ static void draw_line(const chart_frame *frame, const ech_report_points *points,
     }
     if (path.n > 0)
         ech_text_append(out,
-                        "<path class=\"ech-train\" fill=\"none\" stroke=\"%s\" "
+                        "<path class=\"%s\" fill=\"none\" stroke=\"%s\" "
                         "stroke-linecap=\"round\" stroke-linejoin=\"round\" %s d=\"%s\"/>\n",
-                        training_colour, more, path.at);
+                        with->class, with->colour, more, path.at);
 }
 
 /* Not more than one in two pixels, and the last. */
@@ -217,33 +235,31 @@ static void draw_dots(const chart_frame *frame, const ech_report_points *points,
     }
 }
 
-static void draw_training(const chart_frame *frame, const ech_report_points *points, ech_text *out)
+static void draw_training(const chart_frame *frame, const ech_report_points *points,
+                          const pen *with, ech_text *out)
 {
     bool many = points->n >= MANY;
-    draw_line(frame, points, many ? "stroke-opacity=\"0.35\"" : "stroke-width=\"2\"", out);
+    draw_line(frame, points, with, many ? "stroke-opacity=\"0.35\"" : "stroke-width=\"2\"", out);
     if (points->n > 0 && points->n <= MOST_DOTS) {
-        ech_text_append(out, "<g class=\"ech-train\" stroke=\"%s\" fill=\"%s\">\n", training_colour,
-                        training_colour);
+        ech_text_append(out, "<g class=\"%s\" stroke=\"%s\" fill=\"%s\">\n", with->class,
+                        with->colour, with->colour);
         draw_dots(frame, points, 2.5, out);
         ech_text_append(out, "</g>\n");
     }
     if (!many) return;
     ech_report_points means =
         ech_report_mean(points, points->n / MEAN_PARTS, points->n / MEANS + 1);
-    draw_line(frame, &means, "stroke-width=\"2\"", out);
+    draw_line(frame, &means, with, "stroke-width=\"2\"", out);
     free(means.at);
 }
 
 static void draw_validation(const chart_frame *frame, const ech_report_points *points,
-                            ech_text *out)
+                            const char *colour, ech_text *out)
 {
-    static const char words[] = "validation";
     if (points->n == 0) return;
-    ech_text_append(out, "<g " ECH_SVG_EDGE " fill=\"%s\">\n", validation_colour);
+    ech_text_append(out, "<g " ECH_SVG_EDGE " fill=\"%s\">\n", colour);
     draw_dots(frame, points, 4, out);
-    double x = width - right - ech_svg_width(words, 12);
-    ECH_SVG(out, "<circle cx=\"@\" cy=\"@\" r=\"4\"/>\n</g>\n", x - 8, margin + 8);
-    ech_svg_words(out, x, margin + 12, ECH_SVG_INK, words);
+    ech_text_append(out, "</g>\n");
 }
 
 /* ---- words ---- */
@@ -260,7 +276,7 @@ static void draw_restarts(const chart_frame *frame, const ech_report_points *poi
         double step = (double)point->step + 0.5, x = x_of(frame, step);
         if (step < frame->first || step > frame->last || x < drawn + 2) continue;
         drawn = x;
-        ECH_SVG(out, "<path d=\"M@ @v@\">", x, top, plot_height);
+        ECH_SVG(out, "<path d=\"M@ @v@\">", x, frame->top, plot_height);
         ech_text_append(out, "<title>start %.0f, after step %lld</title></path>\n", point->value,
                         (long long)point->step);
     }
@@ -275,32 +291,85 @@ static void append_last(const ech_report_points *points, const char *what, ech_t
                     (long long)last->step);
 }
 
-static void draw_words(const ech_report_chart *chart, const chart_frame *frame, ech_text *out)
+static int64_t count_broken(const ech_report_points *points)
 {
-    ECH_FREED_TEXT line = {0};
+    int64_t n = 0;
+    for (size_t i = 0; i < points->n; i++) n += !ech_report_is_drawn(points->at[i].value);
+    return n;
+}
+
+/* The last values of a run and, if it is alone, what its lines are. */
+static void append_words(const ech_report_chart *chart, bool alone, ech_text *out)
+{
+    int64_t broken = count_broken(&chart->training) + count_broken(&chart->validation);
+    append_last(&chart->training, "", out);
+    append_last(&chart->validation, "validation ", out);
+    if (alone && chart->training.n >= MANY)
+        ech_text_append(out, "  ·  thick: mean of %zu", 2 * (chart->training.n / MEAN_PARTS) + 1);
+    if (alone && chart->restarts.n > 0)
+        ech_text_append(out, "  ·  dashed: %s", ECH_COUNT((int64_t)chart->restarts.n, "restart"));
+    if (chart->training.n + chart->validation.n == 0) ech_text_append(out, "no values");
+    if (broken > 0) ech_text_append(out, "  ·  %lld not finite", (long long)broken);
+}
+
+static void draw_legend(const char *words, const char *colour, ech_text *out)
+{
+    double x = width - right - ech_svg_width(words, 12);
+    ech_text_append(out, "<g " ECH_SVG_EDGE " fill=\"%s\">\n", colour);
+    ECH_SVG(out, "<circle cx=\"@\" cy=\"@\" r=\"4\"/>\n</g>\n", x - 8, margin + 8);
+    ech_svg_words(out, x, margin + 12, ECH_SVG_INK, words);
+}
+
+/* A row of words for each of several runs, after a dot in its colour. */
+static void draw_run_words(const ech_report_chart *chart, const char *name, int run, ech_text *out)
+{
+    ECH_FREED_TEXT words = {0}, values = {0};
+    double y = margin + 31 + line * run;
+    append_words(chart, false, &values);
+    ech_text_append(&words, "%s: %s", name, values.at);
+    ECH_SVG(out, "<circle cx=\"@\" cy=\"@\" r=\"4\"", margin + 4, y - 4);
+    ech_text_append(out, " fill=\"%s\"/>\n", ech_report_colour(run));
+    ech_svg_title(out, margin + 14, y, width - 2 * margin - 14, 12, words.at);
+}
+
+static void draw_words(const ech_report_chart *chart, const char *const *names, int runs,
+                       ech_text *out)
+{
+    ECH_FREED_TEXT words = {0};
     ech_svg_title(out, margin, margin + 12, width - 2 * margin - 100, 15, chart->title);
-    append_last(&chart->training, "", &line);
-    append_last(&chart->validation, "validation ", &line);
-    if (chart->training.n >= MANY)
-        ech_text_append(&line, "  ·  thick: mean of %zu", 2 * (chart->training.n / MEAN_PARTS) + 1);
-    if (chart->restarts.n > 0)
-        ech_text_append(&line, "  ·  dashed: %s", ECH_COUNT((int64_t)chart->restarts.n, "restart"));
-    if (frame->points == 0) ech_text_append(&line, "no values");
-    if (frame->broken > 0) ech_text_append(&line, "  ·  %lld not finite", (long long)frame->broken);
-    ech_svg_words(out, margin, margin + 31, ECH_SVG_FAINT, line.at);
+    for (int r = 0; r < runs && names; r++) draw_run_words(&chart[r], names[r], r, out);
+    if (names) return;
+    append_words(chart, true, &words);
+    ech_svg_words(out, margin, margin + 31, ECH_SVG_FAINT, words.at);
+    if (chart->validation.n > 0) draw_legend("validation", ech_report_colour(1), out);
+}
+
+/* ---- the chart ---- */
+
+static void draw_run(const ech_report_chart *chart, const chart_frame *frame, int run, bool alone,
+                     ech_text *out)
+{
+    const pen with = {alone ? "ech-train" : "ech-run", ech_report_colour(run)};
+    if (alone) draw_restarts(frame, &chart->restarts, out);
+    draw_training(frame, &chart->training, &with, out);
+    draw_validation(frame, &chart->validation, ech_report_colour(alone ? 1 : run), out);
+}
+
+void ech_report_charts_svg(const ech_report_chart *chart, const char *const *names, int runs,
+                           ech_text *out)
+{
+    chart_frame frame = frame_of(chart, runs);
+    ech_svg_begin(out, width, frame.top + plot_height + 44, chart->title);
+    draw_words(chart, names, runs, out);
+    if (frame.points > 0) {
+        draw_levels(&frame, out);
+        draw_steps(&frame, out);
+        for (int r = 0; r < runs; r++) draw_run(&chart[r], &frame, r, !names, out);
+    }
+    ech_text_append(out, "</svg>\n");
 }
 
 void ech_report_chart_svg(const ech_report_chart *chart, ech_text *out)
 {
-    chart_frame frame = frame_of(chart);
-    ech_svg_begin(out, width, top + plot_height + 44, chart->title);
-    draw_words(chart, &frame, out);
-    if (frame.points > 0) {
-        draw_levels(&frame, out);
-        draw_steps(&frame, out);
-        draw_restarts(&frame, &chart->restarts, out);
-        draw_training(&frame, &chart->training, out);
-        draw_validation(&frame, &chart->validation, out);
-    }
-    ech_text_append(out, "</svg>\n");
+    ech_report_charts_svg(chart, NULL, 1, out);
 }

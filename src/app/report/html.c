@@ -39,6 +39,7 @@ static const char style[] =
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px;margin:8px}\n"
     "th,td{padding:4px 12px;text-align:right;border-bottom:1px solid var(--rule);"
     "white-space:nowrap}\n"
+    ".runs th,.runs td{text-align:left;vertical-align:top}\n"
     "footer{margin-top:32px;color:var(--faint);font-size:12px}\n"
     "rect.ech-paper{fill:var(--paper)}\n"
     ".ech-edge{stroke:var(--paper)}\n"
@@ -58,6 +59,7 @@ static void append_element(const char *tag, const char *text, ech_text *out)
 static void append_facts(const ech_report_page *page, ech_text *out)
 {
     if (page->facts.n == 0) return;
+    if (page->runs > 0) ech_text_append(out, "<h2>The same in all</h2>\n");
     ech_text_append(out, "<dl class=\"facts\">\n");
     for (size_t i = 0; i < page->facts.n; i++) {
         if (!page->facts.at[i].value.n) continue;
@@ -81,21 +83,55 @@ static void append_timelines(const ech_report_page *page, ech_text *out)
     ech_text_append(out, "</div>\n");
 }
 
-static bool has_values(const ech_report_chart *chart)
+static void append_names(const ech_report_page *page, ech_text *out)
 {
-    return chart->training.n > 0 || chart->validation.n > 0;
+    ech_text_append(out, "<tr><th></th>");
+    for (int r = 0; r < page->runs; r++) {
+        ech_text_append(out, "<th><span style=\"color:%s\">●</span> ", ech_report_colour(r));
+        ech_svg_escape(out, page->names[r]);
+        ech_text_append(out, "</th>");
+    }
+    ech_text_append(out, "</tr>\n");
+}
+
+static void append_table(const ech_report_page *page, ech_text *out)
+{
+    const ech_report_table *table = page->table;
+    size_t columns = (size_t)page->runs + 1;
+    if (!table) return;
+    ech_text_append(out, "<h2>What differs</h2>\n<div class=\"card\">\n<table class=\"runs\">\n");
+    append_names(page, out);
+    for (size_t i = 0; i < table->cell.n; i++) {
+        if (i % columns == 0) ech_text_append(out, "<tr>");
+        append_element(i % columns == 0 ? "th" : "td", table->cell.at[i], out);
+        if (i % columns == columns - 1) ech_text_append(out, "</tr>\n");
+    }
+    ech_text_append(out, "</table>\n</div>\n");
+}
+
+static size_t runs_of(const ech_report_page *page)
+{
+    return page->runs > 0 ? (size_t)page->runs : 1;
+}
+
+/* Of any run. */
+static bool has_values(const ech_report_page *page, size_t chart)
+{
+    for (size_t i = chart; i < chart + runs_of(page); i++)
+        if (page->charts.at[i].training.n > 0 || page->charts.at[i].validation.n > 0) return true;
+    return false;
 }
 
 static void append_charts(const ech_report_page *page, ech_text *out)
 {
     bool any = false;
-    for (size_t i = 0; i < page->charts.n; i++) any |= has_values(&page->charts.at[i]);
+    for (size_t i = 0; i < page->charts.n; i += runs_of(page)) any |= has_values(page, i);
     if (!any) return;
     ech_text_append(out, "<h2>Step by step</h2>\n<div class=\"charts\">\n");
-    for (size_t i = 0; i < page->charts.n; i++) {
-        if (!has_values(&page->charts.at[i])) continue;
+    for (size_t i = 0; i < page->charts.n; i += runs_of(page)) {
+        if (!has_values(page, i)) continue;
         ech_text_append(out, "<div class=\"card\">\n");
-        ech_report_chart_svg(&page->charts.at[i], out);
+        ech_report_charts_svg(&page->charts.at[i], page->names, (int)runs_of(page), out);
         ech_text_append(out, "</div>\n");
     }
     if (page->loads && page->loads->step.n) {
@@ -157,9 +193,11 @@ void ech_report_html(const ech_report_page *page, ech_text *out)
     ech_text_append(out, "\n<style>\n%s</style>\n</head>\n<body>\n<main>\n", style);
     append_element("h1", title, out);
     ech_text_append(out, "\n");
+    append_table(page, out);
+    if (page->runs > 0) append_charts(page, out);
     append_facts(page, out);
     append_timelines(page, out);
-    append_charts(page, out);
+    if (page->runs == 0) append_charts(page, out);
     append_memory(page, out);
     append_run_file(page, out);
     ech_text_append(out, "<footer>Echelon " ECH_VERSION "</footer>\n</main>\n</body>\n</html>\n");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The HTML page of `echelon report`: facts of a run, timelines, charts of metrics, memory. It is
+ * The HTML page of `echelon report`: facts of a run, timelines, charts of metrics, memory; or what
+ * several runs differ in, their charts, and what they have in common. It is
  * one file that opens from a disk: SVG pictures inline, no scripts, nothing from the network; light
  * or dark as the reader's system.
  */
@@ -63,13 +64,21 @@ typedef struct ech_report_memory {
     int64_t limit;           /* bytes per rank; 0: none */
 } ech_report_memory;
 
+/* What several runs differ in: rows of a key and a value for each run. */
+typedef struct ech_report_table {
+    ECH_LIST(const char *) cell; /* [rows][1 + runs]; "": the run has none */
+} ech_report_table;
+
 /* Empty, zero or NULL parts are omitted from the page. Any text is escaped. The page borrows all
  * its pointers; whoever made lists and texts releases them. */
 typedef struct ech_report_page {
     const char *title;
     ECH_LIST(ech_report_fact) facts;
     const ech_timeline *predicted, *measured; /* after ech_timeline_finish; on one scale of time */
-    ECH_LIST(ech_report_chart) charts;
+    const ech_report_table *table;            /* of several runs */
+    int runs;                                 /* 0: one, without a name */
+    const char *const *names;                 /* [runs] */
+    ECH_LIST(ech_report_chart) charts;        /* of several runs: each chart's `runs` together */
     const ech_report_loads *loads;
     const ech_report_exponents *exponents;
     ech_report_memory memory;
@@ -82,6 +91,12 @@ void ech_report_html(const ech_report_page *page, ech_text *out);
 /* ---- pictures of the page: each appends one SVG element ---- */
 
 void ech_report_chart_svg(const ech_report_chart *chart, ech_text *out);
+/* The charts of several runs, in one picture and on the same axes, without restarts. Each run has a
+ * colour, and a row of words that begins with its name. */
+void ech_report_charts_svg(const ech_report_chart *chart, const char *const *names, int runs,
+                           ech_text *out);
+/* "#0072b2": of the run with this number; colours repeat after some runs. */
+const char *ech_report_colour(int run);
 /* A picture with a row per expert; with many steps each column is a mean. There must be steps. */
 void ech_report_heatmap_svg(const ech_report_loads *loads, ech_text *out);
 /* A picture with a row per layer. There must be layers. */

@@ -53,6 +53,11 @@ typedef struct ech_report {
     ech_text missing; /* what is omitted and why, one sentence per line */
 } ech_report;
 
+/* Reads the run's configuration and metrics, plans it, and sets the page's facts and charts.
+ * `directory` and `pool` must be set. Release it with ech_report_release, also after a failure. */
+ech_status ech_report_open(ech_report *report);
+void ech_report_release(ech_report *report);
+
 /* Sets the page's title and facts from the other fields, which must be set. */
 void ech_report_add_facts(ech_report *report);
 

@@ -223,6 +223,14 @@ static void add_memory(ech_report *report)
 
 /* ---- the whole ---- */
 
+ech_status ech_report_open(ech_report *report)
+{
+    ECH_TRY(open_design(report));
+    ECH_TRY(read_metrics(report));
+    ech_report_add_facts(report);
+    return ECH_OK;
+}
+
 static ech_status make(ech_report *report, const char *path, bool in_folder, ech_text *summary)
 {
     ECH_FREED char *trace = ech_file_join(report->directory, "trace.json");
@@ -243,7 +251,7 @@ static ech_status make(ech_report *report, const char *path, bool in_folder, ech
     return ECH_OK;
 }
 
-static void release(ech_report *report)
+void ech_report_release(ech_report *report)
 {
     for (size_t i = 0; i < report->page.facts.n; i++)
         ech_text_free(&report->page.facts.at[i].value);
@@ -267,84 +275,8 @@ static void release(ech_report *report)
 
 ech_status ech_report_run(const char *directory, const char *out, ech_text *summary)
 {
-    ECH_CLEANUP(release) ech_report report = {.directory = directory, .pool = ech_pool_create()};
+    ECH_CLEANUP(ech_report_release)
+    ech_report report = {.directory = directory, .pool = ech_pool_create()};
     ECH_FREED char *path = out ? ech_strdup(out) : ech_file_join(directory, "report.html");
     return make(&report, path, !out, summary);
-}
-
-/* ---- several runs ---- */
-
-/* The value of a fact; "": the run has none. */
-static const char *fact_of(const ech_report *report, const char *key)
-{
-    for (size_t i = 0; i < report->page.facts.n; i++) {
-        const ech_report_fact *fact = &report->page.facts.at[i];
-        if (strcmp(fact->key, key) == 0 && fact->value.n) return fact->value.at;
-    }
-    return "";
-}
-
-static bool is_common(const ech_report *reports, int n, const char *key)
-{
-    for (int r = 1; r < n; r++)
-        if (strcmp(fact_of(&reports[r], key), fact_of(&reports[0], key)) != 0) return false;
-    return true;
-}
-
-enum { KEY_COLUMNS = 28, MOST_COLUMNS = 48 };
-
-static int width_of(const ech_report *report)
-{
-    size_t width = strlen(report->directory);
-    for (size_t i = 0; i < report->page.facts.n; i++)
-        if (report->page.facts.at[i].value.n > width) width = report->page.facts.at[i].value.n;
-    return width < MOST_COLUMNS ? (int)width : MOST_COLUMNS;
-}
-
-static void print_row(const ech_report *reports, int n, const char *key, ech_text *out)
-{
-    ech_text_append(out, "%-*s", KEY_COLUMNS, key);
-    for (int r = 0; r < n; r++) {
-        const char *value = key[0] ? fact_of(&reports[r], key) : reports[r].directory;
-        ech_text_append(out, "  %-*.*s", width_of(&reports[r]), width_of(&reports[r]), value);
-    }
-    while (out->n && out->at[out->n - 1] == ' ') out->at[--out->n] = '\0';
-    ech_text_append(out, "\n");
-}
-
-/* Facts that differ come first, in columns; a run without a fact has an empty place. */
-static void print_comparison(const ech_report *reports, int n, ech_text *out)
-{
-    ECH_LIST(const char *) keys = {0};
-    for (int r = 0; r < n; r++)
-        for (size_t i = 0; i < reports[r].page.facts.n; i++) {
-            const char *key = reports[r].page.facts.at[i].key;
-            bool seen = false;
-            for (size_t k = 0; k < keys.n; k++) seen |= strcmp(keys.at[k], key) == 0;
-            if (!seen && reports[r].page.facts.at[i].value.n) ECH_PUSH(keys, key);
-        }
-    print_row(reports, n, "", out);
-    for (size_t k = 0; k < keys.n; k++)
-        if (!is_common(reports, n, keys.at[k])) print_row(reports, n, keys.at[k], out);
-    ech_text_append(out, "\nthe same in all:\n");
-    for (size_t k = 0; k < keys.n; k++)
-        if (is_common(reports, n, keys.at[k]))
-            ech_text_append(out, "%-*s  %s\n", KEY_COLUMNS, keys.at[k],
-                            fact_of(&reports[0], keys.at[k]));
-    free(keys.at);
-}
-
-ech_status ech_report_compare(char *const *directories, int n, ech_text *out)
-{
-    ECH_FREED ech_report *reports = ech_calloc((size_t)n, sizeof *reports);
-    ech_status status = ECH_OK;
-    for (int r = 0; r < n && status == ECH_OK; r++) {
-        reports[r] = (ech_report){.directory = directories[r], .pool = ech_pool_create()};
-        status = open_design(&reports[r]);
-        if (status == ECH_OK) status = read_metrics(&reports[r]);
-        if (status == ECH_OK) ech_report_add_facts(&reports[r]);
-    }
-    if (status == ECH_OK) print_comparison(reports, n, out);
-    for (int r = 0; r < n && reports[r].pool; r++) release(&reports[r]);
-    return status;
 }

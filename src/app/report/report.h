@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `echelon report`: one HTML page about a run directory. Not collective.
+ * `echelon report`: one HTML page about a run directory, or about several. Not collective.
  */
 #ifndef ECH_APP_REPORT_REPORT_H
 #define ECH_APP_REPORT_REPORT_H
@@ -16,7 +16,8 @@
 ech_status ech_report_run(const char *directory, const char *out, ech_text *summary);
 
 /* Appends a table of n runs, a column each: loss, dates, speed, layout and data. What all have in
- * common follows it. Errors: as above. */
-ech_status ech_report_compare(char *const *directories, int n, ech_text *out);
+ * common follows it. Writes a page of them, with the lines of all runs in each chart, to `path`
+ * (NULL: none). Errors: as above. */
+ech_status ech_report_compare(char *const *directories, int n, const char *path, ech_text *out);
 
 #endif
