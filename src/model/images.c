@@ -117,7 +117,7 @@ void ech_images_classes(const ech_images *b, const char *name, int x, double std
         begin_uniform(b, weight, 1 / sqrt((double)in));
         begin_uniform(b, bias, 1 / sqrt((double)in));
     }
-    ech_layer_classes_loss(b->block, x, weight, bias, classes);
+    ech_layer_classes_loss(b->block, x, weight, bias, classes, b->config->training.label_smoothing);
     b->model->logits = -1;
 }
 

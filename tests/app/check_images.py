@@ -47,6 +47,8 @@ DRAWN = {"vgg11": (224, 224, {"weight_layers": 11}),
          "resnet18": (72, 104, {"weight_layers": 18, "small_stem": False}),
          "resnet50": (75, 65, {"weight_layers": 50, "small_stem": False})}
 
+SMOOTHING = {"resnet 18 smoothed": 0.1}  # of labels, in training
+
 # Model keys of small models, whose torch module small_model() builds.
 TRAINED = {
     "vgg 11": {"architecture": "vgg", "weight_layers": 11, "base_channels": 4, "hidden_size": 24,
@@ -55,6 +57,8 @@ TRAINED = {
                     "hidden_size": 12, "image_height": 35, "image_width": 66},
     "resnet 18": {"architecture": "resnet", "weight_layers": 18, "base_channels": 4,
                   "small_stem": True, "image_height": 32, "image_width": 32},
+    "resnet 18 smoothed": {"architecture": "resnet", "weight_layers": 18, "base_channels": 4,
+                           "small_stem": True, "image_height": 19, "image_width": 21},
     "resnet 34 stem": {"architecture": "resnet", "weight_layers": 34, "base_channels": 2,
                        "small_stem": False, "image_height": 65, "image_width": 72},
     "resnet 50": {"architecture": "resnet", "weight_layers": 50, "base_channels": 2,
@@ -191,6 +195,12 @@ def read_metrics(folder):
     return [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
 
 
+def validated(folder):
+    """What the run's validation found: loss, without smoothing, and accuracies."""
+    found = next(line for line in read_metrics(folder) if "valid_loss" in line)
+    return [found[f"valid_{name}"] for name in ("loss", "accuracy", "accuracy_of_5")]
+
+
 def saved(folder):
     """The newest checkpoint's folder of weights."""
     return sorted((folder / "saved").glob("step-*"))[-1] / "model"
@@ -219,10 +229,8 @@ def check_drawn(name, folder):
     still = [key for key, value in model.state_dict().items()
              if not key.endswith(COUNT) and torch.equal(value, before[key])]
     assert not still, f"the step did not change {still}"
-    valid = next(line for line in read_metrics(folder) if "valid_loss" in line)
-    said = [valid["valid_loss"], valid["valid_accuracy"], valid["valid_accuracy_of_5"]]
     expected = torch_eval(model, pixels, labels)
-    back = max(check_same("trained, validation", said, expected),
+    back = max(check_same("trained, validation", validated(folder), expected),
                check_same("trained, eval", echelon_eval(saved(folder), images), expected))
     return f"losses within {there:.1e} there and {back:.1e} back"
 
@@ -308,7 +316,7 @@ def small_model(keys):
     return model
 
 
-def train(model, pixels, labels):
+def train(model, pixels, labels, smoothing):
     """Losses and norms of all steps. The batch is the data set, so its order does not matter."""
     named = list(model.named_parameters())
     groups = [{"params": [p for _, p in named if p.dim() > 1], "weight_decay": DECAY},
@@ -318,7 +326,7 @@ def train(model, pixels, labels):
     model.train()
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(pixels), labels)
+        loss = nn.functional.cross_entropy(model(pixels), labels, label_smoothing=smoothing)
         loss.backward()
         norms.append(nn.utils.clip_grad_norm_(model.parameters(), CLIP).item())
         losses.append(loss.item())
@@ -338,9 +346,10 @@ def check_trained(name, folder):
         ours["classifier_dropout"] = 0
     run(sys.argv[1], "train",
         run_file(folder, ours, images, model={"init_from": str(folder / "begin")},
-                 precision={"compute": "fp64"}))
+                 precision={"compute": "fp64"},
+                 training={"label_smoothing": SMOOTHING.get(name, 0)}))
     model.double()
-    losses, norms = train(model, pixels.double(), labels)
+    losses, norms = train(model, pixels.double(), labels, SMOOTHING.get(name, 0))
     lines = [line for line in read_metrics(folder) if "loss" in line]
     far = {"losses": apart(fp64(line["loss"] for line in lines), fp64(losses)),
            "norms": apart(fp64(line["grad_norm"] for line in lines), fp64(norms))}
@@ -353,8 +362,9 @@ def check_trained(name, folder):
     far["statistics"] = max([apart(state[key], theirs[key]) for key in state if "running" in key],
                             default=0.0)
     assert losses[-1] < losses[0], losses
-    check_same("after training", echelon_eval(saved(folder), images),
-               torch_eval(model, pixels.double(), labels))
+    expected = torch_eval(model, pixels.double(), labels)
+    check_same("after training", echelon_eval(saved(folder), images), expected)
+    check_same("validation", validated(folder), expected)
     said = ", ".join(f"{what} within {value:.1e}" for what, value in far.items())
     assert max(far.values()) <= TRAINING_TOLERANCE, said
     return said
