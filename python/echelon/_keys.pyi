@@ -22,37 +22,37 @@ Name = Literal[
     "model.architecture", "model.hidden_size", "model.num_hidden_layers",
     "model.num_attention_heads", "model.num_key_value_heads", "model.head_dim",
     "model.image_height", "model.image_width", "model.image_channels", "model.num_classes",
-    "model.weight_layers", "model.base_channels", "model.small_stem", "model.norm_samples",
-    "model.classifier_dropout", "model.kv_lora_rank", "model.q_lora_rank", "model.qk_nope_head_dim",
-    "model.qk_rope_head_dim", "model.v_head_dim", "model.intermediate_size",
-    "model.max_position_embeddings", "model.vocab_size", "model.rope_theta",
-    "model.rope_local_base_freq", "model.partial_rotary_factor", "model.rope_interleaved",
-    "model.rotary_layers", "model.rope_scaling", "model.rope_scaling_factor",
-    "model.rope_scaling_low_freq_factor", "model.rope_scaling_high_freq_factor",
-    "model.rope_scaling_original_max_position_embeddings", "model.rope_scaling_beta_fast",
-    "model.rope_scaling_beta_slow", "model.rope_scaling_truncate", "model.rope_scaling_mscale",
-    "model.rope_scaling_mscale_all_dim", "model.rope_scaling_attention_factor",
-    "model.rope_scaling_short_factor", "model.rope_scaling_long_factor",
-    "model.embedding_multiplier", "model.residual_multiplier", "model.logits_scaling",
-    "model.final_logit_softcapping", "model.norm_unit_offset", "model.rms_norm_eps",
-    "model.layer_norm_epsilon", "model.norm", "model.norm_placement", "model.head_norm",
-    "model.position_encoding", "model.qkv_bias", "model.o_bias", "model.mlp_bias",
-    "model.parallel_residual", "model.initialization", "model.tie_word_embeddings",
-    "model.reversible", "model.initializer_range", "model.initializer_scale", "model.embd_pdrop",
-    "model.resid_pdrop", "model.attn_pdrop", "model.hidden_act", "model.num_local_experts",
-    "model.num_experts_per_tok", "model.moe_intermediate_size", "model.moe_every",
-    "model.moe_first_dense", "model.moe_shared_experts", "model.moe_shared_gate",
-    "model.norm_topk_prob", "model.moe_gate", "model.moe_gshard_ports", "model.n_group",
-    "model.topk_group", "model.routed_scaling_factor", "model.router_bias_rate",
-    "model.moe_capacity_factor", "model.moe_group_samples", "model.router_aux_loss_coef",
-    "model.router_importance_coef", "model.router_load_coef", "model.moe_bound",
-    "model.moe_dropout", "model.moe_bias", "model.router_jitter_noise", "model.sliding_window",
-    "model.window_layers", "model.attn_logit_softcapping", "model.attention_scale",
-    "model.attention_sinks", "model.init_from", "model.mapping", "model.new_rows_from",
-    "data.train", "data.valid", "data.identity", "data.split", "data.tokenizer",
-    "data.sequence_length", "data.begin_of_text", "data.packing", "data.long_documents",
-    "data.document_mask", "data.shards", "data.shares", "data.crop_padding", "data.flip",
-    "data.prefetch", "training.steps", "training.epochs", "training.global_batch_size",
+    "model.weight_layers", "model.base_channels", "model.small_stem", "model.pre_activation",
+    "model.norm_samples", "model.classifier_dropout", "model.kv_lora_rank", "model.q_lora_rank",
+    "model.qk_nope_head_dim", "model.qk_rope_head_dim", "model.v_head_dim",
+    "model.intermediate_size", "model.max_position_embeddings", "model.vocab_size",
+    "model.rope_theta", "model.rope_local_base_freq", "model.partial_rotary_factor",
+    "model.rope_interleaved", "model.rotary_layers", "model.rope_scaling",
+    "model.rope_scaling_factor", "model.rope_scaling_low_freq_factor",
+    "model.rope_scaling_high_freq_factor", "model.rope_scaling_original_max_position_embeddings",
+    "model.rope_scaling_beta_fast", "model.rope_scaling_beta_slow", "model.rope_scaling_truncate",
+    "model.rope_scaling_mscale", "model.rope_scaling_mscale_all_dim",
+    "model.rope_scaling_attention_factor", "model.rope_scaling_short_factor",
+    "model.rope_scaling_long_factor", "model.embedding_multiplier", "model.residual_multiplier",
+    "model.logits_scaling", "model.final_logit_softcapping", "model.norm_unit_offset",
+    "model.rms_norm_eps", "model.layer_norm_epsilon", "model.norm", "model.norm_placement",
+    "model.head_norm", "model.position_encoding", "model.qkv_bias", "model.o_bias",
+    "model.mlp_bias", "model.parallel_residual", "model.initialization",
+    "model.tie_word_embeddings", "model.reversible", "model.initializer_range",
+    "model.initializer_scale", "model.embd_pdrop", "model.resid_pdrop", "model.attn_pdrop",
+    "model.hidden_act", "model.num_local_experts", "model.num_experts_per_tok",
+    "model.moe_intermediate_size", "model.moe_every", "model.moe_first_dense",
+    "model.moe_shared_experts", "model.moe_shared_gate", "model.norm_topk_prob", "model.moe_gate",
+    "model.moe_gshard_ports", "model.n_group", "model.topk_group", "model.routed_scaling_factor",
+    "model.router_bias_rate", "model.moe_capacity_factor", "model.moe_group_samples",
+    "model.router_aux_loss_coef", "model.router_importance_coef", "model.router_load_coef",
+    "model.moe_bound", "model.moe_dropout", "model.moe_bias", "model.router_jitter_noise",
+    "model.sliding_window", "model.window_layers", "model.attn_logit_softcapping",
+    "model.attention_scale", "model.attention_sinks", "model.init_from", "model.mapping",
+    "model.new_rows_from", "data.train", "data.valid", "data.identity", "data.split",
+    "data.tokenizer", "data.sequence_length", "data.begin_of_text", "data.packing",
+    "data.long_documents", "data.document_mask", "data.shards", "data.shares", "data.crop_padding",
+    "data.flip", "data.prefetch", "training.steps", "training.epochs", "training.global_batch_size",
     "training.micro_batch_size", "training.seed", "training.on_nonfinite",
     "training.nonfinite_limit", "training.validate_every", "training.validate_samples",
     "training.patience", "training.min_improvement", "training.time_limit", "training.check_every",
@@ -122,6 +122,8 @@ Keys = TypedDict("Keys", {
     # true: ResNet begins with a 3 x 3 convolution, without a pool; auto: for sides below 64
     # pixels
     "model.small_stem": bool | Literal["auto"],
+    # true: norms and ReLUs of ResNet come before convolutions, which very deep networks need
+    "model.pre_activation": bool,
     # consecutive samples whose statistics batch norm uses in training; auto: the micro-batch
     "model.norm_samples": int | Literal["auto"],
     # dropout probability after each of VGG's two wide layers
@@ -649,6 +651,20 @@ class Keyed(Handle):
     def __setitem__(
         self,
         key:
+        Literal["model.pre_activation", "model.rope_interleaved", "model.rope_scaling_truncate",
+        "model.norm_unit_offset", "model.qkv_bias", "model.o_bias", "model.mlp_bias",
+        "model.parallel_residual", "model.reversible", "model.moe_shared_gate",
+        "model.norm_topk_prob", "model.moe_gshard_ports", "model.moe_bias", "model.attention_sinks",
+        "data.flip", "optimizer.nesterov", "optimizer.scale_parameter", "optimizer.relative_step",
+        "optimizer.warmup_init", "precision.tf32", "parallel.server_sync", "parallel.share_device",
+        "parallel.vertical_sync", "parallel.weight_stashing", "parallel.zero_keep",
+        "memory.encode_norms", "checkpoint.background", "log.tensorboard", "log.trace"],
+        value:
+        bool) -> None: ...
+    @overload
+    def __setitem__(
+        self,
+        key:
         Literal["model.classifier_dropout", "model.rope_theta", "model.rope_local_base_freq",
         "model.partial_rotary_factor", "model.rope_scaling_factor",
         "model.rope_scaling_low_freq_factor", "model.rope_scaling_high_freq_factor",
@@ -670,20 +686,6 @@ class Keyed(Handle):
         "parallel.deadline", "memory.encode_density"],
         value:
         float) -> None: ...
-    @overload
-    def __setitem__(
-        self,
-        key:
-        Literal["model.rope_interleaved", "model.rope_scaling_truncate", "model.norm_unit_offset",
-        "model.qkv_bias", "model.o_bias", "model.mlp_bias", "model.parallel_residual",
-        "model.reversible", "model.moe_shared_gate", "model.norm_topk_prob",
-        "model.moe_gshard_ports", "model.moe_bias", "model.attention_sinks", "data.flip",
-        "optimizer.nesterov", "optimizer.scale_parameter", "optimizer.relative_step",
-        "optimizer.warmup_init", "precision.tf32", "parallel.server_sync", "parallel.share_device",
-        "parallel.vertical_sync", "parallel.weight_stashing", "parallel.zero_keep",
-        "memory.encode_norms", "checkpoint.background", "log.tensorboard", "log.trace"],
-        value:
-        bool) -> None: ...
     @overload
     def __setitem__(
         self,

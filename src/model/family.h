@@ -181,8 +181,8 @@ ech_status ech_scale_check_root(const ech_config *config);
     "data.crop_padding data.flip training.label_smoothing "
 /* These, of convolutional networks. */
 #define ECH_CONVOLUTION_KEYS                                                                       \
-    "model.weight_layers model.base_channels model.small_stem model.norm_samples "                 \
-    "model.classifier_dropout "
+    "model.weight_layers model.base_channels model.small_stem model.pre_activation "               \
+    "model.norm_samples model.classifier_dropout "
 
 /* Keys of all decoders. */
 #define ECH_DECODER_KEYS                                                                           \

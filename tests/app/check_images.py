@@ -63,6 +63,17 @@ TRAINED = {
                        "small_stem": False, "image_height": 65, "image_width": 72},
     "resnet 50": {"architecture": "resnet", "weight_layers": 50, "base_channels": 2,
                   "small_stem": True, "image_height": 17, "image_width": 20},
+    "resnet 20": {"architecture": "resnet", "weight_layers": 20, "base_channels": 4,
+                  "small_stem": True, "image_height": 13, "image_width": 12},
+    "preactivated 34": {"architecture": "resnet", "weight_layers": 34, "base_channels": 2,
+                        "pre_activation": True, "small_stem": False, "image_height": 65,
+                        "image_width": 72},
+    "preactivated 26": {"architecture": "resnet", "weight_layers": 26, "base_channels": 3,
+                        "pre_activation": True, "small_stem": True, "image_height": 12,
+                        "image_width": 13},
+    "preactivated 29": {"architecture": "resnet", "weight_layers": 29, "base_channels": 2,
+                        "pre_activation": True, "small_stem": True, "image_height": 17,
+                        "image_width": 14},
     "mlp": {"architecture": "mlp", "hidden_size": 20, "num_hidden_layers": 3, "image_height": 9,
             "image_width": 11},
 }
@@ -237,22 +248,31 @@ def check_drawn(name, folder):
 
 # ---- training ----
 
+def groups_of(depth):
+    """Numbers of units of groups, and whether they are bottlenecks."""
+    known = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+    if depth in known:
+        return known[depth], depth >= 50
+    bottleneck = (depth - 2) % 6 != 0  # of the depths here
+    return 3 * [(depth - 2) // (9 if bottleneck else 6)], bottleneck
+
+
 class SmallResNet(nn.Module):
     """torchvision's units, on any number of channels, with either stem."""
-
-    UNITS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 
     def __init__(self, keys):
         super().__init__()
         width, small = keys["base_channels"], keys["small_stem"]
-        unit = (torchvision.models.resnet.Bottleneck if keys["weight_layers"] >= 50
+        groups, bottleneck = groups_of(keys["weight_layers"])
+        unit = (torchvision.models.resnet.Bottleneck if bottleneck
                 else torchvision.models.resnet.BasicBlock)
         self.conv1 = nn.Conv2d(3, width, 3 if small else 7, 1 if small else 2, 1 if small else 3,
                                bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.pool = nn.Identity() if small else nn.MaxPool2d(3, 2, 1)
         channels = width
-        for group, units in enumerate(self.UNITS[keys["weight_layers"]]):
+        self.groups = len(groups)
+        for group, units in enumerate(groups):
             layer, stride = [], 1 if group == 0 else 2
             for _ in range(units):
                 out = (width << group) * unit.expansion
@@ -267,8 +287,72 @@ class SmallResNet(nn.Module):
 
     def forward(self, x):
         x = self.pool(self.bn1(self.conv1(x)).relu())
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        for group in range(self.groups):
+            x = getattr(self, f"layer{group + 1}")(x)
         return self.fc(x.mean((2, 3)))
+
+
+class Preactivated(nn.Module):
+    """A residual function of He et al. 2016 (arXiv:1603.05027), and its shortcut."""
+
+    def __init__(self, inputs, channels, stride, bottleneck):
+        super().__init__()
+        outputs = 4 * channels if bottleneck else channels
+        widths = [inputs, channels, outputs]
+        if bottleneck:
+            widths.insert(1, channels)
+        kinds = [(1, 1), (3, stride), (1, 1)] if bottleneck else [(3, stride), (3, 1)]
+        self.convs = len(kinds)
+        for i, (size, step) in enumerate(kinds):
+            setattr(self, f"bn{i + 1}", nn.BatchNorm2d(widths[i]))
+            setattr(self, f"conv{i + 1}", nn.Conv2d(widths[i], widths[i + 1], size, step,
+                                                    size // 2, bias=False))
+        self.outputs = outputs
+        self.downsample = None
+        if stride > 1 or inputs != outputs:
+            self.downsample = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def activated(self, x):
+        return self.bn1(x).relu()
+
+    def residual(self, x):
+        """Of x that is activated."""
+        x = self.conv1(x)
+        for i in range(2, self.convs + 1):
+            x = getattr(self, f"conv{i}")(getattr(self, f"bn{i}")(x).relu())
+        return x
+
+    def shortcut(self, x):
+        return x if self.downsample is None else self.downsample(x)
+
+
+class PreactivatedResNet(nn.Module):
+    def __init__(self, keys):
+        super().__init__()
+        channels, small = keys["base_channels"], keys["small_stem"]
+        groups, bottleneck = groups_of(keys["weight_layers"])
+        self.conv1 = nn.Conv2d(3, channels, 3 if small else 7, 1 if small else 2,
+                               1 if small else 3, bias=False)
+        self.pool = nn.Identity() if small else nn.MaxPool2d(3, 2, 1)
+        self.groups = len(groups)
+        for group, units in enumerate(groups):
+            layer = nn.ModuleList()
+            for i in range(units):
+                layer.append(Preactivated(channels, keys["base_channels"] << group,
+                                          2 if group > 0 and i == 0 else 1, bottleneck))
+                channels = layer[-1].outputs
+            setattr(self, f"layer{group + 1}", layer)
+        self.bn = nn.BatchNorm2d(channels)
+        self.fc = nn.Linear(channels, CLASSES)
+
+    def forward(self, x):
+        x = self.pool(self.conv1(x))
+        layers = [getattr(self, f"layer{group + 1}") for group in range(self.groups)]
+        for i, unit in enumerate(unit for layer in layers for unit in layer):
+            activated = unit.activated(x)
+            both = i == 0 or unit.downsample is not None
+            x = unit.shortcut(activated if both else x) + unit.residual(activated)
+        return self.fc(self.bn(x).relu().mean((2, 3)))
 
 
 class SmallVGG(nn.Module):
@@ -309,6 +393,8 @@ class Mlp(nn.Module):
 
 def small_model(keys):
     kind = {"vgg": SmallVGG, "resnet": SmallResNet, "mlp": Mlp}[keys["architecture"]]
+    if keys.get("pre_activation"):
+        kind = PreactivatedResNet
     model = kind(keys)
     for parameter in model.parameters():  # biases, too, of which some would begin with 0
         if parameter.dim() == 1:

@@ -76,6 +76,8 @@ static const char *const networks[] = {
     "model.architecture=resnet model.weight_layers=18 model.base_channels=2",
     "model.architecture=resnet model.weight_layers=50 model.base_channels=2 model.small_stem=true "
     "model.norm_samples=2",
+    "model.architecture=resnet model.weight_layers=11 model.base_channels=2 "
+    "model.pre_activation=true training.label_smoothing=0.1",
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -253,7 +255,7 @@ TEST(what_they_do_not_have)
 {
     assert_refused(networks[1], "parallel.tensor=2", "tensor ranks share only layers of texts");
     assert_refused(networks[2], "parallel.context=2", "a sample has no sequence");
-    assert_refused(networks[2], "model.weight_layers=20", "use 18, 34, 50, 101 or 152");
+    assert_refused(networks[2], "model.weight_layers=21", "another 2 + 6 n or 2 + 9 n, such as 20");
     assert_refused(networks[1], "model.image_height=16", "use images of at least 32 x 32");
     assert_refused(networks[3], "model.norm_samples=4 training.micro_batch_size=6",
                    "does not divide training.micro_batch_size = 6");

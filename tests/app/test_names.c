@@ -83,6 +83,7 @@ static const decision decisions[] = {
     {"model.weight_layers", NULL, "not read by", NULL, 0},
     {"model.base_channels", NULL, "not read by", NULL, 0},
     {"model.small_stem", NULL, "not read by", NULL, 0},
+    {"model.pre_activation", NULL, "not read by", NULL, 0},
     {"model.norm_samples", NULL, "not read by", NULL, 0},
     {"model.classifier_dropout", NULL, "not read by", NULL, 0},
     {"training.label_smoothing", NULL, "not read by", NULL, 0},
