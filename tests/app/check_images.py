@@ -74,6 +74,10 @@ TRAINED = {
     "preactivated 29": {"architecture": "resnet", "weight_layers": 29, "base_channels": 2,
                         "pre_activation": True, "small_stem": True, "image_height": 17,
                         "image_width": 14},
+    "revnet 14": {"architecture": "revnet", "weight_layers": 14, "base_channels": 8,
+                  "image_height": 13, "image_width": 12},
+    "revnet 20": {"architecture": "revnet", "weight_layers": 20, "base_channels": 4,
+                  "image_height": 12, "image_width": 14},
     "mlp": {"architecture": "mlp", "hidden_size": 20, "num_hidden_layers": 3, "image_height": 9,
             "image_width": 11},
 }
@@ -355,6 +359,51 @@ class PreactivatedResNet(nn.Module):
         return self.fc(self.bn(x).relu().mean((2, 3)))
 
 
+class RevNetUnit(nn.Module):
+    """y1 = x1 + F(x2), y2 = x2 + G(y1), with shortcuts to another shape."""
+
+    def __init__(self, inputs, channels, stride, bottleneck):
+        super().__init__()
+        self.f = Preactivated(inputs, channels, stride, bottleneck)
+        self.outputs = self.f.outputs
+        self.g = Preactivated(self.outputs, channels, 1, bottleneck)
+        if self.f.downsample is not None:
+            self.g.downsample = nn.Conv2d(inputs, self.outputs, 1, stride, bias=False)
+
+    def forward(self, x1, x2):
+        y1 = self.f.shortcut(x1) + self.f.residual(self.f.activated(x2))
+        return y1, self.g.shortcut(x2) + self.g.residual(self.g.activated(y1))
+
+
+class RevNet(nn.Module):
+    """Of Gomez et al. 2017, with convolutions where a unit changes the shape."""
+
+    def __init__(self, keys):
+        super().__init__()
+        channels = first = keys["base_channels"] // 2
+        depth = keys["weight_layers"]
+        bottleneck = (depth - 2) % 12 != 0
+        self.stem = nn.ModuleDict({
+            stream: nn.ModuleDict({"conv": nn.Conv2d(3, first, 3, 1, 1, bias=False),
+                                   "bn": nn.BatchNorm2d(first)}) for stream in "12"})
+        for group in range(3):
+            layer = nn.ModuleList()
+            for i in range((depth - 2) // (18 if bottleneck else 12)):
+                layer.append(RevNetUnit(channels, first << group, 2 if group > 0 and i == 0 else 1,
+                                        bottleneck))
+                channels = layer[-1].outputs
+            setattr(self, f"layer{group + 1}", layer)
+        self.bn1, self.bn2 = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)
+        self.fc = nn.Linear(2 * channels, CLASSES)
+
+    def forward(self, x):
+        x = [stem["bn"](stem["conv"](x)).relu() for stem in self.stem.values()]
+        for unit in [*self.layer1, *self.layer2, *self.layer3]:
+            x = unit(*x)
+        x = [norm(stream).relu().mean((2, 3)) for norm, stream in zip((self.bn1, self.bn2), x)]
+        return self.fc(torch.cat(x, 1))
+
+
 class SmallVGG(nn.Module):
     """torchvision's features, on any number of channels, and a classifier of what is left."""
 
@@ -392,7 +441,8 @@ class Mlp(nn.Module):
 
 
 def small_model(keys):
-    kind = {"vgg": SmallVGG, "resnet": SmallResNet, "mlp": Mlp}[keys["architecture"]]
+    kind = {"vgg": SmallVGG, "resnet": SmallResNet, "revnet": RevNet, "mlp": Mlp}[
+        keys["architecture"]]
     if keys.get("pre_activation"):
         kind = PreactivatedResNet
     model = kind(keys)
