@@ -70,13 +70,21 @@ static int add_running(const ech_images *b, const char *name, const char *what, 
     return state;
 }
 
+/* PyTorch has a count of commits for each norm. */
+static int add_running_mean(const ech_images *b, const char *name, int64_t channels)
+{
+    int state = add_running(b, name, "running_mean", channels, ECH_INIT_ZERO);
+    b->model->param.at[state].counter = name_of(b, name, "num_batches_tracked");
+    return state;
+}
+
 int ech_images_norm(const ech_images *b, const char *name, int x)
 {
     int64_t channels = shape_of(b, x)->size[3], samples = b->config->model.norm_samples;
     const ech_layer_batch_norm_args norm = {
         .gain = add_vector(b, name, "weight", channels, ECH_INIT_ONE),
         .bias = add_vector(b, name, "bias", channels, ECH_INIT_ZERO),
-        .running_mean = add_running(b, name, "running_mean", channels, ECH_INIT_ZERO),
+        .running_mean = add_running_mean(b, name, channels),
         .running_variance = add_running(b, name, "running_var", channels, ECH_INIT_ONE),
         .samples = samples == ECH_AUTO ? 0 : samples,
         .step_samples = b->config->training.global_batch_size,

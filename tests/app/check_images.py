@@ -38,7 +38,7 @@ SAMPLES = CLASSES * IMAGES_OF_CLASS
 LOSS_TOLERANCE = 1e-4  # fp32
 TRAINING_TOLERANCE = 1e-9  # fp64
 STEPS, RATE, MOMENTUM, DECAY, CLIP = 5, 0.05, 0.9, 0.01, 0.5
-COUNT = "num_batches_tracked"  # PyTorch uses it only without a momentum
+COUNT = "num_batches_tracked"  # of a norm's steps; PyTorch uses it only without a momentum
 LISTS = ("vgg11", "vgg16", "resnet18", "resnet50")
 
 # torchvision's name: the image's height and width, and more keys of the model.
@@ -221,6 +221,14 @@ def saved(folder):
     return sorted((folder / "saved").glob("step-*"))[-1] / "model"
 
 
+def check_counts(state, model, steps):
+    """The state has all tensors of the model, and each norm has counted the steps."""
+    assert state.keys() == model.state_dict().keys(), state.keys() ^ model.state_dict().keys()
+    counts = [value for key, value in state.items() if key.endswith(COUNT)]
+    assert all(count.dtype == torch.int64 and count.shape == () for count in counts)
+    assert all(count.item() == steps for count in counts), counts
+
+
 def check_drawn(name, folder):
     height, width, more = DRAWN[name]
     keys = {"architecture": name.rstrip("0123456789"), "image_height": height,
@@ -240,7 +248,11 @@ def check_drawn(name, folder):
                     optimizer={"learning_rate": 0.01})
     run(sys.argv[1], "train", step)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    model.load_state_dict(safetensors.torch.load_file(saved(folder) / "model.safetensors"))
+    state = safetensors.torch.load_file(saved(folder) / "model.safetensors")
+    check_counts(state, model, 1)
+    model.load_state_dict(state)
+    run(sys.argv[1], "convert", saved(folder), folder / "converted")
+    check_counts(safetensors.torch.load_file(folder / "converted/model.safetensors"), model, 1)
     still = [key for key, value in model.state_dict().items()
              if not key.endswith(COUNT) and torch.equal(value, before[key])]
     assert not still, f"the step did not change {still}"
@@ -490,8 +502,9 @@ def check_trained(name, folder):
     far = {"losses": apart(fp64(line["loss"] for line in lines), fp64(losses)),
            "norms": apart(fp64(line["grad_norm"] for line in lines), fp64(norms))}
     state = safetensors.torch.load_file(saved(folder) / "model.safetensors")
-    theirs = {key: value for key, value in model.state_dict().items() if not key.endswith(COUNT)}
-    assert state.keys() == theirs.keys(), state.keys() ^ theirs.keys()
+    check_counts(state, model, STEPS)
+    state = {key: value for key, value in state.items() if not key.endswith(COUNT)}
+    theirs = model.state_dict()
     assert all(value.dtype == torch.float64 for value in state.values())
     assert len(lines) == STEPS
     far["weights"] = max(apart(state[key], theirs[key]) for key in state if "running" not in key)

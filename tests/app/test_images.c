@@ -193,6 +193,37 @@ TEST(groups_of_norms_do_not_depend_on_micro_batches)
     free(mean[1]);
 }
 
+/* One rank saves each count, whichever has the statistics. */
+TEST(norms_count_updates)
+{
+    static const struct {
+        int ranks;
+        const char *words;
+    } cases[] = {{1, ""},
+                 {2, "parallel.data=2 parallel.zero=3"},
+                 {2, "parallel.pipeline=2"},
+                 {3, "parallel.stage_replicas=[2,1]"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        train("counts", cases[i].ranks, networks[2], cases[i].words);
+        ech_safetensors *file = runs_open("counts", 4, runs_model);
+        for (int norm = 1; norm <= 2; norm++) {
+            char name[80];
+            int64_t count = 0;
+            snprintf(name, sizeof name, "layer%d.1.bn%d.num_batches_tracked", 2 * norm, norm);
+            ech_saved_tensor want = {.name = name, .dtype = ECH_I64};
+            ech_tensor number = ech_tensor_view(&count, ECH_I64, 0, NULL);
+            int at = ech_safetensors_find(file, name);
+            assert_true(at >= 0);
+            assert_int_equal(ech_safetensors_get(file, at).dtype, ECH_I64);
+            ech_saved_add(&want, (const int64_t[1]){0}, &number);
+            assert_int_equal(ech_safetensors_read(file, at, &want), ECH_OK);
+            assert_int_equal(count, 4);
+        }
+        ech_safetensors_close(file);
+        runs_remove("counts");
+    }
+}
+
 /* ---- accuracy ---- */
 
 /* The last value of the key in a run's metrics. */
