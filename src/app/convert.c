@@ -228,6 +228,16 @@ static void free_written(written *w)
     ech_merge_free(&w->merge);
 }
 
+static ech_status write_count(const written *w)
+{
+    int64_t count = 0;
+    ech_saved_tensor tensor = *w->whole;
+    ech_tensor number = ech_tensor_view(&count, ECH_I64, 0, NULL);
+    if (w->c->shards) ECH_TRY(ech_shards_read_count(w->c->shards, tensor.name, &count));
+    ech_saved_add(&tensor, (const int64_t[1]){0}, &number);
+    return ech_safetensors_write(w->fd, w->path, &tensor, w->offset, NULL);
+}
+
 static ech_status write_tensors(const ech_conversion *c, int fd, const char *path,
                                 const ech_stored *stored)
 {
@@ -235,6 +245,10 @@ static ech_status write_tensors(const ech_conversion *c, int fd, const char *pat
         const ech_saved_tensor *tensor = &stored->tensors[i];
         ECH_CLEANUP(free_written)
         written w = {.c = c, .fd = fd, .path = path, .whole = tensor, .offset = stored->offsets[i]};
+        if (tensor->dtype == ECH_I64) {
+            ECH_TRY(write_count(&w));
+            continue;
+        }
         ECH_TRY(ech_merge_read(c->adapters, c->model, param_of(c->model, tensor), &w.merge));
         ECH_TRY(write_tensor(&w));
     }
@@ -251,6 +265,8 @@ static ech_status write_weights(const ech_conversion *c, const char *folder, ech
         whole.narrowed = true;
         whole.narrow = ech_saved_weight_dtype(param, dtype);
         ech_saved_list_add(&all, param, NULL, &whole);
+        if (param->counter)
+            ECH_PUSH(all.tensor, ((ech_saved_tensor){.name = param->counter, .dtype = ECH_I64}));
     }
     ECH_CLEANUP(ech_stored_free) ech_stored stored = {0};
     ECH_FREED char *path = ech_file_join(folder, "model.safetensors");

@@ -233,6 +233,25 @@ ech_dtype ech_shards_dtype(const ech_shards *weights, const char *name)
     return ech_safetensors_get(at.file, at.tensor).dtype;
 }
 
+ech_status ech_shards_read_count(const ech_shards *weights, const char *name, int64_t *count)
+{
+    location at = find_tensor(weights, name);
+    ech_saved_tensor want = {.name = name, .dtype = ECH_I64};
+    ech_tensor number = ech_tensor_view(count, ECH_I64, 0, NULL);
+    *count = 0;
+    if (!at.file) return ECH_OK;
+    ech_saved_tensor stored = ech_safetensors_get(at.file, at.tensor);
+    if (stored.dtype != ECH_I64 || stored.dims != 0)
+        ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' counts batches, but is no I64 scalar",
+                 weights->folder, name);
+    ech_saved_add(&want, (const int64_t[1]){0}, &number);
+    ECH_TRY(ech_safetensors_read(at.file, at.tensor, &want));
+    if (*count < 0)
+        ECH_FAIL(ECH_EINPUT, "%s: tensor '%s' counts batches, but is negative", weights->folder,
+                 name);
+    return ECH_OK;
+}
+
 /* ---- checking ---- */
 
 static bool is_grown(const ech_shards *weights, const ech_saved_tensor *want)

@@ -53,6 +53,9 @@ ech_status ech_shards_check_head(const ech_shards *weights);
 /* Reads the boxes of n tensors into their memory, converted to tensors[i].dtype. Errors: a missing
  * tensor, another shape or type. */
 ech_status ech_shards_load(const ech_shards *weights, const ech_saved_tensor *tensors, int n);
+/* Reads the scalar `name`, an ech_param.counter. *count: 0 if the files do not have it. Errors:
+ * another type or shape than an I64 scalar; a negative number. */
+ech_status ech_shards_read_count(const ech_shards *weights, const char *name, int64_t *count);
 /* The hash of n tensors, at least one-dimensional: XXH3-128 of each one's name, a NUL, and its
  * values rounded to bf16, row-major. So folders with the same weights in fp32 and in bf16 have the
  * same hash. Reads all of them. */

@@ -60,6 +60,20 @@ static void add_weights(const ech_exec *exec, ech_saved_list *list, int param, e
     add_tensor(exec, list, param, &of, data);
 }
 
+/* The number of updates, for the rank that saves the first numbers of the state that it counts. */
+static void add_counter(const ech_exec *exec, ech_saved_list *list, const ech_param *param,
+                        const ech_holding *of)
+{
+    if (!param->counter) return;
+    ech_saved_tensor count = {.name = param->counter, .file = ECH_FILE_MODEL, .dtype = ECH_I64};
+    for (int b = 0; b < of->held.boxes; b++)
+        if (of->held.writes && of->held.box[b].begin[0] == 0 && of->held.box[b].size[0] > 0) {
+            ech_tensor number = ech_tensor_view((void *)&exec->saver.updates, ECH_I64, 0, NULL);
+            ech_saved_add(&count, (const int64_t[1]){0}, &number);
+        }
+    ECH_PUSH(list->tensor, count);
+}
+
 ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
 {
     ech_saved_list list = {.copier = exec->plan->snapshots ? NULL : ech_exec_copier(exec, 1)};
@@ -75,6 +89,7 @@ ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
                 add_tensor(exec, &list, param, &of[i], data);
             else
                 add_weights(exec, &list, param, of[i], data);
+            if (!of[i].name) add_counter(exec, &list, &exec->plan->model->param.at[param], &of[i]);
         }
     return list;
 }

@@ -112,6 +112,7 @@ ech_status ech_handle_SAVE(ech_exec *exec, const ech_step *step)
     ECH_TRY(ech_device_settle(exec->device, ech_exec_queue(exec, step))); /* the copies are there */
     ech_saved_list_free(&saver->list);
     free_request(&saver->now);
+    saver->updates = ech_exec_updates(exec);
     saver->list = ech_exec_list_saved(exec, step);
     saver->now = saver->next;
     saver->next = (ech_save_request){0};

@@ -112,6 +112,7 @@ typedef struct ech_saver {
     ech_save_gate *gate;        /* NULL: none */
     void *gate_context;
     ech_saved_list list; /* what the last thread writes */
+    int64_t updates;     /* when it began: what counters of layer states are in the files */
 } ech_saver;
 
 /* Contents of count tables, once the host has them. */

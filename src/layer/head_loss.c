@@ -18,6 +18,7 @@ typedef struct head_options {
     int64_t V, first;
     ech_logits logits;
     const echelon_loss *plugged; /* NULL: the cross-entropy */
+    double smoothing;            /* share of all classes in targets, in training */
     bool classes;                /* outside of training, samples whose class is found are counted */
 } head_options;
 
@@ -43,6 +44,7 @@ typedef struct builder {
     int64_t V, rows; /* rows: of a chunk; 0: all there are, where nobody says how many */
     ech_logits with;
     const echelon_loss *plugged;
+    double smoothing;
     int logits; /* (rows,V): every chunk's */
 } builder;
 
@@ -93,7 +95,7 @@ static int add_whole(builder *b, ech_node *node, int64_t rows, int shards)
 static void add_chunk(builder *b, int64_t first, int64_t rows)
 {
     ech_block *block = b->block;
-    head_options options = {b->V, first, b->with, b->plugged, b->bias >= 0};
+    head_options options = {b->V, first, b->with, b->plugged, b->smoothing, b->bias >= 0};
     int shards = ech_axis_shards(ECH_AXIS_VOCAB, block->options.sharding), logits = b->logits;
     if (rows < b->rows)
         logits = ech_block_view(block, logits, 0, shape_of(rows, ECH_AXIS_VOCAB, b->V));
@@ -133,7 +135,7 @@ static void add_chunk(builder *b, int64_t first, int64_t rows)
 static int add_next(builder *b)
 {
     ech_shape shape = ech_shape_2d(ECH_AXIS_BATCH, 0, ECH_AXIS_VOCAB, b->V);
-    head_options options = {b->V, 0, b->with, b->plugged, false};
+    head_options options = {b->V, 0, b->with, b->plugged, 0, false};
     ech_node *node = ech_block_node(b->block, &ech_layer_row_head_next, &options, sizeof options);
     ech_node_in(node, b->x);
     ech_node_param(node, b->weight);
@@ -177,8 +179,10 @@ int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int w
     return add_next(&b);
 }
 
-void ech_layer_classes_loss(ech_block *block, int x, int weight, int bias, int64_t V)
+void ech_layer_classes_loss(ech_block *block, int x, int weight, int bias, int64_t V,
+                            double smoothing)
 {
+    ECH_ASSERT(smoothing == 0 || !ech_block_is_sharded(block, ECH_AXIS_VOCAB));
     int targets = ech_block_batch(block, ECH_TARGETS);
     builder b = {block,
                  x,
@@ -188,7 +192,8 @@ void ech_layer_classes_loss(ech_block *block, int x, int weight, int bias, int64
                  bias,
                  V,
                  .rows = block->options.rows,
-                 .with = {.factor = 1}};
+                 .with = {.factor = 1},
+                 .smoothing = smoothing};
     add_chunks(&b);
 }
 
@@ -244,8 +249,16 @@ static void transform(const ech_call *call, const ech_tensor *logits)
     call->kernels->scale(call->context, logits, o->logits.factor, o->logits.cap, logits);
 }
 
+/* Whether the call's targets are smoothed: other purposes report the plain cross-entropy. */
+static bool smooths(const ech_call *call)
+{
+    const head_options *options = call->node->options;
+    return options->smoothing > 0 && call->purpose == ECH_TRAIN;
+}
+
 static void logits_forward(const ech_call *call)
 {
+    const head_options *options = call->node->options;
     const ech_kernels *kernels = call->kernels;
     vocab_shard s = shard_of(call);
     int64_t n = ech_tensor_count(&call->out[1]) / ECH_LOSS_STATS;
@@ -260,6 +273,8 @@ static void logits_forward(const ech_call *call)
     transform(call, &logits);
     if (padding.shape[0]) kernels->fill(call->context, &padding, 0);
     kernels->loss_statistics(call->context, &logits, &targets, s.first_id, &stats);
+    if (smooths(call))
+        kernels->smooth_statistics(call->context, &logits, options->smoothing, &stats);
 }
 
 static void logits_backward(const ech_call *call)
@@ -405,6 +420,9 @@ static void find_loss(const ech_call *call, bool turns)
     call->kernels->loss_gradient(call->context, &logits, &targets, &weights, s.first_id, &stats,
                                  &scale, options->logits.factor, options->logits.cap,
                                  turns ? &gradient : NULL, &sums);
+    if (turns && smooths(call))
+        call->kernels->smooth_gradient(call->context, &targets, &weights, &scale,
+                                       options->smoothing, &gradient);
 }
 
 static void count_hits(const ech_call *call)

@@ -94,6 +94,9 @@ typedef struct ech_param {
      * trained parameter. */
     void (*commit)(const ech_commit *commit);
     double commit_rate; /* of the layer's own */
+    /* The name of a scalar tensor in folders of weights that counts the commits, which no layer
+     * reads: PyTorch's num_batches_tracked. NULL: there is none. */
+    const char *counter;
     /* The axes of the device mesh along which its gradient is summed: ranks that differ only in
      * these coordinates each have a partial sum. Ranks that differ in another coordinate have
      * another shard, or the same gradient. */

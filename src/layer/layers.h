@@ -178,8 +178,10 @@ typedef struct ech_logits {
 int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V,
                         ech_logits logits, const echelon_loss *plugged);
 /* The end of a classifier of samples: x (B,1,C), one target and weight per sample; logits x Wᵀ +
- * bias, weight (V,C), bias (V), and the cross-entropy, as above. It generates nothing. */
-void ech_layer_classes_loss(ech_block *block, int x, int weight, int bias, int64_t V);
+ * bias, weight (V,C), bias (V), and the cross-entropy, as above. It generates nothing. smoothing:
+ * in training the targets are (1 - smoothing) onehot + smoothing / V, and V is not sharded. */
+void ech_layer_classes_loss(ech_block *block, int x, int weight, int bias, int64_t V,
+                            double smoothing);
 /* The end of a logistic regression: x (B,T,1), a weight of each feature of a sample, times the
  * batch's values, summed over the sample and added to bias (1), is its logit; the loss is that
  * of kernel.def's logistic_loss. Tokens are not sharded. */

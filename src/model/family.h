@@ -178,11 +178,11 @@ ech_status ech_scale_check_root(const ech_config *config);
 #define ECH_TOKEN_KEYS "model.vocab_size model.max_position_embeddings data.sequence_length "
 #define ECH_IMAGE_KEYS                                                                             \
     "model.image_height model.image_width model.image_channels model.num_classes "                 \
-    "data.crop_padding data.flip "
+    "data.crop_padding data.flip training.label_smoothing "
 /* These, of convolutional networks. */
 #define ECH_CONVOLUTION_KEYS                                                                       \
-    "model.weight_layers model.base_channels model.small_stem model.norm_samples "                 \
-    "model.classifier_dropout "
+    "model.weight_layers model.base_channels model.small_stem model.pre_activation "               \
+    "model.norm_samples model.classifier_dropout "
 
 /* Keys of all decoders. */
 #define ECH_DECODER_KEYS                                                                           \

@@ -70,13 +70,21 @@ static int add_running(const ech_images *b, const char *name, const char *what, 
     return state;
 }
 
+/* PyTorch has a count of commits for each norm. */
+static int add_running_mean(const ech_images *b, const char *name, int64_t channels)
+{
+    int state = add_running(b, name, "running_mean", channels, ECH_INIT_ZERO);
+    b->model->param.at[state].counter = name_of(b, name, "num_batches_tracked");
+    return state;
+}
+
 int ech_images_norm(const ech_images *b, const char *name, int x)
 {
     int64_t channels = shape_of(b, x)->size[3], samples = b->config->model.norm_samples;
     const ech_layer_batch_norm_args norm = {
         .gain = add_vector(b, name, "weight", channels, ECH_INIT_ONE),
         .bias = add_vector(b, name, "bias", channels, ECH_INIT_ZERO),
-        .running_mean = add_running(b, name, "running_mean", channels, ECH_INIT_ZERO),
+        .running_mean = add_running_mean(b, name, channels),
         .running_variance = add_running(b, name, "running_var", channels, ECH_INIT_ONE),
         .samples = samples == ECH_AUTO ? 0 : samples,
         .step_samples = b->config->training.global_batch_size,
@@ -99,6 +107,55 @@ int ech_images_linear(const ech_images *b, const char *name, int x, int64_t out,
     return ech_layer_linear(b->block, x, weight, bias, false, ECH_AXIS_MODEL, out);
 }
 
+/* ---- residual units ---- */
+
+enum { BASIC_CONVS = 2, BOTTLENECK_CONVS = 3, WIDER = 4 };
+
+static int64_t outer_of(const ech_images_unit *unit)
+{
+    return unit->bottleneck ? WIDER * unit->channels : unit->channels;
+}
+
+int ech_images_unit_convs(const ech_images_unit *unit)
+{
+    return unit->bottleneck ? BOTTLENECK_CONVS : BASIC_CONVS;
+}
+
+int ech_images_unit_conv(const ech_images *b, const char *name, int x, const ech_images_unit *unit,
+                         int i)
+{
+    bool narrow = unit->bottleneck && i != 2; /* 1 x 1 */
+    bool strides = i == (unit->bottleneck ? 2 : 1);
+    const ech_images_filter filter = {narrow ? 1 : 3, strides ? unit->stride : 1, narrow ? 0 : 1};
+    return ech_images_conv(b, ech_pool_format(b->model->pool, "%s.conv%d", name, i), x,
+                           i == BOTTLENECK_CONVS ? outer_of(unit) : unit->channels, filter, false);
+}
+
+int ech_images_preactivated(const ech_images *b, const char *name, int x,
+                            const ech_images_unit *unit, bool begun)
+{
+    for (int i = 1; i <= ech_images_unit_convs(unit); i++) {
+        const char *norm = ech_pool_format(b->model->pool, "%s.bn%d", name, i);
+        if (i > 1 || !begun) x = ech_images_relu(b, ech_images_norm(b, norm, x));
+        x = ech_images_unit_conv(b, name, x, unit, i);
+    }
+    return x;
+}
+
+bool ech_images_unit_projects(const ech_images *b, int x, const ech_images_unit *unit)
+{
+    return unit->stride > 1 || shape_of(b, x)->size[3] != outer_of(unit);
+}
+
+int ech_images_unit_project(const ech_images *b, const char *name, int x,
+                            const ech_images_unit *unit)
+{
+    const ech_images_filter filter = {1, unit->stride, 0};
+    return ech_images_conv(b, name, x, outer_of(unit), filter, false);
+}
+
+/* ---- the end ---- */
+
 /* Makes the parameter begin uniform within the bound. */
 static void begin_uniform(const ech_images *b, int param, double bound)
 {
@@ -117,7 +174,7 @@ void ech_images_classes(const ech_images *b, const char *name, int x, double std
         begin_uniform(b, weight, 1 / sqrt((double)in));
         begin_uniform(b, bias, 1 / sqrt((double)in));
     }
-    ech_layer_classes_loss(b->block, x, weight, bias, classes);
+    ech_layer_classes_loss(b->block, x, weight, bias, classes, b->config->training.label_smoothing);
     b->model->logits = -1;
 }
 

@@ -30,6 +30,25 @@ int ech_images_norm(const ech_images *b, const char *name, int x);
 int ech_images_relu(const ech_images *b, int x);
 /* A product with bias. x (B,1,in) -> (B,1,out). std: of initial weights. */
 int ech_images_linear(const ech_images *b, const char *name, int x, int64_t out, double std);
+/* A residual unit's convolutions: two of 3 x 3, the first with the stride; or, of a bottleneck,
+ * 1 x 1 to `channels`, 3 x 3 with the stride, and 1 x 1 to four times `channels`. */
+typedef struct ech_images_unit {
+    int64_t channels, stride;
+    bool bottleneck;
+} ech_images_unit;
+/* The number of convolutions. */
+int ech_images_unit_convs(const ech_images_unit *unit);
+/* Convolution i, from 1 on, with the weights NAME.convI. */
+int ech_images_unit_conv(const ech_images *b, const char *name, int x, const ech_images_unit *unit,
+                         int i);
+/* All convolutions, each after the norm NAME.bnI and a ReLU. begun: x has passed the first ones. */
+int ech_images_preactivated(const ech_images *b, const char *name, int x,
+                            const ech_images_unit *unit, bool begun);
+/* True if the unit's output has another shape than x. Then its shortcut is a convolution. */
+bool ech_images_unit_projects(const ech_images *b, int x, const ech_images_unit *unit);
+/* That convolution, of 1 x 1, with the weights NAME.weight. */
+int ech_images_unit_project(const ech_images *b, const char *name, int x,
+                            const ech_images_unit *unit);
 /* The last layer, and the loss of its classes. std 0: weight and bias begin uniform within
  * 1 / sqrt(in), as PyTorch's. x (B,1,in). */
 void ech_images_classes(const ech_images *b, const char *name, int x, double std);

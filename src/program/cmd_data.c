@@ -394,7 +394,7 @@ static ech_status import_images(const data_arguments *in)
         printf(" where %s is data.train\n", in->like);
         return ECH_OK;
     }
-    printf("set model.architecture (mlp, vgg or resnet), and");
+    printf("set model.architecture (mlp, vgg, resnet or revnet), and");
     print_source("data.train", out, split ? "-train.images" : ".images");
     if (split) print_source("data.valid", out, "-valid.images");
     printf(" model.image_height=%lld model.image_width=%lld model.image_channels=%lld "

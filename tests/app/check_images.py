@@ -38,7 +38,7 @@ SAMPLES = CLASSES * IMAGES_OF_CLASS
 LOSS_TOLERANCE = 1e-4  # fp32
 TRAINING_TOLERANCE = 1e-9  # fp64
 STEPS, RATE, MOMENTUM, DECAY, CLIP = 5, 0.05, 0.9, 0.01, 0.5
-COUNT = "num_batches_tracked"  # PyTorch uses it only without a momentum
+COUNT = "num_batches_tracked"  # of a norm's steps; PyTorch uses it only without a momentum
 LISTS = ("vgg11", "vgg16", "resnet18", "resnet50")
 
 # torchvision's name: the image's height and width, and more keys of the model.
@@ -46,6 +46,8 @@ DRAWN = {"vgg11": (224, 224, {"weight_layers": 11}),
          "vgg16": (224, 224, {"weight_layers": 16}),
          "resnet18": (72, 104, {"weight_layers": 18, "small_stem": False}),
          "resnet50": (75, 65, {"weight_layers": 50, "small_stem": False})}
+
+SMOOTHING = {"resnet 18 smoothed": 0.1}  # of labels, in training
 
 # Model keys of small models, whose torch module small_model() builds.
 TRAINED = {
@@ -55,10 +57,27 @@ TRAINED = {
                     "hidden_size": 12, "image_height": 35, "image_width": 66},
     "resnet 18": {"architecture": "resnet", "weight_layers": 18, "base_channels": 4,
                   "small_stem": True, "image_height": 32, "image_width": 32},
+    "resnet 18 smoothed": {"architecture": "resnet", "weight_layers": 18, "base_channels": 4,
+                           "small_stem": True, "image_height": 19, "image_width": 21},
     "resnet 34 stem": {"architecture": "resnet", "weight_layers": 34, "base_channels": 2,
                        "small_stem": False, "image_height": 65, "image_width": 72},
     "resnet 50": {"architecture": "resnet", "weight_layers": 50, "base_channels": 2,
                   "small_stem": True, "image_height": 17, "image_width": 20},
+    "resnet 20": {"architecture": "resnet", "weight_layers": 20, "base_channels": 4,
+                  "small_stem": True, "image_height": 13, "image_width": 12},
+    "preactivated 34": {"architecture": "resnet", "weight_layers": 34, "base_channels": 2,
+                        "pre_activation": True, "small_stem": False, "image_height": 65,
+                        "image_width": 72},
+    "preactivated 26": {"architecture": "resnet", "weight_layers": 26, "base_channels": 3,
+                        "pre_activation": True, "small_stem": True, "image_height": 12,
+                        "image_width": 13},
+    "preactivated 29": {"architecture": "resnet", "weight_layers": 29, "base_channels": 2,
+                        "pre_activation": True, "small_stem": True, "image_height": 17,
+                        "image_width": 14},
+    "revnet 14": {"architecture": "revnet", "weight_layers": 14, "base_channels": 8,
+                  "image_height": 13, "image_width": 12},
+    "revnet 20": {"architecture": "revnet", "weight_layers": 20, "base_channels": 4,
+                  "image_height": 12, "image_width": 14},
     "mlp": {"architecture": "mlp", "hidden_size": 20, "num_hidden_layers": 3, "image_height": 9,
             "image_width": 11},
 }
@@ -191,9 +210,23 @@ def read_metrics(folder):
     return [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
 
 
+def validated(folder):
+    """What the run's validation found: loss, without smoothing, and accuracies."""
+    found = next(line for line in read_metrics(folder) if "valid_loss" in line)
+    return [found[f"valid_{name}"] for name in ("loss", "accuracy", "accuracy_of_5")]
+
+
 def saved(folder):
     """The newest checkpoint's folder of weights."""
     return sorted((folder / "saved").glob("step-*"))[-1] / "model"
+
+
+def check_counts(state, model, steps):
+    """The state has all tensors of the model, and each norm has counted the steps."""
+    assert state.keys() == model.state_dict().keys(), state.keys() ^ model.state_dict().keys()
+    counts = [value for key, value in state.items() if key.endswith(COUNT)]
+    assert all(count.dtype == torch.int64 and count.shape == () for count in counts)
+    assert all(count.item() == steps for count in counts), counts
 
 
 def check_drawn(name, folder):
@@ -215,36 +248,47 @@ def check_drawn(name, folder):
                     optimizer={"learning_rate": 0.01})
     run(sys.argv[1], "train", step)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    model.load_state_dict(safetensors.torch.load_file(saved(folder) / "model.safetensors"))
+    state = safetensors.torch.load_file(saved(folder) / "model.safetensors")
+    check_counts(state, model, 1)
+    model.load_state_dict(state)
+    run(sys.argv[1], "convert", saved(folder), folder / "converted")
+    check_counts(safetensors.torch.load_file(folder / "converted/model.safetensors"), model, 1)
     still = [key for key, value in model.state_dict().items()
              if not key.endswith(COUNT) and torch.equal(value, before[key])]
     assert not still, f"the step did not change {still}"
-    valid = next(line for line in read_metrics(folder) if "valid_loss" in line)
-    said = [valid["valid_loss"], valid["valid_accuracy"], valid["valid_accuracy_of_5"]]
     expected = torch_eval(model, pixels, labels)
-    back = max(check_same("trained, validation", said, expected),
+    back = max(check_same("trained, validation", validated(folder), expected),
                check_same("trained, eval", echelon_eval(saved(folder), images), expected))
     return f"losses within {there:.1e} there and {back:.1e} back"
 
 
 # ---- training ----
 
+def groups_of(depth):
+    """Numbers of units of groups, and whether they are bottlenecks."""
+    known = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+    if depth in known:
+        return known[depth], depth >= 50
+    bottleneck = (depth - 2) % 6 != 0  # of the depths here
+    return 3 * [(depth - 2) // (9 if bottleneck else 6)], bottleneck
+
+
 class SmallResNet(nn.Module):
     """torchvision's units, on any number of channels, with either stem."""
-
-    UNITS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 
     def __init__(self, keys):
         super().__init__()
         width, small = keys["base_channels"], keys["small_stem"]
-        unit = (torchvision.models.resnet.Bottleneck if keys["weight_layers"] >= 50
+        groups, bottleneck = groups_of(keys["weight_layers"])
+        unit = (torchvision.models.resnet.Bottleneck if bottleneck
                 else torchvision.models.resnet.BasicBlock)
         self.conv1 = nn.Conv2d(3, width, 3 if small else 7, 1 if small else 2, 1 if small else 3,
                                bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.pool = nn.Identity() if small else nn.MaxPool2d(3, 2, 1)
         channels = width
-        for group, units in enumerate(self.UNITS[keys["weight_layers"]]):
+        self.groups = len(groups)
+        for group, units in enumerate(groups):
             layer, stride = [], 1 if group == 0 else 2
             for _ in range(units):
                 out = (width << group) * unit.expansion
@@ -259,8 +303,117 @@ class SmallResNet(nn.Module):
 
     def forward(self, x):
         x = self.pool(self.bn1(self.conv1(x)).relu())
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        for group in range(self.groups):
+            x = getattr(self, f"layer{group + 1}")(x)
         return self.fc(x.mean((2, 3)))
+
+
+class Preactivated(nn.Module):
+    """A residual function of He et al. 2016 (arXiv:1603.05027), and its shortcut."""
+
+    def __init__(self, inputs, channels, stride, bottleneck):
+        super().__init__()
+        outputs = 4 * channels if bottleneck else channels
+        widths = [inputs, channels, outputs]
+        if bottleneck:
+            widths.insert(1, channels)
+        kinds = [(1, 1), (3, stride), (1, 1)] if bottleneck else [(3, stride), (3, 1)]
+        self.convs = len(kinds)
+        for i, (size, step) in enumerate(kinds):
+            setattr(self, f"bn{i + 1}", nn.BatchNorm2d(widths[i]))
+            setattr(self, f"conv{i + 1}", nn.Conv2d(widths[i], widths[i + 1], size, step,
+                                                    size // 2, bias=False))
+        self.outputs = outputs
+        self.downsample = None
+        if stride > 1 or inputs != outputs:
+            self.downsample = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def activated(self, x):
+        return self.bn1(x).relu()
+
+    def residual(self, x):
+        """Of x that is activated."""
+        x = self.conv1(x)
+        for i in range(2, self.convs + 1):
+            x = getattr(self, f"conv{i}")(getattr(self, f"bn{i}")(x).relu())
+        return x
+
+    def shortcut(self, x):
+        return x if self.downsample is None else self.downsample(x)
+
+
+class PreactivatedResNet(nn.Module):
+    def __init__(self, keys):
+        super().__init__()
+        channels, small = keys["base_channels"], keys["small_stem"]
+        groups, bottleneck = groups_of(keys["weight_layers"])
+        self.conv1 = nn.Conv2d(3, channels, 3 if small else 7, 1 if small else 2,
+                               1 if small else 3, bias=False)
+        self.pool = nn.Identity() if small else nn.MaxPool2d(3, 2, 1)
+        self.groups = len(groups)
+        for group, units in enumerate(groups):
+            layer = nn.ModuleList()
+            for i in range(units):
+                layer.append(Preactivated(channels, keys["base_channels"] << group,
+                                          2 if group > 0 and i == 0 else 1, bottleneck))
+                channels = layer[-1].outputs
+            setattr(self, f"layer{group + 1}", layer)
+        self.bn = nn.BatchNorm2d(channels)
+        self.fc = nn.Linear(channels, CLASSES)
+
+    def forward(self, x):
+        x = self.pool(self.conv1(x))
+        layers = [getattr(self, f"layer{group + 1}") for group in range(self.groups)]
+        for i, unit in enumerate(unit for layer in layers for unit in layer):
+            activated = unit.activated(x)
+            both = i == 0 or unit.downsample is not None
+            x = unit.shortcut(activated if both else x) + unit.residual(activated)
+        return self.fc(self.bn(x).relu().mean((2, 3)))
+
+
+class RevNetUnit(nn.Module):
+    """y1 = x1 + F(x2), y2 = x2 + G(y1), with shortcuts to another shape."""
+
+    def __init__(self, inputs, channels, stride, bottleneck):
+        super().__init__()
+        self.f = Preactivated(inputs, channels, stride, bottleneck)
+        self.outputs = self.f.outputs
+        self.g = Preactivated(self.outputs, channels, 1, bottleneck)
+        if self.f.downsample is not None:
+            self.g.downsample = nn.Conv2d(inputs, self.outputs, 1, stride, bias=False)
+
+    def forward(self, x1, x2):
+        y1 = self.f.shortcut(x1) + self.f.residual(self.f.activated(x2))
+        return y1, self.g.shortcut(x2) + self.g.residual(self.g.activated(y1))
+
+
+class RevNet(nn.Module):
+    """Of Gomez et al. 2017, with convolutions where a unit changes the shape."""
+
+    def __init__(self, keys):
+        super().__init__()
+        channels = first = keys["base_channels"] // 2
+        depth = keys["weight_layers"]
+        bottleneck = (depth - 2) % 12 != 0
+        self.stem = nn.ModuleDict({
+            stream: nn.ModuleDict({"conv": nn.Conv2d(3, first, 3, 1, 1, bias=False),
+                                   "bn": nn.BatchNorm2d(first)}) for stream in "12"})
+        for group in range(3):
+            layer = nn.ModuleList()
+            for i in range((depth - 2) // (18 if bottleneck else 12)):
+                layer.append(RevNetUnit(channels, first << group, 2 if group > 0 and i == 0 else 1,
+                                        bottleneck))
+                channels = layer[-1].outputs
+            setattr(self, f"layer{group + 1}", layer)
+        self.bn1, self.bn2 = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)
+        self.fc = nn.Linear(2 * channels, CLASSES)
+
+    def forward(self, x):
+        x = [stem["bn"](stem["conv"](x)).relu() for stem in self.stem.values()]
+        for unit in [*self.layer1, *self.layer2, *self.layer3]:
+            x = unit(*x)
+        x = [norm(stream).relu().mean((2, 3)) for norm, stream in zip((self.bn1, self.bn2), x)]
+        return self.fc(torch.cat(x, 1))
 
 
 class SmallVGG(nn.Module):
@@ -300,7 +453,10 @@ class Mlp(nn.Module):
 
 
 def small_model(keys):
-    kind = {"vgg": SmallVGG, "resnet": SmallResNet, "mlp": Mlp}[keys["architecture"]]
+    kind = {"vgg": SmallVGG, "resnet": SmallResNet, "revnet": RevNet, "mlp": Mlp}[
+        keys["architecture"]]
+    if keys.get("pre_activation"):
+        kind = PreactivatedResNet
     model = kind(keys)
     for parameter in model.parameters():  # biases, too, of which some would begin with 0
         if parameter.dim() == 1:
@@ -308,7 +464,7 @@ def small_model(keys):
     return model
 
 
-def train(model, pixels, labels):
+def train(model, pixels, labels, smoothing):
     """Losses and norms of all steps. The batch is the data set, so its order does not matter."""
     named = list(model.named_parameters())
     groups = [{"params": [p for _, p in named if p.dim() > 1], "weight_decay": DECAY},
@@ -318,7 +474,7 @@ def train(model, pixels, labels):
     model.train()
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(pixels), labels)
+        loss = nn.functional.cross_entropy(model(pixels), labels, label_smoothing=smoothing)
         loss.backward()
         norms.append(nn.utils.clip_grad_norm_(model.parameters(), CLIP).item())
         losses.append(loss.item())
@@ -338,23 +494,26 @@ def check_trained(name, folder):
         ours["classifier_dropout"] = 0
     run(sys.argv[1], "train",
         run_file(folder, ours, images, model={"init_from": str(folder / "begin")},
-                 precision={"compute": "fp64"}))
+                 precision={"compute": "fp64"},
+                 training={"label_smoothing": SMOOTHING.get(name, 0)}))
     model.double()
-    losses, norms = train(model, pixels.double(), labels)
+    losses, norms = train(model, pixels.double(), labels, SMOOTHING.get(name, 0))
     lines = [line for line in read_metrics(folder) if "loss" in line]
     far = {"losses": apart(fp64(line["loss"] for line in lines), fp64(losses)),
            "norms": apart(fp64(line["grad_norm"] for line in lines), fp64(norms))}
     state = safetensors.torch.load_file(saved(folder) / "model.safetensors")
-    theirs = {key: value for key, value in model.state_dict().items() if not key.endswith(COUNT)}
-    assert state.keys() == theirs.keys(), state.keys() ^ theirs.keys()
+    check_counts(state, model, STEPS)
+    state = {key: value for key, value in state.items() if not key.endswith(COUNT)}
+    theirs = model.state_dict()
     assert all(value.dtype == torch.float64 for value in state.values())
     assert len(lines) == STEPS
     far["weights"] = max(apart(state[key], theirs[key]) for key in state if "running" not in key)
     far["statistics"] = max([apart(state[key], theirs[key]) for key in state if "running" in key],
                             default=0.0)
     assert losses[-1] < losses[0], losses
-    check_same("after training", echelon_eval(saved(folder), images),
-               torch_eval(model, pixels.double(), labels))
+    expected = torch_eval(model, pixels.double(), labels)
+    check_same("after training", echelon_eval(saved(folder), images), expected)
+    check_same("validation", validated(folder), expected)
     said = ", ".join(f"{what} within {value:.1e}" for what, value in far.items())
     assert max(far.values()) <= TRAINING_TOLERANCE, said
     return said

@@ -76,6 +76,8 @@ static const char *const networks[] = {
     "model.architecture=resnet model.weight_layers=18 model.base_channels=2",
     "model.architecture=resnet model.weight_layers=50 model.base_channels=2 model.small_stem=true "
     "model.norm_samples=2",
+    "model.architecture=resnet model.weight_layers=11 model.base_channels=2 "
+    "model.pre_activation=true training.label_smoothing=0.1",
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -191,6 +193,37 @@ TEST(groups_of_norms_do_not_depend_on_micro_batches)
     free(mean[1]);
 }
 
+/* One rank saves each count, whichever has the statistics. */
+TEST(norms_count_updates)
+{
+    static const struct {
+        int ranks;
+        const char *words;
+    } cases[] = {{1, ""},
+                 {2, "parallel.data=2 parallel.zero=3"},
+                 {2, "parallel.pipeline=2"},
+                 {3, "parallel.stage_replicas=[2,1]"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        train("counts", cases[i].ranks, networks[2], cases[i].words);
+        ech_safetensors *file = runs_open("counts", 4, runs_model);
+        for (int norm = 1; norm <= 2; norm++) {
+            char name[80];
+            int64_t count = 0;
+            snprintf(name, sizeof name, "layer%d.1.bn%d.num_batches_tracked", 2 * norm, norm);
+            ech_saved_tensor want = {.name = name, .dtype = ECH_I64};
+            ech_tensor number = ech_tensor_view(&count, ECH_I64, 0, NULL);
+            int at = ech_safetensors_find(file, name);
+            assert_true(at >= 0);
+            assert_int_equal(ech_safetensors_get(file, at).dtype, ECH_I64);
+            ech_saved_add(&want, (const int64_t[1]){0}, &number);
+            assert_int_equal(ech_safetensors_read(file, at, &want), ECH_OK);
+            assert_int_equal(count, 4);
+        }
+        ech_safetensors_close(file);
+        runs_remove("counts");
+    }
+}
+
 /* ---- accuracy ---- */
 
 /* The last value of the key in a run's metrics. */
@@ -253,7 +286,7 @@ TEST(what_they_do_not_have)
 {
     assert_refused(networks[1], "parallel.tensor=2", "tensor ranks share only layers of texts");
     assert_refused(networks[2], "parallel.context=2", "a sample has no sequence");
-    assert_refused(networks[2], "model.weight_layers=20", "use 18, 34, 50, 101 or 152");
+    assert_refused(networks[2], "model.weight_layers=21", "another 2 + 6 n or 2 + 9 n, such as 20");
     assert_refused(networks[1], "model.image_height=16", "use images of at least 32 x 32");
     assert_refused(networks[3], "model.norm_samples=4 training.micro_batch_size=6",
                    "does not divide training.micro_batch_size = 6");

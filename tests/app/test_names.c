@@ -83,8 +83,10 @@ static const decision decisions[] = {
     {"model.weight_layers", NULL, "not read by", NULL, 0},
     {"model.base_channels", NULL, "not read by", NULL, 0},
     {"model.small_stem", NULL, "not read by", NULL, 0},
+    {"model.pre_activation", NULL, "not read by", NULL, 0},
     {"model.norm_samples", NULL, "not read by", NULL, 0},
     {"model.classifier_dropout", NULL, "not read by", NULL, 0},
+    {"training.label_smoothing", NULL, "not read by", NULL, 0},
     /* how it is trained: the option of a technique that changes results does not choose it */
     {"memory.invert", "true", "set model.reversible = true", "model.reversible=true", 0},
     {"data.long_documents", "drop", "set data.packing = documents", "data.packing=documents", 0},

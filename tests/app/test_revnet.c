@@ -109,6 +109,7 @@ static const struct {
     {4, "parallel.pipeline=4 memory.offload_activations=peer"},
     {4, "parallel.pipeline=2 parallel.data=2"},
     {8, "parallel.pipeline=4 parallel.data=2 model.weight_layers=38"},
+    {2, "parallel.pipeline=2 model.weight_layers=56"}, /* three bottlenecks in each group */
 };
 enum { GRIDS = sizeof grids / sizeof *grids };
 
@@ -133,12 +134,12 @@ TEST(grids_train_as_one_rank)
 /* ---- plans ---- */
 
 /* The most that a rank needs. */
-static int64_t planned_activations(const char *grid, int ranks, int units)
+static int64_t planned_activations(const char *grid, int ranks, int depth)
 {
     int64_t peak[ECH_MEMORY_KINDS], most = 0;
     char words[200];
     ech_design design = {0};
-    snprintf(words, sizeof words, "model.weight_layers=%d %s", 2 + 12 * units, grid);
+    snprintf(words, sizeof words, "model.weight_layers=%d %s", depth, grid);
     ech_config *config = config_of("revnet", words);
     assert_non_null(config);
     assert_int_equal(ech_design_create(config, NULL, ranks, ranks, &design), ECH_OK);
@@ -154,14 +155,16 @@ static int64_t planned_activations(const char *grid, int ranks, int units)
     return most;
 }
 
-/* From 6 to 66 units. */
+/* From 6 to 66 units, and from 9 to 27 bottlenecks. */
 TEST(depth_needs_no_activations)
 {
-    enum { FEW = 2, MANY = 22 };
+    enum { FEW = 26, MANY = 266, FEW_BOTTLENECKS = 56, MANY_BOTTLENECKS = 164 };
     int64_t few = planned_activations("", 1, FEW);
     assert_int_equal(few, planned_activations("", 1, MANY));
     assert_true(few < planned_activations("memory.invert=false", 1, FEW));
     assert_true(planned_activations("memory.invert=false", 1, MANY) > 6 * few);
+    assert_int_equal(planned_activations("", 1, FEW_BOTTLENECKS),
+                     planned_activations("", 1, MANY_BOTTLENECKS));
 }
 
 /* Statistics are F's: no call of R adds to them. */
@@ -204,7 +207,8 @@ static int64_t count_params(const char *words)
     return params;
 }
 
-/* Gomez et al. 2017, table 2: 0.46 and 1.73 million; our shortcuts of 1 x 1 are besides. */
+/* Gomez et al. 2017, table 2: 0.46, 1.73 and, of bottlenecks, 1.75 million; our shortcuts of 1 x 1
+ * are besides. */
 TEST(sizes_are_the_papers)
 {
     static const char cifar[] =
@@ -216,6 +220,8 @@ TEST(sizes_are_the_papers)
     int64_t large = count_params(words);
     assert_in_range(small, 460000, 475000);
     assert_in_range(large, 1730000, 1750000);
+    snprintf(words, sizeof words, "%s164", cifar);
+    assert_in_range(count_params(words), 1700000, 1800000);
 }
 
 TEST(refusals)
@@ -225,6 +231,7 @@ TEST(refusals)
     } all[] = {
         {"revnet", "model.weight_layers=39", "38 would do"},
         {"revnet", "model.weight_layers=5", "14 would do"},
+        {"revnet", "model.weight_layers=163", "158 would do"},
         {"revnet", "model.base_channels=7", "use 8"},
         {"revnet", "model.norm_samples=3", "norm_samples"},
         {"revnet", "precision.compute=bf16", "use precision.compute = fp32"},

@@ -211,6 +211,52 @@ TEST(tied_heads)
     scratch_remove(folder);
 }
 
+/* A file with one tensor of one number. */
+static void write_number(const char *folder, const char *name, ech_dtype dtype, int dims,
+                         void *number)
+{
+    ech_saved_tensor tensor = {.name = name, .dtype = dtype, .dims = dims, .shape = {1}};
+    ech_stored stored;
+    char *path = ech_file_join(folder, "model.safetensors");
+    saved_whole(&tensor, number);
+    assert_int_equal(ech_stored_plan(&tensor, 1, ECH_FILE_MODEL, NULL, &stored), ECH_OK);
+    assert_int_equal(ech_stored_create(&stored, path), ECH_OK);
+    assert_int_equal(ech_stored_write(&stored, path), ECH_OK);
+    ech_stored_free(&stored);
+    free(path);
+}
+
+TEST(counts)
+{
+    static const struct {
+        const char *name;
+        ech_dtype dtype;
+        int dims;
+        int64_t number, count;
+        const char *part; /* of the error; NULL: there is none */
+    } cases[] = {{"model.bn.count", ECH_I64, 0, INT64_C(1) << 40, INT64_C(1) << 40, NULL},
+                 {"bn.count", ECH_I64, 0, 7, 7, NULL}, /* without the family's prefix */
+                 {"model.other", ECH_I64, 0, 7, 0, NULL},
+                 {"model.bn.count", ECH_I64, 0, -1, 0, "is negative"},
+                 {"model.bn.count", ECH_I64, 1, 7, 0, "is no I64 scalar"},
+                 {"model.bn.count", ECH_F64, 0, 0, 0, "is no I64 scalar"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *folder = scratch_make();
+        int64_t number = cases[i].number, count = 99;
+        ech_shards *weights;
+        write_number(folder, cases[i].name, cases[i].dtype, cases[i].dims, &number);
+        assert_int_equal(ech_shards_open(folder, &family, false, true, &weights), ECH_OK);
+        ech_status st = ech_shards_read_count(weights, "model.bn.count", &count);
+        assert_int_equal(st, cases[i].part ? ECH_EINPUT : ECH_OK);
+        if (cases[i].part)
+            assert_error_has(cases[i].part);
+        else
+            assert_int_equal(count, cases[i].count);
+        ech_shards_close(weights);
+        scratch_remove(folder);
+    }
+}
+
 TEST(wrong_tensors)
 {
     char *folder = scratch_make();

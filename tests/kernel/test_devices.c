@@ -37,8 +37,8 @@ TEST(test_every_device_has_tables)
 /* GPUs do not have the rows of images. */
 static bool has(const char *device, ech_op op, bool row)
 {
-    bool images =
-        op == ECH_OP_class_hits || (op >= ECH_OP_conv2d_forward && op <= ECH_OP_batch_norm_commit);
+    bool classes = op >= ECH_OP_smooth_statistics && op <= ECH_OP_class_hits;
+    bool images = classes || (op >= ECH_OP_conv2d_forward && op <= ECH_OP_batch_norm_commit);
     return row == !(images && strcmp(device, "cuda") == 0);
 }
 

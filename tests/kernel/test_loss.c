@@ -131,6 +131,70 @@ TEST(worked_by_hand)
     }
 }
 
+enum { SMOOTH_ROWS = 3, SMOOTH_CLASSES = 7 };
+
+/* Smoothed loss and gradient of row r, by definition. */
+static double smooth_row(const double *z, int32_t target, double share, double *gradient)
+{
+    double sum = 0, loss = 0;
+    for (int v = 0; v < SMOOTH_CLASSES; v++) sum += exp(z[v]);
+    for (int v = 0; v < SMOOTH_CLASSES; v++) {
+        double wanted = (1 - share) * (v == target) + share / SMOOTH_CLASSES;
+        loss -= wanted * (z[v] - log(sum));
+        gradient[v] = exp(z[v]) / sum - wanted;
+    }
+    return loss;
+}
+
+static void run_smooth(const ech_kernels *kernels, double share, const ech_tensor *logits,
+                       int32_t *targets, float *weights, double sums[ECH_LOSS_SUMS])
+{
+    double known[SMOOTH_ROWS * ECH_LOSS_STATS], scale_value = 0.5;
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
+    ech_tensor target = ech_tensor_1d(targets, ECH_I32, SMOOTH_ROWS);
+    ech_tensor weight = ech_tensor_1d(weights, ECH_F32, SMOOTH_ROWS);
+    ech_tensor scale = ech_tensor_1d(&scale_value, ECH_F64, 1);
+    ech_tensor sum = ech_tensor_1d(sums, ECH_F64, ECH_LOSS_SUMS);
+    ech_tensor stats = ech_tensor_2d(known, ECH_F64, SMOOTH_ROWS, ECH_LOSS_STATS);
+    kernels->loss_statistics(context, logits, &target, 0, &stats);
+    kernels->smooth_statistics(context, logits, share, &stats);
+    kernels->loss_gradient(context, logits, &target, &weight, 0, &stats, &scale, 1, 0, logits,
+                           &sum);
+    kernels->smooth_gradient(context, &target, &weight, &scale, share, logits);
+    ech_kernel_context_destroy(context);
+}
+
+/* The last row has no weight, and NaN. */
+TEST(smoothed_targets_by_definition)
+{
+    static const double shares[] = {0, 0.1, 1};
+    int32_t targets[SMOOTH_ROWS] = {3, 6, 0};
+    float weights[SMOOTH_ROWS] = {1, 0.5F, 0};
+    for (int k = 0; k < 9; k++) {
+        const ech_kernels *kernels = table_of(k % 3);
+        double memory[SMOOTH_ROWS * SMOOTH_CLASSES], z[SMOOTH_CLASSES], expected[SMOOTH_CLASSES];
+        double sums[ECH_LOSS_SUMS] = {0}, loss = 0;
+        if (!kernels->smooth_gradient) continue; /* GPUs', as test_devices.c says */
+        ech_tensor x = ech_tensor_2d(memory, kernels->dtype, SMOOTH_ROWS, SMOOTH_CLASSES);
+        for (int64_t i = 0; i < SMOOTH_ROWS * SMOOTH_CLASSES; i++)
+            trial_set(&x, i, i / SMOOTH_CLASSES < 2 ? value_at(0, i, -2, 2) : (double)NAN);
+        run_smooth(kernels, shares[k / 3], &x, targets, weights, sums);
+        for (int64_t r = 0; r < 2; r++) {
+            for (int v = 0; v < SMOOTH_CLASSES; v++)
+                z[v] = value_at(0, r * SMOOTH_CLASSES + v, -2, 2);
+            loss += (double)weights[r] * smooth_row(z, targets[r], shares[k / 3], expected);
+            for (int v = 0; v < SMOOTH_CLASSES; v++)
+                assert_true(fabs(trial_get(&x, r * SMOOTH_CLASSES + v) -
+                                 0.5 * (double)weights[r] * expected[v]) < 1e-6);
+        }
+        for (int v = 0; v < SMOOTH_CLASSES; v++)
+            assert_true(trial_get(&x, 2 * SMOOTH_CLASSES + v) == 0);
+        assert_true(fabs(sums[ECH_LOSS_SUM] - loss) < 1e-6);
+        assert_true(sums[ECH_LOSS_WEIGHT] == 1.5);
+    }
+}
+
 /* A row of weight 0 may hold anything, even a target outside of the vocabulary. */
 TEST(rows_without_weight)
 {

@@ -29,6 +29,7 @@ typedef struct runner {
     const ech_kernels *kernels;
     ech_kernel_context *context;
     ech_purpose purpose;
+    bool smoothed; /* the objective is the loss of training, which B computes */
 } runner;
 
 static inline double runner_draw(uint32_t stream, uint64_t i)
@@ -230,9 +231,11 @@ static inline double runner_objective(runner *r)
             strcmp(r->block->node.at[i].layer->name, "gate") == 0 ||
             strcmp(r->block->node.at[i].layer->name, "attention") == 0)
             r->purpose = ECH_TRAIN;
+    if (r->smoothed) r->purpose = ECH_TRAIN;
     memset(r->sums, 0, sizeof r->sums);
     memset(r->reported, 0, sizeof r->reported);
     runner_run(r, ECH_FORWARD);
+    if (r->smoothed) runner_run(r, ECH_BACKWARD_INPUT);
     r->purpose = ECH_TRAIN;
     for (size_t o = 0; o < r->block->output.n; o++) {
         const double *y = r->value[ech_block_base(r->block, r->block->output.at[o])];

@@ -428,11 +428,15 @@ TEST(test_batch_norm)
 
 TEST(test_classes)
 {
-    runner r = runner_open(B, 1);
-    int x = ech_block_input(r.block, "x", rows(C));
-    int weight = matrix(&r, 6, C), bias = vector(&r, 6);
-    ech_layer_classes_loss(r.block, x, weight, bias, 6);
-    check_block(&r);
+    static const double smoothings[] = {0, 0.1, 1};
+    for (int i = 0; i < 3; i++) {
+        runner r = runner_open(B, 1);
+        r.smoothed = smoothings[i] > 0;
+        int x = ech_block_input(r.block, "x", rows(C));
+        int weight = matrix(&r, 6, C), bias = vector(&r, 6);
+        ech_layer_classes_loss(r.block, x, weight, bias, 6, smoothings[i]);
+        check_block(&r);
+    }
 }
 
 /* Where two gradients meet, and a part is recomputed. */

@@ -22,7 +22,7 @@ static int64_t channels_first(int64_t i)
     return (b * C + c) * H * W + pixel;
 }
 
-static void build(runner *r)
+static void build(runner *r, double smoothing)
 {
     const ech_filter nine = {{3, 3}, {2, 2}, {1, 1}}, four = {{2, 2}, {1, 1}, {0, 0}};
     const ech_shape filters = {
@@ -42,7 +42,7 @@ static void build(runner *r)
     x = ech_layer_batch_norm(block, x, &norm);
     x = ech_layer_activation(block, ECH_ACTIVATION_RELU, x, -1);
     x = ech_layer_flatten(block, ech_layer_max_pool(block, x, &four));
-    ech_layer_classes_loss(block, x, FC_WEIGHT, FC_BIAS, CLASSES);
+    ech_layer_classes_loss(block, x, FC_WEIGHT, FC_BIAS, CLASSES, smoothing);
 }
 
 static void fill(runner *r)
@@ -90,7 +90,7 @@ static void commit(const runner *r, int state)
 TEST(a_network_has_the_gradients_of_pytorch)
 {
     runner r = runner_open(B, 1);
-    build(&r);
+    build(&r, 0);
     runner_finish(&r);
     fill(&r);
     runner_run(&r, ECH_FORWARD);
@@ -112,6 +112,26 @@ TEST(a_network_has_the_gradients_of_pytorch)
     CHECK(running_mean, r.param[MEAN]);
     CHECK(running_variance, r.param[VARIANCE]);
     runner_close(&r);
+}
+
+static double loss_of(ech_purpose purpose, double smoothing)
+{
+    runner r = runner_open(B, 1);
+    build(&r, smoothing);
+    runner_finish(&r);
+    fill(&r);
+    r.purpose = purpose;
+    runner_run(&r, ECH_FORWARD);
+    if (purpose == ECH_TRAIN) runner_run(&r, ECH_BACKWARD_INPUT);
+    double loss = r.sums[ECH_LOSS_SUM];
+    runner_close(&r);
+    return loss;
+}
+
+TEST(validation_does_not_smooth_targets)
+{
+    assert_true(loss_of(ECH_TRAIN, 0.1) != loss_of(ECH_TRAIN, 0));
+    assert_true(loss_of(ECH_EVALUATE, 0.1) == loss_of(ECH_EVALUATE, 0));
 }
 
 /* Outside of training the running statistics normalize, and nothing is counted. */

@@ -78,6 +78,34 @@ TEST(counts_are_torchvisions)
     }
 }
 
+/* CIFAR's networks of both papers (He et al. 2016), with 16 channels, and ImageNet's deepest:
+ * parameters as PyTorch counts them in the modules of tests/app/check_images.py. The papers have
+ * 0.27, 1.7, 1.7, 10.2 and 64.7 million; their shortcuts of ResNet-20 and -110 have no weights. */
+TEST(sizes_are_the_papers)
+{
+    static const struct {
+        int side, classes;
+        const char *words;
+        int64_t params;
+    } cases[] = {
+        {32, 10, "model.weight_layers=20 model.base_channels=16", 272474},
+        {32, 10, "model.weight_layers=110 model.base_channels=16 model.pre_activation=true",
+         1730522},
+        {32, 10, "model.weight_layers=164 model.base_channels=16 model.pre_activation=true",
+         1703258},
+        {32, 10, "model.weight_layers=1001 model.base_channels=16 model.pre_activation=true",
+         10327706},
+        {224, 1000, "model.weight_layers=200 model.pre_activation=true", 64666152},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ech_config *c = config("resnet", cases[i].side, cases[i].classes, cases[i].words);
+        ech_model *model = create(c);
+        assert_int_equal(ech_model_params(model), cases[i].params);
+        ech_model_destroy(model);
+        ech_config_destroy(c);
+    }
+}
+
 /* Lines "NAME SIZE ...", one a tensor. */
 static void append_tensors(const ech_model *model, ech_text *out)
 {
@@ -210,7 +238,10 @@ TEST(errors)
     } cases[] = {
         {"vgg", 32, "model.weight_layers=12",
          "model.weight_layers = 12: no depth of vgg; use 11, 13, 16 or 19"},
-        {"resnet", 32, "model.weight_layers=20", "no depth of resnet; use 18, 34, 50, 101 or 152"},
+        {"resnet", 32, "model.weight_layers=21",
+         "no depth of resnet; use 18, 34, 50, 101, 152 or 200, or another 2 + 6 n or 2 + 9 n, such "
+         "as "
+         "20"},
         {"vgg", 31, "model.weight_layers=11", "model.image_height = 31: five pools leave no pixel"},
         {"vgg", 32, "model.weight_layers=11 model.image_width=16", "model.image_width = 16"},
         {"resnet", 32, "model.weight_layers=18 model.norm_samples=3 training.micro_batch_size=8",
@@ -246,6 +277,7 @@ TEST(config_json)
         {"vgg", "model.weight_layers=13 model.base_channels=4 model.hidden_size=24 "
                 "model.classifier_dropout=0.25"},
         {"resnet", "model.weight_layers=50 model.base_channels=12 model.small_stem=true"},
+        {"resnet", "model.weight_layers=29 model.base_channels=12 model.pre_activation=true"},
         {"mlp", "model.hidden_size=12 model.num_hidden_layers=2 model.image_channels=1"},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {

@@ -747,7 +747,7 @@ static ech_model *image_model(void)
     int weight = ech_model_matrix(model, block, "fc.weight",
                                   ech_shape_2d(ECH_AXIS_VOCAB, CLASSES, ECH_AXIS_MODEL, 2 * O), 1);
     int bias = ech_model_vector(model, block, "fc.bias", ECH_AXIS_VOCAB, CLASSES, ECH_INIT_ZERO);
-    ech_layer_classes_loss(block, x, weight, bias, CLASSES);
+    ech_layer_classes_loss(block, x, weight, bias, CLASSES, 0);
     for (size_t k = 0; k < model->block.n; k++)
         ech_block_finish(model->block.at[k], model->param.at);
     return model;

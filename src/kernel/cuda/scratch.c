@@ -118,6 +118,8 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
         [ECH_OP_sm3_maxima] = scratch_sums_of_rows,                                                \
     }
 /* Rows of images, which GPUs do not have yet. */
+#define ABSENT_smooth_statistics      , NULL
+#define ABSENT_smooth_gradient        , NULL
 #define ABSENT_class_hits             , NULL
 #define ABSENT_conv2d_forward         , NULL
 #define ABSENT_conv2d_backward_input  , NULL

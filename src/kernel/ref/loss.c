@@ -64,6 +64,36 @@ void ECH_REF(loss_gradient)(ech_kernel_context *context, const ech_tensor *logit
     }
 }
 
+void ECH_REF(smooth_statistics)(ech_kernel_context *context, const ech_tensor *logits, double share,
+                                const ech_tensor *stats)
+{
+    int64_t R = logits->shape[0], n = logits->shape[1];
+    ECH_SHAPES(smooth_statistics, ECH_REAL, logits, stats);
+    for (int64_t r = 0; r < R; r++) {
+        double *known = (double *)stats->data + r * ECH_LOSS_STATS, sum = 0;
+        for (int64_t v = 0; v < n; v++) sum += ech_value(logits, r * logits->stride[0] + v);
+        known[ECH_STAT_TARGET] = (1 - share) * known[ECH_STAT_TARGET] + share * sum / (double)n;
+    }
+}
+
+void ECH_REF(smooth_gradient)(ech_kernel_context *context, const ech_tensor *targets,
+                              const ech_tensor *weights, const ech_tensor *scale, double share,
+                              const ech_tensor *gradient)
+{
+    int64_t R = gradient->shape[0], n = gradient->shape[1];
+    ECH_SHAPES(smooth_gradient, ECH_REAL, targets, weights, gradient);
+    ECH_ASSERT(scale->dtype == ECH_F64 && ech_tensor_count(scale) == 1);
+    for (int64_t r = 0; r < R; r++) {
+        double weight = ((const float *)weights->data)[r];
+        int64_t row = r * gradient->stride[0], target = ((const int32_t *)targets->data)[r];
+        double factor = share * weight * *(const double *)scale->data;
+        for (int64_t v = 0; weight != 0 && v < n; v++) {
+            double more = (v == target) - 1 / (double)n;
+            ech_store(gradient, row + v, ech_value(gradient, row + v) + more * factor);
+        }
+    }
+}
+
 /* Number of logits of a row that come before the target's; n: it is NaN. */
 static int64_t rank_of(const ech_tensor *logits, int64_t row, int64_t n, int64_t target)
 {

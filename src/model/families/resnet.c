@@ -1,50 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ResNet (He et al. 2016, arXiv:1512.03385), as in torchvision: four groups of residual units of
- * two 3 x 3 convolutions, or of three with a narrow one in the middle, which has the stride. The
- * stem and each unit are blocks.
+ * ResNet. The depths of ImageNet's networks (He et al. 2016, arXiv:1512.03385) have torchvision's
+ * four groups of residual units. Other depths have three groups, as CIFAR's networks: 2 + 6 n have
+ * n units of two convolutions in each group, 2 + 9 n have n bottlenecks. The stem and each unit are
+ * blocks.
+ *
+ * With model.pre_activation (He et al. 2016, arXiv:1603.05027) norms and ReLUs come before
+ * convolutions, so no function changes the sum that passes the units. A unit's first norm and ReLU
+ * are also before its shortcut if that is a convolution, and in the first unit. The stem has no
+ * norm; a norm and a ReLU follow the last unit.
  */
 #include "model/images.h"
 
-enum { GROUPS = 4, WIDER = 4 };
+enum { MOST_GROUPS = 4, SMALL_GROUPS = 3, ENDS = 2, LEAST_DEPTH = 8 };
 
 typedef struct resnet {
-    int depth;
-    bool narrows; /* units of three convolutions, WIDER times as wide outside */
-    int units[GROUPS];
+    int64_t depth; /* 0: there is none */
+    bool bottleneck;
+    int64_t units[MOST_GROUPS]; /* 0: there is no such group */
 } resnet;
 
-static const resnet kinds[] = {{18, false, {2, 2, 2, 2}},
-                               {34, false, {3, 4, 6, 3}},
-                               {50, true, {3, 4, 6, 3}},
-                               {101, true, {3, 4, 23, 3}},
-                               {152, true, {3, 8, 36, 3}}};
+static const resnet kinds[] = {{18, false, {2, 2, 2, 2}},  {34, false, {3, 4, 6, 3}},
+                               {50, true, {3, 4, 6, 3}},   {101, true, {3, 4, 23, 3}},
+                               {152, true, {3, 8, 36, 3}}, {200, true, {3, 24, 36, 3}}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-static const ech_images_filter whole_stem = {7, 2, 3}, small_stem = {3, 1, 1}, one = {1, 1, 0},
-                               nine = {3, 1, 1};
+static const ech_images_filter whole_stem = {7, 2, 3}, small_stem = {3, 1, 1};
+
+/* Three groups. Depths 2 + 18 n could have either unit: they have the published networks' one, two
+ * convolutions up to 110 layers and bottlenecks above. */
+static resnet small_of(int64_t depth)
+{
+    enum { BASIC = 2 * SMALL_GROUPS, BOTTLENECK = 3 * SMALL_GROUPS, DEEPEST_BASIC = 110 };
+    int64_t inner = depth - ENDS;
+    bool basic = inner % BASIC == 0, bottleneck = inner % BOTTLENECK == 0;
+    if (depth < LEAST_DEPTH || !(basic || bottleneck)) return (resnet){0};
+    if (basic && bottleneck) bottleneck = depth > DEEPEST_BASIC;
+    int64_t n = inner / (bottleneck ? BOTTLENECK : BASIC);
+    return (resnet){depth, bottleneck, {n, n, n}};
+}
+
+static resnet resnet_of(int64_t depth)
+{
+    for (int i = 0; i < KINDS; i++)
+        if (kinds[i].depth == depth) return kinds[i];
+    return small_of(depth);
+}
 
 static ech_status check(const ech_config *config)
 {
-    int depths[KINDS];
-    for (int i = 0; i < KINDS; i++) depths[i] = kinds[i].depth;
-    ECH_TRY(ech_images_check_depth(config, depths, KINDS));
-    return ech_images_check_norms(config);
+    int64_t depth = config->model.weight_layers;
+    if (resnet_of(depth).depth == depth) return ech_images_check_norms(config);
+    while (depth > LEAST_DEPTH && resnet_of(depth).depth == 0) depth--;
+    return ech_config_complain(config, "model.weight_layers",
+                               "no depth of resnet; use 18, 34, 50, 101, 152 or 200, or another "
+                               "2 + 6 n or 2 + 9 n, such as %lld",
+                               (long long)(depth > LEAST_DEPTH ? depth : LEAST_DEPTH));
 }
 
-static ech_images_filter with_stride(ech_images_filter filter, int64_t stride)
+static const char *join(const ech_images *b, const char *at, const char *what)
 {
-    filter.stride = stride;
-    return filter;
-}
-
-/* NAME.convI and NAME.bnI. */
-static int add_conv_norm(const ech_images *b, int x, const char *name, int i, int64_t channels,
-                         ech_images_filter filter)
-{
-    ech_pool *pool = b->model->pool;
-    x = ech_images_conv(b, ech_pool_format(pool, "%sconv%d", name, i), x, channels, filter, false);
-    return ech_images_norm(b, ech_pool_format(pool, "%sbn%d", name, i), x);
+    return ech_pool_format(b->model->pool, "%s.%s", at, what);
 }
 
 static int build_stem(ech_images *b)
@@ -52,68 +68,81 @@ static int build_stem(ech_images *b)
     const ech_filter pool = {{3, 3}, {2, 2}, {1, 1}};
     bool small = b->config->model.small_stem == 1;
     int x = ech_images_block(b, "stem", -1);
-    x = add_conv_norm(b, x, "", 1, b->config->model.base_channels, small ? small_stem : whole_stem);
-    x = ech_images_relu(b, x);
+    x = ech_images_conv(b, "conv1", x, b->config->model.base_channels,
+                        small ? small_stem : whole_stem, false);
+    if (!b->config->model.pre_activation) x = ech_images_relu(b, ech_images_norm(b, "bn1", x));
     return small ? x : ech_layer_max_pool(b->block, x, &pool);
 }
 
-/* The other summand: x, or what a convolution of 1 x 1 makes of it. */
-static int add_shortcut(const ech_images *b, const char *name, int x, int64_t channels,
-                        int64_t stride)
+/* Norms after convolutions. The shortcut is x, or a convolution of 1 x 1 with a norm. */
+static int add_unit(const ech_images *b, const char *name, int x, const ech_images_unit *unit)
 {
-    ech_pool *pool = b->model->pool;
-    if (stride == 1 && b->block->value.at[x].shape.size[3] == channels) return x;
-    x = ech_images_conv(b, ech_pool_format(pool, "%sdownsample.0", name), x, channels,
-                        with_stride(one, stride), false);
-    return ech_images_norm(b, ech_pool_format(pool, "%sdownsample.1", name), x);
+    int y = x, last = ech_images_unit_convs(unit);
+    for (int i = 1; i <= last; i++) {
+        y = ech_images_unit_conv(b, name, y, unit, i);
+        y = ech_images_norm(b, ech_pool_format(b->model->pool, "%s.bn%d", name, i), y);
+        if (i < last) y = ech_images_relu(b, y);
+    }
+    if (ech_images_unit_projects(b, x, unit)) {
+        x = ech_images_unit_project(b, join(b, name, "downsample.0"), x, unit);
+        x = ech_images_norm(b, join(b, name, "downsample.1"), x);
+    }
+    return ech_images_relu(b, ech_layer_residual(b->block, x, y));
 }
 
-static int build_unit(ech_images *b, const resnet *is, int group, int unit, int x)
+static int add_preactivated(const ech_images *b, const char *name, int x,
+                            const ech_images_unit *unit, bool first)
 {
-    const char *at = ech_pool_format(b->model->pool, "layer%d.%d", group + 1, unit);
-    const char *name = ech_pool_format(b->model->pool, "%s.", at);
-    int64_t channels = b->config->model.base_channels << group;
-    int64_t outer = is->narrows ? WIDER * channels : channels;
-    int64_t stride = group > 0 && unit == 0 ? 2 : 1;
-    x = ech_images_block(b, at, x);
-    int y = add_conv_norm(b, x, name, 1, channels, is->narrows ? one : with_stride(nine, stride));
-    y = add_conv_norm(b, ech_images_relu(b, y), name, 2, channels,
-                      is->narrows ? with_stride(nine, stride) : nine);
-    if (is->narrows) y = add_conv_norm(b, ech_images_relu(b, y), name, 3, outer, one);
-    x = add_shortcut(b, name, x, outer, stride);
-    return ech_images_relu(b, ech_layer_residual(b->block, x, y));
+    bool projects = ech_images_unit_projects(b, x, unit), shares = projects || first;
+    if (shares) x = ech_images_relu(b, ech_images_norm(b, join(b, name, "bn1"), x));
+    int y = ech_images_preactivated(b, name, x, unit, shares);
+    if (projects) x = ech_images_unit_project(b, join(b, name, "downsample"), x, unit);
+    return ech_layer_residual(b->block, x, y);
+}
+
+static int build_unit(ech_images *b, const resnet *is, int group, int64_t i, int x)
+{
+    const char *name = ech_pool_format(b->model->pool, "layer%d.%lld", group + 1, (long long)i);
+    const ech_images_unit unit = {.channels = b->config->model.base_channels << group,
+                                  .stride = group > 0 && i == 0 ? 2 : 1,
+                                  .bottleneck = is->bottleneck};
+    x = ech_images_block(b, name, x);
+    return b->config->model.pre_activation ? add_preactivated(b, name, x, &unit, group + i == 0)
+                                           : add_unit(b, name, x, &unit);
 }
 
 static void build(const ech_config *config, ech_model *model)
 {
     ech_images b = {.config = config, .model = model};
-    const resnet *is = kinds;
-    while (is->depth != config->model.weight_layers) is++;
+    const resnet is = resnet_of(config->model.weight_layers);
     int x = build_stem(&b);
-    for (int group = 0; group < GROUPS; group++)
-        for (int unit = 0; unit < is->units[group]; unit++) x = build_unit(&b, is, group, unit, x);
+    for (int group = 0; group < MOST_GROUPS; group++)
+        for (int64_t i = 0; i < is.units[group]; i++) x = build_unit(&b, &is, group, i, x);
     x = ech_images_block(&b, "fc", x);
+    if (config->model.pre_activation) x = ech_images_relu(&b, ech_images_norm(&b, "bn", x));
     x = ech_layer_flatten(b.block, ech_layer_global_pool(b.block, x));
     ech_images_classes(&b, "fc", x, 0);
 }
 
-static const ech_family_row rows[] = {ECH_ROWS_IMAGES,
-                                      ECH_ROW_DEPTH,
-                                      ECH_ROW_BASE_CHANNELS,
-                                      {"small_stem", "model.small_stem", .initial = "false"},
-                                      ECH_ROWS_END};
+static const ech_family_row rows[] = {
+    ECH_ROWS_IMAGES,
+    ECH_ROW_DEPTH,
+    ECH_ROW_BASE_CHANNELS,
+    {"small_stem", "model.small_stem", .initial = "false"},
+    {"pre_activation", "model.pre_activation", .initial = "false"},
+    ECH_ROWS_END};
 
-const ech_family ech_family_row_resnet = {
-    .name = "resnet",
-    .help = "ResNet: residual units of convolutions with batch norm, depth 18 to 152",
-    .reads = ECH_IMAGE_KEYS "model.norm_samples",
-    .constants = ECH_IMAGE_CONSTANTS,
-    .check = check,
-    .build = build,
-    .samples = ECH_SAMPLES_OF_images,
-    .ours = true,
-    .architecture = "ResNet",
-    .rows = rows,
-    .replaces = "",
-    .prefix = "",
-    .buffers = "num_batches_tracked"};
+const ech_family ech_family_row_resnet = {.name = "resnet",
+                                          .help = "ResNet: residual units of convolutions with "
+                                                  "batch norm, depth 18 to 200, 2 + 6 n or 2 + 9 n",
+                                          .reads = ECH_IMAGE_KEYS "model.norm_samples",
+                                          .constants = ECH_IMAGE_CONSTANTS,
+                                          .check = check,
+                                          .build = build,
+                                          .samples = ECH_SAMPLES_OF_images,
+                                          .ours = true,
+                                          .architecture = "ResNet",
+                                          .rows = rows,
+                                          .replaces = "",
+                                          .prefix = "",
+                                          .buffers = "num_batches_tracked"};

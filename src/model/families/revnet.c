@@ -1,29 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * RevNet (Gomez et al. 2017, arXiv:1707.04585) for small images, such as CIFAR's. Two streams of
- * half the channels pass three groups of units: y1 = x1 + F(x2), y2 = x2 + G(y1). F and G are two
- * 3 x 3 convolutions, each after batch norm and ReLU. R computes a unit's inputs from its outputs.
- * The first units of the second and third group halve the images, so they have no inverse: they
- * keep their inputs, which is all that a group keeps. Convolutions of 1 x 1 bring their streams to
- * the new shape, where the authors use mean pools and channels of zeros.
+ * half the channels pass three groups of units: y1 = x1 + F(x2), y2 = x2 + G(y1). F and G are the
+ * convolutions of a residual unit (images.h), each after batch norm and ReLU: two, or a
+ * bottleneck's three. R computes a unit's inputs from its outputs. Units whose outputs have another
+ * shape have no inverse: the first ones of the second and third group, which halve the images, and
+ * the first bottleneck. They keep their inputs, which is all that a group keeps. Convolutions of
+ * 1 x 1 bring their streams to the new shape, where the authors use mean pools and channels of
+ * zeros.
  */
 #include "model/images.h"
 
-enum { GROUPS = 3, STREAMS = 2, OF_UNIT = 4, ENDS = 2, LEAST_DEPTH = GROUPS * OF_UNIT + ENDS };
+/* Weight layers of a unit in each of the groups, and besides units: the stem, and the classes. */
+enum { GROUPS = 3, STREAMS = 2, ENDS = 2, BASIC = 4 * GROUPS, BOTTLENECK = 6 * GROUPS };
 
-static const ech_images_filter one = {1, 1, 0}, nine = {3, 1, 1};
+static const ech_images_filter stem = {3, 1, 1};
 
-/* Depths are 2 + 12 n: two convolutions in each of F and G, n units in each group, a convolution
- * before them and the layer of classes. */
+/* Units of a group; 0: there is no such depth. Depths 2 + 12 n have n units with two convolutions
+ * in each of F and G; other depths 2 + 18 n have n units of bottlenecks. */
+static int64_t units_of(int64_t depth, bool *bottleneck)
+{
+    int64_t inner = depth - ENDS;
+    *bottleneck = inner % BASIC != 0;
+    if (inner < BASIC || inner % (*bottleneck ? BOTTLENECK : BASIC) != 0) return 0;
+    return inner / (*bottleneck ? BOTTLENECK : BASIC);
+}
+
 static ech_status check(const ech_config *config)
 {
-    int64_t depth = config->model.weight_layers, per_unit = GROUPS * OF_UNIT;
-    int64_t fits = depth < LEAST_DEPTH ? LEAST_DEPTH : depth - (depth - ENDS) % per_unit;
-    if (depth != fits)
+    enum { LEAST_DEPTH = ENDS + BASIC };
+    bool bottleneck;
+    int64_t depth = config->model.weight_layers, fits = depth;
+    while (fits > LEAST_DEPTH && units_of(fits, &bottleneck) == 0) fits--;
+    if (units_of(depth, &bottleneck) == 0)
         return ech_config_complain(config, "model.weight_layers",
-                                   "no depth of revnet, whose depths are 2 more than a multiple "
-                                   "of 12; %lld would do",
-                                   (long long)fits);
+                                   "no depth of revnet, whose depths are 2 + 12 n and 2 + 18 n; "
+                                   "%lld would do",
+                                   (long long)(fits > LEAST_DEPTH ? fits : LEAST_DEPTH));
     if (config->model.base_channels % STREAMS)
         return ech_config_complain(config, "model.base_channels",
                                    "two streams cannot share an odd number; use %lld",
@@ -59,53 +72,44 @@ static void build_stem(ech_images *b, int x[STREAMS])
     int pixels = ech_images_block(b, "stem", -1);
     for (int s = 0; s < STREAMS; s++) {
         const char *name = ech_pool_format(b->model->pool, "stem.%d", s + 1);
-        x[s] = ech_images_conv(b, join(b, name, "conv"), pixels, channels_of(b->config, 0), nine,
+        x[s] = ech_images_conv(b, join(b, name, "conv"), pixels, channels_of(b->config, 0), stem,
                                false);
         x[s] = ech_images_norm(b, join(b, name, "bn"), x[s]);
         x[s] = ech_images_relu(b, x[s]);
     }
 }
 
-/* F or G: norm, ReLU and convolution, twice. The first convolution has the stride. */
-static int add_residual(const ech_images *b, const char *name, int x, int64_t channels,
-                        int64_t stride)
+/* The stream to which F or G is added, in the shape of its outputs. */
+static int add_shortcut(const ech_images *b, const char *name, int x, const ech_images_unit *unit)
 {
-    for (int i = 1; i <= 2; i++) {
-        ech_images_filter filter = nine;
-        const char *norm = ech_pool_format(b->model->pool, "%s.bn%d", name, i);
-        const char *conv = ech_pool_format(b->model->pool, "%s.conv%d", name, i);
-        if (i == 1) filter.stride = stride;
-        x = ech_images_relu(b, ech_images_norm(b, norm, x));
-        x = ech_images_conv(b, conv, x, channels, filter, false);
-    }
-    return x;
+    if (!ech_images_unit_projects(b, x, unit)) return x;
+    return ech_images_unit_project(b, join(b, name, "downsample"), x, unit);
 }
 
-/* The stream to which F or G is added. */
-static int add_shortcut(const ech_images *b, const char *name, int x, int64_t channels,
-                        int64_t stride)
+/* The stream `to` after F or G of the stream `of` is added, whose first convolution with a stride
+ * has `stride`: G reads a stream that F has halved. */
+static int add_residual(const ech_images *b, const char *name, int to, int of,
+                        const ech_images_unit *unit, int64_t stride)
 {
-    ech_images_filter filter = one;
-    filter.stride = stride;
-    if (stride == 1) return x;
-    return ech_images_conv(b, join(b, name, "downsample"), x, channels, filter, false);
+    ech_images_unit residual = *unit;
+    residual.stride = stride;
+    int y = ech_images_preactivated(b, name, of, &residual, false);
+    return ech_layer_residual(b->block, add_shortcut(b, name, to, unit), y);
 }
 
-static void build_unit(ech_images *b, int group, int64_t unit, int x[STREAMS])
+static void build_unit(ech_images *b, int group, int64_t i, bool bottleneck, int x[STREAMS])
 {
-    const char *at =
-        ech_pool_format(b->model->pool, "layer%d.%lld", group + 1, (long long)unit);
-    const char *f = join(b, at, "f"), *g = join(b, at, "g");
-    int64_t channels = channels_of(b->config, group), stride = group > 0 && unit == 0 ? 2 : 1;
+    const char *at = ech_pool_format(b->model->pool, "layer%d.%lld", group + 1, (long long)i);
+    const ech_images_unit unit = {.channels = channels_of(b->config, group),
+                                  .stride = group > 0 && i == 0 ? 2 : 1,
+                                  .bottleneck = bottleneck};
     begin_block(b, at, x);
-    if (stride > 1 && b->block->options.invert) {
+    if (ech_images_unit_projects(b, x[0], &unit) && b->block->options.invert) {
         b->block->options.invert = false;
         b->block->options.recompute = ECH_RECOMPUTE_FULL;
     }
-    int y = add_residual(b, f, x[1], channels, stride);
-    x[0] = ech_layer_residual(b->block, add_shortcut(b, f, x[0], channels, stride), y);
-    y = add_residual(b, g, x[0], channels, 1);
-    x[1] = ech_layer_residual(b->block, add_shortcut(b, g, x[1], channels, stride), y);
+    x[0] = add_residual(b, join(b, at, "f"), x[0], x[1], &unit, unit.stride);
+    x[1] = add_residual(b, join(b, at, "g"), x[1], x[0], &unit, 1);
 }
 
 /* Norms and pools work on channels, so both streams come side by side only after these. */
@@ -124,11 +128,12 @@ static void build_classes(ech_images *b, int x[STREAMS])
 static void build(const ech_config *config, ech_model *model)
 {
     ech_images b = {.config = config, .model = model};
-    int64_t units = (config->model.weight_layers - ENDS) / (GROUPS * OF_UNIT);
+    bool bottleneck;
+    int64_t units = units_of(config->model.weight_layers, &bottleneck);
     int x[STREAMS];
     build_stem(&b, x);
     for (int group = 0; group < GROUPS; group++)
-        for (int64_t unit = 0; unit < units; unit++) build_unit(&b, group, unit, x);
+        for (int64_t unit = 0; unit < units; unit++) build_unit(&b, group, unit, bottleneck, x);
     build_classes(&b, x);
 }
 
@@ -139,7 +144,7 @@ static const ech_family_row rows[] = {ECH_ROWS_IMAGES,
 
 const ech_family ech_family_row_revnet = {
     .name = "revnet",
-    .help = "RevNet: reversible units of convolutions with batch norm, depth 38, 110 or 2 + 12 n",
+    .help = "RevNet: reversible units of convolutions with batch norm, depth 2 + 12 n or 2 + 18 n",
     .reads = ECH_IMAGE_KEYS "model.norm_samples",
     .constants = ECH_IMAGE_CONSTANTS " model.reversible=true",
     .defaults = "model.base_channels=32",
