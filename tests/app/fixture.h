@@ -98,13 +98,19 @@ static inline ech_config *fixture_config(const char *architecture, const char *m
     return config;
 }
 
+/* NULL: the family reads no texts. */
+static inline ech_tokenizer *fixture_tokenizer_of(const ech_config *config)
+{
+    return ech_config_reads(config, "data.tokenizer") ? fixture_tokenizer : NULL;
+}
+
 /* Runs `main` on every rank of what the configuration makes, which stays as it is. */
 static inline ech_status fixture_run(const ech_config *config, int ranks, ech_design_main main,
                                      void *context)
 {
     ech_config *copy = ech_config_copy(config);
     ech_design design = {0};
-    ech_status status = ech_design_create(copy, fixture_tokenizer, ranks, ranks, &design);
+    ech_status status = ech_design_create(copy, fixture_tokenizer_of(copy), ranks, ranks, &design);
     if (status == ECH_OK) status = ech_design_run(&design, main, context);
     ech_design_destroy(&design);
     ech_config_destroy(copy);

@@ -4,68 +4,18 @@
  * groups are smaller than a micro-batch; accuracy against the loss; and what such
  * networks do not have.
  */
+#include "app/bars.h"
 #include "app/runs.h"
 #include "app/verdict.h"
 #include "share.h"
 #include "unit.h"
 
-enum { IMAGES = 48, SIDE = 32, PIXELS = SIDE * SIDE, CLASSES = 6, BATCH = 12 };
-
-/* IDX begins with its type, its dimensions and their sizes, each of four bytes, the highest
- * first. */
-static void add_number(ech_text *out, uint32_t number)
-{
-    const char bytes[] = {(char)(number >> 24), (char)(number >> 16), (char)(number >> 8),
-                          (char)number};
-    ech_text_append_bytes(out, bytes, sizeof bytes);
-}
-
-static void write_file(const char *name, const ech_text *bytes)
-{
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", fixture_folder, name);
-    ECH_ASSERT(ech_file_write(path, bytes->at, bytes->n) == ECH_OK);
-}
-
-/* Gray noise, with a bar whose row depends on the class. */
-static void write_idx(void)
-{
-    ech_text pixels = {0}, labels = {0};
-    add_number(&pixels, 0x803);
-    add_number(&pixels, IMAGES);
-    add_number(&pixels, SIDE);
-    add_number(&pixels, SIDE);
-    add_number(&labels, 0x801);
-    add_number(&labels, IMAGES);
-    for (int s = 0; s < IMAGES; s++) {
-        char label = (char)(s * 5 % CLASSES);
-        ech_text_append_bytes(&labels, &label, 1);
-        for (int i = 0; i < PIXELS; i++) {
-            uint32_t noise =
-                ech_random_word((ech_random_key){.seed = 7}, (uint64_t)(s * PIXELS + i));
-            char byte = (char)(noise % 100 + (i / SIDE / 5 == label ? 140 : 0));
-            ech_text_append_bytes(&pixels, &byte, 1);
-        }
-    }
-    write_file("bars-images-idx3-ubyte", &pixels);
-    write_file("bars-labels-idx1-ubyte", &labels);
-    ech_text_free(&pixels);
-    ech_text_free(&labels);
-}
+enum { IMAGES = 48, SIDE = 32, CLASSES = 6, BATCH = 12 };
 
 static int make_data(void **state)
 {
-    char in[300], out[300];
-    ech_images_count count;
     fixture_setup(state);
-    ech_tokenizer_close(fixture_tokenizer);
-    fixture_tokenizer = NULL; /* there is none */
-    write_idx();
-    snprintf(in, sizeof in, "%s/bars-images-idx3-ubyte", fixture_folder);
-    snprintf(out, sizeof out, "%s/bars", fixture_folder);
-    const ech_images_options options = {.in = in, .out = out, .workers = 1};
-    ECH_ASSERT(ech_data_import_images(&options, &count) == ECH_OK);
-    ECH_ASSERT(count.images == IMAGES && count.classes == CLASSES && count.image.channels == 1);
+    bars_write("bars", IMAGES, SIDE, CLASSES);
     return 0;
 }
 

@@ -5,6 +5,7 @@
  * statistics; and what the family refuses.
  */
 
+#include "app/bars.h"
 #include "app/runs.h"
 #include "app/verdict.h"
 #include "layer/layers.h"
@@ -12,62 +13,12 @@
 #include "share.h"
 #include "unit.h"
 
-enum { SIDE = 8, IMAGES = 24, CLASSES = 3, MAGIC_IMAGES = 0x803, MAGIC_LABELS = 0x801 };
-
-static void append_big(ech_text *out, uint32_t number)
-{
-    const uint8_t bytes[] = {(uint8_t)(number >> 24), (uint8_t)(number >> 16),
-                             (uint8_t)(number >> 8), (uint8_t)number};
-    ech_text_append_bytes(out, (const char *)bytes, sizeof bytes);
-}
-
-static void write_idx(const char *name, const ech_text *text)
-{
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", fixture_folder, name);
-    ECH_ASSERT(ech_file_write(path, text->at, text->n) == ECH_OK);
-}
-
-/* Noise, with a bar whose place is the class. */
-static void append_image(ech_text *out, int image)
-{
-    const ech_random_key key = {.seed = 11};
-    for (int at = 0; at < SIDE * SIDE; at++) {
-        uint64_t number = (uint64_t)(image * SIDE * SIDE + at);
-        uint8_t pixel = (uint8_t)(ech_random_word(key, number) % 100);
-        if (at % SIDE == 1 + 2 * (image % CLASSES)) pixel = (uint8_t)(pixel + 150);
-        ech_text_append_bytes(out, (const char *)&pixel, 1);
-    }
-}
+enum { SIDE = 8, IMAGES = 24, CLASSES = 3 };
 
 static int make_data(void **state)
 {
-    ech_text pixels = {0}, labels = {0};
-    char in[300], out[300];
-    ech_images_count count;
     fixture_setup(state);
-    ech_tokenizer_close(fixture_tokenizer);
-    fixture_tokenizer = NULL; /* there is none */
-    append_big(&pixels, MAGIC_IMAGES);
-    append_big(&pixels, IMAGES);
-    append_big(&pixels, SIDE);
-    append_big(&pixels, SIDE);
-    append_big(&labels, MAGIC_LABELS);
-    append_big(&labels, IMAGES);
-    for (int i = 0; i < IMAGES; i++) {
-        uint8_t label = (uint8_t)(i % CLASSES);
-        append_image(&pixels, i);
-        ech_text_append_bytes(&labels, (const char *)&label, 1);
-    }
-    write_idx("bars-images-idx3-ubyte", &pixels);
-    write_idx("bars-labels-idx1-ubyte", &labels);
-    ech_text_free(&pixels);
-    ech_text_free(&labels);
-    snprintf(in, sizeof in, "%s/bars-images-idx3-ubyte", fixture_folder);
-    snprintf(out, sizeof out, "%s/bars", fixture_folder);
-    const ech_images_options options = {.in = in, .out = out, .workers = 1};
-    ECH_ASSERT(ech_data_import_images(&options, &count) == ECH_OK);
-    ECH_ASSERT(count.images == IMAGES && count.classes == CLASSES);
+    bars_write("bars", IMAGES, SIDE, CLASSES);
     return 0;
 }
 

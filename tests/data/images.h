@@ -8,6 +8,7 @@
 
 #include "data/loaders.h"
 
+#include "data/idx.h"
 #include "data/image_file.h"
 
 static inline uint8_t image_byte(int64_t i, int64_t at)
@@ -15,30 +16,27 @@ static inline uint8_t image_byte(int64_t i, int64_t at)
     return (uint8_t)((i + 7 * at) % 251);
 }
 
-static inline void put_big(uint8_t *to, uint32_t number)
+static inline uint8_t image_label(const idx_set *set, int image)
 {
-    for (int b = 0; b < 4; b++) to[b] = (uint8_t)(number >> (24 - 8 * b));
+    return (uint8_t)(image % set->classes);
 }
 
+static inline uint8_t image_pixel(const idx_set *set, int image, int at)
+{
+    (void)set;
+    return image_byte(image, at);
+}
+
+/* few-images-idx3-ubyte and few-labels-idx1-ubyte. */
 static inline void write_idx(int images, int rows, int columns, int classes)
 {
-    int n = rows * columns;
-    uint8_t *pixels = ech_calloc((size_t)(16 + images * n), 1);
-    uint8_t *labels = ech_calloc((size_t)(8 + images), 1);
-    put_big(pixels, 0x803);
-    put_big(pixels + 4, (uint32_t)images);
-    put_big(pixels + 8, (uint32_t)rows);
-    put_big(pixels + 12, (uint32_t)columns);
-    put_big(labels, 0x801);
-    put_big(labels + 4, (uint32_t)images);
-    for (int i = 0; i < images; i++) {
-        labels[8 + i] = (uint8_t)(i % classes);
-        for (int at = 0; at < n; at++) pixels[16 + i * n + at] = image_byte(i, at);
-    }
-    write_file("few-images-idx3-ubyte", pixels, (size_t)(16 + images * n));
-    write_file("few-labels-idx1-ubyte", labels, (size_t)(8 + images));
-    free(pixels);
-    free(labels);
+    const idx_set set = {.images = images,
+                         .rows = rows,
+                         .columns = columns,
+                         .classes = classes,
+                         .label = image_label,
+                         .pixel = image_pixel};
+    idx_write(in_scratch("few"), &set);
 }
 
 /* Packs a file or folder of the scratch folder as NAME.images. */

@@ -133,20 +133,20 @@ TEST(damaged_idx_is_refused)
 {
     ech_images_count count;
     uint8_t head[16], labels[8 + IMAGES] = {0};
-    put_big(head, 0x803);
-    put_big(head + 4, 0xffffffff);
-    put_big(head + 8, 65536);
-    put_big(head + 12, 65536);
+    idx_put(head, IDX_IMAGES);
+    idx_put(head + 4, 0xffffffff);
+    idx_put(head + 8, 65536);
+    idx_put(head + 12, 65536);
     write_idx(IMAGES, ROWS, COLUMNS, CLASSES);
     write_file("few-images-idx3-ubyte", head, sizeof head);
     assert_refused(pack("few-images-idx3-ubyte", "x", 0, 1, &count), "65536 x 65536 pixels");
-    put_big(head + 8, 2);
-    put_big(head + 12, 2);
+    idx_put(head + 8, 2);
+    idx_put(head + 12, 2);
     write_file("few-images-idx3-ubyte", head, sizeof head);
     assert_refused(pack("few-images-idx3-ubyte", "x", 0, 1, &count), "damaged or truncated");
     write_idx(IMAGES, ROWS, COLUMNS, CLASSES);
-    put_big(labels, 0x801);
-    put_big(labels + 4, IMAGES - 1);
+    idx_put(labels, IDX_LABELS);
+    idx_put(labels + 4, IMAGES - 1);
     write_file("few-labels-idx1-ubyte", labels, sizeof labels);
     assert_refused(pack("few-images-idx3-ubyte", "x", 0, 1, &count), "not the labels of 40 images");
     write_file("text", "hello, world, hello", 19);
