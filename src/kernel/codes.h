@@ -16,7 +16,7 @@
 enum { ECH_CODE_RUN = 256 };
 /* Codes of 10 bits in a word of 32. */
 enum { ECH_CODE_THIRDS = 3 };
-/* Places of a code of 4 bits: those of a window of at most 16 pixels. */
+/* Number of places that a code of 4 bits can name. */
 enum { ECH_CODE_PLACES = 16 };
 /* What encode_sparse counts: tensors without room, non-zeros, elements. */
 enum { ECH_SPARSE_SPILLED, ECH_SPARSE_NONZEROS, ECH_SPARSE_ELEMENTS, ECH_SPARSE_COUNTS };

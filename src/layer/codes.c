@@ -23,7 +23,7 @@ typedef struct code_options {
 
 /* ---- nodes ---- */
 
-/* True for (B,H,W,C). Nothing but samples is sharded. */
+/* True for (B,H,W,C), whose samples alone are sharded. */
 static bool is_image(const ech_shape *shape)
 {
     return shape->dims == 4 && shape->axis[1] == ECH_AXIS_HEIGHT;

@@ -172,8 +172,7 @@ static const char *const lattice_dropouts[] = {
  * code. */
 static const char lattice_codes[] = " memory.encode=fp10 memory.encode_norms=true";
 /* Of GPT-2 with the second vocabulary; some tensors spill. */
-static const char lattice_lossless[] =
-    " model.hidden_act=relu memory.encode=lossless memory.encode_density=0.4";
+static const char lattice_lossless[] = " model.hidden_act=relu memory.encode=lossless";
 static const char *const lattice_vocabularies[] = {"264", "257"};
 static const char *const lattice_reductions[] = {"direct", "ring", "torus",
                                                  "hierarchical parallel.node_ranks=2"};
