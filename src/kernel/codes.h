@@ -16,6 +16,8 @@
 enum { ECH_CODE_RUN = 256 };
 /* Codes of 10 bits in a word of 32. */
 enum { ECH_CODE_THIRDS = 3 };
+/* Number of places that a code of 4 bits can name. */
+enum { ECH_CODE_PLACES = 16 };
 /* What encode_sparse counts: tensors without room, non-zeros, elements. */
 enum { ECH_SPARSE_SPILLED, ECH_SPARSE_NONZEROS, ECH_SPARSE_ELEMENTS, ECH_SPARSE_COUNTS };
 
@@ -24,10 +26,10 @@ static inline int64_t ech_code_runs(int64_t n)
     return (n + ECH_CODE_RUN - 1) / ECH_CODE_RUN;
 }
 
-/* Bytes of n numbers in a row. bits: 1, or of a narrow code. */
+/* Bytes of n numbers in a row. bits: 1, 4 (places), or of a narrow code. */
 static inline int64_t ech_code_bytes(int bits, int64_t n)
 {
-    if (bits == 1) return (n + 7) / 8;
+    if (bits < 8) return (n * bits + 7) / 8;
     return bits == 10 ? (n + ECH_CODE_THIRDS - 1) / ECH_CODE_THIRDS * 4 : n * (bits / 8);
 }
 

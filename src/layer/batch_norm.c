@@ -166,6 +166,7 @@ const ech_layer ech_layer_row_batch_norm = {.name = "batch_norm",
                                             .forward = forward,
                                             .backward_input = backward,
                                             .scratch = scratch,
+                                            .needs_in = ECH_NEED_10_BITS,
                                             .overwrites = 1u << X,
                                             .finishes_in_b = true,
                                             .cheap = true};

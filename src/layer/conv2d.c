@@ -95,4 +95,5 @@ const ech_layer ech_layer_row_conv2d = {.name = "conv2d",
                                         .backward_input = backward_input,
                                         .backward_weight = backward_weight,
                                         .scratch = scratch,
+                                        .needs_in = ECH_NEED_8_BITS,
                                         .products = products};

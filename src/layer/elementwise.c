@@ -231,5 +231,7 @@ static void dropout_backward(const ech_call *call)
     drop(call, &call->dout[0], &call->din[0]);
 }
 
-const ech_layer ech_layer_row_dropout = {
-    .name = "dropout", .forward = dropout_forward, .backward_input = dropout_backward};
+const ech_layer ech_layer_row_dropout = {.name = "dropout",
+                                         .forward = dropout_forward,
+                                         .backward_input = dropout_backward,
+                                         .keeps_zeros = true};

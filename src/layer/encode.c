@@ -3,7 +3,8 @@
  * Which kept values are encoded (Gist, Jain et al. 2018). Each reader in B or W says what it needs
  * (ech_need), and a value needs what its most demanding reader does. A cheap layer reads its input
  * to recompute its output, so the input needs what the output does. The output of a ReLU is not
- * recomputed: it is often 0, so it is kept itself, and of the input only the signs are.
+ * recomputed: it is often 0, so it is kept itself, and of the input only the signs are. Pools of a
+ * ReLU's output have many zeros, too, also as the next block's input.
  *
  * Nodes that encode and decode are part of the graph before R is derived. R therefore encodes what
  * it recomputes, and the backward reads the same numbers with every choice of recomputation.
@@ -110,11 +111,26 @@ static bool has_rows(const ech_block *block, int value)
            v->recomputed < 0 && v->type != ECH_TYPE_FIXED;
 }
 
-/* True if the node alone reads its input 0, and for its B the signs suffice. Then its output is
- * kept itself, not recomputed. */
+static bool is_relu(const ech_node *node)
+{
+    return node && node->layer->cheap && node->layer->needs_in == ECH_NEED_SIGN;
+}
+
+bool ech_block_has_zeros(const ech_block *block, int value)
+{
+    const ech_node *maker = maker_of(block, value);
+    if (!maker || is_relu(maker)) return maker || block->value.at[value].zeros;
+    return maker->layer->keeps_zeros && ech_block_has_zeros(block, maker->in[0]);
+}
+
+/* True if the node is a ReLU that alone reads its input 0. Then its output is kept itself, not
+ * recomputed. If its input is recomputed (a norm's output), so is the output: nothing more is kept
+ * than what the norm's B reads. */
 static bool is_rectifier(const ech_block *block, const ech_node *node)
 {
-    if (!node || !node->layer->cheap || node->layer->needs_in != ECH_NEED_SIGN) return false;
+    if (!is_relu(node)) return false;
+    const ech_node *before = maker_of(block, node->in[0]);
+    if (before && ech_node_is_cheap(block, before)) return false;
     int readers = 0;
     for (size_t v = 0; v < block->value.n; v++) readers += block->value.at[v].base == node->in[0];
     for (size_t n = 0; n < block->node.n; n++)
@@ -128,12 +144,15 @@ static ech_kept code_of(const ech_block *block, int value)
 {
     const ech_node *maker = maker_of(block, value);
     int bits = bits_of(block);
-    if (!has_rows(block, value)) return ECH_KEPT_STORED;
+    bool rows = has_rows(block, value), places = block->value.at[value].places;
+    if (!rows && !places) return ECH_KEPT_STORED;
     ech_need need = need_of(block, value);
     if (need == ECH_NEED_NOTHING) return ECH_KEPT_STORED;
-    if (need == ECH_NEED_SIGN) return ECH_KEPT_BITS;
+    if (places) return ECH_KEPT_PLACES;
     bool rectified = is_rectifier(block, maker);
-    if (!bits) return rectified ? ECH_KEPT_SPARSE : ECH_KEPT_STORED;
+    if (maker && !rectified && ech_node_is_cheap(block, maker)) return ECH_KEPT_STORED;
+    if (need == ECH_NEED_SIGN) return ECH_KEPT_BITS;
+    if (!bits) return ech_block_has_zeros(block, value) ? ECH_KEPT_SPARSE : ECH_KEPT_STORED;
     /* A gathered value has the numbers of its shards. */
     while (maker && maker->layer->exchange.kind != ECH_COLLECTIVE_NONE)
         maker = maker_of(block, maker->in[0]);
@@ -146,6 +165,7 @@ static bool is_decoder(const ech_node *node)
 {
     return node->layer == &ech_layer_row_decode_bits ||
            node->layer == &ech_layer_row_decode_sparse ||
+           node->layer == &ech_layer_row_decode_places ||
            node->layer == &ech_layer_row_decode_narrow;
 }
 
@@ -168,6 +188,7 @@ void ech_program_encode(ech_block *block)
     for (size_t v = 0; v < values; v++) {
         if (code[v] == ECH_KEPT_BITS) ech_block_encode_bits(block, (int)v);
         if (code[v] == ECH_KEPT_SPARSE) ech_block_encode_sparse(block, (int)v);
+        if (code[v] == ECH_KEPT_PLACES) ech_block_encode_places(block, (int)v);
         if (code[v] == ECH_KEPT_NARROW) ech_block_encode_narrow(block, (int)v, bits_of(block));
     }
 }

@@ -159,6 +159,8 @@ typedef struct ech_block_value {
     int recomputed; /* the value that B and W read instead: R's, or decoded; -1: this one */
     bool again;     /* recompute calls make it */
     bool trains;    /* something that it is computed from is trained: it has a gradient */
+    bool zeros;     /* of inputs: many elements are 0 (ech_block_has_zeros) */
+    bool places;    /* of tables of bytes: all are below 16 */
     bool cached; /* shared by all sequence chunks of a micro-batch: KV cache, starts of documents */
 } ech_block_value;
 
@@ -371,6 +373,9 @@ int ech_block_batch(ech_block *block, ech_slot slot);
  * document. */
 int ech_block_starts(ech_block *block);
 void ech_block_output(ech_block *block, int value);
+/* True if many elements are 0 in every batch: the output of a ReLU, or of pools and dropout that
+ * read one. A builder sets ech_block_value.zeros of the inputs of the next block by it. */
+bool ech_block_has_zeros(const ech_block *block, int value);
 /* Adds a view: columns of `value` from `first` on, as many as `shape` has, read as `shape`. A value
  * with views is read only through them, each view by one layer. */
 int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape);
@@ -618,6 +623,7 @@ struct ech_layer {
     bool cheap;    /* its one output is not saved; B and W recompute it by F from F's inputs */
     /* What B and W need of the inputs and outputs that they read (ech_reads). */
     ech_need needs_in, needs_out;
+    bool keeps_zeros; /* if many elements of input 0 are 0, so are many of the output */
     bool encodes;  /* writes the code of input 0, which is kept in its place (codes.c) */
     bool core;     /* of attention: selective recomputation recomputes its outputs */
     bool shards_inside; /* its parameters may be sharded along axes that its values lack */

@@ -3,6 +3,7 @@
  * Pools of images (B,H,W,C), and their flattening. The place of the largest pixel in its window, a
  * byte, is kept for the backward, which does not read the images.
  */
+#include "kernel/codes.h"
 #include "layer/layers.h"
 
 int ech_layer_max_pool(ech_block *block, int x, const ech_filter *at)
@@ -12,7 +13,8 @@ int ech_layer_max_pool(ech_block *block, int x, const ech_filter *at)
     ech_node *node = ech_block_node(block, &ech_layer_row_max_pool, at, sizeof *at);
     ech_node_in(node, x);
     int y = ech_node_out(block, node, "out", out);
-    ech_node_out_table(block, node, "chosen", out, ECH_TYPE_FIXED, ECH_U8);
+    int chosen = ech_node_out_table(block, node, "chosen", out, ECH_TYPE_FIXED, ECH_U8);
+    block->value.at[chosen].places = at->size[0] * at->size[1] <= ECH_CODE_PLACES;
     node->b.out = 2;
     return y;
 }
@@ -29,8 +31,10 @@ static void max_backward(const ech_call *call)
                                      call->node->options, &call->din[0]);
 }
 
-const ech_layer ech_layer_row_max_pool = {
-    .name = "max_pool", .forward = max_forward, .backward_input = max_backward};
+const ech_layer ech_layer_row_max_pool = {.name = "max_pool",
+                                          .forward = max_forward,
+                                          .backward_input = max_backward,
+                                          .keeps_zeros = true};
 
 int ech_layer_mean_pool(ech_block *block, int x, const ech_filter *at)
 {
@@ -93,5 +97,7 @@ static void flatten_backward(const ech_call *call)
     move(call, &call->din[0], &call->dout[0], true);
 }
 
-const ech_layer ech_layer_row_flatten = {
-    .name = "flatten", .forward = flatten_forward, .backward_input = flatten_backward};
+const ech_layer ech_layer_row_flatten = {.name = "flatten",
+                                         .forward = flatten_forward,
+                                         .backward_input = flatten_backward,
+                                         .keeps_zeros = true};

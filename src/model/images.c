@@ -9,13 +9,17 @@
 int ech_images_block(ech_images *b, const char *name, int x)
 {
     ech_shape shape = {0};
+    bool zeros = false;
     if (x >= 0) {
         ech_block_output(b->block, x);
         shape = b->block->value.at[x].shape;
+        zeros = ech_block_has_zeros(b->block, x);
     }
     b->block = ech_model_block(b->model, name);
-    return x >= 0 ? ech_block_input(b->block, "hidden", shape)
-                  : ech_block_batch(b->block, ECH_PIXELS);
+    if (x < 0) return ech_block_batch(b->block, ECH_PIXELS);
+    int input = ech_block_input(b->block, "hidden", shape);
+    b->block->value.at[input].zeros = zeros;
+    return input;
 }
 
 static const ech_shape *shape_of(const ech_images *b, int x)

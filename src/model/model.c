@@ -281,6 +281,11 @@ static ech_status check_codes(const ech_config *config, const ech_model *model)
     for (size_t b = 0; b < model->block.n && !some; b++)
         for (size_t n = 0; n < model->block.at[b]->node.n && !some; n++)
             some = model->block.at[b]->node.at[n].layer->encodes;
+    if (!some && model->options.encode == ECH_ENCODE_LOSSLESS)
+        return ech_config_complain(config, "memory.encode",
+                                   "has nothing to encode: the backward of this model reads no "
+                                   "output of a ReLU that is kept, and there is no max pool; use "
+                                   "memory.encode = fp16, fp10 or fp8, or remove this key");
     if (!some)
         return ech_config_complain(config, "memory.encode",
                                    "has nothing to encode: the backward of this model reads no "

@@ -171,6 +171,8 @@ static const char *const lattice_dropouts[] = {
 /* With dropout. In fp64 alone: in other types a sum in another order is often rounded to another
  * code. */
 static const char lattice_codes[] = " memory.encode=fp10 memory.encode_norms=true";
+/* Of GPT-2 with the second vocabulary; some tensors spill. */
+static const char lattice_lossless[] = " model.hidden_act=relu memory.encode=lossless";
 static const char *const lattice_vocabularies[] = {"264", "257"};
 static const char *const lattice_reductions[] = {"direct", "ring", "torus",
                                                  "hierarchical parallel.node_ranks=2"};
@@ -365,6 +367,13 @@ static inline bool lattice_is_encoded(const cover_case *c)
     return c->level[DROPOUT] > 0 && c->level[PRECISION] == 0 && !keeps && !routes_parts;
 }
 
+static inline const char *lattice_codes_of(const cover_case *c)
+{
+    bool gpt2 = strstr(lattice_models[c->level[MODEL]], "architecture=gpt2 ");
+    if (!lattice_is_encoded(c)) return "";
+    return gpt2 && c->level[VOCABULARY] > 0 ? lattice_lossless : lattice_codes;
+}
+
 /* Assignments, divided by blanks. */
 static inline void lattice_print_words(const cover_case *c, ech_text *out)
 {
@@ -372,7 +381,7 @@ static inline void lattice_print_words(const cover_case *c, ech_text *out)
     ech_text_append(out, "%s model.num_hidden_layers=%d model.vocab_size=%s%s%s",
                     lattice_models[x[MODEL]], lattice_layers(c),
                     lattice_vocabularies[x[VOCABULARY]], lattice_dropouts[x[DROPOUT]],
-                    lattice_is_encoded(c) ? lattice_codes : "");
+                    lattice_codes_of(c));
     ech_text_append(out, " parallel.pipeline=%d parallel.context=%d parallel.tensor=%d",
                     lattice_stages(c), lattice_degrees[x[CONTEXT]], lattice_degrees[x[TENSOR]]);
     ech_text_append(out, " parallel.sequence=%s parallel.context_method=%s",

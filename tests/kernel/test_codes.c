@@ -90,6 +90,8 @@ TEST(sizes_follow_the_formulas)
 {
     assert_int_equal(ech_code_bytes(1, 4096), 4096 / 8);
     assert_int_equal(ech_code_bytes(1, 9), 2);
+    assert_int_equal(ech_code_bytes(4, 4096), 4096 / 2);
+    assert_int_equal(ech_code_bytes(4, 9), 5);
     assert_int_equal(ech_code_bytes(16, 4096), 2 * 4096);
     assert_int_equal(ech_code_bytes(10, 4095), 4 * 4095 / 3);
     assert_int_equal(ech_code_bytes(10, 4096), 4 * (4095 / 3 + 1));
@@ -249,6 +251,7 @@ TEST(tables_have_the_bits_of_the_reference)
     check_shape(3, 770, 0.5, 0.7, true);
     check_shape(70, 1283, 0.3, 0.4, true);
     check_shape(2, 1024, 0, 0.1, false);
+    check_shape(2, 40000, 0.4, 0.5, true); /* images: rows of several parts */
 }
 
 TEST(dense_tensors_spill)
@@ -256,6 +259,45 @@ TEST(dense_tensors_spill)
     check_shape(4, 300, 0.9, 0.5, true);
     check_shape(1, 3, 1, 0.5, false);
     check_shape(40, 600, 1, 0.99, false);
+}
+
+/* ---- places ---- */
+
+static void check_places(const ech_kernels *kernels, int64_t R, int64_t C)
+{
+    int64_t W = ech_code_bytes(4, C);
+    ech_kernel_context *context;
+    ech_tensor x = make(R, C, ECH_U8), back = make(R, C, ECH_U8), code = make(R, W, ECH_U8);
+    const uint8_t *at = code.data;
+    for (int64_t i = 0; i < R * C; i++) ((uint8_t *)x.data)[i] = (uint8_t)(i * 7 % 16);
+    assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
+    kernels->encode_places(context, &x, &code);
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t w = 0; w < W; w++) {
+            int64_t i = r * C + 2 * w;
+            int high = 2 * w + 1 < C ? (int)((i + 1) * 7 % 16) : 0;
+            assert_int_equal(at[r * W + w], (int)(i * 7 % 16) | high << 4);
+        }
+    kernels->decode_places(context, &code, &back);
+    assert_memory_equal(back.data, x.data, (size_t)(R * C));
+    ech_kernel_context_destroy(context);
+    free(x.data);
+    free(back.data);
+    free(code.data);
+}
+
+TEST(places_come_back)
+{
+    static const int64_t shapes[][2] = {{0, 8}, {1, 1}, {5, 7}, {3, 2050}, {2, 66000}};
+    for (int t = 0; t < 2; t++)
+        for (int isa = -1; isa < ECH_ISAS; isa++) {
+            ech_dtype table = t ? ECH_BF16 : ECH_F32;
+            if (isa >= 0 && !ech_isa_works((ech_isa)isa)) continue;
+            const ech_kernels *kernels =
+                isa < 0 ? ech_kernels_ref(table) : ech_kernels_of((ech_isa)isa, table);
+            for (size_t i = 0; kernels && i < sizeof shapes / sizeof *shapes; i++)
+                check_places(kernels, shapes[i][0], shapes[i][1]);
+        }
 }
 
 /* As parts of rows of fp32, where the fast rows round by integers. */

@@ -223,6 +223,8 @@ TEST(rows_are_rounded_once)
                           [ECH_OP_decode_bits] = true,
                           [ECH_OP_encode_sparse] = true,
                           [ECH_OP_decode_sparse] = true,
+                          [ECH_OP_encode_places] = true,
+                          [ECH_OP_decode_places] = true,
                           [ECH_OP_encode_narrow] = true,
                           [ECH_OP_decode_narrow] = true,
                           [ECH_OP_add_chosen] = true,

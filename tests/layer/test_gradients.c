@@ -649,7 +649,8 @@ TEST(test_every_layer_is_here)
     const char *sampled = "head_next";
     const char *counted = "gate_load"; /* tests/app/test_router_bias.c: it has no gradient */
     const char *codes =                /* tests/app/test_codes.c */
-        "encode_bits decode_bits encode_sparse decode_sparse encode_narrow decode_narrow";
+        "encode_bits decode_bits encode_sparse decode_sparse encode_places decode_places "
+        "encode_narrow decode_narrow";
     const char *fused =                /* test_fused.c */
         "linear_residual residual_layernorm residual_rmsnorm " ECH_ACTIVATIONS(FUSED);
     for (int i = 0; i < ech_layers_count; i++)

@@ -55,7 +55,7 @@ void ECH_CPU(encode_bits)(ech_kernel_context *context, const ech_tensor *x, cons
     ECH_SHAPES(encode_bits, ECH_REAL, x, code);
     int64_t R = x->shape[0], C = x->shape[1], W = code->shape[1];
     ECH_ASSERT(W == ech_code_bytes(1, C));
-#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+#pragma omp parallel for collapse(2) num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++)
         for (int64_t first = 0; first < C; first += ECH_PART) {
             ECH_ALIGNED float part[ECH_PART];
@@ -70,7 +70,7 @@ void ECH_CPU(decode_bits)(ech_kernel_context *context, const ech_tensor *code, c
     ECH_SHAPES(decode_bits, ECH_REAL, code, x);
     int64_t R = x->shape[0], C = x->shape[1], W = code->shape[1];
     ECH_ASSERT(W == ech_code_bytes(1, C));
-#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+#pragma omp parallel for collapse(2) num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++)
         for (int64_t first = 0; first < C; first += ECH_PART) {
             ECH_ALIGNED float part[ECH_PART];
@@ -194,6 +194,50 @@ void ECH_CPU(decode_sparse)(ech_kernel_context *context, const ech_tensor *value
     }
 }
 
+/* ---- places of 4 bits ---- */
+
+/* n: even, but at the end of a row. */
+static void encode_pairs(const uint8_t *x, int64_t n, uint8_t *code)
+{
+    for (int64_t i = 0; i < n / 2; i++) code[i] = (uint8_t)(x[2 * i] | x[2 * i + 1] << 4);
+    if (n % 2) code[n / 2] = x[n - 1];
+}
+
+static void decode_pairs(const uint8_t *code, int64_t n, uint8_t *x)
+{
+    for (int64_t i = 0; i < n / 2; i++) {
+        x[2 * i] = code[i] & 15;
+        x[2 * i + 1] = code[i] >> 4;
+    }
+    if (n % 2) x[n - 1] = code[n / 2] & 15;
+}
+
+void ECH_CPU(encode_places)(ech_kernel_context *context, const ech_tensor *x,
+                            const ech_tensor *code)
+{
+    ECH_SHAPES(encode_places, ECH_REAL, x, code);
+    int64_t R = x->shape[0], C = x->shape[1], W = code->shape[1];
+    ECH_ASSERT(W == ech_code_bytes(4, C));
+#pragma omp parallel for collapse(2) num_threads(context->threads) if (R * C > ECH_CHUNK)
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t first = 0; first < C; first += ECH_PART)
+            encode_pairs((const uint8_t *)x->data + r * C + first, ech_part(C, first, ECH_PART),
+                         (uint8_t *)code->data + r * W + first / 2);
+}
+
+void ECH_CPU(decode_places)(ech_kernel_context *context, const ech_tensor *code,
+                            const ech_tensor *x)
+{
+    ECH_SHAPES(decode_places, ECH_REAL, code, x);
+    int64_t R = x->shape[0], C = x->shape[1], W = code->shape[1];
+    ECH_ASSERT(W == ech_code_bytes(4, C));
+#pragma omp parallel for collapse(2) num_threads(context->threads) if (R * C > ECH_CHUNK)
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t first = 0; first < C; first += ECH_PART)
+            decode_pairs((const uint8_t *)code->data + r * W + first / 2,
+                         ech_part(C, first, ECH_PART), (uint8_t *)x->data + r * C + first);
+}
+
 /* ---- narrow codes ---- */
 
 /* A part has whole words of three codes. */
@@ -273,7 +317,7 @@ void ECH_CPU(encode_narrow)(ech_kernel_context *context, const ech_tensor *x, in
     ECH_SHAPES(encode_narrow, ECH_REAL, x, code);
     int64_t R = x->shape[0], C = x->shape[1], W = code->shape[1];
     ECH_ASSERT(W == ech_code_bytes((int)bits, C));
-#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+#pragma omp parallel for collapse(2) num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++)
         for (int64_t first = 0; first < C; first += NARROW_PART) {
             ECH_ALIGNED float part[NARROW_PART];
@@ -290,7 +334,7 @@ void ECH_CPU(decode_narrow)(ech_kernel_context *context, const ech_tensor *code,
     ECH_SHAPES(decode_narrow, ECH_REAL, code, x);
     int64_t R = x->shape[0], C = x->shape[1], W = code->shape[1];
     ECH_ASSERT(W == ech_code_bytes((int)bits, C));
-#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+#pragma omp parallel for collapse(2) num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++)
         for (int64_t first = 0; first < C; first += NARROW_PART) {
             ECH_ALIGNED float part[NARROW_PART];

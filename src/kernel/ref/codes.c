@@ -82,6 +82,31 @@ void ECH_REF(decode_sparse)(ech_kernel_context *context, const ech_tensor *value
         }
 }
 
+void ECH_REF(encode_places)(ech_kernel_context *context, const ech_tensor *x,
+                            const ech_tensor *code)
+{
+    ECH_SHAPES(encode_places, ECH_REAL, x, code);
+    int64_t R = x->shape[0], C = x->shape[1], W = code->shape[1];
+    ECH_ASSERT(W == ech_code_bytes(4, C));
+    memset(code->data, 0, (size_t)(R * W));
+    for (int64_t i = 0; i < R * C; i++) {
+        unsigned place = ((const uint8_t *)x->data)[i];
+        ECH_ASSERT(place < ECH_CODE_PLACES);
+        ((uint8_t *)code->data)[i / C * W + i % C / 2] |= (uint8_t)(place << i % C % 2 * 4);
+    }
+}
+
+void ECH_REF(decode_places)(ech_kernel_context *context, const ech_tensor *code,
+                            const ech_tensor *x)
+{
+    ECH_SHAPES(decode_places, ECH_REAL, code, x);
+    int64_t R = x->shape[0], C = x->shape[1], W = code->shape[1];
+    ECH_ASSERT(W == ech_code_bytes(4, C));
+    for (int64_t i = 0; i < R * C; i++)
+        ((uint8_t *)x->data)[i] =
+            ((const uint8_t *)code->data)[i / C * W + i % C / 2] >> i % C % 2 * 4 & 15;
+}
+
 void ECH_REF(encode_narrow)(ech_kernel_context *context, const ech_tensor *x, int64_t bits,
                             const ech_tensor *code)
 {

@@ -97,6 +97,8 @@ CALL(encode_bits, &t[0], &t[1])
 CALL(decode_bits, &t[0], &t[1])
 CALL(encode_sparse, &t[0], &t[1], &t[2], &t[3], &t[4], NULL)
 CALL(decode_sparse, &t[0], &t[1], &t[2], &t[3], &t[4])
+CALL(encode_places, &t[0], &t[1])
+CALL(decode_places, &t[0], &t[1])
 CALL(encode_narrow, &t[0], t[1].shape[1] == 2048 ? 16 : t[1].shape[1] == 1368 ? 10 : 8, &t[1])
 CALL(decode_narrow, &t[0], t[0].shape[1] == 2048 ? 16 : t[0].shape[1] == 1368 ? 10 : 8, &t[1])
 CALL(append, &t[0], &c->rows, &t[1])
@@ -296,6 +298,8 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(decode_bits, CODED, "<bR128 >R1024", "", NULL),
     ROW(encode_sparse, CODED, "<R1024 >R1024 >bR1024 >nR4 ~R1024", "", NULL),
     ROW(decode_sparse, CODED, "<R512 <bR512 <eR4 ~R1024 >R1024", "", NULL),
+    ROW(encode_places, CODED, "<bR1024 >bR512", "", NULL),
+    ROW(decode_places, CODED, "<bR512 >bR1024", "", NULL),
     ROW(encode_narrow, CODED, "<R1024 >bR2048", "", NULL),
     ROW(encode_narrow, CODED, "<R1024 >bR1368", "", NULL),
     ROW(encode_narrow, CODED, "<R1024 >bR1024", "", NULL),
