@@ -54,7 +54,7 @@ def read(path):
 
 
 def augment(pixels):
-    """Shifts each image by up to PADDING pixels and mirrors half of them."""
+    """Shifts each image by up to PADDING pixels, with black beside it, and mirrors half of them."""
     padded = nn.functional.pad(pixels, [PADDING] * 4)
     out = torch.empty_like(pixels)
     for i in range(len(pixels)):
@@ -85,7 +85,7 @@ def train(folder, seed):
     pixels, labels = read(folder / "data_batch_1.bin")
     others, their_labels = read(folder / "test_batch.bin")
     mean, deviation = pixels.mean((0, 2, 3), True), pixels.std((0, 2, 3), keepdim=True)
-    pixels, others = (pixels - mean) / deviation, (others - mean) / deviation
+    others = (others - mean) / deviation
     model = ResNet18()
     decays = [p for p in model.parameters() if p.dim() > 1]
     rest = [p for p in model.parameters() if p.dim() == 1]
@@ -100,7 +100,8 @@ def train(folder, seed):
         for group in optimizer.param_groups:
             group["lr"] = rate_of(step)
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(augment(pixels[own])), labels[own]).backward()
+        seen = (augment(pixels[own]) - mean) / deviation
+        nn.functional.cross_entropy(model(seen), labels[own]).backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         if step % 100 == 0:
