@@ -714,8 +714,9 @@ static int add_statistic(ech_model *model, ech_block *block, const char *name, i
                            ech_layer_batch_norm_commit, 0.1);
 }
 
-/* Convolution, norm, both pools; then a row per sample, and its classes. */
-static ech_model *image_model(void)
+/* Convolution, norm, both pools; then a row per sample, and its classes. encode: a choice of
+ * memory.encode. */
+static ech_model *image_model(int encode)
 {
     enum { C = 3, O = 4, CLASSES = CUT_MODEL_IDS };
     const ech_filter nine = {{3, 3}, {1, 1}, {1, 1}}, four = {{2, 2}, {2, 2}, {0, 0}};
@@ -727,7 +728,8 @@ static ech_model *image_model(void)
                                          .rows = BATCH,
                                          .sequence = 1,
                                          .wide = ECH_F64,
-                                         .loss_rows = 256};
+                                         .loss_rows = 256,
+                                         .encode = encode};
     ech_block *block = ech_model_block(model, "features");
     int x = ech_block_input(block, "images", ech_shape_images(5, 4, C));
     x = ech_layer_conv2d(block, x, add_filters(model, block, C, O),
@@ -790,7 +792,8 @@ TEST(test_operands)
     for (int f = 0; f < FAMILIES; f++)
         for (int g = 0; g < GRIDS; g++) check_model(families[f], grids[g]);
     for (int g = 0; g < LOGISTIC_GRIDS; g++) check_model("logistic", logistic_grids[g]);
-    check_model_of(image_model(), "images", "");
+    check_model_of(image_model(ECH_ENCODE_NONE), "images", "");
+    check_model_of(image_model(ECH_ENCODE_FP8), "images", "fp8");
     for (int g = 0; g < GATES; g++) check_model("mixtral", gates[g]);
     for (int a = 0; a < ACTIVATIONS; a++) check_model("switch", activations[a]);
     for (size_t i = 0; i < sizeof latents / sizeof *latents; i++)
