@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (ech_metrics_find(path, "evaluation", 4, &found) != ECH_OK) abort();
     close(fd);
     const ech_report_points *all[] = {&series.loss, &series.grad_norm, &series.learning_rate,
-                                      &series.tokens_per_second, &series.step_seconds};
+                                      &series.units_per_second, &series.step_seconds};
     for (int i = 0; i < 5; i++) check(all[i], 1);
     check(&series.valid_loss, 0);
     if (series.skipped < 0 || series.steps < 0) abort();

@@ -202,6 +202,8 @@ TEST(accuracy_follows_from_the_loss)
         train("begin", i + 1, networks[0], words);
         accuracy[i] = last_metric("begin", "\"valid_accuracy\"");
         of_5[i] = last_metric("begin", "\"valid_accuracy_of_5\"");
+        assert_true(last_metric("begin", "\"valid_samples\"") == IMAGES);
+        assert_true(last_metric("begin", "\"samples\"") == BATCH);
         runs_remove("begin");
     }
     assert_true(accuracy[0] == accuracy[1] && of_5[0] == of_5[1]);

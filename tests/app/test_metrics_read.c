@@ -34,11 +34,11 @@ static void assert_point(const ech_report_points *points, size_t i, int64_t step
     assert_true(points->at[i].value == value);
 }
 
-/* What progress.c writes. */
-TEST(as_written)
+/* What progress.c writes, in the units of the kind. */
+static void check_written(ech_sample_kind kind)
 {
     const char *folder = fixture_folder;
-    ech_progress_setup setup = {.directory = folder, .steps = 3, .every = 1};
+    ech_progress_setup setup = {.directory = folder, .steps = 3, .every = 1, .samples = kind};
     ech_progress *progress;
     assert_int_equal(ech_progress_create(&setup, &progress), ECH_OK);
     for (int step = 1; step <= 3; step++) {
@@ -47,7 +47,7 @@ TEST(as_written)
                                     .learning_rate = 0.5 * step,
                                     .grad_norm = step == 2 ? (double)NAN : 1.25,
                                     .step_seconds = 0.125,
-                                    .tokens_per_second = 800};
+                                    .units_per_second = 800};
         ech_progress_submit(progress, &(ech_note){.kind = ECH_NOTE_STEP, .step = metrics});
     }
     ech_progress_submit(progress,
@@ -59,7 +59,6 @@ TEST(as_written)
     char *path = ech_file_join(folder, "metrics.jsonl");
     ech_metrics_series series;
     assert_int_equal(ech_metrics_series_read(path, &series), ECH_OK);
-    free(path);
     assert_int_equal(series.steps, 3);
     assert_int_equal(series.skipped, 0);
     assert_int_equal(series.loss.n, 3);
@@ -68,12 +67,20 @@ TEST(as_written)
     assert_point(&series.learning_rate, 2, 3, 1.5);
     assert_point(&series.grad_norm, 0, 1, 1.25);
     assert_true(isnan(series.grad_norm.at[1].value));
-    assert_point(&series.tokens_per_second, 1, 2, 800);
+    assert_point(&series.units_per_second, 1, 2, 800);
     assert_point(&series.step_seconds, 1, 2, 0.125);
     assert_int_equal(series.restarts.n, 0);
     assert_int_equal(series.valid_loss.n, 1);
     assert_point(&series.valid_loss, 0, 3, 1.5);
     ech_metrics_series_free(&series);
+    assert_int_equal(remove(path), 0);
+    free(path);
+}
+
+TEST(as_written)
+{
+    check_written(ECH_SAMPLES_OF_tokens);
+    check_written(ECH_SAMPLES_OF_images);
 }
 
 TEST(skipped)

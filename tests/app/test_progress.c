@@ -19,10 +19,10 @@ static ech_step_metrics metrics_of(int64_t step)
                               .loss = 1.83125,
                               .learning_rate = 9.8e-4,
                               .grad_norm = 0.41,
-                              .tokens = step * 512,
+                              .units = step * 512,
                               .samples = step * 16,
                               .step_seconds = 0.5,
-                              .tokens_per_second = 21340.4,
+                              .units_per_second = 21340.4,
                               .flops_per_second = 93.1e9,
                               .bytes_sent = 4096,
                               .peak_bytes = 1 << 20};
@@ -173,7 +173,7 @@ TEST(draws_over_one_line_on_a_terminal)
         progress,
         &(ech_note){.kind = ECH_NOTE_VALIDATION,
                     .validation = {
-                        .step = 1, .loss = 2, .tokens = 1024, .bits_per_byte = NAN, .seconds = 1}});
+                        .step = 1, .loss = 2, .units = 1024, .bits_per_byte = NAN, .seconds = 1}});
     submit_step(progress, &last);
     ech_progress_destroy(progress);
     char *text;

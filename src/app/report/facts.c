@@ -142,7 +142,7 @@ static void add_metric_facts(ech_report *report)
 {
     const ech_metrics_series *metrics = &report->metrics;
     const ech_timeline clock = {.seconds = true};
-    double tokens = median_of(&metrics->tokens_per_second);
+    double units = median_of(&metrics->units_per_second);
     double seconds = median_of(&metrics->step_seconds);
     size_t validations = metrics->valid_loss.n;
     add_loss(report, "last loss", &metrics->loss);
@@ -155,11 +155,11 @@ static void add_metric_facts(ech_report *report)
         ADD_FACT(report, "steps done", "%" PRId64 " of %" PRId64, metrics->steps,
                  report->config->training.steps);
     if (metrics->restarts.n) ADD_FACT(report, "restarts", "%zu", metrics->restarts.n);
-    if (tokens > 0 && tokens < 1e15)
+    if (units > 0 && units < 1e15)
         ADD_FACT(report,
                  ech_model_reads_texts(report->config) ? "tokens per second (median)"
                                                        : "samples per second (median)",
-                 "%s", ECH_DIGITS(llround(tokens)));
+                 "%s", ECH_DIGITS(llround(units)));
     if (seconds > 0) ech_timeline_time(&clock, seconds, add_fact(report, "step time (median)"));
 }
 

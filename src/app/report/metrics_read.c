@@ -94,8 +94,10 @@ static bool take_histogram(const json_t *object, int64_t step, ech_report_expone
 /* Whether the object belongs into the series. */
 static bool take(const json_t *object, ech_metrics_series *out)
 {
-    static const char *const keys[] = {"loss", "grad_norm", "learning_rate", "tokens_per_second",
-                                       "step_seconds"}; /* as in out->all */
+    bool texts = json_object_get(object, "tokens_per_second") != NULL;
+    const char *const keys[] = {"loss", "grad_norm", "learning_rate",
+                                texts ? "tokens_per_second" : "samples_per_second",
+                                "step_seconds"}; /* as in out->all */
     int64_t step;
     if (!ech_json_to_int(json_object_get(object, "step"), 0, LAST_STEP, &step)) return false;
     if (json_object_get(object, "valid_loss")) {

@@ -14,7 +14,7 @@
 typedef struct ech_metrics_series {
     union {
         struct {
-            ech_report_points loss, grad_norm, learning_rate, tokens_per_second, step_seconds;
+            ech_report_points loss, grad_norm, learning_rate, units_per_second, step_seconds;
             /* valid_loss and restarts may have several values per training step, the others have
              * one. */
             ech_report_points valid_loss;

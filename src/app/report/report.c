@@ -159,6 +159,7 @@ static ech_status read_metrics(ech_report *report)
 {
     ECH_FREED char *path = ech_file_join(report->directory, "metrics.jsonl");
     const ech_metrics_series *m = &report->metrics;
+    bool texts = ech_model_reads_texts(report->config);
     if (ech_file_exists(path))
         ECH_TRY(ech_metrics_series_read(path, &report->metrics));
     else
@@ -171,7 +172,8 @@ static ech_status read_metrics(ech_report *report)
     const ech_report_chart charts[] = {
         {"loss", m->loss, m->valid_loss, m->restarts, false},
         {.title = "gradient norm", .training = m->grad_norm, .logarithmic = true},
-        {.title = "tokens per second", .training = m->tokens_per_second},
+        {.title = texts ? "tokens per second" : "samples per second",
+         .training = m->units_per_second},
         {.title = "learning rate", .training = m->learning_rate}};
     for (size_t i = 0; i < sizeof charts / sizeof *charts; i++)
         ECH_PUSH(report->page.charts, charts[i]);

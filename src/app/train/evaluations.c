@@ -100,7 +100,7 @@ static void note(const ech_evaluations *all, const ech_evaluation *given)
     ech_note note = {.kind = ECH_NOTE_EVALUATION,
                      .evaluation = {.step = given->step,
                                     .loss = given->loss,
-                                    .tokens = given->tokens,
+                                    .units = given->tokens,
                                     .accuracy = given->accuracy,
                                     .accuracy_of_5 = given->accuracy_of_5,
                                     .bits_per_byte = given->bits_per_byte,

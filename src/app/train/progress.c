@@ -139,20 +139,36 @@ static bool is_scaled(const ech_step_metrics *m)
     return m->loss_scale > 1 || m->next_scale > 1 || m->overflows > 0;
 }
 
+/* A key in units of work: "valid_tokens", "samples_per_second". Returns `key`. */
+enum { KEY_BYTES = 64 };
+static const char *unit_key(const ech_progress *p, const char *before, const char *after,
+                            char key[KEY_BYTES])
+{
+    snprintf(key, KEY_BYTES, "%s%ss%s", before, p->row->unit, after);
+    return key;
+}
+
+/* Whether the count of units says no more than the count of samples. */
+static bool counts_samples(const ech_progress *p)
+{
+    return strcmp(p->row->unit, "sample") == 0;
+}
+
 /* spike: 0: the loss is none. */
 static void write_step(ech_progress *p, const ech_note *note, double spike)
 {
     const ech_step_metrics *m = &note->step;
+    char key[KEY_BYTES];
     ech_text json = {0};
     ech_metrics_int(&json, "step", m->step);
     ech_metrics_real(&json, "loss", m->loss);
     ech_metrics_real(&json, "learning_rate", m->learning_rate);
     ech_metrics_real(&json, "grad_norm", m->grad_norm);
-    ech_metrics_int(&json, "tokens", m->tokens);
+    if (!counts_samples(p)) ech_metrics_int(&json, unit_key(p, "", "", key), m->units);
     ech_metrics_int(&json, "samples", m->samples);
     ech_metrics_real(&json, "step_seconds", m->step_seconds);
     ech_metrics_real(&json, "time", round(note->wall_time * 1e3) / 1e3);
-    ech_metrics_real(&json, "tokens_per_second", m->tokens_per_second);
+    ech_metrics_real(&json, unit_key(p, "", "_per_second", key), m->units_per_second);
     ech_metrics_real(&json, "flops_per_second", m->flops_per_second);
     ech_metrics_real(&json, "mfu", mfu(p, m));
     ech_metrics_int(&json, "bytes_sent", m->bytes_sent);
@@ -188,18 +204,19 @@ static void show_step(ech_progress *p, const ech_note *note)
 {
     const double gib = 1 << 30;
     const ech_step_metrics *m = &note->step;
+    char speed[KEY_BYTES], seen[KEY_BYTES];
     const ech_event_scalar scalars[] = {
         {"loss/train", m->loss},
         {"optimizer/learning_rate", m->learning_rate},
         {"optimizer/grad_norm", m->grad_norm},
-        {"speed/tokens_per_second", m->tokens_per_second},
+        {unit_key(p, "speed/", "_per_second", speed), m->units_per_second},
         {"speed/tflops", m->flops_per_second / 1e12},
         {"speed/mfu_percent", 100 * mfu(p, m)},
         {"speed/step_seconds", m->step_seconds},
         {"memory/arena_gib", (double)m->peak_bytes / gib},
         {"memory/host_arena_gib", (double)m->host_bytes / gib},
         {"memory/process_gib", process_bytes() / gib},
-        {"run/tokens", (double)m->tokens},
+        {unit_key(p, "run/", "", seen), (double)m->units},
         {"run/restarts", (double)(p->start - 1)},
         {"run/idle_percent", 100 * m->idle},
     };
@@ -267,7 +284,7 @@ static void format_step(const ech_progress *p, const ech_step_metrics *m, ech_te
     if (m->skipped) ech_text_append(out, " | %supdate skipped", m->overflow ? "overflow, " : "");
     if (m->next_scale != m->loss_scale) ech_text_append(out, " | loss scale %.0f", m->next_scale);
     ech_text_append(out, " | norm %.2f | lr %.1e | %s %s/s | %s", m->grad_norm, m->learning_rate,
-                    ech_count_text(whole_number(m->tokens_per_second), speed),
+                    ech_count_text(whole_number(m->units_per_second), speed),
                     p->row->texts ? "tok" : "samples",
                     ech_count_scaled(m->flops_per_second, "FLOP/s", flops));
     if (isfinite(mfu(p, m)))
@@ -348,10 +365,10 @@ static void write_validation(ech_progress *p, const ech_note *note, ech_text *te
                                         {"accuracy/validation", m->accuracy},
                                         {"accuracy/validation_of_5", m->accuracy_of_5}};
     ech_text json = {0};
-    char count[ECH_COUNT_BYTES];
+    char count[ECH_COUNT_BYTES], key[KEY_BYTES];
     ech_metrics_int(&json, "step", m->step);
     ech_metrics_real(&json, "valid_loss", m->loss);
-    ech_metrics_int(&json, "valid_tokens", m->tokens);
+    ech_metrics_int(&json, unit_key(p, "valid_", "", key), m->units);
     if (p->row->accuracy) {
         ech_metrics_real(&json, "valid_accuracy", m->accuracy);
         ech_metrics_real(&json, "valid_accuracy_of_5", m->accuracy_of_5);
@@ -364,10 +381,10 @@ static void write_validation(ech_progress *p, const ech_note *note, ech_text *te
     add_json(p, &json);
     add_finite(p, note->wall_time, m->step, scalars, p->row->accuracy ? 4 : 2);
     begin_line(p, m->step, text);
-    append_loss(m->loss, m->tokens == 0, "validation ", text);
+    append_loss(m->loss, m->units == 0, "validation ", text);
     append_bits(m->bits_per_byte, text);
     if (p->row->accuracy) append_accuracy(m->accuracy, m->accuracy_of_5, text);
-    ech_text_append(text, " | %s %ss | %.1f s", ech_count_text(m->tokens, count), p->row->unit,
+    ech_text_append(text, " | %s %ss | %.1f s", ech_count_text(m->units, count), p->row->unit,
                     m->seconds);
     if (m->patience && m->waited)
         ech_text_append(text, " | no improvement: %" PRId64 " of %" PRId64, m->waited, m->patience);
@@ -381,11 +398,11 @@ static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *te
                                         {"accuracy/evaluation", m->accuracy},
                                         {"accuracy/evaluation_of_5", m->accuracy_of_5}};
     ech_text json = {0};
-    char count[ECH_COUNT_BYTES];
+    char count[ECH_COUNT_BYTES], key[KEY_BYTES];
     ech_metrics_int(&json, "step", m->step);
     ech_metrics_text(&json, "evaluation", m->name);
     ech_metrics_real(&json, "evaluation_loss", m->removed ? (double)NAN : m->loss);
-    ech_metrics_int(&json, "evaluation_tokens", m->tokens);
+    ech_metrics_int(&json, unit_key(p, "evaluation_", "", key), m->units);
     if (p->row->accuracy) {
         ech_metrics_real(&json, "evaluation_accuracy", m->removed ? (double)NAN : m->accuracy);
         ech_metrics_real(&json, "evaluation_accuracy_of_5",
@@ -406,10 +423,10 @@ static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *te
         return;
     }
     add_finite(p, note->wall_time, m->step, scalars, p->row->accuracy ? 4 : 2);
-    append_loss(m->loss, m->tokens == 0, "evaluation ", text);
+    append_loss(m->loss, m->units == 0, "evaluation ", text);
     append_bits(m->bits_per_byte, text);
     if (p->row->accuracy) append_accuracy(m->accuracy, m->accuracy_of_5, text);
-    ech_text_append(text, " | %s %ss | %.1f s", ech_count_text(m->tokens, count), p->row->unit,
+    ech_text_append(text, " | %s %ss | %.1f s", ech_count_text(m->units, count), p->row->unit,
                     m->seconds);
 }
 

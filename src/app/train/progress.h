@@ -40,13 +40,14 @@ typedef struct ech_progress_setup {
     bool tensorboard;
 } ech_progress_setup;
 
-/* One step; the JSON keys have the names of the fields. */
+/* One step; the JSON keys have the names of the fields, with the kind's unit of work: "tokens" and
+ * "tokens_per_second", or "samples" and "samples_per_second". */
 typedef struct ech_step_metrics {
     int64_t step;                          /* steps done: 1 after the first */
     double loss, learning_rate, grad_norm; /* grad_norm: before clipping */
-    int64_t tokens, samples;               /* trained on since the run began, over all ranks */
+    int64_t units, samples;                /* trained on since the run began, over all ranks */
     double step_seconds;
-    double tokens_per_second, flops_per_second; /* over all ranks */
+    double units_per_second, flops_per_second; /* over all ranks */
     int64_t bytes_sent; /* sent by rank 0 in this step, along all axes and for scalars */
     int64_t peak_bytes, host_bytes; /* sizes of rank 0's arenas, of device and host */
     bool skipped;                   /* the update was withheld (NaN or infinity) */
@@ -65,8 +66,8 @@ typedef struct ech_step_metrics {
 
 typedef struct ech_validation_metrics {
     int64_t step;
-    double loss;    /* JSON key "valid_loss": mean over these tokens */
-    int64_t tokens; /* JSON key "valid_tokens": tokens with a target */
+    double loss;   /* JSON key "valid_loss": mean over these units */
+    int64_t units; /* JSON key "valid_tokens", or "valid_samples": those with a target */
     /* shares of samples whose class has the largest logit, and one of the five largest; JSON keys
      * "valid_accuracy", "valid_accuracy_of_5"; NaN: samples have no classes, and there are none */
     double accuracy, accuracy_of_5;
@@ -88,7 +89,7 @@ typedef struct ech_evaluation_metrics {
     int64_t step;
     char name[32];  /* JSON key "evaluation": "step-00000100" */
     double loss;    /* JSON key "evaluation_loss" */
-    int64_t tokens; /* JSON key "evaluation_tokens": tokens with a target */
+    int64_t units;  /* JSON key "evaluation_tokens", or "evaluation_samples": with a target */
     double accuracy, accuracy_of_5; /* "evaluation_accuracy", "evaluation_accuracy_of_5" */
     double bits_per_byte; /* JSON key "evaluation_bits_per_byte"; NaN: the text is not known */
     double seconds;

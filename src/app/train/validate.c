@@ -61,7 +61,7 @@ static ech_status log_validation(ech_trainer *t, const ech_validation *found, in
     const ech_note note = {.kind = ECH_NOTE_VALIDATION,
                            .validation = {.step = t->step,
                                           .loss = found->loss,
-                                          .tokens = found->tokens,
+                                          .units = found->tokens,
                                           .accuracy = found->accuracy,
                                           .accuracy_of_5 = found->accuracy_of_5,
                                           .bits_per_byte = ech_validation_bits(
