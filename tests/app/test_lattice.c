@@ -412,9 +412,10 @@ static void run_points(int axes)
 
 /* ---- what tools/same_bits.sh trains ---- */
 
-/* Without a profile, which is a file of this test's. */
+/* Without a profile or images, which are files of this test's. */
 static bool is_trained(const cover_case *c)
 {
+    if (lattice_has_images(c->level[MODEL])) return false;
     bool found = strcmp(lattice_partitions[c->level[PARTITION]], "auto") == 0;
     return !found && lattice_is_feasible(c);
 }
@@ -466,10 +467,11 @@ TEST(test_lattice)
     conclude(!which && share.last - share.first + 1 == share.of);
 }
 
-/* GPUs do not encode. */
+/* GPUs do not encode, and have no convolutions. */
 static bool is_on_a_device(const cover_case *c)
 {
-    return c->level[DEVICE] > 0 && !lattice_is_encoded(c);
+    bool images = lattice_has_images(c->level[MODEL]);
+    return c->level[DEVICE] > 0 && !images && !lattice_is_encoded(c);
 }
 
 TEST(test_on_a_gpu)
