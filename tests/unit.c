@@ -80,8 +80,7 @@ int unit_run(const char *noun)
     return failed + (ran == 0);
 }
 
-/* Leaves only the tests whose name matches. */
-static void choose(const char *pattern)
+void unit_choose(const char *pattern)
 {
     for (int i = 0; i < n_files; i++) {
         size_t n = 0;
@@ -103,6 +102,6 @@ __attribute__((weak)) int main(int argc, char **argv)
         fprintf(stderr, "usage: %s [PATTERN]\n", argv[0]);
         return 2;
     }
-    if (argc == 2) choose(argv[1]);
+    if (argc == 2) unit_choose(argv[1]);
     return unit_run(NULL);
 }

@@ -33,6 +33,8 @@ void unit_add_fixture(const char *file, unit_fixture *setup, unit_fixture *teard
 /* Runs the tests of test_NOUN.c, or of all files of the program. The number of failures; a program
  * without a test fails, too. */
 int unit_run(const char *noun);
+/* Leaves only the tests whose names match the pattern (fnmatch). */
+void unit_choose(const char *pattern);
 /* Prints the noun of each file that has tests. */
 void unit_print_nouns(void);
 

@@ -213,7 +213,7 @@ static ech_facts of_weights(const ech_plan *plan, const ech_bucket *bucket, bool
 
 /* Synchronization of diverged replicas. SYNC: an update by sum_k (w_0 - w_k). GOSSIP: the mean of
  * w_k and the weights of two neighbours: Lian et al. 2017. RETURN: w_k as it was before SYNC's
- * result took its place. */
+ * result took its place; layer states stay. */
 static ech_promise of_meeting(const ech_plan *plan, ech_list_kind kind)
 {
     bool others = has_others(plan, ECH_GROUP_REPLICAS);
@@ -230,7 +230,8 @@ ech_status ech_promise_find(const ech_plan *plan, const ech_list *list, int inde
     int first = plan->bucket_param.at[bucket->first_param];
     bool frozen = plan->model->param.at[first].frozen;
     if (!ech_list_trains(list)) {
-        *out = frozen ? (ech_promise){.frozen = true} : of_meeting(plan, list->kind);
+        bool stays = list->kind == ECH_LIST_RETURN && plan->model->param.at[first].commit;
+        *out = frozen || stays ? (ech_promise){.frozen = true} : of_meeting(plan, list->kind);
         return ECH_OK;
     }
     *out = (ech_promise){.group = bucket->group,

@@ -157,8 +157,8 @@ static ech_status check_states(state_check *c, int s)
 
 /* ---- synchronization of replicas ---- */
 
-/* For each parameter of the bucket: the anchor, other states of synchronizations, and the weights
- * or their masters. */
+/* For each parameter of the bucket: the anchor if it is trained, other states of synchronizations,
+ * and the weights or their masters. */
 static bool has_anchors(const ech_plan *plan, const ech_list *list, const ech_step *step,
                         bool writes)
 {
@@ -166,8 +166,9 @@ static bool has_anchors(const ech_plan *plan, const ech_list *list, const ech_st
     bool meets = list->kind != ECH_LIST_GOSSIP;
     if (!ech_step_accesses(list, step, bucket->weights, writes)) return false;
     for (int i = 0; i < bucket->params; i++) {
-        const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
-        bool anchored = false;
+        int param = plan->bucket_param.at[bucket->first_param + i];
+        const ech_plan_param *p = &plan->param[param];
+        bool anchored = plan->model->param.at[param].commit != NULL;
         for (int k = 0; k < p->states; k++) {
             const ech_plan_state *state = &plan->state.at[p->first_state + k];
             bool anchor = meets && state->is.role == ECH_STATE_ANCHOR;

@@ -142,6 +142,14 @@ static void set_place(const frame *f, ech_call *call)
     call->shard.first = here->tensor * (call->extent.batch * call->extent.tokens / layout->tensor);
 }
 
+/* Micro-batches are dealt to replicas in turn. */
+static double state_share(const ech_exec *exec, const ech_step *step)
+{
+    int64_t own = ech_micro_at(exec->list->numbering, step->micro).micro_batch;
+    int64_t q = ech_layout_global_micro(exec->plan->layout, exec->plan->rank, own);
+    return q % exec->replicas == exec->replica ? exec->replicas : 0;
+}
+
 /* Prepares what is the same for all calls of a step. */
 static void prepare_step(frame *f, ech_call *call)
 {
@@ -163,6 +171,7 @@ static void prepare_step(frame *f, ech_call *call)
     call->hits = &row->hits;      /* and hits_of_5 */
     call->loss_factor = &row->loss_factor;
     call->group_factor = &row->group_factor;
+    call->state_share = state_share(exec, f->step);
 }
 
 /* ---- a call ---- */

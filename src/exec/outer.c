@@ -8,6 +8,8 @@
  *     OUTER_UPDATE  the rows of the protocol (ech_protocol.outer), on w, a, d and an outer momentum
  *     EXCHANGE      w, a = a, w, where replicas continue from weights of their own
  *
+ * A bucket of layer states has no anchor: d = w / replicas, and w becomes the sum.
+ *
  * Averaging with the neighbours in a ring (Lian et al. 2017, arXiv:1705.09056):
  *
  *     NEIGHBOURS    sends w to the next and the previous replica, and receives theirs
@@ -76,9 +78,41 @@ static void expect_all(const ech_exec *exec, const ech_step *step)
     expect_weights(exec, step);
 }
 
+/* Layer states as one row of numbers, and their partials, which have the type of sums. */
+static ech_tensor partials(ech_exec *exec, const ech_step *step)
+{
+    int64_t size[] = {exec->plan->bucket.at[step->index].elements};
+    return ech_tensor_view(ech_exec_used(exec, step, ECH_USE_SUM, 0), ECH_F64, 1, size);
+}
+
+static void divide_states(ech_exec *exec, const ech_step *step)
+{
+    ech_tensor d = partials(exec, step), w = in_full(exec, step->index);
+    double share = 1 / (double)exec->plan->layout->replicas[0];
+    exec->plan->kernels->batch_norm_partial(exec->context, &w, share, false, &d);
+}
+
+/* The mean replaces the states. */
+static void average_states(ech_exec *exec, const ech_step *step)
+{
+    const ech_update always = {0};
+    ech_tensor d = partials(exec, step), w = in_full(exec, step->index);
+    ech_tensor states = ech_tensor_view(w.data, w.dtype, 1, d.shape);
+    exec->plan->kernels->batch_norm_commit(exec->context, &d, 1, &always, &states);
+}
+
+static bool has_states(const ech_exec *exec, const ech_step *step)
+{
+    return exec->plan->bucket.at[step->index].commits;
+}
+
 ech_status ech_handle_DIFFERENCE(ech_exec *exec, const ech_step *step)
 {
     expect_all(exec, step);
+    if (has_states(exec, step)) {
+        divide_states(exec, step);
+        return ECH_OK;
+    }
     ech_tensor d = differences(exec, step), w = in_full(exec, step->index);
     ech_tensor anchor = state_of(exec, step->index, ECH_STATE_ANCHOR);
     add(exec, &anchor, 1, 0, &d);
@@ -118,7 +152,12 @@ static void run_rows(ech_exec *exec, const ech_step *step)
 
 ech_status ech_handle_OUTER_UPDATE(ech_exec *exec, const ech_step *step)
 {
-    run_rows(exec, step);
+    if (has_states(exec, step)) {
+        expect_all(exec, step);
+        average_states(exec, step);
+    } else {
+        run_rows(exec, step);
+    }
     return ECH_OK;
 }
 
@@ -132,7 +171,7 @@ void ech_exec_begin_apart(ech_exec *exec)
 {
     bool apart = exec->plan->list[ECH_LIST_SYNC].step.n > 0;
     for (int b = 0; b < (int)exec->plan->bucket.n && apart; b++) {
-        if (exec->plan->bucket.at[b].frozen) continue;
+        if (exec->plan->bucket.at[b].frozen || exec->plan->bucket.at[b].commits) continue;
         ech_tensor w = in_full(exec, b), anchor = state_of(exec, b, ECH_STATE_ANCHOR);
         copy(exec, &w, &anchor);
     }

@@ -86,6 +86,12 @@ void ech_exec_set_workers(ech_exec *exec, int workers)
     exec->workers = workers;
 }
 
+void ech_exec_set_replica(ech_exec *exec, int replicas, int replica)
+{
+    exec->replicas = replicas;
+    exec->replica = replica;
+}
+
 /* The updates of a span are numbered before it runs, since a withheld update counts, too. */
 static void stage_update(const ech_exec *exec, int turn, ech_scalar_row *row)
 {

@@ -173,6 +173,9 @@ struct ech_exec {
     char *scalars;                /* on the device: a row per turn */
     char *staged;       /* on the host: the same rows, as COUNT writes and READ fetches them */
     int64_t updates;    /* so far */
+    /* Replicas that commit layer states by their own samples, and which of them the rank is; 1 and
+     * 0: states follow all samples of a step */
+    int replicas, replica;
     int workers;        /* number of workers whose pushes the updates are; 1: they are not pushes */
     double waited;      /* seconds that the compute lane has waited since COUNT */
     double counted_at;  /* time of COUNT; 0: there was none */

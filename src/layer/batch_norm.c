@@ -4,7 +4,8 @@
  * samples is normalized by its own statistics, which lie within a micro-batch: so layouts do not
  * change them. Outside of training the running statistics normalize, which are layer states. A
  * step's commit moves them towards the mean of the statistics of the step's groups, with the
- * variance unbiased, as in PyTorch. B completes the gradients of gain and bias.
+ * variance unbiased, as in PyTorch. Diverging replicas commit by their own groups. B
+ * completes the gradients of gain and bias.
  */
 #include "base/status.h"
 #include "layer/layers.h"
@@ -106,7 +107,7 @@ static void running_forward(const ech_call *call)
 {
     const norm_options *options = call->node->options;
     double rows = (double)(samples_of(call->node, call->extent) * options->pixels);
-    double share = 1 / (double)options->norm.step_samples;
+    double share = call->state_share / (double)options->norm.step_samples;
     double unbiased = rows > 1 ? rows / (rows - 1) : 1;
     call->kernels->batch_norm_partial(call->context, &call->in[0], share, call->accumulate[0],
                                       &call->dparam[0]);

@@ -582,6 +582,9 @@ typedef struct ech_call {
      * not report. */
     double *reported;
     double *loss_factor; /* of the loss's gradient: loss scale / global token count */
+    /* Factor of partials that are means over a step's samples: the number of replicas that commit
+     * layer states by their own samples, and 0 in micro-batches of another replica. */
+    double state_share;
     /* of the gradient of a balance group's losses: loss scale / groups of the step */
     double *group_factor;
 } ech_call;

@@ -282,13 +282,13 @@ int ech_access_renew_sum(ech_accessor *a, int index)
 int ech_access_gradients(ech_accessor *a, int index)
 {
     const ech_bucket *bucket = &a->plan->bucket.at[index];
-    int *value = instance_of(a, index), first = a->list->summed[index];
+    int *value = instance_of(a, index), *summed = ech_access_summed(a, index);
+    int first = bucket->commits ? *summed : a->list->summed[index];
     if (*value >= 0) return *value;
     if (ech_bucket_scatters_each(bucket))
         return *value = ech_access_new_gradients(a, index, a->step->micro, bucket->elements);
-    if (bucket->commits || ech_bucket_leaves(bucket) || first < 0)
-        return ech_access_renew_sum(a, index);
-    return *ech_access_summed(a, index) = *value = first;
+    if (ech_bucket_leaves(bucket) || first < 0) return ech_access_renew_sum(a, index);
+    return *summed = *value = first;
 }
 
 static void touch_gradient(ech_accessor *a, int param, int call)

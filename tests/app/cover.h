@@ -18,7 +18,7 @@
 
 enum {
     COVER_FACTORS = 32,
-    COVER_FEATURES = 152,
+    COVER_FEATURES = 160,
     COVER_DRAWS = 500,    /* feasible cases that show what can occur */
     COVER_TRIES = 1000,   /* for two features that none of those has */
     COVER_PLAIN = 200,    /* and more with nothing else */

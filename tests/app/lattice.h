@@ -8,6 +8,7 @@
 #ifndef ECH_TESTS_APP_LATTICE_H
 #define ECH_TESTS_APP_LATTICE_H
 
+#include "app/bars.h"
 #include "app/cover.h"
 #include "app/made_up_profile.h"
 #include "app/verdict.h"
@@ -50,6 +51,7 @@ enum lattice_axis {
 enum { LATTICE_RANKS = 8, LATTICE_LAYERS = 2 };
 enum { LATTICE_PEER = 3 }; /* KEPT_AT: takes four stages, and has the most micro-batches */
 
+#define LATTICE_LEVELS(names) (int)(sizeof(names) / sizeof *(names))
 /* The words of each level; the first is the simplest. Degrees and micro-batches are numbers. */
 static const char *const lattice_models[] = {
     "model.architecture=gpt2 model.tie_word_embeddings=false",
@@ -103,7 +105,15 @@ static const char *const lattice_models[] = {
     "model.o_bias=true "
     "model.num_local_experts=4 model.n_group=2 model.topk_group=2 model.moe_first_dense=1 "
     "model.router_bias_rate=0.01 parallel.expert=2",
+    "model.architecture=mlp model.hidden_size=20",
+    "model.architecture=vgg model.weight_layers=11 model.base_channels=2 model.hidden_size=10",
+    "model.architecture=resnet model.weight_layers=18 model.base_channels=2 model.small_stem=true",
+    "model.architecture=revnet model.weight_layers=26 model.base_channels=4",
 };
+enum { LATTICE_IMAGES = LATTICE_LEVELS(lattice_models) - 4 }; /* models from here on see images */
+/* Their blocks without the first and the last one; 0: as many as there are layers. */
+static const int lattice_image_layers[] = {0, 8, 8, 6};
+enum { LATTICE_SIDE = 32, LATTICE_CLASSES = 6, LATTICE_SAMPLES = 48 };
 static const char *const lattice_schedules[] = {
     "1f1b",
     "gpipe",
@@ -130,7 +140,7 @@ static const char *const lattice_partitions[] = {"even", "list", "auto"};
 static const char *const lattice_optimizers[] = {
     "optimizer.eps=1e-6", "optimizer.name=sgd optimizer.momentum=0.9",
     "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true "
-    "optimizer.rates=*.1.*=0.5 optimizer.no_decay=*.1.*",
+    "optimizer.rates=*.[13].*=0.5 optimizer.no_decay=*.[13].*",
     "optimizer.name=adamw8 optimizer.block=2 optimizer.eps=1e-6", "optimizer.name=adafactor",
     "optimizer.name=sm3", "optimizer.name=sm3 optimizer.momentum=0.9",
     "optimizer.name=adafactor optimizer.momentum=0.9 optimizer.scale_parameter=false "
@@ -140,7 +150,7 @@ static const char *const lattice_optimizers[] = {
     "optimizer.adamw_rate=0.5 optimizer.eps=1e-6",
     /* Frozen: one layer; and all but one layer, the patterns divided by a tab. */
     "optimizer.eps=1e-6 optimizer.rates=*.0.*=0",
-    "optimizer.name=sgd optimizer.momentum=0.9 optimizer.rates=*=0\t*.1.*=1",
+    "optimizer.name=sgd optimizer.momentum=0.9 optimizer.rates=*=0\t*.[13].*=1",
     /* Adapters, of all products and of queries and values. */
     "optimizer.eps=1e-6 lora.rank=2 lora.alpha=3 lora.dropout=0.1 lora.targets=all-linear",
     "optimizer.name=sgd optimizer.momentum=0.9 lora.rank=2"};
@@ -173,7 +183,9 @@ static const char *const lattice_dropouts[] = {
 static const char lattice_codes[] = " memory.encode=fp10 memory.encode_norms=true";
 /* Of GPT-2 with the second vocabulary; some tensors spill. */
 static const char lattice_lossless[] = " model.hidden_act=relu memory.encode=lossless";
+static const char lattice_image_codes[] = " memory.encode=fp10";
 static const char *const lattice_vocabularies[] = {"264", "257"};
+static const char *const lattice_classes[] = {"8", "7"}; /* of images, by VOCABULARY's level */
 static const char *const lattice_reductions[] = {"direct", "ring", "torus",
                                                  "hierarchical parallel.node_ranks=2"};
 static const char *const lattice_zeros[] = {"", " parallel.zero=1", " parallel.zero=2",
@@ -197,8 +209,9 @@ static const int lattice_servers[] = {0, 0, 0, 2, 1, 2, 0, 0}; /* STRATEGY: so m
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
 static const char *const lattice_documents[] = {"", " data.document_mask=true",
                                                 " data.shards=static", " data.packing=documents"};
+static const char *const lattice_orders[] = {"", " data.flip=true", " data.shards=static",
+                                             " data.crop_padding=2"}; /* of images */
 
-#define LATTICE_LEVELS(names) (int)(sizeof(names) / sizeof *(names))
 static const int lattice_levels[LATTICE_AXES] = {
     [PIPELINE] = DEGREES,
     [DATA] = DEGREES + 1,
@@ -310,10 +323,18 @@ static inline int lattice_virtual_stages(const cover_case *c)
     return lattice_stages(c) * (chunks ? 2 : 1);
 }
 
-/* As many layers as the stages need: embedding and head are blocks, too. */
+static inline bool lattice_has_images(int model)
+{
+    return model >= LATTICE_IMAGES;
+}
+
+/* As many layers as the stages need: embedding and head are blocks, too. Some networks on images
+ * have a fixed number. */
 static inline int lattice_layers(const cover_case *c)
 {
-    int stages = lattice_virtual_stages(c);
+    int stages = lattice_virtual_stages(c), model = c->level[MODEL];
+    int fixed = lattice_has_images(model) ? lattice_image_layers[model - LATTICE_IMAGES] : 0;
+    if (fixed) return fixed;
     return stages - 2 > LATTICE_LAYERS ? stages - 2 : LATTICE_LAYERS;
 }
 
@@ -374,18 +395,41 @@ static inline const char *lattice_codes_of(const cover_case *c)
     return gpt2 && c->level[VOCABULARY] > 0 ? lattice_lossless : lattice_codes;
 }
 
-/* Assignments, divided by blanks. */
-static inline void lattice_print_words(const cover_case *c, ech_text *out)
+/* The model's keys. All blocks of an mlp are layers. */
+static inline void lattice_print_images(const cover_case *c, ech_text *out)
+{
+    const int *x = c->level;
+    const char *model = lattice_models[x[MODEL]];
+    ech_text_append(out, "%s model.num_classes=%s", model, lattice_classes[x[VOCABULARY]]);
+    if (strstr(model, "=mlp"))
+        ech_text_append(out, " model.num_hidden_layers=%d", lattice_layers(c) + 2);
+    if (strstr(model, "=vgg"))
+        ech_text_append(out, " model.classifier_dropout=%s", x[DROPOUT] ? "0.2" : "0");
+    ech_text_append(out, "%s", lattice_is_encoded(c) ? lattice_image_codes : "");
+}
+
+static inline void lattice_print_texts(const cover_case *c, ech_text *out)
 {
     const int *x = c->level;
     ech_text_append(out, "%s model.num_hidden_layers=%d model.vocab_size=%s%s%s",
                     lattice_models[x[MODEL]], lattice_layers(c),
                     lattice_vocabularies[x[VOCABULARY]], lattice_dropouts[x[DROPOUT]],
                     lattice_codes_of(c));
-    ech_text_append(out, " parallel.pipeline=%d parallel.context=%d parallel.tensor=%d",
-                    lattice_stages(c), lattice_degrees[x[CONTEXT]], lattice_degrees[x[TENSOR]]);
     ech_text_append(out, " parallel.sequence=%s parallel.context_method=%s",
                     lattice_sequences[x[SEQUENCE]], lattice_methods[x[METHOD]]);
+}
+
+/* Assignments, divided by blanks. */
+static inline void lattice_print_words(const cover_case *c, ech_text *out)
+{
+    const int *x = c->level;
+    bool images = lattice_has_images(x[MODEL]);
+    if (images)
+        lattice_print_images(c, out);
+    else
+        lattice_print_texts(c, out);
+    ech_text_append(out, " parallel.pipeline=%d parallel.context=%d parallel.tensor=%d",
+                    lattice_stages(c), lattice_degrees[x[CONTEXT]], lattice_degrees[x[TENSOR]]);
     ech_text_append(out, " memory.sequence_chunks=%s%s parallel.schedule=%s",
                     lattice_pieces[x[PIECES]], lattice_recomputes[x[RECOMPUTE]],
                     lattice_schedules[x[SCHEDULE]]);
@@ -393,7 +437,8 @@ static inline void lattice_print_words(const cover_case *c, ech_text *out)
     lattice_print_partition(c, out);
     ech_text_append(out, " parallel.reduction=%s parallel.bucket_bytes=%s%s%s",
                     lattice_reductions[x[REDUCTION]], lattice_buckets[x[BUCKET]],
-                    lattice_zeros[x[ZERO]], lattice_documents[x[DOCUMENTS]]);
+                    lattice_zeros[x[ZERO]],
+                    images ? lattice_orders[x[DOCUMENTS]] : lattice_documents[x[DOCUMENTS]]);
     ech_text_append(out, " %s precision.compute=%s%s %s%s%s%s%s%s",
                     lattice_optimizers[x[OPTIMIZER]], lattice_precisions[x[PRECISION]],
                     lattice_wires[x[WIRE]], lattice_saves[x[SAVES]], lattice_devices[x[DEVICE]],
@@ -404,25 +449,52 @@ static inline void lattice_print_words(const cover_case *c, ech_text *out)
 /* Taken by runs instead of their own, which the parent plans: it asks no GPU. NULL: none. */
 static const char *lattice_device;
 
+static const char *lattice_run_file(int model)
+{
+    return lattice_has_images(model) ? "images.yaml" : "run.yaml";
+}
+
 /* "echelon verify FOLDER/run.yaml --ranks 4 ...". */
 static inline void lattice_print_command(const cover_case *c, ech_text *out)
 {
-    ech_text_append(out, "echelon verify %s/run.yaml --ranks %d %s", fixture_folder,
-                    lattice_ranks(c), c->level[PRECISION] ? "--own-precision " : "");
+    ech_text_append(out, "echelon verify %s/%s --ranks %d %s", fixture_folder,
+                    lattice_run_file(c->level[MODEL]), lattice_ranks(c),
+                    c->level[PRECISION] ? "--own-precision " : "");
     lattice_print_words(c, out);
     if (lattice_device)
         ech_text_append(out, " parallel.device=%s parallel.share_device=true", lattice_device);
 }
 
-/* What that command reads. */
-static inline void lattice_write_run_file(void)
+static inline void lattice_print_yaml(int model, ech_text *out)
 {
-    char path[300];
-    ech_text yaml = {0};
-    snprintf(path, sizeof path, "%s/run.yaml", fixture_folder);
-    grid_print_yaml("gpt2", "run", &yaml);
-    ECH_ASSERT(ech_file_write(path, yaml.at, yaml.n) == ECH_OK);
-    ech_text_free(&yaml);
+    if (!lattice_has_images(model)) {
+        grid_print_yaml("gpt2", "run", out);
+        return;
+    }
+    ech_text_append(out,
+                    "model: {image_height: %d, image_width: %d, image_channels: 1}\n"
+                    "data: {train: %s/bars.images, valid: %s/bars.images}\n"
+                    "training: {steps: 2, global_batch_size: 4, check_every: 0}\n"
+                    "optimizer: {learning_rate: 1e-2, weight_decay: 0.1}\n"
+                    "precision: {compute: fp64}\n"
+                    "parallel: {comm: local, threads: 1, bucket_bytes: 8KiB}\n"
+                    "log: {directory: %s/run}\n",
+                    LATTICE_SIDE, LATTICE_SIDE, fixture_folder, fixture_folder, fixture_folder);
+}
+
+/* What the commands read, besides the grid's tokens. */
+static inline void lattice_write_run_files(void)
+{
+    static const int models[] = {0, LATTICE_IMAGES};
+    for (int i = 0; i < 2; i++) {
+        char path[300];
+        ech_text yaml = {0};
+        snprintf(path, sizeof path, "%s/%s", fixture_folder, lattice_run_file(models[i]));
+        lattice_print_yaml(models[i], &yaml);
+        ECH_ASSERT(ech_file_write(path, yaml.at, yaml.n) == ECH_OK);
+        ech_text_free(&yaml);
+    }
+    bars_write("bars", LATTICE_SAMPLES, LATTICE_SIDE, LATTICE_CLASSES);
 }
 
 /* [MODEL's level], since a configuration takes its family's defaults when it is made; NULL: not
@@ -432,14 +504,18 @@ static ech_config *lattice_bases[sizeof lattice_models / sizeof *lattice_models]
 static inline const ech_config *lattice_base_of(int model)
 {
     if (!lattice_bases[model]) {
-        ech_text words = {0};
+        ech_text words = {0}, yaml = {0};
         ech_text_append(&words,
                         "training.steps=4 training.validate_every=2 training.validate_samples=4 "
                         "checkpoint.every=2 %s",
                         lattice_models[model]);
-        lattice_bases[model] = grid_config_of("gpt2", "run", words.at);
+        if (lattice_has_images(model)) ech_text_append(&words, " model.num_classes=8");
+        if (strstr(words.at, "=mlp")) ech_text_append(&words, " model.num_hidden_layers=2");
+        lattice_print_yaml(model, &yaml);
+        lattice_bases[model] = fixture_config_of(yaml.at, words.at);
         ECH_ASSERT(lattice_bases[model]);
         ech_text_free(&words);
+        ech_text_free(&yaml);
     }
     return lattice_bases[model];
 }
@@ -486,8 +562,8 @@ static inline bool lattice_make(const cover_case *c, lattice_made *out)
 {
     int ranks = lattice_ranks(c);
     *out = (lattice_made){.config = lattice_config(c)};
-    if (out->config &&
-        ech_design_create(out->config, fixture_tokenizer, ranks, ranks, &out->design) == ECH_OK)
+    if (out->config && ech_design_create(out->config, fixture_tokenizer_of(out->config), ranks,
+                                         ranks, &out->design) == ECH_OK)
         return true;
     ech_config_destroy(out->config);
     return false;

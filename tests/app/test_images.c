@@ -84,6 +84,10 @@ static const struct {
      true},
     {2, "parallel.data=2 parallel.compression=topk parallel.compression_density=0.1", true},
     {2, "parallel.data=2 data.shards=static optimizer.name=muon optimizer.momentum=0.9", true},
+    {2, "parallel.data=2 parallel.strategy=local_sgd parallel.sync_every=2", true},
+    {4, "parallel.pipeline=2 parallel.data=2 parallel.strategy=diloco parallel.sync_every=2", true},
+    {3, "parallel.data=3 parallel.strategy=gossip parallel.sync_every=2", true},
+    {2, "parallel.data=2 parallel.strategy=easgd parallel.sync_every=2", true},
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
@@ -174,6 +178,37 @@ TEST(norms_count_updates)
     }
 }
 
+/* With constant weights, a running statistic is linear in the statistics of batches. So when
+ * replicas that each follow their own samples meet, the mean is what one rank has. */
+TEST(replicas_average_running_statistics)
+{
+    static const char *const runs[] = {
+        "", "parallel.data=2 parallel.strategy=local_sgd parallel.sync_every=2",
+        "parallel.data=3 parallel.strategy=gossip parallel.sync_every=4",
+        "parallel.data=2 parallel.strategy=easgd parallel.sync_every=2"};
+    static const int ranks[] = {1, 2, 3, 2};
+    static const char *const statistics[] = {"bn1.running_mean", "layer4.1.bn2.running_var"};
+    double *one[2];
+    for (int i = 0; i < 4; i++) {
+        char words[200];
+        snprintf(words, sizeof words, "optimizer.learning_rate=0 checkpoint.every=4 %s", runs[i]);
+        train("averaged", ranks[i], networks[2], words);
+        ech_safetensors *file = runs_open("averaged", 4, runs_model);
+        for (int k = 0; k < 2; k++) {
+            int64_t n;
+            double *all = runs_read(file, statistics[k], &n);
+            for (int64_t c = 0; c < n && i > 0; c++)
+                assert_true(fabs(all[c] - one[k][c]) <= 1e-13 * fabs(one[k][c]));
+            if (i > 0) free(all);
+            if (i == 0) one[k] = all;
+        }
+        ech_safetensors_close(file);
+        runs_remove("averaged");
+    }
+    free(one[0]);
+    free(one[1]);
+}
+
 /* ---- accuracy ---- */
 
 /* The last value of the key in a run's metrics. */
@@ -245,8 +280,8 @@ TEST(what_they_do_not_have)
     assert_refused(networks[2], "training.micro_batch_size=auto parallel.data=2",
                    "its size would depend on the layout");
     assert_refused(networks[0], "model.num_attention_heads=2", "model.num_attention_heads");
-    assert_refused(networks[2], "parallel.data=2 parallel.strategy=local_sgd",
-                   "running statistics would follow its own samples");
+    assert_refused(networks[2], "parallel.data=2 parallel.strategy=central_storage",
+                   "each rank would have its own running statistics");
     assert_refused(networks[0], "data.sequence_length=2", "data.sequence_length");
 }
 

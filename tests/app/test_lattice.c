@@ -212,7 +212,7 @@ static void work(const cover_case *cases, size_t n, int job)
     ECH_ASSERT(mkdir(fixture_folder, 0700) == 0);
     grid_write_tokens();
     lattice_forget_bases();
-    lattice_write_run_file();
+    lattice_write_run_files();
     for (int64_t i; (i = __atomic_fetch_add(&shared->next, 1, __ATOMIC_RELAXED)) < (int64_t)n;)
         if (!run_case(&cases[i])) break;
 }
@@ -412,9 +412,10 @@ static void run_points(int axes)
 
 /* ---- what tools/same_bits.sh trains ---- */
 
-/* Without a profile, which is a file of this test's. */
+/* Without a profile or images, which are files of this test's. */
 static bool is_trained(const cover_case *c)
 {
+    if (lattice_has_images(c->level[MODEL])) return false;
     bool found = strcmp(lattice_partitions[c->level[PARTITION]], "auto") == 0;
     return !found && lattice_is_feasible(c);
 }
@@ -454,7 +455,7 @@ TEST(test_lattice)
     const char *which = getenv("ECHELON_LATTICE");
     share_range share = share_read();
     shared = board_create();
-    lattice_write_run_file();
+    lattice_write_run_files();
     if (which && strcmp(which, "all") == 0)
         run_points(LATTICE_LONG_AXES);
     else if (which && strcmp(which, "grids") == 0)
@@ -466,10 +467,11 @@ TEST(test_lattice)
     conclude(!which && share.last - share.first + 1 == share.of);
 }
 
-/* GPUs do not encode. */
+/* GPUs do not encode, and have no convolutions. */
 static bool is_on_a_device(const cover_case *c)
 {
-    return c->level[DEVICE] > 0 && !lattice_is_encoded(c);
+    bool images = lattice_has_images(c->level[MODEL]);
+    return c->level[DEVICE] > 0 && !images && !lattice_is_encoded(c);
 }
 
 TEST(test_on_a_gpu)
@@ -477,7 +479,7 @@ TEST(test_on_a_gpu)
     const char *named = getenv("ECHELON_LATTICE_DEVICE"), *device = named ? named : "cuda";
     if (!verdict_has_device(device)) skip();
     shared = board_create();
-    lattice_write_run_file();
+    lattice_write_run_files();
     lattice_device = device;
     run_cover(is_on_a_device);
     conclude(false);
@@ -511,7 +513,7 @@ static bool lists_end(const ech_design *design, bool forward_only)
 TEST(test_plans_do_not_deadlock)
 {
     ECH_FREED_TEXT failed = {0};
-    lattice_write_run_file();
+    lattice_write_run_files();
     for (size_t i = 0; i < all_pairs->cases.n; i++) {
         lattice_made made;
         cover_case c = all_pairs->cases.at[i];
@@ -540,7 +542,8 @@ static int teardown(void **state)
 
 ALL_TESTS(setup, teardown)
 
-int main(void)
+/* PATTERN: only the tests with such names. */
+int main(int argc, char **argv)
 {
     const char *which = getenv("ECHELON_LATTICE");
     if (which && strcmp(which, "draw") == 0) {
@@ -554,5 +557,6 @@ int main(void)
         print_cases(is_two_ranks, "mpi", SAME_BITS_MPI);
         return fixture_teardown(NULL);
     }
+    if (argc > 1) unit_choose(argv[1]);
     return unit_run(NULL);
 }

@@ -236,7 +236,8 @@ static void probe_begin(const ech_config *config, int ranks, probe_result *resul
 {
     ech_config *copy = ech_config_copy(config);
     ech_design design = {0};
-    bool made = ech_design_create(copy, fixture_tokenizer, ranks, ranks, &design) == ECH_OK;
+    bool made =
+        ech_design_create(copy, fixture_tokenizer_of(copy), ranks, ranks, &design) == ECH_OK;
     ECH_ASSERT(ranks <= PROBE_MOST_RANKS);
     for (int p = 0; p < PROBES; p++) {
         bool here = WATCH_IS_PLAIN || !probes[p]->plain;
@@ -245,7 +246,8 @@ static void probe_begin(const ech_config *config, int ranks, probe_result *resul
     if (made) ech_design_destroy(&design);
     ech_config_destroy(copy);
     probe_results = results;
-    probe_watched = (probe_case){.config = config, .ranks = ranks, .tokenizer = fixture_tokenizer};
+    probe_watched =
+        (probe_case){.config = config, .ranks = ranks, .tokenizer = fixture_tokenizer_of(config)};
     probe_verifies = probe_looks = true;
 }
 

@@ -503,7 +503,6 @@ static const trial trials[ECH_RULES] = {
                                            "memory.sequence_chunks=2"},
 #define VGG    "model.architecture=vgg training.micro_batch_size=2"
 #define RESNET "model.architecture=resnet training.micro_batch_size=2"
-    [ECH_RULE_apart_batch_norm] = {APART " " RESNET, RESNET, APART},
     [ECH_RULE_central_batch_norm] = {CENTRAL " " RESNET, RESNET, CENTRAL},
     [ECH_RULE_served_batch_norm] = {SERVED " " RESNET, RESNET, SERVED},
     [ECH_RULE_lock_free_batch_norm] = {HOGWILD " " RESNET, RESNET, HOGWILD},

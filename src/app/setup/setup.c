@@ -390,10 +390,11 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     ECH_ALSO(&status, modelled);
     if (together == ECH_OK) together = ech_rules_check(config); /* of a family's defaults, too */
     ECH_ALSO(&status, together);
-    if (modelled == ECH_OK) ECH_ALSO(&status, ech_model_create_whole(config, &whole));
+    if (modelled == ECH_OK && together == ECH_OK) /* else errors would follow from the rule's */
+        ECH_ALSO(&status, ech_model_create_whole(config, &whole));
     design->sample_units = ech_model_reads_texts(config) ? config->data.sequence_length : 1;
     if (whole) design->sample_flops = ech_model_flops(whole, config->data.sequence_length);
-    if (whole && together == ECH_OK) ECH_ALSO(&status, make_design(config, whole, &choice, design));
+    if (whole) ECH_ALSO(&status, make_design(config, whole, &choice, design));
     ech_schedule_choice_free(&choice);
     return status;
 }

@@ -125,17 +125,20 @@ static void meet(ech_follower *f, int param)
     int full = full_of(f, param), workers = f->of->workers;
     int anchor = state_of(f, param, ECH_STATE_ANCHOR);
     int momentum = state_of(f, param, ECH_STATE_OUTER_MOMENTUM);
+    const ech_param *of = ech_verifier_param(f->of, param);
+    ech_serial_equation *equation = of->commit ? f->of->equation_states : f->of->equation;
+    if (!equation || of->frozen) return;
     int64_t n = f->of->first[param + 1] - f->of->first[param];
     ECH_FREED ech_serial_element *x = ech_calloc((size_t)workers, sizeof *x);
     for (int64_t i = 0; i < n; i++) {
         for (int r = 0; r < workers; r++)
             x[r] = (ech_serial_element){.weight = own(f, r, param, full)[i],
-                                        .anchor = own(f, r, param, anchor)[i],
+                                        .anchor = anchor ? own(f, r, param, anchor)[i] : 0,
                                         .momentum = momentum ? own(f, r, param, momentum)[i] : 0};
-        f->of->equation(config, x, workers);
+        equation(config, x, workers);
         for (int r = 0; r < workers; r++) {
             own(f, r, param, 0)[i] = own(f, r, param, full)[i] = x[r].weight;
-            own(f, r, param, anchor)[i] = x[r].anchor;
+            if (anchor) own(f, r, param, anchor)[i] = x[r].anchor;
             if (momentum) own(f, r, param, momentum)[i] = x[r].momentum;
         }
     }

@@ -245,6 +245,8 @@ ech_status ech_follower_run(ech_follower *f, ech_serial_copy reads)
     f->next[v->worker] = v->clock + 1;
     ech_exec_set_loader(exec, ECH_TRAIN, loader);
     ech_exec_set_updates(exec, v->updates);
+    if (v->layout.design->layout->sums == ECH_SUMS_REPLICA)
+        ech_exec_set_replica(exec, v->workers, v->worker);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, v->clock));
     ECH_ASSERT(f->taken);
     const ech_readings *readings = ech_exec_readings(exec);

@@ -125,6 +125,7 @@ static ech_status run_operation(ech_verifier *v, const ech_serial_step *at)
     ech_follower *f[] = {&v->twin, &v->single};
     v->operand = at->copy;
     v->equation = at->equation;
+    v->equation_states = at->equation_states;
     if (o->all) return o->all(v);
     if (!v->result) return ECH_OK;
     if (o->check) return o->check(v);

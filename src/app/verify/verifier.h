@@ -64,7 +64,7 @@ typedef struct ech_verifier {
     int turns;          /* its training steps */
     int turn, worker;
     ech_serial_copy operand;
-    ech_serial_equation *equation;
+    ech_serial_equation *equation, *equation_states;
     int64_t step;      /* number of the training step in the run, from 0 */
     int64_t clock;     /* the step whose samples the worker has; pushes have their own */
     int64_t updates;   /* before the next one */

@@ -5,6 +5,10 @@
  * weights x by the mean of x - w_i, and each w_i becomes x (local SGD: Stich 2019; DiLoCo:
  * Douillard et al. 2023). Under gossip w_i becomes the mean of itself and two neighbours' weights
  * after each of the other steps.
+ *
+ * Layer states, such as batch norm's running statistics, have no anchor. Each replica's follow its
+ * own samples, and they become the mean of all replicas' where weights meet; under gossip the mean
+ * of three.
  */
 #include "schedule/protocol/roles.h"
 
@@ -22,7 +26,8 @@ int ech_replica_end(ech_framing *f)
     return ech_frame_reduce_turn(f, ECH_GROUP_REPLICAS, 0, ech_frame_last_compute(f->list));
 }
 
-/* All differences are sent first, so that sums run during updates of weights. */
+/* All differences are sent first, so that sums run during updates of weights. Of layer states the
+ * states themselves are sent. */
 void ech_replicas_plan_sync(ech_plan *plan)
 {
     ech_list *list = &plan->list[ECH_LIST_SYNC];
@@ -133,9 +138,23 @@ static const ech_meeting_row outer[] = {
     ECH_COPIES(WEIGHTS, ANCHOR),
 };
 
-static const ech_serial_step serial_sync[] = {ECH_OP(CHECK),   ECH_LOAD_EACH,  ECH_OP(CHANGE),
-                                              ECH_STORE_EACH,  ECH_MEET(meet), ECH_LOAD_EACH,
-                                              ECH_OP(COMPARE), ECH_STORE_EACH, ECH_OP(END)};
+void ech_serial_average(const ech_config *config, ech_serial_element *of, int workers)
+{
+    double mean = 0;
+    (void)config;
+    for (int r = 0; r < workers; r++) mean += of[r].weight / workers;
+    for (int r = 0; r < workers; r++) of[r].weight = mean;
+}
+
+static const ech_serial_step serial_sync[] = {ECH_OP(CHECK),
+                                              ECH_LOAD_EACH,
+                                              ECH_OP(CHANGE),
+                                              ECH_STORE_EACH,
+                                              ECH_MEET(meet, ech_serial_average),
+                                              ECH_LOAD_EACH,
+                                              ECH_OP(COMPARE),
+                                              ECH_STORE_EACH,
+                                              ECH_OP(END)};
 /* w_i = (w_(i-1) + w_i + w_(i+1)) / 3, around a ring (Lian et al. 2017). */
 static void mix(const ech_config *config, ech_serial_element *of, int workers)
 {
@@ -148,9 +167,9 @@ static void mix(const ech_config *config, ech_serial_element *of, int workers)
     }
 }
 
-static const ech_serial_step serial_gossip[] = {ECH_LOAD_EACH,  ECH_OP(CHANGE), ECH_STORE_EACH,
-                                                ECH_MEET(mix),  ECH_LOAD_EACH,  ECH_OP(COMPARE),
-                                                ECH_STORE_EACH, ECH_OP(END)};
+static const ech_serial_step serial_gossip[] = {ECH_LOAD_EACH,      ECH_OP(CHANGE), ECH_STORE_EACH,
+                                                ECH_MEET(mix, mix), ECH_LOAD_EACH,  ECH_OP(COMPARE),
+                                                ECH_STORE_EACH,     ECH_OP(END)};
 
 const ech_protocol ech_protocol_apart = {
     .worker = {ECH_STAGES(stages), ECH_DIVERGING_WORKER},

@@ -8,7 +8,8 @@
  *
  * The center is the model: when replicas meet it becomes the weights of all of them, which are
  * validated and saved, and the anchor of a replica becomes x_i. The list RETURN, before the next
- * training step, exchanges the two again.
+ * training step, exchanges the two again. Layer states, such as batch norm's running statistics,
+ * have no center: at each meeting they become the mean of all replicas'.
  */
 #include "schedule/protocol/roles.h"
 
@@ -20,7 +21,7 @@ static void lists(ech_plan *plan, const ech_config *config)
     ech_list *list = &plan->list[ECH_LIST_RETURN];
     ech_replicas_plan_sync(plan);
     for (int b = 0; b < (int)plan->bucket.n; b++) {
-        if (plan->bucket.at[b].frozen) continue;
+        if (plan->bucket.at[b].frozen || plan->bucket.at[b].commits) continue;
         int exchange = ech_list_add(list, ECH_STEP_EXCHANGE);
         list->step.at[exchange].index = b;
     }
@@ -66,11 +67,18 @@ static void exchange(const ech_config *config, ech_serial_element *of, int worke
         of[r] = (ech_serial_element){of[r].anchor, of[r].weight, of[r].momentum};
 }
 
-static const ech_serial_step serial_sync[] = {
-    ECH_OP(CHECK),      ECH_LOAD_EACH, ECH_OP(CHANGE),  ECH_STORE_EACH, ECH_MEET(attract),
-    ECH_MEET(exchange), ECH_LOAD_EACH, ECH_OP(COMPARE), ECH_STORE_EACH, ECH_OP(END)};
+static const ech_serial_step serial_sync[] = {ECH_OP(CHECK),
+                                              ECH_LOAD_EACH,
+                                              ECH_OP(CHANGE),
+                                              ECH_STORE_EACH,
+                                              ECH_MEET(attract, ech_serial_average),
+                                              ECH_MEET(exchange, NULL),
+                                              ECH_LOAD_EACH,
+                                              ECH_OP(COMPARE),
+                                              ECH_STORE_EACH,
+                                              ECH_OP(END)};
 static const ech_serial_step serial_returns[] = {
-    ECH_LOAD_EACH, ECH_OP(CHANGE),  ECH_STORE_EACH, ECH_MEET(exchange),
+    ECH_LOAD_EACH, ECH_OP(CHANGE),  ECH_STORE_EACH, ECH_MEET(exchange, NULL),
     ECH_LOAD_EACH, ECH_OP(COMPARE), ECH_STORE_EACH, ECH_OP(END)};
 
 const ech_protocol ech_protocol_elastic = {

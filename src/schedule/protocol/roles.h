@@ -80,6 +80,9 @@ int ech_turns_of_span(const ech_schedule *schedule, const ech_layout *layout);
 #define ECH_STORE_EACH ECH_WITH(STORE, OWN), ECH_OP(END)
 extern const ech_serial_step ech_serial_replicas_begin[], ech_serial_replicas_train[];
 
+/* The equation of layer states when replicas meet: each becomes the mean. */
+void ech_serial_average(const ech_config *config, ech_serial_element *of, int workers);
+
 /* Adds updates by a replica's own gradients. */
 void ech_replica_update(ech_framing *f, int turn);
 /* Sums the reported numbers of all replicas. */

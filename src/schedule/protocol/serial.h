@@ -72,7 +72,7 @@ typedef enum ech_serial_op {
 } ech_serial_op;
 
 /* One element of a worker's weights in full precision, of its anchor, and of the outer momentum if
- * the run has one. */
+ * the run has one. Layer states are weights that have neither; their fields are 0. */
 typedef struct ech_serial_element {
     double weight, anchor, momentum;
 } ech_serial_element;
@@ -82,21 +82,22 @@ typedef void ech_serial_equation(const ech_config *config, ech_serial_element *o
 typedef struct ech_serial_step {
     ech_serial_op op;
     ech_serial_copy copy;
-    ech_serial_equation *equation; /* of MEET */
+    ech_serial_equation *equation;        /* of MEET */
+    ech_serial_equation *equation_states; /* of MEET, for layer states; NULL: they stay */
 } ech_serial_step;
 
 /* Rows of programs. */
 #define ECH_OP(op)                                                                                 \
     {                                                                                              \
-        ECH_DO_##op, ECH_COPY_NEWEST, NULL                                                         \
+        ECH_DO_##op, ECH_COPY_NEWEST, NULL, NULL                                                   \
     }
 #define ECH_WITH(op, copy)                                                                         \
     {                                                                                              \
-        ECH_DO_##op, ECH_COPY_##copy, NULL                                                         \
+        ECH_DO_##op, ECH_COPY_##copy, NULL, NULL                                                   \
     }
-#define ECH_MEET(equation)                                                                         \
+#define ECH_MEET(equation, states)                                                                 \
     {                                                                                              \
-        ECH_DO_MEET, ECH_COPY_NEWEST, equation                                                     \
+        ECH_DO_MEET, ECH_COPY_NEWEST, equation, states                                             \
     }
 
 /* The program of protocols that sum all gradients before an update. */
