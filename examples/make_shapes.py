@@ -3,14 +3,18 @@
 """Images to try a network on: ten classes of shapes, in the format of CIFAR-10.
 
     examples/make_shapes.py FOLDER [--train 5000] [--test 1000] [--seed 1]
+        [--classes disc,ring] [--png]
 
-writes FOLDER/data_batch_1.bin and FOLDER/test_batch.bin, and the classes' names. A shape has a
+writes FOLDER/data_batch_1.bin and FOLDER/test_batch.bin, and the classes' names. With --png it
+writes folders of PNG files, FOLDER/train/CLASS and FOLDER/test/CLASS, instead. A shape has a
 random place, size, angle and color, on a background of another color, and each pixel has noise.
 `echelon data FOLDER/data_batch_1.bin shapes --images` then packs them.
 """
 import argparse
 import math
 import random
+import struct
+import zlib
 from pathlib import Path
 
 SIDE = 32
@@ -65,12 +69,35 @@ def draw_image(rng, inside):
     return b"".join(planes)
 
 
-def write_batch(path, images, rng):
-    shapes = list(SHAPES.values())
+def write_batch(path, images, names, rng):
     with open(path, "wb") as file:
         for i in range(images):
-            label = i % len(shapes)
-            file.write(bytes([label]) + draw_image(rng, shapes[label]))
+            label = i % len(names)
+            file.write(bytes([label]) + draw_image(rng, SHAPES[names[label]]))
+
+
+def png_chunk(kind, data):
+    return (struct.pack(">I", len(data)) + kind + data +
+            struct.pack(">I", zlib.crc32(kind + data)))
+
+
+def write_png(path, planes):
+    """planes: the bytes by channel and row."""
+    red, green, blue = (planes[i * SIDE * SIDE:][:SIDE * SIDE] for i in range(3))
+    pixels = bytes(value for pixel in zip(red, green, blue) for value in pixel)
+    rows = b"".join(b"\0" + pixels[row * 3 * SIDE:][:3 * SIDE] for row in range(SIDE))
+    header = struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)  # 8 bits, red green blue
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) +
+                     png_chunk(b"IDAT", zlib.compress(rows)) + png_chunk(b"IEND", b""))
+
+
+def write_folders(folder, images, names, rng):
+    """A folder for each class."""
+    for name in names:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for i in range(images):
+        name = names[i % len(names)]
+        write_png(folder / name / f"{i // len(names):05}.png", draw_image(rng, SHAPES[name]))
 
 
 def main():
@@ -79,13 +106,23 @@ def main():
     parser.add_argument("--train", type=int, default=5000, help="images to train on")
     parser.add_argument("--test", type=int, default=1000, help="images to validate on")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--classes", default=",".join(SHAPES), help="names, with commas")
+    parser.add_argument("--png", action="store_true", help="folders of PNG files")
     options = parser.parse_args()
+    names = options.classes.split(",")
+    unknown = [name for name in names if name not in SHAPES]
+    if unknown:
+        parser.error(f"no shape '{unknown[0]}'; there are {', '.join(SHAPES)}")
     rng = random.Random(options.seed)
     options.folder.mkdir(parents=True, exist_ok=True)
-    write_batch(options.folder / "data_batch_1.bin", options.train, rng)
-    write_batch(options.folder / "test_batch.bin", options.test, rng)
+    if options.png:
+        write_folders(options.folder / "train", options.train, names, rng)
+        write_folders(options.folder / "test", options.test, names, rng)
+    else:
+        write_batch(options.folder / "data_batch_1.bin", options.train, names, rng)
+        write_batch(options.folder / "test_batch.bin", options.test, names, rng)
     print(f"{options.folder}: {options.train} images to train on, {options.test} to test")
-    (options.folder / "batches.meta.txt").write_text("\n".join(SHAPES) + "\n")
+    (options.folder / "batches.meta.txt").write_text("\n".join(names) + "\n")
 
 
 if __name__ == "__main__":

@@ -54,6 +54,8 @@ expect 0 "the first:" "$echelon" plan "$here/../../examples/resnet18.yaml" --ran
     --cluster "$here/../../clusters/h100.yaml" training.global_batch_size=8 \
     training.micro_batch_size=4 model.norm_samples=2
 run vgg16 2 model.base_channels=4
+run shapes 1 data.train=data/shapes.images data.valid=data/shapes-valid.images model.num_classes=10
+run revnet 1 model.weight_layers=14 model.base_channels=4
 expect 0 "accuracy 0[.][0-9]+ +of five 0[.][0-9]+ +samples 50$" "$echelon" eval runs/resnet18 \
     --data data/shapes-valid.images
 expect 2 "no tokens|generates no text" "$echelon" sample runs/resnet18 hello
