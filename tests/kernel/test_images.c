@@ -30,6 +30,9 @@ static const shape shapes[] = {
     {32, 4, 5, 64, 65, {{2, 3}, {2, 2}, {1, 1}}},
     {513, 1, 1, 64, 64, {{1, 3}, {1, 1}, {0, 1}}},
     {32, 5, 4, 128, 128, {{1, 2}, {1, 1}, {0, 1}}},
+    /* by strips: of fewer images than are copied at a time, and of more */
+    {5, 12, 12, 65, 64, {{3, 3}, {1, 1}, {1, 1}}},
+    {3, 1, 513, 64, 66, {{3, 3}, {1, 1}, {1, 1}}},
 };
 
 static int64_t out_rows(const shape *s)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Convolutions on channels-last images: of small ones by products of pixels, of others by oneDNN,
- * whose primitives want weights in an order of their own. So a call first copies the weights to
- * scratch in that order; the gradient of the weights is made there, and then copied or added to its
- * tensor. Primitives are created once per shape and cached. A model has few shapes; if the cache is
- * full nevertheless, it is emptied.
+ * Convolutions on channels-last images: of small ones by products of pixels, some gradients of
+ * weights by strips of larger ones, and all others by oneDNN. Its primitives want weights in an
+ * order of their own. So a call first copies the weights to scratch in that order; the gradient of
+ * the weights is made there, and then copied or added to its tensor. Primitives are created once
+ * per shape and cached. A model has few shapes; if the cache is full nevertheless, it is emptied.
  */
 #include <omp.h>
 #include <stdlib.h>
@@ -299,6 +299,10 @@ static void run(ech_kernel_context *context, const ech_conv2d *key, void *const 
         ech_cpu_conv2d_pixels(context, key, operands);
         return;
     }
+    if (ech_cpu_conv2d_strips_is(key)) {
+        ech_cpu_conv2d_strips(context, key, operands);
+        return;
+    }
     ech_cpu_objects *objects = ech_cpu_library_open(context);
     entry *made = find_entry(objects, key, context->threads);
     char *scratch = ech_scratch(context, sum_of(&made->scratch));
@@ -382,6 +386,7 @@ static size_t scratch(ech_conv2d_phase phase, int threads, const int64_t *dims, 
     key.P = ech_filter_output(&key.at, 0, key.H);
     key.Q = ech_filter_output(&key.at, 1, key.W);
     if (ech_cpu_conv2d_pixels_is(&key)) return ech_cpu_conv2d_pixels_scratch(&key, threads);
+    if (ech_cpu_conv2d_strips_is(&key)) return ech_cpu_conv2d_strips_scratch(&key, threads);
     dnnl_engine_t engine;
     dnnl_primitive_desc_t chosen, copy;
     ech_cpu_must(dnnl_engine_create(&engine, dnnl_cpu, 0));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A convolution in fp32, and one of the two ways to compute it. Private to src/kernel/cpu.
+ * A convolution in fp32, and two of the three ways to compute it. Private to src/kernel/cpu.
  */
 #ifndef ECH_KERNEL_CPU_CONV2D_H
 #define ECH_KERNEL_CPU_CONV2D_H
@@ -28,5 +28,11 @@ bool ech_cpu_conv2d_pixels_is(const ech_conv2d *of);
 void ech_cpu_conv2d_pixels(ech_kernel_context *context, const ech_conv2d *of,
                            void *const operands[ECH_CONV2D_OPERANDS]);
 size_t ech_cpu_conv2d_pixels_scratch(const ech_conv2d *of, int threads);
+
+/* The gradient of the weights by strips (conv2d_strips.c). */
+bool ech_cpu_conv2d_strips_is(const ech_conv2d *of);
+void ech_cpu_conv2d_strips(ech_kernel_context *context, const ech_conv2d *of,
+                           void *const operands[ECH_CONV2D_OPERANDS]);
+size_t ech_cpu_conv2d_strips_scratch(const ech_conv2d *of, int threads);
 
 #endif
