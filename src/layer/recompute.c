@@ -314,6 +314,7 @@ static void shard_input(ech_block *block, int input, int whole)
     shard.shape = ech_shape_1d(ECH_AXIS_SHARD, row);
     shard.source = ECH_FROM_NODE;
     shard.kept = ECH_KEPT_SHARDED;
+    shard.recomputed = -1; /* the input may be decoded for the backward; its shard is not */
     ECH_PUSH(block->value, shard);
     int kept = (int)block->value.n - 1;
     ech_node *node = ech_block_node(block, &ech_layer_row_keep_shard, NULL, 0);
