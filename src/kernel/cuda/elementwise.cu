@@ -243,5 +243,7 @@ NOT_ENCODED(encode_sparse, const ech_tensor *, const ech_tensor *, const ech_ten
             const ech_tensor *, const ech_tensor *, const ech_tensor *)
 NOT_ENCODED(decode_sparse, const ech_tensor *, const ech_tensor *, const ech_tensor *,
             const ech_tensor *, const ech_tensor *)
+NOT_ENCODED(encode_places, const ech_tensor *, const ech_tensor *)
+NOT_ENCODED(decode_places, const ech_tensor *, const ech_tensor *)
 NOT_ENCODED(encode_narrow, const ech_tensor *, int64_t, const ech_tensor *)
 NOT_ENCODED(decode_narrow, const ech_tensor *, int64_t, const ech_tensor *)
