@@ -87,6 +87,7 @@ static inline void cut_layer(cut_side *s, int rank, ech_phase phase, const ech_b
                      .context_size = s->context,
                      .loss_sums = r->sums,
                      .loss_factor = &s->scale,
+                     .state_share = 1,
                      .group_factor = &s->scale};
     cut_operands(s, rank, c, &call);
     cut_dispatch(s, phase, c, &call);

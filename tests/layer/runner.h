@@ -171,6 +171,7 @@ static inline void runner_call(runner *r, ech_phase phase, const ech_block_call 
                      .loss_sums = r->sums,
                      .hits = r->hits,
                      .loss_factor = &r->scale,
+                     .state_share = 1,
                      .group_factor = &r->group_scale};
     bool forward = phase == ECH_FORWARD || c->recompute;
     for (const ech_operand *o = NULL; (o = ech_call_next(r->block, c, r->purpose, o));)

@@ -371,6 +371,7 @@ static ech_call make_call(bench *b)
 {
     const ech_sharding *sharding = &b->extent.sharding;
     return (ech_call){.kernels = ech_kernels_ref(ECH_F64),
+                      .state_share = 1,
                       .context = b->context,
                       .extent = b->extent,
                       .purpose = b->purpose,
