@@ -275,12 +275,29 @@ static double densest(const ech_config *config)
     return (bytes - 1.0 / 8 - 4.0 / ECH_CODE_RUN) / (bytes + 1);
 }
 
-static ech_status check_codes(const ech_config *config, const ech_model *model)
+static bool is_encoder(const ech_layer *layer)
 {
-    bool some = model->options.encode == ECH_ENCODE_NONE;
+    return layer->encodes;
+}
+
+static bool is_norm(const ech_layer *layer)
+{
+    return layer->needs_in == ECH_NEED_10_BITS;
+}
+
+static bool has_layer(const ech_model *model, bool (*is)(const ech_layer *layer))
+{
+    bool some = false;
     for (size_t b = 0; b < model->block.n && !some; b++)
         for (size_t n = 0; n < model->block.at[b]->node.n && !some; n++)
-            some = model->block.at[b]->node.at[n].layer->encodes;
+            some = is(model->block.at[b]->node.at[n].layer);
+    return some;
+}
+
+static ech_status check_codes(const ech_config *config, const ech_model *model)
+{
+    bool some = model->options.encode == ECH_ENCODE_NONE || has_layer(model, is_encoder);
+    bool norms = has_layer(model, is_norm) && !model->options.encode_norms;
     if (!some && model->options.encode == ECH_ENCODE_LOSSLESS)
         return ech_config_complain(config, "memory.encode",
                                    "has nothing to encode: the backward of this model reads no "
@@ -290,7 +307,10 @@ static ech_status check_codes(const ech_config *config, const ech_model *model)
         return ech_config_complain(config, "memory.encode",
                                    "has nothing to encode: the backward of this model reads no "
                                    "input of a product or an activation, and no output of "
-                                   "attention; remove this key");
+                                   "attention; %sremove this key",
+                                   norms ? "use memory.encode_norms = true with fp16 or fp10, "
+                                           "since norms read inputs, or "
+                                         : "");
     if (model->options.encode == ECH_ENCODE_LOSSLESS &&
         config->memory.encode_density >= densest(config))
         return ech_config_complain(config, "memory.encode_density",

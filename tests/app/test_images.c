@@ -76,7 +76,7 @@ static const struct {
     {2, "parallel.data=2 memory.recompute=full parallel.device=queued", true},
     {2, "parallel.pipeline=2 memory.offload_activations=host parallel.device=walled", true},
     {2, "parallel.data=2 memory.offload_optimizer=host parallel.zero=1", true},
-    {2, "parallel.data=2 memory.encode=fp10", true},
+    {2, "parallel.data=2 memory.encode=fp10 memory.encode_norms=true", true},
     {2, "parallel.data=2 memory.encode=lossless", true},
     {3,
      "parallel.data=3 parallel.compression=powersgd "
@@ -91,12 +91,19 @@ static const struct {
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
+/* All inputs of its convolutions are made from what norms read, and it has no max pool. */
+static bool has_nothing_to_encode(const char *network, const char *words)
+{
+    return strstr(network, "pre_activation=true") && strstr(words, "=lossless");
+}
+
 TEST(layouts_agree)
 {
     int bad = 0;
     for (size_t i = 0; i < (size_t)LAYOUTS * NETWORKS; i++) {
         if (!share_takes_of(i, (size_t)LAYOUTS * NETWORKS)) continue;
         const char *network = networks[i / LAYOUTS], *words = layouts[i % LAYOUTS].words;
+        if (has_nothing_to_encode(network, words)) continue;
         ech_config *config = config_of("layout", network, words);
         if (!config) fail_msg("%s %s: %s", network, words, ech_last_error());
         verdict_request request = {.config = config,
