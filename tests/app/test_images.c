@@ -97,12 +97,15 @@ static bool has_nothing_to_encode(const char *network, const char *words)
     return strstr(network, "pre_activation=true") && strstr(words, "=lossless");
 }
 
+/* Each layout meets a third of the networks; the lattice has more pairs. */
 TEST(layouts_agree)
 {
+    enum { THIRD = 3 };
     int bad = 0;
     for (size_t i = 0; i < (size_t)LAYOUTS * NETWORKS; i++) {
         if (!share_takes_of(i, (size_t)LAYOUTS * NETWORKS)) continue;
         const char *network = networks[i / LAYOUTS], *words = layouts[i % LAYOUTS].words;
+        if ((i / LAYOUTS + i % LAYOUTS) % THIRD > 0) continue;
         if (has_nothing_to_encode(network, words)) continue;
         ech_config *config = config_of("layout", network, words);
         if (!config) fail_msg("%s %s: %s", network, words, ech_last_error());
