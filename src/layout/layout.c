@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "config/strategy.h"
 #include "layout/delay.h"
@@ -156,6 +157,22 @@ static ech_status check_runs(const ech_config *config, const ech_layout *layout)
         (long long)runs, ECH_MOST_BLOCK_RUNS);
 }
 
+/* Tensor ranks add up the gradients of what they share among their own replicas. If machines cut
+ * the tensor ranks unevenly, hierarchical sums have another order for each, and other last bits. */
+static ech_status check_machines(const ech_config *config, const ech_layout *layout)
+{
+    int node = layout->node, tensor = layout->tensor;
+    bool even = node == layout->world || node % tensor == 0 || tensor % node == 0;
+    if (even || strcmp(ech_config_name(config, "parallel.reduction"), "hierarchical") != 0)
+        return ECH_OK;
+    return ech_config_complain(
+        config, "parallel.node_ranks",
+        "is no multiple of parallel.tensor = %d: a hierarchical reduction would add up what tensor "
+        "ranks share in another order on each; use %d, or parallel.reduction = direct, ring or "
+        "torus",
+        tensor, node < tensor ? tensor : node / tensor * tensor);
+}
+
 ech_status ech_layout_create(const ech_config *config, const ech_model *model,
                              ech_placement placement, int world, ech_layout **out)
 {
@@ -191,6 +208,7 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
         find_users(layout, model);
         status = check_value_bytes(config, model, layout);
     }
+    if (status == ECH_OK) status = check_machines(config, layout);
     if (status == ECH_OK) status = check_runs(config, layout);
     if (status == ECH_OK) status = ech_layout_fill_delays(config, layout);
     if (status == ECH_OK)

@@ -362,10 +362,11 @@ static void judge(const char *yaml, const random_run *r, tally *n)
     else
         n->failed++;
     if (!found.passed)
-        print_error("%s: %s\n    echelon verify %s/run.yaml --ranks %d --steps %lld "
-                    "--own-precision %s\n",
-                    found.refused || found.ill ? "left out" : "FAILED", found.why, fixture_folder,
-                    r->ranks, (long long)r->steps, r->words.at);
+        fprintf(stderr,
+                "%s: %s\n    echelon verify %s/run.yaml --ranks %d --steps %lld "
+                "--own-precision %s\n",
+                found.refused || found.ill ? "left out" : "FAILED", found.why, fixture_folder,
+                r->ranks, (long long)r->steps, r->words.at);
     if (found.worst > n->worst) {
         n->worst = found.worst;
         memcpy(n->worst_at, found.worst_at, sizeof n->worst_at);

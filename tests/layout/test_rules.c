@@ -2,6 +2,7 @@
  *
  * Grids that do not work: what is said of them, and that the grids offered instead do work.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "layout/sample.h"
@@ -31,6 +32,26 @@ static void accept(const char *architecture, const char *keys, int ranks)
 }
 
 /* ---- words; width 16, 4 heads, feed-forward width 64, 8 tokens, 24 samples, 3 layers ---- */
+
+/* Replicas of both tensor ranks must meet in the same order: on machines of three ranks they would
+ * not, and norms' gains of the two ranks differed in the last bit. */
+TEST(test_machines_do_not_cut_tensor_ranks)
+{
+    static const char rest[] = " parallel.reduction=hierarchical parallel.tensor=";
+    char keys[200];
+    snprintf(keys, sizeof keys, "parallel.node_ranks=3%s2", rest);
+    refuse("gpt2", keys, 6,
+           "command line: parallel.node_ranks = 3: is no multiple of parallel.tensor = 2: a "
+           "hierarchical reduction would add up what tensor ranks share in another order on each; "
+           "use 2, or parallel.reduction = direct, ring or torus");
+    accept("gpt2", "parallel.node_ranks=3 parallel.reduction=ring parallel.tensor=2", 6);
+    for (int node = 2; node <= 8; node += 2) {
+        snprintf(keys, sizeof keys, "parallel.node_ranks=%d%s2", node, rest);
+        accept("gpt2", keys, 8);
+        snprintf(keys, sizeof keys, "parallel.node_ranks=%d%s4", node == 6 ? 1 : node, rest);
+        accept("gpt2", keys, 8);
+    }
+}
 
 TEST(test_tensor)
 {
