@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measures how fast images are convolved by four ways, of which kernels choose one.
+ * Measures how fast four ways convolve images. Kernels choose among these.
  *
  *     bench_convolutions SECONDS BATCH [HxWxC:OxK/S ...]
  *

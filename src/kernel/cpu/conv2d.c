@@ -292,15 +292,33 @@ static size_t sum_of(const parts *needed)
     return needed->packed + needed->library + needed->copy;
 }
 
+/* The other ways, which were measured with AVX2 alone. NULL: the library computes. */
+typedef struct way {
+    bool (*is)(const ech_conv2d *of);
+    void (*run)(ech_kernel_context *context, const ech_conv2d *of,
+                void *const operands[ECH_CONV2D_OPERANDS]);
+    size_t (*scratch)(const ech_conv2d *of, int threads);
+} way;
+
+static const way ways[] = {
+    {ech_cpu_conv2d_pixels_is, ech_cpu_conv2d_pixels, ech_cpu_conv2d_pixels_scratch},
+    {ech_cpu_conv2d_strips_is, ech_cpu_conv2d_strips, ech_cpu_conv2d_strips_scratch}};
+
+static const way *find_way(const ech_conv2d *of)
+{
+    ech_isa isa;
+    if (ech_isa_decide(&isa) != ECH_OK || isa != ECH_ISA_AVX2) return NULL;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (ways[i].is(of)) return &ways[i];
+    return NULL;
+}
+
 /* operands: of the library, but for SCRATCH; NULL where it is absent. */
 static void run(ech_kernel_context *context, const ech_conv2d *key, void *const operands[OPERANDS])
 {
-    if (ech_cpu_conv2d_pixels_is(key)) {
-        ech_cpu_conv2d_pixels(context, key, operands);
-        return;
-    }
-    if (ech_cpu_conv2d_strips_is(key)) {
-        ech_cpu_conv2d_strips(context, key, operands);
+    const way *other = find_way(key);
+    if (other) {
+        other->run(context, key, operands);
         return;
     }
     ech_cpu_objects *objects = ech_cpu_library_open(context);
@@ -385,8 +403,8 @@ static size_t scratch(ech_conv2d_phase phase, int threads, const int64_t *dims, 
                       .at = {{dims[5], dims[6]}, {dims[7], dims[8]}, {dims[9], dims[10]}}};
     key.P = ech_filter_output(&key.at, 0, key.H);
     key.Q = ech_filter_output(&key.at, 1, key.W);
-    if (ech_cpu_conv2d_pixels_is(&key)) return ech_cpu_conv2d_pixels_scratch(&key, threads);
-    if (ech_cpu_conv2d_strips_is(&key)) return ech_cpu_conv2d_strips_scratch(&key, threads);
+    const way *other = find_way(&key);
+    if (other) return other->scratch(&key, threads);
     dnnl_engine_t engine;
     dnnl_primitive_desc_t chosen, copy;
     ech_cpu_must(dnnl_engine_create(&engine, dnnl_cpu, 0));

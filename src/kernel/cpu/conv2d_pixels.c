@@ -84,14 +84,14 @@ static void add_product(char a_transposed, char b_transposed, int64_t M, int64_t
     ECH_ASSERT(status == dnnl_success); /* fails only on wrong arguments or without memory */
 }
 
-/* The channels [begin, end) of n that the calling thread computes. */
+/* The channels [begin, end) of n that the calling thread computes: at most n / threads + UNIT. */
+enum { UNIT = 16 };
 typedef struct share {
     int64_t begin, end;
 } share;
 
 static share own_share(int64_t n)
 {
-    enum { UNIT = 16 };
     int64_t threads = omp_get_num_threads(), t = omp_get_thread_num();
     int64_t begin = n * t / threads / UNIT * UNIT, end = n * (t + 1) / threads / UNIT * UNIT;
     return (share){begin, t + 1 == threads ? n : end};
@@ -220,31 +220,32 @@ static int64_t round_up(int64_t n)
     return (n + unit - 1) / unit * unit;
 }
 
-/* Numbers in scratch: the weights or their gradient, and each thread's gathered rows. */
+/* Numbers in scratch: the weights or their gradient, and each thread's gathered rows, of all
+ * channels of x and of its share of dy's. */
 typedef struct room {
     int64_t packed, rows, x, dy;
 } room;
 
-static room room_of(const ech_conv2d *of)
+static room room_of(const ech_conv2d *of, int threads)
 {
     room needed = {.packed = round_up(places(of) * of->O * of->C)};
     if (of->phase != ECH_CONV2D_BACKWARD_WEIGHT) return needed;
     needed.rows = of->B > ROWS ? of->B : ROWS / of->B * of->B;
     needed.x = round_up(needed.rows * of->C);
-    needed.dy = round_up(needed.rows * of->O);
+    needed.dy = round_up(needed.rows * (of->O / threads + UNIT));
     return needed;
 }
 
 size_t ech_cpu_conv2d_pixels_scratch(const ech_conv2d *of, int threads)
 {
-    const room needed = room_of(of);
+    const room needed = room_of(of, threads);
     return (size_t)(needed.packed + threads * (needed.x + needed.dy)) * sizeof(float);
 }
 
 void ech_cpu_conv2d_pixels(ech_kernel_context *context, const ech_conv2d *of,
                            void *const operands[ECH_CONV2D_OPERANDS])
 {
-    const room needed = room_of(of);
+    const room needed = room_of(of, context->threads);
     float *packed = ech_scratch(context, ech_cpu_conv2d_pixels_scratch(of, context->threads));
     float *x = operands[ECH_CONV2D_X], *y = operands[ECH_CONV2D_Y];
     float *weight = operands[ECH_CONV2D_WEIGHT], *bias = operands[ECH_CONV2D_BIAS];

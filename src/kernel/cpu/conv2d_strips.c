@@ -21,15 +21,21 @@
 #include "kernel/shape.h"
 
 enum { WINDOW = 3, PLACES = WINDOW * WINDOW };
-/* Channels and pixels of an image from which this way is the faster one; pixels that a thread
- * copies at a time; numbers in a cache line. */
-enum { LEAST_CHANNELS = 64, LEAST_PIXELS = 144, PIXELS = 1024, UNIT = 16 };
+/* Channels, and pixels of an image, with which this way was measured to be the faster one. With
+ * more channels each thread's sum would need much memory. PIXELS: copied by a thread at a time;
+ * UNIT: the numbers in a cache line. */
+enum { LEAST_CHANNELS = 64, MOST_CHANNELS = 128, LEAST_PIXELS = 144, PIXELS = 1024, UNIT = 16 };
+
+static bool has_channels(int64_t n)
+{
+    return n >= LEAST_CHANNELS && n <= MOST_CHANNELS;
+}
 
 bool ech_cpu_conv2d_strips_is(const ech_conv2d *of)
 {
     const ech_filter same = {{WINDOW, WINDOW}, {1, 1}, {1, 1}};
     return of->phase == ECH_CONV2D_BACKWARD_WEIGHT && memcmp(&of->at, &same, sizeof same) == 0 &&
-           of->C >= LEAST_CHANNELS && of->O >= LEAST_CHANNELS && of->H * of->W >= LEAST_PIXELS;
+           has_channels(of->C) && has_channels(of->O) && of->H * of->W >= LEAST_PIXELS;
 }
 
 /* Sizes of what a thread has: images at a time, pixels of these with zeros, and numbers. */
