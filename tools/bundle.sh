@@ -59,7 +59,7 @@ git -C "$root" archive --format=tar.gz --prefix= HEAD > "$folder/source.tar.gz" 
     echo "needs      glibc $(ldd --version | sed -n '1s/.* //p') or newer"
 } > "$folder/FACTS"
 
-tar -C "$(dirname "$folder")" -czf "$folder.tar.gz" "$(basename "$folder")"
-bytes=$(stat -c %s "$folder.tar.gz")
-echo "bundle: $folder.tar.gz, $((bytes >> 20)) MiB"
+tar -C "$(dirname "$folder")" -cJf "$folder.tar.xz" "$(basename "$folder")"
+bytes=$(stat -c %s "$folder.tar.xz")
+echo "bundle: $folder.tar.xz, $((bytes >> 20)) MiB"
 [ "$bytes" -lt "$most" ] || { echo "bundle: above $((most >> 20)) MiB" >&2; exit 1; }

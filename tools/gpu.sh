@@ -5,22 +5,21 @@
 # it sees to FOLDER/STAGE.txt and prints a table last. Runs in the repository, which it builds
 # (build/release), and in the folder that tools/bundle.sh makes.
 #
-# tools/gpu.sh [--out FOLDER] [--device NAME] [--limit SECONDS] [STAGE ...]       all stages,
-# without one named
-# facts      driver, libraries and where they are, rates of copies, links; that the programs run
-# here
+#   tools/gpu.sh [--out FOLDER] [--device NAME] [--limit SECONDS] [STAGE ...]    all, without one
+#
+#     facts      driver, libraries and where they are, rates of copies, links; programs run here
 #     rows       tests of the device and of every kernel row against the reference
 #     sanitizer  the same under compute-sanitizer: memcheck, racecheck, initcheck
-# verify     layouts of 1 to 4 ranks, threads that share a GPU, against one rank in fp64; with two
-# GPUs also over NCCL
-# train      losses beside the CPU's in fp32 and bf16; bits from run to run; checkpoints from the
-# CPU and back
-# bench      every kernel row beside its bound; GPT-2 124M in bf16, 0.5M tokens a step, with the
-# step profile;
-#                PyTorch's steps of the same, where python3 has it
+#     verify     layouts of 1 to 4 ranks, threads that share a GPU, against one rank in fp64
+#     nccl       two ranks over NCCL, as threads and as processes, against one rank and against
+#                threads' bits; a killed rank. With one GPU they share it, which takes NCCL 2.30.
+#     train      losses beside the CPU's in fp32 and bf16; bits from run to run; checkpoints from
+#                the CPU and back
+#     bench      every kernel row beside its bound; GPT-2 124M in bf16, 0.5M tokens a step, with the
+#                step profile; PyTorch's steps of the same, where python3 has it
+#
 # Exit code: 0, 1 if something fails, 77 if the machine lacks the device. --device: another one, to
-# try this script.
-#   --limit: no command takes longer, 600: one that hangs takes no more of a lease than that.
+# try this script. --limit: no command takes longer, 600: one that hangs takes no more of a lease.
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,12 +29,12 @@ while [ $# -gt 0 ]; do
         --out) out=${2:?--out FOLDER}; shift ;;
         --device) device=${2:?--device NAME}; shift ;;
         --limit) limit=${2:?--limit SECONDS}; shift ;;
-        facts | rows | sanitizer | verify | train | bench) stages+=("$1") ;;
-        *) sed -n '5,18s/^# \{0,2\}//p' "$0" >&2; exit 2 ;;
+        facts | rows | sanitizer | verify | nccl | train | bench) stages+=("$1") ;;
+        *) sed -n '4,23s/^# \{0,2\}//p' "$0" >&2; exit 2 ;;
     esac
     shift
 done
-[ ${#stages[@]} -gt 0 ] || stages=(facts rows sanitizer verify train bench)
+[ ${#stages[@]} -gt 0 ] || stages=(facts rows sanitizer verify nccl train bench)
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
 failures=0
 
@@ -85,7 +84,7 @@ tell() {
 try() {
     local name=$1 begin=$SECONDS code=0 limited=()
     shift
-    [ "$(type -t "$1")" != file ] || limited=(timeout "$limit")
+    [ "$(type -t "$1")" != file ] || limited=(timeout -k 10 "$limit")
     { echo; echo "== $name: $*"; "${limited[@]}" "$@"; } >> "$log" 2>&1 || code=$?
     tell "$name" $((SECONDS - begin)) $code
     return $code
@@ -102,7 +101,7 @@ each() {
         while [ "$(jobs -rp | wc -l)" -ge $((most > 0 ? most : 1)) ]; do wait -n; done
         (
             begin=$SECONDS code=0
-            timeout "$limit" "$@" "$noun" > "$noun.txt" 2>&1 || code=$?
+            timeout -k 10 "$limit" "$@" "$noun" > "$noun.txt" 2>&1 || code=$?
             echo "$((SECONDS - begin)) $code" > "$noun.code"
         ) &
     done
@@ -157,7 +156,7 @@ make_tokens() {
 run() {
     local name=$1
     shift
-    timeout "$limit" "$echelon" train "$name.yaml" "$@"
+    timeout -k 10 "$limit" "$echelon" train "$name.yaml" "$@"
 }
 
 losses() { # RUN
@@ -266,17 +265,95 @@ verify() {
         # shellcheck disable=SC2086
         try "verify ${layout:-one rank}" "$echelon" verify verify.yaml "${small[@]}" $layout
     done
-    if [ "$device" != cuda ] || [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -lt 2 ]; then
-        say "over NCCL: skipped, it takes two GPUs"
+}
+
+# wait_for SECONDS COMMAND ...: until the command succeeds
+wait_for() {
+    local tries=$(($1 * 10))
+    shift
+    while ! "$@" > /dev/null 2>&1; do
+        [ $((tries -= 1)) -gt 0 ] || return 1
+        sleep 0.1
+    done
+}
+
+# start RANK NAME WORD ...: starts one of two processes that train it, as torchrun would; its output
+# goes to NAME.RANK
+start() {
+    local rank=$1 name=$2
+    shift 2
+    RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
+        MASTER_PORT=$port timeout -k 10 "$limit" "$echelon" train "$name.yaml" parallel.comm=nccl \
+        "$@" > "$name.$rank" 2>&1 &
+}
+
+# pair NAME WORD ...: two processes train it
+pair() {
+    local name=$1 code=0 first
+    port=$((port + 1))
+    start 0 "$@"
+    first=$!
+    start 1 "$@"
+    wait $! || code=$?
+    wait $first || code=$?
+    cat "$name".[01]
+    return $code
+}
+
+# killed NAME WORD ...: of two processes that train it, one is killed after its first steps; the
+# other has to end by itself with an error, and say which rank is gone
+killed() {
+    local name=$1 code=0 first second
+    port=$((port + 1))
+    start 0 "$@"
+    first=$!
+    start 1 "$@"
+    second=$!
+    wait_for 60 grep -q loss "runs/$name/metrics.jsonl"
+    pkill -KILL -P $second
+    wait $second
+    wait $first || code=$?
+    cat "$name".[01]
+    [ $code -ne 0 ] && [ $code -ne 124 ] && grep -q "rank 1" "$name.0"
+}
+
+nccl() {
+    local layout share=false port=29500 \
+        small=(model.hidden_size=64 model.num_attention_heads=8 model.num_key_value_heads=4
+            model.tie_word_embeddings=false data.sequence_length=32 training.global_batch_size=8
+            training.micro_batch_size=2)
+    if [ "$device" != cuda ]; then
+        say "skipped: NCCL sends the memory of GPUs"
         return
     fi
-    for layout in "parallel.pipeline=2" "parallel.tensor=2" "parallel.context=2" "parallel.data=2" \
+    [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || share=true
+    write_run verify
+    write_run over && sed -i "s/steps: 20/steps: 6/; s/heads: 3/heads: 2/" over.yaml
+    for layout in "parallel.pipeline=2" "parallel.tensor=2" "parallel.data=2" \
+        "parallel.data=2 parallel.zero=3" "parallel.context=2" \
+        "parallel.context=2 parallel.context_method=ulysses" \
         "parallel.data=2 parallel.reduction=library" \
-            "parallel.pipeline=2 parallel.schedule=pipedream"; do
+        "parallel.pipeline=2 parallel.schedule=pipedream" \
+        "model.architecture=mixtral model.num_local_experts=4 parallel.data=2 parallel.expert=2"; do
         # shellcheck disable=SC2086
-        try "over NCCL: $layout" "$echelon" verify verify.yaml "${small[@]}" parallel.comm=nccl \
-            parallel.share_device=false $layout
+        try "$layout" "$echelon" verify verify.yaml "${small[@]}" parallel.comm=nccl \
+            parallel.share_device=$share $layout
     done
+    for layout in pipeline tensor data; do
+        rm -rf "runs/$layout-threads" "runs/$layout-nccl" "runs/$layout-pair"
+        try "$layout 2 over threads" run over parallel.$layout=2 \
+            log.directory="runs/$layout-threads"
+        try "$layout 2 over NCCL" run over parallel.$layout=2 parallel.comm=nccl \
+            parallel.share_device=$share log.directory="runs/$layout-nccl"
+        try "$layout 2: bits" same "$layout-threads" "$layout-nccl"
+        try "$layout 2 over NCCL, processes" pair over parallel.$layout=2 \
+            parallel.share_device=$share log.directory="runs/$layout-pair"
+        try "$layout 2, processes: bits" same "$layout-threads" "$layout-pair"
+    done
+    write_run over-long && sed -i 's/steps: 20/steps: 100000/' over-long.yaml
+    rm -rf runs/over-long
+    try "a killed rank" killed over-long parallel.data=2 parallel.share_device=$share \
+        parallel.deadline=20
 }
 
 train() {
@@ -370,7 +447,7 @@ for stage in "${stages[@]}"; do
         skipped=1
         continue
     fi
-    case $stage in verify | train | bench) make_tokens ;; esac
+    case $stage in verify | nccl | train | bench) make_tokens ;; esac
     "$stage"
     echo
     echo "== $stage ($out/$stage.txt)"

@@ -33,8 +33,10 @@ typedef struct ech_comm_data {
     ech_status (*allreduce)(ech_comm *comm, ech_request *request, ech_dtype dtype);
     ech_status (*test)(ech_comm *comm,
                        ech_request *request); /* sets request->done once it is put */
-    /* ech_comm_check_device, ech_comm_join and ech_comm_part, on a device that is not immediate. */
+    /* ech_comm_check_device, ech_comm_share_device, ech_comm_join and ech_comm_part, on a device
+     * that is not immediate. */
     ech_status (*check)(const ech_device *device);
+    ech_status (*share)(const ech_device *device);
     ech_status (*join)(ech_comm *comm, ech_comm_queue *on, const char *name, const int *ranks,
                        int n);
     void (*part)(ech_comm *comm, ech_comm_queue *on);

@@ -301,6 +301,11 @@ ech_status ech_comm_check_device(const ech_comm_backend *backend, const ech_devi
              backend->name, device->name);
 }
 
+ech_status ech_comm_share_device(const ech_comm_backend *backend, const ech_device *device)
+{
+    return backend->data && backend->data->share ? backend->data->share(device) : ECH_OK;
+}
+
 ech_status ech_comm_take_window(ech_comm *comm, const ech_device *device, size_t bytes, void **out)
 {
     if (comm->opened->take_window) return comm->opened->take_window(comm, device, bytes, out);

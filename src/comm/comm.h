@@ -192,6 +192,9 @@ ech_status ech_comm_receive_start(ech_comm *comm, int peer, int tag, void *data,
  * on queues is missing; or the device has no streams for it. Not collective. */
 ech_status ech_comm_check_device(const ech_comm_backend *backend, const ech_device *device,
                                  int ranks);
+/* Allows several of the ranks on one GPU. Errors: ECH_EUNSUPPORTED: the library for transfers on
+ * queues is missing, or too old for that. Not collective; before the first ech_comm_join. */
+ech_status ech_comm_share_device(const ech_comm_backend *backend, const ech_device *device);
 /* Prepares transfers between ranks[n] on `on`: under nccl, on a device that is not immediate, makes
  * a communicator, since NCCL's messages have no tags; otherwise does nothing. ranks: ascending,
  * with this rank. `name` ("activations at block 3") is for errors. All ranks must join in the same

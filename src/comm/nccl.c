@@ -59,6 +59,7 @@ static ech_communicator *find(const ech_comm_queue *on, int peer, int *member)
 
 static void leave(ech_nccl_state *state, ech_communicator *in)
 {
+    pthread_mutex_unlock(&in->calling);
     atomic_fetch_sub(&in->users, 1);
     atomic_fetch_sub(&state->users, 1);
 }
@@ -69,6 +70,7 @@ static ech_status enter(ech_nccl_state *state, ech_communicator *in)
     atomic_fetch_add(&in->calls, 1);
     atomic_fetch_add(&in->users, 1);
     atomic_fetch_add(&state->users, 1);
+    pthread_mutex_lock(&in->calling);
     if (!ech_comm_is_over(state->comm)) return ECH_OK;
     leave(state, in);
     return ECH_EABORTED;
@@ -171,6 +173,7 @@ static ech_communicator *make(const ech_comm_queue *on, const char *name, const 
     ech_communicator *in = ech_calloc(1, sizeof *in);
     in->device = on->device;
     in->size = n;
+    pthread_mutex_init(&in->calling, NULL);
     in->ranks = ech_calloc((size_t)n, sizeof *in->ranks);
     memcpy(in->ranks, ranks, (size_t)n * sizeof *ranks);
     snprintf(in->name, sizeof in->name, "NCCL's communicator of %s", name);
@@ -180,6 +183,7 @@ static ech_communicator *make(const ech_comm_queue *on, const char *name, const 
 static void forget(ech_communicator *in)
 {
     in->device->event_destroy(in->ended);
+    pthread_mutex_destroy(&in->calling);
     free(in->ranks);
     free(in);
 }
@@ -205,32 +209,23 @@ static ech_status connect_all(ech_comm *comm, const ech_comm_queue *on, const ec
     return status;
 }
 
-/* Begins to make the communicator, and adds it to the queue's, which ech_comm_part releases. */
-static ech_status begin(ech_nccl_state *state, ech_comm_queue *on, ech_communicator *in, int member,
-                        ech_nccl_id id, int *result)
+/* Makes the communicator, and adds it to the queue's, which ech_comm_part releases. NULL in `at`:
+ * it could not begin. */
+static ech_status start(ech_nccl_state *state, ech_comm_queue *on, ech_communicator *in, int member,
+                        ech_nccl_id id)
 {
     ech_nccl_config config = ECH_NCCL_CONFIG;
     if (on->blocks) config.most_blocks = on->blocks;
-    (void)on->device->stream(on->queue); /* its GPU is the thread's */
-    ECH_TRY(in->device->event_create(&in->ended));
-    in->device->record(in->ended, on->queue); /* by this thread first: a device may create it now */
     ECH_TRY(enter(state, in));
-    *result = state->nccl->CommInitRankConfig(&in->at, in->size, id, member, &config);
-    leave(state, in);
-    ECH_ASSERT(in->at || !is_fine(*result));
-    if (!in->at) return ech_nccl_check(state, *result, "its start", in->name);
-    ech_communicator **end = (ech_communicator **)&on->joined;
-    while (*end) end = &(*end)->next;
-    *end = in;
-    ech_nccl_watch(state, in);
-    return ECH_OK;
-}
-
-/* A call of an existing communicator, to its end. */
-static ech_status finish(ech_nccl_state *state, ech_communicator *in, int result, const char *call)
-{
-    ECH_TRY(enter(state, in));
-    ech_status status = await(state, in, result, call);
+    int result = state->nccl->CommInitRankConfig(&in->at, in->size, id, member, &config);
+    ECH_ASSERT(in->at || !is_fine(result));
+    if (in->at) {
+        ech_communicator **end = (ech_communicator **)&on->joined;
+        while (*end) end = &(*end)->next;
+        *end = in;
+        ech_nccl_watch(state, in);
+    }
+    ech_status status = await(state, in, result, "its start");
     leave(state, in);
     return status;
 }
@@ -238,17 +233,18 @@ static ech_status finish(ech_nccl_state *state, ech_communicator *in, int result
 static ech_status join(ech_comm *comm, ech_comm_queue *on, const char *name, const int *ranks,
                        int n)
 {
-    int member, result = ECH_NCCL_SUCCESS;
+    int member;
     ech_nccl_id id = {{0}};
     ECH_TRY(ech_nccl_start(comm, on->device));
     ECH_TRY(agree(comm, name, ranks, n, &member, &id));
+    (void)on->device->stream(on->queue); /* its GPU is the thread's */
     ech_communicator *in = make(on, name, ranks, n);
-    ech_status status = begin(comm->joined, on, in, member, id, &result);
-    if (status != ECH_OK) {
-        forget(in);
-        return status;
-    }
-    ECH_TRY(finish(comm->joined, in, result, "its start"));
+    ech_status status = on->device->event_create(&in->ended);
+    /* by this thread first: a device may create it now */
+    if (status == ECH_OK) in->device->record(in->ended, on->queue);
+    if (status == ECH_OK) status = start(comm->joined, on, in, member, id);
+    if (!in->at) forget(in);
+    ECH_TRY(status);
     return connect_all(comm, on, in);
 }
 
@@ -302,6 +298,7 @@ static ech_status open_all(int size, double deadline_seconds, ech_comm **endpoin
 static const ech_comm_data data = {.put = put,
                                    .allreduce = allreduce,
                                    .check = check,
+                                   .share = ech_nccl_share,
                                    .join = join,
                                    .part = part,
                                    .close = ech_nccl_stop};

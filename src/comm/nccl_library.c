@@ -85,3 +85,19 @@ ech_status ech_nccl_open(const ech_device *device, const ech_nccl **out)
     *out = &table;
     return status;
 }
+
+ech_status ech_nccl_share(const ech_device *device)
+{
+    const ech_nccl *nccl;
+    int version = 0;
+    ECH_TRY(ech_nccl_open(device, &nccl));
+    (void)nccl->GetVersion(&version);
+    if (version < ECH_NCCL_SHARES)
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "parallel.share_device = true: %s allows one rank per GPU; set parallel.comm = "
+                 "local, or install NCCL 2.30 or newer, for example with %s",
+                 name, ech_library_nccl.from);
+    /* The library reads it when it makes the first communicator. */
+    (void)setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
+    return ECH_OK;
+}

@@ -26,6 +26,8 @@ typedef void *ech_nccl_comm; /* ncclComm_t */
 /* NCCL_VERSION_CODE of the oldest library that is used: since 2.22 a group can abort several
  * communicators. */
 enum { ECH_NCCL_OLDEST = 22203 };
+/* Of the oldest library that puts several ranks on one GPU. */
+enum { ECH_NCCL_SHARES = 23003 };
 /* The beginning of ncclConfig_t, as of ECH_NCCL_OLDEST: the library takes what `size` covers. */
 typedef struct ech_nccl_config {
     size_t size;
@@ -72,6 +74,9 @@ typedef struct ech_nccl {
  * ECHELON_NCCL names; for other devices only the latter, a stand-in for tests that uses the
  * device's streams. Errors: ECH_EUNSUPPORTED, also for a library older than ECH_NCCL_OLDEST. */
 ech_status ech_nccl_open(const ech_device *device, const ech_nccl **out);
+/* Opens the library and allows several ranks of a communicator on one GPU. Errors: as
+ * ech_nccl_open; ECH_EUNSUPPORTED: the library is older than ECH_NCCL_SHARES. */
+ech_status ech_nccl_share(const ech_device *device);
 /* "NCCL 2.30.7"; "NCCL" before the library is open. */
 const char *ech_nccl_version(void);
 

@@ -9,11 +9,14 @@
 #include "comm/backend.h"
 #include "comm/nccl_library.h"
 
-/* A communicator of NCCL. One thread at a time puts its calls. */
+/* A communicator of NCCL. */
 typedef struct ech_communicator {
     struct ech_communicator *next;         /* next communicator of its queue */
     struct ech_communicator *next_watched; /* next communicator of its endpoint */
     ech_nccl_comm at;                      /* NULL: aborted, or could not be made */
+    /* Held from a call's begin until it is done: when the library is asked for the result, it frees
+     * what it knows of the call, so two threads must not ask at once. */
+    pthread_mutex_t calling;
     char name[96];                         /* "NCCL's communicator of group data, lane 3" */
     int *ranks, size;                      /* [size] ascending */
     atomic_int users;                      /* calls by the host in progress, until they are done */

@@ -89,10 +89,14 @@ static ech_status check_progress(ech_nccl_state *state)
     return ECH_OK;
 }
 
+/* The thread of a call in progress asks for its errors itself. */
 static ech_status check_errors(const ech_nccl_state *state)
 {
     for (ech_communicator *in = state->watched; in; in = in->next_watched) {
-        int error = ECH_NCCL_SUCCESS, result = state->nccl->CommGetAsyncError(in->at, &error);
+        int error = ECH_NCCL_SUCCESS;
+        if (pthread_mutex_trylock(&in->calling) != 0) continue;
+        int result = state->nccl->CommGetAsyncError(in->at, &error);
+        pthread_mutex_unlock(&in->calling);
         ECH_TRY(ech_nccl_check(state, result == ECH_NCCL_SUCCESS ? error : result, "its state",
                                in->name));
     }

@@ -61,6 +61,7 @@ typedef struct member {
     bool ended, aborted, finalized, sums;
     wish wish;
     struct launch *pending; /* TO_LAUNCH */
+    pthread_t caller;       /* of the last call */
     int calling;            /* threads in a call */
     int launched;           /* groups on the stream */
     void *stream;
@@ -284,6 +285,7 @@ static void run(void *argument)
 
 static int enter(member *m)
 {
+    m->caller = pthread_self();
     if (m->ended) return forbid(m, "a call after its end");
     if (m->calling++ > 0) return forbid(m, "two threads call at once");
     if (m->wish != NOTHING) return forbid(m, "a call before the last one is done");
@@ -508,6 +510,7 @@ static member *make_member(const ech_nccl_id *id, int size, int rank, const ech_
     m->gpu = find_gpu ? find_gpu() : rank;
     m->blocks = config->most_blocks > 0 ? config->most_blocks : BLOCKS;
     m->wish = TO_JOIN;
+    m->caller = pthread_self();
     m->next = members;
     return members = m;
 }
@@ -573,10 +576,13 @@ EXPORTED int ncclCommAbort(ech_nccl_comm comm)
     return result;
 }
 
+/* The library joins the thread of the last call, and frees its facts: not twice. */
 EXPORTED int ncclCommGetAsyncError(ech_nccl_comm comm, int *error)
 {
     member *m = comm;
     pthread_mutex_lock(&lock);
+    if (m->wish != NOTHING && !m->error && !pthread_equal(m->caller, pthread_self()))
+        forbid(m, "another thread asks before a call is done");
     int result = m->ended ? forbid(m, "asked after its end") : ECH_NCCL_SUCCESS;
     *error = m->ended ? INVALID : advance(m);
     pthread_mutex_unlock(&lock);

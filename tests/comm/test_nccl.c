@@ -45,6 +45,20 @@ TEST(test_says_what_is_missing)
     assert_int_equal(ech_comm_check_device(ech_comm_find("nccl"), queued, 2), ECH_OK);
 }
 
+TEST(test_ranks_share_a_gpu_with_newer_libraries)
+{
+    const ech_comm_backend *nccl = ech_comm_find("nccl");
+    nccl_opened_open();
+    assert_int_equal(setenv("NCCL_STANDIN_VERSION", "22907", 1), 0);
+    assert_int_equal(ech_comm_share_device(nccl, queued), ECH_EUNSUPPORTED);
+    assert_non_null(strstr(ech_last_error(), "install NCCL 2.30 or newer"));
+    assert_null(getenv("NCCL_MULTI_RANK_GPU_ENABLE"));
+    assert_int_equal(unsetenv("NCCL_STANDIN_VERSION"), 0);
+    assert_int_equal(ech_comm_share_device(nccl, queued), ECH_OK);
+    assert_string_equal(getenv("NCCL_MULTI_RANK_GPU_ENABLE"), "1");
+    assert_int_equal(ech_comm_share_device(ech_comm_find("local"), queued), ECH_OK);
+}
+
 /* ---- reductions ---- */
 
 static ech_status reduce(ech_comm *comm, void *context)

@@ -151,10 +151,6 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_shares_no_shards] = {"data.shares=2", "", "data.shares=2 data.shards=static"},
     [ECH_RULE_nccl_on_processor] = {"parallel.comm=nccl", "",
                                     "parallel.comm=nccl parallel.device=cuda"},
-    [ECH_RULE_nccl_shared_device] = {"parallel.comm=nccl parallel.device=cuda "
-                                     "parallel.share_device=true",
-                                     "parallel.device=cuda parallel.share_device=true",
-                                     "parallel.comm=nccl parallel.device=cuda"},
     [ECH_RULE_tf32_without_tf32] = {"precision.tf32=true", "",
                                     "precision.tf32=true parallel.device=cuda"},
     [ECH_RULE_tf32_fp64] = {"precision.tf32=true precision.compute=fp64 parallel.device=cuda",

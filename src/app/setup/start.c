@@ -97,8 +97,10 @@ static ech_status check_device(const ech_config *config, int ranks, int local_ra
 {
     const ech_device *device = ech_device_find(ech_config_name(config, "parallel.device"));
     ECH_TRY(ech_setup_check_device(config, "parallel.device=cpu"));
-    ECH_TRY(ech_comm_check_device(ech_comm_of_kind((ech_comm_kind)config->parallel.comm), device,
-                                  ranks));
+    const ech_comm_backend *comm = ech_comm_of_kind((ech_comm_kind)config->parallel.comm);
+    ECH_TRY(ech_comm_check_device(comm, device, ranks));
+    if (config->parallel.share_device == 1 && ranks > 1)
+        ECH_TRY(ech_comm_share_device(comm, device));
     return has_threads(config) ? ech_setup_check_sharing(config, device, local_ranks) : ECH_OK;
 }
 
