@@ -213,6 +213,11 @@ const char *ech_comm_name(const ech_comm *comm)
     return comm->opened->name;
 }
 
+const ech_comm_backend *ech_comm_backend_of(const ech_comm *comm)
+{
+    return comm->opened;
+}
+
 int ech_comm_local_size(const ech_comm *comm)
 {
     return comm->local_size;
@@ -304,6 +309,11 @@ ech_status ech_comm_check_device(const ech_comm_backend *backend, const ech_devi
 ech_status ech_comm_share_device(const ech_comm_backend *backend, const ech_device *device)
 {
     return backend->data && backend->data->share ? backend->data->share(device) : ECH_OK;
+}
+
+size_t ech_comm_reserve(const ech_comm_backend *backend)
+{
+    return backend->data ? backend->data->reserve : 0;
 }
 
 ech_status ech_comm_take_window(ech_comm *comm, const ech_device *device, size_t bytes, void **out)

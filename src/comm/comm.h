@@ -71,6 +71,10 @@ const char *ech_comm_names(void);
  * (ech_launched_check). Collective under mpi and ucx. */
 ech_status ech_comm_open(const ech_comm_backend *backend, int size, double deadline_seconds,
                          ech_comm **endpoints);
+/* Opens an endpoint of the same rank among as many, which meets nobody: its transfers are done when
+ * they begin. Sends reach no rank; receives set host memory to zero, and leave a device's as it is.
+ * ech_comm_close closes it. Not collective. */
+ech_comm *ech_comm_open_silent(const ech_comm *like);
 /* Closes this rank's endpoint. First end the rank's other threads and destroy its channels. Accepts
  * NULL. Collective, but after an abort it does not wait for other ranks: under mpi it then ends the
  * job and this process, and does not return. */
@@ -92,6 +96,7 @@ ech_status ech_comm_remake(ech_comm **comm);
 int ech_comm_rank(const ech_comm *comm);
 int ech_comm_size(const ech_comm *comm);
 const char *ech_comm_name(const ech_comm *comm); /* "local", "mpi" or "nccl" */
+const ech_comm_backend *ech_comm_backend_of(const ech_comm *comm); /* its row */
 int ech_comm_local_size(const ech_comm *comm);   /* ranks on this machine; they share its cores */
 int ech_comm_local_rank(const ech_comm *comm);   /* this rank's number among them */
 /* True if all of ranks[n] are on this rank's machine. The ranks of a machine are consecutive. */
@@ -195,6 +200,8 @@ ech_status ech_comm_check_device(const ech_comm_backend *backend, const ech_devi
 /* Allows several of the ranks on one GPU. Errors: ECH_EUNSUPPORTED: the library for transfers on
  * queues is missing, or too old for that. Not collective; before the first ech_comm_join. */
 ech_status ech_comm_share_device(const ech_comm_backend *backend, const ech_device *device);
+/* Bytes of a GPU that a rank of several leaves to the backend's library: an estimate. */
+size_t ech_comm_reserve(const ech_comm_backend *backend);
 /* Prepares transfers between ranks[n] on `on`: under nccl, on a device that is not immediate, makes
  * a communicator, since NCCL's messages have no tags; otherwise does nothing. ranks: ascending,
  * with this rank. `name` ("activations at block 3") is for errors. All ranks must join in the same

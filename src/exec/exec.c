@@ -285,7 +285,7 @@ static ech_status setup_exec(ech_exec *exec)
 
 ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out)
 {
-    ECH_TRY(ech_comm_check_device(ech_comm_find(ech_comm_name(setup->comm)), setup->device,
+    ECH_TRY(ech_comm_check_device(ech_comm_backend_of(setup->comm), setup->device,
                                   ech_comm_size(setup->comm)));
     ech_exec *exec = ech_calloc(1, sizeof *exec);
     exec->config = setup->config;

@@ -26,8 +26,17 @@ static void do_call(void *argument)
     pass(call, ech_kernels_fast(call->dtype), inner);
 }
 
+static void (*_Atomic watcher)(ech_op op, ech_dtype dtype);
+
+void ech_kernels_watch(void (*before)(ech_op op, ech_dtype dtype))
+{
+    watcher = before;
+}
+
 static void put(ech_deferred_call *call)
 {
+    void (*before)(ech_op, ech_dtype) = watcher;
+    if (before) before(call->op, call->dtype);
     const ech_kernel_context *context = call->context;
     ECH_ASSERT(context->inner);
     context->device->call(context->queue, do_call, call, call->bytes);

@@ -318,6 +318,8 @@ const ech_kernels *ech_kernels_fast(ech_dtype dtype);
  * row copies its arguments and puts the fast row on its context's queue (ech_kernel_context_defer).
  * NULL as for ech_kernels_fast. */
 const ech_kernels *ech_kernels_deferred(ech_dtype dtype);
+/* For tests: sets what the thread that puts a deferred call calls before that. NULL: nothing. */
+void ech_kernels_watch(void (*before)(ech_op op, ech_dtype dtype));
 /* The kernels of NVIDIA GPUs. A build without them, or without fp16 ones (ECH_CUDA_F16), has only
  * their scratch functions, which plans need. NULL: no such type. */
 const ech_kernels *ech_kernels_cuda(ech_dtype dtype);

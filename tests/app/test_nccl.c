@@ -64,6 +64,19 @@ static ech_status count_rank(ech_comm *comm, const ech_design *design, void *con
     return status;
 }
 
+/* ---- first calls ---- A GPU loads a kernel when it is called first. ---- */
+
+static atomic_bool is_loaded[RANKS][ECH_DTYPES][ECH_OPS];
+static atomic_int loads;
+
+static void load(ech_op op, ech_dtype dtype)
+{
+    int rank = ech_log_rank() >= 0 ? ech_log_rank() : 0;
+    if (atomic_exchange(&is_loaded[rank][dtype][op], true)) return;
+    atomic_fetch_add(&loads, 1);
+    nccl_opened.load(ech_op_name(op));
+}
+
 /* ---- a case ---- */
 
 static ech_config *config_of(const char *words, const char *comm)
@@ -98,7 +111,12 @@ static void check_case(const char *words, int ranks)
     memset(&nccl_tally, 0, sizeof nccl_tally);
     train(words, "local", ranks, &local, &local_tally);
     nccl_opened.use(NULL, NULL);
+    memset(is_loaded, 0, sizeof is_loaded);
+    loads = 0;
+    ech_kernels_watch(load);
     train(words, "nccl", ranks, &nccl, &nccl_tally);
+    ech_kernels_watch(NULL);
+    assert_true(loads > 10);
     nccl_standin_counts counts = nccl_opened.count();
     for (int f = 0; f < RESUMED_FILES; f++) {
         if (local.n[f] != nccl.n[f] || memcmp(local.at[f], nccl.at[f], local.n[f]) != 0)

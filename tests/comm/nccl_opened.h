@@ -16,6 +16,7 @@
 static struct {
     __typeof__(nccl_standin_use) *use;
     __typeof__(nccl_standin_count) *count;
+    __typeof__(nccl_standin_load) *load;
 } nccl_opened;
 
 /* For streams of the device `queued`. */
@@ -27,6 +28,8 @@ static inline void nccl_opened_open(void)
     memcpy(&nccl_opened.use, &symbol, sizeof symbol);
     symbol = dlsym(handle, "nccl_standin_count");
     memcpy(&nccl_opened.count, &symbol, sizeof symbol);
+    symbol = dlsym(handle, "nccl_standin_load");
+    memcpy(&nccl_opened.load, &symbol, sizeof symbol);
     assert_int_equal(setenv("ECHELON_NCCL", ECH_NCCL_STANDIN, 1), 0);
     nccl_opened.use(ech_device_find("queued"), ech_log_rank);
 }

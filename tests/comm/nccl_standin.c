@@ -159,6 +159,19 @@ static void expect_room(member *m)
                MULTIPROCESSORS);
 }
 
+EXPORTED void nccl_standin_load(const char *what)
+{
+    pthread_mutex_lock(&lock);
+    int gpu = find_gpu ? find_gpu() : 0;
+    for (member *m = members; m; m = m->next)
+        if (m->gpu == gpu && m->launched > 0 && !m->aborted) {
+            forbid(NULL, "%s is loaded on GPU %d while kernels of a communicator run there", what,
+                   gpu);
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+}
+
 static char *reach(const void *data)
 {
     return device->reach ? device->reach(data) : (char *)(uintptr_t)data;

@@ -13,11 +13,12 @@
  *     when the other side's receive has been called, and the other way around;
  *   - only aborting ends what waits for a member that does not come.
  * It counts and reports violations, which NCCL forbids or which can make GPUs wait for each other:
- *   - calls of two threads on a communicator at once, on two streams, or after its end;
+ *   - calls of two threads on a communicator at once, also a question for its errors before the
+ *     other's call is done; calls on two streams, or after its end;
  *   - its end with calls under way;
  *   - sizes or types that do not match; messages to oneself;
- *   - a start, a first message or an end while another communicator's kernels run on the GPU, or an
- *     abort outside of the group that aborts that communicator, too;
+ *   - a kernel that is loaded, a start, a first message or an end while another communicator's
+ *     kernels run on the GPU, or an abort outside of the group that aborts that communicator, too;
  *   - kernels in flight with more thread blocks than a GPU has multiprocessors.
  */
 #ifndef ECH_TESTS_COMM_NCCL_STANDIN_H
@@ -36,5 +37,7 @@ typedef struct nccl_standin_counts {
  * number of the calling thread's GPU; NULL: as before. */
 void nccl_standin_use(const ech_device *device, int (*gpu)(void));
 nccl_standin_counts nccl_standin_count(void);
+/* The calling thread's GPU loads a kernel. */
+void nccl_standin_load(const char *what);
 
 #endif

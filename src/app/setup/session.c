@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "app/setup/cards.h"
+#include "app/setup/practice.h"
 #include "app/setup/remedies.h"
 #include "base/log.h"
 #include "check/check.h"
@@ -326,10 +327,20 @@ static int worker_of(void *context, int64_t step, int turn)
     return span[turn].worker;
 }
 
+/* Of a machine's devices, which its ranks take in turn. */
+static int index_of(const ech_device *device, int local_rank)
+{
+    return device->use ? local_rank % device->count() : 0;
+}
+
 ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,
                               ech_session *out)
 {
-    return ech_session_create_on(design, comm, ech_comm_local_rank(comm), forward_only, out);
+    int local_rank = ech_comm_local_rank(comm);
+    const ech_device *device = ech_device_find(ech_config_name(design->config, "parallel.device"));
+    ECH_TRY(ech_cards_check_device(design->config, comm, device, index_of(device, local_rank)));
+    if (!forward_only) ECH_TRY(ech_practise(design, comm));
+    return ech_session_create_on(design, comm, local_rank, forward_only, out);
 }
 
 ech_status ech_session_create_on(const ech_design *design, ech_comm *comm, int local_rank,
@@ -338,9 +349,7 @@ ech_status ech_session_create_on(const ech_design *design, ech_comm *comm, int l
     ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
     ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), forward_only, &plan));
     const ech_device *device = ech_device_find(ech_config_name(design->config, "parallel.device"));
-    int index = device->use ? local_rank % device->count() : 0;
-    if (device->use) device->use(index);
-    ECH_TRY(ech_cards_check_device(design->config, comm, device, index));
+    if (device->use) device->use(index_of(device, local_rank));
     ech_exec_setup setup = {.config = design->config, .plan = plan, .device = device, .comm = comm};
     ech_status status = ech_exec_create(&setup, &out->exec);
     if (status == ECH_ENOMEM) explain_memory(design, plan);

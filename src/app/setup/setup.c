@@ -129,6 +129,14 @@ ech_status ech_setup_check_sharing(const ech_config *config, const ech_device *d
         n, device->name, local_ranks, n);
 }
 
+/* Bytes of a rank's device that the library for messages takes. */
+static int64_t reserve_of(const ech_config *config, const ech_device *device, int local_ranks)
+{
+    const ech_comm_backend *comm = ech_comm_of_kind((ech_comm_kind)config->parallel.comm);
+    bool alone = local_ranks == 1 || !device->count || !comm;
+    return alone ? 0 : (int64_t)ech_comm_reserve(comm);
+}
+
 /* A machine without the device has nothing to limit a plan by. */
 static ech_status resolve_limit(ech_config *config, int local_ranks)
 {
@@ -139,7 +147,8 @@ static ech_status resolve_limit(ech_config *config, int local_ranks)
     if (!ech_device_lacks(name))
         config->memory.device_limit =
             (int64_t)(device->memory_bytes() /
-                      (size_t)ech_cards_sharers(config, device, local_ranks));
+                      (size_t)ech_cards_sharers(config, device, local_ranks)) -
+            reserve_of(config, device, local_ranks);
     else if (config->memory.recompute == ECH_RECOMPUTE_AUTO)
         return ech_config_complain(config, "memory.recompute",
                                    "needs the memory size of the device, and this machine has "
