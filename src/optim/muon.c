@@ -68,9 +68,12 @@ static double flops(const ech_param *param)
     return ITERATIONS * 2.0 * (double)(p.k * p.k) * (double)(2 * p.n + p.k);
 }
 
+/* Bytes: cuBLASLt refuses a workspace that begins elsewhere. */
+enum { ALIGNMENT = 256 };
+
 static int64_t aligned(int64_t bytes)
 {
-    return (bytes + 63) / 64 * 64;
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 /* Offsets in scratch, in bytes. A matrix as large as X comes first; `rest` is for the kernels. */

@@ -106,7 +106,9 @@ static inline void optimized_step(optimized *o, double learning_rate, double cli
     update.weight_decay = o->of.decay ? o->config->optimizer.weight_decay : 0;
     size_t bytes =
         optimizer->scratch ? optimizer->scratch(o->kernels, 1, &o->one, o->one.shape.size) : 0;
-    ECH_FREED void *scratch = ech_calloc(bytes + 1, 1);
+    enum { ALIGNMENT = 256 }; /* of a GPU's arena */
+    ECH_FREED void *scratch = aligned_alloc(ALIGNMENT, (bytes / ALIGNMENT + 1) * ALIGNMENT);
+    ECH_ASSERT(scratch);
     o->context->scratch = scratch;
     o->context->scratch_bytes = bytes;
     ech_box box[ECH_MOST_BOXES];

@@ -169,6 +169,29 @@ TEST(test_momentum)
     }
 }
 
+static void multiply(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
+                     const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
+                     const ech_tensor *add, const ech_tensor *c)
+{
+    assert_int_equal((uintptr_t)context->scratch % 256, 0);
+    ech_kernels_ref(ECH_F32)->matmul(context, a, a_transposed, b, b_transposed, bias, add, c);
+}
+
+/* cuBLASLt refuses a workspace that begins elsewhere. */
+TEST(test_scratch_of_products)
+{
+    ech_kernels kernels = *ech_kernels_ref(ECH_F32);
+    kernels.matmul = multiply;
+    kernels.wide = &kernels;
+    ech_config *config = config_of(false);
+    optimized o = optimized_create(config, &kernels, SHORT, LONG);
+    for (int i = 0; i < ALL; i++) optimized_set(&o.gradient, i, draw((uint64_t)i));
+    optimized_step(&o, 0.25, 1);
+    assert_true(optimized_get(&o.param, 0) != 0);
+    optimized_free(&o);
+    ech_config_destroy(config);
+}
+
 /* Without a gradient a matrix only decays, whatever eps is; with one its size does not matter. */
 TEST(test_sizes)
 {

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "app/plan/report.h"
 #include "app/setup/plugins.h"
@@ -67,7 +68,11 @@ static bool is_exact(const ech_design *design)
     const ech_layout *layout = design->layout;
     const ech_schedule *schedule = design->schedule;
     ech_serial_equality equal = ech_protocol_of(layout)->serial.equal;
-    bool alike = design->model->options.sequence_chunks < 2 && !design->model->options.invert;
+    /* The processor updates what it holds, and rounds roots and quotients otherwise than a GPU. */
+    bool elsewhere = design->config->memory.offload_optimizer != ECH_OFFLOAD_NONE &&
+                     strcmp(design->kernels->name, "cuda") == 0;
+    bool alike =
+        design->model->options.sequence_chunks < 2 && !design->model->options.invert && !elsewhere;
     if (equal == ECH_EQUAL_ALWAYS) return alike && !schedule->written;
     bool whole = layout->stages * layout->chunks == 1 && !schedule->written;
     for (size_t p = 0; p < design->model->param.n && !whole; p++)

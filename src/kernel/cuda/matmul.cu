@@ -50,6 +50,7 @@ static bool multiply_by_library(const ech_kernel_context *context, const ech_til
     if ((add && add->dtype != c->dtype) || !ECH_CUDA_LIBRARY(takes)(&product)) return false;
     size_t bytes = narrows ? (size_t)N * sizeof(real) : 0;
     char *scratch = static_cast<char *>(ech_scratch(context, ECH_CUDA_WORKSPACE + bytes));
+    ECH_ASSERT(reinterpret_cast<uintptr_t>(scratch) % ECH_CUDA_ALIGNMENT == 0);
     if (narrows) { /* the library needs it in the result's type */
         const ech_tensor narrow = ech_tensor_view(scratch + ECH_CUDA_WORKSPACE, ECH_REAL, 1, &N);
         const ech_numbers from = bias, to = &narrow;
