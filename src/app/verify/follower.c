@@ -160,7 +160,7 @@ static void prepare(ech_follower *f, const ech_step *next)
 
 /* ---- gradients ---- */
 
-static double epsilon_of(ech_dtype dtype)
+double ech_verifier_epsilon(ech_dtype dtype)
 {
     return dtype == ECH_F64    ? DBL_EPSILON
            : dtype == ECH_F32  ? (double)FLT_EPSILON
@@ -174,7 +174,7 @@ static double epsilon_of(ech_dtype dtype)
 static void change_last_bits(const ech_verifier *v, int param, ech_dtype dtype, double *x,
                              int64_t n)
 {
-    const double by = ech_verifier_param(v, param)->commit ? 0 : epsilon_of(dtype);
+    const double by = ech_verifier_param(v, param)->commit ? 0 : ech_verifier_epsilon(dtype);
     const ech_random_key key = {.step = (uint32_t)v->step, .stream = (uint32_t)param};
     for (int64_t i = 0; i < n; i++)
         x[i] *= 1 + by * (double)((int)(ech_random_word(key, (uint64_t)i) % 3) - 1);

@@ -137,6 +137,12 @@ void ech_verifier_compare_gradients(ech_verifier *v);
  * rank's (SUM: weights with that copy) and copies them to it and its twin. Collective. */
 ech_status ech_verifier_exchange_weights(ech_verifier *v);
 
+/* ---- the unit ---- */
+
+double ech_verifier_epsilon(ech_dtype dtype); /* of a type's numbers; 0 for codes (follower.c) */
+/* The model computes inputs from outputs with changed last bits (disturbed.c): for the twin. */
+void ech_verifier_disturb(ech_model *model);
+
 /* ---- updates that are withheld (withheld.c), on rank 0 ---- */
 
 /* True if the layout's gradients of the stage's next update are finite. */

@@ -121,7 +121,8 @@ static ech_status open_single(ech_verifier *v)
     return ech_follower_open(&v->single, v, &v->reference);
 }
 
-/* If the layout computes inputs from outputs, which rounds them, the twin does so, too. */
+/* If the layout computes inputs from outputs, which rounds them, the twin does so, too, and more
+ * coarsely. */
 static ech_status open_twin(ech_verifier *v)
 {
     const ech_design *design = &v->reference;
@@ -130,6 +131,7 @@ static ech_status open_twin(ech_verifier *v)
         v->config[2] = ech_config_copy(v->config[1]);
         v->config[2]->memory.invert = 1;
         ECH_TRY(ech_design_create_alone(&v->compared, v->config[2], &v->inverted));
+        ech_verifier_disturb(v->inverted.model);
         design = &v->inverted;
     }
     return ech_follower_open(&v->twin, v, design);
