@@ -366,6 +366,7 @@ TEST(test_withheld)
          "training.check_every=0",
          2, 20},
         {"parallel.data=2 parallel.strategy=local_sgd parallel.sync_every=4", 2, 19},
+        {"parallel.strategy=parameter_server parallel.backup_workers=1", 4, 20},
         {"parallel.strategy=asp", 3, 20},
         {"parallel.pipeline=2 optimizer.learning_rate=1e4", 2, 12},
         {"parallel.data=2 optimizer.learning_rate=1e4", 2, 12},

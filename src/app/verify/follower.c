@@ -267,6 +267,7 @@ static ech_status open_loaders(ech_follower *f)
     f->loader = ech_verifier_alloc(f->of, (size_t)workers, sizeof *f->loader);
     f->next = ech_verifier_alloc(f->of, (size_t)workers, sizeof *f->next);
     if (f->of->layout.design->layout->sums != ECH_SUMS_ALL) options.replicas = workers;
+    options.counts_others = !f->of->layout.design->layout->alone; /* as its workers do */
     for (options.replica = 0; options.replica < workers; options.replica++)
         ECH_TRY(ech_loader_create(f->run.data, &options, 0, &f->loader[options.replica]));
     return ECH_OK;
