@@ -413,7 +413,9 @@ typedef struct echelon_comparison {
     const char *layout;    /* "2 stages x 2 replicas, 1f1b" */
     int ranks;
     int passed;
-    int ill_conditioned;   /* not passed: rounding changes results too much to prove anything */
+    /* not passed, but not failed: rounding changes results too much to prove anything, or every
+     * update was withheld */
+    int ill_conditioned;
     double tolerance;      /* 0: the same bits */
     double unit;           /* the change of results by a random last bit of each weight */
     double worst;          /* the largest error */

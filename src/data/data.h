@@ -456,9 +456,10 @@ typedef struct ech_loader_options {
     int64_t last_position; /* from this position on: padding of weight 0; INT64_MAX: none */
     int prefetch;          /* batches to read ahead, at least 1 */
     /* For diverging replicas, this replica's index, and their number: samples of others'
-     * micro-batches (q modulo `replicas`) are padding, and not counted; 0: replicas do not
-     * diverge. */
+     * micro-batches (q modulo `replicas`) are padding, and not counted in step_tokens unless
+     * counts_others is set; 0: replicas do not diverge. */
     int replicas, replica;
+    bool counts_others;
     bool counts_only;      /* reads no tokens: for the inner stages of a pipeline */
     bool document_mask;    /* weight 0 for targets that begin a document; fills `starts` */
     ech_sample_kind samples; /* as the corpus was opened, like `image` */
@@ -475,7 +476,7 @@ typedef struct ech_batch {
     int64_t step;
     int64_t micro_batches; /* m: this rank's own, ceil or floor of M / r */
     /* sum of the weights of all M b samples of the step, over all ranks; for diverging replicas
-     * only of this one's */
+     * only of this one's, without counts_others */
     double step_tokens;
     /* By slot (layer/slots.def): (m, b, ...), as samples.def shapes the kind's slots. NULL: the
      * kind does not fill it; `starts` also without document_mask. */

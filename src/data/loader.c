@@ -73,7 +73,7 @@ static ech_status count_tokens(const ech_loader *loader, int64_t step, double *o
     int64_t sum = 0;
     for (int64_t i = 0; i < options->global_batch_size && !atomic_load(&loader->stop); i++) {
         int64_t position, s;
-        if (is_anothers(options, i)) continue;
+        if (is_anothers(options, i) && !options->counts_others) continue;
         ECH_TRY(ech_sample_position(options, step, i, &position));
         if (position >= options->last_position) break;
         if (!loader->corpus->kind->count) {

@@ -67,7 +67,7 @@ static size_t scratch(const ech_kernels *kernels, int threads, const ech_param *
 /* The kernels' operands: a matrix, and the tensors of statistics and states; row tensors are NULL
  * for a vector. */
 typedef struct factored {
-    ech_tensor param, grad, rounded, exp_avg;
+    ech_tensor param, grad, rounded;
     const ech_tensor *statistic[UPDATE_SQUARE + 1], *row_state, *column_state;
 } factored;
 
@@ -78,7 +78,6 @@ static factored factor(const ech_optimizer_work *w)
     for (int i = first; i <= UPDATE_SQUARE; i++) f.statistic[i] = &w->statistic[i - first];
     if (first == ROWS) f.row_state = &w->state[0];
     f.column_state = &w->state[states - 1];
-    if (w->update->momentum > 0) f.exp_avg = ech_tensor_matrix(&w->state[states]);
     if (w->rounded) f.rounded = ech_tensor_matrix(w->rounded);
     return f;
 }
@@ -105,8 +104,11 @@ static void compute(const ech_optimizer_work *w, int round)
 static void apply(const ech_optimizer_work *w)
 {
     factored f = factor(w);
+    ech_tensor exp_avg = {0}; /* which rounds of a bucket that is cut do not have */
+    bool averages = w->update->momentum > 0;
+    if (averages) exp_avg = ech_tensor_matrix(&w->state[is_vector(w->of) ? 1 : 2]);
     w->kernels->adafactor(w->context, &f.param, &f.grad, f.statistic[ROW_FACTORS],
-                          f.statistic[COLUMN_FACTORS], w->update->momentum > 0 ? &f.exp_avg : NULL,
+                          f.statistic[COLUMN_FACTORS], averages ? &exp_avg : NULL,
                           f.row_state ? f.statistic[TOTAL] : NULL, f.statistic[UPDATE_SQUARE],
                           f.statistic[WEIGHT_SQUARE], ech_shape_whole(&w->of->shape), w->update,
                           w->rounded ? &f.rounded : NULL);

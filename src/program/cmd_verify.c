@@ -20,7 +20,8 @@ static const char about[] =
     "whole gradient. A layout that must not change a bit is also compared in the run's own "
     "precision, any other with --own-precision: what is fast is not what fp64 runs. Exit codes: 0 "
     "within the tolerances, 1 not, 2 wrong usage or run file, 3 ill-conditioned: within them, but "
-    "a random last bit of each weight changes the results by more than 1e-9.";
+    "a random last bit of each weight changes the results by more than 1e-9, or every update was "
+    "withheld since no gradient was finite.";
 
 enum { MOST_STEPS = 100000 };
 static const double DEFAULT_TOLERANCE = 1e-11; /* which the library widens to ten units */
@@ -49,17 +50,16 @@ static void check(void *arguments, const struct argp_state *state)
     if (in->tolerance <= 0) argp_error(state, "--tolerance %g: must be above 0", in->tolerance);
 }
 
-/* The exit code for the result, which rank 0's process has. */
+/* The exit code for the result, which rank 0's process has: of the first comparison that has not
+ * passed. */
 static int code_of(const echelon_verification *result)
 {
     int code = ECH_EXIT_DONE;
     for (int i = 0; i < echelon_verification_count(result); i++) {
         echelon_comparison c = {.size = sizeof c};
         (void)echelon_verification_at(result, i, &c);
-        if (c.ill_conditioned)
-            code = ECH_EXIT_ILL_CONDITIONED;
-        else if (!c.passed && code == ECH_EXIT_DONE)
-            code = ECH_EXIT_FAILED;
+        if (!c.passed && code == ECH_EXIT_DONE)
+            code = c.ill_conditioned ? ECH_EXIT_ILL_CONDITIONED : ECH_EXIT_FAILED;
     }
     return code;
 }

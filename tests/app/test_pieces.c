@@ -25,6 +25,7 @@ static const char *const homes[] = {
     "memory.offload_optimizer=disk memory.offload_delayed_from=2",
     "memory.offload_optimizer=host memory.offload_parameters=host",
     "memory.offload_optimizer=disk memory.offload_parameters=disk",
+    "memory.offload_optimizer=disk memory.offload_parameters=host",
 };
 enum { HOMES = sizeof homes / sizeof *homes };
 
@@ -469,26 +470,39 @@ TEST(pieces_leave_the_bits)
         }
 }
 
-/* The same for optimizers by row and by block, with stacks of experts. */
+/* Adafactor first reads all weights: in bf16 masters, which are states. */
+static bool reads_from_afar(const char *optimizer, const char *home)
+{
+    if (!strstr(optimizer, "adafactor")) return false;
+    return strstr(optimizer, "bf16") ? strstr(home, "optimizer=disk") != NULL
+                                     : !strstr(home, "parameters=host");
+}
+
+/* The same for optimizers by row and by block, with stacks of experts. Adafactor in fp32 with
+ * weights on the host and its momentum on disk once crashed. */
 TEST(pieces_of_rows_and_blocks_leave_the_bits)
 {
     static const char *const optimizers[] = {
-        "sm3", "sm3 optimizer.momentum=0.9 precision.compute=bf16", "adamw8 optimizer.block=16",
+        "sm3",
+        "sm3 optimizer.momentum=0.9 precision.compute=bf16",
+        "adamw8 optimizer.block=16",
         "adafactor precision.compute=bf16",
-        "adafactor optimizer.momentum=0.9 precision.compute=bf16"};
+        "adafactor optimizer.momentum=0.9 precision.compute=bf16",
+        "adafactor optimizer.momentum=0.9"};
     enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
     static const char *const families[] = {"llama", "mixtral"};
     for (int i = 0; i < HOMES * OPTIMIZERS; i++) {
         int home = i % HOMES, zero = i % 3;
         const char *optimizer = optimizers[i / HOMES], *family = families[i / 2 % 2];
         if (zero == 2 && strstr(homes[home], "delayed")) zero = 1;
+        if (i / HOMES == OPTIMIZERS - 1) zero = 0; /* sums of shards depend on the buckets' ends */
         char words[400];
         snprintf(words, sizeof words, "parallel.zero=%d optimizer.name=%s %s", zero, optimizer,
                  homes[home]);
         trial whole = run(family, zero ? 2 : 1, words, "parallel.bucket_bytes=1GiB");
         trial pieces = run(family, zero ? 2 : 1, words, "parallel.bucket_bytes=6000");
         bool meets = zero && strstr(homes[home], "offload_parameters");
-        bool far = strstr(optimizer, "adafactor") && strstr(homes[home], "optimizer=disk");
+        bool far = reads_from_afar(optimizer, homes[home]);
         assert_false(whole.cut);
         if (pieces.cut != !(meets || far)) fail_msg("%s %s", family, words);
         assert_memory_equal(whole.bits, pieces.bits, sizeof whole.bits);

@@ -323,7 +323,9 @@ static random_run draw(uint64_t seed, int64_t number, int64_t most_steps)
     if (chance(&d, 30)) add(&r, "memory.offload_activations", ONE_OF(&d, spaces));
     add_number(&r, "memory.prefetch", from_to(&d, 0, 2));
     /* A step of padded samples has few tokens, so that rounding in fp32 shows more. */
-    if (says(&r, "precision.compute=fp64") && chance(&d, 60)) add(&r, "data.packing", "documents");
+    bool fits = !says(&r, "sequence_length=1 "); /* a mask leaves no target in one token */
+    if (says(&r, "precision.compute=fp64") && chance(&d, 60) && fits)
+        add(&r, "data.packing", "documents");
     return r;
 }
 

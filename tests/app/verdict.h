@@ -96,7 +96,7 @@ static inline verdict verdict_here(const verdict_request *request)
     const ech_verification *bad = v.main.passed ? &v.own : &v.main;
     found.passed = status == ECH_OK && v.main.passed && (!v.own_compared || v.own.passed);
     found.refused = status == ECH_EUSAGE;
-    found.ill = status == ECH_OK && v.main.ill;
+    found.ill = status == ECH_OK && bad->ill;
     found.worst = v.main.worst;
     found.unit = v.main.unit;
     found.compared = v.main.compared;
@@ -106,7 +106,9 @@ static inline verdict verdict_here(const verdict_request *request)
         memcpy(found.worst_own_at, v.own.worst_at, sizeof found.worst_own_at);
     }
     if (found.ill)
-        snprintf(found.why, sizeof found.why, "ill-conditioned: a unit of %.1e", v.main.unit);
+        snprintf(found.why, sizeof found.why,
+                 "ill-conditioned in %s: a unit of %.1e, %lld of %lld updates withheld",
+                 bad->precision, bad->unit, (long long)bad->withheld, (long long)bad->updates);
     else if (status == ECH_OK && !found.passed)
         snprintf(found.why, sizeof found.why, "%.1e at %s in %s", bad->worst, bad->first_bad,
                  bad->precision);

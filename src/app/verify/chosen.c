@@ -5,6 +5,7 @@
  * it chooses by sorting, line by line of whole matrices, adds what all have chosen, and keeps the
  * rest. The single rank, whose gradients are not compressed, goes on with that sum.
  */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,11 +34,17 @@ typedef struct number {
     int64_t place;
 } number;
 
+/* A NaN is larger than infinity. */
+static double size_of(const number *x)
+{
+    return isnan(x->value) ? INFINITY : fmin(fabs(x->value), DBL_MAX);
+}
+
 /* Larger ones first; of equal ones those that come first. */
 static int compare_numbers(const void *a, const void *b)
 {
     const number *x = a, *y = b;
-    double size = fabs(x->value), other = fabs(y->value);
+    double size = size_of(x), other = size_of(y);
     if (size > other || size < other) return size > other ? -1 : 1;
     return x->place < y->place ? -1 : 1;
 }
@@ -97,6 +104,7 @@ ech_status ech_verifier_choose(ech_verifier *v, ech_copy *copy, double *mine, do
     size_t n = (size_t)ech_shape_whole(x.shape), one = n / (size_t)m.replicas;
     if (v->result && !copy->kept) {
         copy->kept = ech_verifier_alloc(v, n, sizeof *copy->kept);
+        copy->next = ech_verifier_alloc(v, n, sizeof *copy->next);
         copy->before = ech_verifier_alloc(v, one, sizeof *copy->before);
         copy->sent = ech_verifier_alloc(v, one, sizeof *copy->sent);
     }
@@ -107,8 +115,21 @@ ech_status ech_verifier_choose(ech_verifier *v, ech_copy *copy, double *mine, do
     sum_replicas(m, all, gradients);
     memset(copy->sent, 0, one * sizeof *copy->sent);
     choose(v, copy, m, all);
-    for (size_t i = 0; i < n; i++) copy->kept[i] = all[i] / (double)config->precision.loss_scale;
+    for (size_t i = 0; i < n; i++) copy->next[i] = all[i] / (double)config->precision.loss_scale;
     return ECH_OK;
+}
+
+static size_t count_of(const ech_verifier *v, const ech_copy *copy)
+{
+    ech_optimizer_needs needs =
+        ech_optimizer_needs_of(v->layout.design->config, ech_verifier_param(v, copy->param));
+    return (size_t)ech_shape_whole(residual_of(copy, &needs).shape);
+}
+
+void ech_verifier_keep(const ech_verifier *v, const ech_copy *copy)
+{
+    if (!ech_verifier_layout_updates(v, copy->stage)) return;
+    memcpy(copy->kept, copy->next, count_of(v, copy) * sizeof *copy->kept);
 }
 
 void ech_verifier_add_kept(const ech_verifier *v, const ech_copy *copy, double *gradient)

@@ -31,7 +31,7 @@ void ech_follower_clear(ech_follower *f)
 void ech_follower_add(ech_follower *f)
 {
     double *sum = ech_follower_copy(f, ECH_COPY_SUM, 0);
-    double tokens = ech_exec_readings(f->run.session.exec)->tokens;
+    double tokens = ech_exec_scalar(f->run.session.exec, ECH_SCALAR_TOKENS); /* its divisor */
     for (int64_t i = 0; i < weights_of(f); i++) sum[i] += tokens * f->gradient[i];
 }
 

@@ -58,17 +58,19 @@ static double smallest(const ech_verifier *v)
 
 /* ---- gradients ---- */
 
-/* Of the whole gradient x; partials of layer states are none. */
+/* Of the whole gradient x that is compared; partials of layer states are none. */
 static double rms_of_gradients(const ech_verifier *v, const double *x)
 {
     double squares = 0;
     int64_t n = 0;
     for (int p = 0; p < ech_verifier_params(v); p++) {
-        if (!ech_param_is_trained(ech_verifier_param(v, p))) continue;
+        if (!ech_param_is_trained(ech_verifier_param(v, p)) ||
+            ech_verifier_is_withheld(v, v->stage_of[p]))
+            continue;
         for (int64_t i = v->first[p]; i < v->first[p + 1]; i++) squares += x[i] * x[i];
         n += v->first[p + 1] - v->first[p];
     }
-    return sqrt(squares / (double)n);
+    return n > 0 ? sqrt(squares / (double)n) : 0;
 }
 
 static void compare_gradient(ech_verifier *v, const ech_copy *copy, double floor_)
@@ -91,10 +93,14 @@ static void compare_gradient(ech_verifier *v, const ech_copy *copy, double floor
 
 void ech_verifier_compare_gradients(ech_verifier *v)
 {
+    ech_verifier_find_withheld(v);
     double floor_ = 1e-3 * rms_of_gradients(v, v->single.gradient);
-    for (size_t i = 0; i < v->copy.n; i++)
-        if (!ech_verifier_param(v, v->copy.at[i].param)->frozen)
-            compare_gradient(v, &v->copy.at[i], floor_);
+    for (size_t i = 0; i < v->copy.n; i++) {
+        const ech_copy *copy = &v->copy.at[i];
+        if (!ech_verifier_param(v, copy->param)->frozen &&
+            !ech_verifier_is_withheld(v, copy->stage))
+            compare_gradient(v, copy, floor_);
+    }
 }
 
 /* ---- weights and states ---- */
@@ -267,6 +273,10 @@ ech_status ech_verifier_exchange_weights(ech_verifier *v)
 void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layout, double single,
                                  double *worst)
 {
+    if (!isfinite(layout) && !isfinite(single)) {
+        v->result->not_finite++;
+        return;
+    }
     ech_verifier_note(v, what, -1, ech_verifier_error(&layout, &single, 1, 0), worst);
 }
 
@@ -280,7 +290,20 @@ void ech_verifier_compare_loss(ech_verifier *v)
     double layout = ech_exec_readings(v->layout.session.exec)[v->turn].loss;
     double single = mean_of(&v->single.loss), twin = mean_of(&v->twin.loss);
     ech_verifier_compare_losses(v, "loss", layout, single, &v->result->worst_loss);
-    note_unit(v, &twin, &single, 1, 0);
+    if (isfinite(single)) note_unit(v, &twin, &single, 1, 0);
+}
+
+/* What is not finite on both sides is counted instead. */
+static void compare_report(ech_verifier *v, const char *what, const double *layout,
+                           const double *single, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(layout[i]) && !isfinite(single[i])) {
+            v->result->not_finite++;
+            return;
+        }
+    ech_verifier_note(v, what, -1, ech_verifier_error(layout, single, n, smallest(v)),
+                      &v->result->worst_report);
 }
 
 /* Number by number in fp64. In the run's own precision a choice between two that are nearly equal
@@ -304,9 +327,7 @@ void ech_verifier_compare_reports(ech_verifier *v)
             }
             int64_t each = v->result->own_precision ? report->numbers : 1;
             for (int64_t end = at + report->numbers; at < end; at += each)
-                ech_verifier_note(v, what, -1,
-                                  ech_verifier_error(&layout[at], &single[at], each, smallest(v)),
-                                  &v->result->worst_report);
+                compare_report(v, what, &layout[at], &single[at], each);
         }
     }
 }

@@ -122,31 +122,32 @@ static void load_for(ech_follower *f, int64_t q, bool backward)
     for (int p = 0; p < params_of(f); p++) load_param(f, p, weights_for(f, p, q, backward));
 }
 
-/* A stage clips its gradients with the norm of what its update reads of them; all of a bucket is of
- * one stage. */
+/* A stage clips its gradients with the norm of what its update reads of them, and withholds the
+ * update if that is not finite; all of a bucket is of one stage. */
 static void clip(ech_follower *f, int bucket)
 {
     const ech_plan *plan = f->run.session.plan;
     const int *stage_of = f->of->stage_of;
     int stage = stage_of[plan->bucket_param.at[plan->bucket.at[bucket].first_param]];
     ech_exec *exec = f->run.session.exec;
-    double squares = 0;
+    double squares = 0, scale = ech_exec_scalar(exec, ECH_SCALAR_LOSS_SCALE);
     for (int p = 0; p < params_of(f); p++)
         if (stage_of[p] == stage && ech_param_is_trained(ech_verifier_param(f->of, p)))
             squares += ech_exec_scalar(exec, ECH_SCALARS + p);
-    double factor = ech_clip_factor(sqrt(squares), f->of->clip_norm);
-    ech_exec_set_scalar(exec, ECH_SCALAR_CLIP, f->unclipped * factor);
+    bool updates = isfinite(squares);
+    double factor = updates ? ech_clip_factor(sqrt(squares), f->of->clip_norm) / scale : 0;
+    ech_exec_set_scalar(exec, ECH_SCALAR_CLIP, factor);
+    ech_exec_set_scalar(exec, ECH_SCALAR_WITHHELD, !updates);
 }
 
 /* Statistics read gradients as clipped, and the newest weights, like updates. */
 static void prepare_update(ech_follower *f, int bucket)
 {
-    if (!f->updates) f->unclipped = ech_exec_scalar(f->run.session.exec, ECH_SCALAR_CLIP);
     if (!f->updates)
         for (int p = 0; p < params_of(f); p++) load_param(f, p, f->newest);
     f->updates = true;
     f->micro = -1;
-    if (f->of->clip_norm > 0) clip(f, bucket);
+    if (!ech_weights_are_synchronous(f->of->schedule.weights)) clip(f, bucket);
 }
 
 static void prepare(ech_follower *f, const ech_step *next)
@@ -159,7 +160,7 @@ static void prepare(ech_follower *f, const ech_step *next)
 
 /* ---- gradients ---- */
 
-static double epsilon_of(ech_dtype dtype)
+double ech_verifier_epsilon(ech_dtype dtype)
 {
     return dtype == ECH_F64    ? DBL_EPSILON
            : dtype == ECH_F32  ? (double)FLT_EPSILON
@@ -173,7 +174,7 @@ static double epsilon_of(ech_dtype dtype)
 static void change_last_bits(const ech_verifier *v, int param, ech_dtype dtype, double *x,
                              int64_t n)
 {
-    const double by = ech_verifier_param(v, param)->commit ? 0 : epsilon_of(dtype);
+    const double by = ech_verifier_param(v, param)->commit ? 0 : ech_verifier_epsilon(dtype);
     const ech_random_key key = {.step = (uint32_t)v->step, .stream = (uint32_t)param};
     for (int64_t i = 0; i < n; i++)
         x[i] *= 1 + by * (double)((int)(ech_random_word(key, (uint64_t)i) % 3) - 1);
@@ -229,7 +230,7 @@ static void observe(void *context, ech_exec *exec, const ech_step *step)
 
 ech_status ech_follower_run(ech_follower *f, ech_serial_copy reads)
 {
-    const ech_verifier *v = f->of;
+    ech_verifier *v = f->of;
     ech_exec *exec = f->run.session.exec;
     ech_loader *loader = f->loader[v->worker];
     f->reads = reads;
@@ -244,11 +245,12 @@ ech_status ech_follower_run(ech_follower *f, ech_serial_copy reads)
     if (v->clock > f->next[v->worker]) ech_loader_rewind(loader, v->clock);
     f->next[v->worker] = v->clock + 1;
     ech_exec_set_loader(exec, ECH_TRAIN, loader);
-    ech_exec_set_updates(exec, v->updates);
+    ech_exec_set_updates(exec, v->updates - v->unnumbered[v->worker]);
     if (v->layout.design->layout->sums == ECH_SUMS_REPLICA)
         ech_exec_set_replica(exec, v->workers, v->worker);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, v->clock));
     ECH_ASSERT(f->taken);
+    if (!f->is_twin) ech_verifier_count_updates(v);
     const ech_readings *readings = ech_exec_readings(exec);
     f->loss.sum += readings->loss_sum;
     f->loss.tokens += readings->tokens;
@@ -265,6 +267,7 @@ static ech_status open_loaders(ech_follower *f)
     f->loader = ech_verifier_alloc(f->of, (size_t)workers, sizeof *f->loader);
     f->next = ech_verifier_alloc(f->of, (size_t)workers, sizeof *f->next);
     if (f->of->layout.design->layout->sums != ECH_SUMS_ALL) options.replicas = workers;
+    options.counts_others = !f->of->layout.design->layout->alone; /* as its workers do */
     for (options.replica = 0; options.replica < workers; options.replica++)
         ECH_TRY(ech_loader_create(f->run.data, &options, 0, &f->loader[options.replica]));
     return ECH_OK;

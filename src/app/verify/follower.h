@@ -40,7 +40,6 @@ typedef struct ech_follower {
     bool clipped;         /* the list has reached CLIP (gradient clipping) */
     bool updates;         /* and a bucket after it */
     bool taken;           /* its gradient is complete */
-    double unclipped;     /* factor of gradients without clipping */
     double *gradient;     /* [weights] the gradient of the samples */
     bool given;           /* the next update uses the copy GIVEN instead */
     ech_tokens_loss loss; /* of a training step */

@@ -154,8 +154,10 @@ void ech_verifier_prepare(ech_verifier *v)
     v->own = ech_verifier_alloc(v, params + 1, sizeof *v->own);
     v->own_state = ech_verifier_alloc(v, params * ECH_MAX_STATES + 1, sizeof *v->own_state);
     v->stage_of = ech_verifier_alloc(v, params, sizeof *v->stage_of);
+    v->withheld = ech_verifier_alloc(v, (size_t)layout->stages, sizeof *v->withheld);
     v->serves = ech_verifier_alloc(v, pushes, sizeof *v->serves);
     v->pushed = ech_verifier_alloc(v, (size_t)v->workers, sizeof *v->pushed);
+    v->unnumbered = ech_verifier_alloc(v, (size_t)v->workers, sizeof *v->unnumbered);
     lay_out(v);
     for (int s = 0; s < layout->stages; s++)
         for (int p = 0; p < (int)params; p++)
@@ -247,6 +249,8 @@ ech_status ech_verifier_gather_gradients(ech_verifier *v)
         ech_follower_give(&v->single, copy->param, from);
         ech_follower_give(&v->twin, copy->param, from);
     }
+    for (size_t i = 0; i < v->copy.n && v->result; i++)
+        if (ech_verifier_chooses(v, &v->copy.at[i])) ech_verifier_keep(v, &v->copy.at[i]);
     return ECH_OK;
 }
 

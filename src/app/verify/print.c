@@ -5,6 +5,21 @@
 #include "app/count.h"
 #include "app/verify/verify.h"
 
+/* What was not compared since it is not finite. */
+static void print_withheld(const ech_verification *v, ech_text *out)
+{
+    if (v->withheld)
+        ech_text_append(out,
+                        "skipped    gradients of %lld of %lld updates in %s: both sides withheld "
+                        "these, since gradients were not finite\n",
+                        (long long)v->withheld, (long long)v->updates, v->precision);
+    if (v->not_finite)
+        ech_text_append(out,
+                        "skipped    losses and reports in %s that were not finite on both sides: "
+                        "%lld\n",
+                        v->precision, (long long)v->not_finite);
+}
+
 static void print_main(const ech_verification *v, ech_text *out)
 {
     char compared[ECH_COUNT_BYTES];
@@ -33,6 +48,7 @@ static void print_main(const ech_verification *v, ech_text *out)
                     v->unit);
     ech_text_append(out, "compared   %s elements\n", ech_count_text(v->compared, compared));
     if (v->worst_at[0]) ech_text_append(out, "worst      %.1e  at %s\n", v->worst, v->worst_at);
+    print_withheld(v, out);
 }
 
 static void print_own(const ech_verification *v, ech_text *out)
@@ -42,18 +58,35 @@ static void print_own(const ech_verification *v, ech_text *out)
         ech_text_append(out, "worst %.1e  at %s\n", v->worst, v->worst_at);
     else
         ech_text_append(out, "the same bits\n");
+    print_withheld(v, out);
+}
+
+static void print_ill(const ech_verification *v, ech_text *out)
+{
+    ech_text_append(out, "ILL-CONDITIONED  ");
+    if (ech_verification_is_void(v))
+        ech_text_append(out,
+                        "every update in %s was withheld, so no gradient was compared; use a "
+                        "smaller precision.loss_scale or initial weights\n",
+                        v->precision);
+    else if (v->own_precision)
+        ech_text_append(out,
+                        "a random last bit of each weight makes numbers overflow in %s; use a "
+                        "smaller precision.loss_scale or initial weights\n",
+                        v->precision);
+    else
+        ech_text_append(out,
+                        "with a unit above %g the comparison proves nothing; lower "
+                        "optimizer.learning_rate or dropout, or use more tokens\n",
+                        ECH_MOST_UNIT);
 }
 
 /* One line: the verdict of the comparison that failed, or of both. */
 static void print_verdict(const ech_verification *v, const ech_verification *own, ech_text *out)
 {
     const ech_verification *bad = !v->passed ? v : own && !own->passed ? own : NULL;
-    if (v->ill)
-        ech_text_append(
-            out,
-            "ILL-CONDITIONED  with a unit above %g the comparison proves nothing; lower "
-            "optimizer.learning_rate or dropout, or use more tokens\n",
-            ECH_MOST_UNIT);
+    if (bad && bad->ill)
+        print_ill(bad, out);
     else if (bad && bad->tolerance > 0)
         ech_text_append(out, "FAILED     not within %.2g in %s, first at %s\n", bad->tolerance,
                         bad->precision, bad->first_bad);

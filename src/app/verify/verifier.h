@@ -14,9 +14,9 @@ typedef struct ech_copy {
     int stage, param;
     int64_t at; /* in ech_verifier.gradients */
     /* On rank 0, for gradients that are sent as selections: the replicas' unsent gradients
-     * (residuals), in the residual's shape; their sum before the step; and the sum of all that was
-     * sent. */
-    double *kept, *before, *sent;
+     * (residuals), in the residual's shape; the same after the step, if it updates; the sum of the
+     * former; and the sum of all that was sent. */
+    double *kept, *next, *before, *sent;
 } ech_copy;
 
 /* A tensor of a parameter to compare: its gradient, the weights, or a state. */
@@ -46,6 +46,8 @@ typedef struct ech_verifier {
     ech_follower single, twin; /* on rank 0 */
     int workers; /* number of workers with separate gradients; 1: all samples are one worker's */
     int *stage_of;    /* [params] in the layout */
+    /* on rank 0: [stages] by the last gradients, or only [0], for all stages: withheld.c */
+    bool *withheld;
     double clip_norm; /* norm to which each stage clips its gradients; 0: the plan clips */
     ECH_LIST(ech_copy) copy;
     /* [turns][own[params]] gradients of this rank; then weights if turns > 1 */
@@ -67,9 +69,10 @@ typedef struct ech_verifier {
     ech_serial_equation *equation, *equation_states;
     int64_t step;      /* number of the training step in the run, from 0 */
     int64_t clock;     /* the step whose samples the worker has; pushes have their own */
-    int64_t updates;   /* before the next one */
+    int64_t updates;   /* before the next one, with the withheld ones */
     ech_serve *serves; /* [pushes of a span] */
     int64_t *pushed;   /* [workers] pushes of the run */
+    int64_t *unnumbered; /* [workers] withheld updates that did not count as updates */
 } ech_verifier;
 
 /* An array of zeros that lives as long as the verification. */
@@ -134,6 +137,24 @@ void ech_verifier_compare_gradients(ech_verifier *v);
  * rank's (SUM: weights with that copy) and copies them to it and its twin. Collective. */
 ech_status ech_verifier_exchange_weights(ech_verifier *v);
 
+/* ---- the unit ---- */
+
+double ech_verifier_epsilon(ech_dtype dtype); /* of a type's numbers; 0 for codes (follower.c) */
+/* The model computes inputs from outputs with changed last bits (disturbed.c): for the twin. */
+void ech_verifier_disturb(ech_model *model);
+
+/* ---- updates that are withheld (withheld.c), on rank 0 ---- */
+
+/* True if the layout's gradients of the stage's next update are finite. */
+bool ech_verifier_layout_updates(const ech_verifier *v, int stage);
+/* Finds the updates that both sides withhold, by the gradients of RUN and of GATHER. Notes an
+ * infinite error where one side withholds its update. */
+void ech_verifier_find_withheld(ech_verifier *v);
+/* True if both withhold that stage's update: its gradients are then not compared. */
+bool ech_verifier_is_withheld(const ech_verifier *v, int stage);
+/* Counts the single rank's updates in the RUN that has just ended. */
+void ech_verifier_count_updates(ech_verifier *v);
+
 /* ---- gradients that are sent as selections (chosen.c) ---- */
 
 /* True if the copy's gradient is. The single rank's gradients are then not compressed: rank 0
@@ -142,6 +163,9 @@ bool ech_verifier_chooses(const ech_verifier *v, const ech_copy *copy);
 /* Gathers the candidates of the replicas' selections, this rank's in `mine`, and on rank 0 selects:
  * the copy's `gradients` (NULL on others) become the sum of the candidates. Collective. */
 ech_status ech_verifier_choose(ech_verifier *v, ech_copy *copy, double *mine, double *gradients);
+/* On rank 0, when all copies' gradients are there: the residuals become those after the step,
+ * unless the layout withholds the update. */
+void ech_verifier_keep(const ech_verifier *v, const ech_copy *copy);
 /* On rank 0: adds the replicas' residuals to the single rank's gradient, as the layout's ranks
  * do. */
 void ech_verifier_add_kept(const ech_verifier *v, const ech_copy *copy, double *gradient);

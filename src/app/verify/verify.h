@@ -34,8 +34,9 @@ typedef struct ech_verification {
     bool own_precision; /* in the run's own precision instead of fp64 */
     /* output, on rank 0 */
     bool passed;
-    /* not passed, though within the tolerance: the layout is not exact, and the unit is above
-     * ECH_MOST_UNIT */
+    /* Within the tolerance, but not passed, since it proves nothing: the layout is not exact, and
+     * the unit is above ECH_MOST_UNIT (in the run's own precision: infinite); or all updates were
+     * withheld. */
     bool ill;
     int ranks;
     const char *comm;      /* "local" */
@@ -56,7 +57,19 @@ typedef struct ech_verification {
     double worst_report; /* for reports of layers: `reports` numbers per step */
     int64_t reports;
     int64_t compared; /* number of elements of gradients, weights and states */
+    /* The single rank's updates: one for each training step, and for each worker and asynchronous
+     * stage if these update separately. Withheld: by gradients that are not finite. If the layout
+     * withholds such an update, too, its gradients are not compared. */
+    int64_t updates, withheld;
+    /* number of losses and reports that are not finite on both sides, and so are not compared */
+    int64_t not_finite;
 } ech_verification;
+
+/* True if all updates were withheld, so that no gradient was compared. */
+static inline bool ech_verification_is_void(const ech_verification *v)
+{
+    return v->updates > 0 && v->withheld == v->updates;
+}
 
 /* In fp64, results that rounding changes by more than this prove nothing. */
 #define ECH_MOST_UNIT 1e-9
