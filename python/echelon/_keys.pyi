@@ -23,8 +23,8 @@ Name = Literal[
     "model.num_attention_heads", "model.num_key_value_heads", "model.head_dim",
     "model.image_height", "model.image_width", "model.image_channels", "model.num_classes",
     "model.weight_layers", "model.base_channels", "model.small_stem", "model.pre_activation",
-    "model.norm_samples", "model.classifier_dropout", "model.kv_lora_rank", "model.q_lora_rank",
-    "model.qk_nope_head_dim", "model.qk_rope_head_dim", "model.v_head_dim",
+    "model.norm_samples", "model.norm_sync", "model.classifier_dropout", "model.kv_lora_rank",
+    "model.q_lora_rank", "model.qk_nope_head_dim", "model.qk_rope_head_dim", "model.v_head_dim",
     "model.intermediate_size", "model.max_position_embeddings", "model.vocab_size",
     "model.rope_theta", "model.rope_local_base_freq", "model.partial_rotary_factor",
     "model.rope_interleaved", "model.rotary_layers", "model.rope_scaling",
@@ -126,6 +126,9 @@ Keys = TypedDict("Keys", {
     "model.pre_activation": bool,
     # consecutive samples whose statistics batch norm uses in training; auto: the micro-batch
     "model.norm_samples": int | Literal["auto"],
+    # true: batch norm's statistics cover the micro-batches of all replicas (synchronized batch
+    # norm)
+    "model.norm_sync": bool,
     # dropout probability after each of VGG's two wide layers
     "model.classifier_dropout": float,
     # latent attention (MLA): width of the latent of keys and values; 0: there is none
@@ -651,9 +654,9 @@ class Keyed(Handle):
     def __setitem__(
         self,
         key:
-        Literal["model.pre_activation", "model.rope_interleaved", "model.rope_scaling_truncate",
-        "model.norm_unit_offset", "model.qkv_bias", "model.o_bias", "model.mlp_bias",
-        "model.parallel_residual", "model.reversible", "model.moe_shared_gate",
+        Literal["model.pre_activation", "model.norm_sync", "model.rope_interleaved",
+        "model.rope_scaling_truncate", "model.norm_unit_offset", "model.qkv_bias", "model.o_bias",
+        "model.mlp_bias", "model.parallel_residual", "model.reversible", "model.moe_shared_gate",
         "model.norm_topk_prob", "model.moe_gshard_ports", "model.moe_bias", "model.attention_sinks",
         "data.flip", "optimizer.nesterov", "optimizer.scale_parameter", "optimizer.relative_step",
         "optimizer.warmup_init", "precision.tf32", "parallel.server_sync", "parallel.share_device",

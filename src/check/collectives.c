@@ -366,8 +366,8 @@ static void end(checking *c)
 ech_status ech_check_collectives(const ech_plan *plan, const ech_list *list)
 {
     checking c = {.plan = plan, .list = list};
-    bool cut =
-        plan->layout->tensor > 1 || plan->layout->context > 1 || plan->layout->sharding.expert > 1;
+    bool cut = plan->layout->tensor > 1 || plan->layout->context > 1 ||
+               plan->layout->sharding.expert > 1 || plan->model->options.norm_replicas > 1;
     ech_status status = ECH_OK;
     if (cut) begin(&c);
     for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) {

@@ -2,86 +2,117 @@
  *
  * Batch norm (Ioffe and Szegedy 2015, arXiv:1502.03167). In training each group of consecutive
  * samples is normalized by its own statistics, which lie within a micro-batch: so layouts do not
- * change them. Outside of training the running statistics normalize, which are layer states. A
+ * change them. With ech_block_options.norm_replicas the group is the micro-batches of all replicas
+ * (batch_norm_sync.c).
+ *
+ * Outside of training the running statistics normalize, which are layer states. A
  * step's commit moves them towards the mean of the statistics of the step's groups, with the
  * variance unbiased, as in PyTorch. Diverging replicas commit by their own groups. B
  * completes the gradients of gain and bias.
  */
+#include "layer/batch_norm.h"
+
 #include "base/status.h"
-#include "layer/layers.h"
 
-/* Ports: of the norm, its inputs and parameters. */
-enum { X, MEAN, VARIANCE, GAIN = 0, BIAS, RUNNING_MEAN, RUNNING_VARIANCE };
-
-static const unsigned training = 1u << ECH_TRAIN;
-
-typedef struct norm_options {
-    ech_layer_batch_norm_args norm;
-    int64_t pixels; /* of a sample */
-} norm_options;
+enum {
+    X = ECH_NORM_X,
+    MEAN = ECH_NORM_MEAN,
+    VARIANCE = ECH_NORM_VARIANCE,
+    GAIN = ECH_NORM_GAIN,
+    BIAS = ECH_NORM_BIAS,
+    RUNNING_MEAN = ECH_NORM_RUNNING_MEAN,
+    RUNNING_VARIANCE = ECH_NORM_RUNNING_VARIANCE
+};
 
 static ech_shape statistics_shape(int64_t channels)
 {
     return ech_shape_2d(ECH_AXIS_BATCH, 0, ECH_AXIS_CHANNELS, channels);
 }
 
-/* A table of a group's statistic for each sample. */
-static int add_statistic(ech_block *block, ech_node *node, const char *name, int64_t channels)
+int ech_norm_statistic(ech_block *block, ech_node *node, const char *name, int64_t channels)
 {
     int table = ech_node_out_table(block, node, name, statistics_shape(channels), ECH_TYPE_WIDE,
                                    ECH_DTYPES);
-    block->value.at[table].purposes = training;
+    block->value.at[table].purposes = ECH_NORM_TRAINING;
     return table;
+}
+
+static void add_statistics(ech_block *block, const ech_norm_options *options, int x, int *mean,
+                           int *variance)
+{
+    int64_t channels = block->value.at[x].shape.size[3];
+    ech_node *node =
+        ech_block_node(block, &ech_layer_row_batch_statistics, options, sizeof *options);
+    ech_node_in(node, x);
+    node->purposes = ECH_NORM_TRAINING;
+    *mean = ech_norm_statistic(block, node, "mean", channels);
+    *variance = ech_norm_statistic(block, node, "variance", channels);
+}
+
+static void add_running(ech_block *block, const ech_norm_options *options, int mean, int variance)
+{
+    ech_node *node = ech_block_node(block, &ech_layer_row_batch_running, options, sizeof *options);
+    ech_node_in(node, mean);
+    ech_node_in(node, variance);
+    ech_node_param(node, options->norm.running_mean);
+    ech_node_param(node, options->norm.running_variance);
+    node->purposes = ECH_NORM_TRAINING;
+}
+
+ech_node *ech_norm_node(ech_block *block, const ech_layer *layer, const ech_norm_options *options,
+                        int x, int mean, int variance)
+{
+    ech_node *node = ech_block_node(block, layer, options, sizeof *options);
+    ech_node_in(node, x);
+    ech_node_in(node, mean);
+    ech_node_in(node, variance);
+    ech_node_param(node, options->norm.gain);
+    ech_node_param(node, options->norm.bias);
+    ech_node_param(node, options->norm.running_mean);
+    ech_node_param(node, options->norm.running_variance);
+    node->untrained = 1u << RUNNING_MEAN | 1u << RUNNING_VARIANCE;
+    node->b = (ech_reads){.in = 1u << X | 1u << MEAN | 1u << VARIANCE, .param = 1u << GAIN};
+    return node;
 }
 
 int ech_layer_batch_norm(ech_block *block, int x, const ech_layer_batch_norm_args *norm)
 {
     const ech_shape shape = block->value.at[x].shape;
-    int64_t channels = shape.size[3];
-    const norm_options options = {*norm, shape.size[1] * shape.size[2]};
-    ech_node *node =
-        ech_block_node(block, &ech_layer_row_batch_statistics, &options, sizeof options);
-    ech_node_in(node, x);
-    node->purposes = training;
-    int mean = add_statistic(block, node, "mean", channels);
-    int variance = add_statistic(block, node, "variance", channels);
-
-    node = ech_block_node(block, &ech_layer_row_batch_running, &options, sizeof options);
-    ech_node_in(node, mean);
-    ech_node_in(node, variance);
-    ech_node_param(node, norm->running_mean);
-    ech_node_param(node, norm->running_variance);
-    node->purposes = training;
-
-    node = ech_block_node(block, &ech_layer_row_batch_norm, &options, sizeof options);
-    ech_node_in(node, x);
-    ech_node_in(node, mean);
-    ech_node_in(node, variance);
-    ech_node_param(node, norm->gain);
-    ech_node_param(node, norm->bias);
-    ech_node_param(node, norm->running_mean);
-    ech_node_param(node, norm->running_variance);
-    node->untrained = 1u << RUNNING_MEAN | 1u << RUNNING_VARIANCE;
-    node->b = (ech_reads){.in = 1u << X | 1u << MEAN | 1u << VARIANCE, .param = 1u << GAIN};
+    int D = block->options.norm_replicas;
+    const ech_norm_options options = {*norm, shape.size[1] * shape.size[2], D > 1 ? D : 1};
+    int mean, variance;
+    if (options.replicas > 1) {
+        ech_norm_sync_statistics(block, &options, x, &mean, &variance);
+        add_running(block, &options, mean, variance);
+        return ech_norm_sync(block, &options, x, mean, variance);
+    }
+    add_statistics(block, &options, x, &mean, &variance);
+    add_running(block, &options, mean, variance);
+    ech_node *node = ech_norm_node(block, &ech_layer_row_batch_norm, &options, x, mean, variance);
     return ech_node_out_like(block, node, x);
 }
 
 /* Consecutive samples with the same statistics. */
 static int64_t samples_of(const ech_node *node, ech_extent extent)
 {
-    const norm_options *options = node->options;
+    const ech_norm_options *options = node->options;
     int64_t samples = options->norm.samples > 0 ? options->norm.samples : extent.batch;
     ECH_ASSERT(extent.batch % samples == 0);
     return samples;
 }
 
-static size_t scratch_of(const ech_scratch_query *query, ech_op op, int x)
+size_t ech_norm_scratch(const ech_scratch_query *query, ech_op op, int x, int64_t groups)
 {
     const ech_shape *shape = &query->block->value.at[query->node->in[x]].shape;
     int64_t C = shape->size[shape->dims - 1];
-    int64_t dims[] = {ech_shape_count(shape, query->extent) / C, C,
-                      query->extent.batch / samples_of(query->node, query->extent)};
+    int64_t dims[] = {ech_shape_count(shape, query->extent) / C, C, groups};
     return ech_kernel_scratch(query->kernels, op, query->threads, dims);
+}
+
+static size_t scratch_of(const ech_scratch_query *query, ech_op op, int x)
+{
+    return ech_norm_scratch(query, op, x,
+                            query->extent.batch / samples_of(query->node, query->extent));
 }
 
 /* ---- statistics of a micro-batch ---- */
@@ -105,8 +136,9 @@ const ech_layer ech_layer_row_batch_statistics = {
 
 static void running_forward(const ech_call *call)
 {
-    const norm_options *options = call->node->options;
+    const ech_norm_options *options = call->node->options;
     double rows = (double)(samples_of(call->node, call->extent) * options->pixels);
+    rows *= options->replicas;
     double share = call->state_share / (double)options->norm.step_samples;
     double unbiased = rows > 1 ? rows / (rows - 1) : 1;
     call->kernels->batch_norm_partial(call->context, &call->in[0], share, call->accumulate[0],
@@ -132,9 +164,9 @@ static ech_tensor as_sample(const ech_tensor *state)
     return ech_tensor_2d(state->data, state->dtype, 1, state->shape[0]);
 }
 
-static void forward(const ech_call *call)
+void ech_norm_forward(const ech_call *call)
 {
-    const norm_options *options = call->node->options;
+    const ech_norm_options *options = call->node->options;
     ech_tensor x = ech_tensor_matrix(&call->in[X]), y = ech_tensor_matrix(&call->out[0]);
     ech_tensor mean = call->in[MEAN], variance = call->in[VARIANCE];
     if (call->purpose != ECH_TRAIN) {
@@ -147,7 +179,7 @@ static void forward(const ech_call *call)
 
 static void backward(const ech_call *call)
 {
-    const norm_options *options = call->node->options;
+    const ech_norm_options *options = call->node->options;
     ech_tensor x = ech_tensor_matrix(&call->in[X]), dy = ech_tensor_matrix(&call->dout[0]);
     ech_tensor dx = ech_tensor_matrix(&call->din[X]);
     bool accumulate = call->accumulate[call->dparam[GAIN].data ? GAIN : BIAS];
@@ -164,7 +196,7 @@ static size_t scratch(const ech_scratch_query *query)
 }
 
 const ech_layer ech_layer_row_batch_norm = {.name = "batch_norm",
-                                            .forward = forward,
+                                            .forward = ech_norm_forward,
                                             .backward_input = backward,
                                             .scratch = scratch,
                                             .needs_in = ECH_NEED_10_BITS,

@@ -14,7 +14,7 @@ static bool mark(ech_block *block, ech_node *node, const ech_param *params)
     for (int i = 0; i < node->params; i++) {
         bool trained = ech_param_is_trained(&params[node->param[i]]);
         if (!trained) node->frozen |= 1u << i;
-        node->trains |= trained;
+        node->trains |= trained && !(node->frozen & 1u << i);
     }
     for (int i = 0; i < node->ins; i++)
         in |= block->value.at[ech_block_base(block, node->in[i])].trains;

@@ -150,7 +150,8 @@ typedef struct ech_block_value {
     ech_type type;
     ech_dtype dtype;   /* of ECH_TYPE_FIXED */
     ech_slot slot;     /* of ECH_FROM_BATCH */
-    unsigned purposes; /* bit 1 << purpose: lists in which the value exists */
+    /* bit 1 << purpose: lists in which the value exists; 0: only its gradient exists */
+    unsigned purposes;
     /* A view: columns [first, first + its own) of the base value's last dimension, with another
      * shape. base < 0: the value has memory of its own. */
     int base;
@@ -161,6 +162,7 @@ typedef struct ech_block_value {
     bool trains;    /* something that it is computed from is trained: it has a gradient */
     bool zeros;     /* of inputs: many elements are 0 (ech_block_has_zeros) */
     bool places;    /* of tables of bytes: all are below 16 */
+    bool stays;     /* R reads the forward's value, which is kept, instead of making it again */
     bool cached; /* shared by all sequence chunks of a micro-batch: KV cache, starts of documents */
 } ech_block_value;
 
@@ -210,6 +212,7 @@ typedef struct ech_node {
     /* inputs that F copies into a cache: for R, which finds them there, the input is -1 */
     unsigned cached;
     unsigned passes; /* inputs whose gradient equals the output's */
+    unsigned constant; /* activations among the inputs that get no gradient from the node */
     uint32_t site;   /* index among the block's dropouts; selects its random stream */
     /* For inputs without rows, the value over whose rows they are sums: it decides whose partial
      * sums and reports are added. -1: the inputs have rows. */
@@ -319,6 +322,7 @@ typedef struct ech_block_options {
     int recompute;
     unsigned fused;  /* bit 1 << row of fused.def: fused calls that the device's kernels have */
     bool reversible; /* blocks have two residual streams (RevNet) */
+    int norm_replicas; /* replicas whose rows batch norms normalize together; 0 or 1: their own */
     bool invert; /* R recomputes everything in a block with inputs and outputs from its outputs */
     int encode;  /* how kept values are encoded: a choice of memory.encode */
     bool encode_norms;     /* inputs of norms, too */
@@ -623,7 +627,9 @@ struct ech_layer {
     /* F writes partials of its parameters, which are layer states, as other layers write gradients;
      * R and lists other than training do not. It has no outputs and no backward. */
     bool writes_partials;
-    bool cheap;    /* its one output is not saved; B and W recompute it by F from F's inputs */
+    /* The output that F makes, its first one, is not saved; B and W recompute it by F from F's
+     * inputs. */
+    bool cheap;
     /* What B and W need of the inputs and outputs that they read (ech_reads). */
     ech_need needs_in, needs_out;
     bool keeps_zeros; /* if many elements of input 0 are 0, so are many of the output */

@@ -57,7 +57,9 @@ int ech_layer_flatten(ech_block *block, int x);     /* (B,H,W,C) -> (B,1,C H W),
  * states (ech_layer_batch_norm_commit). */
 typedef struct ech_layer_batch_norm_args {
     int gain, bias, running_mean, running_variance;
-    int64_t samples;      /* consecutive samples with common statistics; 0: the micro-batch */
+    /* consecutive samples with common statistics; 0: the micro-batch, or with
+     * ech_block_options.norm_replicas the micro-batches of all replicas */
+    int64_t samples;
     int64_t step_samples; /* samples of a step, over all ranks */
     double eps;
 } ech_layer_batch_norm_args;

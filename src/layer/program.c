@@ -109,6 +109,13 @@ static int plan_input(ech_block *block, gradients *g, const ech_node *node, int 
     return -1;
 }
 
+/* False for values that only other lists than training have. */
+static bool has_gradient(const ech_block *block, int value)
+{
+    unsigned purposes = block->value.at[value].purposes;
+    return purposes == 0 || purposes & 1u << ECH_TRAIN;
+}
+
 static void emit_backward_input(ech_block *block, gradients *g, int index)
 {
     const ech_node *node = &block->node.at[index];
@@ -116,10 +123,11 @@ static void emit_backward_input(ech_block *block, gradients *g, int index)
     int sum_later[ECH_MAX_PORTS];
     call.node = index;
     for (int i = 0; i < node->outs; i++)
-        if (block->value.at[node->out[i]].purposes & 1u << ECH_TRAIN)
+        if (has_gradient(block, node->out[i]))
             call.dout[i] = g->value[ech_block_base(block, node->out[i])];
     for (int i = 0; i < node->ins; i++) {
-        bool wanted = wants_gradient(block, node->in[i]) && !(node->passes & 1u << i);
+        bool wanted =
+            wants_gradient(block, node->in[i]) && !((node->passes | node->constant) & 1u << i);
         sum_later[i] = wanted ? plan_input(block, g, node, i, &call) : -1;
     }
     if (node->layer->backward_input || node->layer->exchange_back.kind)

@@ -24,6 +24,14 @@ static inline bool ech_node_is_cheap(const ech_block *block, const ech_node *nod
     return node->layer->cheap && !(block->options.drifts && node->params > 0);
 }
 
+/* True if F makes one output; others only have gradients. */
+static inline bool ech_node_makes_one(const ech_block *block, const ech_node *node)
+{
+    int made = 0;
+    for (int i = 0; i < node->outs; i++) made += block->value.at[node->out[i]].purposes != 0;
+    return made == 1;
+}
+
 /* True if B and W read the value as it is decoded. */
 bool ech_block_is_encoded(const ech_block *block, int value);
 

@@ -62,7 +62,8 @@ static int copy_value(ech_block *block, int value, const char *by)
 static void add_recompute(ech_block *block, int index)
 {
     ech_node node = block->node.at[index];
-    ECH_ASSERT(node.outs == 1);
+    ECH_ASSERT(ech_node_makes_one(block, &node));
+    node.outs = 1;
     int value = node.out[0], recomputed = block->value.at[value].recomputed;
     if (recomputed < 0) recomputed = copy_value(block, value, "");
     for (int i = 0; i < node.keeps; i++) node.keep[i] = copy_value(block, node.keep[i], "");
@@ -82,8 +83,9 @@ static bool follows_code(const ech_block *block, const ech_node *node)
         follows |= ech_block_is_encoded(block, node->in[i]);
         for (size_t n = 0; n < block->node.n && !follows; n++) {
             const ech_node *before = &block->node.at[n];
-            follows = !before->recompute_only && before->outs == 1 && before != node &&
-                      before->out[0] == node->in[i] && follows_code(block, before);
+            follows = !before->recompute_only && ech_node_makes_one(block, before) &&
+                      before != node && before->out[0] == node->in[i] &&
+                      follows_code(block, before);
         }
     }
     return follows;
@@ -143,7 +145,8 @@ static bool is_kept(const ech_block *block, int value)
 {
     const ech_block_value *v = &block->value.at[value];
     bool all = makes_all(block), made = v->source == ECH_FROM_NODE;
-    if ((v->role != ECH_ROLE_ACTIVATION && v->role != ECH_ROLE_TABLE) || v->cached) return true;
+    if ((v->role != ECH_ROLE_ACTIVATION && v->role != ECH_ROLE_TABLE) || v->cached || v->stays)
+        return true;
     for (size_t n = 0; n < block->node.n && made; n++) {
         const ech_node *node = &block->node.at[n];
         if (makes(node, block, value) && node->layer->encodes)
@@ -357,8 +360,8 @@ static bool is_made_from_code(const ech_block *block, int value)
     bool found = false;
     for (size_t n = 0; n < block->node.n; n++) {
         const ech_node *node = &block->node.at[n];
-        found |= !node->recompute_only && node->outs == 1 && node->out[0] == value &&
-                 follows_code(block, node);
+        found |= !node->recompute_only && ech_node_makes_one(block, node) &&
+                 node->out[0] == value && follows_code(block, node);
     }
     return found;
 }

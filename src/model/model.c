@@ -188,6 +188,15 @@ ech_types ech_model_types(const ech_config *config)
     return types;
 }
 
+/* Replicas whose rows batch norms normalize together. All stages have equally many. */
+static int norm_replicas_of(const ech_config *config)
+{
+    const ech_config_list *replicas = &config->parallel.stage_replicas;
+    int64_t data = replicas->n > 0 ? replicas->at[0] : config->parallel.data;
+    if (config->model.norm_sync != 1 || data == ECH_AUTO) return 1;
+    return (int)data;
+}
+
 static ech_block_options ways_of(const ech_config *config)
 {
     ECH_ASSERT(config->memory.recompute != ECH_RECOMPUTE_AUTO);
@@ -207,6 +216,7 @@ static ech_block_options ways_of(const ech_config *config)
         .wide = types.wide,
         .loss_rows = ech_kernels_loss_rows(ech_config_name(config, "parallel.device")),
         .fused = ech_fused_rows(ech_kernels_fused(ech_config_name(config, "parallel.device"))),
+        .norm_replicas = norm_replicas_of(config),
         .stream = wide_stream ? ECH_TYPE_WIDE : ECH_TYPE_COMPUTE,
         .drifts = config->parallel.weight_stashing == 0,
         .recompute = (int)config->memory.recompute,

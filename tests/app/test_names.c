@@ -85,6 +85,7 @@ static const decision decisions[] = {
     {"model.small_stem", NULL, "not read by", NULL, 0},
     {"model.pre_activation", NULL, "not read by", NULL, 0},
     {"model.norm_samples", NULL, "not read by", NULL, 0},
+    {"model.norm_sync", NULL, "not read by", NULL, 0},
     {"model.classifier_dropout", NULL, "not read by", NULL, 0},
     {"training.label_smoothing", NULL, "not read by", NULL, 0},
     /* how it is trained: the option of a technique that changes results does not choose it */

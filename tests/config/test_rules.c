@@ -503,6 +503,18 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_served_batch_norm] = {SERVED " " RESNET, RESNET, SERVED},
     [ECH_RULE_lock_free_batch_norm] = {HOGWILD " " RESNET, RESNET, HOGWILD},
     [ECH_RULE_norm_of_micro_batch_open_micro_batch] = {"model.architecture=resnet", "", RESNET},
+#define SYNC "model.norm_sync=true parallel.data=2"
+    [ECH_RULE_norm_sync_norm_groups] = {RESNET " " SYNC " model.norm_samples=2",
+                                        RESNET " model.norm_samples=2", RESNET " " SYNC},
+    [ECH_RULE_norm_sync_open_data] = {RESNET " model.norm_sync=true parallel.data=auto",
+                                      RESNET " parallel.data=auto", RESNET " " SYNC},
+    [ECH_RULE_norm_sync_unequal_replicas] = {RESNET
+                                             " model.norm_sync=true parallel.stage_replicas=[2,1]",
+                                             RESNET " parallel.stage_replicas=[2,1]",
+                                             RESNET " " SYNC},
+    [ECH_RULE_norm_sync_asynchronous] = {RESNET " " SYNC " " SCHEDULE "pipedream",
+                                         RESNET " " SCHEDULE "pipedream", RESNET " " SYNC},
+    [ECH_RULE_norm_sync_apart] = {RESNET " " SYNC " " APART, RESNET " " APART, RESNET " " SYNC},
     [ECH_RULE_images_on_cuda] = {VGG " parallel.device=cuda", "parallel.device=cuda", VGG},
     [ECH_RULE_images_wide_stream] = {VGG " " WIDE_STREAM, WIDE_STREAM, VGG},
     [ECH_RULE_half_images_reversible] = {RESNET " model.reversible=true precision.compute=bf16",
@@ -513,11 +525,12 @@ static const trial trials[ECH_RULES] = {
 /* As the families mark them. */
 static const char *unread_by(const char *assignments)
 {
-    if (strstr(assignments, "=vgg")) return "data.tokenizer model.vocab_size model.norm_samples";
+    if (strstr(assignments, "=vgg"))
+        return "data.tokenizer model.vocab_size model.norm_samples model.norm_sync";
     if (strstr(assignments, "=resnet")) return "data.tokenizer model.vocab_size";
     if (strstr(assignments, "=logistic"))
-        return "data.tokenizer model.num_classes model.norm_samples";
-    return "model.num_classes model.norm_samples";
+        return "data.tokenizer model.num_classes model.norm_samples model.norm_sync";
+    return "model.num_classes model.norm_samples model.norm_sync";
 }
 
 static ech_config *make(const char *assignments)

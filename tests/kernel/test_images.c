@@ -75,6 +75,11 @@ TRIAL_CALL_WITH(image_options, batch_norm_statistics, t[0], o->samples, t[1], t[
 TRIAL_CALL_WITH(image_options, batch_norm_forward, t[0], t[1], t[2], t[3], t[4], o->eps, t[5])
 TRIAL_CALL_WITH(image_options, batch_norm_backward, t[0], t[1], o->samples, t[2], t[3], t[4],
                 o->eps, t[5], o->accumulate, t[6], t[7])
+TRIAL_CALL(batch_norm_merge, t[0], t[1], t[2])
+TRIAL_CALL_WITH(image_options, batch_norm_sums, t[0], t[1], t[2], t[3], o->eps, t[4], o->accumulate,
+                t[5], t[6])
+TRIAL_CALL_WITH(image_options, batch_norm_input, t[0], t[1], t[2], t[3], t[4], t[5],
+                3 * t[0]->shape[0], o->eps, t[6])
 TRIAL_CALL_WITH(image_options, batch_norm_partial, t[0], o->factor, o->accumulate, t[1])
 
 TEST(convolutions_agree_with_the_definition)
@@ -240,6 +245,62 @@ static void check_norm(int64_t G, int64_t samples, int64_t n, int64_t C, bool ac
                      .dtype = ECH_F64}}},
     };
     trial_check_all(trials, TRIAL_COUNT(trials));
+}
+
+/* Statistics of D replicas; `samples` samples with n rows each. */
+static void check_sync(int64_t D, int64_t samples, int64_t n, int64_t C, bool accumulate)
+{
+    int64_t R = samples * n;
+    const image_options with = {.eps = 1e-5, .accumulate = accumulate};
+    trial_role sums = accumulate ? TRIAL_IN_OUT : TRIAL_OUT;
+    const trial trials[] = {
+        {.name = "statistics of replicas",
+         .op = ECH_OP_batch_norm_merge,
+         .call = call_batch_norm_merge,
+         .tolerance = 1e-6,
+         .tensor = {TRIAL_INPUT(TRIAL_2D(2 * D, C), .type = TRIAL_WIDE),
+                    TRIAL_RESULT(TRIAL_2D(samples, C), .type = TRIAL_WIDE),
+                    TRIAL_RESULT(TRIAL_2D(samples, C), .type = TRIAL_WIDE)}},
+        {.name = "sums for the gradient",
+         .op = ECH_OP_batch_norm_sums,
+         .call = call_batch_norm_sums,
+         .options = &with,
+         .dims = {R, C, 1},
+         .tolerance = 1e-5,
+         .spreads = true,
+         .large = 1e3,
+         .tensor =
+             {TRIAL_INPUT(TRIAL_2D(R, C)),
+              TRIAL_INPUT(TRIAL_2D(R, C)),
+              TRIAL_INPUT(TRIAL_2D(samples, C), .type = TRIAL_WIDE),
+              {.role = TRIAL_IN, TRIAL_2D(samples, C), .low = 0.5, .high = 2, .type = TRIAL_WIDE},
+              TRIAL_RESULT(TRIAL_2D(2, C), .type = TRIAL_WIDE),
+              {.role = sums, TRIAL_1D(C), .low = -1, .high = 1, .type = TRIAL_EITHER},
+              {.role = sums, TRIAL_1D(C), .low = -1, .high = 1, .type = TRIAL_EITHER}}},
+        {.name = "gradient from sums",
+         .op = ECH_OP_batch_norm_input,
+         .call = call_batch_norm_input,
+         .options = &with,
+         .tolerance = 1e-5,
+         .large = 1e3,
+         .tensor =
+             {TRIAL_INPUT(TRIAL_2D(R, C)),
+              TRIAL_INPUT(TRIAL_2D(R, C)),
+              TRIAL_INPUT(TRIAL_2D(samples, C), .type = TRIAL_WIDE),
+              {.role = TRIAL_IN, TRIAL_2D(samples, C), .low = 0.5, .high = 2, .type = TRIAL_WIDE},
+              TRIAL_INPUT(TRIAL_1D(C), .type = TRIAL_WIDE),
+              TRIAL_INPUT(TRIAL_2D(2, C), .type = TRIAL_WIDE),
+              TRIAL_RESULT(TRIAL_2D(R, C))}},
+    };
+    trial_check_all(trials, TRIAL_COUNT(trials));
+}
+
+TEST(synchronized_norms_agree_with_the_definition)
+{
+    check_sync(1, 1, 1, 1, false);
+    check_sync(2, 4, 16, 16, true);
+    check_sync(3, 1, 65, 17, false);
+    check_sync(8, 2, 100, 300, true);
 }
 
 TEST(batch_norms_agree_with_the_definition)

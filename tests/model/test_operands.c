@@ -716,8 +716,8 @@ static int add_statistic(ech_model *model, ech_block *block, const char *name, i
 }
 
 /* Convolution, norm, both pools; then a row per sample, and its classes. encode: a choice of
- * memory.encode. */
-static ech_model *image_model(int encode)
+ * memory.encode. replicas: whose rows the norm normalizes together. */
+static ech_model *image_model(int encode, int replicas)
 {
     enum { C = 3, O = 4, CLASSES = CUT_MODEL_IDS };
     const ech_filter nine = {{3, 3}, {1, 1}, {1, 1}}, four = {{2, 2}, {2, 2}, {0, 0}};
@@ -730,6 +730,7 @@ static ech_model *image_model(int encode)
                                          .sequence = 1,
                                          .wide = ECH_F64,
                                          .loss_rows = 256,
+                                         .norm_replicas = replicas,
                                          .encode = encode};
     ech_block *block = ech_model_block(model, "features");
     int x = ech_block_input(block, "images", ech_shape_images(5, 4, C));
@@ -793,8 +794,9 @@ TEST(test_operands)
     for (int f = 0; f < FAMILIES; f++)
         for (int g = 0; g < GRIDS; g++) check_model(families[f], grids[g]);
     for (int g = 0; g < LOGISTIC_GRIDS; g++) check_model("logistic", logistic_grids[g]);
-    check_model_of(image_model(ECH_ENCODE_NONE), "images", "");
-    check_model_of(image_model(ECH_ENCODE_FP8), "images", "fp8");
+    check_model_of(image_model(ECH_ENCODE_NONE, 1), "images", "");
+    check_model_of(image_model(ECH_ENCODE_FP8, 1), "images", "fp8");
+    check_model_of(image_model(ECH_ENCODE_NONE, 2), "images", "synchronized norms");
     for (int g = 0; g < GATES; g++) check_model("mixtral", gates[g]);
     for (int a = 0; a < ACTIVATIONS; a++) check_model("switch", activations[a]);
     for (size_t i = 0; i < sizeof latents / sizeof *latents; i++)

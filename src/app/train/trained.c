@@ -87,6 +87,7 @@ static ech_status fit_groups(const ech_trained_options *options, ech_config *c)
 {
     int64_t samples = c->model.moe_group_samples;
     c->model.norm_samples = 1;
+    c->model.norm_sync = 0;
     if (!options->evaluates) c->model.moe_group_samples = 1;
     if (!options->evaluates || options->samples % samples == 0) return ECH_OK;
     ECH_FAIL(ECH_EUSAGE,

@@ -26,7 +26,8 @@ static void print_main(const ech_verification *v, ech_text *out)
     ech_text_append(out, "layout     %d rank%s (%s): %s\n", v->ranks, v->ranks > 1 ? "s" : "",
                     v->comm, v->layout);
     ech_text_append(out, "against    1 rank, %s, in %s\n",
-                    v->replayed ? "the serial replay of its delayed updates"
+                    v->merged > 1 ? "the micro-batches of all replicas as one, in order"
+                    : v->replayed ? "the serial replay of its delayed updates"
                     : v->open
                         ? "each micro-batch with the weights that its rank had read, then their sum"
                         : "the same micro-batches in order",

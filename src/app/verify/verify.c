@@ -102,6 +102,10 @@ static ech_status open_single(ech_verifier *v)
 {
     ech_config *config = v->config[1] = ech_config_copy(v->config[0]);
     ech_config_set_alone(config);
+    /* With model.norm_sync the micro-batches of all replicas are one micro-batch here. */
+    int replicas = v->layout.design->model->options.norm_replicas;
+    v->result->merged = replicas > 1 ? replicas : 1;
+    config->training.micro_batch_size *= v->result->merged;
     config->parallel.comm = ECH_COMM_local;
     config->parallel.reduction = ECH_REDUCTION_DIRECT;
     config->memory.device_limit = ECH_AUTO; /* the whole model on one rank */

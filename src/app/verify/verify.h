@@ -43,6 +43,7 @@ typedef struct ech_verification {
     double unit;           /* the change of results caused by a random last bit of each weight */
     char layout[256];      /* "3 stages x 2 replicas x 2 tensor, 1f1b" */
     const char *precision; /* "fp64" */
+    int merged;            /* micro-batches, of as many replicas, that are one there; 1: none */
     bool replayed; /* the schedule is asynchronous: compared with its serial replay (replay.h) */
     /* the order in which ranks add is not fixed: the weights that each had read are taken from the
      * layout */

@@ -165,6 +165,20 @@ static void sum_gradients(const float *dy, const float *x, const float *mean, in
         }
 }
 
+/* part[g][parts][2][C] = sums of each part's rows. */
+static void sum_parts(const ech_kernel_context *context, const groups *of, const ech_tensor *dy,
+                      const ech_tensor *x, const ech_tensor *mean, float *part)
+{
+    int64_t R = x->shape[0], C = of->C;
+#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+    for (int64_t i = 0; i < of->G * of->parts; i++) {
+        int64_t rows, first = part_at(of, i, &rows);
+        sum_gradients((const float *)dy->data + first * C, (const float *)x->data + first * C,
+                      (const float *)mean->data + i / of->parts * of->samples * C, rows, C,
+                      part + i * 2 * C);
+    }
+}
+
 /* The parameters' gradients, from the groups' sums. */
 static void add_groups(const groups *of, const double *total, const ech_tensor *variance,
                        double eps, bool accumulate, const ech_tensor *dgain,
@@ -227,13 +241,7 @@ void ECH_CPU(batch_norm_backward)(ech_kernel_context *context, const ech_tensor 
     const groups of = groups_of_samples(x, mean, samples);
     float *part = ech_scratch(context, scratch_of(&of));
     double *total = sums_at(&of, part);
-#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
-    for (int64_t i = 0; i < of.G * of.parts; i++) {
-        int64_t rows, first = part_at(&of, i, &rows);
-        sum_gradients((const float *)dy->data + first * C, (const float *)x->data + first * C,
-                      (const float *)mean->data + i / of.parts * samples * C, rows, C,
-                      part + i * 2 * C);
-    }
+    sum_parts(context, &of, dy, x, mean, part);
     add_parts(context, &of, part, total);
     add_groups(&of, total, variance, eps, accumulate, dgain, dbias);
     find_means(&of, total, variance, eps, part);
@@ -254,6 +262,72 @@ void ECH_CPU(batch_norm_backward)(ech_kernel_context *context, const ech_tensor 
                                  (float *)dx->data + first + c};
             find_scales(v + s, a + c, eps, n, scale);
             find_gradient(&at, rows, C, n);
+        }
+    }
+}
+
+/* ---- statistics of several replicas: one group ---- */
+
+void ECH_CPU(batch_norm_sums)(ech_kernel_context *context, const ech_tensor *dy,
+                              const ech_tensor *x, const ech_tensor *mean,
+                              const ech_tensor *variance, double eps, const ech_tensor *sums,
+                              bool accumulate, const ech_tensor *dgain, const ech_tensor *dbias)
+{
+    int64_t C = x->shape[1];
+    ECH_SHAPES(batch_norm_sums, ECH_REAL, dy, x, mean, variance, sums, dgain, dbias);
+    ECH_ASSERT(sums->shape[0] == 2);
+    const groups of = groups_of_samples(x, mean, mean->shape[0]);
+    float *part = ech_scratch(context, scratch_of(&of)), *out = sums->data;
+    double *total = sums_at(&of, part);
+    sum_parts(context, &of, dy, x, mean, part);
+    add_parts(context, &of, part, total);
+    add_groups(&of, total, variance, eps, accumulate, dgain, dbias);
+    for (int64_t c = 0; c < C; c++) {
+        double v = (double)((const float *)variance->data)[c];
+        out[c] = (float)total[c];
+        out[C + c] = (float)(total[C + c] / sqrt(v + eps));
+    }
+}
+
+/* From the sums of n columns over `rows` rows: mean_dy, and mean_u of find_gradient. */
+static void means_of_sums(const ech_tensor *sums, const float *variance, double eps, int64_t rows,
+                          int64_t first, int64_t n, float *mean_dy, float *mean_u)
+{
+    const float *sum = (const float *)sums->data + first, *sum_z = sum + sums->shape[1];
+    for (int64_t c = 0; c < n; c++) {
+        mean_dy[c] = (float)((double)sum[c] / (double)rows);
+        mean_u[c] =
+            (float)((double)sum_z[c] / (double)rows / sqrt((double)variance[first + c] + eps));
+    }
+}
+
+void ECH_CPU(batch_norm_input)(ech_kernel_context *context, const ech_tensor *dy,
+                               const ech_tensor *x, const ech_tensor *mean,
+                               const ech_tensor *variance, const ech_tensor *gain,
+                               const ech_tensor *sums, int64_t rows, double eps,
+                               const ech_tensor *dx)
+{
+    int64_t R = x->shape[0], C = x->shape[1];
+    ECH_SHAPES(batch_norm_input, ECH_REAL, dy, x, mean, variance, gain, sums, dx);
+    ECH_ASSERT(sums->shape[0] == 2 && rows >= R);
+    const groups of = groups_of_samples(x, mean, mean->shape[0]);
+    const float *m = mean->data, *v = variance->data, *a = gain->data;
+#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+    for (int64_t i = 0; i < of.parts; i++) {
+        int64_t own, first = part_at(&of, i, &own) * C;
+        float scale[COLUMNS], mean_dy[COLUMNS], mean_u[COLUMNS];
+        for (int64_t c = 0; c < C; c += COLUMNS) {
+            int64_t n = C - c < COLUMNS ? C - c : COLUMNS, at = first + c;
+            const gradient of_columns = {(const float *)dy->data + at,
+                                         (const float *)x->data + at,
+                                         m + c,
+                                         scale,
+                                         mean_dy,
+                                         mean_u,
+                                         (float *)dx->data + at};
+            find_scales(v + c, a + c, eps, n, scale);
+            means_of_sums(sums, v, eps, rows, c, n, mean_dy, mean_u);
+            find_gradient(&of_columns, own, C, n);
         }
     }
 }

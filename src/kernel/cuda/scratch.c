@@ -132,6 +132,9 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
 #define ABSENT_batch_norm_statistics  , NULL
 #define ABSENT_batch_norm_forward     , NULL
 #define ABSENT_batch_norm_backward    , NULL
+#define ABSENT_batch_norm_merge       , NULL
+#define ABSENT_batch_norm_sums        , NULL
+#define ABSENT_batch_norm_input       , NULL
 #define ABSENT_batch_norm_partial     , NULL
 #define ABSENT_batch_norm_commit      , NULL
 #ifdef ECH_CUDA_ROWS

@@ -94,6 +94,71 @@ void ECH_REF(batch_norm_backward)(ech_kernel_context *context, const ech_tensor 
     }
 }
 
+void ECH_REF(batch_norm_merge)(ech_kernel_context *context, const ech_tensor *moments,
+                               const ech_tensor *mean, const ech_tensor *variance)
+{
+    int64_t D = moments->shape[0] / 2, C = moments->shape[1], S = mean->shape[0];
+    ECH_SHAPES(batch_norm_merge, ECH_REAL, moments, mean, variance);
+    ECH_ASSERT(D > 0 && moments->shape[0] == 2 * D);
+    for (int64_t c = 0; c < C; c++) {
+        double m = 0, v = 0;
+        for (int64_t d = 0; d < D; d++) m += ech_value(moments, 2 * d * C + c);
+        m /= (double)D;
+        for (int64_t d = 0; d < D; d++) {
+            double off = ech_value(moments, 2 * d * C + c) - m;
+            v += ech_value(moments, (2 * d + 1) * C + c) + off * off;
+        }
+        for (int64_t s = 0; s < S; s++) {
+            ech_store(mean, s * C + c, m);
+            ech_store(variance, s * C + c, v / (double)D);
+        }
+    }
+}
+
+static void store_sum(const ech_tensor *to, int64_t at, bool accumulate, double sum)
+{
+    if (to) ech_store(to, at, (accumulate ? ech_value(to, at) : 0) + sum);
+}
+
+void ECH_REF(batch_norm_sums)(ech_kernel_context *context, const ech_tensor *dy,
+                              const ech_tensor *x, const ech_tensor *mean,
+                              const ech_tensor *variance, double eps, const ech_tensor *sums,
+                              bool accumulate, const ech_tensor *dgain, const ech_tensor *dbias)
+{
+    int64_t R = x->shape[0], C = x->shape[1];
+    ECH_SHAPES(batch_norm_sums, ECH_REAL, dy, x, mean, variance, sums, dgain, dbias);
+    ECH_ASSERT(sums->shape[0] == 2);
+    for (int64_t c = 0; c < C; c++) {
+        double m = ech_value(mean, c), rstd = rstd_of(variance, c, eps), sum = 0, sum_z = 0;
+        for (int64_t i = c; i < R * C; i += C) {
+            sum += ech_value(dy, i);
+            sum_z += ech_value(dy, i) * (ech_value(x, i) - m) * rstd;
+        }
+        ech_store(sums, c, sum);
+        ech_store(sums, C + c, sum_z);
+        store_sum(dbias, c, accumulate, sum);
+        store_sum(dgain, c, accumulate, sum_z);
+    }
+}
+
+void ECH_REF(batch_norm_input)(ech_kernel_context *context, const ech_tensor *dy,
+                               const ech_tensor *x, const ech_tensor *mean,
+                               const ech_tensor *variance, const ech_tensor *gain,
+                               const ech_tensor *sums, int64_t rows, double eps,
+                               const ech_tensor *dx)
+{
+    int64_t C = x->shape[1];
+    double n = (double)rows;
+    ECH_SHAPES(batch_norm_input, ECH_REAL, dy, x, mean, variance, gain, sums, dx);
+    ECH_ASSERT(sums->shape[0] == 2 && rows >= x->shape[0]);
+    for (int64_t i = 0; i < ech_tensor_count(x); i++) {
+        int64_t c = i % C;
+        double rstd = rstd_of(variance, c, eps), z = (ech_value(x, i) - ech_value(mean, c)) * rstd;
+        double d = ech_value(dy, i) - ech_value(sums, c) / n - z * ech_value(sums, C + c) / n;
+        ech_store(dx, i, ech_value(gain, c) * rstd * d);
+    }
+}
+
 void ECH_REF(batch_norm_partial)(ech_kernel_context *context, const ech_tensor *x, double factor,
                                  bool accumulate, const ech_tensor *partial)
 {

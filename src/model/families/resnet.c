@@ -135,7 +135,8 @@ static const ech_family_row rows[] = {
 const ech_family ech_family_row_resnet = {.name = "resnet",
                                           .help = "ResNet: residual units of convolutions with "
                                                   "batch norm, depth 18 to 200, 2 + 6 n or 2 + 9 n",
-                                          .reads = ECH_IMAGE_KEYS "model.norm_samples",
+                                          .reads =
+                                              ECH_IMAGE_KEYS "model.norm_samples model.norm_sync",
                                           .constants = ECH_IMAGE_CONSTANTS,
                                           .check = check,
                                           .build = build,

@@ -145,7 +145,7 @@ static const ech_family_row rows[] = {ECH_ROWS_IMAGES,
 const ech_family ech_family_row_revnet = {
     .name = "revnet",
     .help = "RevNet: reversible units of convolutions with batch norm, depth 2 + 12 n or 2 + 18 n",
-    .reads = ECH_IMAGE_KEYS "model.norm_samples",
+    .reads = ECH_IMAGE_KEYS "model.norm_samples model.norm_sync",
     .constants = ECH_IMAGE_CONSTANTS " model.reversible=true",
     .defaults = "model.base_channels=32",
     .check = check,

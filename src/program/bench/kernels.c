@@ -134,6 +134,9 @@ CALL(batch_norm_statistics, &t[0], t[1].shape[0], &t[1], &t[2])
 CALL(batch_norm_forward, &t[0], &t[1], &t[2], &t[3], &t[4], 1e-5, &t[5])
 CALL(batch_norm_backward, &t[0], &t[1], t[2].shape[0], &t[2], &t[3], &t[4], 1e-5, &t[5], false,
      &t[6], &t[7])
+CALL(batch_norm_merge, &t[0], &t[1], &t[2])
+CALL(batch_norm_sums, &t[0], &t[1], &t[2], &t[3], 1e-5, &t[4], false, &t[5], &t[6])
+CALL(batch_norm_input, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], t[0].shape[0], 1e-5, &t[6])
 CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
 CALL(sgd, &t[0], &t[1], &t[2], &update, NULL)
 CALL(sgd_shared, &t[0], &t[1], &update)
@@ -338,6 +341,9 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(batch_norm_statistics, GROUPS, "<RC >wSC >wSC", "4RC", NULL),
     ROW(batch_norm_forward, GROUPS, "<RC <wSC <wSC <wC <wC >RC", "4RC", NULL),
     ROW(batch_norm_backward, GROUPS, "<RC <RC <wSC <wSC <wC >RC >wC >wC", "10RC", NULL),
+    ROW(batch_norm_merge, GROUPS, "<w8C >wSC >wSC", "", NULL),
+    ROW(batch_norm_sums, GROUPS, "<RC <RC <wSC <wSC >w2C >wC >wC", "5RC", NULL),
+    ROW(batch_norm_input, GROUPS, "<RC <RC <wSC <wSC <wC <w2C >RC", "5RC", NULL),
     ROW(adamw, WEIGHTS, "=wN <N =wN =wN", "15N", NULL),
     ROW(sgd, WEIGHTS, "=wN <N =wN", "7N", NULL),
     ROW(sgd_shared, WEIGHTS, "=wN <N", "3N", NULL),

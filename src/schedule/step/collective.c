@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives of tensor or context ranks, or of an expert group, inside of a block: COLLECTIVE.
+ * Collectives of tensor or context ranks, of an expert group, or of replicas (batch norm), inside
+ * of a block: COLLECTIVE.
  * Scalars that ranks fold: REDUCE.
  */
 #include "schedule/step/step.h"
@@ -120,9 +121,10 @@ static void count(ech_traffic_count *c, const ech_step *step)
 {
     const ech_block *block = c->plan->model->block.at[step->block];
     ech_mesh axes = ech_layout_group_axes(step->group);
-    ech_traffic_axis along = axes & ECH_MESH_TENSOR     ? ECH_TRAFFIC_TENSOR
-                             : axes == ECH_MESH_CONTEXT ? ECH_TRAFFIC_CONTEXT
-                                                        : ECH_TRAFFIC_EXPERT;
+    ech_traffic_axis along = axes & ECH_MESH_TENSOR      ? ECH_TRAFFIC_TENSOR
+                             : axes == ECH_MESH_CONTEXT  ? ECH_TRAFFIC_CONTEXT
+                             : axes == ECH_MESH_REPLICAS ? ECH_TRAFFIC_NORM
+                                                         : ECH_TRAFFIC_EXPERT;
     ech_flow flow = step->calls ? call_flow(c, step, block) : whole_flow(c, step, block);
     flow.bytes = step->bytes;
     ech_traffic_add(&c->traffic[along], step->collective, step->group, flow);

@@ -86,10 +86,10 @@ static ech_flow known_rows(const char *list, ech_flow rows, ech_comm_count excha
 static void compare_group(const char *list, const ech_traffic *traffic, ech_layout_group g, seen *s)
 {
     static const ech_traffic_axis axes[] = {ECH_TRAFFIC_TENSOR, ECH_TRAFFIC_CONTEXT,
-                                            ECH_TRAFFIC_EXPERT, ECH_TRAFFIC_DATA};
+                                            ECH_TRAFFIC_EXPERT, ECH_TRAFFIC_NORM, ECH_TRAFFIC_DATA};
     ech_flow planned = {0}, rows = {0};
     ech_comm_count sent = {0};
-    for (int a = 0; a < 4; a++)
+    for (size_t a = 0; a < sizeof axes / sizeof *axes; a++)
         for (int c = 0; c < ECH_COLLECTIVES; c++) {
             ech_flow one = ech_traffic_of(&traffic[axes[a]], c, (int)g);
             bool by_counts = c == ECH_COLLECTIVE_EXCHANGE_ROWS;
