@@ -10,11 +10,11 @@
  *     batch_merge     (2D,C) -> mean, variance (B,C) of all rows, which B reads and R keeps
  *     batch_sync      the norm by these; y, and `sums`, which only has a gradient
  *     sum_gradients   F: nothing; B: an all-reduce of the gradient of `sums`
- *     batch_sums      F: nothing; B: from dy and x, the gradient of `sums` (2,C): this replica's
- *                     sums of dy and of dy z, z = (x - mean) / sqrt(variance + eps)
+ *     batch_sums      F: nothing; B: from dy and x, the gradient of `sums`, (2,C) and padding: this
+ *                     replica's sums of dy and of dy z, z = (x - mean) / sqrt(variance + eps)
  *
- * So B computes batch_sums, reduces (2,C), and computes dx in batch_sync. The gradients of gain and
- * bias are this replica's own sums: the reduction of gradients adds the other replicas'.
+ * So B computes batch_sums, reduces its result, and computes dx in batch_sync. The gradients of
+ * gain and bias are this replica's own sums: the reduction of gradients adds the other replicas'.
  */
 #include "base/status.h"
 #include "layer/batch_norm.h"
@@ -36,6 +36,19 @@ enum {
 static ech_shape rows_of_channels(int64_t rows, int64_t channels)
 {
     return ech_shape_2d(ECH_AXIS_NONE, rows, ECH_AXIS_CHANNELS, channels);
+}
+
+/* Numbers of the sums (2,C), rounded up so that all replicas reduce equal shards. Replicas then
+ * send equally much, as plans assume of ranks that are alike. */
+static int64_t padded_sums(int64_t channels, int replicas)
+{
+    return (2 * channels + replicas - 1) / replicas * replicas;
+}
+
+/* The sums (2,C) at the beginning of their padded value. */
+static ech_tensor sums_of(const ech_tensor *padded, int64_t channels)
+{
+    return ech_tensor_2d(padded->data, padded->dtype, 2, channels);
 }
 
 static int add_table(ech_block *block, ech_node *node, const char *name, ech_shape shape)
@@ -69,7 +82,8 @@ int ech_norm_sync(ech_block *block, const ech_norm_options *options, int x, int 
     ech_node *node = ech_norm_node(block, &ech_layer_row_batch_sync, options, x, mean, variance);
     node->frozen = 1u << GAIN | 1u << BIAS; /* batch_sums writes their gradients */
     int y = ech_node_out_like(block, node, x);
-    int sums = ech_node_out(block, node, "sums", rows_of_channels(2, C));
+    int sums = ech_node_out(block, node, "sums",
+                            ech_shape_1d(ECH_AXIS_NONE, padded_sums(C, options->replicas)));
     block->value.at[sums].type = ECH_TYPE_WIDE;
     block->value.at[sums].purposes = 0;
 
@@ -126,10 +140,10 @@ static void sync_backward(const ech_call *call)
     const ech_norm_options *options = call->node->options;
     ech_tensor x = ech_tensor_matrix(&call->in[X]), dy = ech_tensor_matrix(&call->dout[Y]);
     ech_tensor dx = ech_tensor_matrix(&call->din[X]);
-    int64_t rows = options->replicas * x.shape[0];
+    ech_tensor sums = sums_of(&call->dout[SUMS], x.shape[1]);
     call->kernels->batch_norm_input(call->context, &dy, &x, &call->in[MEAN], &call->in[VARIANCE],
-                                    &call->param[GAIN], &call->dout[SUMS], rows, options->norm.eps,
-                                    &dx);
+                                    &call->param[GAIN], &sums, options->replicas * x.shape[0],
+                                    options->norm.eps, &dx);
 }
 
 const ech_layer ech_layer_row_batch_sync = {.name = "batch_sync",
@@ -148,11 +162,13 @@ static void sums_backward(const ech_call *call)
 {
     const ech_norm_options *options = call->node->options;
     ech_tensor x = ech_tensor_matrix(&call->in[OWN_X]), dy = ech_tensor_matrix(&call->dout[Y]);
+    const ech_tensor *padded = &call->din[OWN_SUMS];
+    ech_tensor sums = sums_of(padded, x.shape[1]);
     bool accumulate = call->accumulate[call->dparam[GAIN].data ? GAIN : BIAS];
-    call->kernels->batch_norm_sums(call->context, &dy, &x, &call->in[OWN_MEAN],
-                                   &call->in[OWN_VARIANCE], options->norm.eps, &call->din[OWN_SUMS],
-                                   accumulate, ech_optional(&call->dparam[GAIN]),
-                                   ech_optional(&call->dparam[BIAS]));
+    call->kernels->fill(call->context, padded, 0);
+    call->kernels->batch_norm_sums(
+        call->context, &dy, &x, &call->in[OWN_MEAN], &call->in[OWN_VARIANCE], options->norm.eps,
+        &sums, accumulate, ech_optional(&call->dparam[GAIN]), ech_optional(&call->dparam[BIAS]));
 }
 
 static size_t sums_scratch(const ech_scratch_query *query)

@@ -395,6 +395,16 @@ static inline const char *lattice_codes_of(const cover_case *c)
     return gpt2 && c->level[VOCABULARY] > 0 ? lattice_lossless : lattice_codes;
 }
 
+/* True if batch norms cover all replicas: with several or larger micro-batches, where no rule
+ * refuses it. */
+static inline bool lattice_syncs_norms(const cover_case *c)
+{
+    const int *x = c->level;
+    bool equal = x[DATA] > 0 && x[DATA] != UNEQUAL && x[STRATEGY] == 0;
+    return strstr(lattice_models[x[MODEL]], "net ") && x[MICRO_BATCHES] > 0 && equal &&
+           !strstr(lattice_schedules[x[SCHEDULE]], "pipedream");
+}
+
 /* The model's keys. All blocks of an mlp are layers. */
 static inline void lattice_print_images(const cover_case *c, ech_text *out)
 {
@@ -406,6 +416,7 @@ static inline void lattice_print_images(const cover_case *c, ech_text *out)
     if (strstr(model, "=vgg"))
         ech_text_append(out, " model.classifier_dropout=%s", x[DROPOUT] ? "0.2" : "0");
     ech_text_append(out, "%s", lattice_is_encoded(c) ? lattice_image_codes : "");
+    ech_text_append(out, "%s", lattice_syncs_norms(c) ? " model.norm_sync=true" : "");
 }
 
 static inline void lattice_print_texts(const cover_case *c, ech_text *out)

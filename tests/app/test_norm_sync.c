@@ -62,6 +62,7 @@ static const struct {
 } grids[] = {
     {1, "parallel.data=1"},
     {2, "parallel.data=2"},
+    {3, "parallel.data=3 training.global_batch_size=12"},
     {4, "parallel.data=4 parallel.zero=1"},
     {4, "parallel.data=4 parallel.zero=3 parallel.reduction=ring"},
     {4, "parallel.data=2 parallel.pipeline=2"},
