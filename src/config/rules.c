@@ -49,6 +49,16 @@ static bool are_unequal(const ech_config *c)
     return are_uneven(c);
 }
 
+/* Whether a stage has more replicas than an earlier one. */
+static bool are_growing(const ech_config *c)
+{
+    const ech_config_list *list = &c->parallel.stage_replicas;
+    for (int s = 0; s < list->n; s++)
+        for (int later = s + 1; later < list->n; later++)
+            if (list->at[later] > list->at[s]) return true;
+    return false;
+}
+
 static bool has_experts(const ech_config *c)
 {
     return c->model.num_local_experts > 0;

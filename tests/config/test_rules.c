@@ -199,6 +199,11 @@ static const trial trials[ECH_RULES] = {
         {"parallel.zero=2 parallel.stage_replicas=[3,3] training.micro_batch_size=1",
          "parallel.stage_replicas=[3,3] training.micro_batch_size=1",
          "parallel.zero=2 parallel.stage_replicas=[3,3]"},
+    /* Once accepted: ranks waited for each other until the deadline. */
+    [ECH_RULE_zero_gradients_naive_growing] =
+        {"parallel.zero=2 parallel.stage_replicas=[1,2] " SCHEDULE "naive",
+         "parallel.stage_replicas=[1,2] " SCHEDULE "naive",
+         "parallel.zero=2 parallel.stage_replicas=[2,1] " SCHEDULE "naive"},
 #define EXPERTS "model.architecture=mixtral model.num_local_experts=4"
     [ECH_RULE_expert_parallel_no_experts] = {"parallel.expert=2", "", "parallel.expert=2 " EXPERTS},
     [ECH_RULE_invert_experts] = {"model.reversible=true " EXPERTS,
