@@ -135,7 +135,7 @@ TEST(many_shapes_in_one_context)
             ech_tensor column = ech_tensor_2d(a, ECH_F32, M, 1);
             ech_tensor out = ech_tensor_2d(c, ECH_F32, M, 4);
             context->scratch_bytes = ech_kernel_scratch(fast, ECH_OP_matmul, 1, dims);
-            context->scratch = malloc(context->scratch_bytes + 1);
+            context->scratch = trial_scratch(context->scratch_bytes);
             fast->matmul(context, &column, false, &row, false, NULL, NULL, &out);
             free(context->scratch);
             assert_true(c[4 * M - 1] == (float)(M - 1) * 4 && c[4 * M - 2] == (float)(M - 1) * 3);
@@ -166,7 +166,7 @@ TEST(tf32_only_where_it_is_allowed)
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
     context->scratch_bytes = ech_kernel_scratch(fast, ECH_OP_matmul, 1, dims);
-    context->scratch = malloc(context->scratch_bytes + 1);
+    context->scratch = trial_scratch(context->scratch_bytes);
     for (int i = 0; i < SIDE; i++) {
         a[i * (SIDE + 1)] = (float)exact;
         b[i * (SIDE + 1)] = 1;

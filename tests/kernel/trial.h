@@ -267,6 +267,14 @@ static inline void trial_check_guards(const trial_run *run, int i)
     free(expected);
 }
 
+/* Memory that begins as an arena's scratch does, which rows of GPUs rely on. */
+static inline void *trial_scratch(size_t bytes)
+{
+    void *memory = NULL;
+    assert_int_equal(posix_memalign(&memory, 256, bytes ? bytes : 1), 0);
+    return memory;
+}
+
 /* Lays out the tensors, lets `prepare` (optional) change them, calls, and collects. */
 static inline trial_run trial_execute(const trial *t, const ech_kernels *kernels, trial_way way)
 {
@@ -281,8 +289,7 @@ static inline trial_run trial_execute(const trial *t, const ech_kernels *kernels
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(way.threads, &context), ECH_OK);
     context->scratch_bytes = ech_kernel_scratch(kernels, t->op, context->threads, t->dims);
-    context->scratch = malloc(context->scratch_bytes ? context->scratch_bytes : 1);
-    assert_non_null(context->scratch);
+    context->scratch = trial_scratch(context->scratch_bytes);
     memset(context->scratch, 0xff, context->scratch_bytes); /* NaN in every type */
     t->call(kernels, context, views, t->options);
     free(context->scratch);
