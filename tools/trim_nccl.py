@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a copy of NCCL's library that has code for one architecture of GPUs only.
 
-The library of pip install nvidia-nccl-cu13 has 252 MB, of which 12 are an H100's code. The copy has
-the same size, but what other architectures need is zero, so that xz leaves 15 MB to send to a
+The library of pip install nvidia-nccl-cu13 has 252 MB; an H100 needs 12 of them. The copy has
+the same size, but what other architectures need is zero. So strip and xz leave 13 MB to send to a
 machine that is there for a few minutes:
 
-    tools/trim_nccl.py LIBRARY TRIMMED --arch 90 && xz TRIMMED
+    tools/trim_nccl.py LIBRARY TRIMMED --arch 90 && strip TRIMMED && xz TRIMMED
 
 The sections of fat binaries (.nv_fatbin) hold entries of a header and code, one per architecture.
 __nv_relfatbin is for the linker of device code and is not read at run time.

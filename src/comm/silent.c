@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An endpoint that meets nobody: a rank practises its lists with it (app/setup/session.c). Its
+ * An endpoint that meets nobody: a rank practises its lists with it (app/setup/practice.c). Its
  * transfers are done when they begin. Sends reach no rank; receives set host memory to zero and
  * leave a device's as it is.
  */
